@@ -1,0 +1,27 @@
+"""hpgcn: full-batch GCN training whose result does not depend on the number of ranks.
+
+The names below load on first use, so `import hpgcn` is quick and needs none of the optional packages.
+"""
+import importlib
+
+__version__ = "0.1.0"
+__all__ = ["Config", "Graph", "HpgcnError", "load", "predict", "train"]
+
+_HOMES = {
+    "Config": "hpgcn.config",
+    "Graph": "hpgcn.graph",
+    "HpgcnError": "hpgcn.errors",
+    "load": "hpgcn.store",
+    "predict": "hpgcn.trainer",
+    "train": "hpgcn.trainer",
+}
+
+
+def __getattr__(name):
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'hpgcn' has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,281 @@
+"""The command line: `hpgcn COMMAND ...` or `python -m hpgcn COMMAND ...`. Heavy imports wait for the command."""
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import logging
+import os
+import sys
+import traceback
+
+from hpgcn import __version__, launch
+from hpgcn.config import Config
+from hpgcn.errors import HpgcnError, UsageError
+
+log = logging.getLogger("hpgcn")
+
+
+def main(argv=None):
+    """Run a command and return its exit code (docs: README, "Exit codes")."""
+    if launch.launched_rank():
+        argparse.ArgumentParser.print_usage = argparse.ArgumentParser._print_message = lambda *_, **__: None
+    args = parser().parse_args(argv)
+    quiet = logging.WARNING if args.quiet else logging.DEBUG if args.verbose else logging.INFO
+    logging.basicConfig(format="hpgcn: %(message)s", level=logging.WARNING)
+    log.setLevel(logging.ERROR if launch.launched_rank() else quiet)
+    try:
+        return args.run(args) or 0
+    except HpgcnError as error:
+        return fail(error, args.verbose)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader of our output left; nothing is lost but its interest
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if "mpi4py.MPI" in sys.modules:
+            raise  # the except hook names the rank and ends them all
+        traceback.print_exc()
+        print(f"hpgcn: internal error: {type(error).__name__}: {error}", file=sys.stderr)
+        return 70
+
+
+def fail(error, verbose):
+    """Print one line (once if all ranks raise the error together) and return its code, or end all ranks with it."""
+    if verbose:
+        traceback.print_exc()
+    if not error.collective or launch.launched_rank() == 0:
+        print(f"hpgcn: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi and not error.collective and mpi.Is_initialized() and mpi.COMM_WORLD.Get_size() > 1:
+        mpi.COMM_WORLD.Abort(error.code)
+    return error.code
+
+
+def parser():
+    """The argument parser of all commands."""
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("-v", "--verbose", action="store_true", help="more log lines; tracebacks of errors")
+    common.add_argument("-q", "--quiet", action="store_true", help="warnings and errors only")
+    top = argparse.ArgumentParser(
+        "hpgcn", description="Full-batch GCN training, the same result on any number of ranks.")
+    top.add_argument("--version", action="version", version=f"hpgcn {__version__}")
+    commands = top.add_subparsers(metavar="COMMAND", required=True)
+
+    def add(run, name, text):
+        command = commands.add_parser(name, help=text, description=text, parents=[common])
+        command.set_defaults(run=run)
+        return command
+
+    convert = add(run_convert, "convert", "Read a graph in any known format and write it as HDF5.")
+    convert.add_argument("source", help="a file, or the word digits or karate")
+    convert.add_argument("out", help="graph to write (.h5)")
+    convert.add_argument("--format", default="auto", choices=["auto", "planetoid", "npz", "mtx", "snap", "csv"])
+    convert.add_argument("--features", metavar="FILE", help=".npy, or .npz (SciPy sparse or one array)")
+    convert.add_argument("--labels", metavar="FILE", help=".npy: class ids (n,), -1 unknown; or 0/1 (n, t)")
+    convert.add_argument("--symmetrize", action="store_true", help="take max(A, A^T)")
+    convert.add_argument("--unweighted", action="store_true", help="set all edge weights to 1")
+    convert.add_argument("--reverse", action="store_true", help="an edge `u v` lets v read u, not u read v")
+    convert.add_argument("--strict", action="store_true", help="refuse duplicates, self loops and false symmetry")
+    convert.add_argument("--row-normalize", action=argparse.BooleanOptionalAction, default=None,
+                         help="scale each feature row to sum 1 (default: for planetoid only)")
+    convert.add_argument("--split", metavar="SPLIT", help="file, planetoid, or random:60/20/20[:SEED]")
+    convert.add_argument("--memory", type=size, metavar="BYTES", help="budget (default: 80%% of what is free)")
+    convert.add_argument("--compress", default="none", choices=["none", "gzip"])
+    convert.add_argument("--overwrite", action="store_true")
+
+    generate = add(run_generate, "generate", "Write a generated graph with features and labels, or its edges as text.")
+    generate.add_argument("kind", choices=["rmat", "sbm", "grid"])
+    generate.add_argument("out", help=".h5, or .txt for an edge list")
+    for name, default, text in (("scale", 16, "2^SCALE vertices"), ("edge-factor", 16, "undirected edges per vertex"),
+                                ("features", 64, "width"), ("classes", 8, "labels"), ("seed", 0, "keys all draws")):
+        generate.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{text} (default: {default})")
+    generate.add_argument("--overwrite", action="store_true")
+
+    partition = add(run_partition, "partition", "Decide which rank owns which vertex; write the graph in that order.")
+    partition.add_argument("graph", help="graph (.h5)")
+    partition.add_argument("-k", type=int, required=True, metavar="K", help="number of parts")
+    partition.add_argument("-o", "--out", metavar="FILE", help="default: GRAPH.pK.h5")
+    partition.add_argument("--method", default="hypergraph", metavar="METHOD",
+                           help="hypergraph, graph, random or block (default: hypergraph)")
+    partition.add_argument("--engine", metavar="ENGINE", help="mtkahypar, kahypar (hypergraph); metis (graph)")
+    partition.add_argument("--epsilon", type=float, default=0.01, help="imbalance allowed (default: 0.01)")
+    partition.add_argument("--w0", type=float, default=0, help="weight of a row besides its nonzeros (default: 0)")
+    partition.add_argument("--seed", type=int, default=0)
+    partition.add_argument("--no-rcm", action="store_true", help="keep the vertex order inside each part")
+    partition.add_argument("--parts", metavar="FILE", help="take the part of each vertex from FILE (.npy, or text)")
+    partition.add_argument("--json", action="store_true", help="print statistics as JSON")
+    partition.add_argument("--overwrite", action="store_true")
+
+    inspect = add(run_inspect, "inspect", "Say in words what is in a file.")
+    inspect.add_argument("file")
+    inspect.add_argument("--verify", action="store_true", help="check every CRC")
+
+    train = add(run_train, "train", "Train; under mpiexec -n P on P ranks.")
+    train.add_argument("graph", help="graph, partitioned or not (.h5)")
+    train.add_argument("--config", metavar="RUN.toml", help="settings from a file; flags override them")
+    for entry in dataclasses.fields(Config):
+        if entry.name != "graph":
+            kind = {"int": int, "float": float, "str": str}[entry.type]
+            default = f" (default: {entry.default})" if entry.default not in ("", -1.0) else ""
+            train.add_argument("--" + entry.name.replace("_", "-"), type=kind, choices=entry.metadata["choices"],
+                               help=entry.metadata["help"] + default, metavar=None if entry.metadata["choices"] else
+                               entry.type.upper())
+    train.add_argument("--json", action="store_true", help="print the summary as JSON")
+    train.add_argument("--overwrite", action="store_true", help="replace an existing run directory")
+    train.add_argument("--no-verify", action="store_true", help="do not check CRCs of what is read")
+
+    predict = add(run_predict, "predict", "Logits, labels and embeddings of all vertices, in their original order.")
+    predict.add_argument("model", metavar="RUN", help="run directory, or its model.h5")
+    predict.add_argument("graph", nargs="?", help="another graph (.h5); default: the one trained on")
+    predict.add_argument("-o", "--out", metavar="FILE", help="default: RUN/predictions.h5")
+    predict.add_argument("--threads", type=int, default=0, help="threads per rank (default: cores / ranks on the node)")
+    predict.add_argument("--overwrite", action="store_true")
+    return top
+
+
+def size(text):
+    """Bytes from 500M, 2G or a plain number."""
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+    try:
+        value = float(text.rstrip("KMGTkmgtBb") or "x") * units.get(text.rstrip("Bb")[-1:].upper(), 1)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; write e.g. 500M or 2G")
+    return int(value)
+
+
+def run_convert(args):
+    """`hpgcn convert`."""
+    from hpgcn import store
+    from hpgcn.datasets import convert
+
+    store.refuse_existing(args.out, args.overwrite)
+    graph, notes = convert.read(
+        args.source, args.format, features=args.features, labels=args.labels, symmetrize=args.symmetrize,
+        unweighted=args.unweighted, reverse=args.reverse, strict=args.strict, row_normalize=args.row_normalize,
+        split=args.split, memory=args.memory)
+    store.write_graph(args.out, graph, overwrite=args.overwrite, compress=args.compress)
+    print("\n".join(notes))
+    print(f"wrote {args.out}")
+
+
+def run_generate(args):
+    """`hpgcn generate`."""
+    from hpgcn import store
+    from hpgcn.datasets import generate
+
+    store.refuse_existing(args.out, args.overwrite)
+    if args.out.endswith(".txt"):
+        generate.write_edge_list(args.kind, args.out, scale=args.scale, edge_factor=args.edge_factor, seed=args.seed,
+                                 overwrite=args.overwrite)
+    else:
+        graph = generate.generate(args.kind, scale=args.scale, edge_factor=args.edge_factor, features=args.features,
+                                  classes=args.classes, seed=args.seed)
+        store.write_graph(args.out, graph, overwrite=args.overwrite)
+        print(f"{graph.header.num_nodes:,} vertices, {graph.header.num_edges:,} stored entries")
+    print(f"wrote {args.out}")
+
+
+def run_partition(args):
+    """`hpgcn partition`."""
+    import json
+    from pathlib import Path
+
+    from hpgcn import partition as methods
+    from hpgcn import store
+
+    out = args.out or f"{Path(args.graph).with_suffix('')}.p{args.k}.h5"
+    store.refuse_existing(out, args.overwrite)
+    graph = store.load(args.graph).read()
+    settings = {"epsilon": args.epsilon, "seed": args.seed, "rcm": not args.no_rcm}
+    if args.parts:
+        made = methods.given_partition(graph, methods.read_parts(args.parts, graph.header.num_nodes, args.k), args.k,
+                                       rcm=not args.no_rcm)
+    else:
+        made = methods.make_partition(graph, args.k, method=args.method, engine=args.engine, w0=args.w0, **settings)
+    store.write_partitioned(out, graph, made, source_path=args.graph, overwrite=args.overwrite)
+    if args.json:
+        print(json.dumps({"out": out, "k": made.k, "method": made.method, "engine": made.engine, **made.statistics}))
+    else:
+        print(methods.format_statistics(made))
+        print(f"wrote {out}")
+
+
+def run_inspect(args):
+    """`hpgcn inspect`."""
+    from hpgcn import store
+
+    print(store.describe(args.file, verify=args.verify))
+
+
+def run_train(args):
+    """`hpgcn train`."""
+    given = {entry.name: getattr(args, entry.name) for entry in dataclasses.fields(Config)
+             if entry.name != "graph" and getattr(args, entry.name) is not None}
+    config = Config(**{**(Config.from_toml(args.config) if args.config else {}), **given,
+                       "graph": os.path.abspath(args.graph)})
+    threads = config.threads or launch.default_threads()
+    launch.limit_threads(threads)
+    import json
+
+    from hpgcn import comm, rundir, store, trainer
+
+    ranks = comm.world(config.comm_timeout)
+    with ranks.together():
+        source = store.load(args.graph, verify=not args.no_verify)
+    if not config.out:
+        config = config.replace(out=ranks.bcast(rundir.free_name(source.header.name)))
+    summary = trainer.train(source, config.replace(threads=threads), ranks, progress=not args.quiet,
+                            overwrite=args.overwrite)
+    if ranks.rank == 0:
+        print(json.dumps(summary) if args.json else table(summary))
+
+
+def table(summary):
+    """The end of a run, for people."""
+    def percent(value):
+        return "none" if value is None else f"{100 * value:.2f}%"
+
+    rows = [
+        ("test accuracy", f"{percent(summary['test_acc'])} at epoch {summary['best_epoch']} "
+                          f"(validation {percent(summary['best_val_acc'])})"),
+        ("ranks x threads", f"{summary['ranks']} x {summary['threads']}, strategy {summary['strategy']}"),
+        ("bytes per epoch", f"{summary['sent_bytes_per_epoch']:,} sent, "
+                            f"{summary['predicted_bytes_per_epoch']:,} predicted"),
+        ("messages per epoch", f"{summary['sent_messages_per_epoch']:,} sent, "
+                               f"{summary['predicted_messages_per_epoch']:,} predicted"),
+        ("seconds per epoch", f"{summary['epoch_s_median']:.4g} (set-up {summary['setup_s']:.3g})"),
+        ("results", f"{summary['out']}/summary.json, metrics.jsonl, model.h5"),
+    ]
+    return "\n".join(f"{name:<20} {value}" for name, value in rows)
+
+
+def run_predict(args):
+    """`hpgcn predict`."""
+    launch.limit_threads(args.threads or launch.default_threads())
+    from pathlib import Path
+
+    from hpgcn import comm, rundir, store, trainer
+
+    run = Path(args.model)
+    out = args.out or str((run if run.is_dir() else run.parent) / "predictions.h5")
+    ranks = comm.world()
+    with ranks.together():
+        store.refuse_existing(out, args.overwrite)
+        _, settings, _ = rundir.read_run(run)
+        path = args.graph or settings["graph"]
+        if not path:
+            raise UsageError(f"{run}: trained on a graph in memory; name the graph to predict on")
+        source = store.load(path)
+    found = trainer.predict(source, run, ranks)
+    with ranks.together():
+        if ranks.rank == 0:
+            store.write_predictions(out, found, attributes={"graph": source.header.name, "model": str(run)},
+                                    overwrite=args.overwrite)
+            print(f"wrote {out}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

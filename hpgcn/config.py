@@ -1,0 +1,131 @@
+"""Every setting of a training run: one frozen dataclass, from which the command line and the TOML file are made."""
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import tomllib
+from dataclasses import dataclass, field
+
+from hpgcn.errors import InputNotFoundError, UsageError
+
+
+def knob(default, text, *, choices=None, low=None, high=None, open_high=False):
+    """A field with its help text, and what values it takes."""
+    return field(default=default, metadata={"help": text, "choices": choices, "low": low, "high": high,
+                                            "open_high": open_high})
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of one training run.
+
+    Each field is a flag of `hpgcn train` (`input_dropout` is `--input-dropout`) and a key of config.toml.
+
+    Raises
+    ------
+    UsageError
+        A value is of the wrong type or out of range.
+    """
+
+    graph: str = knob("", "path of the graph; filled in from the command line")
+    out: str = knob("", "run directory; the command line takes run-NAME-N when empty, Python then writes no files")
+    strategy: str = knob("p2p", "how A H is computed in parallel", choices=("p2p",))
+    model: str = knob("gcn", "model", choices=("gcn",))
+    layers: int = knob(2, "number of layers", low=1)
+    hidden: int = knob(16, "width of the hidden layers", low=1)
+    dropout: float = knob(0.5, "dropout before each layer", low=0, high=1, open_high=True)
+    input_dropout: float = knob(-1.0, "dropout before the first layer; -1: as --dropout", low=-1, high=1,
+                                open_high=True)
+    epochs: int = knob(200, "epochs at most", low=1)
+    patience: int = knob(0, "stop after this many epochs without a better validation result; 0: never", low=0)
+    lr: float = knob(0.01, "learning rate", low=0)
+    weight_decay: float = knob(5e-4, "L2 factor: weight_decay * W is added to the gradient", low=0)
+    decay_layers: str = knob("first", "whose weights decay", choices=("first", "all"))
+    optimizer: str = knob("adam", "optimiser", choices=("adam", "sgd"))
+    eval_every: int = knob(1, "evaluate every so many epochs; 0: only after the last", low=0)
+    dtype: str = knob("float32", "type of features, weights and messages", choices=("float32", "float64"))
+    seed: int = knob(0, "keys every random draw", low=0, high=2**63 - 1)
+    device: str = knob("auto", "where to compute", choices=("auto", "cpu"))
+    threads: int = knob(0, "threads per rank; 0: cores / ranks on the node", low=0)
+    comm_timeout: float = knob(600.0, "seconds that a rank waits for another before all stop", low=0)
+
+    def __post_init__(self):
+        for entry in dataclasses.fields(self):
+            object.__setattr__(self, entry.name, _checked(entry, getattr(self, entry.name)))
+        for name in ("dropout", "input_dropout"):
+            if round(getattr(self, name) * 65536) >= 65536:
+                raise UsageError(f"{name} = {getattr(self, name)} drops everything: expected less than 1 - 2^-17")
+
+    @property
+    def first_dropout(self):
+        """Dropout before the first layer."""
+        return self.dropout if self.input_dropout < 0 else self.input_dropout
+
+    def replace(self, **changes):
+        """Return a copy with some fields changed; an unknown one is a UsageError with a suggestion."""
+        check_keys(changes, "setting")
+        return dataclasses.replace(self, **changes)
+
+    def to_toml(self):
+        """The text of config.toml, every field in it."""
+        lines = []
+        for entry in dataclasses.fields(self):
+            lines.append(f"{entry.name} = {_toml(getattr(self, entry.name))}  # {entry.metadata['help']}")
+        return "\n".join(lines) + "\n"
+
+    @staticmethod
+    def from_toml(path):
+        """Return the settings found in a TOML file, as a dict.
+
+        Raises
+        ------
+        InputNotFoundError, UsageError
+            No such file; not TOML, or a key that is no field (the message suggests the nearest).
+        """
+        try:
+            with open(path, "rb") as file:
+                values = tomllib.load(file)
+        except OSError as error:
+            raise InputNotFoundError(f"{path}: {error.strerror}") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise UsageError(f"{path}: {error}") from error
+        check_keys(values, f"{path}: key")
+        return values
+
+
+def check_keys(values, where):
+    """Refuse a key that is no field of Config, suggesting the nearest."""
+    names = [entry.name for entry in dataclasses.fields(Config)]
+    for key in values:
+        if key not in names:
+            near = difflib.get_close_matches(key.replace("-", "_"), names, 1)
+            hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(names)}"
+            raise UsageError(f"{where} {key!r} is unknown{hint}")
+
+
+def _toml(value):
+    if isinstance(value, str):
+        escaped = "".join(f"\\u{ord(c):04x}" if ord(c) < 32 or ord(c) == 127 or c in '"\\' else c for c in value)
+        return f'"{escaped}"'
+    return repr(value)
+
+
+def _checked(entry, value):
+    kind = {"int": int, "float": float, "str": str, "bool": bool}[entry.type]
+    name, limits = entry.name, entry.metadata
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise UsageError(f"{name} = {value!r}: expected {kind.__name__}")
+    low, high = limits["low"], limits["high"]
+    if kind in (int, float):
+        too_high = high is not None and (value >= high if limits["open_high"] else value > high)
+        if not math.isfinite(value) or (low is not None and value < low) or too_high:
+            bound = f"at least {low}" if high is None else f"{low} to {high}"
+            raise UsageError(f"{name} = {value!r}: expected {bound}")
+    if limits["choices"] and value not in limits["choices"]:
+        near = difflib.get_close_matches(str(value), limits["choices"], 1)
+        raise UsageError(f"{name} = {value!r}: expected one of {', '.join(limits['choices'])}"
+                         + (f"; did you mean {near[0]}?" if near else ""))
+    return value

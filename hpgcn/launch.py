@@ -1,0 +1,43 @@
+"""What the launcher's environment says, and how many threads follow from it. Imports nothing heavy: it runs first."""
+import os
+
+RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "MPI_LOCALRANKID")
+LOCAL_SIZES = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE")
+THREAD_VARIABLES = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def _number(name):
+    value = os.environ.get(name, "").split("(")[0]  # Slurm writes 4(x2)
+    return int(value) if value.isdigit() else None
+
+
+def slurm_tasks():
+    """Tasks of the Slurm step that this process belongs to; 1 outside one."""
+    return _number("SLURM_STEP_NUM_TASKS") or 1
+
+
+def launched():
+    """Whether an MPI launcher started this process."""
+    return slurm_tasks() > 1 or any(name in os.environ for name in RANK_VARIABLES)
+
+
+def launched_rank():
+    """Rank of this process by the environment; 0 if it does not say."""
+    names = (*RANK_VARIABLES[:-1], *(["SLURM_PROCID"] if slurm_tasks() > 1 else []))
+    return next((rank for rank in map(_number, names) if rank is not None), 0)
+
+
+def ranks_on_node():
+    """Ranks on this node; 1 if the environment does not say."""
+    return next((size for size in map(_number, LOCAL_SIZES) if size), 1) if launched() else 1
+
+
+def default_threads():
+    """Threads of a rank: the cores this process may use over the ranks on its node, at least 1."""
+    return max(1, len(os.sched_getaffinity(0)) // ranks_on_node())
+
+
+def limit_threads(threads):
+    """Set the thread count of Numba and of BLAS; works only before either is imported."""
+    for name in THREAD_VARIABLES:
+        os.environ[name] = str(threads)

@@ -1,0 +1,65 @@
+"""Which block of a distributed matrix lives on which rank (pure: no MPI, no files)."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Rows cut into contiguous blocks, one a rank; every element has exactly one owner.
+
+    Attributes
+    ----------
+    offsets : (P + 1,) int64
+        Rank p owns rows [offsets[p], offsets[p + 1]); blocks may be empty.
+    rank : int
+        This rank.
+    """
+
+    offsets: np.ndarray
+    rank: int
+
+    @property
+    def size(self):
+        """Number of ranks (P)."""
+        return self.offsets.size - 1
+
+    @property
+    def start(self):
+        """First row owned by this rank."""
+        return int(self.offsets[self.rank])
+
+    @property
+    def stop(self):
+        """One past the last row owned by this rank."""
+        return int(self.offsets[self.rank + 1])
+
+    @property
+    def num_rows(self):
+        """Rows owned by this rank (m)."""
+        return self.stop - self.start
+
+    def owner(self, rows):
+        """Rank that owns each of some rows, (r,) int64; empty blocks own nothing."""
+        return np.searchsorted(self.offsets, rows, side="right") - 1
+
+
+def balanced_offsets(weights, parts):
+    """Cut a sequence into `parts` contiguous blocks of about equal weight.
+
+    Parameters
+    ----------
+    weights : (n,) non-negative numbers
+
+    Returns
+    -------
+    (parts + 1,) int64 offsets
+    """
+    total = np.concatenate([[0], np.cumsum(weights, dtype=np.float64)])
+    targets = total[-1] * np.arange(1, parts) / parts
+    cuts = np.searchsorted(total, targets)
+    left = np.maximum(cuts - 1, 0)
+    cuts = np.where(targets - total[left] < total[np.minimum(cuts, weights.size)] - targets, left, cuts)
+    return np.concatenate([[0], np.maximum.accumulate(cuts), [weights.size]]).astype(np.int64)

@@ -1,0 +1,44 @@
+"""Optimisers over one flat array of parameters. Each is a plain object with a step; OPTIMIZERS is a plain dict."""
+from __future__ import annotations
+
+import numpy as np
+
+from hpgcn import kernels
+
+
+class Adam:
+    """Adam with bias correction, beta .9 and .999, epsilon 1e-8 (Kingma and Ba 2015).
+
+    Parameters
+    ----------
+    parameters : (p,) array, changed in place by `step`
+    lr : float
+    decay : float
+        decay * w is added to the gradient (not decoupled) of the first `decayed` elements.
+    decayed : int
+    """
+
+    def __init__(self, parameters, *, lr, decay=0.0, decayed=0):
+        self.parameters, self.lr, self.decay, self.decayed = parameters, lr, decay, decayed
+        self.mean, self.variance = np.zeros_like(parameters), np.zeros_like(parameters)
+        self.steps = 0
+
+    def step(self, gradient):
+        """Move the parameters by one step."""
+        self.steps += 1
+        kernels.backend(gradient).adam(self.parameters, gradient, self.mean, self.variance, step=self.steps, lr=self.lr,
+                                       decay=self.decay, decayed=self.decayed)
+
+
+class SGD:
+    """Plain gradient descent; parameters as `Adam`."""
+
+    def __init__(self, parameters, *, lr, decay=0.0, decayed=0):
+        self.parameters, self.lr, self.decay, self.decayed = parameters, lr, decay, decayed
+
+    def step(self, gradient):
+        """Move the parameters by one step."""
+        kernels.backend(gradient).sgd(self.parameters, gradient, lr=self.lr, decay=self.decay, decayed=self.decayed)
+
+
+OPTIMIZERS = {"adam": Adam, "sgd": SGD}

@@ -1,0 +1,99 @@
+"""A run directory: config.toml, metrics.jsonl, summary.json, model.h5 (written by rank 0 alone)."""
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+from hpgcn import store
+from hpgcn.errors import InputNotFoundError, OutputError, StorageError
+
+FILES = ("config.toml", "metrics.jsonl", "summary.json", "model.h5", "predictions.h5")
+
+
+class RunDirectory:
+    """Makes the directory config.out and records a run in it.
+
+    Parameters
+    ----------
+    config : hpgcn.Config
+    overwrite : bool
+        Replace an earlier run's files.
+
+    Raises
+    ------
+    OutputError
+        It exists and overwrite is False, or it cannot be created.
+    """
+
+    def __init__(self, config, *, overwrite=False):
+        self.path = Path(config.out)
+        if self.path.exists() and not self.path.is_dir():
+            raise OutputError(f"{self.path}: exists and is not a directory")
+        if self.path.exists() and any(self.path.iterdir()):
+            if not overwrite:
+                raise OutputError(f"{self.path}: run directory exists; choose another --out, or --overwrite")
+            for name in FILES:  # only what a run writes: whatever else lies there is not ours to delete
+                (self.path / name).unlink(missing_ok=True)
+            shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            (self.path / "config.toml").write_text(config.to_toml())
+            self.metrics = (self.path / "metrics.jsonl").open("w")
+        except OSError as error:
+            raise OutputError(f"{self.path}: cannot be created: {error.strerror}") from error
+        self.config = config
+
+    def append(self, metrics):
+        """Write one epoch's line and flush it."""
+        try:
+            self.metrics.write(json.dumps(metrics) + "\n")
+            self.metrics.flush()
+        except OSError as error:
+            raise StorageError(f"{self.path / 'metrics.jsonl'}: {error.strerror}") from error
+
+    def finish(self, summary, weights, epoch):
+        """Write model.h5 (weights of the best epoch) and summary.json, and close the records."""
+        self.metrics.close()
+        store.write_model(self.path / "model.h5", weights, config_toml=self.config.to_toml(), epoch=epoch,
+                          attributes={"strategy": self.config.strategy}, overwrite=True)
+        store.atomic_write(self.path / "summary.json", (json.dumps(summary, indent=1) + "\n").encode(), overwrite=True)
+
+
+def free_name(name):
+    """The first of run-NAME-1, run-NAME-2... that does not exist."""
+    number = 1
+    while os.path.lexists(f"run-{name}-{number}"):
+        number += 1
+    return f"run-{name}-{number}"
+
+
+def read_run(path):
+    """Return (weights, settings, attributes) of a run directory or of a model.h5.
+
+    Raises
+    ------
+    InputNotFoundError, DataError, StorageError
+    """
+    path = Path(path)
+    if path.is_dir():
+        path = path / "model.h5"
+    if not path.exists():
+        raise InputNotFoundError(f"{path}: no such file; expected a run directory or its model.h5")
+    weights, attributes = store.read_model(path)
+    return weights, tomllib.loads(attributes["config_toml"]), attributes
+
+
+def versions():
+    """Versions of everything that a result may depend on."""
+    found = {"python": platform.python_version()}
+    for name in ("hpgcn", "numpy", "scipy", "numba", "h5py", "mpi4py", "mpich", "openmpi"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

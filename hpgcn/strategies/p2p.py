@@ -1,0 +1,169 @@
+"""Row-parallel aggregation with point-to-point messages: strategy `p2p`.
+
+Each rank holds the rows of A, H and G that its part owns; W is on every rank. The rows of H that a neighbour reads
+are sent to it and to nobody else, while the local block is multiplied; ghost blocks follow in order of their owners. If
+A is symmetric the backward is the same code applied to G; otherwise it is the adjoint of each step: partial products of
+the transposed ghost blocks return to the owners, who add them in the order of ranks.
+
+Valid for any P and any partition, empty parts included. Rows sent by one product with A or A^T: the connectivity-1
+metric of the partition, sum over columns of (parts that read it - 1) with the owner counted in; messages: non-empty
+(owner, reader) pairs. Memory: the slab of A (and its transpose if A is not symmetric), ghost rows and send rows of the
+widest exchange.
+
+Source: demirci-2022, sections 3 and 4.1, Algorithms 1 and 2.
+"""
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn import kernels
+from hpgcn.exchange import Exchange
+from hpgcn.graph import index_dtype, inverse_sqrt, with_self_loops
+from hpgcn.plan import by_owner, complete, needs
+
+TILES = 8  # the local block is multiplied in tiles, so that messages move between them
+
+
+class PointToPoint:
+    """A-hat = D_row^-1/2 (A + I) D_col^-1/2 (norm "sym") or A itself ("none"), on rows distributed by `layout`.
+
+    Parameters
+    ----------
+    slab : hpgcn.graph.Graph
+        This rank's rows.
+    layout : hpgcn.layout.Layout
+    comm : hpgcn.comm.SerialComm or MpiComm
+    norm : "sym" or "none"
+        A degree that is not positive gives the factor 0; `zero_degrees` counts such rows over all ranks.
+    self_loops : bool
+        Add a loop of weight 1 where a vertex has none.
+    dtype : numpy dtype
+    max_width : int
+        Widest H that will be multiplied.
+    """
+
+    def __init__(self, slab, layout, comm, *, norm="sym", self_loops=True, dtype=np.float32, max_width=1):
+        self.layout, self.comm, self.dtype = layout, comm, np.dtype(dtype)
+        self.symmetric = not slab.header.directed
+        if self_loops:
+            indptr, indices, data, added = with_self_loops(slab)
+        else:
+            indptr, indices, data, added = slab.indptr, slab.indices, slab.data, 0
+        ghosts = needs(indices, layout)
+        cuts = by_owner(ghosts, layout)
+        requested = comm.alltoallv([ghosts[cuts[q]:cuts[q + 1]] for q in range(comm.size)])
+        self.plan = complete(layout, ghosts, requested)
+        columns = local_columns(indices, ghosts, layout)
+        values = np.ones(indices.size) if data is None else data.astype(np.float64)
+        self.zero_degrees = 0
+        if norm == "sym":
+            row, column = slab.degree_row + added, slab.degree_column + added
+            self.zero_degrees = int(comm.sum([np.count_nonzero(row <= 0)])[0])
+            scale = self._with_ghosts(inverse_sqrt(column))
+            values *= np.repeat(inverse_sqrt(row), np.diff(indptr)) * scale[columns]
+        shape = layout.num_rows, layout.num_rows + ghosts.size
+        self._split(sp.csr_array((values.astype(dtype), columns, indptr), shape=shape))
+        self.exchange = Exchange(self.plan, comm, self.dtype, max_width)
+
+    def _with_ghosts(self, values):
+        """Append the ghosts' values to those of the own rows, through an exchange of width 1."""
+        exchange = Exchange(self.plan, self.comm, values.dtype, 1)
+        channel = exchange.forward(values[:, None].copy())
+        arrived = [part[:, 0] for _, part in exchange.arrivals(channel, "exchange of degrees")]
+        result = np.concatenate([values, *arrived])
+        exchange.close()
+        return result
+
+    def _split(self, matrix):
+        """Cut the slab into the local block and one block of columns a source; transpose them if A is not symmetric."""
+        m = self.layout.num_rows
+        matrix.sort_indices()
+        self.local = csr(matrix[:, :m])
+        ghost = matrix[:, m:].tocsc()  # by column: cutting it is then cheap for any number of sources
+        self.blocks = {}
+        for source in self.plan.sources.tolist():
+            block = csr(ghost[:, self.plan.recv_offsets[source]:self.plan.recv_offsets[source + 1]].tocsr())
+            self.blocks[source] = (*block, np.flatnonzero(np.diff(block[0])))
+        if not self.symmetric:
+            self.local_transposed, self.ghost_transposed = csr(matrix[:, :m].T.tocsr()), csr(ghost.T)
+
+    def forward(self, H, *, layer, mask=None):
+        """Return this rank's rows of A H.
+
+        Parameters
+        ----------
+        H : (m, f)
+        layer : int
+            For messages about waiting.
+        mask : (m, ceil(f / 8)) uint8, optional
+            Bits of the result to keep.
+
+        Returns
+        -------
+        (m, f)
+        """
+        return self._product(H, mask, f"layer {layer} forward")
+
+    def backward(self, G, *, layer, mask=None):
+        """Return this rank's rows of A^T G; parameters as `forward`."""
+        what = f"layer {layer} backward"
+        return self._product(G, mask, what) if self.symmetric else self._adjoint(G, mask, what)
+
+    def _product(self, H, mask, what):
+        exchange, clock, spmm = self.exchange, self.comm.clock, kernels.backend(H).spmm
+        channel = exchange.forward(H)
+        out = self._local_product(self.local, H, channel, mask)
+        for source, rows in exchange.arrivals(channel, what):
+            *block, touched = self.blocks[source]
+            with clock("spmm"):
+                spmm(*block, rows, out, rows=touched, mask=mask, accumulate=True)
+        return out
+
+    def _adjoint(self, G, mask, what):
+        exchange, clock, ops = self.exchange, self.comm.clock, kernels.backend(G)
+        with clock("spmm"):
+            ops.spmm(*self.ghost_transposed, G, exchange.partials(G.shape[1]))
+        channel = exchange.adjoint(G.shape[1])
+        out = self._local_product(self.local_transposed, G, channel, None)
+        for source, rows in exchange.arrivals(channel, what):
+            with clock("comm"):
+                offsets = self.plan.send_offsets
+                ops.scatter_add(rows, self.plan.send_rows[offsets[source]:offsets[source + 1]], out)
+        if mask is not None:  # partial sums are added here: only their total may be masked
+            ops.apply_mask(out, mask)
+        return out
+
+    def _local_product(self, block, H, channel, mask):
+        """Multiply the local block in tiles of rows, with a look at the messages between them."""
+        indptr, indices, data = block
+        m, spmm = self.layout.num_rows, kernels.backend(H).spmm
+        out = np.empty((m, H.shape[1]), self.dtype)
+        tiles = TILES if channel.pending else 1
+        cuts = np.searchsorted(indptr, indptr[-1] * np.arange(1, tiles) // tiles)
+        cuts = np.concatenate([[0], cuts, [m]])
+        for lo, hi in pairwise(cuts):
+            with self.comm.clock("spmm"):
+                spmm(indptr[lo:hi + 1], indices, data, H, out[lo:hi], mask=None if mask is None else mask[lo:hi])
+            self.exchange.progress(channel)
+        return out
+
+    def close(self):
+        """Free the persistent requests."""
+        self.exchange.close()
+
+
+def local_columns(indices, ghosts, layout):
+    """Relabel columns: own ones to 0..m-1, ghosts to m..m+g-1."""
+    m = layout.num_rows
+    own = (indices >= layout.start) & (indices < layout.stop)
+    columns = np.where(own, indices - layout.start, m + np.searchsorted(ghosts, indices))
+    return columns.astype(index_dtype(m + ghosts.size))
+
+
+def csr(matrix):
+    """(indptr int64, indices, data) of a SciPy CSR array, columns sorted."""
+    matrix.sort_indices()
+    return matrix.indptr.astype(np.int64), matrix.indices, matrix.data

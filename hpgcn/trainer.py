@@ -1,0 +1,312 @@
+"""The one training loop, and prediction: any number of ranks, any strategy, a graph in memory or in a file."""
+from __future__ import annotations
+
+import logging
+import math
+import resource
+import time
+from contextlib import closing
+
+import numpy as np
+from tqdm import tqdm
+
+from hpgcn import cost, dense
+from hpgcn.comm import SerialComm, as_comm
+from hpgcn.config import Config
+from hpgcn.errors import ConfigError, DataError, DivergedError
+from hpgcn.graph import Graph
+from hpgcn.kernels import backend
+from hpgcn.launch import default_threads
+from hpgcn.model import GCN, Parameters
+from hpgcn.optim import OPTIMIZERS
+from hpgcn.place import place
+from hpgcn.rundir import RunDirectory, read_run, versions
+from hpgcn.strategies import STRATEGIES
+
+log = logging.getLogger("hpgcn")
+
+
+def train(source, config=None, comm=None, *, progress=False, overwrite=False):
+    """Train a model; every rank of `comm` calls this together.
+
+    Parameters
+    ----------
+    source : hpgcn.Graph or hpgcn.store.StoredGraph
+        `hpgcn.load(path)`, or a graph in memory (then equal on all ranks).
+    config : hpgcn.Config, optional
+        Files are written only if its `out` names a run directory.
+    comm : mpi4py communicator, optional
+        None: this process alone; no MPI is needed.
+    progress : bool
+        Show a progress bar on rank 0.
+    overwrite : bool
+        Replace an existing run directory.
+
+    Returns
+    -------
+    dict
+        What summary.json holds, on every rank.
+
+    Raises
+    ------
+    DataError, ConfigError, DivergedError, OutputError
+        On all ranks together: no labels, features or split; ranks against parts; NaN or Inf; the run directory exists.
+    """
+    config = config or Config()
+    comm = as_comm(comm, config.comm_timeout)
+    comm.same((config.replace(threads=0), source.header), "configuration or graph")
+    with comm.together():
+        check(source.header)
+        record = RunDirectory(config, overwrite=overwrite) if config.out and comm.rank == 0 else None
+    trainer = Trainer(source, config, comm)
+    with closing(trainer.rows):
+        return trainer.run(record, progress and comm.rank == 0)
+
+
+def predict(source, run, comm=None):
+    """Apply a trained model to all vertices of a graph; every rank of `comm` calls this together.
+
+    Parameters
+    ----------
+    source : hpgcn.Graph or hpgcn.store.StoredGraph
+        The graph trained on, or another with as many features.
+    run : str or path
+        A run directory, or its model.h5.
+    comm : mpi4py communicator, optional
+
+    Returns
+    -------
+    dict or None
+        On rank 0, rows in ORIGINAL order: logits (n, c), label (n,) int64, embedding (n, h) (the last layer's input;
+        absent from models of one layer), original_ids (n,) where the graph has them. None on the other ranks.
+    """
+    comm = as_comm(comm)
+    with comm.together():
+        weights, settings, _ = read_run(run)
+        config = Config(**settings)
+        widths = [weights["W0"].shape[0], *(weights[f"W{layer}"].shape[1] for layer in range(config.layers))]
+        if source.header.num_features != widths[0]:
+            raise DataError(f"{source.header.name}: {source.header.num_features} features, "
+                            f"but the model was trained on {widths[0]}")
+    rows = Rows(source, config, comm, widths)
+    with closing(rows):
+        parameters = Parameters.zeros(widths, rows.dtype)
+        for name, array in parameters.named().items():
+            array[:] = weights[name]
+        found = {"vertex": rows.slab.vertex}
+        found["logits"], last = GCN(widths, parameters, rows.strategy, rows.slab.vertex,
+                                    sparse_features=source.header.sparse_features).infer(rows.X)
+        if config.layers > 1:
+            found["embedding"] = last
+        if rows.slab.original_ids is not None:
+            found["original_ids"] = rows.slab.original_ids
+        found = {name: comm.gather_rows(array) for name, array in found.items()}
+    if comm.rank:
+        return None
+    order = np.argsort(found.pop("vertex"))
+    found = {name: array[order] for name, array in found.items()}
+    return {**found, "label": found["logits"].argmax(1)}
+
+
+def check(header):
+    """Refuse a graph that cannot be trained on.
+
+    Raises
+    ------
+    DataError, ConfigError
+        No features, labels or split; labels of another kind than the loss takes.
+    """
+    if not header.num_features:
+        raise DataError(f"{header.name}: no features; give them to `hpgcn convert` with --features FILE")
+    if not header.num_classes:
+        raise DataError(f"{header.name}: no labels; give them to `hpgcn convert` with --labels FILE")
+    if not header.has_split:
+        raise DataError(f"{header.name}: no train, validation and test masks; "
+                        "give `hpgcn convert` a --split, e.g. --split random:60/20/20")
+    if header.multilabel:
+        raise ConfigError(f"{header.name}: labels are multi-label; the loss there is takes one class per vertex")
+
+
+class Rows:
+    """The part of a graph on this rank: slab, features in the run's dtype, the strategy that multiplies by A-hat."""
+
+    def __init__(self, source, config, comm, widths):
+        self.dtype = np.dtype(config.dtype)
+        source, layout = place(source, comm)
+        with comm.together():
+            self.slab = source.slab(layout.start, layout.stop)
+        X = self.slab.features.astype(self.dtype, copy=False)
+        self.X = dense.SparseRows(X) if source.header.sparse_features else X
+        exchanges = cost.gcn_exchanges(widths, source.header.sparse_features)
+        self.strategy = STRATEGIES[config.strategy](self.slab, layout, comm, dtype=self.dtype,
+                                                    max_width=max(map(max, filter(None, exchanges))))
+        if self.strategy.zero_degrees and comm.rank == 0:
+            log.warning("%d vertices have a degree <= 0: their factor is 0", self.strategy.zero_degrees)
+
+    def close(self):
+        """Free what MPI holds."""
+        self.strategy.close()
+
+
+class Best:
+    """The best epoch so far: highest validation accuracy, then lowest validation loss, then earliest."""
+
+    def __init__(self):
+        self.epoch, self.metrics, self.weights, self.key = 0, {}, None, None
+
+    def offer(self, epoch, metrics, flat):
+        """Keep the weights if they are better; without validation vertices the latest are."""
+        key = None if metrics["val_acc"] is None else (metrics["val_acc"], -metrics["val_loss"])
+        if self.key is None or key is None or key > self.key:
+            self.epoch, self.metrics, self.weights, self.key = epoch, metrics, flat.copy(), key
+
+
+class Trainer:
+    """Data, model and optimiser of one run; `run` is the loop.
+
+    Parameters
+    ----------
+    source : hpgcn.Graph or hpgcn.store.StoredGraph
+    config : hpgcn.Config
+    comm : SerialComm or MpiComm
+    warm : bool
+        Load all compiled kernels before the first epoch.
+    """
+
+    def __init__(self, source, config, comm, *, warm=True):
+        begin = time.perf_counter()
+        self.config, self.comm, self.header = config, comm, source.header
+        self.threads = set_threads(config)
+        self.widths = [self.header.num_features, *[config.hidden] * (config.layers - 1), self.header.num_classes]
+        comm.counters.phase = "setup"
+        if warm:
+            self._warm()
+        self.rows = rows = Rows(source, config, comm, self.widths)
+        self.parameters = Parameters.initial(self.widths, rows.dtype, config.seed)
+        self.model = GCN(self.widths, self.parameters, rows.strategy, rows.slab.vertex, seed=config.seed,
+                         first_dropout=config.first_dropout, dropout=config.dropout,
+                         sparse_features=self.header.sparse_features)
+        self.loss = dense.Loss(rows.slab.labels, rows.slab.masks, comm)
+        weights = self.parameters.weights
+        decayed = weights[0].size if config.decay_layers == "first" else sum(W.size for W in weights)
+        self.optimizer = OPTIMIZERS[config.optimizer](self.parameters.flat, lr=config.lr, decay=config.weight_decay,
+                                                      decayed=decayed)
+        plan = rows.strategy.plan
+        volume, pairs = comm.sum([plan.send_rows.size, plan.destinations.size])
+        self.predicted = cost.p2p_step(int(volume), int(pairs), self.widths, rows.dtype.itemsize, comm.size,
+                                       sparse_features=self.header.sparse_features)
+        self.setup_bytes = round(comm.sum([comm.counters.total("setup")[0]])[0])
+        self.setup_s = float(comm.max([time.perf_counter() - begin])[0])
+
+    def run(self, record=None, progress=False):
+        """Train to the last epoch, or until patience ends; return the summary."""
+        config, best, history = self.config, Best(), []
+        with tqdm(total=config.epochs, unit="epoch", disable=None if progress else True) as bar:
+            for epoch in range(1, config.epochs + 1):
+                metrics = self.step(epoch)
+                last = epoch == config.epochs
+                if last or (config.eval_every and epoch % config.eval_every == 0):
+                    metrics |= self.evaluate()
+                    best.offer(epoch, metrics, self.parameters.flat)
+                history.append(metrics)
+                if record:
+                    record.append(metrics)
+                bar.set_postfix(loss=f"{metrics['loss']:.4f}", val_acc=metrics["val_acc"], refresh=False)
+                bar.update()
+                if config.patience and best.epoch and epoch - best.epoch >= config.patience:
+                    break
+        summary = self.summary(history, best)
+        if record:
+            weights = Parameters.zeros(self.widths, self.rows.dtype)
+            weights.flat[:] = best.weights
+            record.finish(summary, weights.named(), best.epoch)
+        return summary
+
+    def step(self, epoch):
+        """One training step: forward, backward, update. Return the epoch's metrics, equal on all ranks."""
+        comm, clock = self.comm, self.comm.clock
+        comm.counters.phase = "train"
+        clock.reset()
+        before, begin = comm.counters.total("train"), time.perf_counter()
+        logits, backward = self.model.forward(self.rows.X, epoch)
+        with clock("dense"):
+            loss, G = self.loss.gradient(logits)
+        gradient = backward(G).flat
+        comm.allreduce(gradient, "weights")
+        with clock("dense"):
+            self.optimizer.step(gradient)
+        seconds = time.perf_counter() - begin
+        sent = [after - earlier for after, earlier in zip(comm.counters.total("train"), before)]
+        sums = comm.sum([loss, *sent])
+        times = clock.seconds
+        highest = comm.max([seconds, times["spmm"], times["dense"], times["comm"], times["wait"], peak_rss(), sent[0]])
+        self.max_sent = float(highest[6])
+        loss = float(sums[0] / self.loss.count["train"])
+        if not math.isfinite(loss):
+            error = DivergedError(f"epoch {epoch}: the training loss is {loss}; "
+                                  f"try a lower --lr than {self.config.lr:g}")
+            error.collective = True  # the loss is the same sum on every rank
+            raise error
+        names = ("epoch_s", "eval_s", "spmm_s", "dense_s", "comm_s", "wait_s")
+        return {"epoch": epoch, "loss": loss, "train_acc": None, "val_acc": None, "test_acc": None, "val_loss": None,
+                **dict(zip(names, map(float, (highest[0], 0, *highest[1:5])))), "sent_bytes": round(sums[1]),
+                "sent_messages": round(sums[2]), "peak_rss_bytes": int(highest[5])}
+
+    def evaluate(self):
+        """Accuracies and validation loss of the present weights, without dropout, over all ranks."""
+        self.comm.counters.phase = "eval"
+        begin = time.perf_counter()
+        metrics = self.loss.evaluate(self.model.infer(self.rows.X)[0])
+        metrics["eval_s"] = float(self.comm.max([time.perf_counter() - begin])[0])
+        return metrics
+
+    def summary(self, history, best):
+        """What summary.json holds."""
+        final, size = history[-1], self.comm.size
+        largest = int(self.max_sent) if self.max_sent.is_integer() else self.max_sent
+        return {
+            "graph": self.header.name, "strategy": self.config.strategy, "grid": f"{size}x1", "replication": 1,
+            "ranks": size, "threads": self.threads, "device": "cpu", "epochs": final["epoch"],
+            "final_loss": final["loss"], "best_epoch": best.epoch, "best_val_acc": best.metrics["val_acc"],
+            "test_acc": best.metrics["test_acc"], "epoch_s_median": float(np.median([m["epoch_s"] for m in history])),
+            "setup_s": self.setup_s, "setup_bytes": self.setup_bytes, "sent_bytes_per_epoch": final["sent_bytes"],
+            "sent_messages_per_epoch": final["sent_messages"], "predicted_bytes_per_epoch": self.predicted.bytes,
+            "predicted_messages_per_epoch": self.predicted.messages, "max_rank_sent_bytes_per_epoch": largest,
+            "peak_rss_bytes": max(m["peak_rss_bytes"] for m in history), "out": self.config.out, "versions": versions()}
+
+    def _warm(self):
+        """Compile or load the kernels: one rank of each node first, the others then find them in the cache."""
+        for turn in (True, False):
+            if (self.comm.local_rank == 0) == turn:
+                warm(self.header, self.config)
+            self.comm.barrier()
+
+
+def warm(header, config):
+    """Run one epoch on a graph of three vertices, like the real one in kind, and touch the exchange's kernels."""
+    A = np.array([[0, 1, 0], [1, 0, 1], [0, 0 if header.directed else 1, 0]], np.float32)
+    X = np.eye(3, max(1, min(header.num_features, 3)), dtype=np.float32)
+    if header.sparse_features:
+        import scipy.sparse as sp
+
+        X = sp.csr_array(X)
+    tiny = Graph.from_scipy(A, X, np.arange(3), ([0], [1], [2]), name="warm-up")
+    trainer = Trainer(tiny, config.replace(out="", epochs=1), SerialComm(), warm=False)
+    trainer.run()
+    rows = np.ones((2, 1), trainer.rows.dtype)
+    ops = backend(rows)
+    ops.scatter_add(ops.gather(rows, np.arange(2)), np.arange(2), rows)
+    ops.apply_mask(rows, np.zeros((2, 1), np.uint8))
+
+
+def set_threads(config):
+    """Use config.threads threads per rank, or cores / ranks on the node; return the number in use."""
+    import numba
+
+    numba.set_num_threads(min(config.threads or default_threads(), numba.config.NUMBA_NUM_THREADS))
+    return numba.get_num_threads()
+
+
+def peak_rss():
+    """Peak resident set of this process so far, bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

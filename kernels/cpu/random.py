@@ -1,0 +1,125 @@
+"""Counter-based random bits (Philox4x32-10) and keyed dropout on CPU threads.
+
+Integers only, so every backend and every thread count draws the same bits. What the counter holds and which bit
+belongs to which column: `hpgcn.kernels.reference.dropout_bits`.
+"""
+import numba
+import numpy as np
+
+from hpgcn.kernels.cpu.chunks import evenly
+from hpgcn.kernels.jit import jit
+from hpgcn.kernels.reference import dropout_scale, dropout_threshold
+
+LOW = np.uint64(0xFFFFFFFF)
+SHIFT = np.uint64(32)
+
+
+@jit(inline="always")
+def philox_words(c0, c1, c2, c3, k0, k1):
+    """Ten rounds on uint64 scalars that hold 32-bit words; returns four of the same."""
+    for _ in range(10):
+        p0 = np.uint64(0xD2511F53) * c0
+        p1 = np.uint64(0xCD9E8D57) * c2
+        c0 = (p1 >> SHIFT) ^ c1 ^ k0
+        c1 = p1 & LOW
+        c2 = (p0 >> SHIFT) ^ c3 ^ k1
+        c3 = p0 & LOW
+        k0 = (k0 + np.uint64(0x9E3779B9)) & LOW
+        k1 = (k1 + np.uint64(0xBB67AE85)) & LOW
+    return c0, c1, c2, c3
+
+
+@jit(inline="always")
+def keep_byte(vertex, byte, epoch, layer, k0, k1, threshold):
+    """The 8 keep bits of columns 8 byte .. 8 byte + 7 of one vertex."""
+    v = np.uint64(vertex)
+    words = philox_words(v & LOW, np.uint64(byte), np.uint64(epoch), np.uint64(layer) << np.uint64(16) | v >> SHIFT,
+                         k0, k1)
+    bits = np.uint64(0)
+    for w in range(4):
+        if words[w] & np.uint64(0xFFFF) >= threshold:
+            bits |= np.uint64(1) << np.uint64(2 * w)
+        if words[w] >> np.uint64(16) >= threshold:
+            bits |= np.uint64(2) << np.uint64(2 * w)
+    return bits
+
+
+@jit()
+def _philox(counter, key, out):
+    for i in range(counter.shape[0]):
+        words = philox_words(np.uint64(counter[i, 0]), np.uint64(counter[i, 1]), np.uint64(counter[i, 2]),
+                             np.uint64(counter[i, 3]), np.uint64(key[0]), np.uint64(key[1]))
+        for w in range(4):
+            out[i, w] = words[w]
+
+
+@jit(parallel=True)
+def _dropout_bits(vertex, width, epoch, layer, k0, k1, threshold, out, bounds):
+    last = np.uint64(0xFF >> (-width % 8))  # pad bits are 0
+    for chunk in numba.prange(bounds.size - 1):
+        for i in range(bounds[chunk], bounds[chunk + 1]):
+            for b in range(out.shape[1]):
+                bits = keep_byte(vertex[i], b, epoch, layer, k0, k1, threshold)
+                out[i, b] = bits & last if b == out.shape[1] - 1 else bits
+
+
+@jit(parallel=True)
+def _dropout(x, vertex, epoch, layer, k0, k1, threshold, scale, out, bounds):
+    width = x.shape[1]
+    zero = x.dtype.type(0)
+    for chunk in numba.prange(bounds.size - 1):
+        for i in range(bounds[chunk], bounds[chunk + 1]):
+            for b in range((width + 7) // 8):
+                bits = keep_byte(vertex[i], b, epoch, layer, k0, k1, threshold)
+                for q in range(8 * b, min(8 * b + 8, width)):
+                    out[i, q] = x[i, q] * scale if bits >> np.uint64(q & 7) & np.uint64(1) else zero
+
+
+@jit(parallel=True)
+def _dropout_csr(indptr, indices, data, vertex, epoch, layer, k0, k1, threshold, scale, out, bounds):
+    zero = data.dtype.type(0)
+    for chunk in numba.prange(bounds.size - 1):
+        for i in range(bounds[chunk], bounds[chunk + 1]):
+            byte, bits = -1, np.uint64(0)
+            for k in range(indptr[i], indptr[i + 1]):
+                column = indices[k]
+                if column >> 3 != byte:  # columns increase: entries of one byte share a draw
+                    byte = column >> 3
+                    bits = keep_byte(vertex[i], byte, epoch, layer, k0, k1, threshold)
+                out[k] = data[k] * scale if bits >> np.uint64(column & 7) & np.uint64(1) else zero
+
+
+def keys(seed):
+    """The two 32-bit words of a 64-bit seed."""
+    return np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32)
+
+
+def philox(counter, key):
+    """Philox4x32-10: see `hpgcn.kernels.reference.philox`."""
+    counter = np.ascontiguousarray(counter, np.uint64)
+    out = np.empty(counter.shape, np.uint32)
+    _philox(counter.reshape(-1, 4), np.asarray(key, np.uint64), out.reshape(-1, 4))
+    return out
+
+
+def dropout_bits(vertex, width, *, seed, epoch, layer, p):
+    """Keyed dropout bits: see `hpgcn.kernels.reference.dropout_bits`."""
+    out = np.empty((vertex.size, -(-width // 8)), np.uint8)
+    _dropout_bits(vertex, width, epoch, layer, *keys(seed), np.uint64(dropout_threshold(p)), out, evenly(vertex.size))
+    return out
+
+
+def dropout(x, vertex, *, seed, epoch, layer, p, out=None):
+    """Dense dropout: see `hpgcn.kernels.reference.dropout`."""
+    out = np.empty_like(x) if out is None else out
+    _dropout(x, vertex, epoch, layer, *keys(seed), np.uint64(dropout_threshold(p)), x.dtype.type(dropout_scale(p)), out,
+             evenly(x.shape[0]))
+    return out
+
+
+def dropout_csr(indptr, indices, data, vertex, *, seed, epoch, layer, p, out=None):
+    """Dropout of stored entries: see `hpgcn.kernels.reference.dropout_csr`."""
+    out = np.empty_like(data) if out is None else out
+    _dropout_csr(indptr, indices, data, vertex, epoch, layer, *keys(seed), np.uint64(dropout_threshold(p)),
+                 data.dtype.type(dropout_scale(p)), out, evenly(indptr.size - 1))
+    return out

@@ -1,0 +1,25 @@
+"""Small graphs for tests, each with a trap in it."""
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.graph import Graph
+
+
+def make(n=203, f=13, c=5, *, directed=False, weighted=False, sparse=False, seed=0):
+    """A random graph with loops, isolated vertices, empty feature rows and columns, unknown labels, an odd width."""
+    rng = np.random.default_rng(seed)
+    A = sp.random_array((n, n), density=min(1, 8 / n), rng=rng, format="lil")
+    A[n // 2, :] = A[:, n // 2] = 0  # isolated
+    A[1, 1] = 1  # a loop of its own
+    A = A.tocsr()
+    A.eliminate_zeros()
+    A.data[:] = rng.integers(1, 5, A.nnz) / 2 if weighted else 1
+    X = rng.standard_normal((n, f)).astype(np.float32)
+    X[rng.random((n, f)) < 0.6] = 0
+    X[3], X[:, 2] = 0, 0
+    y = rng.integers(0, c, n)
+    order = rng.permutation(n)
+    cut = n // 3
+    masks = order[:cut], order[cut:cut + n // 4], order[cut + n // 4:n - 3]
+    y[order[n - 3:]] = -1
+    return Graph.from_scipy(A, sp.csr_array(X) if sparse else X, y, masks, symmetrize=not directed, name="made")

@@ -1,0 +1,27 @@
+"""Tests that run under mpiexec: rank 0 reports; a failure on any rank is printed and ends all of them."""
+import os
+import sys
+
+import pytest
+
+pytest.importorskip("mpi4py", reason="MPI tests need mpi4py: pip install 'hpgcn[mpi,mpich]'")
+from mpi4py import MPI
+
+from hpgcn.comm import as_comm
+
+if MPI.COMM_WORLD.Get_rank():
+    sys.stdout = open(os.devnull, "w")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report):
+    if report.failed and MPI.COMM_WORLD.Get_size() > 1:
+        sys.stderr.write(f"rank {MPI.COMM_WORLD.Get_rank()}: {report.nodeid} failed\n{report.longreprtext}\n")
+        sys.stderr.flush()
+        MPI.COMM_WORLD.Abort(1)
+
+
+@pytest.fixture
+def comm():
+    """All ranks, with a deadline that fails a test instead of hanging it."""
+    return as_comm(MPI.COMM_WORLD, timeout=60)
