@@ -425,6 +425,8 @@ def _as_mask(mask, n, where):
     if mask is None:
         return np.zeros(n, bool)
     mask = np.asarray(mask)
+    if mask.shape == (0,):
+        return np.zeros(n, bool)
     if mask.dtype == bool or (mask.dtype.kind in "ui" and mask.shape == (n,) and np.isin(mask, (0, 1)).all() and n > 2):
         if mask.shape != (n,):
             raise DataError(f"{where} has shape {mask.shape}, expected ({n},)")

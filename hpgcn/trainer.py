@@ -16,6 +16,7 @@ from hpgcn.config import Config
 from hpgcn.errors import ConfigError, DataError, DivergedError
 from hpgcn.graph import Graph
 from hpgcn.kernels import backend
+from hpgcn.kernels.jit import threshold
 from hpgcn.launch import default_threads
 from hpgcn.model import GCN, Parameters
 from hpgcn.optim import OPTIMIZERS
@@ -201,7 +202,8 @@ class Trainer:
     def run(self, record=None, progress=False):
         """Train to the last epoch, or until patience ends; return the summary."""
         config, best, history = self.config, Best(), []
-        with tqdm(total=config.epochs, unit="epoch", disable=None if progress else True) as bar:
+        quiet = np.errstate(all="ignore")  # a loss that overflows is reported once, as such
+        with quiet, tqdm(total=config.epochs, unit="epoch", disable=None if progress else True) as bar:
             for epoch in range(1, config.epochs + 1):
                 metrics = self.step(epoch)
                 last = epoch == config.epochs
@@ -283,7 +285,7 @@ class Trainer:
 
 
 def warm(header, config):
-    """Run one epoch on a graph of three vertices, like the real one in kind, and touch the exchange's kernels."""
+    """Run an epoch on a graph of three vertices, like the real one in kind, for one thread and for all."""
     A = np.array([[0, 1, 0], [1, 0, 1], [0, 0 if header.directed else 1, 0]], np.float32)
     X = np.eye(3, max(1, min(header.num_features, 3)), dtype=np.float32)
     if header.sparse_features:
@@ -291,12 +293,13 @@ def warm(header, config):
 
         X = sp.csr_array(X)
     tiny = Graph.from_scipy(A, X, np.arange(3), ([0], [1], [2]), name="warm-up")
-    trainer = Trainer(tiny, config.replace(out="", epochs=1), SerialComm(), warm=False)
-    trainer.run()
-    rows = np.ones((2, 1), trainer.rows.dtype)
+    rows = np.ones((2, 1), config.dtype)
     ops = backend(rows)
-    ops.scatter_add(ops.gather(rows, np.arange(2)), np.arange(2), rows)
-    ops.apply_mask(rows, np.zeros((2, 1), np.uint8))
+    for work in (0, math.inf):
+        with threshold(work):
+            Trainer(tiny, config.replace(out="", epochs=1), SerialComm(), warm=False).run()
+            ops.scatter_add(ops.gather(rows, np.arange(2)), np.arange(2), rows)
+            ops.apply_mask(rows, np.zeros((2, 1), np.uint8))
 
 
 def set_threads(config):

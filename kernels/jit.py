@@ -7,6 +7,8 @@ import functools
 import hashlib
 import os
 import tempfile
+import types
+from contextlib import contextmanager
 from pathlib import Path
 
 import numba
@@ -43,3 +45,34 @@ def jit(**options):
             config.CACHE_DIR = before
 
     return decorate
+
+
+class Threaded:
+    """A kernel over chunks, compiled twice: for one thread and for all.
+
+    Waking threads costs more than a small kernel takes, and on a busy machine a whole time slice. Both versions take
+    the same chunks in the same order of sums, so they give the same bits.
+    """
+
+    threshold = 1 << 20  # scalar operations from which on threads are worth waking: about a millisecond
+
+    def __init__(self, function):
+        # Numba's cache tells functions apart by name and line, not by their options
+        alone = types.FunctionType(function.__code__, function.__globals__, function.__name__ + "_alone")
+        alone.__qualname__, alone.__module__ = alone.__name__, function.__module__
+        self.alone, self.together = jit()(alone), jit(parallel=True)(function)
+        functools.update_wrapper(self, function)
+
+    def __call__(self, work, *args):
+        """Run on all threads if `work`, about the number of scalar operations, is worth it."""
+        (self.together if work >= self.threshold else self.alone)(*args)
+
+
+@contextmanager
+def threshold(work):
+    """Within, threads are woken from `work` scalar operations on: 0 for always."""
+    before, Threaded.threshold = Threaded.threshold, work
+    try:
+        yield
+    finally:
+        Threaded.threshold = before

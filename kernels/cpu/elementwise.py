@@ -5,14 +5,14 @@ import numba
 import numpy as np
 
 from hpgcn.kernels.cpu.chunks import evenly
-from hpgcn.kernels.cpu.random import keep_byte, keys
-from hpgcn.kernels.jit import jit
-from hpgcn.kernels.reference import dropout_scale, dropout_threshold
+from hpgcn.kernels.cpu.random import keep_byte, key_words
+from hpgcn.kernels.jit import Threaded
+from hpgcn.kernels.reference import dropout_scale
 
 NO_MASK, NO_VERTEX = np.empty((0, 0), np.uint8), np.empty(0, np.int64)
 
 
-@jit(parallel=True)
+@Threaded
 def _activate(z, bias, vertex, relu, epoch, layer, k0, k1, threshold, scale, mask, bounds):
     width = z.shape[1]
     zero = z.dtype.type(0)
@@ -34,7 +34,7 @@ def _activate(z, bias, vertex, relu, epoch, layer, k0, k1, threshold, scale, mas
                     mask[i, b] = kept
 
 
-@jit(parallel=True)
+@Threaded
 def _apply_mask(x, mask, scale, bounds):
     width = x.shape[1]
     zero = x.dtype.type(0)
@@ -44,7 +44,7 @@ def _apply_mask(x, mask, scale, bounds):
                 x[i, q] = x[i, q] * scale if mask[i, q >> 3] >> (q & 7) & 1 else zero
 
 
-@jit(parallel=True)
+@Threaded
 def _softmax_cross_entropy(logits, labels, rows, scale, grad, losses, corrects, bounds):
     width = logits.shape[1]
     for chunk in numba.prange(bounds.size - 1):
@@ -69,7 +69,7 @@ def _softmax_cross_entropy(logits, labels, rows, scale, grad, losses, corrects, 
         corrects[chunk] = correct
 
 
-@jit(parallel=True)
+@Threaded
 def _column_sum(x, sums, bounds):
     for chunk in numba.prange(bounds.size - 1):
         for q in range(x.shape[1]):
@@ -79,7 +79,7 @@ def _column_sum(x, sums, bounds):
                 sums[chunk, q] += x[i, q]
 
 
-@jit(parallel=True)
+@Threaded
 def _adam(w, g, mean, variance, decay, decayed, beta1, beta2, lr, root_correction, epsilon, bounds):
     for chunk in numba.prange(bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
@@ -92,16 +92,15 @@ def _adam(w, g, mean, variance, decay, decayed, beta1, beta2, lr, root_correctio
 def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0, mask=None):
     """Bias, ReLU and keyed dropout in one pass: see `hpgcn.kernels.reference.activate`."""
     if z.size:
-        _activate(z, bias, NO_VERTEX if vertex is None else vertex, relu, epoch, layer, *keys(seed),
-                  np.uint64(dropout_threshold(p)), z.dtype.type(dropout_scale(p)), NO_MASK if mask is None else mask,
-                  evenly(z.shape[0]))
+        _activate(4 * z.size, z, bias, NO_VERTEX if vertex is None else vertex, relu, epoch, layer, *key_words(seed, p),
+                  z.dtype.type(dropout_scale(p)), NO_MASK if mask is None else mask, evenly(z.shape[0]))
     return z
 
 
 def apply_mask(x, mask, scale=1.0):
     """Keep the masked entries, scaled: see `hpgcn.kernels.reference.apply_mask`."""
     if x.size:
-        _apply_mask(x, mask, x.dtype.type(scale), evenly(x.shape[0]))
+        _apply_mask(2 * x.size, x, mask, x.dtype.type(scale), evenly(x.shape[0]))
     return x
 
 
@@ -114,7 +113,8 @@ def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
     bounds = evenly(rows.size)
     losses, corrects = np.empty(bounds.size - 1), np.empty(bounds.size - 1, np.int64)
     target = np.empty((0, 0), logits.dtype) if grad is None else grad
-    _softmax_cross_entropy(logits, labels, rows, scale, target, losses, corrects, bounds)
+    work = 20 * rows.size * logits.shape[1]
+    _softmax_cross_entropy(work, logits, labels, rows, scale, target, losses, corrects, bounds)
     return float(losses.sum()), int(corrects.sum())
 
 
@@ -122,15 +122,14 @@ def column_sum(x):
     """Sum over rows, in float64: see `hpgcn.kernels.reference.column_sum`."""
     bounds = evenly(x.shape[0])
     sums = np.empty((bounds.size - 1, x.shape[1]))
-    _column_sum(x, sums, bounds)
+    _column_sum(x.size, x, sums, bounds)
     return sums.sum(0)
 
 
 def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, beta2=0.999, epsilon=1e-8):
     """One Adam step in one pass: see `hpgcn.kernels.reference.adam`."""
-    root_correction = (1 - beta2**step) ** -0.5
-    _adam(w, g, mean, variance, decay, decayed, beta1, beta2, lr / (1 - beta1**step), root_correction, epsilon,
-          evenly(w.size))
+    rate, root_correction = lr / (1 - beta1**step), (1 - beta2**step) ** -0.5
+    _adam(8 * w.size, w, g, mean, variance, decay, decayed, beta1, beta2, rate, root_correction, epsilon, evenly(w.size))
 
 
 def sgd(w, g, *, lr, decay=0.0, decayed=0):

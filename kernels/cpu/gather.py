@@ -3,10 +3,10 @@ import numba
 import numpy as np
 
 from hpgcn.kernels.cpu.chunks import evenly
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.jit import Threaded
 
 
-@jit(parallel=True)
+@Threaded
 def _gather(x, index, out, bounds):
     for chunk in numba.prange(bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
@@ -15,7 +15,7 @@ def _gather(x, index, out, bounds):
                 out[i, q] = x[j, q]
 
 
-@jit(parallel=True)
+@Threaded
 def _scatter_add(x, index, out, bounds):
     # each thread owns a range of columns, so rows that occur twice are added in order, without atomics
     for chunk in numba.prange(bounds.size - 1):
@@ -31,7 +31,7 @@ def gather(x, index, out=None):
     if out is None:
         out = np.empty((index.size, x.shape[1]), x.dtype)
     if out.size:
-        _gather(x, index, out, evenly(index.size))
+        _gather(out.size, x, index, out, evenly(index.size))
     return out
 
 
@@ -39,5 +39,5 @@ def scatter_add(x, index, out):
     """Add rows in increasing order of x's rows: see `hpgcn.kernels.reference.scatter_add`."""
     if x.size:
         # 16 columns are a cache line of float32: a narrower slice per thread would share lines
-        _scatter_add(x, index, out, evenly(x.shape[1], max(1, x.shape[1] // 16)))
+        _scatter_add(x.size, x, index, out, evenly(x.shape[1], max(1, x.shape[1] // 16)))
     return out

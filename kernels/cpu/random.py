@@ -7,9 +7,10 @@ import numba
 import numpy as np
 
 from hpgcn.kernels.cpu.chunks import evenly
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.jit import Threaded, jit
 from hpgcn.kernels.reference import dropout_scale, dropout_threshold
 
+DRAW = 16  # work of drawing one byte, in scalar operations of other kernels
 LOW = np.uint64(0xFFFFFFFF)
 SHIFT = np.uint64(32)
 
@@ -53,7 +54,7 @@ def _philox(counter, key, out):
             out[i, w] = words[w]
 
 
-@jit(parallel=True)
+@Threaded
 def _dropout_bits(vertex, width, epoch, layer, k0, k1, threshold, out, bounds):
     last = np.uint64(0xFF >> (-width % 8))  # pad bits are 0
     for chunk in numba.prange(bounds.size - 1):
@@ -63,7 +64,7 @@ def _dropout_bits(vertex, width, epoch, layer, k0, k1, threshold, out, bounds):
                 out[i, b] = bits & last if b == out.shape[1] - 1 else bits
 
 
-@jit(parallel=True)
+@Threaded
 def _dropout(x, vertex, epoch, layer, k0, k1, threshold, scale, out, bounds):
     width = x.shape[1]
     zero = x.dtype.type(0)
@@ -75,7 +76,7 @@ def _dropout(x, vertex, epoch, layer, k0, k1, threshold, scale, out, bounds):
                     out[i, q] = x[i, q] * scale if bits >> np.uint64(q & 7) & np.uint64(1) else zero
 
 
-@jit(parallel=True)
+@Threaded
 def _dropout_csr(indptr, indices, data, vertex, epoch, layer, k0, k1, threshold, scale, out, bounds):
     zero = data.dtype.type(0)
     for chunk in numba.prange(bounds.size - 1):
@@ -89,9 +90,9 @@ def _dropout_csr(indptr, indices, data, vertex, epoch, layer, k0, k1, threshold,
                 out[k] = data[k] * scale if bits >> np.uint64(column & 7) & np.uint64(1) else zero
 
 
-def keys(seed):
-    """The two 32-bit words of a 64-bit seed."""
-    return np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32)
+def key_words(seed, p):
+    """The two 32-bit words of a 64-bit seed, and the threshold of p."""
+    return np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32), np.uint64(dropout_threshold(p))
 
 
 def philox(counter, key):
@@ -105,21 +106,22 @@ def philox(counter, key):
 def dropout_bits(vertex, width, *, seed, epoch, layer, p):
     """Keyed dropout bits: see `hpgcn.kernels.reference.dropout_bits`."""
     out = np.empty((vertex.size, -(-width // 8)), np.uint8)
-    _dropout_bits(vertex, width, epoch, layer, *keys(seed), np.uint64(dropout_threshold(p)), out, evenly(vertex.size))
+    _dropout_bits(DRAW * out.size, vertex, width, epoch, layer, *key_words(seed, p), out, evenly(vertex.size))
     return out
 
 
 def dropout(x, vertex, *, seed, epoch, layer, p, out=None):
     """Dense dropout: see `hpgcn.kernels.reference.dropout`."""
     out = np.empty_like(x) if out is None else out
-    _dropout(x, vertex, epoch, layer, *keys(seed), np.uint64(dropout_threshold(p)), x.dtype.type(dropout_scale(p)), out,
-             evenly(x.shape[0]))
+    scale = x.dtype.type(dropout_scale(p))
+    _dropout(DRAW // 8 * x.size, x, vertex, epoch, layer, *key_words(seed, p), scale, out, evenly(x.shape[0]))
     return out
 
 
 def dropout_csr(indptr, indices, data, vertex, *, seed, epoch, layer, p, out=None):
     """Dropout of stored entries: see `hpgcn.kernels.reference.dropout_csr`."""
     out = np.empty_like(data) if out is None else out
-    _dropout_csr(indptr, indices, data, vertex, epoch, layer, *keys(seed), np.uint64(dropout_threshold(p)),
-                 data.dtype.type(dropout_scale(p)), out, evenly(indptr.size - 1))
+    scale = data.dtype.type(dropout_scale(p))
+    _dropout_csr(DRAW * data.size, indptr, indices, data, vertex, epoch, layer, *key_words(seed, p), scale, out,
+                 evenly(indptr.size - 1))
     return out

@@ -3,12 +3,12 @@ import numba
 import numpy as np
 
 from hpgcn.kernels.cpu.chunks import by_nonzeros, evenly
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.jit import Threaded
 
 NO_ROWS, NO_MASK = np.empty(0, np.int64), np.empty((0, 0), np.uint8)
 
 
-@jit(parallel=True)
+@Threaded
 def _spmm(indptr, indices, data, x, out, row_scale, col_scale, rows, mask, accumulate, bounds):
     width = x.shape[1]
     weighted, scaled, some = data.size > 0, col_scale.size > 0, rows.size > 0
@@ -51,7 +51,8 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
         return out
     none = np.empty(0, dtype)
     bounds = by_nonzeros(indptr) if rows is None else evenly(rows.size)
-    _spmm(indptr, indices, none if data is None else data.astype(dtype, copy=False), x, out,
+    work = (int(indptr[-1]) - int(indptr[0]) + m) * x.shape[1]
+    _spmm(work, indptr, indices, none if data is None else data.astype(dtype, copy=False), x, out,
           none if row_scale is None else np.asarray(row_scale, dtype),
           none if col_scale is None else np.asarray(col_scale, dtype),
           NO_ROWS if rows is None else rows, NO_MASK if mask is None else mask, accumulate, bounds)

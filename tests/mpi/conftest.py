@@ -1,5 +1,4 @@
 """Tests that run under mpiexec: rank 0 reports; a failure on any rank is printed and ends all of them."""
-import os
 import sys
 
 import pytest
@@ -9,8 +8,11 @@ from mpi4py import MPI
 
 from hpgcn.comm import as_comm
 
-if MPI.COMM_WORLD.Get_rank():
-    sys.stdout = open(os.devnull, "w")
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config):
+    if MPI.COMM_WORLD.Get_rank():
+        config.pluginmanager.unregister(name="terminalreporter")
 
 
 @pytest.hookimpl(trylast=True)

@@ -92,7 +92,7 @@ def test_sent_equals_predicted(comm, kind, directed, hidden):
     rows, columns = graph.adjacency.tocoo().coords
     pairs = {(part[u], v) for u, v in zip(rows, columns) if part[u] != part[v]}
     volume, neighbours = len(pairs), len({(reader, part[v]) for reader, v in pairs})
-    # 13 -> 4 (sparse: W first, A twice), 4 -> 4, 4 -> 5 (A first); 13 -> 33 (A first, once), 33 -> 33, 33 -> 5 (W first)
+    # 13 -> 4 (sparse: W first), 4 -> 4, 4 -> 5 (A first); 13 -> 33 (A first, so once only), 33 -> 33, 33 -> 5 (W first)
     width, products = (4 + 4 + 4 + 4 + 4 + 4, 6) if hidden == 4 else (13 + 33 + 33 + 5 + 5, 5)
     parameters = 13 * hidden + hidden * hidden + hidden * 5 + 2 * hidden + 5
     assert metrics[0]["sent_bytes"] == 4 * (volume * width + 2 * parameters * (comm.size - 1))

@@ -1,0 +1,156 @@
+"""Output files that appear whole or not at all."""
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import secrets
+import stat
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from hpgcn.errors import InputNotFoundError, OutputError, StorageError
+
+
+def refuse_existing(path, overwrite=False):
+    """Refuse an output that cannot be created, before any work is spent on it.
+
+    Returns
+    -------
+    pathlib.Path
+        Where the file will lie, symbolic links followed.
+
+    Raises
+    ------
+    OutputError
+        It exists and `overwrite` is false, is no regular file, or its folder is missing or not writable.
+    """
+    try:
+        target = Path(os.path.realpath(path))
+        kind = _mode(target)
+        folder = _mode(target.parent)
+    except (OSError, ValueError) as error:
+        raise OutputError(f"{path}: cannot be created: {_reason(error)}") from error
+    if kind is not None and not stat.S_ISREG(kind):
+        raise OutputError(f"{path}: is a {'folder' if stat.S_ISDIR(kind) else 'special file'}, expected a file name")
+    if kind is not None and not overwrite:
+        raise OutputError(f"{path}: exists already; --overwrite replaces it")
+    if folder is None or not stat.S_ISDIR(folder):
+        raise OutputError(f"{path}: cannot be created: there is no folder {target.parent}")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise OutputError(f"{path}: cannot be created: folder {target.parent} is not writable")
+    return target
+
+
+@contextmanager
+def replacing(path, overwrite=False):
+    """Give the name of an empty temporary file beside `path`; it becomes `path` when the block ends well.
+
+    The file and its folder are synchronised to disk. When the block raises, KeyboardInterrupt included, nothing
+    is left behind and an older file under that name stays as it was.
+
+    Raises
+    ------
+    OutputError
+        As `refuse_existing`, or the file cannot be created.
+    StorageError
+        Synchronising to disk failed.
+    """
+    target = refuse_existing(path, overwrite)
+    temporary = target.with_name(f".hpgcn-{secrets.token_hex(8)}.tmp")
+    try:
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be created: {_reason(error)}") from error
+    try:
+        yield temporary
+        with writing(path):
+            _fsync(temporary)
+        refuse_existing(path, overwrite)  # another process may have been faster
+        with writing(path):
+            os.replace(temporary, target)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    with writing(path):
+        _fsync(target.parent)
+
+
+def atomic_write(path, content, overwrite=False):
+    """Write a whole file, or leave everything as it was.
+
+    Parameters
+    ----------
+    content : bytes, str, or function of a binary file
+        Text is encoded as UTF-8; a function is called once with the open file.
+
+    Raises
+    ------
+    OutputError
+        As `refuse_existing`.
+    StorageError
+        The disk is full, or writing failed.
+    """
+    with replacing(path, overwrite) as temporary, writing(path), open(temporary, "r+b") as file:
+        if callable(content):
+            content(file)
+        else:
+            file.write(content.encode() if isinstance(content, str) else content)
+
+
+def file_sha256(path):
+    """SHA-256 of a file as 64 hexadecimal digits, read in pieces.
+
+    Raises
+    ------
+    InputNotFoundError
+        It does not exist or cannot be opened.
+    StorageError
+        Reading failed.
+    """
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from error
+
+
+def unreadable(path, error):
+    """Return what to raise when opening or reading an input failed: StorageError if the device is at fault."""
+    if getattr(error, "errno", None) in (errno.EIO, errno.ENXIO, errno.ESTALE):
+        return StorageError(f"{path}: cannot be read: {_reason(error)}")
+    return InputNotFoundError(f"{path}: {_reason(error)}")
+
+
+@contextmanager
+def writing(path):
+    """Turn the failure of a write into a StorageError that names the file as the user does."""
+    try:
+        yield
+    except (OutputError, StorageError):
+        raise
+    except OSError as error:
+        raise StorageError(f"{path}: writing failed: {_reason(error)}") from error
+
+
+def _mode(path):
+    try:
+        return os.stat(path).st_mode
+    except FileNotFoundError:
+        return None
+
+
+def _fsync(path):
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot synchronise a folder
+            raise
+    finally:
+        os.close(handle)
+
+
+def _reason(error):
+    return getattr(error, "strerror", None) or str(error)

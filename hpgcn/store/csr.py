@@ -1,0 +1,112 @@
+"""A CSR matrix as an HDF5 group that Binsparse and AnnData can open, with one copy of its arrays."""
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from hpgcn.errors import DataError
+from hpgcn.graph import check_csr
+
+LINKS = {"indptr": "pointers_to_1", "indices": "indices_1", "data": "values"}  # AnnData's names of Binsparse's arrays
+VERSION = "0.1.0"  # of both specifications
+
+
+def write_csr(writer, group, indptr, indices, values, num_columns):
+    """Write the arrays of a CSR matrix, and what the two specifications want to know.
+
+    Parameters
+    ----------
+    indptr : (m + 1,) int64
+    indices : (nnz,) int32 or int64
+    values : (nnz,) float32, or None if all are 1
+        Ones are stored as uint8, and need never be read.
+    """
+    ones = values is None
+    arrays = {"pointers_to_1": indptr, "indices_1": indices, "values": _Ones(indices.shape) if ones else values}
+    shape = [int(indptr.shape[0]) - 1, int(num_columns)]
+    description = {
+        "version": VERSION, "format": "CSR", "shape": shape, "number_of_stored_values": int(indices.shape[0]),
+        "data_types": {name: np.dtype(array.dtype).name for name, array in arrays.items()}}
+    writer.attributes(group, {
+        "binsparse": json.dumps({"binsparse": description}), "encoding-type": "csr_matrix", "encoding-version": VERSION,
+        "shape": shape, "all_ones": ones})
+    for name, array in arrays.items():
+        writer.dataset(f"{group}/{name}", array)
+    for alias, name in LINKS.items():
+        writer.link(f"{group}/{alias}", f"{group}/{name}")
+
+
+class _Ones:
+    """As many uint8 ones as are asked for."""
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(self, shape):
+        self.shape = shape
+
+    def __getitem__(self, rows):
+        return np.ones(len(range(*rows.indices(self.shape[0]))), np.uint8)
+
+
+def expect_csr(reader, group, shape):
+    """Check dtypes and lengths of a CSR group against the shape it must have; no array is read.
+
+    Returns
+    -------
+    all_ones : bool
+    nnz : int
+
+    Raises
+    ------
+    DataError
+    """
+    stored = reader.field("shape", list, f"/{group}")
+    if stored != list(shape):
+        raise DataError(f"{reader.path}: /{group}: attribute shape is {stored}, expected {list(shape)}")
+    ones = reader.field("all_ones", int, f"/{group}") == 1
+    reader.expect(f"{group}/pointers_to_1", (shape[0] + 1,), np.int64)
+    nnz = reader.expect(f"{group}/indices_1", (None,), np.int32, np.int64).rows
+    reader.expect(f"{group}/values", (nnz,), np.uint8 if ones else np.float32)
+    return ones, nnz
+
+
+def read_csr(reader, group, start, stop, num_rows, num_columns, ones):
+    """Read and validate the rows [start, stop) of a CSR matrix.
+
+    Parameters
+    ----------
+    num_rows, num_columns : int
+        Shape of the whole matrix.
+    ones : bool
+        All values are 1: they are not read.
+
+    Returns
+    -------
+    indptr (m + 1,) int64 starting at 0, indices (nnz,), values (nnz,) float32 or None.
+
+    Raises
+    ------
+    DataError
+        Pointers that fall or leave the matrix, columns out of range or not increasing, NaN or Inf.
+    """
+    where = f"{reader.path}: {group}"
+    nnz = reader.entries[f"{group}/indices_1"].rows
+    indptr = reader.read(f"{group}/pointers_to_1", start, stop + 1)
+    first, last = int(indptr[0]), int(indptr[-1])
+    end = nnz if stop == num_rows else last
+    check_csr(indptr, np.empty(0, np.int32), end, num_columns, where, start)
+    if first < 0 or last > nnz:
+        raise DataError(f"{where}: row pointers of rows {start}..{stop} run from {first} to {last}, "
+                        f"expected within 0..{nnz}")
+    indices = reader.read(f"{group}/indices_1", first, last)
+    check_csr(indptr, indices, end, num_columns, where, start)
+    values = None
+    if not ones:
+        values = reader.read(f"{group}/values", first, last)
+        wrong = np.flatnonzero(~np.isfinite(values))
+        if wrong.size:
+            k = wrong[0]
+            row = start + int(np.searchsorted(indptr, first + k, side="right")) - 1
+            raise DataError(f"{where}: the value at ({row}, {indices[k]}) is {values[k]}, expected a finite number")
+    return indptr - first, indices, values

@@ -1,0 +1,146 @@
+"""Writing graphs and partitioned graphs, and opening them."""
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.errors import DataError
+from hpgcn.graph import SPLIT, index_dtype
+from hpgcn.store.atomic import file_sha256
+from hpgcn.store.csr import write_csr
+from hpgcn.store.schema import DEGREES, GRAPH, PARTITION_FIELDS, PARTITIONED
+from hpgcn.store.stored import StoredGraph
+from hpgcn.store.writer import create
+
+
+def write_graph(path, graph, *, overwrite=False, compress="none"):
+    """Write a whole graph to a new file of format hpgcn-graph.
+
+    Parameters
+    ----------
+    graph : Graph
+        All rows (n,), in the order that is to be called the original one.
+    compress : "none" or "gzip"
+
+    Raises
+    ------
+    OutputError
+        The file exists and `overwrite` is false, or it cannot be created.
+    StorageError
+        The disk is full, or writing failed; no file is left behind.
+    """
+    _require_whole(graph)
+    with create(path, GRAPH, overwrite=overwrite, compress=compress) as writer:
+        _write(writer, graph, graph.features, graph.header.source_sha256)
+
+
+def write_partitioned(path, graph, partition, *, overwrite=False, compress="none", source_path=None):
+    """Write a whole graph in the order of a partition, to a new file of format hpgcn-partitioned-graph.
+
+    Parameters
+    ----------
+    graph : Graph
+        All rows, in ORIGINAL order; rows and columns are permuted on the way.
+    partition : hpgcn.partition.Partition
+    source_path : str or path-like, optional
+        The file that `graph` came from: its SHA-256 becomes `source_sha256`. By default the graph's own.
+
+    Raises
+    ------
+    DataError
+        The partition is of another number of vertices, or the graph was read from a partitioned file.
+    OutputError, StorageError
+        As `write_graph`.
+    """
+    _require_whole(graph)
+    if graph.offsets is not None or not np.array_equal(graph.vertex, np.arange(graph.num_rows)):
+        raise DataError(f"{path}: the graph {graph.header.name} is already in the order of a partition")
+    if partition.part.shape != (graph.num_rows,):
+        raise DataError(f"{path}: the partition has {partition.part.size} vertices, but the graph {graph.num_rows}")
+    with create(path, PARTITIONED, overwrite=overwrite, compress=compress) as writer:
+        sha256 = graph.header.source_sha256 if source_path is None else file_sha256(source_path)
+        perm, features = partition.perm, graph.features
+        if isinstance(features, np.ndarray):  # the largest array: permuted piece by piece, not held twice
+            ordered = dataclasses.replace(graph, features=None).permuted(perm)
+            features = _Reordered(features, perm)
+        else:
+            ordered = graph.permuted(perm)
+            features = ordered.features
+        _write(writer, ordered, features, sha256)
+        writer.attributes("partition", partition.statistics)
+        made = {name: kind(getattr(partition, name)) for name, kind in PARTITION_FIELDS.items()}
+        writer.attributes("partition", {**made, "k": partition.k})
+        for name in ("part", "perm", "iperm", "offsets"):
+            writer.dataset(f"partition/{name}", getattr(partition, name))
+
+
+class _Reordered:
+    """Rows of an array in another order, made as they are asked for."""
+
+    def __init__(self, array, perm):
+        self.array, self.perm = array, perm
+        self.shape, self.dtype = array.shape, array.dtype
+
+    def __getitem__(self, rows):
+        return self.array[self.perm[rows]]
+
+
+def _require_whole(graph):
+    if graph.start != 0 or graph.num_rows != graph.header.num_nodes:
+        raise DataError(f"{graph.header.name}: rows {graph.start}..{graph.start + graph.num_rows} held, but all "
+                        f"{graph.header.num_nodes} are needed to write a file")
+
+
+def _write(writer, graph, features, source_sha256):
+    header = graph.header
+    writer.attributes("/", {
+        "source_name": header.name, "source_sha256": source_sha256, "split": header.split, "directed": header.directed,
+        "num_nodes": header.num_nodes, "num_edges": header.num_edges, "num_features": header.num_features,
+        "num_classes": header.num_classes})
+    write_csr(writer, "adjacency", graph.indptr, graph.indices, graph.data, header.num_nodes)
+    if sp.issparse(features):
+        write_csr(writer, "features", features.indptr.astype(np.int64, copy=False),
+                  features.indices.astype(index_dtype(header.num_features), copy=False), features.data,
+                  header.num_features)
+    elif features is not None:
+        writer.dataset("features", features)
+    if graph.labels is not None:
+        writer.dataset("labels", graph.labels)
+    if graph.masks is not None:
+        for key in SPLIT:
+            writer.dataset(f"masks/{key}", graph.masks[key].view(np.uint8))
+    for name in DEGREES:
+        writer.dataset(f"degree/{name}", np.asarray(getattr(graph, f"degree_{name}"), np.float64))
+    if graph.original_ids is not None:
+        writer.dataset("original_ids", np.asarray(graph.original_ids, np.int64))
+
+
+def load(path, *, verify=True, memory=None):
+    """Open a graph or a partitioned graph.
+
+    Parameters
+    ----------
+    path : str or path-like
+    verify : bool
+        Compare the checksum of everything that is read.
+    memory : int, optional
+        Bytes that may be read at once; default 80% of the available memory / ranks on this machine.
+
+    Returns
+    -------
+    StoredGraph
+
+    Raises
+    ------
+    InputNotFoundError
+        The file does not exist or cannot be opened.
+    DataError
+        It is no graph, incomplete, inconsistent, or holds what is refused (links, external or virtual storage, ...).
+    StorageError
+        Reading failed, or a checksum does not match.
+    """
+    return StoredGraph(path, verify=verify, memory=memory)
+
+

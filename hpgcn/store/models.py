@@ -1,0 +1,150 @@
+"""Trained weights and predictions as HDF5 files."""
+from __future__ import annotations
+
+import numpy as np
+
+from hpgcn.errors import DataError
+from hpgcn.store.reader import Reader
+from hpgcn.store.writer import create
+
+MODEL, PREDICTIONS = "hpgcn-model", "hpgcn-predictions"
+RESERVED = ("format", "format_version", "creator", "created_utc", "complete", "config_toml", "epoch")
+ARRAYS = {  # of a predictions file: name -> dtype kind, dimensions
+    "logits": ("f", 2), "label": ("i", 1), "embedding": ("f", 2), "original_ids": ("i", 1)}
+
+
+def write_model(path, weights, *, config_toml, epoch, attributes=None, overwrite=False):
+    """Write the weights of a model.
+
+    Parameters
+    ----------
+    weights : dict of str -> ndarray
+        By name; a slash in a name makes a group.
+    config_toml : str
+        The resolved configuration.
+    epoch : int
+    attributes : dict of str -> bool, int, float, str, list of numbers, or None (left out)
+
+    Raises
+    ------
+    OutputError
+        The file exists and `overwrite` is false, or it cannot be created.
+    StorageError
+        The disk is full, or writing failed; no file is left behind.
+    """
+    _write(path, MODEL, {f"weights/{name}": array for name, array in weights.items()},
+           {**_free(attributes), "config_toml": config_toml, "epoch": int(epoch)}, overwrite)
+
+
+def read_model(path, *, memory=None):
+    """Read what `write_model` wrote.
+
+    Returns
+    -------
+    weights : dict of str -> ndarray
+    attributes : dict
+        Those given, with `config_toml`, `epoch`, `creator` and `created_utc`.
+
+    Raises
+    ------
+    InputNotFoundError
+        The file does not exist or cannot be opened.
+    DataError
+        It is no complete model, or holds NaN or Inf.
+    StorageError
+        Reading failed, or a checksum does not match.
+    """
+    arrays, attributes = _read(path, MODEL, memory, {"config_toml": str, "epoch": int})
+    weights = {name.removeprefix("weights/"): array for name, array in arrays.items() if name.startswith("weights/")}
+    for name, array in weights.items():
+        wrong = np.argwhere(~np.isfinite(array))
+        if len(wrong):
+            place = tuple(wrong[0].tolist())
+            raise DataError(f"{path}: weights/{name}{list(place)} is {array[place]}, expected a finite number")
+    return weights, attributes
+
+
+def write_predictions(path, arrays, *, attributes=None, overwrite=False):
+    """Write predictions, in ORIGINAL vertex order.
+
+    Parameters
+    ----------
+    arrays : dict
+        logits (n, c) floating, label (n,) integer, and optionally embedding (n, h) floating, original_ids (n,).
+    attributes : dict, optional
+        As in `write_model`.
+
+    Raises
+    ------
+    DataError
+        An array is missing, unknown, or of another shape or dtype.
+    OutputError, StorageError
+        As `write_model`.
+    """
+    arrays = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
+    _check_predictions(path, arrays)
+    _write(path, PREDICTIONS, arrays, _free(attributes), overwrite)
+
+
+def read_predictions(path, *, memory=None):
+    """Read what `write_predictions` wrote.
+
+    Returns
+    -------
+    arrays : dict of str -> ndarray
+    attributes : dict
+
+    Raises
+    ------
+    InputNotFoundError, DataError, StorageError
+        As `read_model`.
+    """
+    arrays, attributes = _read(path, PREDICTIONS, memory)
+    _check_predictions(path, arrays)
+    return arrays, attributes
+
+
+def _check_predictions(path, arrays):
+    n = None
+    for name, array in arrays.items():
+        if name not in ARRAYS:
+            raise DataError(f"{path}: array {name} is unknown, expected {', '.join(ARRAYS)}")
+        kind, dimensions = ARRAYS[name]
+        n = array.shape[0] if n is None and array.ndim else n
+        if array.ndim != dimensions or array.dtype.kind != kind or array.shape[0] != n:
+            number = "floating point" if kind == "f" else "integer"
+            raise DataError(f"{path}: {name} has dtype {array.dtype} and shape {array.shape}, expected {number} "
+                            f"({n}{', any' * (dimensions - 1)})")
+    for name in ("logits", "label"):
+        if name not in arrays:
+            raise DataError(f"{path}: dataset {name} is missing")
+
+
+def _free(attributes):
+    attributes = dict(attributes or {})
+    taken = sorted(attributes.keys() & set(RESERVED))
+    if taken:
+        raise ValueError(f"attributes {', '.join(taken)} are set by the file itself: choose other names")
+    return attributes
+
+
+def _write(path, file_format, arrays, attributes, overwrite):
+    with create(path, file_format, overwrite=overwrite) as writer:
+        writer.attributes("/", attributes)
+        for name, array in arrays.items():
+            writer.dataset(name, np.asarray(array))
+
+
+def _read(path, file_format, memory, fields=None):
+    reader = Reader(path, (file_format,), memory=memory)
+    try:
+        for name, kind in (fields or {}).items():
+            reader.field(name, kind)
+        reader.verify_attributes()
+        reader.reserve(sum(entry.nbytes for entry in reader.distinct().values()), "the file")
+        attributes = reader.attributes()
+        for name in ("format", "format_version", "complete"):
+            attributes.pop(name)
+        return {name: reader.read(name) for name in reader.entries}, attributes
+    finally:
+        reader.close()

@@ -1,0 +1,213 @@
+"""A graph in a file, read row by row: validated once, here; kernels trust their arguments."""
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.errors import DataError
+from hpgcn.graph import SPLIT, Graph
+from hpgcn.partition import Partition
+from hpgcn.store.atomic import file_sha256
+from hpgcn.store.csr import read_csr
+from hpgcn.store.reader import Reader
+from hpgcn.store.schema import DEGREES, GRAPH, PARTITION_FIELDS, PARTITIONED, read_header
+
+
+class StoredGraph:
+    """A graph in a file: header at once, rows as they are asked for. Picklable; usable as a context manager.
+
+    Attributes
+    ----------
+    path : str
+    format : str
+        "hpgcn-graph" or "hpgcn-partitioned-graph".
+    header : Header
+    offsets : (k + 1,) int64 or None
+        Part p owns the rows [offsets[p], offsets[p + 1]); None if unpartitioned.
+    """
+
+    def __init__(self, path, *, verify=True, memory=None):
+        self._options = {"verify": verify, "memory": memory}
+        self._reader = reader = Reader(path, (GRAPH, PARTITIONED), verify=verify, memory=memory)
+        self.path, self.format = reader.path, reader.format
+        try:
+            self.header = read_header(reader)
+            self.offsets = self._read_offsets() if self.format == PARTITIONED else None
+        except BaseException:
+            reader.close()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __reduce__(self):
+        return functools.partial(StoredGraph, **self._options), (self.path,)
+
+    def close(self):
+        """Close the file; what was read stays."""
+        self._reader.close()
+
+    def reopen(self, path):
+        """Open another file with the same options."""
+        return StoredGraph(path, **self._options)
+
+    def sha256(self):
+        """SHA-256 of the file (hexadecimal), read in pieces."""
+        return file_sha256(self.path)
+
+    def slab(self, start, stop):
+        """Read and validate the rows [start, stop).
+
+        Returns
+        -------
+        Graph
+            With `vertex` the ORIGINAL row of each.
+
+        Raises
+        ------
+        DataError
+            Invalid CSR, NaN or Inf, a label out of range, overlapping masks, or more bytes than the memory budget:
+            each with file, dataset and index.
+        StorageError
+            Reading failed, or a checksum does not match.
+        """
+        header, reader = self.header, self._reader
+        if not 0 <= start <= stop <= header.num_nodes:
+            raise DataError(f"{self.path}: rows {start}..{stop} asked for, 0..{header.num_nodes} stored")
+        self._reserve(start, stop)
+        indptr, indices, data = read_csr(reader, "adjacency", start, stop, header.num_nodes, header.num_nodes,
+                                         header.all_ones)
+        labels, masks = self._read_labels(start, stop), self._read_masks(start, stop)
+        if masks is not None and labels is not None and labels.ndim == 1:
+            for key in SPLIT:
+                self._refuse(masks[key] & (labels < 0), start, f"masks/{key}", "is set, but the vertex has no label")
+        degrees = [self._read_finite(f"degree/{name}", start, stop) for name in DEGREES]
+        vertex = np.arange(start, stop, dtype=np.int64)
+        if self.offsets is not None:
+            vertex = reader.read("partition/perm", start, stop)
+            self._refuse((vertex < 0) | (vertex >= header.num_nodes), start, "partition/perm",
+                         f"is outside 0..{header.num_nodes - 1}")
+        ids = reader.read("original_ids", start, stop) if "original_ids" in reader.entries else None
+        return Graph(header, start, indptr, indices, data, self._read_features(start, stop), labels, masks, *degrees,
+                     vertex=vertex, original_ids=ids, offsets=self.offsets)
+
+    def read(self):
+        """Read and validate all rows; as `slab`. The train mask, where there is one, must not be empty."""
+        graph = self.slab(0, self.header.num_nodes)
+        if graph.masks is not None and not graph.masks["train"].any():
+            raise DataError(f"{self.path}: masks/train is empty")
+        return graph
+
+    @functools.cached_property
+    def partition(self):
+        """The hpgcn.partition.Partition that ordered the rows, read once; None if unpartitioned."""
+        if self.offsets is None:
+            return None
+        n, k = self.header.num_nodes, self.offsets.size - 1
+        fields = {name: self._reader.field(name, kind, "/partition") for name, kind in PARTITION_FIELDS.items()}
+        statistics = {name: value for name, value in self._reader.attributes("/partition").items()
+                      if name != "k" and name not in fields}
+        part, perm, iperm = (self._reader.read(f"partition/{name}") for name in ("part", "perm", "iperm"))
+        for name, array, stop in (("part", part, k), ("perm", perm, n), ("iperm", iperm, n)):
+            self._refuse((array < 0) | (array >= stop), 0, f"partition/{name}", f"is outside 0..{stop - 1}")
+        self._refuse(iperm[perm] != np.arange(n), 0, "partition/perm", "is not undone by iperm")
+        self._refuse(part[perm] != np.repeat(np.arange(k), np.diff(self.offsets)), 0, "partition/perm",
+                     "is a vertex of another part than the offsets say")
+        return Partition(part, perm, iperm, self.offsets, **fields, statistics=statistics)
+
+    @functools.cached_property
+    def _whole(self):
+        return self.read()
+
+    @property
+    def adjacency(self):
+        """All rows as scipy.sparse.csr_array (n, n), float32; this and the next three read everything once."""
+        return self._whole.adjacency
+
+    @property
+    def features(self):
+        """(n, f) float32, scipy.sparse.csr_array (n, f) float32, or None."""
+        return self._whole.features
+
+    @property
+    def labels(self):
+        """(n,) int64 with -1 for unknown, (n, t) float32, or None."""
+        return self._whole.labels
+
+    @property
+    def masks(self):
+        """Dict of (n,) bool under "train", "val" and "test", or None."""
+        return self._whole.masks
+
+    def _read_offsets(self):
+        n, k = self.header.num_nodes, self._reader.field("k", int, "/partition")
+        self._reader.expect("partition/offsets", (k + 1,), np.int64)
+        for name, dtype in (("part", np.int32), ("perm", np.int64), ("iperm", np.int64)):
+            self._reader.expect(f"partition/{name}", (n,), dtype)
+        offsets = self._reader.read("partition/offsets")
+        if offsets[0] != 0 or offsets[-1] != n or (np.diff(offsets) < 0).any():
+            raise DataError(f"{self.path}: partition/offsets runs from {offsets[0]} to {offsets[-1]}, expected to rise "
+                            f"from 0 to {n}")
+        return offsets
+
+    def _reserve(self, start, stop):
+        """Refuse rows whose bytes, all datasets together, pass the memory budget, before they are read."""
+        reader, need = self._reader, 0
+        for group in ["adjacency"] + ["features"] * self.header.sparse_features:
+            entry = reader.entries[f"{group}/indices_1"]
+            first, last = (int(reader.read(f"{group}/pointers_to_1", row, row + 1)[0]) for row in (start, stop))
+            values = 0 if group == "adjacency" and self.header.all_ones else 4
+            nnz = max(0, min(last, entry.rows) - max(first, 0))  # pointers that make no sense are read_csr's to refuse
+            need += nnz * (entry.row_bytes + values) + (stop + 1 - start) * 8
+        names = {"features", "labels", "original_ids", "partition/perm", *(f"masks/{key}" for key in SPLIT),
+                 *(f"degree/{name}" for name in DEGREES)}
+        need += sum((stop - start) * reader.entries[name].row_bytes for name in names & set(reader.entries))
+        reader.reserve(need, f"rows {start}..{stop}")
+
+    def _read_features(self, start, stop):
+        f = self.header.num_features
+        if "features" in self._reader.entries:
+            return self._read_finite("features", start, stop)
+        if not self.header.sparse_features:
+            return None
+        indptr, indices, data = read_csr(self._reader, "features", start, stop, self.header.num_nodes, f, False)
+        features = sp.csr_array((stop - start, f), dtype=np.float32)
+        features.indptr, features.indices, features.data = indptr, indices, data
+        return features
+
+    def _read_labels(self, start, stop):
+        if "labels" not in self._reader.entries:
+            return None
+        labels, c = self._reader.read("labels", start, stop), self.header.num_classes
+        if labels.ndim == 2:
+            self._refuse((labels != 0) & (labels != 1), start, "labels", "is neither 0 nor 1")
+        else:
+            self._refuse((labels < -1) | (labels >= c), start, "labels", f"is outside 0..{c - 1}, and not -1 (unknown)")
+        return labels
+
+    def _read_masks(self, start, stop):
+        if not self.header.has_split:
+            return None
+        masks = {key: self._reader.read(f"masks/{key}", start, stop) for key in SPLIT}
+        for key, mask in masks.items():
+            self._refuse(mask > 1, start, f"masks/{key}", "is neither 0 nor 1")
+        for a, b in (("train", "val"), ("train", "test"), ("val", "test")):
+            self._refuse((masks[a] & masks[b]) > 0, start, f"masks/{a}", f"is set, and in masks/{b} too")
+        return {key: mask.view(bool) for key, mask in masks.items()}
+
+    def _read_finite(self, name, start, stop):
+        array = self._reader.read(name, start, stop)
+        self._refuse(~np.isfinite(array), start, name, "is not a finite number")
+        return array
+
+    def _refuse(self, wrong, start, name, problem):
+        """Raise at the first True of `wrong` ((m,) or (m, w) bool), whose row 0 is row `start` of the dataset."""
+        if wrong.any():
+            index = np.unravel_index(np.argmax(wrong), wrong.shape)
+            place = ", ".join(str(int(i) + start * (axis == 0)) for axis, i in enumerate(index))
+            raise DataError(f"{self.path}: {name}[{place}] {problem}")

@@ -1,0 +1,195 @@
+"""Writing HDF5 files: whole or not at all, with checksummed headers and a checksum for every mebibyte."""
+from __future__ import annotations
+
+import datetime
+import io
+import zlib
+from contextlib import contextmanager
+
+import h5py
+import numpy as np
+
+from hpgcn import __version__
+from hpgcn.errors import StorageError, UsageError
+from hpgcn.store import manifest
+from hpgcn.store.atomic import replacing, writing
+from hpgcn.store.attributes import raw_attributes
+
+FORMAT_VERSION = "1.0"
+LIBVER = ("v110", "v110")  # every header and chunk index carries a checksum
+WRITE_BYTES = 16 << 20
+GZIP_LEVEL = 4
+COMPRESSION = ("none", "gzip")
+
+
+@contextmanager
+def create(path, file_format, *, overwrite=False, compress="none"):
+    """Give a Writer of a new file; the file appears under its name when the block ends well.
+
+    Parameters
+    ----------
+    file_format : str
+        The root attribute `format`.
+    compress : "none" or "gzip"
+
+    Raises
+    ------
+    OutputError
+        The file exists and `overwrite` is false, or it cannot be created; before the block is entered.
+    StorageError
+        The disk is full, or writing failed.
+    """
+    if compress not in COMPRESSION:
+        raise UsageError(f"compress = {compress!r}: expected one of {', '.join(COMPRESSION)}")
+    with replacing(path, overwrite) as temporary:
+        with writing(path):
+            sink = _Sink(temporary, "r+")
+        try:
+            with h5py.File(sink, "w", libver=LIBVER) as file:
+                writer = Writer(file, sink, path, compress)
+                writer.attributes("/", {
+                    "format": file_format, "format_version": FORMAT_VERSION, "creator": f"hpgcn {__version__}",
+                    "created_utc": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")})
+                yield writer
+                writer.finish()
+            writer.check()
+        finally:
+            with writing(path):
+                sink.close()
+
+
+class _Sink(io.FileIO):
+    """A file whose failures HDF5 never sees, since HDF5 can crash the process after a write that failed.
+
+    The first failure is kept in `failure` for the Writer to raise; what is written after it goes nowhere.
+    """
+
+    failure = None
+
+    def write(self, data):
+        rest = memoryview(data).cast("B")
+        size = len(rest)
+        try:
+            while len(rest) and self.failure is None:
+                rest = rest[super().write(rest):]
+        except BaseException as error:  # KeyboardInterrupt too: it must not unwind through HDF5
+            self.failure = error
+        return size
+
+    def truncate(self, size=None):
+        try:
+            if self.failure is None:
+                return super().truncate(size)
+        except OSError as error:
+            self.failure = error
+        return size
+
+
+class Writer:
+    """Writes datasets with their checksums, attributes and hard links into a file that `create` opened."""
+
+    def __init__(self, file, sink, path, compress):
+        self.file, self.sink, self.path, self.compress = file, sink, path, compress
+        self.checksums = {}
+
+    def check(self):
+        """Raise what the file system reported since the last check."""
+        failure = self.sink.failure
+        if isinstance(failure, OSError):
+            raise StorageError(f"{self.path}: writing failed: {failure.strerror}") from failure
+        if failure is not None:
+            raise failure
+
+    def attributes(self, group, values):
+        """Set attributes of a group, made where it is missing.
+
+        Parameters
+        ----------
+        values : dict of str -> bool, int, float, str, one-dimensional numbers, or None
+            Text is stored with a fixed length (no global heap, which has no checksum); None is left out.
+        """
+        target = self.file.require_group(group)
+        for name, value in values.items():
+            if value is None:
+                continue
+            if isinstance(value, str):
+                text = value.encode("utf-8", "replace")
+                target.attrs.create(name, np.bytes_(text), dtype=h5py.string_dtype("utf-8", max(1, len(text))))
+            else:
+                target.attrs.create(name, _number(name, value))
+        self.check()
+
+    def dataset(self, name, source):
+        """Write a dataset piece by piece.
+
+        Parameters
+        ----------
+        source : ndarray, or any object with `shape`, `dtype` and `source[start:stop]`
+            Only about 16 MiB of it are asked for at once.
+        """
+        shape, dtype = tuple(source.shape), np.dtype(source.dtype).newbyteorder("<")
+        checksums = manifest.BlockChecksums()
+        if not shape:
+            array = np.ascontiguousarray(source, dtype)
+            self.file.create_dataset(name, data=array.reshape(()))
+            checksums.update(array)
+        else:
+            row_bytes = dtype.itemsize * int(np.prod(shape[1:], dtype=object))
+            chunk = max(1, min(shape[0], manifest.BLOCK // max(1, row_bytes)))
+            packed = self.compress == "gzip" and shape[0] * row_bytes > 0
+            options = {"chunks": (chunk, *shape[1:]), "compression": "gzip", "shuffle": True} if packed else {}
+            target = self.file.create_dataset(name, shape, dtype, **options)
+            step = chunk if packed else max(1, WRITE_BYTES // max(1, row_bytes))
+            for start in range(0, shape[0], step):
+                block = np.ascontiguousarray(source[start:start + step], dtype)
+                checksums.update(block)
+                if packed:
+                    _write_chunk(target, start, block, chunk)
+                elif block.size:
+                    target[start:start + len(block)] = block
+                self.check()
+        self.checksums[name] = (dtype, shape, checksums.result())
+        self.check()
+
+    def link(self, name, existing):
+        """Give a dataset a second name (a hard link: one copy on disk)."""
+        self.file[name] = self.file[existing]
+
+    def finish(self):
+        """Write the manifest, and last of all that the file is complete."""
+        self.file.require_group(manifest.GROUP)
+        for name, (dtype, shape, checksums) in self.checksums.items():
+            entry = self.file.create_dataset(f"{manifest.GROUP}/{name}", data=checksums)
+            entry.attrs["dtype"] = np.bytes_(dtype.str)
+            entry.attrs["shape"] = np.array(shape, np.int64)
+        attributes = {"/": raw_attributes(self.file)}
+        self.file.visititems(lambda name, item: attributes.update({f"/{name}": raw_attributes(item)}))
+        self.file[manifest.GROUP].attrs[manifest.ATTRIBUTES] = np.uint32(manifest.attributes_crc(attributes))
+        self.file.flush()
+        self.check()
+        self.file.attrs[manifest.COMPLETE] = np.int64(1)
+
+
+def _write_chunk(target, start, block, rows):
+    """Compress one chunk as HDF5's shuffle and gzip filters would, past its chunk cache: see _Sink."""
+    if len(block) < rows:
+        padding = np.zeros((rows - len(block), *block.shape[1:]), block.dtype)
+        block = np.concatenate([block, padding])
+    size = block.dtype.itemsize
+    shuffled = block.reshape(-1).view(np.uint8).reshape(-1, size).T.tobytes()
+    target.id.write_direct_chunk((start,) + (0,) * (block.ndim - 1), zlib.compress(shuffled, GZIP_LEVEL))
+
+
+def _number(name, value):
+    array = np.asarray(value)
+    if array.dtype.kind == "b":
+        array = array.astype(np.uint8)
+    elif array.dtype.kind in "iu" and np.can_cast(array.dtype, np.int64):
+        array = array.astype(np.int64)
+    elif array.dtype.kind == "f":
+        array = array.astype(np.float64)
+    elif array.dtype.kind != "u":
+        raise TypeError(f"attribute {name!r} is {value!r}, expected a number, text or a list of numbers")
+    if array.ndim > 1:
+        raise TypeError(f"attribute {name!r} has shape {array.shape}, expected one dimension at most")
+    return array

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# The whole suite: serial tests, then the MPI tests at 2, 3 and 4 ranks. Arguments go to the serial pytest.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+setup mpi,mpich,partition,kahypar,demo,plot,test,dev
+python=.venv/bin/python
+
+"$python" -m pytest -q tests --ignore=tests/mpi "$@"
+for ranks in 2 3 4; do
+    echo "== $ranks ranks"
+    # more ranks than cores: MPICH's waiting ranks must give way to those that compute
+    MPIR_CVAR_ENABLE_HEAVY_YIELD=1 .venv/bin/mpiexec -n "$ranks" "$python" -m pytest -q tests/mpi
+done
+echo "all tests passed"

@@ -1,0 +1,21 @@
+"""Small files to read and to damage."""
+import pytest
+from stored_graphs import make_graph, make_partition
+
+from hpgcn import store
+
+
+@pytest.fixture
+def graph_file(tmp_path):
+    """A small graph.h5 with dense features, weights, labels and masks."""
+    path = tmp_path / "graph.h5"
+    store.write_graph(path, make_graph())
+    return path
+
+
+@pytest.fixture
+def parts_file(tmp_path):
+    """The same graph in three parts."""
+    path = tmp_path / "graph.p3.h5"
+    store.write_partitioned(path, make_graph(), make_partition())
+    return path

@@ -1,0 +1,261 @@
+"""What is written is what is read: every kind of graph, whole and in slabs, permuted and compressed."""
+import hashlib
+import pickle
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from stored_graphs import assert_same, make_graph, make_partition
+
+import hpgcn
+from hpgcn import store
+from hpgcn.errors import DataError, StorageError
+from hpgcn.graph import Graph
+
+KINDS = {
+    "dense weighted": {},
+    "ones": {"weighted": False},
+    "sparse features": {"features": "sparse"},
+    "multi-label": {"labels": "multi"},
+    "bare": {"features": "none", "labels": "none", "masks": False},
+    "ids": {"ids": True, "features": "sparse", "weighted": False},
+    "no edges": {"density": 0.0},
+    "one vertex": {"n": 1, "density": 0.0},
+    "one vertex with a loop": {"n": 1, "density": 1.0, "features": "sparse"},
+    "no split": {"masks": False},
+}
+
+
+@pytest.mark.parametrize("compress", ["none", "gzip"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_round_trip(tmp_path, kind, compress):
+    graph = make_graph(**KINDS[kind])
+    store.write_graph(tmp_path / "g.h5", graph, compress=compress)
+    with store.load(tmp_path / "g.h5") as stored:
+        assert stored.format == "hpgcn-graph"
+        assert stored.partition is None
+        assert stored.offsets is None
+        assert_same(stored.read(), graph)
+
+
+def test_literal_layout(tmp_path):
+    """0 -> 1 (weight 2), 1 -> 1 (loop), 2 -> 0: names, dtypes and numbers as they lie in the file."""
+    A = sp.coo_array(([2.0, 1.0, 0.5], ([0, 1, 2], [1, 1, 0])), shape=(3, 3))
+    graph = Graph.from_scipy(A, np.eye(3), [0, -1, 2], ([0], [], [2]), name="three", source_sha256="ab" * 32)
+    store.write_graph(tmp_path / "g.h5", graph)
+    with h5py.File(tmp_path / "g.h5") as file:
+        expected = {
+            "adjacency/pointers_to_1": ("int64", [0, 1, 2, 3]), "adjacency/indices_1": ("int32", [1, 1, 0]),
+            "adjacency/values": ("float32", [2, 1, 0.5]), "labels": ("int64", [0, -1, 2]),
+            "masks/train": ("uint8", [1, 0, 0]), "masks/val": ("uint8", [0, 0, 0]), "masks/test": ("uint8", [0, 0, 1]),
+            "degree/row": ("float64", [2, 1, 0.5]), "degree/column": ("float64", [0.5, 3, 0]),
+            "degree/loop": ("float64", [0, 1, 0])}
+        for name, (dtype, values) in expected.items():
+            assert file[name].dtype == dtype
+            assert file[name][()].tolist() == values
+            assert file[name].id.get_offset() is not None, "contiguous"
+        assert file["features"].dtype == "float32"
+        attributes = {name: value for name, value in file.attrs.items() if not name.startswith("creat")}
+        assert attributes == {
+            "format": b"hpgcn-graph", "format_version": b"1.0", "source_name": b"three", "source_sha256": b"ab" * 32,
+            "split": b"file", "num_nodes": 3, "num_edges": 3, "num_features": 3, "num_classes": 3, "directed": 1,
+            "complete": 1}
+        assert file["adjacency/data"] == file["adjacency/values"]
+
+
+def test_ones_are_stored_as_bytes_and_never_read(tmp_path):
+    path = tmp_path / "g.h5"
+    graph = make_graph(weighted=False)
+    store.write_graph(path, graph)
+    with h5py.File(path, "r+") as file:
+        assert file["adjacency/values"].dtype == np.uint8
+        assert (file["adjacency/values"][()] == 1).all()
+        file["adjacency/values"][0] = 7
+    assert_same(store.load(path).read(), graph)
+    with pytest.raises(StorageError, match="adjacency/values"):
+        store.describe(path, verify=True)
+
+
+@pytest.mark.parametrize("compress", ["none", "gzip"])
+@pytest.mark.parametrize("features", ["dense", "sparse"])
+def test_slabs_equal_slices_of_the_whole(tmp_path, features, compress):
+    graph = make_graph(features=features, ids=True)
+    store.write_graph(tmp_path / "g.h5", graph, compress=compress)
+    with store.load(tmp_path / "g.h5") as stored:
+        for start, stop in [(0, 0), (0, 1), (7, 23), (23, 60), (59, 60), (60, 60), (0, 60)]:
+            assert_same(stored.slab(start, stop), graph.slab(start, stop))
+        for start, stop in [(-1, 3), (5, 4), (0, 61)]:
+            with pytest.raises(DataError, match="rows"):
+                stored.slab(start, stop)
+
+
+@pytest.mark.parametrize("compress", ["none", "gzip"])
+def test_slabs_of_datasets_of_many_blocks(tmp_path, compress):
+    """Rows of 1,452 bytes do not divide a mebibyte: slabs are widened to blocks and cut back."""
+    rng = np.random.default_rng(3)
+    n = 3000
+    X = rng.standard_normal((n, 363)).astype(np.float32)
+    A = sp.random_array((n, n), density=0.06, rng=rng, format="csr", dtype=np.float32)
+    store.write_graph(tmp_path / "g.h5", Graph.from_scipy(A, X, np.zeros(n, int)), compress=compress)
+    with h5py.File(tmp_path / "g.h5") as file:
+        assert file["manifest/features"].shape == (5,)
+        assert file["manifest/adjacency/indices_1"].shape == (3,)
+    for verify in (True, False):
+        with store.load(tmp_path / "g.h5", verify=verify) as stored:
+            for start, stop in [(0, 1), (722, 723), (700, 1500), (2999, 3000), (1444, 3000)]:
+                slab = stored.slab(start, stop)
+                np.testing.assert_array_equal(slab.features, X[start:stop])
+                assert (slab.adjacency != A[start:stop]).nnz == 0
+    with h5py.File(tmp_path / "g.h5", "r+") as file:
+        file["features"][2000, 5] = 9
+    with store.load(tmp_path / "g.h5") as stored:
+        np.testing.assert_array_equal(stored.slab(0, 1400).features, X[:1400])
+        with pytest.raises(StorageError, match=r"features: the checksum of block 2 \(bytes 2097152 to 3145728\)"):
+            stored.slab(1999, 2100)
+    with store.load(tmp_path / "g.h5", verify=False) as stored:
+        assert stored.slab(1999, 2100).features[1, 5] == 9
+
+
+@pytest.mark.parametrize("compress", ["none", "gzip"])
+@pytest.mark.parametrize("features", ["dense", "sparse", "none"])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_partitioned_is_permuted(tmp_path, features, weighted, compress):
+    graph, partition = make_graph(features=features, weighted=weighted, ids=True), make_partition()
+    store.write_graph(tmp_path / "g.h5", graph)
+    store.write_partitioned(tmp_path / "p.h5", graph, partition, compress=compress, source_path=tmp_path / "g.h5")
+    perm = partition.perm
+    with store.load(tmp_path / "p.h5") as stored:
+        found = stored.read()
+        assert stored.format == "hpgcn-partitioned-graph"
+        assert stored.header.source_sha256 == hashlib.sha256((tmp_path / "g.h5").read_bytes()).hexdigest()
+        assert (found.adjacency != graph.adjacency[perm][:, perm]).nnz == 0
+        assert found.adjacency.has_canonical_format
+        if features != "none":
+            dense = [X.toarray() if sp.issparse(X) else X for X in (found.features, graph.features)]
+            np.testing.assert_array_equal(dense[0], dense[1][perm])
+        for name in ("labels", "degree_row", "degree_column", "degree_loop", "original_ids"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(graph, name)[perm])
+        for key in ("train", "val", "test"):
+            np.testing.assert_array_equal(found.masks[key], graph.masks[key][perm])
+        np.testing.assert_array_equal(found.vertex, perm)
+        np.testing.assert_array_equal(found.degree_row, found.adjacency.astype(np.float64).sum(1))
+        made = stored.partition
+        for name in ("part", "perm", "iperm", "offsets"):
+            np.testing.assert_array_equal(getattr(made, name), getattr(partition, name))
+            assert getattr(made, name).dtype == getattr(partition, name).dtype
+        for name in ("k", "method", "engine", "engine_version", "seed", "epsilon", "statistics"):
+            assert getattr(made, name) == getattr(partition, name)
+        for p in range(3):
+            slab = stored.slab(*stored.offsets[p:p + 2])
+            assert (partition.part[slab.vertex] == p).all()
+            assert_same(slab, found.slab(*stored.offsets[p:p + 2]))
+
+
+def test_empty_parts_and_other_sizes(tmp_path):
+    graph = make_graph(4)
+    everything_in_one = make_partition(4, 1)
+    store.write_partitioned(tmp_path / "one.h5", graph, everything_in_one)
+    assert store.load(tmp_path / "one.h5").partition.k == 1
+    many = make_partition(4, 9)
+    store.write_partitioned(tmp_path / "nine.h5", graph, many)
+    assert np.diff(store.load(tmp_path / "nine.h5").offsets).sum() == 4
+    with pytest.raises(DataError, match="60 vertices, but the graph 4"):
+        store.write_partitioned(tmp_path / "wrong.h5", graph, make_partition())
+    with pytest.raises(DataError, match="already"):
+        store.write_partitioned(tmp_path / "twice.h5", store.load(tmp_path / "nine.h5").read(), many)
+    with pytest.raises(DataError, match=r"rows 1\.\.3 held"):
+        store.write_graph(tmp_path / "slab.h5", graph.slab(1, 3))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["nine.h5", "one.h5"]
+
+
+def test_interactive_properties(graph_file):
+    stored, graph = hpgcn.load(graph_file), make_graph()
+    assert (stored.adjacency != graph.adjacency).nnz == 0
+    np.testing.assert_array_equal(stored.features, graph.features)
+    np.testing.assert_array_equal(stored.labels, graph.labels)
+    assert stored.masks["val"].sum() == graph.masks["val"].sum()
+    assert stored.features is stored.features
+    assert stored.sha256() == hashlib.sha256(graph_file.read_bytes()).hexdigest()
+
+
+def test_pickle_and_reopen(parts_file, graph_file):
+    with store.load(parts_file, verify=False, memory=10**6) as stored:
+        copy = pickle.loads(pickle.dumps(stored))
+        assert_same(copy.slab(3, 9), stored.slab(3, 9))
+        assert copy.reopen(graph_file).format == "hpgcn-graph"
+
+
+def test_memory_budget(tmp_path, graph_file):
+    with store.load(graph_file, memory=4000) as stored:
+        assert stored.slab(0, 10).num_rows == 10
+        with pytest.raises(DataError, match=r"rows 0\.\.60 needs \d+ bytes of memory, but only 4000"):
+            stored.slab(0, 60)
+    zeros = Graph.from_scipy(sp.csr_array((2000, 2000)), np.zeros((2000, 2000), np.float32))
+    store.write_graph(tmp_path / "bomb.h5", zeros, compress="gzip")
+    assert (tmp_path / "bomb.h5").stat().st_size < 200_000
+    with store.load(tmp_path / "bomb.h5", memory=12_000_000) as stored:
+        assert not stored.slab(0, 1000).features.any()
+        with pytest.raises(DataError, match="needs 16"):
+            stored.read()
+
+
+def test_default_budget_is_shared_by_the_ranks_on_the_node(monkeypatch):
+    monkeypatch.setattr("hpgcn.store.memory.available_memory", lambda: 1000)
+    for variable in ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE"):
+        monkeypatch.delenv(variable, raising=False)
+    assert store.memory_budget() == 800
+    monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "2(x3)")
+    assert store.memory_budget() == 800
+    monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "4")
+    assert store.memory_budget() == 200
+
+
+def test_import_is_light():
+    code = "import sys, hpgcn.store; print([m for m in ('numba', 'mpi4py', 'torch', 'cupy') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("features", ["dense", "sparse"])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_other_libraries_open_it(tmp_path, weighted, features):
+    anndata = pytest.importorskip("anndata")
+    binsparse = pytest.importorskip("binsparse")
+    graph = make_graph(weighted=weighted, features=features)
+    store.write_partitioned(tmp_path / "p.h5", graph, make_partition(), compress="gzip")
+    store.write_graph(tmp_path / "g.h5", graph)
+    for path in (tmp_path / "p.h5", tmp_path / "g.h5"):
+        expected = store.load(path).read()
+        with h5py.File(path) as file:
+            groups = {"adjacency": expected.adjacency}
+            if features == "sparse":
+                groups["features"] = expected.features
+            for name, matrix in groups.items():
+                theirs = anndata.io.read_elem(file[name])
+                assert theirs.shape == matrix.shape
+                assert (theirs != matrix).nnz == 0
+                tensor = binsparse.BinsparseTensor.parse(binsparse.HDF5BinsparseContainer(file[name]))
+                assert tuple(tensor.shape) == matrix.shape
+                arrays = (np.asarray(tensor.values), np.asarray(tensor.indices_1), np.asarray(tensor.pointers_to_1))
+                assert (sp.csr_array(arrays, shape=matrix.shape) != matrix).nnz == 0
+
+
+def test_planetoid_sized_file_from_real_data(data_dir, tmp_path):
+    found = sorted(data_dir.glob("**/*.npz"))
+    if not found:
+        pytest.skip("no npz graph in the shared data")
+    with np.load(found[0], allow_pickle=False) as file:
+        if "adj_indptr" not in file:
+            pytest.skip(f"{found[0].name} is not an adj_* file")
+        A = sp.csr_array((file["adj_data"], file["adj_indices"], file["adj_indptr"]), shape=file["adj_shape"])
+        X = sp.csr_array((file["attr_data"], file["attr_indices"], file["attr_indptr"]), shape=file["attr_shape"])
+        graph = Graph.from_scipy(A, X, file["labels"], name=found[0].stem)
+    partition = make_partition(A.shape[0], 4)
+    store.write_partitioned(tmp_path / "p.h5", graph, partition)
+    slabs = [store.load(tmp_path / "p.h5").slab(*partition.offsets[p:p + 2]) for p in range(4)]
+    whole = sp.vstack([slab.adjacency for slab in slabs])
+    perm = partition.perm
+    assert abs(whole - graph.adjacency[perm][:, perm]).max() == 0
+    assert abs(sp.vstack([slab.features for slab in slabs]) - graph.features[perm]).max() == 0
