@@ -100,7 +100,7 @@ def parser():
                            help="hypergraph, graph, random or block (default: hypergraph)")
     partition.add_argument("--engine", metavar="ENGINE", help="mtkahypar, kahypar (hypergraph); metis (graph)")
     partition.add_argument("--epsilon", type=float, default=0.01, help="imbalance allowed (default: 0.01)")
-    partition.add_argument("--w0", type=float, default=0, help="weight of a row besides its nonzeros (default: 0)")
+    partition.add_argument("--w0", type=int, default=0, metavar="N", help="weight of a row besides its nonzeros")
     partition.add_argument("--seed", type=int, default=0)
     partition.add_argument("--no-rcm", action="store_true", help="keep the vertex order inside each part")
     partition.add_argument("--parts", metavar="FILE", help="take the part of each vertex from FILE (.npy, or text)")

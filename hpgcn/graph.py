@@ -138,8 +138,9 @@ class Graph:
         if len(shape) != 2 or shape[0] != shape[1]:
             raise DataError(f"{name}: adjacency has shape {shape}, expected a square matrix")
         A = sp.coo_array(A)
-        values = None if unweighted else A.data
-        rows, columns = A.coords
+        kept = A.data != 0
+        rows, columns = (axis[kept] for axis in A.coords)
+        values = None if unweighted else A.data[kept]
         indptr, indices, data, _ = build_adjacency(rows, columns, values, shape[0], symmetrize=symmetrize, name=name)
         return assemble(indptr, indices, data, X, y, masks, name=name, original_ids=original_ids, split=split,
                         source_sha256=source_sha256)
@@ -283,7 +284,9 @@ def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, origina
         has_split=masks is not None, split=split if masks is not None else "", source_sha256=source_sha256)
     return Graph(
         header, 0, indptr, indices, data, features, labels, masks,
-        degree_row=np.bincount(row_of, weights, n), degree_column=np.bincount(indices, weights, n),
+        # without entries bincount forgets the dtype of its weights
+        degree_row=np.bincount(row_of, weights, n).astype(np.float64, copy=False),
+        degree_column=np.bincount(indices, weights, n).astype(np.float64, copy=False),
         degree_loop=matrix.diagonal().astype(np.float64), vertex=np.arange(n, dtype=np.int64),
         original_ids=original_ids)
 
@@ -390,10 +393,11 @@ def check_labels(y, n, name):
             raise DataError(f"{name}: multi-label entry at ({u}, {t}) is {y[u, t]}, expected 0 or 1")
         return np.ascontiguousarray(y, np.float32), y.shape[1]
     labels = y.astype(np.int64)
-    wrong = np.flatnonzero((labels != y) | (labels < -1) | (labels > np.iinfo(np.int32).max))
+    most = max(n, 1 << 16)  # a class needs a vertex: one stray label must not make a model of billions of classes
+    wrong = np.flatnonzero((labels != y) | (labels < -1) | (labels >= most))
     if wrong.size:
         raise DataError(f"{name}: label of vertex {wrong[0]} is {y[wrong[0]]}, "
-                        "expected an integer >= 0, or -1 for unknown")
+                        f"expected an integer in 0..{most - 1}, or -1 for unknown")
     return labels, int(labels.max(initial=-1)) + 1
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import shutil
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -15,6 +14,21 @@ from hpgcn.errors import InputNotFoundError, OutputError, StorageError
 FILES = ("config.toml", "metrics.jsonl", "summary.json", "model.h5", "predictions.h5")
 
 
+def refuse_existing_run(path, overwrite):
+    """Refuse a run directory that exists.
+
+    Raises
+    ------
+    OutputError
+        The path is a file, or a directory that is not empty and overwrite is False.
+    """
+    path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise OutputError(f"{path}: exists and is not a directory")
+    if path.exists() and any(path.iterdir()) and not overwrite:
+        raise OutputError(f"{path}: run directory exists; choose another --out, or --overwrite")
+
+
 class RunDirectory:
     """Makes the directory config.out and records a run in it.
 
@@ -22,7 +36,7 @@ class RunDirectory:
     ----------
     config : hpgcn.Config
     overwrite : bool
-        Replace an earlier run's files.
+        Replace an earlier run's files; whatever else lies in the directory stays.
 
     Raises
     ------
@@ -32,15 +46,10 @@ class RunDirectory:
 
     def __init__(self, config, *, overwrite=False):
         self.path = Path(config.out)
-        if self.path.exists() and not self.path.is_dir():
-            raise OutputError(f"{self.path}: exists and is not a directory")
-        if self.path.exists() and any(self.path.iterdir()):
-            if not overwrite:
-                raise OutputError(f"{self.path}: run directory exists; choose another --out, or --overwrite")
-            for name in FILES:  # only what a run writes: whatever else lies there is not ours to delete
-                (self.path / name).unlink(missing_ok=True)
-            shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
+        refuse_existing_run(self.path, overwrite)
         try:
+            for name in FILES:
+                (self.path / name).unlink(missing_ok=True)
             self.path.mkdir(parents=True, exist_ok=True)
             (self.path / "config.toml").write_text(config.to_toml())
             self.metrics = (self.path / "metrics.jsonl").open("w")

@@ -21,7 +21,7 @@ from hpgcn.launch import default_threads
 from hpgcn.model import GCN, Parameters
 from hpgcn.optim import OPTIMIZERS
 from hpgcn.place import place
-from hpgcn.rundir import RunDirectory, read_run, versions
+from hpgcn.rundir import RunDirectory, read_run, refuse_existing_run, versions
 from hpgcn.strategies import STRATEGIES
 
 log = logging.getLogger("hpgcn")
@@ -58,9 +58,12 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False):
     comm.same((config.replace(threads=0), source.header), "configuration or graph")
     with comm.together():
         check(source.header)
-        record = RunDirectory(config, overwrite=overwrite) if config.out and comm.rank == 0 else None
+        if config.out and comm.rank == 0:
+            refuse_existing_run(config.out, overwrite)
     trainer = Trainer(source, config, comm)
     with closing(trainer.rows):
+        with comm.together():  # only now: a run that cannot start leaves nothing behind
+            record = RunDirectory(config, overwrite=overwrite) if config.out and comm.rank == 0 else None
         return trainer.run(record, progress and comm.rank == 0)
 
 

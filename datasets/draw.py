@@ -1,0 +1,144 @@
+"""Compiled loops of the generators: keyed draws of edges, a counting sort into CSR, decimal text.
+
+A draw is SplitMix64's output function over a counter of seed, number of the edge, and number of the draw.
+"""
+import numpy as np
+
+from hpgcn.kernels.jit import jit
+
+GOLDEN, MIX1, MIX2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+R30, R27, R31, R32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
+LOW = np.uint64(0xFFFFFFFF)
+DRAWS = np.uint64(64)  # counters that one edge has
+A, AB, ABC = (np.uint64(share * 2**32) for share in (0.57, 0.76, 0.95))  # R-MAT quadrants, cumulated
+WITHIN = np.uint64(0.8 * 2**32)  # share of the draws of `sbm` that stay within a class
+
+
+@jit()
+def _mix(x):
+    x = (x ^ (x >> R30)) * MIX1
+    x = (x ^ (x >> R27)) * MIX2
+    return x ^ (x >> R31)
+
+
+@jit()
+def _key(seed, edge):
+    """Counter of draw 0 of an edge, less one step."""
+    return _mix(seed * GOLDEN + np.uint64(1)) + np.uint64(edge) * DRAWS * GOLDEN
+
+
+@jit()
+def rmat(seed, first, last, scale, classes):
+    """Edges first..last - 1 of an R-MAT graph (Chakrabarti, Zhan, Faloutsos 2004): a quadrant for each bit."""
+    u, v = np.empty(last - first, np.int64), np.empty(last - first, np.int64)
+    for edge in range(first, last):
+        key = _key(seed, edge)
+        row, column, bits = np.int64(0), np.int64(0), np.uint64(0)
+        for level in range(scale):
+            if level % 2 == 0:  # 32 bits a level
+                key += GOLDEN
+                bits = _mix(key)
+            x = bits & LOW
+            bits >>= R32
+            row = 2 * row + (x >= AB)
+            column = 2 * column + ((A <= x < AB) or x >= ABC)
+        u[edge - first], v[edge - first] = row, column
+    return u, v
+
+
+@jit()
+def sbm(seed, first, last, scale, classes):
+    """Edges of a planted partition: a vertex, and another one of its class (4 of 5) or of all."""
+    u, v = np.empty(last - first, np.int64), np.empty(last - first, np.int64)
+    n = np.int64(1) << scale
+    mask = np.uint64(n - 1)
+    for edge in range(first, last):
+        key = _key(seed, edge) + GOLDEN
+        row = np.int64(_mix(key) & mask)
+        other = np.int64(_mix(key + GOLDEN) & mask)
+        if _mix(key + GOLDEN + GOLDEN) & LOW < WITHIN:
+            label = row * classes // n
+            low, high = -(-label * n // classes), -(-(label + 1) * n // classes)  # its first vertex, and the next one's
+            other = low + other % (high - low)
+        u[edge - first], v[edge - first] = row, other
+    return u, v
+
+
+@jit()
+def grid(seed, first, last, scale, classes):
+    """Edges of vertices first..last - 1 of a lattice to their right and down; a loop where there is none."""
+    u, v = np.empty(2 * (last - first), np.int64), np.empty(2 * (last - first), np.int64)
+    width, n = np.int64(1) << (scale // 2), np.int64(1) << scale
+    for vertex in range(first, last):
+        k = 2 * (vertex - first)
+        u[k], u[k + 1] = vertex, vertex
+        v[k] = vertex + 1 if (vertex + 1) % width else vertex
+        v[k + 1] = vertex + width if vertex + width < n else vertex
+    return u, v
+
+
+KINDS = {"rmat": rmat, "sbm": sbm, "grid": grid}
+
+
+@jit()
+def count(u, v, degree):
+    """Add the edges to the degrees of both ends; loops are left out."""
+    for k in range(u.size):
+        if u[k] != v[k]:
+            degree[u[k]] += 1
+            degree[v[k]] += 1
+
+
+@jit()
+def place(u, v, position, indices):
+    """Write each edge into the rows of both ends, at `position`, which moves on."""
+    for k in range(u.size):
+        if u[k] != v[k]:
+            indices[position[u[k]]] = v[k]
+            position[u[k]] += 1
+            indices[position[v[k]]] = u[k]
+            position[v[k]] += 1
+
+
+@jit()
+def sort_rows(indptr, indices):
+    """Sort each row and drop its duplicates, in place; return the number of entries left."""
+    end, start = np.int64(0), np.int64(0)
+    for row in range(indptr.size - 1):
+        stop = indptr[row + 1]
+        indices[start:stop].sort()
+        for k in range(start, stop):
+            if k == start or indices[k] != indices[k - 1]:
+                indices[end] = indices[k]
+                end += 1
+        start = stop
+        indptr[row + 1] = end
+    return end
+
+
+@jit()
+def _decimal(number, text, at):
+    """Write a number that is not negative at text[at]; return the position after it."""
+    digits, rest = 1, number
+    while rest >= 10:
+        rest //= 10
+        digits += 1
+    for k in range(at + digits - 1, at - 1, -1):
+        text[k] = 48 + number % 10
+        number //= 10
+    return at + digits
+
+
+@jit()
+def write_rows(indptr, indices, first, last, text):
+    """Write `u v` for the entries of rows first..last - 1 above the diagonal; return the number of bytes."""
+    at = 0
+    for row in range(first, last):
+        for k in range(indptr[row], indptr[row + 1]):
+            if indices[k] > row:
+                at = _decimal(np.int64(row), text, at)
+                text[at] = 32
+                at = _decimal(np.int64(indices[k]), text, at + 1)
+                text[at] = 10
+                at += 1
+    return at

@@ -1,0 +1,164 @@
+"""Synthetic graphs of any size: R-MAT, a planted partition, a lattice; with labels and features that a GCN can learn.
+
+Every draw is keyed by the seed and the number of the edge, so the same call gives the same graph, as arrays or as text.
+"""
+from __future__ import annotations
+
+import numpy as np
+
+from hpgcn.datasets import draw
+from hpgcn.datasets.split import describe_split, random_split
+from hpgcn.errors import UsageError
+from hpgcn.graph import Graph, Header, index_dtype
+from hpgcn.store.memory import memory_budget
+
+CHUNK = 1 << 20  # edges or vertices at a time
+PERCENT = (60, 20, 20)
+SEPARATION = 2.0  # distance of a class mean from 0, in units of the noise of one feature
+
+
+def generate(kind, *, scale=16, edge_factor=16, features=64, classes=8, seed=0):
+    """Make an undirected graph of 2^scale vertices, without loops or duplicates.
+
+    rmat : edge_factor 2^scale draws with a, b, c = .57, .19, .19; vertices in random order.
+    sbm : as many draws, 4 of 5 within a class; vertices in random order.
+    grid : a lattice of 2^ceil(scale / 2) by 2^floor(scale / 2), row by row; edge_factor does not matter.
+
+    Classes are contiguous ranges of the vertices before they are shuffled: planted blocks, corners of the R-MAT square,
+    bands of the lattice. Features are the mean of the class and unit noise.
+
+    Parameters
+    ----------
+    kind : {"rmat", "sbm", "grid"}
+    features : int
+        Width f; 0 for none.
+    classes : int
+        c; 0 for no labels and no split. Else the split is random:60/20/20 with the same seed.
+
+    Returns
+    -------
+    Graph
+
+    Raises
+    ------
+    UsageError
+        Unknown kind, a number out of range, or more than the memory.
+    """
+    _check(kind, scale, edge_factor, features, classes, seed)
+    n = 1 << scale
+    order = _order(kind, n, seed)
+    indptr, indices = _adjacency(kind, scale, edge_factor, classes, seed, order)
+    labels = X = masks = None
+    if classes:
+        labels = np.empty(n, np.int64)
+        labels[order] = np.arange(n) * classes // n
+        masks = random_split(labels, PERCENT, seed, kind)
+    if features:
+        X = _features(np.zeros(n, np.int64) if labels is None else labels, max(classes, 1), features, seed)
+    header = Header(f"{kind}-{scale}", n, indices.size, features, classes, directed=False, all_ones=True,
+                    has_split=masks is not None, split=describe_split("random", PERCENT, seed) if masks else "")
+    degree = np.diff(indptr).astype(np.float64)
+    return Graph(header, 0, indptr, indices, None, X, labels, masks, degree, degree, np.zeros(n),
+                 np.arange(n, dtype=np.int64))
+
+
+def write_edge_list(kind, path, *, scale=16, edge_factor=16, classes=8, seed=0, overwrite=False):
+    """Write the edges of `generate` as text, a line `u v` with u < v for each undirected edge.
+
+    The first line says how many vertices there are, isolated ones included; reading the file with symmetrize=True gives
+    the same adjacency.
+
+    Returns
+    -------
+    int
+        Number of lines of edges.
+
+    Raises
+    ------
+    UsageError, OutputError, StorageError
+    """
+    from hpgcn.store import atomic_write
+
+    _check(kind, scale, edge_factor, 0, classes if kind == "sbm" else 0, seed)
+    n = 1 << scale
+    indptr, indices = _adjacency(kind, scale, edge_factor, classes, seed, _order(kind, n, seed))
+
+    def write(file):
+        file.write(f"# hpgcn {kind}: vertices {n}, edges {indices.size // 2}, scale {scale}, edge factor "
+                   f"{edge_factor}, classes {classes}, seed {seed}\n".encode())
+        text = np.empty(0, np.uint8)
+        row = 0
+        while row < n:  # as many rows as hold about CHUNK entries
+            stop = max(row + 1, int(np.searchsorted(indptr, indptr[row] + CHUNK, side="right")) - 1)
+            room = 40 * int(indptr[stop] - indptr[row])  # two numbers of at most 19 digits, a blank, a newline
+            if text.size < room:
+                text = np.empty(room, np.uint8)
+            file.write(memoryview(text)[:draw.write_rows(indptr, indices, row, stop, text)])
+            row = stop
+
+    atomic_write(path, write, overwrite=overwrite)
+    return indices.size // 2
+
+
+def _check(kind, scale, edge_factor, features, classes, seed):
+    if kind not in draw.KINDS:
+        raise UsageError(f"generate {kind!r}: expected {', '.join(draw.KINDS)}")
+    for name, value, low, high in (("scale", scale, 1, 40), ("edge-factor", edge_factor, 1, 1 << 16),
+                                   ("features", features, 0, 1 << 20), ("classes", classes, 0, 1 << 16),
+                                   ("seed", seed, 0, 2**63 - 1)):
+        if not low <= value <= high:
+            raise UsageError(f"generate: {name} is {value}, expected {low}..{high}")
+    n = 1 << scale
+    if classes > n:
+        raise UsageError(f"generate: {classes} classes for {n} vertices")
+    if kind == "sbm" and not classes:
+        raise UsageError("generate: sbm needs classes")
+    size = 2 * (2 if kind == "grid" else edge_factor) * n * index_dtype(n).itemsize + n * (64 + 4 * features)
+    memory = memory_budget()
+    if size > memory:
+        raise UsageError(f"generate: {n} vertices and {edge_factor} x {n} edges need {size} bytes of memory, "
+                         f"the limit is {memory}")
+
+
+def _order(kind, n, seed):
+    """New number of each vertex: shuffled, by sorting keyed draws; a lattice keeps its own order."""
+    if kind == "grid":
+        return np.arange(n, dtype=index_dtype(n))
+    order = np.empty(n, index_dtype(n))
+    order[np.argsort(np.random.Philox(key=[seed, 1]).random_raw(n), kind="stable")] = np.arange(n, dtype=order.dtype)
+    return order
+
+
+def _adjacency(kind, scale, edge_factor, classes, seed, order):
+    """CSR of both directions of all edges, by a counting sort: the draws are made twice rather than kept."""
+    n = 1 << scale
+    indptr = np.zeros(n + 1, np.int64)
+    for u, v in _chunks(kind, scale, edge_factor, classes, seed, order):
+        draw.count(u, v, indptr[1:])
+    np.cumsum(indptr, out=indptr)
+    indices = np.empty(indptr[-1], order.dtype)
+    place = indptr[:-1].copy()
+    for u, v in _chunks(kind, scale, edge_factor, classes, seed, order):
+        draw.place(u, v, place, indices)
+    return indptr, indices[:draw.sort_rows(indptr, indices)]
+
+
+def _chunks(kind, scale, edge_factor, classes, seed, order):
+    """Yield the ends (u, v) of all draws, loops and duplicates among them."""
+    edges = draw.KINDS[kind]
+    total = (1 << scale) * (1 if kind == "grid" else edge_factor)
+    for first in range(0, total, CHUNK):
+        u, v = edges(np.uint64(seed), first, min(first + CHUNK, total), scale, classes)
+        yield order[u], order[v]
+
+
+def _features(labels, classes, width, seed):
+    """Class mean and unit noise, (n, f) float32."""
+    mean = np.random.Generator(np.random.Philox(key=[seed, 2])).standard_normal((classes, width), np.float32)
+    mean *= np.float32(SEPARATION / np.sqrt(width))
+    X = np.empty((labels.size, width), np.float32)
+    for first in range(0, labels.size, CHUNK // 16):
+        block = X[first:first + CHUNK // 16]
+        np.random.Generator(np.random.Philox(key=[seed, 3 + first])).standard_normal(dtype=np.float32, out=block)
+        block += mean[labels[first:first + CHUNK // 16]]
+    return X

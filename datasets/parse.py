@@ -1,0 +1,128 @@
+"""The compiled loop that parses lines of two integers, and maybe a number.
+
+Numbers with few digits are exact here (a mantissa up to 2^53, times or by a power of ten up to 10^22, rounds once); all
+others are reported to the caller, who leaves them to Python's float.
+"""
+import numpy as np
+
+from hpgcn.kernels.jit import jit
+
+INT64_MAX = int(np.iinfo(np.int64).max)
+POWERS = 10.0 ** np.arange(23)
+NEWLINE, TAB, RETURN, SPACE, HASH, PERCENT, PLUS, MINUS, POINT, ZERO, NINE = b"\n\t\r #%+-.09"
+DONE, MISSING, EXTRA, NOT_INTEGER, TOO_LARGE, OUT_OF_RANGE, NOT_NUMBER, TOO_MANY = range(8)
+
+
+@jit()
+def _skip(text, at):
+    """Position of the first byte from text[at] on that is no blank; text ends with a newline."""
+    while text[at] == SPACE or text[at] == TAB or text[at] == RETURN:
+        at += 1
+    return at
+
+
+@jit()
+def _sign(text, at):
+    """Sign at text[at], +1 where there is none, and the position after it."""
+    if text[at] == MINUS:
+        return -1, at + 1
+    return 1, at + (text[at] == PLUS)
+
+
+@jit()
+def _integer(text, at):
+    """Parse an integer; return (status, value, end)."""
+    sign, at = _sign(text, at)
+    first, value = at, np.int64(0)
+    while ZERO <= text[at] <= NINE:
+        digit = np.int64(text[at]) - ZERO
+        if value > INT64_MAX // 10 or (value == INT64_MAX // 10 and digit > INT64_MAX % 10):
+            return TOO_LARGE, value, at
+        value = 10 * value + digit
+        at += 1
+    return (DONE if at > first else NOT_INTEGER), sign * value, at
+
+
+@jit()
+def _number(text, at, integral):
+    """Parse a decimal number; return (status, value, end, whether the value is exact)."""
+    sign, at = _sign(text, at)
+    mantissa, digits, scale, point, exact = np.int64(0), 0, 0, False, True
+    while ZERO <= text[at] <= NINE or (text[at] == POINT and not point and not integral):
+        if text[at] == POINT:
+            point = True
+        else:
+            digits += 1
+            exact = exact and mantissa < 10**17
+            if exact:
+                mantissa = 10 * mantissa + np.int64(text[at]) - ZERO
+                scale -= point
+        at += 1
+    if digits and not integral and (text[at] == 101 or text[at] == 69):  # e or E
+        positive, at = _sign(text, at + 1)
+        digits, exponent = 0, 0
+        while ZERO <= text[at] <= NINE:
+            exponent = min(10 * exponent + np.int64(text[at]) - ZERO, 100000)
+            digits += 1
+            at += 1
+        scale += positive * exponent
+    value = float(mantissa)
+    if exact and mantissa:
+        exact = mantissa <= 2**53 and -22 <= scale <= 22
+        if exact:
+            value = value * POWERS[scale] if scale >= 0 else value / POWERS[-scale]
+    return (DONE if digits else NOT_NUMBER), sign * value, at, exact
+
+
+@jit()
+def parse(text, delimiter, comments, fields, low, high, integral, limit, line, u, v, w, inexact):
+    """Parse the lines of `text`, which ends with a newline, into u, v and w.
+
+    Returns
+    -------
+    status, position of the field at fault, its line, rows parsed, number of inexact values (inexact[k] = row, start,
+    end and line of each).
+    """
+    at, count, rough = 0, 0, 0
+    while at < text.size:
+        at = _skip(text, at)
+        if comments and (text[at] == HASH or text[at] == PERCENT):
+            while text[at] != NEWLINE:
+                at += 1
+        if text[at] == NEWLINE:
+            at += 1
+            line += 1
+            continue
+        if count == limit:
+            return TOO_MANY, at, line, count, rough
+        for k in range(fields):
+            if k > 0:
+                at = _skip(text, at)
+                if text[at] == delimiter:
+                    at = _skip(text, at + 1)
+                elif delimiter != SPACE:
+                    return MISSING, at, line, count, rough
+            if text[at] == NEWLINE:
+                return MISSING, at, line, count, rough
+            start = at
+            if k < 2:
+                status, value, at = _integer(text, at)
+                (u if k == 0 else v)[count] = value
+            else:
+                status, w[count], at, exact = _number(text, at, integral)
+                if not exact:
+                    inexact[rough, 0], inexact[rough, 1], inexact[rough, 2], inexact[rough, 3] = count, start, at, line
+                    rough += 1
+            if status == DONE and _skip(text, at) == at and text[at] != NEWLINE and text[at] != delimiter:
+                status = NOT_INTEGER if k < 2 else NOT_NUMBER
+            if status == DONE and k < 2 and not low <= value <= high:
+                status = OUT_OF_RANGE
+            if status != DONE:
+                return status, start, line, count, rough
+        at = _skip(text, at)
+        if text[at] != NEWLINE:
+            return EXTRA, at, line, count, rough
+        at += 1
+        line += 1
+        count += 1
+    return DONE, at, line, count, rough

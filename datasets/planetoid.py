@@ -1,0 +1,257 @@
+"""Planetoid sets (ind.NAME.x, y, tx, ty, allx, ally, graph, test.index): pickles, read without running any of them.
+
+A pickle names functions to call. Only the names that NumPy arrays, SciPy CSR matrices and a dict of lists need are
+known here, and each stands for a small class below that keeps what it is given.
+"""
+import io
+import pickle
+import pickletools
+import re
+from collections import defaultdict
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.datasets.arrays import sparse_matrix
+from hpgcn.datasets.raw import Raw
+from hpgcn.datasets.source import Source, need, shown
+from hpgcn.errors import DataError
+
+PARTS = ("allx", "ally", "graph", "test.index", "tx", "ty", "x", "y")  # in name order
+FILE = re.compile(r"ind\.(.+)\.(allx|ally|graph|test\.index|tx|ty|x|y)")
+NUM_VAL = 500
+
+
+def read(source, memory):
+    """Read the Planetoid set that a file belongs to.
+
+    Train are the first len(y) vertices, validation the next 500, test those of test.index. Test vertices that
+    test.index leaves out stay, with their edges, unlabelled and without features. Edges are symmetrised.
+
+    Parameters
+    ----------
+    source : Source
+        Any one of the files; its `files` become all eight.
+    memory : int
+        Bytes that may be allocated.
+
+    Returns
+    -------
+    Raw
+
+    Raises
+    ------
+    InputNotFoundError
+        One of the eight is missing.
+    DataError
+        A forbidden global, a broken pickle, or parts that do not fit each other.
+    """
+    name = FILE.fullmatch(source.path.name)
+    if not name:
+        raise DataError(f"{source}: expected a name like ind.NAME.graph")
+    folder, name = source.path.parent, name[1]
+    files = {part: Source(Path(folder) / f"ind.{name}.{part}") for part in PARTS}
+    source.files = [file.path for file in files.values()]
+    need(4 * sum(file.size for file in files.values()), memory, source)
+    allx, tx, x = (_features(files[part]) for part in ("allx", "tx", "x"))
+    ally, ty, y = (_classes(files[part], X.shape[0]) for part, X in (("ally", allx), ("ty", tx), ("y", x)))
+    for part, width in (("tx", tx.shape[1]), ("x", x.shape[1])):
+        if width != allx.shape[1]:
+            raise DataError(f"{files[part]}: {width} features, but {allx.shape[1]} in {files['allx'].path.name}")
+    if y.size > ally.size:
+        raise DataError(f"{files['y']}: {y.size} train vertices, but {ally.size} in {files['ally'].path.name}")
+    graph = _load(files["graph"])
+    test = _test_index(files["test.index"], ally.size, ty.size)
+    listed = len(graph) if isinstance(graph, dict) else 0
+    n = max(ally.size, int(test.max(initial=-1)) + 1, listed)
+    need(64 * n, memory, f"{files['test.index']}: {n} vertices")
+    rows, columns = _edges(graph, n, files["graph"])
+    labels = np.full(n, -1, np.int64)
+    labels[:ally.size], labels[test] = ally, ty
+    masks = {"train": np.arange(n) < y.size, "test": np.zeros(n, bool)}
+    masks["test"][test] = True
+    masks["val"] = ~masks["train"] & (np.arange(n) < min(y.size + NUM_VAL, ally.size))
+    masks = {key: mask & (labels >= 0) for key, mask in masks.items()}
+    return Raw(n, rows, columns, None, _stack(allx, tx, test, n), labels, masks, "planetoid", undirected=True,
+               symmetrize=True, row_normalize=True)
+
+
+def _stack(allx, tx, test, n):
+    """Features of all vertices: those of allx, those of tx at `test`, and empty rows."""
+    parts = sp.coo_array(sp.vstack([allx, tx]))
+    row_of = np.concatenate([np.arange(allx.shape[0]), test])
+    return sp.csr_array((parts.data, (row_of[parts.coords[0]], parts.coords[1])), shape=(n, allx.shape[1]))
+
+
+def _features(file):
+    matrix = _load(file)
+    if isinstance(matrix, _Csr):
+        return matrix.array(file)
+    if isinstance(matrix, _Array):
+        matrix = matrix.array(file)
+        if matrix.ndim == 2:
+            return sp.csr_array(matrix)
+    raise DataError(f"{file}: expected a matrix of features")
+
+
+def _classes(file, rows):
+    """Class of each row of a one-hot matrix; -1 where a row is empty."""
+    matrix = _load(file)
+    matrix = matrix.array(file) if isinstance(matrix, (_Array, _Csr)) else np.empty(0)
+    matrix = matrix.toarray() if sp.issparse(matrix) else matrix
+    if matrix.ndim != 2 or matrix.shape[0] != rows:
+        raise DataError(f"{file}: labels have shape {matrix.shape}, expected ({rows}, classes)")
+    wrong = np.flatnonzero(np.count_nonzero(matrix, axis=1) > 1)
+    if wrong.size:
+        classes = np.count_nonzero(matrix[wrong[0]])
+        raise DataError(f"{file}: row {wrong[0]} has {classes} classes, expected one at most")
+    if not matrix.shape[1]:
+        return np.full(rows, -1, np.int64)
+    return np.where(matrix.any(axis=1), np.argmax(matrix != 0, axis=1), -1)
+
+
+def _test_index(file, first, count):
+    with file.open() as stream:
+        lines = stream.read().removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    lines = [line.strip() for line in lines]
+    while lines and not lines[-1]:
+        lines.pop()
+    wrong = next((k for k, line in enumerate(lines) if not line.isdigit() or len(line) > 18), None)
+    if wrong is not None:
+        raise DataError(f"{file}: line {wrong + 1}: {lines[wrong][:40].decode('latin1')!r}, expected a vertex number")
+    test = np.array(lines, "S18").astype(np.int64) if lines else np.empty(0, np.int64)
+    if test.size != count:
+        raise DataError(f"{file}: {test.size} lines, but ty has {count} rows")
+    low = np.flatnonzero(test < first)
+    if low.size:
+        raise DataError(f"{file}: line {low[0] + 1}: vertex {test[low[0]]} is one of the {first} of ally")
+    order = np.argsort(test, kind="stable")
+    again = np.flatnonzero(np.diff(test[order]) == 0)
+    if again.size:
+        k = order[again[0] + 1]
+        raise DataError(f"{file}: line {k + 1}: vertex {test[k]} is listed twice")
+    return test
+
+
+def _edges(graph, n, file):
+    """Rows and columns of the lists of neighbours."""
+    if not isinstance(graph, dict) or not all(type(row) is list for row in graph.values()):
+        raise DataError(f"{file}: expected a dict of lists of neighbours")
+    counts = [len(row) for row in graph.values()]
+    numbers = list(chain(graph, chain.from_iterable(graph.values())))
+    if not all(type(number) is int for number in numbers):
+        raise DataError(f"{file}: expected vertex numbers, all of them integers")
+    try:
+        numbers = np.array(numbers, np.int64)
+    except OverflowError as error:
+        raise DataError(f"{file}: a vertex number does not fit 64 bits") from error
+    keys, columns = numbers[:len(graph)], numbers[len(graph):]
+    rows = np.repeat(keys, counts)
+    outside = np.flatnonzero((keys < 0) | (keys >= n))
+    if outside.size:
+        raise DataError(f"{file}: vertex {keys[outside[0]]}, expected 0..{n - 1}")
+    outside = np.flatnonzero((columns < 0) | (columns >= n))
+    if outside.size:
+        k = outside[0]
+        raise DataError(f"{file}: vertex {rows[k]} has the neighbour {columns[k]}, expected 0..{n - 1}")
+    return rows, columns
+
+
+class _Dtype:
+    """Stands for numpy.dtype: keeps the code and the byte order, never sets the flags of a real one."""
+
+    def __init__(self, code, *_):
+        self.code, self.order = code, "="
+
+    def __setstate__(self, state):
+        self.order = state[1]
+
+    def dtype(self):
+        order = self.order if self.order in ("<", ">") else "="
+        return np.dtype(self.code).newbyteorder(order)
+
+
+class _Ndarray:
+    """Stands for the class numpy.ndarray, which pickles pass to _reconstruct."""
+
+
+class _Array:
+    """Stands for what numpy's _reconstruct returns: an array that is given its content later."""
+
+    def __init__(self, *_):
+        self.state = None
+
+    def __setstate__(self, state):
+        self.state = state
+
+    def array(self, where):
+        try:
+            _, shape, dtype, fortran, raw = self.state
+            dtype = dtype.dtype()
+            if dtype.kind not in "fiub":
+                raise TypeError(f"dtype {dtype}, expected numbers")
+            raw = raw.encode("latin1") if isinstance(raw, str) else raw
+            return np.frombuffer(raw, dtype).reshape(shape, order="F" if fortran else "C")
+        except (TypeError, ValueError, AttributeError) as error:
+            raise DataError(f"{where}: broken array ({shown(error)})") from error
+
+
+class _Csr:
+    """Stands for scipy's csr_matrix: only its attributes, until they are checked."""
+
+    def array(self, where):
+        state = vars(self)
+        shape = state.get("_shape", state.get("shape"))
+        arrays = [state.get(key) for key in ("data", "indices", "indptr")]
+        if not (isinstance(shape, tuple) and len(shape) == 2 and all(type(size) is int and size >= 0 for size in shape)
+                and all(isinstance(array, _Array) for array in arrays)):
+            raise DataError(f"{where}: broken CSR matrix of shape {shown(shape)}")
+        return sparse_matrix(*(array.array(where) for array in arrays), shape, str(where))
+
+
+def _encode(text, encoding):
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"encoding {encoding!r}, expected latin1")
+    return text.encode("latin1")
+
+
+ALLOWED = {
+    ("numpy.core.multiarray", "_reconstruct"): _Array,
+    ("numpy._core.multiarray", "_reconstruct"): _Array,
+    ("numpy", "ndarray"): _Ndarray,
+    ("numpy", "dtype"): _Dtype,
+    ("scipy.sparse.csr", "csr_matrix"): _Csr,
+    ("scipy.sparse._csr", "csr_matrix"): _Csr,
+    ("collections", "defaultdict"): defaultdict,
+    ("__builtin__", "list"): list,
+    ("builtins", "list"): list,
+    ("_codecs", "encode"): _encode,
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data, where):
+        super().__init__(io.BytesIO(data), encoding="latin1")
+        self.where = where
+
+    def find_class(self, module, name):
+        if (module, name) not in ALLOWED:
+            raise DataError(f"{self.where}: forbidden global {shown(f'{module}.{name}')}")
+        return ALLOWED[module, name]
+
+
+def _load(file):
+    """Unpickle a file with nothing but the names in ALLOWED."""
+    with file.open() as stream:
+        data = stream.read()
+    try:
+        for opcode, argument, at in pickletools.genops(data):
+            if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and argument > len(data):  # allocates that many slots
+                raise DataError(f"{file}: broken pickle (memo {argument} at byte {at})")
+        return _Unpickler(data, file).load()
+    except DataError:
+        raise
+    except Exception as error:  # a broken pickle can raise whatever its opcodes do
+        raise DataError(f"{file}: broken pickle ({shown(str(error) or type(error).__name__)})") from error

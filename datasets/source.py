@@ -1,0 +1,111 @@
+"""An input file: its name, its SHA-256, its bytes (gzip or not), and how much memory it may ask for."""
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import stat
+import zlib
+from contextlib import contextmanager
+from pathlib import Path
+
+from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, StorageError
+
+GZIP_RATIO = 1032  # deflate cannot shrink more than this
+LINE_LIMIT = 1 << 20  # bytes
+
+
+def need(size, memory, where):
+    """Refuse what needs more than `memory` bytes, before it is allocated."""
+    if size > memory:
+        raise DataError(f"{where}: needs {size} bytes of memory, the limit is {memory}")
+
+
+def shown(text, limit=200):
+    """Text out of a file, fit to stand in a line."""
+    return "".join(letter if letter.isprintable() else "?" for letter in str(text)[:limit])
+
+
+class Source:
+    """A regular file that can be read.
+
+    Parameters
+    ----------
+    path : str or path
+
+    Raises
+    ------
+    InputNotFoundError
+        It does not exist or cannot be opened.
+    DataError
+        It is a directory, or no regular file.
+    """
+
+    def __init__(self, path):
+        self.path = Path(path)
+        try:
+            mode = os.stat(self.path).st_mode
+            if stat.S_ISREG(mode):
+                with open(self.path, "rb") as file:
+                    self.magic = file.read(512)
+        except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise InputNotFoundError(f"{path}: {reason}") from error
+        if stat.S_ISDIR(mode):
+            raise DataError(f"{path}: is a directory, expected a file")
+        if not stat.S_ISREG(mode):
+            raise DataError(f"{path}: is not a regular file")
+        self.size = os.path.getsize(self.path)
+        self.files = [self.path]  # whose bytes the SHA-256 is over
+
+    def __str__(self):
+        return str(self.path)
+
+    @property
+    def name(self):
+        """Name of the graph: the file's, without folder and suffix."""
+        stem = self.path.name.removesuffix(".gz")
+        return Path(stem).stem.encode("utf-8", "replace").decode() or "graph"
+
+    @property
+    def is_gzip(self):
+        """Whether the bytes start as gzip does, whatever the file is called."""
+        return self.magic[:2] == b"\x1f\x8b"
+
+    @property
+    def text_room(self):
+        """Most bytes that the (decompressed) text can have."""
+        return self.size * GZIP_RATIO if self.is_gzip else self.size
+
+    def head(self):
+        """First bytes of the (decompressed) content, at most 4096 of them."""
+        with self.open() as stream:
+            return stream.read(4096)
+
+    @contextmanager
+    def open(self):
+        """Open for reading bytes, decompressed; what then goes wrong is one line."""
+        opener = gzip.open if self.is_gzip else open
+        try:
+            with opener(self.path, "rb") as stream:
+                yield stream
+        except (OSError, EOFError, zlib.error) as error:
+            if isinstance(error, HpgcnError):
+                raise
+            if self.is_gzip and isinstance(error, (gzip.BadGzipFile, EOFError, zlib.error)):
+                raise DataError(f"{self}: broken gzip data ({error})") from error
+            if not isinstance(error, OSError):
+                raise
+            raise StorageError(f"{self}: {error.strerror or error}") from error
+
+    def sha256(self):
+        """SHA-256 over the bytes of `files`, hexadecimal."""
+        digest = hashlib.sha256()
+        for path in self.files:
+            try:
+                with open(path, "rb") as file:
+                    while block := file.read(1 << 20):
+                        digest.update(block)
+            except OSError as error:
+                raise StorageError(f"{path}: {error.strerror}") from error
+        return digest.hexdigest()

@@ -1,0 +1,178 @@
+"""Lines of two integers, and maybe a number, out of text: millions of edges per second."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpgcn.datasets import parse
+from hpgcn.datasets.parse import INT64_MAX
+from hpgcn.datasets.source import LINE_LIMIT, need
+from hpgcn.errors import DataError
+
+BLOCK = 1 << 22  # bytes
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """What a line holds.
+
+    Attributes
+    ----------
+    fields : int
+        2, or 3 with a weight.
+    delimiter : bytes
+        b" " for any run of blanks, else one character with blanks around it allowed.
+    low, high : int
+        Range of the two integers.
+    names : tuple of str
+        What to call the fields in an error.
+    integral : bool
+        The weight must be an integer.
+    comments : bool
+        Lines that start with # or % are skipped.
+    """
+
+    fields: int = 2
+    delimiter: bytes = b" "
+    low: int = 0
+    high: int = INT64_MAX
+    names: tuple[str, str, str] = ("first id", "second id", "weight")
+    integral: bool = False
+    comments: bool = True
+
+
+class Table:
+    """Text lines of a stream, read first one by one and then all at once.
+
+    Parameters
+    ----------
+    stream : binary file
+    where : str
+        The file, for errors.
+    """
+
+    def __init__(self, stream, where):
+        self.stream, self.where = stream, where
+        self.line = 0  # lines handed out so far
+        self.pending = b""
+
+    def readline(self):
+        """Return the next line without its end, or None at the end of the file; a byte-order mark is dropped."""
+        data = self.stream.readline(LINE_LIMIT)
+        if not data:
+            return None
+        self.line += 1
+        if len(data) == LINE_LIMIT and not data.endswith(b"\n"):
+            raise DataError(f"{self.where}: line {self.line} has more than {LINE_LIMIT} bytes")
+        if self.line == 1:
+            data = data.removeprefix(b"\xef\xbb\xbf")
+        return data.rstrip(b"\r\n")
+
+    def unread(self, data):
+        """Give back the line that was read last."""
+        self.pending = data + b"\n"
+        self.line -= 1
+
+    def blocks(self):
+        """Yield the rest in blocks of whole lines, as bytes."""
+        rest, self.pending = self.pending, b""
+        while block := self.stream.read(BLOCK):
+            block = rest + block
+            cut = block.rfind(b"\n") + 1
+            rest = block[cut:]
+            if cut:
+                yield block[:cut]
+            if len(rest) > LINE_LIMIT:
+                raise DataError(f"{self.where}: line {self.line + 1} has more than {LINE_LIMIT} bytes")
+        if rest:
+            yield rest + b"\n"
+
+    def columns(self, grammar, *, limit=INT64_MAX, memory=INT64_MAX):
+        """Parse the rest.
+
+        Parameters
+        ----------
+        limit : int
+            Rows at most.
+        memory : int
+            Bytes that the columns may take.
+
+        Returns
+        -------
+        u, v : (e,) int64
+        w : (e,) float64, or None with two fields
+
+        Raises
+        ------
+        DataError
+            Naming the line and the field.
+        """
+        parts, count = [], 0
+        for block in self.blocks():
+            part = self._parse(block, grammar, limit - count)
+            count += part[0].size
+            need(count * 16 * grammar.fields, memory, f"{self.where}: line {self.line}")  # twice: joined at the end
+            parts.append(part)
+        u, v, w = (_join(parts, k) for k in range(3))
+        return u, v, w if grammar.fields == 3 else None
+
+    def _parse(self, block, grammar, limit):
+        text = np.frombuffer(block, np.uint8)
+        rows = text.size // (2 * grammar.fields - 1) + 1
+        u, v = np.empty(rows, np.int64), np.empty(rows, np.int64)
+        weighted = grammar.fields == 3
+        w = np.empty(rows if weighted else 0)
+        inexact = np.empty((rows if weighted else 0, 4), np.int64)
+        status, at, line, count, rough = parse.parse(
+            text, ord(grammar.delimiter), grammar.comments, grammar.fields, grammar.low, grammar.high, grammar.integral,
+            limit, self.line + 1, u, v, w, inexact)
+        if status != parse.DONE:
+            raise DataError(f"{self.where}: line {line}: " + _complaint(status, block, at, grammar))
+        if rough:
+            w[inexact[:rough, 0]] = self._floats(text, inexact[:rough])
+        self.line = line - 1
+        return u[:count].copy(), v[:count].copy(), w[:count].copy()
+
+    def _floats(self, text, tokens):
+        """Values of the numbers that the compiled loop could not round itself."""
+        _, start, end, line = tokens.T
+        width = int((end - start).max())
+        if width > 400:
+            raise DataError(f"{self.where}: line {line[np.argmax(end - start)]}: a number of {width} characters")
+        at = start[:, None] + np.arange(width)
+        letters = np.where(at < end[:, None], text[np.minimum(at, text.size - 1)], 0).astype(np.uint8)
+        values = letters.view(f"S{width}")[:, 0].astype(np.float64)
+        wrong = np.flatnonzero(~np.isfinite(values))
+        if wrong.size:
+            token = letters[wrong[0]].tobytes().rstrip(b"\0").decode()
+            raise DataError(f"{self.where}: line {line[wrong[0]]}: weight {token} is too large for a number")
+        return values
+
+
+def _join(parts, k):
+    """Column k of all parts; each part lets go of it."""
+    column = np.concatenate([part[k] for part in parts]) if parts else np.empty(0, np.int64)
+    parts[:] = [(*part[:k], None, *part[k + 1:]) for part in parts]
+    return column
+
+
+def _complaint(status, block, at, grammar):
+    """What is wrong at block[at], in words."""
+    begin = block.rfind(b"\n", 0, at) + 1
+    line = block[begin:block.index(b"\n", begin)]
+    fields = line[:at - begin].replace(grammar.delimiter, b" ").split()
+    name = grammar.names[min(len(fields), 2)]
+    token = repr(line[at - begin:].split()[0].split(grammar.delimiter)[0][:40].decode("utf-8", "replace")
+                 if line[at - begin:].strip() else "")
+    separated = "" if grammar.delimiter == b" " else f" separated by {grammar.delimiter.decode()!r}"
+    return {
+        parse.MISSING: f"{len(fields)} field(s), expected {grammar.fields}{separated}",
+        parse.EXTRA: f"more than {grammar.fields} fields, expected {grammar.fields}{separated}",
+        parse.NOT_INTEGER: f"{name} is {token}, expected an integer",
+        parse.TOO_LARGE: f"{name} is {token}, expected an integer of 64 bits",
+        parse.OUT_OF_RANGE: f"{name} is {token}, expected " + (
+            f"{grammar.low}..{grammar.high}" if grammar.high < INT64_MAX else f"{grammar.low} or more"),
+        parse.NOT_NUMBER: f"{name} is {token}, expected " + ("an integer" if grammar.integral else "a finite number"),
+        parse.TOO_MANY: "more entries than the header says",
+    }[status]

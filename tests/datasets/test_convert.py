@@ -1,0 +1,99 @@
+"""What convert does with any input: format detection, row normalisation, strictness, notes."""
+import gzip
+import hashlib
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from hpgcn.datasets.convert import detect, normalize_rows, read
+from hpgcn.datasets.source import Source
+from hpgcn.errors import DataError
+
+
+@pytest.mark.parametrize("name, content, expected", [
+    ("ind.cora.test.index", b"1\n", "planetoid"),
+    ("ind.a.b.graph", b"", "planetoid"),
+    ("g.npz", b"", "npz"),
+    ("g", b"PK\x03\x04", "npz"),
+    ("g.mtx", b"", "mtx"),
+    ("g.MTX.gz", b"", "mtx"),
+    ("g.txt", b"%%matrixmarket matrix", "mtx"),
+    ("g.txt", gzip.compress(b"\xef\xbb\xbf%%MatrixMarket matrix"), "mtx"),
+    ("g.csv", b"0 1\n", "csv"),
+    ("g.txt", b"# a, b\n0,1\n", "csv"),
+    ("g.txt", b"0;1\n", "csv"),
+    ("g.txt", b"# a, b\n0 1\n", "snap"),
+    ("g", b"", "snap"),
+])
+def test_detect(tmp_path, name, content, expected):
+    (tmp_path / name).write_bytes(content)
+    assert detect(Source(tmp_path / name)) == expected
+
+
+def test_name_and_hash(tmp_path):
+    content = gzip.compress(b"0 1\n")
+    for name, stem in (("p2p-Gnutella08.txt.gz", "p2p-Gnutella08"), ("a.b.csv", "a.b"), ("plain", "plain")):
+        (tmp_path / name).write_bytes(content)
+        header = read(tmp_path / name)[0].header
+        assert header.name == stem and header.source_sha256 == hashlib.sha256(content).hexdigest()
+
+
+def test_normalize_rows():
+    X = np.array([[1.0, 3], [0, 0], [-1, 3], [2, -2]])
+    expected = [[0.25, 0.75], [0, 0], [-0.5, 1.5], [2, -2]]
+    assert normalize_rows(X).tolist() == expected
+    assert normalize_rows(sp.csr_array(X)).toarray().tolist() == expected
+    assert normalize_rows(np.array([[1, 3]])).tolist() == [[0.25, 0.75]]
+
+
+def test_row_normalize_is_off_elsewhere(tmp_path):
+    np.savez(tmp_path / "g.npz", edge_index=[[0], [1]], x=np.array([[1.0, 3], [0, 5]]))
+    assert read(tmp_path / "g.npz")[0].features.tolist() == [[1, 3], [0, 5]]
+    assert read(tmp_path / "g.npz", row_normalize=True)[0].features.tolist() == [[0.25, 0.75], [0, 1]]
+    (tmp_path / "g.txt").write_text("0 1\n")
+    with pytest.raises(DataError, match=r"g\.txt: no features"):
+        read(tmp_path / "g.txt", row_normalize=True)
+
+
+@pytest.mark.parametrize("content, message", [
+    (b"0 1\n1 1\n", r"1 self loops, the first at entry 1: 1 -> 1"),
+    (b"0 1\n1 0\n0 1\n", r"1 duplicate edges, the first at entry 2: 0 -> 1"),
+    (b"0 90000\n5 7\n0 90000\n", r"entry 2: 0 -> 90000"),
+    (b"# Undirected graph\n0 1\n", r"not symmetric.*--symmetrize"),
+    (b"%%MatrixMarket matrix coordinate real symmetric\n2 2 2\n1 2 1\n2 1 1\n", r"2 duplicate edges"),
+])
+def test_strict(tmp_path, content, message):
+    path = tmp_path / "g.txt"
+    path.write_bytes(content)
+    read(path)
+    with pytest.raises(DataError, match=message):
+        read(path, strict=True)
+
+
+def test_strict_takes_what_is_regular(tmp_path):
+    path = tmp_path / "g.txt"
+    path.write_bytes(b"# Undirected graph\n0 1\n1 0\n1 2\n2 1\n")
+    assert read(path, strict=True)[0].header.num_edges == 4
+    path.write_bytes(b"0 1\n1 2\n")
+    assert read(path, strict=True)[0].header.directed
+
+
+@pytest.mark.parametrize("content, n, edges", [
+    (b"%%MatrixMarket matrix coordinate pattern general\n1 1 0\n", 1, 0),
+    (b"%%MatrixMarket matrix coordinate pattern general\n5 5 0\n", 5, 0),
+    (b"%%MatrixMarket matrix coordinate pattern general\n1 1 1\n1 1\n", 1, 1),
+    (b"0 0\n", 1, 1),
+])
+def test_smallest_graphs(tmp_path, content, n, edges):
+    path = tmp_path / "g.txt"
+    path.write_bytes(content)
+    graph, notes = read(path)
+    assert (graph.header.num_nodes, graph.header.num_edges) == (n, edges) and f"{n} isolated" in notes[1]
+
+
+def test_replaced_features_and_labels(tmp_path):
+    np.save(tmp_path / "y.npy", np.arange(34) % 3)
+    np.save(tmp_path / "x.npy", np.ones((34, 2), np.float64))
+    graph, _ = read("karate", features=tmp_path / "x.npy", labels=tmp_path / "y.npy", split="random:60/20/20")
+    assert graph.header.num_features == 2 and graph.header.num_classes == 3 and graph.features.dtype == np.float32

@@ -1,0 +1,153 @@
+"""Edge lists: literal tables, real files against numpy."""
+import gzip
+import io
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from hpgcn.datasets.convert import read
+from hpgcn.datasets.text import Grammar, Table
+
+
+def dense(tmp_path, content, name="g.txt", **options):
+    path = tmp_path / name
+    path.write_bytes(content)
+    graph, _ = read(path, **options)
+    return graph.adjacency.toarray().tolist()
+
+
+PLAIN = [[0, 1, 0], [0, 0, 2], [0, 0, 0]]
+
+
+@pytest.mark.parametrize("content, name", [
+    (b"0 1 1\n1 2 2\n", "g.txt"),
+    (b"0 1 1\n1 2 2", "g.txt"),
+    (b"\xef\xbb\xbf0 1 1\r\n1 2 2\r\n", "g.txt"),
+    (b"# comment\n% another\n\n0\t1\t1.0\n  1   2  2e0  \n# last\n\n", "g.txt"),
+    (b"0,1,1\n1,2,2\n", "g.csv"),
+    (b"0,1,1\n1,2,2\n", "g.txt"),
+    (b"source,target,weight\n0,1,1\n1,2,2\n", "g.csv"),
+    (b'\xef\xbb\xbf"source";"target";"weight"\r\n0 ; 1 ; 1\r\n1;2;+2.0\r\n', "g.csv"),
+    (b"# made by hand\nu v w\n0 1 1\n1 2 2\n", "g.csv"),
+    (gzip.compress(b"0 1 1\n1 2 2\n"), "g.txt.gz"),
+    (gzip.compress(b"0,1,1\n1,2,2\n"), "named_otherwise"),
+])
+def test_same_graph(tmp_path, content, name):
+    assert dense(tmp_path, content, name) == PLAIN
+
+
+def test_two_columns_have_weight_one(tmp_path):
+    assert dense(tmp_path, b"0 1\n1 0\n1 2\n") == [[0, 1, 0], [1, 0, 1], [0, 0, 0]]
+
+
+@pytest.mark.parametrize("options, expected", [
+    ({}, [[0, 3, 0], [1, 0, 0], [0, 0.5, 0]]),
+    ({"reverse": True}, [[0, 1, 0], [3, 0, 0.5], [0, 0, 0]]),
+    ({"symmetrize": True}, [[0, 3, 0], [3, 0, 0.5], [0, 0.5, 0]]),
+    ({"unweighted": True}, [[0, 1, 0], [1, 0, 0], [0, 1, 0]]),
+    ({"unweighted": True, "symmetrize": True}, [[0, 1, 0], [1, 0, 1], [0, 1, 0]]),
+])
+def test_options(tmp_path, options, expected):
+    assert dense(tmp_path, b"0 1 3\n1 0 1\n2 1 .5\n", **options) == expected
+
+
+@pytest.mark.parametrize("content, expected", [
+    (b"0 1\n0 1\n1 1\n", [[0, 1], [0, 1]]),  # 0/1: a duplicate is the same edge
+    (b"0 1 1\n0 1 1\n1 0 0\n", [[0, 1], [0, 0]]),  # still 0/1, an entry of weight 0 is no edge
+    (b"0 1 2\n0 1 3\n1 0 -1\n", [[0, 5], [-1, 0]]),  # valued: summed
+    (b"0 1 2\n0 1 -2\n1 0 1\n", [[0, 0], [1, 0]]),
+])
+def test_duplicates(tmp_path, content, expected):
+    assert dense(tmp_path, content) == expected
+
+
+def test_counts_are_reported(tmp_path):
+    path = tmp_path / "g.txt"
+    path.write_bytes(b"0 1\n0 1\n1 1\n3 0\n")
+    graph, notes = read(path)
+    text = "\n".join(notes)
+    assert graph.header.name == "g" and graph.header.directed
+    for words in ("4 vertices, 3 edges, directed", "1 duplicates", "1 self loops", "1 isolated"):
+        assert words in text
+
+
+@pytest.mark.parametrize("ids, kept", [
+    ([0, 1, 2, 1029], True),  # 4 ids: below 2 x 4 + 1024
+    ([0, 1, 2, 1031], True),
+    ([0, 1, 2, 1032], False),
+    ([0, 10**15], False),
+    ([5, 2**63 - 1], False),
+])
+def test_ids(tmp_path, ids, kept):
+    path = tmp_path / "g.txt"
+    path.write_text("".join(f"{u} {v}\n" for u, v in pairwise(ids)))
+    graph, notes = read(path)
+    if kept:
+        assert graph.header.num_nodes == max(ids) + 1 and graph.original_ids is None
+    else:
+        assert graph.header.num_nodes == len(ids)
+        assert graph.original_ids.tolist() == ids
+        assert "relabelled" in "\n".join(notes)
+        row, column = graph.adjacency.nonzero()
+        assert graph.original_ids[row].tolist() == ids[:-1] and graph.original_ids[column].tolist() == ids[1:]
+
+
+def test_features_follow_increasing_ids(tmp_path):
+    path = tmp_path / "g.txt"
+    path.write_text("900000 7\n7 30000\n")
+    np.save(tmp_path / "y.npy", [10, 11, 12])
+    np.save(tmp_path / "x.npy", np.eye(3))
+    graph, _ = read(path, features=tmp_path / "x.npy", labels=tmp_path / "y.npy")
+    assert graph.original_ids.tolist() == [7, 30000, 900000]
+    assert graph.labels.tolist() == [10, 11, 12]
+    assert graph.adjacency.toarray().tolist() == [[0, 1, 0], [0, 0, 0], [1, 0, 0]]
+
+
+def test_numbers_are_rounded_as_python_does():
+    rng = np.random.default_rng(5)
+    words = ["0", "-0.0", ".5", "5.", "1e22", "1e23", "9007199254740993", "123456789012345678901234567890", "1e-400",
+             "2.2250738585072014e-308", "4.9e-324", "0.1", "00012.50", "1E+2", "-1.7976931348623157e308"]
+    for _ in range(3000):
+        digits = "".join(map(str, rng.integers(0, 10, rng.integers(1, 25))))
+        point = rng.integers(0, len(digits) + 1)
+        words.append(f"{digits[:point]}.{digits[point:]}e{rng.integers(-40, 40)}")
+    words += [repr(x) for x in rng.standard_normal(1000).tolist()]
+    text = "".join(f"0 0 {word}\n" for word in words).encode()
+    _, _, values = Table(io.BytesIO(text), "f").columns(Grammar(3))
+    expected = np.array([float(word) for word in words])
+    assert np.array_equal(values.view(np.int64), expected.view(np.int64))
+
+
+def test_lines_across_blocks(monkeypatch):
+    text = b"".join(b"%d %d\n" % (k, k * k) for k in range(500)) + b"7 x\n"
+    monkeypatch.setattr("hpgcn.datasets.text.BLOCK", 17)
+    u, v, w = Table(io.BytesIO(text[:-4]), "f").columns(Grammar())
+    assert u.tolist() == list(range(500)) and v.tolist() == [k * k for k in range(500)] and w is None
+    with pytest.raises(ValueError, match="line 501: second id is 'x'"):
+        Table(io.BytesIO(text), "f").columns(Grammar())
+
+
+@pytest.mark.parametrize("name, directed, loops", [("email-Enron", False, 0), ("soc-Slashdot0902", True, None)])
+def test_real_files(data_dir, name, directed, loops):
+    path = data_dir / "snap" / f"{name}.txt.gz"
+    with gzip.open(path) as file:
+        edges = np.loadtxt(file, dtype=np.int64, comments="#")
+    n = edges.max() + 1
+    expected = sp.coo_array((np.ones(len(edges)), edges.T), shape=(n, n)).tocsr()
+    graph, _ = read(path)
+    assert graph.header.name == name and graph.header.directed is directed and graph.header.all_ones
+    assert graph.header.num_edges == len(edges)
+    assert abs(graph.adjacency - expected).nnz == 0
+    if loops is not None:
+        assert np.count_nonzero(graph.degree_loop) == loops
+
+
+def test_undirected_snap_file_is_told_how(tmp_path):
+    path = tmp_path / "g.txt"
+    path.write_bytes(b"# Undirected graph: g.txt\n0 1\n1 2\n")
+    _, notes = read(path)
+    assert any("--symmetrize" in note for note in notes)
+    graph, notes = read(path, symmetrize=True, strict=True)
+    assert not graph.header.directed and not any("--symmetrize" in note for note in notes)

@@ -1,0 +1,171 @@
+"""Graphs and arrays in .npz and .npy files."""
+import io
+import struct
+import zipfile
+import zlib
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from hpgcn.datasets.convert import read
+from hpgcn.errors import DataError
+
+A = np.array([[0, 2, 0], [0, 1, 0], [3, 0, 0]])
+CSR = {"adj_data": np.array([2, 1, 3.0]), "adj_indices": np.array([1, 1, 0]), "adj_indptr": np.array([0, 1, 2, 3]),
+       "adj_shape": np.array([3, 3])}
+
+
+def convert(tmp_path, arrays, **options):
+    path = tmp_path / "g.npz"
+    np.savez(path, **arrays)
+    return read(path, **options)
+
+
+def test_csr(tmp_path):
+    graph, _ = convert(tmp_path, CSR)
+    assert graph.adjacency.toarray().tolist() == A.tolist()
+    assert graph.features is None and graph.labels is None and graph.masks is None
+
+
+def test_csr_without_data_has_ones(tmp_path):
+    graph, _ = convert(tmp_path, {key: array for key, array in CSR.items() if key != "adj_data"})
+    assert graph.adjacency.toarray().tolist() == (A != 0).astype(float).tolist()
+
+
+def test_csr_unsorted_with_duplicates(tmp_path):
+    graph, notes = convert(tmp_path, {"adj_indices": np.array([2, 0, 2], np.int32), "adj_indptr": [0, 3, 3, 3],
+                                      "adj_shape": [3, 3]})
+    assert graph.adjacency.toarray().tolist() == [[1, 0, 1], [0, 0, 0], [0, 0, 0]]
+    assert any("1 duplicates" in note for note in notes)
+
+
+def test_edge_index_points_from_source_to_target(tmp_path):
+    graph, _ = convert(tmp_path, {"edge_index": [[0, 1], [2, 2]], "num_nodes": 4})
+    assert graph.adjacency.nonzero()[0].tolist() == [2, 2] and graph.adjacency.nonzero()[1].tolist() == [0, 1]
+    assert graph.header.num_nodes == 4
+
+
+def test_edge_index_takes_vertices_from_features(tmp_path):
+    graph, _ = convert(tmp_path, {"edge_index": [[0], [1]], "x": np.ones((5, 2))})
+    assert graph.header.num_nodes == 5
+    graph, _ = convert(tmp_path, {"edge_index": [[0, 10**12], [1, 0]]})
+    assert graph.original_ids.tolist() == [0, 1, 10**12]
+
+
+@pytest.mark.parametrize("key", ["attr_matrix", "x", "node_feat"])
+@pytest.mark.parametrize("label", ["labels", "y", "node_label"])
+def test_attributes(tmp_path, key, label):
+    X = np.arange(6.0).reshape(3, 2)
+    graph, _ = convert(tmp_path, {**CSR, key: X, label: np.array([[1], [0], [-1]])})
+    assert graph.features.tolist() == X.tolist() and graph.features.dtype == np.float32
+    assert graph.labels.tolist() == [1, 0, -1] and graph.header.num_classes == 2
+
+
+def test_sparse_attributes_and_split(tmp_path):
+    graph, _ = convert(tmp_path, {
+        **CSR, "attr_data": [1.0, 2], "attr_indices": [3, 0], "attr_indptr": [0, 1, 1, 2], "attr_shape": [3, 4],
+        "labels": [0, 1, 1], "train_mask": [True, False, False], "val_idx": [2], "test_mask": np.array([0, 1, 0])})
+    assert graph.header.sparse_features
+    assert graph.features.toarray().tolist() == [[0, 0, 0, 1], [0, 0, 0, 0], [2, 0, 0, 0]]
+    assert {key: mask.tolist() for key, mask in graph.masks.items()} == {
+        "train": [True, False, False], "val": [False, False, True], "test": [False, True, False]}
+    assert graph.header.split == "file"
+
+
+def test_multilabel(tmp_path):
+    graph, _ = convert(tmp_path, {**CSR, "y": np.array([[1, 0], [1, 1], [0, 0]])})
+    assert graph.header.multilabel and graph.labels.tolist() == [[1, 0], [1, 1], [0, 0]]
+
+
+@pytest.mark.parametrize("X, word", [
+    (np.arange(6, dtype=np.float16).reshape(3, 2), "float16"),
+    (np.arange(6, dtype=">f8").reshape(3, 2), "swapped"),
+    (np.asfortranarray(np.arange(6.0).reshape(3, 2)), "Fortran"),
+    (np.asfortranarray(np.arange(6, dtype=">i4").reshape(3, 2)), "swapped"),
+])
+def test_odd_layouts_are_read_with_a_note(tmp_path, X, word):
+    graph, notes = convert(tmp_path, {**CSR, "x": X})
+    assert graph.features.tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert graph.features.flags.c_contiguous and graph.features.dtype == np.float32
+    assert any(word in note for note in notes)
+    np.save(tmp_path / "x.npy", X)
+    again, notes = convert(tmp_path, CSR, features=tmp_path / "x.npy")
+    assert again.features.tolist() == graph.features.tolist() and any(word in note for note in notes)
+
+
+@pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csc_array, sp.coo_array])
+def test_features_of_their_own_file(tmp_path, kind):
+    X = np.array([[0, 1.5, 0, 0], [0, 0, 0, 0], [2, 0, 0, -1]])
+    sp.save_npz(tmp_path / "F.npz", kind(X))
+    graph, _ = convert(tmp_path, CSR, features=tmp_path / "F.npz")
+    assert graph.header.sparse_features and graph.features.toarray().tolist() == X.tolist()
+    np.savez_compressed(tmp_path / "D.npz", any_name=X)
+    graph, _ = convert(tmp_path, CSR, features=tmp_path / "D.npz")
+    assert not graph.header.sparse_features and graph.features.tolist() == X.tolist()
+
+
+def test_unread_arrays_are_named(tmp_path):
+    _, notes = convert(tmp_path, {**CSR, "edge_weight": [1.0]})
+    assert any("edge_weight" in note for note in notes)
+
+
+def test_other_members_are_never_touched(tmp_path):
+    path = tmp_path / "g.npz"
+    np.savez(path, **CSR)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("../evil.npy", b"no array")
+        archive.writestr("/tmp/evil.npy", b"no array")
+    before = sorted(tmp_path.iterdir())
+    graph, _ = read(path)
+    assert graph.header.num_nodes == 3 and sorted(tmp_path.iterdir()) == before
+
+
+def test_member_that_inflates_past_its_declared_size(tmp_path):
+    """A member whose sizes and CRC are honest for its first bytes alone."""
+    path = tmp_path / "g.npz"
+    np.savez_compressed(path, **CSR, x=np.zeros((3, 100_000)))
+    with zipfile.ZipFile(path) as archive:
+        declared = archive.getinfo("x.npy").file_size
+    content = path.read_bytes().replace(struct.pack("<I", declared), struct.pack("<I", declared - 8))
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"x: "):
+        read(path)
+
+
+def test_inflating_member_with_a_matching_crc(tmp_path):
+    small = io.BytesIO()
+    np.save(small, np.zeros((3, 1)))
+    honest = small.getvalue()
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    packed = packer.compress(honest + bytes(10_000_000)) + packer.flush()
+    name = b"x.npy"
+    fields = struct.pack("<HHHHHIIIHH", 20, 0, 8, 0, 33, zlib.crc32(honest), len(packed), len(honest), len(name), 0)
+    local = b"PK\3\4" + fields + name + packed
+    central = b"PK\1\2" + struct.pack("<H", 20) + fields + struct.pack("<HHHII", 0, 0, 0, 0, 0) + name
+    end = b"PK\5\6" + struct.pack("<HHHHIIH", 0, 0, 1, 1, len(central), len(local), 0)
+    (tmp_path / "F.npz").write_bytes(local + central + end)
+    with pytest.raises(DataError, match=r"F\.npz x: .*(Bad CRC|more than the declared)"):
+        convert(tmp_path, CSR, features=tmp_path / "F.npz")
+
+
+def test_memory_budget(tmp_path):
+    with pytest.raises(DataError, match=r"g\.npz x: needs \d+ bytes"):
+        convert(tmp_path, {**CSR, "x": np.zeros((3, 10_000))}, memory=300_000)
+    graph, _ = convert(tmp_path, {**CSR, "x": np.zeros((3, 10_000))}, memory=600_000)
+    assert graph.header.num_features == 10_000
+
+
+@pytest.mark.parametrize("name, n, nnz, f, c", [("coauthor_cs", 18333, 163788, 6805, 15),
+                                                ("amazon_computers", 13752, 491722, 767, 10)])
+def test_real_files(data_dir, name, n, nnz, f, c):
+    path = data_dir / "npz" / f"{name}.npz"
+    graph, _ = read(path)
+    with np.load(path) as z:
+        adjacency = sp.csr_array((z["adj_data"], z["adj_indices"], z["adj_indptr"]), shape=z["adj_shape"])
+        features = sp.csr_array((z["attr_data"], z["attr_indices"], z["attr_indptr"]), shape=z["attr_shape"])
+        assert np.array_equal(graph.labels, z["labels"])
+    assert abs(graph.adjacency - adjacency).nnz == 0
+    assert abs(graph.features - features).nnz == 0
+    header = graph.header
+    assert (header.num_nodes, header.num_edges, header.num_features, header.num_classes) == (n, nnz, f, c)

@@ -1,0 +1,80 @@
+"""Splits: sizes, balance, and that they depend on seed and labels alone."""
+import numpy as np
+import pytest
+
+from hpgcn.datasets.convert import read
+from hpgcn.datasets.split import parse_split, planetoid_split, random_split
+from hpgcn.errors import DataError, UsageError
+
+LABELS = np.repeat([0, 1, 2, -1], [100, 50, 10, 40])
+
+
+def test_random_is_balanced_and_disjoint():
+    masks = random_split(LABELS, (60, 20, 20), 0, "g")
+    assert [np.bincount(LABELS[masks[key]]).tolist() for key in ("train", "val", "test")] == [
+        [60, 30, 6], [20, 10, 2], [20, 10, 2]]
+    assert not (masks["train"] & masks["val"]).any() and not (masks["test"] & (masks["train"] | masks["val"])).any()
+    assert not any(mask[LABELS < 0].any() for mask in masks.values())
+
+
+def test_random_depends_on_the_seed_and_the_labels():
+    first, again, other = (random_split(LABELS, (60, 20, 20), seed, "g")["train"] for seed in (3, 3, 4))
+    assert np.array_equal(first, again) and not np.array_equal(first, other)
+    longer = random_split(np.concatenate([LABELS, [-1] * 7, [5] * 9]), (60, 20, 20), 3, "g")["train"]
+    assert np.array_equal(longer[:LABELS.size], first)
+
+
+def test_random_rest_and_fractions():
+    masks = random_split(np.zeros(1000, int), (12.5, 0, 50), 0, "g")
+    assert [int(mask.sum()) for mask in masks.values()] == [125, 0, 500]
+    assert int(random_split(np.array([0, 1]), (60, 20, 20), 0, "g")["train"].sum()) == 2
+    assert int(random_split(np.eye(10), (60, 20, 20), 0, "g")["train"].sum()) == 6
+
+
+def test_planetoid():
+    labels = np.repeat([0, 1, 2], [1000, 700, 100])
+    labels = labels[np.random.default_rng(0).permutation(labels.size)]
+    masks = planetoid_split(labels, "g")
+    assert np.bincount(labels[masks["train"]]).tolist() == [20, 20, 20]
+    assert [int(masks[key].sum()) for key in ("val", "test")] == [500, 1000]
+    assert np.abs(np.bincount(labels[masks["val"]]) - 500 * np.array([980, 680, 80]) / 1740).max() <= 1
+    assert not (masks["train"] & masks["val"]).any() and not (masks["test"] & (masks["train"] | masks["val"])).any()
+
+
+@pytest.mark.parametrize("labels, message", [
+    (np.repeat([0, 1], [3000, 19]), "class 1 has 19"),
+    (np.repeat([0, 1], [700, 839]), "1499 labelled vertices besides 20"),
+    (np.full(5000, -1), "0 labelled"),
+    (np.ones((5000, 2)), "one class per vertex"),
+    (None, "--labels"),
+])
+def test_planetoid_too_small(labels, message):
+    with pytest.raises(DataError, match=message):
+        planetoid_split(labels, "g")
+
+
+@pytest.mark.parametrize("text", ["", "half", "random:", "random:60/20", "random:60/20/30", "random:0/50/50",
+                                  "random:-1/2/3", "random:60/20/20:x", "random:60/20/20:99999999999999999999",
+                                  "Planetoid"])
+def test_words_that_are_no_split(text):
+    with pytest.raises(UsageError, match="split"):
+        parse_split(text)
+
+
+def test_recorded_and_chosen(tmp_path, data_dir):
+    assert read("karate", split="random:60/20/20")[0].header.split == "random:60/20/20:0"
+    assert read("karate", split="random:12.5/20/20:7")[0].header.split == "random:12.5/20/20:7"
+    assert read("karate", split="file")[0].header.split == "file"
+    with pytest.raises(DataError, match="split planetoid"):
+        read("karate", split="planetoid")
+    cora = data_dir / "planetoid" / "ind.cora.graph"
+    own = read(cora)[0].masks
+    for split in ("file", "planetoid"):
+        graph, _ = read(cora, split=split)
+        assert graph.header.split == "planetoid"
+        assert all(np.array_equal(own[key], graph.masks[key]) for key in own)
+    (tmp_path / "g.txt").write_text("0 1\n")
+    with pytest.raises(DataError, match=r"g\.txt: no split in the input"):
+        read(tmp_path / "g.txt", split="file")
+    with pytest.raises(DataError, match=r"g\.txt: no labels.*--labels"):
+        read(tmp_path / "g.txt", split="random:60/20/20")
