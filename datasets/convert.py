@@ -8,13 +8,14 @@ from importlib import import_module
 import numpy as np
 import scipy.sparse as sp
 
+from hpgcn.check import check_features, check_finite, check_labels
 from hpgcn.datasets import arrays, builtin
 from hpgcn.datasets.planetoid import FILE as PLANETOID_FILE
 from hpgcn.datasets.source import Source
 from hpgcn.datasets.split import describe_split, parse_split, planetoid_split, random_split
 from hpgcn.errors import DataError, InputNotFoundError, UsageError
-from hpgcn.graph import assemble, build_adjacency, check_features, check_finite, check_labels
-from hpgcn.store.memory import memory_budget
+from hpgcn.graph import assemble, build_adjacency
+from hpgcn.machine import memory_budget
 
 READERS = {  # format: module (imported when it is needed) and function
     "planetoid": ("hpgcn.datasets.planetoid", "read"),

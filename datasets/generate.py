@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from hpgcn.check import index_dtype
 from hpgcn.datasets import draw
 from hpgcn.datasets.split import describe_split, random_split
 from hpgcn.errors import UsageError
-from hpgcn.graph import Graph, Header, index_dtype
-from hpgcn.store.memory import memory_budget
+from hpgcn.graph import Graph, Header
+from hpgcn.machine import memory_budget
 
 CHUNK = 1 << 20  # edges or vertices at a time
 PERCENT = (60, 20, 20)

@@ -1,11 +1,11 @@
 """Graphs in .npz files: adj_data/adj_indices/adj_indptr/adj_shape, or edge_index, with attributes, labels and split."""
 import numpy as np
 
+from hpgcn.check import SPLIT
 from hpgcn.datasets.arrays import Archive, read_shape, sparse_matrix
 from hpgcn.datasets.raw import Raw, check_csr_arrays, check_range, compact_ids
 from hpgcn.datasets.source import need, shown
 from hpgcn.errors import DataError
-from hpgcn.graph import SPLIT
 
 
 def read(source, memory):

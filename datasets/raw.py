@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy.sparse as sp
 
+from hpgcn.check import check_csr
 from hpgcn.errors import DataError
-from hpgcn.graph import check_csr
 
 
 @dataclass

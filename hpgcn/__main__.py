@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 
-from hpgcn import __version__, launch
+from hpgcn import __version__, machine
 from hpgcn.config import Config
 from hpgcn.errors import HpgcnError, UsageError
 
@@ -17,12 +17,12 @@ log = logging.getLogger("hpgcn")
 
 def main(argv=None):
     """Run a command and return its exit code (docs: README, "Exit codes")."""
-    if launch.launched_rank():
+    if machine.launched_rank():
         argparse.ArgumentParser.print_usage = argparse.ArgumentParser._print_message = lambda *_, **__: None
     args = parser().parse_args(argv)
     quiet = logging.WARNING if args.quiet else logging.DEBUG if args.verbose else logging.INFO
     logging.basicConfig(format="hpgcn: %(message)s", level=logging.WARNING)
-    log.setLevel(logging.ERROR if launch.launched_rank() else quiet)
+    log.setLevel(logging.ERROR if machine.launched_rank() else quiet)
     try:
         return args.run(args) or 0
     except HpgcnError as error:
@@ -44,7 +44,7 @@ def fail(error, verbose):
     """Print one line (once if all ranks raise the error together) and return its code, or end all ranks with it."""
     if verbose:
         traceback.print_exc()
-    if not error.collective or launch.launched_rank() == 0:
+    if not error.collective or machine.launched_rank() == 0:
         print(f"hpgcn: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi and not error.collective and mpi.Is_initialized() and mpi.COMM_WORLD.Get_size() > 1:
@@ -216,8 +216,8 @@ def run_train(args):
              if entry.name != "graph" and getattr(args, entry.name) is not None}
     config = Config(**{**(Config.from_toml(args.config) if args.config else {}), **given,
                        "graph": os.path.abspath(args.graph)})
-    threads = config.threads or launch.default_threads()
-    launch.limit_threads(threads)
+    threads = config.threads or machine.default_threads()
+    machine.limit_threads(threads)
     import json
 
     from hpgcn import comm, rundir, store, trainer
@@ -254,7 +254,7 @@ def table(summary):
 
 def run_predict(args):
     """`hpgcn predict`."""
-    launch.limit_threads(args.threads or launch.default_threads())
+    machine.limit_threads(args.threads or machine.default_threads())
     from pathlib import Path
 
     from hpgcn import comm, rundir, store, trainer

@@ -15,7 +15,7 @@ import numpy as np
 
 from hpgcn.clock import Clock
 from hpgcn.errors import ConfigError, HpgcnError, InternalError, StoppedError, require
-from hpgcn.launch import launched, slurm_tasks
+from hpgcn.machine import launched, slurm_tasks
 
 
 class Counters:

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn import kernels
-from hpgcn.graph import SPLIT
+from hpgcn.check import SPLIT
 
 
 class SparseRows:

@@ -17,7 +17,7 @@ from hpgcn.errors import ConfigError, DataError, DivergedError
 from hpgcn.graph import Graph
 from hpgcn.kernels import backend
 from hpgcn.kernels.jit import threshold
-from hpgcn.launch import default_threads
+from hpgcn.machine import default_threads
 from hpgcn.model import GCN, Parameters
 from hpgcn.optim import OPTIMIZERS
 from hpgcn.place import place

@@ -2,10 +2,8 @@
 from hpgcn.store.atomic import atomic_write, file_sha256, refuse_existing
 from hpgcn.store.describe import describe
 from hpgcn.store.graphs import load, write_graph, write_partitioned
-from hpgcn.store.memory import available_memory, memory_budget
 from hpgcn.store.models import read_model, read_predictions, write_model, write_predictions
 from hpgcn.store.stored import StoredGraph
 
-__all__ = ["StoredGraph", "atomic_write", "available_memory", "describe", "file_sha256", "load", "memory_budget",
-           "read_model", "read_predictions", "refuse_existing", "write_graph", "write_model", "write_partitioned",
-           "write_predictions"]
+__all__ = ["StoredGraph", "atomic_write", "describe", "file_sha256", "load", "read_model", "read_predictions",
+           "refuse_existing", "write_graph", "write_model", "write_partitioned", "write_predictions"]

@@ -5,8 +5,8 @@ import json
 
 import numpy as np
 
+from hpgcn.check import check_csr
 from hpgcn.errors import DataError
-from hpgcn.graph import check_csr
 
 LINKS = {"indptr": "pointers_to_1", "indices": "indices_1", "data": "values"}  # AnnData's names of Binsparse's arrays
 VERSION = "0.1.0"  # of both specifications

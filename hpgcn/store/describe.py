@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 
-from hpgcn.graph import SPLIT
+from hpgcn.check import SPLIT
 from hpgcn.store.models import MODEL, PREDICTIONS
 from hpgcn.store.reader import Reader
 from hpgcn.store.schema import GRAPH, PARTITIONED

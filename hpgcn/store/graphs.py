@@ -6,8 +6,8 @@ import dataclasses
 import numpy as np
 import scipy.sparse as sp
 
+from hpgcn.check import SPLIT, index_dtype
 from hpgcn.errors import DataError
-from hpgcn.graph import SPLIT, index_dtype
 from hpgcn.store.atomic import file_sha256
 from hpgcn.store.csr import write_csr
 from hpgcn.store.schema import DEGREES, GRAPH, PARTITION_FIELDS, PARTITIONED

@@ -8,10 +8,10 @@ import h5py
 import numpy as np
 
 from hpgcn.errors import DataError, HpgcnError, StorageError
+from hpgcn.machine import memory_budget
 from hpgcn.store import manifest
 from hpgcn.store.attributes import plain, raw_attributes
 from hpgcn.store.entry import address, inspect
-from hpgcn.store.memory import memory_budget
 from hpgcn.store.superblock import check_superblock
 from hpgcn.store.writer import FORMAT_VERSION
 

@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from hpgcn.check import SPLIT
 from hpgcn.errors import DataError
-from hpgcn.graph import SPLIT, Header
+from hpgcn.graph import Header
 from hpgcn.store.csr import expect_csr
 
 GRAPH, PARTITIONED = "hpgcn-graph", "hpgcn-partitioned-graph"

@@ -6,8 +6,9 @@ import functools
 import numpy as np
 import scipy.sparse as sp
 
+from hpgcn.check import SPLIT
 from hpgcn.errors import DataError
-from hpgcn.graph import SPLIT, Graph
+from hpgcn.graph import Graph
 from hpgcn.partition import Partition
 from hpgcn.store.atomic import file_sha256
 from hpgcn.store.csr import read_csr

@@ -20,8 +20,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn import kernels
+from hpgcn.check import index_dtype
 from hpgcn.exchange import Exchange
-from hpgcn.graph import index_dtype, inverse_sqrt, with_self_loops
+from hpgcn.graph import inverse_sqrt, with_self_loops
 from hpgcn.plan import by_owner, complete, needs
 
 TILES = 8  # the local block is multiplied in tiles, so that messages move between them

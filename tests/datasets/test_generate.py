@@ -2,11 +2,11 @@
 import numpy as np
 import pytest
 
+from hpgcn.check import check_csr
 from hpgcn.datasets import generate as module
 from hpgcn.datasets.convert import read
 from hpgcn.datasets.generate import generate, write_edge_list
 from hpgcn.errors import OutputError, UsageError
-from hpgcn.graph import check_csr
 
 KINDS = ("rmat", "sbm", "grid")
 

@@ -202,17 +202,6 @@ def test_memory_budget(tmp_path, graph_file):
             stored.read()
 
 
-def test_default_budget_is_shared_by_the_ranks_on_the_node(monkeypatch):
-    monkeypatch.setattr("hpgcn.store.memory.available_memory", lambda: 1000)
-    for variable in ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE"):
-        monkeypatch.delenv(variable, raising=False)
-    assert store.memory_budget() == 800
-    monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "2(x3)")
-    assert store.memory_budget() == 800
-    monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "4")
-    assert store.memory_budget() == 200
-
-
 def test_import_is_light():
     code = "import sys, hpgcn.store; print([m for m in ('numba', 'mpi4py', 'torch', 'cupy') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

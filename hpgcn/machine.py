@@ -1,8 +1,10 @@
-"""What the launcher's environment says, and how many threads follow from it. Imports nothing heavy: it runs first."""
+"""What this machine and its launcher offer a rank: threads and memory. Imports nothing heavy: it runs first."""
 import os
+from pathlib import Path
 
 RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "MPI_LOCALRANKID")
 LOCAL_SIZES = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE")
+CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 THREAD_VARIABLES = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -41,3 +43,25 @@ def limit_threads(threads):
     """Set the thread count of Numba and of BLAS; works only before either is imported."""
     for name in THREAD_VARIABLES:
         os.environ[name] = str(threads)
+
+
+def available_memory():
+    """Bytes that this machine, or the container around this process, can still give."""
+    limits = []
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                limits.append(int(line.split()[1]) * 1024)
+    except (OSError, ValueError, IndexError):
+        pass
+    for path in CGROUP_LIMITS:
+        try:
+            limits.append(int(Path(path).read_text()))
+        except (OSError, ValueError):  # absent, or "max"
+            continue
+    return min(limits, default=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+
+
+def memory_budget():
+    """Bytes that one rank may read at once: 80% of what is available, shared by the ranks on this machine."""
+    return available_memory() * 4 // 5 // ranks_on_node()

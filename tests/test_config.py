@@ -1,0 +1,54 @@
+"""Settings: ranges, TOML round trip, suggestions."""
+import dataclasses
+
+import pytest
+
+from hpgcn.config import Config
+from hpgcn.errors import InputNotFoundError, UsageError
+
+
+def test_toml_round_trip(tmp_path):
+    config = Config(graph='a "quoted"\\ path\n.h5', dropout=0.25, hidden=64, seed=2**62, comm_timeout=5.0)
+    (tmp_path / "run.toml").write_text(config.to_toml())
+    assert Config(**Config.from_toml(tmp_path / "run.toml")) == config
+    assert len(Config.from_toml(tmp_path / "run.toml")) == len(dataclasses.fields(Config))
+
+
+BAD = [
+    ({"hidden": 0}, "hidden = 0: expected at least 1"),
+    ({"hidden": 2.5}, "hidden = 2.5: expected int"),
+    ({"hidden": True}, "expected int"),
+    ({"dropout": 1.0}, "dropout = 1.0: expected 0 to 1"),
+    ({"dropout": 0.999999}, "drops everything"),
+    ({"dropout": -0.1}, "dropout = -0.1"),
+    ({"lr": float("nan")}, "lr = nan"),
+    ({"lr": "fast"}, "expected float"),
+    ({"optimizer": "adamm"}, "did you mean adam"),
+    ({"strategy": "9d"}, "expected one of p2p"),
+    ({"seed": -1}, "seed = -1"),
+]
+
+
+@pytest.mark.parametrize("change, message", BAD)
+def test_bad_values(change, message):
+    with pytest.raises(UsageError, match=message):
+        Config(**change)
+
+
+def test_unknown_keys_get_a_suggestion(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text("hiden = 3\n")
+    with pytest.raises(UsageError, match=r"run.toml: key 'hiden' is unknown; did you mean hidden\?"):
+        Config.from_toml(path)
+    with pytest.raises(UsageError, match="unknown"):
+        Config().replace(weight_dacay=1)
+    path.write_text("hidden = = 3\n")
+    with pytest.raises(UsageError, match=r"run\.toml"):
+        Config.from_toml(path)
+    with pytest.raises(InputNotFoundError):
+        Config.from_toml(tmp_path / "none.toml")
+
+
+def test_first_dropout_follows_dropout_unless_given():
+    assert Config(dropout=0.3).first_dropout == 0.3
+    assert Config(dropout=0.3, input_dropout=0).first_dropout == 0

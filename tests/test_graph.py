@@ -1,0 +1,148 @@
+"""Building, checking, cutting and normalising graphs in memory."""
+import numpy as np
+import oracle
+import pytest
+import scipy.sparse as sp
+from graphs import make
+
+from hpgcn.check import check_csr
+from hpgcn.errors import DataError
+from hpgcn.graph import Graph, inverse_sqrt, with_self_loops
+
+
+def test_duplicates_of_a_0_1_input_are_one_edge():
+    A = sp.coo_array((np.ones(4), ([0, 0, 1, 2], [1, 1, 2, 0])), shape=(3, 3))
+    graph = Graph.from_scipy(A)
+    assert graph.data is None
+    assert graph.header.all_ones
+    np.testing.assert_array_equal(graph.adjacency.toarray(), [[0, 1, 0], [0, 0, 1], [1, 0, 0]])
+
+
+def test_duplicates_of_a_valued_input_are_summed():
+    A = sp.coo_array(([1.5, 2.0, 1.0], ([0, 0, 1], [1, 1, 0])), shape=(2, 2))
+    graph = Graph.from_scipy(A)
+    np.testing.assert_array_equal(graph.adjacency.toarray(), [[0, 3.5], [1, 0]])
+    assert graph.degree_row.tolist() == [3.5, 1]
+    assert graph.degree_column.tolist() == [1, 3.5]
+
+
+def test_more_than_255_duplicates_of_an_edge_stay_an_edge():
+    A = sp.coo_array((np.ones(256), (np.zeros(256, int), np.ones(256, int))), shape=(2, 2))
+    assert Graph.from_scipy(A).header.num_edges == 1
+
+
+def test_symmetrize_takes_the_maximum():
+    A = np.array([[0, 2, 0], [5, 0, 0], [3, 0, 0]])
+    graph = Graph.from_scipy(A, symmetrize=True)
+    np.testing.assert_array_equal(graph.adjacency.toarray(), [[0, 5, 3], [5, 0, 0], [3, 0, 0]])
+    assert not graph.header.directed
+
+
+@pytest.mark.parametrize("A, directed", [
+    ([[0, 1], [1, 0]], False), ([[0, 1], [0, 0]], True), ([[0, 1], [2, 0]], True), ([[0, 0], [0, 0]], False)])
+def test_directed_unless_pattern_and_values_are_symmetric(A, directed):
+    assert Graph.from_scipy(np.array(A, float)).header.directed == directed
+
+
+BAD = [
+    ({"A": np.ones((2, 3))}, "square"),
+    ({"A": np.array([[0, np.nan], [1, 0]])}, "weight at 0 is nan"),
+    ({"A": np.array([[0, 1e39], [1, 0]])}, "float32"),
+    ({"X": np.ones((3, 2))}, r"features have shape \(3, 2\), expected \(2, f\)"),
+    ({"X": np.array([[1, 2], [3, np.inf]])}, r"feature at \(1, 1\) is inf"),
+    ({"X": sp.csr_array(np.array([[0, 2], [np.nan, 0]]))}, r"feature at \(1, 0\) is nan"),
+    ({"X": np.array([["a"], ["b"]])}, "features have dtype"),
+    ({"y": [0, 1, 2]}, "labels have shape"),
+    ({"y": [0, -2]}, "label of vertex 1 is -2"),
+    ({"y": [0, 1.5]}, "label of vertex 1 is 1.5"),
+    ({"y": [[0, 1], [2, 0]]}, r"multi-label entry at \(1, 0\)"),
+    ({"y": [0, 1], "masks": ([0], [0], [1])}, "vertex 0 is in both the train and the val mask"),
+    ({"y": [0, 1], "masks": ([], [0], [1])}, "train mask is empty"),
+    ({"y": [0, -1], "masks": ([0, 1], [], [])}, "vertex 1 is in the train mask but has no label"),
+    ({"y": [0, 1], "masks": ([0, 2], [], [])}, "entry 1 is vertex 2, expected 0..1"),
+    ({"y": [0, 1], "masks": (np.ones(3, bool), [], [])}, "train mask has shape"),
+]
+
+
+@pytest.mark.parametrize("change, message", BAD)
+def test_bad_input_is_named(change, message):
+    given = {"A": np.array([[0, 1], [1, 0]]), **change}
+    with pytest.raises(DataError, match=message):
+        Graph.from_scipy(**given)
+
+
+CSR = [
+    ([1, 2], [0, 1], 2, "start at 1"),
+    ([0, 2, 1], [0], 1, "fall from 2 to 1 at row 1"),
+    ([0, 1, 3], [0, 1], 2, "end at 3, but there are 2"),
+    ([0, 1, 2], [0, 5], 2, "entry 1 has column 5, expected 0..1"),
+    ([0, 1, 2], [-1, 0], 2, "entry 0 has column -1"),
+    ([0, 2], [1, 0], 2, "row 0 has column 0 after 1"),
+    ([0, 0, 2], [1, 1], 2, "row 1 has column 1 after 1"),
+]
+
+
+@pytest.mark.parametrize("indptr, indices, nnz, message", CSR)
+def test_invalid_csr(indptr, indices, nnz, message):
+    with pytest.raises(DataError, match=f"here: .*{message}"):
+        check_csr(np.array(indptr), np.array(indices), nnz, 2, "here")
+
+
+def test_valid_csr_with_empty_rows():
+    check_csr(np.array([0, 0, 2, 2, 3, 3]), np.array([0, 1, 0]), 3, 2, "here")
+    check_csr(np.array([0]), np.array([], int), 0, 0, "here")
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_permuted_equals_scipy(weighted):
+    graph = make(directed=True, weighted=weighted)
+    perm = np.random.default_rng(0).permutation(graph.num_rows)
+    moved = graph.permuted(perm, np.array([0, 100, 203]))
+    expected = graph.adjacency.toarray()[perm][:, perm]
+    np.testing.assert_array_equal(moved.adjacency.toarray(), expected)
+    check_csr(moved.indptr, moved.indices, moved.indices.size, 203, "moved")
+    np.testing.assert_array_equal(moved.vertex, perm)
+    np.testing.assert_array_equal(moved.labels, graph.labels[perm])
+    np.testing.assert_array_equal(moved.masks["val"], graph.masks["val"][perm])
+    np.testing.assert_array_equal(moved.degree_column, graph.degree_column[perm])
+    assert moved.offsets.tolist() == [0, 100, 203]
+
+
+@pytest.mark.parametrize("bounds", [(0, 203), (0, 0), (50, 120), (203, 203)])
+def test_slab_equals_slices(bounds):
+    graph = make(directed=True, weighted=True, sparse=True)
+    lo, hi = bounds
+    slab = graph.slab(lo, hi)
+    assert slab.start == lo
+    np.testing.assert_array_equal(slab.adjacency.toarray(), graph.adjacency.toarray()[lo:hi])
+    np.testing.assert_array_equal(slab.features.toarray(), graph.features.toarray()[lo:hi])
+    if hi - lo > 20:
+        np.testing.assert_array_equal(slab.slab(lo + 5, hi - 5).adjacency.toarray(),
+                                      graph.adjacency.toarray()[lo + 5:hi - 5])
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_self_loops_are_added_where_there_are_none(weighted):
+    graph = make(directed=True, weighted=weighted)
+    for lo, hi in ((0, 203), (60, 130)):
+        slab = graph.slab(lo, hi)
+        indptr, indices, data, added = with_self_loops(slab)
+        check_csr(indptr, indices, indices.size, 203, "with loops")
+        assert (data is None) == (not weighted)
+        values = np.ones(indices.size) if data is None else data
+        expected = graph.adjacency.toarray()
+        diagonal = np.diag(expected).copy()
+        np.fill_diagonal(expected, np.where(diagonal == 0, 1, diagonal))
+        found = sp.csr_array((values, indices, indptr), (hi - lo, 203)).toarray()
+        np.testing.assert_array_equal(found, expected[lo:hi])
+        np.testing.assert_array_equal(added, (diagonal == 0)[lo:hi])
+
+
+def test_degrees_that_are_not_positive_give_zero():
+    np.testing.assert_array_equal(inverse_sqrt(np.array([4.0, 0.0, -1.0, 0.25])), [0.5, 0, 0, 2])
+
+
+def test_oracle_agrees_with_the_formula():
+    graph = Graph.from_scipy(np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0.0]]))
+    d = np.array([2, 3, 2]) ** -0.5
+    np.testing.assert_allclose(oracle.normalised(graph), d[:, None] * (graph.adjacency.toarray() + np.eye(3)) * d)

@@ -1,0 +1,37 @@
+"""Threads and memory of a rank, by what launchers leave in the environment."""
+import os
+
+import pytest
+
+from hpgcn import machine
+
+
+@pytest.fixture
+def bare(monkeypatch):
+    """No launcher; 12 cores; 1000 bytes free."""
+    for name in [*machine.RANK_VARIABLES, *machine.LOCAL_SIZES, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"]:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)))
+    monkeypatch.setattr(machine, "available_memory", lambda: 1000)
+    return monkeypatch
+
+
+CASES = [
+    ({}, (False, 0, 12, 800)),
+    ({"PMI_RANK": "2", "MPI_LOCALNRANKS": "4"}, (True, 2, 3, 200)),
+    ({"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, (True, 5, 6, 400)),
+    ({"SLURM_STEP_NUM_TASKS": "8", "SLURM_PROCID": "7", "SLURM_NTASKS_PER_NODE": "4(x2)"}, (True, 7, 3, 200)),
+    ({"SLURM_NTASKS_PER_NODE": "4", "SLURM_PROCID": "0"}, (False, 0, 12, 800)),  # a batch script, not a step of tasks
+    ({"PMI_RANK": "0", "MPI_LOCALNRANKS": "40"}, (True, 0, 1, 20)),
+]
+
+
+@pytest.mark.parametrize("environment, expected", CASES)
+def test_shares(bare, environment, expected):
+    for name, value in environment.items():
+        bare.setenv(name, value)
+    assert (machine.launched(), machine.launched_rank(), machine.default_threads(), machine.memory_budget()) == expected
+
+
+def test_available_memory_is_real():
+    assert 1 << 20 < machine.available_memory() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,145 @@
+"""The loop, serial: what is recorded, which epoch is kept, when it stops; the Python entry points."""
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from graphs import make
+
+import hpgcn
+from hpgcn.errors import ConfigError, DataError, DivergedError, InputNotFoundError, OutputError
+from hpgcn.rundir import read_run
+from hpgcn.trainer import Best
+
+KEYS = {"epoch", "loss", "train_acc", "val_acc", "test_acc", "val_loss", "epoch_s", "eval_s", "spmm_s", "dense_s",
+        "comm_s", "wait_s", "sent_bytes", "sent_messages", "peak_rss_bytes"}
+
+
+def records(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_run_directory(tmp_path):
+    out = tmp_path / "run"
+    summary = hpgcn.train(make(), hpgcn.Config(out=str(out), epochs=12, hidden=6))
+    assert json.loads((out / "summary.json").read_text()) == summary
+    lines = records(out)
+    assert [line["epoch"] for line in lines] == list(range(1, 13))
+    assert all(set(line) == KEYS for line in lines)
+    best = max(lines, key=lambda m: (m["val_acc"], -m["val_loss"], -m["epoch"]))
+    assert (summary["best_epoch"], summary["test_acc"]) == (best["epoch"], best["test_acc"])
+    assert summary["sent_bytes_per_epoch"] == summary["predicted_bytes_per_epoch"] == 0
+    weights, settings, _ = read_run(out)
+    assert hpgcn.Config(**settings) == hpgcn.Config(out=str(out), epochs=12, hidden=6)
+    assert weights["W0"].shape == (13, 6)
+    with pytest.raises(OutputError, match="run directory exists"):
+        hpgcn.train(make(), hpgcn.Config(out=str(out), epochs=1))
+    (out / "mine.txt").write_text("keep")
+    hpgcn.train(make(), hpgcn.Config(out=str(out), epochs=2), overwrite=True)
+    assert len(records(out)) == 2
+    assert (out / "mine.txt").read_text() == "keep"
+
+
+def test_the_model_kept_is_that_of_the_best_epoch(tmp_path):
+    graph, out = make(), tmp_path / "run"
+    summary = hpgcn.train(graph, hpgcn.Config(out=str(out), epochs=30, hidden=6, dropout=0.2))
+    found = hpgcn.predict(graph, out)
+    test = graph.masks["test"]
+    assert found["logits"].shape == (203, 5)
+    assert found["embedding"].shape == (203, 6)
+    assert np.mean(found["label"][test] == graph.labels[test]) == pytest.approx(summary["test_acc"])
+
+
+def test_predict_on_another_graph(tmp_path):
+    out = tmp_path / "run"
+    hpgcn.train(make(), hpgcn.Config(out=str(out), epochs=3, hidden=6))
+    other = make(n=77, seed=9)
+    assert hpgcn.predict(other, out / "model.h5")["logits"].shape == (77, 5)
+    with pytest.raises(DataError, match="20 features, but the model was trained on 13"):
+        hpgcn.predict(make(f=20), out)
+    with pytest.raises(InputNotFoundError):
+        hpgcn.predict(other, tmp_path / "none")
+
+
+def test_nothing_is_written_without_out(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    hpgcn.train(make(), hpgcn.Config(epochs=1))
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_dropout_no_evaluation_until_the_end(tmp_path):
+    out = tmp_path / "run"
+    hpgcn.train(make(), hpgcn.Config(out=str(out), epochs=7, eval_every=0))
+    assert [line["val_acc"] is None for line in records(out)] == [True] * 6 + [False]
+    hpgcn.train(make(), hpgcn.Config(out=str(out), epochs=7, eval_every=3), overwrite=True)
+    assert [line["epoch"] for line in records(out) if line["val_acc"] is not None] == [3, 6, 7]
+
+
+def test_patience_stops():
+    summary = hpgcn.train(make(), hpgcn.Config(epochs=500, patience=5, lr=0.0))
+    assert summary["epochs"] == 6  # nothing changes after epoch 1
+    assert summary["best_epoch"] == 1
+
+
+def test_best_rule():
+    best = Best()
+    for epoch, (acc, loss) in enumerate([(0.5, 1.0), (0.6, 2.0), (0.6, 1.5), (0.6, 1.5), (0.55, 0.1)], 1):
+        best.offer(epoch, {"val_acc": acc, "val_loss": loss}, np.array([epoch]))
+    assert (best.epoch, best.weights.tolist()) == (3, [3])
+    without = Best()
+    for epoch in (1, 2):
+        without.offer(epoch, {"val_acc": None, "val_loss": None}, np.array([epoch]))
+    assert without.epoch == 2
+
+
+def test_empty_validation_and_test_masks_are_null():
+    graph = make()
+    everyone = graph.labels >= 0
+    graph = hpgcn.Graph.from_scipy(graph.adjacency, graph.features, graph.labels, (everyone, [], []))
+    summary = hpgcn.train(graph, hpgcn.Config(epochs=3))
+    assert summary["best_epoch"] == 3
+    assert summary["best_val_acc"] is None
+    assert summary["test_acc"] is None
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_training_learns(optimizer):
+    rng = np.random.default_rng(0)
+    y = np.arange(300) % 3
+    X = np.eye(3)[y] + rng.standard_normal((300, 3))
+    A = (rng.random((300, 300)) < np.where(y[:, None] == y, 0.05, 0.005)).astype(float)
+    masks = np.arange(300) < 60, (np.arange(300) >= 60) & (np.arange(300) < 120), np.arange(300) >= 120
+    graph = hpgcn.Graph.from_scipy(A, X, y, masks, symmetrize=True)
+    summary = hpgcn.train(graph, hpgcn.Config(optimizer=optimizer, lr=0.05 if optimizer == "adam" else 1.0, epochs=100))
+    assert summary["test_acc"] > 0.9
+
+
+@pytest.mark.parametrize("case, kind, message", [
+    ("features", DataError, "--features"), ("labels", DataError, "--labels"), ("split", DataError, "--split"),
+    ("multilabel", ConfigError, "multi-label")])
+def test_what_is_missing_is_named(case, kind, message):
+    A, X, y, masks = np.eye(4), np.ones((4, 2)), [0, 1, 0, 1], ([0], [1], [2])
+    given = {"features": (A, None, y, masks), "labels": (A, X), "split": (A, X, y),
+             "multilabel": (A, X, np.eye(4)[:, :3], masks)}[case]
+    with pytest.raises(kind, match=message):
+        hpgcn.train(hpgcn.Graph.from_scipy(*given))
+
+
+def test_divergence_is_named():
+    with pytest.raises(DivergedError, match=r"epoch \d+: the training loss is"):
+        hpgcn.train(make(), hpgcn.Config(optimizer="sgd", lr=1e30, epochs=50, dropout=0))
+
+
+@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_tiny_and_edgeless_graphs_train(n, sparse):
+    X = np.ones((n, 3), np.float32)
+    graph = hpgcn.Graph.from_scipy(sp.csr_array((n, n)), sp.csr_array(X) if sparse else X, np.arange(n), ([0], [], []))
+    assert np.isfinite(hpgcn.train(graph, hpgcn.Config(epochs=3))["final_loss"])
+
+
+def test_degrees_that_are_not_positive_train(caplog):
+    graph = hpgcn.Graph.from_scipy(np.array([[0, -3.0, 0], [-3.0, 0, 1], [0, 1, 0]]), np.eye(3), [0, 1, 0],
+                                   ([0, 1], [2], []))
+    assert np.isfinite(hpgcn.train(graph, hpgcn.Config(epochs=3))["final_loss"])
+    assert "2 vertices have a degree <= 0" in caplog.text
