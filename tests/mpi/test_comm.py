@@ -1,0 +1,97 @@
+"""Collectives, counters, errors raised together, deadlines."""
+import time
+
+import numpy as np
+import pytest
+
+from hpgcn.comm import MpiComm, as_comm
+from hpgcn.errors import ConfigError, DataError, StoppedError
+
+pytestmark = pytest.mark.mpi
+
+
+def test_collectives(comm):
+    ranks = np.arange(comm.size)
+    assert comm.sum([comm.rank, 1]).tolist() == [ranks.sum(), comm.size]
+    assert comm.max([comm.rank, -comm.rank]).tolist() == [comm.size - 1, 0]
+    assert comm.allgather(comm.rank) == ranks.tolist()
+    assert comm.bcast(f"from {comm.rank}") == "from 0"
+    array = np.full((3, 2), comm.rank + 1, np.float32)
+    comm.allreduce(array, "test")
+    np.testing.assert_array_equal(array, np.full((3, 2), (ranks + 1).sum()))
+
+
+def test_alltoallv_with_empty_pairs(comm):
+    sent = [np.arange(comm.rank * q) + 100 * comm.rank + q for q in range(comm.size)]
+    for source, found in enumerate(comm.alltoallv(sent)):
+        np.testing.assert_array_equal(found, np.arange(source * comm.rank) + 100 * source + comm.rank)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+def test_gather_rows_in_rank_order(comm, dtype):
+    mine = np.full((comm.rank % 3, 2), comm.rank, dtype)  # rank 0 and 3 have none
+    found = comm.gather_rows(mine)
+    if comm.rank:
+        assert found is None
+    else:
+        np.testing.assert_array_equal(found[:, 0], np.repeat(np.arange(comm.size), np.arange(comm.size) % 3))
+        assert found.dtype == dtype
+
+
+def test_counters_by_the_definitions(comm):
+    size = comm.size
+    comm.counters.phase = "definitions"
+    comm.allreduce(np.zeros(10, np.float32), "weights")
+    payload, messages = comm.counters.total("definitions")
+    assert payload == pytest.approx(2 * 40 * (size - 1) / size)
+    assert messages == 2 * (size - 1)
+    total = comm.sum([payload])[0]
+    assert round(total) == 2 * 40 * (size - 1)
+    comm.sum([1.0])  # scalars are not counted
+    assert comm.counters.total("definitions")[0] == payload
+
+
+def test_an_error_on_one_rank_is_raised_on_all(comm):
+    last = comm.size - 1
+    where = rf" \(on rank {last} of {comm.size}\)" if last else ""
+    with pytest.raises(DataError, match=f"bad row{where}") as caught, comm.together():
+        if comm.rank == last:
+            raise DataError("bad row")
+    assert caught.value.collective
+    with comm.together():
+        pass
+
+
+def test_the_lowest_rank_speaks(comm):
+    with pytest.raises(DataError, match="error of 0"), comm.together():
+        raise DataError(f"error of {comm.rank}")
+
+
+def test_ranks_must_agree(comm):
+    comm.same({"a": 1}, "configuration")
+    if comm.size > 1:
+        with pytest.raises(ConfigError, match="rank 1 was started with another configuration than rank 0"):
+            comm.same(comm.rank == 1, "configuration")
+
+
+def test_a_deadline_names_who_is_waited_for(comm):
+    if comm.size == 1:
+        pytest.skip("one rank waits for nobody")
+    impatient = MpiComm(comm.mpi.Dup(), timeout=0.3)
+    if comm.rank == 0:
+        request = impatient.mpi.Irecv(np.empty(1), source=1, tag=5)
+        begin = time.monotonic()
+        with pytest.raises(StoppedError, match=r"rank 0 waited 0.3 s for rank 1 in a test"):
+            impatient.wait([request], lambda pending: "rank 1 in a test")
+        assert time.monotonic() - begin < 5
+        request.Cancel()
+        request.Wait()
+    comm.barrier()
+    impatient.mpi.Free()
+
+
+def test_wrapping(comm):
+    assert as_comm(comm) is comm
+    assert as_comm(None).size == 1
+    if comm.mpi is not None:
+        assert as_comm(comm.mpi).size == comm.size
