@@ -134,6 +134,12 @@ def parser():
     return top
 
 
+def say(args, *lines):
+    """Print what a command did, unless it was told to be quiet."""
+    if not args.quiet:
+        print("\n".join(lines))
+
+
 def size(text):
     """Bytes from 500M, 2G or a plain number."""
     units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -157,8 +163,7 @@ def run_convert(args):
         unweighted=args.unweighted, reverse=args.reverse, strict=args.strict, row_normalize=args.row_normalize,
         split=args.split, memory=args.memory)
     store.write_graph(args.out, graph, overwrite=args.overwrite, compress=args.compress)
-    print("\n".join(notes))
-    print(f"wrote {args.out}")
+    say(args, *notes, f"wrote {args.out}")
 
 
 def run_generate(args):
@@ -174,8 +179,8 @@ def run_generate(args):
         graph = generate.generate(args.kind, scale=args.scale, edge_factor=args.edge_factor, features=args.features,
                                   classes=args.classes, seed=args.seed)
         store.write_graph(args.out, graph, overwrite=args.overwrite)
-        print(f"{graph.header.num_nodes:,} vertices, {graph.header.num_edges:,} stored entries")
-    print(f"wrote {args.out}")
+        say(args, f"{graph.header.num_nodes:,} vertices, {graph.header.num_edges:,} stored entries")
+    say(args, f"wrote {args.out}")
 
 
 def run_partition(args):
@@ -199,8 +204,8 @@ def run_partition(args):
     if args.json:
         print(json.dumps({"out": out, "k": made.k, "method": made.method, "engine": made.engine, **made.statistics}))
     else:
-        print(methods.format_statistics(made))
-        print(f"wrote {out}")
+        chance = methods.make_partition(graph, args.k, method="random", seed=args.seed, rcm=False).statistics
+        say(args, methods.format_statistics(made, chance), f"wrote {out}")
 
 
 def run_inspect(args):
@@ -274,7 +279,7 @@ def run_predict(args):
         if ranks.rank == 0:
             store.write_predictions(out, found, attributes={"graph": source.header.name, "model": str(run)},
                                     overwrite=args.overwrite)
-            print(f"wrote {out}")
+            say(args, f"wrote {out}")
 
 
 if __name__ == "__main__":

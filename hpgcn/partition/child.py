@@ -1,0 +1,62 @@
+"""The child process that runs one engine: `python -m hpgcn.partition.child FOLDER PARENT`.
+
+Reads settings.json and the .npy arrays of FOLDER, and leaves part.npy, or failure.json, there. It checks nothing: an
+engine that crashes, ends the process or never returns takes only this process with it.
+"""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import signal
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+
+from hpgcn.partition.engines import ENGINES
+
+PR_SET_PDEATHSIG = 1
+
+
+def main(folder, parent):
+    """Run the engine that FOLDER asks for; return the exit code."""
+    _die_with(parent)
+    settings = json.loads((folder / "settings.json").read_text())
+    engine = ENGINES[settings["engine"]]
+    try:
+        import_module(engine.module)  # before the memory limit: an import that fails then means something else
+        _limit_memory(settings["memory"])
+        arrays = {path.stem: np.load(path) for path in folder.glob("*.npy")}
+        part = engine.run(arrays, settings)
+        np.save(folder / "part.npy", part)
+    except BaseException as error:  # whatever it is, the parent tells it
+        failure = {"kind": type(error).__name__, "message": str(error)}
+        (folder / "failure.json").write_text(json.dumps(failure))
+        return 1
+    return 0
+
+
+def _die_with(parent):
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    except (OSError, AttributeError):
+        return  # not Linux: the parent still ends this process whenever it can
+    if os.getppid() != parent:
+        sys.exit(1)
+
+
+def _limit_memory(size):
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    with contextlib.suppress(OSError, ValueError):  # a system without address-space limits
+        resource.setrlimit(resource.RLIMIT_AS, (size if hard == resource.RLIM_INFINITY else min(size, hard), hard))
+
+
+if __name__ == "__main__":
+    # os._exit: an engine's own threads and destructors have nothing left to say
+    code = main(Path(sys.argv[1]), int(sys.argv[2]))
+    sys.stdout.flush()
+    os._exit(code)

@@ -1,0 +1,233 @@
+"""The methods of partitioning, and `make_partition`, which runs one of them.
+
+A method is a function (rows, weights, request) -> (part, engine, epsilon): the pattern of A + I, the vertex weights,
+and what the caller asked for; back come the part of each vertex, the engine that found it (None where none was
+needed) and the imbalance which that was allowed.
+"""
+from __future__ import annotations
+
+import difflib
+import math
+import operator
+import os
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpgcn.errors import DataError, UsageError
+from hpgcn.partition.model import column_nets, neighbours, pattern
+from hpgcn.partition.partition import Partition, check_parts
+from hpgcn.partition.process import engine_version, run_engine
+from hpgcn.partition.quality import statistics
+from hpgcn.reorder import random_order, rcm_within_parts
+
+MAX_TOTAL_WEIGHT = 2**30  # engines add weights in 32 bits
+MAX_SEED = 2**63 - 1
+MAX_ENGINE_SEED = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `make_partition` was asked for, checked."""
+
+    k: int
+    engine: str | None
+    epsilon: float
+    seed: int
+    time_limit: float
+    memory: int | None
+    threads: int
+
+
+def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=0.01, w0=0, seed=0, rcm=True,
+                   time_limit=3600.0, memory=None, threads=None):
+    """Partition the vertices of a graph into k parts.
+
+    The same arguments give the same partition, whatever the number of threads.
+
+    Parameters
+    ----------
+    graph : hpgcn.graph.Graph
+        All rows, in memory.
+    k : int
+        Number of parts, at most n. Parts may come out empty.
+    method : str
+        Key of METHODS: "hypergraph" (least communication volume), "graph" (least edge cut), "block" (contiguous
+        rows, balanced by nonzeros) or "random" (balanced by rows).
+    engine : str, optional
+        Partitioner behind the method, by default the first of METHOD_ENGINES[method].
+    epsilon : float
+        Imbalance allowed: a part weighs at most (1 + epsilon) times the mean, save where a vertex alone is heavier,
+        or rounding forbids it.
+    w0 : int
+        Added to the weight of each vertex, which is otherwise the nonzeros of its row, the diagonal counted.
+    seed : int
+    rcm : bool
+        Order each part by reverse Cuthill-McKee; else by vertex number.
+    time_limit : float
+        Seconds that the engine may take.
+    memory : int, optional
+        Bytes of address space that the engine may take; by default 80% of the memory available.
+    threads : int, optional
+        Threads of the engine (mtkahypar); by default all cores this process may use.
+
+    Returns
+    -------
+    Partition
+        With `statistics` filled in.
+
+    Raises
+    ------
+    UsageError
+        An argument is unknown or out of range.
+    DataError
+        k exceeds n, or the graph is a slab.
+    MissingError
+        The engine is not installed.
+    InternalError
+        The engine crashed, or ran out of time or memory.
+    """
+    engine = _choose(method, engine)
+    request = Request(_integer("k", k, 1), engine, _number("epsilon", epsilon, 0), _integer("seed", seed, 0, MAX_SEED),
+                      _number("time_limit", time_limit, 0, open_low=True),
+                      None if memory is None else _integer("memory", memory, 1),
+                      len(os.sched_getaffinity(0)) if threads is None else _integer("threads", threads, 1))
+    w0 = _integer("w0", w0, 0, 2**31 - 1)
+    n = graph.header.num_nodes
+    _check_whole(graph)
+    if k > n:
+        raise DataError(f"{graph.header.name}: cannot make {k} parts of {n} vertices, expected 1..{n}")
+    rows = pattern(graph)
+    weights = np.diff(rows.indptr).astype(np.int64) + w0
+    part, engine, allowed = METHODS[method](rows, weights, request)
+    return _finished(graph, part, k, rcm, method=method, engine=engine or "", seed=request.seed, epsilon=allowed,
+                     engine_version=engine_version(engine) if engine else "")
+
+
+def given_partition(graph, part, k, *, rcm=True):
+    """Make a partition, of method "given", from parts found elsewhere: ordered and counted as by `make_partition`.
+
+    Parameters
+    ----------
+    graph : hpgcn.graph.Graph
+        All rows, in memory.
+    part : (n,) integers in [0, k)
+
+    Raises
+    ------
+    DataError
+        The part vector does not fit the graph, or the graph is a slab.
+    """
+    _check_whole(graph)
+    return _finished(graph, check_parts(part, k, n=graph.header.num_nodes), k, rcm, method="given")
+
+
+def random(rows, weights, request):
+    """Parts of equally many rows, at random: the baseline. Vertices are dealt in the order of keyed draws."""
+    part = np.empty(weights.size, np.int32)
+    part[random_order(weights.size, request.seed)] = cut_evenly(np.ones_like(weights), request.k)
+    return part, None, 0.0
+
+
+def block(rows, weights, request):
+    """Contiguous rows, balanced by weight."""
+    return cut_evenly(weights, request.k), None, 0.0
+
+
+def hypergraph(rows, weights, request):
+    """Least communication volume: the column-net model, objective km1 (demirci-2022, section 4.3.2)."""
+    offsets, pins = column_nets(rows)
+    return _engine({"offsets": offsets, "pins": pins}, weights, request)
+
+
+def graph(rows, weights, request):
+    """Least edge cut of the undirected graph behind the pattern."""
+    offsets, adjacent = neighbours(rows)
+    return _engine({"offsets": offsets, "adjacent": adjacent}, weights, request)
+
+
+METHODS = {"hypergraph": hypergraph, "graph": graph, "block": block, "random": random}
+METHOD_ENGINES = {"hypergraph": ("mtkahypar", "kahypar"), "graph": ("metis",), "block": (), "random": ()}
+
+
+def cut_evenly(weights, k):
+    """Cut a sequence of weights into k contiguous runs of nearly equal weight.
+
+    Each entry goes where the middle of its weight falls, so a run is off the mean by half an entry at either end.
+
+    Parameters
+    ----------
+    weights : (n,) positive numbers
+
+    Returns
+    -------
+    (n,) int32
+        Run of each entry, rising from 0; a run may be empty beside a heavy entry.
+    """
+    middles = np.cumsum(weights) - weights / 2
+    return np.minimum(middles * (k / weights.sum()), k - 1).astype(np.int32)
+
+
+def _finished(graph, part, k, rcm, **attributes):
+    order = rcm_within_parts(graph, part, k) if rcm else None
+    return Partition.from_parts(part, k, order=order, statistics=statistics(graph, part, k), **attributes)
+
+
+def _check_whole(graph):
+    n = graph.header.num_nodes
+    if graph.num_rows != n:
+        raise DataError(f"{graph.header.name}: {graph.num_rows} of {n} rows given, expected all")
+
+
+def _engine(arrays, weights, request):
+    k, n = request.k, weights.size
+    if k == 1:
+        return np.zeros(n, np.int32), None, 0.0
+    if k == n:
+        return np.arange(n, dtype=np.int32), None, 0.0
+    if arrays["offsets"][-1] == 0:
+        return cut_evenly(weights, k), None, 0.0  # nothing to cut: balance alone
+    weights = _scaled(weights)
+    epsilon = min(request.epsilon, k - 1.0)  # k - 1 allows all in one part
+    settings = {"k": k, "epsilon": epsilon, "seed": request.seed % MAX_ENGINE_SEED, "threads": request.threads}
+    part = run_engine(request.engine, {**arrays, "weights": weights}, settings, time_limit=request.time_limit,
+                      memory=request.memory)
+    return part, request.engine, epsilon
+
+
+def _scaled(weights):
+    """The weights, divided so that their sum stays far from 2^31, and rounded up."""
+    divisor = -(-int(weights.sum()) // MAX_TOTAL_WEIGHT)
+    return -(-weights // divisor)
+
+
+def _choose(method, engine):
+    """The engine of a method, given or default; unknown names are refused."""
+    if method not in METHODS:
+        near = difflib.get_close_matches(str(method), METHODS, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UsageError(f"method = {method!r}: expected one of {', '.join(METHODS)}{hint}")
+    known = METHOD_ENGINES[method]
+    if engine is None:
+        return known[0] if known else None
+    if engine not in known:
+        expected = f"one of {', '.join(known)}" if known else "none"
+        raise UsageError(f"engine = {engine!r}: method {method} takes {expected}")
+    return engine
+
+
+def _integer(name, value, low, high=None):
+    try:
+        value = operator.index(value)
+    except TypeError:
+        raise UsageError(f"{name} = {value!r}: expected an integer") from None
+    if value < low or (high is not None and value > high):
+        raise UsageError(f"{name} = {value}: expected " + (f"at least {low}" if high is None else f"{low} to {high}"))
+    return value
+
+
+def _number(name, value, low, *, open_low=False):
+    number = float(value) if isinstance(value, (int, float, np.number)) else math.nan
+    if not math.isfinite(number) or number < low or (open_low and number == low):
+        raise UsageError(f"{name} = {value!r}: expected a number {'above' if open_low else 'of at least'} {low}")
+    return number

@@ -1,0 +1,52 @@
+"""What a partitioner sees of a graph: the column-net hypergraph, or the symmetric graph."""
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.graph import with_self_loops
+from hpgcn.reorder import symmetric_pattern
+
+
+def pattern(graph):
+    """Pattern of A + I, bool csr_array (n, n): the rows that an exchange reads, the vertex itself included."""
+    indptr, indices, _, _ = with_self_loops(graph)
+    if indptr[-1] <= np.iinfo(np.int32).max:
+        indptr = indptr.astype(np.int32)  # keeps SciPy from widening the column numbers
+    return sp.csr_array((np.ones(indices.size, bool), indices, indptr), shape=(graph.num_rows, graph.num_rows))
+
+
+def column_nets(rows):
+    """Column-net hypergraph of a pattern (demirci-2022, section 4.3.2): net j = {i : a_ij != 0}.
+
+    Nets of one pin are left out: they cannot be cut.
+
+    Parameters
+    ----------
+    rows : csr_array (n, n) with a full diagonal
+
+    Returns
+    -------
+    offsets : (nets + 1,) int64
+    pins : (pins,) integers
+        Net e joins the vertices pins[offsets[e]:offsets[e + 1]].
+    """
+    columns = rows.tocsc()
+    sizes = np.diff(columns.indptr)
+    kept = sizes > 1
+    offsets = np.concatenate([[0], np.cumsum(sizes[kept])]).astype(np.int64)
+    return offsets, columns.indices[np.repeat(kept, sizes)]
+
+
+def neighbours(rows):
+    """Adjacency of the undirected graph behind a pattern, without loops.
+
+    Returns
+    -------
+    offsets : (n + 1,) int64
+    adjacent : (2 edges,) integers
+    """
+    both = symmetric_pattern(rows)
+    both.setdiag(False)
+    both.eliminate_zeros()
+    return both.indptr.astype(np.int64), both.indices

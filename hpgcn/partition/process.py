@@ -1,0 +1,158 @@
+"""Runs an engine in a child process, under a time and a memory limit: partitioners crash, and exit, on bad input."""
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from hpgcn.errors import InternalError, MissingError, StorageError
+from hpgcn.machine import available_memory
+from hpgcn.partition.engines import ENGINES
+from hpgcn.partition.partition import check_parts
+
+# A child of a rank must not take itself for one.
+LAUNCHER_PREFIXES = ("PMI", "OMPI_", "HYDI", "HYDRA", "MPI_LOCAL", "MV2_", "PRTE_")
+OUT_OF_MEMORY = ("bad_alloc", "memoryerror", "cannot allocate memory", "memory allocation failed", "out of memory",
+                 "pthread_create")
+
+
+def run_engine(name, arrays, settings, *, time_limit, memory):
+    """Run one engine on arrays and return its part vector.
+
+    Parameters
+    ----------
+    name : str
+        Key of `hpgcn.partition.engines.ENGINES`.
+    arrays : dict of str -> ndarray
+        As `hpgcn.partition.model` makes them, with `weights` (n,).
+    settings : dict
+        k, epsilon, seed, threads.
+    time_limit : float
+        Seconds, then the child is killed.
+    memory : int or None
+        Bytes of address space that the child may have; None: 80% of the memory available.
+
+    Returns
+    -------
+    (n,) int32
+
+    Raises
+    ------
+    MissingError
+        The engine is not installed.
+    InternalError
+        It crashed, ended the process, ran out of memory or time, or returned no valid part vector.
+    StorageError
+        Its input could not be written to the temporary folder.
+    """
+    require_engine(name)
+    memory = available_memory() * 4 // 5 if memory is None else memory
+    with tempfile.TemporaryDirectory(prefix="hpgcn-partition-", ignore_cleanup_errors=True) as folder:
+        folder = Path(folder)
+        try:
+            for key, array in arrays.items():
+                np.save(folder / f"{key}.npy", array)
+            (folder / "settings.json").write_text(json.dumps({**settings, "engine": name, "memory": int(memory)}))
+        except OSError as error:
+            raise StorageError(f"{folder}: cannot write the input of {name}: {error.strerror or error}") from error
+        code = _spawn(name, folder, time_limit)
+        if code != 0:
+            raise _failure(name, code, folder, memory)
+        return _answer(name, folder, arrays["weights"].size, settings["k"])
+
+
+def require_engine(name):
+    """Raise MissingError, with the extra that brings it, if an engine is not installed."""
+    if importlib.util.find_spec(ENGINES[name].module) is None:
+        raise MissingError(_missing(name, "not installed"))
+
+
+def engine_version(name):
+    """Version of an installed engine, empty if unknown."""
+    try:
+        return importlib.metadata.version(ENGINES[name].package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def child_environment():
+    """The environment without a launcher's variables, with this process's module path and one BLAS thread."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHER_PREFIXES)}
+    environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    environment["OPENBLAS_NUM_THREADS"] = "1"  # each would reserve address space and compute nothing
+    return environment
+
+
+def _spawn(name, folder, time_limit):
+    # -P: the working folder, which may hold a folder named hpgcn, stays off the module path
+    command = [sys.executable, "-P", "-m", "hpgcn.partition.child", str(folder), str(os.getpid())]
+    with open(folder / "log", "wb") as log:
+        try:
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                     env=child_environment(), start_new_session=True)
+        except OSError as error:
+            raise InternalError(f"{name}: cannot start a child process: {error.strerror}") from error
+        try:
+            return child.wait(time_limit)
+        except subprocess.TimeoutExpired:
+            raise InternalError(f"{name} did not finish within its time limit of {time_limit:g} s") from None
+        finally:
+            if child.returncode is None:  # past its limit, or we were interrupted
+                child.kill()
+                child.wait()
+
+
+def _failure(name, code, folder, memory):
+    """The error that tells why the child ended with a code other than 0."""
+    log = (folder / "log").read_text(errors="replace")
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    kind, cause = "", f"exited with code {code}"
+    if (folder / "failure.json").exists():
+        failure = json.loads((folder / "failure.json").read_text())
+        kind, cause = failure["kind"], f"failed with {failure['kind']}: {_one_line(failure['message'])}"
+    elif code < 0:
+        cause = f"was killed by {_signal_name(-code)}"
+    if kind in ("ImportError", "ModuleNotFoundError"):
+        return MissingError(_missing(name, cause))
+    tail = f" (its last line: {_one_line(lines[-1])})" if lines else ""
+    evidence = " ".join([cause, *lines[-5:]]).lower()
+    if any(sign in evidence for sign in OUT_OF_MEMORY):
+        cause = f"ran out of memory under a limit of {memory / 2**30:.2f} GiB: it {cause}"
+    elif code == -signal.SIGKILL:
+        cause += ", perhaps because the machine ran out of memory"
+    return InternalError(f"{name} {cause}{tail}")
+
+
+def _answer(name, folder, n, k):
+    try:
+        part = np.load(folder / "part.npy")
+        return check_parts(part, k, n=n, where=f"the answer of {name}")
+    except FileNotFoundError:
+        raise InternalError(f"{name} ended the process without an answer") from None
+    except (OSError, ValueError, EOFError) as error:  # a DataError is a ValueError
+        raise InternalError(f"{name} went wrong: {_one_line(str(error))}") from error
+
+
+def _missing(name, why):
+    engine = ENGINES[name]
+    return f"partitioning with {name} needs {engine.module}: pip install 'hpgcn[{engine.extra}]' ({why})"
+
+
+def _signal_name(number):
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _one_line(text, width=200):
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return text if len(text) <= width else text[:width - 3] + "..."

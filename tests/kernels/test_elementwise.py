@@ -1,0 +1,121 @@
+"""Fused passes against the reference, and the reference against definitions."""
+import numpy as np
+import pytest
+
+from hpgcn.kernels import cpu, reference
+
+DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+KEY = {"seed": 99, "epoch": 3, "layer": 1}
+
+
+def tolerance(dtype):
+    return {"rtol": 2e-6 if dtype == np.float32 else 1e-13, "atol": 1e-7 if dtype == np.float32 else 1e-14}
+
+
+@DTYPES
+@pytest.mark.parametrize("width", [1, 5, 8, 16, 43])
+@pytest.mark.parametrize("p", [0.0, 0.5])
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_activate(dtype, width, p, relu, masked):
+    rng = np.random.default_rng(width)
+    z, bias = rng.standard_normal((70, width)).astype(dtype), rng.standard_normal(width).astype(dtype)
+    vertex = rng.integers(0, 2**35, 70)
+    shape = (70, -(-width // 8))
+    found, expected = z.copy(), z.copy()
+    masks = [np.full(shape, 255, np.uint8) if masked else None for _ in range(2)]
+    cpu.activate(found, bias, vertex, relu=relu, p=p, mask=masks[0], **KEY)
+    reference.activate(expected, bias, vertex, relu=relu, p=p, mask=masks[1], **KEY)
+    np.testing.assert_allclose(found, expected, **tolerance(dtype))
+    if masked:
+        np.testing.assert_array_equal(masks[0], masks[1])
+        kept = reference.unpack(masks[0], width)
+        assert not found[~kept].any()
+        if relu:
+            assert (found[kept] > 0).all()
+    if not p:
+        np.testing.assert_allclose(expected, np.maximum(z + bias, 0) if relu else z + bias, **tolerance(dtype))
+
+
+def test_nan_passes_the_activation():
+    for kernels in (reference, cpu):
+        z = np.array([[np.nan, -1.0, 2.0]])
+        kernels.activate(z, np.zeros(3))
+        assert np.isnan(z[0, 0])
+        assert z[0, 1:].tolist() == [0, 2]
+
+
+@DTYPES
+def test_apply_mask(dtype):
+    rng = np.random.default_rng(0)
+    x, keep = rng.standard_normal((33, 13)).astype(dtype), rng.random((33, 13)) < 0.4
+    for kernels in (reference, cpu):
+        found = kernels.apply_mask(x.copy(), reference.pack(keep), 2.0)
+        np.testing.assert_array_equal(found, np.where(keep, 2 * x, 0))
+
+
+@DTYPES
+@pytest.mark.parametrize("c", [1, 2, 7, 40])
+def test_softmax_cross_entropy(dtype, c):
+    rng = np.random.default_rng(c)
+    logits = (10 * rng.standard_normal((60, c))).astype(dtype)
+    logits[0] += 1000  # no overflow
+    labels, rows = rng.integers(0, c, 60), np.sort(rng.permutation(60)[:25])
+    rows[0] = 0
+    grads = [np.full_like(logits, 7) for _ in range(2)]
+    found = cpu.softmax_cross_entropy(logits, labels, rows, scale=0.1, grad=grads[0])
+    expected = reference.softmax_cross_entropy(logits, labels, rows, scale=0.1, grad=grads[1])
+    assert found[0] == pytest.approx(expected[0], rel=1e-12)
+    assert found[1] == expected[1] == sum(logits[i].argmax() == labels[i] for i in rows)
+    np.testing.assert_allclose(grads[0], grads[1], **tolerance(dtype))
+    others = np.setdiff1d(np.arange(60), rows)
+    assert not grads[0][others].any()
+    by_definition = sum(np.log(np.exp(logits[i].astype(float) - logits[i].max()).sum()) + logits[i].max()
+                        - float(logits[i, labels[i]]) for i in rows)
+    assert found[0] == pytest.approx(by_definition, rel=1e-6, abs=1e-6)
+    assert cpu.softmax_cross_entropy(logits, labels, rows[:0], grad=grads[0]) == (0, 0)
+    assert not grads[0].any()
+
+
+def test_loss_gradient_by_finite_differences():
+    rng = np.random.default_rng(4)
+    logits, labels, rows = rng.standard_normal((6, 4)), rng.integers(0, 4, 6), np.array([0, 2, 5])
+    grad = np.empty_like(logits)
+    cpu.softmax_cross_entropy(logits, labels, rows, scale=1.0, grad=grad)
+    for i, q in np.ndindex(logits.shape):
+        step = np.zeros_like(logits)
+        step[i, q] = 1e-6
+        slope = (cpu.softmax_cross_entropy(logits + step, labels, rows)[0]
+                 - cpu.softmax_cross_entropy(logits - step, labels, rows)[0]) / 2e-6
+        assert grad[i, q] == pytest.approx(slope, abs=1e-8)
+
+
+@DTYPES
+def test_column_sum_is_summed_in_float64(dtype):
+    x = np.full((200_000, 3), 0.1, dtype)
+    np.testing.assert_allclose(cpu.column_sum(x), 200_000 * np.float64(dtype(0.1)), rtol=1e-12)
+    assert cpu.column_sum(np.empty((0, 4), dtype)).tolist() == [0, 0, 0, 0]
+
+
+@DTYPES
+@pytest.mark.parametrize("decay, decayed", [(0.0, 0), (0.1, 40), (0.1, 100)])
+def test_optimisers(dtype, decay, decayed):
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal(100).astype(dtype)
+    twins = [(w.copy(), np.zeros_like(w), np.zeros_like(w)) for _ in range(2)]
+    for step in range(1, 6):
+        g = rng.standard_normal(100).astype(dtype)
+        for kernels, (weights, mean, variance) in zip((cpu, reference), twins):
+            kernels.adam(weights, g, mean, variance, step=step, lr=0.01, decay=decay, decayed=decayed)
+    np.testing.assert_allclose(twins[0][0], twins[1][0], rtol=1e-5 if dtype == np.float32 else 1e-12)
+    assert np.abs(twins[0][0] - w).max() < 0.06
+    one, two = w.copy(), w.copy()
+    cpu.sgd(one, g, lr=0.5, decay=decay, decayed=decayed)
+    reference.sgd(two, g, lr=0.5, decay=decay, decayed=decayed)
+    np.testing.assert_allclose(one, two, rtol=1e-6)
+
+
+def test_first_adam_step_moves_by_the_learning_rate():
+    w = np.array([1.0, -2.0, 3.0])
+    cpu.adam(w, np.array([0.5, -4.0, 0.0]), np.zeros(3), np.zeros(3), step=1, lr=0.01)
+    np.testing.assert_allclose(w, [0.99, -1.99, 3.0], atol=1e-9)

@@ -1,0 +1,77 @@
+"""Philox by its published answers; dropout bits that depend on the vertex, not on where it lies."""
+import numpy as np
+import pytest
+
+from hpgcn.kernels import cpu, reference
+
+KEY = {"seed": 2**41 + 12345, "epoch": 7, "layer": 2}
+BOTH = pytest.mark.parametrize("kernels", [reference, cpu])
+ANSWERS = [  # Random123, kat_vectors, philox4x32-10
+    ([0] * 4, [0] * 2, [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]),
+    ([0xFFFFFFFF] * 4, [0xFFFFFFFF] * 2, [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]),
+    ([0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344], [0xA4093822, 0x299F31D0],
+     [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1]),
+]
+
+
+@BOTH
+@pytest.mark.parametrize("counter, key, expected", ANSWERS)
+def test_known_answers(kernels, counter, key, expected):
+    assert kernels.philox(counter, key).tolist() == expected
+
+
+@BOTH
+def test_first_bits_from_the_definition(kernels):
+    # counter and key 0: lanes of 6627e8d5 e169c58d bc57ac4c 9b00dbd8, low half first; keep where lane >= 0x8000
+    lanes = [0xE8D5, 0x6627, 0xC58D, 0xE169, 0xAC4C, 0xBC57, 0xDBD8, 0x9B00]
+    expected = sum((lane >= 0x8000) << q for q, lane in enumerate(lanes))
+    bits = kernels.dropout_bits(np.array([0]), 8, seed=0, epoch=0, layer=0, p=0.5)
+    assert bits.tolist() == [[expected]]
+
+
+@pytest.mark.parametrize("width", [1, 7, 8, 9, 41, 64])
+@pytest.mark.parametrize("p", [0.0, 0.3, 0.5, 0.999])
+def test_equal_bits(width, p):
+    vertex = np.random.default_rng(0).integers(0, 2**40, 300)
+    found = cpu.dropout_bits(vertex, width, p=p, **KEY)
+    np.testing.assert_array_equal(found, reference.dropout_bits(vertex, width, p=p, **KEY))
+    kept = reference.unpack(found, width)
+    assert abs(kept.mean() - (1 - p)) < 5 * np.sqrt(p * (1 - p) / kept.size) + 1e-9
+    assert not np.any(found[:, -1] >> (width - 8 * (found.shape[1] - 1)))  # pad bits
+
+
+@BOTH
+def test_bits_follow_the_vertex(kernels):
+    vertex = np.arange(50, dtype=np.int64)
+    order = np.random.default_rng(1).permutation(50)
+    bits = kernels.dropout_bits(vertex, 20, p=0.5, **KEY)
+    np.testing.assert_array_equal(kernels.dropout_bits(order, 20, p=0.5, **KEY), bits[order])
+    for other in ({"seed": 1}, {"epoch": 8}, {"layer": 3}):
+        assert np.any(kernels.dropout_bits(vertex, 20, p=0.5, **{**KEY, **other}) != bits)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sparse_and_dense_dropout_agree(dtype):
+    import scipy.sparse as sp
+
+    rng = np.random.default_rng(2)
+    X = sp.random_array((80, 37), density=0.2, rng=rng, format="csr", dtype=np.float64).astype(dtype)
+    vertex = rng.permutation(80)
+    for kernels in (reference, cpu):
+        dense = kernels.dropout(X.toarray(), vertex, p=0.4, **KEY)
+        data = kernels.dropout_csr(X.indptr, X.indices, X.data, vertex, p=0.4, **KEY)
+        np.testing.assert_array_equal(sp.csr_array((data, X.indices, X.indptr), X.shape).toarray(), dense)
+        kept = dense != 0
+        np.testing.assert_allclose(dense[kept] / X.toarray()[kept], 65536 / (65536 - round(0.4 * 65536)), rtol=1e-6)
+
+
+def test_threads_draw_the_same_bits():
+    import numba
+
+    before, vertex = numba.get_num_threads(), np.arange(1000, dtype=np.int64)
+    results = []
+    for threads in range(1, numba.config.NUMBA_NUM_THREADS + 1):
+        numba.set_num_threads(threads)
+        results.append(cpu.dropout_bits(vertex, 33, p=0.5, **KEY))
+    numba.set_num_threads(before)
+    assert all(np.array_equal(results[0], other) for other in results)
