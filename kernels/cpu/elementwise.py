@@ -128,8 +128,8 @@ def column_sum(x):
 
 def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, beta2=0.999, epsilon=1e-8):
     """One Adam step in one pass: see `hpgcn.kernels.reference.adam`."""
-    rate, root_correction = lr / (1 - beta1**step), (1 - beta2**step) ** -0.5
-    _adam(8 * w.size, w, g, mean, variance, decay, decayed, beta1, beta2, rate, root_correction, epsilon, evenly(w.size))
+    rate, correction = lr / (1 - beta1**step), (1 - beta2**step) ** -0.5
+    _adam(8 * w.size, w, g, mean, variance, decay, decayed, beta1, beta2, rate, correction, epsilon, evenly(w.size))
 
 
 def sgd(w, g, *, lr, decay=0.0, decayed=0):

@@ -7,14 +7,17 @@ from graphs import make
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.model import Parameters
-from hpgcn.partition import Partition
+from hpgcn.partition import Partition, make_partition
 from hpgcn.trainer import Trainer
 
 pytestmark = pytest.mark.mpi
 
 
-def parts_of(kind, n, k):
-    rng = np.random.default_rng(5)
+def parts_of(kind, graph, comm):
+    n, k, rng = graph.num_rows, comm.size, np.random.default_rng(5)
+    if kind == "hypergraph":
+        pytest.importorskip("mtkahypar", reason="needs pip install 'hpgcn[partition]'")
+        return comm.bcast(make_partition(graph, k, method=kind).part if comm.rank == 0 else None)
     if kind == "random":
         return rng.integers(0, k, n)
     if kind == "block":
@@ -46,7 +49,7 @@ def distance(a, b):
     return np.linalg.norm(a - b) / np.linalg.norm(b)
 
 
-CASES = [(kind, directed, weighted, sparse) for kind in ("random", "block", "empty")
+CASES = [(kind, directed, weighted, sparse) for kind in ("random", "hypergraph", "empty")
          for directed, weighted, sparse in ((False, False, True), (True, True, False), (True, False, True))]
 
 
@@ -55,7 +58,7 @@ CASES = [(kind, directed, weighted, sparse) for kind in ("random", "block", "emp
 def test_equals_the_serial_oracle(comm, kind, directed, weighted, sparse, dtype):
     graph = make(directed=directed, weighted=weighted, sparse=sparse)
     config = Config(layers=3, hidden=10, dropout=0.4, dtype=dtype, seed=3, lr=0.01)
-    source = distributed(graph, parts_of(kind, graph.header.num_nodes, comm.size), comm.size)
+    source = distributed(graph, parts_of(kind, graph, comm), comm.size)
     widths = [graph.header.num_features, 10, 10, graph.header.num_classes]
     expected, slope = oracle.losses(graph, config, Parameters.initial(widths, dtype, 3), 20)
     found, gradient, _, _ = run(source, config, comm, 20)
@@ -69,7 +72,7 @@ def test_equals_the_serial_oracle(comm, kind, directed, weighted, sparse, dtype)
 def test_metrics_equal_those_of_one_rank(comm, directed, layers):
     graph = make(directed=directed, f=40)
     config = Config(layers=layers, hidden=23, dropout=0.5, dtype="float64", input_dropout=0.2)
-    source = distributed(graph, parts_of("random", graph.header.num_nodes, comm.size), comm.size)
+    source = distributed(graph, parts_of("random", graph, comm), comm.size)
     _, _, many, _ = run(source, config, comm, 8)
     _, _, one, _ = run(graph, config, SerialComm(), 8)
     for key in ("train_acc", "val_acc", "test_acc"):
@@ -83,12 +86,12 @@ def test_metrics_equal_those_of_one_rank(comm, directed, layers):
 def test_sent_equals_predicted(comm, kind, directed, hidden):
     graph = make(directed=directed, sparse=hidden == 4)
     config = Config(layers=3, hidden=hidden)
-    source = distributed(graph, parts_of(kind, graph.header.num_nodes, comm.size), comm.size)
+    source = distributed(graph, parts_of(kind, graph, comm), comm.size)
     _, _, metrics, predicted = run(source, config, comm, 3)
     for entry in metrics:
         assert (entry["sent_bytes"], entry["sent_messages"]) == (predicted.bytes, predicted.messages)
     # by hand: rows that another part reads, once a part, times the width of every product of the step
-    part = parts_of(kind, graph.header.num_nodes, comm.size)
+    part = parts_of(kind, graph, comm)
     rows, columns = graph.adjacency.tocoo().coords
     pairs = {(part[u], v) for u, v in zip(rows, columns) if part[u] != part[v]}
     volume, neighbours = len(pairs), len({(reader, part[v]) for reader, v in pairs})
@@ -101,7 +104,7 @@ def test_sent_equals_predicted(comm, kind, directed, hidden):
 
 def test_same_command_same_bits(comm):
     graph = make(directed=True)
-    source = distributed(graph, parts_of("random", graph.header.num_nodes, comm.size), comm.size)
+    source = distributed(graph, parts_of("random", graph, comm), comm.size)
     config = Config(layers=2, hidden=16)
     first, again = (run(source, config, comm, 10) for _ in range(2))
     assert first[0].tobytes() == again[0].tobytes()
