@@ -1,9 +1,11 @@
 """Lines of two integers, and maybe a number, out of text: millions of edges per second."""
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
+from tqdm import tqdm
 
 from hpgcn.datasets import parse
 from hpgcn.datasets.parse import INT64_MAX
@@ -77,14 +79,16 @@ class Table:
     def blocks(self):
         """Yield the rest in blocks of whole lines, as bytes."""
         rest, self.pending = self.pending, b""
-        while block := self.stream.read(BLOCK):
-            block = rest + block
-            cut = block.rfind(b"\n") + 1
-            rest = block[cut:]
-            if cut:
-                yield block[:cut]
-            if len(rest) > LINE_LIMIT:
-                raise DataError(f"{self.where}: line {self.line + 1} has more than {LINE_LIMIT} bytes")
+        with progress(self.stream, self.where) as advance:
+            while block := self.stream.read(BLOCK):
+                block = rest + block
+                cut = block.rfind(b"\n") + 1
+                rest = block[cut:]
+                if cut:
+                    yield block[:cut]
+                if len(rest) > LINE_LIMIT:
+                    raise DataError(f"{self.where}: line {self.line + 1} has more than {LINE_LIMIT} bytes")
+                advance()
         if rest:
             yield rest + b"\n"
 
@@ -148,6 +152,15 @@ class Table:
             token = letters[wrong[0]].tobytes().rstrip(b"\0").decode()
             raise DataError(f"{self.where}: line {line[wrong[0]]}: weight {token} is too large for a number")
         return values
+
+
+@contextmanager
+def progress(stream, where):
+    """A progress bar over a file, on a terminal; call what it yields to bring it up to the bytes read so far."""
+    raw = getattr(stream, "fileobj", stream)  # of gzip the compressed file, whose length is known
+    total = getattr(where, "size", None)
+    with tqdm(total=total, desc=str(where), unit="B", unit_scale=True, leave=False, disable=None) as bar:
+        yield lambda: bar.update(raw.tell() - bar.n)
 
 
 def _join(parts, k):

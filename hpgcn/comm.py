@@ -244,10 +244,14 @@ def world(timeout=600.0):
     """
     if not launched() and "mpi4py.MPI" not in sys.modules:
         return SerialComm(timeout)
-    MPI = require("mpi4py.MPI", "mpi,mpich", "running under an MPI launcher")
-    if MPI.COMM_WORLD.Get_size() == 1 and slurm_tasks() > 1:
-        raise ConfigError(f"srun started {slurm_tasks()} tasks, but MPI sees one rank: "
-                          "start with the srun --mpi=TYPE that your MPI was built for, or with its mpiexec")
+    try:
+        MPI = require("mpi4py.MPI", "mpi,mpich", "running under an MPI launcher")
+        if MPI.COMM_WORLD.Get_size() == 1 and slurm_tasks() > 1:
+            raise ConfigError(f"srun started {slurm_tasks()} tasks, but MPI sees one rank: "
+                              "start with the srun --mpi=TYPE that your MPI was built for, or with its mpiexec")
+    except HpgcnError as error:
+        error.collective = True  # every process finds the same
+        raise
     return as_comm(MPI.COMM_WORLD, timeout)
 
 

@@ -44,22 +44,3 @@ class Layout:
     def owner(self, rows):
         """Rank that owns each of some rows, (r,) int64; empty blocks own nothing."""
         return np.searchsorted(self.offsets, rows, side="right") - 1
-
-
-def balanced_offsets(weights, parts):
-    """Cut a sequence into `parts` contiguous blocks of about equal weight.
-
-    Parameters
-    ----------
-    weights : (n,) non-negative numbers
-
-    Returns
-    -------
-    (parts + 1,) int64 offsets
-    """
-    total = np.concatenate([[0], np.cumsum(weights, dtype=np.float64)])
-    targets = total[-1] * np.arange(1, parts) / parts
-    cuts = np.searchsorted(total, targets)
-    left = np.maximum(cuts - 1, 0)
-    cuts = np.where(targets - total[left] < total[np.minimum(cuts, weights.size)] - targets, left, cuts)
-    return np.concatenate([[0], np.maximum.accumulate(cuts), [weights.size]]).astype(np.int64)

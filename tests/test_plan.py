@@ -1,13 +1,11 @@
 """Plans of all ranks in one process: what is sent is what is needed, no more; volumes by brute force."""
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from graphs import make
 
 from hpgcn import plan
 from hpgcn.cost import Traffic, p2p_step
-from hpgcn.layout import Layout, balanced_offsets
+from hpgcn.layout import Layout
 from hpgcn.partition import Partition
 
 
@@ -51,19 +49,6 @@ def test_owner_skips_empty_blocks():
     layout = Layout(np.array([0, 3, 3, 5]), 0)
     assert layout.owner(np.arange(5)).tolist() == [0, 0, 0, 2, 2]
     assert (layout.size, layout.start, layout.stop, layout.num_rows) == (3, 0, 3, 3)
-
-
-@pytest.mark.parametrize("weights, parts",
-                         [([1] * 10, 3), ([0, 0, 100, 0, 1], 4), ([5], 3), ([], 2), ([1, 2, 3, 4], 1)])
-def test_balanced_offsets(weights, parts):
-    weights = np.array(weights, float)
-    offsets = balanced_offsets(weights, parts)
-    assert offsets[0] == 0
-    assert offsets[-1] == weights.size
-    assert offsets.size == parts + 1
-    assert np.all(np.diff(offsets) >= 0)
-    loads = [weights[a:b].sum() for a, b in pairwise(offsets)]
-    assert max(loads) <= weights.sum() / parts + max(weights, default=0)
 
 
 def test_traffic_by_hand():
