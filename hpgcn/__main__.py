@@ -131,6 +131,17 @@ def parser():
     predict.add_argument("-o", "--out", metavar="FILE", help="default: RUN/predictions.h5")
     predict.add_argument("--threads", type=int, default=0, help="threads per rank (default: cores / ranks on the node)")
     predict.add_argument("--overwrite", action="store_true")
+
+    bench = add(run_bench, "bench", "Measure this machine, the kernels or a training epoch against its limits.")
+    bench.add_argument("what", choices=["machine", "spmm", "sspmm", "gather", "epoch"])
+    bench.add_argument("--graphs", metavar="NAMES", help="dense,prod,road or some of them (default: all)")
+    bench.add_argument("--widths", metavar="N,N", help="widths of x (default: 16,64,128,256; gather: 16,128); of an "
+                       "epoch: features, hidden, classes (default: 128,128,128,40)")
+    for name, default, text in (("scale-down", 1, "divides the sizes of the graphs"),
+                                ("repeats", 5, "times that each thing is timed"),
+                                ("threads", 0, "0: all cores this process may use"), ("seed", 0, "keys all draws")):
+        bench.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{text} (default: {default})")
+    bench.add_argument("--json", action="store_true", help="print the numbers as JSON")
     return top
 
 
@@ -280,6 +291,19 @@ def run_predict(args):
             store.write_predictions(out, found, attributes={"graph": source.header.name, "model": str(run)},
                                     overwrite=args.overwrite)
             say(args, f"wrote {out}")
+
+
+def run_bench(args):
+    """`hpgcn bench`."""
+    threads = args.threads or machine.default_threads()
+    machine.limit_threads(threads)
+    import json
+
+    from hpgcn import bench
+
+    report = bench.run(args.what, graphs=args.graphs, widths=args.widths, scale_down=args.scale_down,
+                       repeats=args.repeats, threads=threads, seed=args.seed)
+    print(json.dumps(report) if args.json else bench.table(report))
 
 
 if __name__ == "__main__":

@@ -38,13 +38,16 @@ def aggregate_first(fan_in, fan_out, sparse=False):
     return fan_in < fan_out and not sparse
 
 
-def gcn_exchanges(widths, sparse_features=False):
+def gcn_exchanges(widths, sparse_features=False, constant=False):
     """Widths of the products with A, then with A^T, of one training step of a GCN.
 
     Parameters
     ----------
     widths : sequence of L + 1 int
         Features, hidden widths, classes.
+    sparse_features : bool
+    constant : bool
+        A X was formed once, before the first step: layer 1 multiplies by neither A nor A^T.
 
     Returns
     -------
@@ -53,6 +56,8 @@ def gcn_exchanges(widths, sparse_features=False):
     """
     forward, backward = [], []
     for layer, (fan_in, fan_out) in enumerate(pairwise(widths)):
+        if constant and layer == 0:
+            continue
         first = aggregate_first(fan_in, fan_out, sparse_features and layer == 0)
         forward.append(fan_in if first else fan_out)
         if layer or not first:
@@ -65,7 +70,7 @@ def num_parameters(widths):
     return sum((fan_in + 1) * fan_out for fan_in, fan_out in pairwise(widths))
 
 
-def p2p_step(volume, pairs, widths, itemsize, ranks, *, sparse_features=False):
+def p2p_step(volume, pairs, widths, itemsize, ranks, *, sparse_features=False, constant=False):
     """Traffic of one training step over all ranks, strategy p2p.
 
     Parameters
@@ -79,8 +84,10 @@ def p2p_step(volume, pairs, widths, itemsize, ranks, *, sparse_features=False):
         Bytes of a number.
     ranks : int
         P.
+    sparse_features, constant : bool
+        As `gcn_exchanges`.
     """
-    forward, backward = gcn_exchanges(widths, sparse_features)
+    forward, backward = gcn_exchanges(widths, sparse_features, constant)
     parameters = num_parameters(widths) * itemsize
     return Traffic(
         volume * sum(forward + backward) * itemsize, pairs * len(forward + backward),

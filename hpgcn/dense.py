@@ -41,9 +41,9 @@ class SparseRows:
         ops = kernels.backend(self.data)
         return self.with_data(ops.dropout_csr(self.indptr, self.indices, self.data, vertex, **key))
 
-    def times(self, W):
+    def times(self, W, out=None):
         """X W: (m, f) by (f, f') to (m, f')."""
-        return kernels.backend(W).spmm(self.indptr, self.indices, self.data, W)
+        return kernels.backend(W).spmm(self.indptr, self.indices, self.data, W, out)
 
     def transposed_times(self, G):
         """X^T G: (f, m) by (m, f') to (f, f')."""
@@ -57,9 +57,9 @@ def dropout(X, vertex, **key):
     return kernels.backend(X).dropout(X, vertex, **key)
 
 
-def times(X, W):
+def times(X, W, out=None):
     """X W, X dense or SparseRows."""
-    return X.times(W) if isinstance(X, SparseRows) else X @ W
+    return X.times(W, out) if isinstance(X, SparseRows) else np.matmul(X, W, out=out)
 
 
 def transposed_times(X, G):
@@ -84,9 +84,9 @@ class Loss:
         totals = comm.sum([self.rows[key].size for key in SPLIT])
         self.count = {key: int(total) for key, total in zip(SPLIT, totals)}
 
-    def gradient(self, logits):
+    def gradient(self, logits, out=None):
         """Return this rank's share of the SUM of training losses, and the gradient of their global mean (m, c)."""
-        grad = np.empty_like(logits)
+        grad = np.empty_like(logits) if out is None else out
         total, _ = kernels.backend(logits).softmax_cross_entropy(
             logits, self.labels, self.rows["train"], scale=1 / self.count["train"], grad=grad)
         return total, grad

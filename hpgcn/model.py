@@ -58,8 +58,32 @@ def keyed_uniform(seed, name, count):
     return (np.random.Philox(key=key).random_raw(count) >> np.uint64(11)) * 2.0**-53
 
 
+class Buffers:
+    """Dense arrays of this rank's rows, made once and used in every step: fresh memory costs page faults each time.
+
+    Parameters
+    ----------
+    num_rows : int
+        m.
+    dtype : numpy dtype
+    """
+
+    def __init__(self, num_rows, dtype):
+        self.num_rows, self.dtype, self.flat = num_rows, dtype, {}
+
+    def take(self, name, width, dtype=None):
+        """Return the (m, width) array called `name`; its contents are what was last left there."""
+        size = self.num_rows * width
+        if name not in self.flat or self.flat[name].size < size:
+            self.flat[name] = np.empty(size, dtype or self.dtype)
+        return self.flat[name][:size].reshape(self.num_rows, width)
+
+
 class GCN:
     """Graph convolutional network on distributed rows.
+
+    Besides one activation a layer it holds two work arrays of the widest layer: products with W go to one, products
+    with A (which read it) to the other, or the other way round.
 
     Parameters
     ----------
@@ -73,26 +97,34 @@ class GCN:
         Before the first layer, before the others.
     seed : int
     sparse_features : bool
+    aggregated : bool
+        The X given to `forward` and `infer` is A X already: layer 1 only multiplies by W.
     """
 
     def __init__(self, widths, parameters, strategy, vertex, *, first_dropout=0.0, dropout=0.0, seed=0,
-                 sparse_features=False):
+                 sparse_features=False, aggregated=False):
         self.widths, self.parameters, self.strategy, self.vertex = widths, parameters, strategy, vertex
         self.drops = [first_dropout] + [dropout] * (len(widths) - 2)
-        self.seed = seed
+        self.seed, self.aggregated = seed, aggregated
         self.aggregate_first = [aggregate_first(fan_in, fan_out, sparse_features and layer == 0)
                                 for layer, (fan_in, fan_out) in enumerate(pairwise(widths))]
+        self.aggregate_first[0] |= aggregated
+        self.buffers = Buffers(vertex.size, parameters.flat.dtype)
 
     @property
     def num_layers(self):
         """L."""
         return len(self.widths) - 1
 
-    def infer(self, X):
-        """Return logits (m, c) and the last layer's input (m, h), without dropout."""
+    def infer(self, X, *, embed=False):
+        """Return logits (m, c), and with `embed` the last layer's input (m, h) unless that is X; without dropout.
+
+        Logits stay valid until the next step.
+        """
         H = X
         for layer in range(self.num_layers):
-            last, H = H, self._layer(H, layer)[0]
+            last = H.copy() if embed and 0 < layer == self.num_layers - 1 else None
+            H, _ = self._layer(H, layer, self.buffers.take("even", self.widths[layer + 1]))
             self._activate(H, layer)
         return H, last
 
@@ -112,24 +144,26 @@ class GCN:
                 H = dense.dropout(X, self.vertex, seed=self.seed, epoch=epoch, layer=0, p=self.drops[0])
         saved = []
         for layer in range(self.num_layers):
-            mask = None
-            Z, kept = self._layer(H, layer)
+            width, mask = self.widths[layer + 1], None
+            Z, kept = self._layer(H, layer, self.buffers.take(f"H{layer + 1}", width), keep=True)
             if layer + 1 < self.num_layers:
-                mask = np.empty((Z.shape[0], -(-Z.shape[1] // 8)), np.uint8)
+                mask = self.buffers.take(f"mask{layer + 1}", -(-width // 8), np.uint8)
             H = self._activate(Z, layer, epoch, mask)
             saved.append((kept, mask))
         return H, lambda G: self._backward(G, saved)
 
-    def _layer(self, H, layer):
-        """Z without bias, and what the gradient of W needs: T = A H if A came first, else H."""
-        W, clock = self.parameters.weights[layer], self.strategy.comm.clock
+    def _layer(self, H, layer, out, *, keep=False):
+        """Write Z without bias to `out`; return it and what the gradient of W needs: A H if A came first, else H."""
+        W, clock, take = self.parameters.weights[layer], self.strategy.comm.clock, self.buffers.take
         if self.aggregate_first[layer]:
-            T = self.strategy.forward(H, layer=layer)
+            T = H
+            if layer or not self.aggregated:
+                T = self.strategy.forward(H, layer=layer, out=take(f"T{layer}" if keep else "odd", H.shape[1]))
             with clock("dense"):
-                return T @ W, T
+                return np.matmul(T, W, out=out), T
         with clock("dense"):
-            Y = dense.times(H, W)
-        return self.strategy.forward(Y, layer=layer), H
+            Y = dense.times(H, W, take("odd", W.shape[1]))
+        return self.strategy.forward(Y, layer=layer, out=out), H
 
     def _activate(self, Z, layer, epoch=0, mask=None):
         """In place bias, ReLU and the next layer's dropout (none without a mask); the last layer has the bias alone."""
@@ -141,9 +175,9 @@ class GCN:
 
     def _backward(self, G, saved):
         gradient = Parameters.zeros(self.widths, self.parameters.flat.dtype)
-        ops, clock, strategy = kernels.backend(G), self.strategy.comm.clock, self.strategy
+        ops, clock, strategy, take = kernels.backend(G), self.strategy.comm.clock, self.strategy, self.buffers.take
         for layer in reversed(range(self.num_layers)):
-            kept = saved[layer][0]
+            kept, width = saved[layer][0], self.widths[layer]
             below = saved[layer - 1][1] if layer else None  # bits of this layer's input
             with clock("dense"):
                 gradient.biases[layer][:] = ops.column_sum(G)
@@ -151,14 +185,14 @@ class GCN:
                 W = self.parameters.weights[layer] * G.dtype.type(ops.dropout_scale(self.drops[layer]))
             if self.aggregate_first[layer]:
                 with clock("dense"):
-                    gradient.weights[layer][:] = kept.T @ G
-                    G = G @ W.T if layer else None
+                    np.matmul(kept.T, G, out=gradient.weights[layer])
+                    dT = np.matmul(G, W.T, out=take("odd", width)) if layer else None
                 if layer:
-                    G = strategy.backward(G, layer=layer, mask=below)
+                    G = strategy.backward(dT, layer=layer, mask=below, out=take("even", width))
                 continue
-            dY = strategy.backward(G, layer=layer)
+            dY = strategy.backward(G, layer=layer, out=take("odd", G.shape[1]))
             with clock("dense"):
                 gradient.weights[layer][:] = dense.transposed_times(kept, dY)
                 if layer:
-                    G = ops.apply_mask(dY @ W.T, below)
+                    G = ops.apply_mask(np.matmul(dY, W.T, out=take("even", width)), below)
         return gradient

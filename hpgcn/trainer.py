@@ -97,13 +97,13 @@ def predict(source, run, comm=None):
         parameters = Parameters.zeros(widths, rows.dtype)
         for name, array in parameters.named().items():
             array[:] = weights[name]
-        found = {"vertex": rows.slab.vertex}
-        found["logits"], last = GCN(widths, parameters, rows.strategy, rows.slab.vertex,
-                                    sparse_features=source.header.sparse_features).infer(rows.X)
+        found = {"vertex": rows.vertex}
+        found["logits"], last = GCN(widths, parameters, rows.strategy, rows.vertex,
+                                    sparse_features=source.header.sparse_features).infer(rows.X, embed=True)
         if config.layers > 1:
             found["embedding"] = last
-        if rows.slab.original_ids is not None:
-            found["original_ids"] = rows.slab.original_ids
+        if rows.original_ids is not None:
+            found["original_ids"] = rows.original_ids
         found = {name: comm.gather_rows(array) for name, array in found.items()}
     if comm.rank:
         return None
@@ -132,20 +132,33 @@ def check(header):
 
 
 class Rows:
-    """The part of a graph on this rank: slab, features in the run's dtype, the strategy that multiplies by A-hat."""
+    """The part of a graph on this rank: features in the run's dtype, labels, and the strategy that multiplies by A-hat.
+
+    The slab itself is let go once the strategy is made: it would double the adjacency.
+    """
 
     def __init__(self, source, config, comm, widths):
         self.dtype = np.dtype(config.dtype)
         source, layout = place(source, comm)
         with comm.together():
-            self.slab = source.slab(layout.start, layout.stop)
-        X = self.slab.features.astype(self.dtype, copy=False)
+            slab = source.slab(layout.start, layout.stop)
+        X = slab.features.astype(self.dtype, copy=False)
         self.X = dense.SparseRows(X) if source.header.sparse_features else X
+        self.labels, self.masks = slab.labels, slab.masks
+        self.vertex, self.original_ids = slab.vertex, slab.original_ids
         exchanges = cost.gcn_exchanges(widths, source.header.sparse_features)
-        self.strategy = STRATEGIES[config.strategy](self.slab, layout, comm, dtype=self.dtype,
-                                                    max_width=max(map(max, filter(None, exchanges))))
+        self.max_width = max(map(max, filter(None, exchanges)))
+        self.strategy = STRATEGIES[config.strategy](slab, layout, comm, dtype=self.dtype, max_width=self.max_width)
         if self.strategy.zero_degrees and comm.rank == 0:
             log.warning("%d vertices have a degree <= 0: their factor is 0", self.strategy.zero_degrees)
+
+    def aggregate(self):
+        """Replace X by A X, in slices of columns that the exchange's buffers hold."""
+        T = np.empty_like(self.X)
+        for first in range(0, T.shape[1], self.max_width):
+            part = slice(first, first + self.max_width)
+            T[:, part] = self.strategy.forward(np.ascontiguousarray(self.X[:, part]), layer=0)
+        self.X = T
 
     def close(self):
         """Free what MPI holds."""
@@ -186,11 +199,14 @@ class Trainer:
         if warm:
             self._warm()
         self.rows = rows = Rows(source, config, comm, self.widths)
+        constant = config.first_dropout == 0 and not self.header.sparse_features
+        if constant:  # layer 1 then needs neither a product with A nor an exchange in any epoch
+            rows.aggregate()
         self.parameters = Parameters.initial(self.widths, rows.dtype, config.seed)
-        self.model = GCN(self.widths, self.parameters, rows.strategy, rows.slab.vertex, seed=config.seed,
+        self.model = GCN(self.widths, self.parameters, rows.strategy, rows.vertex, seed=config.seed,
                          first_dropout=config.first_dropout, dropout=config.dropout,
-                         sparse_features=self.header.sparse_features)
-        self.loss = dense.Loss(rows.slab.labels, rows.slab.masks, comm)
+                         sparse_features=self.header.sparse_features, aggregated=constant)
+        self.loss = dense.Loss(rows.labels, rows.masks, comm)
         weights = self.parameters.weights
         decayed = weights[0].size if config.decay_layers == "first" else sum(W.size for W in weights)
         self.optimizer = OPTIMIZERS[config.optimizer](self.parameters.flat, lr=config.lr, decay=config.weight_decay,
@@ -198,7 +214,7 @@ class Trainer:
         plan = rows.strategy.plan
         volume, pairs = comm.sum([plan.send_rows.size, plan.destinations.size])
         self.predicted = cost.p2p_step(int(volume), int(pairs), self.widths, rows.dtype.itemsize, comm.size,
-                                       sparse_features=self.header.sparse_features)
+                                       sparse_features=self.header.sparse_features, constant=constant)
         self.setup_bytes = round(comm.sum([comm.counters.total("setup")[0]])[0])
         self.setup_s = float(comm.max([time.perf_counter() - begin])[0])
 
@@ -235,7 +251,7 @@ class Trainer:
         before, begin = comm.counters.total("train"), time.perf_counter()
         logits, backward = self.model.forward(self.rows.X, epoch)
         with clock("dense"):
-            loss, G = self.loss.gradient(logits)
+            loss, G = self.loss.gradient(logits, self.model.buffers.take("even", logits.shape[1]))
         gradient = backward(G).flat
         comm.allreduce(gradient, "weights")
         with clock("dense"):

@@ -94,4 +94,5 @@ def test_order_of_products():
     assert not aggregate_first(3, 5, sparse=True)
     assert gcn_exchanges([128, 128, 128, 40]) == ([128, 128, 40], [128, 128, 40])
     assert gcn_exchanges([3, 16, 7]) == ([3, 7], [7])
+    assert gcn_exchanges([128, 128, 40], constant=True) == ([40], [40])
     assert num_parameters([3, 16, 7]) == 3 * 16 + 16 + 16 * 7 + 7

@@ -19,10 +19,12 @@ class Strategy(Protocol):
 
     layout: Layout
 
-    def forward(self, H: np.ndarray, *, layer: int, mask: np.ndarray | None = None) -> np.ndarray:
+    def forward(self, H: np.ndarray, *, layer: int, mask: np.ndarray | None = None,
+                out: np.ndarray | None = None) -> np.ndarray:
         """Return this rank's rows of A H; `mask` (bits) applies to the result."""
 
-    def backward(self, G: np.ndarray, *, layer: int, mask: np.ndarray | None = None) -> np.ndarray:
+    def backward(self, G: np.ndarray, *, layer: int, mask: np.ndarray | None = None,
+                 out: np.ndarray | None = None) -> np.ndarray:
         """Return this rank's rows of A^T G; `mask` (bits) applies to the result."""
 
 

@@ -91,7 +91,7 @@ class PointToPoint:
         if not self.symmetric:
             self.local_transposed, self.ghost_transposed = csr(matrix[:, :m].T.tocsr()), csr(ghost.T)
 
-    def forward(self, H, *, layer, mask=None):
+    def forward(self, H, *, layer, mask=None, out=None):
         """Return this rank's rows of A H.
 
         Parameters
@@ -101,34 +101,36 @@ class PointToPoint:
             For messages about waiting.
         mask : (m, ceil(f / 8)) uint8, optional
             Bits of the result to keep.
+        out : (m, f), optional
+            Receives the result; must not be H.
 
         Returns
         -------
         (m, f)
         """
-        return self._product(H, mask, f"layer {layer} forward")
+        return self._product(H, mask, out, f"layer {layer} forward")
 
-    def backward(self, G, *, layer, mask=None):
+    def backward(self, G, *, layer, mask=None, out=None):
         """Return this rank's rows of A^T G; parameters as `forward`."""
         what = f"layer {layer} backward"
-        return self._product(G, mask, what) if self.symmetric else self._adjoint(G, mask, what)
+        return self._product(G, mask, out, what) if self.symmetric else self._adjoint(G, mask, out, what)
 
-    def _product(self, H, mask, what):
+    def _product(self, H, mask, out, what):
         exchange, clock, spmm = self.exchange, self.comm.clock, kernels.backend(H).spmm
         channel = exchange.forward(H)
-        out = self._local_product(self.local, H, channel, mask)
+        out = self._local_product(self.local, H, channel, mask, out)
         for source, rows in exchange.arrivals(channel, what):
             *block, touched = self.blocks[source]
             with clock("spmm"):
                 spmm(*block, rows, out, rows=touched, mask=mask, accumulate=True)
         return out
 
-    def _adjoint(self, G, mask, what):
+    def _adjoint(self, G, mask, out, what):
         exchange, clock, ops = self.exchange, self.comm.clock, kernels.backend(G)
         with clock("spmm"):
             ops.spmm(*self.ghost_transposed, G, exchange.partials(G.shape[1]))
         channel = exchange.adjoint(G.shape[1])
-        out = self._local_product(self.local_transposed, G, channel, None)
+        out = self._local_product(self.local_transposed, G, channel, None, out)
         for source, rows in exchange.arrivals(channel, what):
             with clock("comm"):
                 offsets = self.plan.send_offsets
@@ -137,11 +139,11 @@ class PointToPoint:
             ops.apply_mask(out, mask)
         return out
 
-    def _local_product(self, block, H, channel, mask):
+    def _local_product(self, block, H, channel, mask, out):
         """Multiply the local block in tiles of rows, with a look at the messages between them."""
         indptr, indices, data = block
         m, spmm = self.layout.num_rows, kernels.backend(H).spmm
-        out = np.empty((m, H.shape[1]), self.dtype)
+        out = np.empty((m, H.shape[1]), self.dtype) if out is None else out
         tiles = TILES if channel.pending else 1
         cuts = np.searchsorted(indptr, indptr[-1] * np.arange(1, tiles) // tiles)
         cuts = np.concatenate([[0], cuts, [m]])

@@ -7,6 +7,7 @@ import numba
 import numpy as np
 
 from hpgcn.kernels.cpu.chunks import evenly
+from hpgcn.kernels.cpu.simd import mask_eight
 from hpgcn.kernels.jit import Threaded, jit
 from hpgcn.kernels.reference import dropout_scale, dropout_threshold
 
@@ -31,18 +32,19 @@ def philox_words(c0, c1, c2, c3, k0, k1):
 
 
 @jit(inline="always")
+def _bit(word, shift, threshold, column):
+    return np.uint64(word >> np.uint64(shift) & np.uint64(0xFFFF) >= threshold) << np.uint64(column)
+
+
+@jit(inline="always")
 def keep_byte(vertex, byte, epoch, layer, k0, k1, threshold):
-    """The 8 keep bits of columns 8 byte .. 8 byte + 7 of one vertex."""
+    """The 8 keep bits of columns 8 byte .. 8 byte + 7 of one vertex. No branches: loops over it become vector code."""
     v = np.uint64(vertex)
-    words = philox_words(v & LOW, np.uint64(byte), np.uint64(epoch), np.uint64(layer) << np.uint64(16) | v >> SHIFT,
-                         k0, k1)
-    bits = np.uint64(0)
-    for w in range(4):
-        if words[w] & np.uint64(0xFFFF) >= threshold:
-            bits |= np.uint64(1) << np.uint64(2 * w)
-        if words[w] >> np.uint64(16) >= threshold:
-            bits |= np.uint64(2) << np.uint64(2 * w)
-    return bits
+    a, b, c, d = philox_words(v & LOW, np.uint64(byte), np.uint64(epoch),
+                              np.uint64(layer) << np.uint64(16) | v >> SHIFT, k0, k1)
+    return (_bit(a, 0, threshold, 0) | _bit(a, 16, threshold, 1) | _bit(b, 0, threshold, 2)
+            | _bit(b, 16, threshold, 3) | _bit(c, 0, threshold, 4) | _bit(c, 16, threshold, 5)
+            | _bit(d, 0, threshold, 6) | _bit(d, 16, threshold, 7))
 
 
 @jit()
@@ -56,24 +58,29 @@ def _philox(counter, key, out):
 
 @Threaded
 def _dropout_bits(vertex, width, epoch, layer, k0, k1, threshold, out, bounds):
-    last = np.uint64(0xFF >> (-width % 8))  # pad bits are 0
+    last = np.uint8(0xFF >> (-width % 8))  # pad bits are 0
     for chunk in numba.prange(bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for b in range(out.shape[1]):
-                bits = keep_byte(vertex[i], b, epoch, layer, k0, k1, threshold)
-                out[i, b] = bits & last if b == out.shape[1] - 1 else bits
+                out[i, b] = keep_byte(vertex[i], b, epoch, layer, k0, k1, threshold)
+            out[i, out.shape[1] - 1] &= last
 
 
 @Threaded
 def _dropout(x, vertex, epoch, layer, k0, k1, threshold, scale, out, bounds):
-    width = x.shape[1]
+    width, itemsize, start = x.shape[1], x.itemsize, out.ctypes.data
     zero = x.dtype.type(0)
     for chunk in numba.prange(bounds.size - 1):
+        bits = np.empty((width + 7) // 8, np.uint8)
         for i in range(bounds[chunk], bounds[chunk + 1]):
-            for b in range((width + 7) // 8):
-                bits = keep_byte(vertex[i], b, epoch, layer, k0, k1, threshold)
-                for q in range(8 * b, min(8 * b + 8, width)):
-                    out[i, q] = x[i, q] * scale if bits >> np.uint64(q & 7) & np.uint64(1) else zero
+            for b in range(bits.size):
+                bits[b] = keep_byte(vertex[i], b, epoch, layer, k0, k1, threshold)
+            for q in range(width):
+                out[i, q] = x[i, q]
+            for b in range(width // 8):
+                mask_eight(start + (i * width + 8 * b) * itemsize, bits[b], scale)
+            for q in range(width // 8 * 8, width):
+                out[i, q] = x[i, q] * scale if bits[q >> 3] >> (q & 7) & 1 else zero
 
 
 @Threaded

@@ -1,0 +1,62 @@
+"""Training epochs of a GCN on the benchmark graphs, in memory."""
+from __future__ import annotations
+
+import dataclasses
+import json
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from hpgcn.bench.graphs import make
+from hpgcn.config import Config
+from hpgcn.errors import InternalError
+
+DROPOUT = 0.5
+
+
+def measure(settings):
+    """Train a GCN with dropout 0.5 and Adam on every vertex of each graph.
+
+    Each graph has a process of its own, whose peak memory (the making of the graph included) is that of this run alone.
+
+    Returns
+    -------
+    dict
+        "rows": graph, vertices, nonzeros (of A-hat), widths, epochs (timed, after one that is not), epoch_s, spmm_s,
+        dense_s (medians), spmm_share, dense_share, peak_rss_bytes.
+    """
+    rows = []
+    for name in tqdm(settings.graphs, desc="epoch", unit="graph", leave=False, disable=None):
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            try:
+                rows.append(pool.submit(train_on, name, settings).result())
+            except BrokenProcessPool as error:
+                raise InternalError(f"bench epoch: the process that trained on {name} died, perhaps for lack of "
+                                    "memory; use --scale-down") from error
+    return {"rows": rows}
+
+
+def train_on(name, settings):
+    """Train on one graph; return its row."""
+    from hpgcn.trainer import train
+
+    features, *hidden, classes = settings.widths
+    graph = make(name, settings.scale_down, settings.seed, features=features, classes=classes)
+    nobody = np.zeros(graph.num_rows, bool)
+    graph = dataclasses.replace(graph, masks={"train": ~nobody, "val": nobody, "test": nobody})
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "run"
+        train(graph, Config(out=str(out), layers=len(hidden) + 1, hidden=(hidden or [1])[0], dropout=DROPOUT,
+                            epochs=settings.repeats + 1, eval_every=0, optimizer="adam", seed=settings.seed,
+                            threads=settings.threads))
+        epochs = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    median = {key: float(np.median([epoch[key] for epoch in epochs[1:]])) for key in ("epoch_s", "spmm_s", "dense_s")}
+    return {"graph": name, "vertices": graph.num_rows, "nonzeros": graph.header.num_edges + graph.num_rows,
+            "widths": list(settings.widths), "epochs": settings.repeats, **median,
+            "spmm_share": median["spmm_s"] / median["epoch_s"], "dense_share": median["dense_s"] / median["epoch_s"],
+            "peak_rss_bytes": max(epoch["peak_rss_bytes"] for epoch in epochs)}

@@ -1,0 +1,297 @@
+"""Vector code that Numba does not write by itself, emitted through LLVM: a row of a product, masked groups of eight.
+
+The accumulators of a row stay in registers over all its nonzeros, and the row is written once (DistGNN, Algorithm 3);
+the rows of x that come `distance` nonzeros later are prefetched. How many vectors, how many sets of accumulators and
+how many lanes is the length, hence the type, of three tuples, so that each combination is compiled once and cached.
+"""
+import functools
+import itertools
+
+from llvmlite import binding, ir
+from numba import types
+from numba.core import cgutils, config
+from numba.extending import intrinsic
+
+I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
+BYTES = I8.as_pointer()
+MAX_VECTORS = 16  # of 32 registers with AVX-512
+
+
+@functools.cache
+def vector_bytes():
+    """Bytes of a vector register of the CPU that Numba compiles for: 64 with AVX-512, 32 with AVX2, else 16."""
+    name, features = config.CPU_NAME, config.CPU_FEATURES
+    if name is None or name == "host":
+        known = binding.get_host_cpu_features()
+        has = known.get
+    else:
+        given = set((features or "").replace("+", "").split(","))
+        wide = {"skylake-avx512", "icelake-server", "sapphirerapids", "znver4", "znver5"}
+        has = {"avx512f": name in wide or "avx512f" in given,
+               "avx2": name in wide | {"haswell", "skylake", "znver1", "znver2", "znver3"} or "avx2" in given}.get
+    return 64 if has("avx512f") else 32 if has("avx2") else 16
+
+
+def shape_of(width, itemsize):
+    """Vectors, accumulator sets and lanes for a row of `width` numbers, as three tuples of these lengths.
+
+    Narrow rows use half vectors where one is enough, and more sets, to hide the latency of fma.
+    """
+    lanes = vector_bytes() // itemsize
+    while lanes > 8 and width <= lanes // 2:
+        lanes //= 2
+    vectors = -(-width // lanes)
+    registers = 32 if vector_bytes() == 64 else 16
+    sets = 4 if vectors <= 2 else 2 if 2 * vectors <= registers // 2 else 1
+    return (0,) * vectors, (0,) * sets, (0,) * lanes
+
+
+def max_width(itemsize):
+    """Widest row that one pass can hold in registers, a multiple of 8."""
+    vectors = MAX_VECTORS if vector_bytes() == 64 else MAX_VECTORS // 2
+    return vectors * vector_bytes() // itemsize
+
+
+def distance(row_bytes):
+    """How many nonzeros ahead to prefetch: about 4 KB of features, within limits."""
+    return max(8, min(48, 4096 // row_bytes))
+
+
+def _splat(builder, value, lanes):
+    """A vector of one value in all lanes."""
+    undefined = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
+    return builder.shuffle_vector(builder.insert_element(undefined, value, I32(0)), undefined,
+                                  ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
+
+
+class Emitter:
+    """Emits the code of `row_product` for one combination of types."""
+
+    def __init__(self, context, builder, scale, shape):
+        self.context, self.builder = context, builder
+        self.vectors, self.sets, self.lanes = (part.count for part in shape)
+        self.real = ir.FloatType() if scale == types.float32 else ir.DoubleType()
+        self.itemsize = 4 if scale == types.float32 else 8
+        self.vector, self.bits = ir.VectorType(self.real, self.lanes), ir.VectorType(I1, self.lanes)
+        self.zero = ir.Constant(self.vector, [0.0] * self.lanes)
+
+    def call(self, name, returns, *args):
+        """Call an LLVM intrinsic."""
+        kind = ir.FunctionType(returns, [arg.type for arg in args])
+        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), args)
+
+    def suffix(self):
+        """Type suffix of overloaded intrinsics."""
+        return f"v{self.lanes}f{8 * self.itemsize}"
+
+    def array(self, kind, value):
+        """Data pointer of an array argument."""
+        return self.context.make_array(kind)(self.context, self.builder, value).data
+
+    def broadcast(self, value):
+        """A vector of one value in all lanes."""
+        return _splat(self.builder, value, self.lanes)
+
+    def tail(self, width):
+        """Lanes of the last vector that exist, as bits."""
+        numbers = ir.Constant(ir.VectorType(I64, self.lanes), list(range((self.vectors - 1) * self.lanes,
+                                                                         self.vectors * self.lanes)))
+        return self.builder.icmp_signed("<", numbers, self.broadcast(width))
+
+    def load(self, row, v, tail):
+        """Vector v of a row; the last one by lanes that exist."""
+        at = self.builder.gep(row, [I64(v * self.lanes)])
+        if v + 1 < self.vectors:
+            return self.builder.load(self.builder.bitcast(at, self.vector.as_pointer()), align=self.itemsize)
+        return self.call(f"llvm.masked.load.{self.suffix()}.p0", self.vector,
+                         self.builder.bitcast(at, self.vector.as_pointer()), I32(self.itemsize), tail, self.zero)
+
+    def store(self, value, row, v, tail):
+        """Write vector v of a row; the last one by lanes that exist."""
+        at = self.builder.bitcast(self.builder.gep(row, [I64(v * self.lanes)]), self.vector.as_pointer())
+        if v + 1 < self.vectors:
+            self.builder.store(value, at, align=self.itemsize)
+        else:
+            self.call(f"llvm.masked.store.{self.suffix()}.p0", ir.VoidType(), value, at, I32(self.itemsize), tail)
+
+    def prefetch(self, row):
+        """Ask for the cache lines of a row: every 64 bytes, and the line that the last bytes may spill into."""
+        start = self.builder.bitcast(row, BYTES)
+        size = self.vectors * self.lanes * self.itemsize
+        for offset in [*range(0, size, 64), size - self.itemsize]:
+            self.call("llvm.prefetch.p0", ir.VoidType(), self.builder.gep(start, [I64(offset)]), I32(0), I32(3), I32(1))
+
+    def keep(self, mask, v, num_bytes):
+        """Bits of vector v out of a row of mask bytes; no byte past the row is read."""
+        first, count = v * self.lanes // 8, max(1, self.lanes // 8)
+        word = ir.IntType(8 * count)
+        bits = word(0)
+        for i in range(count):
+            at = I64(first + i)
+            inside = self.builder.icmp_signed("<", at, num_bytes)
+            at = self.builder.select(inside, at, I64(0))  # of lanes that do not exist: any byte will do
+            byte = self.builder.zext(self.builder.load(self.builder.gep(mask, [at])), word) if count > 1 else \
+                self.builder.load(self.builder.gep(mask, [at]))
+            bits = self.builder.or_(bits, self.builder.shl(byte, word(8 * i)))
+        if self.lanes < 8:
+            bits = self.builder.trunc(self.builder.lshr(bits, word(v * self.lanes % 8)), ir.IntType(self.lanes))
+        return self.builder.bitcast(bits, self.bits)
+
+
+@intrinsic
+def row_product(typingctx, indices, data, col_scale, start, stop, last, x, ldx, out, width, scale, accumulate, mask,
+                num_bytes, vectors, sets, lanes):
+    """out[:width] = keep * (scale * sum over k in start..stop of data[k] col_scale[j] x[j, :width] + accumulate * out).
+
+    Here j = indices[k]; data and col_scale may be None. x, out and mask are addresses (mask 0: keep all), ldx the row
+    length of x in numbers, `last` the last entry of indices that may be read (for prefetching).
+    """
+    signature = types.void(indices, data, col_scale, start, stop, last, x, ldx, out, width, scale, accumulate, mask,
+                           num_bytes, vectors, sets, lanes)
+
+    def codegen(context, builder, signature, args):
+        kinds = signature.args
+        emit = Emitter(context, builder, kinds[10], kinds[14:])
+        columns = emit.array(kinds[0], args[0])
+        values = None if isinstance(kinds[1], types.NoneType) else emit.array(kinds[1], args[1])
+        scales = None if isinstance(kinds[2], types.NoneType) else emit.array(kinds[2], args[2])
+        start, stop, last, x, ldx, out, width, scale, accumulate, mask, num_bytes = args[3:14]
+        x, out = (builder.inttoptr(address, emit.real.as_pointer()) for address in (x, out))
+        ahead = distance(emit.vectors * emit.lanes * emit.itemsize)
+        tail = emit.tail(width)
+        sums = [[cgutils.alloca_once(builder, emit.vector) for _ in range(emit.vectors)] for _ in range(emit.sets)]
+        for slot in itertools.chain(*sums):
+            builder.store(emit.zero, slot)
+
+        def column(k):
+            index = builder.load(builder.gep(columns, [k]))
+            return builder.sext(index, I64) if index.type.width < 64 else index
+
+        def row(j):
+            return builder.gep(x, [builder.mul(j, ldx)])
+
+        def step(k, u):
+            later = builder.add(k, I64(ahead))
+            later = builder.select(builder.icmp_signed("<", later, last), later, last)
+            emit.prefetch(row(column(later)))
+            j = column(k)
+            value = None if values is None else builder.load(builder.gep(values, [k]))
+            if scales is not None:
+                factor = builder.load(builder.gep(scales, [j]))
+                value = factor if value is None else builder.fmul(value, factor)
+            weight = None if value is None else emit.broadcast(value)
+            source = row(j)
+            for v in range(emit.vectors):
+                total, part = builder.load(sums[u][v]), emit.load(source, v, tail)
+                if weight is None:
+                    total = builder.fadd(total, part)
+                else:
+                    total = emit.call(f"llvm.fma.{emit.suffix()}", emit.vector, weight, part, total)
+                builder.store(total, sums[u][v])
+
+        whole = builder.sdiv(builder.sub(stop, start), I64(emit.sets))
+        middle = builder.add(start, builder.mul(whole, I64(emit.sets)))
+        with cgutils.for_range_slice(builder, start, middle, I64(emit.sets), intp=I64) as (k, _):
+            for u in range(emit.sets):
+                step(builder.add(k, I64(u)), u)
+        if emit.sets > 1:
+            with cgutils.for_range_slice(builder, middle, stop, I64(1), intp=I64) as (k, _):
+                step(k, 0)
+        factor = emit.broadcast(scale)
+        totals = []
+        for v in range(emit.vectors):
+            total = builder.load(sums[0][v])
+            for u in range(1, emit.sets):
+                total = builder.fadd(total, builder.load(sums[u][v]))
+            totals.append(builder.fmul(total, factor))
+            builder.store(totals[-1], sums[0][v])
+        with builder.if_then(accumulate):
+            for v in range(emit.vectors):
+                builder.store(builder.fadd(builder.load(sums[0][v]), emit.load(out, v, tail)), sums[0][v])
+        with builder.if_then(builder.icmp_unsigned("!=", mask, I64(0)), likely=False):
+            bits = builder.inttoptr(mask, BYTES)
+            for v in range(emit.vectors):
+                kept = builder.select(emit.keep(bits, v, num_bytes), builder.load(sums[0][v]), emit.zero)
+                builder.store(kept, sums[0][v])
+        for v in range(emit.vectors):
+            emit.store(builder.load(sums[0][v]), out, v, tail)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+def _eight(builder, kind, pointer):
+    """Pointer to eight numbers from an address."""
+    return builder.inttoptr(pointer, ir.VectorType(kind, 8).as_pointer())
+
+
+@intrinsic
+def activate_eight(typingctx, z, bias, bits, relu, scale):
+    """Eight columns at address z: z = keep * scale * (z + bias); return the bits kept.
+
+    `bits` (uint8) are those that dropout keeps; with `relu` what is <= 0 goes too (NaN stays).
+    """
+    signature = types.uint8(z, bias, types.uint8, relu, scale)
+
+    def codegen(context, builder, signature, args):
+        kind = ir.FloatType() if signature.args[4] == types.float32 else ir.DoubleType()
+        z, bias, bits, relu, scale = args
+        vector, at, size = ir.VectorType(kind, 8), _eight(builder, kind, z), 4 if isinstance(kind, ir.FloatType) else 8
+        zero = ir.Constant(vector, [0.0] * 8)
+        total = builder.fadd(builder.load(at, align=size), builder.load(_eight(builder, kind, bias), align=size))
+        alive = builder.bitcast(builder.fcmp_unordered("ugt", total, zero), I8)
+        kept = builder.and_(bits, builder.select(relu, alive, I8(255)))
+        total = builder.fmul(total, _splat(builder, scale, 8))
+        result = builder.select(builder.bitcast(kept, ir.VectorType(I1, 8)), total, zero)
+        builder.store(result, at, align=size)
+        return kept
+
+    return signature, codegen
+
+
+@intrinsic
+def mask_eight(typingctx, x, bits, scale):
+    """Eight columns at address x: x = scale * x where the bit is set, 0 elsewhere."""
+    signature = types.void(x, types.uint8, scale)
+
+    def codegen(context, builder, signature, args):
+        kind = ir.FloatType() if signature.args[2] == types.float32 else ir.DoubleType()
+        x, bits, scale = args
+        at, size = _eight(builder, kind, x), 4 if isinstance(kind, ir.FloatType) else 8
+        total = builder.fmul(builder.load(at, align=size), _splat(builder, scale, 8))
+        zero = ir.Constant(total.type, [0.0] * 8)
+        builder.store(builder.select(builder.bitcast(bits, ir.VectorType(I1, 8)), total, zero), at, align=size)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def power_of_two(typingctx, rounded):
+    """2^k of a float64 that is 1.5 * 2^52 + k: its low bits are k, moved into the exponent."""
+    signature = types.float64(types.float64)
+
+    def codegen(context, builder, signature, args):
+        exponent = builder.shl(builder.bitcast(args[0], I64), I64(52))
+        return builder.bitcast(builder.add(exponent, I64(1023 << 52)), ir.DoubleType())
+
+    return signature, codegen
+
+
+@intrinsic
+def prefetch(typingctx, at):
+    """Ask for the cache line at an address; harmless if it is not mapped."""
+    signature = types.void(at)
+
+    def codegen(context, builder, signature, args):
+        function = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(ir.VoidType(), [BYTES, I32, I32, I32]), "llvm.prefetch.p0")
+        builder.call(function, [builder.inttoptr(args[0], BYTES), I32(0), I32(3), I32(1)])
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+def address(array):
+    """Address of the first element."""
+    return array.__array_interface__["data"][0] if array.size else 0
