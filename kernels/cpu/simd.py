@@ -2,7 +2,7 @@
 
 The accumulators of a row stay in registers over all its nonzeros, and the row is written once (DistGNN, Algorithm 3);
 the rows of x that come `distance` nonzeros later are prefetched. How many vectors, how many sets of accumulators and
-how many lanes is the length, hence the type, of three tuples, so that each combination is compiled once and cached.
+how many lanes is the length, hence the type, of a tuple, so that each combination is compiled once and cached.
 """
 import functools
 import itertools
@@ -32,18 +32,20 @@ def vector_bytes():
     return 64 if has("avx512f") else 32 if has("avx2") else 16
 
 
-def shape_of(width, itemsize):
-    """Vectors, accumulator sets and lanes for a row of `width` numbers, as three tuples of these lengths.
+def shape_of(width, itemsize, cached, aligned):
+    """Vectors, accumulator sets, lanes, cache lines of a row of `width` numbers, as four tuples of these lengths.
 
-    Narrow rows use half vectors where one is enough, and more sets, to hide the latency of fma.
+    Rows of at most 256 bytes that come from memory are read in 32-byte vectors: arrays rarely begin at a multiple of
+    64, and then every 64-byte load takes two cache lines. A second set of accumulators hides the latency of fma.
     """
-    lanes = vector_bytes() // itemsize
-    while lanes > 8 and width <= lanes // 2:
-        lanes //= 2
+    size = vector_bytes()
+    if size == 64 and (width * itemsize <= 32 or (not cached and width * itemsize <= 256)):
+        size = 32
+    lanes = size // itemsize
     vectors = -(-width // lanes)
     registers = 32 if vector_bytes() == 64 else 16
-    sets = 4 if vectors <= 2 else 2 if 2 * vectors <= registers // 2 else 1
-    return (0,) * vectors, (0,) * sets, (0,) * lanes
+    lines = -(-vectors * size // 64) + (not aligned)
+    return (0,) * vectors, (0,) * (2 if 4 * vectors <= registers else 1), (0,) * lanes, (0,) * lines
 
 
 def max_width(itemsize):
@@ -52,9 +54,9 @@ def max_width(itemsize):
     return vectors * vector_bytes() // itemsize
 
 
-def distance(row_bytes):
-    """How many nonzeros ahead to prefetch: about 4 KB of features, within limits."""
-    return max(8, min(48, 4096 // row_bytes))
+def distance(row_bytes, cached):
+    """How many nonzeros ahead to prefetch: 32 from the last-level cache, about 16 KB of features from memory."""
+    return 32 if cached else max(16, min(128, 16384 // row_bytes))
 
 
 def _splat(builder, value, lanes):
@@ -69,7 +71,7 @@ class Emitter:
 
     def __init__(self, context, builder, scale, shape):
         self.context, self.builder = context, builder
-        self.vectors, self.sets, self.lanes = (part.count for part in shape)
+        self.vectors, self.sets, self.lanes, self.lines = (part.count for part in shape)
         self.real = ir.FloatType() if scale == types.float32 else ir.DoubleType()
         self.itemsize = 4 if scale == types.float32 else 8
         self.vector, self.bits = ir.VectorType(self.real, self.lanes), ir.VectorType(I1, self.lanes)
@@ -115,10 +117,10 @@ class Emitter:
             self.call(f"llvm.masked.store.{self.suffix()}.p0", ir.VoidType(), value, at, I32(self.itemsize), tail)
 
     def prefetch(self, row):
-        """Ask for the cache lines of a row: every 64 bytes, and the line that the last bytes may spill into."""
+        """Ask for the cache lines of a row; one more than its bytes fill is the line that they may spill into."""
         start = self.builder.bitcast(row, BYTES)
         size = self.vectors * self.lanes * self.itemsize
-        for offset in [*range(0, size, 64), size - self.itemsize]:
+        for offset in [min(64 * line, size - self.itemsize) for line in range(self.lines)]:
             self.call("llvm.prefetch.p0", ir.VoidType(), self.builder.gep(start, [I64(offset)]), I32(0), I32(3), I32(1))
 
     def keep(self, mask, v, num_bytes):
@@ -139,25 +141,24 @@ class Emitter:
 
 
 @intrinsic
-def row_product(typingctx, indices, data, col_scale, start, stop, last, x, ldx, out, width, scale, accumulate, mask,
-                num_bytes, vectors, sets, lanes):
+def row_product(typingctx, indices, data, col_scale, start, stop, ahead, last, x, ldx, out, width, scale, accumulate,
+                mask, num_bytes, vectors, sets, lanes, lines):
     """out[:width] = keep * (scale * sum over k in start..stop of data[k] col_scale[j] x[j, :width] + accumulate * out).
 
     Here j = indices[k]; data and col_scale may be None. x, out and mask are addresses (mask 0: keep all), ldx the row
-    length of x in numbers, `last` the last entry of indices that may be read (for prefetching).
+    length of x in numbers. Rows of x are prefetched `ahead` nonzeros before use; `last` is the last entry of indices.
     """
-    signature = types.void(indices, data, col_scale, start, stop, last, x, ldx, out, width, scale, accumulate, mask,
-                           num_bytes, vectors, sets, lanes)
+    signature = types.void(indices, data, col_scale, start, stop, ahead, last, x, ldx, out, width, scale, accumulate,
+                           mask, num_bytes, vectors, sets, lanes, lines)
 
     def codegen(context, builder, signature, args):
         kinds = signature.args
-        emit = Emitter(context, builder, kinds[10], kinds[14:])
+        emit = Emitter(context, builder, kinds[11], kinds[15:])
         columns = emit.array(kinds[0], args[0])
         values = None if isinstance(kinds[1], types.NoneType) else emit.array(kinds[1], args[1])
         scales = None if isinstance(kinds[2], types.NoneType) else emit.array(kinds[2], args[2])
-        start, stop, last, x, ldx, out, width, scale, accumulate, mask, num_bytes = args[3:14]
+        start, stop, ahead, last, x, ldx, out, width, scale, accumulate, mask, num_bytes = args[3:15]
         x, out = (builder.inttoptr(address, emit.real.as_pointer()) for address in (x, out))
-        ahead = distance(emit.vectors * emit.lanes * emit.itemsize)
         tail = emit.tail(width)
         sums = [[cgutils.alloca_once(builder, emit.vector) for _ in range(emit.vectors)] for _ in range(emit.sets)]
         for slot in itertools.chain(*sums):
@@ -171,7 +172,7 @@ def row_product(typingctx, indices, data, col_scale, start, stop, last, x, ldx, 
             return builder.gep(x, [builder.mul(j, ldx)])
 
         def step(k, u):
-            later = builder.add(k, I64(ahead))
+            later = builder.add(k, ahead)
             later = builder.select(builder.icmp_signed("<", later, last), later, last)
             emit.prefetch(row(column(later)))
             j = column(k)
