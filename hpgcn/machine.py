@@ -40,9 +40,15 @@ def default_threads():
 
 
 def limit_threads(threads):
-    """Set the thread count of Numba and of BLAS; works only before either is imported."""
+    """Set the thread count of Numba and of BLAS, and let neither spin while it waits; before either is imported.
+
+    Sparse products (Numba, on OpenMP) and dense ones (BLAS, on its own threads) take turns. By default the threads of
+    each spin for milliseconds after their work and take the cores from the other: half of an epoch went there.
+    """
     for name in THREAD_VARIABLES:
         os.environ[name] = str(threads)
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # spins 2^4 cycles, not 2^26
 
 
 def available_memory():

@@ -69,11 +69,12 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
         for first in range(0, width, step):
             columns = min(step, width - first)
             cached = x.shape[0] * columns * dtype.itemsize <= last_level_cache() // 2
-            source, ldx, aligned = address(x) + first * dtype.itemsize, width, False
+            source, ldx = address(x) + first * dtype.itemsize, width
             if packed:
                 slab = aligned_rows(x.shape[0], columns, dtype)
                 _pack(x.shape[0] * columns, x, first, columns, slab, evenly(x.shape[0]))
-                source, ldx, aligned = address(slab), slab.shape[1], True
+                source, ldx = address(slab), slab.shape[1]
+            aligned = source % 64 == 0 and ldx * dtype.itemsize % min(64, 32 * -(-columns * dtype.itemsize // 32)) == 0
             _spmm((nnz + m) * columns, indptr, indices, data, col_scale, row_scale, NO_ROWS if rows is None else rows,
                   NO_MASK if mask is None else mask, accumulate, bounds, source, ldx,
                   address(out) + first * dtype.itemsize, width, dtype.itemsize, columns, first // 8,
