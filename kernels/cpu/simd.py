@@ -32,8 +32,11 @@ def vector_bytes():
     return 64 if has("avx512f") else 32 if has("avx2") else 16
 
 
-def shape_of(width, itemsize, cached, aligned):
-    """Vectors, accumulator sets, lanes, cache lines of a row of `width` numbers, as four tuples of these lengths.
+def shape_of(width, itemsize, *, cached, aligned, power):
+    """Vectors, accumulator sets, lanes, cache lines of a row of `width` numbers, as tuples of these lengths.
+
+    A fifth, of length 2 if `power`, says that ldx is the logarithm of the row length: a shift is quicker than a
+    product.
 
     Rows of at most 256 bytes that come from memory are read in 32-byte vectors: arrays rarely begin at a multiple of
     64, and then every 64-byte load takes two cache lines. A second set of accumulators hides the latency of fma.
@@ -45,7 +48,7 @@ def shape_of(width, itemsize, cached, aligned):
     vectors = -(-width // lanes)
     registers = 32 if vector_bytes() == 64 else 16
     lines = -(-vectors * size // 64) + (not aligned)
-    return (0,) * vectors, (0,) * (2 if 4 * vectors <= registers else 1), (0,) * lanes, (0,) * lines
+    return (0,) * vectors, (0,) * (2 if 4 * vectors <= registers else 1), (0,) * lanes, (0,) * lines, (0,) * (1 + power)
 
 
 def max_width(itemsize):
@@ -71,7 +74,8 @@ class Emitter:
 
     def __init__(self, context, builder, scale, shape):
         self.context, self.builder = context, builder
-        self.vectors, self.sets, self.lanes, self.lines = (part.count for part in shape)
+        self.vectors, self.sets, self.lanes, self.lines, power = (part.count for part in shape)
+        self.power = power == 2
         self.real = ir.FloatType() if scale == types.float32 else ir.DoubleType()
         self.itemsize = 4 if scale == types.float32 else 8
         self.vector, self.bits = ir.VectorType(self.real, self.lanes), ir.VectorType(I1, self.lanes)
@@ -142,14 +146,15 @@ class Emitter:
 
 @intrinsic
 def row_product(typingctx, indices, data, col_scale, start, stop, ahead, last, x, ldx, out, width, scale, accumulate,
-                mask, num_bytes, vectors, sets, lanes, lines):
+                mask, num_bytes, vectors, sets, lanes, lines, power):
     """out[:width] = keep * (scale * sum over k in start..stop of data[k] col_scale[j] x[j, :width] + accumulate * out).
 
     Here j = indices[k]; data and col_scale may be None. x, out and mask are addresses (mask 0: keep all), ldx the row
-    length of x in numbers. Rows of x are prefetched `ahead` nonzeros before use; `last` is the last entry of indices.
+    length of x in numbers (or its logarithm, see `shape_of`). Rows of x are prefetched `ahead` nonzeros before use;
+    `last` is the last entry of indices.
     """
     signature = types.void(indices, data, col_scale, start, stop, ahead, last, x, ldx, out, width, scale, accumulate,
-                           mask, num_bytes, vectors, sets, lanes, lines)
+                           mask, num_bytes, vectors, sets, lanes, lines, power)
 
     def codegen(context, builder, signature, args):
         kinds = signature.args
@@ -168,13 +173,15 @@ def row_product(typingctx, indices, data, col_scale, start, stop, ahead, last, x
             index = builder.load(builder.gep(columns, [k]))
             return builder.sext(index, I64) if index.type.width < 64 else index
 
+        # the last rows of all prefetch what they read anyway: nothing past the end of indices may be read
+        inside = builder.icmp_signed("<=", builder.add(stop, ahead), last)
+        ahead = builder.select(inside, ahead, I64(0))
+
         def row(j):
-            return builder.gep(x, [builder.mul(j, ldx)])
+            return builder.gep(x, [builder.shl(j, ldx) if emit.power else builder.mul(j, ldx)])
 
         def step(k, u):
-            later = builder.add(k, ahead)
-            later = builder.select(builder.icmp_signed("<", later, last), later, last)
-            emit.prefetch(row(column(later)))
+            emit.prefetch(row(column(builder.add(k, ahead))))
             j = column(k)
             value = None if values is None else builder.load(builder.gep(values, [k]))
             if scales is not None:

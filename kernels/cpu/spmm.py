@@ -15,7 +15,7 @@ CHUNKS = 256
 
 @Threaded
 def _spmm(indptr, indices, data, col_scale, row_scale, rows, mask, accumulate, bounds, x, ldx, out, ldo, itemsize,
-          width, first_byte, ahead, one, vectors, sets, lanes, lines):
+          width, first_byte, ahead, one, vectors, sets, lanes, lines, power):
     last = np.int64(indices.size - 1)
     num_bytes = np.int64(mask.shape[1] - first_byte)
     masked, some, scaled = mask.size > 0, rows.size > 0, row_scale.size > 0
@@ -32,7 +32,7 @@ def _spmm(indptr, indices, data, col_scale, row_scale, rows, mask, accumulate, b
                 if not read:
                     stop = start  # nothing of this row is kept: its sum need not be taken
             row_product(indices, data, col_scale, start, stop, ahead, last, x, ldx, out + i * ldo * itemsize, width,
-                        row_scale[i] if scaled else one, accumulate, at, num_bytes, vectors, sets, lanes, lines)
+                        row_scale[i] if scaled else one, accumulate, at, num_bytes, vectors, sets, lanes, lines, power)
 
 
 @Threaded
@@ -74,12 +74,13 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
                 slab = aligned_rows(x.shape[0], columns, dtype)
                 _pack(x.shape[0] * columns, x, first, columns, slab, evenly(x.shape[0]))
                 source, ldx = address(slab), slab.shape[1]
+            power = packed and ldx & (ldx - 1) == 0
             aligned = source % 64 == 0 and ldx * dtype.itemsize % min(64, 32 * -(-columns * dtype.itemsize // 32)) == 0
             _spmm((nnz + m) * columns, indptr, indices, data, col_scale, row_scale, NO_ROWS if rows is None else rows,
-                  NO_MASK if mask is None else mask, accumulate, bounds, source, ldx,
+                  NO_MASK if mask is None else mask, accumulate, bounds, source, ldx.bit_length() - 1 if power else ldx,
                   address(out) + first * dtype.itemsize, width, dtype.itemsize, columns, first // 8,
                   distance(columns * dtype.itemsize, cached), dtype.type(1),
-                  *shape_of(columns, dtype.itemsize, cached, aligned))
+                  *shape_of(columns, dtype.itemsize, cached=cached, aligned=aligned, power=power))
     return out
 
 
