@@ -1,5 +1,8 @@
 """Fixtures for all tests. Shared real data is found through HPGCN_TEST_DATA, by default ../shared/data."""
 import os
+
+os.environ.setdefault("NUMBA_NUM_THREADS", "3")  # more than one on any machine; before Numba is loaded
+
 from pathlib import Path
 
 import pytest

@@ -194,7 +194,7 @@ def row_product(typingctx, indices, data, col_scale, start, stop, ahead, last, x
                 if weight is None:
                     total = builder.fadd(total, part)
                 else:
-                    total = emit.call(f"llvm.fma.{emit.suffix()}", emit.vector, weight, part, total)
+                    total = emit.call(f"llvm.fmuladd.{emit.suffix()}", emit.vector, weight, part, total)
                 builder.store(total, sums[u][v])
 
         whole = builder.sdiv(builder.sub(stop, start), I64(emit.sets))

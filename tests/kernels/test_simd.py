@@ -1,0 +1,70 @@
+"""Vector code on narrower CPUs than this one, and the choices made before it is emitted."""
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hpgcn.kernels.cpu import simd
+from hpgcn.kernels.cpu.spmm import aligned_rows, is_packed, last_level_cache, pass_width
+
+HERE = Path(__file__).parent
+OLDER = {"AVX2": ("haswell", "+avx,+avx2,+fma"), "128 bits": ("x86-64", "")}
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_older_cpus_give_the_same_answers(name, tmp_path):
+    cpu, features = OLDER[name]
+    environment = {**os.environ, "NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features,
+                   "NUMBA_CACHE_DIR": str(tmp_path)}
+    chosen = "test_table or test_options or test_sspmm or (test_widths and (17 or 41) and float)"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", HERE / "test_spmm.py", "-k", chosen],
+        env=environment, capture_output=True, text=True, timeout=300, check=False, cwd=HERE.parents[1])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+
+
+@pytest.mark.parametrize("name, expected", [("haswell", 32), ("x86-64", 16), ("znver4", 64), ("skylake-avx512", 64)])
+def test_vector_length_follows_the_cpu(name, expected):
+    code = "from hpgcn.kernels.cpu import simd; print(simd.vector_bytes())"
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "NUMBA_CPU_NAME": name}, check=True,
+                          capture_output=True, text=True)
+    assert int(done.stdout) == expected
+
+
+@pytest.mark.parametrize("itemsize", [4, 8])
+def test_shapes_cover_the_width(itemsize):
+    for width in range(1, simd.max_width(itemsize) + 1):
+        for cached in (False, True):
+            vectors, sets, lanes, lines, power = map(len, simd.shape_of(width, itemsize, cached=cached, aligned=True,
+                                                                        power=False))
+            assert (vectors - 1) * lanes < width <= vectors * lanes
+            assert vectors * sets <= 32
+            assert lines * 64 >= width * itemsize
+            assert power == 1
+
+
+def test_passes_cover_the_width_and_start_at_whole_bytes_of_a_mask():
+    for width in (1, 7, 64, 100, 256, 257, 602, 1433):
+        for n, nnz in ((1000, 10_000), (65_536, 17_000_000), (1 << 20, 27_000_000)):
+            step = pass_width(width, n, nnz, 4)
+            assert 1 <= step <= simd.max_width(4)
+            assert step == width or step % 16 == 0
+
+
+def test_copies_are_made_only_where_rows_are_read_often_from_the_cache():
+    narrow = np.empty((1000, 7), np.float32)
+    assert is_packed(narrow, 7, 100_000)
+    assert not is_packed(narrow, 7, 2000)
+    tall = np.empty((last_level_cache() // 64 + 1, 16), np.float32)
+    assert not is_packed(tall, 16, 100 * tall.shape[0])
+
+
+@pytest.mark.parametrize("columns, row_bytes", [(7, 32), (8, 32), (9, 64), (16, 64), (41, 192)])
+def test_aligned_rows(columns, row_bytes):
+    rows = aligned_rows(100, columns, np.dtype(np.float32))
+    assert rows.shape == (100, row_bytes // 4)
+    assert rows.ctypes.data % 64 == 0
