@@ -122,7 +122,7 @@ def aligned_rows(n, columns, dtype):
     if _scratch[0].size < need:
         _scratch[0] = np.empty(need, np.uint8)  # not resized: only new arrays get huge pages
     skip = -address(_scratch[0]) % 64
-    return _scratch[0][skip:skip + n * row_bytes].view(dtype).reshape(n, -1)
+    return _scratch[0][skip:skip + n * row_bytes].view(dtype).reshape(n, row_bytes // dtype.itemsize)
 
 
 _scratch = [np.empty(0, np.uint8)]
