@@ -124,7 +124,9 @@ def test_standard_input_is_not_read(fake_metis):
 
 
 PARENT = """
+import signal
 import sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored where the tests were started
 sys.path.insert(0, {fake!r})
 import numpy as np, scipy.sparse as sp
 from hpgcn.graph import Graph
