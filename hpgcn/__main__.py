@@ -214,7 +214,7 @@ def run_partition(args):
     store.write_partitioned(out, graph, made, source_path=args.graph, overwrite=args.overwrite)
     if args.json:
         print(json.dumps({"out": out, "k": made.k, "method": made.method, "engine": made.engine, **made.statistics}))
-    else:
+    elif not args.quiet:  # the random partition is made only to be shown beside
         chance = methods.make_partition(graph, args.k, method="random", seed=args.seed, rcm=False).statistics
         say(args, methods.format_statistics(made, chance), f"wrote {out}")
 
