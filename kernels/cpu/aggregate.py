@@ -4,7 +4,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.kernels.cpu.chunks import by_nonzeros
-from hpgcn.kernels.cpu.simd import prefetch
+from hpgcn.kernels.cpu.pieces import prefetch
 from hpgcn.kernels.cpu.spmm import spmm
 from hpgcn.kernels.jit import Threaded, jit
 from hpgcn.kernels.reference import check_operands
@@ -49,7 +49,7 @@ def _prefetch(x, u):
     """Ask for the cache lines of row u of x."""
     size = x.shape[1] * x.itemsize
     for byte in range(0, size, 64):
-        prefetch(x.ctypes.data + u * size + byte)
+        prefetch(x.ctypes.data + u * size + byte, True)
 
 
 @Threaded

@@ -5,8 +5,8 @@ import numba
 import numpy as np
 
 from hpgcn.kernels.cpu.chunks import evenly
+from hpgcn.kernels.cpu.pieces import activate_eight, mask_eight, power_of_two
 from hpgcn.kernels.cpu.random import keep_byte, key_words
-from hpgcn.kernels.cpu.simd import activate_eight, mask_eight, power_of_two
 from hpgcn.kernels.jit import Threaded, jit
 from hpgcn.kernels.reference import dropout_scale
 

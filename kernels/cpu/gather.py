@@ -3,77 +3,112 @@ import numba
 import numpy as np
 
 from hpgcn.kernels.cpu.chunks import evenly
-from hpgcn.kernels.cpu.simd import prefetch
+from hpgcn.kernels.cpu.pieces import add, address, move, prefetch
+from hpgcn.kernels.cpu.simd import vector_bytes
+from hpgcn.kernels.cpu.spmm import last_level_cache
 from hpgcn.kernels.jit import Threaded, jit
 
 CHUNKS = 256
 AHEAD = 8  # rows between a prefetch and its use
+VECTOR = vector_bytes()
 
 
 @jit(inline="always")
-def _prefetch_row(start, row, row_bytes):
+def _prefetch_row(row, row_bytes):
     for offset in range(0, row_bytes, 64):
-        prefetch(start + row * row_bytes + offset)
+        prefetch(row + offset, False)
+    prefetch(row + row_bytes - 1, False)  # a row that does not begin a cache line spills into one more
+
+
+@jit()
+def _copy_row(source, out, row_bytes):
+    whole = row_bytes // VECTOR * VECTOR
+    for at in range(0, whole, VECTOR):
+        move(source + at, out + at, VECTOR, False)
+    for at in range(whole, row_bytes // 4 * 4, 4):
+        move(source + at, out + at, 4, False)
+    for at in range(row_bytes // 4 * 4, row_bytes):
+        move(source + at, out + at, 1, False)
+
+
+@jit()
+def _stream_row(source, out, row_bytes):
+    # 16 bytes at a time until out begins a vector, then by vectors; pieces of one cache line meet in the write buffer
+    head = min(-out % VECTOR, row_bytes)
+    whole = head + (row_bytes - head) // VECTOR * VECTOR
+    for at in range(0, head, 16):
+        move(source + at, out + at, 16, True)
+    for at in range(head, whole, VECTOR):
+        move(source + at, out + at, VECTOR, True)
+    for at in range(whole, row_bytes, 16):
+        move(source + at, out + at, 16, True)
 
 
 @Threaded
-def _gather(x, index, out, bounds):
-    row_bytes, start = x.shape[1] * x.itemsize, x.ctypes.data
+def _gather(x, stride, index, out, out_stride, row_bytes, streamed, bounds):
+    last = index.size - 1
     for chunk in numba.prange(bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
-            _prefetch_row(start, index[min(i + AHEAD, index.size - 1)], row_bytes)
-            j = index[i]
-            for q in range(x.shape[1]):
-                out[i, q] = x[j, q]
+            _prefetch_row(x + index[min(i + AHEAD, last)] * stride, row_bytes)
+            if streamed:
+                _stream_row(x + index[i] * stride, out + i * out_stride, row_bytes)
+            else:
+                _copy_row(x + index[i] * stride, out + i * out_stride, row_bytes)
 
 
 @Threaded
-def _scatter_add_rows(x, index, out, bounds):
-    # index does not decrease: chunks that begin where it rises own the rows of out that they add to
-    row_bytes, start = out.shape[1] * out.itemsize, out.ctypes.data
+def _scatter_add(x, stride, index, out, out_stride, width, zero, itemsize, firsts, lasts, bounds):
+    # a chunk adds rows firsts to lasts of x, of these what falls into its own rows of out: in order, without atomics
+    row_bytes, whole = width * itemsize, width * itemsize // VECTOR * VECTOR
     for chunk in numba.prange(bounds.size - 1):
-        for i in range(bounds[chunk], bounds[chunk + 1]):
-            _prefetch_row(start, index[min(i + AHEAD, index.size - 1)], row_bytes)
-            j = index[i]
-            for q in range(x.shape[1]):
-                out[j, q] += x[i, q]
-
-
-@Threaded
-def _scatter_add_columns(x, index, out, bounds):
-    # each chunk owns a range of columns, so rows that occur twice are added in order, without atomics
-    for chunk in numba.prange(bounds.size - 1):
-        lo, hi = bounds[chunk], bounds[chunk + 1]
-        for i in range(index.size):
-            j = index[i]
-            for q in range(lo, hi):
-                out[j, q] += x[i, q]
+        low, high, last = bounds[chunk], bounds[chunk + 1], lasts[chunk] - 1
+        for i in range(firsts[chunk], lasts[chunk]):
+            ahead, j = index[min(i + AHEAD, last)], index[i]
+            if low <= ahead < high:
+                _prefetch_row(out + ahead * out_stride, row_bytes)
+            if low <= j < high:
+                source, target = x + i * stride, out + j * out_stride
+                for at in range(0, whole, VECTOR):
+                    add(source + at, target + at, VECTOR, zero)
+                for at in range(whole, row_bytes, itemsize):
+                    add(source + at, target + at, itemsize, zero)
 
 
 def gather(x, index, out=None):
-    """Copy rows: see `hpgcn.kernels.reference.gather`."""
+    """Copy rows: see `hpgcn.kernels.reference.gather`.
+
+    Rows that follow each other in memory and are multiples of 16 bytes are stored past the cache if all of them
+    together would not stay in half of it: a store that goes to the cache first reads the line from memory.
+    """
     if out is None:
         out = np.empty((index.size, x.shape[1]), x.dtype)
     if out.size:
+        row_bytes = x.shape[1] * x.itemsize
+        streamed = (out.nbytes > last_level_cache() // 2 and out.strides[0] == row_bytes
+                    and (address(out) | row_bytes) % 16 == 0)
         with numba.parallel_chunksize(1):
-            _gather(out.size, x, index, out, evenly(index.size, CHUNKS))
+            _gather(out.size, address(x), x.strides[0], index, address(out), out.strides[0], row_bytes, streamed,
+                    evenly(index.size, CHUNKS))
     return out
 
 
 def scatter_add(x, index, out):
     """Add rows in increasing order of x's rows: see `hpgcn.kernels.reference.scatter_add`.
 
-    An index that does not decrease, as those of a plan, is cut by rows; any other by columns, a slice for each thread.
-    Either way each sum is taken in the order of x's rows, so the bits do not depend on the number of threads.
+    Chunks own ranges of rows of out. An index that does not decrease, as those of a plan, is cut where it rises; of any
+    other each thread reads the whole and takes its own. Either way each sum is taken in the order of x's rows, so the
+    bits do not depend on the number of threads.
     """
     if not x.size:
         return out
     if (index[1:] >= index[:-1]).all():
-        bounds = np.searchsorted(index, index[evenly(index.size, CHUNKS)[:-1]])
-        with numba.parallel_chunksize(1):
-            _scatter_add_rows(x.size, x, index, out, np.append(bounds, index.size))
+        bounds = np.append(index[evenly(index.size, CHUNKS)[:-1]], out.shape[0]).astype(np.int64)
+        cuts = np.searchsorted(index, bounds)
+        firsts, lasts = cuts[:-1], cuts[1:]
     else:
-        # 16 columns are a cache line of float32: a narrower slice would share lines
-        slices = min(numba.get_num_threads(), max(1, x.shape[1] // 16))
-        _scatter_add_columns(x.size, x, index, out, evenly(x.shape[1], slices))
+        bounds = evenly(out.shape[0], numba.get_num_threads())
+        firsts, lasts = np.zeros(bounds.size - 1, np.int64), np.full(bounds.size - 1, index.size)
+    with numba.parallel_chunksize(1):
+        _scatter_add(x.size, address(x), x.strides[0], index, address(out), out.strides[0], x.shape[1],
+                     x.dtype.type(0), x.itemsize, firsts, lasts, bounds)
     return out

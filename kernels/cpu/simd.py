@@ -1,4 +1,4 @@
-"""Vector code that Numba does not write by itself, emitted through LLVM: a row of a product, masked groups of eight.
+"""A row of a product as vector code that Numba does not write by itself, emitted through LLVM.
 
 The accumulators of a row stay in registers over all its nonzeros, and the row is written once (DistGNN, Algorithm 3);
 the rows of x that come `distance` nonzeros later are prefetched. How many vectors, how many sets of accumulators and
@@ -62,7 +62,7 @@ def distance(row_bytes, cached):
     return 32 if cached else max(16, min(128, 16384 // row_bytes))
 
 
-def _splat(builder, value, lanes):
+def splat(builder, value, lanes):
     """A vector of one value in all lanes."""
     undefined = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
     return builder.shuffle_vector(builder.insert_element(undefined, value, I32(0)), undefined,
@@ -96,7 +96,7 @@ class Emitter:
 
     def broadcast(self, value):
         """A vector of one value in all lanes."""
-        return _splat(self.builder, value, self.lanes)
+        return splat(self.builder, value, self.lanes)
 
     def tail(self, width):
         """Lanes of the last vector that exist, as bits."""
@@ -128,20 +128,22 @@ class Emitter:
             self.call("llvm.prefetch.p0", ir.VoidType(), self.builder.gep(start, [I64(offset)]), I32(0), I32(3), I32(1))
 
     def keep(self, mask, v, num_bytes):
-        """Bits of vector v out of a row of mask bytes; no byte past the row is read."""
+        """Bits of vector v out of a row of mask bytes, an integer of as many; no byte past the row is read."""
         first, count = v * self.lanes // 8, max(1, self.lanes // 8)
         word = ir.IntType(8 * count)
-        bits = word(0)
-        for i in range(count):
-            at = I64(first + i)
-            inside = self.builder.icmp_signed("<", at, num_bytes)
-            at = self.builder.select(inside, at, I64(0))  # of lanes that do not exist: any byte will do
-            byte = self.builder.zext(self.builder.load(self.builder.gep(mask, [at])), word) if count > 1 else \
-                self.builder.load(self.builder.gep(mask, [at]))
-            bits = self.builder.or_(bits, self.builder.shl(byte, word(8 * i)))
+        at = self.builder.gep(mask, [I64(first)])
+        if v + 1 < self.vectors or count == 1:
+            bits = self.builder.load(self.builder.bitcast(at, word.as_pointer()), align=1)
+        else:  # some bytes of the last vector may be missing
+            bits = word(0)
+            for i in range(count):
+                at = I64(first + i)
+                at = self.builder.select(self.builder.icmp_signed("<", at, num_bytes), at, I64(0))  # any byte will do
+                byte = self.builder.zext(self.builder.load(self.builder.gep(mask, [at])), word)
+                bits = self.builder.or_(bits, self.builder.shl(byte, word(8 * i)))
         if self.lanes < 8:
             bits = self.builder.trunc(self.builder.lshr(bits, word(v * self.lanes % 8)), ir.IntType(self.lanes))
-        return self.builder.bitcast(bits, self.bits)
+        return bits
 
 
 @intrinsic
@@ -165,6 +167,13 @@ def row_product(typingctx, indices, data, col_scale, start, stop, ahead, last, x
         start, stop, ahead, last, x, ldx, out, width, scale, accumulate, mask, num_bytes = args[3:15]
         x, out = (builder.inttoptr(address, emit.real.as_pointer()) for address in (x, out))
         tail = emit.tail(width)
+        bits = builder.inttoptr(mask, BYTES)
+        masked = builder.icmp_unsigned("!=", mask, I64(0))
+        end = cgutils.alloca_once_value(builder, stop)
+        with builder.if_then(masked):  # of a row of which nothing is kept the sum need not be taken
+            some = functools.reduce(builder.or_, (emit.keep(bits, v, num_bytes) for v in range(emit.vectors)))
+            builder.store(builder.select(builder.icmp_unsigned("!=", some, some.type(0)), stop, start), end)
+        stop = builder.load(end)
         sums = [[cgutils.alloca_once(builder, emit.vector) for _ in range(emit.vectors)] for _ in range(emit.sets)]
         for slot in itertools.chain(*sums):
             builder.store(emit.zero, slot)
@@ -216,90 +225,13 @@ def row_product(typingctx, indices, data, col_scale, start, stop, ahead, last, x
         with builder.if_then(accumulate):
             for v in range(emit.vectors):
                 builder.store(builder.fadd(builder.load(sums[0][v]), emit.load(out, v, tail)), sums[0][v])
-        with builder.if_then(builder.icmp_unsigned("!=", mask, I64(0)), likely=False):
-            bits = builder.inttoptr(mask, BYTES)
+        with builder.if_then(masked):
             for v in range(emit.vectors):
-                kept = builder.select(emit.keep(bits, v, num_bytes), builder.load(sums[0][v]), emit.zero)
+                kept = builder.bitcast(emit.keep(bits, v, num_bytes), emit.bits)
+                kept = builder.select(kept, builder.load(sums[0][v]), emit.zero)
                 builder.store(kept, sums[0][v])
         for v in range(emit.vectors):
             emit.store(builder.load(sums[0][v]), out, v, tail)
         return context.get_dummy_value()
 
     return signature, codegen
-
-
-def _eight(builder, kind, pointer):
-    """Pointer to eight numbers from an address."""
-    return builder.inttoptr(pointer, ir.VectorType(kind, 8).as_pointer())
-
-
-@intrinsic
-def activate_eight(typingctx, z, bias, bits, relu, scale):
-    """Eight columns at address z: z = keep * scale * (z + bias); return the bits kept.
-
-    `bits` (uint8) are those that dropout keeps; with `relu` what is <= 0 goes too (NaN stays).
-    """
-    signature = types.uint8(z, bias, types.uint8, relu, scale)
-
-    def codegen(context, builder, signature, args):
-        kind = ir.FloatType() if signature.args[4] == types.float32 else ir.DoubleType()
-        z, bias, bits, relu, scale = args
-        vector, at, size = ir.VectorType(kind, 8), _eight(builder, kind, z), 4 if isinstance(kind, ir.FloatType) else 8
-        zero = ir.Constant(vector, [0.0] * 8)
-        total = builder.fadd(builder.load(at, align=size), builder.load(_eight(builder, kind, bias), align=size))
-        alive = builder.bitcast(builder.fcmp_unordered("ugt", total, zero), I8)
-        kept = builder.and_(bits, builder.select(relu, alive, I8(255)))
-        total = builder.fmul(total, _splat(builder, scale, 8))
-        result = builder.select(builder.bitcast(kept, ir.VectorType(I1, 8)), total, zero)
-        builder.store(result, at, align=size)
-        return kept
-
-    return signature, codegen
-
-
-@intrinsic
-def mask_eight(typingctx, x, bits, scale):
-    """Eight columns at address x: x = scale * x where the bit is set, 0 elsewhere."""
-    signature = types.void(x, types.uint8, scale)
-
-    def codegen(context, builder, signature, args):
-        kind = ir.FloatType() if signature.args[2] == types.float32 else ir.DoubleType()
-        x, bits, scale = args
-        at, size = _eight(builder, kind, x), 4 if isinstance(kind, ir.FloatType) else 8
-        total = builder.fmul(builder.load(at, align=size), _splat(builder, scale, 8))
-        zero = ir.Constant(total.type, [0.0] * 8)
-        builder.store(builder.select(builder.bitcast(bits, ir.VectorType(I1, 8)), total, zero), at, align=size)
-        return context.get_dummy_value()
-
-    return signature, codegen
-
-
-@intrinsic
-def power_of_two(typingctx, rounded):
-    """2^k of a float64 that is 1.5 * 2^52 + k: its low bits are k, moved into the exponent."""
-    signature = types.float64(types.float64)
-
-    def codegen(context, builder, signature, args):
-        exponent = builder.shl(builder.bitcast(args[0], I64), I64(52))
-        return builder.bitcast(builder.add(exponent, I64(1023 << 52)), ir.DoubleType())
-
-    return signature, codegen
-
-
-@intrinsic
-def prefetch(typingctx, at):
-    """Ask for the cache line at an address; harmless if it is not mapped."""
-    signature = types.void(at)
-
-    def codegen(context, builder, signature, args):
-        function = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(ir.VoidType(), [BYTES, I32, I32, I32]), "llvm.prefetch.p0")
-        builder.call(function, [builder.inttoptr(args[0], BYTES), I32(0), I32(3), I32(1)])
-        return context.get_dummy_value()
-
-    return signature, codegen
-
-
-def address(array):
-    """Address of the first element."""
-    return array.__array_interface__["data"][0] if array.size else 0

@@ -6,7 +6,8 @@ import numba
 import numpy as np
 
 from hpgcn.kernels.cpu.chunks import by_nonzeros, evenly
-from hpgcn.kernels.cpu.simd import address, distance, max_width, row_product, shape_of
+from hpgcn.kernels.cpu.pieces import address
+from hpgcn.kernels.cpu.simd import distance, max_width, row_product, shape_of
 from hpgcn.kernels.jit import Threaded
 
 NO_ROWS, NO_MASK = np.empty(0, np.int64), np.empty((0, 0), np.uint8)
@@ -26,11 +27,6 @@ def _spmm(indptr, indices, data, col_scale, row_scale, rows, mask, accumulate, b
             start, stop, at = np.int64(indptr[i]), np.int64(indptr[i + 1]), np.int64(0)
             if masked:
                 at = np.int64(bits + i * mask.shape[1] + first_byte)
-                read = False
-                for b in range(first_byte, min(mask.shape[1], first_byte + (width + 7) // 8)):
-                    read |= mask[i, b] != 0
-                if not read:
-                    stop = start  # nothing of this row is kept: its sum need not be taken
             row_product(indices, data, col_scale, start, stop, ahead, last, x, ldx, out + i * ldo * itemsize, width,
                         row_scale[i] if scaled else one, accumulate, at, num_bytes, vectors, sets, lanes, lines, power)
 

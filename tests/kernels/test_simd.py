@@ -19,9 +19,11 @@ def test_older_cpus_give_the_same_answers(name, tmp_path):
     cpu, features = OLDER[name]
     environment = {**os.environ, "NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features,
                    "NUMBA_CACHE_DIR": str(tmp_path)}
-    chosen = "test_table or test_options or test_sspmm or (test_widths and (17 or 41) and float)"
+    chosen = ("test_table or test_options or test_sspmm or (test_widths and (17 or 41) and float) or test_random "
+              "or past_the_cache")
+    files = [HERE / "test_spmm.py", HERE / "test_gather.py"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", HERE / "test_spmm.py", "-k", chosen],
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files, "-k", chosen],
         env=environment, capture_output=True, text=True, timeout=300, check=False, cwd=HERE.parents[1])
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout

@@ -1,0 +1,125 @@
+"""Small pieces of vector code, emitted through LLVM: masked groups of eight, copies, sums, prefetches by address."""
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from hpgcn.kernels.cpu.simd import BYTES, I1, I8, I32, I64, splat
+
+
+def _eight(builder, kind, pointer):
+    """Pointer to eight numbers from an address."""
+    return builder.inttoptr(pointer, ir.VectorType(kind, 8).as_pointer())
+
+
+@intrinsic
+def activate_eight(typingctx, z, bias, bits, relu, scale):
+    """Eight columns at address z: z = keep * scale * (z + bias); return the bits kept.
+
+    `bits` (uint8) are those that dropout keeps; with `relu` what is <= 0 goes too (NaN stays).
+    """
+    signature = types.uint8(z, bias, types.uint8, relu, scale)
+
+    def codegen(context, builder, signature, args):
+        kind = ir.FloatType() if signature.args[4] == types.float32 else ir.DoubleType()
+        z, bias, bits, relu, scale = args
+        vector, at, size = ir.VectorType(kind, 8), _eight(builder, kind, z), 4 if isinstance(kind, ir.FloatType) else 8
+        zero = ir.Constant(vector, [0.0] * 8)
+        total = builder.fadd(builder.load(at, align=size), builder.load(_eight(builder, kind, bias), align=size))
+        alive = builder.bitcast(builder.fcmp_unordered("ugt", total, zero), I8)
+        kept = builder.and_(bits, builder.select(relu, alive, I8(255)))
+        total = builder.fmul(total, splat(builder, scale, 8))
+        result = builder.select(builder.bitcast(kept, ir.VectorType(I1, 8)), total, zero)
+        builder.store(result, at, align=size)
+        return kept
+
+    return signature, codegen
+
+
+@intrinsic
+def mask_eight(typingctx, x, bits, scale):
+    """Eight columns at address x: x = scale * x where the bit is set, 0 elsewhere."""
+    signature = types.void(x, types.uint8, scale)
+
+    def codegen(context, builder, signature, args):
+        kind = ir.FloatType() if signature.args[2] == types.float32 else ir.DoubleType()
+        x, bits, scale = args
+        at, size = _eight(builder, kind, x), 4 if isinstance(kind, ir.FloatType) else 8
+        total = builder.fmul(builder.load(at, align=size), splat(builder, scale, 8))
+        zero = ir.Constant(total.type, [0.0] * 8)
+        builder.store(builder.select(builder.bitcast(bits, ir.VectorType(I1, 8)), total, zero), at, align=size)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def power_of_two(typingctx, rounded):
+    """2^k of a float64 that is 1.5 * 2^52 + k: its low bits are k, moved into the exponent."""
+    signature = types.float64(types.float64)
+
+    def codegen(context, builder, signature, args):
+        exponent = builder.shl(builder.bitcast(args[0], I64), I64(52))
+        return builder.bitcast(builder.add(exponent, I64(1023 << 52)), ir.DoubleType())
+
+    return signature, codegen
+
+
+@intrinsic(prefer_literal=True)
+def move(typingctx, source, target, size, streamed):
+    """Copy `size` bytes (1, 4 or a multiple of 16; a constant) between addresses.
+
+    If `streamed` (a constant) the store passes the cache by, and target must be a multiple of size.
+    """
+    signature = types.void(source, target, size, streamed)
+    length, past = size.literal_value, streamed.literal_value
+
+    def codegen(context, builder, signature, args):
+        kind = ir.VectorType(I32, length // 4) if length > 4 else ir.IntType(8 * length)
+        source, target = (builder.inttoptr(at, kind.as_pointer()) for at in args[:2])
+        stored = builder.store(builder.load(source, align=1), target, align=length if past else 1)
+        if past:
+            stored.set_metadata("nontemporal", builder.module.add_metadata([I32(1)]))
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic(prefer_literal=True)
+def add(typingctx, source, target, size, zero):
+    """Add the numbers of `size` bytes at address source to those at target; their type is that of zero.
+
+    size is a constant, a multiple of a number's, or a variable: then it is that of one number.
+    """
+    signature = types.void(source, target, size, zero)
+
+    def codegen(context, builder, signature, args):
+        kind = context.get_value_type(zero)
+        itemsize = 4 if isinstance(kind, ir.FloatType) else 8
+        if isinstance(size, types.IntegerLiteral):
+            kind = ir.VectorType(kind, size.literal_value // itemsize)
+        source, target = (builder.inttoptr(at, kind.as_pointer()) for at in args[:2])
+        total = builder.fadd(builder.load(target, align=itemsize), builder.load(source, align=itemsize))
+        builder.store(total, target, align=itemsize)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic(prefer_literal=True)
+def prefetch(typingctx, at, often):
+    """Ask for the cache line at an address, for one use or `often` (a constant); harmless if it is not mapped."""
+    signature, locality = types.void(at, often), 3 if often.literal_value else 0
+
+    def codegen(context, builder, signature, args):
+        function = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(ir.VoidType(), [BYTES, I32, I32, I32]), "llvm.prefetch.p0")
+        builder.call(function, [builder.inttoptr(args[0], BYTES), I32(0), I32(locality), I32(1)])
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+def address(array):
+    """Address of the first element."""
+    return array.__array_interface__["data"][0] if array.size else 0
