@@ -167,12 +167,16 @@ def row_product(typingctx, indices, data, col_scale, start, stop, ahead, last, x
         start, stop, ahead, last, x, ldx, out, width, scale, accumulate, mask, num_bytes = args[3:15]
         x, out = (builder.inttoptr(address, emit.real.as_pointer()) for address in (x, out))
         tail = emit.tail(width)
+        # the last rows of all prefetch what they read anyway: nothing past the end of indices may be read
+        inside = builder.icmp_signed("<=", builder.add(stop, ahead), last)
+        ahead = builder.select(inside, ahead, I64(0))
         bits = builder.inttoptr(mask, BYTES)
         masked = builder.icmp_unsigned("!=", mask, I64(0))
         end = cgutils.alloca_once_value(builder, stop)
         with builder.if_then(masked):  # of a row of which nothing is kept the sum need not be taken
             some = functools.reduce(builder.or_, (emit.keep(bits, v, num_bytes) for v in range(emit.vectors)))
-            builder.store(builder.select(builder.icmp_unsigned("!=", some, some.type(0)), stop, start), end)
+            with builder.if_then(builder.icmp_unsigned("==", some, some.type(0)), likely=False):
+                builder.store(start, end)  # a branch, not a choice: what follows need not wait for the mask
         stop = builder.load(end)
         sums = [[cgutils.alloca_once(builder, emit.vector) for _ in range(emit.vectors)] for _ in range(emit.sets)]
         for slot in itertools.chain(*sums):
@@ -182,9 +186,6 @@ def row_product(typingctx, indices, data, col_scale, start, stop, ahead, last, x
             index = builder.load(builder.gep(columns, [k]))
             return builder.sext(index, I64) if index.type.width < 64 else index
 
-        # the last rows of all prefetch what they read anyway: nothing past the end of indices may be read
-        inside = builder.icmp_signed("<=", builder.add(stop, ahead), last)
-        ahead = builder.select(inside, ahead, I64(0))
 
         def row(j):
             return builder.gep(x, [builder.shl(j, ldx) if emit.power else builder.mul(j, ldx)])
