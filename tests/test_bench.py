@@ -1,6 +1,7 @@
 """Benchmarks: floors by hand, what the machine says of itself, the schema of every command. No timing is judged."""
 import json
 import math
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ def measured(*args):
     for row in report.get("rows", []):
         for key, value in row.items():
             if isinstance(value, int | float) and key != "relative_error":
-                assert value > 0, key
+                assert value > 0 or (value == 0 and key.endswith("_share")), key
         assert 0 <= row.get("relative_error", 0) < 1e-4
     for key, value in report.get("limits", {}).items():
         assert value > 0, key
@@ -187,11 +188,50 @@ def test_gather():
     report = measured("gather", "--widths", "5", *QUICK)
     found = {(row["operation"], row["order"], row["kernel"]): row for row in report["rows"]}
     assert set(found) >= {(operation, order, kernel) for operation in ("gather", "scatter_add")
-                          for order in ("random", "sorted") for kernel in ("hpgcn", "numpy")}
+                          for order in ("random", "sorted") for kernel in ("hpgcn", "numpy", "copy")}
     row = found["gather", "random", "hpgcn"]
     assert (row["rows"], row["bytes"]) == (128, 128 * (8 + 2 * 5 * 4))
     assert row["bytes_per_s"] == pytest.approx(row["bytes"] / row["time_ms"] * 1e3)
-    assert row["share_of_copy"] == pytest.approx(row["bytes_per_s"] / report["limits"]["copy_bytes_per_s"])
+    copy = found["gather", "random", "copy"]
+    assert copy["bytes"] == 128 * 2 * 5 * 4
+    assert row["share_of_copy"] == pytest.approx(row["bytes_per_s"] / copy["bytes_per_s"])
+
+
+def test_growth():
+    rows = measured("growth", "--widths", "5", *QUICK)["rows"]
+    assert [row["vertices"] for row in rows] == [64, 64, 256, 1024]
+    for row in rows:
+        assert row["ratio"] == pytest.approx(row["time_ms"] / row["predicted_ms"])
+        shares = [row[f"{level}_share"] for level in ("l2", "last", "memory")]
+        assert sum(shares) == pytest.approx(1)
+        each = [row[f"{level}_ns"] for level in ("l2", "last", "memory")]
+        assert row["predicted_ms"] == pytest.approx(1e-6 * row["nonzeros"] * np.dot(shares, each))
+
+
+@pytest.mark.parametrize("passing", [0, 2])
+@pytest.mark.parametrize("held", [50, 400, 1900])
+def test_cache_misses_are_those_of_a_simulated_cache(held, passing):
+    rng = np.random.default_rng(held)
+    p = 1 / np.arange(1, 2001)
+    reads = rng.choice(2000, 60_000, p=p / p.sum())
+    cache, free, missed = OrderedDict(), 4 * held, 0
+    for at, row in enumerate(reads):
+        if row in cache:
+            cache.move_to_end(row)
+        else:
+            missed, free = missed + 1, free - 4
+            cache[row] = 4
+        for line in range(passing):  # lines that come by once
+            cache[-1 - at * passing - line], free = 1, free - 1
+        while free < 0:
+            free += cache.popitem(last=False)[1]
+    counts = np.bincount(reads, minlength=2500)  # some rows are not read at all
+    assert floors.cache_misses(counts, 4, passing, 4 * held) == pytest.approx(missed / reads.size, rel=0.03)
+
+
+def test_a_cache_that_holds_all_misses_each_row_once():
+    assert floors.cache_misses(np.array([3, 0, 5]), 1, 0, 100) == 2 / 8
+    assert floors.cache_misses(np.zeros(4, int), 1, 0, 100) == 0
 
 
 def test_epoch():

@@ -11,7 +11,7 @@ from hpgcn.errors import UsageError
 
 GRAPHS = ("dense", "prod", "road")
 WIDTHS = {"machine": (), "spmm": (16, 64, 128, 256), "sspmm": (16, 64, 128, 256), "gather": (16, 128),
-          "epoch": (128, 128, 128, 40)}
+          "growth": (64, 128), "epoch": (128, 128, 128, 40)}
 COMMANDS = tuple(WIDTHS)
 ON_GRAPHS = ("spmm", "sspmm", "epoch")
 
@@ -82,10 +82,14 @@ def run(command, *, graphs=None, widths=None, scale_down=1, repeats=5, threads=1
     if command == "machine":
         bounds |= limits.gemm(settings)
         return report
+    if command == "growth":
+        from hpgcn.bench import growth
+
+        return report | growth.measure(settings, report["machine"]["caches"], cache)
     if command == "gather":
         from hpgcn.bench import gather
 
-        return report | gather.measure(settings, bounds["copy_bytes_per_s"])
+        return report | gather.measure(settings)
     from hpgcn.bench import products
 
     return report | products.measure(command, settings, bounds["memory_bytes_per_s"], cache)

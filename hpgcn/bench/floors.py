@@ -3,6 +3,8 @@
 Stores are counted once: a machine that reads a cache line before it writes it moves more, as it does in the copy and
 triad that the bandwidth was measured with.
 """
+import numpy as np
+
 LINE = 64  # bytes of a cache line
 
 
@@ -50,3 +52,42 @@ def gather_bytes(count, width, *, index=8, item=4):
 def scatter_add_bytes(count, width, *, index=8, item=4):
     """Bytes of out[index[i]] += x[i], no row twice: rows of x and out read, rows of out written."""
     return count * (index + 3 * width * item)
+
+
+def cache_misses(counts, lines, passing, cache_lines):
+    """Share of reads of rows of x that miss an LRU cache which is empty at first.
+
+    Reads are taken as independent draws, row j with probability p_j = counts_j / sum(counts). Then a row is found
+    again if fewer than T reads lie between, where T, the characteristic time of the cache, solves (Che, Tung and Wang,
+    Hierarchical web caching systems, 2002, section III)
+
+        lines sum_j (1 - exp(-p_j T)) + passing T = cache_lines
+
+    Parameters
+    ----------
+    counts : (n,) integers
+        Reads of each row.
+    lines : float
+        Cache lines of a row.
+    passing : float
+        Cache lines that pass through the cache per read and are not read again (indices, values, results).
+    cache_lines : int
+
+    Returns
+    -------
+    float
+        In [0, 1]; the first read of each row misses.
+    """
+    counts = counts[counts > 0].astype(np.float64)
+    if not counts.size:
+        return 0.0
+    total = counts.sum()
+    if lines * counts.size + passing * total <= cache_lines:
+        return counts.size / total
+    p = counts / total
+    low, high = 1e-3, total
+    for _ in range(60):
+        time = np.sqrt(low * high)
+        held = -lines * np.expm1(-p * time).sum() + passing * time
+        low, high = (time, high) if held < cache_lines else (low, time)
+    return float((1 + (counts - 1) * np.exp(-p * low)).sum() / total)

@@ -3,7 +3,8 @@ from __future__ import annotations
 
 UNITS = {  # end of a key: divisor, unit, format
     "bytes_per_s": (1e9, "GB/s", ".1f"), "flops_per_s": (1e9, "GFLOP/s", ".1f"), "bytes": (1e6, "MB", ",.2f"),
-    "_ms": (1, "ms", ",.3f"), "_s": (1, "s", ".4g"), "_error": (1, "", ".1e")}
+    "_ms": (1, "ms", ",.3f"), "_ns": (1, "ns", ".2f"), "ratio": (1, "", ".2f"),
+    "_s": (1, "s", ".4g"), "_error": (1, "", ".1e")}
 SHARE = (0.01, "%", ".0f")
 HIDDEN = ("caches", "versions", "epochs", "traffic_ms")
 
@@ -53,7 +54,7 @@ def measure_of(key):
 
 def plain(key):
     """Key in words, without what its unit says."""
-    for end in ("_per_s", "_ms", "_s"):
+    for end in ("_per_s", "_ms", "_ns", "_s"):
         key = key.removesuffix(end)
     return key.replace("_", " ")
 
