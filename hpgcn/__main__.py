@@ -9,8 +9,9 @@ import sys
 import traceback
 
 from hpgcn import __version__, machine
+from hpgcn import commands as run
 from hpgcn.config import Config
-from hpgcn.errors import HpgcnError, UsageError
+from hpgcn.errors import HpgcnError
 
 log = logging.getLogger("hpgcn")
 
@@ -60,14 +61,14 @@ def parser():
     top = argparse.ArgumentParser(
         "hpgcn", description="Full-batch GCN training, the same result on any number of ranks.")
     top.add_argument("--version", action="version", version=f"hpgcn {__version__}")
-    commands = top.add_subparsers(metavar="COMMAND", required=True)
+    subparsers = top.add_subparsers(metavar="COMMAND", required=True)
 
-    def add(run, name, text):
-        command = commands.add_parser(name, help=text, description=text, parents=[common])
-        command.set_defaults(run=run)
+    def add(action, name, text):
+        command = subparsers.add_parser(name, help=text, description=text, parents=[common])
+        command.set_defaults(run=action)
         return command
 
-    convert = add(run_convert, "convert", "Read a graph in any known format and write it as HDF5.")
+    convert = add(run.convert, "convert", "Read a graph in any known format and write it as HDF5.")
     convert.add_argument("source", help="a file, or the word digits or karate")
     convert.add_argument("out", help="graph to write (.h5)")
     convert.add_argument("--format", default="auto", choices=["auto", "planetoid", "npz", "mtx", "snap", "csv"])
@@ -84,7 +85,7 @@ def parser():
     convert.add_argument("--compress", default="none", choices=["none", "gzip"])
     convert.add_argument("--overwrite", action="store_true")
 
-    generate = add(run_generate, "generate", "Write a generated graph with features and labels, or its edges as text.")
+    generate = add(run.generate, "generate", "Write a generated graph with features and labels, or its edges as text.")
     generate.add_argument("kind", choices=["rmat", "sbm", "grid"])
     generate.add_argument("out", help=".h5, or .txt for an edge list")
     for name, default, text in (("scale", 16, "2^SCALE vertices"), ("edge-factor", 16, "undirected edges per vertex"),
@@ -92,26 +93,33 @@ def parser():
         generate.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{text} (default: {default})")
     generate.add_argument("--overwrite", action="store_true")
 
-    partition = add(run_partition, "partition", "Decide which rank owns which vertex; write the graph in that order.")
+    partition = add(run.partition, "partition", "Decide which rank owns which vertex; write the graph in that order.")
     partition.add_argument("graph", help="graph (.h5)")
     partition.add_argument("-k", type=int, required=True, metavar="K", help="number of parts")
-    partition.add_argument("-o", "--out", metavar="FILE", help="default: GRAPH.pK.h5")
-    partition.add_argument("--method", default="hypergraph", metavar="METHOD",
-                           help="hypergraph, graph, random or block (default: hypergraph)")
+    partition.add_argument("-o", "--out", metavar="FILE", help="default: GRAPH.pK.h5; a name that ends in .npy, .txt "
+                           "or .part.K takes the part of each vertex alone")
+    partition.add_argument("--method", default="hypergraph", metavar="METHOD", help="hypergraph, graph, stochastic, "
+                           "vertex-cut, random or block (default: hypergraph)")
     partition.add_argument("--engine", metavar="ENGINE", help="mtkahypar, kahypar (hypergraph); metis (graph)")
     partition.add_argument("--epsilon", type=float, default=0.01, help="imbalance allowed (default: 0.01)")
-    partition.add_argument("--w0", type=int, default=0, metavar="N", help="weight of a row besides its nonzeros")
+    weight = partition.add_mutually_exclusive_group()
+    weight.add_argument("--w0", type=int, default=0, metavar="N", help="weight of a row besides its nonzeros")
+    weight.add_argument("--widths", metavar="N,N", help="take as w0 the dense work of a row for these widths: "
+                        "features, hidden, classes")
     partition.add_argument("--seed", type=int, default=0)
+    partition.add_argument("--no-refine", action="store_true", help="leave the parts as the engine found them")
     partition.add_argument("--no-rcm", action="store_true", help="keep the vertex order inside each part")
     partition.add_argument("--parts", metavar="FILE", help="take the part of each vertex from FILE (.npy, or text)")
+    partition.add_argument("--compare", metavar="METHOD,...", help="run several methods, show them side by side and "
+                           "write nothing")
     partition.add_argument("--json", action="store_true", help="print statistics as JSON")
     partition.add_argument("--overwrite", action="store_true")
 
-    inspect = add(run_inspect, "inspect", "Say in words what is in a file.")
+    inspect = add(run.inspect, "inspect", "Say in words what is in a file.")
     inspect.add_argument("file")
     inspect.add_argument("--verify", action="store_true", help="check every CRC")
 
-    train = add(run_train, "train", "Train; under mpiexec -n P on P ranks.")
+    train = add(run.train, "train", "Train; under mpiexec -n P on P ranks.")
     train.add_argument("graph", help="graph, partitioned or not (.h5)")
     train.add_argument("--config", metavar="RUN.toml", help="settings from a file; flags override them")
     for entry in dataclasses.fields(Config):
@@ -125,14 +133,14 @@ def parser():
     train.add_argument("--overwrite", action="store_true", help="replace an existing run directory")
     train.add_argument("--no-verify", action="store_true", help="do not check CRCs of what is read")
 
-    predict = add(run_predict, "predict", "Logits, labels and embeddings of all vertices, in their original order.")
+    predict = add(run.predict, "predict", "Logits, labels and embeddings of all vertices, in their original order.")
     predict.add_argument("model", metavar="RUN", help="run directory, or its model.h5")
     predict.add_argument("graph", nargs="?", help="another graph (.h5); default: the one trained on")
     predict.add_argument("-o", "--out", metavar="FILE", help="default: RUN/predictions.h5")
     predict.add_argument("--threads", type=int, default=0, help="threads per rank (default: cores / ranks on the node)")
     predict.add_argument("--overwrite", action="store_true")
 
-    bench = add(run_bench, "bench", "Measure this machine, the kernels or a training epoch against its limits.")
+    bench = add(run.bench, "bench", "Measure this machine, the kernels or a training epoch against its limits.")
     bench.add_argument("what", choices=["machine", "spmm", "sspmm", "gather", "growth", "epoch"])
     bench.add_argument("--graphs", metavar="NAMES", help="dense,prod,road or some of them (default: all)")
     bench.add_argument("--widths", metavar="N,N", help="widths of x (default: 16,64,128,256; gather: 16,128; "
@@ -145,12 +153,6 @@ def parser():
     return top
 
 
-def say(args, *lines):
-    """Print what a command did, unless it was told to be quiet."""
-    if not args.quiet:
-        print("\n".join(lines))
-
-
 def size(text):
     """Bytes from 500M, 2G or a plain number."""
     units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -161,149 +163,6 @@ def size(text):
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no size; write e.g. 500M or 2G")
     return int(value)
-
-
-def run_convert(args):
-    """`hpgcn convert`."""
-    from hpgcn import store
-    from hpgcn.datasets import convert
-
-    store.refuse_existing(args.out, args.overwrite)
-    graph, notes = convert.read(
-        args.source, args.format, features=args.features, labels=args.labels, symmetrize=args.symmetrize,
-        unweighted=args.unweighted, reverse=args.reverse, strict=args.strict, row_normalize=args.row_normalize,
-        split=args.split, memory=args.memory)
-    store.write_graph(args.out, graph, overwrite=args.overwrite, compress=args.compress)
-    say(args, *notes, f"wrote {args.out}")
-
-
-def run_generate(args):
-    """`hpgcn generate`."""
-    from hpgcn import store
-    from hpgcn.datasets import generate
-
-    store.refuse_existing(args.out, args.overwrite)
-    if args.out.endswith(".txt"):
-        generate.write_edge_list(args.kind, args.out, scale=args.scale, edge_factor=args.edge_factor, seed=args.seed,
-                                 overwrite=args.overwrite)
-    else:
-        graph = generate.generate(args.kind, scale=args.scale, edge_factor=args.edge_factor, features=args.features,
-                                  classes=args.classes, seed=args.seed)
-        store.write_graph(args.out, graph, overwrite=args.overwrite)
-        say(args, f"{graph.header.num_nodes:,} vertices, {graph.header.num_edges:,} stored entries")
-    say(args, f"wrote {args.out}")
-
-
-def run_partition(args):
-    """`hpgcn partition`."""
-    import json
-    from pathlib import Path
-
-    from hpgcn import partition as methods
-    from hpgcn import store
-
-    out = args.out or f"{Path(args.graph).with_suffix('')}.p{args.k}.h5"
-    store.refuse_existing(out, args.overwrite)
-    graph = store.load(args.graph).read()
-    settings = {"epsilon": args.epsilon, "seed": args.seed, "rcm": not args.no_rcm}
-    if args.parts:
-        made = methods.given_partition(graph, methods.read_parts(args.parts, graph.header.num_nodes, args.k), args.k,
-                                       rcm=not args.no_rcm)
-    else:
-        made = methods.make_partition(graph, args.k, method=args.method, engine=args.engine, w0=args.w0, **settings)
-    store.write_partitioned(out, graph, made, source_path=args.graph, overwrite=args.overwrite)
-    if args.json:
-        print(json.dumps({"out": out, "k": made.k, "method": made.method, "engine": made.engine, **made.statistics}))
-    elif not args.quiet:  # the random partition is made only to be shown beside
-        chance = methods.make_partition(graph, args.k, method="random", seed=args.seed, rcm=False).statistics
-        say(args, methods.format_statistics(made, chance), f"wrote {out}")
-
-
-def run_inspect(args):
-    """`hpgcn inspect`."""
-    from hpgcn import store
-
-    print(store.describe(args.file, verify=args.verify))
-
-
-def run_train(args):
-    """`hpgcn train`."""
-    given = {entry.name: getattr(args, entry.name) for entry in dataclasses.fields(Config)
-             if entry.name != "graph" and getattr(args, entry.name) is not None}
-    config = Config(**{**(Config.from_toml(args.config) if args.config else {}), **given,
-                       "graph": os.path.abspath(args.graph)})
-    threads = config.threads or machine.default_threads()
-    machine.limit_threads(threads)
-    import json
-
-    from hpgcn import comm, rundir, store, trainer
-
-    ranks = comm.world(config.comm_timeout)
-    with ranks.together():
-        source = store.load(args.graph, verify=not args.no_verify)
-    if not config.out:
-        config = config.replace(out=ranks.bcast(rundir.free_name(source.header.name)))
-    summary = trainer.train(source, config.replace(threads=threads), ranks, progress=not args.quiet,
-                            overwrite=args.overwrite)
-    if ranks.rank == 0:
-        print(json.dumps(summary) if args.json else table(summary))
-
-
-def table(summary):
-    """The end of a run, for people."""
-    def percent(value):
-        return "none" if value is None else f"{100 * value:.2f}%"
-
-    rows = [
-        ("test accuracy", f"{percent(summary['test_acc'])} at epoch {summary['best_epoch']} "
-                          f"(validation {percent(summary['best_val_acc'])})"),
-        ("ranks x threads", f"{summary['ranks']} x {summary['threads']}, strategy {summary['strategy']}"),
-        ("bytes per epoch", f"{summary['sent_bytes_per_epoch']:,} sent, "
-                            f"{summary['predicted_bytes_per_epoch']:,} predicted"),
-        ("messages per epoch", f"{summary['sent_messages_per_epoch']:,} sent, "
-                               f"{summary['predicted_messages_per_epoch']:,} predicted"),
-        ("seconds per epoch", f"{summary['epoch_s_median']:.4g} (set-up {summary['setup_s']:.3g})"),
-        ("results", f"{summary['out']}/summary.json, metrics.jsonl, model.h5"),
-    ]
-    return "\n".join(f"{name:<20} {value}" for name, value in rows)
-
-
-def run_predict(args):
-    """`hpgcn predict`."""
-    machine.limit_threads(args.threads or machine.default_threads())
-    from pathlib import Path
-
-    from hpgcn import comm, rundir, store, trainer
-
-    run = Path(args.model)
-    out = args.out or str((run if run.is_dir() else run.parent) / "predictions.h5")
-    ranks = comm.world()
-    with ranks.together():
-        store.refuse_existing(out, args.overwrite)
-        _, settings, _ = rundir.read_run(run)
-        path = args.graph or settings["graph"]
-        if not path:
-            raise UsageError(f"{run}: trained on a graph in memory; name the graph to predict on")
-        source = store.load(path)
-    found = trainer.predict(source, run, ranks)
-    with ranks.together():
-        if ranks.rank == 0:
-            store.write_predictions(out, found, attributes={"graph": source.header.name, "model": str(run)},
-                                    overwrite=args.overwrite)
-            say(args, f"wrote {out}")
-
-
-def run_bench(args):
-    """`hpgcn bench`."""
-    threads = args.threads or machine.default_threads()
-    machine.limit_threads(threads)
-    import json
-
-    from hpgcn import bench
-
-    report = bench.run(args.what, graphs=args.graphs, widths=args.widths, scale_down=args.scale_down,
-                       repeats=args.repeats, threads=threads, seed=args.seed)
-    print(json.dumps(report) if args.json else bench.table(report))
 
 
 if __name__ == "__main__":

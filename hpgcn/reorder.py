@@ -81,6 +81,42 @@ def bandwidth(csr):
     return int(np.abs(rows - csr.indices).max(initial=0))
 
 
+def pipeline_stages(n, bandwidth):
+    """Row batches whose all-to-all can start before the last row is aggregated: ceil(2 n / (n - b)).
+
+    With bandwidth b < n a batch of rows reads no column more than b away (mixgcn, Proposition 3.5).
+
+    Returns
+    -------
+    int
+        0 for no rows.
+    """
+    return -(-2 * n // (n - bandwidth)) if n else 0
+
+
+def profile(graph, iperm):
+    """Bandwidth and pipeline stages of a graph's adjacency, as stored and in another order.
+
+    Parameters
+    ----------
+    graph : hpgcn.graph.Graph
+        All rows.
+    iperm : (n,) integers
+        Old -> new row numbers.
+
+    Returns
+    -------
+    dict of str -> int
+        bandwidth_stored, bandwidth, stages_stored, stages.
+    """
+    n = graph.header.num_nodes
+    rows = np.repeat(np.arange(n), np.diff(graph.indptr))
+    stored = int(np.abs(rows - graph.indices).max(initial=0))
+    ordered = int(np.abs(iperm[rows] - iperm[graph.indices]).max(initial=0))
+    return {"bandwidth_stored": stored, "bandwidth": ordered, "stages_stored": pipeline_stages(n, stored),
+            "stages": pipeline_stages(n, ordered)}
+
+
 def _rcm(symmetric):
     # SciPy sorts the neighbours of each vertex by degree with an insertion sort, quadratic at a hub; numbered by
     # degree beforehand they come sorted already.

@@ -1,7 +1,7 @@
 """The child process that runs one engine: `python -m hpgcn.partition.child FOLDER PARENT`.
 
-Reads settings.json and the .npy arrays of FOLDER, and leaves part.npy, or failure.json, there. It checks nothing: an
-engine that crashes, ends the process or never returns takes only this process with it.
+Reads settings.json and the .npy arrays of FOLDER, and leaves part.npy and volume.json, or failure.json, there. It
+checks nothing: an engine that crashes, ends the process or never returns takes only this process with it.
 """
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def main(folder, parent):
         import_module(engine.module)  # before the memory limit: an import that fails then means something else
         _limit_memory(settings["memory"])
         arrays = {path.stem: np.load(path) for path in folder.glob("*.npy")}
-        part = engine.run(arrays, settings)
+        part, volume = engine.run(arrays, settings)
+        (folder / "volume.json").write_text(json.dumps(volume))
         np.save(folder / "part.npy", part)
     except BaseException as error:  # whatever it is, the parent tells it
         failure = {"kind": type(error).__name__, "message": str(error)}

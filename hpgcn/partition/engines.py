@@ -1,7 +1,8 @@
 """The partitioners behind the methods: what each is called, needs and is told. Their code runs in a child process.
 
-An engine is a function (arrays, settings) -> (n,) integers. `arrays` holds what `hpgcn.partition.model` makes:
-offsets, pins (or adjacent) and weights; `settings` holds k, epsilon, seed and threads.
+An engine is a function (arrays, settings) -> (part, volume): (n,) integers, and the connectivity-1 that it counts
+itself (None for what minimises something else). `arrays` holds what `hpgcn.partition.model` makes: offsets, pins (or
+adjacent) and weights; `settings` holds k, epsilon, seed and threads.
 """
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def mtkahypar(arrays, settings):
     offsets, weights = arrays["offsets"], arrays["weights"]
     nets = np.split(arrays["pins"], offsets[1:-1])
     graph = run.create_hypergraph(context, weights.size, len(nets), nets, weights, np.ones(len(nets), np.int32))
-    return np.array(graph.partition(context).get_partition())
+    cut = graph.partition(context)
+    return np.array(cut.get_partition()), cut.km1()
 
 
 def kahypar(arrays, settings):
@@ -68,7 +70,8 @@ def kahypar(arrays, settings):
     graph = library.Hypergraph(weights.size, nets, offsets, arrays["pins"], settings["k"], np.ones(nets, np.int32),
                                weights)
     library.partition(graph, context)
-    return np.fromiter(map(graph.blockID, range(weights.size)), np.int64, weights.size)
+    part = np.fromiter(map(graph.blockID, range(weights.size)), np.int64, weights.size)
+    return part, library.connectivityMinusOne(graph)
 
 
 def kahypar_ini(k):
@@ -84,7 +87,7 @@ def metis(arrays, settings):
     options = library.Options(seed=settings["seed"] + 1, ufactor=max(1, round(1000 * settings["epsilon"])))
     graph = library.CSRAdjacency(arrays["offsets"], arrays["adjacent"].astype(np.int64))
     cut = library.part_graph(settings["k"], graph, vweights=arrays["weights"].astype(np.int64), options=options)
-    return np.array(cut.vertex_part)
+    return np.array(cut.vertex_part), None
 
 
 @dataclass(frozen=True)

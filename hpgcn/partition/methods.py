@@ -1,8 +1,7 @@
 """The methods of partitioning, and `make_partition`, which runs one of them.
 
-A method is a function (rows, weights, request) -> (part, engine, epsilon): the pattern of A + I, the vertex weights,
-and what the caller asked for; back come the part of each vertex, the engine that found it (None where none was
-needed) and the imbalance which that was allowed.
+A method is a function (rows, weights, request) -> Found: it gets the pattern of A + I, the vertex weights, and what
+the caller asked for.
 """
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ import difflib
 import math
 import operator
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,8 +17,8 @@ from hpgcn.errors import DataError, UsageError
 from hpgcn.partition.model import column_nets, neighbours, pattern
 from hpgcn.partition.partition import Partition, check_parts
 from hpgcn.partition.process import engine_version, run_engine
-from hpgcn.partition.quality import statistics
-from hpgcn.reorder import random_order, rcm_within_parts
+from hpgcn.partition.quality import COMPARED, statistics
+from hpgcn.reorder import profile, random_order, rcm_within_parts
 
 MAX_TOTAL_WEIGHT = 2**30  # engines add weights in 32 bits
 MAX_SEED = 2**63 - 1
@@ -37,10 +36,32 @@ class Request:
     time_limit: float
     memory: int | None
     threads: int
+    refine: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What a method found.
+
+    Attributes
+    ----------
+    part : (n,) int32
+    engine : str or None
+        Partitioner that found it; None where none was needed.
+    epsilon : float
+        Imbalance that it was allowed.
+    statistics : dict
+        What it counted itself.
+    """
+
+    part: np.ndarray
+    engine: str | None = None
+    epsilon: float = 0.0
+    statistics: dict = field(default_factory=dict)
 
 
 def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=0.01, w0=0, seed=0, rcm=True,
-                   time_limit=3600.0, memory=None, threads=None):
+                   refine=True, baseline=False, time_limit=3600.0, memory=None, threads=None):
     """Partition the vertices of a graph into k parts.
 
     The same arguments give the same partition, whatever the number of threads.
@@ -64,6 +85,10 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=0.01, 
     seed : int
     rcm : bool
         Order each part by reverse Cuthill-McKee; else by vertex number.
+    refine : bool
+        Lower what the busiest part sends after an engine has lowered the total (`hpgcn.partition.refine`).
+    baseline : bool
+        Also count random partitions, and put their mean into the statistics (`over_random`), to be compared with.
     time_limit : float
         Seconds that the engine may take.
     memory : int, optional
@@ -91,7 +116,8 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=0.01, 
     request = Request(_integer("k", k, 1), engine, _number("epsilon", epsilon, 0), _integer("seed", seed, 0, MAX_SEED),
                       _number("time_limit", time_limit, 0, open_low=True),
                       None if memory is None else _integer("memory", memory, 1),
-                      len(os.sched_getaffinity(0)) if threads is None else _integer("threads", threads, 1))
+                      len(os.sched_getaffinity(0)) if threads is None else _integer("threads", threads, 1),
+                      bool(refine))
     w0 = _integer("w0", w0, 0, 2**31 - 1)
     n = graph.header.num_nodes
     _check_whole(graph)
@@ -99,12 +125,14 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=0.01, 
         raise DataError(f"{graph.header.name}: cannot make {k} parts of {n} vertices, expected 1..{n}")
     rows = pattern(graph)
     weights = np.diff(rows.indptr).astype(np.int64) + w0
-    part, engine, allowed = METHODS[method](rows, weights, request)
-    return _finished(graph, part, k, rcm, method=method, engine=engine or "", seed=request.seed, epsilon=allowed,
-                     engine_version=engine_version(engine) if engine else "")
+    found = METHODS[method](rows, weights, request)
+    compared = over_random(graph, k) if baseline else {}
+    return _finished(graph, found.part, k, rcm, {**found.statistics, **compared}, method=method,
+                     engine=found.engine or "", seed=request.seed, epsilon=found.epsilon,
+                     engine_version=engine_version(found.engine) if found.engine else "")
 
 
-def given_partition(graph, part, k, *, rcm=True):
+def given_partition(graph, part, k, *, rcm=True, baseline=False):
     """Make a partition, of method "given", from parts found elsewhere: ordered and counted as by `make_partition`.
 
     Parameters
@@ -119,31 +147,30 @@ def given_partition(graph, part, k, *, rcm=True):
         The part vector does not fit the graph, or the graph is a slab.
     """
     _check_whole(graph)
-    return _finished(graph, check_parts(part, k, n=graph.header.num_nodes), k, rcm, method="given")
+    part = check_parts(part, k, n=graph.header.num_nodes)
+    return _finished(graph, part, k, rcm, over_random(graph, k) if baseline else {}, method="given")
 
 
 def random(rows, weights, request):
     """Parts of equally many rows, at random: the baseline. Vertices are dealt in the order of keyed draws."""
-    part = np.empty(weights.size, np.int32)
-    part[random_order(weights.size, request.seed)] = cut_evenly(np.ones_like(weights), request.k)
-    return part, None, 0.0
+    return Found(random_parts(weights.size, request.k, request.seed))
 
 
 def block(rows, weights, request):
     """Contiguous rows, balanced by weight."""
-    return cut_evenly(weights, request.k), None, 0.0
+    return Found(cut_evenly(weights, request.k))
 
 
 def hypergraph(rows, weights, request):
     """Least communication volume: the column-net model, objective km1 (demirci-2022, section 4.3.2)."""
     offsets, pins = column_nets(rows)
-    return _engine({"offsets": offsets, "pins": pins}, weights, request)
+    return _refined(rows, weights, request, _engine({"offsets": offsets, "pins": pins}, weights, request))
 
 
 def graph(rows, weights, request):
     """Least edge cut of the undirected graph behind the pattern."""
     offsets, adjacent = neighbours(rows)
-    return _engine({"offsets": offsets, "adjacent": adjacent}, weights, request)
+    return _refined(rows, weights, request, _engine({"offsets": offsets, "adjacent": adjacent}, weights, request))
 
 
 METHODS = {"hypergraph": hypergraph, "graph": graph, "block": block, "random": random}
@@ -168,9 +195,31 @@ def cut_evenly(weights, k):
     return np.minimum(middles * (k / weights.sum()), k - 1).astype(np.int32)
 
 
-def _finished(graph, part, k, rcm, **attributes):
+def random_parts(n, k, seed):
+    """Parts of equally many vertices, dealt in the order of keyed draws, (n,) int32."""
+    part = np.empty(n, np.int32)
+    part[random_order(n, seed)] = cut_evenly(np.ones(n, np.int64), k)
+    return part
+
+
+def over_random(graph, k):
+    """What random partitions into k parts cost, for `relative`: the mean of the statistics of seeds 0, 1 and 2."""
+    found = [statistics(graph, random_parts(graph.header.num_nodes, k, seed), k) for seed in range(3)]
+    return {f"random_{key}": float(np.mean([each[key] for each in found])) for key in COMPARED}
+
+
+def _finished(graph, part, k, rcm, extra, **attributes):
     order = rcm_within_parts(graph, part, k) if rcm else None
-    return Partition.from_parts(part, k, order=order, statistics=statistics(graph, part, k), **attributes)
+    made = Partition.from_parts(part, k, order=order, **attributes)
+    return replace(made, statistics={**statistics(graph, part, k), **profile(graph, made.iperm), **extra})
+
+
+def _refined(rows, weights, request, found):
+    if not (request.refine and found.engine):
+        return found
+    from hpgcn.partition.refine import refine
+
+    return replace(found, part=refine(rows, found.part, request.k, weights, found.epsilon, request.seed))
 
 
 def _check_whole(graph):
@@ -182,17 +231,17 @@ def _check_whole(graph):
 def _engine(arrays, weights, request):
     k, n = request.k, weights.size
     if k == 1:
-        return np.zeros(n, np.int32), None, 0.0
+        return Found(np.zeros(n, np.int32))
     if k == n:
-        return np.arange(n, dtype=np.int32), None, 0.0
+        return Found(np.arange(n, dtype=np.int32))
     if arrays["offsets"][-1] == 0:
-        return cut_evenly(weights, k), None, 0.0  # nothing to cut: balance alone
+        return Found(cut_evenly(weights, k))  # nothing to cut: balance alone
     weights = _scaled(weights)
     epsilon = min(request.epsilon, k - 1.0)  # k - 1 allows all in one part
     settings = {"k": k, "epsilon": epsilon, "seed": request.seed % MAX_ENGINE_SEED, "threads": request.threads}
-    part = run_engine(request.engine, {**arrays, "weights": weights}, settings, time_limit=request.time_limit,
-                      memory=request.memory)
-    return part, request.engine, epsilon
+    part, volume = run_engine(request.engine, {**arrays, "weights": weights}, settings, time_limit=request.time_limit,
+                              memory=request.memory)
+    return Found(part, request.engine, epsilon, {} if volume is None else {"engine_volume": volume})
 
 
 def _scaled(weights):

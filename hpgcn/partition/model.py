@@ -1,11 +1,15 @@
 """What a partitioner sees of a graph: the column-net hypergraph, or the symmetric graph."""
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.graph import with_self_loops
 from hpgcn.reorder import symmetric_pattern
+
+DENSE_SPEED = 4  # dense operations in the time of a sparse one
 
 
 def pattern(graph):
@@ -50,3 +54,25 @@ def neighbours(rows):
     both.setdiag(False)
     both.eliminate_zeros()
     return both.indptr.astype(np.int64), both.indices
+
+
+def dense_weight(widths):
+    """Dense work of a row, in nonzeros: w0 for a GCN of these widths.
+
+    A row is multiplied by W forward, for dW and, but in the first layer, for its own gradient; a nonzero once per
+    exchange and column. A dense operation is taken as a quarter of a sparse one, about what an SpMM in memory takes.
+
+    Parameters
+    ----------
+    widths : sequence of L + 1 int
+        Features, hidden widths, classes.
+
+    Returns
+    -------
+    int
+    """
+    from hpgcn.cost import gcn_exchanges
+
+    dense = sum((3 if layer else 2) * fan_in * fan_out for layer, (fan_in, fan_out) in enumerate(pairwise(widths)))
+    forward, backward = gcn_exchanges(widths)
+    return round(dense / (DENSE_SPEED * sum(forward + backward)))

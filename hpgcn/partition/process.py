@@ -25,7 +25,7 @@ OUT_OF_MEMORY = ("bad_alloc", "memoryerror", "cannot allocate memory", "memory a
 
 
 def run_engine(name, arrays, settings, *, time_limit, memory):
-    """Run one engine on arrays and return its part vector.
+    """Run one engine on arrays and return its part vector and its own count of the volume.
 
     Parameters
     ----------
@@ -42,7 +42,9 @@ def run_engine(name, arrays, settings, *, time_limit, memory):
 
     Returns
     -------
-    (n,) int32
+    part : (n,) int32
+    volume : int or None
+        Connectivity-1 by the engine's own count.
 
     Raises
     ------
@@ -133,8 +135,8 @@ def _failure(name, code, folder, memory):
 
 def _answer(name, folder, n, k):
     try:
-        part = np.load(folder / "part.npy")
-        return check_parts(part, k, n=n, where=f"the answer of {name}")
+        part = check_parts(np.load(folder / "part.npy"), k, n=n, where=f"the answer of {name}")
+        return part, json.loads((folder / "volume.json").read_text())
     except FileNotFoundError:
         raise InternalError(f"{name} ended the process without an answer") from None
     except (OSError, ValueError, EOFError) as error:  # a DataError is a ValueError

@@ -1,6 +1,8 @@
 """What a partition costs: communication volume, messages and imbalance."""
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -17,9 +19,17 @@ LABELS = {
     "messages": ("messages, total", "{:,}"),
     "messages_max": ("messages sent, max per part", "{:,}"),
     "messages_avg": ("messages sent, mean per part", "{:,.1f}"),
+    "replication_factor": ("replication factor", "{:.3f}"),
     "imbalance_nnz": ("imbalance of nonzeros", "{:.2%}"),
     "imbalance_rows": ("imbalance of rows", "{:.2%}"),
+    "engine_volume": ("rows sent, by the engine's own count", "{:,}"),
+    "bandwidth_stored": ("bandwidth as stored", "{:,}"),
+    "bandwidth": ("bandwidth in this order", "{:,}"),
+    "stages_stored": ("pipeline stages as stored", "{:,}"),
+    "stages": ("pipeline stages in this order", "{:,}"),
 }
+COMPARED = ("volume", "volume_max", "volume_avg", "ghosts_max", "messages", "messages_max", "messages_avg",
+            "replication_factor")
 
 
 def statistics(graph, part, k):
@@ -41,6 +51,7 @@ def statistics(graph, part, k):
         ghosts_max: rows received by the part that receives most (their total is the volume);
         messages, messages_max, messages_avg: non-empty (source, destination) pairs, in total, by the part that
         sends most, per part;
+        replication_factor: mean number of parts that hold a row of H, its owner included (1 + volume / n);
         imbalance_nnz, imbalance_rows: max / mean - 1 over parts, of nonzeros (the diagonal counted) and of rows.
         Counts are int, means and imbalances float.
 
@@ -54,59 +65,112 @@ def statistics(graph, part, k):
     n = graph.header.num_nodes
     part = check_parts(part, k, n=n)
     rows = pattern(graph)
-    sizes = np.bincount(part, minlength=k)
-    weights = np.bincount(part, np.diff(rows.indptr), k)
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    found = exchange_counts(rows, part, k)
+    total, messages = int(found.sent.sum()), int(found.pairs.sum())
+    return {
+        "volume": total, "volume_max": int(found.sent.max()), "volume_avg": total / k,
+        "ghosts_max": int(found.received.max()),
+        "messages": messages, "messages_max": int(found.pairs.max()), "messages_avg": messages / k,
+        "replication_factor": 1 + total / n if n else 1.0,
+        "imbalance_nnz": imbalance(np.bincount(part, np.diff(rows.indptr), k)),
+        "imbalance_rows": imbalance(np.bincount(part, minlength=k)),
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class Exchange:
+    """Rows and messages of one exchange, by part.
+
+    Attributes
+    ----------
+    sent, received : (k,) int64
+        Rows that each part sends and receives.
+    pairs : (k,) int64
+        Messages that each part sends: parts that read something of it.
+    """
+
+    sent: np.ndarray
+    received: np.ndarray
+    pairs: np.ndarray
+
+
+def exchange_counts(rows, part, k):
+    """Count who sends how much to whom.
+
+    Parameters
+    ----------
+    rows : csr_array (n, n)
+        `hpgcn.partition.model.pattern` of a graph.
+    part : (n,) int32 in [0, k)
+    k : int
+
+    Returns
+    -------
+    Exchange
+    """
+    n = part.size
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(part, minlength=k))])
     members = sp.csr_array((np.ones(n, bool), np.argsort(part, kind="stable"), offsets), shape=(k, n))
     read = members @ rows  # row p: the columns that part p reads, each once
     reader = np.repeat(np.arange(k), np.diff(read.indptr))
     owner = part[read.indices].astype(np.int64)
     ghost = reader != owner
     reader, owner = reader[ghost], owner[ghost]
-    sent = np.bincount(owner, minlength=k)
     source = np.unique(owner * k + reader) // k  # of each message
-    messages = np.bincount(source, minlength=k)
-    return {
-        "volume": int(owner.size), "volume_max": int(sent.max()), "volume_avg": owner.size / k,
-        "ghosts_max": int(np.bincount(reader, minlength=k).max()),
-        "messages": int(source.size), "messages_max": int(messages.max()), "messages_avg": source.size / k,
-        "imbalance_nnz": _imbalance(weights), "imbalance_rows": _imbalance(sizes),
-    }
+    return Exchange(*(np.bincount(each, minlength=k) for each in (owner, reader, source)))
 
 
-def format_statistics(partition, random_statistics=None):
-    """Table of a partition's statistics for the terminal.
+def format_statistics(columns):
+    """Table of the statistics of partitions for the terminal.
 
     Parameters
     ----------
-    partition : Partition
-    random_statistics : dict, optional
-        Statistics of a random partition of the same graph into as many parts, to compare with.
+    columns : dict of str -> Partition
+        Heading of each column.
 
     Returns
     -------
     str
-        A line on how the partition was made, then one line per quantity: this partition, and with a comparison the
-        random one and the ratio of the two. No line feed at the end.
+        One line per quantity. Where random partitions were counted (`over_random`), a column beside tells the ratio
+        to their mean. No line feed at the end.
     """
-    title = f"{partition.method or 'unnamed'}, {partition.k} parts, seed {partition.seed}"
-    if partition.engine:
-        title += f", {partition.engine} {partition.engine_version}, epsilon {partition.epsilon:g}"
-    table = [("", "this", "random", "relative")]
+    table = [[""]]
+    for name, partition in columns.items():
+        table[0] += [name, *(["/ random"] if compared(partition.statistics) else [])]
     for key, (label, form) in LABELS.items():
-        if key not in partition.statistics:
-            continue
-        value = partition.statistics[key]
-        other = (random_statistics or {}).get(key)
-        ratio = f"{value / other:.3f}" if other and not key.startswith("imbalance") else ""
-        table.append((label, form.format(value), "" if other is None else form.format(other), ratio))
-    columns = 4 if random_statistics else 2
-    widths = [max(len(line[column]) for line in table) for column in range(columns)]
-    lines = [line[0].ljust(widths[0]) + "".join(f"  {line[c]:>{widths[c]}}" for c in range(1, columns))
-             for line in table]
-    return "\n".join([title, *(line.rstrip() for line in lines)])
+        line = [label]
+        for partition in columns.values():
+            found = partition.statistics
+            line.append(form.format(found[key]) if key in found else "-")
+            if compared(found):
+                ratio = relative(found).get(key)
+                line.append("" if ratio is None else f"{ratio:.3f}")
+        if any(cell.strip("-") for cell in line[1:]):
+            table.append(line)
+    widths = [max(map(len, column)) for column in zip(*table)]
+    return "\n".join((line[0].ljust(widths[0]) + "".join(f"  {cell:>{width}}" for cell, width in
+                                                           zip(line[1:], widths[1:]))).rstrip() for line in table)
 
 
-def _imbalance(loads):
+def describe(partition):
+    """How a partition was made, in a line."""
+    text = f"{partition.method or 'unnamed'}, {partition.k} parts, seed {partition.seed}"
+    if partition.engine:
+        text += f", {partition.engine} {partition.engine_version}, epsilon {partition.epsilon:g}"
+    return text
+
+
+def compared(found):
+    """Whether statistics hold those of random partitions too."""
+    return any(f"random_{key}" in found for key in COMPARED)
+
+
+def relative(found):
+    """Statistics over the mean of random partitions: dict of the keys of COMPARED for which there is one."""
+    return {key: found[key] / found[f"random_{key}"] for key in COMPARED if key in found and found.get(f"random_{key}")}
+
+
+def imbalance(loads):
+    """Maximum over mean, less 1; 0 where there is nothing."""
     total = loads.sum()
     return float(loads.max() * loads.size / total - 1) if total else 0.0

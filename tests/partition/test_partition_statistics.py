@@ -6,7 +6,8 @@ from small_graphs import edges, grid
 
 from hpgcn.errors import DataError
 from hpgcn.graph import Graph
-from hpgcn.partition import Partition, format_statistics, make_partition, statistics
+from hpgcn.partition import Partition, describe, format_statistics, make_partition, relative, statistics
+from hpgcn.partition.methods import random_parts
 
 
 def slow_statistics(dense, part, k):
@@ -27,6 +28,7 @@ def slow_statistics(dense, part, k):
     return {
         "volume": sum(sends), "volume_max": max(sends), "volume_avg": sum(sends) / k, "ghosts_max": max(receives),
         "messages": len(pairs), "messages_max": max(messages), "messages_avg": len(pairs) / k,
+        "replication_factor": 1 + sum(sends) / n,
         "imbalance_nnz": max(nonzeros) / (sum(nonzeros) / k) - 1, "imbalance_rows": max(rows) / (n / k) - 1,
     }
 
@@ -37,7 +39,7 @@ def test_literal():
     assert statistics(graph, np.array([0, 0, 1, 1]), 2) == {
         "volume": 2, "volume_max": 2, "volume_avg": 1.0, "ghosts_max": 2,
         "messages": 1, "messages_max": 1, "messages_avg": 0.5,
-        "imbalance_nnz": 0.25, "imbalance_rows": 0.0,  # nonzeros with the diagonal: 3 and 5
+        "replication_factor": 1.5, "imbalance_nnz": 0.25, "imbalance_rows": 0.0,  # nonzeros with the diagonal: 3 and 5
     }
 
 
@@ -107,24 +109,28 @@ def test_not_square():
 
 def test_table():
     graph = grid(8)
-    this, random = (make_partition(graph, 4, method=method) for method in ("block", "random"))
-    lines = format_statistics(this, random.statistics).splitlines()
-    assert lines[0] == "block, 4 parts, seed 0"
-    assert lines[1].split() == ["this", "random", "relative"]
+    this, other = (make_partition(graph, 4, method=method, baseline=True) for method in ("block", "hypergraph"))
+    lines = format_statistics({"this": this, "other": other}).splitlines()
+    assert lines[0].split() == ["this", "/", "random", "other", "/", "random"]
     # two rows of the grid a part: 8 vertices at each of 3 borders, both ways
-    total = next(line for line in lines if line.startswith("rows sent, total"))
-    assert total.split()[3:] == ["48", str(random.statistics["volume"]), f"{48 / random.statistics['volume']:.3f}"]
-    assert len({len(line) for line in lines[1:-2]}) == 1  # aligned
-    alone = format_statistics(this).splitlines()
-    assert alone[1].split() == ["this"]
-    assert len(alone) == len(lines)
+    chance = np.mean([statistics(graph, random_parts(64, 4, seed), 4)["volume"]
+                      for seed in range(3)])
+    total = next(line for line in lines if line.startswith("rows sent, total")).split()
+    assert total[3:5] == ["48", f"{48 / chance:.3f}"]
+    assert relative(this.statistics)["volume"] == pytest.approx(48 / chance)
+    engine = next(line for line in lines if "engine's own count" in line).split()
+    assert (engine[-2], int(engine[-1])) == ("-", other.statistics["engine_volume"])
+    alone = format_statistics({"this": make_partition(graph, 4, method="block")}).splitlines()
+    assert alone[0].split() == ["this"]
 
 
 def test_table_of_a_partition_without_statistics():
-    assert format_statistics(Partition.from_parts(np.array([0, 1]), 2)).startswith("unnamed, 2 parts")
+    unnamed = Partition.from_parts(np.array([0, 1]), 2)
+    assert describe(unnamed).startswith("unnamed, 2 parts")
+    assert format_statistics({"this": unnamed}).split() == ["this"]
 
 
 def test_table_over_a_random_partition_that_sends_nothing():
-    graph = edges(4, [])
-    this = make_partition(graph, 2, method="block")
-    assert "rows sent, total" in format_statistics(this, this.statistics)
+    this = make_partition(edges(4, []), 2, method="block", baseline=True)
+    assert "rows sent, total" in format_statistics({"this": this})
+    assert "volume" not in relative(this.statistics)

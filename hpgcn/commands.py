@@ -1,0 +1,189 @@
+"""What each command does, from its parsed arguments. Heavy imports wait for the command."""
+from __future__ import annotations
+
+import dataclasses
+import os
+
+from hpgcn import machine
+from hpgcn.config import Config
+from hpgcn.errors import UsageError
+
+
+def say(args, *lines):
+    """Print what a command did, unless it was told to be quiet."""
+    if not args.quiet:
+        print("\n".join(lines))
+
+
+def convert(args):
+    """`hpgcn convert`."""
+    from hpgcn import store
+    from hpgcn.datasets import convert
+
+    store.refuse_existing(args.out, args.overwrite)
+    graph, notes = convert.read(
+        args.source, args.format, features=args.features, labels=args.labels, symmetrize=args.symmetrize,
+        unweighted=args.unweighted, reverse=args.reverse, strict=args.strict, row_normalize=args.row_normalize,
+        split=args.split, memory=args.memory)
+    store.write_graph(args.out, graph, overwrite=args.overwrite, compress=args.compress)
+    say(args, *notes, f"wrote {args.out}")
+
+
+def generate(args):
+    """`hpgcn generate`."""
+    from hpgcn import store
+    from hpgcn.datasets import generate
+
+    store.refuse_existing(args.out, args.overwrite)
+    if args.out.endswith(".txt"):
+        generate.write_edge_list(args.kind, args.out, scale=args.scale, edge_factor=args.edge_factor, seed=args.seed,
+                                 overwrite=args.overwrite)
+    else:
+        graph = generate.generate(args.kind, scale=args.scale, edge_factor=args.edge_factor, features=args.features,
+                                  classes=args.classes, seed=args.seed)
+        store.write_graph(args.out, graph, overwrite=args.overwrite)
+        say(args, f"{graph.header.num_nodes:,} vertices, {graph.header.num_edges:,} stored entries")
+    say(args, f"wrote {args.out}")
+
+
+def partition(args):
+    """`hpgcn partition`."""
+    import json
+    from pathlib import Path
+
+    from hpgcn import partition as parts
+    from hpgcn import store
+
+    out = args.out or f"{Path(args.graph).with_suffix('')}.p{args.k}.h5"
+    vector = out.endswith((".npy", ".txt", f".part.{args.k}"))
+    if not args.compare:
+        store.refuse_existing(out, args.overwrite)
+    elif args.out or args.parts:
+        raise UsageError("--compare runs methods and writes nothing: leave out --out and --parts")
+    graph = store.load(args.graph).read()
+    w0 = parts.dense_weight(numbers("widths", args.widths)) if args.widths else args.w0
+    settings = {"epsilon": args.epsilon, "seed": args.seed, "w0": w0, "rcm": not args.no_rcm, "baseline": True,
+                "refine": not args.no_refine}
+    if args.compare:
+        made = {name: parts.make_partition(graph, args.k, method=name, engine=args.engine if name == args.method else
+                                           None, **settings) for name in args.compare.split(",")}
+        print(json.dumps({name: told(each) for name, each in made.items()}) if args.json else
+              parts.format_statistics(made))
+        return
+    if args.parts:
+        made = parts.given_partition(graph, parts.read_parts(args.parts, graph.header.num_nodes, args.k), args.k,
+                                     rcm=not args.no_rcm, baseline=True)
+    else:
+        made = parts.make_partition(graph, args.k, method=args.method, engine=args.engine, **settings)
+    if vector:
+        parts.write_parts(out, made.part, overwrite=args.overwrite)
+    else:
+        store.write_partitioned(out, graph, made, source_path=args.graph, overwrite=args.overwrite)
+    if args.json:
+        print(json.dumps({"out": out, **told(made)}))
+    else:
+        say(args, parts.describe(made), parts.format_statistics({"this": made}), f"wrote {out}")
+
+
+def told(made):
+    """What `--json` says of a partition."""
+    from hpgcn.partition import relative
+
+    return {"k": made.k, "method": made.method, "engine": made.engine, "seed": made.seed, "epsilon": made.epsilon,
+            **made.statistics, "relative": relative(made.statistics)}
+
+
+def numbers(name, text):
+    """Positive integers from a list with commas."""
+    words = text.split(",")
+    bad = next((word for word in words if not (word.isascii() and word.isdigit() and int(word))), None)
+    if bad is not None or len(words) < 2:
+        raise UsageError(f"--{name} {text}: expected at least two positive integers with commas, e.g. 128,128,40")
+    return [int(word) for word in words]
+
+
+def inspect(args):
+    """`hpgcn inspect`."""
+    from hpgcn import store
+
+    print(store.describe(args.file, verify=args.verify))
+
+
+def train(args):
+    """`hpgcn train`."""
+    given = {entry.name: getattr(args, entry.name) for entry in dataclasses.fields(Config)
+             if entry.name != "graph" and getattr(args, entry.name) is not None}
+    config = Config(**{**(Config.from_toml(args.config) if args.config else {}), **given,
+                       "graph": os.path.abspath(args.graph)})
+    threads = config.threads or machine.default_threads()
+    machine.limit_threads(threads)
+    import json
+
+    from hpgcn import comm, rundir, store, trainer
+
+    ranks = comm.world(config.comm_timeout)
+    with ranks.together():
+        source = store.load(args.graph, verify=not args.no_verify)
+    if not config.out:
+        config = config.replace(out=ranks.bcast(rundir.free_name(source.header.name)))
+    summary = trainer.train(source, config.replace(threads=threads), ranks, progress=not args.quiet,
+                            overwrite=args.overwrite)
+    if ranks.rank == 0:
+        print(json.dumps(summary) if args.json else table(summary))
+
+
+def table(summary):
+    """The end of a run, for people."""
+    def percent(value):
+        return "none" if value is None else f"{100 * value:.2f}%"
+
+    rows = [
+        ("test accuracy", f"{percent(summary['test_acc'])} at epoch {summary['best_epoch']} "
+                          f"(validation {percent(summary['best_val_acc'])})"),
+        ("ranks x threads", f"{summary['ranks']} x {summary['threads']}, strategy {summary['strategy']}"),
+        ("bytes per epoch", f"{summary['sent_bytes_per_epoch']:,} sent, "
+                            f"{summary['predicted_bytes_per_epoch']:,} predicted"),
+        ("messages per epoch", f"{summary['sent_messages_per_epoch']:,} sent, "
+                               f"{summary['predicted_messages_per_epoch']:,} predicted"),
+        ("seconds per epoch", f"{summary['epoch_s_median']:.4g} (set-up {summary['setup_s']:.3g})"),
+        ("results", f"{summary['out']}/summary.json, metrics.jsonl, model.h5"),
+    ]
+    return "\n".join(f"{name:<20} {value}" for name, value in rows)
+
+
+def predict(args):
+    """`hpgcn predict`."""
+    machine.limit_threads(args.threads or machine.default_threads())
+    from pathlib import Path
+
+    from hpgcn import comm, rundir, store, trainer
+
+    run = Path(args.model)
+    out = args.out or str((run if run.is_dir() else run.parent) / "predictions.h5")
+    ranks = comm.world()
+    with ranks.together():
+        store.refuse_existing(out, args.overwrite)
+        _, settings, _ = rundir.read_run(run)
+        path = args.graph or settings["graph"]
+        if not path:
+            raise UsageError(f"{run}: trained on a graph in memory; name the graph to predict on")
+        source = store.load(path)
+    found = trainer.predict(source, run, ranks)
+    with ranks.together():
+        if ranks.rank == 0:
+            store.write_predictions(out, found, attributes={"graph": source.header.name, "model": str(run)},
+                                    overwrite=args.overwrite)
+            say(args, f"wrote {out}")
+
+
+def bench(args):
+    """`hpgcn bench`."""
+    threads = args.threads or machine.default_threads()
+    machine.limit_threads(threads)
+    import json
+
+    from hpgcn import bench
+
+    report = bench.run(args.what, graphs=args.graphs, widths=args.widths, scale_down=args.scale_down,
+                       repeats=args.repeats, threads=threads, seed=args.seed)
+    print(json.dumps(report) if args.json else bench.table(report))
