@@ -1,6 +1,7 @@
 """Which block of a distributed matrix lives on which rank (pure: no MPI, no files)."""
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,3 +45,134 @@ class Layout:
     def owner(self, rows):
         """Rank that owns each of some rows, (r,) int64; empty blocks own nothing."""
         return np.searchsorted(self.offsets, rows, side="right") - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Owners in B row blocks x C column blocks; every element of H, G and Z has exactly one owner.
+
+    Rank b C + j owns the columns of block j in the rows of block b. C = 1 for p2p, 1d, 1.5d and mop; B = R L for 3d,
+    where block i L + l is piece l of big block i.
+
+    Attributes
+    ----------
+    offsets : (B + 1,) int64
+        Block b holds rows [offsets[b], offsets[b + 1]); blocks may be empty.
+    columns : int
+        C.
+    rank : int
+        This rank.
+    """
+
+    offsets: np.ndarray
+    columns: int
+    rank: int
+
+    @property
+    def size(self):
+        """Number of ranks (P = B C)."""
+        return (self.offsets.size - 1) * self.columns
+
+    @property
+    def block(self):
+        """Row block of this rank."""
+        return self.rank // self.columns
+
+    @property
+    def column(self):
+        """Column block of this rank."""
+        return self.rank % self.columns
+
+    @property
+    def rows(self):
+        """Layout of the rows alone, as seen from this rank's block."""
+        return Layout(self.offsets, self.block)
+
+    def columns_of(self, width):
+        """Columns that this rank owns of a matrix of some width; slice, empty if there are fewer columns than C."""
+        return slice(*split(width, self.columns)[self.column:self.column + 2].tolist())
+
+    @property
+    def row_ranks(self):
+        """Ranks that share this rank's rows, increasing; (C,) int64."""
+        return self.block * self.columns + np.arange(self.columns)
+
+    @property
+    def column_ranks(self):
+        """Ranks that share this rank's columns, increasing; (B,) int64."""
+        return np.arange(self.column, self.size, self.columns)
+
+
+@dataclass(frozen=True, eq=False)
+class Stages:
+    """The S broadcasts of a two- or three-dimensional product, which cut the columns of A (rows of H) into intervals.
+
+    Attributes
+    ----------
+    offsets : (S + 1,) int64
+        Stage s multiplies columns [offsets[s], offsets[s + 1]) of A; empty stages send nothing.
+    row, column, piece : (S,) int64
+        H's interval is held by big row block `row`, A's by column block `column`, both in layer `piece`.
+    """
+
+    offsets: np.ndarray
+    row: np.ndarray
+    column: np.ndarray
+    piece: np.ndarray
+
+
+def stages(offsets, rows, pieces, columns):
+    """Cut the columns of A where its column blocks meet the row blocks of H.
+
+    Layer l multiplies the columns of A that are piece l of a big block: R runs of columns. Its C column
+    blocks take R / C runs each, cutting a run evenly where that is no whole number. Hence R stages a layer if C divides
+    R, and R + C - gcd(R, C) in general.
+
+    Parameters
+    ----------
+    offsets : (R L + 1,) int64
+        Row blocks; block i L + l is piece l of big block i.
+    rows, pieces, columns : int
+        R, L, C.
+
+    Returns
+    -------
+    Stages
+        In increasing order of columns.
+    """
+    unit = columns // math.gcd(rows, columns)  # cuts fall on multiples of 1 / unit of a run
+    ticks = np.union1d(np.arange(rows) * unit, np.arange(columns) * rows * unit // columns)
+    row, column = ticks // unit, ticks * columns // (rows * unit)
+    block = (row[:, None] * pieces + np.arange(pieces)).ravel()
+    piece = np.tile(np.arange(pieces), row.size)
+    row, column, part = np.repeat(row, pieces), np.repeat(column, pieces), np.repeat(ticks % unit, pieces)
+    start = offsets[block] + (offsets[block + 1] - offsets[block]) * part // unit
+    order = np.lexsort((part, block))
+    return Stages(np.append(start[order], offsets[-1]), row[order], column[order], piece[order])
+
+
+def split(length, parts):
+    """Cut a length into parts that differ by at most one, the longer ones first; offsets, (parts + 1,) int64."""
+    quotient, remainder = divmod(length, parts)
+    place = np.arange(parts + 1, dtype=np.int64)
+    return place * quotient + np.minimum(place, remainder)
+
+
+def balanced(indptr, parts):
+    """Cut rows into contiguous blocks of nearly equal nonzeros.
+
+    Parameters
+    ----------
+    indptr : (n + 1,) integers
+
+    Returns
+    -------
+    (parts + 1,) int64
+        A block may be empty beside a heavy row. Without nonzeros the rows are cut evenly.
+    """
+    from hpgcn.partition.methods import cut_evenly
+
+    weights = np.diff(indptr)
+    if not weights.any():
+        return split(weights.size, parts)
+    return np.searchsorted(cut_evenly(weights, parts), np.arange(parts + 1)).astype(np.int64)

@@ -64,7 +64,7 @@ def rcm_within_parts(graph, part, k):
 
 
 def random_order(n, seed):
-    """Random order of n vertices: sorted by 64-bit keys of which each depends on (seed, vertex) alone.
+    """Random order of n vertices: sorted by draws of which each depends on (seed, vertex) alone.
 
     Returns
     -------
@@ -72,7 +72,11 @@ def random_order(n, seed):
         New -> old.
     """
     keys = np.random.Philox(key=seed).random_raw(n)
-    return np.argsort(keys, kind="stable").astype(np.int64, copy=False)
+    below = np.uint64((1 << max(1, n - 1).bit_length()) - 1)
+    # the vertex number in the low bits: no two keys are equal, so any sort will do, and numbers need no argsort
+    keys = (keys & ~below) | np.arange(n, dtype=np.uint64)
+    keys.sort()
+    return (keys & below).astype(np.int64)
 
 
 def bandwidth(csr):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from hpgcn.errors import DataError, UsageError
+from hpgcn.graph import Graph
 from hpgcn.partition.model import column_nets, neighbours, pattern
 from hpgcn.partition.partition import Partition, check_parts
 from hpgcn.partition.process import engine_version, run_engine
@@ -37,6 +38,7 @@ class Request:
     memory: int | None
     threads: int
     refine: bool
+    graph: Graph
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,12 +54,15 @@ class Found:
         Imbalance that it was allowed.
     statistics : dict
         What it counted itself.
+    edge_part : (nnz,) int32, optional
+        Part of each stored entry: a vertex cut.
     """
 
     part: np.ndarray
     engine: str | None = None
     epsilon: float = 0.0
     statistics: dict = field(default_factory=dict)
+    edge_part: np.ndarray | None = None
 
 
 def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=0.01, w0=0, seed=0, rcm=True,
@@ -73,8 +78,9 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=0.01, 
     k : int
         Number of parts, at most n. Parts may come out empty.
     method : str
-        Key of METHODS: "hypergraph" (least communication volume), "graph" (least edge cut), "block" (contiguous
-        rows, balanced by nonzeros) or "random" (balanced by rows).
+        Key of METHODS: "hypergraph" (least communication volume), "graph" (least edge cut), "vertex-cut" (Libra:
+        edges are dealt, `part` is that of each vertex' root), "block" (contiguous rows, balanced by nonzeros) or
+        "random" (balanced by rows).
     engine : str, optional
         Partitioner behind the method, by default the first of METHOD_ENGINES[method].
     epsilon : float
@@ -117,7 +123,7 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=0.01, 
                       _number("time_limit", time_limit, 0, open_low=True),
                       None if memory is None else _integer("memory", memory, 1),
                       len(os.sched_getaffinity(0)) if threads is None else _integer("threads", threads, 1),
-                      bool(refine))
+                      bool(refine), graph)
     w0 = _integer("w0", w0, 0, 2**31 - 1)
     n = graph.header.num_nodes
     _check_whole(graph)
@@ -128,7 +134,7 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=0.01, 
     found = METHODS[method](rows, weights, request)
     compared = over_random(graph, k) if baseline else {}
     return _finished(graph, found.part, k, rcm, {**found.statistics, **compared}, method=method,
-                     engine=found.engine or "", seed=request.seed, epsilon=found.epsilon,
+                     engine=found.engine or "", seed=request.seed, epsilon=found.epsilon, edge_part=found.edge_part,
                      engine_version=engine_version(found.engine) if found.engine else "")
 
 
@@ -173,8 +179,18 @@ def graph(rows, weights, request):
     return _refined(rows, weights, request, _engine({"offsets": offsets, "adjacent": adjacent}, weights, request))
 
 
-METHODS = {"hypergraph": hypergraph, "graph": graph, "block": block, "random": random}
-METHOD_ENGINES = {"hypergraph": ("mtkahypar", "kahypar"), "graph": ("metis",), "block": (), "random": ()}
+def vertex_cut(rows, weights, request):
+    """Edges dealt to parts, vertices held by several (Libra, distgnn-2021 section 5.1); the parts are of the roots."""
+    from hpgcn.partition import vertex_cut as libra  # brings Numba
+
+    cut = libra.vertex_cut(request.graph, request.k, seed=request.seed)
+    counted = libra.vertex_cut_statistics(request.graph, cut.edge_part, cut.owner, request.k)
+    return Found(cut.owner, statistics=counted, edge_part=cut.edge_part)
+
+
+METHODS = {"hypergraph": hypergraph, "graph": graph, "vertex-cut": vertex_cut, "block": block, "random": random}
+METHOD_ENGINES = {"hypergraph": ("mtkahypar", "kahypar"), "graph": ("metis",), "vertex-cut": (), "block": (),
+                  "random": ()}
 
 
 def cut_evenly(weights, k):

@@ -27,6 +27,9 @@ class Partition:
         Imbalance of vertex weights that the engine was allowed; 0 where there was no engine.
     statistics : dict of str -> int or float
         What `hpgcn.partition.statistics` counted (volume, messages, imbalance...).
+    edge_part : (nnz,) int32 or None
+        Of a vertex cut: part of each stored entry of the ORIGINAL graph, in its order; `part` is then the root of each
+        vertex.
     """
 
     part: np.ndarray
@@ -39,6 +42,7 @@ class Partition:
     seed: int = 0
     epsilon: float = 0.0
     statistics: dict = field(default_factory=dict)
+    edge_part: np.ndarray | None = None
 
     @property
     def k(self):
@@ -46,7 +50,7 @@ class Partition:
         return self.offsets.size - 1
 
     @staticmethod
-    def from_parts(part, k, *, order=None, **attributes):
+    def from_parts(part, k, *, order=None, edge_part=None, **attributes):
         """Make a partition from the part of each vertex.
 
         Parameters
@@ -54,13 +58,17 @@ class Partition:
         part : (n,) integers in [0, k)
         order : (n,) integers, optional
             Vertices in the order that each part keeps (e.g. RCM); default increasing vertex number.
+        edge_part : (nnz,) integers in [0, k), optional
+            Part of each stored entry, where edges have parts of their own.
 
         Raises
         ------
         DataError
-            Wrong shape, or a part outside 0..k-1 (the first such vertex is named), or an order that is no
+            Wrong shape, or a part outside 0..k-1 (the first such vertex or entry is named), or an order that is no
             permutation. Empty parts are allowed.
         """
+        if edge_part is not None:
+            edge_part = check_parts(edge_part, k, where="edge_part", what="entry")
         part = check_parts(part, k)
         n = part.size
         if order is None:
@@ -71,11 +79,11 @@ class Partition:
         iperm = np.empty_like(perm)
         iperm[perm] = np.arange(n, dtype=np.int64)
         offsets = np.concatenate([[0], np.cumsum(np.bincount(part, minlength=k))]).astype(np.int64)
-        return Partition(part, perm, iperm, offsets, **attributes)
+        return Partition(part, perm, iperm, offsets, edge_part=edge_part, **attributes)
 
 
-def check_parts(part, k, *, n=None, where="part vector"):
-    """Return a part vector as int32 (n,).
+def check_parts(part, k, *, n=None, where="part vector", what="vertex"):
+    """Return a part vector as int32 (n,): a part for each of n vertices, or of whatever `what` names.
 
     Raises
     ------
@@ -88,7 +96,7 @@ def check_parts(part, k, *, n=None, where="part vector"):
         raise DataError(f"{where} has dtype {part.dtype} and shape {part.shape}, expected integers {expected}")
     outside = np.flatnonzero((part < 0) | (part >= k))
     if outside.size:
-        raise DataError(f"{where}: vertex {outside[0]} has part {part[outside[0]]}, expected 0..{k - 1}")
+        raise DataError(f"{where}: {what} {outside[0]} has part {part[outside[0]]}, expected 0..{k - 1}")
     return part.astype(np.int32)
 
 

@@ -85,13 +85,14 @@ class Exchange:
     ----------
     sent, received : (k,) int64
         Rows that each part sends and receives.
-    pairs : (k,) int64
-        Messages that each part sends: parts that read something of it.
+    pairs, sources : (k,) int64
+        Messages that each part sends and receives: non-empty (source, destination) pairs.
     """
 
     sent: np.ndarray
     received: np.ndarray
     pairs: np.ndarray
+    sources: np.ndarray
 
 
 def exchange_counts(rows, part, k):
@@ -116,8 +117,8 @@ def exchange_counts(rows, part, k):
     owner = part[read.indices].astype(np.int64)
     ghost = reader != owner
     reader, owner = reader[ghost], owner[ghost]
-    source = np.unique(owner * k + reader) // k  # of each message
-    return Exchange(*(np.bincount(each, minlength=k) for each in (owner, reader, source)))
+    pair = np.unique(owner * k + reader)
+    return Exchange(*(np.bincount(each, minlength=k) for each in (owner, reader, pair // k, pair % k)))
 
 
 def format_statistics(columns):

@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import scipy.sparse as sp
 
 from hpgcn.check import check_csr
 from hpgcn.errors import DataError
@@ -110,3 +111,25 @@ def read_csr(reader, group, start, stop, num_rows, num_columns, ones):
             row = start + int(np.searchsorted(indptr, first + k, side="right")) - 1
             raise DataError(f"{where}: the value at ({row}, {indices[k]}) is {values[k]}, expected a finite number")
     return indptr - first, indices, values
+
+
+def reorder_entries(values, indptr, indices, number):
+    """Put values of the stored entries into the order that the entries have once vertices are renumbered.
+
+    Parameters
+    ----------
+    values : (nnz,)
+    indptr, indices : CSR (n, n) without duplicates, as the values lie
+    number : (n,) int64
+        New number of row and column i: iperm to permute a graph by perm, perm to undo it.
+
+    Returns
+    -------
+    (nnz,)
+        Row by row, columns increasing, as `Graph.permuted` orders them.
+    """
+    number = number.astype(indices.dtype, copy=False)
+    rows = np.repeat(number, np.diff(indptr))
+    matrix = sp.coo_array((values, (rows, number[indices])), shape=(number.size, number.size)).tocsr()
+    matrix.sort_indices()
+    return matrix.data

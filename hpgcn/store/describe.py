@@ -101,7 +101,7 @@ def _graph(stored, reader):
         ("split", _split(stored, reader))]
     if "original_ids" in reader.entries:
         rows += [("ids", "relabelled; the input's own are kept")]
-    if stored.partition is not None:
+    if stored.offsets is not None:
         rows += _partition(stored, reader)
     return rows
 
@@ -153,17 +153,26 @@ def _split(stored, reader):
 
 
 def _partition(stored, reader):
-    made = stored.partition
+    made = stored.vertex_partition
     engine = f" by {made.engine} {made.engine_version}".rstrip() if made.engine else ""
     nonzeros = np.diff(reader.read("adjacency/pointers_to_1")[stored.offsets])
     rows = [("partition", f"{made.k:,} parts, method {made.method or 'unknown'}{engine}, seed {made.seed}, "
                           f"epsilon {made.epsilon:g}"),
             ("partition", f"rows per part {_spread(np.diff(stored.offsets), mean=True)}"),
             ("partition", f"entries per part {_spread(nonzeros, mean=True)}")]
+    if "partition/edge_part" in reader.entries:
+        rows += [("partition", f"vertex cut, edges per part {_spread(_edges_per_part(stored), mean=True)}")]
     for name, value in made.statistics.items():
         text = f"{value:,}" if isinstance(value, int) else f"{value:.4g}" if isinstance(value, float) else str(value)
         rows += [("partition", f"{name} {text}")]
     return rows
+
+
+def _edges_per_part(stored):
+    """(k,) int64, counted part by part of the rows, so that few edges are in memory at once."""
+    k = stored.offsets.size - 1
+    blocks = zip(stored.offsets[:-1].tolist(), stored.offsets[1:].tolist())
+    return sum(np.bincount(stored.edge_part(start, stop), minlength=k) for start, stop in blocks)
 
 
 def _spread(counts, mean=False):

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from hpgcn.check import SPLIT, index_dtype
 from hpgcn.errors import DataError
 from hpgcn.store.atomic import file_sha256
-from hpgcn.store.csr import write_csr
+from hpgcn.store.csr import reorder_entries, write_csr
 from hpgcn.store.schema import DEGREES, GRAPH, PARTITION_FIELDS, PARTITIONED
 from hpgcn.store.stored import StoredGraph
 from hpgcn.store.writer import create
@@ -50,7 +50,7 @@ def write_partitioned(path, graph, partition, *, overwrite=False, compress="none
     Raises
     ------
     DataError
-        The partition is of another number of vertices, or the graph was read from a partitioned file.
+        The partition is of another number of vertices or edges, or the graph was read from a partitioned file.
     OutputError, StorageError
         As `write_graph`.
     """
@@ -59,6 +59,10 @@ def write_partitioned(path, graph, partition, *, overwrite=False, compress="none
         raise DataError(f"{path}: the graph {graph.header.name} is already in the order of a partition")
     if partition.part.shape != (graph.num_rows,):
         raise DataError(f"{path}: the partition has {partition.part.size} vertices, but the graph {graph.num_rows}")
+    edge_part = partition.edge_part
+    if edge_part is not None and edge_part.shape != graph.indices.shape:
+        raise DataError(f"{path}: the partition has parts for {edge_part.size} edges, but the graph stores "
+                        f"{graph.indices.size}")
     with create(path, PARTITIONED, overwrite=overwrite, compress=compress) as writer:
         sha256 = graph.header.source_sha256 if source_path is None else file_sha256(source_path)
         perm, features = partition.perm, graph.features
@@ -74,6 +78,10 @@ def write_partitioned(path, graph, partition, *, overwrite=False, compress="none
         writer.attributes("partition", {**made, "k": partition.k})
         for name in ("part", "perm", "iperm", "offsets"):
             writer.dataset(f"partition/{name}", getattr(partition, name))
+        if edge_part is not None:
+            ordered = reorder_entries(edge_part, graph.indptr, graph.indices, partition.iperm)
+            writer.dataset("partition/edge_part", ordered)
+            writer.link("partition/owner", "partition/part")
 
 
 class _Reordered:

@@ -1,6 +1,7 @@
 """A graph in a file, read row by row: validated once, here; kernels trust their arguments."""
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -11,9 +12,11 @@ from hpgcn.errors import DataError
 from hpgcn.graph import Graph
 from hpgcn.partition import Partition
 from hpgcn.store.atomic import file_sha256
-from hpgcn.store.csr import read_csr
+from hpgcn.store.csr import read_csr, reorder_entries
 from hpgcn.store.reader import Reader
 from hpgcn.store.schema import DEGREES, GRAPH, PARTITION_FIELDS, PARTITIONED, read_header
+
+ENTRY_BYTES = 32  # of memory that putting the part of one edge into the original order takes
 
 
 class StoredGraph:
@@ -78,8 +81,7 @@ class StoredGraph:
             Reading failed, or a checksum does not match.
         """
         header, reader = self.header, self._reader
-        if not 0 <= start <= stop <= header.num_nodes:
-            raise DataError(f"{self.path}: rows {start}..{stop} asked for, 0..{header.num_nodes} stored")
+        self._check_rows(start, stop)
         self._reserve(start, stop)
         indptr, indices, data = read_csr(reader, "adjacency", start, stop, header.num_nodes, header.num_nodes,
                                          header.all_ones)
@@ -104,9 +106,43 @@ class StoredGraph:
             raise DataError(f"{self.path}: masks/train is empty")
         return graph
 
+    def edge_part(self, start, stop):
+        """Part of each stored entry of the rows [start, stop), (nnz,) int32, as `slab` orders them.
+
+        None where the partition is no vertex cut.
+
+        Raises
+        ------
+        DataError
+            A part outside 0..k-1, or pointers that leave the matrix.
+        StorageError
+            As `slab`.
+        """
+        reader = self._reader
+        self._check_rows(start, stop)
+        if not self._cuts_vertices:
+            return None
+        first, last = (int(reader.read("adjacency/pointers_to_1", row, row + 1)[0]) for row in (start, stop))
+        if not 0 <= first <= last <= self.header.num_edges:
+            raise DataError(f"{self.path}: adjacency: row pointers of rows {start}..{stop} run from {first} to {last}, "
+                            f"expected within 0..{self.header.num_edges}")
+        part, k = reader.read("partition/edge_part", first, last), self.offsets.size - 1
+        self._refuse((part < 0) | (part >= k), first, "partition/edge_part", f"is outside 0..{k - 1}")
+        return part
+
     @functools.cached_property
     def partition(self):
         """The hpgcn.partition.Partition that ordered the rows, read once; None if unpartitioned."""
+        made, n = self.vertex_partition, self.header.num_nodes
+        if not self._cuts_vertices:
+            return made
+        self._reader.reserve(ENTRY_BYTES * self.header.num_edges, "partition/edge_part in the original order")
+        indptr, indices, _ = read_csr(self._reader, "adjacency", 0, n, n, n, True)
+        return dataclasses.replace(made, edge_part=reorder_entries(self.edge_part(0, n), indptr, indices, made.perm))
+
+    @functools.cached_property
+    def vertex_partition(self):
+        """The same without the parts of edges, for which the whole adjacency must be read."""
         if self.offsets is None:
             return None
         n, k = self.header.num_nodes, self.offsets.size - 1
@@ -145,11 +181,26 @@ class StoredGraph:
         """Dict of (n,) bool under "train", "val" and "test", or None."""
         return self._whole.masks
 
+    @property
+    def _cuts_vertices(self):
+        return self.offsets is not None and "partition/edge_part" in self._reader.entries
+
+    def _check_rows(self, start, stop):
+        if not 0 <= start <= stop <= self.header.num_nodes:
+            raise DataError(f"{self.path}: rows {start}..{stop} asked for, 0..{self.header.num_nodes} stored")
+
     def _read_offsets(self):
         n, k = self.header.num_nodes, self._reader.field("k", int, "/partition")
         self._reader.expect("partition/offsets", (k + 1,), np.int64)
         for name, dtype in (("part", np.int32), ("perm", np.int64), ("iperm", np.int64)):
             self._reader.expect(f"partition/{name}", (n,), dtype)
+        entries = self._reader.entries
+        if "partition/edge_part" in entries or "partition/owner" in entries:
+            self._reader.expect("partition/edge_part", (self.header.num_edges,), np.int32)
+            owner = self._reader.expect("partition/owner", (n,), np.int32)
+            if owner.address != entries["partition/part"].address:
+                raise DataError(f"{self.path}: partition/owner is a dataset of its own, expected another name of "
+                                "partition/part")
         offsets = self._reader.read("partition/offsets")
         if offsets[0] != 0 or offsets[-1] != n or (np.diff(offsets) < 0).any():
             raise DataError(f"{self.path}: partition/offsets runs from {offsets[0]} to {offsets[-1]}, expected to rise "

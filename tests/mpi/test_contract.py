@@ -2,12 +2,16 @@
 import numpy as np
 import oracle
 import pytest
+import scipy.sparse as sp
 from graphs import make
 
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
+from hpgcn.layout import Layout
 from hpgcn.model import Parameters
-from hpgcn.partition import Partition, make_partition
+from hpgcn.partition import Partition, make_partition, statistics
+from hpgcn.plan import build_all
+from hpgcn.strategies.p2p import PointToPoint
 from hpgcn.trainer import Trainer
 
 pytestmark = pytest.mark.mpi
@@ -102,6 +106,24 @@ def test_sent_equals_predicted(comm, kind, directed, hidden, constant):
     parameters = 13 * hidden + hidden * hidden + hidden * 5 + 2 * hidden + 5
     assert metrics[0]["sent_bytes"] == 4 * (volume * width + 2 * parameters * (comm.size - 1))
     assert metrics[0]["sent_messages"] == products * neighbours + 2 * comm.size * (comm.size - 1)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_volume_is_what_one_exchange_of_width_1_sends(comm, directed):
+    graph = make(directed=directed)
+    part = parts_of("hypergraph", graph, comm)
+    found = statistics(graph, part, comm.size)
+    source = distributed(graph, part, comm.size)
+    layout = Layout(source.offsets, comm.rank)
+    strategy = PointToPoint(source.slab(layout.start, layout.stop), layout, comm, dtype=np.float64, max_width=1)
+    comm.counters.phase = f"width 1 {directed}"
+    strategy.forward(np.ones((layout.num_rows, 1)), layer=0)
+    sent = comm.sum(comm.counters.total(comm.counters.phase))
+    assert tuple(sent) == (8 * found["volume"], found["messages"])
+    moved = source.adjacency + sp.eye_array(graph.num_rows)
+    planned = [plan.send_rows.size for plan in build_all(moved.indptr, moved.indices, source.offsets)]
+    assert (sum(planned), max(planned)) == (found["volume"], found["volume_max"])
+    strategy.close()
 
 
 def test_same_command_same_bits(comm):

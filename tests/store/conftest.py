@@ -14,6 +14,14 @@ def graph_file(tmp_path):
 
 
 @pytest.fixture
+def cut_file(tmp_path):
+    """The same graph in three parts, its 360 entries in parts of their own."""
+    path = tmp_path / "graph.c3.h5"
+    store.write_partitioned(path, make_graph(), make_partition(edges=360))
+    return path
+
+
+@pytest.fixture
 def parts_file(tmp_path):
     """The same graph in three parts."""
     path = tmp_path / "graph.p3.h5"

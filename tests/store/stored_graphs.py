@@ -25,11 +25,12 @@ def make_graph(n=60, *, weighted=True, features="dense", labels="class", masks=T
                             original_ids=rng.permutation(10 * n)[:n].astype(np.int64) if ids else None, split="made up")
 
 
-def make_partition(n=60, k=3, seed=1):
-    """A random partition with a random order inside each part."""
+def make_partition(n=60, k=3, seed=1, edges=None):
+    """A random partition with a random order inside each part; with `edges`, of as many edges too."""
     rng = np.random.default_rng(seed)
     return Partition.from_parts(rng.integers(0, k, n), k, order=rng.permutation(n), method="random", engine="numpy",
                                 engine_version="2", seed=seed, epsilon=0.25,
+                                edge_part=None if edges is None else rng.integers(0, k, edges),
                                 statistics={"volume": 123456789012, "imbalance_nnz": 0.0123})
 
 

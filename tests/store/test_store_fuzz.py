@@ -21,7 +21,7 @@ def content(path):
         features = graph.features if graph.header.sparse_features is False else graph.features.toarray()
         arrays = [graph.indptr, graph.indices, graph.data, features, graph.labels, *graph.masks.values(),
                   graph.degree_row, graph.degree_column, graph.degree_loop, graph.vertex, graph.original_ids,
-                  stored.offsets, *([made.part, made.perm, made.iperm] if made else [])]
+                  stored.offsets, *([made.part, made.perm, made.iperm, made.edge_part] if made else [])]
         return repr((stored.format, graph.header, made and (made.method, made.seed, made.statistics))), arrays
 
 expected = content(good)
@@ -62,8 +62,8 @@ print(outcomes)
 @pytest.mark.parametrize(("seed", "compress", "features"), [(0, "none", "dense"), (1, "none", "sparse"),
                                                             (2, "gzip", "sparse")])
 def test_random_damage(tmp_path, seed, compress, features):
-    store.write_partitioned(tmp_path / "good.h5", make_graph(features=features, ids=True), make_partition(),
-                            compress=compress)
+    graph = make_graph(features=features, ids=True)
+    store.write_partitioned(tmp_path / "good.h5", graph, make_partition(edges=graph.indices.size), compress=compress)
     child = subprocess.run([sys.executable, "-c", CHILD, tmp_path / "good.h5", tmp_path / "bad.h5", str(seed), "200"],
                            capture_output=True, text=True, timeout=100, check=False)
     assert child.returncode == 0, child.stdout[-300:] + child.stderr[-1000:]

@@ -154,6 +154,48 @@ def test_partitioned_is_permuted(tmp_path, features, weighted, compress):
             assert_same(slab, found.slab(*stored.offsets[p:p + 2]))
 
 
+@pytest.mark.parametrize("compress", ["none", "gzip"])
+@pytest.mark.parametrize("kind", ["dense weighted", "bare", "no edges", "one vertex with a loop"])
+def test_vertex_cut_round_trip(tmp_path, kind, compress):
+    graph = make_graph(**KINDS[kind])
+    n, nnz, path = graph.num_rows, graph.indices.size, tmp_path / "c.h5"
+    made = make_partition(n, edges=nnz)
+    store.write_partitioned(path, graph, made, compress=compress)
+    rows = np.repeat(np.arange(n), np.diff(graph.indptr))
+    parts = {(u, v): p for u, v, p in zip(rows.tolist(), graph.indices.tolist(), made.edge_part.tolist())}
+    with store.load(path) as stored:
+        found = stored.read()
+        stored_rows = np.repeat(found.vertex, np.diff(found.indptr)).tolist()
+        columns = made.perm[found.indices].tolist()
+        assert stored.edge_part(0, n).tolist() == [parts[pair] for pair in zip(stored_rows, columns)]
+        assert stored.edge_part(0, n).dtype == np.int32
+        np.testing.assert_array_equal(stored.partition.edge_part, made.edge_part)
+        assert stored.partition.edge_part.dtype == np.int32
+        np.testing.assert_array_equal(stored.partition.part, made.part)
+        assert stored.vertex_partition.edge_part is None
+        for start, stop in [(0, 0), (0, 1), (n // 3, n), (n, n)]:
+            cut = slice(found.indptr[start], found.indptr[stop])
+            np.testing.assert_array_equal(stored.edge_part(start, stop), stored.edge_part(0, n)[cut])
+        with pytest.raises(DataError, match=f"rows 0..{n + 1} asked for"):
+            stored.edge_part(0, n + 1)
+        store.write_partitioned(tmp_path / "again.h5", graph, stored.partition, compress=compress)
+        counts = np.bincount(made.edge_part, minlength=3)
+        assert f"vertex cut, edges per part min {counts.min()}, mean" in store.describe(path, verify=True)
+    with h5py.File(path) as file, h5py.File(tmp_path / "again.h5") as again:
+        assert file["partition/owner"] == file["partition/part"], "one dataset of two names"
+        np.testing.assert_array_equal(file["partition/edge_part"], again["partition/edge_part"])
+
+
+def test_parts_of_other_edges(tmp_path):
+    with pytest.raises(DataError, match="parts for 359 edges, but the graph stores 360"):
+        store.write_partitioned(tmp_path / "c.h5", make_graph(), make_partition(edges=359))
+    assert not list(tmp_path.iterdir())
+    store.write_partitioned(tmp_path / "p.h5", make_graph(), make_partition())
+    with store.load(tmp_path / "p.h5") as stored:
+        assert stored.edge_part(0, 60) is None
+        assert stored.partition.edge_part is None
+
+
 def test_empty_parts_and_other_sizes(tmp_path):
     graph = make_graph(4)
     everything_in_one = make_partition(4, 1)

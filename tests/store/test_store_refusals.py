@@ -276,14 +276,44 @@ def test_bad_partitions(parts_file, case):
     check_line(refusal, parts_file)
 
 
+def own_owner(file):
+    parts = file["partition/part"][()]
+    del file["partition/owner"]
+    file["partition/owner"] = parts
+
+
+@pytest.mark.parametrize("case", [
+    (change("partition/edge_part", 359, 3), r"partition/edge_part\[359\] is outside 0\.\.2"),
+    (change("partition/edge_part", 0, -1), r"partition/edge_part\[0\] is outside 0\.\.2"),
+    (other_dtype("partition/edge_part", np.int64), "partition/edge_part has dtype int64, expected int32"),
+    (lambda file: replace(file, "partition/edge_part", np.zeros(359, np.int32)),
+     r"partition/edge_part has shape \(359,\), expected \(360\)"),
+    (delete("partition/edge_part"), "dataset partition/edge_part is missing"),
+    (delete("partition/owner"), "dataset partition/owner is missing"),
+    (own_owner, "partition/owner is a dataset of its own"),
+    (change("adjacency/pointers_to_1", 60, 361), "row pointers .* 361"),
+    (change("adjacency/pointers_to_1", 0, -1), "row pointers .* -1"),
+    (change("adjacency/indices_1", 9, 60), "entry 9 has column 60"),
+])
+def test_bad_vertex_cuts(cut_file, case):
+    apply, message = case
+    with h5py.File(cut_file, "r+") as file:
+        apply(file)
+    restamp(cut_file)
+    for read in (lambda stored: stored.partition, lambda stored: (stored.edge_part(0, 60), stored.read())):
+        with pytest.raises(DataError, match=message) as refusal, store.load(cut_file) as stored:
+            read(stored)
+        check_line(refusal, cut_file)
+
+
 @pytest.mark.parametrize("compress", ["none", "gzip"])
 def test_one_flipped_bit_in_any_dataset(tmp_path, compress):
-    store.write_partitioned(tmp_path / "good.h5", make_graph(ids=True, features="sparse"), make_partition(),
-                            compress=compress)
+    graph = make_graph(ids=True, features="sparse")
+    store.write_partitioned(tmp_path / "good.h5", graph, make_partition(edges=graph.indices.size), compress=compress)
     with h5py.File(tmp_path / "good.h5") as file:
         names = []
         file["manifest"].visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
-        assert len(names) == 18
+        assert len(names) == 19
         places = [(name, middle(file[prefix + name])) for name in names for prefix in ("", "manifest/")]
     good = (tmp_path / "good.h5").read_bytes()
     for name, place in places:
@@ -293,7 +323,7 @@ def test_one_flipped_bit_in_any_dataset(tmp_path, compress):
         with pytest.raises(StorageError, match=name) as refusal:
             store.describe(tmp_path / "bad.h5", verify=True)
         check_line(refusal, tmp_path / "bad.h5")
-        if name not in ("partition/iperm", "partition/part"):  # no rank reads these to train
+        if name not in ("partition/iperm", "partition/part", "partition/edge_part"):  # no rank reads these to train
             with pytest.raises(StorageError, match=name):
                 store.load(tmp_path / "bad.h5").read()
 

@@ -1,0 +1,253 @@
+"""Bytes and messages of one training step under every strategy, forward and backward, per rank.
+
+Ranks stand in a grid of R big row blocks x L pieces x C column blocks and are numbered in that order: counts are arrays
+of that shape. Each strategy has one function for its products with A; `dense` and `weights` serve all.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpgcn.check import index_dtype
+from hpgcn.cost.blocks import check_grid, cube
+from hpgcn.cost.step import Step
+from hpgcn.cost.traffic import Prediction, allreduce, reduce_scatter, replicate
+from hpgcn.errors import UsageError
+from hpgcn.layout import Stages, split, stages
+
+SUM_BYTES = 8  # softmax adds in float64
+POINTER_BYTES = 8  # row pointers of a block of A
+
+
+@dataclass(frozen=True, eq=False)
+class RankVolumes:
+    """What each rank sends in one exchange of width 1, strategy p2p.
+
+    Attributes
+    ----------
+    rows, received : (P,) int64
+        Rows that each rank sends and receives.
+    pairs : (P,) int64
+        Messages that each rank sends: ranks that read something of it.
+    sources : (P,) int64, optional
+        Messages that each rank receives. The backward of a directed graph sends along the swapped lists; without
+        this its messages are exact in total alone, `pairs` standing in for the ranks.
+    """
+
+    rows: np.ndarray
+    received: np.ndarray
+    pairs: np.ndarray
+    sources: np.ndarray | None = None
+
+
+def predict(strategy, step, grid, offsets, *, sent=None, nnz_blocks=None, nnz_blocks_transposed=None):
+    """Count what each rank sends in one training step.
+
+    Parameters
+    ----------
+    strategy : str
+        One of STRATEGIES.
+    step : Step
+    grid : tuple of int
+        As `default_grid`.
+    offsets : (B + 1,) int64
+        Row blocks, as `row_blocks`; p2p does not read them (None will do).
+    sent : RankVolumes
+        p2p only.
+    nnz_blocks : (R, S) int64
+        2d and 3d only: `stage_nonzeros` of the matrix multiplied (A + I).
+    nnz_blocks_transposed : (R, S) int64
+        2d and 3d only, and only if step.directed: the same of its transpose.
+
+    Returns
+    -------
+    Prediction
+
+    Raises
+    ------
+    UsageError
+        The grid does not fit the strategy, or the strategy's own counts are missing or of another shape.
+    """
+    grid = check_grid(strategy, int(np.prod(grid, dtype=object)), grid)
+    R, L, C = cube(strategy, grid)
+    if strategy == "p2p":
+        blocks = _check_volumes(sent, R)
+        rows = np.zeros((R, 1), np.int64)  # a single column block: nothing else depends on them
+    else:
+        rows = _check_offsets(offsets, R * L).reshape(R, L)
+        blocks = Blocks(rows, C)
+    if strategy in ("2d", "3d"):
+        cuts = stages(np.asarray(offsets), R, L, C)
+        blocks = Blocks(rows, C, cuts, _block_bytes(nnz_blocks, "nnz_blocks", rows, C, cuts, step),
+                        _block_bytes(nnz_blocks_transposed, "nnz_blocks_transposed", rows, C, cuts, step)
+                        if step.directed else None)
+    prediction = Prediction(strategy, grid)
+    for phase in ("forward", "backward"):
+        for product in getattr(step, phase):
+            for counts in PRODUCTS[strategy](blocks, product, step.itemsize, step.directed and phase == "backward"):
+                prediction.add("aggregation", phase, counts)
+    for phase, counts in dense(rows, C, step):
+        prediction.add("dense", phase, counts)
+    for counts in weights(R * L, C, step):
+        prediction.add("weights", "backward", counts)
+    return prediction
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """What the products with A of all strategies but p2p depend on.
+
+    Attributes
+    ----------
+    rows : (R, L) int64
+        Rows of each piece of each big block.
+    columns : int
+        C.
+    stages : Stages
+        2d and 3d.
+    sparse, transposed : (R, S) int64
+        2d and 3d: bytes of the blocks of A and, if it is not symmetric, of A^T, by big row block and stage.
+    """
+
+    rows: np.ndarray
+    columns: int
+    stages: Stages | None = None
+    sparse: np.ndarray | None = None
+    transposed: np.ndarray | None = None
+
+
+def point_to_point(volumes, product, itemsize, adjoint):
+    """p2p: rows to those who read them; the adjoint returns partial sums along the swapped lists."""
+    sent, pairs = (volumes.received, volumes.sources) if adjoint else (volumes.rows, volumes.pairs)
+    yield sent * (product.width * itemsize), volumes.pairs if pairs is None else pairs
+
+
+def one_d(blocks, product, itemsize, adjoint):
+    """1d: every rank broadcasts its rows; the adjoint reduces partial sums to every rank."""
+    own = blocks.rows * (product.width * itemsize)
+    yield reduce_scatter(own, 0) if adjoint else replicate(own, 0)
+
+
+def one_and_a_half_d(blocks, product, itemsize, adjoint):
+    """1.5d: allgather over the replicas, broadcasts (adjoint: reduces) in each replica's stages, reduce_scatter.
+
+    Big block k travels among the ranks of replica j(k); the P / c blocks are split evenly among the c replicas.
+    """
+    own = blocks.rows * (product.width * itemsize)
+    groups, replicas = own.shape
+    replica = np.repeat(np.arange(replicas), np.diff(split(groups, replicas)))
+    whole = np.where(replica[:, None] == np.arange(replicas), own.sum(1, keepdims=True), 0)
+    yield replicate(own, 1)
+    yield reduce_scatter(whole, 0) if adjoint else replicate(whole, 0)
+    yield reduce_scatter(own, 1)
+
+
+def summa(blocks, product, itemsize, adjoint):
+    """2d, 3d: a stage broadcasts A along rows and H along columns; layers add up in a reduce_scatter.
+
+    The adjoint is the same with the blocks of A^T.
+    """
+    (R, L), C, cuts = blocks.rows.shape, blocks.columns, blocks.stages
+    width = np.diff(split(product.width, C))
+    sparse = (blocks.transposed if adjoint else blocks.sparse).T
+    yield tuple(_gathered(counts * (C - 1), (cuts.piece, cuts.column), (L, C, R)).transpose(2, 0, 1)
+                for counts in (sparse, sparse > 0))
+    tall = np.diff(cuts.offsets)[:, None] * width * itemsize
+    yield tuple(_gathered(counts * (R - 1), (cuts.row, cuts.piece), (R, L, C)) for counts in (tall, tall > 0))
+    yield reduce_scatter(blocks.rows[..., None] * width * itemsize, 1)
+
+
+def mixture(blocks, product, itemsize, adjoint):
+    """mop: all-to-all from rows to columns and back; a mask of the result travels as bits, before the product."""
+    rows, width = blocks.rows, np.diff(split(product.width, blocks.rows.size))
+    others = ~np.eye(rows.size, dtype=bool)
+    there = rows * width * itemsize * others
+    bits = rows * -(-width // 8) * others
+    for table in (there, there.T, *([bits] if product.masked else [])):
+        yield table.sum(1), np.count_nonzero(table, axis=1)
+
+
+PRODUCTS = {"p2p": point_to_point, "1d": one_d, "1.5d": one_and_a_half_d, "2d": summa, "3d": summa, "mop": mixture}
+
+
+def dense(rows, columns, step):
+    """Products with W and softmax where C column blocks share the rows: (phase, (bytes, messages)) of each call.
+
+    Forward, reduce_scatter of partial products; then the maximum and the sum of softmax, an allreduce of one number a
+    row each. Backward, allgather of the gradient that W and its own gradient need.
+    """
+    shared = np.broadcast_to(rows[..., None], (*rows.shape, columns))
+    for _, fan_out in step.layers:
+        own = shared * np.diff(split(fan_out, columns)) * step.itemsize
+        yield "forward", reduce_scatter(own, 2)
+        yield "backward", replicate(own, 2)
+    for size in (step.itemsize, SUM_BYTES):
+        yield "forward", allreduce(shared * size, 2)
+
+
+def weights(row_blocks, columns, step):
+    """Gradients of all W and b: an allreduce over each column of ranks, then an allgather along the rows of ranks."""
+    size = sum(np.diff(split(fan_in, columns)) * fan_out + np.diff(split(fan_out, columns))
+               for fan_in, fan_out in step.layers) * step.itemsize
+    size = np.broadcast_to(size, (row_blocks, columns))
+    return allreduce(size, 0), replicate(size, 1)
+
+
+def p2p_step(volume, pairs, widths, itemsize, ranks, *, sparse_features=False, constant=False):
+    """Traffic of one training step over all ranks, strategy p2p, from totals alone.
+
+    Parameters
+    ----------
+    volume : int
+        Rows sent in one exchange, over all ranks (connectivity-1 of the partition).
+    pairs : int
+        Non-empty (source, destination) pairs of one exchange.
+    widths : sequence of int
+    itemsize : int
+        Bytes of a number.
+    ranks : int
+        P.
+    sparse_features, constant : bool
+        As `Step`.
+    """
+    step = Step(widths, itemsize, sparse_features, constant)
+    first = np.arange(ranks) == 0  # whose share is whose makes no difference to the totals
+    sent = RankVolumes(volume * first, volume * first, pairs * first)
+    return predict("p2p", step, (ranks,), None, sent=sent).traffic()
+
+
+def _gathered(counts, places, shape):
+    """Sum rows of counts, one a stage, at the places of the ranks that send them."""
+    found = np.zeros(shape, np.int64)
+    np.add.at(found, places, counts)
+    return found
+
+
+def _block_bytes(nonzeros, name, rows, columns, cuts, step):
+    """Bytes of the blocks of A: row pointers, values, column numbers in one message; an empty block is not sent."""
+    shape = rows.shape[0], cuts.row.size
+    if nonzeros is None and columns == 1:
+        return np.zeros(shape, np.int64)  # A stays where it is
+    if nonzeros is None or np.shape(nonzeros) != shape:
+        found = "nothing" if nonzeros is None else f"shape {np.shape(nonzeros)}"
+        raise UsageError(f"{name}: {found} given, expected the nonzeros of {shape[0]} x {shape[1]} blocks")
+    pointers = (rows.sum(1, keepdims=True) + 1) * POINTER_BYTES
+    entry = step.itemsize + index_dtype(int(rows.sum())).itemsize
+    nonzeros = np.asarray(nonzeros, np.int64)
+    return np.where(nonzeros > 0, pointers + nonzeros * entry, 0)
+
+
+def _check_offsets(offsets, blocks):
+    offsets = np.asarray([] if offsets is None else offsets)
+    if offsets.size != blocks + 1 or offsets[0] != 0 or np.any(np.diff(offsets) < 0):
+        raise UsageError(f"offsets of {offsets.size} numbers given, expected {blocks + 1}, rising from 0: "
+                         f"one row block for each of {blocks}")
+    return np.diff(offsets).astype(np.int64)
+
+
+def _check_volumes(sent, ranks):
+    sizes = [] if sent is None else [np.size(each) for each in (sent.rows, sent.received, sent.pairs)]
+    if set(sizes) != {ranks}:
+        raise UsageError(f"p2p on {ranks} ranks: expected the volumes of {ranks} ranks, found {sizes or 'none'}")
+    return sent
