@@ -115,6 +115,19 @@ def parser():
     partition.add_argument("--json", action="store_true", help="print statistics as JSON")
     partition.add_argument("--overwrite", action="store_true")
 
+    plan = add(run.plan, "plan", "Say how many ranks, which partition and strategy, how much memory and how long, from "
+               "the file alone.")
+    plan.add_argument("graph", help="graph, partitioned or not (.h5)")
+    plan.add_argument("-k", dest="ranks", metavar="K,K", help="numbers of ranks (default: powers of two up to 512; the "
+                      "parts of a partitioned file)")
+    plan.add_argument("--widths", metavar="N,N", help="features, hidden widths, classes (default: of the file, "
+                      "hidden 16)")
+    plan.add_argument("--method", metavar="METHOD,...", help="partitions for p2p (default: random,block)")
+    plan.add_argument("--machine", metavar="FILE", help="what `hpgcn bench machine --json` printed")
+    plan.add_argument("--memory", type=size, metavar="BYTES", help="memory that a rank may hold")
+    plan.add_argument("--json", action="store_true", help="print every number as one JSON object")
+    plan.add_argument("--plot", metavar="FILE", help="draw a picture: .png, .svg or .pdf")
+
     inspect = add(run.inspect, "inspect", "Say in words what is in a file.")
     inspect.add_argument("file")
     inspect.add_argument("--verify", action="store_true", help="check every CRC")

@@ -102,6 +102,21 @@ def numbers(name, text):
     return [int(word) for word in words]
 
 
+def plan(args):
+    """`hpgcn plan`."""
+    import json
+
+    from hpgcn import forecast
+
+    if args.plot:
+        forecast.check_picture(args.plot)
+    options = forecast.Options.parse(args.ranks, args.widths, args.method, args.machine, args.memory)
+    report = forecast.forecast(args.graph, options, progress=not args.quiet)
+    if args.plot:
+        forecast.plot(report, args.plot)
+    print(json.dumps(report) if args.json else forecast.table(report))
+
+
 def inspect(args):
     """`hpgcn inspect`."""
     from hpgcn import store

@@ -1,0 +1,142 @@
+"""What `hpgcn plan` is asked: numbers of ranks, widths, methods, a machine; checked."""
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass, field
+
+from hpgcn.cost.seconds import Machine
+from hpgcn.errors import DataError, InputNotFoundError, UsageError
+from hpgcn.partition import METHODS
+
+HIDDEN = 16
+MOST_RANKS = 512
+QUICK = ("random", "block")  # methods that need no engine
+MAX_RANKS = 1 << 13  # counts of an all-to-all are held for every pair of ranks
+MAX_WIDTH = 1 << 24
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to forecast.
+
+    Attributes
+    ----------
+    ranks : tuple of int, or None
+        None: powers of two up to 512 and n; of a partitioned file, its number of parts.
+    widths : tuple of int, or None
+        Features, hidden widths, classes; None: from the file, with one hidden layer of 16.
+    methods : tuple of str, or None
+        Partitions that p2p is forecast on. None: random and block; of a partitioned file, its own.
+    machine : Machine
+    network : bool
+        The machine's latency and network bandwidth were given; else they are defaults.
+    memory : int or None
+        Bytes that a rank may hold; None: any number.
+    """
+
+    ranks: tuple[int, ...] | None = None
+    widths: tuple[int, ...] | None = None
+    methods: tuple[str, ...] | None = None
+    machine: Machine = field(default_factory=Machine)
+    network: bool = False
+    memory: int | None = None
+
+    @staticmethod
+    def parse(ranks=None, widths=None, methods=None, machine=None, memory=None):
+        """Make options from the text of the command line.
+
+        Parameters
+        ----------
+        ranks, widths, methods : str, optional
+            Comma-separated.
+        machine : str, optional
+            Path, as `read_machine`.
+        memory : int, optional
+
+        Raises
+        ------
+        UsageError
+            No whole numbers of at least 1, fewer than two widths, an unknown method.
+        InputNotFoundError, DataError
+            As `read_machine`.
+        """
+        ranks = None if ranks is None else tuple(sorted(set(_numbers("-k", ranks, MAX_RANKS))))
+        widths = None if widths is None else _numbers("--widths", widths, MAX_WIDTH)
+        if widths is not None and len(widths) < 2:
+            raise UsageError(f"--widths {widths[0]}: expected features, hidden widths and classes, e.g. 128,16,40")
+        names = None if methods is None else tuple(dict.fromkeys(methods.split(",")))
+        for name in names or ():
+            if name not in METHODS:
+                raise UsageError(f"--method {methods}: {name!r} is unknown, expected some of {', '.join(METHODS)}")
+        rates, network = (Machine(), False) if machine is None else read_machine(machine)
+        return Options(ranks, widths, names, rates, network, memory)
+
+
+def read_machine(path):
+    """Read the rates of a rank from what `hpgcn bench machine --json` printed.
+
+    An object "network" with latency_s and bytes_per_s may be added by hand.
+
+    Returns
+    -------
+    Machine
+    network : bool
+        The file has rates of the network; otherwise they are those of `Machine`.
+
+    Raises
+    ------
+    InputNotFoundError
+        The file cannot be opened.
+    DataError
+        It is no such JSON, or a number is missing, not positive or not finite, or a key of "network" is unknown.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except OSError as error:
+        raise InputNotFoundError(f"{path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: not JSON: {error}") from error
+    limits = _group(path, found, "limits", required=True)
+    rates = {name: _rate(path, "limits", limits, name) for name in
+             ("memory_bytes_per_s", "gemm_float32_flops_per_s", "gemm_float64_flops_per_s")}
+    about = _group(path, found, "machine")
+    if "cores" in about:
+        rates["cores"] = int(_rate(path, "machine", about, "cores"))
+    network = _group(path, found, "network")
+    names = {"latency_s": "latency_s", "bytes_per_s": "network_bytes_per_s"}
+    for name in network:
+        if name not in names:
+            raise DataError(f"{path}: network.{name} is unknown, expected {' and '.join(names)}")
+    if network:
+        rates |= {field: _rate(path, "network", network, name) for name, field in names.items()}
+    return dataclasses.replace(Machine(), **rates), bool(network)
+
+
+def _group(path, found, name, required=False):
+    if not isinstance(found, dict) or (required and name not in found):
+        raise DataError(f"{path}: no {name!r}, expected what `hpgcn bench machine --json` prints")
+    group = found.get(name, {})
+    if not isinstance(group, dict):
+        raise DataError(f"{path}: {name} is {group!r}, expected an object")
+    return group
+
+
+def _rate(path, group, values, name):
+    if name not in values:
+        raise DataError(f"{path}: {group}.{name} is missing, expected a positive number")
+    value = values[name]
+    good = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not good or not math.isfinite(value) or value <= 0:
+        raise DataError(f"{path}: {group}.{name} is {value!r}, expected a positive number")
+    return float(value)
+
+
+def _numbers(flag, text, most):
+    words = text.split(",")
+    for word in words:
+        if not (word.isascii() and word.isdigit() and len(word) < 20 and 1 <= int(word) <= most):
+            raise UsageError(f"{flag} {text}: {word!r} is not a whole number from 1 to {most}")
+    return tuple(map(int, words))

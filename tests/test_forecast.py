@@ -1,0 +1,256 @@
+"""`hpgcn plan`: volumes by hand, what training then reports, the choice, the picture, and every refusal."""
+import json
+import re
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from commands import succeed
+from graphs import make
+
+from hpgcn import store
+from hpgcn.cost import STRATEGIES
+from hpgcn.cost.memory import PARTS
+from hpgcn.cost.seconds import Machine
+from hpgcn.errors import ConfigError, DataError, InputNotFoundError, UsageError
+from hpgcn.forecast import Options, check_picture, forecast, plot, read_machine, table
+from hpgcn.graph import Graph
+from hpgcn.partition import make_partition
+
+MACHINE = {"limits": {"memory_bytes_per_s": 1e9, "gemm_float32_flops_per_s": 1e9, "gemm_float64_flops_per_s": 5e8}}
+
+
+def write(path, graph, k=None, **settings):
+    """Write a graph, or a partition of it in k parts; return the path."""
+    if k is None:
+        store.write_graph(path, graph)
+    else:
+        store.write_partitioned(path, graph, make_partition(graph, k, **settings))
+    return path
+
+
+@pytest.fixture(scope="module")
+def path_of_four(tmp_path_factory):
+    """The undirected path 0-1-2-3, 3 features, 2 classes."""
+    A = sp.diags_array([np.ones(3), np.ones(3)], offsets=[-1, 1], shape=(4, 4))
+    graph = Graph.from_scipy(A, np.ones((4, 3)), [0, 1, 0, 1], ([0], [1], [2]), name="path")
+    return write(tmp_path_factory.mktemp("path") / "path.h5", graph)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A directed graph of 203 vertices with all traps."""
+    return write(tmp_path_factory.mktemp("made") / "made.h5", make(directed=True))
+
+
+def row_of(report, strategy, parts=None, ranks=None):
+    found = [row for row in report["rows"] if row["strategy"] == strategy and parts in (None, row["parts"])
+             and ranks in (None, row["ranks"])]
+    assert len(found) == 1
+    return found[0]
+
+
+def numbers(row):
+    """What does not depend on how the parts are called."""
+    return {key: row[key] for key in ("ranks", "grid", "bytes", "messages", "memory", "seconds")}
+
+
+def test_by_hand(path_of_four):
+    report = forecast(path_of_four, Options((2,), (3, 2, 2)))
+    row = row_of(report, "p2p", "block")
+    # cut in the middle, each half sends one row: twice forward, twice backward, always of width 2
+    assert row["bytes"]["aggregation"] == {"forward": 2 * 2 * 2 * 4, "backward": 2 * 2 * 2 * 4}
+    assert row["messages"]["aggregation"] == {"forward": 4, "backward": 4}
+    # 3 x 2 + 2 x 2 weights, 2 + 2 biases, reduced and spread again
+    assert row["bytes"]["weights"] == {"forward": 0, "backward": 2 * 14 * 4}
+    assert row["bytes"]["dense"] == {"forward": 0, "backward": 0}
+    assert (row["bytes"]["total"], row["bytes"]["max"]) == (176, 88)
+    assert (row["messages"]["total"], row["messages"]["max"]) == (12, 6)
+    assert row["memory"]["max_bytes"] == 660
+    # a broadcast sends both rows of each half
+    assert row_of(report, "1d")["bytes"]["aggregation"] == {"forward": 64, "backward": 64}
+
+
+def test_seconds_by_hand(path_of_four):
+    unit = Machine(memory_bytes_per_s=1.0, gemm_float32_flops_per_s=0.5, latency_s=10.0, network_bytes_per_s=2.0,
+                   call_s=100.0)
+    seconds = row_of(forecast(path_of_four, Options((2,), (3, 2, 2), machine=unit)), "p2p", "block")["seconds"]
+    assert seconds["communication"] == 6 * 10 + 88 / 2
+    products = 4 * (5 * (8 + 4 + 2 * 4) + 2 * 2 * 4)  # each entry: column number, value, a row; results written
+    dense = (2 * (2 * 2 * 3 * 2) + 3 * (2 * 2 * 2 * 2)) * 2  # X W, X^T G; H W, H^T G, G W^T: 2 m f f' at half a flop/s
+    passing = 2 * (2 * 2 + 4 * 2 + 2 * 3) * 4 + 2 * 2 * 2 * 4 * 4 + 7 * 14 * 4  # element-wise; buffers; Adam
+    calls = 4 * (1 + 2) + 2 * 8
+    assert seconds["compute"] == products + dense + passing + calls * 100
+    assert seconds["epoch"] == seconds["compute"] + seconds["communication"]
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("kind", [{}, {"directed": True, "weighted": True}, {"sparse": True}])
+def test_training_sends_what_is_predicted(tmp_path, kind, ranks):
+    file = write(tmp_path / "parts.h5", make(**kind), ranks, method="random")
+    report = forecast(file, Options())
+    succeed("train", file, "--epochs", 1, "--threads", 1, "--out", tmp_path / "run", ranks=ranks)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    row = row_of(report, "p2p")
+    assert (row["parts"], row["ranks"]) == ("random", ranks)
+    assert row["bytes"]["total"] == summary["predicted_bytes_per_epoch"] == summary["sent_bytes_per_epoch"] > 0
+    assert row["messages"]["total"] == summary["predicted_messages_per_epoch"] == summary["sent_messages_per_epoch"]
+    assert row["bytes"]["max"] == pytest.approx(summary["max_rank_sent_bytes_per_epoch"], abs=1)
+
+
+@pytest.mark.parametrize("rcm", [False, True])
+@pytest.mark.parametrize("kind", [{}, {"directed": True}, {"sparse": True}])
+def test_graph_and_partitioned_file_agree(tmp_path, kind, rcm):
+    graph = make(**kind)
+    whole = forecast(write(tmp_path / "whole.h5", graph), Options((5,)))
+    parts = forecast(write(tmp_path / "parts.h5", graph, 5, method="block", rcm=rcm), Options())
+    assert numbers(row_of(parts, "p2p", "block")) == numbers(row_of(whole, "p2p", "block"))
+    assert numbers(row_of(parts, "1d", "block")) == numbers(row_of(whole, "1d", "stored"))
+    if not rcm:  # the stored order is the same then
+        for strategy in STRATEGIES[2:]:
+            assert numbers(row_of(parts, strategy)) == numbers(row_of(whole, strategy))
+
+
+def test_defaults(made, tmp_path):
+    report = forecast(made, Options())
+    assert report["step"] == {"widths": (13, 16, 5), "itemsize": 4, "sparse_features": False, "constant": False,
+                              "directed": True}
+    found = {(row["strategy"], row["parts"], row["ranks"]) for row in report["rows"]}
+    ranks = [2, 4, 8, 16, 32, 64, 128]
+    assert found == {("p2p", "whole", 1), *(("p2p", parts, k) for k in ranks for parts in ("random", "block")),
+                     *((strategy, "stored", k) for k in ranks for strategy in STRATEGIES[1:])}
+    parts = write(tmp_path / "parts.h5", make(directed=True), 4, method="random")
+    found = {(row["strategy"], row["parts"]) for row in forecast(parts, Options((4,)))["rows"]}
+    assert found == {("p2p", "random"), ("1d", "random"), *((name, "stored") for name in STRATEGIES[2:])}
+    elsewhere = forecast(parts, Options((3,)))  # p2p and 1d keep to the file's own parts
+    assert {row["strategy"] for row in elsewhere["rows"]} == set(STRATEGIES[2:])
+
+
+def test_json(made):
+    report = json.loads(json.dumps(forecast(made, Options.parse("1,6", "13,7,7,5", None, None, 10**9))))
+    assert set(report) == {"graph", "step", "machine", "memory_limit_bytes", "rows", "choice", "notes"}
+    assert report["graph"]["num_nodes"] == 203
+    assert report["graph"]["parts"] is None
+    assert report["machine"]["latency_s"] == Machine().latency_s
+    for row in report["rows"]:
+        assert set(row) == {"strategy", "parts", "ranks", "grid", "runs", "fits", "bytes", "messages", "memory",
+                            "seconds"}
+        assert np.prod(row["grid"]) == row["ranks"]
+        for counts in (row["bytes"], row["messages"]):
+            assert set(counts) == {"total", "max", "aggregation", "dense", "weights"}
+            assert counts["total"] == sum(sum(counts[kind].values()) for kind in ("aggregation", "dense", "weights"))
+            assert counts["max"] <= counts["total"] <= counts["max"] * row["ranks"]
+            assert (counts["total"] > 0) == (row["ranks"] > 1)
+        memory, seconds = row["memory"], row["seconds"]
+        assert memory["max_bytes"] == max(memory["setup"], sum(memory[name] for name in PARTS))
+        assert seconds["epoch"] == pytest.approx(seconds["compute"] + seconds["communication"])
+
+
+def test_choice_weighs_time_against_ranks(made):
+    free = Machine(latency_s=1e-15, network_bytes_per_s=1e20, call_s=1e-15)
+    dear = Machine(latency_s=10.0)
+    assert forecast(made, Options((1, 2, 8), machine=dear))["choice"]["ranks"] == 1
+    report = forecast(made, Options((1, 2, 8), machine=free))
+    choice = report["choice"]
+    assert (choice["ranks"], choice["strategy"]) == (8, "p2p")
+    assert report["rows"][choice["index"]]["ranks"] == 8
+    assert choice["text"].startswith("8 ranks, p2p on ")
+    lines = table(report).splitlines()
+    assert f"choice: {choice['text']}" in lines
+    assert sum(line.startswith("p2p ") for line in lines) == 5
+    assert "network assumed" in table(report)
+
+
+def test_memory_limit_leaves_cases_out_or_names_ranks_that_fit(made):
+    needs = {row["ranks"]: row["memory"]["max_bytes"] for row in forecast(made, Options())["rows"]
+             if row["strategy"] == "p2p" and row["parts"] in ("whole", "block")}
+    some = forecast(made, Options((1, 4, 32), memory=needs[4]))
+    assert not row_of(some, "p2p", "whole")["fits"]
+    assert row_of(some, "p2p", "block", 4)["fits"]
+    assert some["choice"]["ranks"] > 1
+    assert "! more than --memory" in table(some)
+    with pytest.raises(ConfigError, match=f"at least {needs[1]:,} are needed on 1 rank") as error:
+        forecast(made, Options((1,), memory=needs[1] // 5))
+    named = int(re.search(r"; (\d+) ranks would do", str(error.value))[1])
+    assert named & (named - 1) == 0
+    assert any(row["fits"] for row in forecast(made, Options((named,), memory=needs[1] // 5))["rows"] if row["runs"])
+    with pytest.raises(ConfigError, match="no power of two up to 203 would do"):
+        forecast(made, Options((1, 2), memory=1))
+
+
+@pytest.mark.parametrize("suffix, magic", [("png", b"\x89PNG"), ("PNG", b"\x89PNG"), ("svg", b"<?xml"),
+                                           ("pdf", b"%PDF")])
+def test_picture(made, tmp_path, suffix, magic):
+    pytest.importorskip("matplotlib", reason="needs pip install 'hpgcn[plot]'")
+    file = tmp_path / f"plan.{suffix}"
+    report = forecast(made, Options((1, 2, 4)))
+    plot(report, file)
+    assert file.read_bytes().startswith(magic)
+    plot(report, file)  # again: a picture is replaced
+    plot(forecast(made, Options((1,))), file)
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+
+
+def test_picture_of_an_unknown_kind():
+    with pytest.raises(UsageError, match=r"plan.gif: expected a name that ends in .png, .svg, .pdf"):
+        check_picture("plan.gif")
+
+
+@pytest.mark.parametrize("given, said", [
+    ({"ranks": "0"}, "-k 0: '0'"), ({"ranks": "2,"}, "-k 2,: ''"), ({"ranks": "2,x"}, "'x' is not a whole number"),
+    ({"ranks": "-3"}, "'-3'"), ({"ranks": "1e3"}, "'1e3'"), ({"ranks": "99999"}, "1 to 8192"),
+    ({"ranks": "9" * 30}, "1 to 8192"), ({"widths": "16"}, "expected features, hidden widths and classes"),
+    ({"widths": "16,0"}, "'0' is not"), ({"widths": "16,1.5"}, "'1.5' is not"), ({"widths": ""}, "'' is not"),
+    ({"methods": "random,nothing"}, "'nothing' is unknown")])
+def test_refused_words(given, said):
+    with pytest.raises(UsageError) as error:
+        Options.parse(**given)
+    assert said in str(error.value)
+
+
+def test_refused_files(made, tmp_path):
+    with pytest.raises(InputNotFoundError):
+        forecast(tmp_path / "none.h5", Options())
+    with pytest.raises(DataError, match=r"256 ranks for 203 vertices, expected 1\.\.203"):
+        forecast(made, Options((2, 256)))
+    bare = write(tmp_path / "bare.h5", Graph.from_scipy(sp.eye_array(3)))
+    with pytest.raises(DataError, match="no features; give --widths"):
+        forecast(bare, Options())
+    assert forecast(bare, Options(widths=(4, 2)))["choice"]["ranks"] == 1
+    parts = write(tmp_path / "parts.h5", make(), 2, method="block")
+    with pytest.raises(UsageError, match="partitioned already; give --method with the graph it was made from"):
+        forecast(parts, Options(methods=("random",)))
+
+
+def test_machine_file(tmp_path):
+    file = tmp_path / "machine.json"
+    file.write_text(json.dumps(MACHINE))
+    assert read_machine(file) == (Machine(1e9, 1e9, 5e8), False)
+    file.write_text(json.dumps({**MACHINE, "machine": {"cores": 2}, "network": {"latency_s": 1, "bytes_per_s": 7}}))
+    assert read_machine(file) == (Machine(1e9, 1e9, 5e8, latency_s=1, network_bytes_per_s=7, cores=2), True)
+
+
+def changed(group, **values):
+    return json.dumps({**MACHINE, group: {**MACHINE.get(group, {}), **values}})
+
+
+@pytest.mark.parametrize("text, said", [
+    ("{", "not JSON"), ("[]", "no 'limits'"), ("{}", "no 'limits'"), ('{"limits": 3}', "limits is 3"),
+    ('{"limits": {}}', "limits.memory_bytes_per_s is missing"), ("[" * 100_000, "not JSON"), ("\udcff", "not JSON"),
+    (changed("limits", memory_bytes_per_s=-1), "limits.memory_bytes_per_s is -1, expected a positive number"),
+    (changed("limits", memory_bytes_per_s="fast"), "is 'fast'"),
+    (changed("limits", memory_bytes_per_s=True), "is True"),
+    (changed("limits", gemm_float32_flops_per_s=float("nan")), "gemm_float32_flops_per_s is nan"),
+    (changed("limits", gemm_float64_flops_per_s=float("inf")), "is inf"),
+    (changed("network", latency=1), "network.latency is unknown, expected latency_s and bytes_per_s"),
+    (changed("network", latency_s=1), "network.bytes_per_s is missing"),
+    (changed("network", latency_s=0, bytes_per_s=1), "network.latency_s is 0")])
+def test_refused_machine_files(tmp_path, text, said):
+    file = tmp_path / "machine.json"
+    file.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(DataError) as error:
+        Options.parse(machine=str(file))
+    assert str(file) in str(error.value)
+    assert said in str(error.value)
+    with pytest.raises(InputNotFoundError):
+        read_machine(tmp_path / "none.json")
