@@ -2,7 +2,7 @@
 
 An engine is a function (arrays, settings) -> (part, volume): (n,) integers, and the connectivity-1 that it counts
 itself (None for what minimises something else). `arrays` holds what `hpgcn.partition.model` makes: offsets, pins (or
-adjacent) and weights; `settings` holds k, epsilon, seed and threads.
+adjacent), weights, and costs of nets where they are not 1; `settings` holds k, epsilon, seed and threads.
 """
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def mtkahypar(arrays, settings):
     context.logging = False
     offsets, weights = arrays["offsets"], arrays["weights"]
     nets = np.split(arrays["pins"], offsets[1:-1])
-    graph = run.create_hypergraph(context, weights.size, len(nets), nets, weights, np.ones(len(nets), np.int32))
+    graph = run.create_hypergraph(context, weights.size, len(nets), nets, weights, net_costs(arrays))
     cut = graph.partition(context)
     return np.array(cut.get_partition()), cut.km1()
 
@@ -66,12 +66,17 @@ def kahypar(arrays, settings):
     context.setSeed(settings["seed"])
     context.suppressOutput(True)
     offsets, weights = arrays["offsets"], arrays["weights"]
-    nets = offsets.size - 1
-    graph = library.Hypergraph(weights.size, nets, offsets, arrays["pins"], settings["k"], np.ones(nets, np.int32),
-                               weights)
+    graph = library.Hypergraph(weights.size, offsets.size - 1, offsets, arrays["pins"], settings["k"],
+                               net_costs(arrays), weights)
     library.partition(graph, context)
     part = np.fromiter(map(graph.blockID, range(weights.size)), np.int64, weights.size)
     return part, library.connectivityMinusOne(graph)
+
+
+def net_costs(arrays):
+    """Costs of the nets, (nets,) int32; 1 each if there are none in `arrays`."""
+    nets = arrays["offsets"].size - 1
+    return arrays["costs"].astype(np.int32) if "costs" in arrays else np.ones(nets, np.int32)
 
 
 def kahypar_ini(k):

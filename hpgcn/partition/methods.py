@@ -19,6 +19,7 @@ from hpgcn.partition.model import column_nets, neighbours, pattern
 from hpgcn.partition.partition import Partition, check_parts
 from hpgcn.partition.process import engine_version, run_engine
 from hpgcn.partition.quality import COMPARED, statistics
+from hpgcn.partition.stochastic import stochastic_nets
 from hpgcn.reorder import profile, random_order, rcm_within_parts
 
 MAX_TOTAL_WEIGHT = 2**30  # engines add weights in 32 bits
@@ -78,7 +79,8 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=0.01, 
     k : int
         Number of parts, at most n. Parts may come out empty.
     method : str
-        Key of METHODS: "hypergraph" (least communication volume), "graph" (least edge cut), "vertex-cut" (Libra:
+        Key of METHODS: "hypergraph" (least communication volume), "graph" (least edge cut), "stochastic" (least
+        expected volume of mini-batches), "vertex-cut" (Libra:
         edges are dealt, `part` is that of each vertex' root), "block" (contiguous rows, balanced by nonzeros) or
         "random" (balanced by rows).
     engine : str, optional
@@ -173,6 +175,13 @@ def hypergraph(rows, weights, request):
     return _refined(rows, weights, request, _engine({"offsets": offsets, "pins": pins}, weights, request))
 
 
+def stochastic(rows, weights, request):
+    """Least expected volume of a mini-batch: the stochastic hypergraph (demirci-2022, section 4.3.3). Not refined."""
+    nets = stochastic_nets(rows, request.k, seed=request.seed, memory=request.memory)
+    found = _engine(nets, weights, request)
+    return replace(found, statistics={})  # the engine counted the drawn nets, not an exchange
+
+
 def graph(rows, weights, request):
     """Least edge cut of the undirected graph behind the pattern."""
     offsets, adjacent = neighbours(rows)
@@ -188,9 +197,10 @@ def vertex_cut(rows, weights, request):
     return Found(cut.owner, statistics=counted, edge_part=cut.edge_part)
 
 
-METHODS = {"hypergraph": hypergraph, "graph": graph, "vertex-cut": vertex_cut, "block": block, "random": random}
-METHOD_ENGINES = {"hypergraph": ("mtkahypar", "kahypar"), "graph": ("metis",), "vertex-cut": (), "block": (),
-                  "random": ()}
+METHODS = {"hypergraph": hypergraph, "graph": graph, "stochastic": stochastic, "vertex-cut": vertex_cut,
+           "block": block, "random": random}
+METHOD_ENGINES = {"hypergraph": ("mtkahypar", "kahypar"), "graph": ("metis",), "stochastic": ("mtkahypar", "kahypar"),
+                  "vertex-cut": (), "block": (), "random": ()}
 
 
 def cut_evenly(weights, k):
