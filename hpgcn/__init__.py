@@ -12,7 +12,7 @@ _HOMES = {
     "Graph": "hpgcn.graph",
     "HpgcnError": "hpgcn.errors",
     "load": "hpgcn.store",
-    "predict": "hpgcn.trainer",
+    "predict": "hpgcn.predictor",
     "train": "hpgcn.trainer",
 }
 

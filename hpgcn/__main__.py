@@ -136,7 +136,10 @@ def parser():
     train.add_argument("graph", help="graph, partitioned or not (.h5)")
     train.add_argument("--config", metavar="RUN.toml", help="settings from a file; flags override them")
     for entry in dataclasses.fields(Config):
-        if entry.name != "graph":
+        if entry.type == "bool":
+            train.add_argument("--" + entry.name.replace("_", "-"), action=argparse.BooleanOptionalAction,
+                               help=entry.metadata["help"])
+        elif entry.name != "graph":
             kind = {"int": int, "float": float, "str": str}[entry.type]
             default = f" (default: {entry.default})" if entry.default not in ("", -1.0) else ""
             train.add_argument("--" + entry.name.replace("_", "-"), type=kind, choices=entry.metadata["choices"],
@@ -152,6 +155,10 @@ def parser():
     predict.add_argument("-o", "--out", metavar="FILE", help="default: RUN/predictions.h5")
     predict.add_argument("--threads", type=int, default=0, help="threads per rank (default: cores / ranks on the node)")
     predict.add_argument("--overwrite", action="store_true")
+
+    report = add(run.report, "report", "Compare runs: a table; with --html curves, times, messages and timelines.")
+    report.add_argument("runs", nargs="+", metavar="RUN", help="run directory")
+    report.add_argument("--html", metavar="FILE", help=".html: a page that needs nothing else; .png: the curves alone")
 
     bench = add(run.bench, "bench", "Measure this machine, the kernels or a training epoch against its limits.")
     bench.add_argument("what", choices=["machine", "spmm", "sspmm", "gather", "growth", "epoch"])

@@ -6,18 +6,63 @@ KINDS = ("spmm", "dense", "comm", "wait")
 
 
 class Clock:
-    """Sums seconds by kind; `read` returns the sums since the last `reset`."""
+    """Sums seconds by kind since the last `reset`; after `record` it keeps every block as an event, too.
+
+    Attributes
+    ----------
+    seconds : dict
+        Sum of each of KINDS, seconds.
+    detail : str
+        Kept with the events that follow, e.g. "layer 1 forward".
+    events : list of tuple, or None
+        (name, begin, end, epoch, detail) in order of their ends; begin and end are seconds of time.perf_counter.
+        None: nothing is recorded.
+    full : int or None
+        Epoch of the first event that found no room.
+    """
 
     def __init__(self):
         self.seconds = dict.fromkeys(KINDS, 0.0)
+        self.detail, self.epoch = "", 0
+        self.events, self.limit, self.full = None, 0, None
 
     @contextmanager
-    def __call__(self, kind):
+    def __call__(self, kind, name=None):
+        """Time a block under one of KINDS; `name`: what an event is called (default: the kind). Blocks may nest."""
         begin = time.perf_counter()
         try:
             yield
         finally:
-            self.seconds[kind] += time.perf_counter() - begin
+            end = time.perf_counter()
+            self.seconds[kind] += end - begin
+            if self.events is not None:
+                self._keep(name or kind, begin, end)
+
+    @contextmanager
+    def span(self, name, epoch):
+        """Mark what happens within as part of an epoch ("epoch": the training step, "evaluate"); adds to no sum."""
+        self.epoch, self.detail, begin = epoch, "", time.perf_counter()
+        try:
+            yield
+        finally:
+            if self.events is not None:
+                self.detail = ""
+                self._keep(name, begin, time.perf_counter())
+
+    def _keep(self, name, begin, end):
+        if len(self.events) < self.limit:
+            self.events.append((name, begin, end, self.epoch, self.detail))
+        elif self.full is None:
+            self.full = self.epoch
+
+    def record(self, limit):
+        """Keep events from now on, `limit` at most; later ones are dropped."""
+        self.events, self.limit, self.full = [], limit, None
+
+    def stop(self):
+        """Record no more, and return the events."""
+        events, self.events = self.events or [], None
+        return events
 
     def reset(self):
         """Start all sums at 0."""

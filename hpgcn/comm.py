@@ -1,55 +1,77 @@
 """Ranks talking to each other: communicators, counters, deadlines, errors raised on all ranks together.
 
-`SerialComm` is a communicator of one rank that needs no MPI; `MpiComm` has the same methods over mpi4py. Nothing here
-assumes COMM_WORLD but `world`, and importing this file starts no MPI.
+`SerialComm` is a communicator of one rank that needs no MPI; `MpiComm` has the same methods over mpi4py; both have the
+collectives of hpgcn.collectives. Nothing here assumes COMM_WORLD but `world`, and importing this file starts no MPI.
 """
 from __future__ import annotations
 
-import os
+import copy
+import math
+import pickle
 import sys
-import time
 import traceback
 from contextlib import contextmanager
 
 import numpy as np
 
 from hpgcn.clock import Clock
-from hpgcn.errors import ConfigError, HpgcnError, InternalError, StoppedError, require
+from hpgcn.collectives import Collectives, Counters
+from hpgcn.errors import ConfigError, HpgcnError, InternalError, require
 from hpgcn.machine import launched, slurm_tasks
+from hpgcn.pending import named
 
 
-class Counters:
-    """Payload this rank contributed to others, by phase and by what it was for (definitions: hpgcn.cost)."""
+class SerialComm(Collectives):
+    """The communicator of a single rank; the methods are those of `MpiComm`.
 
-    def __init__(self):
-        self.phase = "setup"
-        self.bytes = {}
-        self.messages = {}
+    Attributes
+    ----------
+    rank, size : int
+        Within this communicator.
+    ranks : tuple of int
+        What its ranks are called in messages: their numbers in the communicator that the first group was made of.
+    local_rank : int
+        Number among the ranks of this node.
+    counters : Counters
+    clock : hpgcn.clock.Clock
+        Both are shared with the groups made of this communicator.
+    timeout : float
+        Seconds after which a wait ends with StoppedError.
+    """
 
-    def add(self, kind, payload, messages):
-        """Count one call."""
-        key = (self.phase, kind)
-        self.bytes[key] = self.bytes.get(key, 0) + payload
-        self.messages[key] = self.messages.get(key, 0) + messages
-
-    def total(self, phase):
-        """(bytes, messages) of a phase, all kinds; bytes may be fractional on one rank, never over all."""
-        return (sum(value for key, value in self.bytes.items() if key[0] == phase),
-                sum(value for key, value in self.messages.items() if key[0] == phase))
-
-
-class SerialComm:
-    """The communicator of a single rank; the methods are those of `MpiComm`."""
-
-    rank, size, local_rank, mpi = 0, 1, 0, None
+    rank, size, local_rank, mpi, ranks = 0, 1, 0, None, (0,)
 
     def __init__(self, timeout=600.0):
         self.timeout = timeout
         self.counters = Counters()
         self.clock = Clock()
 
-    def allreduce(self, array, kind):
-        """Sum an array over ranks, in place; counted under `kind`."""
+    def group(self, ranks):
+        """The communicator of some of these ranks; their order is kept, their numbers start at 0.
+
+        Every rank calls it, with the group that it is in; groups may be made of groups. Asked for again, it is the same
+        communicator: `close` it as often as it was asked for. A group of one rank needs no MPI.
+
+        Parameters
+        ----------
+        ranks : increasing ints
+            Numbers in this communicator, this rank's among them.
+        """
+        ranks = tuple(int(rank) for rank in ranks)
+        if self.rank not in ranks or ranks != tuple(sorted(set(ranks) & set(range(self.size)))):
+            raise InternalError(f"a group of ranks {ranks} cannot be made by rank {self.rank} of {self.size}: "
+                                "expected increasing numbers, its own among them")
+        return self._group(ranks)
+
+    def _group(self, ranks):
+        return self
+
+    def close(self):
+        """Free a communicator that `group` made, once all who asked for it have closed it; else, its groups."""
+
+    def allreduce(self, array, kind, op="sum"):
+        """Sum an array over ranks, or take the maximum (op "max"), in place; counted under `kind`."""
+        self.start_allreduce(array, kind, op).wait(f"an allreduce of {kind}")
 
     def sum(self, values):
         """Sum of scalars over ranks, float64; not counted."""
@@ -95,9 +117,11 @@ class SerialComm:
         ConfigError
             On all ranks, naming the first rank that differs from rank 0.
         """
-        for rank, other in enumerate(self.allgather(thing)):
-            if other != self.bcast(thing):
-                error = ConfigError(f"rank {rank} was started with another {what} than rank 0")
+        first, *others = self.allgather(thing)
+        for rank, other in enumerate(others, 1):
+            if other != first:
+                error = ConfigError(f"rank {self.ranks[rank]} was started with another {what} "
+                                    f"than rank {self.ranks[0]}")
                 error.collective = True
                 raise error
 
@@ -109,109 +133,107 @@ class MpiComm(SerialComm):
         super().__init__(timeout)
         from mpi4py import MPI
 
-        self.MPI, self.mpi = MPI, mpi
-        self.rank, self.size = mpi.Get_rank(), mpi.Get_size()
+        self.MPI, self.parent = MPI, None
+        self._over(mpi, range(mpi.Get_size()))
         node = mpi.Split_type(MPI.COMM_TYPE_SHARED)
         self.local_rank = node.Get_rank()
         node.Free()
         abort_on_exception()
 
-    def wait(self, requests, what, pending=None):
-        """Test requests until all (or those numbered in `pending`) are complete.
+    def _over(self, mpi, ranks):
+        self.mpi, self.ranks, self.rank, self.size = mpi, tuple(ranks), mpi.Get_rank(), mpi.Get_size()
+        self.groups, self.users = {}, 0
 
-        Polls, yields, then sleeps: with more ranks than cores, MPI's own Waitsome is hundreds of times slower.
+    def _group(self, ranks):
+        if ranks not in self.groups:
+            self.groups[ranks] = self._alone() if len(ranks) == 1 else self._among(ranks)
+        group = self.groups[ranks]
+        if group.mpi is not None:
+            group.users += 1
+        return group
 
-        Parameters
-        ----------
-        requests : list of mpi4py requests
-        what : callable
-            Called with the numbers of the requests still open; says in words what is waited for.
-        pending : set of int, optional
-            Changed: completed numbers leave it.
+    def _alone(self):
+        group = SerialComm(self.timeout)
+        group.counters, group.clock = self.counters, self.clock
+        group.local_rank, group.ranks = self.local_rank, (self.ranks[self.rank],)
+        return group
 
-        Raises
-        ------
-        StoppedError
-            After `timeout` seconds.
-        """
-        pending = set(range(len(requests))) if pending is None else pending
-        if not pending:
+    def _among(self, ranks):
+        first, ends = ranks[0], np.zeros((2, self.size), np.int64)
+        if self.rank == first:
+            ends[1, list(ranks[1:])] = 1
+        else:
+            ends[0, first] = 1
+        for outgoing, incoming in (ends, ends[::-1]):  # Create_group has no deadline: a word to the first rank and back
+            words = [np.zeros(counts.sum(), np.uint8) for counts in (outgoing, incoming)]
+            self.start_alltoall(words[0], outgoing, words[1], incoming, None).wait("the making of a group")
+        everyone = self.mpi.Get_group()
+        members = everyone.Incl(ranks)
+        group = copy.copy(self)  # shares counters, clock, timeout
+        group.parent = self
+        group._over(self.mpi.Create_group(members), [self.ranks[rank] for rank in ranks])
+        members.Free()
+        everyone.Free()
+        return group
+
+    def close(self):
+        self.users -= 1
+        if self.users > 0:
             return
-        with self.clock("wait"):
-            polls, deadline = 0, time.monotonic() + self.timeout
-            while pending:
-                if self.test(requests, pending):
-                    polls = 0
-                    continue
-                polls += 1
-                if polls < 200:
-                    os.sched_yield()
-                    continue
-                time.sleep(5e-5)
-                if time.monotonic() > deadline:
-                    raise StoppedError(f"rank {self.rank} waited {self.timeout:g} s for {what(sorted(pending))}")
+        for group in [group for group in self.groups.values() if group.mpi is not None]:
+            group.users = 1
+            group.close()
+        if self.parent is not None:
+            self.parent.groups = {ranks: group for ranks, group in self.parent.groups.items() if group is not self}
+            self.mpi.Free()
 
-    def test(self, requests, pending):
-        """One test of the pending requests, which also lets messages progress; returns whether any completed."""
-        numbers = sorted(pending)
-        done = self.MPI.Request.Testsome([requests[number] for number in numbers])
-        pending.difference_update(numbers[i] for i in done or ())
-        return bool(done)
-
-    def _finish(self, request, name):
-        self.wait([request], lambda _: f"the other ranks in {name}")
-
-    def allreduce(self, array, kind):
-        self._finish(self.mpi.Iallreduce(self.MPI.IN_PLACE, array, self.MPI.SUM), "an allreduce of " + kind)
-        self.counters.add(kind, 2 * array.nbytes * (self.size - 1) / self.size, 2 * (self.size - 1))
-
-    def _reduce(self, values, operation):
+    def _reduce(self, values, op):
         values = np.array(values, np.float64, ndmin=1)
-        self._finish(self.mpi.Iallreduce(self.MPI.IN_PLACE, values, operation), "a reduction of scalars")
+        self.start_allreduce(values, None, op).wait("a reduction of scalars")
         return values
 
     def sum(self, values):
-        return self._reduce(values, self.MPI.SUM)
+        return self._reduce(values, "sum")
 
     def max(self, values):
-        return self._reduce(values, self.MPI.MAX)
+        return self._reduce(values, "max")
 
     def allgather(self, thing):
-        return self.mpi.allgather(thing)
+        data, sizes = np.frombuffer(pickle.dumps(thing), np.uint8), np.empty(self.size, np.int64)
+        self.start_allgather(np.array([data.size]), sizes, [1] * self.size, None).wait("the sizes of small objects")
+        found = np.empty(sizes.sum(), np.uint8)
+        self.start_allgather(data, found, sizes, None).wait("small objects of all ranks")
+        return [pickle.loads(part) for part in np.split(found, np.cumsum(sizes)[:-1])]
 
     def bcast(self, thing):
-        return self.mpi.bcast(thing)
+        data = np.frombuffer(pickle.dumps(thing), np.uint8) if self.rank == 0 else np.empty(0, np.uint8)
+        size = np.array([data.size])
+        self.start_bcast(size, 0, None).wait("the size of a small object")
+        data = data if self.rank == 0 else np.empty(size[0], np.uint8)
+        self.start_bcast(data, 0, None).wait("a small object")
+        return pickle.loads(data) if self.rank else thing
 
     def alltoallv(self, arrays):
         arrays = [np.ascontiguousarray(array, np.int64) for array in arrays]
-        counts = np.array([array.size for array in arrays], np.int64)
-        incoming = np.empty_like(counts)
-        self._finish(self.mpi.Ialltoall(counts, incoming), "an exchange of counts")
-        sent, received = np.concatenate(arrays), np.empty(incoming.sum(), np.int64)
-        ends, starts = np.cumsum(counts), np.cumsum(incoming)
-        self._finish(self.mpi.Ialltoallv([sent, (counts, ends - counts)], [received, (incoming, starts - incoming)]),
-                     "an exchange of row numbers")
-        others = np.arange(self.size) != self.rank
-        self.counters.add("plan", int(counts[others].sum()) * 8, int(np.count_nonzero(counts[others])))
-        return np.split(received, starts[:-1])
+        sizes, ones = np.array([array.size for array in arrays], np.int64), [1] * self.size
+        incoming = np.empty_like(sizes)
+        self.start_alltoall(sizes, ones, incoming, ones, None).wait("an exchange of counts")
+        received = np.empty(incoming.sum(), np.int64)
+        self.start_alltoall(np.concatenate(arrays), sizes, received, incoming, "plan").wait("an exchange of rows")
+        return np.split(received, np.cumsum(incoming)[:-1])
 
     def gather_rows(self, array):
-        # one message a rank: a whole Gatherv would need the counts first, and its own limits on size
-        if self.rank:
-            self.mpi.send(array.shape, 0, tag=11)
-            if array.size:
-                self.mpi.Send(np.ascontiguousarray(array), 0, tag=12)
-            return None
-        parts = [array]
-        for source in range(1, self.size):
-            part = np.empty(self.mpi.recv(source=source, tag=11), array.dtype)
-            if part.size:
-                self.mpi.Recv(part, source, tag=12)
-            parts.append(part)
-        return np.concatenate(parts)
+        sizes = np.zeros((2, self.size), np.int64)  # elements that this rank sends to each, and receives of each
+        sizes[0, 0] = array.size
+        rows = self.allgather(len(array))
+        if self.rank == 0:
+            sizes[1] = np.array(rows) * math.prod(array.shape[1:])
+        found = np.empty((sum(rows) if self.rank == 0 else 0, *array.shape[1:]), array.dtype)
+        self.start_alltoall(np.ascontiguousarray(array), sizes[0], found, sizes[1], None).wait("the rows of all ranks")
+        return found if self.rank == 0 else None
 
     def barrier(self):
-        self._finish(self.mpi.Ibarrier(), "a barrier")
+        self.wait([self.mpi.Ibarrier()], lambda _: f"a barrier ({named(self.ranks)})")
 
     @contextmanager
     def together(self):
@@ -224,7 +246,7 @@ class MpiComm(SerialComm):
             traceback.print_exc()
             error = InternalError(f"{type(caught).__name__}: {caught}")
         if self.max([error is not None])[0]:
-            errors = self.mpi.allgather(None if error is None else (type(error), str(error)))
+            errors = self.allgather(None if error is None else (type(error), str(error)))
             rank, (kind, text) = next((rank, found) for rank, found in enumerate(errors) if found is not None)
             everywhere = sum(found is not None for found in errors) == self.size
             agreed = kind(text if everywhere else f"{text} (on rank {rank} of {self.size})")

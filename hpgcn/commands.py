@@ -171,7 +171,7 @@ def predict(args):
     machine.limit_threads(args.threads or machine.default_threads())
     from pathlib import Path
 
-    from hpgcn import comm, rundir, store, trainer
+    from hpgcn import comm, predictor, rundir, store
 
     run = Path(args.model)
     out = args.out or str((run if run.is_dir() else run.parent) / "predictions.h5")
@@ -183,12 +183,25 @@ def predict(args):
         if not path:
             raise UsageError(f"{run}: trained on a graph in memory; name the graph to predict on")
         source = store.load(path)
-    found = trainer.predict(source, run, ranks)
+    found = predictor.predict(source, run, ranks)
     with ranks.together():
         if ranks.rank == 0:
             store.write_predictions(out, found, attributes={"graph": source.header.name, "model": str(run)},
                                     overwrite=args.overwrite)
             say(args, f"wrote {out}")
+
+
+def report(args):
+    """`hpgcn report`."""
+    from hpgcn import report
+
+    if args.html:
+        report.check_output(args.html)
+    runs = report.read_runs(args.runs)
+    print(report.table(runs))
+    if args.html:
+        report.write(runs, args.html)
+        say(args, f"wrote {args.html}")
 
 
 def bench(args):

@@ -30,8 +30,14 @@ class Config:
 
     graph: str = knob("", "path of the graph; filled in from the command line")
     out: str = knob("", "run directory; the command line takes run-NAME-N when empty, Python then writes no files")
-    strategy: str = knob("p2p", "how A H is computed in parallel", choices=("p2p",))
-    model: str = knob("gcn", "model", choices=("gcn",))
+    strategy: str = knob("p2p", "how A H is computed in parallel", choices=("p2p", "1d", "1.5d", "2d", "3d", "mop"))
+    grid: str = knob("", "ranks of 2d as RxC, of 3d as RxCxL (default: the most square, the most cubic)")
+    replication: int = knob(0, "replicas of 1.5d, a divisor of the ranks; 0: the largest c with c c <= ranks", low=0)
+    stages: int = knob(0, "row batches of mop's pipeline; 0: from the bandwidth of the matrix", low=0)
+    model: str = knob("gcn", "model", choices=("gcn", "sage", "gin"))
+    aggregator: str = knob("mean", "of sage; mean: the vertex and the mean of its neighbours, each with weights of its "
+                           "own; gcn: the mean of vertex and neighbours", choices=("mean", "gcn"))
+    layer_norm: bool = knob(False, "normalise the rows of each hidden layer before its ReLU")
     layers: int = knob(2, "number of layers", low=1)
     hidden: int = knob(16, "width of the hidden layers", low=1)
     dropout: float = knob(0.5, "dropout before each layer", low=0, high=1, open_high=True)
@@ -48,6 +54,7 @@ class Config:
     seed: int = knob(0, "keys every random draw", low=0, high=2**63 - 1)
     device: str = knob("auto", "where to compute", choices=("auto", "cpu"))
     threads: int = knob(0, "threads per rank; 0: cores / ranks on the node", low=0)
+    trace: bool = knob(False, "record a timeline of all ranks in RUN/trace.json")
     comm_timeout: float = knob(600.0, "seconds that a rank waits for another before all stop", low=0)
 
     def __post_init__(self):
@@ -56,6 +63,13 @@ class Config:
         for name in ("dropout", "input_dropout"):
             if round(getattr(self, name) * 65536) >= 65536:
                 raise UsageError(f"{name} = {getattr(self, name)} drops everything: expected less than 1 - 2^-17")
+        if self.model != "sage" and self.aggregator != "mean":
+            raise UsageError(f"aggregator = {self.aggregator}: model {self.model} takes none")
+
+    @property
+    def architecture(self):
+        """The model as hpgcn.cost.Step names it: gcn, sage-mean, sage-gcn or gin."""
+        return f"sage-{self.aggregator}" if self.model == "sage" else self.model
 
     @property
     def first_dropout(self):
@@ -108,7 +122,7 @@ def _toml(value):
     if isinstance(value, str):
         escaped = "".join(f"\\u{ord(c):04x}" if ord(c) < 32 or ord(c) == 127 or c in '"\\' else c for c in value)
         return f'"{escaped}"'
-    return repr(value)
+    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def _checked(entry, value):

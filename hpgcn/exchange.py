@@ -11,9 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpgcn import kernels
-
-MAX_MESSAGE_BYTES = 1 << 30  # a longer message travels in pieces: counts past 2^31 - 1 are not safe on every MPI
+from hpgcn import collectives, kernels
 
 
 @dataclass(eq=False)
@@ -44,6 +42,7 @@ class Channel:
     requests: list
     others: list
     messages: int
+    to: list
     pending: set
 
 
@@ -116,7 +115,7 @@ class Exchange:
         if channel.requests:
             self.comm.MPI.Prequest.Startall(channel.requests)
             channel.pending = set(range(len(channel.requests)))
-        self.comm.counters.add("aggregation", channel.outgoing.nbytes, channel.messages)
+        self.comm.counters.add("aggregation", channel.outgoing.nbytes, channel.messages, channel.to)
 
     def _channel(self, width, adjoint):
         if (width, adjoint) not in self.channels:
@@ -129,14 +128,16 @@ class Exchange:
             sends, destinations, per_destination = self._requests("Send_init", outgoing, to, tag=1 + adjoint)
             self.channels[width, adjoint] = Channel(
                 outgoing, incoming, sorted(set(others)), pieces, cuts, receives + sends, others + destinations,
-                len(per_destination), set())
+                len(per_destination),
+                [(q, rows * width * self.dtype.itemsize)
+                 for q, rows in zip(self.comm.ranks, np.diff(to).tolist()) if rows], set())
         return self.channels[width, adjoint]
 
     def _requests(self, kind, buffer, cuts, tag):
-        """Persistent requests for each rank's rows, in pieces of at most MAX_MESSAGE_BYTES."""
+        """Persistent requests for each rank's rows, in pieces of at most collectives.MAX_MESSAGE_BYTES."""
         requests, others, pieces = [], [], []
         flat = buffer.reshape(-1)
-        step = max(1, MAX_MESSAGE_BYTES // self.dtype.itemsize)
+        step = max(1, collectives.MAX_MESSAGE_BYTES // self.dtype.itemsize)
         for other in np.flatnonzero(np.diff(cuts)).tolist() if buffer.shape[1] else []:
             first, last = int(cuts[other]) * buffer.shape[1], int(cuts[other + 1]) * buffer.shape[1]
             begins = range(first, last, step)

@@ -162,6 +162,19 @@ class Graph:
             degree_row=rows(self.degree_row), degree_column=rows(self.degree_column),
             degree_loop=rows(self.degree_loop), vertex=rows(self.vertex), original_ids=rows(self.original_ids))
 
+    def adjacency_rows(self, start, stop):
+        """(indptr from 0, indices, data or None) of the rows [start, stop)."""
+        rows = self.slab(start, stop)
+        return rows.indptr, rows.indices, rows.data
+
+    def pointers(self):
+        """Row pointers of all rows, (n + 1,) int64; all must be held here."""
+        return self.slab(0, self.header.num_nodes).indptr
+
+    def degrees(self):
+        """Row sums, column sums and loops: dict of (n,) float64 under "row", "column" and "loop"."""
+        return {"row": self.degree_row, "column": self.degree_column, "loop": self.degree_loop}
+
     def permuted(self, perm, offsets=None):
         """Return the whole graph with rows and columns in the order `perm` (new -> old, (n,) int64).
 
@@ -298,17 +311,21 @@ def with_self_loops(slab):
 
     A loop of the input is kept as it is. `added` is bool (m,): rows that got one; `data` stays None if all are 1.
     """
-    m = slab.num_rows
-    own = slab.start + np.arange(m)
-    row_of = np.repeat(np.arange(m), np.diff(slab.indptr))
+    return insert_loops(slab.indptr, slab.indices, slab.data, slab.start)
+
+
+def insert_loops(indptr, indices, data, start):
+    """As `with_self_loops`, for CSR arrays of the rows from `start` on."""
+    m = indptr.size - 1
+    own = start + np.arange(m)
+    row_of = np.repeat(np.arange(m), np.diff(indptr))
     added = np.ones(m, bool)
-    added[row_of[slab.indices == own[row_of]]] = False
-    before = np.bincount(row_of[slab.indices < own[row_of]], minlength=m)  # entries left of the diagonal
-    where = (slab.indptr[:-1] + before)[added]
-    indices = np.insert(slab.indices, where, own[added].astype(slab.indices.dtype))
-    data = None if slab.data is None else np.insert(slab.data, where, np.float32(1))
-    indptr = slab.indptr + np.concatenate([[0], np.cumsum(added)])
-    return indptr, indices, data, added
+    added[row_of[indices == own[row_of]]] = False
+    before = np.bincount(row_of[indices < own[row_of]], minlength=m)  # entries left of the diagonal
+    where = (indptr[:-1] + before)[added]
+    indices = np.insert(indices, where, own[added].astype(indices.dtype))
+    data = None if data is None else np.insert(data, where, np.float32(1))
+    return indptr + np.concatenate([[0], np.cumsum(added)]), indices, data, added
 
 
 def inverse_sqrt(degree):

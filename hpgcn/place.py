@@ -6,41 +6,85 @@ from pathlib import Path
 
 import numpy as np
 
-from hpgcn.errors import ConfigError, HpgcnError
-from hpgcn.layout import Layout
+from hpgcn import cost
+from hpgcn.errors import ConfigError, HpgcnError, UsageError
+from hpgcn.layout import Grid
 
 log = logging.getLogger("hpgcn")
 METHOD, SEED = "hypergraph", 0  # how a graph is partitioned that was not partitioned before
 
 
-def place(source, comm):
-    """Return (source, layout) such that source.slab(layout.start, layout.stop) are this rank's rows.
+def place(source, comm, config):
+    """Return (source, grid, axes): who owns what, such that source.slab(grid.rows.start, ...) are this rank's rows.
 
-    What is partitioned already is taken as it is. On several ranks any other graph is partitioned first (rank 0,
-    hypergraph, in a child process); of a file NAME.h5 the result is kept as NAME.pP.h5, and used again by later runs.
+    p2p takes a partitioned source as it is. On several ranks any other is partitioned first (rank 0, hypergraph, in a
+    child process); of a file NAME.h5 the result is kept as NAME.pP.h5, and used again by later runs. 1d takes the parts
+    of a partitioned source. All others cut the stored order.
 
     Parameters
     ----------
     source : hpgcn.graph.Graph or hpgcn.store.StoredGraph
     comm : hpgcn.comm.SerialComm or MpiComm
+    config : hpgcn.Config
+        Its strategy, grid and replication.
+
+    Returns
+    -------
+    source : Graph or StoredGraph
+    grid : hpgcn.layout.Grid
+    axes : tuple of int
+        The grid as hpgcn.cost has it.
 
     Raises
     ------
     ConfigError
-        On all ranks: the file has another number of parts than there are ranks.
+        On all ranks: the file has another number of parts than there are ranks, or the grid does not fit them.
     """
-    if source.offsets is None and comm.size > 1:
+    strategy = config.strategy
+    axes = arrangement(config, comm.size)
+    if strategy == "p2p" and source.offsets is None and comm.size > 1:
         stored = hasattr(source, "path")
         source = _partition_file(source, comm) if stored else _partition_memory(source, comm)
-    offsets = np.array([0, source.header.num_nodes]) if source.offsets is None else source.offsets
-    parts = offsets.size - 1
-    if parts != comm.size:
-        error = ConfigError(f"{getattr(source, 'path', source.header.name)}: partition has {parts} parts but "
-                            f"{comm.size} ranks started; rerun `hpgcn partition -k {comm.size}` "
-                            f"or `mpiexec -n {parts}`")
-        error.collective = True  # every rank read the same offsets
-        raise error
-    return source, Layout(np.asarray(offsets, np.int64), comm.rank)
+    if strategy in ("p2p", "1d") and source.offsets is not None:
+        offsets = np.asarray(source.offsets, np.int64)
+        if offsets.size - 1 != comm.size:
+            raise together(f"{getattr(source, 'path', source.header.name)}: partition has {offsets.size - 1} parts but "
+                           f"{comm.size} ranks started; rerun `hpgcn partition -k {comm.size}` "
+                           f"or `mpiexec -n {offsets.size - 1}`")
+    elif strategy == "p2p":
+        offsets = np.array([0, source.header.num_nodes])
+    else:
+        with comm.together():
+            loops = np.cumsum(source.degrees()["loop"] == 0)
+            offsets = cost.row_blocks(strategy, axes, source.pointers() + np.concatenate([[0], loops]))
+    return source, Grid(offsets, cost.cube(strategy, axes)[2], comm.rank), axes
+
+
+def arrangement(config, ranks):
+    """The grid of the ranks: as given, or the strategy's own; ConfigError if it does not fit."""
+    strategy = config.strategy
+    if config.grid and strategy not in ("2d", "3d"):
+        raise together(f"grid = {config.grid}: strategy {strategy} takes none")
+    if config.replication and strategy != "1.5d":
+        raise together(f"replication = {config.replication}: strategy {strategy} takes none")
+    try:
+        if config.grid:
+            return cost.check_grid(strategy, ranks, [int(axis) for axis in config.grid.split("x")])
+        if config.replication:
+            if ranks % config.replication:
+                raise together(f"replication = {config.replication}: expected a divisor of the {ranks} ranks")
+            return ranks // config.replication, config.replication
+        return cost.default_grid(strategy, ranks)
+    except (ValueError, UsageError) as error:
+        text = str(error) if isinstance(error, UsageError) else f"grid {config.grid}: expected RxC or RxCxL, e.g. 2x2"
+        raise together(text) from None
+
+
+def together(text):
+    """An error that every rank finds alike."""
+    error = ConfigError(text)
+    error.collective = True
+    return error
 
 
 def _partition_memory(graph, comm):

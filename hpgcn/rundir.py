@@ -11,7 +11,7 @@ from pathlib import Path
 from hpgcn import store
 from hpgcn.errors import InputNotFoundError, OutputError, StorageError
 
-FILES = ("config.toml", "metrics.jsonl", "summary.json", "model.h5", "predictions.h5")
+FILES = ("config.toml", "metrics.jsonl", "summary.json", "model.h5", "predictions.h5", "trace.json", "traffic.npy")
 
 
 def refuse_existing_run(path, overwrite):

@@ -1,8 +1,8 @@
-"""The one training loop, and prediction: any number of ranks, any strategy, a graph in memory or in a file."""
+"""The one training loop: any number of ranks, any strategy, a graph in memory or in a file."""
 from __future__ import annotations
 
-import logging
 import math
+import os
 import resource
 import time
 from contextlib import closing
@@ -13,18 +13,16 @@ from tqdm import tqdm
 from hpgcn import cost, dense
 from hpgcn.comm import SerialComm, as_comm
 from hpgcn.config import Config
-from hpgcn.errors import ConfigError, DataError, DivergedError
+from hpgcn.errors import DataError, DivergedError
 from hpgcn.graph import Graph
 from hpgcn.kernels import backend
 from hpgcn.kernels.jit import threshold
 from hpgcn.machine import default_threads
-from hpgcn.model import GCN, Parameters
+from hpgcn.model import Model, Parameters
 from hpgcn.optim import OPTIMIZERS
-from hpgcn.place import place
-from hpgcn.rundir import RunDirectory, read_run, refuse_existing_run, versions
-from hpgcn.strategies import STRATEGIES
-
-log = logging.getLogger("hpgcn")
+from hpgcn.rows import Rows
+from hpgcn.rundir import RunDirectory, refuse_existing_run, versions
+from hpgcn.trace import Trace, write_traffic
 
 
 def train(source, config=None, comm=None, *, progress=False, overwrite=False):
@@ -67,58 +65,13 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False):
         return trainer.run(record, progress and comm.rank == 0)
 
 
-def predict(source, run, comm=None):
-    """Apply a trained model to all vertices of a graph; every rank of `comm` calls this together.
-
-    Parameters
-    ----------
-    source : hpgcn.Graph or hpgcn.store.StoredGraph
-        The graph trained on, or another with as many features.
-    run : str or path
-        A run directory, or its model.h5.
-    comm : mpi4py communicator, optional
-
-    Returns
-    -------
-    dict or None
-        On rank 0, rows in ORIGINAL order: logits (n, c), label (n,) int64, embedding (n, h) (the last layer's input;
-        absent from models of one layer), original_ids (n,) where the graph has them. None on the other ranks.
-    """
-    comm = as_comm(comm)
-    with comm.together():
-        weights, settings, _ = read_run(run)
-        config = Config(**settings)
-        widths = [weights["W0"].shape[0], *(weights[f"W{layer}"].shape[1] for layer in range(config.layers))]
-        if source.header.num_features != widths[0]:
-            raise DataError(f"{source.header.name}: {source.header.num_features} features, "
-                            f"but the model was trained on {widths[0]}")
-    rows = Rows(source, config, comm, widths)
-    with closing(rows):
-        parameters = Parameters.zeros(widths, rows.dtype)
-        for name, array in parameters.named().items():
-            array[:] = weights[name]
-        found = {"vertex": rows.vertex}
-        found["logits"], last = GCN(widths, parameters, rows.strategy, rows.vertex,
-                                    sparse_features=source.header.sparse_features).infer(rows.X, embed=True)
-        if config.layers > 1:
-            found["embedding"] = last
-        if rows.original_ids is not None:
-            found["original_ids"] = rows.original_ids
-        found = {name: comm.gather_rows(array) for name, array in found.items()}
-    if comm.rank:
-        return None
-    order = np.argsort(found.pop("vertex"))
-    found = {name: array[order] for name, array in found.items()}
-    return {**found, "label": found["logits"].argmax(1)}
-
-
 def check(header):
     """Refuse a graph that cannot be trained on.
 
     Raises
     ------
-    DataError, ConfigError
-        No features, labels or split; labels of another kind than the loss takes.
+    DataError
+        No features, labels or split.
     """
     if not header.num_features:
         raise DataError(f"{header.name}: no features; give them to `hpgcn convert` with --features FILE")
@@ -127,42 +80,6 @@ def check(header):
     if not header.has_split:
         raise DataError(f"{header.name}: no train, validation and test masks; "
                         "give `hpgcn convert` a --split, e.g. --split random:60/20/20")
-    if header.multilabel:
-        raise ConfigError(f"{header.name}: labels are multi-label; the loss there is takes one class per vertex")
-
-
-class Rows:
-    """The part of a graph on this rank: features in the run's dtype, labels, and the strategy that multiplies by A-hat.
-
-    The slab itself is let go once the strategy is made: it would double the adjacency.
-    """
-
-    def __init__(self, source, config, comm, widths):
-        self.dtype = np.dtype(config.dtype)
-        source, layout = place(source, comm)
-        with comm.together():
-            slab = source.slab(layout.start, layout.stop)
-        X = slab.features.astype(self.dtype, copy=False)
-        self.X = dense.SparseRows(X) if source.header.sparse_features else X
-        self.labels, self.masks = slab.labels, slab.masks
-        self.vertex, self.original_ids = slab.vertex, slab.original_ids
-        exchanges = cost.gcn_exchanges(widths, source.header.sparse_features)
-        self.max_width = max(map(max, filter(None, exchanges)))
-        self.strategy = STRATEGIES[config.strategy](slab, layout, comm, dtype=self.dtype, max_width=self.max_width)
-        if self.strategy.zero_degrees and comm.rank == 0:
-            log.warning("%d vertices have a degree <= 0: their factor is 0", self.strategy.zero_degrees)
-
-    def aggregate(self):
-        """Replace X by A X, in slices of columns that the exchange's buffers hold."""
-        T = np.empty_like(self.X)
-        for first in range(0, T.shape[1], self.max_width):
-            part = slice(first, first + self.max_width)
-            T[:, part] = self.strategy.forward(np.ascontiguousarray(self.X[:, part]), layer=0)
-        self.X = T
-
-    def close(self):
-        """Free what MPI holds."""
-        self.strategy.close()
 
 
 class Best:
@@ -202,32 +119,33 @@ class Trainer:
         constant = config.first_dropout == 0 and not self.header.sparse_features
         if constant:  # layer 1 then needs neither a product with A nor an exchange in any epoch
             rows.aggregate()
-        self.parameters = Parameters.initial(self.widths, rows.dtype, config.seed)
-        self.model = GCN(self.widths, self.parameters, rows.strategy, rows.vertex, seed=config.seed,
-                         first_dropout=config.first_dropout, dropout=config.dropout,
-                         sparse_features=self.header.sparse_features, aggregated=constant)
-        self.loss = dense.Loss(rows.labels, rows.masks, comm)
-        weights = self.parameters.weights
-        decayed = weights[0].size if config.decay_layers == "first" else sum(W.size for W in weights)
+        kind = config.architecture, config.layer_norm
+        step = cost.Step(self.widths, rows.dtype.itemsize, self.header.sparse_features, constant, self.header.directed,
+                         kind[0], self.header.multilabel, kind[1])
+        self.parameters = Parameters.initial(self.widths, rows.dtype, config.seed, *kind)
+        self.model = Model(step, self.parameters, rows.strategy, rows.columns, rows.vertex, seed=config.seed,
+                           first_dropout=config.first_dropout, dropout=config.dropout)
+        loss = dense.MultiLabelLoss if self.header.multilabel else dense.Loss
+        self.loss = loss(rows.labels, rows.masks, rows.columns, self.widths[-1])
         self.optimizer = OPTIMIZERS[config.optimizer](self.parameters.flat, lr=config.lr, decay=config.weight_decay,
-                                                      decayed=decayed)
-        plan = rows.strategy.plan
-        volume, pairs = comm.sum([plan.send_rows.size, plan.destinations.size])
-        self.predicted = cost.p2p_step(int(volume), int(pairs), self.widths, rows.dtype.itemsize, comm.size,
-                                       sparse_features=self.header.sparse_features, constant=constant)
+                                                      decayed=self.parameters.decayed(config.decay_layers))
+        self.predicted = rows.strategy.predicted(step)
         self.setup_bytes = round(comm.sum([comm.counters.total("setup")[0]])[0])
         self.setup_s = float(comm.max([time.perf_counter() - begin])[0])
 
     def run(self, record=None, progress=False):
         """Train to the last epoch, or until patience ends; return the summary."""
         config, best, history = self.config, Best(), []
+        clock, trace = self.comm.clock, Trace(self.comm) if config.out and config.trace else None
         quiet = np.errstate(all="ignore")  # a loss that overflows is reported once, as such
         with quiet, tqdm(total=config.epochs, unit="epoch", disable=None if progress else True) as bar:
             for epoch in range(1, config.epochs + 1):
-                metrics = self.step(epoch)
+                with clock.span("epoch", epoch):
+                    metrics = self.step(epoch)
                 last = epoch == config.epochs
                 if last or (config.eval_every and epoch % config.eval_every == 0):
-                    metrics |= self.evaluate()
+                    with clock.span("evaluate", epoch):
+                        metrics |= self.evaluate()
                     best.offer(epoch, metrics, self.parameters.flat)
                 history.append(metrics)
                 if record:
@@ -237,8 +155,12 @@ class Trainer:
                 if config.patience and best.epoch and epoch - best.epoch >= config.patience:
                     break
         summary = self.summary(history, best)
+        if trace:
+            trace.write(os.path.join(config.out, "trace.json"))
+        if config.out:
+            write_traffic(os.path.join(config.out, "traffic.npy"), self.comm, len(history))
         if record:
-            weights = Parameters.zeros(self.widths, self.rows.dtype)
+            weights = Parameters.zeros(self.widths, self.rows.dtype, config.architecture, config.layer_norm)
             weights.flat[:] = best.weights
             record.finish(summary, weights.named(), best.epoch)
         return summary
@@ -250,12 +172,14 @@ class Trainer:
         clock.reset()
         before, begin = comm.counters.total("train"), time.perf_counter()
         logits, backward = self.model.forward(self.rows.X, epoch)
+        clock.detail = "loss"
         with clock("dense"):
             loss, G = self.loss.gradient(logits, self.model.buffers.take("even", logits.shape[1]))
-        gradient = backward(G).flat
-        comm.allreduce(gradient, "weights")
+        gradient = backward(G)
+        clock.detail = "update"
+        self.rows.columns.reduce(gradient)
         with clock("dense"):
-            self.optimizer.step(gradient)
+            self.optimizer.step(gradient.flat)
         seconds = time.perf_counter() - begin
         sent = [after - earlier for after, earlier in zip(comm.counters.total("train"), before)]
         sums = comm.sum([loss, *sent])
@@ -286,7 +210,8 @@ class Trainer:
         final, size = history[-1], self.comm.size
         largest = int(self.max_sent) if self.max_sent.is_integer() else self.max_sent
         return {
-            "graph": self.header.name, "strategy": self.config.strategy, "grid": f"{size}x1", "replication": 1,
+            "graph": self.header.name, "strategy": self.config.strategy, "grid": "x".join(map(str, self.rows.axes)),
+            "replication": self.rows.axes[1] if self.config.strategy == "1.5d" else 1,
             "ranks": size, "threads": self.threads, "device": "cpu", "epochs": final["epoch"],
             "final_loss": final["loss"], "best_epoch": best.epoch, "best_val_acc": best.metrics["val_acc"],
             "test_acc": best.metrics["test_acc"], "epoch_s_median": float(np.median([m["epoch_s"] for m in history])),
@@ -311,12 +236,13 @@ def warm(header, config):
         import scipy.sparse as sp
 
         X = sp.csr_array(X)
-    tiny = Graph.from_scipy(A, X, np.arange(3), ([0], [1], [2]), name="warm-up")
+    y = np.eye(3) if header.multilabel else np.arange(3)
+    tiny = Graph.from_scipy(A, X, y, ([0], [1], [2]), name="warm-up")
     rows = np.ones((2, 1), config.dtype)
     ops = backend(rows)
     for work in (0, math.inf):
         with threshold(work):
-            Trainer(tiny, config.replace(out="", epochs=1), SerialComm(), warm=False).run()
+            Trainer(tiny, config.replace(out="", epochs=1, grid="", replication=0), SerialComm(), warm=False).run()
             ops.scatter_add(ops.gather(rows, np.arange(2)), np.arange(2), rows)
             ops.apply_mask(rows, np.zeros((2, 1), np.uint8))
 

@@ -1,14 +1,24 @@
-"""A GCN in dense NumPy, float64, all rows in one place: what every parallel run is held against."""
+"""The models in dense NumPy, float64, all rows in one place: what every parallel run is held against.
+
+Nothing is reordered here: sage multiplies [H, A H] by its two matrices stacked, gin multiplies by A + (1 + eps) I.
+"""
 import numpy as np
 
 from hpgcn.kernels import reference
 
+MATRIX = {"gcn": ("sym", True), "sage-mean": ("row", False), "sage-gcn": ("row", True), "gin": ("none", False)}
 
-def normalised(graph):
-    """D_row^-1/2 (A + I where there is no loop) D_col^-1/2, dense."""
+
+def normalised(graph, norm="sym", self_loops=True):
+    """A, with a loop of 1 where there is none; D_row^-1/2 A D_col^-1/2 ("sym"), D_row^-1 A ("row") or A; dense."""
     A = graph.adjacency.toarray().astype(np.float64)
-    A[np.diag_indices_from(A)] = np.where(np.diag(A) == 0, 1, np.diag(A))
+    if self_loops:
+        A[np.diag_indices_from(A)] = np.where(np.diag(A) == 0, 1, np.diag(A))
+    if norm == "none":
+        return A
     with np.errstate(divide="ignore", invalid="ignore"):
+        if norm == "row":
+            return np.where(A.sum(1, keepdims=True) > 0, A / A.sum(1, keepdims=True), 0)
         row, column = (np.where(A.sum(axis) > 0, A.sum(axis) ** -0.5, 0) for axis in (1, 0))
     return row[:, None] * A * column
 
@@ -19,57 +29,124 @@ def features(graph):
 
 
 def drop(H, p, **key):
+    """The factor of each element: 0, or 1 / (1 - p)."""
     if not p:
-        return H
+        return np.ones(H.shape)
     keep = reference.unpack(reference.dropout_bits(np.arange(len(H)), H.shape[1], p=p, **key), H.shape[1])
-    return np.where(keep, H / (1 - round(p * 65536) / 65536), 0)
+    return keep / (1 - round(p * 65536) / 65536)
 
 
-def loss_and_gradient(A, X, y, train, weights, biases, *, drops, seed, epoch):
-    """Mean loss over the rows in `train`, and gradients of weights and biases."""
-    H, kept = X, []
-    for layer, (W, b) in enumerate(zip(weights, biases)):
-        dropped = drop(H, drops[layer], seed=seed, epoch=epoch, layer=layer)
-        factor = np.where(dropped != 0, dropped / np.where(H != 0, H, 1), 0) if layer else None
-        Z = A @ dropped @ W + b
-        kept.append((dropped, factor))
-        H = np.maximum(Z, 0)
+def layer_forward(model, A, H, w, layer):
+    """Z of one layer, and what its backward needs."""
+    if model == "sage-mean":
+        both = np.hstack([H, A @ H])
+        return both @ np.vstack([w[f"W{layer}_self"], w[f"W{layer}_neighbour"]]) + w[f"b{layer}"], both
+    if model == "gin":
+        S = (A + (1 + w[f"eps{layer}"]) * np.eye(len(A))) @ H
+        U = S @ w[f"W{layer}_a"] + w[f"b{layer}_a"]
+        return np.maximum(U, 0) @ w[f"W{layer}_b"] + w[f"b{layer}_b"], (S, U)
+    return A @ H @ w[f"W{layer}"] + w[f"b{layer}"], A @ H
+
+
+def layer_backward(model, A, H, w, layer, kept, G):
+    """Gradients by name, and of H."""
+    if model == "sage-mean":
+        f = H.shape[1]
+        dW, dboth = kept.T @ G, G @ np.vstack([w[f"W{layer}_self"], w[f"W{layer}_neighbour"]]).T
+        slopes = {f"W{layer}_self": dW[:f], f"W{layer}_neighbour": dW[f:], f"b{layer}": G.sum(0)}
+        return slopes, dboth[:, :f] + A.T @ dboth[:, f:]
+    if model == "gin":
+        S, U = kept
+        dU = (G @ w[f"W{layer}_b"].T) * (U > 0)
+        dS = dU @ w[f"W{layer}_a"].T
+        slopes = {f"W{layer}_a": S.T @ dU, f"W{layer}_b": np.maximum(U, 0).T @ G, f"b{layer}_a": dU.sum(0),
+                  f"b{layer}_b": G.sum(0), f"eps{layer}": np.array([np.trace(dS.T @ H)])}
+        return slopes, (A + (1 + w[f"eps{layer}"]) * np.eye(len(A))).T @ dS
+    return {f"W{layer}": kept.T @ G, f"b{layer}": G.sum(0)}, A.T @ G @ w[f"W{layer}"].T
+
+
+def loss_and_slope(Z, y, train):
+    """Mean loss over the rows in `train` and its gradient: of one class a vertex, or of several (y a matrix)."""
+    G = np.zeros_like(Z)
+    if y.ndim == 2:
+        z, t = Z[train], y[train]
+        G[train] = (1 / (1 + np.exp(-z)) - t) / z.size
+        return float(np.mean(np.log1p(np.exp(-np.abs(z))) + np.maximum(z, 0) - z * t)), G
     power = np.exp(Z - Z.max(1, keepdims=True))
     soft = power / power.sum(1, keepdims=True)
-    loss = -np.log(soft[train, y[train]]).mean()
-    G = np.zeros_like(Z)
     G[train] = soft[train] / train.size
     G[train, y[train]] -= 1 / train.size
-    dW, db = [], []
-    for layer in reversed(range(len(weights))):
-        dropped, factor = kept[layer]
-        dW.insert(0, (A @ dropped).T @ G)
-        db.insert(0, G.sum(0))
-        if layer:
-            G = (A.T @ G @ weights[layer].T) * factor  # factor is 0 where ReLU or dropout cut
-    return loss, dW, db
+    return -np.log(soft[train, y[train]]).mean(), G
+
+
+def norm_forward(Z, gain, shift):
+    """Rows of mean 0 and variance 1 (epsilon 1e-5), times gain plus shift; and what the backward needs."""
+    deviation = np.sqrt(Z.var(1, keepdims=True) + 1e-5)
+    normal = (Z - Z.mean(1, keepdims=True)) / deviation
+    return normal * gain + shift, (normal, deviation)
+
+
+def norm_backward(G, gain, normal, deviation):
+    """Gradients of gain, shift, and Z: the Jacobian of a row is (1 - 1 1^T / f - n n^T / f) / deviation."""
+    g = G * gain
+    f = g.shape[1]
+    along = np.einsum("if,ig,ig->if", normal, normal, g) / f
+    return (G * normal).sum(0), G.sum(0), (g - g.mean(1, keepdims=True) - along) / deviation
+
+
+def loss_and_gradient(model, A, X, y, train, w, *, drops, seed, epoch):
+    """Mean loss over the rows in `train`, and the gradients by name, in the order of w."""
+    Z, kept = X, []
+    for layer, p in enumerate(drops):
+        H = np.maximum(Z, 0) if layer else X
+        factor = drop(H, p, seed=seed, epoch=epoch, layer=layer)
+        before, H = Z > 0, H * factor
+        Z, saved = layer_forward(model, A, H, w, layer)
+        norm = None
+        if f"gain{layer}" in w:
+            Z, norm = norm_forward(Z, w[f"gain{layer}"], w[f"shift{layer}"])
+        kept.append((H, factor * before, saved, norm))
+    loss, G = loss_and_slope(Z, y, train)
+    slopes = {}
+    for layer in reversed(range(len(drops))):
+        H, factor, saved, norm = kept[layer]
+        if norm:
+            slopes[f"gain{layer}"], slopes[f"shift{layer}"], G = norm_backward(G, w[f"gain{layer}"], *norm)
+        found, G = layer_backward(model, A, H, w, layer, saved, G)
+        slopes |= found
+        G = G * factor  # 0 where ReLU or dropout cut
+    return loss, {name: slopes[name] for name in w}
+
+
+def logits(model, A, X, w, layers):
+    """Logits without dropout."""
+    Z = X
+    for layer in range(layers):
+        Z, _ = layer_forward(model, A, np.maximum(Z, 0) if layer else X, w, layer)
+        if f"gain{layer}" in w:
+            Z, _ = norm_forward(Z, w[f"gain{layer}"], w[f"shift{layer}"])
+    return Z
 
 
 def losses(graph, config, initial, epochs):
     """Training losses of epochs 1..epochs, with Adam, from the initial weights; and the first gradient, flat."""
-    A, X = normalised(graph), features(graph)
+    model = config.architecture
+    A, X = normalised(graph, *MATRIX[model]), features(graph)
     train = np.flatnonzero(graph.masks["train"])
-    weights = [W.astype(np.float64) for W in initial.weights]
-    biases = [b.astype(np.float64) for b in initial.biases]
-    drops = [config.first_dropout] + [config.dropout] * (len(weights) - 1)
-    values = [*weights, *biases]
-    mean, square = [np.zeros_like(v) for v in values], [np.zeros_like(v) for v in values]
+    w = {name: array.astype(np.float64) for name, array in initial.arrays.items()}
+    drops = [config.first_dropout] + [config.dropout] * (config.layers - 1)
+    mean, square = ({name: np.zeros_like(v) for name, v in w.items()} for _ in range(2))
     found, first = [], None
     for epoch in range(1, epochs + 1):
-        loss, dW, db = loss_and_gradient(A, X, graph.labels, train, weights, biases, drops=drops, seed=config.seed,
+        loss, slopes = loss_and_gradient(model, A, X, graph.labels, train, w, drops=drops, seed=config.seed,
                                          epoch=epoch)
         found.append(loss)
-        slopes = [*dW, *db]
         if first is None:
-            first = np.concatenate([s.ravel() for s in slopes])
-        decayed = 1 if config.decay_layers == "first" else len(weights)
-        for i, (v, g, m, s) in enumerate(zip(values, slopes, mean, square)):
-            g = g + config.weight_decay * v if i < decayed else g
+            first = np.concatenate([slope.ravel() for slope in slopes.values()])
+        for name, g in slopes.items():
+            v, m, s = w[name], mean[name], square[name]
+            if v.ndim == 2 and (config.decay_layers == "all" or name.split("_")[0] == "W0"):
+                g = g + config.weight_decay * v
             m += 0.1 * (g - m)
             s += 0.001 * (g * g - s)
             v -= config.lr * (m / (1 - 0.9**epoch)) / (np.sqrt(s / (1 - 0.999**epoch)) + 1e-8)

@@ -1,13 +1,15 @@
 """What cost predicts is what a run of all ranks, simulated block by block, sends; limits, literals and refusals."""
+from itertools import pairwise
 from math import gcd
 
 import numpy as np
 import pytest
-from simulated import SIMULATED, Ranks, train_step
+from simulated import SIMULATED, Mixture, Ranks, train_step
 
 from hpgcn import cost, plan
 from hpgcn.cost import Prediction, RankVolumes, Step, Traffic, predict
 from hpgcn.errors import UsageError
+from hpgcn.layout import split
 from hpgcn.partition.model import pattern
 
 N = 23
@@ -202,6 +204,68 @@ def test_mop_moves_two_n_f_whatever_the_graph(P):
     assert found.traffic().aggregation_bytes == 2 * 2 * (23 * 7 - (10 * 3 + 1 * 2 + 12 * 2)) * 4
 
 
+class MixtureInBatches(Mixture):
+    """mop whose all-to-alls of rows go in batches, each a piece of every rank's rows; masks travel whole."""
+
+    stages = 1
+
+    def multiply(self, H, A=None, mask=None):
+        everyone, (n, width) = range(self.ranks.size), (len(self.A), H[0].shape[1])
+        columns = [slice(*pair) for pair in pairwise(split(width, self.ranks.size).tolist())]
+        rows = [[self.blocks[p].start + cut for cut in np.array_split(np.arange(len(H[p])), self.stages)]
+                for p in everyone]
+        X, back = np.full((n, width), np.nan), [np.full_like(part, np.nan) for part in H]
+        if mask is not None:
+            bits = {p: [np.packbits(mask[p][:, cut], axis=1) for cut in columns] for p in everyone}
+            self.ranks.alltoall(everyone, bits)
+        for batch in range(self.stages):
+            at = [rows[p][batch] for p in everyone]
+            sent = {p: [H[p][at[p] - self.blocks[p].start][:, cut] for cut in columns] for p in everyone}
+            for q, parts in self.ranks.alltoall(everyone, sent).items():
+                X[np.concatenate(at), columns[q]] = np.concatenate(parts)
+        Z = (self.A if A is None else A) @ X
+        if mask is not None:
+            Z *= np.concatenate(mask)
+        for batch in range(self.stages):
+            at = [rows[p][batch] for p in everyone]
+            sums = {q: [Z[here, columns[q]] for here in at] for q in everyone}
+            for p, parts in self.ranks.alltoall(everyone, sums).items():
+                back[p][at[p] - self.blocks[p].start] = np.concatenate(parts, 1)
+        return back
+
+
+@pytest.mark.parametrize("stages", [1, 2, 5, 40])
+@pytest.mark.parametrize("blocks", [
+    (0, 23), (0, 3, 11, 23), (0, 0, 4, 4, 9, 23, 23), (0, 4, 8, 12, 15, 18, 21, 23)], ids=str)
+@pytest.mark.parametrize("directed", [False, True])
+def test_mop_in_batches(monkeypatch, blocks, stages, directed):
+    monkeypatch.setitem(SIMULATED, "mop", MixtureInBatches)
+    monkeypatch.setattr(MixtureInBatches, "stages", stages)
+    P, step, A = len(blocks) - 1, Step([5, 7, 9, 3], itemsize=8, directed=directed), matrix(directed=directed)
+    ranks, gradient = simulate("mop", (P,), A, np.array(blocks), step, *(data := data_for(step)))
+    for found, expected in zip(gradient, serial(A, *data)):
+        np.testing.assert_allclose(found[0], expected[0], rtol=1e-11, atol=1e-11)
+    found = predict("mop", step, (P,), np.array(blocks), stages=stages)
+    assert_counted(ranks, found)
+    whole = predict("mop", step, (P,), np.array(blocks))
+    assert found.total_bytes() == whole.total_bytes()
+    assert whole.total_messages() <= found.total_messages() <= stages * whole.total_messages()
+
+
+def test_literal_mop_in_batches():
+    # rows 3, 1, 0 and columns 1, 1, 1 of width 3 (layer 1: W first; layer 2: A first, its backward masked), float32
+    found = predict("mop", Step([3, 3, 4]), (3,), np.array([0, 3, 4, 4]), stages=2)
+    # there 2 x 3, 2 x 1, 0 elements; back to the others 1, 3, 4; two products
+    assert found.bytes["aggregation", "forward"].tolist() == [2 * 4 * (6 + 1), 2 * 4 * (2 + 3), 2 * 4 * (0 + 4)]
+    # there: two others, 2 batches of rank 0 and 1 of rank 1; back: 1 of rank 1's, 2 of rank 0's, both
+    assert found.messages["aggregation", "forward"].tolist() == [2 * (4 + 1), 2 * (2 + 2), 2 * (0 + 3)]
+    # the bits: a byte a row for each of two others, in one message each
+    more = {book: (getattr(found, book)["aggregation", "backward"] - getattr(found, book)["aggregation", "forward"])
+            for book in ("bytes", "messages")}
+    assert more["bytes"].tolist() == [6, 2, 0]
+    assert more["messages"].tolist() == [2, 2, 0]
+
+
 def test_literal_one_d():
     # rows 2, 1, 0 on three ranks; one layer 3 -> 2, W first: one product of width 2 each way, float32
     found = predict("1d", Step([3, 2]), (3,), np.array([0, 2, 3, 3]))
@@ -315,6 +379,7 @@ def test_refused_grids(strategy, ranks, grid, words):
     (lambda: Step([4, 3], itemsize=2), "itemsize 2"),
     (lambda: Step([4, 3], sparse_features=True, constant=True), "exclude"),
     (lambda: predict("p2p", Step([4, 3]), (2,), None), "volumes of 2 ranks, found none"),
+    (lambda: predict("mop", Step([4, 3]), (2,), np.array([0, 1, 2]), stages=0), "stages = 0: expected at least 1"),
     (lambda: predict("1d", Step([4, 3]), (2,), np.array([0, 3])), "offsets of 2 numbers given, expected 3"),
     (lambda: predict("1d", Step([4, 3]), (2,), np.array([0, 3, 2])), "rising from 0"),
     (lambda: predict("2d", Step([4, 3]), (2, 2), np.array([0, 1, 2])),

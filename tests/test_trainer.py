@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from graphs import make
 
 import hpgcn
-from hpgcn.errors import ConfigError, DataError, DivergedError, InputNotFoundError, OutputError
+from hpgcn.errors import DataError, DivergedError, InputNotFoundError, OutputError
 from hpgcn.rundir import read_run
 from hpgcn.trainer import Best
 
@@ -115,12 +115,10 @@ def test_training_learns(optimizer):
 
 
 @pytest.mark.parametrize("case, kind, message", [
-    ("features", DataError, "--features"), ("labels", DataError, "--labels"), ("split", DataError, "--split"),
-    ("multilabel", ConfigError, "multi-label")])
+    ("features", DataError, "--features"), ("labels", DataError, "--labels"), ("split", DataError, "--split")])
 def test_what_is_missing_is_named(case, kind, message):
     A, X, y, masks = np.eye(4), np.ones((4, 2)), [0, 1, 0, 1], ([0], [1], [2])
-    given = {"features": (A, None, y, masks), "labels": (A, X), "split": (A, X, y),
-             "multilabel": (A, X, np.eye(4)[:, :3], masks)}[case]
+    given = {"features": (A, None, y, masks), "labels": (A, X), "split": (A, X, y)}[case]
     with pytest.raises(kind, match=message):
         hpgcn.train(hpgcn.Graph.from_scipy(*given))
 

@@ -3,11 +3,11 @@
 Bytes are the payload that ranks contribute to OTHER ranks, whatever MPI's algorithm; a message is one non-empty
 (source, destination) pair of a call. Scalars (losses, counts, times) are not counted, nor is setting up.
 """
-from hpgcn.cost.blocks import STRATEGIES, block_nonzeros, check_grid, default_grid, row_blocks, stage_nonzeros
+from hpgcn.cost.blocks import STRATEGIES, block_nonzeros, check_grid, cube, default_grid, row_blocks, stage_nonzeros
 from hpgcn.cost.step import Step, aggregate_first, gcn_exchanges, num_parameters
 from hpgcn.cost.strategies import RankVolumes, p2p_step, predict
 from hpgcn.cost.traffic import KINDS, PHASES, Prediction, Traffic
 
 __all__ = ["KINDS", "PHASES", "STRATEGIES", "Prediction", "RankVolumes", "Step", "Traffic", "aggregate_first",
-           "block_nonzeros", "check_grid", "default_grid", "gcn_exchanges", "num_parameters", "p2p_step", "predict",
-           "row_blocks", "stage_nonzeros"]
+           "block_nonzeros", "check_grid", "cube", "default_grid", "gcn_exchanges", "num_parameters", "p2p_step",
+           "predict", "row_blocks", "stage_nonzeros"]

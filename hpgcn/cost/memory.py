@@ -8,9 +8,9 @@ import numpy as np
 
 from hpgcn.cost.step import aggregate_first, num_parameters
 
-INDEX = 8  # bytes of a column number: SciPy widens it to the type of the row pointers
+INDEX = 4  # bytes of a column number, below 2^31 rows and entries a rank
 POINTER = 8
-SETUP_ENTRY = 44  # bytes per entry of A while a rank cuts its blocks: column numbers as read and local, weights, copies
+SETUP_ENTRY = 36  # bytes per entry of A while a rank cuts its blocks: column numbers as read and local, weights, copies
 SETUP_GHOST, SETUP_TRANSPOSE, SETUP_WEIGHT = 12, 24, 4  # more where there are ghost blocks, transposes, weights
 VERTEX = 8 + 8 + 3 + 8  # bytes of a row: its original number, its label, three masks, its place in one of them
 SLAB_ROW = 3 * 8 + 8  # more while it is read: three degrees, a row pointer
@@ -86,7 +86,7 @@ def dense_widths(step):
     masks : list of int
         Hidden widths: one bit an element.
     work : list of int
-        Two work arrays, and what the second one had been before it grew.
+        Two work arrays.
     product : int
         The widest product with A or A^T; 0 if there is none.
     """
@@ -99,9 +99,8 @@ def dense_widths(step):
         if first[layer]:
             kept.append(widths[layer])
         odd.append(widths[layer] if first[layer] else widths[layer + 1])
-    even, logits = max(widths[1:]), widths[-1]
-    work = [max(odd), even, logits if even > logits else 0]
-    return kept, list(widths[1:-1]), work, max((one.width for one in step.forward + step.backward), default=0)
+    product = max((one.width for one in step.forward + step.backward), default=0)
+    return kept, list(widths[1:-1]), [max(odd), max(widths[1:])], product
 
 
 def _features(step, share, item, *, dropped):

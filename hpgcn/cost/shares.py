@@ -100,7 +100,7 @@ def stored_order(strategy, grid, offsets, indptr, indices, *, blocks=None, featu
                       feature_entries=features)
     if strategy == "1d":
         return _share(1, 1, rows, nonzeros, P * (rows + 1), shape=shape, moved_rows=2 * int(rows.max()), blocks=P,
-                      feature_entries=features)
+                      listed=np.minimum(nonzeros, P * rows), feature_entries=features)
     if strategy == "1.5d":
         found = block_nonzeros(indptr, indices, offsets[::L], offsets[::L])
         replica = np.repeat(np.arange(L), np.diff(split(R, L)))  # that multiplies by the columns of big block k
@@ -108,7 +108,8 @@ def stored_order(strategy, grid, offsets, indptr, indices, *, blocks=None, featu
         stage = np.bincount(replica, minlength=L).reshape(1, L, 1)
         split_up = L > 1
         return _share(1, 1, rows, held, stage * (big + 1), shape=shape, partial=2 * big if split_up else 0,
-                      moved_rows=2 * int(big.max()), blocks=stage, feature_entries=features)
+                      moved_rows=2 * int(big.max()), blocks=stage, listed=np.minimum(held, stage * big),
+                      feature_entries=features)
     if blocks is None:
         blocks = stage_nonzeros(strategy, grid, offsets, indptr, indices)
     cuts = stages(offsets, R, L, C)
@@ -116,7 +117,7 @@ def stored_order(strategy, grid, offsets, indptr, indices, *, blocks=None, featu
     held = (blocks @ (holder[:, None] == np.arange(L * C))).reshape(shape)
     owned = np.bincount(holder, minlength=L * C).reshape(1, L, C)
     return _share(C, C, rows, held, owned * (big + 1), shape=shape, multiplied=held.sum(2, keepdims=True),
-                  partial=big if L > 1 else 0, moved_rows=2 * int(np.diff(cuts.offsets).max()),
+                  partial=big + (L - 1) * rows if L > 1 else 0, moved_rows=2 * int(np.diff(cuts.offsets).max()),
                   moved_entries=2 * blocks.max(1).reshape(R, 1, 1), blocks=owned.sum(2, keepdims=True),
                   feature_entries=features)
 

@@ -1,10 +1,14 @@
-"""What one training step of a GCN multiplies, whatever the strategy: which products with A, in which order."""
+"""What one training step multiplies and sends, whatever the strategy: products with A and W, in which order."""
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 
 from hpgcn.errors import UsageError
+
+SUM_BYTES = 8  # sums over the columns of a row are added in float64
+MODELS = ("gcn", "sage-mean", "sage-gcn", "gin")
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Step:
-    """One training step of a GCN.
+    """One training step of a model.
 
     Attributes
     ----------
@@ -42,11 +46,18 @@ class Step:
         A X was formed once, before the first step: layer 1 multiplies by neither A nor A^T.
     directed : bool
         A is not symmetric: A^T is another matrix.
+    model : str
+        One of MODELS.
+    multilabel : bool
+        The loss is a sigmoid cross-entropy, which needs no sums over the columns of a row.
+    layer_norm : bool
+        Between each hidden layer and its ReLU.
 
     Raises
     ------
     UsageError
-        Fewer than two widths, one that is not positive, another itemsize, or sparse features that are constant.
+        Fewer than two widths, one that is not positive, another itemsize or model, or sparse features that are
+        constant.
     """
 
     widths: tuple[int, ...]
@@ -54,6 +65,9 @@ class Step:
     sparse_features: bool = False
     constant: bool = False
     directed: bool = False
+    model: str = "gcn"
+    multilabel: bool = False
+    layer_norm: bool = False
 
     def __post_init__(self):
         widths = tuple(map(int, self.widths))
@@ -63,6 +77,8 @@ class Step:
                              "(features, hidden widths, classes)")
         if self.itemsize not in (4, 8):
             raise UsageError(f"itemsize {self.itemsize}: expected 4 (float32) or 8 (float64)")
+        if self.model not in MODELS:
+            raise UsageError(f"model {self.model}: expected one of {', '.join(MODELS)}")
         if self.sparse_features and self.constant:
             raise UsageError("sparse_features and constant exclude each other: A X is formed once for dense X alone")
 
@@ -72,23 +88,66 @@ class Step:
         return list(pairwise(self.widths))
 
     @property
+    def parameters(self):
+        """Shapes of all parameters by name; see `shapes`."""
+        return shapes(self.widths, self.model, self.layer_norm)
+
+    @property
     def forward(self):
         """Products with A, in order; tuple of Product."""
-        return tuple(Product(layer, fan_in if self._first(layer) else fan_out)
-                     for layer, (fan_in, fan_out) in enumerate(self.layers) if layer or not self.constant)
+        return tuple(Product(layer, fan_in if self.aggregates_first(layer) else self.inner(layer))
+                     for layer, (fan_in, _) in enumerate(self.layers) if layer or not self.constant)
 
     @property
     def backward(self):
         """Products with A^T, from the last layer to the first; tuple of Product.
 
         The first layer's backward multiplies by A^T only if W came first: its input needs no gradient. If A came
-        first, the result is the gradient of the layer's input and takes that input's mask (ReLU and dropout).
+        first, the result is the gradient of the layer's input and takes that input's mask (ReLU and dropout); not so in
+        sage-mean and gin, where the vertex's own share is added before the mask.
         """
-        return tuple(Product(product.layer, product.width, self._first(product.layer))
-                     for product in reversed(self.forward) if product.layer or not self._first(0))
+        alone = self.model in ("gcn", "sage-gcn")
+        return tuple(Product(product.layer, product.width, alone and self.aggregates_first(product.layer))
+                     for product in reversed(self.forward) if product.layer or not self.aggregates_first(0))
 
-    def _first(self, layer):
-        return aggregate_first(*self.layers[layer], self.sparse_features and layer == 0)
+    @property
+    def linear(self):
+        """Widths of the results of products with W, in order; tuple of int."""
+        found = []
+        for layer, (_, fan_out) in enumerate(self.layers):
+            found += [self.inner(layer), fan_out] if self.model in ("sage-mean", "gin") else [fan_out]
+        return tuple(found)
+
+    @property
+    def gathered(self):
+        """Widths of the gradients that are needed with all their columns, from the last layer; tuple of int.
+
+        sage-mean has two where W comes first: G for its own weights, A^T G for those of the neighbours.
+        """
+        found = []
+        for layer, (_, fan_out) in reversed(list(enumerate(self.layers))):
+            early = self.aggregates_first(layer) or (self.constant and layer == 0)
+            twice = self.model == "gin" or (self.model == "sage-mean" and not early)
+            found += [fan_out, self.inner(layer)] if twice else [fan_out]
+        return tuple(found)
+
+    @property
+    def row_sums(self):
+        """(phase, bytes a row) of each sum or maximum over the columns of a row, where ranks share rows.
+
+        Softmax: the maximum, then the sum. Layer norm: the mean, then the variance; backward, two sums at once.
+        """
+        hidden = len(self.widths) - 2 if self.layer_norm else 0
+        softmax = () if self.multilabel else (("forward", self.itemsize), ("forward", SUM_BYTES))
+        return softmax + (("forward", SUM_BYTES), ("forward", SUM_BYTES), ("backward", 2 * SUM_BYTES)) * hidden
+
+    def inner(self, layer):
+        """Width of H W, for the W that follows the product with A or comes before it."""
+        return gin_inner(self.widths, layer) if self.model == "gin" else self.widths[layer + 1]
+
+    def aggregates_first(self, layer):
+        """Whether a layer multiplies by A before W, A X formed once aside."""
+        return aggregate_first(self.widths[layer], self.inner(layer), self.sparse_features and layer == 0)
 
 
 def aggregate_first(fan_in, fan_out, sparse=False):
@@ -100,7 +159,7 @@ def aggregate_first(fan_in, fan_out, sparse=False):
 
 
 def gcn_exchanges(widths, sparse_features=False, constant=False):
-    """Widths of the products with A, then with A^T, of one training step; lists of int, in order of layers.
+    """Widths of the products with A, then with A^T, of one training step of a GCN; lists of int, in order of layers.
 
     Parameters
     ----------
@@ -112,6 +171,47 @@ def gcn_exchanges(widths, sparse_features=False, constant=False):
     return [product.width for product in step.forward], [product.width for product in reversed(step.backward)]
 
 
-def num_parameters(widths):
-    """Elements of all weights and biases of a GCN."""
-    return sum((fan_in + 1) * fan_out for fan_in, fan_out in pairwise(widths))
+def shapes(widths, model="gcn", layer_norm=False):
+    """Names and shapes of a model's parameters: matrices first, in order of layers, then vectors.
+
+    Parameters
+    ----------
+    widths : sequence of L + 1 int
+    model : str
+        One of MODELS.
+
+    Returns
+    -------
+    dict of str -> tuple of int
+        Of layer l from f to f': gcn and sage-gcn W{l} (f, f'), b{l} (f',); sage-mean W{l}_self and W{l}_neighbour
+        (f, f'), b{l}; gin, with i from `gin_inner`, W{l}_a (f, i), W{l}_b (i, f'), b{l}_a (i,), b{l}_b (f',),
+        eps{l} (1,). With layer norm each hidden layer has gain{l} and shift{l} (f',), too.
+    """
+    matrices, vectors = {}, {}
+    for layer, (fan_in, fan_out) in enumerate(pairwise(widths)):
+        if model == "gin":
+            inner = gin_inner(widths, layer)
+            matrices |= {f"W{layer}_a": (fan_in, inner), f"W{layer}_b": (inner, fan_out)}
+            vectors |= {f"b{layer}_a": (inner,), f"b{layer}_b": (fan_out,), f"eps{layer}": (1,)}
+        elif model == "sage-mean":
+            matrices |= {f"W{layer}_self": (fan_in, fan_out), f"W{layer}_neighbour": (fan_in, fan_out)}
+            vectors[f"b{layer}"] = (fan_out,)
+        else:
+            matrices[f"W{layer}"], vectors[f"b{layer}"] = (fan_in, fan_out), (fan_out,)
+        if layer_norm and layer + 2 < len(widths):
+            vectors |= {f"gain{layer}": (fan_out,), f"shift{layer}": (fan_out,)}
+    return matrices | vectors
+
+
+def gin_inner(widths, layer):
+    """Width between the two linear maps of a layer of gin: that of the hidden layer next to it.
+
+    In the last layer that is its input (classes may be few, and a ReLU of few units dies easily); in a single layer,
+    which has none, the number of classes.
+    """
+    return widths[min(layer + 1, len(widths) - 2)] if len(widths) > 2 else widths[1]
+
+
+def num_parameters(widths, model="gcn", layer_norm=False):
+    """Elements of all parameters of a model, one of MODELS."""
+    return sum(map(math.prod, shapes(widths, model, layer_norm).values()))

@@ -5,18 +5,19 @@ of that shape. Each strategy has one function for its products with A; `dense` a
 """
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
+from hpgcn import layout
 from hpgcn.check import index_dtype
 from hpgcn.cost.blocks import check_grid, cube
 from hpgcn.cost.step import Step
 from hpgcn.cost.traffic import Prediction, allreduce, reduce_scatter, replicate
 from hpgcn.errors import UsageError
-from hpgcn.layout import Stages, split, stages
+from hpgcn.layout import Stages, split
 
-SUM_BYTES = 8  # softmax adds in float64
 POINTER_BYTES = 8  # row pointers of a block of A
 
 
@@ -41,7 +42,7 @@ class RankVolumes:
     sources: np.ndarray | None = None
 
 
-def predict(strategy, step, grid, offsets, *, sent=None, nnz_blocks=None, nnz_blocks_transposed=None):
+def predict(strategy, step, grid, offsets, *, sent=None, nnz_blocks=None, nnz_blocks_transposed=None, stages=1):
     """Count what each rank sends in one training step.
 
     Parameters
@@ -59,6 +60,8 @@ def predict(strategy, step, grid, offsets, *, sent=None, nnz_blocks=None, nnz_bl
         2d and 3d only: `stage_nonzeros` of the matrix multiplied (A + I).
     nnz_blocks_transposed : (R, S) int64
         2d and 3d only, and only if step.directed: the same of its transpose.
+    stages : int
+        mop only: batches that each rank's rows travel in.
 
     Returns
     -------
@@ -67,8 +70,10 @@ def predict(strategy, step, grid, offsets, *, sent=None, nnz_blocks=None, nnz_bl
     Raises
     ------
     UsageError
-        The grid does not fit the strategy, or the strategy's own counts are missing or of another shape.
+        The grid does not fit the strategy, the strategy's own counts are missing or of another shape, or stages < 1.
     """
+    if stages < 1:
+        raise UsageError(f"stages = {stages}: expected at least 1")
     grid = check_grid(strategy, int(np.prod(grid, dtype=object)), grid)
     R, L, C = cube(strategy, grid)
     if strategy == "p2p":
@@ -76,9 +81,9 @@ def predict(strategy, step, grid, offsets, *, sent=None, nnz_blocks=None, nnz_bl
         rows = np.zeros((R, 1), np.int64)  # a single column block: nothing else depends on them
     else:
         rows = _check_offsets(offsets, R * L).reshape(R, L)
-        blocks = Blocks(rows, C)
+        blocks = Blocks(rows, C, batches=stages)
     if strategy in ("2d", "3d"):
-        cuts = stages(np.asarray(offsets), R, L, C)
+        cuts = layout.stages(np.asarray(offsets), R, L, C)
         blocks = Blocks(rows, C, cuts, _block_bytes(nnz_blocks, "nnz_blocks", rows, C, cuts, step),
                         _block_bytes(nnz_blocks_transposed, "nnz_blocks_transposed", rows, C, cuts, step)
                         if step.directed else None)
@@ -108,6 +113,8 @@ class Blocks:
         2d and 3d.
     sparse, transposed : (R, S) int64
         2d and 3d: bytes of the blocks of A and, if it is not symmetric, of A^T, by big row block and stage.
+    batches : int
+        mop: pieces that the rows of each rank travel in.
     """
 
     rows: np.ndarray
@@ -115,6 +122,7 @@ class Blocks:
     stages: Stages | None = None
     sparse: np.ndarray | None = None
     transposed: np.ndarray | None = None
+    batches: int = 1
 
 
 def point_to_point(volumes, product, itemsize, adjoint):
@@ -159,38 +167,39 @@ def summa(blocks, product, itemsize, adjoint):
 
 
 def mixture(blocks, product, itemsize, adjoint):
-    """mop: all-to-all from rows to columns and back; a mask of the result travels as bits, before the product."""
+    """mop: all-to-all from rows to columns and back, a message for each batch; before it the bits of a mask, in one."""
     rows, width = blocks.rows, np.diff(split(product.width, blocks.rows.size))
     others = ~np.eye(rows.size, dtype=bool)
     there = rows * width * itemsize * others
-    bits = rows * -(-width // 8) * others
-    for table in (there, there.T, *([bits] if product.masked else [])):
-        yield table.sum(1), np.count_nonzero(table, axis=1)
+    batches = np.minimum(rows, blocks.batches) * (there > 0)
+    yield there.sum(1), batches.sum(1)
+    yield there.sum(0), batches.sum(0)
+    if product.masked:
+        bits = rows * -(-width // 8) * others
+        yield bits.sum(1), np.count_nonzero(bits, axis=1)
 
 
 PRODUCTS = {"p2p": point_to_point, "1d": one_d, "1.5d": one_and_a_half_d, "2d": summa, "3d": summa, "mop": mixture}
 
 
 def dense(rows, columns, step):
-    """Products with W and softmax where C column blocks share the rows: (phase, (bytes, messages)) of each call.
+    """Products with W, softmax and norms where C column blocks share the rows: (phase, (bytes, messages)) of each call.
 
-    Forward, reduce_scatter of partial products; then the maximum and the sum of softmax, an allreduce of one number a
-    row each. Backward, allgather of the gradient that W and its own gradient need.
+    Forward, reduce_scatter of partial products. Backward, allgather of the gradients that W and its own gradient need.
+    Both, allreduce of the sums over the columns of a row that softmax and layer norm take.
     """
     shared = np.broadcast_to(rows[..., None], (*rows.shape, columns))
-    for _, fan_out in step.layers:
-        own = shared * np.diff(split(fan_out, columns)) * step.itemsize
-        yield "forward", reduce_scatter(own, 2)
-        yield "backward", replicate(own, 2)
-    for size in (step.itemsize, SUM_BYTES):
-        yield "forward", allreduce(shared * size, 2)
+    for phase, widths, call in (("forward", step.linear, reduce_scatter), ("backward", step.gathered, replicate)):
+        for width in widths:
+            yield phase, call(shared * np.diff(split(width, columns)) * step.itemsize, 2)
+    for phase, size in step.row_sums:
+        yield phase, allreduce(shared * size, 2)
 
 
 def weights(row_blocks, columns, step):
-    """Gradients of all W and b: an allreduce over each column of ranks, then an allgather along the rows of ranks."""
-    size = sum(np.diff(split(fan_in, columns)) * fan_out + np.diff(split(fan_out, columns))
-               for fan_in, fan_out in step.layers) * step.itemsize
-    size = np.broadcast_to(size, (row_blocks, columns))
+    """Gradients of all parameters: an allreduce over each column of ranks, then an allgather along their rows."""
+    size = sum(np.diff(split(shape[0], columns)) * math.prod(shape[1:]) for shape in step.parameters.values())
+    size = np.broadcast_to(size * step.itemsize, (row_blocks, columns))
     return allreduce(size, 0), replicate(size, 1)
 
 

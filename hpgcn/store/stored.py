@@ -99,6 +99,22 @@ class StoredGraph:
         return Graph(header, start, indptr, indices, data, self._read_features(start, stop), labels, masks, *degrees,
                      vertex=vertex, original_ids=ids, offsets=self.offsets)
 
+    def adjacency_rows(self, start, stop):
+        """(indptr from 0, indices, data or None) of the rows [start, stop), read and validated."""
+        self._check_rows(start, stop)
+        return read_csr(self._reader, "adjacency", start, stop, self.header.num_nodes, self.header.num_nodes,
+                        self.header.all_ones)
+
+    def pointers(self):
+        """Row pointers of all rows, (n + 1,) int64."""
+        pointers = self._reader.read("adjacency/pointers_to_1")
+        self._refuse(np.diff(pointers, prepend=0) < 0, 0, "adjacency/pointers_to_1", "is below the one before")
+        return pointers
+
+    def degrees(self):
+        """Row sums, column sums and loops of all vertices: dict of (n,) float64 under "row", "column" and "loop"."""
+        return {name: self._read_finite(f"degree/{name}", 0, self.header.num_nodes) for name in DEGREES}
+
     def read(self):
         """Read and validate all rows; as `slab`. The train mask, where there is one, must not be empty."""
         graph = self.slab(0, self.header.num_nodes)

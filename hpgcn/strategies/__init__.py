@@ -5,27 +5,51 @@ from typing import Protocol
 
 import numpy as np
 
-from hpgcn.layout import Layout
+from hpgcn.cost import Step, Traffic
+from hpgcn.layout import Grid
+from hpgcn.strategies.mop import MixtureOfParallelism
+from hpgcn.strategies.one_and_a_half_d import OneAndAHalfD
+from hpgcn.strategies.one_d import OneD
 from hpgcn.strategies.p2p import PointToPoint
+from hpgcn.strategies.summa import ThreeD, TwoD
 
-STRATEGIES = {"p2p": PointToPoint}
+STRATEGIES = {"p2p": PointToPoint, "1d": OneD, "1.5d": OneAndAHalfD, "2d": TwoD, "3d": ThreeD,
+              "mop": MixtureOfParallelism}
 
 
 class Strategy(Protocol):
-    """The linear map A-hat, and its transpose, on distributed dense rows.
+    """The linear map A-hat, and its transpose, on distributed dense matrices.
 
-    Built from (graph slab, layout, comm, norm="sym" | "none", self_loops).
+    Built from (source, grid, comm, norm="sym" | "row" | "none", self_loops, dtype, max_width, slab, axes), by all
+    ranks.
+    `source` is the whole graph, in memory or in a file, of which a rank reads what it must hold; `slab` are the rank's
+    own rows where they were read already; `max_width` is the widest H, over all columns; `axes` the grid as hpgcn.cost
+    has it.
+
+    Attributes
+    ----------
+    layout : Grid
+        Who owns which element of H, G and Z; each has exactly one owner.
+    zero_degrees : int
+        Vertices whose degree is not positive, over all ranks.
     """
 
-    layout: Layout
+    layout: Grid
+    zero_degrees: int
 
     def forward(self, H: np.ndarray, *, layer: int, mask: np.ndarray | None = None,
                 out: np.ndarray | None = None) -> np.ndarray:
-        """Return this rank's rows of A H; `mask` (bits) applies to the result."""
+        """Return this rank's block of A H; `mask` (bits) applies to the result."""
 
     def backward(self, G: np.ndarray, *, layer: int, mask: np.ndarray | None = None,
                  out: np.ndarray | None = None) -> np.ndarray:
-        """Return this rank's rows of A^T G; `mask` (bits) applies to the result."""
+        """Return this rank's block of A^T G; `mask` (bits) applies to the result."""
+
+    def predicted(self, step: Step) -> Traffic:
+        """What all ranks together send in a training step (collective)."""
+
+    def close(self):
+        """Free what MPI holds."""
 
 
 __all__ = ["STRATEGIES", "Strategy"]

@@ -14,58 +14,68 @@ Source: demirci-2022, sections 3 and 4.1, Algorithms 1 and 2.
 """
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn import kernels
+from hpgcn import cost, kernels
 from hpgcn.check import index_dtype
 from hpgcn.exchange import Exchange
-from hpgcn.graph import inverse_sqrt, with_self_loops
+from hpgcn.graph import with_self_loops
+from hpgcn.operator import csr, scales
 from hpgcn.plan import by_owner, complete, needs
 
 TILES = 8  # the local block is multiplied in tiles, so that messages move between them
 
 
 class PointToPoint:
-    """A-hat = D_row^-1/2 (A + I) D_col^-1/2 (norm "sym") or A itself ("none"), on rows distributed by `layout`.
+    """A-hat on rows distributed by the row blocks of `grid` (a single column block).
 
     Parameters
     ----------
-    slab : hpgcn.graph.Graph
-        This rank's rows.
-    layout : hpgcn.layout.Layout
+    source : hpgcn.graph.Graph or hpgcn.store.StoredGraph
+    grid : hpgcn.layout.Grid
     comm : hpgcn.comm.SerialComm or MpiComm
-    norm : "sym" or "none"
-        A degree that is not positive gives the factor 0; `zero_degrees` counts such rows over all ranks.
+    norm : "sym", "row" or "none"
+        As hpgcn.operator.Operator. A degree that is not positive gives the factor 0; `zero_degrees` counts such rows
+        over all ranks.
     self_loops : bool
         Add a loop of weight 1 where a vertex has none.
     dtype : numpy dtype
     max_width : int
         Widest H that will be multiplied.
+    slab : hpgcn.graph.Graph, optional
+        This rank's rows, if they were read already.
+    axes : tuple of int, optional
+        Not read: p2p has but one arrangement.
     """
 
-    def __init__(self, slab, layout, comm, *, norm="sym", self_loops=True, dtype=np.float32, max_width=1):
-        self.layout, self.comm, self.dtype = layout, comm, np.dtype(dtype)
-        self.symmetric = not slab.header.directed
+    def __init__(self, source, grid, comm, *, norm="sym", self_loops=True, dtype=np.float32, max_width=1, slab=None,
+                 axes=None):
+        self.layout, self.rows, self.comm, self.dtype = grid, grid.rows, comm, np.dtype(dtype)
+        slab = source.slab(self.rows.start, self.rows.stop) if slab is None else slab
+        self.symmetric = not slab.header.directed and norm != "row"
         if self_loops:
             indptr, indices, data, added = with_self_loops(slab)
         else:
             indptr, indices, data, added = slab.indptr, slab.indices, slab.data, 0
-        ghosts = needs(indices, layout)
-        cuts = by_owner(ghosts, layout)
+        ghosts = needs(indices, self.rows)
+        cuts = by_owner(ghosts, self.rows)
         requested = comm.alltoallv([ghosts[cuts[q]:cuts[q + 1]] for q in range(comm.size)])
-        self.plan = complete(layout, ghosts, requested)
-        columns = local_columns(indices, ghosts, layout)
+        self.plan = complete(self.rows, ghosts, requested)
+        columns = local_columns(indices, ghosts, self.rows)
         values = np.ones(indices.size) if data is None else data.astype(np.float64)
         self.zero_degrees = 0
-        if norm == "sym":
+        if norm != "none":
             row, column = slab.degree_row + added, slab.degree_column + added
             self.zero_degrees = int(comm.sum([np.count_nonzero(row <= 0)])[0])
-            scale = self._with_ghosts(inverse_sqrt(column))
-            values *= np.repeat(inverse_sqrt(row), np.diff(indptr)) * scale[columns]
-        shape = layout.num_rows, layout.num_rows + ghosts.size
+            row, column = scales(row, column, norm)
+            values *= np.repeat(row, np.diff(indptr)) * self._with_ghosts(column)[columns]
+        if indptr[-1] <= np.iinfo(np.int32).max:
+            indptr = indptr.astype(np.int32)  # keeps SciPy from widening the column numbers
+        shape = self.rows.num_rows, self.rows.num_rows + ghosts.size
         self._split(sp.csr_array((values.astype(dtype), columns, indptr), shape=shape))
         self.exchange = Exchange(self.plan, comm, self.dtype, max_width)
 
@@ -80,7 +90,7 @@ class PointToPoint:
 
     def _split(self, matrix):
         """Cut the slab into the local block and one block of columns a source; transpose them if A is not symmetric."""
-        m = self.layout.num_rows
+        m = self.rows.num_rows
         matrix.sort_indices()
         self.local = csr(matrix[:, :m])
         ghost = matrix[:, m:].tocsc()  # by column: cutting it is then cheap for any number of sources
@@ -142,7 +152,7 @@ class PointToPoint:
     def _local_product(self, block, H, channel, mask, out):
         """Multiply the local block in tiles of rows, with a look at the messages between them."""
         indptr, indices, data = block
-        m, spmm = self.layout.num_rows, kernels.backend(H).spmm
+        m, spmm = self.rows.num_rows, kernels.backend(H).spmm
         out = np.empty((m, H.shape[1]), self.dtype) if out is None else out
         tiles = TILES if channel.pending else 1
         cuts = np.searchsorted(indptr, indptr[-1] * np.arange(1, tiles) // tiles)
@@ -152,6 +162,14 @@ class PointToPoint:
                 spmm(indptr[lo:hi + 1], indices, data, H, out[lo:hi], mask=None if mask is None else mask[lo:hi])
             self.exchange.progress(channel)
         return out
+
+    def predicted(self, step):
+        """What all ranks together send in a training step; a hpgcn.cost.Traffic."""
+        plan = self.plan
+        first = np.arange(self.comm.size) == 0  # whose share is whose makes no difference to the totals
+        volume, pairs = (int(total) * first for total in self.comm.sum([plan.send_rows.size, plan.destinations.size]))
+        sent, step = cost.RankVolumes(volume, volume, pairs), replace(step, directed=not self.symmetric)
+        return cost.predict("p2p", step, (self.comm.size,), None, sent=sent).traffic()
 
     def close(self):
         """Free the persistent requests."""
@@ -164,9 +182,3 @@ def local_columns(indices, ghosts, layout):
     own = (indices >= layout.start) & (indices < layout.stop)
     columns = np.where(own, indices - layout.start, m + np.searchsorted(ghosts, indices))
     return columns.astype(index_dtype(m + ghosts.size))
-
-
-def csr(matrix):
-    """(indptr int64, indices, data) of a SciPy CSR array, columns sorted."""
-    matrix.sort_indices()
-    return matrix.indptr.astype(np.int64), matrix.indices, matrix.data

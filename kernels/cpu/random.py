@@ -47,6 +47,22 @@ def keep_byte(vertex, byte, epoch, layer, k0, k1, threshold):
             | _bit(d, 0, threshold, 6) | _bit(d, 16, threshold, 7))
 
 
+@jit(inline="always")
+def draw(vertex, first, epoch, layer, k0, k1, threshold, bits, row):
+    """Fill row `row` of bits (rows, b) with the keep bits of columns first .. first + 8 b - 1 of one vertex.
+
+    Every byte is drawn once; if the first column lies inside a byte, bytes are then shifted to begin there.
+    """
+    byte, shift, last = np.int64(first) >> 3, np.int64(first) & 7, bits.shape[1] - 1
+    for b in range(bits.shape[1]):
+        bits[row, b] = keep_byte(vertex, byte + b, epoch, layer, k0, k1, threshold)
+    if shift and last >= 0:
+        for b in range(last):
+            bits[row, b] = bits[row, b] >> shift | bits[row, b + 1] << (8 - shift)
+        after = np.int64(keep_byte(vertex, byte + last + 1, epoch, layer, k0, k1, threshold))
+        bits[row, last] = bits[row, last] >> shift | after << (8 - shift)
+
+
 @jit()
 def _philox(counter, key, out):
     for i in range(counter.shape[0]):
@@ -57,40 +73,38 @@ def _philox(counter, key, out):
 
 
 @Threaded
-def _dropout_bits(vertex, width, epoch, layer, k0, k1, threshold, out, bounds):
+def _dropout_bits(vertex, width, first, epoch, layer, k0, k1, threshold, out, bounds):
     last = np.uint8(0xFF >> (-width % 8))  # pad bits are 0
     for chunk in numba.prange(bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
-            for b in range(out.shape[1]):
-                out[i, b] = keep_byte(vertex[i], b, epoch, layer, k0, k1, threshold)
+            draw(vertex[i], first, epoch, layer, k0, k1, threshold, out, i)
             out[i, out.shape[1] - 1] &= last
 
 
 @Threaded
-def _dropout(x, vertex, epoch, layer, k0, k1, threshold, scale, out, bounds):
+def _dropout(x, vertex, first, epoch, layer, k0, k1, threshold, scale, out, bounds):
     width, itemsize, start = x.shape[1], x.itemsize, out.ctypes.data
     zero = x.dtype.type(0)
     for chunk in numba.prange(bounds.size - 1):
-        bits = np.empty((width + 7) // 8, np.uint8)
+        bits = np.empty((1, (width + 7) // 8), np.uint8)
         for i in range(bounds[chunk], bounds[chunk + 1]):
-            for b in range(bits.size):
-                bits[b] = keep_byte(vertex[i], b, epoch, layer, k0, k1, threshold)
+            draw(vertex[i], first, epoch, layer, k0, k1, threshold, bits, 0)
             for q in range(width):
                 out[i, q] = x[i, q]
             for b in range(width // 8):
-                mask_eight(start + (i * width + 8 * b) * itemsize, bits[b], scale)
+                mask_eight(start + (i * width + 8 * b) * itemsize, bits[0, b], scale)
             for q in range(width // 8 * 8, width):
-                out[i, q] = x[i, q] * scale if bits[q >> 3] >> (q & 7) & 1 else zero
+                out[i, q] = x[i, q] * scale if bits[0, q >> 3] >> (q & 7) & 1 else zero
 
 
 @Threaded
-def _dropout_csr(indptr, indices, data, vertex, epoch, layer, k0, k1, threshold, scale, out, bounds):
+def _dropout_csr(indptr, indices, data, vertex, first, epoch, layer, k0, k1, threshold, scale, out, bounds):
     zero = data.dtype.type(0)
     for chunk in numba.prange(bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             byte, bits = -1, np.uint64(0)
             for k in range(indptr[i], indptr[i + 1]):
-                column = indices[k]
+                column = first + indices[k]
                 if column >> 3 != byte:  # columns increase: entries of one byte share a draw
                     byte = column >> 3
                     bits = keep_byte(vertex[i], byte, epoch, layer, k0, k1, threshold)
@@ -110,25 +124,27 @@ def philox(counter, key):
     return out
 
 
-def dropout_bits(vertex, width, *, seed, epoch, layer, p):
+def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
     """Keyed dropout bits: see `hpgcn.kernels.reference.dropout_bits`."""
     out = np.empty((vertex.size, -(-width // 8)), np.uint8)
-    _dropout_bits(DRAW * out.size, vertex, width, epoch, layer, *key_words(seed, p), out, evenly(vertex.size))
+    if out.size:
+        _dropout_bits(DRAW * out.size, vertex, width, first, epoch, layer, *key_words(seed, p), out,
+                      evenly(vertex.size))
     return out
 
 
-def dropout(x, vertex, *, seed, epoch, layer, p, out=None):
+def dropout(x, vertex, *, seed, epoch, layer, p, first=0, out=None):
     """Dense dropout: see `hpgcn.kernels.reference.dropout`."""
     out = np.empty_like(x) if out is None else out
     scale = x.dtype.type(dropout_scale(p))
-    _dropout(DRAW // 8 * x.size, x, vertex, epoch, layer, *key_words(seed, p), scale, out, evenly(x.shape[0]))
+    _dropout(DRAW // 8 * x.size, x, vertex, first, epoch, layer, *key_words(seed, p), scale, out, evenly(x.shape[0]))
     return out
 
 
-def dropout_csr(indptr, indices, data, vertex, *, seed, epoch, layer, p, out=None):
+def dropout_csr(indptr, indices, data, vertex, *, seed, epoch, layer, p, first=0, out=None):
     """Dropout of stored entries: see `hpgcn.kernels.reference.dropout_csr`."""
     out = np.empty_like(data) if out is None else out
     scale = data.dtype.type(dropout_scale(p))
-    _dropout_csr(DRAW * data.size, indptr, indices, data, vertex, epoch, layer, *key_words(seed, p), scale, out,
+    _dropout_csr(DRAW * data.size, indptr, indices, data, vertex, first, epoch, layer, *key_words(seed, p), scale, out,
                  evenly(indptr.size - 1))
     return out

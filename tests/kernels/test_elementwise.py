@@ -55,39 +55,28 @@ def test_apply_mask(dtype):
 
 
 @DTYPES
-@pytest.mark.parametrize("c", [1, 2, 7, 40])
-def test_softmax_cross_entropy(dtype, c):
-    rng = np.random.default_rng(c)
-    logits = (10 * rng.standard_normal((60, c))).astype(dtype)
-    logits[0] += 1000  # no overflow
-    labels, rows = rng.integers(0, c, 60), np.sort(rng.permutation(60)[:25])
-    rows[0] = 0
-    grads = [np.full_like(logits, 7) for _ in range(2)]
-    found = cpu.softmax_cross_entropy(logits, labels, rows, scale=0.1, grad=grads[0])
-    expected = reference.softmax_cross_entropy(logits, labels, rows, scale=0.1, grad=grads[1])
-    assert found[0] == pytest.approx(expected[0], rel=1e-12)
-    assert found[1] == expected[1] == sum(logits[i].argmax() == labels[i] for i in rows)
-    np.testing.assert_allclose(grads[0], grads[1], **tolerance(dtype))
-    others = np.setdiff1d(np.arange(60), rows)
-    assert not grads[0][others].any()
-    by_definition = sum(np.log(np.exp(logits[i].astype(float) - logits[i].max()).sum()) + logits[i].max()
-                        - float(logits[i, labels[i]]) for i in rows)
-    assert found[0] == pytest.approx(by_definition, rel=1e-6, abs=1e-6)
-    assert cpu.softmax_cross_entropy(logits, labels, rows[:0], grad=grads[0]) == (0, 0)
-    assert not grads[0].any()
+@pytest.mark.parametrize("width", [1, 8, 13, 40])
+def test_activation_of_a_block_of_columns(dtype, width):
+    rng = np.random.default_rng(width)
+    z, bias, vertex = rng.standard_normal((9, 57)).astype(dtype), np.zeros(57, dtype), rng.integers(0, 2**40, 9)
+    mask = np.empty((9, 8), np.uint8)
+    whole = cpu.activate(z.copy(), bias, vertex, p=0.5, mask=mask, **KEY)
+    kept = reference.unpack(mask, 57)
+    for first in range(18):
+        columns = slice(first, first + width)
+        for kernels in (reference, cpu):
+            block, bits = z[:, columns].copy(), np.full((9, -(-width // 8)), 255, np.uint8)
+            kernels.activate(block, bias[columns], vertex, p=0.5, first=first, mask=bits, **KEY)
+            np.testing.assert_array_equal(block, whole[:, columns])
+            np.testing.assert_array_equal(bits, reference.pack(kept[:, columns]))  # local: bit 0 is column `first`
 
 
-def test_loss_gradient_by_finite_differences():
-    rng = np.random.default_rng(4)
-    logits, labels, rows = rng.standard_normal((6, 4)), rng.integers(0, 4, 6), np.array([0, 2, 5])
-    grad = np.empty_like(logits)
-    cpu.softmax_cross_entropy(logits, labels, rows, scale=1.0, grad=grad)
-    for i, q in np.ndindex(logits.shape):
-        step = np.zeros_like(logits)
-        step[i, q] = 1e-6
-        slope = (cpu.softmax_cross_entropy(logits + step, labels, rows)[0]
-                 - cpu.softmax_cross_entropy(logits - step, labels, rows)[0]) / 2e-6
-        assert grad[i, q] == pytest.approx(slope, abs=1e-8)
+@pytest.mark.parametrize("kernels", [reference, cpu])
+@pytest.mark.parametrize("shape", [(0, 5), (4, 0), (0, 0)])
+def test_activation_of_nothing(kernels, shape):
+    mask = np.empty((shape[0], -(-shape[1] // 8)), np.uint8)
+    z = kernels.activate(np.empty(shape), np.zeros(shape[1]), np.arange(shape[0]), p=0.5, first=3, mask=mask, **KEY)
+    assert z.shape == shape
 
 
 @DTYPES

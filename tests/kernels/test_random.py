@@ -65,13 +65,70 @@ def test_sparse_and_dense_dropout_agree(dtype):
         np.testing.assert_allclose(dense[kept] / X.toarray()[kept], 65536 / (65536 - round(0.4 * 65536)), rtol=1e-6)
 
 
+@BOTH
+def test_bits_of_a_block_of_columns(kernels):
+    vertex = np.random.default_rng(3).integers(0, 2**40, 6)
+    whole = reference.unpack(reference.dropout_bits(vertex, 64, p=0.5, **KEY), 64)
+    for first in range(18):
+        for width in range(41):
+            bits = kernels.dropout_bits(vertex, width, p=0.5, first=first, **KEY)
+            np.testing.assert_array_equal(bits, reference.pack(whole[:, first:first + width]))  # pad bits 0
+
+
+@BOTH
+def test_bits_far_to_the_right(kernels):
+    # column 8 (2^32 - 1) + 1: the byte number fills its word of the counter
+    vertex, first = np.array([5, 2**40 + 1]), 8 * (2**32 - 1)
+    lanes = kernels.philox([[5, 2**32 - 1, 7, 2 << 16], [1, 2**32 - 1, 7, 2 << 16 | 1 << 8]],
+                           (KEY["seed"] & 0xFFFFFFFF, KEY["seed"] >> 32))
+    expected = [[int(word) >> 16 * half & 0xFFFF >= 0x8000 for word in words for half in (0, 1)] for words in lanes]
+    bits = kernels.dropout_bits(vertex, 7, p=0.5, first=first + 1, **KEY)
+    np.testing.assert_array_equal(reference.unpack(bits, 7), np.array(expected)[:, 1:])
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_dropout_of_a_block_of_columns(kernels, dtype):
+    import scipy.sparse as sp
+
+    rng = np.random.default_rng(4)
+    X = sp.random_array((7, 57), density=0.4, rng=rng, format="csr", dtype=np.float64).astype(dtype)
+    vertex, dense = rng.permutation(7), X.toarray()
+    whole = reference.dropout(dense, vertex, p=0.4, **KEY)
+    for first in range(18):
+        for width in range(41):
+            columns = slice(first, first + width)
+            found = kernels.dropout(dense[:, columns].copy(), vertex, p=0.4, first=first, **KEY)
+            np.testing.assert_array_equal(found, whole[:, columns])
+            block = X[:, columns]
+            data = kernels.dropout_csr(block.indptr, block.indices, block.data, vertex, p=0.4, first=first, **KEY)
+            found = sp.csr_array((data, block.indices, block.indptr), block.shape).toarray()
+            np.testing.assert_array_equal(found, whole[:, columns])
+
+
+@BOTH
+@pytest.mark.parametrize("shape", [(0, 5), (4, 0), (0, 0)])
+@pytest.mark.parametrize("first", [0, 3])
+def test_dropout_of_nothing(kernels, shape, first):
+    m, width = shape
+    vertex = np.arange(m)
+    assert kernels.dropout_bits(vertex, width, p=0.5, first=first, **KEY).shape == (m, -(-width // 8))
+    assert kernels.dropout(np.empty(shape), vertex, p=0.5, first=first, **KEY).shape == shape
+    nothing = np.zeros(m + 1, np.int64), np.empty(0, np.int32), np.empty(0)
+    assert kernels.dropout_csr(*nothing, vertex, p=0.5, first=first, **KEY).size == 0
+
+
 def test_threads_draw_the_same_bits():
     import numba
 
+    from hpgcn.kernels.jit import threshold
+
     before, vertex = numba.get_num_threads(), np.arange(1000, dtype=np.int64)
-    results = []
+    results = set()
     for threads in range(1, numba.config.NUMBA_NUM_THREADS + 1):
         numba.set_num_threads(threads)
-        results.append(cpu.dropout_bits(vertex, 33, p=0.5, **KEY))
+        for work in (0, np.inf):
+            with threshold(work):
+                results.add(cpu.dropout_bits(vertex, 33, p=0.5, first=5, **KEY).tobytes())
     numba.set_num_threads(before)
-    assert all(np.array_equal(results[0], other) for other in results)
+    assert len(results) == 1

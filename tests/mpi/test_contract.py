@@ -7,10 +7,11 @@ from graphs import make
 
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
-from hpgcn.layout import Layout
+from hpgcn.layout import Grid
 from hpgcn.model import Parameters
 from hpgcn.partition import Partition, make_partition, statistics
 from hpgcn.plan import build_all
+from hpgcn.strategies import STRATEGIES
 from hpgcn.strategies.p2p import PointToPoint
 from hpgcn.trainer import Trainer
 
@@ -41,8 +42,9 @@ def run(source, config, comm, epochs):
     trainer = Trainer(source, config, comm, warm=False)
     comm.counters.phase = "other"
     logits, backward = trainer.model.forward(trainer.rows.X, 1)
-    gradient = backward(trainer.loss.gradient(logits)[1]).flat
-    comm.allreduce(gradient, "weights")
+    gradient = backward(trainer.loss.gradient(logits)[1])
+    trainer.rows.columns.reduce(gradient)
+    gradient = gradient.flat
     metrics = [trainer.step(epoch) | trainer.evaluate() for epoch in range(1, epochs + 1)]
     predicted = trainer.predicted
     trainer.rows.close()
@@ -69,6 +71,31 @@ def test_equals_the_serial_oracle(comm, kind, directed, weighted, sparse, dtype)
     loss_bound, gradient_bound = (1e-5, 1e-5) if dtype == "float32" else (1e-10, 1e-12)
     assert distance(gradient, slope) < gradient_bound
     np.testing.assert_allclose(found, expected, rtol=loss_bound)
+
+
+OTHERS = [name for name in STRATEGIES if name != "p2p"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("directed, weighted, sparse, input_dropout", [
+    (False, False, True, -1), (True, True, False, -1), (True, False, True, -1), (False, True, False, 0)])
+@pytest.mark.parametrize("strategy", OTHERS)
+def test_every_strategy_equals_the_serial_oracle(comm, strategy, directed, weighted, sparse, input_dropout, dtype):
+    graph = make(directed=directed, weighted=weighted, sparse=sparse)
+    config = Config(strategy=strategy, layers=3, hidden=10, dropout=0.4, dtype=dtype, seed=3, lr=0.01,
+                    input_dropout=input_dropout)
+    source = distributed(graph, parts_of("random", graph, comm), comm.size)
+    widths = [graph.header.num_features, 10, 10, graph.header.num_classes]
+    expected, slope = oracle.losses(graph, config, Parameters.initial(widths, dtype, 3), 20)
+    found, gradient, metrics, predicted = run(source, config, comm, 20)
+    loss_bound, gradient_bound = (1e-5, 1e-5) if dtype == "float32" else (1e-10, 1e-12)
+    assert distance(gradient, slope) < gradient_bound
+    np.testing.assert_allclose(found, expected, rtol=loss_bound)
+    assert (metrics[1]["sent_bytes"], metrics[1]["sent_messages"]) == (predicted.bytes, predicted.messages)
+    _, _, one, _ = run(graph, config.replace(strategy="p2p"), SerialComm(), 3)
+    for key in ("train_acc", "val_acc", "test_acc"):
+        assert [m[key] for m in metrics[:3]] == [m[key] for m in one]
+    np.testing.assert_allclose([m["val_loss"] for m in metrics[:3]], [m["val_loss"] for m in one], rtol=loss_bound)
 
 
 @pytest.mark.parametrize("directed", [False, True])
@@ -114,10 +141,10 @@ def test_volume_is_what_one_exchange_of_width_1_sends(comm, directed):
     part = parts_of("hypergraph", graph, comm)
     found = statistics(graph, part, comm.size)
     source = distributed(graph, part, comm.size)
-    layout = Layout(source.offsets, comm.rank)
-    strategy = PointToPoint(source.slab(layout.start, layout.stop), layout, comm, dtype=np.float64, max_width=1)
+    grid = Grid(source.offsets, 1, comm.rank)
+    strategy = PointToPoint(source, grid, comm, dtype=np.float64, max_width=1)
     comm.counters.phase = f"width 1 {directed}"
-    strategy.forward(np.ones((layout.num_rows, 1)), layer=0)
+    strategy.forward(np.ones((grid.rows.num_rows, 1)), layer=0)
     sent = comm.sum(comm.counters.total(comm.counters.phase))
     assert tuple(sent) == (8 * found["volume"], found["messages"])
     moved = source.adjacency + sp.eye_array(graph.num_rows)

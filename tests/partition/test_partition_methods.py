@@ -200,7 +200,7 @@ def test_engine_seeds():
     ({"time_limit": 0}, UsageError, "time_limit = 0: expected a number above 0"),
     ({"memory": 0}, UsageError, "memory = 0: expected at least 1"),
     ({"threads": 0}, UsageError, "threads = 0: expected at least 1"),
-    ({"method": "hypergraf"}, UsageError, "hypergraph, graph, stochastic, vertex-cut, block, random; did you mean hypergraph"),
+    ({"method": "hypergraf"}, UsageError, "stochastic, vertex-cut, block, random; did you mean hypergraph"),
     ({"method": "xyz"}, UsageError, "expected one of hypergraph, graph, stochastic, vertex-cut, block, random$"),
     ({"engine": "metis"}, UsageError, "method hypergraph takes one of mtkahypar, kahypar"),
     ({"method": "block", "engine": "metis"}, UsageError, "method block takes none"),

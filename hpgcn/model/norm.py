@@ -1,0 +1,45 @@
+"""Layer normalisation of rows whose columns may be spread over ranks (Ba, Kiros and Hinton 2016, section 3)."""
+from __future__ import annotations
+
+import numpy as np
+
+from hpgcn import kernels
+
+EPSILON = 1e-5
+
+
+class LayerNorm:
+    """y = gain * (z - mean) / sqrt(variance + 1e-5), moments over all columns of a row; the shift is the model's.
+
+    Parameters
+    ----------
+    layer : hpgcn.model.layer.Layer
+        Whose result is normalised; the parameters are "gain{l}" and "shift{l}".
+    """
+
+    def __init__(self, layer):
+        self.number, self.width, self.columns, self.take = layer.number, layer.fan_out, layer.columns, layer.take
+        self.arrays, self.bias, self.clock = layer.arrays, f"shift{layer.number}", layer.clock
+        self.mine = self.columns.of(self.width)
+
+    def forward(self, Z, *, keep=False):
+        """Normalise Z (m, f_j) in place, and return what takes G, in place too, and the gradient to write to."""
+        ops, row, gain = kernels.backend(Z), self.columns.row, self.arrays[f"gain{self.number}"][self.mine]
+        with self.clock("dense"):
+            mean = ops.row_sum(Z)
+            row.allreduce(mean, "dense")
+            mean /= self.width
+            squares = ops.row_squares(Z, mean)
+            row.allreduce(squares, "dense")
+            inv_std = 1 / np.sqrt(squares / self.width + EPSILON)
+            normal = self.take(f"normal{self.number}", Z.shape[1]) if keep else None
+            ops.layer_norm(Z, mean, inv_std, gain, np.zeros_like(gain), Z, xhat=normal)
+        return lambda G, gradient: self._backward(normal, inv_std, gain, G, gradient)
+
+    def _backward(self, normal, inv_std, gain, G, gradient):
+        ops = kernels.backend(G)
+        dgain, dshift = (gradient.arrays[f"{name}{self.number}"] for name in ("gain", "shift"))
+        with self.clock("dense"):
+            sums, dgain[self.mine], dshift[self.mine] = ops.layer_norm_backward_sums(G, normal, gain)
+            self.columns.row.allreduce(sums, "dense")
+            return ops.layer_norm_backward(G, normal, inv_std, gain, sums / self.width, G)

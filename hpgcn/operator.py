@@ -1,0 +1,80 @@
+"""The matrix that layers multiply by, read in blocks: A with loops, scaled by degrees."""
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.check import index_dtype
+from hpgcn.graph import insert_loops, inverse_sqrt
+
+CHUNK = 1 << 21  # entries read at a time
+NORMS = ("sym", "row", "none")
+
+
+class Operator:
+    """A-hat of a whole graph: D_row^-1/2 (A + I) D_col^-1/2 ("sym"), D_row^-1 (A + I) ("row") or A + I ("none").
+
+    It holds the degrees of all vertices, 16 bytes each, and reads the adjacency as blocks are asked for.
+
+    Parameters
+    ----------
+    source : hpgcn.graph.Graph with all rows, or hpgcn.store.StoredGraph
+    norm : one of NORMS
+        A degree that is not positive gives the factor 0; `zero_degrees` counts such rows.
+    self_loops : bool
+        Add a loop of weight 1 where a vertex has none.
+    dtype : numpy dtype
+    """
+
+    def __init__(self, source, *, norm="sym", self_loops=True, dtype=np.float32):
+        self.source, self.self_loops, self.dtype = source, self_loops, np.dtype(dtype)
+        self.num_rows = source.header.num_nodes
+        self.symmetric = not source.header.directed and norm != "row"
+        degrees = source.degrees()
+        added = (degrees["loop"] == 0) & self_loops
+        row, column = degrees["row"] + added, degrees["column"] + added
+        self.row_scale, self.column_scale = scales(row, column, norm)
+        self.zero_degrees = 0 if norm == "none" else int(np.count_nonzero(row <= 0))
+
+    def block(self, start, stop, first=0, last=None):
+        """Rows [start, stop) and columns [first, last), the latter renumbered from 0; csr_array, columns sorted."""
+        last = self.num_rows if last is None else last
+        pointers = self.source.pointers()[start:stop + 1]
+        parts, row = [], start
+        while row < stop:
+            end = int(np.searchsorted(pointers, pointers[row - start] + CHUNK, side="right")) - 1 + start
+            end = min(stop, max(row + 1, end))
+            parts.append(self._rows(row, end, first, last))
+            row = end
+        shape = stop - start, last - first
+        if not parts:
+            return sp.csr_array(shape, dtype=self.dtype)
+        return parts[0] if len(parts) == 1 else sp.vstack(parts, format="csr")
+
+    def _rows(self, start, stop, first, last):
+        indptr, indices, data = self.source.adjacency_rows(start, stop)
+        if self.self_loops:
+            indptr, indices, data, _ = insert_loops(indptr, indices, data, start)
+        rows = np.repeat(np.arange(stop - start), np.diff(indptr))
+        inside = (indices >= first) & (indices < last)
+        rows, columns = rows[inside], indices[inside]
+        values = np.ones(columns.size) if data is None else data[inside].astype(np.float64)
+        values *= self.row_scale[start:stop][rows] * self.column_scale[columns]
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=stop - start))])
+        columns = (columns - first).astype(index_dtype(last - first))
+        return sp.csr_array((values.astype(self.dtype), columns, indptr), shape=(stop - start, last - first))
+
+
+def scales(row, column, norm):
+    """Factors of the rows and of the columns from their degrees; 0 where a degree is not positive."""
+    if norm == "sym":
+        return inverse_sqrt(row), inverse_sqrt(column)
+    if norm == "row":
+        return inverse_sqrt(row) ** 2, np.ones_like(column)
+    return np.ones_like(row), np.ones_like(column)
+
+
+def csr(matrix):
+    """(indptr int64, indices, data) of a SciPy CSR array, columns sorted and as narrow as they can be."""
+    matrix.sort_indices()
+    return matrix.indptr.astype(np.int64), matrix.indices.astype(index_dtype(matrix.shape[1]), copy=False), matrix.data

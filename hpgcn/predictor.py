@@ -1,0 +1,61 @@
+"""Prediction: a trained model applied to all vertices of a graph, on any number of ranks."""
+from __future__ import annotations
+
+from contextlib import closing
+
+import numpy as np
+
+from hpgcn import cost
+from hpgcn.comm import as_comm
+from hpgcn.config import Config
+from hpgcn.errors import DataError
+from hpgcn.model import Model, Parameters
+from hpgcn.rows import Rows
+from hpgcn.rundir import read_run
+
+
+def predict(source, run, comm=None):
+    """Apply a trained model to all vertices of a graph; every rank of `comm` calls this together.
+
+    Parameters
+    ----------
+    source : hpgcn.Graph or hpgcn.store.StoredGraph
+        The graph trained on, or another with as many features.
+    run : str or path
+        A run directory, or its model.h5.
+    comm : mpi4py communicator, optional
+
+    Returns
+    -------
+    dict or None
+        On rank 0, rows in ORIGINAL order: logits (n, c), label (n,) int64, embedding (n, h) (the last layer's input;
+        absent from models of one layer), original_ids (n,) where the graph has them. None on the other ranks.
+    """
+    comm = as_comm(comm)
+    with comm.together():
+        weights, settings, _ = read_run(run)
+        config = Config(**settings)
+        parameters, widths = Parameters.stored(weights, config.dtype, config.layers, config.architecture,
+                                               config.layer_norm, run)
+        if source.header.num_features != widths[0]:
+            raise DataError(f"{source.header.name}: {source.header.num_features} features, "
+                            f"but the model was trained on {widths[0]}")
+    rows = Rows(source, config, comm, widths)
+    with closing(rows):
+        step = cost.Step(widths, rows.dtype.itemsize, source.header.sparse_features, model=config.architecture,
+                         layer_norm=config.layer_norm)
+        found = {"vertex": rows.vertex}
+        model = Model(step, parameters, rows.strategy, rows.columns, rows.vertex)
+        logits, last = model.infer(rows.X, embed=True)
+        if config.layers > 1:
+            found["embedding"] = rows.columns.gathered(last, widths[-2]).copy()
+        found["logits"] = rows.columns.gathered(logits, widths[-1])
+        if rows.original_ids is not None:
+            found["original_ids"] = rows.original_ids
+        first = rows.columns.grid.column == 0  # the others hold the same rows
+        found = {name: comm.gather_rows(array[slice(None) if first else slice(0)]) for name, array in found.items()}
+    if comm.rank:
+        return None
+    order = np.argsort(found.pop("vertex"))
+    found = {name: array[order] for name, array in found.items()}
+    return {**found, "label": found["logits"].argmax(1)}

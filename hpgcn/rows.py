@@ -1,0 +1,54 @@
+"""The part of a graph on one rank, and the strategy that multiplies by its matrix."""
+from __future__ import annotations
+
+import logging
+from itertools import pairwise
+
+import numpy as np
+
+from hpgcn import cost, dense
+from hpgcn.layout import split
+from hpgcn.model import MODELS
+from hpgcn.place import place
+from hpgcn.strategies import STRATEGIES
+
+log = logging.getLogger("hpgcn")
+
+
+class Rows:
+    """The part of a graph on this rank: features in the run's dtype, labels, and the strategy that multiplies by A-hat.
+
+    The slab itself is let go once the strategy is made: it would double the adjacency.
+    """
+
+    def __init__(self, source, config, comm, widths):
+        self.dtype = np.dtype(config.dtype)
+        source, grid, self.axes = place(source, comm, config)
+        with comm.together():
+            slab = source.slab(grid.rows.start, grid.rows.stop)
+        self.columns = dense.Columns(grid, comm)
+        X = slab.features[:, self.columns.of(widths[0])].astype(self.dtype, copy=False)
+        self.X = dense.SparseRows(X) if source.header.sparse_features else np.ascontiguousarray(X)
+        self.num_features, self.labels, self.masks = widths[0], slab.labels, slab.masks
+        self.vertex, self.original_ids = slab.vertex, slab.original_ids
+        step = cost.Step(widths, sparse_features=source.header.sparse_features, model=config.architecture)
+        self.max_width = max(product.width for product in step.forward + step.backward)
+        self.kind = kind = MODELS[config.architecture]
+        batches = {"stages": config.stages} if config.strategy == "mop" else {}
+        self.strategy = STRATEGIES[config.strategy](source, grid, comm, norm=kind.norm, self_loops=kind.self_loops,
+                                                    dtype=self.dtype, max_width=self.max_width, slab=slab,
+                                                    axes=self.axes, **batches)
+        if self.strategy.zero_degrees and comm.rank == 0:
+            log.warning("%d vertices have a degree <= 0: their factor is 0", self.strategy.zero_degrees)
+
+    def aggregate(self):
+        """Replace X by A X or (X, A X), in slices of columns that the strategy's buffers hold, on every rank alike."""
+        T = np.empty_like(self.X)
+        for first, last in pairwise(split(T.shape[1], -(-self.num_features // self.max_width)).tolist()):
+            T[:, first:last] = self.strategy.forward(np.ascontiguousarray(self.X[:, first:last]), layer=0)
+        self.X = (self.X, T) if self.kind.layer.reads_own else T
+
+    def close(self):
+        """Free what MPI holds."""
+        self.strategy.close()
+        self.columns.close()

@@ -1,0 +1,125 @@
+"""Row-parallel aggregation by broadcasts in fewer, taller stages on replicas: strategy `1.5d`.
+
+Ranks stand in P / c groups of c replicas; rank = group x c + replica. Group i owns big block i of the rows of H and G,
+each replica a piece of it; every element has one owner, and W is on every rank. The P / c big blocks are stages, dealt
+evenly to the replicas in order: replica j holds, of the rows of A in big block i, the columns of its stages alone. A
+product is an allgather of the big block over its replicas, then `1d` among the P / c ranks of each replica in its own
+stages, and a reduce_scatter over the replicas, which adds up the stages. On a directed graph the backward reduces
+partial sums instead of broadcasting, as `1d` does.
+
+Valid for any c that divides P; c^2 need not: where P / c < c some replicas multiply nothing. With c = 1 it is `1d`, to
+the bit. A product of width f sends n f (c - 1) words to gather, n f (P/c - 1) in stages and n f (c - 1) to add up; the
+stages take P/c (P/c - 1) messages, the rest 2 P (c - 1); empty blocks send nothing. Memory: 1 / c of the columns of
+the big block's rows of A, two buffers as tall as the largest big block that arrives, and two as tall as the own one.
+
+Source: cagnet-2020, section IV-B, Algorithm 2; there H itself is stored c times.
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from hpgcn import cost, kernels
+from hpgcn.layout import split
+from hpgcn.operator import Operator
+from hpgcn.strategies.one_d import StagedProduct
+
+
+class OneAndAHalfD:
+    """A-hat on rows distributed by the row blocks of `grid` (a single column block): c pieces of each big block.
+
+    Parameters
+    ----------
+    source : hpgcn.graph.Graph with all rows, or hpgcn.store.StoredGraph
+    grid : hpgcn.layout.Grid
+        Block i c + j is piece j of big block i.
+    comm : hpgcn.comm.SerialComm or MpiComm
+    norm, self_loops, dtype
+        As hpgcn.operator.Operator.
+    max_width : int
+        Widest H that will be multiplied.
+    slab : hpgcn.graph.Graph, optional
+        Not read.
+    axes : (P / c, c), optional
+        Default: hpgcn.cost.default_grid.
+
+    Raises
+    ------
+    UsageError
+        The axes do not multiply to the number of ranks.
+    """
+
+    def __init__(self, source, grid, comm, *, norm="sym", self_loops=True, dtype=np.float32, max_width=1, slab=None,
+                 axes=None):
+        axes = cost.default_grid("1.5d", comm.size) if axes is None else axes
+        self.axes = groups, replicas = cost.check_grid("1.5d", comm.size, axes)
+        self.layout, self.comm, self.dtype = grid, comm, np.dtype(dtype)
+        group, replica = divmod(comm.rank, replicas)
+        big = grid.offsets[::replicas]
+        first, last = split(groups, replicas)[replica:replica + 2].tolist()
+        with comm.together():
+            operator = Operator(source, norm=norm, self_loops=self_loops, dtype=dtype)
+            slab = operator.block(*big[group:group + 2].tolist(), int(big[first]), int(big[last]))
+        self.symmetric, self.zero_degrees = operator.symmetric, operator.zero_degrees
+        self.row = comm.group(range(group * replicas, (group + 1) * replicas))
+        self.column = comm.group(range(replica, comm.size, replicas))
+        self.product = StagedProduct(slab, big[first:last + 1], first, self.column, max_width=max_width,
+                                     transposed=not self.symmetric)
+        self.heights = np.diff(grid.offsets[group * replicas:(group + 1) * replicas + 1])
+        rows, arriving = int(self.heights.sum()), (replicas - 1) * int(self.heights[replica])
+        tall = max_width * (replicas > 1)
+        self.whole = np.empty(max(rows, arriving) * tall, dtype)  # the big block, then what is added up at the end
+        self.partial = np.empty(rows * tall, dtype)
+        self.buffer_bytes = self.product.buffer_bytes + self.whole.nbytes + self.partial.nbytes
+
+    def forward(self, H, *, layer, mask=None, out=None):
+        """Return this rank's rows of A H.
+
+        Parameters
+        ----------
+        H : (m, f)
+        layer : int
+            For messages about waiting.
+        mask : (m, ceil(f / 8)) uint8, optional
+            Bits of the result to keep.
+        out : (m, f), optional
+            Receives the result; must not be H.
+
+        Returns
+        -------
+        (m, f)
+        """
+        return self._product(self.product.multiply, H, mask, out, f"layer {layer} forward")
+
+    def backward(self, G, *, layer, mask=None, out=None):
+        """Return this rank's rows of A^T G; parameters as `forward`."""
+        product = self.product.multiply if self.symmetric else self.product.adjoint
+        return self._product(product, G, mask, out, f"layer {layer} backward")
+
+    def _product(self, product, H, mask, out, what):
+        out = np.empty(H.shape, self.dtype) if out is None else out
+        if self.row.size == 1:
+            product(H, out, what)
+        else:
+            counts = self.heights * H.shape[1]
+            shape = int(self.heights.sum()), H.shape[1]
+            whole, partial = (array[:shape[0] * shape[1]].reshape(shape) for array in (self.whole, self.partial))
+            self.row.start_allgather(H, whole, counts, "aggregation").wait(f"the rows of a big block in {what}")
+            product(whole, partial, what)
+            self.row.start_reduce_scatter(partial, out, counts, "aggregation", work=self.whole).wait(
+                f"the sum over replicas in {what}")
+        if mask is not None:  # partial sums are added by then: only their total may be masked
+            with self.comm.clock("spmm"):
+                kernels.backend(out).apply_mask(out, mask)
+        return out
+
+    def predicted(self, step):
+        """What all ranks together send in a training step; a hpgcn.cost.Traffic."""
+        step = replace(step, directed=not self.symmetric)
+        return cost.predict("1.5d", step, self.axes, self.layout.offsets).traffic()
+
+    def close(self):
+        """Free the communicators."""
+        for comm in (self.row, self.column):
+            comm.close()

@@ -1,0 +1,243 @@
+"""Two- and three-dimensional products in broadcast stages (SUMMA): strategies `2d` and `3d`.
+
+Ranks form a grid of R big row blocks x L layers x C column blocks (2d: L = 1). Rank (i L + l) C + j owns the columns of
+block j of H, G and Z in rows il, piece l of big block i. Layer l multiplies by the columns of A that are piece l of
+every big block, cut into the stages of hpgcn.layout.stages: rank (i, l, j) holds the rows of big block i in those
+stages of layer l that fall to column block j. W is on every rank.
+
+A stage broadcasts its block of A (row pointers, values, column numbers: one message) to the C ranks of row (i, l), and
+its interval of H to the R ranks that have columns j in layer l; each rank adds the product to T, big block i in its
+columns. With L > 1 a reduce_scatter over the layers adds up T and leaves each rank its own rows. Stage s + 1 travels
+while stage s is multiplied. The backward is the same with the blocks of A^T, read at load if A is not symmetric.
+
+Valid for any R, C and L; blocks may be empty, and columns fewer than C. Words of H and T in a product of width f:
+n f (R - 1 + L - 1) over all ranks. Bytes of A: C - 1 times those of all blocks; one of nnz > 0 entries in n_i rows has
+8 (n_i + 1) + nnz (4 + s), s being those of a number (8 + s where n > 2^31 - 1). Messages in each of the
+R + C - gcd(R, C) stages of a layer: R - 1 a column of ranks, C - 1 a row of ranks; for T: L - 1 a rank; none that would
+be empty. Memory: nnz / P entries of A (again for A^T if A is not symmetric), two blocks of A and two intervals of H
+under way; if L > 1 also n / R rows of T, and (L - 1) m rows of the other layers' T.
+
+Source: cagnet-2020, sections IV-C and IV-D (Algorithm 2); van de Geijn and Watts 1997 (SUMMA).
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+
+from hpgcn import cost, kernels
+from hpgcn.errors import ConfigError
+from hpgcn.layout import stages
+from hpgcn.operator import Operator
+from hpgcn.strategies.blocks import Blocks
+
+TILES = 8  # a block is multiplied in tiles, so that messages move between them
+
+
+class Summa:
+    """A-hat on a grid of ranks.
+
+    Parameters
+    ----------
+    source : hpgcn.graph.Graph with all rows, or hpgcn.store.StoredGraph
+    grid : hpgcn.layout.Grid
+        R L row blocks, C column blocks.
+    comm : hpgcn.comm.SerialComm or MpiComm
+    norm : "sym", "row" or "none"
+        As hpgcn.operator.Operator. A degree that is not positive gives the factor 0; `zero_degrees` counts such rows.
+    self_loops : bool
+        Add a loop of weight 1 where a vertex has none.
+    dtype : numpy dtype
+    max_width : int
+        Widest H that will be multiplied, over all columns.
+    slab : hpgcn.graph.Graph, optional
+        Not read: blocks of A are not this rank's own rows.
+    axes : tuple of int, optional
+        (R, C) for 2d, (R, C, L) for 3d; hpgcn.cost.default_grid if absent.
+
+    Attributes
+    ----------
+    buffer_bytes : int
+        Memory of messages and of T, made once.
+
+    Raises
+    ------
+    ConfigError
+        `grid` has another number of blocks than `axes`.
+    """
+
+    name: str
+
+    def __init__(self, source, grid, comm, *, norm="sym", self_loops=True, dtype=np.float32, max_width=1, slab=None,
+                 axes=None):
+        self.layout, self.comm, self.dtype = grid, comm, np.dtype(dtype)
+        self.axes = cost.check_grid(self.name, grid.size, axes or cost.default_grid(self.name, grid.size))
+        R, L, C = self.shape = cost.cube(self.name, self.axes)
+        if (grid.offsets.size - 1, grid.columns) != (R * L, C):
+            raise ConfigError(f"{self.name}: {grid.offsets.size - 1} row blocks x {grid.columns} column blocks given, "
+                              f"expected {R * L} x {C} on the grid {'x'.join(map(str, self.axes))}")
+        self.row, self.piece = divmod(grid.block, L)
+        self.cuts = stages(grid.offsets, R, L, C)
+        self.mine = np.flatnonzero(self.cuts.piece == self.piece).tolist()  # this layer's stages, in order
+        operator = Operator(source, norm=norm, self_loops=self_loops, dtype=self.dtype)
+        self.zero_degrees, self.symmetric = operator.zero_degrees, operator.symmetric
+        self.A = Blocks(operator, grid, L, self.cuts, comm)
+        self.A_transposed = self.A if self.symmetric else Blocks(operator, grid, L, self.cuts, comm, transposed=True)
+        self.along_row = comm.group(grid.row_ranks.tolist())
+        self.along_column = comm.group(((np.arange(R) * L + self.piece) * C + grid.column).tolist())
+        self.along_layers = comm.group(((self.row * L + np.arange(L)) * C + grid.column).tolist())
+        self._allocate(-(-max_width // C))
+
+    def _allocate(self, width):
+        """Make two buffers for blocks of A and for intervals of H, used in turn, and, if layers add up, for T."""
+        cuts, L = self.cuts, self.shape[1]
+        heights = np.diff(cuts.offsets)
+        turns = self.mine[::2], self.mine[1::2]
+        self.sparse = [np.empty(max([blocks.sizes[s] for blocks in (self.A, self.A_transposed) for s in turn
+                                     if cuts.column[s] != self.layout.column], default=0), np.uint8) for turn in turns]
+        self.tall = [np.empty(max([heights[s] for s in turn if cuts.row[s] != self.row], default=0) * width, self.dtype)
+                     for turn in turns]
+        self.partial = np.empty(self.A.num_rows * width if L > 1 else 0, self.dtype)
+        self.others = np.empty((L - 1) * self.layout.rows.num_rows * width, self.dtype)
+        self.buffer_bytes = sum(buffer.nbytes for buffer in (*self.sparse, *self.tall, self.partial, self.others))
+
+    def forward(self, H, *, layer, mask=None, out=None):
+        """Return this rank's block of A H.
+
+        Parameters
+        ----------
+        H : (m, f_j), C order
+        layer : int
+            For messages about waiting.
+        mask : (m, ceil(f_j / 8)) uint8, optional
+            Bits of the result to keep.
+        out : (m, f_j), optional
+            Receives the result, C order; must not be H.
+
+        Returns
+        -------
+        (m, f_j)
+        """
+        return self._product(self.A, H, mask, out, f"layer {layer} forward")
+
+    def backward(self, G, *, layer, mask=None, out=None):
+        """Return this rank's block of A^T G; parameters as `forward`."""
+        return self._product(self.A_transposed, G, mask, out, f"layer {layer} backward")
+
+    def _product(self, blocks, H, mask, out, what):
+        width, L = H.shape[1], self.shape[1]
+        out = np.empty(H.shape, self.dtype) if out is None else out
+        if L == 1:
+            return self._multiply_stages(blocks, H, mask, out, what)
+        total = self.partial[:blocks.num_rows * width].reshape(blocks.num_rows, width)
+        self._multiply_stages(blocks, H, None, total, what)
+        counts = np.diff(self.layout.offsets[self.row * L:(self.row + 1) * L + 1]) * width
+        handle = self.along_layers.start_reduce_scatter(total, out, counts.tolist(), "aggregation", work=self.others)
+        handle.wait(f"the sum over layers in {what}")
+        if mask is not None:  # partial sums are added here: only their total may be masked
+            with self.comm.clock("spmm"):
+                kernels.backend(H).apply_mask(out, mask)
+        return out
+
+    def _multiply_stages(self, blocks, H, mask, total, what):
+        """Write the sum of this layer's stages to `total` (n_i, f_j); `mask` applies to it."""
+        multiplied = [s for s in self.mine if blocks.entries[s]]
+        if not multiplied:
+            total[:] = 0
+        sending, arriving = [], self._start(blocks, H, 0, what)
+        for turn, s in enumerate(self.mine):
+            here, arriving = arriving, self._start(blocks, H, turn + 1, what)
+            sending += here.sent
+            finish(here.received)
+            if s in multiplied:
+                self._multiply(blocks.unpack(here.message, blocks.entries[s]), here.rows, total,
+                               mask if s == multiplied[-1] else None, s != multiplied[0],
+                               [*sending, *arriving.sent, *arriving.received])
+        finish(sending)
+        return total
+
+    def _start(self, blocks, H, turn, what):
+        """Start the broadcasts of a stage; past the last one there are none."""
+        stage = Stage()
+        if turn == len(self.mine):
+            return stage
+        s, width = self.mine[turn], H.shape[1]
+        lo, hi = self.cuts.offsets[s:s + 2].tolist()
+        column, row = int(self.cuts.column[s]), int(self.cuts.row[s])
+        if column == self.layout.column:
+            stage.message = blocks.messages[s]
+        else:
+            stage.message = self.sparse[turn % 2][:blocks.sizes[s]]
+        if row == self.row:
+            first = self.layout.rows.start
+            stage.rows = H[lo - first:hi - first]
+        else:
+            stage.rows = self.tall[turn % 2][:(hi - lo) * width].reshape(hi - lo, width)
+        for comm, array, root, name in ((self.along_row, stage.message, column, "A"),
+                                        (self.along_column, stage.rows, row, "H")):
+            if array.size:
+                handle = comm.start_bcast(array, root, "aggregation")
+                (stage.sent if root == comm.rank else stage.received).append(
+                    (handle, f"block {s} of {name} in {what}"))
+        return stage
+
+    def _multiply(self, block, rows, total, mask, accumulate, under_way):
+        """Add a product to `total`, or write it, in tiles of rows with a look at the messages between them."""
+        (indptr, indices, data), spmm = block, kernels.backend(rows).spmm
+        handles = [handle for handle, _ in under_way if not handle.test()]
+        tiles = TILES if handles else 1
+        inner = np.searchsorted(indptr, indptr[-1] * np.arange(1, tiles) // tiles)
+        for lo, hi in pairwise([0, *inner.tolist(), total.shape[0]]):
+            with self.comm.clock("spmm"):
+                spmm(indptr[lo:hi + 1], indices, data, rows, total[lo:hi], mask=None if mask is None else mask[lo:hi],
+                     accumulate=accumulate)
+            handles = [handle for handle in handles if not handle.test()]
+
+    def predicted(self, step):
+        """What all ranks together send in a training step; a hpgcn.cost.Traffic."""
+        return cost.predict(self.name, replace(step, directed=not self.symmetric), self.axes, self.layout.offsets,
+                            nnz_blocks=self.A.nonzeros, nnz_blocks_transposed=self.A_transposed.nonzeros).traffic()
+
+    def close(self):
+        """Free the communicators."""
+        for group in (self.along_row, self.along_column, self.along_layers):
+            group.close()
+
+
+class TwoD(Summa):
+    """A-hat on R x C ranks; see Summa."""
+
+    name = "2d"
+
+
+class ThreeD(Summa):
+    """A-hat on L layers of R x C ranks; see Summa."""
+
+    name = "3d"
+
+
+@dataclass(eq=False)
+class Stage:
+    """A stage under way.
+
+    Attributes
+    ----------
+    message : (b,) uint8
+        Block of A, packed; empty if it has no entries.
+    rows : (hi - lo, f_j)
+        Interval of H.
+    sent, received : lists of (handle, what it is)
+        Those of which this rank is the root, and the others.
+    """
+
+    message: np.ndarray | None = None
+    rows: np.ndarray | None = None
+    sent: list = field(default_factory=list)
+    received: list = field(default_factory=list)
+
+
+def finish(under_way):
+    """Wait for all of them."""
+    for handle, what in under_way:
+        handle.wait(f"the broadcast of {what}")

@@ -1,0 +1,37 @@
+"""The oracle: every kernel in plain NumPy and SciPy, with the names and signatures of kernels.cpu and kernels.cuda.
+
+Slow and obvious. Tests hold the other backends against it; nothing else calls it.
+
+Where columns of a matrix are spread over ranks, `first` is the global number of a block's column 0, and what a
+function returns for a block adds up over the blocks (or is their maximum, or minimum): blocks may be empty.
+"""
+from hpgcn.kernels.reference.aggregate import (
+    OPS,
+    REDUCES,
+    aggregate,
+    aggregate_backward,
+    check_operands,
+    transpose_pattern,
+)
+from hpgcn.kernels.reference.bits import pack, unpack
+from hpgcn.kernels.reference.elementwise import activate, adam, apply_mask, column_sum, sgd
+from hpgcn.kernels.reference.gather import gather, scatter_add
+from hpgcn.kernels.reference.loss import (
+    ABSENT,
+    sigmoid_cross_entropy,
+    softmax_cross_entropy,
+    spread_argmax,
+    spread_gradient,
+    spread_max,
+    spread_sum,
+)
+from hpgcn.kernels.reference.norm import layer_norm, layer_norm_backward, layer_norm_backward_sums, row_squares, row_sum
+from hpgcn.kernels.reference.random import dropout, dropout_bits, dropout_csr, dropout_scale, dropout_threshold, philox
+from hpgcn.kernels.reference.spmm import spmm, sspmm
+
+__all__ = ["ABSENT", "OPS", "REDUCES", "activate", "adam", "aggregate", "aggregate_backward", "apply_mask",
+           "check_operands", "column_sum", "dropout", "dropout_bits", "dropout_csr", "dropout_scale",
+           "dropout_threshold", "gather", "layer_norm", "layer_norm_backward", "layer_norm_backward_sums", "pack",
+           "philox", "row_squares", "row_sum", "scatter_add", "sgd", "sigmoid_cross_entropy", "softmax_cross_entropy",
+           "spmm", "spread_argmax", "spread_gradient", "spread_max", "spread_sum", "sspmm", "transpose_pattern",
+           "unpack"]

@@ -1,0 +1,143 @@
+"""Losses over rows: softmax, its columns on one rank or spread over ranks, and sigmoids for several labels."""
+import numpy as np
+
+
+def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
+    """Cross-entropy of the softmax of some rows, how many argmaxes are right, and the gradient.
+
+    Parameters
+    ----------
+    logits : (m, c)
+    labels : (m,) int64
+        Class ids in 0..c-1 at `rows`.
+    rows : (r,) int64
+        Rows that count.
+    scale : float
+        Factor of the gradient (1 / global number of counted rows).
+    grad : (m, c), optional
+        Receives scale * (softmax - one-hot) at `rows`, 0 elsewhere.
+
+    Returns
+    -------
+    loss : float
+        SUM over rows, in float64.
+    correct : int
+    """
+    z = logits[rows].astype(np.float64)
+    top = z.max(1, initial=-np.inf, keepdims=True)
+    power = np.exp(z - top)
+    total = power.sum(1, keepdims=True)
+    here = np.arange(rows.size)
+    loss = float((np.log(total[:, 0]) + top[:, 0] - z[here, labels[rows]]).sum())
+    correct = int((logits[rows].argmax(1) == labels[rows]).sum()) if rows.size else 0
+    if grad is not None:
+        soft = power / total
+        soft[here, labels[rows]] -= 1
+        grad[:] = 0
+        grad[rows] = soft * scale
+    return loss, correct
+
+
+def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
+    """Binary cross-entropy of the sigmoids of some rows, for several labels a vertex, with the gradient and counts.
+
+    The loss is a SUM over rows and labels: divided by (global number of counted rows) * (global number of labels) it
+    is the mean over both, as PyTorch's BCEWithLogitsLoss takes it. A block of columns gives its part of every result.
+
+    Parameters
+    ----------
+    logits : (m, t)
+    labels : (m, t)
+        0 or 1, of any real dtype.
+    rows : (r,) int64
+        Rows that count.
+    scale : float
+        Factor of the gradient (1 / (global number of counted rows * global number of labels)).
+    grad : (m, t), optional
+        Receives scale * (sigmoid - label) at `rows`, 0 elsewhere.
+
+    Returns
+    -------
+    loss : float
+        In float64; not finite if a logit is not.
+    true_positives, false_positives, false_negatives : int
+        A label is predicted where its logit is > 0.
+    """
+    z, y = logits[rows].astype(np.float64), labels[rows].astype(np.float64)
+    small = np.exp(-np.abs(z))  # never overflows
+    with np.errstate(invalid="ignore"):
+        loss = float((np.maximum(z, 0) - z * y + np.log1p(small)).sum())
+    if grad is not None:
+        grad[:] = 0
+        grad[rows] = (np.where(z >= 0, 1, small) / (1 + small) - y) * scale
+    true, predicted = y > 0, z > 0
+    return loss, int((true & predicted).sum()), int((~true & predicted).sum()), int((true & ~predicted).sum())
+
+
+ABSENT = np.iinfo(np.int64).max  # the column of no column: above all others, so that a minimum passes it by
+
+
+def spread_max(logits):
+    """Maximum of each row of a block of columns, (m, f) to (m,) of logits' dtype: -inf without columns, NaN ignored.
+
+    Softmax over columns that are spread over ranks, `first` the global number of a block's column 0:
+
+        top   = maximum over the blocks of spread_max(logits)
+        total = sum over the blocks of spread_sum(logits, top)
+        loss  = sum over the blocks of spread_gradient(logits, labels, first, rows, top, total, ...)
+        class = minimum over the blocks of spread_argmax(logits, first, top)
+
+    With one block, loss and gradient are those of `softmax_cross_entropy`.
+    """
+    return np.fmax.reduce(logits, axis=1, initial=-np.inf).astype(logits.dtype)
+
+
+def spread_sum(logits, top):
+    """Sum over a block's columns of exp(logits - top), in float64: (m, f) and (m,) to (m,).
+
+    `top` is the maximum of whole rows. NaN where a logit is not finite: the loss must show it.
+    """
+    z = logits.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        return (np.exp(z - top[:, None]) + (z - z)).sum(1)
+
+
+def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=None):
+    """Return a block's part of the cross-entropy, and its columns of the gradient.
+
+    Parameters
+    ----------
+    logits : (m, f)
+    labels : (m,) int64
+        GLOBAL class ids at `rows`.
+    first : int
+        Global number of column 0.
+    rows : (r,) int64
+        Rows that count.
+    top, total : (m,)
+        Maximum, and sum of exp(logits - top), of whole rows.
+    scale, grad
+        As in `softmax_cross_entropy`.
+
+    Returns
+    -------
+    loss : float
+        Sum of log(total) + top - logit of the label, over those rows whose label's column lies in this block.
+    """
+    z, column = logits[rows].astype(np.float64), labels[rows] - first
+    own = np.flatnonzero((column >= 0) & (column < logits.shape[1]))
+    own_rows, own_columns = rows[own], column[own]
+    loss = float((np.log(total[own_rows]) + top[own_rows] - z[own, own_columns]).sum())
+    if grad is not None:
+        with np.errstate(invalid="ignore"):
+            soft = np.exp(z - top[rows, None]) / total[rows, None]
+        soft[own, own_columns] -= 1
+        grad[:] = 0
+        grad[rows] = soft * scale
+    return loss
+
+
+def spread_argmax(logits, first, top):
+    """Lowest global column of a block that attains the row's maximum `top`, (m,) int64; ABSENT (2^63 - 1) if none."""
+    columns = np.where(logits == top[:, None], first + np.arange(logits.shape[1]), ABSENT)
+    return columns.min(1, initial=ABSENT)

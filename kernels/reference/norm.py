@@ -1,0 +1,94 @@
+"""Layer normalisation (Ba, Kiros and Hinton 2016, section 3), its columns on one rank or spread over ranks.
+
+Per row: xhat = (x - mean) / sqrt(variance + epsilon), y = gain * xhat + bias. With s() for "summed over the blocks of
+the row", f the GLOBAL number of columns:
+
+    mean = s(row_sum(x)) / f                                inv_std = 1 / sqrt(s(row_squares(x, mean)) / f + epsilon)
+    y    = layer_norm(x, mean, inv_std, gain, bias, xhat)
+    sums, dgain, dbias = layer_norm_backward_sums(g, xhat, gain)
+    dx   = layer_norm_backward(g, xhat, inv_std, gain, s(sums) / f)
+
+The mean comes first and squares are of deviations from it: the difference of sums of x^2 and mean^2 would cancel where
+the mean is large against the deviation. Both ways send two float64 numbers a row.
+"""
+import numpy as np
+
+
+def row_sum(x):
+    """Sum over columns, in float64: (m, f) to (m,)."""
+    return x.sum(1, dtype=np.float64)
+
+
+def row_squares(x, mean):
+    """Sum over columns of (x - mean)^2, in float64: (m, f) and (m,) float64 to (m,)."""
+    return ((x.astype(np.float64) - mean[:, None]) ** 2).sum(1)
+
+
+def layer_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
+    """Normalise rows: out = gain * (x - mean) * inv_std + bias, in float64 until it is stored.
+
+    Parameters
+    ----------
+    x : (m, f) float32 or float64
+    mean, inv_std : (m,) float64
+        Of whole rows.
+    gain, bias : (f,)
+    out : (m, f), optional
+        Made if absent; may be x.
+    xhat : (m, f), optional
+        Receives (x - mean) * inv_std, which the backward needs; may be x, not out.
+
+    Returns
+    -------
+    out
+    """
+    out = np.empty_like(x) if out is None else out
+    normal = (x.astype(np.float64) - mean[:, None]) * inv_std[:, None]
+    if xhat is not None:
+        xhat[:] = normal
+    out[:] = normal * gain + bias
+    return out
+
+
+def layer_norm_backward_sums(g, xhat, gain):
+    """All sums that the backward of `layer_norm` needs, in float64.
+
+    Parameters
+    ----------
+    g : (m, f)
+        Gradient of layer_norm's result.
+    xhat : (m, f)
+    gain : (f,)
+
+    Returns
+    -------
+    sums : (m, 2) float64
+        Over columns, of gain * g and of gain * g * xhat.
+    dgain, dbias : (f,) float64
+        Over rows, of g * xhat and of g: gradients of gain and bias.
+    """
+    g, xhat = g.astype(np.float64), xhat.astype(np.float64)
+    return np.stack([(gain * g).sum(1), (gain * g * xhat).sum(1)], 1), (g * xhat).sum(0), g.sum(0)
+
+
+def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
+    """Gradient of x: out = inv_std * (gain * g - means[:, 0] - xhat * means[:, 1]), in float64 until it is stored.
+
+    Parameters
+    ----------
+    g, xhat : (m, f)
+    inv_std : (m,) float64
+    gain : (f,)
+    means : (m, 2) float64
+        Sums of `layer_norm_backward_sums` over whole rows, divided by the global number of columns.
+    out : (m, f), optional
+        Made if absent; may be g or xhat.
+
+    Returns
+    -------
+    out
+    """
+    out = np.empty_like(g) if out is None else out
+    wide = xhat.astype(np.float64)
+    out[:] = inv_std[:, None] * (g * gain.astype(np.float64) - means[:, :1] - wide * means[:, 1:])
+    return out

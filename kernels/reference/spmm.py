@@ -1,0 +1,56 @@
+"""Sparse times dense, plain and masked."""
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.kernels.reference.bits import unpack
+
+
+def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, rows=None, mask=None, accumulate=False):
+    """Sparse times dense: out[i] = mask[i] * (out[i] if accumulate + row_scale[i] * sum_k data[k] col_scale[j] x[j]).
+
+    Here j = indices[k] and k runs over indptr[i]..indptr[i + 1].
+
+    Parameters
+    ----------
+    indptr : (m + 1,) int64 or int32
+        Row pointers into indices and data; need not start at 0.
+    indices : (nnz,) int32 or int64
+        Rows of x.
+    data : (nnz,) float or None
+        Weights; None if all are 1.
+    x : (n, f) float32 or float64, C order
+    out : (m, f), optional
+        Result, of x's dtype; made (zeros) if absent.
+    row_scale : (m,), optional
+    col_scale : (n,), optional
+    rows : (r,) int64, optional
+        The only rows to compute, each at most once; the others keep what out holds.
+    mask : (m, ceil(f / 8)) uint8, optional
+        Bits to keep; it applies to the result (S-SpMM, mixgcn section 3).
+    accumulate : bool
+        Add to what out holds.
+
+    Returns
+    -------
+    out : (m, f)
+    """
+    m, (n, f) = indptr.size - 1, x.shape
+    out = np.zeros((m, f), x.dtype) if out is None else out
+    rows = np.arange(m) if rows is None else rows
+    first, last = int(indptr[0]), int(indptr[-1])
+    values = np.ones(last - first, x.dtype) if data is None else data[first:last]
+    total = sp.csr_array((values, indices[first:last], indptr - first), shape=(m, n))
+    total = total @ (x if col_scale is None else x * np.asarray(col_scale)[:, None])
+    if row_scale is not None:
+        total = total * np.asarray(row_scale)[:, None]
+    result = total + out if accumulate else total
+    if mask is not None:
+        result = np.where(unpack(mask, f), result, 0)
+    out[rows] = result[rows]
+    return out
+
+
+def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale=None, rows=None, accumulate=False):
+    """Masked SpMM, (A x) .* M: `spmm` with its mask named first (mixgcn, S-SpMM)."""
+    return spmm(indptr, indices, data, x, out, row_scale=row_scale, col_scale=col_scale, rows=rows, mask=mask,
+                accumulate=accumulate)

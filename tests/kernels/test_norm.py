@@ -1,0 +1,170 @@
+"""Layer normalisation: literal rows, blocks of columns against the whole, gradients by differences."""
+import numba
+import numpy as np
+import pytest
+
+from hpgcn.kernels import cpu, reference
+from hpgcn.kernels.jit import threshold
+
+BOTH = pytest.mark.parametrize("kernels", [reference, cpu])
+DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+CUTS = [[], [0], [5], [0, 0, 3, 3, 8, 11], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]]  # 11 columns, empty blocks among them
+EPSILON = 1e-5
+
+
+def forward(kernels, blocks, gains, biases):
+    """Results and xhat of every block, and inv_std; sums are taken over the blocks as ranks would."""
+    f = sum(block.shape[1] for block in blocks)
+    mean = sum(kernels.row_sum(block) for block in blocks) / f
+    inv_std = 1 / np.sqrt(sum(kernels.row_squares(block, mean) for block in blocks) / f + EPSILON)
+    normals = [np.empty_like(block) for block in blocks]
+    results = [kernels.layer_norm(block, mean, inv_std, gain, bias, xhat=xhat)
+               for block, gain, bias, xhat in zip(blocks, gains, biases, normals)]
+    return results, normals, inv_std
+
+
+def backward(kernels, slopes, normals, inv_std, gains):
+    """Gradients of x, gain and bias, all blocks side by side."""
+    found = [kernels.layer_norm_backward_sums(*block) for block in zip(slopes, normals, gains)]
+    means = sum(sums for sums, _, _ in found) / sum(gain.size for gain in gains)
+    dx = [kernels.layer_norm_backward(g, xhat, inv_std, gain, means) for g, xhat, gain in zip(slopes, normals, gains)]
+    return np.hstack(dx), np.hstack([dgain for _, dgain, _ in found]), np.hstack([dbias for _, _, dbias in found])
+
+
+def case(m, f, dtype=np.float64):
+    rng = np.random.default_rng(m + f)
+    x, g = (rng.standard_normal((m, f)).astype(dtype) for _ in range(2))
+    return x + dtype(3), g, rng.random(f).astype(dtype) + dtype(0.5), rng.standard_normal(f).astype(dtype)
+
+
+@BOTH
+@DTYPES
+def test_table(kernels, dtype):
+    x = np.array([[1, 3, 5, 7], [2, 2, 2, 2]], dtype)
+    mean = kernels.row_sum(x) / 4
+    squares = kernels.row_squares(x, mean)
+    assert mean.tolist() == [4, 2]
+    assert squares.tolist() == [20, 0]
+    assert mean.dtype == squares.dtype == np.float64
+    inv_std, gain, bias = np.array([0.5, 9]), np.array([1, 1, 2, -2], dtype), np.array([0, 10, 0, 0], dtype)
+    xhat = np.empty_like(x)
+    out = kernels.layer_norm(x, mean, inv_std, gain, bias, xhat=xhat)
+    assert out.dtype == dtype
+    np.testing.assert_array_equal(xhat, [[-1.5, -0.5, 0.5, 1.5], [0, 0, 0, 0]])
+    np.testing.assert_array_equal(out, [[-1.5, 9.5, 1, -3], [0, 10, 0, 0]])
+    g = np.array([[1, 0, 0, 2], [3, 4, 0, 0]], dtype)
+    sums, dgain, dbias = kernels.layer_norm_backward_sums(g, xhat, gain)
+    np.testing.assert_array_equal(sums, [[-3, -7.5], [7, 0]])
+    np.testing.assert_array_equal(dgain, [-1.5, 0, 0, 3])
+    np.testing.assert_array_equal(dbias, [4, 4, 0, 2])
+    dx = kernels.layer_norm_backward(g, xhat, inv_std, gain, np.array([[-1, 2], [0, 0]], float))
+    np.testing.assert_array_equal(dx, [[2.5, 1, 0, -3], [27, 36, 0, 0]])
+
+
+@DTYPES
+@pytest.mark.parametrize("m, f", [(1, 1), (70, 1), (70, 2), (33, 8), (65, 41), (130, 128)])
+def test_against_the_reference(dtype, m, f):
+    x, g, gain, bias = case(m, f, dtype)
+    close = {"rtol": 2e-6, "atol": 2e-6} if dtype == np.float32 else {"rtol": 1e-12, "atol": 1e-12}
+    found, expected = ([*forward(kernels, [x], [gain], [bias])] for kernels in (cpu, reference))
+    for mine, theirs in zip(found[:2], expected[:2]):
+        np.testing.assert_allclose(mine[0], theirs[0], **close)
+    np.testing.assert_allclose(found[2], expected[2], rtol=1e-13)
+    gradients = [backward(kernels, [g], expected[1], expected[2], [gain]) for kernels in (cpu, reference)]
+    size = 1 + np.abs(gradients[1][0]).max()  # one column: inv_std is 1 / sqrt(epsilon)
+    for mine, theirs in zip(*gradients):
+        assert mine.dtype == theirs.dtype
+        np.testing.assert_allclose(mine, theirs, rtol=close["rtol"], atol=close["atol"] * size)
+
+
+@BOTH
+@DTYPES
+@pytest.mark.parametrize("cuts", CUTS)
+def test_blocks_of_columns(kernels, dtype, cuts):
+    x, g, gain, bias = case(40, 11, dtype)
+
+    def cut(array):
+        return [block.copy() for block in np.split(array, cuts, axis=-1)]
+
+    whole, normal, inv_std = forward(kernels, [x], [gain], [bias])
+    results, normals, same = forward(kernels, cut(x), cut(gain), cut(bias))
+    close = {"rtol": 1e-6, "atol": 1e-6} if dtype == np.float32 else {"rtol": 1e-12, "atol": 1e-13}
+    np.testing.assert_allclose(same, inv_std, rtol=1e-13)
+    np.testing.assert_allclose(np.hstack(results), whole[0], **close)
+    np.testing.assert_allclose(np.hstack(normals), normal[0], **close)
+    expected = backward(kernels, [g], normal, inv_std, [gain])
+    for mine, theirs in zip(backward(kernels, cut(g), normals, same, cut(gain)), expected):
+        np.testing.assert_allclose(mine, theirs, **close)
+
+
+@BOTH
+def test_gradients_by_finite_differences(kernels):
+    x, g, gain, bias = case(3, 5)
+    _, normals, inv_std = forward(kernels, [x], [gain], [bias])
+    gradients = backward(kernels, [g], normals, inv_std, [gain])
+    for array, gradient in zip((x, gain, bias), gradients):
+        for index in np.ndindex(array.shape):
+            values, kept = [], array[index]
+            for step in (1e-6, -1e-6):
+                array[index] = kept + step
+                values.append((forward(kernels, [x], [gain], [bias])[0][0] * g).sum())
+            array[index] = kept
+            assert gradient[index] == pytest.approx((values[0] - values[1]) / 2e-6, abs=1e-7)
+
+
+@BOTH
+@DTYPES
+def test_moments_survive_a_large_mean(kernels, dtype):
+    # E x^2 - (E x)^2 would lose all digits of the variance in float64, and give a negative one
+    x = np.tile(np.array([-1, 1, -1, 1, 1, -1], dtype), (4, 1)) + dtype(2**22 if dtype == np.float32 else 2**40)
+    mean = kernels.row_sum(x) / 6
+    assert kernels.row_squares(x, mean).tolist() == [6] * 4
+    out = kernels.layer_norm(x, mean, np.ones(4), np.ones(6, dtype), np.zeros(6, dtype))
+    assert out[0].tolist() == [-1, 1, -1, 1, 1, -1]
+
+
+@BOTH
+@DTYPES
+def test_results_may_replace_operands(kernels, dtype):
+    x, g, gain, bias = case(9, 13, dtype)
+    mean, inv_std = kernels.row_sum(x) / 13, np.linspace(0.5, 2, 9)
+    xhat = np.empty_like(x)
+    out = kernels.layer_norm(x, mean, inv_std, gain, bias, xhat=xhat)
+    inside, normal, spare = x.copy(), x.copy(), np.empty_like(x)
+    assert kernels.layer_norm(inside, mean, inv_std, gain, bias, inside) is inside
+    np.testing.assert_array_equal(inside, out)
+    np.testing.assert_array_equal(kernels.layer_norm(normal, mean, inv_std, gain, bias, spare, xhat=normal), out)
+    np.testing.assert_array_equal(normal, xhat)
+    means = np.random.default_rng(0).standard_normal((9, 2))
+    dx = kernels.layer_norm_backward(g, xhat, inv_std, gain, means)
+    assert kernels.layer_norm_backward(g.copy(), xhat, inv_std, gain, means, normal) is normal
+    for twin in (g.copy(), xhat.copy()):
+        operands = (twin, xhat) if twin[0, 0] == g[0, 0] else (g, twin)
+        np.testing.assert_array_equal(kernels.layer_norm_backward(*operands, inv_std, gain, means, twin), dx)
+
+
+@BOTH
+@pytest.mark.parametrize("m, f", [(0, 5), (4, 0), (0, 0)])
+def test_nothing(kernels, m, f):
+    x, gain, mean = np.empty((m, f)), np.ones(f), np.zeros(m)
+    assert kernels.row_sum(x).tolist() == kernels.row_squares(x, mean).tolist() == [0] * m
+    assert kernels.layer_norm(x, mean, mean, gain, gain, xhat=x.copy()).shape == (m, f)
+    sums, dgain, dbias = kernels.layer_norm_backward_sums(x, x, gain)
+    assert sums.tolist() == [[0, 0]] * m
+    assert dgain.tolist() == dbias.tolist() == [0] * f
+    assert kernels.layer_norm_backward(x, x, mean, gain, np.zeros((m, 2))).shape == (m, f)
+
+
+@DTYPES
+def test_any_number_of_threads_gives_the_same_bits(dtype):
+    x, g, gain, bias = case(300, 29, dtype)
+    before, results = numba.get_num_threads(), set()
+    for threads in (1, 2, 3):
+        numba.set_num_threads(threads)
+        for work in (0, np.inf):
+            with threshold(work):
+                out, normal, inv_std = forward(cpu, [x], [gain], [bias])
+                found = *out, *normal, inv_std, *backward(cpu, [g], normal, inv_std, [gain])
+                results.add(tuple(array.tobytes() for array in found))
+    numba.set_num_threads(before)
+    assert len(results) == 1

@@ -1,0 +1,305 @@
+"""`hpgcn report`: the table over runs, the page and its pictures, and what it says of directories that are no run."""
+import io
+import json
+import re
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from commands import hpgcn, refused, succeed
+
+from hpgcn import report
+from hpgcn.errors import DataError, InputNotFoundError, MissingError, OutputError, UsageError
+from hpgcn.report import figures
+from hpgcn.report.runs import read_trace
+from hpgcn.report.table import HEADINGS, cells
+
+LINE = {"epoch": 1, "loss": 2.0, "train_acc": 0.5, "val_acc": 0.25, "test_acc": 0.5, "val_loss": 1.9, "epoch_s": 0.5,
+        "eval_s": 0.1, "spmm_s": 0.2, "dense_s": 0.1, "comm_s": 0.05, "wait_s": 0.125, "sent_bytes": 2_500_000,
+        "sent_messages": 4, "peak_rss_bytes": 3_000_000_000}
+SUMMARY = {"graph": "cora", "strategy": "p2p", "ranks": 2, "threads": 4, "epochs": 3, "best_epoch": 2}
+
+
+def lines(*changes):
+    return [{**LINE, "epoch": epoch, **change} for epoch, change in enumerate(changes, 1)]
+
+
+def make(path, rows=None, summary=SUMMARY, settings='graph = "/data/cora.h5"\nstrategy = "p2p"\nthreads = 4\n'):
+    """A run directory; by default of three epochs, the second the best."""
+    path.mkdir(parents=True)
+    rows = lines({}, {"val_acc": 0.75, "test_acc": 0.7, "epoch_s": 0.1}, {"epoch_s": 0.2}) if rows is None else rows
+    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    if summary is not None:
+        (path / "summary.json").write_text(json.dumps(summary))
+    if settings is not None:
+        (path / "config.toml").write_text(settings)
+    return path
+
+
+def event(name="spmm", rank=0, epoch=1, ts=0.0, dur=10.0):
+    return {"name": name, "ph": "X", "pid": rank, "tid": 0, "ts": ts, "dur": dur, "args": {"epoch": epoch}}
+
+
+def add_trace(path, ranks=2, epochs=3):
+    """A trace in which every epoch takes 100 microseconds on every rank, half of it SpMM."""
+    events = [{"name": "process_name", "ph": "M", "pid": 0, "tid": 0, "args": {"name": "rank 0"}}]
+    for rank in range(ranks):
+        for epoch in range(1, epochs + 1):
+            events += [event(f"epoch {epoch}", rank, epoch, 200.0 * epoch, 100.0),
+                       event("spmm", rank, epoch, 200.0 * epoch, 50.0),
+                       event("reduce", rank, epoch, 200.0 * epoch + 60, 30.0),
+                       event("dense", rank, epoch, 200.0 * epoch + 150, 10.0)]  # after the step: evaluation
+    (path / "trace.json").write_text(json.dumps({"traceEvents": events, "otherData": {"clock_accuracy_us": [0, 1.5]}}))
+
+
+class Page(HTMLParser):
+    """Start tags with their attributes, and the text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.text = [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def size(data):
+    """Width and height of a PNG file, from its header."""
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    return int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
+
+
+def test_a_row_by_hand(tmp_path):
+    run, = report.read_runs([make(tmp_path / "run")])
+    assert dict(zip(HEADINGS, cells(run))) == {
+        "run": "run", "graph": "cora", "strategy": "p2p", "ranks": "2", "threads": "4", "epochs": "3",
+        "best epoch": "2", "val acc %": "75.00", "test acc %": "70.00", "s/epoch": "0.2", "spmm s": "0.2",
+        "dense s": "0.1", "comm s": "0.05", "wait s": "0.125", "MB sent": "2.500", "peak GB": "3.00"}
+    assert run.notes == []
+
+
+def test_the_table_is_aligned(tmp_path):
+    runs = report.read_runs([make(tmp_path / "a"), make(tmp_path / "a-longer-name")])
+    head, rule, *rows = report.table(runs).splitlines()[:4]
+    assert len(head) == len(rule) == len(rows[0]) == len(rows[1])
+    assert [row.split()[0] for row in rows] == ["a", "a-longer-name"]
+
+
+def test_a_run_that_goes_on(tmp_path):
+    path = make(tmp_path / "run", lines({}, {"val_acc": 0.5, "val_loss": 1.5}, {"val_acc": 0.5, "val_loss": 1.2},
+                                        {"val_acc": None, "test_acc": None, "val_loss": None}), summary=None)
+    with open(path / "metrics.jsonl", "a") as file:
+        file.write('{"epoch": 5, "lo')
+    run, = report.read_runs([path])
+    row = dict(zip(HEADINGS, cells(run)))
+    assert (row["epochs"], row["best epoch"], row["ranks"], row["graph"]) == ("4", "3", "-", "cora.h5")
+    assert run.notes == ["metrics.jsonl: line 5 is half-written and left out",
+                         "not finished: no summary.json after 4 epochs"]
+    assert "run: metrics.jsonl: line 5 is half-written and left out" in report.table([run])
+
+
+def test_no_evaluation_and_no_epoch(tmp_path):
+    nothing = {"train_acc": None, "val_acc": None, "test_acc": None, "val_loss": None}
+    runs = report.read_runs([make(tmp_path / "a", lines(nothing)), make(tmp_path / "b", [], None, None)])
+    for run, epochs in zip(runs, ("1", "0")):
+        row = dict(zip(HEADINGS, cells(run)))
+        assert (row["epochs"], row["val acc %"], row["test acc %"]) == (epochs, "-", "-")
+    report.write(runs, tmp_path / "report.html")
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path):
+    paths = [make(tmp_path / name / "run") for name in "ab"]
+    names = [run.name for run in report.read_runs([*paths, paths[0]])]
+    assert names == [str(paths[0]), str(paths[1]), f"{paths[0]} (3)"]
+
+
+def test_names_are_printed_without_control_characters(tmp_path):
+    run, = report.read_runs([make(tmp_path / "red\x1b[31m\nline", summary={**SUMMARY, "graph": "a\tb\x07"})])
+    assert report.table([run]).isprintable() or all(line.isprintable() for line in report.table([run]).split("\n"))
+    assert len(report.table([run]).splitlines()) == 5
+
+
+@pytest.mark.parametrize("row, words", [
+    ("[1]", "line 2: list, expected one JSON object"),
+    ("{", "line 2: not JSON"),
+    (json.dumps({**LINE, "epoch": 1}), "line 2: epoch 1 after epoch 1"),
+    (json.dumps({"epoch": 2}), "line 2: loss is None, expected a number"),
+    (json.dumps({**LINE, "epoch": 2, "wait_s": "long"}), "line 2: wait_s is 'long', expected a number"),
+    (json.dumps({**LINE, "epoch": True}), "line 2: epoch is True"),
+    (json.dumps({**LINE, "epoch": 10**400}), "line 2: epoch is 1000"),
+    (b"\xff".decode("latin-1"), "not UTF-8"),
+    ("[" * 100_000, "line 2: not JSON"),
+])
+def test_malformed_metrics_name_the_line(tmp_path, row, words):
+    path = make(tmp_path / "run", lines({}))
+    with open(path / "metrics.jsonl", "a", encoding="latin-1") as file:
+        file.write(row + "\n" + json.dumps({**LINE, "epoch": 9}) + "\n")
+    with pytest.raises(DataError, match=words) as caught:
+        report.read_runs([path])
+    assert str(path / "metrics.jsonl") in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("name, content, words", [
+    ("summary.json", b"{", "not JSON"), ("summary.json", b"[1]", "list, expected one JSON object"),
+    ("config.toml", b"a = ", "Invalid value"), ("config.toml", b"\xff", "not UTF-8"),
+    ("traffic.npy", b"nothing", "traffic.npy: not a .npy file"), ("traffic.npy", b"", "traffic.npy: not a .npy file")])
+def test_other_malformed_files(tmp_path, name, content, words):
+    path = make(tmp_path / "run")
+    (path / name).write_bytes(content)
+    with pytest.raises(DataError, match=words) as caught:
+        report.read_runs([path])
+    assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("matrix", [np.zeros((2, 3), int), np.zeros(4, int), np.full((2, 2), -1), np.eye(2),
+                                    np.zeros((0, 0), int)], ids=str)
+def test_a_matrix_of_another_kind(tmp_path, matrix):
+    path = make(tmp_path / "run")
+    np.save(path / "traffic.npy", matrix)
+    with pytest.raises(DataError, match="expected a square matrix of integers"):
+        report.read_runs([path])
+
+
+@pytest.mark.parametrize("trace", [[], {}, {"traceEvents": 1}, {"traceEvents": [{"ph": "X", "args": {"epoch": 1}}]},
+                                   {"traceEvents": [{**event(), "ts": "x"}]}, {"traceEvents": [{**event(), "name": 1}]},
+                                   {"traceEvents": [event(ts=float("nan"))]}], ids=str)
+def test_a_trace_of_another_kind(tmp_path, trace):
+    (tmp_path / "trace.json").write_text(json.dumps(trace))
+    with pytest.raises(DataError, match=r"trace\.json: not a trace of"):
+        read_trace(tmp_path / "trace.json")
+
+
+def test_what_is_no_run(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("x")
+    for path, kind, words in (("none", InputNotFoundError, "no such run directory"), ("file", DataError, "a file"),
+                              ("empty", DataError, "no metrics.jsonl"), ("a\0b", InputNotFoundError, "no such run")):
+        with pytest.raises(kind, match=words):
+            report.read_runs([tmp_path / path])
+
+
+def test_the_page_stands_alone_and_escapes_what_it_is_given(tmp_path):
+    evil = "<script>alert('&')<"
+    path = make(tmp_path / evil, summary={**SUMMARY, "graph": evil, "strategy": '"><img src=x>'},
+                settings=f'graph = "{evil}"\n')
+    np.save(path / "traffic.npy", np.array([[0, 10], [2000, 0]]))
+    add_trace(path)
+    runs = report.read_runs([path, make(tmp_path / "$_{unclosed"), make(tmp_path / "_hidden")])
+    report.write(runs, tmp_path / "report.html")
+    page = Page((tmp_path / "report.html").read_text())
+    assert not [tag for tag, _ in page.tags if tag in ("script", "link", "iframe", "object")]
+    images = [attributes for tag, attributes in page.tags if tag == "img"]
+    assert all(image["src"].startswith("data:image/png;base64,") and image["alt"] for image in images)
+    assert len(images) == 2 + 3 + 2  # curves, comparison; times of three runs; matrix and timeline of one
+    assert not [value for _, attributes in page.tags for name, value in attributes.items()
+                if name in ("src", "href") and not value.startswith("data:")]
+    assert not re.search(r"url\(|@import", (tmp_path / "report.html").read_text())
+    assert page.text.count(evil) >= 3
+    assert '"><img src=x>' in page.text
+    assert "aligned to within 1.5 µs" in page.text
+    assert "75.00" in page.text
+
+
+def test_png_holds_the_curves(tmp_path):
+    runs = report.read_runs([make(tmp_path / f"run{number}") for number in range(30)])
+    report.write(runs, tmp_path / "curves.PNG")
+    width, height = size((tmp_path / "curves.PNG").read_bytes())
+    assert width > 1000
+    assert height > 500
+    with pytest.raises(DataError, match="no epoch"):
+        report.write(report.read_runs([make(tmp_path / "none", [])]), tmp_path / "other.png")
+    assert not (tmp_path / "other.png").exists()
+
+
+def test_what_the_pictures_show(tmp_path):
+    path = make(tmp_path / "run")
+    np.save(path / "traffic.npy", np.array([[0, 10_000], [2_500_000, 0]]))
+    add_trace(path)
+    run, = report.read_runs([path])
+    with figures.style():
+        loss, accuracy = figures.curves([run]).axes
+        assert loss.lines[0].get_xydata().tolist() == [[1, 2.0], [2, 2.0], [3, 2.0]]
+        assert [25, 75, 25] in [line.get_ydata().tolist() for line in accuracy.lines]
+        assert [[2.0, 75.0]] in [line.get_xydata().tolist() for line in accuracy.lines]  # the ring at the best epoch
+        axis = figures.matrix(run).axes[0]
+        assert {(*text.get_position(), text.get_text()) for text in axis.texts} == {(1, 0, "0.01"), (0, 1, "2.5")}
+        axis = figures.timeline(read_trace(path / "trace.json")[0]).axes[0]
+        boxes = {each.get_label(): [each.get_datalim(axis.transData).intervalx.tolist(), len(each.get_paths())]
+                 for each in axis.collections}
+    assert axis.get_title(loc="left") == "Timeline of epoch 2"
+    assert {label: count for label, (_, count) in boxes.items()} == {"other": 2, "SpMM": 2, "wait (reduction)": 2}
+    np.testing.assert_allclose(boxes["SpMM"][0], [0, 50], atol=1e-6)
+    np.testing.assert_allclose(boxes["wait (reduction)"][0], [60, 90], atol=1e-6)
+
+
+@pytest.mark.parametrize("epochs", [1, 249, 1003])
+def test_times_of_few_and_many_epochs(tmp_path, epochs):
+    run, = report.read_runs([make(tmp_path / "run", lines(*[{}] * epochs))])
+    with figures.style():
+        drawing = figures.seconds(run)
+        spmm, *_, whole = (patch.get_data() for patch in drawing.axes[0].patches)
+        assert size(figures.png(drawing, dpi=40))[0] == 440
+    assert len(spmm.values) == min(epochs, 250)
+    assert set(spmm.values.round(9)) == {200.0}  # ms
+    assert set(whole.values.round(9)) == {500.0}
+    assert (spmm.edges[0], spmm.edges[-1]) == (0.5, epochs + 0.5)
+
+
+def test_a_first_epoch_that_towers_is_cut_off(tmp_path):
+    run, = report.read_runs([make(tmp_path / "run", lines({"epoch_s": 90.0}, *[{}] * 30))])
+    axis = figures.seconds(run).axes[0]
+    assert "the highest is 90 s" in axis.get_title(loc="left") + axis.get_title()
+    assert axis.get_ylim()[1] < 1000  # ms
+
+
+def test_output_is_refused_before_any_work(tmp_path, monkeypatch):
+    for name in ("report.pdf", "report", ".html.gz"):
+        with pytest.raises(UsageError, match=r"ends in \.html"):
+            report.check_output(tmp_path / name)
+    with pytest.raises(OutputError, match="no folder"):
+        report.check_output(tmp_path / "nowhere" / "report.html")
+    (tmp_path / "folder.html").mkdir()
+    with pytest.raises(OutputError, match="is a folder"):
+        report.check_output(tmp_path / "folder.html")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingError, match=r"needs matplotlib: pip install 'hpgcn\[plot\]'"):
+        report.check_output(tmp_path / "report.html")
+
+
+def test_an_older_report_is_replaced(tmp_path):
+    run = report.read_runs([make(tmp_path / "run")])
+    (tmp_path / "report.html").write_text("old")
+    report.write(run, tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_the_table_needs_no_matplotlib(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert "cora" in report.table(report.read_runs([make(tmp_path / "run")]))
+
+
+@pytest.fixture
+def command():
+    """Skip where the command line has no `report`."""
+    if hpgcn("report", "--help").returncode:
+        pytest.skip("the command line has no `report` yet")
+
+
+@pytest.mark.usefixtures("command")
+def test_the_command(tmp_path):
+    make(tmp_path / "a")
+    make(tmp_path / "b")
+    out = succeed("report", "a", "b", "--html", "report.html", cwd=tmp_path)
+    assert [line.split()[0] for line in io.StringIO(out).readlines()[2:4]] == ["a", "b"]
+    assert out.endswith("wrote report.html\n")
+    assert "nowhere" in refused(66, "report", "a", "nowhere", cwd=tmp_path)
+    (tmp_path / "c").mkdir()
+    assert "no metrics.jsonl" in refused(65, "report", "c", cwd=tmp_path)
+    assert "ends in .html" in refused(2, "report", "a", "--html", "report.txt", cwd=tmp_path)
+    assert "no folder" in refused(73, "report", "a", "--html", "no/report.html", cwd=tmp_path)

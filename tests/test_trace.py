@@ -1,0 +1,206 @@
+"""The clock's events, the trace of all ranks on one axis of time, and the matrix of who sends how much to whom."""
+import dataclasses
+import json
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+from commands import MPIEXEC, clean_environment, succeed
+
+from hpgcn import trace
+from hpgcn.clock import KINDS, Clock
+from hpgcn.comm import SerialComm
+from hpgcn.config import Config
+from hpgcn.errors import OutputError
+
+
+def test_sums_without_recording():
+    clock = Clock()
+    with clock("spmm"):
+        time.sleep(0.01)
+    with pytest.raises(KeyError, match="lost"), clock("wait"):
+        raise KeyError("lost")  # the time until then counts
+    assert clock.events is None
+    assert clock.seconds["spmm"] >= 0.01
+    assert clock.seconds["wait"] > 0
+    assert clock.seconds["dense"] == clock.seconds["comm"] == 0
+    clock.reset()
+    assert clock.seconds == dict.fromkeys(KINDS, 0.0)
+
+
+def test_events_carry_name_epoch_and_detail():
+    clock = Clock()
+    with clock("dense"):
+        pass
+    clock.record(limit=100)
+    with clock.span("epoch", 3):
+        clock.detail = "layer 0 forward"
+        with clock("dense"), clock("wait", "reduce"):
+            pass
+    events = clock.stop()
+    assert [(name, epoch, detail) for name, _, _, epoch, detail in events] == [
+        ("reduce", 3, "layer 0 forward"), ("dense", 3, "layer 0 forward"), ("epoch", 3, "")]
+    (_, b2, e2, *_), (_, b1, e1, *_), (_, b0, e0, *_) = events
+    assert b0 <= b1 <= b2 <= e2 <= e1 <= e0
+    assert "reduce" not in clock.seconds
+    assert clock.seconds["wait"] == pytest.approx(e2 - b2)
+    assert clock.events is None
+    assert clock.stop() == []
+
+
+def test_the_limit_drops_what_comes_later():
+    clock = Clock()
+    clock.record(limit=4)
+    for epoch in (1, 2, 3):
+        with clock.span("epoch", epoch), clock("spmm"):
+            pass
+    assert clock.full == 3
+    assert len(clock.stop()) == 4
+
+
+def written(path, comm=None, limit=None, epochs=1, blocks=1):
+    """The trace of some epochs of `blocks` events each."""
+    comm = comm or SerialComm()
+    recorder = trace.Trace(comm, limit)
+    for epoch in range(1, epochs + 1):
+        with comm.clock.span("epoch", epoch):
+            for _ in range(blocks):
+                with comm.clock("spmm"):
+                    pass
+    recorder.write(path)
+    return json.loads(path.read_text())
+
+
+def complete(found):
+    return [event for event in found["traceEvents"] if event["ph"] == "X"]
+
+
+def test_chrome_trace_events(tmp_path):
+    comm = SerialComm()
+    recorder = trace.Trace(comm)
+    with comm.clock.span("epoch", 1):
+        comm.clock.detail = 'layer 0 "forward"'
+        with comm.clock("spmm"):
+            time.sleep(0.02)
+    with comm.clock.span("evaluate", 1):
+        pass
+    recorder.write(tmp_path / "trace.json")
+    found = json.loads((tmp_path / "trace.json").read_text())
+    assert [(event["name"], event["args"]) for event in found["traceEvents"] if event["ph"] == "M"] == [
+        ("process_name", {"name": "rank 0"}), ("process_sort_index", {"sort_index": 0})]
+    assert [(event["name"], event["pid"], event["tid"], event["args"]) for event in complete(found)] == [
+        ("epoch 1", 0, 0, {"epoch": 1}), ("spmm", 0, 0, {"epoch": 1, "at": 'layer 0 "forward"'}),
+        ("evaluate 1", 0, 0, {"epoch": 1})]
+    step, spmm, evaluate = complete(found)
+    assert step["ts"] == 0
+    assert 20_000 <= spmm["dur"] <= step["dur"] < 2_000_000  # microseconds
+    assert evaluate["ts"] >= step["dur"] - 0.002
+    assert found["otherData"]["clock_accuracy_us"] == [0]
+    assert found["otherData"]["epochs"] == found["otherData"]["epochs_recorded"] == 1
+
+
+def test_only_whole_epochs_are_kept(tmp_path):
+    found = written(tmp_path / "trace.json", limit=8, epochs=5, blocks=2)  # three events an epoch
+    assert [event["args"]["epoch"] for event in complete(found)] == [1, 1, 1, 2, 2, 2]
+    assert (found["otherData"]["epochs"], found["otherData"]["epochs_recorded"]) == (5, 2)
+
+
+def test_an_epoch_that_never_fits_is_kept_as_far_as_it_goes(tmp_path):
+    found = written(tmp_path / "trace.json", limit=2, epochs=2, blocks=5)
+    assert [event["name"] for event in complete(found)] == ["spmm", "spmm"]
+    assert found["otherData"]["epochs_recorded"] == 0
+
+
+def test_a_trace_without_events(tmp_path):
+    found = written(tmp_path / "trace.json", epochs=0)
+    assert complete(found) == []
+
+
+def test_the_trace_is_replaced_or_refused(tmp_path):
+    path = tmp_path / "trace.json"
+    path.write_text("old")
+    written(path)
+    with pytest.raises(OutputError, match="no folder"):
+        written(tmp_path / "nowhere" / "trace.json")
+    assert [each.name for each in tmp_path.iterdir()] == ["trace.json"]
+
+
+def test_offsets_on_the_line_between_two_measurements():
+    found = trace._offsets(np.array([10.0, 15.0, 20.0, 30.0]), (10.0, 1.0, 0.0), (20.0, 3.0, 0.0))
+    assert found.tolist() == [1.0, 2.0, 3.0, 5.0]
+
+
+RANKS = """
+    import sys, time
+    import numpy as np
+    from hpgcn import trace
+    from hpgcn.comm import world
+
+    comm = world(30)
+    shift = float(sys.argv[2]) * comm.rank  # as on nodes that were started at other times
+    real = time.perf_counter
+    time.perf_counter = lambda: real() + shift
+    recorder = trace.Trace(comm)
+    for epoch in (1, 2):
+        with comm.clock.span("epoch", epoch):
+            comm.clock.detail = f"rank {comm.rank}"  # texts differ from rank to rank
+            for _ in range(comm.rank + 1):
+                with comm.clock("spmm"):
+                    time.sleep(0.01)
+            comm.barrier()
+    recorder.write(sys.argv[1])
+    comm.counters.sent = {"train": {q: 30 * comm.rank + 3 * q for q in range(comm.size) if q != comm.rank}}
+    trace.write_traffic(sys.argv[1].replace("trace.json", "traffic.npy"), comm, 3)
+"""
+
+
+@pytest.mark.parametrize("shift", [0.0, 1000.0, -0.5])
+def test_ranks_share_one_axis_of_time(tmp_path, shift):
+    if MPIEXEC is None:
+        pytest.skip("no mpiexec: pip install 'hpgcn[mpi,mpich]'")
+    path = tmp_path / "trace.json"
+    (tmp_path / "ranks.py").write_text(textwrap.dedent(RANKS))
+    subprocess.run([MPIEXEC, "-n", "3", sys.executable, tmp_path / "ranks.py", path, str(shift)], check=True,
+                   timeout=100, env={**clean_environment(), "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"})
+    found = json.loads(path.read_text())
+    events = complete(found)
+    accuracy = found["otherData"]["clock_accuracy_us"]
+    assert accuracy[0] == 0
+    assert len(accuracy) == 3
+    for rank in range(3):
+        own = [event for event in events if event["pid"] == rank]
+        assert [event["name"] for event in own if event["name"] in ("spmm", f"epoch {event['args']['epoch']}")] == (
+            ["epoch 1"] + (rank + 1) * ["spmm"] + ["epoch 2"] + (rank + 1) * ["spmm"])
+        assert {event["args"]["at"] for event in own if event["name"] == "spmm"} == {f"rank {rank}"}
+    # no rank leaves the barrier of an epoch before the last one has reached it
+    arrived = max(event["ts"] + event["dur"] for event in events if event["name"] == "spmm"
+                  and event["args"]["epoch"] == 1)
+    left = [event["ts"] + event["dur"] for event in events if event["name"] == "epoch 1"]
+    assert min(left) >= arrived - 2 * max(accuracy) - 1
+    assert max(left) - min(left) < 1e6
+    np.testing.assert_array_equal(np.load(tmp_path / "traffic.npy"), [[0, 1, 2], [10, 0, 12], [20, 21, 0]])
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_run_leaves_its_timeline_and_traffic(tmp_path, ranks):
+    if "trace" not in {entry.name for entry in dataclasses.fields(Config)}:
+        pytest.skip("hpgcn train has no --trace yet")
+    succeed("generate", "rmat", "g.h5", "--scale", 7, cwd=tmp_path)
+    succeed("train", "g.h5", "--epochs", 3, "--trace", "--out", "run", "--threads", 1, "--eval-every", 3, cwd=tmp_path,
+            ranks=ranks)
+    found = json.loads((tmp_path / "run" / "trace.json").read_text())
+    for rank in range(ranks):
+        names = [event["name"] for event in complete(found) if event["pid"] == rank]
+        assert {"epoch 1", "epoch 2", "epoch 3", "evaluate 3", "spmm", "dense"} <= set(names)
+        assert "evaluate 2" not in names
+        if ranks > 1:
+            assert {"comm", "reduce"} <= set(names)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    sent = np.load(tmp_path / "run" / "traffic.npy")
+    assert sent.shape == (ranks, ranks)
+    assert not sent.diagonal().any()
+    parameters = 64 * 16 + 16 + 16 * 8 + 8  # whose gradients are summed over ranks, and are not in the matrix
+    assert sent.sum() == summary["sent_bytes_per_epoch"] - 2 * (ranks - 1) * 4 * parameters
