@@ -8,8 +8,10 @@ python=.venv/bin/python
 "$python" -m pytest -q tests --ignore=tests/mpi "$@"
 for ranks in 2 3 4; do
     echo "== $ranks ranks"
+    # what a grid of 2 could get wrong, those of 3 and 4 show as well: the long files run there
+    skip=$([ "$ranks" -gt 2 ] || echo "--ignore=tests/mpi/test_models.py --ignore-glob=*/test_strategy_*")
     # more ranks than cores: MPICH's waiting ranks must give way to those that compute
-    MPIR_CVAR_ENABLE_HEAVY_YIELD=1 .venv/bin/mpiexec -n "$ranks" "$python" -m pytest -q tests/mpi
+    MPIR_CVAR_ENABLE_HEAVY_YIELD=1 .venv/bin/mpiexec -n "$ranks" "$python" -m pytest -q tests/mpi $skip
 done
 echo "== 7 ranks: the number of ranks changes nothing"
 MPIR_CVAR_ENABLE_HEAVY_YIELD=1 .venv/bin/mpiexec -n 7 "$python" -m pytest -q tests/mpi/test_contract.py
