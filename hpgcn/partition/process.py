@@ -21,7 +21,7 @@ from hpgcn.partition.partition import check_parts
 # A child of a rank must not take itself for one.
 LAUNCHER_PREFIXES = ("PMI", "OMPI_", "HYDI", "HYDRA", "MPI_LOCAL", "MV2_", "PRTE_")
 OUT_OF_MEMORY = ("bad_alloc", "memoryerror", "cannot allocate memory", "memory allocation failed", "out of memory",
-                 "pthread_create")
+                 "pthread_create", "max_allowed_parallelism cannot be 0")  # the last two: no thread can be started
 
 
 def run_engine(name, arrays, settings, *, time_limit, memory):
