@@ -4,9 +4,10 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.errors import DataError
+from hpgcn.errors import DataError, UsageError
 
 SPLIT = ("train", "val", "test")
+MAX_WIDTH = 1 << 24
 
 
 def index_dtype(n):
@@ -159,3 +160,20 @@ def _as_mask(mask, n, where):
     result = np.zeros(n, bool)
     result[mask] = True
     return result
+
+
+def numbers(flag, text, most):
+    """Whole numbers from 1 to `most` out of a list with commas, a tuple; UsageError naming the flag and the word."""
+    words = text.split(",")
+    for word in words:
+        if not (word.isascii() and word.isdigit() and len(word) < 20 and 1 <= int(word) <= most):
+            raise UsageError(f"{flag} {text}: {word!r} is not a whole number from 1 to {most}")
+    return tuple(map(int, words))
+
+
+def layer_widths(text):
+    """What --widths says: features, hidden widths and classes; two numbers or more."""
+    widths = numbers("--widths", text, MAX_WIDTH)
+    if len(widths) < 2:
+        raise UsageError(f"--widths {widths[0]}: expected features, hidden widths and classes, e.g. 128,16,40")
+    return widths

@@ -53,6 +53,7 @@ def partition(args):
 
     from hpgcn import partition as parts
     from hpgcn import store
+    from hpgcn.check import layer_widths
 
     out = args.out or f"{Path(args.graph).with_suffix('')}.p{args.k}.h5"
     vector = out.endswith((".npy", ".txt", f".part.{args.k}"))
@@ -61,7 +62,7 @@ def partition(args):
     elif args.out or args.parts:
         raise UsageError("--compare runs methods and writes nothing: leave out --out and --parts")
     graph = store.load(args.graph).read()
-    w0 = parts.dense_weight(numbers("widths", args.widths)) if args.widths else args.w0
+    w0 = parts.dense_weight(layer_widths(args.widths)) if args.widths else args.w0
     settings = {"epsilon": args.epsilon, "seed": args.seed, "w0": w0, "rcm": not args.no_rcm, "baseline": True,
                 "refine": not args.no_refine}
     if args.compare:
@@ -91,15 +92,6 @@ def told(made):
 
     return {"k": made.k, "method": made.method, "engine": made.engine, "seed": made.seed, "epsilon": made.epsilon,
             **made.statistics, "relative": relative(made.statistics)}
-
-
-def numbers(name, text):
-    """Positive integers from a list with commas."""
-    words = text.split(",")
-    bad = next((word for word in words if not (word.isascii() and word.isdigit() and int(word))), None)
-    if bad is not None or len(words) < 2:
-        raise UsageError(f"--{name} {text}: expected at least two positive integers with commas, e.g. 128,128,40")
-    return [int(word) for word in words]
 
 
 def plan(args):

@@ -162,6 +162,14 @@ class Columns:
         return self.buffers[name][:size]
 
 
+def masked_rows(masks, columns):
+    """Rows of this rank in each mask, and how many there are over all ranks: two dicts by mask."""
+    rows = {key: np.flatnonzero(masks[key]) for key in SPLIT}
+    own = columns.row.rank == 0  # one of the ranks that share a row counts it
+    totals = columns.comm.sum([own * rows[key].size for key in SPLIT])
+    return rows, {key: int(total) for key, total in zip(SPLIT, totals)}
+
+
 class Loss:
     """Softmax cross-entropy, its mean taken over the GLOBAL number of masked vertices.
 
@@ -178,10 +186,7 @@ class Loss:
     def __init__(self, labels, masks, columns, num_classes):
         self.labels, self.columns, self.comm = labels, columns, columns.comm
         self.first = columns.of(num_classes).start
-        self.rows = {key: np.flatnonzero(masks[key]) for key in SPLIT}
-        own = columns.row.rank == 0  # one of the ranks that share a row counts it
-        totals = self.comm.sum([own * self.rows[key].size for key in SPLIT])
-        self.count = {key: int(total) for key, total in zip(SPLIT, totals)}
+        self.rows, self.count = masked_rows(masks, columns)
 
     def gradient(self, logits, out=None):
         """Return this rank's share of the SUM of training losses, and the gradient of their global mean (m, c_j)."""
@@ -199,7 +204,8 @@ class Loss:
             ops = kernels.backend(logits)
             found = [ops.softmax_cross_entropy(logits, self.labels, self.rows[key]) for key in SPLIT]
         else:
-            moments, right = self._moments(logits), self._right(logits)
+            moments = self._moments(logits)
+            right = self._right(logits, moments[0])
             found = [(self._spread(logits, moments, key, 1.0, None), right[self.rows[key]].sum()) for key in SPLIT]
         sums = self.comm.sum([number for pair in found for number in pair])
         result = {f"{key}_acc": float(sums[2 * i + 1] / self.count[key]) if self.count[key] else None
@@ -221,12 +227,10 @@ class Loss:
         return kernels.backend(logits).spread_gradient(logits, self.labels, self.first, self.rows[key], *moments,
                                                        scale=scale, grad=grad)
 
-    def _right(self, logits):
+    def _right(self, logits, largest):
         """Which rows are classified rightly, counted by the first of the ranks that share them."""
-        ops, row = kernels.backend(logits), self.columns.row
-        largest = ops.spread_max(logits)
-        row.allreduce(largest, "dense", op="max")
-        where = -ops.spread_argmax(logits, self.first, largest)
+        row = self.columns.row
+        where = -kernels.backend(logits).spread_argmax(logits, self.first, largest)
         row.allreduce(where, "dense", op="max")
         return (-where == self.labels) & (row.rank == 0)
 
@@ -250,10 +254,7 @@ class MultiLabelLoss:
     def __init__(self, labels, masks, columns, num_labels):
         self.labels = np.ascontiguousarray(labels[:, columns.of(num_labels)])
         self.comm, self.num_labels = columns.comm, num_labels
-        self.rows = {key: np.flatnonzero(masks[key]) for key in SPLIT}
-        own = columns.row.rank == 0  # one of the ranks that share a row counts it
-        totals = self.comm.sum([own * self.rows[key].size for key in SPLIT])
-        self.count = {key: int(total) for key, total in zip(SPLIT, totals)}
+        self.rows, self.count = masked_rows(masks, columns)
 
     def gradient(self, logits, out=None):
         """Return this rank's share of the SUM over vertices of their mean losses, and the gradient (m, t_j)."""

@@ -167,9 +167,9 @@ class Graph:
         rows = self.slab(start, stop)
         return rows.indptr, rows.indices, rows.data
 
-    def pointers(self):
-        """Row pointers of all rows, (n + 1,) int64; all must be held here."""
-        return self.slab(0, self.header.num_nodes).indptr
+    def pointers(self, start, stop):
+        """Row pointers of the rows [start, stop), (m + 1,) int64; their differences count."""
+        return self.slab(start, stop).indptr
 
     def degrees(self):
         """Row sums, column sums and loops: dict of (n,) float64 under "row", "column" and "loop"."""

@@ -158,6 +158,24 @@ def split(length, parts):
     return place * quotient + np.minimum(place, remainder)
 
 
+def cut_evenly(weights, k):
+    """Cut a sequence of weights into k contiguous runs of nearly equal weight.
+
+    Each entry goes where the middle of its weight falls, so a run is off the mean by half an entry at either end.
+
+    Parameters
+    ----------
+    weights : (n,) positive numbers
+
+    Returns
+    -------
+    (n,) int32
+        Run of each entry, rising from 0; a run may be empty beside a heavy entry.
+    """
+    middles = np.cumsum(weights) - weights / 2
+    return np.minimum(middles * (k / weights.sum()), k - 1).astype(np.int32)
+
+
 def balanced(indptr, parts):
     """Cut rows into contiguous blocks of nearly equal nonzeros.
 
@@ -170,8 +188,6 @@ def balanced(indptr, parts):
     (parts + 1,) int64
         A block may be empty beside a heavy row. Without nonzeros the rows are cut evenly.
     """
-    from hpgcn.partition.methods import cut_evenly
-
     weights = np.diff(indptr)
     if not weights.any():
         return split(weights.size, parts)

@@ -39,7 +39,7 @@ class Operator:
     def block(self, start, stop, first=0, last=None):
         """Rows [start, stop) and columns [first, last), the latter renumbered from 0; csr_array, columns sorted."""
         last = self.num_rows if last is None else last
-        pointers = self.source.pointers()[start:stop + 1]
+        pointers = self.source.pointers(start, stop)
         parts, row = [], start
         while row < stop:
             end = int(np.searchsorted(pointers, pointers[row - start] + CHUNK, side="right")) - 1 + start

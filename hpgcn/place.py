@@ -56,7 +56,8 @@ def place(source, comm, config):
     else:
         with comm.together():
             loops = np.cumsum(source.degrees()["loop"] == 0)
-            offsets = cost.row_blocks(strategy, axes, source.pointers() + np.concatenate([[0], loops]))
+            pointers = source.pointers(0, source.header.num_nodes)
+            offsets = cost.row_blocks(strategy, axes, pointers + np.concatenate([[0], loops]))
     return source, Grid(offsets, cost.cube(strategy, axes)[2], comm.rank), axes
 
 

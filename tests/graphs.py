@@ -3,6 +3,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.graph import Graph
+from hpgcn.layout import Grid, split
 
 
 def make(n=203, f=13, c=5, *, directed=False, weighted=False, sparse=False, seed=0):
@@ -23,3 +24,11 @@ def make(n=203, f=13, c=5, *, directed=False, weighted=False, sparse=False, seed
     masks = order[:cut], order[cut:cut + n // 4], order[cut + n // 4:n - 3]
     y[order[n - 3:]] = -1
     return Graph.from_scipy(A, sp.csr_array(X) if sparse else X, y, masks, symmetrize=not directed, name="made")
+
+
+def cut(n, comm, kind="uneven"):
+    """Row blocks of any heights; "gaps": those of the first and the last of three ranks or more are empty."""
+    cuts = np.sort(np.random.default_rng(6).integers(0, n + 1, comm.size - 1))
+    if kind == "gaps" and comm.size > 2:
+        cuts[0], cuts[-1] = 0, n
+    return Grid(split(n, comm.size) if kind == "even" else np.concatenate([[0], cuts, [n]]), 1, comm.rank)

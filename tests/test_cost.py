@@ -315,7 +315,7 @@ def test_p2p_step_is_the_total_of_predict():
             if owner != reader:
                 block = A[offsets[reader]:offsets[reader + 1], offsets[owner]:offsets[owner + 1]]
                 volume, pairs = volume + int(block.any(0).sum()), pairs + int(block.any())
-    assert found == cost.p2p_step(volume, pairs, widths, 4, 5)
+    assert found == cost.p2p_step(volume, pairs, Step(widths), 5)
     assert found.aggregation_bytes == volume * (4 + 4 + 4 + 4) * 4
 
 

@@ -4,7 +4,7 @@ import pytest
 from graphs import make
 
 from hpgcn import plan
-from hpgcn.cost import Traffic, p2p_step
+from hpgcn.cost import Step, Traffic, p2p_step
 from hpgcn.layout import Layout
 from hpgcn.partition import Partition
 
@@ -53,6 +53,6 @@ def test_owner_skips_empty_blocks():
 
 def test_traffic_by_hand():
     # 10 rows to 3 neighbour pairs, 4 -> 2 -> 3 on 2 ranks, float32: widths 2, 2 (W first) and 2, 2 (A first)
-    traffic = p2p_step(10, 3, [4, 2, 3], 4, 2)
+    traffic = p2p_step(10, 3, Step([4, 2, 3]), 2)
     assert traffic == Traffic(10 * (2 + 2 + 2 + 2) * 4, 3 * 4, 2 * (4 * 2 + 2 + 2 * 3 + 3) * 4, 4)
-    assert p2p_step(0, 0, [4, 2, 3], 4, 1) == Traffic(0, 0, 0, 0)
+    assert p2p_step(0, 0, Step([4, 2, 3]), 1) == Traffic(0, 0, 0, 0)

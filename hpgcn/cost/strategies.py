@@ -13,7 +13,6 @@ import numpy as np
 from hpgcn import layout
 from hpgcn.check import index_dtype
 from hpgcn.cost.blocks import check_grid, cube
-from hpgcn.cost.step import Step
 from hpgcn.cost.traffic import Prediction, allreduce, reduce_scatter, replicate
 from hpgcn.errors import UsageError
 from hpgcn.layout import Stages, split
@@ -203,7 +202,7 @@ def weights(row_blocks, columns, step):
     return allreduce(size, 0), replicate(size, 1)
 
 
-def p2p_step(volume, pairs, widths, itemsize, ranks, *, sparse_features=False, constant=False):
+def p2p_step(volume, pairs, step, ranks):
     """Traffic of one training step over all ranks, strategy p2p, from totals alone.
 
     Parameters
@@ -212,15 +211,10 @@ def p2p_step(volume, pairs, widths, itemsize, ranks, *, sparse_features=False, c
         Rows sent in one exchange, over all ranks (connectivity-1 of the partition).
     pairs : int
         Non-empty (source, destination) pairs of one exchange.
-    widths : sequence of int
-    itemsize : int
-        Bytes of a number.
+    step : Step
     ranks : int
         P.
-    sparse_features, constant : bool
-        As `Step`.
     """
-    step = Step(widths, itemsize, sparse_features, constant)
     first = np.arange(ranks) == 0  # whose share is whose makes no difference to the totals
     sent = RankVolumes(volume * first, volume * first, pairs * first)
     return predict("p2p", step, (ranks,), None, sent=sent).traffic()

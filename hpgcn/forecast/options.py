@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import dataclass, field
 
+from hpgcn.check import layer_widths, numbers
 from hpgcn.cost.seconds import Machine
 from hpgcn.errors import DataError, InputNotFoundError, UsageError
 from hpgcn.partition import METHODS
@@ -14,7 +15,6 @@ HIDDEN = 16
 MOST_RANKS = 512
 QUICK = ("random", "block")  # methods that need no engine
 MAX_RANKS = 1 << 13  # counts of an all-to-all are held for every pair of ranks
-MAX_WIDTH = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,8 @@ class Options:
         InputNotFoundError, DataError
             As `read_machine`.
         """
-        ranks = None if ranks is None else tuple(sorted(set(_numbers("-k", ranks, MAX_RANKS))))
-        widths = None if widths is None else _numbers("--widths", widths, MAX_WIDTH)
-        if widths is not None and len(widths) < 2:
-            raise UsageError(f"--widths {widths[0]}: expected features, hidden widths and classes, e.g. 128,16,40")
+        ranks = None if ranks is None else tuple(sorted(set(numbers("-k", ranks, MAX_RANKS))))
+        widths = None if widths is None else layer_widths(widths)
         names = None if methods is None else tuple(dict.fromkeys(methods.split(",")))
         for name in names or ():
             if name not in METHODS:
@@ -132,11 +130,3 @@ def _rate(path, group, values, name):
     if not good or not math.isfinite(value) or value <= 0:
         raise DataError(f"{path}: {group}.{name} is {value!r}, expected a positive number")
     return float(value)
-
-
-def _numbers(flag, text, most):
-    words = text.split(",")
-    for word in words:
-        if not (word.isascii() and word.isdigit() and len(word) < 20 and 1 <= int(word) <= most):
-            raise UsageError(f"{flag} {text}: {word!r} is not a whole number from 1 to {most}")
-    return tuple(map(int, words))

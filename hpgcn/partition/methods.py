@@ -15,10 +15,11 @@ import numpy as np
 
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graph import Graph
+from hpgcn.layout import cut_evenly
 from hpgcn.partition.model import column_nets, neighbours, pattern
 from hpgcn.partition.partition import Partition, check_parts
 from hpgcn.partition.process import engine_version, run_engine
-from hpgcn.partition.quality import COMPARED, statistics
+from hpgcn.partition.quality import COMPARED, count
 from hpgcn.partition.stochastic import stochastic_nets
 from hpgcn.reorder import profile, random_order, rcm_within_parts
 
@@ -134,8 +135,8 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=0.01, 
     rows = pattern(graph)
     weights = np.diff(rows.indptr).astype(np.int64) + w0
     found = METHODS[method](rows, weights, request)
-    compared = over_random(graph, k) if baseline else {}
-    return _finished(graph, found.part, k, rcm, {**found.statistics, **compared}, method=method,
+    compared = over_random(rows, k) if baseline else {}
+    return _finished(graph, rows, found.part, k, rcm, {**found.statistics, **compared}, method=method,
                      engine=found.engine or "", seed=request.seed, epsilon=found.epsilon, edge_part=found.edge_part,
                      engine_version=engine_version(found.engine) if found.engine else "")
 
@@ -156,7 +157,8 @@ def given_partition(graph, part, k, *, rcm=True, baseline=False):
     """
     _check_whole(graph)
     part = check_parts(part, k, n=graph.header.num_nodes)
-    return _finished(graph, part, k, rcm, over_random(graph, k) if baseline else {}, method="given")
+    rows = pattern(graph)
+    return _finished(graph, rows, part, k, rcm, over_random(rows, k) if baseline else {}, method="given")
 
 
 def random(rows, weights, request):
@@ -203,24 +205,6 @@ METHOD_ENGINES = {"hypergraph": ("mtkahypar", "kahypar"), "graph": ("metis",), "
                   "vertex-cut": (), "block": (), "random": ()}
 
 
-def cut_evenly(weights, k):
-    """Cut a sequence of weights into k contiguous runs of nearly equal weight.
-
-    Each entry goes where the middle of its weight falls, so a run is off the mean by half an entry at either end.
-
-    Parameters
-    ----------
-    weights : (n,) positive numbers
-
-    Returns
-    -------
-    (n,) int32
-        Run of each entry, rising from 0; a run may be empty beside a heavy entry.
-    """
-    middles = np.cumsum(weights) - weights / 2
-    return np.minimum(middles * (k / weights.sum()), k - 1).astype(np.int32)
-
-
 def random_parts(n, k, seed):
     """Parts of equally many vertices, dealt in the order of keyed draws, (n,) int32."""
     part = np.empty(n, np.int32)
@@ -228,16 +212,16 @@ def random_parts(n, k, seed):
     return part
 
 
-def over_random(graph, k):
+def over_random(rows, k):
     """What random partitions into k parts cost, for `relative`: the mean of the statistics of seeds 0, 1 and 2."""
-    found = [statistics(graph, random_parts(graph.header.num_nodes, k, seed), k) for seed in range(3)]
+    found = [count(rows, random_parts(rows.shape[0], k, seed), k) for seed in range(3)]
     return {f"random_{key}": float(np.mean([each[key] for each in found])) for key in COMPARED}
 
 
-def _finished(graph, part, k, rcm, extra, **attributes):
+def _finished(graph, rows, part, k, rcm, extra, **attributes):
     order = rcm_within_parts(graph, part, k) if rcm else None
     made = Partition.from_parts(part, k, order=order, **attributes)
-    return replace(made, statistics={**statistics(graph, part, k), **profile(graph, made.iperm), **extra})
+    return replace(made, statistics={**count(rows, part, k), **profile(graph, made.iperm), **extra})
 
 
 def _refined(rows, weights, request, found):

@@ -63,8 +63,12 @@ def statistics(graph, part, k):
     if not isinstance(graph, Graph):
         graph = Graph.from_scipy(graph)
     n = graph.header.num_nodes
-    part = check_parts(part, k, n=n)
-    rows = pattern(graph)
+    return count(pattern(graph), check_parts(part, k, n=n), k)
+
+
+def count(rows, part, k):
+    """As `statistics`, for the pattern of A + I (`hpgcn.partition.model.pattern`) and parts that were checked."""
+    n = part.size
     found = exchange_counts(rows, part, k)
     total, messages = int(found.sent.sum()), int(found.pairs.sum())
     return {

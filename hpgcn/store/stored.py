@@ -105,10 +105,11 @@ class StoredGraph:
         return read_csr(self._reader, "adjacency", start, stop, self.header.num_nodes, self.header.num_nodes,
                         self.header.all_ones)
 
-    def pointers(self):
-        """Row pointers of all rows, (n + 1,) int64."""
-        pointers = self._reader.read("adjacency/pointers_to_1")
-        self._refuse(np.diff(pointers, prepend=0) < 0, 0, "adjacency/pointers_to_1", "is below the one before")
+    def pointers(self, start, stop):
+        """Row pointers of the rows [start, stop), (m + 1,) int64."""
+        self._check_rows(start, stop)
+        pointers = self._reader.read("adjacency/pointers_to_1", start, stop + 1)
+        self._refuse(np.diff(pointers, prepend=0) < 0, start, "adjacency/pointers_to_1", "is below the one before")
         return pointers
 
     def degrees(self):

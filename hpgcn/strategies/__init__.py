@@ -39,11 +39,26 @@ class Strategy(Protocol):
 
     def forward(self, H: np.ndarray, *, layer: int, mask: np.ndarray | None = None,
                 out: np.ndarray | None = None) -> np.ndarray:
-        """Return this rank's block of A H; `mask` (bits) applies to the result."""
+        """Return this rank's block of A H.
+
+        Parameters
+        ----------
+        H : (m, f_j), C order
+        layer : int
+            For messages about waiting.
+        mask : (m, ceil(f_j / 8)) uint8, optional
+            Bits of the result to keep (S-SpMM).
+        out : (m, f_j), optional
+            Receives the result, C order; must not be H.
+
+        Returns
+        -------
+        (m, f_j)
+        """
 
     def backward(self, G: np.ndarray, *, layer: int, mask: np.ndarray | None = None,
                  out: np.ndarray | None = None) -> np.ndarray:
-        """Return this rank's block of A^T G; `mask` (bits) applies to the result."""
+        """Return this rank's block of A^T G; parameters as `forward`."""
 
     def predicted(self, step: Step) -> Traffic:
         """What all ranks together send in a training step (collective)."""

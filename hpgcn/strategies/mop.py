@@ -32,7 +32,7 @@ import scipy.sparse as sp
 from hpgcn import cost, kernels
 from hpgcn.layout import split
 from hpgcn.operator import Operator, csr
-from hpgcn.reorder import pipeline_stages
+from hpgcn.reorder import bandwidth, pipeline_stages
 
 TILES = 8  # a product is multiplied in about as many tiles, so that messages move between them
 MAX_STAGES = 16
@@ -166,26 +166,11 @@ class MixtureOfParallelism:
         self.buffer_bytes = sum(buffer.nbytes for buffer in (self.columns, self.packed, self.bits, self.packed_bits))
 
     def forward(self, H, *, layer, mask=None, out=None):
-        """Return this rank's rows of A H.
-
-        Parameters
-        ----------
-        H : (m, f)
-        layer : int
-            For messages about waiting.
-        mask : (m, ceil(f / 8)) uint8, optional
-            Bits of the result to keep.
-        out : (m, f), optional
-            Receives the result; must not be H.
-
-        Returns
-        -------
-        (m, f)
-        """
+        """Return this rank's rows of A H: see `hpgcn.strategies.Strategy`."""
         return self._product(self.operands[0], H, mask, out, f"layer {layer} forward")
 
     def backward(self, G, *, layer, mask=None, out=None):
-        """Return this rank's rows of A^T G; parameters as `forward`."""
+        """Return this rank's rows of A^T G: see `hpgcn.strategies.Strategy`."""
         return self._product(self.operands[1], G, mask, out, f"layer {layer} backward")
 
     def _product(self, operand, H, mask, out, what):
@@ -299,13 +284,6 @@ def column_bits(mask, first, last, out):
         out[:, :high.shape[1]] |= high << (8 - shift)
     if rest:
         out[:, -1] &= (1 << rest) - 1
-
-
-def bandwidth(matrix):
-    """Largest |i - j| over the stored entries of a CSR matrix with sorted columns, from the ends of its rows."""
-    row = np.flatnonzero(np.diff(matrix.indptr))
-    ends = matrix.indices[[matrix.indptr[row], matrix.indptr[row + 1] - 1]]
-    return int(np.abs(ends - row).max(initial=0))
 
 
 def in_order(matrix, order):

@@ -74,26 +74,11 @@ class OneAndAHalfD:
         self.buffer_bytes = self.product.buffer_bytes + self.whole.nbytes + self.partial.nbytes
 
     def forward(self, H, *, layer, mask=None, out=None):
-        """Return this rank's rows of A H.
-
-        Parameters
-        ----------
-        H : (m, f)
-        layer : int
-            For messages about waiting.
-        mask : (m, ceil(f / 8)) uint8, optional
-            Bits of the result to keep.
-        out : (m, f), optional
-            Receives the result; must not be H.
-
-        Returns
-        -------
-        (m, f)
-        """
+        """Return this rank's rows of A H: see `hpgcn.strategies.Strategy`."""
         return self._product(self.product.multiply, H, mask, out, f"layer {layer} forward")
 
     def backward(self, G, *, layer, mask=None, out=None):
-        """Return this rank's rows of A^T G; parameters as `forward`."""
+        """Return this rank's rows of A^T G: see `hpgcn.strategies.Strategy`."""
         product = self.product.multiply if self.symmetric else self.product.adjoint
         return self._product(product, G, mask, out, f"layer {layer} backward")
 

@@ -57,27 +57,12 @@ class OneD:
         self.buffer_bytes = self.product.buffer_bytes
 
     def forward(self, H, *, layer, mask=None, out=None):
-        """Return this rank's rows of A H.
-
-        Parameters
-        ----------
-        H : (m, f)
-        layer : int
-            For messages about waiting.
-        mask : (m, ceil(f / 8)) uint8, optional
-            Bits of the result to keep.
-        out : (m, f), optional
-            Receives the result; must not be H.
-
-        Returns
-        -------
-        (m, f)
-        """
+        """Return this rank's rows of A H: see `hpgcn.strategies.Strategy`."""
         out = np.empty(H.shape, self.dtype) if out is None else out
         return self.product.multiply(H, out, f"layer {layer} forward", mask)
 
     def backward(self, G, *, layer, mask=None, out=None):
-        """Return this rank's rows of A^T G; parameters as `forward`."""
+        """Return this rank's rows of A^T G: see `hpgcn.strategies.Strategy`."""
         out, what = np.empty(G.shape, self.dtype) if out is None else out, f"layer {layer} backward"
         if self.symmetric:
             return self.product.multiply(G, out, what, mask)

@@ -102,26 +102,11 @@ class PointToPoint:
             self.local_transposed, self.ghost_transposed = csr(matrix[:, :m].T.tocsr()), csr(ghost.T)
 
     def forward(self, H, *, layer, mask=None, out=None):
-        """Return this rank's rows of A H.
-
-        Parameters
-        ----------
-        H : (m, f)
-        layer : int
-            For messages about waiting.
-        mask : (m, ceil(f / 8)) uint8, optional
-            Bits of the result to keep.
-        out : (m, f), optional
-            Receives the result; must not be H.
-
-        Returns
-        -------
-        (m, f)
-        """
+        """Return this rank's rows of A H: see `hpgcn.strategies.Strategy`."""
         return self._product(H, mask, out, f"layer {layer} forward")
 
     def backward(self, G, *, layer, mask=None, out=None):
-        """Return this rank's rows of A^T G; parameters as `forward`."""
+        """Return this rank's rows of A^T G: see `hpgcn.strategies.Strategy`."""
         what = f"layer {layer} backward"
         return self._product(G, mask, out, what) if self.symmetric else self._adjoint(G, mask, out, what)
 
@@ -166,10 +151,8 @@ class PointToPoint:
     def predicted(self, step):
         """What all ranks together send in a training step; a hpgcn.cost.Traffic."""
         plan = self.plan
-        first = np.arange(self.comm.size) == 0  # whose share is whose makes no difference to the totals
-        volume, pairs = (int(total) * first for total in self.comm.sum([plan.send_rows.size, plan.destinations.size]))
-        sent, step = cost.RankVolumes(volume, volume, pairs), replace(step, directed=not self.symmetric)
-        return cost.predict("p2p", step, (self.comm.size,), None, sent=sent).traffic()
+        volume, pairs = map(int, self.comm.sum([plan.send_rows.size, plan.destinations.size]))
+        return cost.p2p_step(volume, pairs, replace(step, directed=not self.symmetric), self.comm.size)
 
     def close(self):
         """Free the persistent requests."""

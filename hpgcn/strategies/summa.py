@@ -103,26 +103,11 @@ class Summa:
         self.buffer_bytes = sum(buffer.nbytes for buffer in (*self.sparse, *self.tall, self.partial, self.others))
 
     def forward(self, H, *, layer, mask=None, out=None):
-        """Return this rank's block of A H.
-
-        Parameters
-        ----------
-        H : (m, f_j), C order
-        layer : int
-            For messages about waiting.
-        mask : (m, ceil(f_j / 8)) uint8, optional
-            Bits of the result to keep.
-        out : (m, f_j), optional
-            Receives the result, C order; must not be H.
-
-        Returns
-        -------
-        (m, f_j)
-        """
+        """Return this rank's block of A H: see `hpgcn.strategies.Strategy`."""
         return self._product(self.A, H, mask, out, f"layer {layer} forward")
 
     def backward(self, G, *, layer, mask=None, out=None):
-        """Return this rank's block of A^T G; parameters as `forward`."""
+        """Return this rank's block of A^T G: see `hpgcn.strategies.Strategy`."""
         return self._product(self.A_transposed, G, mask, out, f"layer {layer} backward")
 
     def _product(self, blocks, H, mask, out, what):

@@ -2,7 +2,7 @@
 import numpy as np
 import oracle
 import pytest
-from graphs import make
+from graphs import cut, make
 
 from hpgcn import cost
 from hpgcn.errors import UsageError
@@ -13,14 +13,6 @@ from hpgcn.strategies.one_and_a_half_d import OneAndAHalfD
 from hpgcn.strategies.one_d import OneD
 
 pytestmark = pytest.mark.mpi
-
-
-def cut(n, comm, kind="uneven"):
-    """Row blocks of any heights; "gaps": those of the first and the last of three ranks or more are empty."""
-    cuts = np.sort(np.random.default_rng(6).integers(0, n + 1, comm.size - 1))
-    if kind == "gaps" and comm.size > 2:
-        cuts[0], cuts[-1] = 0, n
-    return Grid(split(n, comm.size) if kind == "even" else np.concatenate([[0], cuts, [n]]), 1, comm.rank)
 
 
 def grids(comm):

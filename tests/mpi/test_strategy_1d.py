@@ -3,7 +3,7 @@ import numpy as np
 import oracle
 import pytest
 import scipy.sparse as sp
-from graphs import make
+from graphs import cut, make
 
 from hpgcn import collectives, cost, store
 from hpgcn.graph import Graph
@@ -14,14 +14,6 @@ from hpgcn.strategies.one_d import OneD
 from hpgcn.strategies.p2p import PointToPoint
 
 pytestmark = pytest.mark.mpi
-
-
-def cut(n, comm, kind="uneven"):
-    """Row blocks of any heights; "gaps": those of the first and the last of three ranks or more are empty."""
-    cuts = np.sort(np.random.default_rng(6).integers(0, n + 1, comm.size - 1))
-    if kind == "gaps" and comm.size > 2:
-        cuts[0], cuts[-1] = 0, n
-    return Grid(split(n, comm.size) if kind == "even" else np.concatenate([[0], cuts, [n]]), 1, comm.rank)
 
 
 def own(grid):
