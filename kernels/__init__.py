@@ -5,11 +5,15 @@
 
 
 def backend(array):
-    """Return the module of kernels for the kind of this array: NumPy is served by hpgcn.kernels.cpu."""
+    """Return the module of kernels for this array: hpgcn.kernels.cpu for NumPy's, hpgcn.kernels.cuda for CuPy's."""
     import numpy as np
 
     if isinstance(array, np.ndarray):
         from hpgcn.kernels import cpu
 
         return cpu
+    if type(array).__module__.partition(".")[0] == "cupy":  # whose import takes a GPU's driver, and seconds
+        from hpgcn.kernels import cuda
+
+        return cuda
     raise TypeError(f"no kernels for arrays of type {type(array).__module__}.{type(array).__name__}")

@@ -1,0 +1,92 @@
+"""DistGNN's aggregation primitive on a GPU: edge operator, reduction, and the gradients of both."""
+import numpy as np
+
+from hpgcn.kernels.cuda.device import current
+from hpgcn.kernels.cuda.spmm import spmm
+from hpgcn.kernels.reference import OPS, REDUCES
+
+OP_CODES = {op: code for code, op in enumerate(OPS)}
+REDUCE_CODES = {reduce: code for code, reduce in enumerate(REDUCES)}
+
+
+def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum"):
+    """Edge operator and reduction: see `hpgcn.kernels.reference.aggregate` for what each argument means.
+
+    Sum and mean of copylhs, and of mul by one column, are `spmm`; of the others a thread takes all edges of a row.
+    """
+    x, e, width, dtype = check_operands(x, e, op, reduce)
+    xp, m = current().xp, indptr.size - 1
+    out = xp.empty((m, width), dtype) if out is None else out
+    arg = xp.full((m, width), -1, np.int64) if reduce in ("max", "min") else None
+    if m and width:
+        _reduce(indptr, indices, x, e, out, op=op, reduce=reduce, arg=arg)
+    return out, arg
+
+
+def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
+    """Gradients of `aggregate`: see `hpgcn.kernels.reference.aggregate_backward` for what each argument means.
+
+    dx is itself an aggregation, over the transposed pattern: of grad, of grad * e (mul) or of grad / e (div).
+    """
+    extreme, device = reduce in ("max", "min"), current()
+    x, e, width, dtype = check_operands(x, e, op, reduce, arg if extreme else ())
+    dx = None if op == "copyrhs" else device.xp.zeros(x.shape, dtype)
+    de = None if op == "copylhs" else device.xp.zeros(e.shape, dtype)
+    indptr, indices = device.ordered(indptr, np.int64), device.ordered(indices)
+    if indptr.size < 2 or indices.size == 0 or width == 0:
+        return dx, de
+    grad = device.ordered(grad, dtype)
+    if reduce == "mean":
+        grad = grad / device.xp.maximum(device.xp.diff(indptr), 1)[:, None].astype(dtype)
+    chosen = device.ordered(arg, np.int64) if extreme else None
+    if dx is not None and dx.size:
+        indptr_t, indices_t, edge_t = transposed or transpose_pattern(indptr, indices, x.shape[0])
+        _reduce(indptr_t, indices_t, grad, e, dx, op=op if op in ("mul", "div") else "copylhs", reduce="sum",
+                edge=device.ordered(edge_t, np.int64), chosen=chosen)
+    if de is not None:
+        first, last = int(indptr[0]), int(indptr[-1])
+        narrow = e.shape[1] < width
+        device.launch("aggregate", "edge_gradient_sum" if narrow else "edge_gradient",
+                      (last - first) * (device.team if narrow else width), indptr, indptr.size - 1, indices, x, e,
+                      e.shape[1], OP_CODES[op], grad, chosen, de, width, first, last - first, REAL=dtype,
+                      INDEX=indices.dtype)
+    return dx, de
+
+
+def _reduce(indptr, indices, x, e, out, *, op, reduce, arg=None, edge=None, chosen=None):
+    """Fill out, and arg for max and min. Entry t is edge[t] of e; only edges found in `chosen` (x's shape) count."""
+    device, (m, width) = current(), out.shape
+    if reduce in ("sum", "mean") and chosen is None and (op == "copylhs" or (op == "mul" and e.shape[1] == 1)):
+        data = None if op == "copylhs" else e.ravel() if edge is None else e.ravel()[edge]
+        scale = None if reduce == "sum" else 1 / device.xp.maximum(device.xp.diff(indptr), 1)
+        spmm(indptr, indices, data, x, out, row_scale=scale)  # distgnn equation 2
+        return
+    device.launch("aggregate", "aggregate", m * width, device.ordered(indptr, np.int64), device.ordered(indices), edge,
+                  x, e, 1 if e is None else e.shape[1], OP_CODES[op], REDUCE_CODES[reduce], chosen, out, arg, m, width,
+                  REAL=out.dtype, INDEX=indices.dtype)
+
+
+def transpose_pattern(indptr, indices, n):
+    """Entries of each column by increasing number: see `hpgcn.kernels.reference.transpose_pattern`."""
+    xp, first, last = current().xp, int(indptr[0]), int(indptr[-1])
+    if first == last:
+        return xp.zeros(n + 1, np.int64), indices[:0], xp.zeros(0, np.int64)
+    column = indices[first:last]
+    order = xp.argsort(column, kind="stable").astype(np.int64, copy=False)
+    indptr_t = xp.searchsorted(column[order], xp.arange(n + 1, dtype=column.dtype))
+    row = xp.searchsorted(indptr, (first + order).astype(indptr.dtype), side="right") - 1
+    return indptr_t.astype(np.int64, copy=False), row.astype(indices.dtype), first + order
+
+
+def check_operands(x, e, op, reduce, arg=()):
+    """Return what `hpgcn.kernels.reference.check_operands` does, of this device's arrays."""
+    if op not in OPS or reduce not in REDUCES:
+        raise ValueError(f"op {op!r}, reduce {reduce!r}: known ops {', '.join(OPS)}; reduces {', '.join(REDUCES)}")
+    missing = "x" * (x is None and op != "copyrhs") or "e" * (e is None and op != "copylhs") or "arg" * (arg is None)
+    if missing:
+        raise ValueError(f"op {op!r} with reduce {reduce!r} needs {missing}: only copyrhs goes without x, only copylhs "
+                         "without e, only sum and mean without arg")
+    width, dtype = (e if x is None else x).shape[-1], (e if x is None else x).dtype
+    if op != "copylhs" and (e.ndim != 2 or e.shape[1] not in (1, width)):
+        raise ValueError(f"e has shape {e.shape}, expected (nnz, {width}) or (nnz, 1)")
+    return current().ordered(x), None if op == "copylhs" else current().ordered(e, dtype), width, dtype

@@ -1,0 +1,157 @@
+"""Where CUDA kernels run and how one is launched: all that kernels.cuda knows of a GPU.
+
+Kernels are written against `current()`: an array module `xp`, which is CuPy's, and `launch`. Another device can take
+its place (`using`), with NumPy arrays and kernels compiled for the CPU, so that all but the machine code can be tested
+where there is no GPU.
+
+A source is compiled when a kernel of it is first called, for the types of its arguments (-DREAL=float and so on), with
+HPGCN_GPU_ONLY defined. Without that, every thread of every kernel is a function of its number alone and writes outputs
+of its own; with it, threads of a warp also exchange registers. Neither has atomics: the same call gives the same bits.
+"""
+import functools
+import weakref
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+BLOCK = 256  # threads; whole warps, and 8 blocks fill a multiprocessor
+CHUNKS = 1024  # partial sums of a sum over rows: each column then has this many threads
+TYPES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long"}
+
+
+class Device:
+    """What kernels need: arrays, and a way to run a function of a .cu file.
+
+    Attributes
+    ----------
+    xp : module
+        NumPy or CuPy.
+    team : int
+        Threads that share a row in kernels which sum over its columns: a warp, or 1 where threads know no others.
+    """
+
+    xp, team = np, 1
+
+    def launch(self, source, name, threads, *arguments, **types):
+        """Run kernel `name` of `source`.cu on at least `threads` threads.
+
+        Arguments become what the kernel's parameters are: arrays and None pointers, Python integers long long, Python
+        floats double, NumPy scalars their own type. `types` are macros of the source and the dtypes they stand for.
+
+        Raises
+        ------
+        ValueError
+            If an array is not in C order: a pointer would not say so.
+        TypeError
+            If a dtype has no place in the source.
+        """
+        for macro, dtype in types.items():
+            if np.dtype(dtype).name not in TYPES:
+                raise TypeError(f"{name}: no kernel for {macro} of dtype {dtype}: known are {', '.join(TYPES)}")
+        if threads:
+            macros = tuple(f"-D{macro}={TYPES[np.dtype(dtype).name]}" for macro, dtype in types.items())
+            self.start(self.function(source, name, macros), -(-threads // BLOCK), BLOCK,
+                       [self._argument(name, argument) for argument in arguments])
+
+    def function(self, source, name, macros):
+        """Return the compiled kernel."""
+        raise NotImplementedError
+
+    def start(self, function, grid, block, arguments):
+        """Run it: arguments are arrays and NumPy scalars."""
+        raise NotImplementedError
+
+    def address(self, array):
+        """Address of an array's first element, in the memory of the device."""
+        raise NotImplementedError
+
+    def ordered(self, array, dtype=None):
+        """Return the array in C order and of this dtype: itself where it is; None for None."""
+        return None if array is None else self.xp.ascontiguousarray(array, dtype)
+
+    def aligned(self, *arrays):
+        """Whether rows of all arrays begin at multiples of 16 bytes, so that 128 bits can be loaded at a time."""
+        return all(self.address(a) % 16 == 0 and a.shape[-1] * a.itemsize % 16 == 0 for a in arrays if a is not None)
+
+    def _argument(self, name, value):
+        if isinstance(value, self.xp.ndarray):
+            if not value.flags.c_contiguous:
+                raise ValueError(f"{name}: an array of shape {value.shape} is not in C order")
+            return value
+        if isinstance(value, np.generic):
+            return value
+        if value is None:
+            return np.uint64(0)
+        return np.float64(value) if isinstance(value, float) else np.int64(value)
+
+
+class CupyDevice(Device):
+    """The current GPU of CuPy.
+
+    Parameters
+    ----------
+    warps : bool
+        Compile with HPGCN_GPU_ONLY. Without, kernels do the same more slowly, which tests compare.
+    """
+
+    def __init__(self, warps=True):
+        import cupy
+
+        self.xp, self.team = cupy, 32 if warps else 1
+        self.modules, self.functions = {}, {}
+
+    def function(self, source, name, macros):
+        """Return the kernel as CuPy compiled it; its binary is kept in CuPy's cache on disk."""
+        key = source, name, macros
+        if key not in self.functions:
+            if (source, macros) not in self.modules:
+                text = (Path(__file__).parent / f"{source}.cu").read_text()
+                options = ("-std=c++17", *["-DHPGCN_GPU_ONLY"] * (self.team > 1), *macros)
+                self.modules[source, macros] = self.xp.RawModule(code=text, options=options)
+            self.functions[key] = self.modules[source, macros].get_function(name)
+        return self.functions[key]
+
+    def start(self, function, grid, block, arguments):
+        """Queue the kernel on the current stream."""
+        function((grid,), (block,), tuple(arguments))
+
+    def address(self, array):
+        """Address in the memory of the GPU."""
+        return array.data.ptr
+
+
+cupy_device = functools.cache(CupyDevice)
+_used = []
+
+
+def current():
+    """Return the device that kernels run on: CuPy's, unless another is in use."""
+    return _used[-1] if _used else cupy_device()
+
+
+@contextmanager
+def using(device):
+    """Within, kernels run on this device."""
+    _used.append(device)
+    try:
+        yield device
+    finally:
+        _used.pop()
+
+
+_kept = {}
+
+
+def kept(make, *arrays):
+    """Return make(*arrays), made once for these very arrays and forgotten with the first of them to go.
+
+    What the arrays hold must not change between calls. None stands for an absent array.
+    """
+    key = (make, *map(id, arrays))
+    if key not in _kept:
+        _kept[key] = make(*arrays)
+        for array in arrays:
+            if array is not None:
+                weakref.finalize(array, _kept.pop, key, None).atexit = False
+    return _kept[key]

@@ -1,0 +1,233 @@
+// Passes over dense rows and over parameters: keyed dropout, activation, masks, optimiser steps.
+//
+// All are bound by memory, Philox included, so each is one pass. A thread takes 8 columns of a row: one Philox block,
+// one byte of the mask, and (where rows begin at multiples of 16 bytes) loads and stores of 128 bits. Which bit
+// belongs to which column is said in kernels/reference/random.py; the bits are integers, the same on every device.
+
+#ifndef REAL
+#define REAL float  // of the numbers; the launcher sets REAL and INDEX
+#endif
+#ifndef INDEX
+#define INDEX int
+#endif
+
+#ifdef HPGCN_GPU_ONLY
+#define TEAM 32  // threads of a warp take entries of a sparse row in turn
+#else
+#define TEAM 1
+#endif
+
+struct __align__(16) Pack {
+    REAL at[16 / sizeof(REAL)];
+};
+constexpr int VEC = 16 / sizeof(REAL);
+
+// What a draw depends on but for vertex and column; keep where a 16-bit lane is not below the threshold
+struct Key {
+    unsigned epoch, layer, k0, k1, threshold;
+};
+
+__device__ __forceinline__ long long thread_number() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
+
+// Ten rounds of Philox4x32 (Salmon et al. 2011)
+__device__ __forceinline__ void philox_words(unsigned (&c)[4], unsigned k0, unsigned k1)
+{
+#pragma unroll
+    for (int round = 0; round < 10; ++round) {
+        const unsigned long long p0 = 0xD2511F53ull * c[0], p1 = 0xCD9E8D57ull * c[2];
+        c[0] = (unsigned)(p1 >> 32) ^ c[1] ^ k0;
+        c[1] = (unsigned)p1;
+        c[2] = (unsigned)(p0 >> 32) ^ c[3] ^ k1;
+        c[3] = (unsigned)p0;
+        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+    }
+}
+
+// Keep bits of the global columns 8 byte .. 8 byte + 7 of a vertex
+__device__ __forceinline__ unsigned keep_byte(long long vertex, long long byte, const Key &key)
+{
+    unsigned c[4] = {(unsigned)vertex, (unsigned)byte, key.epoch, key.layer << 16 | (unsigned)(vertex >> 32)};
+    philox_words(c, key.k0, key.k1);
+    unsigned bits = 0;
+#pragma unroll
+    for (int q = 0; q < 8; ++q)
+        bits |= (unsigned)((c[q / 2] >> q % 2 * 16 & 0xFFFF) >= key.threshold) << q;
+    return bits;
+}
+
+// Keep bits of 8 columns from a global column on, which may lie inside a byte: then it takes two draws
+__device__ __forceinline__ unsigned keep_eight(long long vertex, long long column, const Key &key)
+{
+    if (key.threshold == 0)
+        return 0xFF;
+    const int shift = column & 7;
+    unsigned bits = keep_byte(vertex, column >> 3, key);
+    if (shift)
+        bits = (bits >> shift | keep_byte(vertex, (column >> 3) + 1, key) << (8 - shift)) & 0xFF;
+    return bits;
+}
+
+__device__ __forceinline__ void load_eight(REAL (&v)[8], const REAL *at, int count, bool aligned)
+{
+    if (aligned) {
+#pragma unroll
+        for (int p = 0; p < 8 / VEC; ++p) {
+            const Pack pack = reinterpret_cast<const Pack *>(at)[p];
+#pragma unroll
+            for (int q = 0; q < VEC; ++q)
+                v[p * VEC + q] = pack.at[q];
+        }
+        return;
+    }
+#pragma unroll
+    for (int q = 0; q < 8; ++q)
+        v[q] = q < count ? at[q] : REAL(0);
+}
+
+__device__ __forceinline__ void store_eight(const REAL (&v)[8], REAL *at, int count, bool aligned)
+{
+    if (aligned) {
+#pragma unroll
+        for (int p = 0; p < 8 / VEC; ++p) {
+            Pack pack;
+#pragma unroll
+            for (int q = 0; q < VEC; ++q)
+                pack.at[q] = v[p * VEC + q];
+            reinterpret_cast<Pack *>(at)[p] = pack;
+        }
+        return;
+    }
+#pragma unroll
+    for (int q = 0; q < 8; ++q)
+        if (q < count)
+            at[q] = v[q];
+}
+
+// The group of 8 columns that a thread takes: row i, byte b of it, and the number of columns that exist
+struct Eight {
+    long long i, b, at;
+    int count;
+};
+
+__device__ __forceinline__ Eight eight(long long width)
+{
+    const long long bytes = (width + 7) / 8, i = thread_number() / bytes, b = thread_number() % bytes;
+    const long long left = width - 8 * b;
+    return {i, b, i * width + 8 * b, left < 8 ? (int)left : 8};
+}
+
+extern "C" __global__ void philox(const unsigned *counter, long long items, unsigned k0, unsigned k1, unsigned *out)
+{
+    const long long i = thread_number();
+    if (i >= items)
+        return;
+    unsigned c[4] = {counter[4 * i], counter[4 * i + 1], counter[4 * i + 2], counter[4 * i + 3]};
+    philox_words(c, k0, k1);
+    for (int word = 0; word < 4; ++word)
+        out[4 * i + word] = c[word];
+}
+
+extern "C" __global__ void dropout_bits(const long long *vertex, long long m, long long width, long long first,
+                                        unsigned epoch, unsigned layer, unsigned k0, unsigned k1, unsigned threshold,
+                                        unsigned char *out)
+{
+    const Eight e = eight(width);
+    if (e.i >= m)
+        return;
+    const unsigned bits = keep_eight(vertex[e.i], first + 8 * e.b, {epoch, layer, k0, k1, threshold});
+    out[thread_number()] = (unsigned char)(bits & 0xFFu >> (8 - e.count));  // pad bits are 0
+}
+
+extern "C" __global__ void dropout(const REAL *x, const long long *vertex, long long m, long long width,
+                                   long long first, unsigned epoch, unsigned layer, unsigned k0, unsigned k1,
+                                   unsigned threshold, REAL scale, REAL *out, long long aligned)
+{
+    const Eight e = eight(width);
+    if (e.i >= m)
+        return;
+    const unsigned bits = keep_eight(vertex[e.i], first + 8 * e.b, {epoch, layer, k0, k1, threshold});
+    REAL v[8];
+    load_eight(v, x + e.at, e.count, aligned && e.count == 8);
+#pragma unroll
+    for (int q = 0; q < 8; ++q)
+        v[q] = bits >> q & 1 ? v[q] * scale : REAL(0);
+    store_eight(v, out + e.at, e.count, aligned && e.count == 8);
+}
+
+// A team takes a row. Entries of one byte share a draw only by chance here: drawing again costs less than telling
+extern "C" __global__ void dropout_csr(const long long *indptr, const INDEX *indices, const REAL *data,
+                                       const long long *vertex, long long m, long long first, unsigned epoch,
+                                       unsigned layer, unsigned k0, unsigned k1, unsigned threshold, REAL scale,
+                                       REAL *out)
+{
+    const long long i = thread_number() / TEAM;
+    if (i >= m)
+        return;
+    const Key key = {epoch, layer, k0, k1, threshold};
+    for (long long k = indptr[i] + threadIdx.x % TEAM; k < indptr[i + 1]; k += TEAM) {
+        const long long column = first + indices[k];
+        out[k] = keep_byte(vertex[i], column >> 3, key) >> (column & 7) & 1 ? data[k] * scale : REAL(0);
+    }
+}
+
+// In place z = keep * scale * relu(z + bias); the bits kept go to mask. vertex is not read where nothing is dropped
+extern "C" __global__ void activate(REAL *z, const REAL *bias, const long long *vertex, long long m, long long width,
+                                    long long relu, long long first, unsigned epoch, unsigned layer, unsigned k0,
+                                    unsigned k1, unsigned threshold, REAL scale, unsigned char *mask,
+                                    long long aligned)
+{
+    const Eight e = eight(width);
+    if (e.i >= m)
+        return;
+    unsigned bits = threshold ? keep_eight(vertex[e.i], first + 8 * e.b, {epoch, layer, k0, k1, threshold}) : 0xFF;
+    bits &= 0xFFu >> (8 - e.count);
+    REAL v[8], addend[8];
+    load_eight(v, z + e.at, e.count, aligned && e.count == 8);
+    load_eight(addend, bias + 8 * e.b, e.count, aligned && e.count == 8);
+#pragma unroll
+    for (int q = 0; q < 8; ++q) {
+        const REAL value = v[q] + addend[q];
+        if (relu && value <= REAL(0))  // not for NaN: it passes on, and the loss shows it
+            bits &= ~(1u << q);
+        v[q] = bits >> q & 1 ? value * scale : REAL(0);
+    }
+    store_eight(v, z + e.at, e.count, aligned && e.count == 8);
+    if (mask)
+        mask[thread_number()] = (unsigned char)bits;
+}
+
+extern "C" __global__ void apply_mask(REAL *x, const unsigned char *mask, long long m, long long width, REAL scale,
+                                      long long aligned)
+{
+    const Eight e = eight(width);
+    if (e.i >= m)
+        return;
+    const unsigned bits = mask[thread_number()];
+    REAL v[8];
+    load_eight(v, x + e.at, e.count, aligned && e.count == 8);
+#pragma unroll
+    for (int q = 0; q < 8; ++q)
+        v[q] = bits >> q & 1 ? v[q] * scale : REAL(0);
+    store_eight(v, x + e.at, e.count, aligned && e.count == 8);
+}
+
+// Computed in double and rounded as it is stored
+extern "C" __global__ void adam(REAL *w, const REAL *g, REAL *mean, REAL *variance, long long size, double decay,
+                                long long decayed, double beta1, double beta2, double rate, double correction,
+                                double epsilon)
+{
+    const long long i = thread_number();
+    if (i >= size)
+        return;
+    const double slope = i < decayed ? g[i] + decay * w[i] : (double)g[i];
+    mean[i] = (REAL)(mean[i] + (1 - beta1) * (slope - mean[i]));
+    variance[i] = (REAL)(variance[i] + (1 - beta2) * (slope * slope - variance[i]));
+    w[i] = (REAL)(w[i] - rate * mean[i] / (sqrt((double)variance[i]) * correction + epsilon));
+}
+
+extern "C" __global__ void sgd(REAL *w, const REAL *g, long long size, double decay, long long decayed, double rate)
+{
+    const long long i = thread_number();
+    if (i < size)
+        w[i] = (REAL)(w[i] - rate * (i < decayed ? g[i] + decay * w[i] : (double)g[i]));
+}

@@ -1,0 +1,46 @@
+"""Rows into exchange buffers and back, on a GPU."""
+import numpy as np
+
+from hpgcn.kernels.cuda.device import current
+
+
+def gather(x, index, out=None):
+    """Copy rows: see `hpgcn.kernels.reference.gather`. Rows of x and of out may be parts of longer ones."""
+    device = current()
+    if out is None:
+        out = device.xp.empty((index.size, x.shape[1]), x.dtype)
+    if out.size == 0:
+        return out
+    row_bytes, source, target = x.shape[1] * x.itemsize, _row(device, x), _row(device, out)
+    unit = next(unit for unit in (16, 4, 1) if all(place % unit == 0 for place in (row_bytes, *source, *target)))
+    device.launch("gather", f"gather_{unit}", index.size * (row_bytes // unit), *source,
+                  device.ordered(index, np.int64), *target, row_bytes // unit, index.size)
+    return out
+
+
+def scatter_add(x, index, out):
+    """Add rows in increasing order of x's rows: see `hpgcn.kernels.reference.scatter_add`.
+
+    A stable sort of the index brings the rows of a sum together; each sum is taken by one thread a piece, in order.
+    """
+    device = current()
+    if x.size == 0:
+        return out
+    index = device.ordered(index, np.int64)
+    order = device.xp.argsort(index, kind="stable").astype(np.int64, copy=False)
+    (source, stride), (target, out_stride) = _row(device, x), _row(device, out)
+    row_bytes = x.shape[1] * x.itemsize
+    wide = all(place % 16 == 0 for place in (row_bytes, source, stride, target, out_stride))
+    pieces = row_bytes // 16 if wide else x.shape[1]
+    device.launch("gather", "scatter_add_16" if wide else "scatter_add_1", index.size * pieces, source,
+                  stride // x.itemsize, index, order, target, out_stride // x.itemsize, pieces, index.size,
+                  REAL=x.dtype)
+    return out
+
+
+def _row(device, array):
+    """Address and distance of rows, in bytes; numbers of one row follow each other."""
+    if array.shape[1] > 1 and array.strides[1] != array.itemsize:
+        raise ValueError(f"rows of an array of strides {array.strides} are not contiguous: expected {array.itemsize} "
+                         "bytes between columns")
+    return device.address(array), array.strides[0]

@@ -1,0 +1,49 @@
+// Sums over rows, in double and in an order that the shape alone fixes: chunks of rows first, then their sums.
+
+#ifndef REAL
+#define REAL float  // of x; the launcher sets it
+#endif
+
+#ifdef HPGCN_GPU_ONLY
+#define TEAM 32  // threads of a warp share a sum
+__device__ __forceinline__ double team_sum(double value)
+{
+    for (int other = 16; other; other /= 2)
+        value += __shfl_xor_sync(~0u, value, other);
+    return value;
+}
+#else
+#define TEAM 1
+__device__ __forceinline__ double team_sum(double value) { return value; }
+#endif
+
+// sums[chunk, q] over rows chunk * m / chunks to (chunk + 1) * m / chunks of x (m, width): a thread each, columns
+// side by side. The loads of a column do not wait for its additions, so they are unrolled.
+extern "C" __global__ void chunk_sums(const REAL *__restrict__ x, long long m, long long width, long long chunks,
+                                      double *__restrict__ sums)
+{
+    const long long thread = (long long)blockIdx.x * blockDim.x + threadIdx.x, chunk = thread / width;
+    if (chunk >= chunks)
+        return;
+    const long long column = thread % width, last = (chunk + 1) * m / chunks;
+    double sum = 0;
+#pragma unroll 8
+    for (long long i = chunk * m / chunks; i < last; ++i)
+        sum += x[i * width + column];
+    sums[thread] = sum;
+}
+
+// total[q] of sums (chunks, width): a team each
+extern "C" __global__ void total(const double *__restrict__ sums, long long chunks, long long width,
+                                 double *__restrict__ total)
+{
+    const long long column = ((long long)blockIdx.x * blockDim.x + threadIdx.x) / TEAM;
+    if (column >= width)
+        return;
+    double sum = 0;
+    for (long long chunk = threadIdx.x % TEAM; chunk < chunks; chunk += TEAM)
+        sum += sums[chunk * width + column];
+    sum = team_sum(sum);
+    if (threadIdx.x % TEAM == 0)
+        total[column] = sum;
+}

@@ -1,0 +1,71 @@
+"""CUDA kernels on a GPU: the tests of the CPU kernels, and each way of working against the others."""
+import numpy as np
+import pytest
+from shim import host_twin, twins
+
+from hpgcn.kernels import backend, cuda, reference
+from hpgcn.kernels.cuda.device import CupyDevice, using
+
+cupy = pytest.importorskip("cupy", reason="no CuPy")
+if not cupy.cuda.is_available():
+    pytest.skip("no GPU", allow_module_level=True)
+pytestmark = pytest.mark.usefixtures("device")
+globals().update(twins(host_twin(cuda, cupy)))
+DEVICES = [CupyDevice(warps) for warps in (False, True)]
+
+
+@pytest.fixture(params=DEVICES, ids=["threads", "warps"])
+def device(request):
+    """The kernels' device within a test: threads that know of no other, or warps."""
+    with using(request.param):
+        yield request.param
+
+
+def graph(m, n, *, longest, seed=0):
+    """Rows of 0 to 30 nonzeros, one in a hundred of up to `longest`."""
+    rng = np.random.default_rng(seed)
+    count = np.where(rng.random(m) < 0.01, rng.integers(0, longest, m), rng.integers(0, 30, m))
+    indptr = np.r_[0, count.cumsum()]
+    return indptr, rng.integers(0, n, indptr[-1]).astype(np.int32), rng.standard_normal(indptr[-1]).astype(np.float32)
+
+
+@pytest.mark.parametrize("f", [1, 7, 16, 32, 41, 64, 128, 256, 602])
+@pytest.mark.parametrize("longest", [60, 6000])
+@pytest.mark.parametrize("masked", [False, True])
+def test_large_products(f, longest, masked):
+    indptr, indices, data = graph(3000, 2000, longest=longest)
+    rng = np.random.default_rng(f)
+    x = rng.standard_normal((2000, f)).astype(np.float32)
+    mask = reference.pack(rng.random((3000, f)) < 0.5) if masked else None
+    expected = reference.spmm(indptr, indices, data.astype(float), x.astype(float), mask=mask)
+    operands = [None if a is None else cupy.asarray(a) for a in (indptr, indices, data, x, mask)]
+    found = [cuda.spmm(*operands[:4], mask=operands[4]) for _ in range(2)]
+    np.testing.assert_allclose(found[0].get(), expected, rtol=0, atol=3e-6 * np.abs(expected).max())
+    assert found[0].get().tobytes() == found[1].get().tobytes()
+
+
+@pytest.mark.parametrize("f", [3, 16, 41, 100, 256])
+def test_lanes_do_not_change_the_bits(f):
+    indptr, indices, data = map(cupy.asarray, graph(500, 400, longest=3000))
+    x = cupy.asarray(np.random.default_rng(f).standard_normal((400, f)).astype(np.float32))
+    found = []
+    for device in DEVICES:
+        with using(device):
+            found.append(cuda.spmm(indptr, indices, data, x).get().tobytes())
+    assert found[0] == found[1]
+
+
+def test_bits_are_those_of_the_reference():
+    vertex, key = np.random.default_rng(0).integers(0, 2**45, 10_000), {"seed": 2**63 + 5, "epoch": 9, "layer": 3}
+    found = cuda.dropout_bits(cupy.asarray(vertex), 100, p=0.3, first=13, **key)
+    np.testing.assert_array_equal(found.get(), reference.dropout_bits(vertex, 100, p=0.3, first=13, **key))
+
+
+def test_arrays_stay_on_the_gpu():
+    x = cupy.ones((4, 3), np.float32)
+    assert backend(x) is cuda
+    assert isinstance(cuda.column_sum(x), cupy.ndarray)
+    assert cuda.activate(x, cupy.zeros(3, np.float32)) is x
+    loss, correct = cuda.softmax_cross_entropy(x, cupy.zeros(4, np.int64), cupy.arange(4))
+    assert type(loss) is float
+    assert (loss, correct) == (pytest.approx(4 * np.log(3)), 4)

@@ -1,0 +1,260 @@
+"""CUDA kernels without a GPU: compiled as C++, run on the CPU with their wrappers, by the tests of the CPU kernels too.
+
+Twice: as threads that know of no other, and as the GPU runs them, with warps whose threads exchange registers.
+"""
+import re
+import shutil
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+from shim import COMPILER, KERNELS, SOURCES, ShimDevice, names_of, twins
+
+from hpgcn.kernels import backend, cuda, reference
+from hpgcn.kernels.cuda import device as cuda_device
+from hpgcn.kernels.cuda.device import CupyDevice, kept, using
+
+pieces_of, shape_of = (getattr(sys.modules["hpgcn.kernels.cuda.spmm"], name) for name in ("pieces_of", "shape_of"))
+on_device = pytest.mark.usefixtures("device")
+globals().update({name: on_device(test) for name, test in twins(cuda).items()})
+
+
+@pytest.fixture(scope="session")
+def devices(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cuda")
+    return [ShimDevice(folder, warps) for warps in (False, True)]
+
+
+@pytest.fixture(params=["threads", "warps"])
+def device(request):
+    """The kernels' device within a test."""
+    if COMPILER is None:
+        pytest.skip("no C++ compiler: set CXX")
+    shim = request.getfixturevalue("devices")[request.param == "warps"]
+    shim.launched.clear()
+    with using(shim):
+        yield shim
+
+
+def skewed(f, dtype=np.float64, seed=0):
+    """Rows of 0 to 8 nonzeros, and three long ones: 512, one more, and several pieces."""
+    rng = np.random.default_rng(seed)
+    count = rng.integers(0, 9, 90)
+    count[[7, 40, 41]] = 512, 513, 1700
+    indptr = np.r_[0, count.cumsum()]
+    indices = rng.integers(0, 60, indptr[-1]).astype(np.int32)
+    data, x = rng.standard_normal(indptr[-1]).astype(dtype), rng.standard_normal((60, f)).astype(dtype)
+    return indptr, indices, data, x, rng
+
+
+@pytest.mark.parametrize("f", [1, 8, 19, 64, 130])
+@pytest.mark.parametrize("options", ["", "rows", "mask accumulate", "rows mask accumulate scales"])
+def test_long_rows_are_cut(device, f, options):
+    indptr, indices, data, x, rng = skewed(f)
+    given = {"rows": np.r_[41, 80:20:-1, 7][1:] if "rows" in options else None, "accumulate": "accumulate" in options,
+             "mask": reference.pack(rng.random((90, f)) < 0.5) if "mask" in options else None}
+    if "scales" in options:
+        given |= {"row_scale": rng.standard_normal(90), "col_scale": rng.standard_normal(60)}
+    start = rng.standard_normal((90, f))
+    found, expected = start.copy(), start.copy()
+    cuda.spmm(indptr, indices, data, x, found, **given)
+    reference.spmm(indptr, indices, data, x, expected, **given)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+    assert "spmm_carries" in device.launched
+    again = start.copy()
+    assert cuda.spmm(indptr, indices, data, x, again, **given).tobytes() == found.tobytes()
+
+
+@on_device
+def test_pieces_hold_every_nonzero_once():
+    indptr = skewed(1)[0] + 11
+    cut = pieces_of(indptr, None)
+    row, begin, end, slot = cut.pieces.T
+    assert (end - begin).max() <= 512
+    order = np.lexsort((begin, row))
+    held = np.concatenate([np.arange(*piece) for piece in cut.pieces[order, 1:3]])
+    np.testing.assert_array_equal(held, np.arange(indptr[0], indptr[-1]))
+    owners = np.searchsorted(indptr, held, side="right") - 1  # empty rows are passed by
+    np.testing.assert_array_equal(np.repeat(row[order], (end - begin)[order]), owners)
+    assert set(row.tolist()) == set(range(90))
+    np.testing.assert_array_equal(cut.rows, [40, 41])  # of 513 and 1700
+    np.testing.assert_array_equal(cut.firsts, [0, 2, 6])
+    split = order[slot[order] >= 0]
+    np.testing.assert_array_equal(slot[split], np.arange(6))
+    np.testing.assert_array_equal(row[split], [40, 40, 41, 41, 41, 41])
+    lengths = np.ceil(np.log2(end - begin + 1))
+    assert (np.diff(lengths) <= 0).all()
+
+
+@on_device
+def test_even_rows_are_not_cut():
+    assert pieces_of(np.arange(0, 5000, 50), None) is None
+    assert pieces_of(np.r_[0, np.arange(30).cumsum()], None) is None
+    assert pieces_of(np.r_[0, 5000, 10000, 15000], None).slots == 30  # even, but too long for one group
+    assert pieces_of(skewed(1)[0], np.array([0, 1, 2])) is None
+
+
+@pytest.mark.parametrize("width, pack, name, threads", [
+    (1, 4, "spmm_2", 10), (8, 4, "spmm_2", 10), (4, 2, "spmm_2", 10), (9, 4, "spmm_4", 40), (16, 4, "spmm_4", 40),
+    (32, 4, "spmm_8", 80), (41, 4, "spmm_16", 160), (64, 4, "spmm_16", 160), (128, 4, "spmm_32", 320),
+    (129, 4, "spmm_64", 320), (256, 4, "spmm_64", 320), (602, 4, "spmm_64", 960), (5, 2, "spmm_4", 40),
+    (64, 2, "spmm_32", 320), (128, 2, "spmm_64", 320)])
+def test_lanes_cover_the_width(width, pack, name, threads):
+    assert shape_of(width, pack, 10, True) == (name, threads)
+    assert shape_of(width, pack, 10, False) == ("spmm_thread", 10 * -(-width // 8))
+
+
+@on_device
+@pytest.mark.parametrize("f", [5, 8, 41])
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("nonzeros", [20, 900])
+def test_rows_that_begin_anywhere(f, offset, nonzeros):
+    rng = np.random.default_rng(f)
+    indptr = np.r_[0, np.sort(rng.integers(0, nonzeros, 29)), nonzeros]
+    indices, memory = rng.integers(0, 50, nonzeros), rng.standard_normal(52 * f + 8).astype(np.float32)
+    x = memory[offset:offset + 50 * f].reshape(50, f)
+    expected = reference.spmm(indptr, indices, None, x.astype(np.float64))
+    out = np.full(30 * f + 8, 7, np.float32)
+    cuda.spmm(indptr, indices, None, x, out[offset:offset + 30 * f].reshape(30, f))
+    np.testing.assert_allclose(out[offset:offset + 30 * f].reshape(30, f), expected, atol=1e-4)
+    assert (out[:offset] == 7).all()
+    assert (out[offset + 30 * f:] == 7).all()
+
+
+@on_device
+def test_what_a_mask_drops_is_not_seen():
+    x, mask = np.full((3, 12), np.nan), np.array([[0x0F, 0x08]] * 2, np.uint8)
+    x[:, :4], x[:, 11] = 1, 2
+    out = cuda.sspmm(np.array([0, 2, 2]), np.array([0, 2]), None, x, mask, np.full((2, 12), np.nan))
+    np.testing.assert_array_equal(out, [[2] * 4 + [0] * 7 + [4], [0] * 12])
+
+
+def test_rows_of_all_shapes_have_the_same_bits(device):
+    """The sum of a column does not depend on how many lanes share the row."""
+    indptr, indices, data, x, _ = skewed(160, np.float32)
+    whole = cuda.spmm(indptr, indices, data, x)
+    for width in (4, 8, 16, 32, 52, 64, 128):
+        part = cuda.spmm(indptr, indices, data, x[:, :width].copy())
+        np.testing.assert_array_equal(part, whole[:, :width])
+
+
+@on_device
+@pytest.mark.parametrize("order", ["sorted", "random", "one row"])
+def test_sums_of_rows_are_taken_in_order(order):
+    rng = np.random.default_rng(9)
+    x, index = rng.standard_normal((700, 33)).astype(np.float32), rng.integers(0, 77, 700)
+    index = {"sorted": np.sort(index), "random": index, "one row": np.full(700, 3)}[order]
+    expected = reference.scatter_add(x, index, np.zeros((77, 33), np.float32))
+    np.testing.assert_array_equal(cuda.scatter_add(x, index, np.zeros((77, 33), np.float32)), expected)
+
+
+@on_device
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32, np.complex128])
+@pytest.mark.parametrize("f", [1, 4, 16, 21])
+def test_rows_of_any_kind_are_gathered(dtype, f):
+    rng = np.random.default_rng(f)
+    x, index = rng.integers(0, 99, (40, f)).astype(dtype), rng.integers(0, 40, 90)
+    np.testing.assert_array_equal(cuda.gather(x, index), x[index])
+    out = np.zeros((90, f + 3), dtype)
+    cuda.gather(x, index.astype(np.int32), out[:, 1:f + 1])
+    np.testing.assert_array_equal(out[:, 1:f + 1], x[index])
+    assert not out[:, 0].any()
+    assert not out[:, f + 1:].any()
+
+
+@on_device
+@pytest.mark.parametrize("m", [1, 31, 32, 33, 1000, 40_000])
+def test_column_sums(m):
+    x = np.random.default_rng(m).integers(-9, 10, (m, 5)).astype(np.float32)
+    np.testing.assert_array_equal(cuda.column_sum(x), x.sum(0, dtype=np.float64))
+
+
+def test_what_cupy_is_given(monkeypatch):
+    """Sources, options, grid and arguments as CuPy's RawModule takes them."""
+    made, started = [], []
+
+    class RawModule:
+        def __init__(self, code, options):
+            made.append(options)
+            self.code = code
+
+        def get_function(self, name):
+            assert f"void {name}(" in self.code
+            return lambda grid, block, args: started.append((name, grid, block, args))
+
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(
+        RawModule=RawModule, ndarray=np.ndarray, ascontiguousarray=np.ascontiguousarray))
+    w, g = np.ones(700, np.float32), np.ones(700, np.float32)
+    with using(CupyDevice()):
+        for _ in range(2):
+            cuda.sgd(w, g, lr=0.5)
+    with using(CupyDevice(warps=False)):
+        cuda.sgd(w.astype(float), g, lr=0.5)
+    assert made == [("-std=c++17", "-DHPGCN_GPU_ONLY", "-DREAL=float"), ("-std=c++17", "-DREAL=double")]
+    name, grid, block, args = started[1]
+    assert (name, grid, block, len(started)) == ("sgd", (3,), (256,), 3)
+    assert args[0] is w
+    assert args[1] is g
+    assert [type(a) for a in args[2:]] == [np.int64, np.float64, np.int64, np.float64]
+    assert [a.item() for a in args[2:]] == [700, 0, 0, 0.5]
+
+
+@on_device
+def test_arrays_out_of_order_are_refused():
+    z = np.asfortranarray(np.ones((4, 3)))
+    with pytest.raises(ValueError, match=r"activate: an array of shape \(4, 3\) is not in C order"):
+        cuda.activate(z, np.zeros(3))
+    with pytest.raises(ValueError, match="not contiguous"):
+        cuda.gather(z, np.array([0]))
+    with pytest.raises(TypeError, match=r"chunk_sums: no kernel for REAL of dtype float16: .* float32, float64"):
+        cuda.column_sum(np.ones((2, 2), np.float16))
+
+
+def test_what_is_kept_goes_with_its_array(monkeypatch):
+    monkeypatch.setattr(cuda_device, "_kept", {})
+    made = []
+
+    def make(array, _):
+        made.append(array.size)
+        return made[-1]
+
+    one, two = np.zeros(3), np.zeros(4)
+    assert [kept(make, a, None) for a in (one, two, one)] == [3, 4, 3]
+    assert made == [3, 4]
+    del one
+    assert list(cuda_device._kept.values()) == [4]
+
+
+def test_arrays_of_cupy_are_served_without_an_import_for_others():
+    ndarray = type("ndarray", (), {"__module__": "cupy"})
+    assert backend(ndarray()) is cuda
+    with pytest.raises(TypeError, match="no kernels for arrays of type cupyx_like"):
+        backend(type("ndarray", (), {"__module__": "cupyx_like"})())
+    code = ("import sys, numpy; from hpgcn.kernels import backend; backend(numpy.empty(1)); "
+            "print(any(m.startswith('hpgcn.kernels.cuda') or m == 'cupy' for m in sys.modules))")
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "False\n"
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_threads_know_of_no_other_without_warps(source):
+    text = re.sub(r"//.*", "", (KERNELS / f"{source}.cu").read_text())
+    assert not re.search(r"atomic|__shared__|__syncthreads|#include", text)
+    plain = re.sub(r"#ifdef HPGCN_GPU_ONLY\n.*?#(else|endif)", "", text, flags=re.DOTALL)
+    assert not re.search(r"__shfl|__ballot|__syncwarp", plain)
+    assert set(names_of(source)[0]) <= set(names_of(source)[1])
+    assert names_of(source)[0]
+
+
+@pytest.mark.parametrize("arch, warps", [(75, False), (80, False), (90, False), (90, True)])
+@pytest.mark.parametrize("source", SOURCES)
+def test_sources_compile_alone(source, arch, warps, tmp_path):
+    if shutil.which("nvcc") is None:
+        pytest.skip("no nvcc")
+    options = ["-DHPGCN_GPU_ONLY", "-DREAL=double", "-DINDEX=long long", "-DPOINTER=int"] * warps
+    done = subprocess.run(["nvcc", f"-arch=compute_{arch}", "-ptx", "-o", tmp_path / "out.ptx", *options,
+                           KERNELS / f"{source}.cu"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    entries = set(re.findall(r"\.entry (\w+)\(", (tmp_path / "out.ptx").read_text()))
+    assert entries == set(names_of(source)[warps])
