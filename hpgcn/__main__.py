@@ -8,10 +8,10 @@ import os
 import sys
 import traceback
 
-from hpgcn import __version__, machine
+from hpgcn import __version__, config, machine
 from hpgcn import commands as run
-from hpgcn.config import Config
-from hpgcn.errors import HpgcnError
+from hpgcn.config import COSTS, Config
+from hpgcn.errors import HpgcnError, UsageError
 
 log = logging.getLogger("hpgcn")
 
@@ -125,6 +125,7 @@ def parser():
     plan.add_argument("--method", metavar="METHOD,...", help="partitions for p2p (default: random,block)")
     plan.add_argument("--machine", metavar="FILE", help="what `hpgcn bench machine --json` printed")
     plan.add_argument("--memory", type=size, metavar="BYTES", help="memory that a rank may hold")
+    knobs(plan, COSTS)
     plan.add_argument("--json", action="store_true", help="print every number as one JSON object")
     plan.add_argument("--plot", metavar="FILE", help="draw a picture: .png, .svg or .pdf")
 
@@ -135,16 +136,8 @@ def parser():
     train = add(run.train, "train", "Train; under mpiexec -n P on P ranks.")
     train.add_argument("graph", help="graph, partitioned or not (.h5)")
     train.add_argument("--config", metavar="RUN.toml", help="settings from a file; flags override them")
-    for entry in dataclasses.fields(Config):
-        if entry.type == "bool":
-            train.add_argument("--" + entry.name.replace("_", "-"), action=argparse.BooleanOptionalAction,
-                               help=entry.metadata["help"])
-        elif entry.name != "graph":
-            kind = {"int": int, "float": float, "str": str}[entry.type]
-            default = f" (default: {entry.default})" if entry.default not in ("", -1.0) else ""
-            train.add_argument("--" + entry.name.replace("_", "-"), type=kind, choices=entry.metadata["choices"],
-                               help=entry.metadata["help"] + default, metavar=None if entry.metadata["choices"] else
-                               entry.type.upper())
+    knobs(train, [entry.name for entry in dataclasses.fields(Config) if entry.name != "graph"])
+    train.add_argument("--dry-run", action="store_true", help="train nothing: say what the run would send and hold")
     train.add_argument("--json", action="store_true", help="print the summary as JSON")
     train.add_argument("--overwrite", action="store_true", help="replace an existing run directory")
     train.add_argument("--no-verify", action="store_true", help="do not check CRCs of what is read")
@@ -173,16 +166,26 @@ def parser():
     return top
 
 
+def knobs(command, names):
+    """Add the flags of some fields of Config; what is not given is None."""
+    for entry in dataclasses.fields(Config):
+        flag, told = "--" + entry.name.replace("_", "-"), entry.metadata["help"]
+        if entry.name in names and entry.type == "bool":
+            command.add_argument(flag, action=argparse.BooleanOptionalAction, help=told)
+        elif entry.name in names:
+            kind = {"int": int, "float": float, "str": str}[entry.type]
+            default = f" (default: {entry.default})" if entry.default not in ("", -1.0) else ""
+            choices = entry.metadata["choices"]
+            command.add_argument(flag, type=kind, choices=choices, help=told + default,
+                                 metavar=None if choices else entry.type.upper())
+
+
 def size(text):
-    """Bytes from 500M, 2G or a plain number."""
-    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+    """As hpgcn.config.size, for a flag."""
     try:
-        value = float(text.rstrip("KMGTkmgtBb") or "x") * units.get(text.rstrip("Bb")[-1:].upper(), 1)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; write e.g. 500M or 2G")
-    return int(value)
+        return config.size(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import dataclasses
 import os
 
 from hpgcn import machine
-from hpgcn.config import Config
+from hpgcn.config import COSTS, Config
 from hpgcn.errors import UsageError
 
 
@@ -102,7 +102,8 @@ def plan(args):
 
     if args.plot:
         forecast.check_picture(args.plot)
-    options = forecast.Options.parse(args.ranks, args.widths, args.method, args.machine, args.memory)
+    given = {name: getattr(args, name) for name in COSTS if getattr(args, name) is not None}
+    options = forecast.Options.parse(args.ranks, args.widths, args.method, args.machine, args.memory, **given)
     report = forecast.forecast(args.graph, options, progress=not args.quiet)
     if args.plot:
         forecast.plot(report, args.plot)
@@ -131,6 +132,14 @@ def train(args):
     ranks = comm.world(config.comm_timeout)
     with ranks.together():
         source = store.load(args.graph, verify=not args.no_verify)
+        trainer.check(source.header)
+    if args.dry_run:
+        from hpgcn import dryrun
+
+        report = dryrun.forecast(source, config, ranks)
+        if ranks.rank == 0:
+            print(json.dumps(report) if args.json else dryrun.table(report))
+        return
     if not config.out:
         config = config.replace(out=ranks.bcast(rundir.free_name(source.header.name)))
     summary = trainer.train(source, config.replace(threads=threads), ranks, progress=not args.quiet,

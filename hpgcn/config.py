@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 
 from hpgcn.errors import InputNotFoundError, UsageError
 
+# fields on which it depends what a training step of given widths sends and holds
+COSTS = ("grid", "replication", "stages", "model", "aggregator", "layer_norm", "input_dropout", "precompute", "prune",
+         "dtype")
+
 
 def knob(default, text, *, choices=None, low=None, high=None, open_high=False):
     """A field with its help text, and what values it takes."""
@@ -49,17 +53,23 @@ class Config:
     weight_decay: float = knob(5e-4, "L2 factor: weight_decay * W is added to the gradient", low=0)
     decay_layers: str = knob("first", "whose weights decay", choices=("first", "all"))
     optimizer: str = knob("adam", "optimiser", choices=("adam", "sgd"))
+    precompute: bool = knob(True, "form A X once if X is dense and constant (--input-dropout 0); changes no result")
+    prune: bool = knob(True, "leave out rows that neither loss nor metrics read, layer by layer; changes no result")
     eval_every: int = knob(1, "evaluate every so many epochs; 0: only after the last", low=0)
     dtype: str = knob("float32", "type of features, weights and messages", choices=("float32", "float64"))
     seed: int = knob(0, "keys every random draw", low=0, high=2**63 - 1)
     device: str = knob("auto", "where to compute", choices=("auto", "cpu"))
     threads: int = knob(0, "threads per rank; 0: cores / ranks on the node", low=0)
+    memory: str = knob("", "bytes that a rank may hold, e.g. 2G: where A H does not fit it is not kept, and the "
+                       "backward takes the wider product instead (default: any number)")
     trace: bool = knob(False, "record a timeline of all ranks in RUN/trace.json")
     comm_timeout: float = knob(600.0, "seconds that a rank waits for another before all stop", low=0)
 
     def __post_init__(self):
         for entry in dataclasses.fields(self):
             object.__setattr__(self, entry.name, _checked(entry, getattr(self, entry.name)))
+        if self.memory:
+            size(self.memory)
         for name in ("dropout", "input_dropout"):
             if round(getattr(self, name) * 65536) >= 65536:
                 raise UsageError(f"{name} = {getattr(self, name)} drops everything: expected less than 1 - 2^-17")
@@ -106,6 +116,18 @@ class Config:
             raise UsageError(f"{path}: {error}") from error
         check_keys(values, f"{path}: key")
         return values
+
+
+def size(text):
+    """Bytes from 500M, 2G or a plain number; UsageError if it is none."""
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+    try:
+        value = float(text.rstrip("KMGTkmgtBb") or "x") * units.get(text.rstrip("Bb")[-1:].upper(), 1)
+    except ValueError:
+        value = 0
+    if not 1 <= value < 1 << 63:
+        raise UsageError(f"{text!r} is no size; write e.g. 500M or 2G")
+    return int(value)
 
 
 def check_keys(values, where):

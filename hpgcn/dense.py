@@ -33,6 +33,19 @@ class SparseRows:
         self.transposed_indptr = entries.indptr.astype(np.int64)
         self.transposed_indices = entries.indices
         self.order = entries.data  # entry k of the transpose is entry order[k] of the matrix
+        self.parts = {}  # by identity of their row numbers
+
+    def rows(self, numbers):
+        """Some of the rows, (r,) increasing; SparseRows."""
+        return SparseRows(sp.csr_array((self.data, self.indices, self.indptr), shape=self.shape)[numbers])
+
+    def part(self, numbers):
+        """As `rows`, for numbers that are asked for in every step: what depends on them alone is kept."""
+        if id(numbers) not in self.parts:
+            entries = sp.csr_array((np.arange(self.data.size), self.indices, self.indptr), shape=self.shape)[numbers]
+            self.parts[id(numbers)] = numbers, SparseRows(entries)
+        _, part = self.parts[id(numbers)]
+        return part.with_data(self.data[part.data])
 
     def with_data(self, data):
         """The same pattern with other values."""
@@ -55,11 +68,23 @@ class SparseRows:
         return kernels.backend(G).spmm(self.transposed_indptr, self.transposed_indices, self.data[self.order], G)
 
 
-def dropout(X, vertex, **key):
-    """Keyed dropout of features, dense or SparseRows; keywords: seed, epoch, layer, p."""
+def take_rows(X, rows):
+    """Some rows of features, dense, SparseRows or a pair of either; all of them if `rows` is None."""
+    if rows is None:
+        return X
+    if isinstance(X, tuple):
+        return tuple(take_rows(each, rows) for each in X)
+    return X.rows(rows) if isinstance(X, SparseRows) else X[rows]
+
+
+def dropout(X, vertex, take, **key):
+    """Keyed dropout of features, dense or SparseRows; keywords: seed, epoch, layer, p.
+
+    `take` is that of hpgcn.model.Buffers: dense features go to the work array "X".
+    """
     if isinstance(X, SparseRows):
         return X.dropout(vertex, **key)
-    return kernels.backend(X).dropout(X, vertex, **key)
+    return kernels.backend(X).dropout(X, vertex, out=take("X", *X.shape), **key)
 
 
 def times(X, W, out=None):
@@ -108,8 +133,9 @@ class Columns:
         packed = self._flat("packed", m * W.shape[1], W.dtype)
         with self.comm.clock("dense"):
             for first, last in pairwise(cuts.tolist()):
-                times(T, np.ascontiguousarray(W[:, first:last]), packed[m * first:m * last].reshape(m, -1))
-        self.row.start_reduce_scatter(packed, out.reshape(-1), (m * np.diff(cuts)).tolist(), "dense").wait(
+                times(T, np.ascontiguousarray(W[:, first:last]), packed[m * first:m * last].reshape(m, last - first))
+        work = self._flat("whole", (self.row.size - 1) * out.size, W.dtype)
+        self.row.start_reduce_scatter(packed, out.reshape(-1), (m * np.diff(cuts)).tolist(), "dense", work=work).wait(
             "a dense product")
         return out
 
@@ -122,7 +148,7 @@ class Columns:
         self.row.start_allgather(G.reshape(-1), packed, (m * np.diff(cuts)).tolist(), "dense").wait("a dense gradient")
         whole = self._flat("whole", m * width, G.dtype).reshape(m, width)
         for first, last in pairwise(cuts.tolist()):
-            whole[:, first:last] = packed[m * first:m * last].reshape(m, -1)
+            whole[:, first:last] = packed[m * first:m * last].reshape(m, last - first)
         return whole
 
     def reduce(self, gradient):

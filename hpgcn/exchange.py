@@ -55,12 +55,17 @@ class Exchange:
     comm : hpgcn.comm.SerialComm or MpiComm
     dtype : numpy dtype
     max_width : int
+    lender : Exchange, optional
+        Of a plan that this one is part of: both then use its buffers, one at a time.
     """
 
-    def __init__(self, plan, comm, dtype, max_width):
+    def __init__(self, plan, comm, dtype, max_width, lender=None):
         self.plan, self.comm, self.dtype = plan, comm, np.dtype(dtype)
-        self.owned = np.empty(plan.send_rows.size * max_width, dtype)  # rows of mine that others read
-        self.ghost = np.empty(plan.ghosts.size * max_width, dtype)  # rows of others that I read
+        if lender is None:
+            self.owned = np.empty(plan.send_rows.size * max_width, dtype)  # rows of mine that others read
+            self.ghost = np.empty(plan.ghosts.size * max_width, dtype)  # rows of others that I read
+        else:
+            self.owned, self.ghost = lender.owned, lender.ghost
         self.channels = {}
 
     def forward(self, H):

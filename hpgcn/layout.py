@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -91,6 +91,10 @@ class Grid:
     def columns_of(self, width):
         """Columns that this rank owns of a matrix of some width; slice, empty if there are fewer columns than C."""
         return slice(*split(width, self.columns)[self.column:self.column + 2].tolist())
+
+    def restricted(self, keep):
+        """The grid of some of the rows, (n,) bool over all blocks: the same owners, numbered anew without gaps."""
+        return replace(self, offsets=np.concatenate([[0], np.cumsum(keep)])[self.offsets])
 
     @property
     def row_ranks(self):

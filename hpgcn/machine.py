@@ -1,4 +1,5 @@
 """What this machine and its launcher offer a rank: threads and memory. Imports nothing heavy: it runs first."""
+import ctypes
 import os
 from pathlib import Path
 
@@ -66,6 +67,13 @@ def available_memory():
         except (OSError, ValueError):  # absent, or "max"
             continue
     return min(limits, default=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+
+
+def return_freed_memory():
+    """Give memory that was freed back to the system, which the C library would keep; a no-op where it cannot."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc
+    if trim is not None:
+        trim(0)
 
 
 def memory_budget():

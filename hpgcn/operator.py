@@ -40,18 +40,23 @@ class Operator:
         """Rows [start, stop) and columns [first, last), the latter renumbered from 0; csr_array, columns sorted."""
         last = self.num_rows if last is None else last
         pointers = self.source.pointers(start, stop)
-        parts, row = [], start
+        most = int(pointers[-1] - pointers[0]) + (stop - start) * self.self_loops  # unwritten pages cost nothing
+        indices, data = np.empty(most, index_dtype(last - first)), np.empty(most, self.dtype)
+        indptr, row = np.zeros(stop - start + 1, index_dtype(most)), start
         while row < stop:
             end = int(np.searchsorted(pointers, pointers[row - start] + CHUNK, side="right")) - 1 + start
             end = min(stop, max(row + 1, end))
-            parts.append(self._rows(row, end, first, last))
+            counts, columns, values = self._rows(row, end, first, last)
+            held = int(indptr[row - start])
+            indptr[row - start + 1:end - start + 1] = held + np.cumsum(counts)
+            indices[held:held + columns.size], data[held:held + columns.size] = columns, values
             row = end
-        shape = stop - start, last - first
-        if not parts:
-            return sp.csr_array(shape, dtype=self.dtype)
-        return parts[0] if len(parts) == 1 else sp.vstack(parts, format="csr")
+        for array in (indices, data):
+            array.resize(int(indptr[-1]), refcheck=False)
+        return sp.csr_array((data, indices, indptr), shape=(stop - start, last - first))
 
     def _rows(self, start, stop, first, last):
+        """Entries of each row, their columns and their values."""
         indptr, indices, data = self.source.adjacency_rows(start, stop)
         if self.self_loops:
             indptr, indices, data, _ = insert_loops(indptr, indices, data, start)
@@ -60,9 +65,7 @@ class Operator:
         rows, columns = rows[inside], indices[inside]
         values = np.ones(columns.size) if data is None else data[inside].astype(np.float64)
         values *= self.row_scale[start:stop][rows] * self.column_scale[columns]
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=stop - start))])
-        columns = (columns - first).astype(index_dtype(last - first))
-        return sp.csr_array((values.astype(self.dtype), columns, indptr), shape=(stop - start, last - first))
+        return np.bincount(rows, minlength=stop - start), columns - first, values
 
 
 def scales(row, column, norm):
@@ -78,3 +81,24 @@ def csr(matrix):
     """(indptr int64, indices, data) of a SciPy CSR array, columns sorted and as narrow as they can be."""
     matrix.sort_indices()
     return matrix.indptr.astype(np.int64), matrix.indices.astype(index_dtype(matrix.shape[1]), copy=False), matrix.data
+
+
+def select(arrays, rows, columns):
+    """Some rows and columns of a matrix held as (indptr, indices, data, ...), numbered anew; a csr_array.
+
+    Parameters
+    ----------
+    arrays : tuple of arrays
+        CSR; what follows the first three is not read.
+    rows, columns : (m,) and (n,) bool
+    """
+    indptr, indices, data = arrays[:3]
+    kept = columns[indices]
+    kept &= np.repeat(rows, np.diff(indptr))
+    before = np.zeros(kept.size + 1, index_dtype(kept.size))
+    np.cumsum(kept, out=before[1:])
+    pointers = np.concatenate([[0], np.cumsum(np.diff(before[indptr - indptr[0]])[rows], dtype=np.int64)])
+    del before  # as long as the matrix
+    place = (np.cumsum(columns) - 1).astype(indices.dtype)
+    return sp.csr_array((data[kept], place[indices[kept]], pointers.astype(index_dtype(pointers[-1]))),
+                        shape=(int(np.count_nonzero(rows)), int(np.count_nonzero(columns))))

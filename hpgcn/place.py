@@ -76,6 +76,8 @@ def arrangement(config, ranks):
                 raise together(f"replication = {config.replication}: expected a divisor of the {ranks} ranks")
             return ranks // config.replication, config.replication
         return cost.default_grid(strategy, ranks)
+    except ConfigError:
+        raise
     except (ValueError, UsageError) as error:
         text = str(error) if isinstance(error, UsageError) else f"grid {config.grid}: expected RxC or RxCxL, e.g. 2x2"
         raise together(text) from None

@@ -9,7 +9,7 @@ from hpgcn import cost
 from hpgcn.comm import as_comm
 from hpgcn.config import Config
 from hpgcn.errors import DataError
-from hpgcn.model import Model, Parameters
+from hpgcn.model import Buffers, Model, Parameters
 from hpgcn.rows import Rows
 from hpgcn.rundir import read_run
 
@@ -40,12 +40,12 @@ def predict(source, run, comm=None):
         if source.header.num_features != widths[0]:
             raise DataError(f"{source.header.name}: {source.header.num_features} features, "
                             f"but the model was trained on {widths[0]}")
-    rows = Rows(source, config, comm, widths)
+    step = cost.Step(widths, np.dtype(config.dtype).itemsize, source.header.sparse_features, model=config.architecture,
+                     layer_norm=config.layer_norm)
+    rows = Rows(source, config.replace(prune=False), comm, step)
     with closing(rows):
-        step = cost.Step(widths, rows.dtype.itemsize, source.header.sparse_features, model=config.architecture,
-                         layer_norm=config.layer_norm)
         found = {"vertex": rows.vertex}
-        model = Model(step, parameters, rows.strategy, rows.columns, rows.vertex)
+        model = Model(step, parameters, rows.evaluated, rows.columns, Buffers(rows.dtype), rows.vertex)
         logits, last = model.infer(rows.X, embed=True)
         if config.layers > 1:
             found["embedding"] = rows.columns.gathered(last, widths[-2]).copy()

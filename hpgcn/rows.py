@@ -2,14 +2,16 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
-from hpgcn import cost, dense
+from hpgcn import dense
 from hpgcn.layout import split
 from hpgcn.model import MODELS
 from hpgcn.place import place
+from hpgcn.reach import Reach, levels
 from hpgcn.strategies import STRATEGIES
 
 log = logging.getLogger("hpgcn")
@@ -19,25 +21,44 @@ class Rows:
     """The part of a graph on this rank: features in the run's dtype, labels, and the strategy that multiplies by A-hat.
 
     The slab itself is let go once the strategy is made: it would double the adjacency.
+
+    Parameters
+    ----------
+    source : hpgcn.graph.Graph or hpgcn.store.StoredGraph
+    config : hpgcn.Config
+    comm : hpgcn.comm.SerialComm or MpiComm
+    step : hpgcn.cost.Step
+
+    Attributes
+    ----------
+    train, evaluated : hpgcn.reach.Reach
+        Rows that a training step computes, and those that an evaluation does; all rows unless config.prune.
     """
 
-    def __init__(self, source, config, comm, widths):
+    def __init__(self, source, config, comm, step):
         self.dtype = np.dtype(config.dtype)
         source, grid, self.axes = place(source, comm, config)
         with comm.together():
             slab = source.slab(grid.rows.start, grid.rows.stop)
         self.columns = dense.Columns(grid, comm)
-        X = slab.features[:, self.columns.of(widths[0])].astype(self.dtype, copy=False)
+        X = slab.features[:, self.columns.of(step.widths[0])].astype(self.dtype, copy=False)
         self.X = dense.SparseRows(X) if source.header.sparse_features else np.ascontiguousarray(X)
-        self.num_features, self.labels, self.masks = widths[0], slab.labels, slab.masks
+        self.num_features, self.labels, self.masks = step.widths[0], slab.labels, slab.masks
         self.vertex, self.original_ids = slab.vertex, slab.original_ids
-        step = cost.Step(widths, sparse_features=source.header.sparse_features, model=config.architecture)
-        self.max_width = max(product.width for product in step.forward + step.backward)
+        every = replace(step, constant=False)  # A X is formed by the strategy, too
+        self.max_width = max(product.width for product in every.forward + every.backward)
         self.kind = kind = MODELS[config.architecture]
         batches = {"stages": config.stages} if config.strategy == "mop" else {}
         self.strategy = STRATEGIES[config.strategy](source, grid, comm, norm=kind.norm, self_loops=kind.self_loops,
                                                     dtype=self.dtype, max_width=self.max_width, slab=slab,
                                                     axes=self.axes, **batches)
+        every = [None] * len(step.widths)
+        found = [every, every]
+        if config.prune:
+            masks = [slab.masks["train"]], list(slab.masks.values())
+            found = [levels(slab, read, config.layers, comm, given=step.constant) for read in masks]
+            del slab
+        self.train, self.evaluated = (Reach.of(self.strategy, each, given=step.constant) for each in found)
         if self.strategy.zero_degrees and comm.rank == 0:
             log.warning("%d vertices have a degree <= 0: their factor is 0", self.strategy.zero_degrees)
 
@@ -50,5 +71,7 @@ class Rows:
 
     def close(self):
         """Free what MPI holds."""
+        for reach in (self.train, self.evaluated):
+            reach.close()
         self.strategy.close()
         self.columns.close()

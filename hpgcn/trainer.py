@@ -6,6 +6,8 @@ import os
 import resource
 import time
 from contextlib import closing
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -13,13 +15,16 @@ from tqdm import tqdm
 from hpgcn import cost, dense
 from hpgcn.comm import SerialComm, as_comm
 from hpgcn.config import Config
+from hpgcn.dryrun import choose_lean
 from hpgcn.errors import DataError, DivergedError
+from hpgcn.forecast.survey import make_step
 from hpgcn.graph import Graph
 from hpgcn.kernels import backend
 from hpgcn.kernels.jit import threshold
-from hpgcn.machine import default_threads
-from hpgcn.model import Model, Parameters
+from hpgcn.machine import default_threads, return_freed_memory
+from hpgcn.model import Buffers, Model, Parameters
 from hpgcn.optim import OPTIMIZERS
+from hpgcn.place import place
 from hpgcn.rows import Rows
 from hpgcn.rundir import RunDirectory, refuse_existing_run, versions
 from hpgcn.trace import Trace, write_traffic
@@ -95,6 +100,14 @@ class Best:
             self.epoch, self.metrics, self.weights, self.key = epoch, metrics, flat.copy(), key
 
 
+class View(NamedTuple):
+    """What a training step, or an evaluation, reads: rows of the graph that matter for it."""
+
+    model: Model
+    loss: dense.Loss | dense.MultiLabelLoss
+    X: object
+
+
 class Trainer:
     """Data, model and optimiser of one run; `run` is the loop.
 
@@ -111,27 +124,45 @@ class Trainer:
         begin = time.perf_counter()
         self.config, self.comm, self.header = config, comm, source.header
         self.threads = set_threads(config)
-        self.widths = [self.header.num_features, *[config.hidden] * (config.layers - 1), self.header.num_classes]
         comm.counters.phase = "setup"
         if warm:
             self._warm()
-        self.rows = rows = Rows(source, config, comm, self.widths)
-        constant = config.first_dropout == 0 and not self.header.sparse_features
-        if constant:  # layer 1 then needs neither a product with A nor an exchange in any epoch
+        if config.memory:
+            source, _, _ = place(source, comm, config)  # once: it may partition
+        step = replace(make_step(self.header.name, self.header, config), lean=choose_lean(source, config, comm))
+        self.widths, self.rows = step.widths, Rows(source, config, comm, step)
+        rows = self.rows
+        if step.constant:  # layer 1 then needs neither a product with A nor an exchange in any epoch
             rows.aggregate()
         kind = config.architecture, config.layer_norm
-        step = cost.Step(self.widths, rows.dtype.itemsize, self.header.sparse_features, constant, self.header.directed,
-                         kind[0], self.header.multilabel, kind[1])
         self.parameters = Parameters.initial(self.widths, rows.dtype, config.seed, *kind)
-        self.model = Model(step, self.parameters, rows.strategy, rows.columns, rows.vertex, seed=config.seed,
-                           first_dropout=config.first_dropout, dropout=config.dropout)
-        loss = dense.MultiLabelLoss if self.header.multilabel else dense.Loss
-        self.loss = loss(rows.labels, rows.masks, rows.columns, self.widths[-1])
+        self.buffers = Buffers(rows.dtype)
+        steps = [replace(step, rows=reach.totals) for reach in (rows.train, rows.evaluated)]
+        self.training, self.evaluation = map(self._view, (rows.train, rows.evaluated), steps)
+        rows.X = None  # each view has the rows that it reads
+        return_freed_memory()
         self.optimizer = OPTIMIZERS[config.optimizer](self.parameters.flat, lr=config.lr, decay=config.weight_decay,
                                                       decayed=self.parameters.decayed(config.decay_layers))
-        self.predicted = rows.strategy.predicted(step)
+        self.predicted = self._predict(steps[0])
         self.setup_bytes = round(comm.sum([comm.counters.total("setup")[0]])[0])
         self.setup_s = float(comm.max([time.perf_counter() - begin])[0])
+
+    def _view(self, reach, step):
+        """The model on the rows of `reach`."""
+        rows, config = self.rows, self.config
+        model = Model(step, self.parameters, reach, rows.columns, self.buffers, rows.vertex, seed=config.seed,
+                      first_dropout=config.first_dropout, dropout=config.dropout)
+        loss = dense.MultiLabelLoss if self.header.multilabel else dense.Loss
+        masks = {key: reach.take(-1, mask) for key, mask in rows.masks.items()}
+        loss = loss(reach.take(-1, rows.labels), masks, rows.columns, self.widths[-1])
+        return View(model, loss, dense.take_rows(rows.X, reach.rows[0]))
+
+    def _predict(self, step):
+        """What all ranks together send in a training step; a hpgcn.cost.Traffic."""
+        reach, axes = self.rows.train, self.rows.axes
+        maps = [each and each.costs() for each in reach.maps]
+        counts = [count.reshape(cost.cube(self.config.strategy, axes)[:2]) for count in reach.counts]
+        return cost.predict_step(self.config.strategy, step, axes, maps, counts).traffic()
 
     def run(self, record=None, progress=False):
         """Train to the last epoch, or until patience ends; return the summary."""
@@ -171,10 +202,10 @@ class Trainer:
         comm.counters.phase = "train"
         clock.reset()
         before, begin = comm.counters.total("train"), time.perf_counter()
-        logits, backward = self.model.forward(self.rows.X, epoch)
+        logits, backward = self.training.model.forward(self.training.X, epoch)
         clock.detail = "loss"
         with clock("dense"):
-            loss, G = self.loss.gradient(logits, self.model.buffers.take("even", logits.shape[1]))
+            loss, G = self.training.loss.gradient(logits, self.buffers.take("even", *logits.shape))
         gradient = backward(G)
         clock.detail = "update"
         self.rows.columns.reduce(gradient)
@@ -186,7 +217,7 @@ class Trainer:
         times = clock.seconds
         highest = comm.max([seconds, times["spmm"], times["dense"], times["comm"], times["wait"], peak_rss(), sent[0]])
         self.max_sent = float(highest[6])
-        loss = float(sums[0] / self.loss.count["train"])
+        loss = float(sums[0] / self.training.loss.count["train"])
         if not math.isfinite(loss):
             error = DivergedError(f"epoch {epoch}: the training loss is {loss}; "
                                   f"try a lower --lr than {self.config.lr:g}")
@@ -201,7 +232,8 @@ class Trainer:
         """Accuracies and validation loss of the present weights, without dropout, over all ranks."""
         self.comm.counters.phase = "eval"
         begin = time.perf_counter()
-        metrics = self.loss.evaluate(self.model.infer(self.rows.X)[0])
+        view = self.evaluation
+        metrics = view.loss.evaluate(view.model.infer(view.X)[0])
         metrics["eval_s"] = float(self.comm.max([time.perf_counter() - begin])[0])
         return metrics
 
@@ -238,11 +270,12 @@ def warm(header, config):
         X = sp.csr_array(X)
     y = np.eye(3) if header.multilabel else np.arange(3)
     tiny = Graph.from_scipy(A, X, y, ([0], [1], [2]), name="warm-up")
+    few = config.replace(out="", epochs=1, grid="", replication=0, memory="")
     rows = np.ones((2, 1), config.dtype)
     ops = backend(rows)
     for work in (0, math.inf):
         with threshold(work):
-            Trainer(tiny, config.replace(out="", epochs=1, grid="", replication=0), SerialComm(), warm=False).run()
+            Trainer(tiny, few, SerialComm(), warm=False).run()
             ops.scatter_add(ops.gather(rows, np.arange(2)), np.arange(2), rows)
             ops.apply_mask(rows, np.zeros((2, 1), np.uint8))
 

@@ -6,10 +6,13 @@ from hpgcn.graph import Graph
 from hpgcn.layout import Grid, split
 
 
-def make(n=203, f=13, c=5, *, directed=False, weighted=False, sparse=False, seed=0):
-    """A random graph with loops, isolated vertices, empty feature rows and columns, unknown labels, an odd width."""
+def make(n=203, f=13, c=5, *, directed=False, weighted=False, sparse=False, seed=0, degree=8, train=None):
+    """A random graph with loops, isolated vertices, empty feature rows and columns, unknown labels, an odd width.
+
+    `train`: so many training vertices, three quarters as many for validation; without it nearly all are in a mask.
+    """
     rng = np.random.default_rng(seed)
-    A = sp.random_array((n, n), density=min(1, 8 / n), rng=rng, format="lil")
+    A = sp.random_array((n, n), density=min(1, degree / n), rng=rng, format="lil")
     A[n // 2, :] = A[:, n // 2] = 0  # isolated
     A[1, 1] = 1  # a loop of its own
     A = A.tocsr()
@@ -20,8 +23,11 @@ def make(n=203, f=13, c=5, *, directed=False, weighted=False, sparse=False, seed
     X[3], X[:, 2] = 0, 0
     y = rng.integers(0, c, n)
     order = rng.permutation(n)
-    cut = n // 3
-    masks = order[:cut], order[cut:cut + n // 4], order[cut + n // 4:n - 3]
+    cut = train or n // 3
+    share = -(-cut * 3 // 4) if train else n // 4
+    masks = order[:cut], order[cut:cut + share], order[cut + share:n - 3]
+    if train:
+        masks = masks[0], masks[1], []
     y[order[n - 3:]] = -1
     return Graph.from_scipy(A, sp.csr_array(X) if sparse else X, y, masks, symmetrize=not directed, name="made")
 

@@ -9,6 +9,7 @@ from commands import succeed
 from graphs import make
 
 from hpgcn import store
+from hpgcn.config import Config
 from hpgcn.cost import STRATEGIES
 from hpgcn.cost.memory import PARTS
 from hpgcn.cost.seconds import Machine
@@ -17,6 +18,7 @@ from hpgcn.forecast import Options, check_picture, forecast, plot, read_machine,
 from hpgcn.graph import Graph
 from hpgcn.partition import make_partition
 
+WHOLE = Config(prune=False)
 MACHINE = {"limits": {"memory_bytes_per_s": 1e9, "gemm_float32_flops_per_s": 1e9, "gemm_float64_flops_per_s": 5e8}}
 
 
@@ -56,7 +58,7 @@ def numbers(row):
 
 
 def test_by_hand(path_of_four):
-    report = forecast(path_of_four, Options((2,), (3, 2, 2)))
+    report = forecast(path_of_four, Options((2,), (3, 2, 2), config=WHOLE))
     row = row_of(report, "p2p", "block")
     # cut in the middle, each half sends one row: twice forward, twice backward, always of width 2
     assert row["bytes"]["aggregation"] == {"forward": 2 * 2 * 2 * 4, "backward": 2 * 2 * 2 * 4}
@@ -66,15 +68,31 @@ def test_by_hand(path_of_four):
     assert row["bytes"]["dense"] == {"forward": 0, "backward": 0}
     assert (row["bytes"]["total"], row["bytes"]["max"]) == (176, 88)
     assert (row["messages"]["total"], row["messages"]["max"]) == (12, 6)
-    assert row["memory"]["max_bytes"] == 640
+    assert row["memory"]["max_bytes"] == row["memory"]["setup"] == 788
+    assert sum(row["memory"][name] for name in PARTS) == 648
     # a broadcast sends both rows of each half
     assert row_of(report, "1d")["bytes"]["aggregation"] == {"forward": 64, "backward": 64}
+
+
+def test_rows_that_no_loss_reads_by_hand(path_of_four):
+    # of layer 2 vertex 0 alone is read, of layer 1 vertices 0 and 1 (half of all), which read 0, 1 and 2
+    report = forecast(path_of_four, Options((2,), (3, 2, 2)))
+    assert report["rows_per_level"] == {"train": [3, 2, 1], "evaluated": [4, 4, 4]}
+    row = row_of(report, "p2p", "block")
+    # layer 1 reads row 2 of the other half and returns its gradient: A[0:3, 0:2] by what rows 0 and 1 hold
+    assert row["bytes"]["aggregation"] == {"forward": 8, "backward": 8}
+    assert row["messages"]["aggregation"] == {"forward": 1, "backward": 1}
+    # layer 1 broadcasts two rows of one half and one of the other, layer 2 two; back 2, then 1
+    assert row_of(report, "1d")["bytes"]["aggregation"] == {"forward": (3 + 2) * 8, "backward": (2 + 1) * 8}
+    title = table(report).splitlines()[0]
+    assert title.endswith("a training step of gcn on 3, 2, 1 rows")
 
 
 def test_seconds_by_hand(path_of_four):
     unit = Machine(memory_bytes_per_s=1.0, gemm_float32_flops_per_s=0.5, latency_s=10.0, network_bytes_per_s=2.0,
                    call_s=100.0)
-    seconds = row_of(forecast(path_of_four, Options((2,), (3, 2, 2), machine=unit)), "p2p", "block")["seconds"]
+    report = forecast(path_of_four, Options((2,), (3, 2, 2), machine=unit, config=WHOLE))
+    seconds = row_of(report, "p2p", "block")["seconds"]
     assert seconds["communication"] == 6 * 10 + 88 / 2
     products = 4 * (5 * (4 + 4 + 2 * 4) + 2 * 2 * 4)  # each entry: column number, value, a row; results written
     dense = (2 * (2 * 2 * 3 * 2) + 3 * (2 * 2 * 2 * 2)) * 2  # X W, X^T G; H W, H^T G, G W^T: 2 m f f' at half a flop/s
@@ -114,7 +132,9 @@ def test_graph_and_partitioned_file_agree(tmp_path, kind, rcm):
 def test_defaults(made, tmp_path):
     report = forecast(made, Options())
     assert report["step"] == {"widths": (13, 16, 5), "itemsize": 4, "sparse_features": False, "constant": False,
-                              "directed": True, "model": "gcn", "multilabel": False, "layer_norm": False}
+                              "directed": True, "model": "gcn", "multilabel": False, "layer_norm": False,
+                              "rows": (203, 203, 67), "lean": False}
+    assert report["rows_per_level"] == {"train": [203, 203, 67], "evaluated": [203, 203, 203]}
     found = {(row["strategy"], row["parts"], row["ranks"]) for row in report["rows"]}
     ranks = [2, 4, 8, 16, 32, 64, 128]
     assert found == {("p2p", "whole", 1), *(("p2p", parts, k) for k in ranks for parts in ("random", "block")),
@@ -126,9 +146,35 @@ def test_defaults(made, tmp_path):
     assert {row["strategy"] for row in elsewhere["rows"]} == set(STRATEGIES[2:])
 
 
+def test_settings_of_a_run(made):
+    def grids(**settings):
+        report = forecast(made, Options.parse("2,4,6", **settings))
+        return {(row["strategy"], row["ranks"]): row["grid"] for row in report["rows"]}, report["step"]
+
+    found, step = grids(grid="3x2", model="sage", layer_norm=True, dtype="float64", input_dropout=0.0)
+    assert {key: grid for key, grid in found.items() if key[0] == "2d"} == {("2d", 6): [3, 2]}  # others cannot be run
+    assert found["3d", 4] == [2, 1, 2]
+    assert (step["model"], step["layer_norm"], step["itemsize"], step["constant"]) == ("sage-mean", True, 8, True)
+    found, step = grids(grid="1x2x3", model="gin", prune=False)
+    assert {key: grid for key, grid in found.items() if key[0] == "3d"} == {("3d", 6): [1, 2, 3]}
+    assert step["rows"] == (203, 203, 203)
+    found, _ = grids(replication=2)
+    assert [grid for key, grid in found.items() if key[0] == "1.5d"] == [[1, 2], [2, 2], [3, 2]]
+    found, _ = grids(replication=4)
+    assert [key for key in found if key[0] == "1.5d"] == [("1.5d", 4)]
+    for settings, said in (({"grid": "2x4"}, "--grid 2x4 holds 8 ranks, expected one of 2, 4, 6"),
+                           ({"grid": "2"}, "strategy 2d takes RxC"), ({"grid": "axb"}, "expected RxC or RxCxL"),
+                           ({"replication": 5}, "expected a divisor of one of 2, 4, 6"),
+                           ({"aggregator": "gcn"}, "model gcn takes none")):
+        with pytest.raises(UsageError) as error:
+            grids(**settings)
+        assert said in str(error.value)
+
+
 def test_json(made):
     report = json.loads(json.dumps(forecast(made, Options.parse("1,6", "13,7,7,5", None, None, 10**9))))
-    assert set(report) == {"graph", "step", "machine", "memory_limit_bytes", "rows", "choice", "notes"}
+    assert set(report) == {"graph", "step", "settings", "rows_per_level", "machine", "memory_limit_bytes", "rows",
+                           "choice", "notes"}
     assert report["graph"]["num_nodes"] == 203
     assert report["graph"]["parts"] is None
     assert report["machine"]["latency_s"] == Machine().latency_s

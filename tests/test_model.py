@@ -16,9 +16,9 @@ def trainer_of(graph, **settings):
 
 
 def loss_and_gradient(trainer, epoch=1):
-    logits, backward = trainer.model.forward(trainer.rows.X, epoch)
-    total, G = trainer.loss.gradient(logits)
-    return total / trainer.loss.count["train"], backward(G).flat
+    logits, backward = trainer.training.model.forward(trainer.training.X, epoch)
+    total, G = trainer.training.loss.gradient(logits)
+    return total / trainer.training.loss.count["train"], backward(G).flat
 
 
 @pytest.mark.parametrize("directed, weighted, sparse",

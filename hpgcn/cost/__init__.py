@@ -5,9 +5,9 @@ Bytes are the payload that ranks contribute to OTHER ranks, whatever MPI's algor
 """
 from hpgcn.cost.blocks import STRATEGIES, block_nonzeros, check_grid, cube, default_grid, row_blocks, stage_nonzeros
 from hpgcn.cost.step import Step, aggregate_first, gcn_exchanges, num_parameters
-from hpgcn.cost.strategies import RankVolumes, p2p_step, predict
+from hpgcn.cost.strategies import Blocks, Map, RankVolumes, block_bytes, p2p_step, predict, predict_step, product_counts
 from hpgcn.cost.traffic import KINDS, PHASES, Prediction, Traffic
 
-__all__ = ["KINDS", "PHASES", "STRATEGIES", "Prediction", "RankVolumes", "Step", "Traffic", "aggregate_first",
-           "block_nonzeros", "check_grid", "cube", "default_grid", "gcn_exchanges", "num_parameters", "p2p_step",
-           "predict", "row_blocks", "stage_nonzeros"]
+__all__ = ["KINDS", "PHASES", "STRATEGIES", "Blocks", "Map", "Prediction", "RankVolumes", "Step", "Traffic",
+           "aggregate_first", "block_bytes", "block_nonzeros", "check_grid", "cube", "default_grid", "gcn_exchanges",
+           "num_parameters", "p2p_step", "predict", "predict_step", "product_counts", "row_blocks", "stage_nonzeros"]

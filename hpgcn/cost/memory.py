@@ -4,16 +4,24 @@ Arrays alone are counted. The interpreter, its libraries and MPI come on top: ab
 """
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from hpgcn.cost.step import aggregate_first, num_parameters
+from hpgcn.cost.step import num_parameters
+from hpgcn.cost.work import dense_arrays, fewer, kept_arrays
+from hpgcn.layout import split
 
 INDEX = 4  # bytes of a column number, below 2^31 rows and entries a rank
 POINTER = 8
-SETUP_ENTRY = 36  # bytes per entry of A while a rank cuts its blocks: column numbers as read and local, weights, copies
-SETUP_GHOST, SETUP_TRANSPOSE, SETUP_WEIGHT = 12, 24, 4  # more where there are ghost blocks, transposes, weights
-VERTEX = 8 + 8 + 3 + 8  # bytes of a row: its original number, its label, three masks, its place in one of them
+VERTEX = 8 + 8 + 3 + 2 * 8  # bytes of a row: its original number, label, three masks, its place in one of them, twice
+LEVEL_ROW = 4 * 8  # of a row of a level: its number, original number, label, its place in the level below
 SLAB_ROW = 3 * 8 + 8  # more while it is read: three degrees, a row pointer
+P2P_ENTRY, P2P_TRANSPOSE, P2P_ROW = 34, 4, 100  # bytes of an entry while p2p cuts blocks; of a row beside ghosts
+CUT, CUT_P2P = 12, 25  # bytes of an entry of a block, and of p2p's matrix, while fewer rows are cut from it
+CHUNK, CHUNK_ENTRY = 1 << 21, 40  # entries that the others read at a time, and bytes of such an entry
+PORTIONS = 8  # of rows, in which 1d and 1.5d read
+WEIGHT = 4  # bytes of a weight as it is stored
 COPIES = 6  # of the parameters: themselves, their gradient, Adam's two moments, the best, the best on their way out
 
 PARTS = ("matrix", "features", "vertices", "activations", "buffers", "plan", "parameters")
@@ -30,83 +38,127 @@ def footprint(step, share):
     Returns
     -------
     dict of (P,) int64
-        Under PARTS: matrix, with its transpose if A is directed; features, with the copy that dropout makes; vertices
-        (labels, masks, numbers); activations that the backward needs, work arrays and partial results; buffers of
-        messages; plan (row numbers); parameters, with gradient and Adam's moments.
+        Under PARTS: matrix, with its transpose where A is not symmetric and the maps of layers that leave rows out;
+        features, of training and of evaluation, with the copy that dropout makes; vertices (labels, masks, numbers);
+        activations that the backward needs, and work arrays; buffers of messages and partial results; plan (row
+        numbers); parameters, with gradient and Adam's moments.
     """
-    b, rows = step.itemsize, share.rows
-    kept, masks, work, product = dense_widths(step)
-
-    def owned(width):
-        return -(-width // share.columns)
-
-    def sliced(width):
-        return -(-width // share.slices)
-
-    columns = sum(map(owned, kept)) + sum(map(owned, work))
-    activations = rows * (columns * b + sum(-(-owned(width) // 8) for width in masks))
-    activations += share.partial * sliced(product) * b
-    if share.columns > 1:  # Z before its sum over column blocks, and G gathered from them
-        activations += 2 * rows * max(step.widths[1:]) * b
-    matrix = share.entries * (INDEX + b) + share.pointers * POINTER
+    b, operands = step.itemsize, share.operands
+    width = owned(share)
+    levels = [rows for each in (share.train, share.evaluated)
+              for rows, every in zip(each.rows, each.every) if not every]
     return {
-        "matrix": matrix * (2 if step.directed else 1),
-        "features": _features(step, share, b, dropped=not step.constant),
-        "vertices": rows * VERTEX,
-        "activations": activations,
-        "buffers": share.moved_rows * sliced(product) * b + share.moved_entries * (INDEX + b),
-        "plan": share.listed * 8,
-        "parameters": np.full(rows.size, COPIES * num_parameters(step.widths) * b, np.int64),
+        "matrix": sum(one.entries * (INDEX + b) + one.pointers * POINTER for one in operands),
+        "features": _features(step, share, width),
+        "vertices": share.rows * VERTEX + sum(levels, np.zeros_like(share.rows)) * LEVEL_ROW,
+        "activations": sum(kept_arrays(step, share.train, share.evaluated, width).values())
+        + sum(dense_arrays(step, share.train, share.evaluated, width, share.columns).values()),
+        "buffers": _buffers(step, share.buffers, share.slices),
+        "plan": sum(one.listed for one in operands) * POINTER,
+        "parameters": np.full(share.rows.size, COPIES * num_parameters(step.widths, step.model, step.layer_norm) * b),
     }
 
 
-def setup(step, share):
-    """Bytes that each rank holds at most before the first epoch: its rows as read and what is made of them; (P,) int64.
+def owned(share):
+    """How many columns of a matrix of some width each rank owns: a function of the width to (P,) int64."""
+    column = np.arange(share.rows.size) % share.columns
+    return lambda width: np.diff(split(width, share.columns))[column]
 
-    An upper bound: every entry counts as weighted, and as a ghost's where a rank has ghosts.
+
+def widest(step):
+    """Columns that buffers of messages are made for: those of the widest product, X among them, 0 if there is none."""
+    step = replace(step, constant=False, rows=())
+    return max(product.width for product in step.forward + step.backward)
+
+
+def _buffers(step, buffers, slices):
+    b, width = step.itemsize, widest(step)
+    part = -(-width // slices)
+    return ((buffers.rows * width + buffers.sliced * part) * b + buffers.bits * -(-part // 8)
+            + buffers.entries * (INDEX + b) + buffers.pointers * POINTER)
+
+
+def _cutting(step, share):
+    """While maps to fewer rows are cut, a block of the whole one at a time (p2p: all of it)."""
+    forward, whole = share.whole.forward, len(share.whole.held)
+    if len(share.operands) == whole:
+        return np.zeros_like(share.rows)
+    sizes = footprint(step, share)
+    held = sum(sizes[name] for name in PARTS if name not in ("activations", "parameters"))
+    if share.strategy == "p2p":
+        return held + forward.entries * CUT_P2P + (forward.blocks > 1) * (share.rows + share.buffers.rows) * P2P_ROW
+    return held + forward.entries // np.maximum(forward.blocks // share.columns, 1) * CUT
+
+
+def _read_features(step, share):
+    """Features as they are read, and as they are held."""
+    if step.sparse_features:
+        return share.train.feature_entries[0] * 2 * (2 * INDEX + POINTER + step.itemsize)
+    read, held = share.rows * step.widths[0] * 4, owned(share)(step.widths[0]) * share.rows * step.itemsize
+    return read + held * (share.columns > 1 or step.itemsize == 8 or step.constant)
+
+
+def _features(step, share, width):
+    """X of training and of evaluation, one array where both have all rows, with what dropout makes of the former."""
+    views, b = [share.train, share.evaluated], step.itemsize
+    if share.train.every[0] and share.evaluated.every[0]:
+        views.pop()
+    if not step.sparse_features:
+        copies = 2 if step.constant and step.model in ("sage-mean", "gin") else 1
+        return width(step.widths[0]) * b * (sum(each.rows[0] for each in views) * copies
+                                            + share.train.rows[0] * (not step.constant))
+    # CSR and its transpose, which knows the place of each entry; of the rows that read themselves, a part with
+    # the place of each entry; values dropped, and in the order of the transpose
+    pattern = 2 * INDEX + POINTER
+    held = sum(each.feature_entries[0] * (pattern + b) + (each.rows[0] + width(step.widths[0]) + 2) * POINTER
+               for each in views)
+    if step.model == "sage-mean":
+        held += sum(fewer(each, 0) * (each.feature_entries[1] * (pattern + POINTER)
+                                      + (each.rows[1] + width(step.widths[0]) + 2) * POINTER)
+                    for each in (share.train, share.evaluated))
+    return held + 2 * share.train.feature_entries[0] * b
+
+
+def setup(step, share):
+    """Bytes that each rank holds at most before the first epoch; (P,) int64.
+
+    The larger of two moments: its rows as read and what is made of them; the maps of layers that leave rows out, being
+    cut from the whole one.
     """
-    entry = SETUP_ENTRY + SETUP_WEIGHT + SETUP_GHOST * (share.listed > 0) + SETUP_TRANSPOSE * step.directed
-    read = share.rows * (VERTEX + SLAB_ROW) + share.entries * entry + share.pointers * POINTER
-    features = _features(step, share, 4, dropped=False)
-    return read + features * (1 if step.itemsize == 4 and not step.constant else 2)
+    return np.maximum(_reading(step, share), _cutting(step, share)).astype(np.int64)
+
+
+def _reading(step, share):
+    """While the matrix is made of rows as they are read.
+
+    p2p holds column numbers as read and local, weights in float64, and copies. The others read A in pieces of CHUNK
+    entries; blocks that are cut, or put in another order, are held twice for a while.
+    """
+    b, whole = step.itemsize, share.whole
+    features = _read_features(step, share)
+    slab = share.rows * (VERTEX + SLAB_ROW) + share.entries * (INDEX + WEIGHT * share.weighted) + features
+    forward, back = whole.forward, whole.held[1:]
+
+    def size(operand):
+        return operand.entries * (INDEX + b) + operand.pointers * POINTER
+
+    if share.strategy == "p2p":
+        alone = forward.blocks == 1
+        entry = P2P_ENTRY + P2P_TRANSPOSE * len(back) * alone + WEIGHT * share.weighted + 2 * (b - 4)
+        return (slab + forward.entries * entry + forward.pointers * POINTER
+                + (share.rows + share.buffers.rows) * P2P_ROW * ~alone)
+    held = size(forward) + sum(size(operand) for operand in back)
+    chunk = np.minimum(forward.entries, CHUNK) * CHUNK_ENTRY
+    slab = slab + share.num_rows * 2 * POINTER  # factors of all rows and columns
+    if share.strategy in ("2d", "3d"):  # blocks as read, and as they are cut or packed
+        portions = size(forward) * (0.7 if share.strategy == "3d" and share.pieces > 1 else 0)
+        return slab + held + size(forward) + portions + chunk / 2
+    if share.strategy == "mop":
+        return slab + np.maximum(held, size(forward) * (2.5 if share.batches > 1 else 1)) + chunk
+    blocks = np.maximum(forward.blocks, 1)
+    return slab + held + chunk + (size(forward) // blocks * (blocks > 1) + size(forward) // PORTIONS * (blocks > 1))
 
 
 def peak(step, share):
     """The larger of `setup` and the sum of `footprint`, (P,) int64."""
     return np.maximum(setup(step, share), sum(footprint(step, share).values()))
-
-
-def dense_widths(step):
-    """Widths of the arrays of a rank's rows that hpgcn.model keeps.
-
-    Returns
-    -------
-    kept : list of int
-        Results of layers, and products with A that the gradients of W need.
-    masks : list of int
-        Hidden widths: one bit an element.
-    work : list of int
-        Two work arrays.
-    product : int
-        The widest product with A or A^T; 0 if there is none.
-    """
-    widths, last = step.widths, len(step.widths) - 1
-    first = [aggregate_first(*layer, step.sparse_features and not number) for number, layer in enumerate(step.layers)]
-    kept, odd = list(widths[1:]), [0]
-    for layer in range(last):
-        if layer == 0 and step.constant:
-            continue  # A X stands in for X
-        if first[layer]:
-            kept.append(widths[layer])
-        odd.append(widths[layer] if first[layer] else widths[layer + 1])
-    product = max((one.width for one in step.forward + step.backward), default=0)
-    return kept, list(widths[1:-1]), [max(odd), max(widths[1:])], product
-
-
-def _features(step, share, item, *, dropped):
-    if not step.sparse_features:
-        return share.rows * -(-step.widths[0] // share.columns) * item * (1 + dropped)
-    # CSR (its column numbers are widened with the values) and its transpose, which knows the place of each entry;
-    # values dropped, and in the order of the transpose
-    entry = (4 if item == 4 else INDEX) + INDEX + POINTER + item * (1 + 2 * dropped)
-    return share.feature_entries * entry + (share.rows + step.widths[0] + 2) * POINTER

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpgcn.cost.memory import INDEX, dense_widths
+from hpgcn.cost.memory import INDEX, widest
 from hpgcn.cost.step import num_parameters
 
 LAYER_CALLS = 8  # kernels and BLAS calls of a layer besides its products with A
@@ -55,22 +55,26 @@ def compute_seconds(machine, step, share):
 
     A product with A reads a row of H for each entry, as if none were found in a cache again.
     """
-    b, rows, products = step.itemsize, share.rows, step.forward + step.backward
+    b, train = step.itemsize, share.train
     flops = machine.gemm_float32_flops_per_s if b == 4 else machine.gemm_float64_flops_per_s
-    moved, seconds = np.zeros(rows.size), np.zeros(rows.size)
-    for product in products:
-        width = -(-product.width // share.slices)
-        moved += share.multiplied * (INDEX + b + width * b) + (rows + share.partial) * width * b
-    for layer, (fan_in, fan_out) in enumerate(step.layers):
+    moved, seconds, calls = (np.zeros(share.rows.size) for _ in range(3))
+    for phase in ("forward", "backward"):
+        for product in getattr(step, phase):
+            width = -(-product.width // share.slices)
+            operand = getattr(train.maps[product.layer], phase)
+            moved += operand.multiplied * (INDEX + b + width * b) + operand.results * width * b
+            calls += 1 + operand.blocks
+    for (level, _), (layer, fan_in, fan_out) in zip(step.linear, _matrices(step)):
         fan_in = -(-fan_in // share.columns)
-        if layer == 0 and step.sparse_features:  # X W and X^T G are sparse products
-            moved += 2 * share.feature_entries * (INDEX + b + fan_out * b)
+        if layer == 0 and step.sparse_features and fan_in == -(-step.widths[0] // share.columns):
+            moved += 2 * train.feature_entries[0] * (INDEX + b + fan_out * b)  # X W and X^T G are sparse products
             continue
+        rows = train.rows[level]
         once = np.maximum(2.0 * rows * fan_in * fan_out / flops,
                           rows * (fan_in + fan_out) * b / machine.memory_bytes_per_s)
         seconds += once * (2 + bool(layer))  # T W, T^T G, and G W^T unless it is the input
-    moved += _elementwise_bytes(step, share) + 7 * num_parameters(step.widths) * b
-    calls = len(products) * (1 + share.blocks) + LAYER_CALLS * len(step.layers)
+    moved += _elementwise_bytes(step, share) + 7 * num_parameters(step.widths, step.model, step.layer_norm) * b
+    calls += LAYER_CALLS * len(step.layers)
     return seconds + moved / machine.memory_bytes_per_s + calls * machine.call_s
 
 
@@ -87,11 +91,22 @@ def step_seconds(machine, step, share, prediction):
     return float(compute[slowest]), float(communication[slowest])
 
 
+def _matrices(step):
+    """(layer, rows, columns) of each matrix of a model, in the order of `step.linear`."""
+    found = []
+    for layer, (fan_in, fan_out) in enumerate(step.layers):
+        inner = step.inner(layer)
+        found += {"gin": [(layer, fan_in, inner), (layer, inner, fan_out)],
+                  "sage-mean": [(layer, fan_in, fan_out)] * 2}.get(step.model, [(layer, fan_in, fan_out)])
+    return found
+
+
 def _elementwise_bytes(step, share):
     """Bytes of dropout, activations, loss and buffers, (P,)."""
-    b, widths = step.itemsize, [-(-width // share.columns) for width in step.widths]
-    numbers = share.rows * (2 * sum(widths[1:-1]) + 4 * widths[-1])
+    b, widths, rows = step.itemsize, [-(-width // share.columns) for width in step.widths], share.train.rows
+    numbers = sum(2 * rows[level] * widths[level] for level in range(1, len(widths) - 1)) + 4 * rows[-1] * widths[-1]
     if not step.constant:
-        numbers = numbers + (share.feature_entries if step.sparse_features else share.rows * widths[0]) * 2
-    product = -(-dense_widths(step)[3] // share.slices)
-    return (numbers + 2 * share.moved_rows * product * len(step.forward + step.backward)) * b
+        numbers = numbers + (share.train.feature_entries[0] if step.sparse_features else rows[0] * widths[0]) * 2
+    whole, products = widest(step), len(step.forward + step.backward)
+    buffered = share.buffers.rows * whole + share.buffers.sliced * -(-whole // share.slices)
+    return (numbers + 2 * buffered * products) * b

@@ -52,6 +52,10 @@ class Step:
         The loss is a sigmoid cross-entropy, which needs no sums over the columns of a row.
     layer_norm : bool
         Between each hidden layer and its ReLU.
+    rows : tuple of L + 1 int
+        Rows of each level: what layer l reads, and layer l - 1 computes; () where they are all the same.
+    lean : bool
+        The T = A H of layers that multiply by A first is not kept for the gradient of W, H^T (A^T G) then.
 
     Raises
     ------
@@ -68,6 +72,8 @@ class Step:
     model: str = "gcn"
     multilabel: bool = False
     layer_norm: bool = False
+    rows: tuple[int, ...] = ()
+    lean: bool = False
 
     def __post_init__(self):
         widths = tuple(map(int, self.widths))
@@ -107,39 +113,52 @@ class Step:
         sage-mean and gin, where the vertex's own share is added before the mask.
         """
         alone = self.model in ("gcn", "sage-gcn")
-        return tuple(Product(product.layer, product.width, alone and self.aggregates_first(product.layer))
+        return tuple(Product(product.layer, product.width, True) if alone and self.keeps_T(product.layer) else
+                     Product(product.layer, product.width if self.keeps_T(product.layer) else self.inner(product.layer))
                      for product in reversed(self.forward) if product.layer or not self.aggregates_first(0))
 
     @property
     def linear(self):
-        """Widths of the results of products with W, in order; tuple of int."""
+        """Products with W, in order: pairs (level, width of the result).
+
+        Level l are the rows that layer l reads, and that layer l - 1 computes: all rows, or those that matter.
+        """
         found = []
         for layer, (_, fan_out) in enumerate(self.layers):
-            found += [self.inner(layer), fan_out] if self.model in ("sage-mean", "gin") else [fan_out]
+            neighbour = layer + self.aggregates_early(layer), self.inner(layer)
+            own = layer + 1, fan_out
+            found += {"sage-mean": [own, neighbour], "gin": [neighbour, own]}.get(self.model, [neighbour])
         return tuple(found)
 
     @property
     def gathered(self):
-        """Widths of the gradients that are needed with all their columns, from the last layer; tuple of int.
+        """Gradients that are needed with all their columns, from the last layer: pairs (level, width).
 
-        sage-mean has two where W comes first: G for its own weights, A^T G for those of the neighbours.
+        sage-mean has two where T is not kept: G for its own weights, A^T G for those of the neighbours.
         """
         found = []
         for layer, (_, fan_out) in reversed(list(enumerate(self.layers))):
-            early = self.aggregates_first(layer) or (self.constant and layer == 0)
-            twice = self.model == "gin" or (self.model == "sage-mean" and not early)
-            found += [fan_out, self.inner(layer)] if twice else [fan_out]
+            kept = self.keeps_T(layer)
+            neighbour = [(layer + kept, self.inner(layer))]
+            if self.model == "gin":
+                again = self.aggregates_early(layer) and not kept
+                neighbour = [(layer + 1, fan_out)] + [(layer + 1, self.inner(layer))] * again + neighbour
+            elif self.model == "sage-mean" and not kept:
+                neighbour.insert(0, (layer + 1, fan_out))
+            found += neighbour
         return tuple(found)
 
     @property
     def row_sums(self):
-        """(phase, bytes a row) of each sum or maximum over the columns of a row, where ranks share rows.
+        """(phase, level, bytes a row) of each sum or maximum over the columns of a row, where ranks share rows.
 
         Softmax: the maximum, then the sum. Layer norm: the mean, then the variance; backward, two sums at once.
         """
-        hidden = len(self.widths) - 2 if self.layer_norm else 0
-        softmax = () if self.multilabel else (("forward", self.itemsize), ("forward", SUM_BYTES))
-        return softmax + (("forward", SUM_BYTES), ("forward", SUM_BYTES), ("backward", 2 * SUM_BYTES)) * hidden
+        last = len(self.layers)
+        found = [] if self.multilabel else [("forward", last, self.itemsize), ("forward", last, SUM_BYTES)]
+        for level in range(1, last if self.layer_norm else 1):
+            found += [("forward", level, SUM_BYTES)] * 2 + [("backward", level, 2 * SUM_BYTES)]
+        return tuple(found)
 
     def inner(self, layer):
         """Width of H W, for the W that follows the product with A or comes before it."""
@@ -147,15 +166,25 @@ class Step:
 
     def aggregates_first(self, layer):
         """Whether a layer multiplies by A before W, A X formed once aside."""
-        return aggregate_first(self.widths[layer], self.inner(layer), self.sparse_features and layer == 0)
+        fewer = bool(self.rows) and self.rows[layer + 1] < self.rows[layer]
+        return aggregate_first(self.widths[layer], self.inner(layer), self.sparse_features and layer == 0, fewer)
+
+    def keeps_T(self, layer):
+        """Whether a layer keeps T = A H, so that the gradient of W is T^T G; the first always does where A is first."""
+        return self.aggregates_early(layer) and not (self.lean and layer)
+
+    def aggregates_early(self, layer):
+        """Whether the product with A comes before W, be it formed aside."""
+        return self.aggregates_first(layer) or (self.constant and layer == 0)
 
 
-def aggregate_first(fan_in, fan_out, sparse=False):
+def aggregate_first(fan_in, fan_out, sparse=False, fewer=False):
     """Whether a layer multiplies by A before W: the narrower side is exchanged (mg-gcn-2021, section 4.4).
 
-    Sparse input goes through W first, so that it stays sparse; at equal widths W goes first too.
+    Sparse input goes through W first, so that it stays sparse; at equal widths W goes first too, unless the result has
+    `fewer` rows than the input: then W multiplies those alone.
     """
-    return fan_in < fan_out and not sparse
+    return fan_in < fan_out + fewer and not sparse
 
 
 def gcn_exchanges(widths, sparse_features=False, constant=False):

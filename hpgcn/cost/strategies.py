@@ -6,7 +6,7 @@ of that shape. Each strategy has one function for its products with A; `dense` a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -76,21 +76,47 @@ def predict(strategy, step, grid, offsets, *, sent=None, nnz_blocks=None, nnz_bl
     grid = check_grid(strategy, int(np.prod(grid, dtype=object)), grid)
     R, L, C = cube(strategy, grid)
     if strategy == "p2p":
-        blocks = _check_volumes(sent, R)
+        sent = _check_volumes(sent, R)
         rows = np.zeros((R, 1), np.int64)  # a single column block: nothing else depends on them
-    else:
-        rows = _check_offsets(offsets, R * L).reshape(R, L)
-        blocks = Blocks(rows, C, batches=stages)
+        return predict_step(strategy, step, grid, [Map(sent, sent, step.directed)] * len(step.layers),
+                            [rows] * len(step.widths))
+    rows = _check_offsets(offsets, R * L).reshape(R, L)
+    forward = backward = Blocks(rows, rows, C, batches=stages)
     if strategy in ("2d", "3d"):
         cuts = layout.stages(np.asarray(offsets), R, L, C)
-        blocks = Blocks(rows, C, cuts, _block_bytes(nnz_blocks, "nnz_blocks", rows, C, cuts, step),
-                        _block_bytes(nnz_blocks_transposed, "nnz_blocks_transposed", rows, C, cuts, step)
-                        if step.directed else None)
+        n = int(rows.sum())
+        forward = backward = replace(forward, stages=cuts, sparse=block_bytes(
+            _check_blocks(nnz_blocks, "nnz_blocks", R, C, cuts), rows, C, step.itemsize, n))
+        if step.directed:
+            backward = replace(forward, sparse=block_bytes(
+                _check_blocks(nnz_blocks_transposed, "nnz_blocks_transposed", R, C, cuts), rows, C, step.itemsize, n))
+    adjoint = step.directed and strategy in ADJOINTS
+    return predict_step(strategy, step, grid, [Map(forward, backward, adjoint)] * len(step.layers),
+                        [rows] * len(step.widths))
+
+
+def predict_step(strategy, step, grid, maps, rows):
+    """Count what each rank sends in one training step whose layers may compute some of the rows alone.
+
+    Parameters
+    ----------
+    strategy, step, grid
+        As `predict`.
+    maps : list of L Map
+        The products of each layer; None for a first layer that multiplies by neither A nor A^T.
+    rows : list of L + 1 (R, L) int64
+        Rows of each piece at each level: level l is what layer l reads, and layer l - 1 computes.
+
+    Returns
+    -------
+    Prediction
+    """
     prediction = Prediction(strategy, grid)
     for phase in ("forward", "backward"):
         for product in getattr(step, phase):
-            for counts in PRODUCTS[strategy](blocks, product, step.itemsize, step.directed and phase == "backward"):
+            for counts in product_counts(strategy, maps[product.layer], product, step.itemsize, phase == "backward"):
                 prediction.add("aggregation", phase, counts)
+    R, L, C = cube(strategy, grid)
     for phase, counts in dense(rows, C, step):
         prediction.add("dense", phase, counts)
     for counts in weights(R * L, C, step):
@@ -98,30 +124,65 @@ def predict(strategy, step, grid, offsets, *, sent=None, nnz_blocks=None, nnz_bl
     return prediction
 
 
+def product_counts(strategy, of, product, itemsize, backward):
+    """What each rank sends in one product: yields (bytes, messages) of each call, arrays in the shape of the grid.
+
+    Parameters
+    ----------
+    strategy : str
+    of : Map
+    product : hpgcn.cost.step.Product
+    itemsize : int
+    backward : bool
+    """
+    yield from PRODUCTS[strategy](of.backward if backward else of.forward, product, itemsize, backward and of.adjoint)
+
+
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """What the products with A of all strategies but p2p depend on.
+    """What a product with A depends on, under all strategies but p2p.
 
     Attributes
     ----------
     rows : (R, L) int64
-        Rows of each piece of each big block.
+        Rows of H in each piece of each big block.
+    rows_out : (R, L) int64
+        Rows of the result.
     columns : int
         C.
     stages : Stages
-        2d and 3d.
-    sparse, transposed : (R, S) int64
-        2d and 3d: bytes of the blocks of A and, if it is not symmetric, of A^T, by big row block and stage.
+        2d and 3d: intervals of the rows of H.
+    sparse : (R, S) int64
+        2d and 3d: bytes of the blocks of A, by big row block and stage.
     batches : int
         mop: pieces that the rows of each rank travel in.
     """
 
     rows: np.ndarray
+    rows_out: np.ndarray
     columns: int
     stages: Stages | None = None
     sparse: np.ndarray | None = None
-    transposed: np.ndarray | None = None
     batches: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Map:
+    """What a product with A and one with A^T depend on.
+
+    Attributes
+    ----------
+    forward, backward : Blocks, or RankVolumes (p2p)
+    adjoint : bool
+        The backward returns partial sums along the ways of forward, which `backward` then is.
+    """
+
+    forward: Blocks | RankVolumes
+    backward: Blocks | RankVolumes
+    adjoint: bool = False
+
+
+ADJOINTS = ("p2p", "1d", "1.5d")  # strategies that keep no A^T: if A is not symmetric they return partial sums
 
 
 def point_to_point(volumes, product, itemsize, adjoint):
@@ -141,40 +202,36 @@ def one_and_a_half_d(blocks, product, itemsize, adjoint):
 
     Big block k travels among the ranks of replica j(k); the P / c blocks are split evenly among the c replicas.
     """
-    own = blocks.rows * (product.width * itemsize)
+    own, result = (rows * (product.width * itemsize) for rows in (blocks.rows, blocks.rows_out))
     groups, replicas = own.shape
     replica = np.repeat(np.arange(replicas), np.diff(split(groups, replicas)))
     whole = np.where(replica[:, None] == np.arange(replicas), own.sum(1, keepdims=True), 0)
-    yield replicate(own, 1)
+    yield replicate(result if adjoint else own, 1)
     yield reduce_scatter(whole, 0) if adjoint else replicate(whole, 0)
-    yield reduce_scatter(own, 1)
+    yield reduce_scatter(own if adjoint else result, 1)
 
 
 def summa(blocks, product, itemsize, adjoint):
-    """2d, 3d: a stage broadcasts A along rows and H along columns; layers add up in a reduce_scatter.
-
-    The adjoint is the same with the blocks of A^T.
-    """
+    """2d, 3d: a stage broadcasts A along rows and H along columns; layers add up in a reduce_scatter."""
     (R, L), C, cuts = blocks.rows.shape, blocks.columns, blocks.stages
     width = np.diff(split(product.width, C))
-    sparse = (blocks.transposed if adjoint else blocks.sparse).T
+    sparse = blocks.sparse.T
     yield tuple(_gathered(counts * (C - 1), (cuts.piece, cuts.column), (L, C, R)).transpose(2, 0, 1)
                 for counts in (sparse, sparse > 0))
     tall = np.diff(cuts.offsets)[:, None] * width * itemsize
     yield tuple(_gathered(counts * (R - 1), (cuts.row, cuts.piece), (R, L, C)) for counts in (tall, tall > 0))
-    yield reduce_scatter(blocks.rows[..., None] * width * itemsize, 1)
+    yield reduce_scatter(blocks.rows_out[..., None] * width * itemsize, 1)
 
 
 def mixture(blocks, product, itemsize, adjoint):
     """mop: all-to-all from rows to columns and back, a message for each batch; before it the bits of a mask, in one."""
-    rows, width = blocks.rows, np.diff(split(product.width, blocks.rows.size))
-    others = ~np.eye(rows.size, dtype=bool)
-    there = rows * width * itemsize * others
-    batches = np.minimum(rows, blocks.batches) * (there > 0)
-    yield there.sum(1), batches.sum(1)
-    yield there.sum(0), batches.sum(0)
+    width = np.diff(split(product.width, blocks.rows.size))
+    others = ~np.eye(blocks.rows.size, dtype=bool)
+    for rows, axis in ((blocks.rows, 1), (blocks.rows_out, 0)):
+        moved = rows * width * itemsize * others
+        yield moved.sum(axis), (np.minimum(rows, blocks.batches) * (moved > 0)).sum(axis)
     if product.masked:
-        bits = rows * -(-width // 8) * others
+        bits = blocks.rows_out * -(-width // 8) * others
         yield bits.sum(1), np.count_nonzero(bits, axis=1)
 
 
@@ -187,12 +244,12 @@ def dense(rows, columns, step):
     Forward, reduce_scatter of partial products. Backward, allgather of the gradients that W and its own gradient need.
     Both, allreduce of the sums over the columns of a row that softmax and layer norm take.
     """
-    shared = np.broadcast_to(rows[..., None], (*rows.shape, columns))
-    for phase, widths, call in (("forward", step.linear, reduce_scatter), ("backward", step.gathered, replicate)):
-        for width in widths:
-            yield phase, call(shared * np.diff(split(width, columns)) * step.itemsize, 2)
-    for phase, size in step.row_sums:
-        yield phase, allreduce(shared * size, 2)
+    shared = [np.broadcast_to(level[..., None], (*level.shape, columns)) for level in rows]
+    for phase, products, call in (("forward", step.linear, reduce_scatter), ("backward", step.gathered, replicate)):
+        for level, width in products:
+            yield phase, call(shared[level] * np.diff(split(width, columns)) * step.itemsize, 2)
+    for phase, level, size in step.row_sums:
+        yield phase, allreduce(shared[level] * size, 2)
 
 
 def weights(row_blocks, columns, step):
@@ -227,18 +284,35 @@ def _gathered(counts, places, shape):
     return found
 
 
-def _block_bytes(nonzeros, name, rows, columns, cuts, step):
-    """Bytes of the blocks of A: row pointers, values, column numbers in one message; an empty block is not sent."""
-    shape = rows.shape[0], cuts.row.size
+def block_bytes(nonzeros, rows, columns, itemsize, n):
+    """Bytes of the blocks of A: row pointers, values, column numbers in one message; an empty block is not sent.
+
+    Parameters
+    ----------
+    nonzeros : (R, S) int64
+    rows : (R, L) int64
+        Rows of A in each piece of each big block.
+    columns : int
+        C; with one column block A stays where it is.
+    itemsize : int
+    n : int
+        Columns of A.
+    """
+    if columns == 1:
+        return np.zeros(np.shape(nonzeros), np.int64)
+    pointers = (rows.sum(1, keepdims=True) + 1) * POINTER_BYTES
+    nonzeros = np.asarray(nonzeros, np.int64)
+    return np.where(nonzeros > 0, pointers + nonzeros * (itemsize + index_dtype(n).itemsize), 0)
+
+
+def _check_blocks(nonzeros, name, row_blocks, columns, cuts):
+    shape = row_blocks, cuts.row.size
     if nonzeros is None and columns == 1:
-        return np.zeros(shape, np.int64)  # A stays where it is
+        return np.zeros(shape, np.int64)
     if nonzeros is None or np.shape(nonzeros) != shape:
         found = "nothing" if nonzeros is None else f"shape {np.shape(nonzeros)}"
         raise UsageError(f"{name}: {found} given, expected the nonzeros of {shape[0]} x {shape[1]} blocks")
-    pointers = (rows.sum(1, keepdims=True) + 1) * POINTER_BYTES
-    entry = step.itemsize + index_dtype(int(rows.sum())).itemsize
-    nonzeros = np.asarray(nonzeros, np.int64)
-    return np.where(nonzeros > 0, pointers + nonzeros * entry, 0)
+    return nonzeros
 
 
 def _check_offsets(offsets, blocks):

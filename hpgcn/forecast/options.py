@@ -1,4 +1,4 @@
-"""What `hpgcn plan` is asked: numbers of ranks, widths, methods, a machine; checked."""
+"""What `hpgcn plan` is asked: numbers of ranks, widths, methods, a machine, settings of a run; checked."""
 from __future__ import annotations
 
 import dataclasses
@@ -7,11 +7,11 @@ import math
 from dataclasses import dataclass, field
 
 from hpgcn.check import layer_widths, numbers
+from hpgcn.config import Config
 from hpgcn.cost.seconds import Machine
 from hpgcn.errors import DataError, InputNotFoundError, UsageError
 from hpgcn.partition import METHODS
 
-HIDDEN = 16
 MOST_RANKS = 512
 QUICK = ("random", "block")  # methods that need no engine
 MAX_RANKS = 1 << 13  # counts of an all-to-all are held for every pair of ranks
@@ -34,6 +34,8 @@ class Options:
         The machine's latency and network bandwidth were given; else they are defaults.
     memory : int or None
         Bytes that a rank may hold; None: any number.
+    config : hpgcn.Config
+        Settings of a run of which its costs depend, those that hpgcn.config.COSTS names.
     """
 
     ranks: tuple[int, ...] | None = None
@@ -42,9 +44,10 @@ class Options:
     machine: Machine = field(default_factory=Machine)
     network: bool = False
     memory: int | None = None
+    config: Config = field(default_factory=Config)
 
     @staticmethod
-    def parse(ranks=None, widths=None, methods=None, machine=None, memory=None):
+    def parse(ranks=None, widths=None, methods=None, machine=None, memory=None, **settings):
         """Make options from the text of the command line.
 
         Parameters
@@ -54,11 +57,13 @@ class Options:
         machine : str, optional
             Path, as `read_machine`.
         memory : int, optional
+        settings
+            Fields of hpgcn.Config.
 
         Raises
         ------
         UsageError
-            No whole numbers of at least 1, fewer than two widths, an unknown method.
+            No whole numbers of at least 1, fewer than two widths, an unknown method; as hpgcn.Config.
         InputNotFoundError, DataError
             As `read_machine`.
         """
@@ -69,7 +74,7 @@ class Options:
             if name not in METHODS:
                 raise UsageError(f"--method {methods}: {name!r} is unknown, expected some of {', '.join(METHODS)}")
         rates, network = (Machine(), False) if machine is None else read_machine(machine)
-        return Options(ranks, widths, names, rates, network, memory)
+        return Options(ranks, widths, names, rates, network, memory, Config(**settings))
 
 
 def read_machine(path):

@@ -6,13 +6,14 @@ import dataclasses
 import numpy as np
 from tqdm import tqdm
 
-from hpgcn.config import Config
+from hpgcn.config import COSTS, Config
 from hpgcn.cost import KINDS, PHASES
 from hpgcn.cost.memory import footprint, peak, setup
 from hpgcn.cost.seconds import Machine, step_seconds
 from hpgcn.errors import ConfigError
-from hpgcn.forecast.cases import Survey
+from hpgcn.forecast.cases import case, plans
 from hpgcn.forecast.options import MAX_RANKS, QUICK
+from hpgcn.forecast.survey import Survey
 from hpgcn.machine import available_memory
 
 ENOUGH = 1.1  # fewer ranks are chosen if they take at most so much longer than the fastest
@@ -32,48 +33,50 @@ def forecast(path, options, *, progress=False):
     Returns
     -------
     dict
-        graph, step, machine, memory_limit_bytes; rows, a dict for each case (strategy, parts, ranks, grid, runs, fits,
-        bytes, messages, memory, seconds); choice, the row to take with a text, or None; notes, lines of text. See
-        docs/plan.md.
+        graph, step, settings, rows_per_level, machine, memory_limit_bytes; rows, a dict for each case (strategy,
+        parts, ranks, grid, runs, fits, bytes, messages, memory, seconds); choice, the row to take with a text, or
+        None; notes, lines of text. See docs/plan.md.
 
     Raises
     ------
     ConfigError
         No case that can be run fits options.memory; the least number of ranks that would is named.
     HpgcnError
-        As `Survey` and `Survey.plans`.
+        As `Survey` and `plans`.
     """
-    survey = Survey(path, options.widths)
-    plans = survey.plans(options.ranks, options.methods)
+    config = options.config
+    survey = Survey(path, config, options.widths)
     rows = []
-    with tqdm(plans, unit="case", leave=False, disable=None if progress else True) as bar:
+    with tqdm(plans(survey, config, options.ranks, options.methods), unit="case", leave=False,
+              disable=None if progress else True) as bar:
         for plan in bar:
             bar.set_description("{} on {} parts, {} ranks".format(*plan))
-            rows.append(row(survey.step, survey.case(*plan), options))
+            rows.append(row(survey.step, case(survey, *plan, stages=config.stages), options))
     header = survey.header
     can_run = [entry for entry in rows if entry["runs"]]
     if can_run and not any(entry["fits"] for entry in can_run):
-        _refuse(survey, can_run, options.memory)
+        _refuse(survey, can_run, options)
     return {
         "graph": {"path": str(path), "name": header.name, "num_nodes": header.num_nodes, "num_edges": header.num_edges,
-                  "directed": header.directed, "multiplied_nonzeros": int(survey.rows.nnz),
+                  "directed": header.directed, "multiplied_nonzeros": int(survey.whole.pattern.nnz),
                   "parts": None if survey.offsets is None else survey.offsets.size - 1},
-        "step": dataclasses.asdict(survey.step),
+        "step": dataclasses.asdict(survey.step), "settings": {name: getattr(config, name) for name in COSTS},
+        "rows_per_level": {"train": list(survey.step.rows), "evaluated": list(survey.totals(survey.evaluated))},
         "machine": {**vars(options.machine), "network_from_file": options.network},
         "memory_limit_bytes": options.memory, "rows": rows, "choice": choose(rows), "notes": notes(options, rows)}
 
 
-def row(step, case, options):
+def row(step, found, options):
     """The numbers of one case, as they go into the JSON object."""
-    compute, communication = step_seconds(options.machine, step, case.share, case.prediction)
-    held, most = peak(step, case.share), footprint(step, case.share)
+    compute, communication = step_seconds(options.machine, step, found.share, found.prediction)
+    held, most = peak(step, found.share), footprint(step, found.share)
     largest = int(np.argmax(held))
     limit = options.memory
     return {
-        "strategy": case.strategy, "parts": case.parts, "ranks": case.ranks, "grid": list(case.grid),
-        "runs": case.strategy in available(), "fits": limit is None or int(held[largest]) <= limit,
-        "bytes": _by_kind(case.prediction.bytes), "messages": _by_kind(case.prediction.messages),
-        "memory": {"max_bytes": int(held[largest]), "rank": largest, "setup": int(setup(step, case.share)[largest]),
+        "strategy": found.strategy, "parts": found.parts, "ranks": found.ranks, "grid": list(found.grid),
+        "runs": found.strategy in available(), "fits": limit is None or int(held[largest]) <= limit,
+        "bytes": _by_kind(found.prediction.bytes), "messages": _by_kind(found.prediction.messages),
+        "memory": {"max_bytes": int(held[largest]), "rank": largest, "setup": int(setup(step, found.share)[largest]),
                    **{name: int(sizes[largest]) for name, sizes in most.items()}},
         "seconds": {"epoch": compute + communication, "compute": compute, "communication": communication}}
 
@@ -152,7 +155,10 @@ def table(report):
                       for number, (cell, width) in enumerate(zip(line, widths))).rstrip() for line in lines]
     graph, widths = report["graph"], ",".join(map(str, report["step"]["widths"]))
     title = (f"{graph['name']}: {graph['num_nodes']:,} vertices, {graph['multiplied_nonzeros']:,} nonzeros with loops, "
-             f"widths {widths}; a training step")
+             f"widths {widths}; a training step of {report['step']['model']}")
+    levels = report["rows_per_level"]["train"]
+    if min(levels) < graph["num_nodes"]:
+        title += f" on {', '.join(f'{rows:,}' for rows in levels)} rows"
     marks = ["! more than --memory"] if not all(entry["fits"] for entry in report["rows"]) else []
     choice = report["choice"]["text"] if report["choice"] else "none: no case here can be run by `hpgcn train`"
     return "\n".join([title, *text, "", "choice: " + choice, *report["notes"], *marks])
@@ -173,16 +179,16 @@ def _named(entry, ranks=True):
     return (f"{entry['ranks']} rank{'s' * (entry['ranks'] > 1)}, " if ranks else "") + entry["strategy"] + parts
 
 
-def _refuse(survey, rows, memory):
+def _refuse(survey, rows, options):
     """Say which power of two is the least number of ranks on which p2p fits, on parts that need no engine."""
-    tried = sorted({entry["ranks"] for entry in rows})
+    tried, memory = sorted({entry["ranks"] for entry in rows}), options.memory
     least, most = min(entry["memory"]["max_bytes"] for entry in rows), min(survey.header.num_nodes, MAX_RANKS)
-    said = (f"{survey.path}: --memory is {memory:,} bytes per rank, but at least {least:,} are needed on "
+    said = (f"{survey.name}: --memory is {memory:,} bytes per rank, but at least {least:,} are needed on "
             f"{', '.join(map(str, tried))} rank{'s' * (tried != [1])}")
     ranks = 1 << tried[-1].bit_length()
     while ranks <= most:
         for parts in QUICK:
-            need = int(peak(survey.step, survey.case("p2p", parts, ranks).share).max())
+            need = int(peak(survey.step, case(survey, "p2p", parts, ranks, (ranks,)).share).max())
             if need <= memory:
                 raise ConfigError(f"{said}; {ranks} ranks would do (p2p on {parts} parts: {need:,} bytes)")
             least = min(least, need)

@@ -8,11 +8,13 @@ class GraphConvolution(Layer):
     """Z = A H W, as (A H) W or A (H W): the narrower side is exchanged. Parameters as Layer; weights "W{l}"."""
 
     def forward(self, H, out, *, keep=False):
-        """Return Z in `out` (m, f'), and its backward; H (m, f), SparseRows, or A X where that was formed once."""
+        """Return Z in `out` (m', f'), and its backward; H (m, f), SparseRows, or A X where that was formed once."""
         if self.aggregate_first:
-            T = H if self.aggregated else self.times_A(H, self.kept("T", self.width_in, keep))
-            return self.times_W(T, "", out), lambda *given: self._back_to_W(T, *given)
-        Y = self.times_W(H, "", self.take("odd", self.width_out))
+            T = H if self.aggregated else self.times_A(
+                H, self.kept("T", self.rows_out, self.width_in, keep and self.keeps_T))
+            Z = self.times_W(T, "", out)
+            return Z, lambda *given: self._back_to_W(T, *given) if self.keeps_T else self._back_to_A(H, *given)
+        Y = self.times_W(H, "", self.take("odd", self.rows_in, self.width_out))
         return self.times_A(Y, out), lambda *given: self._back_to_A(H, *given)
 
     def _back_to_W(self, T, G, below, gradient):

@@ -19,18 +19,18 @@ class GraphIsomorphism(Layer):
     last = "_b"
 
     def forward(self, H, out, *, keep=False):
-        """Return Z in `out` (m, f'), and its backward; H (m, f), SparseRows, or (X, A X) where that was formed once."""
+        """Return Z in `out` (m', f') and its backward; H (m, f), SparseRows, or (X, A X) where that was formed once."""
         H, T = H if self.aggregated else (H, None)
-        inner = self.take(f"inner{self.number}" if keep else "inner", self.width_inner)
+        inner = self.take(f"inner{self.number}" if keep else "inner", self.rows_out, self.width_inner)
         if self.aggregate_first:
-            S = self.kept("T", self.width_in, keep)
+            S = self.kept("T", self.rows_out, self.width_in, keep and self.keeps_T)
             T = self.times_A(H, S) if T is None else T
             S = kept = self._with_own(T, H, S)
             self.times_W(S, "_a", inner)
         else:
-            Y = kept = self.times_W(H, "_a", self.kept("T", self.width_inner, keep))
+            Y = kept = self.times_W(H, "_a", self.kept("T", self.rows_in, self.width_inner, keep))
             self._with_own(self.times_A(Y, inner), Y, inner)
-        bits = self.take(f"bits{self.number}", -(-self.width_inner // 8), np.uint8) if keep else None
+        bits = self.take(f"bits{self.number}", self.rows_out, -(-self.width_inner // 8), np.uint8) if keep else None
         with self.clock("dense"):
             b = self.arrays[f"b{self.number}_a"][self.columns.of(self.inner)]
             kernels.backend(inner).activate(inner, b, relu=True, mask=bits)
@@ -44,14 +44,16 @@ class GraphIsomorphism(Layer):
             gradient.arrays[f"b{self.number}_a"][self.columns.of(self.inner)] = kernels.backend(dU).column_sum(dU)
         if self.aggregate_first:
             whole = self.gathered(dU, self.inner)
-            self.slope(gradient, "_a", kept, whole)
             dS = self.times_W_transposed(whole, "_a", "odd", self.scale)
             self._slope_of_epsilon(gradient, dS, H, 1 / self.scale)
+        else:
+            self._slope_of_epsilon(gradient, dU, kept)
+        if self.keeps_T:
+            self.slope(gradient, "_a", kept, whole)
             if not self.number:
                 return None
             G = self._add_own(self.times_A_transposed(dS, "even"), dS)
         else:
-            self._slope_of_epsilon(gradient, dU, kept)
             dY = self.gathered(self._add_own(self.times_A_transposed(dU, "odd"), dU), self.inner)
             self.slope(gradient, "_a", H, dY)
             if not self.number:
@@ -65,20 +67,21 @@ class GraphIsomorphism(Layer):
         return epsilon.dtype.type(1 + epsilon[0])
 
     def _with_own(self, T, H, out):
-        """T + (1 + eps) H in `out`, which may be T."""
+        """T + (1 + eps) H in `out`, which may be T; of H the rows that the layer computes."""
+        H = self.own(H, "own")
         with self.clock("dense"):
-            own = np.multiply(H, self._factor, out=self.take("own", H.shape[1]))
+            own = np.multiply(H, self._factor, out=self.take("own", self.rows_out, H.shape[1]))
             return np.add(T, own, out=out)
 
     def _add_own(self, T, G):
         """T + (1 + eps) G in T; G is lost."""
         with self.clock("dense"):
             G *= self._factor
-            T += G
-        return T
+        return self.add_own(G, T)
 
     def _slope_of_epsilon(self, gradient, dS, H, factor=1.0):
         """Sum of dS * H over this rank's rows and ALL columns: of the ranks that share rows each knows its columns."""
+        H = self.own(H, "part")
         with self.clock("dense"):
             found = np.einsum("ij,ij->", dS, H, dtype=np.float64)  # in pieces, no m x f array
         gradient.arrays[f"eps{self.number}"][:] = self.columns.row.sum([factor * found])

@@ -9,6 +9,7 @@ from hpgcn import dense, kernels
 class Layer:
     """A linear map with A in it, of this rank's rows and columns; dropout, ReLU and the last bias are the model's.
 
+    It reads the rows of one level of a hpgcn.reach.Reach and computes those of the next: m and m' of this rank.
     `forward(H, out, keep)` returns Z without its last bias, and backward(G, below, gradient): from the gradient G of
     Z it writes the layer's parts of `gradient` (this rank's partial sums) and returns the gradient of what came before
     dropout and ReLU, None for layer 0. `below` are the bits that these two kept of the layer's input. What the
@@ -22,7 +23,7 @@ class Layer:
         From 0.
     step : hpgcn.cost.Step
     parameters : hpgcn.model.Parameters
-    strategy : hpgcn.strategies.Strategy
+    reach : hpgcn.reach.Reach
     columns : hpgcn.dense.Columns
     buffers : hpgcn.model.Buffers
     scale : float
@@ -32,19 +33,38 @@ class Layer:
     reads_own = False  # whether the rows themselves are read beside A H: then both are kept where A X is formed once
     last = ""  # suffix of the bias that the model adds
 
-    def __init__(self, number, step, parameters, strategy, columns, buffers, scale):
+    def __init__(self, number, step, parameters, reach, columns, buffers, scale):
         self.number, (self.fan_in, self.fan_out), self.scale = number, step.layers[number], scale
-        self.arrays, self.strategy, self.columns, self.take = parameters.arrays, strategy, columns, buffers.take
+        self.arrays, self.columns, self.take = parameters.arrays, columns, buffers.take
+        self.strategy = reach.maps[number]
+        self.rows_in, self.rows_out, self.within = *reach.sizes[number:number + 2], reach.within[number]
         self.width_in, self.width_out = columns.width(self.fan_in), columns.width(self.fan_out)
         self.aggregated = step.constant and number == 0  # A X is given
-        self.aggregate_first = self.aggregated or step.aggregates_first(number)
+        self.aggregate_first, self.keeps_T = step.aggregates_early(number), step.keeps_T(number)
         self.inner = step.inner(number)
         self.width_inner = columns.width(self.inner)
-        self.clock, self.bias = strategy.comm.clock, f"b{number}{self.last}"
+        self.clock, self.bias = columns.comm.clock, f"b{number}{self.last}"
 
-    def kept(self, name, width, keep):
+    def kept(self, name, rows, width, keep):
         """An array for what the backward reads: the layer's own, or a work array."""
-        return self.take(f"{name}{self.number}" if keep else "odd", width)
+        return self.take(f"{name}{self.number}" if keep else "odd", rows, width)
+
+    def own(self, H, name):
+        """Of rows that the layer reads those that it computes: H, or the work array `name` with some rows of H."""
+        if self.within is None:
+            return H
+        with self.clock("dense"):
+            if isinstance(H, dense.SparseRows):
+                return H.part(self.within)
+            return kernels.backend(H).gather(H, self.within, self.take(name, self.rows_out, H.shape[1]))
+
+    def add_own(self, G, to):
+        """Add rows that the layer computes to those that it reads, in place: the transpose of `own`."""
+        with self.clock("dense"):
+            if self.within is None:
+                to += G
+                return to
+            return kernels.backend(G).scatter_add(G, self.within, to)
 
     def times_A(self, H, out):
         """A H."""
@@ -52,7 +72,8 @@ class Layer:
 
     def times_A_transposed(self, G, out, mask=None):
         """A^T G; `out`: name of a work array."""
-        return self.strategy.backward(G, layer=self.number, mask=mask, out=self.take(out, G.shape[1]))
+        return self.strategy.backward(G, layer=self.number, mask=mask,
+                                      out=self.take(out, self.rows_in, G.shape[1]))
 
     def times_W(self, H, name, out):
         """H W, W being matrix `name` of this layer."""
@@ -81,7 +102,7 @@ class Layer:
             W = W[self.columns.of(W.shape[0])]
             if scale != 1:
                 W = W * G.dtype.type(scale)  # the smallest operand takes the factor
-            return np.matmul(G, W.T, out=self.take(out, W.shape[0]))
+            return np.matmul(G, W.T, out=self.take(out, len(G), W.shape[0]))
 
     def masked(self, G, mask):
         """Apply the bits of a mask in place."""

@@ -32,7 +32,7 @@ class LayerNorm:
             squares = ops.row_squares(Z, mean)
             row.allreduce(squares, "dense")
             inv_std = 1 / np.sqrt(squares / self.width + EPSILON)
-            normal = self.take(f"normal{self.number}", Z.shape[1]) if keep else None
+            normal = self.take(f"normal{self.number}", *Z.shape) if keep else None
             ops.layer_norm(Z, mean, inv_std, gain, np.zeros_like(gain), Z, xhat=normal)
         return lambda G, gradient: self._backward(normal, inv_std, gain, G, gradient)
 

@@ -16,32 +16,31 @@ class SageMean(Layer):
     reads_own = True
 
     def forward(self, H, out, *, keep=False):
-        """Return Z in `out` (m, f'), and its backward; H (m, f), SparseRows, or (X, A X) where that was formed once."""
+        """Return Z in `out` (m', f') and its backward; H (m, f), SparseRows, or (X, A X) where that was formed once."""
         H, T = H if self.aggregated else (H, None)
-        own = self.times_W(H, "_self", self.take("own", self.width_out))
+        own = self.times_W(self.own(H, "part"), "_self", self.take("own", self.rows_out, self.width_out))
         if self.aggregate_first:
-            T = self.times_A(H, self.kept("T", self.width_in, keep)) if T is None else T
+            if T is None:
+                T = self.times_A(H, self.kept("T", self.rows_out, self.width_in, keep and self.keeps_T))
             Z = self.times_W(T, "_neighbour", out)
         else:
-            Z = self.times_A(self.times_W(H, "_neighbour", self.take("odd", self.width_out)), out)
+            Z = self.times_A(self.times_W(H, "_neighbour", self.take("odd", self.rows_in, self.width_out)), out)
         with self.clock("dense"):
             Z += own
         return Z, lambda *given: self._backward(H, T, *given)
 
     def _backward(self, H, T, G, below, gradient):
         whole = self.gathered(G, self.fan_out)
-        self.slope(gradient, "_self", H, whole)
+        self.slope(gradient, "_self", self.own(H, "part"), whole)
         own = self.times_W_transposed(whole, "_self", "own", self.scale) if self.number else None
-        if not self.aggregate_first:
+        if not self.keeps_T:
             whole = self.gathered(self.times_A_transposed(G, "odd"), self.fan_out)
-        self.slope(gradient, "_neighbour", T if self.aggregate_first else H, whole)
+        self.slope(gradient, "_neighbour", T if self.keeps_T else H, whole)
         if not self.number:
             return None
-        if self.aggregate_first:
+        if self.keeps_T:
             dT = self.times_W_transposed(whole, "_neighbour", "odd", self.scale)
             G = self.times_A_transposed(dT, "even")
         else:
             G = self.times_W_transposed(whole, "_neighbour", "even", self.scale)
-        with self.clock("dense"):
-            G += own
-        return self.masked(G, below)
+        return self.masked(self.add_own(own, G), below)

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import numpy as np
 
-from hpgcn.cost import Step, Traffic
+from hpgcn.cost import Map
 from hpgcn.layout import Grid
 from hpgcn.strategies.mop import MixtureOfParallelism
 from hpgcn.strategies.one_and_a_half_d import OneAndAHalfD
@@ -29,12 +29,15 @@ class Strategy(Protocol):
     Attributes
     ----------
     layout : Grid
-        Who owns which element of H, G and Z; each has exactly one owner.
+        Who owns which element of A H and of G; each has exactly one owner.
+    layout_in : Grid
+        Who owns which element of H and of A^T G: `layout`, unless the map is restricted.
     zero_degrees : int
         Vertices whose degree is not positive, over all ranks.
     """
 
     layout: Grid
+    layout_in: Grid
     zero_degrees: int
 
     def forward(self, H: np.ndarray, *, layer: int, mask: np.ndarray | None = None,
@@ -43,7 +46,7 @@ class Strategy(Protocol):
 
         Parameters
         ----------
-        H : (m, f_j), C order
+        H : (m_in, f_j), C order
         layer : int
             For messages about waiting.
         mask : (m, ceil(f_j / 8)) uint8, optional
@@ -58,10 +61,22 @@ class Strategy(Protocol):
 
     def backward(self, G: np.ndarray, *, layer: int, mask: np.ndarray | None = None,
                  out: np.ndarray | None = None) -> np.ndarray:
-        """Return this rank's block of A^T G; parameters as `forward`."""
+        """Return this rank's block of A^T G, (m_in, f_j), of G (m, f_j); parameters as `forward`."""
 
-    def predicted(self, step: Step) -> Traffic:
-        """What all ranks together send in a training step (collective)."""
+    def restrict(self, rows_out: np.ndarray, rows_in: np.ndarray) -> Strategy:
+        """Return the map A[rows_out][:, rows_in], with its own plan; all ranks call this together.
+
+        Its rows and columns are numbered anew without gaps, and owned by the ranks that own them here. It uses this
+        strategy's buffers: no two products may be under way at once, and it is closed first.
+
+        Parameters
+        ----------
+        rows_out, rows_in : (n,) bool
+            Over all rows in the distributed order, equal on all ranks.
+        """
+
+    def costs(self) -> Map:
+        """What a product with A, and one with A^T, of any width depend on (collective)."""
 
     def close(self):
         """Free what MPI holds."""

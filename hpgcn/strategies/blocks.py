@@ -1,29 +1,31 @@
 """Blocks of A that travel: row pointers, values and column numbers packed in one message each."""
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sp
 
+from hpgcn import cost
 from hpgcn.check import index_dtype
-from hpgcn.operator import csr
+from hpgcn.operator import csr, select
 
 
 class Blocks:
-    """The blocks of A, or of A^T, that a rank of an R x L x C grid keeps, and the sizes of all others.
+    """The blocks of a matrix that a rank of an R x L x C grid keeps, and the sizes of all others.
 
     Parameters
     ----------
-    operator : hpgcn.operator.Operator
-    grid : hpgcn.layout.Grid
-    pieces : int
-        L.
+    layout, layout_in : hpgcn.layout.Grid
+        Who owns rows of the result, and rows of what is multiplied: the matrix has n_out rows and n_in columns.
     cuts : hpgcn.layout.Stages
+        Of its columns.
+    blocks : iterable of (int, scipy.sparse.csr_array)
+        Stage and block of those that this rank keeps; what is left out has no entries.
+    dtype : numpy dtype
     comm : hpgcn.comm.SerialComm or MpiComm
         Of all ranks, which make their blocks together.
-    transposed : bool
-        Blocks of A^T.
 
     Attributes
     ----------
@@ -37,23 +39,58 @@ class Blocks:
         Entries of the blocks of this rank's big row block, and bytes of their messages.
     """
 
-    def __init__(self, operator, grid, pieces, cuts, comm, *, transposed=False):
-        row, piece = divmod(grid.block, pieces)
-        rows = grid.offsets[row * pieces:(row + 1) * pieces + 1].tolist()
-        self.num_rows = rows[-1] - rows[0]
-        self.dtype, self.columns = operator.dtype, index_dtype(operator.num_rows)
-        own = np.flatnonzero((cuts.piece == piece) & (cuts.column == grid.column)).tolist()
-        blocks = (read_transposed if transposed else read)(
-            operator, rows, [cuts.offsets[s:s + 2].tolist() for s in own])
-        self.messages, nonzeros = {}, np.zeros(((grid.offsets.size - 1) // pieces, cuts.row.size))
-        for s in reversed(own):
-            block = csr(blocks.pop())
-            nonzeros[row, s] = block[2].size
-            self.messages[s] = self.pack(*block)
+    def __init__(self, layout, layout_in, cuts, blocks, dtype, comm):
+        self.layout, self.layout_in, self.cuts = layout, layout_in, cuts
+        row, (self.start, *_, self.stop), own = held(layout, cuts)
+        self.num_rows = self.stop - self.start
+        self.dtype, self.columns = dtype, index_dtype(int(layout_in.offsets[-1]))
+        self.messages = dict.fromkeys(own, np.empty(0, np.uint8))
+        nonzeros = np.zeros(((layout.offsets.size - 1) // num_pieces(cuts), cuts.row.size))
+        for s, block in blocks:
+            arrays = csr(block)
+            nonzeros[row, s] = arrays[2].size
+            self.messages[s] = self.pack(*arrays)
         self.nonzeros = comm.sum(nonzeros.ravel()).reshape(nonzeros.shape).astype(np.int64)
         self.entries = self.nonzeros[row].tolist()
         entry = self.dtype.itemsize + self.columns.itemsize
         self.sizes = [8 * (self.num_rows + 1) + count * entry if count else 0 for count in self.entries]
+
+    @classmethod
+    def of(cls, operator, grid, cuts, comm, *, transposed=False):
+        """Blocks of A, or of A^T, read from a hpgcn.operator.Operator."""
+        _, rows, own = held(grid, cuts)
+        blocks = (read_transposed if transposed else read)(
+            operator, rows, [cuts.offsets[s:s + 2].tolist() for s in own])
+        return cls(grid, grid, cuts, ((s, blocks.pop()) for s in reversed(own)), operator.dtype, comm)
+
+    def restricted(self, rows, columns, comm):
+        """The blocks of some rows and columns of the matrix, cut out of these; all ranks call it.
+
+        Parameters
+        ----------
+        rows, columns : (n_out,), (n_in,) bool
+            What stays.
+        comm : hpgcn.comm.SerialComm or MpiComm
+
+        Returns
+        -------
+        Blocks
+            These, if all rows and columns stay.
+        """
+        if rows.all() and columns.all():
+            return self
+        kept, offsets = rows[self.start:self.stop], self.cuts.offsets
+        cut = ((s, select(self.unpack(message, self.entries[s]), kept, columns[offsets[s]:offsets[s + 1]]))
+               for s, message in self.messages.items() if message.size)
+        cuts = replace(self.cuts, offsets=np.concatenate([[0], np.cumsum(columns)])[offsets])
+        return Blocks(self.layout.restricted(rows), self.layout_in.restricted(columns), cuts, cut, self.dtype, comm)
+
+    def costs(self):
+        """What a product with these sends; a hpgcn.cost.Blocks."""
+        pieces, columns = num_pieces(self.cuts), self.layout.columns
+        rows, rows_out = (np.diff(grid.offsets).reshape(-1, pieces) for grid in (self.layout_in, self.layout))
+        sparse = cost.block_bytes(self.nonzeros, rows_out, columns, self.dtype.itemsize, int(rows.sum()))
+        return cost.Blocks(rows, rows_out, columns, self.cuts, sparse)
 
     def pack(self, indptr, indices, data):
         """One message: row pointers int64, then values and column numbers, the wider of the two first."""
@@ -72,6 +109,19 @@ class Blocks:
         else:
             data, indices = np.split(rest, [count * self.dtype.itemsize])
         return indptr.view(np.int64), indices.view(self.columns), data.view(self.dtype)
+
+
+def num_pieces(cuts):
+    """L."""
+    return int(cuts.piece.max()) + 1
+
+
+def held(grid, cuts):
+    """What a rank keeps: its big row block, the bounds of the L pieces of that, and its stages; int, two lists."""
+    pieces = num_pieces(cuts)
+    row, piece = divmod(grid.block, pieces)
+    rows = grid.offsets[row * pieces:(row + 1) * pieces + 1].tolist()
+    return row, rows, np.flatnonzero((cuts.piece == piece) & (cuts.column == grid.column)).tolist()
 
 
 def read(operator, rows, intervals):

@@ -5,11 +5,9 @@ rank q gets its part of the columns of all rows, multiplies them by all of A-hat
 the rows of the result back to their owners. The mask of a result travels as bits, before the product, and is applied
 within it (S-SpMM).
 
-Both all-to-alls go in s batches of rows, each a piece of every rank's rows: all links are loaded alike at any time. All
-batches are sent at once; batch i is aggregated as soon as the rows that it reads have arrived, known from the columns
-of A, and returns while batch i + 1 is aggregated. Ranks deal their pieces alternately upwards and downwards, so that
-rows on both sides of a border between ranks are in one batch. With bandwidth b < m = n / P a batch then reads no
-further than b rows beyond its pieces, and the first of s = ceil(2 m / (m - b)) batches does not wait for the last
+Both all-to-alls go in s batches of rows (hpgcn.strategies.batches). All batches are sent at once; batch i is aggregated
+as soon as the rows that it reads have arrived, known from the columns of A, and returns while batch i + 1 is
+aggregated. With bandwidth b < m = n / P and s = ceil(2 m / (m - b)) the first batch does not wait for the last
 (Proposition 3.5 with the rows of a rank for all rows). With a wider matrix the way back alone is hidden.
 
 Valid for any P and any row blocks, empty ones included, and for fewer columns than ranks. Words per product of width f:
@@ -18,86 +16,59 @@ columns for each row of the others. Messages: one for each non-empty (source, de
 in one batch. Memory: all of A on every rank (and A^T if A is not symmetric), 2 n ceil(f / P) words of columns, m f of
 rows on their way.
 
+Restricted to some rows (out) of the result and some (in) of H, only these travel: n_in f words there, n_out f back.
+Such a map holds its entries of A, once in each direction that differs, and works in the buffers of the whole one.
+
 Source: mixgcn, sections 3.1 and 3.2.
 """
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-import scipy.sparse as sp
 
 from hpgcn import cost, kernels
 from hpgcn.layout import split
-from hpgcn.operator import Operator, csr
-from hpgcn.reorder import bandwidth, pipeline_stages
-
-TILES = 8  # a product is multiplied in about as many tiles, so that messages move between them
-MAX_STAGES = 16
-BATCH_ROWS = 1024  # a rank's rows in a batch, at least: messages of fewer cost more than they hide
+from hpgcn.operator import Operator, csr, select
+from hpgcn.reorder import bandwidth
+from hpgcn.strategies.batches import BATCH_ROWS, TILES, Batches, Parcels, default_stages, in_order
 
 
 @dataclass(frozen=True, eq=False)
-class Batches:
-    """Rows dealt into S batches of one piece of every row block: piece i of even blocks, S - 1 - i of odd ones (pure).
+class Operand:
+    """A matrix (n_out, n_in) in the order of batches, as it is multiplied by.
 
     Attributes
     ----------
-    starts, counts : (S, P) int64
-        First row, and number of rows, of rank p's piece in batch i.
+    matrix : tuple of arrays
+        CSR.
+    rows, columns : Batches
+        Of the result; of what it is multiplied by.
+    needed : list of S int
+        How many batches of columns must have arrived before each batch of rows is aggregated.
     """
 
-    starts: np.ndarray
-    counts: np.ndarray
+    matrix: tuple
+    rows: Batches
+    columns: Batches
+    needed: list
 
     @staticmethod
-    def deal(offsets, stages):
-        """Cut each of P row blocks, (P + 1,) int64 offsets, in `stages` pieces as even as they can be."""
-        cuts = np.array([start + split(stop - start, stages) for start, stop in pairwise(offsets.tolist())]).T
-        cuts, counts = cuts[:-1], np.diff(cuts, axis=0)
-        odd = np.arange(offsets.size - 1) % 2 == 1
-        return Batches(np.where(odd, cuts[::-1], cuts), np.where(odd, counts[::-1], counts))
+    def of(matrix, rows, columns):
+        """Hold a csr_array that is in the order of batches."""
+        arrays = csr(matrix)
+        return Operand(arrays, rows, columns, columns.read(*arrays[:2], rows).tolist())
 
-    @cached_property
-    def bounds(self):
-        """Batch i is rows [bounds[i], bounds[i + 1]) of the new order; (S + 1,) int64."""
-        return np.concatenate([[0], np.cumsum(self.counts.sum(1))])
-
-    @property
-    def order(self):
-        """New -> old: batch after batch, in each the pieces in rank order; (n,) int64."""
-        counts = self.counts.ravel()
-        begins = np.cumsum(counts) - counts
-        return np.repeat(self.starts.ravel() - begins, counts) + np.arange(counts.sum())
-
-    def read(self, indptr, indices):
-        """How many batches must have arrived before each can be aggregated; (S,) int64, rising, own batch included.
-
-        Parameters
-        ----------
-        indptr, indices
-            CSR of the matrix in the new order, columns sorted.
-        """
-        bounds, full = self.bounds, np.diff(indptr) > 0
-        last = np.zeros(full.size + 1, np.int64)  # one more: reduceat takes no place past the end
-        last[:-1][full] = indices[indptr[1:][full] - 1]
-        needed = np.searchsorted(bounds, np.maximum.reduceat(last, bounds[:-1]), side="right")
-        return np.maximum.accumulate(np.maximum(needed, np.arange(1, bounds.size)))
-
-
-def default_stages(offsets, bandwidth):
-    """Batches of rows for row blocks, (P + 1,) offsets, and a matrix of some bandwidth.
-
-    Those of Proposition 3.5 where they let aggregation begin before all rows are there, TILES where the bandwidth
-    forbids it; at most MAX_STAGES, and at least BATCH_ROWS rows of a rank in each. 1 for a single rank.
-    """
-    ranks, rows = offsets.size - 1, int(np.diff(offsets).max())
-    if ranks == 1:
-        return 1
-    stages = pipeline_stages(rows, bandwidth) if bandwidth < rows else TILES
-    return max(1, min(stages, MAX_STAGES, rows // BATCH_ROWS))
+    def restricted(self, rows, columns, kept_rows, kept_columns):
+        """Some rows and columns, (n,) bool in the distributed order, put in the order of other batches."""
+        kept_rows, row_numbers = self.rows.kept(kept_rows)
+        kept_columns, column_numbers = self.columns.kept(kept_columns)
+        matrix = select(self.matrix, kept_rows, kept_columns)
+        if self.rows.stages > 1:
+            matrix = in_order(matrix, rows.places(row_numbers), columns.places(column_numbers))
+        return Operand.of(matrix, rows, columns)
 
 
 class MixtureOfParallelism:
@@ -124,121 +95,122 @@ class MixtureOfParallelism:
 
     Attributes
     ----------
-    layout : hpgcn.layout.Grid
+    layout, layout_in : hpgcn.layout.Grid
+        Who owns rows of the result of `forward`, and rows of H; the same unless restricted.
     symmetric : bool
     zero_degrees : int
     stages : int
         Batches that are made.
     buffer_bytes : int
-        Of columns, of rows on their way and of masks.
+        Of columns, of rows on their way and of masks; 0 if restricted.
     """
 
     def __init__(self, source, grid, comm, *, norm="sym", self_loops=True, dtype=np.float32, max_width=1, slab=None,
                  axes=None, stages=0):
-        self.layout, self.rows, self.comm, self.dtype = grid, grid.rows, comm, np.dtype(dtype)
+        self.layout = self.layout_in = grid
+        self.comm, self.dtype = comm, np.dtype(dtype)
         with comm.together():  # each rank reads all of A: each may meet an error of its own
             operator = Operator(source, norm=norm, self_loops=self_loops, dtype=dtype)
             self.zero_degrees, self.symmetric = operator.zero_degrees, operator.symmetric
             matrix = operator.block(0, operator.num_rows)
         matrix.sort_indices()
+        self.batch_rows = 1 if stages else BATCH_ROWS
         stages = stages or default_stages(grid.offsets, bandwidth(matrix))
         self.stages = max(1, min(stages, int(np.diff(grid.offsets).max()))) if comm.size > 1 else 1
-        self.batches = Batches.deal(grid.offsets, self.stages)
+        batches = Batches.deal(grid.offsets, self.stages)
         if self.stages > 1:
-            self.order = self.batches.order
-            matrix = in_order(matrix, self.order)
-        self.operands = [self._operand(matrix)] * 2
+            place = batches.places(np.arange(batches.num_rows))
+            matrix = in_order(matrix, place, place)
+        self.operand = self.operand_back = Operand.of(matrix, batches, batches)
         if not self.symmetric:
-            self.operands[1] = self._operand(matrix.T.tocsr())
+            self.operand_back = Operand.of(matrix.T.tocsr(), batches, batches)
         self._allocate(max_width if comm.size > 1 else 0)
 
-    def _operand(self, matrix):
-        arrays = csr(matrix)
-        return *arrays, self.batches.read(*arrays[:2]).tolist()
-
     def _allocate(self, width):
-        n, m, mine = int(self.rows.offsets[-1]), self.rows.num_rows, -(-width // self.comm.size)
+        n, self.room, mine = int(self.layout.offsets[-1]), self.layout.rows.num_rows, -(-width // self.comm.size)
         self.columns = np.empty((2, n * mine), self.dtype)  # of H and of the result
-        self.packed = np.empty(m * width, self.dtype)  # rows on their way out, then on their way back
+        self.packed = np.empty(self.room * width, self.dtype)  # rows on their way out, then on their way back
         self.bits = np.empty((1 + (self.stages > 1), n * -(-mine // 8)), np.uint8)  # as they arrive, and in batches
-        self.packed_bits = np.empty(m * self.comm.size * -(-mine // 8) if width else 0, np.uint8)
-        self.places = np.arange(self.batches.counts[:, self.rows.rank].max())  # of the rows of a piece
+        self.packed_bits = np.empty(self.room * self.comm.size * -(-mine // 8) if width else 0, np.uint8)
+        self.places = np.arange(self.room)  # of the rows of a piece
         self.buffer_bytes = sum(buffer.nbytes for buffer in (self.columns, self.packed, self.bits, self.packed_bits))
+
+    def restrict(self, rows_out, rows_in):
+        """The same map to fewer rows from fewer rows: see `hpgcn.strategies.Strategy`.
+
+        Batches are dealt afresh: as many as here, unless the longest row block, of either, is too short for them.
+        """
+        made = copy.copy(self)
+        made.layout, made.layout_in = self.layout.restricted(rows_out), self.layout.restricted(rows_in)
+        longest = max(int(np.diff(layout.offsets).max()) for layout in (made.layout, made.layout_in))
+        made.stages, made.buffer_bytes = max(1, min(self.stages, longest // self.batch_rows)), 0
+        out, into = (Batches.deal(layout.offsets, made.stages) for layout in (made.layout, made.layout_in))
+        made.operand = made.operand_back = self.operand.restricted(out, into, rows_out, rows_in)
+        if not (self.symmetric and np.array_equal(rows_out, rows_in)):
+            made.operand_back = self.operand_back.restricted(into, out, rows_in, rows_out)
+        return made
 
     def forward(self, H, *, layer, mask=None, out=None):
         """Return this rank's rows of A H: see `hpgcn.strategies.Strategy`."""
-        return self._product(self.operands[0], H, mask, out, f"layer {layer} forward")
+        return self._product(self.operand, H, mask, out, f"layer {layer} forward")
 
     def backward(self, G, *, layer, mask=None, out=None):
         """Return this rank's rows of A^T G: see `hpgcn.strategies.Strategy`."""
-        return self._product(self.operands[1], G, mask, out, f"layer {layer} backward")
+        return self._product(self.operand_back, G, mask, out, f"layer {layer} backward")
 
     def _product(self, operand, H, mask, out, what):
-        *matrix, read = operand
-        out = np.empty(H.shape, self.dtype) if out is None else out
+        rank, f, rows, columns = self.comm.rank, H.shape[1], operand.rows, operand.columns
+        m = int(rows.offsets[rank + 1] - rows.offsets[rank])
+        out = np.empty((m, f), self.dtype) if out is None else out
         if self.comm.size == 1:
             with self.comm.clock("spmm"):
-                return kernels.backend(H).spmm(*matrix, H, out, mask=mask)
-        cuts, n = split(H.shape[1], self.comm.size), int(self.rows.offsets[-1])
-        width = int(cuts[self.comm.rank + 1] - cuts[self.comm.rank])
-        X, Z = (buffer[:n * width].reshape(n, width) for buffer in self.columns)
-        bits = None if mask is None else self._exchange_bits(mask, cuts, what)
-        there, back = [self._send_rows(batch, H, X, cuts) for batch in range(self.stages)], []
+                return kernels.backend(H).spmm(*operand.matrix, H, out, mask=mask)
+        cuts = split(f, self.comm.size)
+        width = int(cuts[rank + 1] - cuts[rank])
+        X, Z = (buffer[:batches.num_rows * width].reshape(batches.num_rows, width)
+                for buffer, batches in zip(self.columns, (columns, rows)))
+        going = Parcels(columns, rank, self.packed[(self.room - len(H)) * f:self.room * f], cuts)
+        coming = Parcels(rows, rank, self.packed[:m * f], cuts)
+        bits = None if mask is None else self._exchange_bits(rows, mask, cuts, what)
+        there, back = [self._send_rows(columns, going, batch, H, X) for batch in range(self.stages)], []
         arrived = 0
-        for batch, needed in enumerate(read):
+        for batch, needed in enumerate(operand.needed):
             for earlier in range(arrived, needed):
                 there[earlier].wait(f"{what}, rows of batch {earlier}")
             arrived = max(arrived, needed)
-            self._aggregate(batch, matrix, X, Z, bits, there[arrived:] + back)
-            back.append(self._return_rows(batch, Z, cuts))
+            self._aggregate(batch, operand, X, Z, bits, there[arrived:] + back)
+            back.append(self._return_rows(rows, coming, batch, Z))
         for batch, handle in enumerate(back):
             handle.wait(f"{what}, sums of batch {batch}")
-            self._unpack(batch, out, cuts)
+            self._unpack(coming, batch, out)
         return out
 
-    def _send_rows(self, batch, H, X, cuts):
+    def _send_rows(self, batches, going, batch, H, X):
         """Start sending a batch of my rows of H, cut by columns; all rows of my columns land in place in X."""
-        ops, packed = kernels.backend(H), self._blocks(batch, H, cuts)
+        ops, packed = kernels.backend(H), going.pairs(batch, H)
         with self.comm.clock("comm"):
             for block, rows in packed:
                 ops.gather(rows, self.places[:len(rows)], block)
-        first, last = self.batches.bounds[batch:batch + 2]
-        flat, sizes = self._travelling(batch, cuts)
-        return self.comm.start_alltoall(flat, sizes, X[first:last], self.batches.counts[batch] * X.shape[1],
-                                        "aggregation")
+        first, last = batches.bounds[batch:batch + 2]
+        return self.comm.start_alltoall(going.parts[batch], going.sizes(batch), X[first:last],
+                                        batches.counts[batch] * X.shape[1], "aggregation")
 
-    def _return_rows(self, batch, Z, cuts):
+    def _return_rows(self, batches, coming, batch, Z):
         """Start returning the rows of a batch of my columns to their owners."""
-        first, last = self.batches.bounds[batch:batch + 2]
-        flat, sizes = self._travelling(batch, cuts)  # free again: what it held has been sent before this batch began
-        return self.comm.start_alltoall(Z[first:last], self.batches.counts[batch] * Z.shape[1], flat, sizes,
-                                        "aggregation")
+        first, last = batches.bounds[batch:batch + 2]
+        return self.comm.start_alltoall(Z[first:last], batches.counts[batch] * Z.shape[1], coming.parts[batch],
+                                        coming.sizes(batch), "aggregation")
 
-    def _unpack(self, batch, out, cuts):
+    def _unpack(self, coming, batch, out):
         ops = kernels.backend(out)
         with self.comm.clock("comm"):
-            for block, rows in self._blocks(batch, out, cuts):
+            for block, rows in coming.pairs(batch, out):
                 ops.gather(block, self.places[:len(rows)], rows)
 
-    def _travelling(self, batch, cuts):
-        """Room for a batch of my rows, and how many elements of it each rank's columns take."""
-        counts = self.batches.counts[:, self.rows.rank]
-        first, width = int(counts[:batch].sum()), int(cuts[-1])
-        return self.packed[first * width:(first + counts[batch]) * width], counts[batch] * np.diff(cuts)
-
-    def _blocks(self, batch, rows, cuts):
-        """Pair each rank's block of the packed rows with what it holds: a view of its columns of `rows` (m, f)."""
-        flat, sizes = self._travelling(batch, cuts)
-        first = self.batches.starts[batch, self.rows.rank] - self.rows.start
-        mine = rows[first:first + self.batches.counts[batch, self.rows.rank]]
-        blocks = np.split(flat, np.cumsum(sizes)[:-1])
-        return [(block.reshape(len(mine), -1), mine[:, lo:hi])
-                for block, (lo, hi) in zip(blocks, pairwise(cuts.tolist())) if block.size]
-
-    def _aggregate(self, batch, matrix, X, Z, bits, under_way):
+    def _aggregate(self, batch, operand, X, Z, bits, under_way):
         """Multiply the rows of a batch in tiles, with a look at the messages between them."""
-        (indptr, indices, data), spmm = matrix, kernels.backend(X).spmm
-        first, last = self.batches.bounds[batch:batch + 2]
+        (indptr, indices, data), spmm = operand.matrix, kernels.backend(X).spmm
+        first, last = operand.rows.bounds[batch:batch + 2]
         tiles = -(-TILES // self.stages) if under_way else 1
         begin, end = indptr[first], indptr[last]
         cuts = np.searchsorted(indptr[first:last], begin + (end - begin) * np.arange(1, tiles) // tiles) + first
@@ -247,25 +219,28 @@ class MixtureOfParallelism:
                 spmm(indptr[lo:hi + 1], indices, data, X, Z[lo:hi], mask=None if bits is None else bits[lo:hi])
             under_way = [handle for handle in under_way if not handle.test()]
 
-    def _exchange_bits(self, mask, cuts, what):
+    def _exchange_bits(self, batches, mask, cuts, what):
         """Exchange a mask of my rows for the bits of my columns, bit 0 the first of them; rows in batches."""
-        sizes, n = -(-np.diff(cuts) // 8), int(self.rows.offsets[-1])
+        sizes, n = -(-np.diff(cuts) // 8), batches.num_rows
         m, mine = len(mask), int(sizes[self.comm.rank])
         outgoing, incoming = self.packed_bits[:m * sizes.sum()], self.bits[0, :n * mine].reshape(n, mine)
         with self.comm.clock("comm"):
             for block, (lo, hi) in zip(np.split(outgoing, np.cumsum(m * sizes)[:-1]), pairwise(cuts.tolist())):
                 column_bits(mask, lo, hi, block.reshape(m, -(-(hi - lo) // 8)))
-        self.comm.start_alltoall(outgoing, m * sizes, incoming, np.diff(self.rows.offsets) * mine,
+        self.comm.start_alltoall(outgoing, m * sizes, incoming, np.diff(batches.offsets) * mine,
                                  "aggregation").wait(f"{what}, masks")
         if self.stages == 1:
             return incoming
         with self.comm.clock("comm"):
-            return kernels.backend(mask).gather(incoming, self.order, self.bits[1, :n * mine].reshape(n, mine))
+            return kernels.backend(mask).gather(incoming, batches.order, self.bits[1, :n * mine].reshape(n, mine))
 
-    def predicted(self, step):
-        """What all ranks together send in a training step; a hpgcn.cost.Traffic."""
-        return cost.predict("mop", replace(step, directed=not self.symmetric), (self.comm.size,), self.rows.offsets,
-                            stages=self.stages).traffic()
+    def costs(self):
+        """What its products send: see `hpgcn.strategies.Strategy`."""
+        rows, rows_in = (np.diff(layout.offsets)[:, None] for layout in (self.layout, self.layout_in))
+        forward = cost.Blocks(rows_in, rows, 1, batches=self.stages)
+        if self.layout_in is self.layout:
+            return cost.Map(forward, forward)
+        return cost.Map(forward, replace(forward, rows=rows, rows_out=rows_in))
 
     def close(self):
         """Nothing to free: mop speaks through the communicator that it was given."""
@@ -284,11 +259,3 @@ def column_bits(mask, first, last, out):
         out[:, :high.shape[1]] |= high << (8 - shift)
     if rest:
         out[:, -1] &= (1 << rest) - 1
-
-
-def in_order(matrix, order):
-    """Rows and columns of a square csr_array in the order new -> old; columns not sorted."""
-    place = np.empty(order.size, matrix.indices.dtype)
-    place[order] = np.arange(order.size)
-    rows = matrix[order]
-    return sp.csr_array((rows.data, place[rows.indices], rows.indptr), shape=matrix.shape)

@@ -12,21 +12,22 @@ the bit. A product of width f sends n f (c - 1) words to gather, n f (P/c - 1) i
 stages take P/c (P/c - 1) messages, the rest 2 P (c - 1); empty blocks send nothing. Memory: 1 / c of the columns of
 the big block's rows of A, two buffers as tall as the largest big block that arrives, and two as tall as the own one.
 
+To fewer rows from fewer rows: rows of H are gathered and broadcast, rows of the result added up, all in the same
+buffers; the backward as in `1d`.
+
 Source: cagnet-2020, section IV-B, Algorithm 2; there H itself is stored c times.
 """
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 
 from hpgcn import cost, kernels
 from hpgcn.layout import split
 from hpgcn.operator import Operator
-from hpgcn.strategies.one_d import StagedProduct
+from hpgcn.strategies.one_d import Staged
 
 
-class OneAndAHalfD:
+class OneAndAHalfD(Staged):
     """A-hat on rows distributed by the row blocks of `grid` (a single column block): c pieces of each big block.
 
     Parameters
@@ -54,57 +55,56 @@ class OneAndAHalfD:
                  axes=None):
         axes = cost.default_grid("1.5d", comm.size) if axes is None else axes
         self.axes = groups, replicas = cost.check_grid("1.5d", comm.size, axes)
-        self.layout, self.comm, self.dtype = grid, comm, np.dtype(dtype)
-        group, replica = divmod(comm.rank, replicas)
+        self.layout = self.layout_in = grid
+        self.comm, self.dtype = comm, np.dtype(dtype)
+        self.group, replica = divmod(comm.rank, replicas)
         big = grid.offsets[::replicas]
         first, last = split(groups, replicas)[replica:replica + 2].tolist()
+        stages = big[first:last + 1]
+        self.held = slice(*big[self.group:self.group + 2].tolist()), slice(int(stages[0]), int(stages[-1]))
+        self.groups = self.row, self.column = (
+            comm.group(range(self.group * replicas, (self.group + 1) * replicas)),
+            comm.group(range(replica, comm.size, replicas)))
         with comm.together():
             operator = Operator(source, norm=norm, self_loops=self_loops, dtype=dtype)
-            slab = operator.block(*big[group:group + 2].tolist(), int(big[first]), int(big[last]))
-        self.symmetric, self.zero_degrees = operator.symmetric, operator.zero_degrees
-        self.row = comm.group(range(group * replicas, (group + 1) * replicas))
-        self.column = comm.group(range(replica, comm.size, replicas))
-        self.product = StagedProduct(slab, big[first:last + 1], first, self.column, max_width=max_width,
-                                     transposed=not self.symmetric)
-        self.heights = np.diff(grid.offsets[group * replicas:(group + 1) * replicas + 1])
-        rows, arriving = int(self.heights.sum()), (replicas - 1) * int(self.heights[replica])
+            self._read(operator, stages, first, self.column, max_width)
+        heights = self._heights(grid)
+        rows, arriving = int(heights.sum()), (replicas - 1) * int(heights[replica])
         tall = max_width * (replicas > 1)
         self.whole = np.empty(max(rows, arriving) * tall, dtype)  # the big block, then what is added up at the end
         self.partial = np.empty(rows * tall, dtype)
-        self.buffer_bytes = self.product.buffer_bytes + self.whole.nbytes + self.partial.nbytes
+        self.buffer_bytes += self.whole.nbytes + self.partial.nbytes
 
     def forward(self, H, *, layer, mask=None, out=None):
         """Return this rank's rows of A H: see `hpgcn.strategies.Strategy`."""
-        return self._product(self.product.multiply, H, mask, out, f"layer {layer} forward")
+        return self._product(self.product.multiply, self.layout_in, self.layout, H, mask, out, f"layer {layer} forward")
 
     def backward(self, G, *, layer, mask=None, out=None):
         """Return this rank's rows of A^T G: see `hpgcn.strategies.Strategy`."""
-        product = self.product.multiply if self.symmetric else self.product.adjoint
-        return self._product(product, G, mask, out, f"layer {layer} backward")
+        product = self.reverse.multiply if self.symmetric else self.product.adjoint
+        return self._product(product, self.layout, self.layout_in, G, mask, out, f"layer {layer} backward")
 
-    def _product(self, product, H, mask, out, what):
-        out = np.empty(H.shape, self.dtype) if out is None else out
+    def _product(self, product, grid, grid_out, H, mask, out, what):
+        """Multiply rows of H, cut by `grid`, to rows cut by `grid_out`."""
+        width = H.shape[1]
+        out = np.empty((grid_out.rows.num_rows, width), self.dtype) if out is None else out
         if self.row.size == 1:
             product(H, out, what)
         else:
-            counts = self.heights * H.shape[1]
-            shape = int(self.heights.sum()), H.shape[1]
-            whole, partial = (array[:shape[0] * shape[1]].reshape(shape) for array in (self.whole, self.partial))
+            counts, counts_out = self._heights(grid) * width, self._heights(grid_out) * width
+            whole, partial = self.whole[:counts.sum()], self.partial[:counts_out.sum()]
             self.row.start_allgather(H, whole, counts, "aggregation").wait(f"the rows of a big block in {what}")
-            product(whole, partial, what)
-            self.row.start_reduce_scatter(partial, out, counts, "aggregation", work=self.whole).wait(
+            product(self._rows(whole, grid, width), self._rows(partial, grid_out, width), what)
+            self.row.start_reduce_scatter(partial, out, counts_out, "aggregation", work=self.whole).wait(
                 f"the sum over replicas in {what}")
         if mask is not None:  # partial sums are added by then: only their total may be masked
             with self.comm.clock("spmm"):
                 kernels.backend(out).apply_mask(out, mask)
         return out
 
-    def predicted(self, step):
-        """What all ranks together send in a training step; a hpgcn.cost.Traffic."""
-        step = replace(step, directed=not self.symmetric)
-        return cost.predict("1.5d", step, self.axes, self.layout.offsets).traffic()
+    def _rows(self, array, grid, width):
+        return array.reshape(int(self._heights(grid).sum()), width)
 
-    def close(self):
-        """Free the communicators."""
-        for comm in (self.row, self.column):
-            comm.close()
+    def _heights(self, grid):
+        """Rows of each piece of this rank's big block; (c,) int64."""
+        return np.diff(grid.offsets).reshape(self.axes)[self.group]

@@ -1,7 +1,7 @@
 """Row-parallel aggregation by broadcasts: strategy `1d`.
 
 Each rank holds the rows of A, H and G in its block; W is on every rank. The slab of A is cut in one column block a rank
-when it is loaded. In stage k rank k broadcasts its rows of H, whoever reads them, and every rank multiplies its block k
+as it is read. In stage k rank k broadcasts its rows of H, whoever reads them, and every rank multiplies its block k
 by them: the own block first, which waits for nobody, then the others in the order of ranks. Of two buffers one receives
 while the other is multiplied; a broadcast starts once its buffer is read no more. If A is symmetric the backward is the
 same code applied to G; otherwise it is the adjoint: in stage k every rank forms its partial sum for the rows of rank k,
@@ -12,23 +12,85 @@ P - 1 messages, or as partial sums (n - m_p) f words to the P - 1 others: n f (P
 all ranks; empty blocks send nothing. Memory: the slab of A, P row pointers a row and the numbers of the rows that each
 block touches (and its transpose if A is not symmetric), two buffers as tall as the largest block of another rank.
 
+To fewer rows from fewer rows the same code runs on blocks cut anew, in the same buffers; m_p and n are rows of H then.
+The backward broadcasts rows of G if A is symmetric, by blocks of their own unless both sets of rows are equal;
+otherwise it reduces rows of H.
+
 Source: cagnet-2020, section IV-A, Algorithm 1, with sigma after the sum; mg-gcn-2021, section 4.3.
 """
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
+from copy import copy
 from itertools import pairwise
 
 import numpy as np
+import scipy.sparse as sp
 
 from hpgcn import cost, kernels
-from hpgcn.operator import Operator, csr
+from hpgcn.layout import split
+from hpgcn.operator import Operator, csr, select
 
 TILES, TILE_NONZEROS = 8, 1 << 13  # a block is multiplied in so many tiles at most, of so many nonzeros at least
+PORTIONS = 8  # of rows, read one after the other
 
 
-class OneD:
+class Staged:
+    """What 1d and 1.5d share: how A is read, the map to fewer rows, and what the products send.
+
+    Attributes
+    ----------
+    layout, layout_in : hpgcn.layout.Grid
+        Who owns rows of the result of `forward`, and rows of H; the same unless restricted.
+    axes : (P / c, c)
+    held : (slice, slice)
+        Rows and columns of A that this rank multiplies.
+    product, reverse : StagedProduct
+        Of A; and of its transpose if A is symmetric, else None: the backward is the adjoint of `product`.
+    groups : tuple of hpgcn.comm.MpiComm
+        Made here, and freed here.
+    buffer_bytes : int
+        Memory of messages, made once; 0 if restricted.
+    """
+
+    def _read(self, operator, offsets, first, comm, max_width):
+        """Read what is held in stages: rank `first` + s of `comm` owns rows [offsets[s], offsets[s + 1]) of H."""
+        self.symmetric, self.zero_degrees = operator.symmetric, operator.zero_degrees
+        blocks, transposed = read(operator, self.held[0], offsets, transposed=not self.symmetric)
+        heights = np.diff(offsets).tolist()
+        others = [height for stage, height in enumerate(heights) if first + stage != comm.rank]
+        buffers = [np.empty(max(others) * max_width, self.dtype) for _ in others[:2]]
+        self.product = StagedProduct(blocks, transposed, heights, first, comm, buffers)
+        self.reverse = self.product if self.symmetric else None
+        self.buffer_bytes = sum(buffer.nbytes for buffer in buffers)
+
+    def restrict(self, rows_out, rows_in):
+        """The same map to fewer rows from fewer rows: see `hpgcn.strategies.Strategy`."""
+        made, (rows, columns) = copy(self), self.held
+        made.layout, made.layout_in = self.layout.restricted(rows_out), self.layout.restricted(rows_in)
+        made.groups, made.buffer_bytes = (), 0
+        with self.comm.together():
+            made.product = self.product.restricted(rows_out[rows], rows_in[columns])
+            if self.symmetric:
+                same = np.array_equal(rows_out, rows_in)
+                made.reverse = made.product if same else self.product.restricted(rows_in[rows], rows_out[columns])
+        return made
+
+    def costs(self):
+        """What its products send: see `hpgcn.strategies.Strategy`."""
+        rows, rows_out = (np.diff(grid.offsets).reshape(self.axes) for grid in (self.layout_in, self.layout))
+        forward = backward = cost.Blocks(rows, rows_out, 1)
+        if self.symmetric and not np.array_equal(rows, rows_out):
+            backward = cost.Blocks(rows_out, rows, 1)
+        return cost.Map(forward, backward, adjoint=not self.symmetric)
+
+    def close(self):
+        """Free the communicators that were made, which a restricted map leaves to the whole one."""
+        for comm in self.groups:
+            comm.close()
+
+
+class OneD(Staged):
     """A-hat on rows distributed by the row blocks of `grid` (a single column block).
 
     Parameters
@@ -48,73 +110,73 @@ class OneD:
 
     def __init__(self, source, grid, comm, *, norm="sym", self_loops=True, dtype=np.float32, max_width=1, slab=None,
                  axes=None):
-        self.layout, self.comm, self.dtype = grid, comm, np.dtype(dtype)
+        self.layout = self.layout_in = grid
+        self.axes, self.comm, self.dtype, self.groups = (comm.size, 1), comm, np.dtype(dtype), ()
+        self.held = slice(grid.rows.start, grid.rows.stop), slice(0, int(grid.offsets[-1]))
         with comm.together():
             operator = Operator(source, norm=norm, self_loops=self_loops, dtype=dtype)
-            rows = operator.block(grid.rows.start, grid.rows.stop)
-        self.symmetric, self.zero_degrees = operator.symmetric, operator.zero_degrees
-        self.product = StagedProduct(rows, grid.offsets, 0, comm, max_width=max_width, transposed=not self.symmetric)
-        self.buffer_bytes = self.product.buffer_bytes
+            self._read(operator, grid.offsets, 0, comm, max_width)
 
     def forward(self, H, *, layer, mask=None, out=None):
         """Return this rank's rows of A H: see `hpgcn.strategies.Strategy`."""
-        out = np.empty(H.shape, self.dtype) if out is None else out
+        out = np.empty((self.layout.rows.num_rows, H.shape[1]), self.dtype) if out is None else out
         return self.product.multiply(H, out, f"layer {layer} forward", mask)
 
     def backward(self, G, *, layer, mask=None, out=None):
         """Return this rank's rows of A^T G: see `hpgcn.strategies.Strategy`."""
-        out, what = np.empty(G.shape, self.dtype) if out is None else out, f"layer {layer} backward"
+        out = np.empty((self.layout_in.rows.num_rows, G.shape[1]), self.dtype) if out is None else out
+        what = f"layer {layer} backward"
         if self.symmetric:
-            return self.product.multiply(G, out, what, mask)
+            return self.reverse.multiply(G, out, what, mask)
         self.product.adjoint(G, out, what)
         if mask is not None:  # partial sums are added by then: only their total may be masked
             with self.comm.clock("spmm"):
                 kernels.backend(out).apply_mask(out, mask)
         return out
 
-    def predicted(self, step):
-        """What all ranks together send in a training step; a hpgcn.cost.Traffic."""
-        step = replace(step, directed=not self.symmetric)
-        return cost.predict("1d", step, (self.comm.size,), self.layout.offsets).traffic()
-
-    def close(self):
-        """Free nothing: the communicator is the caller's."""
-
 
 class StagedProduct:
-    """Columns of a slab of A in blocks, one a stage: in stage s, rank `first` + s broadcasts the rows that it owns.
+    """Some rows of A in blocks of columns, one a stage: in stage s, rank `first` + s broadcasts the rows that it owns.
 
     Parameters
     ----------
-    slab : scipy.sparse.csr_array (m, offsets[-1] - offsets[0])
-        This rank's rows of A, in the columns of all stages.
-    offsets : (S + 1,) int64
-        Stage s multiplies columns [offsets[s], offsets[s + 1]) of A, the rows that rank `first` + s owns.
+    blocks : list of S (indptr, indices, data, rows that hold something)
+        This rank's m rows of A, in stage s their heights[s] columns.
+    transposed : list of S likewise, or None
+        Their transposes: `adjoint` needs them.
+    heights : list of S int
+        Rows that rank `first` + s owns of what is multiplied.
     first : int
         Rank of `comm` whose rows are broadcast first.
     comm : hpgcn.comm.SerialComm or MpiComm
-        Ranks whose slabs have these columns.
-    max_width : int
-    transposed : bool
-        Keep the transposed blocks, too: `adjoint` needs them.
+        Ranks whose rows of A have these columns.
+    buffers : list of arrays
+        Two for the rows of others, or one for each if there are fewer.
     """
 
-    def __init__(self, slab, offsets, first, comm, *, max_width, transposed):
-        self.comm, self.first = comm, first
-        self.heights = np.diff(offsets).tolist()
+    def __init__(self, blocks, transposed, heights, first, comm, buffers):
+        self.blocks, self.transposed, self.heights = blocks, transposed, heights
+        self.first, self.comm, self.buffers = first, comm, buffers
         stage = comm.rank - first
-        self.own = stage if 0 <= stage < len(self.heights) else None
-        tall, cuts = slab.tocsc(), list(pairwise((offsets - offsets[0]).tolist()))  # columns are cut at no cost
-        self.blocks = [with_rows(tall[:, lo:hi].tocsr()) for lo, hi in cuts]
-        self.transposed = [with_rows(tall[:, lo:hi].T) for lo, hi in cuts] if transposed else None
-        others = [height for stage, height in enumerate(self.heights) if stage != self.own]
-        size = max(others, default=0) * max_width
-        self.buffers = [np.empty(size, slab.dtype) for _ in others[:2]]
-        self.buffer_bytes = sum(buffer.nbytes for buffer in self.buffers)
+        self.own = stage if 0 <= stage < len(heights) else None
         self.started = deque()  # (stage, buffer or None, rows, collective) under way, in order
 
+    def restricted(self, rows, columns):
+        """The product of some rows, (m,) bool, and columns, (sum(heights),) bool; itself if of all; shares buffers."""
+        if rows.all() and columns.all():
+            return self
+        bounds = pairwise(np.cumsum([0, *self.heights]).tolist())
+        columns = [columns[lo:hi] for lo, hi in bounds]
+        blocks = [with_rows(select(block, rows, part)) for block, part in zip(self.blocks, columns)]
+        transposed = None
+        if self.transposed is not None:
+            transposed = [with_rows(select(block, part, rows))
+                          for block, part in zip(self.transposed, columns)]
+        heights = [int(np.count_nonzero(part)) for part in columns]
+        return StagedProduct(blocks, transposed, heights, self.first, self.comm, self.buffers)
+
     def multiply(self, x, out, what, mask=None):
-        """Write A x, of which this rank has the rows x (m, f) that it owns, to out (m, f) and return it."""
+        """Write the rows of A x to out (m, f) and return it; x (m_in, f): the rows that this rank owns."""
         written = False
         for stage, rows in self._arrivals(x, what):
             self._spmm(self.blocks[stage], rows, out, mask, accumulate=written)
@@ -124,7 +186,7 @@ class StagedProduct:
         return out
 
     def adjoint(self, x, out, what):
-        """Write the rows of A^T x that this rank owns to out (m, f) and return it; zeros if they are in no stage."""
+        """Write the own rows of A^T x, x (m, f), to out (m_in, f) and return it; zeros if they are in no stage."""
         free, what = list(self.buffers), f"the sum of block {{}} in {what}"
         if self.own is None:
             out[:] = 0
@@ -180,13 +242,47 @@ class StagedProduct:
         cuts = np.searchsorted(indptr, indptr[-1] * np.arange(1, tiles) // tiles)
         for lo, hi in pairwise([0, *cuts.tolist(), indptr.size - 1]):
             with self.comm.clock("spmm"):
-                if accumulate:
-                    rows = touched[slice(*np.searchsorted(touched, (lo, hi)))]
-                    spmm(indptr, indices, data, x, out, rows=rows, mask=mask, accumulate=True)
-                else:
-                    spmm(indptr[lo:hi + 1], indices, data, x, out[lo:hi], mask=None if mask is None else mask[lo:hi])
+                rows = touched[slice(*np.searchsorted(touched, (lo, hi)))] - lo if accumulate else None
+                rows = None if rows is None or rows.size == hi - lo else rows
+                spmm(indptr[lo:hi + 1], indices, data, x, out[lo:hi], rows=rows, accumulate=accumulate,
+                     mask=None if mask is None else mask[lo:hi])
             for *_, handle in self.started:
                 handle.test()
+
+
+def read(operator, rows, offsets, *, transposed):
+    """Some rows of A in blocks of columns, and the transposes of these blocks.
+
+    Rows are read in portions: no more than one portion, or one block, is in memory twice.
+
+    Parameters
+    ----------
+    operator : hpgcn.operator.Operator
+    rows : slice
+    offsets : (S + 1,) int64
+        Block s has the columns [offsets[s], offsets[s + 1]).
+    transposed : bool
+
+    Returns
+    -------
+    blocks, transposed : lists of S (indptr, indices, data, rows that hold something)
+        The latter is None unless asked for.
+    """
+    first, cuts = int(offsets[0]), list(pairwise((offsets - offsets[0]).tolist()))
+    parts = [[] for _ in cuts]
+    for lo, hi in pairwise(split(rows.stop - rows.start, PORTIONS if len(cuts) > 1 else 1).tolist() if cuts else []):
+        whole = operator.block(rows.start + lo, rows.start + hi, first, int(offsets[-1]))
+        for part, (start, stop) in zip(parts, cuts):
+            part.append(whole if len(cuts) == 1 else whole[:, start:stop])
+        del whole
+    blocks, flipped = [], [] if transposed else None
+    while parts:
+        part = parts.pop(0)
+        block = part.pop() if len(part) == 1 else sp.vstack(part, format="csr")
+        blocks.append(with_rows(block))
+        if transposed:
+            flipped.append(with_rows(block.T.tocsr()))
+    return blocks, flipped
 
 
 def with_rows(matrix):

@@ -17,11 +17,16 @@ R + C - gcd(R, C) stages of a layer: R - 1 a column of ranks, C - 1 a row of ran
 be empty. Memory: nnz / P entries of A (again for A^T if A is not symmetric), two blocks of A and two intervals of H
 under way; if L > 1 also n / R rows of T, and (L - 1) m rows of the other layers' T.
 
+Restricted to some rows (out) of the result and some (in) of H, blocks and intervals keep their ranks and lose what is
+not asked for; the backward multiplies by blocks of A[in, out] (symmetric A) or of A^T[in, out]. Such a map holds its
+entries of A, once in each direction that differs, and shares all messages with the whole one.
+
 Source: cagnet-2020, sections IV-C and IV-D (Algorithm 2); van de Geijn and Watts 1997 (SUMMA).
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import copy
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -58,8 +63,10 @@ class Summa:
 
     Attributes
     ----------
+    layout, layout_in : hpgcn.layout.Grid
+        Who owns rows of the result of `forward`, and rows of H; the same unless restricted.
     buffer_bytes : int
-        Memory of messages and of T, made once.
+        Memory of messages and of T, made once; 0 if restricted.
 
     Raises
     ------
@@ -71,27 +78,29 @@ class Summa:
 
     def __init__(self, source, grid, comm, *, norm="sym", self_loops=True, dtype=np.float32, max_width=1, slab=None,
                  axes=None):
-        self.layout, self.comm, self.dtype = grid, comm, np.dtype(dtype)
+        self.layout = self.layout_in = grid
+        self.comm, self.dtype = comm, np.dtype(dtype)
         self.axes = cost.check_grid(self.name, grid.size, axes or cost.default_grid(self.name, grid.size))
         R, L, C = self.shape = cost.cube(self.name, self.axes)
         if (grid.offsets.size - 1, grid.columns) != (R * L, C):
             raise ConfigError(f"{self.name}: {grid.offsets.size - 1} row blocks x {grid.columns} column blocks given, "
                               f"expected {R * L} x {C} on the grid {'x'.join(map(str, self.axes))}")
         self.row, self.piece = divmod(grid.block, L)
-        self.cuts = stages(grid.offsets, R, L, C)
-        self.mine = np.flatnonzero(self.cuts.piece == self.piece).tolist()  # this layer's stages, in order
+        cuts = stages(grid.offsets, R, L, C)
+        self.mine = np.flatnonzero(cuts.piece == self.piece).tolist()  # this layer's stages, in order
         operator = Operator(source, norm=norm, self_loops=self_loops, dtype=self.dtype)
         self.zero_degrees, self.symmetric = operator.zero_degrees, operator.symmetric
-        self.A = Blocks(operator, grid, L, self.cuts, comm)
-        self.A_transposed = self.A if self.symmetric else Blocks(operator, grid, L, self.cuts, comm, transposed=True)
+        self.A = Blocks.of(operator, grid, cuts, comm)
+        self.A_transposed = self.A if self.symmetric else Blocks.of(operator, grid, cuts, comm, transposed=True)
         self.along_row = comm.group(grid.row_ranks.tolist())
         self.along_column = comm.group(((np.arange(R) * L + self.piece) * C + grid.column).tolist())
         self.along_layers = comm.group(((self.row * L + np.arange(L)) * C + grid.column).tolist())
+        self.groups = self.along_row, self.along_column, self.along_layers
         self._allocate(-(-max_width // C))
 
     def _allocate(self, width):
         """Make two buffers for blocks of A and for intervals of H, used in turn, and, if layers add up, for T."""
-        cuts, L = self.cuts, self.shape[1]
+        cuts, L = self.A.cuts, self.shape[1]
         heights = np.diff(cuts.offsets)
         turns = self.mine[::2], self.mine[1::2]
         self.sparse = [np.empty(max([blocks.sizes[s] for blocks in (self.A, self.A_transposed) for s in turn
@@ -101,6 +110,18 @@ class Summa:
         self.partial = np.empty(self.A.num_rows * width if L > 1 else 0, self.dtype)
         self.others = np.empty((L - 1) * self.layout.rows.num_rows * width, self.dtype)
         self.buffer_bytes = sum(buffer.nbytes for buffer in (*self.sparse, *self.tall, self.partial, self.others))
+
+    def restrict(self, rows_out, rows_in):
+        """The same map to fewer rows from fewer rows: see `hpgcn.strategies.Strategy`."""
+        made = copy.copy(self)
+        made.layout, made.layout_in = self.layout.restricted(rows_out), self.layout.restricted(rows_in)
+        made.groups, made.buffer_bytes = (), 0
+        made.A = self.A.restricted(rows_out, rows_in, self.comm)
+        if self.symmetric and np.array_equal(rows_out, rows_in):
+            made.A_transposed = made.A
+        else:
+            made.A_transposed = self.A_transposed.restricted(rows_in, rows_out, self.comm)
+        return made
 
     def forward(self, H, *, layer, mask=None, out=None):
         """Return this rank's block of A H: see `hpgcn.strategies.Strategy`."""
@@ -112,12 +133,12 @@ class Summa:
 
     def _product(self, blocks, H, mask, out, what):
         width, L = H.shape[1], self.shape[1]
-        out = np.empty(H.shape, self.dtype) if out is None else out
+        out = np.empty((blocks.layout.rows.num_rows, width), self.dtype) if out is None else out
         if L == 1:
             return self._multiply_stages(blocks, H, mask, out, what)
         total = self.partial[:blocks.num_rows * width].reshape(blocks.num_rows, width)
         self._multiply_stages(blocks, H, None, total, what)
-        counts = np.diff(self.layout.offsets[self.row * L:(self.row + 1) * L + 1]) * width
+        counts = np.diff(blocks.layout.offsets[self.row * L:(self.row + 1) * L + 1]) * width
         handle = self.along_layers.start_reduce_scatter(total, out, counts.tolist(), "aggregation", work=self.others)
         handle.wait(f"the sum over layers in {what}")
         if mask is not None:  # partial sums are added here: only their total may be masked
@@ -148,14 +169,14 @@ class Summa:
         if turn == len(self.mine):
             return stage
         s, width = self.mine[turn], H.shape[1]
-        lo, hi = self.cuts.offsets[s:s + 2].tolist()
-        column, row = int(self.cuts.column[s]), int(self.cuts.row[s])
+        cuts = blocks.cuts
+        (lo, hi), column, row = cuts.offsets[s:s + 2].tolist(), int(cuts.column[s]), int(cuts.row[s])
         if column == self.layout.column:
             stage.message = blocks.messages[s]
         else:
             stage.message = self.sparse[turn % 2][:blocks.sizes[s]]
         if row == self.row:
-            first = self.layout.rows.start
+            first = blocks.layout_in.rows.start
             stage.rows = H[lo - first:hi - first]
         else:
             stage.rows = self.tall[turn % 2][:(hi - lo) * width].reshape(hi - lo, width)
@@ -179,14 +200,14 @@ class Summa:
                      accumulate=accumulate)
             handles = [handle for handle in handles if not handle.test()]
 
-    def predicted(self, step):
-        """What all ranks together send in a training step; a hpgcn.cost.Traffic."""
-        return cost.predict(self.name, replace(step, directed=not self.symmetric), self.axes, self.layout.offsets,
-                            nnz_blocks=self.A.nonzeros, nnz_blocks_transposed=self.A_transposed.nonzeros).traffic()
+    def costs(self):
+        """What its products send: see `hpgcn.strategies.Strategy`."""
+        forward = self.A.costs()
+        return cost.Map(forward, forward if self.A_transposed is self.A else self.A_transposed.costs())
 
     def close(self):
-        """Free the communicators."""
-        for group in (self.along_row, self.along_column, self.along_layers):
+        """Free the communicators, which a restricted map leaves to the whole one."""
+        for group in self.groups:
             group.close()
 
 

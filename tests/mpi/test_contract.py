@@ -41,8 +41,8 @@ def run(source, config, comm, epochs):
     """Losses of the first epochs, the gradient of the first (flat), and the metrics of all."""
     trainer = Trainer(source, config, comm, warm=False)
     comm.counters.phase = "other"
-    logits, backward = trainer.model.forward(trainer.rows.X, 1)
-    gradient = backward(trainer.loss.gradient(logits)[1])
+    logits, backward = trainer.training.model.forward(trainer.training.X, 1)
+    gradient = backward(trainer.training.loss.gradient(logits)[1])
     trainer.rows.columns.reduce(gradient)
     gradient = gradient.flat
     metrics = [trainer.step(epoch) | trainer.evaluate() for epoch in range(1, epochs + 1)]
@@ -116,7 +116,7 @@ def test_metrics_equal_those_of_one_rank(comm, directed, layers):
 @pytest.mark.parametrize("hidden, constant", [(4, False), (33, False), (33, True)])
 def test_sent_equals_predicted(comm, kind, directed, hidden, constant):
     graph = make(directed=directed, sparse=hidden == 4)
-    config = Config(layers=3, hidden=hidden, input_dropout=0 if constant else -1)
+    config = Config(layers=3, hidden=hidden, input_dropout=0 if constant else -1, prune=False)
     source = distributed(graph, parts_of(kind, graph, comm), comm.size)
     _, _, metrics, predicted = run(source, config, comm, 3)
     for entry in metrics:

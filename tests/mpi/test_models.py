@@ -43,8 +43,8 @@ def test_equals_the_oracle_and_the_prediction(comm, strategy, model, hidden, dir
 def check(comm, trainer, expected, slope):
     """Hold the gradient of epoch 1 and 20 losses against the oracle, what was sent against the prediction."""
     comm.counters.phase, dtype = "other", trainer.config.dtype
-    logits, backward = trainer.model.forward(trainer.rows.X, 1)
-    gradient = backward(trainer.loss.gradient(logits)[1])
+    logits, backward = trainer.training.model.forward(trainer.training.X, 1)
+    gradient = backward(trainer.training.loss.gradient(logits)[1])
     trainer.rows.columns.reduce(gradient)
     metrics = [trainer.step(epoch) for epoch in range(1, 21)]
     predicted = trainer.predicted

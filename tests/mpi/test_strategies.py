@@ -4,8 +4,9 @@ import oracle
 import pytest
 from graphs import make
 
-from hpgcn import collectives
+from hpgcn import collectives, cost
 from hpgcn.config import Config
+from hpgcn.cost.step import Product
 from hpgcn.kernels import reference
 from hpgcn.partition import Partition
 from hpgcn.place import place
@@ -93,3 +94,66 @@ def test_messages_in_pieces_change_no_bit(name, comm, directed, monkeypatch):
     else:
         assert results[0] == results[1]
     assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("kept_out, kept_in", [
+    (0.3, 0.8), (0.05, 0.05), (0.0, 0.5), (1.0, 0.4), ("same", 0.5), (0.2, 1.0)])
+def test_a_restricted_map_is_a_submatrix(name, comm, directed, kept_out, kept_in):
+    graph = make(directed=directed, weighted=True)
+    strategy, _ = build(name, comm, graph)
+    part = np.random.default_rng(1).integers(0, comm.size, graph.num_rows)
+    A = oracle.normalised(graph)
+    order = Partition.from_parts(part, comm.size).perm
+    A = A[order][:, order]
+    rng = np.random.default_rng(7)
+    columns = rng.random(graph.num_rows) < kept_in
+    rows = columns.copy() if kept_out == "same" else rng.random(graph.num_rows) < kept_out
+    cut = A[rows][:, columns]
+    restricted = strategy.restrict(rows, columns)
+
+    def mine(matrix, grid):
+        own = matrix[grid.rows.start:grid.rows.stop, grid.columns_of(matrix.shape[1])]
+        return np.ascontiguousarray(own)
+
+    for width in (1, 11, 20):
+        H, G = (rng.standard_normal((size, width)) for size in (cut.shape[1], cut.shape[0]))
+        H, G = comm.bcast((H, G))
+        keep = np.random.default_rng(8).random((2, graph.num_rows, width)) < 0.5
+        for product, given, expected, to, of in ((restricted.forward, H, cut @ H, "layout", "layout_in"),
+                                                 (restricted.backward, G, cut.T @ G, "layout_in", "layout")):
+            to, of = getattr(restricted, to), getattr(restricted, of)
+            found = product(mine(given, of), layer=0)
+            np.testing.assert_allclose(found, mine(expected, to), atol=1e-12)
+            bits = mine(keep[0, :len(expected)], to)
+            out = np.full_like(found, np.nan)
+            assert product(mine(given, of), layer=0, mask=reference.pack(bits), out=out) is out
+            np.testing.assert_array_equal(out, np.where(bits, found, 0))
+    H = rng.standard_normal((graph.num_rows, 20))
+    whole = mine(comm.bcast(H), strategy.layout)  # the strategy itself is as it was
+    np.testing.assert_allclose(strategy.forward(whole, layer=0), mine(A @ comm.bcast(H), strategy.layout), atol=1e-12)
+    restricted.close()
+    strategy.close()
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_a_restricted_map_sends_what_is_predicted(name, comm, directed):
+    graph = make(directed=directed, degree=3)
+    strategy, _ = build(name, comm, graph)
+    rng = np.random.default_rng(9)
+    rows, columns = (rng.random(graph.num_rows) < share for share in (0.1, 0.6))
+    for one in (strategy, strategy.restrict(rows, columns)):
+        of = one.costs()
+        for direction in ("forward", "backward"):
+            start, grid = (one.layout_in if direction == "forward" else one.layout), one.layout
+            comm.counters.phase = f"{direction} {directed} {one is strategy}"
+            mine = grid.columns_of(20)
+            getattr(one, direction)(np.zeros((start.rows.num_rows, mine.stop - mine.start)), layer=0)
+            counted = comm.counters.total(comm.counters.phase)
+            calls = cost.product_counts(name, of, Product(0, 20), 8, direction == "backward")
+            expected = [sum(np.asarray(call[i]).reshape(-1)[comm.rank] for call in calls) for calls in [list(calls)]
+                        for i in (0, 1)]
+            assert list(counted) == expected
+        if one is not strategy:
+            one.close()
+    strategy.close()

@@ -1,11 +1,13 @@
 """1d: broadcasts of row blocks compute A H and A^T G on any cut of the rows, and send what is predicted."""
 import numpy as np
 import oracle
+import pruned
 import pytest
 import scipy.sparse as sp
 from graphs import cut, make
 
 from hpgcn import collectives, cost, store
+from hpgcn.cost.step import Product
 from hpgcn.graph import Graph
 from hpgcn.kernels import reference
 from hpgcn.layout import Grid, split
@@ -156,10 +158,10 @@ def test_sends_what_is_predicted(comm, directed, kind, width):
     for direction, pair in found.items():
         key = "aggregation", direction
         assert pair == (prediction.bytes[key][comm.rank], prediction.messages[key][comm.rank])
-    both = comm.sum(np.sum(list(found.values()), 0))
-    total = strategy.predicted(cost.Step((width + 1, width), 8))
-    assert (total.aggregation_bytes, total.aggregation_messages) == tuple(both)
-    assert total.aggregation_bytes == 2 * 8 * n * width * (size - 1)
+        counts = list(cost.product_counts("1d", strategy.costs(), Product(0, width), 8, direction == "backward"))
+        assert [book[comm.rank, 0] for book in counts[0]] == list(pair)
+        assert len(counts) == 1
+        assert counts[0][0].sum() == 8 * n * width * (size - 1)
     strategy.close()
 
 
@@ -201,3 +203,50 @@ def test_two_buffers_as_tall_as_the_largest_block_that_arrives(comm):
     others = np.delete(np.diff(grid.offsets), comm.rank)
     assert strategy.buffer_bytes == 4 * 20 * others.max(initial=0) * min(2, comm.size - 1)
     strategy.close()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", pruned.KINDS)
+@pytest.mark.parametrize("directed", [False, True])
+def test_fewer_rows_from_fewer_rows(comm, directed, kind, dtype):
+    graph = make(directed=directed, weighted=True)
+    grid = cut(graph.num_rows, comm, "uneven" if dtype == np.float32 else "gaps")
+    full = OneD(graph, grid, comm, dtype=dtype, max_width=20)
+    pruned.check("1d", full, kind, oracle.normalised(graph), comm, (20, 1, 7), dtype)
+    full.close()
+
+
+def test_fewer_rows_of_a_matrix_that_is_normalised_by_rows(comm):
+    graph = make(weighted=True)
+    full = OneD(graph, cut(graph.num_rows, comm), comm, norm="row", dtype=np.float64, max_width=5)
+    pruned.check("1d", full, "half", dense(graph, "row", True), comm, (5,), np.float64)
+    full.close()
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_fewer_rows_by_hand(comm, directed):
+    """A path 0 - 1 - ... - 11 without norm and loops: row i adds up its neighbours; directed, the next one alone."""
+    A = sp.diags_array(np.ones(11), offsets=1, shape=(12, 12)).tocsr()
+    full = OneD(Graph.from_scipy(A, symmetrize=not directed), cut(12, comm, "even"), comm, norm="none",
+                self_loops=False, dtype=np.float64, max_width=1)
+    rows_out, rows_in = np.isin(np.arange(12), [0, 5, 11]), np.isin(np.arange(12), [1, 4, 6])
+    made, x = full.restrict(rows_out, rows_in), np.arange(100., 112)[:, None]
+    H, G = (x[own(full.layout)][rows[own(full.layout)]] for rows in (rows_in, rows_out))
+    T = np.concatenate(comm.allgather(made.forward(H, layer=0)))
+    S = np.concatenate(comm.allgather(made.backward(G, layer=0)))
+    assert T.ravel().tolist() == ([101, 106, 0] if directed else [101, 210, 0])
+    assert S.ravel().tolist() == ([100, 0, 105] if directed else [100, 105, 105])
+    full.close()
+
+
+def test_restricted_operands_hold_what_was_asked_for_in_the_buffers_of_the_whole(comm):
+    graph = make()
+    full = OneD(graph, cut(graph.num_rows, comm), comm, max_width=20)
+    rows_out, rows_in = pruned.choose("half", full.layout)
+    made, same = full.restrict(rows_out, rows_in), full.restrict(rows_in, rows_in)
+    moved = oracle.normalised(graph)[own(full.layout)] != 0
+    for product, rows, columns in ((made.product, rows_out, rows_in), (made.reverse, rows_in, rows_out)):
+        assert sum(block[2].size for block in product.blocks) == moved[rows[own(full.layout)]][:, columns].sum()
+        assert [id(buffer) for buffer in product.buffers] == [id(buffer) for buffer in full.product.buffers]
+    assert same.reverse is same.product  # one operand serves both ways
+    full.close()

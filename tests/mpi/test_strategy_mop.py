@@ -1,4 +1,4 @@
-"""Strategy mop: the map and its transpose, masks within the product, exact counts, batches that do not wait for all."""
+"""Strategy mop: the map and its transpose, to all or some rows; masks, exact counts, batches that need not wait."""
 import tracemalloc
 
 import numpy as np
@@ -7,13 +7,13 @@ import pytest
 import scipy.sparse as sp
 from graphs import make
 
-from hpgcn import cost, reorder
+from hpgcn import cost
 from hpgcn.errors import DataError
 from hpgcn.graph import Graph
 from hpgcn.kernels import reference
 from hpgcn.layout import Grid, split
-from hpgcn.strategies import mop
-from hpgcn.strategies.mop import Batches, MixtureOfParallelism
+from hpgcn.strategies.batches import default_stages
+from hpgcn.strategies.mop import MixtureOfParallelism, column_bits
 
 pytestmark = pytest.mark.mpi
 
@@ -67,7 +67,7 @@ def test_a_real_graph_equals_scipy(comm, data_dir, dtype, tolerance, stages):
 
     graph = read(data_dir / "npz" / "amazon_computers.npz", "auto")[0]
     strategy, mine = build(comm, graph, dtype=dtype, stages=stages, norm="none", self_loops=False)
-    assert strategy.stages == (1 if comm.size == 1 else stages or mop.default_stages(strategy.layout.offsets, 13000))
+    assert strategy.stages == (1 if comm.size == 1 else stages or default_stages(strategy.layout.offsets, 13000))
     H = np.random.default_rng(2).standard_normal((graph.num_rows, 17)).astype(dtype)
     A = graph.adjacency.astype(np.float64)
     for product, expected in ((strategy.forward, A @ H), (strategy.backward, A.T @ H)):
@@ -135,7 +135,7 @@ def test_counted_is_predicted(comm, kind, width, stages, directed):
     each_way, bits = 8 * (n * width - int(rows @ columns)), -(-columns // 8)
     assert sent[0] == 4 * each_way
     assert sent[2] == 4 * each_way + n * bits.sum() - rows @ bits
-    total = strategy.predicted(step)
+    total = cost.predict_step("mop", step, (P,), [strategy.costs()] * 2, [rows[:, None]] * 3).traffic()
     assert (total.aggregation_bytes, total.aggregation_messages) == (sent[0] + sent[2], sent[1] + sent[3])
 
 
@@ -212,50 +212,126 @@ def test_an_error_of_one_rank_is_raised_on_all(comm):
         build(comm, Broken(), split(203, comm.size))
 
 
-def test_batches_by_hand():
-    # rows 0-4, none, 5-6, 7-9 in two batches: the second and the last rank deal theirs from the end
-    batches = Batches.deal(np.array([0, 5, 5, 7, 10]), 2)
-    assert batches.order.tolist() == [0, 1, 2, 5, 9, 3, 4, 6, 7, 8]
-    assert batches.bounds.tolist() == [0, 5, 10]
-    assert batches.counts.tolist() == [[3, 0, 1, 1], [2, 0, 1, 2]]
-    assert batches.starts[:, [0, 2, 3]].tolist() == [[0, 5, 9], [3, 6, 7]]
-    # in that order, rows of the first batch that read columns 0 and 4 alone; the second batch reads column 9
-    indptr = np.array([0, 1, 1, 2, 2, 2, 3, 3, 3, 3, 3])
-    assert batches.read(indptr, np.array([0, 4, 9])).tolist() == [1, 2]
-    assert batches.read(indptr, np.array([0, 5, 1])).tolist() == [2, 2]
-    assert batches.read(np.zeros(11, np.int64), np.empty(0, np.int32)).tolist() == [1, 2]
+def some_rows(kind, n, comm):
+    """Masks (rows_out, rows_in) over all rows; the first rank owns at least the first two of P + 1 even blocks."""
+    draws = np.random.default_rng(10).random((2, n))
+    out, into = {"few of many": draws < [[0.1], [0.7]], "many of few": draws < [[0.9], [0.2]],
+                 "all in": draws < [[0.2], [1]], "same": draws[[0, 0]] < 0.5, "nothing": draws < [[0], [0.5]],
+                 "from nothing": draws < [[0.5], [0]], "a rank without": draws < [[0.6], [0.5]]}[kind]
+    if kind == "a rank without":
+        out[:n // (comm.size + 1)], into[n // 2:] = False, False
+    return out, into
 
 
-@pytest.mark.parametrize("P", [2, 3, 4, 7])
-@pytest.mark.parametrize("m, b", [(40, 0), (40, 6), (40, 19), (40, 30), (33, 5)])
-def test_the_first_batch_does_not_wait_for_the_last(P, m, b):
-    n = m * P
-    near = sp.csr_array(np.abs(np.subtract.outer(np.arange(n), np.arange(n))) <= b)
-    assert mop.bandwidth(near) == reorder.bandwidth(near) == b
-    stages = reorder.pipeline_stages(m, b)
-    batches = Batches.deal(np.arange(P + 1) * m, stages)
-    assert sorted(batches.order.tolist()) == list(range(n))
-    moved = mop.in_order(near, batches.order)
-    moved.sort_indices()
-    assert (moved != near[batches.order][:, batches.order]).nnz == 0
-    found = batches.read(moved.indptr, moved.indices)
-    assert found[0] < stages
-    batch_of = np.repeat(np.arange(stages), np.diff(batches.bounds))
-    highest = [batch_of[moved[batch_of == batch].indices].max() + 1 for batch in range(stages)]
-    assert found.tolist() == np.maximum.accumulate(highest).tolist()
+def owned(rows, mine):
+    """Of the chosen rows, those that this rank owns; (k,) bool."""
+    return ((np.arange(rows.size) >= mine.start) & (np.arange(rows.size) < mine.stop))[rows]
 
 
-def test_default_stages():
-    even = np.arange(5) * 100_000  # four ranks
-    assert mop.default_stages(even, 0) == 2
-    assert mop.default_stages(even, 50_000) == 4
-    assert mop.default_stages(even, 60_000) == 5
-    assert mop.default_stages(even, 99_000) == mop.MAX_STAGES
-    assert mop.default_stages(even, 100_000) == mop.default_stages(even, 399_999) == mop.TILES
-    assert mop.default_stages(np.arange(5) * 3000, 11_000) == 2  # of at least 1024 rows
-    assert mop.default_stages(np.arange(5) * 10, 3) == 1
-    assert mop.default_stages(np.array([0, 100_000]), 50_000) == 1
-    assert mop.default_stages(np.array([0, 0, 0]), 0) == 1
+@pytest.mark.parametrize("stages", [1, 5])
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("kind", ["few of many", "many of few", "all in", "same", "nothing", "from nothing",
+                                  "a rank without"])
+def test_restricted_equals_the_submatrix(comm, kind, directed, stages):
+    graph = make(directed=directed, weighted=True)
+    whole, mine = build(comm, graph, stages=stages)
+    rows_out, rows_in = some_rows(kind, graph.num_rows, comm)
+    A = oracle.normalised(graph)[rows_out][:, rows_in]
+    strategy = whole.restrict(rows_out, rows_in)
+    assert isinstance(strategy, MixtureOfParallelism)
+    assert (strategy.symmetric, strategy.zero_degrees) == (whole.symmetric, whole.zero_degrees)
+    here, there = owned(rows_out, mine), owned(rows_in, mine)
+    assert (strategy.layout.rows.num_rows, strategy.layout_in.rows.num_rows) == (here.sum(), there.sum())
+    rng, own = np.random.default_rng(11), np.random.default_rng(comm.rank)
+    for width in (1, 7, 20):
+        H, G = rng.standard_normal((A.shape[1], width)), rng.standard_normal((A.shape[0], width))
+        Z, S = strategy.forward(H[there], layer=0), strategy.backward(G[here], layer=0)
+        np.testing.assert_allclose(Z, (A @ H)[here], atol=1e-12)
+        np.testing.assert_allclose(S, (A.T @ G)[there], atol=1e-12)
+        forward, backward = comm.sum([(Z * G[here]).sum(), (S * H[there]).sum()])
+        assert forward == pytest.approx(backward, rel=1e-10, abs=1e-12)
+        for product, dense_rows, found in ((strategy.forward, H[there], Z), (strategy.backward, G[here], S)):
+            keep, out = own.random(found.shape) < 0.5, np.full(found.shape, np.nan)
+            assert product(dense_rows, layer=0, mask=reference.pack(keep), out=out) is out
+            np.testing.assert_array_equal(out, np.where(keep, found, 0))
+    strategy.close()
+    np.testing.assert_allclose(whole.forward(np.eye(graph.num_rows, 20)[mine], layer=0),
+                               oracle.normalised(graph)[mine, :20], atol=1e-12)
+
+
+@pytest.mark.parametrize("stages", [1, 6])
+@pytest.mark.parametrize("kind", ["few of many", "many of few", "all in", "same", "nothing", "a rank without"])
+def test_counted_is_predicted_for_some_rows(comm, kind, stages):
+    graph = make(directed=stages > 1)
+    whole, _ = build(comm, graph, stages=stages)
+    rows_out, rows_in = some_rows(kind, graph.num_rows, comm)
+    strategy = whole.restrict(rows_out, rows_in)
+    m_out, m_in = strategy.layout.rows.num_rows, strategy.layout_in.rows.num_rows
+    offsets = whole.layout.offsets
+    for width in (1, 7, 20):
+        columns = np.diff(split(width, comm.size))
+        for backward, masked in ((False, False), (False, True), (True, False), (True, True)):
+            product, m, m_back = (strategy.backward, m_out, m_in) if backward else (strategy.forward, m_in, m_out)
+            comm.counters.phase = f"some rows {kind} {stages} {width} {backward} {masked}"
+            product(np.ones((m, width)), layer=0, mask=np.zeros((m_back, -(-width // 8)), np.uint8) if masked else None)
+            found = np.array(counted(comm, comm.counters.phase))
+            calls = cost.product_counts("mop", strategy.costs(), cost.step.Product(0, width, masked), 8, backward)
+            expected = np.array([[np.ravel(part)[comm.rank] for part in call] for call in calls]).sum(0)
+            assert found.tolist() == expected.tolist()
+            there, back = (np.diff(np.concatenate([[0], np.cumsum(rows)])[offsets])
+                           for rows in ((rows_out, rows_in) if backward else (rows_in, rows_out)))
+            total = sum(8 * (rows.sum() * width - rows @ columns) for rows in (there, back))
+            bits = -(-columns // 8)
+            assert comm.sum(found)[0] == total + masked * (back.sum() * bits.sum() - back @ bits) or comm.size == 1
+
+
+def test_counts_of_some_rows_by_hand(comm):
+    pair = comm.group((0, 1) if comm.rank < 2 <= comm.size else (comm.rank,))
+    if pair.size == 2:
+        whole, _ = build(pair, make(n=6), [0, 4, 6], stages=2)
+        strategy = whole.restrict(np.array([0, 0, 1, 0, 1, 1]) == 1, np.array([1, 1, 0, 1, 0, 1]) == 1)
+        pair.counters.phase = "by hand"
+        m_in, m_out = (3, 1)[pair.rank], (1, 2)[pair.rank]
+        strategy.forward(np.ones((m_in, 3)), layer=0, mask=np.zeros((m_out, 1), np.uint8))
+        # rank 0 owns two columns of three: it sends 3 rows of one, returns 2 rows of two, and 1 byte of the mask
+        assert counted(pair, "by hand") == ((24 + 32 + 1, 2 + 2 + 1), (16 + 8 + 2, 1 + 1 + 1))[pair.rank]
+    pair.close()
+
+
+@pytest.mark.parametrize("stages, made", [(0, (3, 2)), (4, (4, 4))])
+def test_batches_of_some_rows(comm, stages, made):
+    n = 5000 * comm.size
+    chain = sp.diags_array([np.arange(1.0, n), np.arange(1.0, n)], offsets=[-1, 1]).tocsr()
+    whole, mine = build(comm, Graph.from_scipy(chain, name="chain"), split(n, comm.size), stages=stages, norm="none",
+                        self_loops=False)
+    rows_out, rows_in = np.arange(n) % 7 == 0, np.arange(n) % 2 == 1
+    strategy = whole.restrict(rows_out, rows_in)
+    assert (whole.stages, strategy.stages) == (made if comm.size > 1 else (1, 1))
+    H = np.random.default_rng(12).standard_normal((n, 9))
+    A = chain[rows_out][:, rows_in]
+    np.testing.assert_allclose(strategy.forward(H[rows_in][owned(rows_in, mine)], layer=0),
+                               (A @ H[rows_in])[owned(rows_out, mine)], rtol=1e-9)
+    np.testing.assert_allclose(strategy.backward(H[rows_out][owned(rows_out, mine)], layer=0),
+                               (A.T @ H[rows_out])[owned(rows_in, mine)], rtol=1e-9)
+
+
+@pytest.mark.parametrize("stages", [1, 4])
+def test_some_rows_need_no_buffers_of_their_own(comm, stages):
+    n, f = 6000, 40
+    chain = sp.diags_array([np.ones(n - 1), np.ones(n - 1)], offsets=[-1, 1])
+    whole, _ = build(comm, Graph.from_scipy(chain, name="chain"), stages=stages, max_width=f)
+    strategy = whole.restrict(np.arange(n) % 8 > 0, np.ones(n, bool))
+    assert strategy.buffer_bytes == 0
+    m_out, m_in = strategy.layout.rows.num_rows, strategy.layout_in.rows.num_rows
+    H, Z, mask = np.ones((m_in, f)), np.empty((m_out, f)), np.full((m_out, f // 8), 255, np.uint8)
+    strategy.forward(H, layer=0, mask=mask, out=Z)
+    strategy.backward(Z, layer=0, out=H)  # kernels are loaded by now
+    tracemalloc.start()
+    strategy.forward(H, layer=0, mask=mask, out=Z)
+    strategy.backward(Z, layer=0, out=H)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.3 * 8 * n * f / comm.size + 50_000
 
 
 @pytest.mark.parametrize("width", [1, 7, 8, 9, 24, 37])
@@ -264,5 +340,5 @@ def test_bits_of_some_columns(width):
     for first in range(width + 1):
         for last in range(first, width + 1):
             out = np.full((11, -(-(last - first) // 8)), 255, np.uint8)
-            mop.column_bits(reference.pack(keep), first, last, out)
+            column_bits(reference.pack(keep), first, last, out)
             np.testing.assert_array_equal(out, reference.pack(keep[:, first:last]))

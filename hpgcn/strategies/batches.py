@@ -1,0 +1,158 @@
+"""Batches of rows that travel between owners of rows and owners of columns: how they are dealt, ordered and packed.
+
+A batch is a piece of every rank's rows: all links are loaded alike at any time. Ranks deal their pieces alternately
+upwards and downwards, so that rows on both sides of a border between ranks are in one batch. With bandwidth
+b < m = n / P a batch then reads no further than b rows beyond its pieces.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.layout import split
+from hpgcn.reorder import pipeline_stages
+
+TILES = 8  # a product is multiplied in about as many tiles, so that messages move between them
+MAX_STAGES = 16
+BATCH_ROWS = 1024  # a rank's rows in a batch, at least: messages of fewer cost more than they hide
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """Rows dealt into S batches of one piece of every row block: piece i of even blocks, S - 1 - i of odd ones (pure).
+
+    Attributes
+    ----------
+    offsets : (P + 1,) int64
+        The row blocks.
+    starts, counts : (S, P) int64
+        First row, and number of rows, of rank p's piece in batch i.
+    """
+
+    offsets: np.ndarray
+    starts: np.ndarray
+    counts: np.ndarray
+
+    @staticmethod
+    def deal(offsets, stages):
+        """Cut each of P row blocks, (P + 1,) int64 offsets, in `stages` pieces as even as they can be."""
+        cuts = np.array([start + split(stop - start, stages) for start, stop in pairwise(offsets.tolist())]).T
+        cuts, counts = cuts[:-1], np.diff(cuts, axis=0)
+        odd = np.arange(offsets.size - 1) % 2 == 1
+        return Batches(offsets, np.where(odd, cuts[::-1], cuts), np.where(odd, counts[::-1], counts))
+
+    @property
+    def stages(self):
+        """Number of batches (S)."""
+        return len(self.counts)
+
+    @property
+    def num_rows(self):
+        """Rows of all blocks (n)."""
+        return int(self.offsets[-1])
+
+    @cached_property
+    def bounds(self):
+        """Batch i is rows [bounds[i], bounds[i + 1]) of the new order; (S + 1,) int64."""
+        return np.concatenate([[0], np.cumsum(self.counts.sum(1))])
+
+    @cached_property
+    def order(self):
+        """New -> old: batch after batch, in each the pieces in rank order; (n,) int64."""
+        counts = self.counts.ravel()
+        begins = np.cumsum(counts) - counts
+        return np.repeat(self.starts.ravel() - begins, counts) + np.arange(counts.sum())
+
+    def places(self, rows):
+        """Where rows, (n,) old numbers in any order, are in the new order."""
+        if self.stages == 1:
+            return rows
+        place = np.empty_like(self.order)
+        place[self.order] = np.arange(self.order.size)
+        return place[rows]
+
+    def kept(self, keep):
+        """Find some of the rows, (n,) bool by old numbers, in the new order: (n,) bool, and what each is called.
+
+        The second, (k,) int64, are numbers from 0 to k - 1 that follow the old order.
+        """
+        if self.stages == 1:
+            return keep, np.arange(np.count_nonzero(keep))
+        found = keep[self.order]
+        return found, (np.cumsum(keep) - 1)[self.order[found]]
+
+    def read(self, indptr, indices, rows):
+        """How many of these batches must have arrived before each batch of `rows`; (S,) int64, rising.
+
+        Batch i itself always must: what returns goes where it was packed (`Parcels`).
+
+        Parameters
+        ----------
+        indptr, indices
+            CSR of a matrix with columns in the order of these batches, sorted, and rows in that of `rows`.
+        rows : Batches
+        """
+        full = np.diff(indptr) > 0
+        last = np.full(full.size + 1, -1)  # one more: reduceat takes no place past the end
+        last[:-1][full] = indices[indptr[1:][full] - 1]
+        needed = np.searchsorted(self.bounds, np.maximum.reduceat(last, rows.bounds[:-1]), side="right")
+        return np.maximum.accumulate(np.maximum(needed, np.arange(1, rows.stages + 1)))
+
+
+class Parcels:
+    """Room for a rank's rows of a matrix of some width, batch after batch, each cut by columns for the P ranks.
+
+    Two matrices may share the room for m rows, m at least those of either, if what goes out lies at its end and what
+    comes back at its beginning: returning batches 0 to i then take the place of departing batches 0 to i at most. For
+    of l <= m rows dealt alike the first batches hold no more than of m, and so do the last.
+
+    Parameters
+    ----------
+    batches : Batches
+    rank : int
+    flat : (m_p * f,) array
+    cuts : (P + 1,) int64
+        Rank q takes columns [cuts[q], cuts[q + 1]).
+    """
+
+    def __init__(self, batches, rank, flat, cuts):
+        self.counts, self.cuts = batches.counts[:, rank], cuts
+        self.starts = batches.starts[:, rank] - batches.offsets[rank]
+        self.parts = np.split(flat, np.cumsum(self.counts[:-1]) * cuts[-1])
+
+    def sizes(self, batch):
+        """Elements of a batch that each rank's columns take; (P,) int64."""
+        return self.counts[batch] * np.diff(self.cuts)
+
+    def pairs(self, batch, matrix):
+        """Pair each non-empty part of a batch, (k, w_q), with what it holds: a view of its columns of (m_p, f)."""
+        mine = matrix[self.starts[batch]:self.starts[batch] + self.counts[batch]]
+        blocks = np.split(self.parts[batch], np.cumsum(self.sizes(batch))[:-1])
+        return [(block.reshape(len(mine), -1), mine[:, lo:hi])
+                for block, (lo, hi) in zip(blocks, pairwise(self.cuts.tolist())) if block.size]
+
+
+def default_stages(offsets, bandwidth):
+    """Batches of rows for row blocks, (P + 1,) offsets, and a matrix of some bandwidth.
+
+    Those of Proposition 3.5 where they let aggregation begin before all rows are there, TILES where the bandwidth
+    forbids it; at most MAX_STAGES, and at least BATCH_ROWS rows of a rank in each. 1 for a single rank.
+    """
+    ranks, rows = offsets.size - 1, int(np.diff(offsets).max())
+    if ranks == 1:
+        return 1
+    stages = pipeline_stages(rows, bandwidth) if bandwidth < rows else TILES
+    return max(1, min(stages, MAX_STAGES, rows // BATCH_ROWS))
+
+
+def in_order(matrix, rows, columns):
+    """Move row i of a csr_array to row rows[i], and column j to columns[j]; columns not sorted."""
+    order = np.empty_like(rows)
+    order[rows] = np.arange(rows.size)
+    moved = matrix[order]
+    columns = columns.astype(matrix.indices.dtype)
+    return sp.csr_array((moved.data, columns[moved.indices], moved.indptr), shape=matrix.shape)

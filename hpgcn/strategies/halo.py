@@ -1,0 +1,93 @@
+"""Rows of a sparse matrix times rows of H that their owners send: the product of strategy `p2p`, and its adjoint."""
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn import cost, kernels
+from hpgcn.operator import csr
+
+TILES = 8  # the local block is multiplied in tiles, so that messages move between them
+
+
+class HaloProduct:
+    """Own rows of a matrix A, as a local block and a block of columns for each rank that sends rows of H.
+
+    Parameters
+    ----------
+    matrix : scipy.sparse.csr_array (m, m_in + g)
+        The columns of own rows of H come first, then those of ghosts, in the order of the plan; it is sorted.
+    exchange : hpgcn.exchange.Exchange
+        Its plan is that of the columns: the rows of H, of which this rank owns m_in.
+    transposed : bool
+        Keep the transposed blocks, too: `adjoint` needs them.
+    """
+
+    def __init__(self, matrix, exchange, *, transposed):
+        self.exchange, self.plan, self.comm, self.dtype = exchange, exchange.plan, exchange.comm, matrix.dtype
+        self.num_rows, self.num_columns = matrix.shape[0], self.plan.layout.num_rows
+        matrix.sort_indices()
+        local, ghost = matrix[:, :self.num_columns], matrix[:, self.num_columns:]
+        self.local = csr(local)
+        ghost = ghost.tocsc()  # by column: cutting it is then cheap for any number of sources
+        self.blocks = {}
+        for source in self.plan.sources.tolist():
+            block = csr(ghost[:, self.plan.recv_offsets[source]:self.plan.recv_offsets[source + 1]].tocsr())
+            self.blocks[source] = (*block, np.flatnonzero(np.diff(block[0])))
+        if transposed:
+            self.local_transposed, self.ghost_transposed = csr(local.T.tocsr()), csr(ghost.T)
+
+    def whole(self):
+        """The matrix again, csr_array (m, m_in + g)."""
+        widths = [self.num_columns, *(np.diff(self.plan.recv_offsets)[source] for source in self.blocks)]
+        return sp.hstack([sp.csr_array((data, indices, indptr), shape=(self.num_rows, width))
+                          for (indptr, indices, data, *_), width in zip([self.local, *self.blocks.values()], widths)],
+                         format="csr")
+
+    def multiply(self, H, mask, out, what):
+        """Return A H (m, f) of rows H (m_in, f), in `out` if it is given; `mask` bits of it are kept."""
+        exchange, clock, spmm = self.exchange, self.comm.clock, kernels.backend(H).spmm
+        channel = exchange.forward(H)
+        out = self._local_product(self.local, H, channel, mask, out)
+        for source, rows in exchange.arrivals(channel, what):
+            *block, touched = self.blocks[source]
+            with clock("spmm"):
+                spmm(*block, rows, out, rows=touched, mask=mask, accumulate=True)
+        return out
+
+    def adjoint(self, G, mask, out, what):
+        """Return A^T G (m_in, f) of rows G (m, f): partial sums of ghosts return to their owners, who add them."""
+        exchange, clock, ops = self.exchange, self.comm.clock, kernels.backend(G)
+        with clock("spmm"):
+            ops.spmm(*self.ghost_transposed, G, exchange.partials(G.shape[1]))
+        channel = exchange.adjoint(G.shape[1])
+        out = self._local_product(self.local_transposed, G, channel, None, out)
+        for source, rows in exchange.arrivals(channel, what):
+            with clock("comm"):
+                offsets = self.plan.send_offsets
+                ops.scatter_add(rows, self.plan.send_rows[offsets[source]:offsets[source + 1]], out)
+        if mask is not None:  # partial sums are added here: only their total may be masked
+            ops.apply_mask(out, mask)
+        return out
+
+    def _local_product(self, block, H, channel, mask, out):
+        """Multiply the local block in tiles of rows, with a look at the messages between them."""
+        indptr, indices, data = block
+        m, spmm = indptr.size - 1, kernels.backend(H).spmm
+        out = np.empty((m, H.shape[1]), self.dtype) if out is None else out
+        tiles = TILES if channel.pending else 1
+        cuts = np.searchsorted(indptr, indptr[-1] * np.arange(1, tiles) // tiles)
+        cuts = np.concatenate([[0], cuts, [m]])
+        for lo, hi in pairwise(cuts):
+            with self.comm.clock("spmm"):
+                spmm(indptr[lo:hi + 1], indices, data, H, out[lo:hi], mask=None if mask is None else mask[lo:hi])
+            self.exchange.progress(channel)
+        return out
+
+    def volumes(self):
+        """hpgcn.cost.RankVolumes of all ranks, which call this together."""
+        plan = self.plan
+        sizes = plan.send_rows.size, plan.ghosts.size, plan.destinations.size, plan.sources.size
+        return cost.RankVolumes(*np.array(self.comm.allgather(sizes), np.int64).T)

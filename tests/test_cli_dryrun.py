@@ -1,0 +1,127 @@
+"""`hpgcn train --dry-run` and `--memory`: what is told is what the run does, and nothing is left behind."""
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from commands import hpgcn, refused, succeed
+from graphs import make
+
+from hpgcn import store
+from hpgcn.comm import SerialComm
+from hpgcn.config import Config
+from hpgcn.cost.memory import PARTS
+from hpgcn.dryrun import choose_lean, forecast, table
+from hpgcn.errors import ConfigError, UsageError
+from hpgcn.graph import Graph
+
+
+@pytest.fixture
+def few(tmp_path):
+    """A file of 500 vertices, 6 of which the training loss reads."""
+    path = tmp_path / "few.h5"
+    store.write_graph(path, make(n=500, degree=1.5, train=6))
+    return path
+
+
+def told(file, *settings, ranks=None):
+    return json.loads(succeed("train", file, *settings, "--dry-run", "--json", ranks=ranks))
+
+
+@pytest.mark.parametrize("settings, ranks", [
+    (("--strategy", "2d", "--model", "gin", "--dtype", "float64"), 4),
+    (("--strategy", "mop", "--stages", 3, "--model", "sage", "--input-dropout", 0), 3),
+    (("--strategy", "1.5d", "--replication", 2, "--no-prune"), 4), (("--layers", 3), None)])
+def test_a_run_does_what_was_told(few, tmp_path, settings, ranks):
+    report = told(few, *settings, ranks=ranks)
+    assert [path.name for path in tmp_path.iterdir()] == ["few.h5"]
+    summary = json.loads(succeed("train", few, *settings, "--epochs", 2, "--threads", 1, "--out", tmp_path / "run",
+                                 "--json", ranks=ranks))
+    assert report["ranks"] == summary["ranks"] == len(report["memory"])
+    assert (report["strategy"], report["grid"]) == (summary["strategy"], summary["grid"])
+    for name in ("predicted_bytes_per_epoch", "predicted_messages_per_epoch"):
+        assert report[name] == summary[name] == summary[name.replace("predicted", "sent")]
+    assert report["max_rank_bytes_per_epoch"] == pytest.approx(summary["max_rank_sent_bytes_per_epoch"], abs=1)
+    if ranks:  # from the file alone, without these ranks
+        planned = json.loads(succeed("plan", few, "-k", ranks, *settings[2:], "--json"))["rows"]
+        row = next(row for row in planned if row["strategy"] == settings[1])
+        assert row["bytes"]["total"] == report["predicted_bytes_per_epoch"]
+        assert row["messages"]["total"] == report["predicted_messages_per_epoch"]
+        assert row["memory"]["max_bytes"] == max(each["peak"] for each in report["memory"])
+        assert row["seconds"] == report["seconds"]
+    for each in report["memory"]:
+        assert set(each) == {*PARTS, "setup", "peak"}
+        assert each["peak"] == max(each["setup"], sum(each[name] for name in PARTS))
+    if "--no-prune" in settings:
+        assert report["rows_per_level"] == [500, 500, 500]
+    else:
+        assert report["rows_per_level"][-1] == 6
+
+
+def test_parts_are_kept_for_the_run(few, tmp_path):
+    pytest.importorskip("mtkahypar", reason="needs pip install 'hpgcn[partition]'")
+    assert "partitioning" in hpgcn("train", few, "--dry-run", ranks=2).stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["few.h5", "few.p2.h5"]
+    report = told(few, ranks=2)
+    planned = json.loads(succeed("plan", tmp_path / "few.p2.h5", "--json"))
+    row = next(row for row in planned["rows"] if row["strategy"] == "p2p")
+    assert row["bytes"]["total"] == report["predicted_bytes_per_epoch"] > 0
+    assert row["memory"]["max_bytes"] == max(each["peak"] for each in report["memory"])
+
+
+def test_refusals(few, tmp_path):
+    bare = tmp_path / "bare.h5"
+    store.write_graph(bare, Graph.from_scipy(sp.eye_array(3)))
+    assert "no features" in refused(65, "train", bare, "--dry-run")
+    line = refused(78, "train", few, "--strategy", "1d", "--memory", "2K", "--dry-run", ranks=2)
+    assert "--memory is 2,048; `hpgcn plan --memory 2048` says how many ranks would do" in line
+    assert "needs" in line
+    assert "'much' is no size" in refused(2, "train", few, "--memory", "much")
+    line = refused(78, "train", few, "--strategy", "1d", "--grid", "2x1", "--dry-run", ranks=2)
+    assert "strategy 1d takes none" in line
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("run")]
+
+
+def test_text(few):
+    text = succeed("train", few, "--dry-run")
+    assert "1, strategy p2p (1)" in text
+    assert "6" in next(line for line in text.splitlines() if line.startswith("rows per level"))
+    assert [line.split()[0] for line in text.splitlines()[-len(PARTS) - 2:]] == [*PARTS, "setup", "peak"]
+    assert text.strip() == table(forecast(store.load(few), Config(), SerialComm()))
+
+
+def wide():
+    """A graph that needs most in training: a sparse matrix, and a last layer that multiplies by A first."""
+    rng = np.random.default_rng(0)
+    return Graph.from_scipy(sp.random_array((2000, 2000), density=1 / 2000, rng=rng), rng.random((2000, 4)),
+                            rng.permutation(2000) % 20, (np.arange(1800), [1900], [1950]), symmetrize=True)
+
+
+def test_products_are_formed_again_where_they_do_not_fit():
+    graph, comm = wide(), SerialComm()
+    config = Config(hidden=16)
+    whole = forecast(graph, config, comm)["memory"][0]["peak"]
+    assert not choose_lean(graph, config, comm)
+    assert not choose_lean(graph, config.replace(memory=str(whole)), comm)
+    limited = config.replace(memory=str(whole - 1))
+    assert choose_lean(graph, limited, comm)
+    report = forecast(graph, limited, comm)
+    saved = whole - report["memory"][0]["peak"]
+    assert saved == 2000 * (16 - (20 - 16)) * 4  # T is not kept; a work array takes A^T G of 20 columns, not 16
+    assert "takes the wider product" in table(report)
+    with pytest.raises(ConfigError, match=f"rank 0 of 1 needs {whole - saved:,} bytes, but --memory is"):
+        choose_lean(graph, config.replace(memory=str(whole - saved - 1)), comm)
+
+
+def test_graphs_in_memory_and_in_files_agree(tmp_path):
+    graph = make(n=300, sparse=True, directed=True, train=5)
+    store.write_graph(tmp_path / "g.h5", graph)
+    config = Config(model="sage", strategy="mop")
+    assert forecast(graph, config, SerialComm()) == forecast(store.load(tmp_path / "g.h5"), config, SerialComm())
+
+
+def test_sizes():
+    assert Config(memory="1.5G").memory == "1.5G"
+    for text in ("much", "-1", "0", "1e300"):
+        with pytest.raises(UsageError, match="is no size; write"):
+            Config(memory=text)
