@@ -1,40 +1,70 @@
-"""Any input to a Graph: finds the reader, applies what the user asked for, and says what it met."""
+"""Any input to a Graph or a file: finds the reader, applies what the user asked for, and says what it met."""
 from __future__ import annotations
 
 import dataclasses
-import re
-from importlib import import_module
+import hashlib
+from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.check import check_features, check_finite, check_labels
-from hpgcn.datasets import arrays, builtin
-from hpgcn.datasets.planetoid import FILE as PLANETOID_FILE
-from hpgcn.datasets.source import Source
+from hpgcn.datasets import arrays, builtin, formats
+from hpgcn.datasets.raw import Raw
+from hpgcn.datasets.source import BudgetError, Source
 from hpgcn.datasets.split import describe_split, parse_split, planetoid_split, random_split
 from hpgcn.errors import DataError, InputNotFoundError, UsageError
 from hpgcn.graph import assemble, build_adjacency
-from hpgcn.machine import memory_budget
+from hpgcn.machine import default_threads, memory_budget
 
-READERS = {  # format: module (imported when it is needed) and function
-    "planetoid": ("hpgcn.datasets.planetoid", "read"),
-    "npz": ("hpgcn.datasets.npz", "read"),
-    "mtx": ("hpgcn.datasets.mtx", "read"),
-    "snap": ("hpgcn.datasets.edges", "read_snap"),
-    "csv": ("hpgcn.datasets.edges", "read_csv"),
-}
+EDGE_BYTES = 128  # of memory that an edge takes on its way through `read`
+
+
+def convert(source, out, fmt="auto", *, compress="none", overwrite=False, **options):
+    """Read a graph and write it to a file; edge lists may be larger than memory.
+
+    The file is the same, bit for bit, whatever the memory. Edge lists that do not fit are sorted on disk, beside `out`.
+
+    Parameters
+    ----------
+    source, fmt, **options
+        As in `read`.
+    out : str or path
+        File to write, .h5.
+    compress : {"none", "gzip"}
+    overwrite : bool
+
+    Returns
+    -------
+    list of str
+        What a user should know of how the input was read.
+
+    Raises
+    ------
+    OutputError, StorageError
+        As `hpgcn.store.write_graph`: nothing is left behind.
+    DataError, InputNotFoundError, UsageError, MissingError
+        As `read`.
+    """
+    from hpgcn import store
+    from hpgcn.datasets.scratch import Scratch
+
+    store.refuse_existing(out, overwrite)
+    with Scratch(out) as scratch:
+        graph, notes = read(source, fmt, scratch=scratch, **options)
+        store.write_graph(out, graph, overwrite=overwrite, compress=compress, scratch=scratch.folder)
+    return notes
 
 
 def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, unweighted=False, reverse=False,
-         strict=False, row_normalize=None, split=None, memory=None):
+         strict=False, row_normalize=None, split=None, memory=None, scratch=None):
     """Read a graph.
 
     Parameters
     ----------
     source : str or path
         A file, or the word digits or karate.
-    fmt : {"auto", "planetoid", "npz", "mtx", "snap", "csv"}
+    fmt : {"auto", "planetoid", "npz", "mtx", "snap", "csv", "parquet", "ogb"}
         Format; "auto" goes by the name, then by the first bytes.
     features : path, optional
         Replaces the input's features: .npy, or .npz with one dense array or a SciPy sparse matrix, (n, f).
@@ -55,6 +85,9 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
         "file", "planetoid" or "random:60/20/20[:SEED]"; default the input's own, if it has one.
     memory : int, optional
         Bytes that the input may ask for; default 80% of the available memory.
+    scratch : Scratch, optional
+        Where an edge list that does not fit into memory is sorted on disk. The graph's arrays may then be Spools, which
+        live as long as `scratch`.
 
     Returns
     -------
@@ -68,51 +101,30 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     """
     wanted = None if split is None else parse_split(split)
     memory = memory_budget() if memory is None else memory
-    raw, name, where, digest = _read(source, fmt, memory)
+    asked = {"reverse": reverse, "symmetrize": symmetrize, "unweighted": unweighted, "strict": strict}
+    raw, name, where, digest, entries = _read(source, fmt, memory, scratch, asked)
     notes = list(raw.notes)
     _replace(raw, features, labels, memory, notes)
-    if reverse:
-        raw.rows, raw.columns = raw.columns, raw.rows
-    _drop_zeros(raw, unweighted, where, notes)
-    if not raw.num_nodes:
-        raise DataError(f"{where}: no vertices")
-    if strict:
-        _refuse_irregular(raw, where)
-    indptr, indices, data, counts = build_adjacency(raw.rows, raw.columns, raw.values, raw.num_nodes,
-                                                    symmetrize=symmetrize or raw.symmetrize, name=where)
-    raw.rows = raw.columns = raw.values = None
-    if strict and raw.undirected and raw.symmetrize and counts.asymmetric:
-        raise DataError(f"{where}: {counts.asymmetric} edges are listed in one direction only, the format lists both")
+    if entries is None:
+        csr, counts = _build(raw, where, notes, **asked)
+        isolated = _isolated(csr[0], csr[1])
+        make = partial(assemble, *csr)
+    else:
+        if entries.zeros:
+            notes.append(f"{entries.zeros} entries of weight 0 dropped")
+        adjacency = entries.merge(scratch, memory)
+        counts, isolated, make = adjacency.counts, adjacency.isolated, adjacency.assemble
     if raw.row_normalize if row_normalize is None else row_normalize:
         raw.features = normalize_rows(raw.features, where)
     masks, split = _split(raw, wanted, where)
-    graph = assemble(indptr, indices, data, raw.features, raw.labels, masks, name=where,
-                     original_ids=raw.original_ids, split=split, source_sha256=digest)
+    graph = make(raw.features, raw.labels, masks, name=where, original_ids=raw.original_ids, split=split,
+                 source_sha256=digest)
     graph = dataclasses.replace(graph, header=dataclasses.replace(graph.header, name=name))
     if raw.undirected and graph.header.directed:
         if strict:
             raise DataError(f"{where}: says it is undirected, but its entries are not symmetric: give --symmetrize")
         notes.append("the input says it is undirected, but its entries are not symmetric: --symmetrize makes them so")
-    return graph, _report(graph, counts) + notes
-
-
-def detect(source):
-    """Return the format of a file, by its name, then by its first bytes."""
-    name = source.path.name.lower().removesuffix(".gz")
-    if PLANETOID_FILE.fullmatch(source.path.name):
-        return "planetoid"
-    if source.magic[:8] == b"\x89HDF\r\n\x1a\n":
-        raise DataError(f"{source}: is an HDF5 file, expected an input to convert into one")
-    for suffix, fmt in ((".npz", "npz"), (".mtx", "mtx"), (".csv", "csv")):
-        if name.endswith(suffix):
-            return fmt
-    if source.magic[:4] == b"PK\x03\x04":
-        return "npz"
-    head = source.head().removeprefix(b"\xef\xbb\xbf")
-    if head[:14].lower() == b"%%matrixmarket":
-        return "mtx"
-    first = re.search(rb"^[^#%\r\n][^\r\n]*", head, re.MULTILINE)
-    return "csv" if first and re.search(rb"[,;]", first[0]) else "snap"
+    return graph, _report(graph.header, raw.original_ids, counts, isolated) + notes
 
 
 def normalize_rows(X, where="features"):
@@ -140,22 +152,68 @@ def normalize_rows(X, where="features"):
     return sp.csr_array((data, X.indices, X.indptr), shape=X.shape)
 
 
-def _read(source, fmt, memory):
-    """Return Raw, name of the graph, what to call the input in errors, SHA-256."""
-    if fmt not in ("auto", *READERS):
-        raise UsageError(f"format {fmt!r}: expected auto, {', '.join(READERS)}")
+def _read(source, fmt, memory, scratch, asked):
+    """Return Raw, name of the graph, what to call the input in errors, SHA-256, and Entries if they are on disk."""
+    if fmt not in formats.FORMATS:
+        raise UsageError(f"format {fmt!r}: expected {', '.join(formats.FORMATS)}")
     if fmt == "auto" and str(source) in builtin.BUILTIN:
         raw = builtin.BUILTIN[str(source)]()
-        return raw, str(source), str(source), builtin.sha256(raw)
+        return raw, str(source), str(source), builtin.sha256(raw), None
     try:
         file = Source(source)
     except InputNotFoundError as error:
         raise InputNotFoundError(f"{error}; expected a file, or the word {' or '.join(builtin.BUILTIN)}") from error
-    fmt = detect(file) if fmt == "auto" else fmt
-    module, function = READERS[fmt]
-    raw = getattr(import_module(module), function)(file, memory)
-    name = PLANETOID_FILE.fullmatch(file.path.name)[1] if fmt == "planetoid" else file.name
-    return raw, name, str(file), file.sha256()
+    fmt = formats.detect(file) if fmt == "auto" else fmt
+    name = formats.graph_name(file, fmt)
+    streamed = scratch is not None and fmt in formats.STREAMS
+    if not streamed or EDGE_BYTES * formats.expected_edges(file) <= memory:
+        try:
+            raw = formats.reader(fmt)(file, memory)
+            return raw, name, str(file), file.sha256(), None
+        except BudgetError:
+            if not streamed:
+                raise
+    from hpgcn.datasets import external
+
+    digest = hashlib.sha256()
+    with formats.stream(fmt)(file, digest, default_threads()) as stream:
+        entries = external.collect(stream, scratch, memory, **asked)
+    none = np.empty(0, np.int64)
+    raw = Raw(entries.num_nodes, none, none, original_ids=entries.original_ids, undirected=stream.undirected)
+    return raw, name, str(file), digest.hexdigest(), entries
+
+
+def _build(raw, where, notes, *, reverse, symmetrize, unweighted, strict):
+    """Make a CSR of what was read into memory; return it and its Counts."""
+    if reverse:
+        raw.rows, raw.columns = raw.columns, raw.rows
+    _drop_zeros(raw, unweighted, where, notes)
+    if not raw.num_nodes:
+        raise DataError(f"{where}: no vertices")
+    if strict:
+        _refuse_irregular(raw, where)
+    options = {"symmetrize": symmetrize or raw.symmetrize, "name": where}
+    with np.errstate(over="ignore"):
+        large = raw.values is not None and not np.isfinite(np.abs(raw.values).sum(dtype=np.float64))
+    if not large:
+        *csr, counts = build_adjacency(raw.rows, raw.columns, raw.values, raw.num_nodes, **options)
+    if large or (raw.values is not None and counts.duplicates):
+        rows, columns, values = _summed(raw)
+        *csr, counts = build_adjacency(rows, columns, values, raw.num_nodes, **options)
+        counts.duplicates = raw.rows.size - rows.size
+    raw.rows = raw.columns = raw.values = None
+    if strict and raw.undirected and raw.symmetrize and counts.asymmetric:
+        raise DataError(f"{where}: {counts.asymmetric} edges are listed in one direction only, the format lists both")
+    return csr, counts
+
+
+def _summed(raw):
+    """Rows, columns and values without duplicates: weights are summed in the order of the input, on any machine."""
+    order = np.lexsort((raw.columns, raw.rows))
+    rows, columns = raw.rows[order], raw.columns[order]
+    first = np.ones(order.size, bool)
+    first[1:] = (rows[1:] != rows[:-1]) | (columns[1:] != columns[:-1])
+    return rows[first], columns[first], np.bincount(np.cumsum(first) - 1, raw.values[order])
 
 
 def _replace(raw, features, labels, memory, notes):
@@ -192,7 +250,7 @@ def _drop_zeros(raw, unweighted, where, notes):
     if zeros:
         raw.rows, raw.columns, raw.values = raw.rows[kept], raw.columns[kept], raw.values[kept]
         notes.append(f"{zeros} entries of weight 0 dropped")
-    if unweighted:
+    if unweighted or np.all(raw.values == 1):
         raw.values = None
 
 
@@ -228,21 +286,23 @@ def _split(raw, wanted, where):
     return random_split(labels, *wanted[1:], where), describe_split(*wanted)
 
 
-def _report(graph, counts):
+def _isolated(indptr, indices):
+    """Number of vertices without edges to others."""
+    n = indptr.size - 1
+    loops = np.bincount(indices[indices == np.repeat(np.arange(n), np.diff(indptr))], minlength=n)
+    return int(np.count_nonzero(np.diff(indptr) + np.bincount(indices, minlength=n) == 2 * loops))
+
+
+def _report(header, ids, counts, isolated):
     """What was read, in words."""
-    header = graph.header
-    neighbors = np.diff(graph.indptr) + np.bincount(graph.indices, minlength=header.num_nodes)
-    neighbors -= 2 * (graph.degree_loop != 0)
     notes = [
         f"{header.num_nodes} vertices, {header.num_edges} edges, {'directed' if header.directed else 'undirected'}"
         + ("" if header.all_ones else ", weighted"),
-        f"{counts.duplicates} duplicates merged, {counts.loops} self loops, "
-        f"{np.count_nonzero(neighbors == 0)} isolated vertices"]
+        f"{counts.duplicates} duplicates merged, {counts.loops} self loops, {isolated} isolated vertices"]
     if counts.asymmetric > 0:
         notes.append(f"{counts.asymmetric} edges added to make it symmetric")
     if counts.zeros:
         notes.append(f"{counts.zeros} edges dropped whose weights sum to 0")
-    if graph.original_ids is not None:
-        notes.append(f"ids {graph.original_ids[0]}..{graph.original_ids[-1]} relabelled 0..{header.num_nodes - 1} in "
-                     "increasing order")
+    if ids is not None:
+        notes.append(f"ids {ids[0]}..{ids[-1]} relabelled 0..{header.num_nodes - 1} in increasing order")
     return notes

@@ -3,10 +3,11 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import os
 import stat
 import zlib
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, StorageError
@@ -15,10 +16,14 @@ GZIP_RATIO = 1032  # deflate cannot shrink more than this
 LINE_LIMIT = 1 << 20  # bytes
 
 
+class BudgetError(DataError):
+    """An input needs more memory than it may have."""
+
+
 def need(size, memory, where):
     """Refuse what needs more than `memory` bytes, before it is allocated."""
     if size > memory:
-        raise DataError(f"{where}: needs {size} bytes of memory, the limit is {memory}")
+        raise BudgetError(f"{where}: needs {size} bytes of memory, the limit is {memory}")
 
 
 def shown(text, limit=200):
@@ -83,12 +88,18 @@ class Source:
             return stream.read(4096)
 
     @contextmanager
-    def open(self):
-        """Open for reading bytes, decompressed; what then goes wrong is one line."""
-        opener = gzip.open if self.is_gzip else open
+    def open(self, digest=None):
+        """Open for reading bytes, decompressed; what then goes wrong is one line.
+
+        With `digest`, a hash object, what lies in the file goes through it, to the end when the block ends well.
+        """
         try:
-            with opener(self.path, "rb") as stream:
-                yield stream
+            with ExitStack() as stack:
+                file = io.FileIO(self.path) if digest is None else _Hashed(self.path, digest)
+                raw = stack.enter_context(io.BufferedReader(file, 1 << 20))
+                yield stack.enter_context(gzip.open(raw)) if self.is_gzip else raw
+                while digest is not None and raw.read(1 << 20):
+                    pass
         except (OSError, EOFError, zlib.error) as error:
             if isinstance(error, HpgcnError):
                 raise
@@ -109,3 +120,16 @@ class Source:
             except OSError as error:
                 raise StorageError(f"{path}: {error.strerror}") from error
         return digest.hexdigest()
+
+
+class _Hashed(io.FileIO):
+    """A file whose bytes go through a hash function as they are read."""
+
+    def __init__(self, path, digest):
+        super().__init__(path)
+        self.digest = digest
+
+    def readinto(self, buffer):
+        count = super().readinto(buffer)
+        self.digest.update(memoryview(buffer)[:count])
+        return count

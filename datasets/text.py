@@ -1,6 +1,8 @@
 """Lines of two integers, and maybe a number, out of text: millions of edges per second."""
 from __future__ import annotations
 
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -114,14 +116,37 @@ class Table:
         """
         parts, count = [], 0
         for block in self.blocks():
-            part = self._parse(block, grammar, limit - count)
+            *part, self.line = self._parse(block, grammar, limit - count, self.line)
             count += part[0].size
             need(count * 16 * grammar.fields, memory, f"{self.where}: line {self.line}")  # twice: joined at the end
             parts.append(part)
         u, v, w = (_join(parts, k) for k in range(3))
         return u, v, w if grammar.fields == 3 else None
 
-    def _parse(self, block, grammar, limit):
+    def parts(self, grammar, threads):
+        """Parse the rest on several threads; yield (u, v, w) block by block, w as in `columns`.
+
+        Raises
+        ------
+        DataError
+            As `columns`: of the first line that is wrong.
+        """
+        pending, line = deque(), self.line
+        with ThreadPoolExecutor(threads) as pool:
+            for block in self.blocks():
+                pending.append(pool.submit(self._parse, block, grammar, INT64_MAX, line))
+                line += block.count(b"\n")
+                if len(pending) > threads:
+                    yield self._taken(pending.popleft(), grammar)
+            while pending:
+                yield self._taken(pending.popleft(), grammar)
+
+    def _taken(self, future, grammar):
+        u, v, w, self.line = future.result()
+        return u, v, w if grammar.fields == 3 else None
+
+    def _parse(self, block, grammar, limit, line):
+        """Columns of a block of whole lines after line `line`, and the number of its last line."""
         text = np.frombuffer(block, np.uint8)
         rows = text.size // (2 * grammar.fields - 1) + 1
         u, v = np.empty(rows, np.int64), np.empty(rows, np.int64)
@@ -130,13 +155,12 @@ class Table:
         inexact = np.empty((rows if weighted else 0, 4), np.int64)
         status, at, line, count, rough = parse.parse(
             text, ord(grammar.delimiter), grammar.comments, grammar.fields, grammar.low, grammar.high, grammar.integral,
-            limit, self.line + 1, u, v, w, inexact)
+            limit, line + 1, u, v, w, inexact)
         if status != parse.DONE:
             raise DataError(f"{self.where}: line {line}: " + _complaint(status, block, at, grammar))
         if rough:
             w[inexact[:rough, 0]] = self._floats(text, inexact[:rough])
-        self.line = line - 1
-        return u[:count].copy(), v[:count].copy(), w[:count].copy()
+        return u[:count].copy(), v[:count].copy(), w[:count].copy(), line - 1
 
     def _floats(self, text, tokens):
         """Values of the numbers that the compiled loop could not round itself."""

@@ -71,7 +71,8 @@ def parser():
     convert = add(run.convert, "convert", "Read a graph in any known format and write it as HDF5.")
     convert.add_argument("source", help="a file, or the word digits or karate")
     convert.add_argument("out", help="graph to write (.h5)")
-    convert.add_argument("--format", default="auto", choices=["auto", "planetoid", "npz", "mtx", "snap", "csv"])
+    convert.add_argument("--format", default="auto",
+                         choices=["auto", "planetoid", "ogb", "npz", "mtx", "snap", "csv", "parquet"])
     convert.add_argument("--features", metavar="FILE", help=".npy, or .npz (SciPy sparse or one array)")
     convert.add_argument("--labels", metavar="FILE", help=".npy: class ids (n,), -1 unknown; or 0/1 (n, t)")
     convert.add_argument("--symmetrize", action="store_true", help="take max(A, A^T)")
@@ -81,7 +82,8 @@ def parser():
     convert.add_argument("--row-normalize", action=argparse.BooleanOptionalAction, default=None,
                          help="scale each feature row to sum 1 (default: for planetoid only)")
     convert.add_argument("--split", metavar="SPLIT", help="file, planetoid, or random:60/20/20[:SEED]")
-    convert.add_argument("--memory", type=size, metavar="BYTES", help="budget (default: 80%% of what is free)")
+    convert.add_argument("--memory", type=size, metavar="BYTES",
+                         help="what it may hold; larger edge lists are sorted on disk (default: 80%% of what is free)")
     convert.add_argument("--compress", default="none", choices=["none", "gzip"])
     convert.add_argument("--overwrite", action="store_true")
 

@@ -17,15 +17,12 @@ def say(args, *lines):
 
 def convert(args):
     """`hpgcn convert`."""
-    from hpgcn import store
     from hpgcn.datasets import convert
 
-    store.refuse_existing(args.out, args.overwrite)
-    graph, notes = convert.read(
-        args.source, args.format, features=args.features, labels=args.labels, symmetrize=args.symmetrize,
-        unweighted=args.unweighted, reverse=args.reverse, strict=args.strict, row_normalize=args.row_normalize,
-        split=args.split, memory=args.memory)
-    store.write_graph(args.out, graph, overwrite=args.overwrite, compress=args.compress)
+    notes = convert.convert(
+        args.source, args.out, args.format, compress=args.compress, overwrite=args.overwrite, features=args.features,
+        labels=args.labels, symmetrize=args.symmetrize, unweighted=args.unweighted, reverse=args.reverse,
+        strict=args.strict, row_normalize=args.row_normalize, split=args.split, memory=args.memory)
     say(args, *notes, f"wrote {args.out}")
 
 

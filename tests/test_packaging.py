@@ -24,7 +24,7 @@ def test_every_package_is_listed():
 
 def test_extras():
     extras = dict(setup_cfg()["options.extras_require"])
-    assert set(extras) == {"mpi", "mpich", "openmpi", "partition", "kahypar", "cuda12", "cuda13", "plot", "demo",
+    assert set(extras) == {"mpi", "mpich", "openmpi", "partition", "kahypar", "cuda12", "cuda13", "io", "plot", "demo",
                            "test", "dev"}
     core = setup_cfg()["options"]["install_requires"]
     assert {line.split(">=")[0] for line in core.split()} == {"numpy", "scipy", "numba", "h5py", "tqdm"}

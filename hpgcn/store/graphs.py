@@ -15,14 +15,17 @@ from hpgcn.store.stored import StoredGraph
 from hpgcn.store.writer import create
 
 
-def write_graph(path, graph, *, overwrite=False, compress="none"):
+def write_graph(path, graph, *, overwrite=False, compress="none", scratch=None):
     """Write a whole graph to a new file of format hpgcn-graph.
 
     Parameters
     ----------
     graph : Graph
-        All rows (n,), in the order that is to be called the original one.
+        All rows (n,), in the order that is to be called the original one. Its arrays may be any objects with `shape`,
+        `size`, `dtype` and `array[start:stop]`: about 16 MiB of one are asked for at once.
     compress : "none" or "gzip"
+    scratch : path, optional
+        Folder for the unfinished file, on the same file system; by default that of `path`.
 
     Raises
     ------
@@ -32,7 +35,7 @@ def write_graph(path, graph, *, overwrite=False, compress="none"):
         The disk is full, or writing failed; no file is left behind.
     """
     _require_whole(graph)
-    with create(path, GRAPH, overwrite=overwrite, compress=compress) as writer:
+    with create(path, GRAPH, overwrite=overwrite, compress=compress, scratch=scratch) as writer:
         _write(writer, graph, graph.features, graph.header.source_sha256)
 
 
@@ -120,9 +123,13 @@ def _write(writer, graph, features, source_sha256):
         for key in SPLIT:
             writer.dataset(f"masks/{key}", graph.masks[key].view(np.uint8))
     for name in DEGREES:
-        writer.dataset(f"degree/{name}", np.asarray(getattr(graph, f"degree_{name}"), np.float64))
+        writer.dataset(f"degree/{name}", _as(getattr(graph, f"degree_{name}"), np.float64))
     if graph.original_ids is not None:
-        writer.dataset("original_ids", np.asarray(graph.original_ids, np.int64))
+        writer.dataset("original_ids", _as(graph.original_ids, np.int64))
+
+
+def _as(array, dtype):
+    return array if array.dtype == dtype else np.asarray(array, dtype)
 
 
 def load(path, *, verify=True, memory=None):

@@ -3,8 +3,10 @@ from __future__ import annotations
 
 import datetime
 import io
+import os
 import zlib
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -12,7 +14,7 @@ import numpy as np
 from hpgcn import __version__
 from hpgcn.errors import StorageError, UsageError
 from hpgcn.store import manifest
-from hpgcn.store.atomic import replacing, writing
+from hpgcn.store.atomic import refuse_existing, replacing, writing
 from hpgcn.store.attributes import raw_attributes
 
 FORMAT_VERSION = "1.0"
@@ -23,7 +25,7 @@ COMPRESSION = ("none", "gzip")
 
 
 @contextmanager
-def create(path, file_format, *, overwrite=False, compress="none"):
+def create(path, file_format, *, overwrite=False, compress="none", scratch=None):
     """Give a Writer of a new file; the file appears under its name when the block ends well.
 
     Parameters
@@ -31,6 +33,8 @@ def create(path, file_format, *, overwrite=False, compress="none"):
     file_format : str
         The root attribute `format`.
     compress : "none" or "gzip"
+    scratch : path, optional
+        Folder for the unfinished file, on the same file system; by default that of `path`.
 
     Raises
     ------
@@ -41,7 +45,7 @@ def create(path, file_format, *, overwrite=False, compress="none"):
     """
     if compress not in COMPRESSION:
         raise UsageError(f"compress = {compress!r}: expected one of {', '.join(COMPRESSION)}")
-    with replacing(path, overwrite) as temporary:
+    with replacing(path, overwrite) if scratch is None else _moved(path, overwrite, scratch) as temporary:
         with writing(path):
             sink = _Sink(temporary, "r+")
         try:
@@ -56,6 +60,23 @@ def create(path, file_format, *, overwrite=False, compress="none"):
         finally:
             with writing(path):
                 sink.close()
+
+
+@contextmanager
+def _moved(path, overwrite, scratch):
+    """As `replacing`, with the temporary file in a folder that its owner cleans up."""
+    finished, target = Path(scratch) / "finished", refuse_existing(path, overwrite)
+    with replacing(finished) as temporary:
+        yield temporary
+    refuse_existing(path, overwrite)  # another process may have been faster
+    with writing(path):
+        os.replace(finished, target)
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # file systems that cannot synchronise a folder
+                os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 class _Sink(io.FileIO):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from hpgcn.datasets.convert import detect, normalize_rows, read
+from hpgcn.datasets.convert import normalize_rows, read
+from hpgcn.datasets.formats import detect
 from hpgcn.datasets.source import Source
 from hpgcn.errors import DataError
 

@@ -1,0 +1,208 @@
+"""Compiled loops of the external sort: entries into runs, runs into keys, equal keys into one, keys into rows.
+
+An entry is a row, twice its column plus 1 if it is the image of one of the input (--symmetrize), and maybe a weight and
+its number in the input. A key is (row - first row) << bits | that column: keys increase as CSR entries do.
+"""
+import numpy as np
+
+from hpgcn.kernels.jit import jit
+
+KEPT, ZEROS, LOOPS, LOOP_ENTRY, LOOP_ID, NOT_ONE = range(6)  # of append's tally
+MERGED, CANCELLED, STORED, VALUED, DIAGONAL, INFINITE, OVERFLOW = range(7)  # of emit's tally
+ONE = np.uint64(1)
+
+
+@jit()
+def mark(ids, present):
+    """Set present[id] for all ids."""
+    for k in range(ids.size):
+        present[ids[k]] = True
+
+
+@jit()
+def append(u, v, w, mirror, rows, columns, weights, entries, at, tally):
+    """Write the entries of a block, and their images, at position `at` of a run; return the position after them.
+
+    Entries of weight 0 are left out; `weights` and `entries` are written unless they are empty.
+    """
+    for k in range(u.size):
+        if w.size:
+            if w[k] == 0:
+                tally[ZEROS] += 1
+                continue
+            tally[NOT_ONE] += w[k] != 1
+        if u[k] == v[k]:
+            if tally[LOOPS] == 0:
+                tally[LOOP_ENTRY], tally[LOOP_ID] = tally[KEPT], u[k]
+            tally[LOOPS] += 1
+        for image in range(2 if mirror and u[k] != v[k] else 1):
+            row, column = (v[k], u[k]) if image else (u[k], v[k])
+            rows[at] = np.uint64(row)
+            columns[at] = (np.uint64(column) << ONE) | np.uint64(image)
+            if weights.size:
+                weights[at] = w[k]
+            if entries.size:
+                entries[at] = tally[KEPT]
+            at += 1
+        tally[KEPT] += 1
+    return at
+
+
+@jit()
+def count(rows, shift, index):
+    """Add the number of rows with row >> shift == b to index[b + 1]."""
+    for k in range(rows.size):
+        index[(rows[k] >> shift) + ONE] += 1
+
+
+@jit()
+def place(rows, shift, position, order):
+    """Stable counting sort: order[k] is the entry that comes k-th by row >> shift; `position` moves on."""
+    for k in range(rows.size):
+        bucket = rows[k] >> shift
+        order[position[bucket]] = k
+        position[bucket] += 1
+
+
+@jit()
+def join(rows, columns, weights, entries, first, bits, low, high, keys, key_weights, key_entries, at):
+    """Append the keys in [low, high] of a piece of a run to a buffer; return the position after them."""
+    for k in range(rows.size):
+        key = ((np.uint64(rows[k]) - first) << bits) | np.uint64(columns[k])
+        if low <= key <= high:
+            keys[at] = key
+            if key_weights.size:
+                key_weights[at] = weights[k]
+            if key_entries.size:
+                key_entries[at] = entries[k]
+            at += 1
+    return at
+
+
+@jit()
+def unique(keys):
+    """Drop duplicates of sorted keys in place; return the number left."""
+    end = 0
+    for k in range(keys.size):
+        if k == 0 or keys[k] != keys[end - 1]:
+            keys[end] = keys[k]
+            end += 1
+    return end
+
+
+@jit()
+def combine(keys, weights, entries, order, merged, sums):
+    """Sum the weights of equal keys, in the order in which they lie in the buffer.
+
+    Parameters
+    ----------
+    order : (k,) int64
+        Sorts the keys, equal ones in any order; changed.
+    merged, sums : (k,)
+        Written.
+
+    Returns
+    -------
+    Number of distinct keys; the least number of an entry that repeats another (-1: none), images left out.
+    """
+    end, again, start = 0, np.int64(-1), 0
+    while start < order.size:
+        key, stop = keys[order[start]], start + 1
+        while stop < order.size and keys[order[stop]] == key:
+            stop += 1
+        if stop > start + 1:
+            order[start:stop].sort()
+            if entries.size and not key & ONE:
+                entry = entries[order[start + 1]]
+                if again < 0 or entry < again:
+                    again = entry
+        merged[end] = key
+        if weights.size:
+            total = weights[order[start]]
+            for k in range(start + 1, stop):
+                total += weights[order[k]]
+            sums[end] = total
+        end += 1
+        start = stop
+    return end, again
+
+
+@jit()
+def emit(keys, weights, bits, first, mirror, refused, columns, values, counts, degree_row, degree_loop, degree_column,
+         touched, tally, keyed, fingerprint):
+    """Turn increasing, distinct keys into entries of the CSR, and add them up; return their number.
+
+    Parameters
+    ----------
+    weights : (k,) float64, or empty for all ones
+    mirror : bool
+        Take the larger of an entry and its image; one that is missing is 0.
+    refused : (2,) float64
+        Written: the first sum of weights that is not finite, at merged entry tally[INFINITE], and the first weight that
+        does not fit float32, at stored entry tally[OVERFLOW]; both entries are -1 before.
+    columns, values : (k,)
+        Written: column and weight of the entries kept.
+    counts, degree_row, degree_loop : (rows of the bucket,)
+    degree_column, touched : (n,)
+    keyed, fingerprint : (2,) uint64
+        Keys of two hash functions, and the sum of the hashes of all entries above the diagonal less those below it:
+        zeros where the matrix is symmetric.
+    """
+    end, k = 0, 0
+    while k < keys.size:
+        pair = keys[k] >> ONE
+        row = np.int64(keys[k] >> bits)
+        column = np.int64(pair & ((ONE << (bits - ONE)) - ONE))
+        forward, own = 0.0, False
+        if not keys[k] & ONE:
+            forward, own = (weights[k] if weights.size else 1.0), True
+            k += 1
+        value = forward
+        if mirror and k < keys.size and keys[k] >> ONE == pair:
+            value = max(forward, weights[k] if weights.size else 1.0)
+            k += 1
+        elif mirror and first + row != column:
+            value = max(forward, 0.0)
+        if own:
+            if not np.isfinite(forward) and tally[INFINITE] < 0:
+                tally[INFINITE], refused[0] = tally[MERGED], forward
+            tally[MERGED] += 1
+            tally[CANCELLED] += forward == 0
+        if value == 0:
+            continue
+        number = np.float32(value)
+        if not np.isfinite(number) and tally[OVERFLOW] < 0:
+            tally[OVERFLOW], refused[1] = tally[STORED], value
+        columns[end] = column
+        if values.size:
+            values[end] = number
+        end += 1
+        tally[STORED] += 1
+        tally[VALUED] += number != 1
+        counts[row] += 1
+        degree_row[row] += np.float64(number)
+        degree_column[column] += np.float64(number)
+        if first + row == column:
+            tally[DIAGONAL] += 1
+            degree_loop[row] += np.float64(number)
+        else:
+            touched[first + row] = touched[column] = True
+            if not mirror:
+                _fingerprint(first + row, column, number, keyed, fingerprint)
+    return end
+
+
+@jit()
+def _mix(x):
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@jit()
+def _fingerprint(row, column, number, keyed, fingerprint):
+    low, high = np.uint64(min(row, column)), np.uint64(max(row, column))
+    weight = np.uint64(0) if number == 0 else np.uint64(np.float32(number).view(np.uint32))
+    for j in range(2):
+        x = _mix(_mix(_mix(keyed[j] + low) + keyed[1 - j] + high) + weight)
+        fingerprint[j] += x if row < column else np.uint64(0) - x

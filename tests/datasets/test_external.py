@@ -1,0 +1,314 @@
+"""Edge lists sorted on disk: the same file, bit for bit, as the one made in memory."""
+import datetime
+import gzip
+import os
+import signal
+import subprocess
+import sys
+import time
+import types
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hpgcn.datasets import convert, external
+from hpgcn.errors import DataError, OutputError, StorageError
+
+MOMENT = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+
+
+@pytest.fixture(autouse=True)
+def frozen(monkeypatch):
+    """Files differ in created_utc alone, so let the time stand still; hundreds of them need not reach the disk."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    clock = types.SimpleNamespace(datetime=types.SimpleNamespace(now=lambda _: MOMENT), UTC=datetime.UTC)
+    monkeypatch.setattr("hpgcn.store.writer.datetime", clock)
+
+
+def both(folder, path, room, **options):
+    """Convert in memory, and on disk with `room` bytes for arrays; return what each wrote and said, or its refusal."""
+    def attempt(name):
+        (folder / name).mkdir(exist_ok=True)
+        out = folder / name / "g.h5"
+        try:
+            notes = convert.convert(path, out, overwrite=True, **options)
+        except DataError as error:
+            assert not list((folder / name).glob(".*"))
+            return str(error)
+        assert os.listdir(folder / name) == ["g.h5"]
+        return out.read_bytes(), notes
+
+    whole = attempt("memory")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(convert, "EDGE_BYTES", 1 << 60)
+        patch.setattr(external, "room", lambda memory: room)
+        patch.setattr(external, "RUN", 1 << 10)
+        patch.setattr("hpgcn.datasets.ids.FIRST", 16)
+        patch.setattr("hpgcn.datasets.text.BLOCK", 64)
+        return whole, attempt("disk")
+
+
+def assert_same(folder, content, room=400, name="g.txt", **options):
+    path = folder / name
+    path.write_bytes(content)
+    whole, disk = both(folder, path, room, **options)
+    assert whole == disk
+    return whole
+
+
+def lines(*columns, separator=" "):
+    return "".join(separator.join(map(str, row)) + "\n" for row in zip(*columns)).encode()
+
+
+def random_edges(n=40, e=600, seed=0):
+    return np.random.default_rng(seed).integers(0, n, (2, e)).tolist()
+
+
+U, V = random_edges()
+W = [round(x, 3) for x in np.random.default_rng(1).normal(size=len(U)).tolist()]
+FAR = [10**15 + 7 * u if u % 3 else u for u in U]
+HUB = [3] * 500
+SYMMETRIC = [*U, *V], [*V, *U]
+
+TRAPS = {
+    "plain": lines(U, V),
+    "one edge": b"0 1\n",
+    "one loop": b"0 0\n",
+    "duplicates far apart": lines([*U, *U, *U], [*V, *V, *V]),
+    "one edge many times": lines([5] * 900, [7] * 900),
+    "symmetric": lines(*SYMMETRIC),
+    "symmetric, weights too": lines(*SYMMETRIC, [(u + 1) * (v + 1) for u, v in zip(*SYMMETRIC)]),
+    "symmetric pattern, other weights": lines([0, 1, 2, 0], [1, 0, 0, 2], [2, 2, 3, 4]),
+    "says undirected, and is not": b"# Undirected graph\n" + lines(U, V),
+    "empty rows": lines([0, 900, 900, 5], [3, 3, 1, 900]),
+    "declared vertices, most of them isolated": b"# hpgcn rmat: vertices 5000, edges 3\n0 1\n4999 1\n17 4998\n",
+    "one giant row": lines(HUB, range(500)),
+    "one giant row, backwards": lines(HUB, range(499, -1, -1)),
+    "one giant column": lines(range(500), HUB),
+    "ids relabelled": lines(FAR, V),
+    "ids relabelled, weights": lines(FAR, V, W),
+    "ids relabelled, all close": lines([u + 10**9 for u in U], [v + 10**9 for v in V]),
+    "ids barely kept": lines([0, 1, 2], [1, 2, 1031]),
+    "ids barely relabelled": lines([0, 1, 2], [1, 2, 1032]),
+    "largest id": lines([2**63 - 1, 4], [4, 2**63 - 2]),
+    "ids past 32 bits in one run only": lines([*U, 2**40, *U], [*V, 2**41, *V]),
+    "weights": lines(U, V, W),
+    "weights: order of the sum": lines([1, 1, 1, 0] * 200, [2, 2, 2, 1] * 200, [1e16, 1.0, -1e16, 0.1] * 200),
+    "weights: sums of 0": lines([0, 0, 1, 2], [1, 1, 0, 2], [2, -2, 5, 1]),
+    "weights: negative": lines(U, V, [-abs(w) for w in W]),
+    "weights: negative loops": lines([0, 0, 1], [0, 1, 1], [-2, -3, 4]),
+    "weights: 0 dropped, ids stay": lines([0, 9, 1], [1, 1, 0], [1, 0, 1]),
+    "weights: all 0": lines([0, 9, 1], [1, 1, 0], [0, 0, 0]),
+    "weights: all 1": lines([*U, *U], [*V, *V], [1] * 1200),
+    "weights: sums are 1": lines([0, 0, 1], [1, 1, 2], [0.5, 0.5, 1]),
+    "weights: underflow": lines([0, 1, 1, 2], [1, 0, 1, 2], ["1e-60", "-1e-60", "-1e-60", "1e-46"]),
+    "weights: too large": lines([0, 2, 1], [1, 1, 2], [1, "1e300", "-1e300"]),
+    "weights: sum too large": lines([0, 2, 2], [1, 1, 1], [1, "-1e308", "-1e308"]),
+    "comments, CRLF, byte-order mark": b"\xef\xbb\xbf# c\r\n" + lines(U, V).replace(b"\n", b"\r\n% x\r\n\r\n"),
+    "no line feed at the end": lines(U, V)[:-1],
+}
+OPTIONS = {
+    "none": {}, "symmetrize": {"symmetrize": True}, "reverse": {"reverse": True}, "unweighted": {"unweighted": True},
+    "strict": {"strict": True}, "all": {"symmetrize": True, "reverse": True, "unweighted": True},
+    "strict, mirrored": {"symmetrize": True, "strict": True, "reverse": True}}
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("trap", TRAPS)
+def test_same_bits(tmp_path, trap, options):
+    whole = assert_same(tmp_path, TRAPS[trap], **OPTIONS[options])
+    if "strict" not in options:
+        assert_same(tmp_path, TRAPS[trap], room=20_000, **OPTIONS[options])
+    if options == "none":
+        assert isinstance(whole, str) == ("too large" in trap)
+
+
+@pytest.mark.parametrize("name, content", [
+    ("g.csv", b"source,target\n" + lines(U, V, separator=",")),
+    ("g.csv", b'"u";"v";"w"\n' + lines(U, V, W, separator=" ; ")),
+    ("g.txt.gz", gzip.compress(lines(U, V))),
+    ("g.csv.gz", gzip.compress(lines(U, V, W, separator=",")) + gzip.compress(b"7,8,9\n")),
+    ("named otherwise", lines(U, V, separator="\t")),
+])
+def test_same_bits_of_any_text(tmp_path, name, content):
+    assert not isinstance(assert_same(tmp_path, content, name=name), str)
+
+
+@pytest.mark.parametrize("content", [
+    b"0 1\n" * 50 + b"2 -7\n" + b"0 1\n" * 50 + b"3 x\n",
+    b"0 1\n" * 70 + b"2\n",
+    b"0 1 2\n" * 70 + b"2 3 nan\n",
+    b"# hpgcn rmat: vertices 4, edges 1\n" + b"0 1\n" * 70 + b"4 1\n",
+    b"0 1\n\n# c\n" * 70 + b"1 99999999999999999999\n",
+    b"", b"# only\n", b"0 1\n" * 30 + b"1 2 3\n",
+])
+def test_same_refusals(tmp_path, content):
+    assert str(tmp_path) in assert_same(tmp_path, content)
+    assert not list(tmp_path.glob("*/.hpgcn*"))
+
+
+def test_strict_names_the_first_repeated_entry(tmp_path):
+    content = lines([*range(300), 250, 9], [*range(1, 301), 251, 10])
+    for room in (300, 5000, 10**6):
+        assert "2 duplicate edges, the first at entry 300: 250 -> 251 (--strict)" in assert_same(
+            tmp_path, content, room, strict=True)
+    far = lines([*range(0, 3 * 10**6, 10**4), 10**4], [*range(10**4, 3000001, 10**4), 2 * 10**4])
+    assert "the first at entry 300: 20000 -> 10000 (--strict)" in assert_same(tmp_path, far, strict=True, reverse=True)
+
+
+@pytest.mark.parametrize("compress", ["none", "gzip"])
+def test_features_labels_split_and_compression(tmp_path, compress):
+    options = {"features": tmp_path / "x.npy", "labels": tmp_path / "y.npy", "split": "random:50/25/25:3",
+               "row_normalize": True, "compress": compress}
+    for trap, n in (("plain", 40), ("weights", 40), ("ids relabelled", len({*FAR, *V}))):
+        np.save(tmp_path / "x.npy", np.random.default_rng(2).random((n, 5)))
+        np.save(tmp_path / "y.npy", np.arange(n) % 4)
+        assert not isinstance(assert_same(tmp_path, TRAPS[trap], **options), str)
+    np.save(tmp_path / "x.npy", np.ones((39, 5)))
+    assert "expected 40 rows" in assert_same(tmp_path, TRAPS["plain"], **options)
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), room=st.integers(1, 5000), symmetrize=st.booleans(), reverse=st.booleans(), strict=st.booleans())
+def test_any_edges(tmp_path, data, room, symmetrize, reverse, strict):
+    ids = st.one_of(st.integers(0, 8), st.integers(0, 300), st.integers(0, 2**63 - 1))
+    weights = st.one_of(st.integers(-2, 2), st.floats(-1e6, 1e6, allow_nan=False))
+    weighted = data.draw(st.booleans())
+    edges = data.draw(st.lists(st.tuples(ids, ids, *[weights] * weighted), min_size=1, max_size=80))
+    assert_same(tmp_path, lines(*zip(*edges)), room, symmetrize=symmetrize, reverse=reverse, strict=strict)
+
+
+def test_larger_than_its_memory(tmp_path):
+    """Through nothing but the budget: 400,000 edges at 8 MB."""
+    u, v = np.random.default_rng(3).integers(0, 50_000, (2, 400_000))
+    path = tmp_path / "g.txt"
+    path.write_bytes(lines(u, v))
+    calls = []
+    collect = external.collect
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(external, "collect", lambda *args, **options: calls.append(1) or collect(*args, **options))
+        convert.convert(path, tmp_path / "a.h5")
+        assert not calls
+        convert.convert(path, tmp_path / "b.h5", memory=8 << 20)
+        assert calls
+    assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
+    with pytest.raises(DataError, match=r"50000 vertices: needs 1600000 bytes of memory, the limit is 1048576"):
+        convert.convert(path, tmp_path / "c.h5", memory=1 << 20)
+    assert sorted(os.listdir(tmp_path)) == ["a.h5", "b.h5", "g.txt"]
+
+
+def test_text_that_inflates_past_the_budget_is_sorted_on_disk(tmp_path):
+    path = tmp_path / "g.txt.gz"
+    path.write_bytes(gzip.compress(b"0 1\n" * 1_000_000))
+    assert "999999 duplicates merged" in convert.convert(path, tmp_path / "g.h5", memory=10 << 20)[1]
+
+
+def test_refused_before_any_work(tmp_path):
+    (tmp_path / "g.h5").write_text("mine")
+    with pytest.raises(OutputError, match="exists already"):
+        convert.convert(tmp_path / "absent", tmp_path / "g.h5")
+    with pytest.raises(OutputError, match="no folder"):
+        convert.convert(tmp_path / "absent", tmp_path / "a" / "g.h5")
+
+
+RUN = """
+import sys, time
+from hpgcn.datasets import convert, external, fold
+convert.EDGE_BYTES = 1 << 60
+external.RUN = 1 << 12
+stage, path, out = sys.argv[1:]
+def wait(*args, **options):
+    print("here", flush=True)
+    time.sleep(60)
+if stage == "merge":
+    fold.emit = wait
+if stage == "read":
+    fold.append = wait
+if stage == "write":
+    import hpgcn.store.graphs
+    hpgcn.store.graphs.write_csr = wait
+convert.convert(path, out, overwrite=True)
+"""
+
+
+def started(stage, path, out):
+    child = subprocess.Popen([sys.executable, "-c", RUN, stage, path, out], stdout=subprocess.PIPE, text=True,
+                             stderr=subprocess.PIPE)
+    assert child.stdout.readline() == "here\n", child.stderr.read()
+    return child
+
+
+@pytest.mark.parametrize("stage", ["read", "merge", "write"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_leaves_nothing(tmp_path, stage, number):
+    path, out = tmp_path / "g.txt", tmp_path / "out" / "g.h5"
+    out.parent.mkdir()
+    out.write_text("the old file")
+    path.write_bytes(TRAPS["weights"])
+    with started(stage, path, out) as child:
+        child.send_signal(number)
+        child.communicate(timeout=20)
+    assert child.returncode in (143, 1, -signal.SIGINT)
+    assert [(file.name, file.read_text()) for file in out.parent.iterdir()] == [("g.h5", "the old file")]
+
+
+def test_what_a_killed_conversion_leaves_goes_with_the_next(tmp_path):
+    path, out = tmp_path / "g.txt", tmp_path / "out" / "g.h5"
+    out.parent.mkdir()
+    path.write_bytes(TRAPS["weights"])
+    for stage in ("merge", "write"):
+        with started(stage, path, out) as child:
+            child.kill()
+            child.wait()
+    assert sorted(file.name[:15] for file in out.parent.iterdir()) == [".hpgcn-convert-"] * 2 or \
+        len(list(out.parent.iterdir())) == 1  # the second start removed what the first left
+    with started("merge", path, out) as alive:
+        convert.convert(path, out.parent / "other.h5")
+        convert.convert(path, out)
+        assert len(list(out.parent.glob(".hpgcn-convert-*"))) == 1, "of the one that lives"
+        alive.kill()
+        alive.wait()
+    time.sleep(0.05)
+    convert.convert(path, out, overwrite=True)
+    assert sorted(os.listdir(out.parent)) == ["g.h5", "other.h5"]
+
+
+FULL = """
+import resource, sys
+from hpgcn.datasets import convert
+from hpgcn.errors import StorageError
+import signal
+convert.EDGE_BYTES = 1 << 60
+path, out, limit = sys.argv[1:]
+convert.convert(path, out + ".warm")  # compiled code is cached before the limit comes
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.RLIM_INFINITY))
+try:
+    convert.convert(path, out)
+except StorageError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("limit", [100, 3000, 9000])
+def test_full_disk(tmp_path, limit):
+    path = tmp_path / "g.txt"
+    path.write_bytes(TRAPS["weights"])
+    done = subprocess.run([sys.executable, "-c", FULL, path, tmp_path / "g.h5", str(limit)], capture_output=True,
+                          text=True, check=True, timeout=60)
+    assert done.stdout == f"{tmp_path / 'g.h5'}: writing failed: File too large\n"
+    assert sorted(os.listdir(tmp_path)) == ["g.h5.warm", "g.txt"]
+
+
+def test_a_spool_that_shrank_is_an_error_of_storage(tmp_path):
+    from hpgcn.datasets.scratch import Scratch
+
+    with Scratch(tmp_path / "g.h5") as scratch:
+        spool = scratch.spool(np.int64)
+        spool.append(np.arange(10))
+        assert spool[2:5].tolist() == [2, 3, 4] and spool.shape == (10,) and spool[10:].size == 0
+        os.truncate(spool.path, 40)
+        with pytest.raises(StorageError, match=r"ends at byte 40, expected 40 bytes more"):
+            spool[:10]
+    assert not os.listdir(tmp_path)

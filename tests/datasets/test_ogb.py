@@ -1,0 +1,148 @@
+"""Folders of the Open Graph Benchmark, written here as the benchmark lays them out."""
+import gzip
+import hashlib
+
+import numpy as np
+import pytest
+
+from hpgcn.datasets.convert import convert, read
+from hpgcn.datasets.formats import detect
+from hpgcn.datasets.source import Source
+from hpgcn.errors import DataError, InputNotFoundError
+
+TABLES = {
+    "raw/edge": "0,1\n0,2\n3,0\n", "raw/num-node-list": "4\n", "raw/num-edge-list": "3\n",
+    "raw/node-feat": "0.5,1\n-1e-3,2\n0,0\n7,8\n", "raw/node-label": "2\n0\nnan\n1\n", "raw/node_year": "1\n2\n3\n4\n",
+    "split/time/train": "0\n", "split/time/valid": "3\n", "split/time/test": "1\n"}
+
+
+def folder(tmp_path, **changes):
+    """A set of 4 vertices; a change names a table by the end of its path, None leaves it out."""
+    root = tmp_path / "tiny"
+    for name, text in TABLES.items():
+        text = changes.get(name.split("/")[-1].replace("-", "_"), text)
+        path = root / f"{name}.csv.gz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if text is not None:
+            path.write_bytes(gzip.compress(text.encode()))
+    return root / "raw"
+
+
+@pytest.mark.parametrize("given", ["edge", "num-node-list", "node-feat", "node-label"])
+def test_tables(tmp_path, given):
+    raw = folder(tmp_path)
+    graph, notes = read(raw / f"{given}.csv.gz")
+    header = graph.header
+    assert (header.name, header.num_nodes, header.num_classes, header.split) == ("tiny", 4, 3, "file")
+    assert graph.adjacency.toarray().tolist() == [[0, 0, 0, 1], [1, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]]
+    assert graph.features.tolist() == np.array([[0.5, 1], [-1e-3, 2], [0, 0], [7, 8]], np.float32).tolist()
+    assert graph.labels.tolist() == [2, 0, -1, 1]
+    assert {key: mask.nonzero()[0].tolist() for key, mask in graph.masks.items()} == {
+        "train": [0], "val": [3], "test": [1]}
+    names = ["num-node-list", "edge", "node-feat", "node-label"]
+    split = raw.parent / "split" / "time"
+    files = [*(raw / name for name in names), *(split / name for name in ("train", "valid", "test"))]
+    content = b"".join(path.with_name(path.name + ".csv.gz").read_bytes() for path in files)
+    assert header.source_sha256 == hashlib.sha256(content).hexdigest()
+    assert "4 vertices, 3 edges, directed" in notes[0]
+
+
+def test_options_and_what_may_be_absent(tmp_path):
+    raw = folder(tmp_path, node_feat=None, node_label=None, train=None, node_year=None)
+    graph, _ = read(raw / "edge.csv.gz", symmetrize=True)
+    assert graph.features is None and graph.labels is None and graph.masks is None and not graph.header.directed
+    graph, _ = read(raw / "edge.csv.gz", reverse=True)
+    assert graph.adjacency.toarray()[0].tolist() == [0, 1, 1, 0]
+
+
+def test_several_labels(tmp_path):
+    graph, _ = read(folder(tmp_path, node_label="0,1\n1,1\n0,0\n1,0\n") / "edge.csv.gz")
+    assert graph.header.multilabel and graph.labels.tolist() == [[0, 1], [1, 1], [0, 0], [1, 0]]
+
+
+def test_archives(tmp_path):
+    raw = folder(tmp_path)
+    for path in raw.iterdir():
+        path.unlink()
+    features = np.arange(8, dtype=np.float16).reshape(4, 2)
+    np.savez(raw / "data.npz", edge_index=[[0, 0, 3], [1, 2, 0]], num_nodes_list=[4], num_edges_list=[3],
+             node_feat=features)
+    np.savez(raw / "node-label.npz", node_label=np.array([[2], [0], [np.nan], [1]], np.float32))
+    for name in ("data.npz", "node-label.npz"):
+        assert detect(Source(raw / name)) == "ogb"
+        graph, notes = read(raw / name)
+        assert graph.header.name == "tiny" and graph.adjacency.toarray()[0].tolist() == [0, 0, 0, 1]
+        assert graph.features.tolist() == features.tolist() and graph.labels.tolist() == [2, 0, -1, 1]
+        assert graph.masks["train"].tolist() == [True, False, False, False]
+        assert any("cast from float16" in note for note in notes)
+    np.savez(raw / "data.npz", edge_index=[[0, 0, 3], [1, 2, 4]], num_nodes_list=[4])
+    with pytest.raises(DataError, match=r"data\.npz edge_index row 1: entry 2 is 4, expected 0\.\.3"):
+        read(raw / "data.npz")
+    np.savez(raw / "data.npz", edge_index=[[0], [1]], num_nodes_list=[4, 4])
+    with pytest.raises(DataError, match="num_nodes_list: 2 numbers"):
+        read(raw / "data.npz")
+    np.savez(raw / "data.npz", edge_index=[[0], [1]])
+    with pytest.raises(DataError, match="no array num_nodes_list"):
+        read(raw / "data.npz")
+
+
+def test_names_alone_do_not_make_a_set(tmp_path):
+    (tmp_path / "edge.csv.gz").write_bytes(gzip.compress(b"0,1\n"))
+    np.savez(tmp_path / "data.npz", edge_index=[[0], [1]])
+    assert [detect(Source(tmp_path / name)) for name in ("edge.csv.gz", "data.npz")] == ["csv", "npz"]
+    with pytest.raises(InputNotFoundError, match="num-node-list"):
+        read(tmp_path / "edge.csv.gz", "ogb")
+
+
+@pytest.mark.parametrize("changes, message", [
+    ({"edge": "0,1\n0,4\n"}, r"edge\.csv\.gz: line 2: target is '4', expected 0\.\.3"),
+    ({"edge": "0,1\n-1,2\n"}, r"edge\.csv\.gz: line 2: source is '-1'"),
+    ({"edge": "0,1,5\n"}, r"edge\.csv\.gz: line 1: more than 2 fields"),
+    ({"edge": "0 1\n"}, r"edge\.csv\.gz: line 1: 1 field\(s\), expected 2"),
+    ({"num_node_list": "4\n5\n"}, r"num-node-list\.csv\.gz: 2 numbers"),
+    ({"num_node_list": ""}, r"num-node-list\.csv\.gz: 0 numbers"),
+    ({"num_node_list": "four\n"}, r"num-node-list\.csv\.gz: line 1: number is 'four'"),
+    ({"num_node_list": "1000000000000\n"}, r"1000000000000 vertices: needs"),
+    ({"num_node_list": "0\n"}, r"num-node-list\.csv\.gz: 1 numbers \[0\], expected"),
+    ({"node_feat": "1,2\n3,4\n"}, r"node-feat\.csv\.gz: 2 lines, expected 4"),
+    ({"node_feat": "1,2\n3,4\n" * 4}, r"node-feat\.csv\.gz: more than 4 lines"),
+    ({"node_feat": "1,2\n3\n5,6\n7,8\n"}, r"node-feat\.csv\.gz: line 2: 1 field\(s\), expected 2"),
+    ({"node_feat": "1,2\n3,x\n5,6\n7,8\n"}, r"node-feat\.csv\.gz: line 2: .*'x'"),
+    ({"node_feat": "1,2\n3,nan\n5,6\n7,8\n"}, r"feature at \(1, 1\) is nan"),
+    ({"node_feat": ""}, r"node-feat\.csv\.gz: 0 lines"),
+    ({"node_label": "1\n2\n"}, r"node-label\.csv\.gz: 2 lines"),
+    ({"node_label": "1\n2\n0.5\n1\n"}, r"label of vertex 2 is 0\.5"),
+    ({"node_label": "1\n2\n-3\n1\n"}, r"label of vertex 2 is -3"),
+    ({"train": "0\n4\n"}, r"train\.csv\.gz: line 2: number is '4', expected 0\.\.3"),
+    ({"test": "0\n1\n"}, r"vertex 0 is in both the train and the test mask"),
+    ({"train": ""}, r"train mask is empty"),
+])
+def test_refused(tmp_path, changes, message):
+    path = folder(tmp_path, **changes) / "edge.csv.gz"
+    with pytest.raises(DataError, match=message) as error:
+        convert(path, tmp_path / "g.h5")
+    assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["tiny"]
+
+
+def test_two_splits_and_a_missing_part(tmp_path):
+    raw = folder(tmp_path)
+    (raw.parent / "split" / "time" / "test.csv.gz").unlink()
+    with pytest.raises(InputNotFoundError, match=r"test\.csv\.gz"):
+        read(raw / "edge.csv.gz")
+    raw = folder(tmp_path)
+    (raw.parent / "split" / "random").mkdir()
+    (raw.parent / "split" / "random" / "train.csv.gz").write_bytes(gzip.compress(b"0\n"))
+    with pytest.raises(DataError, match="splits random, time, expected one"):
+        read(raw / "edge.csv.gz")
+
+
+def test_broken_gzip(tmp_path):
+    raw = folder(tmp_path)
+    for name in ("edge", "node-feat", "node-label", "num-node-list"):
+        path = raw / f"{name}.csv.gz"
+        content = path.read_bytes()
+        path.write_bytes(content[:-9])
+        with pytest.raises(DataError, match=rf"{name}\.csv\.gz: broken gzip data"):
+            read(raw / "edge.csv.gz")
+        path.write_bytes(content)

@@ -1,0 +1,96 @@
+"""Parquet edge lists, in memory and sorted on disk."""
+import numpy as np
+import pytest
+
+from hpgcn.datasets import convert, external
+from hpgcn.datasets.formats import detect
+from hpgcn.datasets.source import Source
+from hpgcn.errors import DataError, MissingError
+
+
+def table(path, columns, **options):
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(arrow.table(columns), path, **options)
+    return path
+
+
+@pytest.mark.parametrize("columns", [
+    {"source": [0, 1], "target": [1, 2], "weight": [1.0, 2.0]},
+    {"weight": np.array([1, 2], np.float32), "target": np.array([1, 2], np.uint8), "source": np.array([0, 1], "i2")},
+    {"name": ["a", "b"], "u": [0, 1], "v": [1, 2], "time": [9, 9], "Weight": [1, 2]},
+])
+def test_columns(tmp_path, columns):
+    path = table(tmp_path / "g.parquet", columns)
+    graph, _ = convert.read(path)
+    assert graph.header.name == "g"
+    assert graph.adjacency.toarray().tolist() == [[0, 1, 0], [0, 0, 2], [0, 0, 0]]
+
+
+def test_found_by_its_first_bytes(tmp_path):
+    assert detect(Source(table(tmp_path / "edges", {"u": [0], "v": [1]}))) == "parquet"
+
+
+@pytest.mark.parametrize("options", [{}, {"symmetrize": True}, {"reverse": True}, {"unweighted": True}])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_same_bits_on_disk(tmp_path, monkeypatch, options, weighted):
+    rng = np.random.default_rng(0)
+    u, v = rng.integers(0, 300, (2, 5000)) * 7919
+    columns = {"source": u, "target": v, **({"weight": rng.random(5000)} if weighted else {})}
+    path = table(tmp_path / "g.parquet", columns, row_group_size=700)
+    whole = convert.read(path, **options)
+    convert.convert(path, tmp_path / "a.h5", **options)
+    monkeypatch.setattr(convert, "EDGE_BYTES", 1 << 60)
+    monkeypatch.setattr(external, "room", lambda memory: 4000)
+    notes = convert.convert(path, tmp_path / "b.h5", **options)
+    assert notes == whole[1]
+    from hpgcn import store
+
+    first, second = (store.load(tmp_path / name).read() for name in ("a.h5", "b.h5"))
+    assert first.header == second.header
+    for name in ("indptr", "indices", "data", "degree_row", "degree_column", "degree_loop", "original_ids"):
+        np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
+
+
+@pytest.mark.parametrize("columns, message", [
+    ({"source": [0, 5, -7], "target": [1, 2, 3]}, r"row 2: source is -7, expected 0\.\."),
+    ({"source": np.array([0, 2**63], np.uint64), "target": [1, 2]}, r"row 1: source is 9223372036854775808"),
+    ({"source": [0, None], "target": [1, 2]}, r"row 1: source is empty"),
+    ({"source": [0.5, 1.5], "target": [1, 2]}, r"columns source \(double\), target \(int64\), expected"),
+    ({"u": [0, 1], "name": ["a", "b"]}, r"expected source and target, or two columns of integers"),
+    ({"u": [0, 1], "v": [1, 2], "weight": [1.0, float("nan")]}, r"row 1: weight is nan"),
+    ({"u": [0, 1], "v": [1, 2], "weight": [1.0, None]}, r"row 1: weight is empty"),
+    ({"u": [0, 1], "v": [1, 2], "weight": ["a", "b"]}, r"column weight is string"),
+    ({"u": np.empty(0, int), "v": np.empty(0, int)}, r"no edges"),
+])
+def test_refused(tmp_path, columns, message):
+    path = table(tmp_path / "g.parquet", columns)
+    with pytest.raises(DataError, match=message) as error:
+        convert.convert(path, tmp_path / "g.h5")
+    assert str(error.value).startswith(str(path)) and "\n" not in str(error.value)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["g.parquet"]
+
+
+def test_damage_is_refused_in_one_line(tmp_path):
+    path = table(tmp_path / "g.parquet", {"u": np.arange(100), "v": np.arange(100)[::-1]})
+    content = path.read_bytes()
+    rng = np.random.default_rng(0)
+    refused = 0
+    for k in range(100):
+        broken = bytearray(content)
+        for _ in range(3):
+            broken[rng.integers(4, len(broken))] = rng.integers(256)
+        path.write_bytes(content[:rng.integers(4, len(content))] if k % 5 == 0 else broken)
+        try:
+            convert.read(path, memory=1 << 28)
+        except DataError as error:
+            assert "\n" not in str(error) and str(path) in str(error)
+            refused += 1
+    assert refused > 20
+
+
+def test_without_the_library(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
+    (tmp_path / "g.parquet").write_bytes(b"PAR1")
+    with pytest.raises(MissingError, match=r"reading Parquet needs pyarrow: pip install 'hpgcn\[io\]'"):
+        convert.read(tmp_path / "g.parquet")
