@@ -11,9 +11,9 @@ from hpgcn.errors import UsageError
 
 GRAPHS = ("dense", "prod", "road")
 WIDTHS = {"machine": (), "spmm": (16, 64, 128, 256), "sspmm": (16, 64, 128, 256), "gather": (16, 128),
-          "growth": (64, 128), "epoch": (128, 128, 128, 40)}
+          "growth": (64, 128), "epoch": (128, 128, 128, 40), "cuda": (16, 41, 64, 128, 256)}
 COMMANDS = tuple(WIDTHS)
-ON_GRAPHS = ("spmm", "sspmm", "epoch")
+ON_GRAPHS = ("spmm", "sspmm", "epoch", "cuda")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def run(command, *, graphs=None, widths=None, scale_down=1, repeats=5, threads=1
 
     Parameters
     ----------
-    command : {"machine", "spmm", "sspmm", "gather", "epoch"}
+    command : {"machine", "spmm", "sspmm", "gather", "growth", "epoch", "cuda"}
     graphs, widths : str, optional
         Comma-separated; by default all of GRAPHS, and WIDTHS[command].
     scale_down, repeats, threads, seed : int
@@ -58,7 +58,8 @@ def run(command, *, graphs=None, widths=None, scale_down=1, repeats=5, threads=1
     dict
         "bench", "settings", "machine" (hpgcn.bench.hardware), "limits" (hpgcn.bench.limits; not for an epoch, whose
         peak memory it would spoil), "rows" (not for machine), one dict of numbers each, and "absent" for peers that are
-        not installed (name: reason). Keys of numbers end in their unit; shares and relative errors have none.
+        not installed (name: reason). Keys of numbers end in their unit; shares and relative errors have none. What
+        cuda adds is said in hpgcn.bench.cuda.
 
     Raises
     ------
@@ -66,8 +67,14 @@ def run(command, *, graphs=None, widths=None, scale_down=1, repeats=5, threads=1
         Unknown command or graph, a number out of range, more than the memory.
     InternalError
         A kernel gives a wrong result.
+    MissingError
+        cuda: no CuPy or no GPU.
     """
     settings = check(command, graphs, widths, scale_down, repeats, threads, seed)
+    if command == "cuda":
+        from hpgcn.bench import cuda
+
+        return {"bench": command, "settings": vars(settings)} | cuda.measure(settings)
     from hpgcn.bench import hardware
 
     report = {"bench": command, "settings": vars(settings), "machine": hardware.describe()}
@@ -133,4 +140,8 @@ def table(report):
     """Lines for people, from what `run` returned."""
     from hpgcn.bench import tables
 
+    if report["bench"] == "cuda":
+        from hpgcn.bench import cuda
+
+        return cuda.table(report)
     return tables.format_report(report)

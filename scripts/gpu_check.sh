@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# On a machine with a GPU: the tests of the CUDA kernels, then their times against cuSPARSE and torch, as one JSON file
+# and a table.
+#
+#     scripts/gpu_check.sh [FILE (default: gpu_check.json) [flags of `hpgcn bench cuda`]]
+#
+# Needs CuPy, Numba and h5py in PYTHON (default: .venv's, else python3); hpgcn itself need not be installed, this tree is
+# what is measured. Exit status: 0, 69 where there is no GPU, else that of what failed.
+set -uo pipefail
+out=$(realpath -m -- "${1:-gpu_check.json}")
+python=${PYTHON:-}
+[[ $python == */* ]] && python=$(realpath -s -- "$python")
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
+[ -n "$python" ] || python=$([ -x .venv/bin/python ] && echo "$PWD/.venv/bin/python" || echo python3)
+
+fail() {
+    echo "gpu_check: $2" >&2
+    exit "$1"
+}
+[ -d "$(dirname "$out")" ] || fail 73 "cannot write $out: there is no such folder"
+[ ! -d "$out" ] || fail 73 "cannot write $out: it is a folder"
+
+# hpgcn as setup.cfg maps it
+folder=$(mktemp -d) || exit
+trap 'rm -rf "$folder"' EXIT
+mkdir "$folder/hpgcn"
+ln -s "$PWD"/hpgcn/* "$PWD/kernels" "$PWD/datasets" "$folder/hpgcn/"
+export PYTHONPATH=$folder${PYTHONPATH:+:$PYTHONPATH} PYTHONSAFEPATH=1  # not this folder, whose hpgcn lacks the two
+
+"$python" - <<'PYTHON' || exit
+import sys
+
+try:
+    from hpgcn.bench.gpu import Gpu
+    from hpgcn.errors import HpgcnError
+except ImportError as error:
+    sys.exit(print(f"gpu_check: {sys.executable}: {error}", file=sys.stderr) or 69)
+try:
+    Gpu()
+except HpgcnError as error:
+    print("gpu_check:", *str(error).split(), file=sys.stderr)
+    sys.exit(error.code)
+PYTHON
+
+status=0 tests=null
+if "$python" -c "import pytest" 2> "$folder/why"; then
+    echo "== tests of the CUDA kernels"
+    "$python" -m pytest -q -p no:cacheprovider tests/kernels/test_cuda.py | tee "$folder/tests"
+    tests=${PIPESTATUS[0]}
+    [ "$tests" -eq 0 ] || status=$tests
+else
+    echo "gpu_check: the tests are left out: $(tail -n 1 "$folder/why")" >&2
+fi
+
+echo "== times"
+"$python" -m hpgcn bench cuda --json "${@:2}" > "$folder/bench"
+bench=$?
+[ "$status" -ne 0 ] || status=$bench
+
+"$python" - "$folder" "$out" "$tests" "$bench" <<'PYTHON' || exit
+import json
+import sys
+from pathlib import Path
+
+from hpgcn import bench
+
+folder, out, tests, code = Path(sys.argv[1]), Path(sys.argv[2]), *map(json.loads, sys.argv[3:])
+text = (folder / "bench").read_text()
+report = json.loads(text) if code == 0 else None
+said = (folder / "tests").read_text().splitlines()[-1:] if tests is not None else []
+out.write_text(json.dumps({"tests": {"exit_code": tests, "summary": "".join(said)}, "bench_exit_code": code,
+                           "bench": report}, indent=1) + "\n")
+if report:
+    print(bench.table(report))
+PYTHON
+echo "wrote $out"
+[ "$status" -eq 0 ] || echo "gpu_check: failed: tests $tests, bench $bench" >&2
+exit "$status"
