@@ -159,7 +159,8 @@ def parser():
     bench.add_argument("what", choices=["machine", "spmm", "sspmm", "gather", "growth", "epoch", "cuda"])
     bench.add_argument("--graphs", metavar="NAMES", help="dense,prod,road or some of them (default: all)")
     bench.add_argument("--widths", metavar="N,N", help="widths of x (default: 16,64,128,256; gather: 16,128; "
-                       "growth: 64,128; cuda: 16,41,64,128,256); of an epoch: features, hidden, classes (default: 128,128,128,40)")
+                       "growth: 64,128; cuda: 16,41,64,128,256); of an epoch: features, hidden, classes "
+                       "(default: 128,128,128,40)")
     for name, default, text in (("scale-down", 1, "divides the sizes of the graphs"),
                                 ("repeats", 5, "times that each thing is timed"),
                                 ("threads", 0, "0: all cores this process may use"), ("seed", 0, "keys all draws")):
