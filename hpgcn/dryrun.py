@@ -9,8 +9,6 @@ from hpgcn.config import size
 from hpgcn.cost.memory import PARTS, footprint, peak, setup
 from hpgcn.cost.seconds import Machine, step_seconds
 from hpgcn.errors import ConfigError
-from hpgcn.forecast.cases import count
-from hpgcn.forecast.survey import Survey
 from hpgcn.place import place
 
 
@@ -63,6 +61,9 @@ def choose_lean(source, config, comm):
 
 
 def _count(source, config, offsets, axes):
+    from hpgcn.forecast.cases import count  # late: runs without --memory need no forecast
+    from hpgcn.forecast.survey import Survey
+
     survey, limit = Survey(source, config), size(config.memory) if config.memory else None
 
     def counted(lean):

@@ -94,7 +94,7 @@ class Grid:
 
     def restricted(self, keep):
         """The grid of some of the rows, (n,) bool over all blocks: the same owners, numbered anew without gaps."""
-        return replace(self, offsets=np.concatenate([[0], np.cumsum(keep)])[self.offsets])
+        return replace(self, offsets=image(self.offsets, keep))
 
     @property
     def row_ranks(self):
@@ -153,6 +153,11 @@ def stages(offsets, rows, pieces, columns):
     start = offsets[block] + (offsets[block + 1] - offsets[block]) * part // unit
     order = np.lexsort((part, block))
     return Stages(np.append(start[order], offsets[-1]), row[order], column[order], piece[order])
+
+
+def image(offsets, keep):
+    """Offsets in the numbering of rows that are kept, (n,) bool (or of entries, where rows have several, (n,) int)."""
+    return np.concatenate([[0], np.cumsum(keep)])[offsets]
 
 
 def split(length, parts):

@@ -8,6 +8,7 @@ from hpgcn.check import index_dtype
 from hpgcn.graph import insert_loops, inverse_sqrt
 
 CHUNK = 1 << 21  # entries read at a time
+PORTIONS = 8  # of rows, in which those are read whose columns are cut in blocks
 NORMS = ("sym", "row", "none")
 
 

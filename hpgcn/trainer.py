@@ -15,9 +15,9 @@ from tqdm import tqdm
 from hpgcn import cost, dense
 from hpgcn.comm import SerialComm, as_comm
 from hpgcn.config import Config
+from hpgcn.cost.step import make_step
 from hpgcn.dryrun import choose_lean
 from hpgcn.errors import DataError, DivergedError
-from hpgcn.forecast.survey import make_step
 from hpgcn.graph import Graph
 from hpgcn.kernels import backend
 from hpgcn.kernels.jit import threshold

@@ -11,6 +11,7 @@ import numpy as np
 from hpgcn.cost.step import num_parameters
 from hpgcn.cost.work import dense_arrays, fewer, kept_arrays
 from hpgcn.layout import split
+from hpgcn.operator import CHUNK, PORTIONS
 
 INDEX = 4  # bytes of a column number, below 2^31 rows and entries a rank
 POINTER = 8
@@ -19,8 +20,7 @@ LEVEL_ROW = 4 * 8  # of a row of a level: its number, original number, label, it
 SLAB_ROW = 3 * 8 + 8  # more while it is read: three degrees, a row pointer
 P2P_ENTRY, P2P_TRANSPOSE, P2P_ROW = 34, 4, 100  # bytes of an entry while p2p cuts blocks; of a row beside ghosts
 CUT, CUT_P2P = 12, 25  # bytes of an entry of a block, and of p2p's matrix, while fewer rows are cut from it
-CHUNK, CHUNK_ENTRY = 1 << 21, 40  # entries that the others read at a time, and bytes of such an entry
-PORTIONS = 8  # of rows, in which 1d and 1.5d read
+CHUNK_ENTRY = 40  # bytes of an entry that the others read, CHUNK at a time
 WEIGHT = 4  # bytes of a weight as it is stored
 COPIES = 6  # of the parameters: themselves, their gradient, Adam's two moments, the best, the best on their way out
 

@@ -5,7 +5,9 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
-from hpgcn.errors import UsageError
+import numpy as np
+
+from hpgcn.errors import DataError, UsageError
 
 SUM_BYTES = 8  # sums over the columns of a row are added in float64
 MODELS = ("gcn", "sage-mean", "sage-gcn", "gin")
@@ -176,6 +178,19 @@ class Step:
     def aggregates_early(self, layer):
         """Whether the product with A comes before W, be it formed aside."""
         return self.aggregates_first(layer) or (self.constant and layer == 0)
+
+
+def make_step(name, header, config, widths=None):
+    """The Step of a run on a graph; DataError if it has no features or classes and no widths are given."""
+    if widths is None:
+        for what, count in (("features", header.num_features), ("classes", header.num_classes)):
+            if not count:
+                raise DataError(f"{name}: no {what}; give --widths, e.g. --widths 128,{config.hidden},40")
+        widths = (header.num_features, *[config.hidden] * (config.layers - 1), header.num_classes)
+    sparse = header.sparse_features and widths[0] == header.num_features
+    constant = config.precompute and config.first_dropout == 0 and not sparse
+    return Step(widths, np.dtype(config.dtype).itemsize, sparse, constant, header.directed, config.architecture,
+                header.multilabel and widths[-1] == header.num_classes, config.layer_norm)
 
 
 def aggregate_first(fan_in, fan_out, sparse=False, fewer=False):

@@ -12,10 +12,11 @@ from hpgcn.cost.shares import Levels, Share
 from hpgcn.cost.strategies import ADJOINTS
 from hpgcn.errors import DataError, UsageError
 from hpgcn.forecast.options import MOST_RANKS, QUICK
+from hpgcn.layout import image
 from hpgcn.layout import stages as cut_stages
 from hpgcn.partition import make_partition
 from hpgcn.partition.quality import exchange_counts
-from hpgcn.strategies.batches import BATCH_ROWS, default_stages
+from hpgcn.strategies.batches import count_batches, count_fewer
 
 OWN_PARTS = ("p2p", "1d")  # strategies that keep to the parts of a partitioned file
 
@@ -242,14 +243,13 @@ class ByBlock:
     def __init__(self, survey, strategy, grid, offsets, stages=0):
         self.survey, self.strategy, self.grid, self.offsets = survey, strategy, grid, offsets
         self.R, self.L, self.C = self.shape = cost.cube(strategy, grid)
-        self.tallest, self.batch_rows = int(np.diff(offsets).max()), 1 if stages else BATCH_ROWS
-        self.travelling, self.batches = [], 1
-        if strategy == "mop" and self.R > 1:
-            self.batches = max(1, min(stages or default_stages(offsets, survey.bandwidth), self.tallest))
+        self.travelling, self.asked, self.batches = [], stages, 1
+        if strategy == "mop":
+            self.batches = count_batches(offsets, stages, lambda: survey.bandwidth)
 
     def _places(self, keep):
         """Offsets in the numbering of the rows that are kept."""
-        return self.offsets if keep is None else np.concatenate([[0], np.cumsum(keep)])[self.offsets]
+        return self.offsets if keep is None else image(self.offsets, keep)
 
     def rows(self, keep):
         return np.diff(self._places(keep)).reshape(self.R, self.L)
@@ -265,7 +265,7 @@ class ByBlock:
         if pointers is None:
             return np.zeros(self.R * self.L * self.C, np.int64)
         counts = np.diff(pointers) * (True if keep is None else keep)
-        return -(-self.by_rank(np.diff(np.concatenate([[0], np.cumsum(counts)])[self.offsets])) // self.C)
+        return -(-self.by_rank(np.diff(image(self.offsets, counts))) // self.C)
 
     def map(self, part):
         symmetric = self.survey.symmetric
@@ -290,8 +290,7 @@ class ByBlock:
             if rows_out is None and rows_in is None:
                 self.travelling.append(nonzeros)
             cuts = cut_stages(self.offsets, *self.shape)
-            stages = cuts if rows_in is None else replace(
-                cuts, offsets=np.concatenate([[0], np.cumsum(rows_in)])[cuts.offsets])
+            stages = cuts if rows_in is None else replace(cuts, offsets=image(cuts.offsets, rows_in))
             sparse = cost.block_bytes(nonzeros, out, self.C, self.survey.step.itemsize, int(into.sum()))
         return (cost.Blocks(into, out, self.C, stages, sparse, batches),
                 stored_order(name, self.grid, self.offsets, *arrays, out.ravel(), blocks=nonzeros))
@@ -300,7 +299,7 @@ class ByBlock:
         if part is self.survey.whole or self.strategy != "mop":
             return self.batches
         longest = max(int(self.rows(keep).max()) for keep in (part.rows_in, part.rows_out))
-        return max(1, min(self.batches, longest // self.batch_rows))
+        return count_fewer(self.batches, self.asked, longest)
 
     def buffers(self):
         return buffers(self.strategy, self.grid, self.offsets, blocks=self.travelling, batches=self.batches)

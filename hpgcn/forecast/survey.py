@@ -8,10 +8,11 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn import cost, store
+from hpgcn import store
 from hpgcn.check import SPLIT, check_csr
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
+from hpgcn.cost.step import make_step
 from hpgcn.errors import DataError
 from hpgcn.graph import Graph
 from hpgcn.model import MODELS
@@ -159,19 +160,6 @@ class Part:
         found = self.pattern.T.tocsr()
         found.sort_indices()
         return found
-
-
-def make_step(name, header, config, widths=None):
-    """The hpgcn.cost.Step of a run on a graph; DataError if it has no features or classes and no widths are given."""
-    if widths is None:
-        for what, count in (("features", header.num_features), ("classes", header.num_classes)):
-            if not count:
-                raise DataError(f"{name}: no {what}; give --widths, e.g. --widths 128,{config.hidden},40")
-        widths = (header.num_features, *[config.hidden] * (config.layers - 1), header.num_classes)
-    sparse = header.sparse_features and widths[0] == header.num_features
-    constant = config.precompute and config.first_dropout == 0 and not sparse
-    return cost.Step(widths, np.dtype(config.dtype).itemsize, sparse, constant, header.directed, config.architecture,
-                     header.multilabel and widths[-1] == header.num_classes, config.layer_norm)
 
 
 def _feature_pointers(reader, header):

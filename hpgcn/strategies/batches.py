@@ -15,8 +15,8 @@ import scipy.sparse as sp
 
 from hpgcn.layout import split
 from hpgcn.reorder import pipeline_stages
+from hpgcn.strategies.tiles import TILES
 
-TILES = 8  # a product is multiplied in about as many tiles, so that messages move between them
 MAX_STAGES = 16
 BATCH_ROWS = 1024  # a rank's rows in a batch, at least: messages of fewer cost more than they hide
 
@@ -147,6 +147,22 @@ def default_stages(offsets, bandwidth):
         return 1
     stages = pipeline_stages(rows, bandwidth) if bandwidth < rows else TILES
     return max(1, min(stages, MAX_STAGES, rows // BATCH_ROWS))
+
+
+def count_batches(offsets, asked, bandwidth):
+    """Batches that are made of row blocks, (P + 1,) offsets: as many as were asked for, or `default_stages` if 0.
+
+    More than the longest row block has rows are not made, nor more than one on a single rank. `bandwidth`: a function
+    that tells it, called if it is needed.
+    """
+    if offsets.size == 2:
+        return 1
+    return max(1, min(asked or default_stages(offsets, bandwidth()), int(np.diff(offsets).max())))
+
+
+def count_fewer(stages, asked, longest):
+    """Batches of a restricted map: those of the whole one, unless its longest row block is too short for them."""
+    return max(1, min(stages, longest // (1 if asked else BATCH_ROWS)))
 
 
 def in_order(matrix, rows, columns):

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 
 from hpgcn import cost
 from hpgcn.check import index_dtype
+from hpgcn.layout import image
 from hpgcn.operator import csr, select
 
 
@@ -82,7 +83,7 @@ class Blocks:
         kept, offsets = rows[self.start:self.stop], self.cuts.offsets
         cut = ((s, select(self.unpack(message, self.entries[s]), kept, columns[offsets[s]:offsets[s + 1]]))
                for s, message in self.messages.items() if message.size)
-        cuts = replace(self.cuts, offsets=np.concatenate([[0], np.cumsum(columns)])[offsets])
+        cuts = replace(self.cuts, offsets=image(offsets, columns))
         return Blocks(self.layout.restricted(rows), self.layout_in.restricted(columns), cuts, cut, self.dtype, comm)
 
     def costs(self):

@@ -1,15 +1,12 @@
 """Rows of a sparse matrix times rows of H that their owners send: the product of strategy `p2p`, and its adjoint."""
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import scipy.sparse as sp
 
 from hpgcn import cost, kernels
 from hpgcn.operator import csr
-
-TILES = 8  # the local block is multiplied in tiles, so that messages move between them
+from hpgcn.strategies.tiles import TILES, tiles
 
 
 class HaloProduct:
@@ -75,12 +72,9 @@ class HaloProduct:
     def _local_product(self, block, H, channel, mask, out):
         """Multiply the local block in tiles of rows, with a look at the messages between them."""
         indptr, indices, data = block
-        m, spmm = indptr.size - 1, kernels.backend(H).spmm
-        out = np.empty((m, H.shape[1]), self.dtype) if out is None else out
-        tiles = TILES if channel.pending else 1
-        cuts = np.searchsorted(indptr, indptr[-1] * np.arange(1, tiles) // tiles)
-        cuts = np.concatenate([[0], cuts, [m]])
-        for lo, hi in pairwise(cuts):
+        spmm = kernels.backend(H).spmm
+        out = np.empty((indptr.size - 1, H.shape[1]), self.dtype) if out is None else out
+        for lo, hi in tiles(indptr, TILES if channel.pending else 1):
             with self.comm.clock("spmm"):
                 spmm(indptr[lo:hi + 1], indices, data, H, out[lo:hi], mask=None if mask is None else mask[lo:hi])
             self.exchange.progress(channel)

@@ -33,7 +33,8 @@ from hpgcn import cost, kernels
 from hpgcn.layout import split
 from hpgcn.operator import Operator, csr, select
 from hpgcn.reorder import bandwidth
-from hpgcn.strategies.batches import BATCH_ROWS, TILES, Batches, Parcels, default_stages, in_order
+from hpgcn.strategies.batches import Batches, Parcels, count_batches, count_fewer, in_order
+from hpgcn.strategies.tiles import TILES, tiles
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,9 +115,7 @@ class MixtureOfParallelism:
             self.zero_degrees, self.symmetric = operator.zero_degrees, operator.symmetric
             matrix = operator.block(0, operator.num_rows)
         matrix.sort_indices()
-        self.batch_rows = 1 if stages else BATCH_ROWS
-        stages = stages or default_stages(grid.offsets, bandwidth(matrix))
-        self.stages = max(1, min(stages, int(np.diff(grid.offsets).max()))) if comm.size > 1 else 1
+        self.asked, self.stages = stages, count_batches(grid.offsets, stages, lambda: bandwidth(matrix))
         batches = Batches.deal(grid.offsets, self.stages)
         if self.stages > 1:
             place = batches.places(np.arange(batches.num_rows))
@@ -143,7 +142,7 @@ class MixtureOfParallelism:
         made = copy.copy(self)
         made.layout, made.layout_in = self.layout.restricted(rows_out), self.layout.restricted(rows_in)
         longest = max(int(np.diff(layout.offsets).max()) for layout in (made.layout, made.layout_in))
-        made.stages, made.buffer_bytes = max(1, min(self.stages, longest // self.batch_rows)), 0
+        made.stages, made.buffer_bytes = count_fewer(self.stages, self.asked, longest), 0
         out, into = (Batches.deal(layout.offsets, made.stages) for layout in (made.layout, made.layout_in))
         made.operand = made.operand_back = self.operand.restricted(out, into, rows_out, rows_in)
         if not (self.symmetric and np.array_equal(rows_out, rows_in)):
@@ -211,10 +210,8 @@ class MixtureOfParallelism:
         """Multiply the rows of a batch in tiles, with a look at the messages between them."""
         (indptr, indices, data), spmm = operand.matrix, kernels.backend(X).spmm
         first, last = operand.rows.bounds[batch:batch + 2]
-        tiles = -(-TILES // self.stages) if under_way else 1
-        begin, end = indptr[first], indptr[last]
-        cuts = np.searchsorted(indptr[first:last], begin + (end - begin) * np.arange(1, tiles) // tiles) + first
-        for lo, hi in pairwise([first, *cuts, last]):
+        indptr, Z, bits = indptr[first:last + 1], Z[first:last], None if bits is None else bits[first:last]
+        for lo, hi in tiles(indptr, -(-TILES // self.stages) if under_way else 1):
             with self.comm.clock("spmm"):
                 spmm(indptr[lo:hi + 1], indices, data, X, Z[lo:hi], mask=None if bits is None else bits[lo:hi])
             under_way = [handle for handle in under_way if not handle.test()]

@@ -29,10 +29,10 @@ import scipy.sparse as sp
 
 from hpgcn import cost, kernels
 from hpgcn.layout import split
-from hpgcn.operator import Operator, csr, select
+from hpgcn.operator import PORTIONS, Operator, csr, select
+from hpgcn.strategies.tiles import TILES, tiles
 
-TILES, TILE_NONZEROS = 8, 1 << 13  # a block is multiplied in so many tiles at most, of so many nonzeros at least
-PORTIONS = 8  # of rows, read one after the other
+TILE_NONZEROS = 1 << 13  # of a tile, at least
 
 
 class Staged:
@@ -238,9 +238,8 @@ class StagedProduct:
     def _spmm(self, block, x, out, mask=None, *, accumulate=False):
         """Multiply in tiles of rows, the same ones whatever has arrived, and let messages move between them."""
         (indptr, indices, data, touched), spmm = block, kernels.backend(x).spmm
-        tiles = min(TILES, 1 + int(indptr[-1]) // TILE_NONZEROS) if self.comm.size > 1 else 1
-        cuts = np.searchsorted(indptr, indptr[-1] * np.arange(1, tiles) // tiles)
-        for lo, hi in pairwise([0, *cuts.tolist(), indptr.size - 1]):
+        count = min(TILES, 1 + int(indptr[-1]) // TILE_NONZEROS) if self.comm.size > 1 else 1
+        for lo, hi in tiles(indptr, count):
             with self.comm.clock("spmm"):
                 rows = touched[slice(*np.searchsorted(touched, (lo, hi)))] - lo if accumulate else None
                 rows = None if rows is None or rows.size == hi - lo else rows

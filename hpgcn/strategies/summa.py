@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 
@@ -36,8 +35,7 @@ from hpgcn.errors import ConfigError
 from hpgcn.layout import stages
 from hpgcn.operator import Operator
 from hpgcn.strategies.blocks import Blocks
-
-TILES = 8  # a block is multiplied in tiles, so that messages move between them
+from hpgcn.strategies.tiles import TILES, tiles
 
 
 class Summa:
@@ -192,9 +190,7 @@ class Summa:
         """Add a product to `total`, or write it, in tiles of rows with a look at the messages between them."""
         (indptr, indices, data), spmm = block, kernels.backend(rows).spmm
         handles = [handle for handle, _ in under_way if not handle.test()]
-        tiles = TILES if handles else 1
-        inner = np.searchsorted(indptr, indptr[-1] * np.arange(1, tiles) // tiles)
-        for lo, hi in pairwise([0, *inner.tolist(), total.shape[0]]):
+        for lo, hi in tiles(indptr, TILES if handles else 1):
             with self.comm.clock("spmm"):
                 spmm(indptr[lo:hi + 1], indices, data, rows, total[lo:hi], mask=None if mask is None else mask[lo:hi],
                      accumulate=accumulate)

@@ -3,7 +3,7 @@ import numpy as np
 
 from hpgcn.kernels.cuda.device import current
 from hpgcn.kernels.cuda.spmm import spmm
-from hpgcn.kernels.reference import OPS, REDUCES
+from hpgcn.kernels.reference import OPS, REDUCES, check_operands
 
 OP_CODES = {op: code for code, op in enumerate(OPS)}
 REDUCE_CODES = {reduce: code for code, reduce in enumerate(REDUCES)}
@@ -14,7 +14,7 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
 
     Sum and mean of copylhs, and of mul by one column, are `spmm`; of the others a thread takes all edges of a row.
     """
-    x, e, width, dtype = check_operands(x, e, op, reduce)
+    x, e, width, dtype = check_operands(x, e, op, reduce, ordered=current().ordered)
     xp, m = current().xp, indptr.size - 1
     out = xp.empty((m, width), dtype) if out is None else out
     arg = xp.full((m, width), -1, np.int64) if reduce in ("max", "min") else None
@@ -29,7 +29,7 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
     dx is itself an aggregation, over the transposed pattern: of grad, of grad * e (mul) or of grad / e (div).
     """
     extreme, device = reduce in ("max", "min"), current()
-    x, e, width, dtype = check_operands(x, e, op, reduce, arg if extreme else ())
+    x, e, width, dtype = check_operands(x, e, op, reduce, arg if extreme else (), ordered=current().ordered)
     dx = None if op == "copyrhs" else device.xp.zeros(x.shape, dtype)
     de = None if op == "copylhs" else device.xp.zeros(e.shape, dtype)
     indptr, indices = device.ordered(indptr, np.int64), device.ordered(indices)
@@ -76,17 +76,3 @@ def transpose_pattern(indptr, indices, n):
     indptr_t = xp.searchsorted(column[order], xp.arange(n + 1, dtype=column.dtype))
     row = xp.searchsorted(indptr, (first + order).astype(indptr.dtype), side="right") - 1
     return indptr_t.astype(np.int64, copy=False), row.astype(indices.dtype), first + order
-
-
-def check_operands(x, e, op, reduce, arg=()):
-    """Return what `hpgcn.kernels.reference.check_operands` does, of this device's arrays."""
-    if op not in OPS or reduce not in REDUCES:
-        raise ValueError(f"op {op!r}, reduce {reduce!r}: known ops {', '.join(OPS)}; reduces {', '.join(REDUCES)}")
-    missing = "x" * (x is None and op != "copyrhs") or "e" * (e is None and op != "copylhs") or "arg" * (arg is None)
-    if missing:
-        raise ValueError(f"op {op!r} with reduce {reduce!r} needs {missing}: only copyrhs goes without x, only copylhs "
-                         "without e, only sum and mean without arg")
-    width, dtype = (e if x is None else x).shape[-1], (e if x is None else x).dtype
-    if op != "copylhs" and (e.ndim != 2 or e.shape[1] not in (1, width)):
-        raise ValueError(f"e has shape {e.shape}, expected (nnz, {width}) or (nnz, 1)")
-    return current().ordered(x), None if op == "copylhs" else current().ordered(e, dtype), width, dtype

@@ -80,8 +80,11 @@ def transpose_pattern(indptr, indices, n):
     return np.r_[0, np.bincount(indices[first:last], minlength=n).cumsum()], row.astype(indices.dtype), edge
 
 
-def check_operands(x, e, op, reduce, arg=()):
-    """Return (x, e, f, dtype) of `aggregate`: C order, one dtype, e None for copylhs; ValueError if they do not fit."""
+def check_operands(x, e, op, reduce, arg=(), ordered=np.ascontiguousarray):
+    """Return (x, e, f, dtype) of `aggregate`: C order, one dtype, e None for copylhs; ValueError if they do not fit.
+
+    `ordered` puts an array in C order, and in a dtype if it is given one: that of the backend's arrays.
+    """
     if op not in OPS or reduce not in REDUCES:
         raise ValueError(f"op {op!r}, reduce {reduce!r}: known ops {', '.join(OPS)}; reduces {', '.join(REDUCES)}")
     missing = "x" * (x is None and op != "copyrhs") or "e" * (e is None and op != "copylhs") or "arg" * (arg is None)
@@ -91,5 +94,4 @@ def check_operands(x, e, op, reduce, arg=()):
     width, dtype = (e if x is None else x).shape[-1], (e if x is None else x).dtype
     if op != "copylhs" and (e.ndim != 2 or e.shape[1] not in (1, width)):
         raise ValueError(f"e has shape {e.shape}, expected (nnz, {width}) or (nnz, 1)")
-    return (None if x is None else np.ascontiguousarray(x),
-            None if op == "copylhs" else np.ascontiguousarray(e, dtype), width, dtype)
+    return None if x is None else ordered(x), None if op == "copylhs" else ordered(e, dtype), width, dtype
