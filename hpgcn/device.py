@@ -1,0 +1,98 @@
+"""Where a rank keeps its matrices and multiplies them: host memory and cores, or a GPU."""
+from __future__ import annotations
+
+import numpy as np
+
+from hpgcn.errors import MissingError
+
+ALIGNMENT = 64  # bytes: a cache line, so that rows touch as few as they can
+
+
+class Host:
+    """Host memory.
+
+    Attributes
+    ----------
+    name : str
+        "cpu" or "cuda".
+    xp : module
+        Whose functions make arrays here: NumPy or CuPy.
+    """
+
+    name, xp = "cpu", np
+
+    def empty(self, shape, dtype):
+        """An array that begins at a multiple of ALIGNMENT bytes; its contents are anything."""
+        dtype = np.dtype(dtype)
+        size = int(np.prod(shape)) * dtype.itemsize
+        memory = np.empty(size + ALIGNMENT, np.uint8)
+        return memory[-memory.ctypes.data % ALIGNMENT:][:size].view(dtype).reshape(shape)
+
+    def put(self, array):
+        """A host array as one of this device: itself here. None stays None."""
+        return array
+
+    def get(self, array):
+        """An array of this device as one of the host: itself here, a copy from a GPU."""
+        return array
+
+    def synchronize(self):
+        """Wait until all that was queued here is done."""
+
+
+class Cuda(Host):
+    """One GPU, by CuPy; several ranks may share it.
+
+    Parameters
+    ----------
+    number : int
+        Of the GPU, among those that this process sees.
+
+    Raises
+    ------
+    MissingError
+        CuPy, a driver or this GPU is missing.
+    """
+
+    name = "cuda"
+
+    def __init__(self, number=0):
+        self.number, self.xp = number, find(number)
+        self.xp.cuda.Device(number).use()
+
+    def empty(self, shape, dtype):
+        """An array; memory of GPUs is aligned beyond need. Its contents are anything."""
+        return self.xp.empty(shape, dtype)
+
+    def put(self, array):
+        """Copy a host array to the GPU, in C order. None stays None."""
+        return None if array is None else self.xp.asarray(np.ascontiguousarray(array))
+
+    def get(self, array):
+        """Copy to the host; waits for the copy."""
+        return self.xp.asnumpy(array)
+
+    def synchronize(self):
+        """Wait until all that was queued on the current stream is done."""
+        self.xp.cuda.get_current_stream().synchronize()
+
+
+def find(number=0):
+    """CuPy, where it can use GPU `number`.
+
+    Raises
+    ------
+    MissingError
+        Naming what is missing: CuPy, the driver, or that many GPUs.
+    """
+    try:
+        import cupy
+
+        count = cupy.cuda.runtime.getDeviceCount()
+    except ImportError as error:
+        raise MissingError(f"--device cuda needs cupy: pip install 'hpgcn[cuda12]' ({error})") from error
+    except Exception as error:  # CuPy has an exception of its own for each of its libraries
+        raise MissingError(f"--device cuda: no GPU can be used: {error}; --device cpu runs without one") from error
+    if number >= count:
+        raise MissingError(f"--device cuda: GPU {number} is missing, there are {count}; --device cpu runs without one")
+    return cupy

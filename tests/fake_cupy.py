@@ -1,0 +1,241 @@
+"""CuPy without a GPU, for tests: arrays of a memory that NumPy cannot see, and kernels compiled for the CPU.
+
+Stricter than NumPy where CuPy is: an array never turns into NumPy's by itself, and no function takes both kinds.
+`installed(folder)` puts it in the place of CuPy.
+"""
+import contextlib
+import sys
+import types
+from typing import ClassVar
+
+import numpy as np
+from shim import ShimDevice
+
+from hpgcn.kernels.cuda.device import using
+
+METHODS = {
+    "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "copy", "cumsum", "dot", "fill", "max",
+    "mean", "min", "nonzero", "prod", "ravel", "repeat", "reshape", "round", "searchsorted", "sort",
+    "squeeze", "std", "sum", "swapaxes", "take", "transpose", "view"}
+
+
+def bare(value):
+    """NumPy arrays out of fake ones; a NumPy array itself is an error, as in CuPy."""
+    if isinstance(value, ndarray):
+        return value.held
+    if isinstance(value, np.ndarray) and value.ndim:
+        raise TypeError(f"Unsupported type {type(value)}: a host array of shape {value.shape} on a GPU")
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(bare, value))
+    if isinstance(value, slice):
+        return slice(*map(bare, (value.start, value.stop, value.step)))
+    return value
+
+
+def dressed(value):
+    """Fake arrays out of NumPy ones; of scalars, too, which on a GPU are arrays without axes."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return ndarray(np.asarray(value))
+    return type(value)(map(dressed, value)) if type(value) in (tuple, list) else value
+
+
+def adapted(function):
+    def call(*args, **options):
+        result = function(*map(bare, args), **{key: bare(value) for key, value in options.items()})
+        out = options.get("out")
+        return out if isinstance(out, ndarray) else dressed(result)
+
+    return call
+
+
+class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 - the name is CuPy's
+    """An array on a GPU that is not there; `held` is its memory."""
+
+    __module__ = "cupy"
+    __array_priority__ = 100
+
+    def __init__(self, held):
+        self.held = held
+
+    shape, dtype, size, ndim, nbytes, itemsize, strides, flags = (
+        property(lambda self, name=name: getattr(self.held, name))
+        for name in ("shape", "dtype", "size", "ndim", "nbytes", "itemsize", "strides", "flags"))
+    T = property(lambda self: ndarray(self.held.T))
+    data = property(lambda self: types.SimpleNamespace(ptr=self.held.__array_interface__["data"][0]))
+    base = property(lambda self: None if self.held.base is None else ndarray(self.held.base))
+
+    def __array__(self, *_, **__):
+        raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()` to construct one.")
+
+    def __array_ufunc__(self, ufunc, method, *inputs, out=None, **options):
+        options = {key: bare(value) for key, value in options.items()}
+        if out is not None:
+            options["out"] = bare(out)
+        result = getattr(ufunc, method)(*map(bare, inputs), **options)
+        return dressed(result) if out is None else out[0]
+
+    def __array_function__(self, function, _, args, options):
+        return adapted(function)(*args, **options)
+
+    def __getitem__(self, key):
+        return dressed(self.held[bare(key)])
+
+    def __setitem__(self, key, value):
+        self.held[bare(key)] = bare(value)
+
+    def __getattr__(self, name):
+        if name not in METHODS:
+            raise AttributeError(f"'ndarray' of CuPy: {name}")
+        return adapted(getattr(self.held, name))
+
+    def __len__(self):
+        return len(self.held)
+
+    def __iter__(self):
+        return (dressed(part) for part in self.held)
+
+    def __bool__(self):
+        return bool(self.held)
+
+    def __int__(self):
+        return int(self.held)
+
+    __index__ = __int__
+
+    def __float__(self):
+        return float(self.held)
+
+    def __repr__(self):
+        return f"gpu {self.held!r}"
+
+    def item(self, *place):
+        return self.held.item(*place)
+
+    def tolist(self):
+        return self.held.tolist()
+
+    def get(self, stream=None, order="C", out=None, blocking=True):
+        if out is None:
+            return self.held.copy(order)
+        out[...] = self.held
+        return out
+
+    def set(self, array, stream=None):
+        assert type(array) is np.ndarray and array.shape == self.shape and array.dtype == self.dtype
+        self.held[...] = array
+
+
+class Event:
+    def record(self, stream=None):
+        pass
+
+    def synchronize(self):
+        pass
+
+
+class Stream:
+    """Work is done at once: only that it was asked for can be seen."""
+
+    current: ClassVar = []
+    null = None
+
+    def __init__(self, null=False, non_blocking=False, ptds=False, priority=None):
+        self.synchronized = 0
+
+    def __enter__(self):
+        Stream.current.append(self)
+        return self
+
+    def __exit__(self, *_):
+        Stream.current.pop()
+
+    def use(self):
+        Stream.current[:] = [self]
+        return self
+
+    def synchronize(self):
+        self.synchronized += 1
+
+    def wait_event(self, event):
+        assert isinstance(event, Event)
+
+    def record(self, event=None):
+        return event or Event()
+
+
+Stream.null = Stream()
+
+
+class Device:
+    def __init__(self, number=0):
+        self.id = number
+
+    def use(self):
+        return self
+
+    mem_info = (2 << 30, 4 << 30)
+
+
+class OutOfMemoryError(MemoryError):
+    pass
+
+
+def module():
+    """The fake CuPy."""
+    cupy = types.ModuleType("cupy")
+    cupy.__version__ = "0 (fake)"
+    for name in dir(np):
+        value = getattr(np, name)
+        if isinstance(value, type) or not callable(value):
+            setattr(cupy, name, value)
+        else:
+            setattr(cupy, name, adapted(value))
+    cupy.ndarray = ndarray
+
+    def asarray(array, dtype=None, order=None, blocking=True):
+        held = array.held if isinstance(array, ndarray) else np.array(array, dtype)
+        same = isinstance(array, ndarray) and (dtype is None or held.dtype == dtype)
+        return array if same else ndarray(held.astype(dtype or held.dtype))
+
+    cupy.asarray, cupy.asnumpy = asarray, lambda array: array.get() if isinstance(array, ndarray) else np.array(array)
+    cupy.array = lambda array, dtype=None, copy=True: ndarray(asarray(array, dtype).held.copy())
+    cupy.get_array_module = lambda *arrays: cupy if any(isinstance(one, ndarray) for one in arrays) else np
+    pool = types.SimpleNamespace(used_bytes=lambda: 0, total_bytes=lambda: 0, free_all_blocks=lambda: None,
+                                 set_limit=lambda **_: None)
+    cupy.get_default_memory_pool = lambda: pool
+    runtime = types.SimpleNamespace(getDeviceCount=lambda: 1, memGetInfo=lambda: Device.mem_info,
+                                    driverGetVersion=lambda: 0, runtimeGetVersion=lambda: 0)
+    cupy.cuda = types.SimpleNamespace(
+        runtime=runtime, Device=Device, Stream=Stream, Event=Event,
+        get_current_stream=lambda: Stream.current[-1] if Stream.current else Stream.null,
+        memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+        alloc_pinned_memory=bytearray)
+    return cupy
+
+
+class FakeGpu(ShimDevice):
+    """Kernels on fake arrays."""
+
+    def __init__(self, folder, cupy, warps=False):
+        super().__init__(folder, warps)
+        self.xp = cupy
+
+    def start(self, function, grid, block, arguments):
+        super().start(function, grid, block, [bare(argument) for argument in arguments])
+
+    def address(self, array):
+        return super().address(array.held if isinstance(array, ndarray) else array)
+
+
+@contextlib.contextmanager
+def installed(folder, warps=False):
+    """Within, `import cupy` finds the fake one, and kernels run on it; yields their device."""
+    before, cupy = sys.modules.get("cupy"), module()
+    sys.modules["cupy"] = cupy
+    try:
+        with using(FakeGpu(folder, cupy, warps)) as device:
+            yield device
+    finally:
+        sys.modules.pop("cupy")
+        if before is not None:
+            sys.modules["cupy"] = before
