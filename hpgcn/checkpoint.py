@@ -76,20 +76,26 @@ class Checkpoints:
             The disk is full, or writing failed; the checkpoints from before are still there.
         """
         name = f"step-{state.epoch:08d}"
-        faults.point("checkpoint.begin")
-        with store.replacing_folder(self.path / name) as folder:
-            store.write_state(folder / "state.h5", state.arrays, epoch=state.epoch,
-                              config_toml=Config(**state.config).to_toml(),
-                              attributes=_packed({**state.told, **self.digests(), "metrics": state.metrics,
-                                                  "best_epoch": state.best_epoch, "best_metrics": state.best_metrics}))
-            faults.point("checkpoint.written")
-            entry = {"bytes": (folder / "state.h5").stat().st_size, "sha256": store.file_sha256(folder / "state.h5")}
-            manifest = {"format": "hpgcn-checkpoint", "epoch": state.epoch, "files": {"state.h5": entry}}
-            store.atomic_write(folder / "manifest.json", json.dumps(manifest, indent=1) + "\n")
-            faults.point("checkpoint.manifest")
-        self._kept = [*self._kept, name][-KEPT:]
-        self._prune()
-        faults.point("checkpoint.end")
+        with store.writing(self.path / name):
+            faults.point("checkpoint.begin")
+            with store.replacing_folder(self.path / name) as folder:
+                self._fill(folder, state)
+            self._kept = [*self._kept, name][-KEPT:]
+            self._prune()
+            faults.point("checkpoint.end")
+
+    def _fill(self, folder, state):
+        told = {**state.told, **self.digests(), "metrics": state.metrics, "best_epoch": state.best_epoch,
+                "best_metrics": state.best_metrics}
+        path = folder / "state.h5"
+        store.write_state(path, state.arrays, epoch=state.epoch, config_toml=Config(**state.config).to_toml(),
+                          attributes={name: json.dumps(value) if name in OBJECTS else value
+                                      for name, value in told.items()})
+        faults.point("checkpoint.written")
+        manifest = {"format": "hpgcn-checkpoint", "epoch": state.epoch,
+                    "files": {path.name: {"bytes": path.stat().st_size, "sha256": store.file_sha256(path)}}}
+        store.atomic_write(folder / "manifest.json", json.dumps(manifest, indent=1) + "\n")
+        faults.point("checkpoint.manifest")
 
     def keep(self, trainer, record, metrics, best):
         """Write a checkpoint after an epoch if one is due; every rank of the trainer calls this together.
@@ -119,12 +125,11 @@ class Checkpoints:
 
     def _prune(self):
         """Keep what this run read or wrote last: a newer one can only be damaged."""
-        with store.writing(self.path):
-            for entry in sorted(self.path.iterdir()):
-                if LEFT.fullmatch(entry.name):
-                    shutil.rmtree(entry, ignore_errors=True)
-                elif NAME.fullmatch(entry.name) and entry.name not in self._kept:
-                    store.discard(entry)
+        for entry in sorted(self.path.iterdir()):
+            if LEFT.fullmatch(entry.name):
+                shutil.rmtree(entry, ignore_errors=True)
+            elif NAME.fullmatch(entry.name) and entry.name not in self._kept:
+                store.discard(entry)
 
     def digests(self):
         """SHA-256 of what is trained on and of the graph that it was partitioned from, hexadecimal."""
@@ -172,11 +177,6 @@ def _read(folder):
         return State(parts[0], tomllib.loads(parts[1]), *parts[2:], arrays, told)
     except (ValueError, LookupError, TypeError) as error:
         raise DataError(f"{path}: not the state of a run: {error!r}") from error
-
-
-def _packed(told):
-    """Attributes of a file: what is an object is stored as its JSON text."""
-    return {name: json.dumps(value) if name in OBJECTS else value for name, value in told.items()}
 
 
 def _digests(source):
