@@ -67,6 +67,8 @@ class RunDirectory:
             if after is not None:
                 self._cut(after)
             self.metrics = (self.path / "metrics.jsonl").open("w" if after is None else "a")
+        except (OutputError, StorageError):
+            raise
         except OSError as error:
             raise OutputError(f"{self.path}: cannot be created: {error.strerror}") from error
         self.config = config
