@@ -53,7 +53,7 @@ class Checkpoints:
         """
         found = [entry for entry in self.path.iterdir() if NAME.fullmatch(entry.name)] if self.path.is_dir() else []
         failures = []
-        for folder in sorted(found, reverse=True):
+        for folder in sorted(found, key=lambda entry: int(entry.name.removeprefix("step-")), reverse=True):
             try:
                 state = _read(folder)
             except HpgcnError as error:

@@ -16,6 +16,8 @@ from hpgcn import store
 from hpgcn.faults import PHASES
 
 KILLS = int(os.environ.get("HPGCN_KILLS", "6"))  # of one run of three ranks; scripts/soak.sh asks for more
+SHARE = 30  # epochs that a run may do before it is killed, if the one that kills comes late
+EPOCHS = SHARE * KILLS
 COMMIT = [phase.partition(".")[2] for phase in PHASES if phase.startswith("checkpoint.")]
 # One process that imports everything once, then a child for each run: hpgcn's threads start only in the children.
 CHILDREN = """
@@ -130,33 +132,37 @@ class Run:
 @pytest.fixture(scope="module")
 def whole(folder):
     """What an undisturbed run of three ranks leaves."""
-    succeed("train", "g.p3.h5", "--epochs", 12 * KILLS, "--checkpoint-every", 2, "--out", "whole3", ranks=3, cwd=folder,
+    succeed("train", "g.p3.h5", "--epochs", EPOCHS, "--checkpoint-every", 2, "--out", "whole3", ranks=3, cwd=folder,
             timeout=600)
     return outcome(folder / "whole3")
 
 
 def test_killed_at_random_moments_again_and_again(folder, whole):
     rng = np.random.default_rng(int(os.environ.get("HPGCN_SEED", "0")))
-    flags, killed = ("--epochs", 12 * KILLS, "--checkpoint-every", 2), 0
-    for _ in range(KILLS):
-        run = Run(folder, "killed", *flags)
-        run.wait_for(int(rng.integers(0, 10)))
-        time.sleep(float(rng.random()) * 0.05)
+    killed = done = 0
+    for _ in range(2 * KILLS):
+        if killed == KILLS or done == EPOCHS:
+            break
+        run = Run(folder, "killed", "--epochs", min(EPOCHS, done + SHARE), "--checkpoint-every", 2)
+        more, moment, rank = int(rng.integers(0, 10)), float(rng.random()), int(rng.integers(0, 3))
+        run.wait_for(more)
+        time.sleep(moment * (0.05 if more else 2))  # in an epoch or a commit, or while the run starts
         ranks = run.ranks()
         if ranks and run.process.poll() is None:
-            os.kill(int(rng.choice(ranks)), signal.SIGKILL)
+            os.kill(ranks[rank % len(ranks)], signal.SIGKILL)
         code, text = run.end()
         killed += code != 0
+        done = run.epochs()
         assert "Traceback" not in text, text
-    code, text = Run(folder, "killed", *flags).end()
+    code, text = Run(folder, "killed", "--epochs", EPOCHS, "--checkpoint-every", 2).end()
     assert code == 0, text
-    assert killed > KILLS // 2
+    assert killed >= KILLS // 2
     assert outcome(folder / "killed") == whole
 
 
 def test_signals_and_a_full_disk_in_turn(folder, whole):
-    """One run: SIGUSR1 (75), a full disk (74), SIGTERM, and to its end."""
-    flags = ("--epochs", 12 * KILLS, "--checkpoint-every", 1000)
+    """One run: SIGUSR1 to all (75), a full disk (74), SIGTERM, SIGUSR1 to one rank (75), and to its end."""
+    flags = ("--epochs", EPOCHS, "--checkpoint-every", 1000)
     run = Run(folder, "turns", *flags)
     run.wait_for(3)
     run.process.send_signal(signal.SIGUSR1)
@@ -182,6 +188,13 @@ def test_signals_and_a_full_disk_in_turn(folder, whole):
     code, text = run.end()
     assert code != 0
     assert [path.name for path in steps.iterdir()] == [first]
+
+    run = Run(folder, "turns", *flags)
+    run.wait_for(2)
+    os.kill(run.ranks()[-1], signal.SIGUSR1)
+    code, text = run.end()
+    assert code == 75, text
+    assert sorted(path.name for path in steps.iterdir()) == [first, f"step-{run.epochs():08d}"]
     shutil.copytree(folder / "turns", folder / "one rank")
 
     code, text = Run(folder, "turns", *flags).end()
