@@ -141,7 +141,10 @@ def parser():
     knobs(train, [entry.name for entry in dataclasses.fields(Config) if entry.name != "graph"])
     train.add_argument("--dry-run", action="store_true", help="train nothing: say what the run would send and hold")
     train.add_argument("--json", action="store_true", help="print the summary as JSON")
-    train.add_argument("--overwrite", action="store_true", help="replace an existing run directory")
+    existing = train.add_mutually_exclusive_group()
+    existing.add_argument("--overwrite", action="store_true", help="replace an existing run directory")
+    existing.add_argument("--resume", action="store_true", help="go on in --out after its newest checkpoint, by its "
+                          "settings; flags may change how and how long it runs, not what it computes")
     train.add_argument("--no-verify", action="store_true", help="do not check CRCs of what is read")
 
     predict = add(run.predict, "predict", "Logits, labels and embeddings of all vertices, in their original order.")

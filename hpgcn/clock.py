@@ -40,7 +40,7 @@ class Clock:
 
     @contextmanager
     def span(self, name, epoch):
-        """Mark what happens within as part of an epoch ("epoch": the training step, "evaluate"); adds to no sum."""
+        """Mark what happens within as a part of an epoch ("epoch" is the training step); adds to no sum."""
         self.epoch, self.detail, begin = epoch, "", time.perf_counter()
         try:
             yield

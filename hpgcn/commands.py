@@ -5,7 +5,7 @@ import dataclasses
 import os
 
 from hpgcn import machine
-from hpgcn.config import COSTS, Config
+from hpgcn.config import COSTS, Config, settings_of_run
 from hpgcn.errors import UsageError
 
 
@@ -118,8 +118,8 @@ def train(args):
     """`hpgcn train`."""
     given = {entry.name: getattr(args, entry.name) for entry in dataclasses.fields(Config)
              if entry.name != "graph" and getattr(args, entry.name) is not None}
-    config = Config(**{**(Config.from_toml(args.config) if args.config else {}), **given,
-                       "graph": os.path.abspath(args.graph)})
+    given = {**(Config.from_toml(args.config) if args.config else {}), **given, "graph": os.path.abspath(args.graph)}
+    config = Config(**{**(settings_of_run(given.get("out") or "", given) if args.resume else {}), **given})
     threads = config.threads or machine.default_threads()
     machine.limit_threads(threads)
     import json
@@ -128,6 +128,8 @@ def train(args):
 
     ranks = comm.world(config.comm_timeout)
     with ranks.together():
+        if args.resume and not config.out:
+            raise UsageError("--resume needs --out RUN, the run directory to go on in")
         source = store.load(args.graph, verify=not args.no_verify)
         trainer.check(source.header)
     if args.dry_run:
@@ -140,7 +142,7 @@ def train(args):
     if not config.out:
         config = config.replace(out=ranks.bcast(rundir.free_name(source.header.name)))
     summary = trainer.train(source, config.replace(threads=threads), ranks, progress=not args.quiet,
-                            overwrite=args.overwrite)
+                            overwrite=args.overwrite, resume=config.out if args.resume else None)
     if ranks.rank == 0:
         print(json.dumps(summary) if args.json else table(summary))
 

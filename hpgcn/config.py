@@ -4,6 +4,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import os
 import tomllib
 from dataclasses import dataclass, field
 
@@ -12,6 +13,10 @@ from hpgcn.errors import InputNotFoundError, UsageError
 # fields on which it depends what a training step of given widths sends and holds
 COSTS = ("grid", "replication", "stages", "model", "aggregator", "layer_norm", "input_dropout", "precompute", "prune",
          "dtype")
+# fields in which a run that goes on from a checkpoint may differ from the run that wrote it: how it computes, how long
+# and where, but not what; all others would make it another run
+FREE = ("graph", "out", "strategy", "grid", "replication", "stages", "epochs", "patience", "device", "threads",
+        "memory", "checkpoint_every", "trace", "comm_timeout")
 
 
 def knob(default, text, *, choices=None, low=None, high=None, open_high=False):
@@ -62,6 +67,8 @@ class Config:
     threads: int = knob(0, "threads per rank; 0: cores / ranks on the node", low=0)
     memory: str = knob("", "bytes that a rank may hold, e.g. 2G: where A H does not fit it is not kept, and the "
                        "backward takes the wider product instead (default: any number)")
+    checkpoint_every: int = knob(0, "write a checkpoint every so many epochs and after the last; 0: only when SIGUSR1 "
+                                 "asks for one", low=0)
     trace: bool = knob(False, "record a timeline of all ranks in RUN/trace.json")
     comm_timeout: float = knob(600.0, "seconds that a rank waits for another before all stop", low=0)
 
@@ -116,6 +123,26 @@ class Config:
             raise UsageError(f"{path}: {error}") from error
         check_keys(values, f"{path}: key")
         return values
+
+
+def settings_of_run(out, given):
+    """Settings of a run directory for a command that goes on with it, as a dict; empty if it holds none.
+
+    The number of threads is this command's affair, and a grid that of a strategy.
+
+    Raises
+    ------
+    UsageError
+        As `Config.from_toml`.
+    """
+    try:
+        found = Config.from_toml(os.path.join(out, "config.toml"))
+    except InputNotFoundError:
+        return {}
+    dropped = {"threads"}
+    if given.get("strategy", found.get("strategy")) != found.get("strategy"):
+        dropped |= {"grid", "replication", "stages"}
+    return {name: value for name, value in found.items() if name not in dropped}
 
 
 def size(text):

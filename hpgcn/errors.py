@@ -54,7 +54,7 @@ class StorageError(HpgcnError, OSError):
 
 
 class StoppedError(HpgcnError, TimeoutError):
-    """The work stopped before its end: a rank waited past its deadline."""
+    """The work stopped before its end: a rank waited past its deadline, or a signal asked for a checkpoint."""
 
     code = 75
 

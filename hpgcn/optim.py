@@ -29,6 +29,15 @@ class Adam:
         kernels.backend(gradient).adam(self.parameters, gradient, self.mean, self.variance, step=self.steps, lr=self.lr,
                                        decay=self.decay, decayed=self.decayed)
 
+    def state(self):
+        """What steps have left behind besides the parameters: dict of (p,) arrays by name."""
+        return {"mean": self.mean, "variance": self.variance}
+
+    def restore(self, steps, state):
+        """Go on as after so many steps, which left `state` behind."""
+        self.steps = steps
+        self.mean[:], self.variance[:] = state["mean"], state["variance"]
+
 
 class SGD:
     """Plain gradient descent; parameters as `Adam`."""
@@ -39,6 +48,13 @@ class SGD:
     def step(self, gradient):
         """Move the parameters by one step."""
         kernels.backend(gradient).sgd(self.parameters, gradient, lr=self.lr, decay=self.decay, decayed=self.decayed)
+
+    def state(self):
+        """Nothing: as `Adam.state`."""
+        return {}
+
+    def restore(self, steps, state):
+        """Nothing to do: as `Adam.restore`."""
 
 
 OPTIMIZERS = {"adam": Adam, "sgd": SGD}

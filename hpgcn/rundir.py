@@ -1,16 +1,19 @@
-"""A run directory: config.toml, metrics.jsonl, summary.json, model.h5 (written by rank 0 alone)."""
+"""A run directory: config.toml, metrics.jsonl, summary.json, model.h5, checkpoints (written by rank 0 alone)."""
 from __future__ import annotations
 
 import json
+import logging
 import os
 import platform
+import shutil
 import tomllib
 from importlib import metadata
 from pathlib import Path
 
 from hpgcn import store
-from hpgcn.errors import InputNotFoundError, OutputError, StorageError
+from hpgcn.errors import DataError, InputNotFoundError, OutputError, StorageError
 
+log = logging.getLogger("hpgcn")
 FILES = ("config.toml", "metrics.jsonl", "summary.json", "model.h5", "predictions.h5", "trace.json", "traffic.npy")
 
 
@@ -37,6 +40,13 @@ class RunDirectory:
     config : hpgcn.Config
     overwrite : bool
         Replace an earlier run's files; whatever else lies in the directory stays.
+    after : dict, optional
+        The line of metrics.jsonl of the epoch to go on after: the directory is kept, and the file cut back to it.
+
+    Attributes
+    ----------
+    history : list of dict
+        Lines of metrics.jsonl that were kept, that of `after` the last.
 
     Raises
     ------
@@ -44,18 +54,48 @@ class RunDirectory:
         It exists and overwrite is False, or it cannot be created.
     """
 
-    def __init__(self, config, *, overwrite=False):
-        self.path = Path(config.out)
-        refuse_existing_run(self.path, overwrite)
+    def __init__(self, config, *, overwrite=False, after=None):
+        self.path, self.history = Path(config.out), []
+        refuse_existing_run(self.path, overwrite or after is not None)
         try:
-            for name in FILES:
+            for name in FILES if after is None else ("summary.json",):
                 (self.path / name).unlink(missing_ok=True)
+            if after is None:
+                shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
             self.path.mkdir(parents=True, exist_ok=True)
-            (self.path / "config.toml").write_text(config.to_toml())
-            self.metrics = (self.path / "metrics.jsonl").open("w")
+            store.atomic_write(self.path / "config.toml", config.to_toml(), overwrite=True)
+            if after is not None:
+                self._cut(after)
+            self.metrics = (self.path / "metrics.jsonl").open("w" if after is None else "a")
+        except (OutputError, StorageError):
+            raise
         except OSError as error:
             raise OutputError(f"{self.path}: cannot be created: {error.strerror}") from error
         self.config = config
+
+    def _cut(self, after):
+        """Cut metrics.jsonl back to an epoch; lines that a crash has spoilt are left out, with a warning."""
+        path, last = self.path / "metrics.jsonl", after["epoch"]
+        for line in path.read_bytes().splitlines() if path.exists() else ():
+            try:
+                row = json.loads(line)
+                fits = (self.history[-1]["epoch"] if self.history else 0) < row["epoch"] < last
+            except (ValueError, LookupError, TypeError):
+                break
+            if not fits:
+                break
+            self.history.append(row)
+        self.history.append(after)
+        if len(self.history) < last:
+            log.warning("%s: holds %d of the %d epochs before", path, len(self.history) - 1, last - 1)
+        store.atomic_write(path, "".join(json.dumps(row) + "\n" for row in self.history), overwrite=True)
+
+    def synchronise(self):
+        """Bring metrics.jsonl to disk: a checkpoint must not know more epochs."""
+        try:
+            os.fsync(self.metrics.fileno())
+        except OSError as error:
+            raise StorageError(f"{self.path / 'metrics.jsonl'}: {error.strerror}") from error
 
     def append(self, metrics):
         """Write one epoch's line and flush it."""
@@ -95,6 +135,26 @@ def read_run(path):
         raise InputNotFoundError(f"{path}: no such file; expected a run directory or its model.h5")
     weights, attributes = store.read_model(path)
     return weights, tomllib.loads(attributes["config_toml"]), attributes
+
+
+def read_summary(path):
+    """The summary of a run directory, None while the run is not finished.
+
+    Raises
+    ------
+    DataError
+        It is no JSON object.
+    """
+    path = Path(path) / "summary.json"
+    try:
+        found = json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: {error}") from error
+    if not isinstance(found, dict):
+        raise DataError(f"{path}: {type(found).__name__}, expected one JSON object")
+    return found
 
 
 def versions():

@@ -20,7 +20,7 @@ EVENTS = 1_000_000  # of all ranks: about 120 MB of text, what viewers still ope
 FEWEST_PER_RANK = 4_000
 ROUNDS = 30
 TAG = 13
-SPANS = ("epoch", "evaluate")
+SPANS = ("epoch", "evaluate", "checkpoint")
 
 
 class Trace:

@@ -5,19 +5,20 @@ import math
 import os
 import resource
 import time
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
-from hpgcn import cost, dense
+from hpgcn import cost, dense, faults, preemption
+from hpgcn.checkpoint import Checkpoints
 from hpgcn.comm import SerialComm, as_comm
-from hpgcn.config import Config
+from hpgcn.config import Config, settings_of_run
 from hpgcn.cost.step import make_step
 from hpgcn.dryrun import choose_lean
-from hpgcn.errors import DataError, DivergedError
+from hpgcn.errors import DataError, DivergedError, UsageError
 from hpgcn.graph import Graph
 from hpgcn.kernels import backend
 from hpgcn.kernels.jit import threshold
@@ -25,12 +26,14 @@ from hpgcn.machine import default_threads, return_freed_memory
 from hpgcn.model import Buffers, Model, Parameters
 from hpgcn.optim import OPTIMIZERS
 from hpgcn.place import place
+from hpgcn.progress import Best, finished, to_go_on
 from hpgcn.rows import Rows
 from hpgcn.rundir import RunDirectory, refuse_existing_run, versions
+from hpgcn.state import restore
 from hpgcn.trace import Trace, write_traffic
 
 
-def train(source, config=None, comm=None, *, progress=False, overwrite=False):
+def train(source, config=None, comm=None, *, progress=False, overwrite=False, resume=None):
     """Train a model; every rank of `comm` calls this together.
 
     Parameters
@@ -45,6 +48,9 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False):
         Show a progress bar on rank 0.
     overwrite : bool
         Replace an existing run directory.
+    resume : path, optional
+        A run directory to go on in after its newest checkpoint, by its own settings if `config` is None. Without a
+        checkpoint the run starts there at epoch 1; if it is finished its summary is returned.
 
     Returns
     -------
@@ -53,21 +59,33 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False):
 
     Raises
     ------
-    DataError, ConfigError, DivergedError, OutputError
-        On all ranks together: no labels, features or split; ranks against parts; NaN or Inf; the run directory exists.
+    DataError, ConfigError, DivergedError, OutputError, StorageError, StoppedError, UsageError
+        On all ranks together: no labels, features or split; ranks against parts, or a checkpoint of other data or
+        settings; NaN or Inf; the run directory exists; a checkpoint cannot be written, or none of them read; SIGUSR1
+        asked for a checkpoint; checkpoints without a run directory.
     """
+    if resume:
+        config = (config or Config(**settings_of_run(resume, {}))).replace(out=os.fspath(resume))
     config = config or Config()
     comm = as_comm(comm, config.comm_timeout)
     comm.same((config.replace(threads=0), source.header), "configuration or graph")
     with comm.together():
         check(source.header)
-        if config.out and comm.rank == 0:
+        if config.checkpoint_every and not config.out:
+            raise UsageError(f"checkpoint_every = {config.checkpoint_every}: needs a run directory, set out")
+        if config.out and comm.rank == 0 and not resume:
             refuse_existing_run(config.out, overwrite)
-    trainer = Trainer(source, config, comm)
-    with closing(trainer.rows):
-        with comm.together():  # only now: a run that cannot start leaves nothing behind
-            record = RunDirectory(config, overwrite=overwrite) if config.out and comm.rank == 0 else None
-        return trainer.run(record, progress and comm.rank == 0)
+    checkpoints = Checkpoints(config.out, source) if config.out else None
+    saved, summary = to_go_on(checkpoints, config, comm) if resume else (None, None)
+    if summary:
+        return summary
+    with preemption.listening() if config.out else nullcontext():
+        trainer = Trainer(source, config, comm)
+        with closing(trainer.rows):
+            with comm.together():  # only now: a run that cannot start leaves nothing behind
+                record = RunDirectory(config, overwrite=overwrite or bool(resume), after=saved and saved.metrics) \
+                    if config.out and comm.rank == 0 else None
+            return trainer.run(record, progress and comm.rank == 0, checkpoints, saved)
 
 
 def check(header):
@@ -85,19 +103,6 @@ def check(header):
     if not header.has_split:
         raise DataError(f"{header.name}: no train, validation and test masks; "
                         "give `hpgcn convert` a --split, e.g. --split random:60/20/20")
-
-
-class Best:
-    """The best epoch so far: highest validation accuracy, then lowest validation loss, then earliest."""
-
-    def __init__(self):
-        self.epoch, self.metrics, self.weights, self.key = 0, {}, None, None
-
-    def offer(self, epoch, metrics, flat):
-        """Keep the weights if they are better; without validation vertices the latest are."""
-        key = None if metrics["val_acc"] is None else (metrics["val_acc"], -metrics["val_loss"])
-        if self.key is None or key is None or key > self.key:
-            self.epoch, self.metrics, self.weights, self.key = epoch, metrics, flat.copy(), key
 
 
 class View(NamedTuple):
@@ -164,13 +169,30 @@ class Trainer:
         counts = [count.reshape(cost.cube(self.config.strategy, axes)[:2]) for count in reach.counts]
         return cost.predict_step(self.config.strategy, step, axes, maps, counts).traffic()
 
-    def run(self, record=None, progress=False):
-        """Train to the last epoch, or until patience ends; return the summary."""
+    def run(self, record=None, progress=False, checkpoints=None, saved=None):
+        """Train to the last epoch, or until patience ends; return the summary.
+
+        Parameters
+        ----------
+        record : RunDirectory
+            On rank 0, of a run that leaves files.
+        progress : bool
+        checkpoints : hpgcn.checkpoint.Checkpoints
+            On all ranks of such a run.
+        saved : hpgcn.checkpoint.State
+            Go on from there.
+        """
         config, best, history = self.config, Best(), []
+        if saved:
+            restore(self, saved, best)
+            history = self.comm.bcast(record and record.history)
+        epoch = before = saved.epoch if saved else 0
         clock, trace = self.comm.clock, Trace(self.comm) if config.out and config.trace else None
         quiet = np.errstate(all="ignore")  # a loss that overflows is reported once, as such
-        with quiet, tqdm(total=config.epochs, unit="epoch", disable=None if progress else True) as bar:
-            for epoch in range(1, config.epochs + 1):
+        with quiet, tqdm(total=config.epochs, initial=epoch, unit="epoch", disable=None if progress else True) as bar:
+            while not finished(config, epoch, best.epoch):
+                epoch += 1
+                faults.begin(self.comm.ranks[self.comm.rank], epoch)
                 with clock.span("epoch", epoch):
                     metrics = self.step(epoch)
                 last = epoch == config.epochs
@@ -183,18 +205,22 @@ class Trainer:
                     record.append(metrics)
                 bar.set_postfix(loss=f"{metrics['loss']:.4f}", val_acc=metrics["val_acc"], refresh=False)
                 bar.update()
-                if config.patience and best.epoch and epoch - best.epoch >= config.patience:
-                    break
+                if checkpoints:
+                    checkpoints.keep(self, record, metrics, best)
         summary = self.summary(history, best)
         if trace:
             trace.write(os.path.join(config.out, "trace.json"))
-        if config.out:
-            write_traffic(os.path.join(config.out, "traffic.npy"), self.comm, len(history))
+        if config.out and epoch > before:
+            write_traffic(os.path.join(config.out, "traffic.npy"), self.comm, epoch - before)
         if record:
-            weights = Parameters.zeros(self.widths, self.rows.dtype, config.architecture, config.layer_norm)
-            weights.flat[:] = best.weights
-            record.finish(summary, weights.named(), best.epoch)
+            record.finish(summary, self.named(best.weights), best.epoch)
         return summary
+
+    def named(self, flat):
+        """An array like the parameters, as a dict by name (copies)."""
+        parameters = Parameters.zeros(self.widths, self.rows.dtype, self.config.architecture, self.config.layer_norm)
+        parameters.flat[:] = flat
+        return parameters.named()
 
     def step(self, epoch):
         """One training step: forward, backward, update. Return the epoch's metrics, equal on all ranks."""
@@ -215,8 +241,9 @@ class Trainer:
         sent = [after - earlier for after, earlier in zip(comm.counters.total("train"), before)]
         sums = comm.sum([loss, *sent])
         times = clock.seconds
-        highest = comm.max([seconds, times["spmm"], times["dense"], times["comm"], times["wait"], peak_rss(), sent[0]])
-        self.max_sent = float(highest[6])
+        highest = comm.max([seconds, times["spmm"], times["dense"], times["comm"], times["wait"], peak_rss(), sent[0],
+                            preemption.asked()])
+        self.max_sent, self.asked = float(highest[6]), bool(highest[7])
         loss = float(sums[0] / self.training.loss.count["train"])
         if not math.isfinite(loss):
             error = DivergedError(f"epoch {epoch}: the training loss is {loss}; "
@@ -274,8 +301,10 @@ def warm(header, config):
     rows = np.ones((2, 1), config.dtype)
     ops = backend(rows)
     for work in (0, math.inf):
-        with threshold(work):
-            Trainer(tiny, few, SerialComm(), warm=False).run()
+        with threshold(work), np.errstate(all="ignore"):
+            trainer = Trainer(tiny, few, SerialComm(), warm=False)
+            trainer.step(1)
+            trainer.evaluate()
             ops.scatter_add(ops.gather(rows, np.arange(2)), np.arange(2), rows)
             ops.apply_mask(rows, np.zeros((2, 1), np.uint8))
 

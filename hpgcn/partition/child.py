@@ -25,6 +25,7 @@ PR_SET_PDEATHSIG = 1
 def main(folder, parent):
     """Run the engine that FOLDER asks for; return the exit code."""
     _die_with(parent)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # meant for the run, but a scheduler sends it to every process
     settings = json.loads((folder / "settings.json").read_text())
     engine = ENGINES[settings["engine"]]
     try:

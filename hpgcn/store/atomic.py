@@ -5,10 +5,12 @@ import errno
 import hashlib
 import os
 import secrets
+import shutil
 import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from hpgcn import faults
 from hpgcn.errors import InputNotFoundError, OutputError, StorageError
 
 
@@ -97,6 +99,53 @@ def atomic_write(path, content, overwrite=False):
             content(file)
         else:
             file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def replacing_folder(path):
+    """Give an empty temporary folder beside `path`; it becomes `path` when the block ends well.
+
+    The files in it must be synchronised to disk already, as those of `replacing` are; the folders are here. Where the
+    block raises nothing is left behind, and an older folder of that name stays; killed, it leaves `.NAME.tmp`, which
+    the next one replaces. The folder around it is made where it is missing.
+
+    Raises
+    ------
+    StorageError
+        The disk is full, or writing failed.
+    """
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.tmp")
+    try:
+        with writing(path):
+            shutil.rmtree(temporary, ignore_errors=True)
+            if not target.parent.is_dir():
+                target.parent.mkdir()
+                _fsync(target.parent.parent)
+            temporary.mkdir()
+            yield temporary
+            _fsync(temporary)
+            faults.point("checkpoint.fsync")
+            if target.exists():
+                discard(target)
+            faults.point("checkpoint.rename")
+            os.rename(temporary, target)
+            faults.point("checkpoint.renamed")
+            _fsync(target.parent)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def discard(path):
+    """Remove a folder; killed in between, it leaves `.NAME.old` and never half a folder under its name."""
+    path = Path(path)
+    aside = path.with_name(f".{path.name}.old")
+    with writing(path):
+        shutil.rmtree(aside, ignore_errors=True)
+        os.rename(path, aside)
+        faults.point("checkpoint.prune")
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def file_sha256(path):

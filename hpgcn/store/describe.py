@@ -6,12 +6,13 @@ import os
 import numpy as np
 
 from hpgcn.check import SPLIT
-from hpgcn.store.models import MODEL, PREDICTIONS
+from hpgcn.store.models import CHECKPOINT, MODEL, PREDICTIONS
 from hpgcn.store.reader import Reader
 from hpgcn.store.schema import GRAPH, PARTITIONED
 from hpgcn.store.stored import StoredGraph
 
-KINDS = {GRAPH: "graph", PARTITIONED: "partitioned graph", MODEL: "model", PREDICTIONS: "predictions"}
+KINDS = {GRAPH: "graph", PARTITIONED: "partitioned graph", MODEL: "model", PREDICTIONS: "predictions",
+         CHECKPOINT: "checkpoint"}
 CLASSES_SHOWN = 10
 ROWS_AT_ONCE = 1 << 22
 

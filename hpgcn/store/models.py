@@ -1,13 +1,14 @@
-"""Trained weights and predictions as HDF5 files."""
+"""Trained weights, predictions and the state of a run as HDF5 files."""
 from __future__ import annotations
 
 import numpy as np
 
+from hpgcn import faults
 from hpgcn.errors import DataError
 from hpgcn.store.reader import Reader
 from hpgcn.store.writer import create
 
-MODEL, PREDICTIONS = "hpgcn-model", "hpgcn-predictions"
+MODEL, PREDICTIONS, CHECKPOINT = "hpgcn-model", "hpgcn-predictions", "hpgcn-checkpoint"
 RESERVED = ("format", "format_version", "creator", "created_utc", "complete", "config_toml", "epoch")
 ARRAYS = {  # of a predictions file: name -> dtype kind, dimensions
     "logits": ("f", 2), "label": ("i", 1), "embedding": ("f", 2), "original_ids": ("i", 1)}
@@ -62,6 +63,20 @@ def read_model(path, *, memory=None):
             place = tuple(wrong[0].tolist())
             raise DataError(f"{path}: weights/{name}{list(place)} is {array[place]}, expected a finite number")
     return weights, attributes
+
+
+def write_state(path, arrays, *, config_toml, epoch, attributes):
+    """Write what a run needs to go on; parameters and errors as `write_model`, arrays under their own names."""
+    with create(path, CHECKPOINT) as writer:
+        writer.attributes("/", {**_free(attributes), "config_toml": config_toml, "epoch": int(epoch)})
+        for name, array in arrays.items():
+            writer.dataset(name, np.asarray(array))
+            faults.point("checkpoint.write")
+
+
+def read_state(path):
+    """Read what `write_state` wrote: (arrays, attributes); errors as `read_model`."""
+    return _read(path, CHECKPOINT, None, {"config_toml": str, "epoch": int})
 
 
 def write_predictions(path, arrays, *, attributes=None, overwrite=False):

@@ -1,0 +1,201 @@
+"""Checkpoints: RUN/checkpoints/step-00000120/{state.h5, manifest.json}, the newest two.
+
+Rank 0 alone writes: what a run needs to go on is the same on every rank. A checkpoint is written into a temporary
+folder, synchronised to disk and renamed, so it appears whole or not at all; its manifest has the SHA-256 of state.h5.
+A run that goes on with the same ranks, partition, threads and versions gives the bits of an undisturbed one; with
+others it is equal to rounding.
+"""
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+import shutil
+import tomllib
+from pathlib import Path
+
+import numpy as np
+
+from hpgcn import faults, store
+from hpgcn.config import FREE, Config
+from hpgcn.errors import ConfigError, DataError, HpgcnError, StoppedError, StorageError
+from hpgcn.progress import finished
+from hpgcn.state import State, capture
+
+log = logging.getLogger("hpgcn")
+KEPT = 2
+OBJECTS = ("metrics", "best_metrics", "versions")  # attributes of state.h5 that are JSON
+NAME, LEFT = re.compile(r"step-\d{8,}"), re.compile(r"\.step-\d{8,}\.(tmp|old)")
+
+
+class Checkpoints:
+    """The checkpoints of a run directory, as rank 0 sees them.
+
+    Parameters
+    ----------
+    run : path
+    source : hpgcn.Graph or hpgcn.store.StoredGraph
+        What the run trains on.
+    """
+
+    def __init__(self, run, source):
+        self.path, self.source = Path(run) / "checkpoints", source
+        self._digests, self._kept = None, []
+
+    def load(self):
+        """The newest State that can be read, or None if there is no checkpoint.
+
+        Raises
+        ------
+        StorageError
+            There are checkpoints, but none can be read.
+        """
+        found = [entry for entry in self.path.iterdir() if NAME.fullmatch(entry.name)] if self.path.is_dir() else []
+        failures = []
+        for folder in sorted(found, key=lambda entry: int(entry.name.removeprefix("step-")), reverse=True):
+            try:
+                state = _read(folder)
+            except HpgcnError as error:
+                failures.append(str(error))
+                continue
+            for failure in failures:
+                log.warning("falling back to %s: %s", folder.name, failure)
+            self._kept = [folder.name]
+            return state
+        if failures:
+            raise StorageError(f"{self.path}: none of {len(failures)} checkpoints can be read: {'; '.join(failures)}")
+        return None
+
+    def write(self, state):
+        """Write a State, then remove older ones and what killed runs left.
+
+        Raises
+        ------
+        StorageError
+            The disk is full, or writing failed; the checkpoints from before are still there.
+        """
+        name = f"step-{state.epoch:08d}"
+        with store.writing(self.path / name):
+            faults.point("checkpoint.begin")
+            with store.replacing_folder(self.path / name) as folder:
+                self._fill(folder, state)
+            self._kept = [*self._kept, name][-KEPT:]
+            self._prune()
+            faults.point("checkpoint.end")
+
+    def _fill(self, folder, state):
+        told = {**state.told, **self.digests(), "metrics": state.metrics, "best_epoch": state.best_epoch,
+                "best_metrics": state.best_metrics}
+        path = folder / "state.h5"
+        store.write_state(path, state.arrays, epoch=state.epoch, config_toml=Config(**state.config).to_toml(),
+                          attributes={name: json.dumps(value) if name in OBJECTS else value
+                                      for name, value in told.items()})
+        faults.point("checkpoint.written")
+        manifest = {"format": "hpgcn-checkpoint", "epoch": state.epoch,
+                    "files": {path.name: {"bytes": path.stat().st_size, "sha256": store.file_sha256(path)}}}
+        store.atomic_write(folder / "manifest.json", json.dumps(manifest, indent=1) + "\n")
+        faults.point("checkpoint.manifest")
+
+    def keep(self, trainer, record, metrics, best):
+        """Write a checkpoint after an epoch if one is due; every rank of the trainer calls this together.
+
+        Raises
+        ------
+        StoppedError
+            On all ranks, once the checkpoint that SIGUSR1 asked for is written.
+        StorageError, InternalError
+            On all ranks: as `write` and `hpgcn.state.capture`.
+        """
+        comm, config, epoch = trainer.comm, trainer.config, metrics["epoch"]
+        end = finished(config, epoch, best.epoch)
+        stop = trainer.asked and not end
+        if stop or (config.checkpoint_every and (end or epoch % config.checkpoint_every == 0)):
+            with comm.clock.span("checkpoint", epoch):
+                state = capture(trainer, best, metrics)
+                with comm.together():
+                    if comm.rank == 0:
+                        record.synchronise()
+                        self.write(state)
+        if stop:
+            error = StoppedError(f"stopped by SIGUSR1 after epoch {epoch}, with a checkpoint; go on with `hpgcn train "
+                                 f"{config.graph or 'GRAPH'} --out {config.out} --resume`")
+            error.collective = True  # the ranks agreed on it in the epoch's step
+            raise error
+
+    def _prune(self):
+        """Keep what this run read or wrote last: a newer one can only be damaged."""
+        for entry in sorted(self.path.iterdir()):
+            if LEFT.fullmatch(entry.name):
+                shutil.rmtree(entry, ignore_errors=True)
+            elif NAME.fullmatch(entry.name) and entry.name not in self._kept:
+                store.discard(entry)
+
+    def digests(self):
+        """SHA-256 of what is trained on and of the graph that it was partitioned from, hexadecimal."""
+        if self._digests is None:
+            self._digests = _digests(self.source)
+        return self._digests
+
+    def check(self, state, config):
+        """Refuse to go on from a checkpoint of another run.
+
+        Raises
+        ------
+        ConfigError
+            It was written with other settings, or on other data.
+        """
+        before = Config().replace(**state.config)
+        for name in state.config:
+            was, now = getattr(before, name), getattr(config, name)
+            if name not in FREE and was != now:
+                raise ConfigError(f"{self.path.parent}: {name} is {now!r}, but the run was started with {was!r}; "
+                                  f"go on without --{name.replace('_', '-')}, or train anew with another --out")
+        if state.told["source_sha256"] != self.digests()["source_sha256"]:
+            raise ConfigError(f"{self.path.parent}: was trained on other data than {_name(self.source)}: the graph has "
+                              f"SHA-256 {self.digests()['source_sha256'][:16]}..., expected "
+                              f"{state.told['source_sha256'][:16]}...")
+
+
+def _read(folder):
+    path = folder / "state.h5"
+    try:
+        entry = json.loads((folder / "manifest.json").read_text())["files"]["state.h5"]
+        expected = entry["sha256"]
+    except OSError as error:
+        raise StorageError(f"{folder / 'manifest.json'}: {error.strerror}") from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise DataError(f"{folder / 'manifest.json'}: not the manifest of a checkpoint: {error!r}") from error
+    found = store.file_sha256(path)
+    if found != expected:
+        raise StorageError(f"{path}: SHA-256 is {found[:16]}..., but manifest.json says {str(expected)[:16]}...: "
+                           "the file is damaged")
+    arrays, attributes = store.read_state(path)
+    try:
+        told = {**attributes, **{name: json.loads(attributes[name]) for name in OBJECTS}}
+        parts = [told.pop(name) for name in ("epoch", "config_toml", "metrics", "best_epoch", "best_metrics")]
+        return State(parts[0], tomllib.loads(parts[1]), *parts[2:], arrays, told)
+    except (ValueError, LookupError, TypeError) as error:
+        raise DataError(f"{path}: not the state of a run: {error!r}") from error
+
+
+def _digests(source):
+    if hasattr(source, "path"):
+        own = source.sha256()
+        before = source.header.source_sha256 if source.offsets is not None else ""
+        return {"graph_sha256": own, "source_sha256": before or own}
+    graph = source
+    if not np.array_equal(graph.vertex, np.arange(graph.num_rows)):
+        graph = graph.permuted(np.argsort(graph.vertex))  # a partition does not make it another graph
+    digest = hashlib.sha256()
+    X = graph.features
+    for array in (graph.indptr, graph.indices, graph.data, *((X.indptr, X.indices, X.data) if hasattr(X, "indptr") else
+                  (X,)), graph.labels, *(graph.masks or {}).values()):
+        if array is not None:
+            digest.update(f"{array.dtype.str} {array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).view(np.uint8).reshape(-1))
+    return {"graph_sha256": digest.hexdigest(), "source_sha256": digest.hexdigest()}
+
+
+def _name(source):
+    return getattr(source, "path", source.header.name)

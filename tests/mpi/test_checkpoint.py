@@ -1,0 +1,75 @@
+"""Checkpoints on several ranks: the bits of an undisturbed run, and another number of ranks equal to rounding."""
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from graphs import make
+
+import hpgcn
+from hpgcn.errors import ConfigError, StorageError
+from hpgcn.rundir import read_run
+
+pytestmark = pytest.mark.mpi
+
+
+@pytest.fixture
+def folder(comm):
+    """A folder that all ranks know."""
+    path = comm.bcast(tempfile.mkdtemp() if comm.rank == 0 else None)
+    yield Path(path)
+    comm.barrier()
+    if comm.rank == 0:
+        shutil.rmtree(path)
+
+
+def train(comm, out, **changes):
+    resume = changes.pop("resume", None)
+    config = hpgcn.Config(**{"out": str(out), "epochs": 9, "hidden": 6, "checkpoint_every": 4, **changes})
+    graph = make(n=90, f=9)
+    if comm is not None and config.strategy == "p2p":
+        part = np.random.default_rng(2).integers(0, comm.size, 90)
+        order = np.argsort(part, kind="stable")
+        graph = graph.permuted(order, np.searchsorted(part[order], np.arange(comm.size + 1)))
+    return hpgcn.train(graph, config, comm and comm.mpi, resume=resume)
+
+
+def weights(out):
+    return {name: array.tobytes() for name, array in read_run(out)[0].items()}
+
+
+@pytest.mark.parametrize("changes", [
+    {}, {"optimizer": "sgd", "lr": 0.5, "strategy": "1d"}, {"dtype": "float64", "patience": 3},
+    {"strategy": "mop", "model": "sage"}, {"strategy": "2d"}], ids=str)
+def test_a_run_that_goes_on_has_the_bits_of_an_undisturbed_one(comm, folder, changes):
+    whole = train(comm, folder / "whole", **changes)
+    train(comm, folder / "cut", **{**changes, "epochs": 6})
+    found = train(comm, folder / "cut", resume=folder / "cut", **changes)
+    timed = {"epoch_s_median", "setup_s", "peak_rss_bytes", "out"}
+    assert {name for name in whole if whole[name] != found[name]} <= timed
+    assert weights(folder / "cut") == weights(folder / "whole")
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-5), ("float64", 1e-10)])
+@pytest.mark.parametrize("strategy", ["p2p", "1.5d"])
+def test_another_number_of_ranks_and_another_strategy_are_equal_to_rounding(comm, folder, dtype, tolerance, strategy):
+    if comm.rank == 0:
+        train(None, folder / "whole", dtype=dtype)
+        train(None, folder / "cut", dtype=dtype, epochs=5)
+    comm.barrier()
+    train(comm, folder / "cut", dtype=dtype, strategy=strategy, resume=folder / "cut")
+    expected = read_run(folder / "whole")[0]
+    for name, array in read_run(folder / "cut")[0].items():
+        np.testing.assert_allclose(array, expected[name], rtol=0, atol=tolerance)
+
+
+def test_what_rank_0_finds_is_raised_on_all_ranks(comm, folder):
+    train(comm, folder / "run", epochs=4)
+    with pytest.raises(ConfigError, match="hidden is 7"):
+        train(comm, folder / "run", hidden=7, resume=folder / "run")
+    if comm.rank == 0:
+        (folder / "run/checkpoints/step-00000004/manifest.json").unlink()
+    comm.barrier()
+    with pytest.raises(StorageError, match="none of 1 checkpoints can be read"):
+        train(comm, folder / "run", resume=folder / "run")

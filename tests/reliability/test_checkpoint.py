@@ -1,0 +1,294 @@
+"""Checkpoints on one rank: a run that stops and goes on leaves what an undisturbed one leaves, bit for bit."""
+import json
+import shutil
+
+import numpy as np
+import pytest
+from graphs import make
+
+import hpgcn
+from hpgcn import faults, store
+from hpgcn.comm import SerialComm
+from hpgcn.errors import ConfigError, DataError, InternalError, OutputError, StorageError, UsageError
+from hpgcn.rundir import read_run
+from hpgcn.state import agree
+
+TIMES = ("epoch_s", "eval_s", "spmm_s", "dense_s", "comm_s", "wait_s", "peak_rss_bytes")
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return make(n=120, f=9)
+
+
+@pytest.fixture
+def fault(monkeypatch):
+    """Ask for a fault; asked for again, it happens again."""
+    def ask(text):
+        monkeypatch.setattr(faults, "_state", {"rank": 0, "epoch": 0, "done": False})
+        monkeypatch.setenv(faults.VARIABLE, text)
+
+    yield ask
+    monkeypatch.delenv(faults.VARIABLE, raising=False)
+
+
+def settings(out, **changes):
+    return hpgcn.Config(**{"out": str(out), "epochs": 12, "hidden": 6, "checkpoint_every": 4, **changes})
+
+
+def steps(out):
+    return sorted(path.name for path in (out / "checkpoints").iterdir())
+
+
+def lines(out):
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def left_behind(out):
+    """Everything a run leaves that does not depend on the clock."""
+    weights, _, attributes = read_run(out)
+    rows = [{name: value for name, value in line.items() if name not in TIMES} for line in lines(out)]
+    summary = json.loads((out / "summary.json").read_text())
+    kept = {name: summary[name] for name in ("epochs", "final_loss", "best_epoch", "best_val_acc", "test_acc",
+                                             "sent_bytes_per_epoch", "max_rank_sent_bytes_per_epoch")}
+    return {name: array.tobytes() for name, array in weights.items()}, attributes["epoch"], rows, kept
+
+
+@pytest.mark.parametrize("changes", [
+    {}, {"optimizer": "sgd", "lr": 0.5}, {"dtype": "float64", "layers": 3}, {"patience": 6, "lr": 0.0, "epochs": 30},
+    {"eval_every": 3}, {"model": "sage", "layer_norm": True, "input_dropout": 0.0},
+    {"model": "gin", "strategy": "mop"}], ids=str)
+def test_a_run_that_goes_on_ends_as_an_undisturbed_one(graph, tmp_path, fault, changes):
+    hpgcn.train(graph, settings(tmp_path / "whole", **changes))
+    fault("raise:0:6:checkpoint.begin")  # with checkpoint_every 3: after that of epoch 3
+    with pytest.raises(RuntimeError, match="on purpose"):
+        hpgcn.train(graph, settings(tmp_path / "cut", **changes, checkpoint_every=3))
+    assert steps(tmp_path / "cut") == ["step-00000003"]
+    assert len(lines(tmp_path / "cut")) == 6
+    hpgcn.train(graph, resume=tmp_path / "cut")
+    assert left_behind(tmp_path / "cut") == left_behind(tmp_path / "whole")
+    assert len(steps(tmp_path / "cut")) == 2
+
+
+def test_resume_says_whether_the_bits_are_the_same(graph, tmp_path, caplog):
+    caplog.set_level("INFO", "hpgcn")
+    out = tmp_path / "run"
+    hpgcn.train(graph, settings(out, epochs=4))
+    hpgcn.train(graph, settings(out, epochs=5), resume=out)
+    assert "going on after epoch 4" in caplog.text
+    assert "rounding" not in caplog.text
+    hpgcn.train(graph, settings(out, epochs=6, strategy="1d"), resume=out)
+    assert "going on after epoch 5 with another strategy: equal to rounding" in caplog.text
+    reordered = graph.permuted(np.random.default_rng(1).permutation(120), np.array([0, 120]))
+    hpgcn.train(reordered, settings(out, epochs=7, strategy="1d"), resume=out)
+    assert "going on after epoch 6 with another partition: equal to rounding" in caplog.text
+
+
+def test_the_newest_two_are_kept_and_the_last_is_written(graph, tmp_path):
+    out = tmp_path / "run"
+    hpgcn.train(graph, settings(out, epochs=11, checkpoint_every=3))
+    assert steps(out) == ["step-00000009", "step-00000011"]
+    manifest = json.loads((out / "checkpoints/step-00000011/manifest.json").read_text())
+    file = out / "checkpoints/step-00000011/state.h5"
+    assert manifest["files"] == {"state.h5": {"bytes": file.stat().st_size, "sha256": store.file_sha256(file)}}
+    assert "checkpoint" in store.describe(file, verify=True)
+    hpgcn.train(graph, settings(out, epochs=2), overwrite=True)
+    assert steps(out) == ["step-00000002"]
+
+
+def test_a_finished_run_is_left_alone_and_one_of_more_epochs_goes_on(graph, tmp_path, caplog):
+    caplog.set_level("INFO", "hpgcn")
+    out, whole = tmp_path / "run", tmp_path / "whole"
+    summary = hpgcn.train(graph, settings(out))
+    before = {path: path.read_bytes() for path in out.rglob("*.*") if path.is_file()}
+    assert hpgcn.train(graph, resume=out) == summary
+    assert "finished after epoch 12, nothing to do" in caplog.text
+    assert {path: path.read_bytes() for path in out.rglob("*.*") if path.is_file()} == before
+    hpgcn.train(graph, settings(whole, epochs=20))
+    hpgcn.train(graph, settings(out, epochs=20), resume=out)
+    assert left_behind(out) == left_behind(whole)
+    with pytest.raises(ConfigError, match="checkpoint after epoch 20, expected more --epochs than 15"):
+        hpgcn.train(graph, settings(out, epochs=15), resume=out)
+
+
+def test_a_run_killed_before_its_summary_is_finished_without_a_further_epoch(graph, tmp_path):
+    out, whole = tmp_path / "run", tmp_path / "whole"
+    hpgcn.train(graph, settings(whole))
+    hpgcn.train(graph, settings(out))
+    for name in ("summary.json", "model.h5"):
+        (out / name).unlink()
+    hpgcn.train(graph, resume=out)
+    assert left_behind(out) == left_behind(whole)
+
+
+def test_without_a_checkpoint_it_starts_anew_and_says_so(graph, tmp_path, caplog):
+    caplog.set_level("INFO", "hpgcn")
+    out = tmp_path / "run"
+    hpgcn.train(graph, settings(out, checkpoint_every=0, epochs=3), resume=out)
+    assert "no checkpoint, starting at epoch 1" in caplog.text
+    assert not (out / "checkpoints").exists()
+    with pytest.raises(ConfigError, match="finished after epoch 3 and keeps no checkpoint"):
+        hpgcn.train(graph, settings(out, epochs=5), resume=out)
+    with pytest.raises(OutputError, match="run directory exists"):
+        hpgcn.train(graph, settings(out))
+
+
+def test_checkpoints_need_a_run_directory(graph):
+    with pytest.raises(UsageError, match="checkpoint_every = 4: needs a run directory"):
+        hpgcn.train(graph, settings(""))
+
+
+def flip(folder):
+    content = bytearray((folder / "state.h5").read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / "state.h5").write_bytes(content)
+
+
+SPOILT = {
+    "flipped": flip,
+    "truncated": lambda folder: (folder / "state.h5").write_bytes((folder / "state.h5").read_bytes()[:-100]),
+    "no manifest": lambda folder: (folder / "manifest.json").unlink(),
+    "half a manifest": lambda folder: (folder / "manifest.json").write_text('{"format": "hpgcn-ch'),
+    "no state": lambda folder: (folder / "state.h5").unlink(),
+    "empty": lambda folder: [path.unlink() for path in folder.iterdir()],
+    "another manifest": lambda folder: (folder / "manifest.json").write_text("[]")}
+
+
+@pytest.fixture(scope="module")
+def two(graph, tmp_path_factory):
+    """A run with checkpoints after epochs 8 and 12, and the same one to epoch 16."""
+    folder = tmp_path_factory.mktemp("two")
+    hpgcn.train(graph, settings(folder / "run"))
+    hpgcn.train(graph, settings(folder / "whole", epochs=16))
+    return folder
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_a_spoilt_checkpoint_falls_back_to_the_one_before(graph, two, tmp_path, caplog, how):
+    out = tmp_path / "run"
+    shutil.copytree(two / "run", out)
+    SPOILT[how](out / "checkpoints/step-00000012")
+    hpgcn.train(graph, settings(out, epochs=16), resume=out)
+    assert "falling back to step-00000008: " in caplog.text
+    assert "step-00000012" in caplog.text
+    assert left_behind(out) == left_behind(two / "whole")
+    assert steps(out) == ["step-00000012", "step-00000016"]
+
+
+def test_no_checkpoint_that_can_be_read_is_one_clear_error(graph, two, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(two / "run", out)
+    flip(out / "checkpoints/step-00000012")
+    (out / "checkpoints/step-00000008/manifest.json").unlink()
+    with pytest.raises(StorageError, match=r"none of 2 checkpoints can be read: .*step-00000012/state.h5: SHA-256 is"
+                                           r".*; .*step-00000008/manifest.json: No such file"):
+        hpgcn.train(graph, settings(out, epochs=16), resume=out)
+    assert json.loads((out / "summary.json").read_text())["epochs"] == 12
+
+
+@pytest.mark.parametrize("tail", [b'{"epoch": 13, "loss": 0.2}\n{"epo', b"\xff\xfe", b"[1]\n", b""])
+def test_metrics_are_cut_back_to_the_checkpoint(graph, two, tmp_path, tail):
+    out = tmp_path / "run"
+    shutil.copytree(two / "run", out)
+    with (out / "metrics.jsonl").open("ab") as file:
+        file.write(tail)
+    hpgcn.train(graph, settings(out, epochs=16), resume=out)
+    assert left_behind(out)[2] == left_behind(two / "whole")[2]
+
+
+def test_lost_metrics_cost_a_warning(graph, two, tmp_path, caplog):
+    out = tmp_path / "run"
+    shutil.copytree(two / "run", out)
+    (out / "metrics.jsonl").unlink()
+    hpgcn.train(graph, settings(out, epochs=16), resume=out)
+    assert "metrics.jsonl: holds 0 of the 11 epochs before" in caplog.text
+    assert [line["epoch"] for line in lines(out)] == [12, 13, 14, 15, 16]
+    assert left_behind(out)[0] == left_behind(two / "whole")[0]
+
+
+@pytest.mark.parametrize("changes", [
+    {"lr": 0.02}, {"hidden": 7}, {"seed": 1}, {"dtype": "float64"}, {"optimizer": "sgd"}, {"eval_every": 2},
+    {"dropout": 0.1}, {"model": "gin"}, {"weight_decay": 0.0}], ids=str)
+def test_other_settings_are_refused(graph, two, changes):
+    (name, _), = changes.items()
+    with pytest.raises(ConfigError, match=rf"run: {name} is .*, but the run was started with"):
+        hpgcn.train(graph, settings(two / "run", epochs=16, **changes), resume=two / "run")
+
+
+@pytest.mark.parametrize("other", [{"seed": 3}, {"weighted": True}, {"sparse": True}, {"train": 30}], ids=str)
+def test_other_data_is_refused(graph, two, other):
+    with pytest.raises(ConfigError, match="was trained on other data than made"):
+        hpgcn.train(make(n=120, f=9, **other), settings(two / "run", epochs=16), resume=two / "run")
+
+
+def test_a_file_and_its_partitions_are_the_same_data(graph, tmp_path):
+    from hpgcn.partition import make_partition
+
+    store.write_graph(tmp_path / "g.h5", graph)
+    for k in (1, 2):
+        store.write_partitioned(tmp_path / f"g.p{k}.h5", graph, make_partition(graph, k, method="random"),
+                                source_path=tmp_path / "g.h5")
+    out = tmp_path / "run"
+    hpgcn.train(hpgcn.load(tmp_path / "g.h5"), settings(out, epochs=4))
+    hpgcn.train(hpgcn.load(tmp_path / "g.p1.h5"), settings(out, epochs=8), resume=out)
+    state, told = store.read_state(out / "checkpoints/step-00000008/state.h5")
+    assert told["source_sha256"] == store.file_sha256(tmp_path / "g.h5")
+    assert told["graph_sha256"] == store.file_sha256(tmp_path / "g.p1.h5")
+    assert {"weights/W0", "best/W0", "optimizer/mean/W0", "optimizer/variance/W0"} <= set(state)
+    hpgcn.train(graph, settings(tmp_path / "whole", epochs=8))
+    for name, array in read_run(tmp_path / "whole")[0].items():
+        np.testing.assert_allclose(read_run(out)[0][name], array, atol=1e-5)
+
+
+@pytest.mark.parametrize("phase", ["begin", "write", "written", "manifest", "fsync", "rename"])
+def test_a_full_disk_leaves_the_checkpoint_before(graph, tmp_path, fault, phase):
+    out = tmp_path / "run"
+    fault(f"full:0:8:checkpoint.{phase}")
+    with pytest.raises(StorageError, match=r"checkpoints.*No space left on device"):
+        hpgcn.train(graph, settings(out))
+    assert steps(out) == ["step-00000004"]
+
+
+def test_a_file_that_cannot_grow_leaves_the_checkpoint_before(graph, tmp_path):
+    import resource
+
+    out = tmp_path / "run"
+    hpgcn.train(graph, settings(out, hidden=100, epochs=4))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, before[1]))  # state.h5 is larger, all other files are smaller
+    try:
+        with pytest.raises(StorageError, match=r"step-00000008.*writing failed: File too large"):
+            hpgcn.train(graph, settings(out, hidden=100), resume=out)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert steps(out) == ["step-00000004"]
+
+
+def test_a_checkpoint_of_another_model_is_refused(graph, two, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(two / "run", out)
+    folder = out / "checkpoints/step-00000012"
+    arrays, told = store.read_state(folder / "state.h5")
+    arrays["best/W0"] = arrays["best/W0"][:, :5]
+    (folder / "state.h5").unlink()
+    given = {name: told.pop(name) for name in ("config_toml", "epoch")}
+    store.write_state(folder / "state.h5", arrays, **given, attributes={
+        name: value for name, value in told.items() if name not in ("creator", "created_utc")})
+    manifest = {"files": {"state.h5": {"sha256": store.file_sha256(folder / "state.h5")}}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(DataError, match="checkpoint of epoch 12: best: weights/W"):
+        hpgcn.train(graph, settings(out, epochs=16), resume=out)
+
+
+class Disagreeing(SerialComm):
+    """Rank 0 of three; rank 2 holds other weights."""
+
+    rank, size, ranks = 0, 3, (0, 1, 2)
+
+    def allgather(self, thing):
+        return [thing, dict(thing), {**thing, "weights": thing["weights"] ^ 1}]
+
+
+def test_ranks_that_disagree_write_no_checkpoint():
+    with pytest.raises(InternalError, match=r"no checkpoint: rank 2 \(weights\) differ from rank 0"):
+        agree(Disagreeing(), {"weights": np.ones(3), "optimizer/mean": np.zeros(3)})

@@ -1,0 +1,220 @@
+"""Runs that are killed, signalled or out of disk, from outside: there is always a checkpoint to go on from."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import MPIEXEC, clean_environment, hpgcn, refused, succeed
+
+from hpgcn import store
+from hpgcn.faults import PHASES
+
+KILLS = int(os.environ.get("HPGCN_KILLS", "6"))  # of one run of three ranks; scripts/soak.sh asks for more
+SHARE = 30  # epochs that a run may do before it is killed, if the one that kills comes late
+EPOCHS = SHARE * KILLS
+COMMIT = [phase.partition(".")[2] for phase in PHASES if phase.startswith("checkpoint.")]
+# One process that imports everything once, then a child for each run: hpgcn's threads start only in the children.
+CHILDREN = """
+import json, os, sys
+import hpgcn, hpgcn.trainer, h5py
+for out, fault, settings in json.load(sys.stdin):
+    child = os.fork()
+    if not child:
+        os.environ["HPGCN_FAULT"] = fault
+        graph = hpgcn.load("g.h5")
+        hpgcn.train(graph, hpgcn.Config(**settings, out=out) if settings else None, resume=None if settings else out)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """g.h5, and g.p3.h5 in 3 parts."""
+    folder = tmp_path_factory.mktemp("crash")
+    succeed("generate", "sbm", "g.h5", "--scale", 8, "--features", 12, "--classes", 4, cwd=folder)
+    succeed("partition", "g.h5", "-k", 3, "--method", "random", cwd=folder)
+    return folder
+
+
+def children(folder, runs):
+    """Exit codes of hpgcn.train in one child process after another; empty settings: go on."""
+    done = subprocess.run([sys.executable, "-c", CHILDREN], input=json.dumps(runs), cwd=folder, timeout=120,
+                          check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                          env={**clean_environment(), "NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
+    return [int(line) for line in done.stdout.split()]
+
+
+def outcome(out):
+    """Weights and what else a finished run leaves that does not depend on the clock."""
+    weights, attributes = store.read_model(out / "model.h5")
+    summary = json.loads((out / "summary.json").read_text())
+    losses = [json.loads(line)["loss"] for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return ({name: array.tobytes() for name, array in weights.items()}, attributes["epoch"], losses,
+            [summary[name] for name in ("epochs", "final_loss", "best_epoch", "test_acc")])
+
+
+def test_killed_at_every_step_of_a_commit(folder):
+    settings = {"epochs": 10, "checkpoint_every": 3}
+    runs = [("whole", "", settings)]
+    for phase in COMMIT:
+        runs += [(phase, f"kill:0:9:checkpoint.{phase}", settings)]
+    assert children(folder, runs) == [0] + [-signal.SIGKILL] * len(COMMIT)
+    newest = {}
+    for phase in COMMIT:
+        left = sorted(path.name for path in (folder / phase / "checkpoints").glob("step-*"))
+        newest[phase] = left[-1]
+        for name in left:  # whatever has a name is whole
+            assert (folder / phase / "checkpoints" / name / "manifest.json").exists()
+            store.read_state(folder / phase / "checkpoints" / name / "state.h5")
+    new = {"renamed", "prune", "end"}
+    assert newest == {phase: "step-00000009" if phase in new else "step-00000006" for phase in COMMIT}
+    assert children(folder, [(phase, "", {}) for phase in COMMIT]) == [0] * len(COMMIT)
+    for phase in COMMIT:
+        assert outcome(folder / phase) == outcome(folder / "whole"), phase
+        assert sorted(path.name for path in (folder / phase / "checkpoints").iterdir()) == ["step-00000009",
+                                                                                            "step-00000010"], phase
+
+
+class Run:
+    """`hpgcn train --resume` of three ranks under mpiexec, in the background."""
+
+    def __init__(self, folder, out, *flags, **environment):
+        if MPIEXEC is None:
+            pytest.skip("no mpiexec: pip install 'hpgcn[mpi,mpich]'")
+        self.metrics = folder / out / "metrics.jsonl"
+        self.process = subprocess.Popen(
+            [MPIEXEC, "-n", "3", sys.executable, "-m", "hpgcn", "train", "g.p3.h5", "--out", out, "--resume",
+             *map(str, flags)], cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env={**clean_environment(), "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", **environment})
+
+    def epochs(self):
+        return self.metrics.read_bytes().count(b"\n") if self.metrics.exists() else 0
+
+    def wait_for(self, more):
+        """Return once so many epochs are done that were not done at the start of this run."""
+        deadline, before, first = time.monotonic() + 60, None, self.epochs()
+        while self.process.poll() is None and time.monotonic() < deadline:
+            now = self.epochs()
+            if now < first or before is None:  # cut back to the checkpoint, or not yet
+                before = first = now
+            if now >= before + more:
+                return
+            time.sleep(0.002)
+
+    def ranks(self):
+        """Process ids of the ranks: children of mpiexec's proxy."""
+        found = {}
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                found[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+        proxies = [pid for pid, parent in found.items() if parent == self.process.pid]
+        return sorted(pid for pid, parent in found.items() if parent in proxies)
+
+    def end(self):
+        """Exit code and output, within five minutes."""
+        try:
+            text = self.process.communicate(timeout=300)[0]
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+        return self.process.returncode, text
+
+
+@pytest.fixture(scope="module")
+def whole(folder):
+    """What an undisturbed run of three ranks leaves."""
+    succeed("train", "g.p3.h5", "--epochs", EPOCHS, "--checkpoint-every", 2, "--out", "whole3", ranks=3, cwd=folder,
+            timeout=600)
+    return outcome(folder / "whole3")
+
+
+def test_killed_at_random_moments_again_and_again(folder, whole):
+    rng = np.random.default_rng(int(os.environ.get("HPGCN_SEED", "0")))
+    killed = done = 0
+    for _ in range(2 * KILLS):
+        if killed == KILLS or done == EPOCHS:
+            break
+        run = Run(folder, "killed", "--epochs", min(EPOCHS, done + SHARE), "--checkpoint-every", 2)
+        more, moment, rank = int(rng.integers(0, 10)), float(rng.random()), int(rng.integers(0, 3))
+        run.wait_for(more)
+        time.sleep(moment * (0.05 if more else 2))  # in an epoch or a commit, or while the run starts
+        ranks = run.ranks()
+        if ranks and run.process.poll() is None:
+            os.kill(ranks[rank % len(ranks)], signal.SIGKILL)
+        code, text = run.end()
+        killed += code != 0
+        done = run.epochs()
+        assert "Traceback" not in text, text
+    code, text = Run(folder, "killed", "--epochs", EPOCHS, "--checkpoint-every", 2).end()
+    assert code == 0, text
+    assert killed >= KILLS // 2
+    assert outcome(folder / "killed") == whole
+
+
+def test_signals_and_a_full_disk_in_turn(folder, whole):
+    """One run: SIGUSR1 to all (75), a full disk (74), SIGTERM, SIGUSR1 to one rank (75), and to its end."""
+    flags = ("--epochs", EPOCHS, "--checkpoint-every", 1000)
+    run = Run(folder, "turns", *flags)
+    run.wait_for(3)
+    run.process.send_signal(signal.SIGUSR1)
+    code, text = run.end()
+    assert code == 75, text
+    assert "go on with `hpgcn train" in text
+    assert "Traceback" not in text
+    steps = folder / "turns" / "checkpoints"
+    (first,) = (path.name for path in steps.iterdir())
+    epoch = int(first.removeprefix("step-"))
+    assert run.epochs() == epoch
+
+    due = 2 * (epoch // 2 + 1)
+    code, text = Run(folder, "turns", *flags[:2], "--checkpoint-every", 2,
+                     HPGCN_FAULT=f"full:0:{due}:checkpoint.write").end()
+    assert code == 74, text
+    assert "No space left on device" in text
+    assert [path.name for path in steps.iterdir()] == [first]
+
+    run = Run(folder, "turns", *flags)
+    run.wait_for(2)
+    run.process.send_signal(signal.SIGTERM)
+    code, text = run.end()
+    assert code != 0
+    assert [path.name for path in steps.iterdir()] == [first]
+
+    run = Run(folder, "turns", *flags)
+    run.wait_for(2)
+    os.kill(run.ranks()[-1], signal.SIGUSR1)
+    code, text = run.end()
+    assert code == 75, text
+    assert sorted(path.name for path in steps.iterdir()) == [first, f"step-{run.epochs():08d}"]
+    shutil.copytree(folder / "turns", folder / "one rank")
+
+    code, text = Run(folder, "turns", *flags).end()
+    assert code == 0, text
+    assert "rounding" not in text
+    assert outcome(folder / "turns") == whole
+
+    done = hpgcn("train", "g.h5", "--out", "one rank", "--resume", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "with another ranks" in done.stderr
+    found = outcome(folder / "one rank")
+    for name, array in found[0].items():
+        np.testing.assert_allclose(np.frombuffer(array, np.float32), np.frombuffer(whole[0][name], np.float32),
+                                   rtol=0, atol=1e-4)
+
+
+def test_the_command_line_refuses_other_settings_and_data(folder, whole):
+    given = ("train", "g.p3.h5", "--out", "whole3", "--resume")
+    assert "lr is 0.5, but the run was started with 0.01" in refused(78, *given, "--lr", 0.5, ranks=3, cwd=folder)
+    succeed("generate", "sbm", "other.h5", "--scale", 8, "--features", 12, "--classes", 4, "--seed", 1, cwd=folder)
+    assert "was trained on other data" in refused(78, "train", "other.h5", *given[2:], cwd=folder)
+    assert "--resume needs --out RUN" in refused(2, "train", "g.p3.h5", "--resume", cwd=folder)
+    assert "nothing to do" in refused(0, *given, ranks=3, cwd=folder)
