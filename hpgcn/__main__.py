@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import faulthandler
 import logging
 import os
 import sys
@@ -20,6 +21,7 @@ def main(argv=None):
     """Run a command and return its exit code (docs: README, "Exit codes")."""
     if machine.launched_rank():
         argparse.ArgumentParser.print_usage = argparse.ArgumentParser._print_message = lambda *_, **__: None
+    faulthandler.enable()  # a segmentation fault leaves a stack
     args = parser().parse_args(argv)
     quiet = logging.WARNING if args.quiet else logging.DEBUG if args.verbose else logging.INFO
     logging.basicConfig(format="hpgcn: %(message)s", level=logging.WARNING)
@@ -29,7 +31,7 @@ def main(argv=None):
     except HpgcnError as error:
         return fail(error, args.verbose)
     except KeyboardInterrupt:
-        return 130
+        return end_all(130)
     except BrokenPipeError:  # the reader of our output left; nothing is lost but its interest
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -47,10 +49,15 @@ def fail(error, verbose):
         traceback.print_exc()
     if not error.collective or machine.launched_rank() == 0:
         print(f"hpgcn: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+    return error.code if error.collective else end_all(error.code)
+
+
+def end_all(code):
+    """End all ranks with this code, as far as there are others; return it."""
     mpi = sys.modules.get("mpi4py.MPI")
-    if mpi and not error.collective and mpi.Is_initialized() and mpi.COMM_WORLD.Get_size() > 1:
-        mpi.COMM_WORLD.Abort(error.code)
-    return error.code
+    if mpi and mpi.Is_initialized() and mpi.COMM_WORLD.Get_size() > 1:
+        mpi.COMM_WORLD.Abort(code)
+    return code
 
 
 def parser():

@@ -16,8 +16,8 @@ import numpy as np
 
 from hpgcn.clock import Clock
 from hpgcn.collectives import Collectives, Counters
-from hpgcn.errors import ConfigError, HpgcnError, InternalError, require
-from hpgcn.machine import launched, slurm_tasks
+from hpgcn.errors import ConfigError, HpgcnError, InternalError, StoppedError, require
+from hpgcn.machine import die_with_parent, launched, slurm_tasks
 from hpgcn.pending import named
 
 
@@ -109,8 +109,17 @@ class SerialComm(Collectives):
             error.collective = True
             raise
 
+    @contextmanager
+    def patient(self, seconds):
+        """Within, waits may take so much longer: a rank does work that no message interrupts, and the others wait."""
+        self.timeout += seconds
+        try:
+            yield
+        finally:
+            self.timeout -= seconds
+
     def same(self, thing, what):
-        """Refuse to go on unless all ranks hold an equal value.
+        """Refuse to go on unless all ranks hold an equal value; of dicts, the first entry that differs is named.
 
         Raises
         ------
@@ -121,7 +130,7 @@ class SerialComm(Collectives):
         for rank, other in enumerate(others, 1):
             if other != first:
                 error = ConfigError(f"rank {self.ranks[rank]} was started with another {what} "
-                                    f"than rank {self.ranks[0]}")
+                                    f"than rank {self.ranks[0]}{difference(other, first)}")
                 error.collective = True
                 raise error
 
@@ -135,6 +144,9 @@ class MpiComm(SerialComm):
 
         self.MPI, self.parent = MPI, None
         self._over(mpi, range(mpi.Get_size()))
+        if launched():
+            die_with_parent()
+        self.barrier()  # Split_type has no deadline
         node = mpi.Split_type(MPI.COMM_TYPE_SHARED)
         self.local_rank = node.Get_rank()
         node.Free()
@@ -240,6 +252,8 @@ class MpiComm(SerialComm):
         error = None
         try:
             yield
+        except StoppedError:
+            raise  # whoever did not come will not come to an agreement either
         except HpgcnError as caught:
             error = caught
         except Exception as caught:
@@ -252,6 +266,14 @@ class MpiComm(SerialComm):
             agreed = kind(text if everywhere else f"{text} (on rank {rank} of {self.size})")
             agreed.collective = True
             raise agreed from error
+
+
+def difference(one, other):
+    """In words, the first entry by which two dicts differ; empty for anything else."""
+    if not isinstance(one, dict) or not isinstance(other, dict):
+        return ""
+    key = next(key for key in [*one, *other] if key not in one or key not in other or one[key] != other[key])
+    return f": {key} is {one.get(key)!r}, not {other.get(key)!r}"
 
 
 def world(timeout=600.0):

@@ -1,11 +1,14 @@
 """What this machine and its launcher offer a rank: threads and memory. Imports nothing heavy: it runs first."""
 import ctypes
 import os
+import signal
+import sys
 from pathlib import Path
 
 RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "MPI_LOCALRANKID")
 LOCAL_SIZES = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE")
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 THREAD_VARIABLES = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -50,6 +53,22 @@ def limit_threads(threads):
         os.environ[name] = str(threads)
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # spins 2^4 cycles, not 2^26
+
+
+def die_with_parent(parent=None):
+    """Have this process killed when its parent ends, by whatever signal: no orphan goes on computing.
+
+    Parameters
+    ----------
+    parent : int, optional
+        Its number, where known: a parent that has ended already ends this process at once.
+    """
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    except (OSError, AttributeError):
+        return  # not Linux: launchers and parents still end their children whenever they can
+    if parent is not None and os.getppid() != parent:
+        sys.exit(1)
 
 
 def available_memory():

@@ -8,7 +8,7 @@ import tomllib
 from importlib import metadata
 from pathlib import Path
 
-from hpgcn import store
+from hpgcn import faults, store
 from hpgcn.errors import InputNotFoundError, OutputError, StorageError
 
 FILES = ("config.toml", "metrics.jsonl", "summary.json", "model.h5", "predictions.h5", "trace.json", "traffic.npy")
@@ -59,6 +59,7 @@ class RunDirectory:
 
     def append(self, metrics):
         """Write one epoch's line and flush it."""
+        faults.point("record")
         try:
             self.metrics.write(json.dumps(metrics) + "\n")
             self.metrics.flush()

@@ -12,22 +12,25 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from hpgcn import cost, dense
+from hpgcn import cost, dense, faults
 from hpgcn.comm import SerialComm, as_comm
 from hpgcn.config import Config
 from hpgcn.cost.step import make_step
+from hpgcn.divergence import diverged
 from hpgcn.dryrun import choose_lean
-from hpgcn.errors import DataError, DivergedError
+from hpgcn.errors import DataError
 from hpgcn.graph import Graph
 from hpgcn.kernels import backend
 from hpgcn.kernels.jit import threshold
 from hpgcn.machine import default_threads, return_freed_memory
 from hpgcn.model import Buffers, Model, Parameters
 from hpgcn.optim import OPTIMIZERS
-from hpgcn.place import place
+from hpgcn.place import place, same_everywhere
 from hpgcn.rows import Rows
 from hpgcn.rundir import RunDirectory, refuse_existing_run, versions
 from hpgcn.trace import Trace, write_traffic
+
+COMPILING = 600.0  # seconds that ranks wait for the one that compiles the kernels, beyond --comm-timeout
 
 
 def train(source, config=None, comm=None, *, progress=False, overwrite=False):
@@ -58,7 +61,7 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False):
     """
     config = config or Config()
     comm = as_comm(comm, config.comm_timeout)
-    comm.same((config.replace(threads=0), source.header), "configuration or graph")
+    same_everywhere(source, config, comm)
     with comm.together():
         check(source.header)
         if config.out and comm.rank == 0:
@@ -127,6 +130,8 @@ class Trainer:
         comm.counters.phase = "setup"
         if warm:
             self._warm()
+        faults.begin(comm.rank, 0)
+        faults.point("setup")
         if config.memory:
             source, _, _ = place(source, comm, config)  # once: it may partition
         step = replace(make_step(self.header.name, self.header, config), lean=choose_lean(source, config, comm))
@@ -200,29 +205,33 @@ class Trainer:
         """One training step: forward, backward, update. Return the epoch's metrics, equal on all ranks."""
         comm, clock = self.comm, self.comm.clock
         comm.counters.phase = "train"
+        faults.begin(comm.rank, epoch)
         clock.reset()
         before, begin = comm.counters.total("train"), time.perf_counter()
+        faults.point("forward")
         logits, backward = self.training.model.forward(self.training.X, epoch)
         clock.detail = "loss"
+        if faults.point("loss"):
+            logits[...] = math.nan
         with clock("dense"):
             loss, G = self.training.loss.gradient(logits, self.buffers.take("even", *logits.shape))
+        if faults.point("backward"):
+            G[...] = math.nan
         gradient = backward(G)
         clock.detail = "update"
+        faults.point("update")
         self.rows.columns.reduce(gradient)
         with clock("dense"):
             self.optimizer.step(gradient.flat)
         seconds = time.perf_counter() - begin
         sent = [after - earlier for after, earlier in zip(comm.counters.total("train"), before)]
-        sums = comm.sum([loss, *sent])
+        sums = comm.sum([loss, *sent, not np.isfinite(gradient.flat).all()])
         times = clock.seconds
         highest = comm.max([seconds, times["spmm"], times["dense"], times["comm"], times["wait"], peak_rss(), sent[0]])
         self.max_sent = float(highest[6])
         loss = float(sums[0] / self.training.loss.count["train"])
-        if not math.isfinite(loss):
-            error = DivergedError(f"epoch {epoch}: the training loss is {loss}; "
-                                  f"try a lower --lr than {self.config.lr:g}")
-            error.collective = True  # the loss is the same sum on every rank
-            raise error
+        if sums[3] or not math.isfinite(loss):
+            raise diverged(epoch, loss, self.training.model, gradient, comm, self.config.lr)
         names = ("epoch_s", "eval_s", "spmm_s", "dense_s", "comm_s", "wait_s")
         return {"epoch": epoch, "loss": loss, "train_acc": None, "val_acc": None, "test_acc": None, "val_loss": None,
                 **dict(zip(names, map(float, (highest[0], 0, *highest[1:5])))), "sent_bytes": round(sums[1]),
@@ -231,6 +240,7 @@ class Trainer:
     def evaluate(self):
         """Accuracies and validation loss of the present weights, without dropout, over all ranks."""
         self.comm.counters.phase = "eval"
+        faults.point("evaluate")
         begin = time.perf_counter()
         view = self.evaluation
         metrics = view.loss.evaluate(view.model.infer(view.X)[0])
@@ -256,8 +266,10 @@ class Trainer:
         """Compile or load the kernels: one rank of each node first, the others then find them in the cache."""
         for turn in (True, False):
             if (self.comm.local_rank == 0) == turn:
-                warm(self.header, self.config)
-            self.comm.barrier()
+                with faults.ignored():
+                    warm(self.header, self.config)
+            with self.comm.patient(COMPILING):
+                self.comm.barrier()
 
 
 def warm(header, config):
