@@ -6,6 +6,7 @@ collectives of hpgcn.collectives. Nothing here assumes COMM_WORLD but `world`, a
 from __future__ import annotations
 
 import copy
+import faulthandler
 import math
 import pickle
 import sys
@@ -19,6 +20,8 @@ from hpgcn.collectives import Collectives, Counters
 from hpgcn.errors import ConfigError, HpgcnError, InternalError, StoppedError, require
 from hpgcn.machine import die_with_parent, launched, slurm_tasks
 from hpgcn.pending import named
+
+STARTING = 60.0  # seconds between the first rank and the last to start MPI, beyond the timeout
 
 
 class SerialComm(Collectives):
@@ -276,8 +279,15 @@ def difference(one, other):
     return f": {key} is {one.get(key)!r}, not {other.get(key)!r}"
 
 
-def world(timeout=600.0):
+def world(timeout=600.0, error=None):
     """The communicator of this process: COMM_WORLD under an MPI launcher, else a single rank without MPI.
+
+    Parameters
+    ----------
+    timeout : float
+        Seconds that a rank waits for another; a minute more until all have started MPI.
+    error : HpgcnError, optional
+        Why this rank cannot go on: raised on all ranks.
 
     Raises
     ------
@@ -288,15 +298,22 @@ def world(timeout=600.0):
     """
     if not launched() and "mpi4py.MPI" not in sys.modules:
         return SerialComm(timeout)
+    faulthandler.dump_traceback_later(timeout + STARTING, exit=True, file=2)  # MPI_Init itself has no deadline
     try:
         MPI = require("mpi4py.MPI", "mpi,mpich", "running under an MPI launcher")
         if MPI.COMM_WORLD.Get_size() == 1 and slurm_tasks() > 1:
             raise ConfigError(f"srun started {slurm_tasks()} tasks, but MPI sees one rank: "
                               "start with the srun --mpi=TYPE that your MPI was built for, or with its mpiexec")
-    except HpgcnError as error:
-        error.collective = True  # every process finds the same
+    except HpgcnError as missing:
+        missing.collective = True  # every process finds the same
         raise
-    return as_comm(MPI.COMM_WORLD, timeout)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    ranks = as_comm(MPI.COMM_WORLD, timeout)
+    with ranks.together():
+        if error is not None:
+            raise error
+    return ranks
 
 
 def as_comm(comm, timeout=600.0):
