@@ -195,6 +195,9 @@ def parser():
                                 ("threads", 0, "0: all cores this process may use"), ("seed", 0, "keys all draws")):
         bench.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{text} (default: {default})")
     bench.add_argument("--json", action="store_true", help="print the numbers as JSON")
+
+    doctor = add(run.doctor, "doctor", "Is what hpgcn rests on there, and does it work? MPI, HDF5, threads...")
+    doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
     return top
 
 

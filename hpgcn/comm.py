@@ -18,7 +18,7 @@ import numpy as np
 from hpgcn.clock import Clock
 from hpgcn.collectives import Collectives, Counters
 from hpgcn.errors import ConfigError, HpgcnError, InternalError, StoppedError, require
-from hpgcn.machine import die_with_parent, launched, slurm_tasks
+from hpgcn.machine import die_with_parent, launched, launched_size, slurm_tasks
 from hpgcn.pending import named
 
 STARTING = 60.0  # seconds between the first rank and the last to start MPI, beyond the timeout
@@ -294,16 +294,18 @@ def world(timeout=600.0, error=None):
     MissingError
         A launcher started this process, but mpi4py or an MPI library is missing.
     ConfigError
-        Slurm started several tasks that MPI does not connect: each would train alone and write the same files.
+        Slurm, or another MPI's launcher, started several tasks that MPI does not connect: each would train alone and
+        write the same files.
     """
     if not launched() and "mpi4py.MPI" not in sys.modules:
         return SerialComm(timeout)
     faulthandler.dump_traceback_later(timeout + STARTING, exit=True, file=2)  # MPI_Init itself has no deadline
     try:
         MPI = require("mpi4py.MPI", "mpi,mpich", "running under an MPI launcher")
-        if MPI.COMM_WORLD.Get_size() == 1 and slurm_tasks() > 1:
-            raise ConfigError(f"srun started {slurm_tasks()} tasks, but MPI sees one rank: "
-                              "start with the srun --mpi=TYPE that your MPI was built for, or with its mpiexec")
+        if MPI.COMM_WORLD.Get_size() == 1 and launched_size() > 1:
+            raise ConfigError(f"{'srun' if slurm_tasks() > 1 else 'the launcher'} started {launched_size()} tasks, but "
+                              "MPI sees one rank: start with the srun --mpi=TYPE that your MPI was built for, or with "
+                              "its mpiexec (`hpgcn doctor` says which MPI it is)")
     except HpgcnError as missing:
         missing.collective = True  # every process finds the same
         raise

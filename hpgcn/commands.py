@@ -225,3 +225,16 @@ def bench(args):
     report = bench.run(args.what, graphs=args.graphs, widths=args.widths, scale_down=args.scale_down,
                        repeats=args.repeats, threads=threads, seed=args.seed)
     print(json.dumps(report) if args.json else bench.table(report))
+
+
+def doctor(args):
+    """`hpgcn doctor`; 70 if something failed."""
+    if machine.launched_rank():
+        return 0  # under a launcher, too, one process looks
+    import json
+
+    from hpgcn import doctor
+
+    found = doctor.examine()
+    print(json.dumps([each._asdict() for each in found]) if args.json else doctor.table(found))
+    return 70 if any(each.status == "fail" for each in found) else 0
