@@ -10,21 +10,20 @@ import faulthandler
 import math
 import pickle
 import sys
-import traceback
-from contextlib import contextmanager
 
 import numpy as np
 
+from hpgcn.agreement import Agreement
 from hpgcn.clock import Clock
 from hpgcn.collectives import Collectives, Counters
-from hpgcn.errors import ConfigError, HpgcnError, InternalError, StoppedError, require
+from hpgcn.errors import ConfigError, HpgcnError, InternalError, require
 from hpgcn.machine import die_with_parent, launched, launched_size, slurm_tasks
 from hpgcn.pending import named
 
 STARTING = 60.0  # seconds between the first rank and the last to start MPI, beyond the timeout
 
 
-class SerialComm(Collectives):
+class SerialComm(Collectives, Agreement):
     """The communicator of a single rank; the methods are those of `MpiComm`.
 
     Attributes
@@ -102,40 +101,6 @@ class SerialComm(Collectives):
 
     def barrier(self):
         """Wait for all ranks."""
-
-    @contextmanager
-    def together(self):
-        """Errors raised within, on any rank, are raised on all ranks as the lowest such rank's error."""
-        try:
-            yield
-        except HpgcnError as error:
-            error.collective = True
-            raise
-
-    @contextmanager
-    def patient(self, seconds):
-        """Within, waits may take so much longer: a rank does work that no message interrupts, and the others wait."""
-        self.timeout += seconds
-        try:
-            yield
-        finally:
-            self.timeout -= seconds
-
-    def same(self, thing, what):
-        """Refuse to go on unless all ranks hold an equal value; of dicts, the first entry that differs is named.
-
-        Raises
-        ------
-        ConfigError
-            On all ranks, naming the first rank that differs from rank 0.
-        """
-        first, *others = self.allgather(thing)
-        for rank, other in enumerate(others, 1):
-            if other != first:
-                error = ConfigError(f"rank {self.ranks[rank]} was started with another {what} "
-                                    f"than rank {self.ranks[0]}{difference(other, first)}")
-                error.collective = True
-                raise error
 
 
 class MpiComm(SerialComm):
@@ -249,35 +214,6 @@ class MpiComm(SerialComm):
 
     def barrier(self):
         self.wait([self.mpi.Ibarrier()], lambda _: f"a barrier ({named(self.ranks)})")
-
-    @contextmanager
-    def together(self):
-        error = None
-        try:
-            yield
-        except StoppedError:
-            raise  # whoever did not come will not come to an agreement either
-        except HpgcnError as caught:
-            error = caught
-        except Exception as caught:
-            traceback.print_exc()
-            error = InternalError(f"{type(caught).__name__}: {caught}")
-        if self.max([error is not None])[0]:
-            errors = self.allgather(None if error is None else (type(error), str(error)))
-            rank, (kind, text) = next((rank, found) for rank, found in enumerate(errors) if found is not None)
-            everywhere = sum(found is not None for found in errors) == self.size
-            agreed = kind(text if everywhere else f"{text} (on rank {rank} of {self.size})")
-            agreed.collective = True
-            raise agreed from error
-
-
-def difference(one, other):
-    """In words, the first entry by which two dicts differ; empty for anything else."""
-    if not isinstance(one, dict) or not isinstance(other, dict):
-        return ""
-    key = next(key for key in [*one, *other] if key not in one or key not in other or one[key] != other[key])
-    return f": {key} is {one.get(key)!r}, not {other.get(key)!r}"
-
 
 def world(timeout=600.0, error=None):
     """The communicator of this process: COMM_WORLD under an MPI launcher, else a single rank without MPI.

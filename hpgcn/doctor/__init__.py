@@ -47,10 +47,10 @@ def examine():
         pair = pool.submit(selftest, [launcher, "-n", "2"]) if launcher else None
         answers = {name: pool.submit(probe, name, arguments.get(name, [name])) for name in probes}
         found = [Finding("hpgcn", "ok", f"{__version__}, {Path(__file__).parents[1]}"), python(),
-                 answers.pop("libraries").result(), answers.pop("hdf5").result(), answers.pop("mpi").result(),
+                 answers.pop("libraries").result(), answers.pop("hdf5").result(), mpi := answers.pop("mpi").result(),
                  told_launcher(launcher), answers.pop("gpu").result(), cores(), memory(),
                  *(answer.result() for answer in answers.values())]
-        return found + judge(alone.result(), pair and pair.result())
+        return found + judge(alone.result(), pair.result() if pair and mpi.text.startswith("mpi4py ") else None)
 
 
 def table(found):
@@ -81,13 +81,13 @@ def selftest(launcher):
 
 
 def judge(alone, pair):
-    """Findings of the self tests on one rank and on two; `pair` is None without a launcher."""
+    """Findings of the self tests on one rank and on two; `pair` is None without a launcher or MPI."""
     if isinstance(alone, str):
         return [Finding("training", "fail", alone)]
     found = [Finding("training", "ok", f"kernels for {8 * alone['vector_bytes']}-bit vectors, Numba's threads: "
                                        f"{alone['threading_layer']}")]
     if pair is None:
-        return [*found, Finding("2 ranks", "warn", "not tried: no mpiexec")]
+        return [*found, Finding("2 ranks", "warn", "not tried: no mpiexec, or no MPI")]
     if isinstance(pair, str):
         return [*found, Finding("2 ranks", "fail", pair)]
     if pair["size"] != 2:
