@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import faulthandler
 import logging
 import os
 import sys
@@ -18,18 +19,22 @@ log = logging.getLogger("hpgcn")
 
 def main(argv=None):
     """Run a command and return its exit code (docs: README, "Exit codes")."""
-    if machine.launched_rank():
-        argparse.ArgumentParser.print_usage = argparse.ArgumentParser._print_message = lambda *_, **__: None
-    args = parser().parse_args(argv)
+    faulthandler.enable(2)  # a segmentation fault leaves a stack on standard error
+    argv = sys.argv[1:] if argv is None else argv
+    ranked = argv[:1] in (["train"], ["predict"])
+    try:
+        args = parser().parse_args(argv)
+    except UsageError as error:
+        return fail(error, False, ranked)
     quiet = logging.WARNING if args.quiet else logging.DEBUG if args.verbose else logging.INFO
     logging.basicConfig(format="hpgcn: %(message)s", level=logging.WARNING)
     log.setLevel(logging.ERROR if machine.launched_rank() else quiet)
     try:
         return args.run(args) or 0
     except HpgcnError as error:
-        return fail(error, args.verbose)
+        return fail(error, args.verbose, ranked)
     except KeyboardInterrupt:
-        return 130
+        return end_all(130)
     except BrokenPipeError:  # the reader of our output left; nothing is lost but its interest
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -41,24 +46,48 @@ def main(argv=None):
         return 70
 
 
-def fail(error, verbose):
+def fail(error, verbose, ranked):
     """Print one line (once if all ranks raise the error together) and return its code, or end all ranks with it."""
     if verbose:
         traceback.print_exc()
+    if ranked and not error.collective and machine.launched() and "mpi4py.MPI" not in sys.modules:
+        from hpgcn import comm
+
+        try:
+            comm.world(error=error)  # the others wait there
+        except HpgcnError as agreed:
+            error = agreed
     if not error.collective or machine.launched_rank() == 0:
-        print(f"hpgcn: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        sys.stderr.write(f"hpgcn: {' '.join(str(error).split())}\n")  # at once: other ranks may write, too
+        sys.stderr.flush()
+    return error.code if error.collective else end_all(error.code)
+
+
+def end_all(code):
+    """End all ranks with this code, as far as there are others; return it."""
     mpi = sys.modules.get("mpi4py.MPI")
-    if mpi and not error.collective and mpi.Is_initialized() and mpi.COMM_WORLD.Get_size() > 1:
-        mpi.COMM_WORLD.Abort(error.code)
-    return error.code
+    if mpi and mpi.Is_initialized() and mpi.COMM_WORLD.Get_size() > 1:
+        mpi.COMM_WORLD.Abort(code)
+    return code
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises what argparse would print."""
+
+    def error(self, message):
+        raise UsageError(f"{message}; see `{self.prog} --help`")
+
+    def _print_message(self, message, file=None):
+        if not machine.launched_rank():
+            super()._print_message(message, file)
 
 
 def parser():
     """The argument parser of all commands."""
-    common = argparse.ArgumentParser(add_help=False)
+    common = Parser(add_help=False)
     common.add_argument("-v", "--verbose", action="store_true", help="more log lines; tracebacks of errors")
     common.add_argument("-q", "--quiet", action="store_true", help="warnings and errors only")
-    top = argparse.ArgumentParser(
+    top = Parser(
         "hpgcn", description="Full-batch GCN training, the same result on any number of ranks.")
     top.add_argument("--version", action="version", version=f"hpgcn {__version__}")
     subparsers = top.add_subparsers(metavar="COMMAND", required=True)
@@ -169,6 +198,9 @@ def parser():
                                 ("threads", 0, "0: all cores this process may use"), ("seed", 0, "keys all draws")):
         bench.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{text} (default: {default})")
     bench.add_argument("--json", action="store_true", help="print the numbers as JSON")
+
+    doctor = add(run.doctor, "doctor", "Is what hpgcn rests on there, and does it work? MPI, HDF5, threads...")
+    doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
     return top
 
 

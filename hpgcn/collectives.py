@@ -13,6 +13,7 @@ import numpy as np
 
 from hpgcn.errors import InternalError, StoppedError
 from hpgcn.pending import Pending, named
+from hpgcn.rollcall import silent
 
 MAX_MESSAGE_BYTES = 1 << 30  # a longer message travels in pieces: counts past 2^31 - 1 are not safe on every MPI
 TAG = 21  # messages of one tag between two ranks arrive in the order of their start
@@ -226,8 +227,9 @@ class Collectives:
                     continue
                 time.sleep(5e-5)
                 if time.monotonic() > deadline:
-                    raise StoppedError(f"rank {self.ranks[self.rank]} waited {self.timeout:g} s "
-                                       f"for {what(sorted(pending))}")
+                    text = f"rank {self.ranks[self.rank]} waited {self.timeout:g} s for {what(sorted(pending))}"
+                    missing = silent(self, min(5.0, self.timeout / 4))
+                    raise StoppedError(f"{text}; no word from {named(missing)}" if missing else text)
 
     def test(self, requests, pending):
         """One test of the pending requests, which also lets messages progress; returns whether any completed."""

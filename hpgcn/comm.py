@@ -6,22 +6,24 @@ collectives of hpgcn.collectives. Nothing here assumes COMM_WORLD but `world`, a
 from __future__ import annotations
 
 import copy
+import faulthandler
 import math
 import pickle
 import sys
-import traceback
-from contextlib import contextmanager
 
 import numpy as np
 
+from hpgcn.agreement import Agreement
 from hpgcn.clock import Clock
 from hpgcn.collectives import Collectives, Counters
 from hpgcn.errors import ConfigError, HpgcnError, InternalError, require
-from hpgcn.machine import launched, slurm_tasks
+from hpgcn.machine import die_with_parent, launched, launched_size, slurm_tasks
 from hpgcn.pending import named
 
+STARTING = 60.0  # seconds between the first rank and the last to start MPI, beyond the timeout
 
-class SerialComm(Collectives):
+
+class SerialComm(Collectives, Agreement):
     """The communicator of a single rank; the methods are those of `MpiComm`.
 
     Attributes
@@ -100,31 +102,6 @@ class SerialComm(Collectives):
     def barrier(self):
         """Wait for all ranks."""
 
-    @contextmanager
-    def together(self):
-        """Errors raised within, on any rank, are raised on all ranks as the lowest such rank's error."""
-        try:
-            yield
-        except HpgcnError as error:
-            error.collective = True
-            raise
-
-    def same(self, thing, what):
-        """Refuse to go on unless all ranks hold an equal value.
-
-        Raises
-        ------
-        ConfigError
-            On all ranks, naming the first rank that differs from rank 0.
-        """
-        first, *others = self.allgather(thing)
-        for rank, other in enumerate(others, 1):
-            if other != first:
-                error = ConfigError(f"rank {self.ranks[rank]} was started with another {what} "
-                                    f"than rank {self.ranks[0]}")
-                error.collective = True
-                raise error
-
 
 class MpiComm(SerialComm):
     """Ranks over mpi4py. Every wait has a deadline (`timeout`, seconds)."""
@@ -135,6 +112,9 @@ class MpiComm(SerialComm):
 
         self.MPI, self.parent = MPI, None
         self._over(mpi, range(mpi.Get_size()))
+        if launched():
+            die_with_parent()
+        self.barrier()  # Split_type has no deadline
         node = mpi.Split_type(MPI.COMM_TYPE_SHARED)
         self.local_rank = node.Get_rank()
         node.Free()
@@ -235,46 +215,43 @@ class MpiComm(SerialComm):
     def barrier(self):
         self.wait([self.mpi.Ibarrier()], lambda _: f"a barrier ({named(self.ranks)})")
 
-    @contextmanager
-    def together(self):
-        error = None
-        try:
-            yield
-        except HpgcnError as caught:
-            error = caught
-        except Exception as caught:
-            traceback.print_exc()
-            error = InternalError(f"{type(caught).__name__}: {caught}")
-        if self.max([error is not None])[0]:
-            errors = self.allgather(None if error is None else (type(error), str(error)))
-            rank, (kind, text) = next((rank, found) for rank, found in enumerate(errors) if found is not None)
-            everywhere = sum(found is not None for found in errors) == self.size
-            agreed = kind(text if everywhere else f"{text} (on rank {rank} of {self.size})")
-            agreed.collective = True
-            raise agreed from error
-
-
-def world(timeout=600.0):
+def world(timeout=600.0, error=None):
     """The communicator of this process: COMM_WORLD under an MPI launcher, else a single rank without MPI.
+
+    Parameters
+    ----------
+    timeout : float
+        Seconds that a rank waits for another; a minute more until all have started MPI.
+    error : HpgcnError, optional
+        Why this rank cannot go on: raised on all ranks.
 
     Raises
     ------
     MissingError
         A launcher started this process, but mpi4py or an MPI library is missing.
     ConfigError
-        Slurm started several tasks that MPI does not connect: each would train alone and write the same files.
+        Slurm, or another MPI's launcher, started several tasks that MPI does not connect: each would train alone and
+        write the same files.
     """
     if not launched() and "mpi4py.MPI" not in sys.modules:
         return SerialComm(timeout)
+    faulthandler.dump_traceback_later(timeout + STARTING, exit=True, file=2)  # MPI_Init itself has no deadline
     try:
         MPI = require("mpi4py.MPI", "mpi,mpich", "running under an MPI launcher")
-        if MPI.COMM_WORLD.Get_size() == 1 and slurm_tasks() > 1:
-            raise ConfigError(f"srun started {slurm_tasks()} tasks, but MPI sees one rank: "
-                              "start with the srun --mpi=TYPE that your MPI was built for, or with its mpiexec")
-    except HpgcnError as error:
-        error.collective = True  # every process finds the same
+        if MPI.COMM_WORLD.Get_size() == 1 and launched_size() > 1:
+            raise ConfigError(f"{'srun' if slurm_tasks() > 1 else 'the launcher'} started {launched_size()} tasks, but "
+                              "MPI sees one rank: start with the srun --mpi=TYPE that your MPI was built for, or with "
+                              "its mpiexec (`hpgcn doctor` says which MPI it is)")
+    except HpgcnError as missing:
+        missing.collective = True  # every process finds the same
         raise
-    return as_comm(MPI.COMM_WORLD, timeout)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    ranks = as_comm(MPI.COMM_WORLD, timeout)
+    with ranks.together():
+        if error is not None:
+            raise error
+    return ranks
 
 
 def as_comm(comm, timeout=600.0):

@@ -4,7 +4,7 @@ from __future__ import annotations
 import dataclasses
 import os
 
-from hpgcn import machine
+from hpgcn import __version__, machine
 from hpgcn.config import COSTS, Config, settings_of_run
 from hpgcn.errors import UsageError
 
@@ -124,10 +124,12 @@ def train(args):
     machine.limit_threads(threads)
     import json
 
-    from hpgcn import comm, rundir, store, trainer
+    from hpgcn import comm, faults, rundir, store, trainer
 
     ranks = comm.world(config.comm_timeout)
+    ranks.same(started(args, config), "command line")
     with ranks.together():
+        faults.asked()  # refused now, if it makes no sense
         if args.resume and not config.out:
             raise UsageError("--resume needs --out RUN, the run directory to go on in")
         source = store.load(args.graph, verify=not args.no_verify)
@@ -145,6 +147,15 @@ def train(args):
                             overwrite=args.overwrite, resume=config.out if args.resume else None)
     if ranks.rank == 0:
         print(json.dumps(summary) if args.json else table(summary))
+    faults.begin(ranks.rank, 0)
+    faults.point("end")
+    ranks.barrier()  # MPI_Finalize has no deadline
+
+
+def started(args, config=None):
+    """What all ranks must have been started with alike: they then make the same calls in the same order."""
+    own = {"run": args.run.__name__, "version": __version__, "threads": 0, "verbose": 0, "quiet": 0, "config": None}
+    return {**vars(args), **(dataclasses.asdict(config) if config else {}), **own}
 
 
 def table(summary):
@@ -176,6 +187,7 @@ def predict(args):
     run = Path(args.model)
     out = args.out or str((run if run.is_dir() else run.parent) / "predictions.h5")
     ranks = comm.world()
+    ranks.same(started(args), "command line")
     with ranks.together():
         store.refuse_existing(out, args.overwrite)
         _, settings, _ = rundir.read_run(run)
@@ -215,3 +227,16 @@ def bench(args):
     report = bench.run(args.what, graphs=args.graphs, widths=args.widths, scale_down=args.scale_down,
                        repeats=args.repeats, threads=threads, seed=args.seed)
     print(json.dumps(report) if args.json else bench.table(report))
+
+
+def doctor(args):
+    """`hpgcn doctor`; 70 if something failed."""
+    if machine.launched_rank():
+        return 0  # under a launcher, too, one process looks
+    import json
+
+    from hpgcn import doctor
+
+    found = doctor.examine()
+    print(json.dumps([each._asdict() for each in found]) if args.json else doctor.table(found))
+    return 70 if any(each.status == "fail" for each in found) else 0

@@ -60,7 +60,7 @@ class StoppedError(HpgcnError, TimeoutError):
 
 
 class DivergedError(HpgcnError, ArithmeticError):
-    """The loss became NaN or infinite."""
+    """The loss, or a gradient, became NaN or infinite."""
 
     code = 76
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpgcn import collectives, kernels
+from hpgcn import collectives, faults, kernels
 
 
 @dataclass(eq=False)
@@ -117,6 +117,7 @@ class Exchange:
             channel.pending -= numbers
 
     def _start(self, channel):
+        faults.point("exchange")
         if channel.requests:
             self.comm.MPI.Prequest.Startall(channel.requests)
             channel.pending = set(range(len(channel.requests)))

@@ -2,6 +2,7 @@
 
 A point in the program is named by its phase; `point(phase)` does nothing unless the fault asked for is of this phase,
 rank and epoch, and then it happens, once. Ranks are those of the world, epochs count from 1 (0: outside of epochs).
+Kinds: raise (an exception of this rank alone), kill (SIGKILL), segv, hang, full (the error of a full disk), nan.
 """
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import errno
 import os
 import signal
 import time
+from contextlib import contextmanager
 
 from hpgcn.errors import UsageError
 
@@ -17,7 +19,8 @@ KINDS = ("raise", "kill", "segv", "hang", "full", "nan")
 PHASES = ("setup", "exchange", "forward", "loss", "backward", "update", "evaluate", "checkpoint.begin",
           "checkpoint.write", "checkpoint.written", "checkpoint.fsync", "checkpoint.manifest", "checkpoint.rename",
           "checkpoint.renamed", "checkpoint.prune", "checkpoint.end", "record", "end")
-_state = {"rank": 0, "epoch": 0, "done": False}
+POISONED = ("loss", "backward")  # where there are numbers that can be made NaN: logits, and the loss's gradient
+_state = {"rank": 0, "epoch": 0, "fault": None, "done": False, "ignored": False}
 
 
 def parse(text):
@@ -26,31 +29,49 @@ def parse(text):
     Raises
     ------
     UsageError
-        It is not one of KINDS, two numbers and one of PHASES.
+        It is not one of KINDS, two numbers and one of PHASES, or NaN is asked for where there are no numbers.
     """
     words = text.split(":")
     if len(words) != 4 or words[0] not in KINDS or words[3] not in PHASES or not all(w.isdigit() for w in words[1:3]):
         raise UsageError(f"{VARIABLE}={text}: expected kind:rank:epoch:phase, kind one of {', '.join(KINDS)}, "
                          f"phase one of {', '.join(PHASES)}")
+    if words[0] == "nan" and words[3] not in POISONED:
+        raise UsageError(f"{VARIABLE}={text}: NaN is possible in the phases {', '.join(POISONED)}")
     return words[0], int(words[1]), int(words[2]), words[3]
+
+
+def asked():
+    """The fault that the environment asks for, as `parse` returns it, or None."""
+    text = os.environ.get(VARIABLE)
+    return parse(text) if text else None
 
 
 def begin(rank, epoch):
     """Say which rank this is, and which epoch begins; 0 before the first and after the last."""
-    _state.update(rank=rank, epoch=epoch)
+    if not _state["ignored"]:
+        _state.update(rank=rank, epoch=epoch, fault=asked())
+
+
+@contextmanager
+def ignored():
+    """Within, no fault happens: a rehearsal has ranks and epochs of its own."""
+    _state["ignored"] = True
+    try:
+        yield
+    finally:
+        _state["ignored"] = False
 
 
 def point(phase):
     """Let the fault happen if it belongs here; return True if the caller is to make its numbers NaN."""
-    text = os.environ.get(VARIABLE)
-    if not text or _state["done"]:
+    if _state["fault"] is None or _state["done"] or _state["ignored"]:
         return False
-    kind, rank, epoch, where = parse(text)
-    if (rank, epoch, where) != (_state["rank"], _state["epoch"], phase):
+    kind, *place = _state["fault"]
+    if place != [_state["rank"], _state["epoch"], phase]:
         return False
     _state["done"] = True
     if kind == "raise":
-        raise RuntimeError(f"a fault on purpose ({text})")
+        raise RuntimeError(f"a fault on purpose ({os.environ[VARIABLE]})")
     if kind == "full":
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     if kind in ("kill", "segv"):

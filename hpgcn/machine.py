@@ -1,11 +1,17 @@
 """What this machine and its launcher offer a rank: threads and memory. Imports nothing heavy: it runs first."""
 import ctypes
 import os
+import signal
+import sys
 from pathlib import Path
 
 RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "MPI_LOCALRANKID")
 LOCAL_SIZES = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE")
+WORLD_SIZES = ("SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+# A child of a rank must not take itself for one.
+LAUNCHER_PREFIXES = ("PMI", "OMPI_COMM", "OMPI_UNIVERSE", "OMPI_MCA", "HYDI", "HYDRA", "MPI_LOCAL", "MV2_", "PRTE_")
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 THREAD_VARIABLES = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -17,6 +23,11 @@ def _number(name):
 def slurm_tasks():
     """Tasks of the Slurm step that this process belongs to; 1 outside one."""
     return _number("SLURM_STEP_NUM_TASKS") or 1
+
+
+def launched_size():
+    """Processes that the launcher started with this one, by the environment; 1 if it does not say."""
+    return max((_number(name) or 1 for name in WORLD_SIZES), default=1)
 
 
 def launched():
@@ -50,6 +61,39 @@ def limit_threads(threads):
         os.environ[name] = str(threads)
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # spins 2^4 cycles, not 2^26
+
+
+def child_environment():
+    """The environment without a launcher's variables, with this process's module path and one BLAS thread."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHER_PREFIXES)}
+    environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    environment["OPENBLAS_NUM_THREADS"] = "1"  # each would reserve address space and compute nothing
+    return environment
+
+
+def die_with_parent(parent=None):
+    """Have this process killed when its parent ends, by whatever signal: no orphan goes on computing.
+
+    Parameters
+    ----------
+    parent : int, optional
+        Its number, where known: a parent that has ended already ends this process at once.
+    """
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    except (OSError, AttributeError):
+        return  # not Linux: launchers and parents still end their children whenever they can
+    if parent is not None and os.getppid() != parent:
+        sys.exit(1)
+
+
+def cpu_quota():
+    """Cores' worth of time that the container around this process gives it; None without a limit."""
+    try:
+        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return int(limit) / int(period)
+    except (OSError, ValueError):  # absent, or "max"
+        return None
 
 
 def available_memory():

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,19 @@ from hpgcn.layout import Grid
 
 log = logging.getLogger("hpgcn")
 METHOD, SEED = "hypergraph", 0  # how a graph is partitioned that was not partitioned before
+PARTITIONING = 7200.0  # seconds that ranks wait for it beyond their timeout: an hour for the engine, an hour around it
+
+
+def same_everywhere(source, config, comm):
+    """Refuse to go on unless all ranks were started with the same settings and the same graph.
+
+    Raises
+    ------
+    ConfigError
+        On all ranks, naming the first field that differs.
+    """
+    comm.same({**asdict(config.replace(threads=0)), **asdict(source.header),
+               "checksum": getattr(source, "checksum", None)}, "configuration or graph")
 
 
 def place(source, comm, config):
@@ -94,7 +108,7 @@ def _partition_memory(graph, comm):
     from hpgcn.partition import make_partition
 
     partition = None
-    with comm.together():
+    with comm.patient(PARTITIONING), comm.together():
         if comm.rank == 0:
             log.info("partitioning %s in %d parts by %s", graph.header.name, comm.size, METHOD)
             partition = make_partition(graph, comm.size, method=METHOD, seed=SEED)
@@ -104,7 +118,7 @@ def _partition_memory(graph, comm):
 
 def _partition_file(stored, comm):
     path = None
-    with comm.together():
+    with comm.patient(PARTITIONING), comm.together():
         if comm.rank == 0:
             path = _kept(stored, comm.size)
     return stored.reopen(comm.bcast(path))

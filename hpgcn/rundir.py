@@ -10,7 +10,7 @@ import tomllib
 from importlib import metadata
 from pathlib import Path
 
-from hpgcn import store
+from hpgcn import faults, store
 from hpgcn.errors import DataError, InputNotFoundError, OutputError, StorageError
 
 log = logging.getLogger("hpgcn")
@@ -99,6 +99,7 @@ class RunDirectory:
 
     def append(self, metrics):
         """Write one epoch's line and flush it."""
+        faults.point("record")
         try:
             self.metrics.write(json.dumps(metrics) + "\n")
             self.metrics.flush()

@@ -17,20 +17,23 @@ from hpgcn.checkpoint import Checkpoints
 from hpgcn.comm import SerialComm, as_comm
 from hpgcn.config import Config, settings_of_run
 from hpgcn.cost.step import make_step
+from hpgcn.divergence import diverged
 from hpgcn.dryrun import choose_lean
-from hpgcn.errors import DataError, DivergedError, UsageError
+from hpgcn.errors import DataError, UsageError
 from hpgcn.graph import Graph
 from hpgcn.kernels import backend
 from hpgcn.kernels.jit import threshold
 from hpgcn.machine import default_threads, return_freed_memory
 from hpgcn.model import Buffers, Model, Parameters
 from hpgcn.optim import OPTIMIZERS
-from hpgcn.place import place
+from hpgcn.place import place, same_everywhere
 from hpgcn.progress import Best, finished, to_go_on
 from hpgcn.rows import Rows
 from hpgcn.rundir import RunDirectory, refuse_existing_run, versions
 from hpgcn.state import restore
 from hpgcn.trace import Trace, write_traffic
+
+COMPILING = 600.0  # seconds that ranks wait for the one that compiles the kernels, beyond --comm-timeout
 
 
 def train(source, config=None, comm=None, *, progress=False, overwrite=False, resume=None):
@@ -68,7 +71,7 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False, re
         config = (config or Config(**settings_of_run(resume, {}))).replace(out=os.fspath(resume))
     config = config or Config()
     comm = as_comm(comm, config.comm_timeout)
-    comm.same((config.replace(threads=0), source.header), "configuration or graph")
+    same_everywhere(source, config, comm)
     with comm.together():
         check(source.header)
         if config.checkpoint_every and not config.out:
@@ -132,6 +135,8 @@ class Trainer:
         comm.counters.phase = "setup"
         if warm:
             self._warm()
+        faults.begin(comm.rank, 0)
+        faults.point("setup")
         if config.memory:
             source, _, _ = place(source, comm, config)  # once: it may partition
         step = replace(make_step(self.header.name, self.header, config), lean=choose_lean(source, config, comm))
@@ -192,7 +197,6 @@ class Trainer:
         with quiet, tqdm(total=config.epochs, initial=epoch, unit="epoch", disable=None if progress else True) as bar:
             while not finished(config, epoch, best.epoch):
                 epoch += 1
-                faults.begin(self.comm.ranks[self.comm.rank], epoch)
                 with clock.span("epoch", epoch):
                     metrics = self.step(epoch)
                 last = epoch == config.epochs
@@ -226,30 +230,34 @@ class Trainer:
         """One training step: forward, backward, update. Return the epoch's metrics, equal on all ranks."""
         comm, clock = self.comm, self.comm.clock
         comm.counters.phase = "train"
+        faults.begin(comm.rank, epoch)
         clock.reset()
         before, begin = comm.counters.total("train"), time.perf_counter()
+        faults.point("forward")
         logits, backward = self.training.model.forward(self.training.X, epoch)
         clock.detail = "loss"
+        if faults.point("loss"):
+            logits[...] = math.nan
         with clock("dense"):
             loss, G = self.training.loss.gradient(logits, self.buffers.take("even", *logits.shape))
+        if faults.point("backward"):
+            G[...] = math.nan
         gradient = backward(G)
         clock.detail = "update"
+        faults.point("update")
         self.rows.columns.reduce(gradient)
         with clock("dense"):
             self.optimizer.step(gradient.flat)
         seconds = time.perf_counter() - begin
         sent = [after - earlier for after, earlier in zip(comm.counters.total("train"), before)]
-        sums = comm.sum([loss, *sent])
+        sums = comm.sum([loss, *sent, not np.isfinite(gradient.flat).all()])
         times = clock.seconds
         highest = comm.max([seconds, times["spmm"], times["dense"], times["comm"], times["wait"], peak_rss(), sent[0],
                             preemption.asked()])
         self.max_sent, self.asked = float(highest[6]), bool(highest[7])
         loss = float(sums[0] / self.training.loss.count["train"])
-        if not math.isfinite(loss):
-            error = DivergedError(f"epoch {epoch}: the training loss is {loss}; "
-                                  f"try a lower --lr than {self.config.lr:g}")
-            error.collective = True  # the loss is the same sum on every rank
-            raise error
+        if sums[3] or not math.isfinite(loss):
+            raise diverged(epoch, loss, self.training.model, gradient, comm, self.config.lr)
         names = ("epoch_s", "eval_s", "spmm_s", "dense_s", "comm_s", "wait_s")
         return {"epoch": epoch, "loss": loss, "train_acc": None, "val_acc": None, "test_acc": None, "val_loss": None,
                 **dict(zip(names, map(float, (highest[0], 0, *highest[1:5])))), "sent_bytes": round(sums[1]),
@@ -258,6 +266,7 @@ class Trainer:
     def evaluate(self):
         """Accuracies and validation loss of the present weights, without dropout, over all ranks."""
         self.comm.counters.phase = "eval"
+        faults.point("evaluate")
         begin = time.perf_counter()
         view = self.evaluation
         metrics = view.loss.evaluate(view.model.infer(view.X)[0])
@@ -283,8 +292,10 @@ class Trainer:
         """Compile or load the kernels: one rank of each node first, the others then find them in the cache."""
         for turn in (True, False):
             if (self.comm.local_rank == 0) == turn:
-                warm(self.header, self.config)
-            self.comm.barrier()
+                with faults.ignored():
+                    warm(self.header, self.config)
+            with self.comm.patient(COMPILING):
+                self.comm.barrier()
 
 
 def warm(header, config):

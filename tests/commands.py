@@ -12,7 +12,7 @@ MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathse
 
 def clean_environment():
     """Without a launcher's variables: a test may itself be a rank, its children must not take themselves for one."""
-    launcher = ("PMI", "HYD", "MPI_", "OMPI_", "MPIR_")
+    launcher = ("PMI", "HYD", "MPI_", "OMPI_COMM", "OMPI_UNIVERSE", "OMPI_MCA", "MPIR_")
     return {key: value for key, value in os.environ.items() if not key.startswith(launcher)}
 
 

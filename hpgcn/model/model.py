@@ -92,6 +92,10 @@ class Model:
             saved.append((backward, back_to_Z, mask))
         return H, lambda G: self._backward(G, saved)
 
+    def outputs(self):
+        """What each layer put out in the last training forward, (m, f) of this rank, as `forward` left it."""
+        return [self.buffers.take(f"H{layer.number + 1}", layer.rows_out, layer.width_out) for layer in self.layers]
+
     def _normalised(self, layer):
         return layer.number < len(self.norms)
 

@@ -6,7 +6,6 @@ checks nothing: an engine that crashes, ends the process or never returns takes 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import resource
@@ -17,14 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
+from hpgcn.machine import die_with_parent
 from hpgcn.partition.engines import ENGINES
-
-PR_SET_PDEATHSIG = 1
 
 
 def main(folder, parent):
     """Run the engine that FOLDER asks for; return the exit code."""
-    _die_with(parent)
+    die_with_parent(parent)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # meant for the run, but a scheduler sends it to every process
     settings = json.loads((folder / "settings.json").read_text())
     engine = ENGINES[settings["engine"]]
@@ -40,15 +38,6 @@ def main(folder, parent):
         (folder / "failure.json").write_text(json.dumps(failure))
         return 1
     return 0
-
-
-def _die_with(parent):
-    try:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    except (OSError, AttributeError):
-        return  # not Linux: the parent still ends this process whenever it can
-    if os.getppid() != parent:
-        sys.exit(1)
 
 
 def _limit_memory(size):

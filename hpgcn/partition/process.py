@@ -14,12 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from hpgcn.errors import InternalError, MissingError, StorageError
-from hpgcn.machine import available_memory
+from hpgcn.machine import available_memory, child_environment
 from hpgcn.partition.engines import ENGINES
 from hpgcn.partition.partition import check_parts
 
-# A child of a rank must not take itself for one.
-LAUNCHER_PREFIXES = ("PMI", "OMPI_", "HYDI", "HYDRA", "MPI_LOCAL", "MV2_", "PRTE_")
 OUT_OF_MEMORY = ("bad_alloc", "memoryerror", "cannot allocate memory", "memory allocation failed", "out of memory",
                  "pthread_create", "max_allowed_parallelism cannot be 0")  # the last two: no thread can be started
 
@@ -83,14 +81,6 @@ def engine_version(name):
         return importlib.metadata.version(ENGINES[name].package)
     except importlib.metadata.PackageNotFoundError:
         return ""
-
-
-def child_environment():
-    """The environment without a launcher's variables, with this process's module path and one BLAS thread."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHER_PREFIXES)}
-    environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-    environment["OPENBLAS_NUM_THREADS"] = "1"  # each would reserve address space and compute nothing
-    return environment
 
 
 def _spawn(name, folder, time_limit):

@@ -132,12 +132,17 @@ class Reader:
                                "match: the file is damaged")
         return array[start - first:stop - first] if entry.shape else array
 
+    @property
+    def attributes_checksum(self):
+        """Checksum of all attributes, as they are."""
+        return manifest.attributes_crc(self._raw)
+
     def verify_attributes(self):
         """Compare the checksum of all attributes, unless verification is off."""
         stored = self._raw.get(f"/{manifest.GROUP}", {}).get(manifest.ATTRIBUTES)
         if stored is None or isinstance(stored, bytes) or stored.shape:
             raise DataError(f"{self.path}: /{manifest.GROUP}: attribute {manifest.ATTRIBUTES} is missing")
-        if self.verify and manifest.attributes_crc(self._raw) != int(stored):
+        if self.verify and self.attributes_checksum != int(stored):
             raise StorageError(f"{self.path}: the checksum of the attributes does not match: the file is damaged, or "
                                "was changed by another program")
 

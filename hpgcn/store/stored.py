@@ -28,6 +28,8 @@ class StoredGraph:
     format : str
         "hpgcn-graph" or "hpgcn-partitioned-graph".
     header : Header
+    checksum : int
+        Of all attributes, the time of writing among them: files that differ differ in it.
     offsets : (k + 1,) int64 or None
         Part p owns the rows [offsets[p], offsets[p + 1]); None if unpartitioned.
     """
@@ -35,7 +37,7 @@ class StoredGraph:
     def __init__(self, path, *, verify=True, memory=None):
         self._options = {"verify": verify, "memory": memory}
         self._reader = reader = Reader(path, (GRAPH, PARTITIONED), verify=verify, memory=memory)
-        self.path, self.format = reader.path, reader.format
+        self.path, self.format, self.checksum = reader.path, reader.format, reader.attributes_checksum
         try:
             self.header = read_header(reader)
             self.offsets = self._read_offsets() if self.format == PARTITIONED else None

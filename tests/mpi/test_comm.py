@@ -90,6 +90,57 @@ def test_a_deadline_names_who_is_waited_for(comm):
     impatient.mpi.Free()
 
 
+def test_who_does_not_wait_is_told_apart_from_who_does(comm):
+    if comm.size < 3:
+        pytest.skip("with two ranks there is nobody else who waits")
+    last = comm.size - 1
+    impatient = MpiComm(comm.mpi.Dup(), timeout=0.5)
+    if comm.rank != last:
+        request = impatient.mpi.Ibarrier()
+        with pytest.raises(StoppedError) as caught:
+            impatient.wait([request], lambda _: "a barrier")
+        comm.barrier()
+        assert str(caught.value).startswith(f"rank {comm.rank} waited 0.5 s for a barrier; no word from rank(s) ")
+        heard = str(caught.value).rpartition(" ")[2]
+        assert heard == str(last)
+    else:
+        comm.barrier()
+        request = impatient.mpi.Ibarrier()
+    request.Wait()
+    comm.barrier()
+
+
+def test_patience_is_longer_than_the_timeout(comm):
+    impatient = MpiComm(comm.mpi.Dup(), timeout=0.3)
+    with impatient.patient(60), impatient.together():
+        if comm.rank == 0:
+            time.sleep(1)
+    assert impatient.timeout == 0.3
+    comm.barrier()
+
+
+def test_who_never_comes_does_not_come_to_an_agreement(comm):
+    """A deadline that passes among errors raised together is raised at once, not after a second deadline."""
+    if comm.size == 1:
+        pytest.skip("one rank waits for nobody")
+    impatient = MpiComm(comm.mpi.Dup(), timeout=0.3)
+    if comm.rank == 0:
+        begin = time.monotonic()
+        with pytest.raises(StoppedError, match="an agreement of one"), impatient.together():
+            raise StoppedError("an agreement of one")
+        assert time.monotonic() - begin < 0.3
+    comm.barrier()
+
+
+def test_settings_that_differ_are_named(comm):
+    comm.same({"a": 5, "b": 0}, "file")
+    if comm.size > 1:
+        with pytest.raises(ConfigError, match="another file than rank 0: b is 1, not 0"):
+            comm.same({"a": 5, "b": int(comm.rank == comm.size - 1)}, "file")
+        with pytest.raises(ConfigError, match="a is None, not 5"):
+            comm.same({} if comm.rank else {"a": 5}, "file")
+
+
 def test_wrapping(comm):
     assert as_comm(comm) is comm
     assert as_comm(None).size == 1

@@ -1,0 +1,70 @@
+"""A small training on any number of ranks: `[mpiexec -n 2] python -m hpgcn.doctor.selftest`; prints JSON.
+
+Zachary's karate club, two epochs, point-to-point exchange of rows; then again with messages cut into small pieces.
+"""
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+
+import numpy as np
+
+from hpgcn import collectives
+from hpgcn.comm import world
+from hpgcn.config import Config
+from hpgcn.datasets import convert
+from hpgcn.errors import HpgcnError, InternalError
+from hpgcn.machine import die_with_parent
+from hpgcn.trainer import Trainer
+
+SECONDS, PIECE = 60.0, 64
+CONFIG = Config(epochs=2, hidden=8, dtype="float64", threads=1, comm_timeout=SECONDS)
+
+
+def losses(graph, ranks):
+    """Training losses of each epoch, float64."""
+    trainer = Trainer(graph, CONFIG, ranks)
+    with contextlib.closing(trainer.rows):
+        return [trainer.step(epoch)["loss"] for epoch in range(1, CONFIG.epochs + 1)]
+
+
+def run():
+    """What the table needs, a dict."""
+    import numba
+
+    from hpgcn.kernels.cpu.simd import vector_bytes
+
+    ranks = world(SECONDS)
+    total = np.array([ranks.rank + 1.0])
+    ranks.allreduce(total, "weights")
+    if total[0] != ranks.size * (ranks.size + 1) / 2:
+        raise InternalError(f"an allreduce over {ranks.size} ranks gave {total[0]:g}")
+    graph = convert.read("karate")[0]
+    n = graph.header.num_nodes
+    if ranks.size > 1:
+        graph = graph.permuted(np.arange(n), np.arange(ranks.size + 1) * n // ranks.size)
+    limit, whole = collectives.MAX_MESSAGE_BYTES, losses(graph, ranks)
+    collectives.MAX_MESSAGE_BYTES = PIECE
+    pieces = losses(graph, ranks)
+    return ranks, {"size": ranks.size, "losses": whole, "pieces": pieces, "limit": limit, "piece": PIECE,
+                   "threading_layer": numba.threading_layer(), "vector_bytes": vector_bytes()}
+
+
+def main():
+    """Run it; the exit code."""
+    die_with_parent()
+    try:
+        ranks, found = run()
+    except HpgcnError as error:
+        sys.stderr.write(f"hpgcn: {error}\n")
+        sys.stderr.flush()
+        os._exit(error.code)
+    if ranks.rank == 0:
+        print(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""The layer in which numbers stop being finite is named, whatever the model."""
+import re
+
+import numpy as np
+import pytest
+from graphs import make
+
+from hpgcn.comm import SerialComm
+from hpgcn.config import Config
+from hpgcn.errors import DivergedError
+from hpgcn.trainer import Trainer
+
+MODELS = {"gcn": {}, "sage": {"model": "sage"}, "sage-gcn": {"model": "sage", "aggregator": "gcn"},
+          "gin": {"model": "gin"}, "norm": {"layer_norm": True}}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("layer", [0, 1, 2])
+@pytest.mark.parametrize("settings", MODELS.values(), ids=MODELS)
+def test_the_first_layer_that_is_not_finite_is_named(settings, layer, value):
+    trainer = Trainer(make(), Config(layers=3, hidden=8, **settings), SerialComm(), warm=False)
+    trainer.step(1)
+    name = next(name for name in trainer.parameters.arrays if re.match(f"W{layer}", name))
+    trainer.parameters.arrays[name][0, 0] = value
+    with np.errstate(all="ignore"), pytest.raises(DivergedError) as caught:
+        trainer.step(2)
+    assert re.match(rf"epoch 2: the training loss is \S+; layer {layer} forward has [\d,]+ values that are not finite, "
+                    r"layers before it none; try a lower --lr than 0.01", str(caught.value))
+    assert caught.value.collective
+
+
+def test_a_learning_rate_far_too_high_is_found():
+    trainer = Trainer(make(), Config(lr=1e30, optimizer="sgd"), SerialComm(), warm=False)
+    with np.errstate(all="ignore"), pytest.raises(DivergedError, match=r"layer \d (forward|backward).*than 1e\+30"):
+        for epoch in range(1, 20):
+            trainer.step(epoch)

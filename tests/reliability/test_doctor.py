@@ -1,0 +1,70 @@
+"""`hpgcn doctor`: what it says of this machine, and that nothing missing, crashing or hanging can stop it."""
+import json
+import os
+import sys
+
+import pytest
+from commands import hpgcn
+
+from hpgcn import doctor
+
+NAMES = ["hpgcn", "python", "libraries", "hdf5", "mpi", "mpiexec", "gpu", "cores", "memory", "mtkahypar", "metis",
+         "kahypar", "folder", "scratch", "training", "2 ranks"]
+PAIR = {"size": 2, "losses": [0.7, 0.6], "pieces": [0.7, 0.6], "limit": 1 << 30, "piece": 64,
+        "threading_layer": "omp", "vector_bytes": 32}
+ALONE = {**PAIR, "size": 1}
+
+
+def test_this_machine_is_fit(tmp_path, here):
+    done = hpgcn("doctor", "--json", cwd=tmp_path, **here.environment)
+    found = json.loads(done.stdout)
+    assert [each["name"] for each in found] == [*NAMES, "long messages"]
+    failed = [each for each in found if each["status"] == "fail"]
+    assert failed == []
+    assert done.returncode == 0
+    text = {each["name"]: each["text"] for each in found}
+    assert str(tmp_path) in text["folder"]
+    assert "HDF5 " in text["hdf5"]
+    assert "thread level" in text["mpi"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_missing_or_crashes_is_a_line(tmp_path):
+    """MPI without a library, one engine that aborts, one that exits: the rest is told as before."""
+    (tmp_path / "mpi4py").mkdir()
+    (tmp_path / "mpi4py" / "__init__.py").write_text("raise ImportError('cannot load MPI library')\n")
+    (tmp_path / "kahypar.py").write_text("import os\nos.abort()\n")
+    (tmp_path / "pymetis.py").write_text("import os\nprint('noise')\nos._exit(3)\n")
+    (tmp_path / "mtkahypar.py").write_text("print('noise')\nraise RuntimeError('built for another machine')\n")
+    done = hpgcn("doctor", cwd=tmp_path, PYTHONPATH=f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    lines = done.stdout.splitlines()
+    told = {line[6:20].strip(): (line[:4].strip(), line[22:]) for line in lines}
+    assert list(told) == NAMES
+    assert told["mpi"] == ("warn", "cannot load MPI library: pip install 'hpgcn[mpi,mpich]'")
+    assert told["2 ranks"][0] == "warn"
+    assert told["kahypar"] == ("fail", "ended with code -6")
+    assert told["metis"] == ("fail", "ended with code 3: noise")
+    assert told["mtkahypar"] == ("fail", "RuntimeError: built for another machine")
+    assert told["training"][0] == "ok"
+    assert done.returncode == 70
+    assert done.stderr == ""
+
+
+def test_a_part_that_hangs_is_given_up():
+    code, out, err = doctor.ask([sys.executable, "-c", "import time; print('a', flush=True); time.sleep(60)"], 1)
+    assert (code, out, err) == (None, "a\n", "")
+    assert doctor.ended(code, err, 1) == "no answer within 1 s"
+    assert doctor.ask(["/nowhere/mpiexec"], 1) == (1, "", "/nowhere/mpiexec: No such file or directory")
+
+
+@pytest.mark.parametrize("alone, pair, expected", [
+    (ALONE, PAIR, ["ok", "ok", "ok"]),
+    (ALONE, {**PAIR, "losses": [0.7, 0.6000001]}, ["ok", "fail", "fail"]),
+    (ALONE, {**PAIR, "pieces": [0.7, 0.6000000001]}, ["ok", "ok", "fail"]),
+    (ALONE, {**PAIR, "size": 1}, ["ok", "fail"]),
+    (ALONE, "no answer within 120 s", ["ok", "fail"]),
+    (ALONE, None, ["ok", "warn"]),
+    ("ended with code 70: hpgcn: no", PAIR, ["fail"])])
+def test_self_tests_are_judged(alone, pair, expected):
+    assert [each.status for each in doctor.judge(alone, pair)] == expected
+

@@ -1,0 +1,155 @@
+"""Faults on purpose, in real jobs: each ends in time, on all ranks, with its code and a line that says why."""
+import json
+import time
+from pathlib import Path
+
+import pytest
+from commands import refused
+from conftest import none_left, processes
+
+from hpgcn import faults
+from hpgcn.errors import UsageError
+
+SIGSEGV = (11, 139)  # as MPICH's mpiexec and Open MPI's report it
+
+
+def settings(tmp_path, epochs=4, timeout=3):
+    """A run of its own name, so that its processes can be told from others."""
+    return "--epochs", epochs, "--comm-timeout", timeout, "--out", tmp_path / "run"
+
+
+def lines(err):
+    return [line for line in err.splitlines() if line.startswith("hpgcn: ")]
+
+
+def test_a_rank_that_raises_ends_all(launcher, karate, tmp_path):
+    code, err = launcher.run("train", karate / "karate.p3.h5", *settings(tmp_path, timeout=60), ranks=3,
+                             HPGCN_FAULT="raise:1:3:backward")
+    assert code == 70, err
+    assert "rank 1 of 3 failed:" in err
+    assert "RuntimeError: a fault on purpose" in err
+    assert "Traceback" in err
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
+    assert none_left(str(tmp_path))
+
+
+def test_a_segmentation_fault_leaves_a_stack(launcher, karate, tmp_path):
+    code, err = launcher.run("train", karate / "karate.p2.h5", *settings(tmp_path, timeout=60),
+                             HPGCN_FAULT="segv:1:2:forward")
+    assert code in SIGSEGV, err
+    assert "Fatal Python error: Segmentation fault" in err
+    assert 'trainer.py", line' in err
+    assert none_left(str(tmp_path))
+
+
+def test_a_rank_that_never_comes_is_named(launcher, karate, tmp_path):
+    code, err = launcher.run("train", karate / "karate.p3.h5", *settings(tmp_path), ranks=3,
+                             HPGCN_FAULT="hang:1:2:exchange")
+    assert code == 75, err
+    assert any(f"hpgcn: rank {rank} waited 3 s for rank(s) 1 in layer 0 forward; no word from rank(s) 1" in lines(err)
+               for rank in (0, 2)), err
+    assert none_left(str(tmp_path))
+
+
+@pytest.mark.parametrize("fault, where", [
+    ("hang:1:0:setup", "a reduction of scalars (rank(s) 0, 1)"), ("hang:0:2:update", "an allreduce of weights"),
+    ("hang:1:0:end", "a barrier (rank(s) 0, 1)")])
+def test_no_wait_is_without_a_deadline(here, karate, tmp_path, fault, where):
+    code, err = here.run("train", karate / "karate.p2.h5", *settings(tmp_path), HPGCN_FAULT=fault)
+    late, waiting = int(fault.split(":")[1]), 1 - int(fault.split(":")[1])
+    assert code == 75, err
+    line, = lines(err)
+    assert line.startswith(f"hpgcn: rank {waiting} waited 3 s for ")
+    assert where in line
+    assert line.endswith(f"no word from rank(s) {late}")
+    assert none_left(str(tmp_path))
+
+
+@pytest.mark.parametrize("hung", [False, True])
+def test_no_rank_outlives_its_launcher(launcher, karate, tmp_path, hung):
+    process = launcher.start("train", karate / "karate.p2.h5", *settings(tmp_path, epochs=10_000_000, timeout=600),
+                             HPGCN_FAULT="hang:1:9:loss" if hung else "")
+    metrics, end = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 60
+    while not metrics.exists() or metrics.read_bytes().count(b"\n") < 8:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert len(processes(str(tmp_path))) >= 3
+    process.kill()
+    assert none_left(str(tmp_path))
+
+
+@pytest.mark.parametrize("fault, where", [
+    ("nan:1:2:loss", "the training loss is nan; layer 1 forward has"),
+    ("nan:0:2:backward", "layer 1 backward: the gradient of W1, b1 is not finite")])
+def test_nan_stops_all_ranks_in_the_same_epoch(here, karate, tmp_path, fault, where):
+    code, err = here.run("train", karate / "karate.p2.h5", *settings(tmp_path), HPGCN_FAULT=fault)
+    assert code == 76, err
+    line, = lines(err)
+    assert line.startswith("hpgcn: epoch 2: ")
+    assert where in line
+    assert [json.loads(line)["epoch"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()] == [1]
+
+
+def test_ranks_started_with_different_settings(launcher, karate, tmp_path):
+    same = "train", karate / "karate.p2.h5", *settings(tmp_path)
+    code, err = launcher.run(same, (*same, "--seed", 3))
+    assert code == 78, err
+    assert lines(err) == ["hpgcn: rank 1 was started with another command line than rank 0: seed is 3, not 0"]
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_one_rank_finds_before_it_meets_the_others(launcher, karate, tmp_path):
+    same = "train", karate / "karate.p2.h5", *settings(tmp_path)
+    code, err = launcher.run(same, (*same, "--hidden", 0))
+    assert code == 2, err
+    assert lines(err) == ["hpgcn: hidden = 0: expected at least 1 (on rank 1 of 2)"]
+    code, err = launcher.run((*same, "--nonsense"), same)
+    assert code == 2, err
+    assert lines(err) == ["hpgcn: unrecognized arguments: --nonsense; see `hpgcn --help` (on rank 0 of 2)"]
+
+
+def test_tasks_that_mpi_does_not_connect(karate, tmp_path):
+    pytest.importorskip("mpi4py")
+    line = refused(78, "train", karate / "karate.h5", *settings(tmp_path), SLURM_STEP_NUM_TASKS="4", SLURM_PROCID="0")
+    assert "srun started 4 tasks, but MPI sees one rank" in line
+    line = refused(78, "train", karate / "karate.h5", *settings(tmp_path), OMPI_COMM_WORLD_SIZE="2",
+                   OMPI_COMM_WORLD_RANK="0")
+    assert "the launcher started 2 tasks, but MPI sees one rank" in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_fault_that_makes_no_sense_is_refused(here, karate, tmp_path):
+    code, err = here.run("train", karate / "karate.p2.h5", *settings(tmp_path), HPGCN_FAULT="bang:1:2:loss")
+    assert code == 2, err
+    line, = lines(err)
+    assert line.startswith("hpgcn: HPGCN_FAULT=bang:1:2:loss: expected kind:rank:epoch:phase")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("text", ["", "kill", "kill:0:1", "kill:0:1:loss:2", "kill:-1:1:loss", "kill:0:x:loss",
+                                  "kill:0:1:lunch", "nan:0:1:update"])
+def test_words_that_name_no_fault(text):
+    with pytest.raises(UsageError, match="HPGCN_FAULT="):
+        faults.parse(text)
+
+
+def test_a_fault_happens_once_where_it_was_asked_for(monkeypatch):
+    monkeypatch.setattr(faults, "_state", dict(faults._state))
+    monkeypatch.setenv(faults.VARIABLE, "nan:1:2:loss")
+    for rank, epoch, phase in ((0, 2, "loss"), (1, 1, "loss"), (1, 2, "backward")):
+        faults.begin(rank, epoch)
+        assert not faults.point(phase)
+    with faults.ignored():
+        faults.begin(1, 2)
+        assert not faults.point("loss")
+    faults.begin(1, 2)
+    assert faults.point("loss")
+    assert not faults.point("loss")
+
+
+def test_points_are_where_faults_can_be_asked_for():
+    """Every phase has its point in the program."""
+    sources = "".join(path.read_text() for path in (Path(__file__).parents[2] / "hpgcn").rglob("*.py"))
+    missing = [phase for phase in faults.PHASES if f'faults.point("{phase}")' not in sources]
+    assert [phase for phase in missing if not phase.startswith("checkpoint.")] == []
