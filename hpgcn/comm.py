@@ -16,6 +16,7 @@ import numpy as np
 
 from hpgcn.clock import Clock
 from hpgcn.collectives import Collectives, Counters
+from hpgcn.device import HOST
 from hpgcn.errors import ConfigError, HpgcnError, InternalError, require
 from hpgcn.machine import launched, slurm_tasks
 from hpgcn.pending import named
@@ -40,6 +41,11 @@ class SerialComm(Collectives):
     """
 
     rank, size, local_rank, mpi, ranks = 0, 1, 0, None, (0,)
+    device = HOST
+
+    def use(self, device):
+        """Keep arrays on this device from now on."""
+        self.device = device
 
     def __init__(self, timeout=600.0):
         self.timeout = timeout

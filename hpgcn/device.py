@@ -17,9 +17,11 @@ class Host:
         "cpu" or "cuda".
     xp : module
         Whose functions make arrays here: NumPy or CuPy.
+    in_tiles : bool
+        Whether a product is multiplied in tiles of rows while messages are under way: the host looks at them between.
     """
 
-    name, xp = "cpu", np
+    name, xp, in_tiles = "cpu", np, True
 
     def empty(self, shape, dtype):
         """An array that begins at a multiple of ALIGNMENT bytes; its contents are anything."""
@@ -34,6 +36,17 @@ class Host:
 
     def get(self, array):
         """An array of this device as one of the host: itself here, a copy from a GPU."""
+        return array
+
+    def numbers(self, values):
+        """Numbers that kernels have found, as those of the host; a GPU is waited for once."""
+        return values
+
+    def lasting(self, known, key, array):
+        """The array, whose contents are the same whenever it is asked for under this key of the dict `known`.
+
+        A GPU keeps a copy: its kernels know an array of row pointers again, and how they have cut its rows.
+        """
         return array
 
     def synchronize(self):
@@ -54,7 +67,7 @@ class Cuda(Host):
         CuPy, a driver or this GPU is missing.
     """
 
-    name = "cuda"
+    name, in_tiles = "cuda", False  # the host looks while the GPU multiplies
 
     def __init__(self, number=0):
         self.number, self.xp = number, find(number)
@@ -72,9 +85,22 @@ class Cuda(Host):
         """Copy to the host; waits for the copy."""
         return self.xp.asnumpy(array)
 
+    def numbers(self, values):
+        """Copy numbers, arrays without axes, to the host together."""
+        return self.xp.stack(values).tolist()
+
+    def lasting(self, known, key, array):
+        """A copy, made when it is first asked for."""
+        if key not in known:
+            known[key] = array.copy()
+        return known[key]
+
     def synchronize(self):
         """Wait until all that was queued on the current stream is done."""
         self.xp.cuda.get_current_stream().synchronize()
+
+
+HOST = Host()
 
 
 def find(number=0):

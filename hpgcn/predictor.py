@@ -45,11 +45,12 @@ def predict(source, run, comm=None):
     rows = Rows(source, config.replace(prune=False), comm, step)
     with closing(rows):
         found = {"vertex": rows.vertex}
-        model = Model(step, parameters, rows.evaluated, rows.columns, Buffers(rows.dtype), rows.vertex)
-        logits, last = model.infer(rows.X, embed=True)
+        device = comm.device
+        model = Model(step, parameters.on(device), rows.evaluated, rows.columns, Buffers(rows.dtype, device), rows.key)
+        logits, last = model.infer(rows.features(rows.evaluated), embed=True)
         if config.layers > 1:
-            found["embedding"] = rows.columns.gathered(last, widths[-2]).copy()
-        found["logits"] = rows.columns.gathered(logits, widths[-1])
+            found["embedding"] = device.get(rows.columns.gathered(last, widths[-2])).copy()
+        found["logits"] = device.get(rows.columns.gathered(logits, widths[-1]))
         if rows.original_ids is not None:
             found["original_ids"] = rows.original_ids
         first = rows.columns.grid.column == 0  # the others hold the same rows

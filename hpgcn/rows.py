@@ -33,10 +33,14 @@ class Rows:
     ----------
     train, evaluated : hpgcn.reach.Reach
         Rows that a training step computes, and those that an evaluation does; all rows unless config.prune.
+    X : array, SparseRows or a pair
+        All rows of the features, on the host.
+    vertex : (m,) int64
+        ORIGINAL numbers of the rows, on the host; `key` are they on the device.
     """
 
     def __init__(self, source, config, comm, step):
-        self.dtype = np.dtype(config.dtype)
+        self.dtype, self.device = np.dtype(config.dtype), comm.device
         source, grid, self.axes = place(source, comm, config)
         with comm.together():
             slab = source.slab(grid.rows.start, grid.rows.stop)
@@ -45,6 +49,7 @@ class Rows:
         self.X = dense.SparseRows(X) if source.header.sparse_features else np.ascontiguousarray(X)
         self.num_features, self.labels, self.masks = step.widths[0], slab.labels, slab.masks
         self.vertex, self.original_ids = slab.vertex, slab.original_ids
+        self.key, self.placed = self.device.put(slab.vertex), None
         every = replace(step, constant=False)  # A X is formed by the strategy, too
         self.max_width = max(product.width for product in every.forward + every.backward)
         self.kind = kind = MODELS[config.architecture]
@@ -64,10 +69,18 @@ class Rows:
 
     def aggregate(self):
         """Replace X by A X or (X, A X), in slices of columns that the strategy's buffers hold, on every rank alike."""
-        T = np.empty_like(self.X)
+        T, (put, get) = np.empty_like(self.X), (self.device.put, self.device.get)
         for first, last in pairwise(split(T.shape[1], -(-self.num_features // self.max_width)).tolist()):
-            T[:, first:last] = self.strategy.forward(np.ascontiguousarray(self.X[:, first:last]), layer=0)
+            T[:, first:last] = get(self.strategy.forward(put(np.ascontiguousarray(self.X[:, first:last])), layer=0))
         self.X = (self.X, T) if self.kind.layer.reads_own else T
+
+    def features(self, reach):
+        """Rows of the features that the first layer of a reach reads, on the device; all of them are put there once."""
+        if reach.rows[0] is not None:
+            return dense.on(self.device, dense.take_rows(self.X, reach.rows[0]))
+        if self.placed is None:
+            self.placed = dense.on(self.device, self.X)
+        return self.placed
 
     def close(self):
         """Free what MPI holds."""

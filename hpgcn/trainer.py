@@ -135,11 +135,11 @@ class Trainer:
         if step.constant:  # layer 1 then needs neither a product with A nor an exchange in any epoch
             rows.aggregate()
         kind = config.architecture, config.layer_norm
-        self.parameters = Parameters.initial(self.widths, rows.dtype, config.seed, *kind)
-        self.buffers = Buffers(rows.dtype)
+        self.parameters = Parameters.initial(self.widths, rows.dtype, config.seed, *kind).on(comm.device)
+        self.buffers = Buffers(rows.dtype, comm.device)
         steps = [replace(step, rows=reach.totals) for reach in (rows.train, rows.evaluated)]
         self.training, self.evaluation = map(self._view, (rows.train, rows.evaluated), steps)
-        rows.X = None  # each view has the rows that it reads
+        rows.X = rows.placed = None  # each view has the rows that it reads
         return_freed_memory()
         self.optimizer = OPTIMIZERS[config.optimizer](self.parameters.flat, lr=config.lr, decay=config.weight_decay,
                                                       decayed=self.parameters.decayed(config.decay_layers))
@@ -150,12 +150,12 @@ class Trainer:
     def _view(self, reach, step):
         """The model on the rows of `reach`."""
         rows, config = self.rows, self.config
-        model = Model(step, self.parameters, reach, rows.columns, self.buffers, rows.vertex, seed=config.seed,
+        model = Model(step, self.parameters, reach, rows.columns, self.buffers, rows.key, seed=config.seed,
                       first_dropout=config.first_dropout, dropout=config.dropout)
         loss = dense.MultiLabelLoss if self.header.multilabel else dense.Loss
         masks = {key: reach.take(-1, mask) for key, mask in rows.masks.items()}
         loss = loss(reach.take(-1, rows.labels), masks, rows.columns, self.widths[-1])
-        return View(model, loss, dense.take_rows(rows.X, reach.rows[0]))
+        return View(model, loss, rows.features(reach))
 
     def _predict(self, step):
         """What all ranks together send in a training step; a hpgcn.cost.Traffic."""
@@ -192,7 +192,7 @@ class Trainer:
             write_traffic(os.path.join(config.out, "traffic.npy"), self.comm, len(history))
         if record:
             weights = Parameters.zeros(self.widths, self.rows.dtype, config.architecture, config.layer_norm)
-            weights.flat[:] = best.weights
+            weights.flat[:] = self.comm.device.get(best.weights)
             record.finish(summary, weights.named(), best.epoch)
         return summary
 
@@ -211,9 +211,10 @@ class Trainer:
         self.rows.columns.reduce(gradient)
         with clock("dense"):
             self.optimizer.step(gradient.flat)
+        comm.device.synchronize()
         seconds = time.perf_counter() - begin
         sent = [after - earlier for after, earlier in zip(comm.counters.total("train"), before)]
-        sums = comm.sum([loss, *sent])
+        sums = comm.sum([float(loss), *sent])
         times = clock.seconds
         highest = comm.max([seconds, times["spmm"], times["dense"], times["comm"], times["wait"], peak_rss(), sent[0]])
         self.max_sent = float(highest[6])
@@ -244,7 +245,7 @@ class Trainer:
         return {
             "graph": self.header.name, "strategy": self.config.strategy, "grid": "x".join(map(str, self.rows.axes)),
             "replication": self.rows.axes[1] if self.config.strategy == "1.5d" else 1,
-            "ranks": size, "threads": self.threads, "device": "cpu", "epochs": final["epoch"],
+            "ranks": size, "threads": self.threads, "device": self.comm.device.name, "epochs": final["epoch"],
             "final_loss": final["loss"], "best_epoch": best.epoch, "best_val_acc": best.metrics["val_acc"],
             "test_acc": best.metrics["test_acc"], "epoch_s_median": float(np.median([m["epoch_s"] for m in history])),
             "setup_s": self.setup_s, "setup_bytes": self.setup_bytes, "sent_bytes_per_epoch": final["sent_bytes"],
@@ -256,11 +257,11 @@ class Trainer:
         """Compile or load the kernels: one rank of each node first, the others then find them in the cache."""
         for turn in (True, False):
             if (self.comm.local_rank == 0) == turn:
-                warm(self.header, self.config)
+                warm(self.header, self.config, self.comm.device)
             self.comm.barrier()
 
 
-def warm(header, config):
+def warm(header, config, device):
     """Run an epoch on a graph of three vertices, like the real one in kind, for one thread and for all."""
     A = np.array([[0, 1, 0], [1, 0, 1], [0, 0 if header.directed else 1, 0]], np.float32)
     X = np.eye(3, max(1, min(header.num_features, 3)), dtype=np.float32)
@@ -271,13 +272,14 @@ def warm(header, config):
     y = np.eye(3) if header.multilabel else np.arange(3)
     tiny = Graph.from_scipy(A, X, y, ([0], [1], [2]), name="warm-up")
     few = config.replace(out="", epochs=1, grid="", replication=0, memory="")
-    rows = np.ones((2, 1), config.dtype)
-    ops = backend(rows)
+    rows, numbers, mask = map(device.put, (np.ones((2, 1), config.dtype), np.arange(2), np.zeros((2, 1), np.uint8)))
+    ops, alone = backend(rows), SerialComm()
+    alone.use(device)
     for work in (0, math.inf):
         with threshold(work):
-            Trainer(tiny, few, SerialComm(), warm=False).run()
-            ops.scatter_add(ops.gather(rows, np.arange(2)), np.arange(2), rows)
-            ops.apply_mask(rows, np.zeros((2, 1), np.uint8))
+            Trainer(tiny, few, alone, warm=False).run()
+            ops.scatter_add(ops.gather(rows, numbers), numbers, rows)
+            ops.apply_mask(rows, mask)
 
 
 def set_threads(config):

@@ -30,11 +30,12 @@ from itertools import pairwise
 import numpy as np
 
 from hpgcn import cost, kernels
+from hpgcn.device import Host
 from hpgcn.layout import split
-from hpgcn.operator import Operator, csr, select
+from hpgcn.operator import Operator, csr, on, select
 from hpgcn.reorder import bandwidth
-from hpgcn.strategies.batches import Batches, Parcels, count_batches, count_fewer, in_order
-from hpgcn.strategies.tiles import TILES, tiles
+from hpgcn.strategies.batches import Batches, Parcels, count_batches, count_fewer, in_order, pieces
+from hpgcn.strategies.tiles import TILES, rows_of, tiles
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,32 +45,43 @@ class Operand:
     Attributes
     ----------
     matrix : tuple of arrays
-        CSR.
+        CSR, on `device`.
+    pointers : list of S arrays
+        The row pointers of each batch.
+    order : (n_out,) int64
+        That of `rows`, on `device`.
     rows, columns : Batches
         Of the result; of what it is multiplied by.
     needed : list of S int
         How many batches of columns must have arrived before each batch of rows is aggregated.
     """
 
+    device: Host
     matrix: tuple
+    pointers: list
+    order: np.ndarray
     rows: Batches
     columns: Batches
     needed: list
 
     @staticmethod
-    def of(matrix, rows, columns):
+    def of(device, matrix, rows, columns):
         """Hold a csr_array that is in the order of batches."""
         arrays = csr(matrix)
-        return Operand(arrays, rows, columns, columns.read(*arrays[:2], rows).tolist())
+        needed = columns.read(*arrays[:2], rows).tolist()
+        arrays, bounds = on(device, arrays), rows.bounds.tolist()
+        pointers = [rows_of(arrays[0], first, last + 1) for first, last in pairwise(bounds)]
+        order = device.put(rows.order) if rows.stages > 1 else None
+        return Operand(device, arrays, pointers, order, rows, columns, needed)
 
     def restricted(self, rows, columns, kept_rows, kept_columns):
         """Some rows and columns, (n,) bool in the distributed order, put in the order of other batches."""
         kept_rows, row_numbers = self.rows.kept(kept_rows)
         kept_columns, column_numbers = self.columns.kept(kept_columns)
-        matrix = select(self.matrix, kept_rows, kept_columns)
+        matrix = select(tuple(map(self.device.get, self.matrix)), kept_rows, kept_columns)
         if self.rows.stages > 1:
             matrix = in_order(matrix, rows.places(row_numbers), columns.places(column_numbers))
-        return Operand.of(matrix, rows, columns)
+        return Operand.of(self.device, matrix, rows, columns)
 
 
 class MixtureOfParallelism:
@@ -120,18 +132,19 @@ class MixtureOfParallelism:
         if self.stages > 1:
             place = batches.places(np.arange(batches.num_rows))
             matrix = in_order(matrix, place, place)
-        self.operand = self.operand_back = Operand.of(matrix, batches, batches)
+        self.operand = self.operand_back = Operand.of(comm.device, matrix, batches, batches)
         if not self.symmetric:
-            self.operand_back = Operand.of(matrix.T.tocsr(), batches, batches)
+            self.operand_back = Operand.of(comm.device, matrix.T.tocsr(), batches, batches)
         self._allocate(max_width if comm.size > 1 else 0)
 
     def _allocate(self, width):
         n, self.room, mine = int(self.layout.offsets[-1]), self.layout.rows.num_rows, -(-width // self.comm.size)
-        self.columns = np.empty((2, n * mine), self.dtype)  # of H and of the result
-        self.packed = np.empty(self.room * width, self.dtype)  # rows on their way out, then on their way back
-        self.bits = np.empty((1 + (self.stages > 1), n * -(-mine // 8)), np.uint8)  # as they arrive, and in batches
-        self.packed_bits = np.empty(self.room * self.comm.size * -(-mine // 8) if width else 0, np.uint8)
-        self.places = np.arange(self.room)  # of the rows of a piece
+        device = self.comm.device
+        self.columns = device.empty((2, n * mine), self.dtype)  # of H and of the result
+        self.packed = device.empty(self.room * width, self.dtype)  # rows on their way out, then on their way back
+        self.bits = device.empty((1 + (self.stages > 1), n * -(-mine // 8)), np.uint8)  # as they arrive, and in batches
+        self.packed_bits = device.empty(self.room * self.comm.size * -(-mine // 8) if width else 0, np.uint8)
+        self.places = device.xp.arange(self.room)  # of the rows of a piece
         self.buffer_bytes = sum(buffer.nbytes for buffer in (self.columns, self.packed, self.bits, self.packed_bits))
 
     def restrict(self, rows_out, rows_in):
@@ -160,7 +173,7 @@ class MixtureOfParallelism:
     def _product(self, operand, H, mask, out, what):
         rank, f, rows, columns = self.comm.rank, H.shape[1], operand.rows, operand.columns
         m = int(rows.offsets[rank + 1] - rows.offsets[rank])
-        out = np.empty((m, f), self.dtype) if out is None else out
+        out = self.comm.device.empty((m, f), self.dtype) if out is None else out
         if self.comm.size == 1:
             with self.comm.clock("spmm"):
                 return kernels.backend(H).spmm(*operand.matrix, H, out, mask=mask)
@@ -170,7 +183,7 @@ class MixtureOfParallelism:
                 for buffer, batches in zip(self.columns, (columns, rows)))
         going = Parcels(columns, rank, self.packed[(self.room - len(H)) * f:self.room * f], cuts)
         coming = Parcels(rows, rank, self.packed[:m * f], cuts)
-        bits = None if mask is None else self._exchange_bits(rows, mask, cuts, what)
+        bits = None if mask is None else self._exchange_bits(operand, mask, cuts, what)
         there, back = [self._send_rows(columns, going, batch, H, X) for batch in range(self.stages)], []
         arrived = 0
         for batch, needed in enumerate(operand.needed):
@@ -208,28 +221,29 @@ class MixtureOfParallelism:
 
     def _aggregate(self, batch, operand, X, Z, bits, under_way):
         """Multiply the rows of a batch in tiles, with a look at the messages between them."""
-        (indptr, indices, data), spmm = operand.matrix, kernels.backend(X).spmm
+        (_, indices, data), indptr, spmm = operand.matrix, operand.pointers[batch], kernels.backend(X).spmm
         first, last = operand.rows.bounds[batch:batch + 2]
-        indptr, Z, bits = indptr[first:last + 1], Z[first:last], None if bits is None else bits[first:last]
-        for lo, hi in tiles(indptr, -(-TILES // self.stages) if under_way else 1):
+        Z, bits = rows_of(Z, first, last), rows_of(bits, first, last)
+        for lo, hi in tiles(indptr, -(-TILES // self.stages) if under_way and self.comm.device.in_tiles else 1):
             with self.comm.clock("spmm"):
-                spmm(indptr[lo:hi + 1], indices, data, X, Z[lo:hi], mask=None if bits is None else bits[lo:hi])
+                spmm(rows_of(indptr, lo, hi + 1), indices, data, X, rows_of(Z, lo, hi), mask=rows_of(bits, lo, hi))
             under_way = [handle for handle in under_way if not handle.test()]
 
-    def _exchange_bits(self, batches, mask, cuts, what):
+    def _exchange_bits(self, operand, mask, cuts, what):
         """Exchange a mask of my rows for the bits of my columns, bit 0 the first of them; rows in batches."""
-        sizes, n = -(-np.diff(cuts) // 8), batches.num_rows
+        batches, sizes = operand.rows, -(-np.diff(cuts) // 8)
+        n = batches.num_rows
         m, mine = len(mask), int(sizes[self.comm.rank])
         outgoing, incoming = self.packed_bits[:m * sizes.sum()], self.bits[0, :n * mine].reshape(n, mine)
         with self.comm.clock("comm"):
-            for block, (lo, hi) in zip(np.split(outgoing, np.cumsum(m * sizes)[:-1]), pairwise(cuts.tolist())):
+            for block, (lo, hi) in zip(pieces(outgoing, m * sizes), pairwise(cuts.tolist())):
                 column_bits(mask, lo, hi, block.reshape(m, -(-(hi - lo) // 8)))
         self.comm.start_alltoall(outgoing, m * sizes, incoming, np.diff(batches.offsets) * mine,
                                  "aggregation").wait(f"{what}, masks")
         if self.stages == 1:
             return incoming
         with self.comm.clock("comm"):
-            return kernels.backend(mask).gather(incoming, batches.order, self.bits[1, :n * mine].reshape(n, mine))
+            return kernels.backend(mask).gather(incoming, operand.order, self.bits[1, :n * mine].reshape(n, mine))
 
     def costs(self):
         """What its products send: see `hpgcn.strategies.Strategy`."""

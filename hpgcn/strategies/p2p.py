@@ -81,9 +81,9 @@ class PointToPoint:
 
     def _with_ghosts(self, plan, values):
         """Append the ghosts' values to those of the own rows, through an exchange of width 1."""
-        exchange = Exchange(plan, self.comm, values.dtype, 1)
-        channel = exchange.forward(values[:, None].copy())
-        arrived = [part[:, 0] for _, part in exchange.arrivals(channel, "exchange of degrees")]
+        exchange, (put, get) = Exchange(plan, self.comm, values.dtype, 1), (self.comm.device.put, self.comm.device.get)
+        channel = exchange.forward(put(values[:, None].copy()))
+        arrived = [get(part)[:, 0] for _, part in exchange.arrivals(channel, "exchange of degrees")]
         result = np.concatenate([values, *arrived])
         exchange.close()
         return result

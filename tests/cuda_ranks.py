@@ -1,0 +1,33 @@
+"""A GPU for tests of training: a real one where CuPy sees it, else the fake of fake_cupy, whose kernels g++ compiles."""
+import fake_cupy
+import pytest
+from shim import COMPILER
+
+from hpgcn.device import Cuda, find
+from hpgcn.errors import MissingError
+
+
+def real():
+    """Whether CuPy sees a GPU."""
+    try:
+        return bool(find())
+    except MissingError:
+        return False
+
+
+@pytest.fixture(scope="session")
+def cuda(tmp_path_factory):
+    """Kernels for a GPU, for the whole session; None where the GPU is real."""
+    if real():
+        yield None
+        return
+    if COMPILER is None:
+        pytest.skip("neither a GPU nor a C++ compiler, which would stand for one")
+    with fake_cupy.installed(tmp_path_factory.mktemp("cuda")) as device:
+        yield device
+
+
+@pytest.fixture
+def gpu(cuda):
+    """A hpgcn.device.Cuda."""
+    return Cuda()
