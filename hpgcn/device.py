@@ -99,6 +99,29 @@ class Cuda(Host):
         """Wait until all that was queued on the current stream is done."""
         self.xp.cuda.get_current_stream().synchronize()
 
+    def stream(self):
+        """A stream of its own, for copies beside what is computed."""
+        return self.xp.cuda.Stream(non_blocking=True)
+
+    def event(self, stream=None):
+        """An event after all that was queued on a stream so far (default: the current one)."""
+        event = self.xp.cuda.Event(disable_timing=True)
+        event.record(self.xp.cuda.get_current_stream() if stream is None else stream)
+        return event
+
+    def wait(self, event):
+        """Let what is queued on the current stream from now on wait for an event; the host does not wait."""
+        self.xp.cuda.get_current_stream().wait_event(event)
+
+    def pinned(self, size):
+        """Pinned host memory: an array of `size` uint8 that the GPU copies from and to while the host does else."""
+        return np.frombuffer(self.xp.cuda.alloc_pinned_memory(size), np.uint8, size)
+
+    def copy(self, target, source, size, stream):
+        """Queue a copy of `size` bytes between addresses, of pinned or of GPU memory, on a stream."""
+        runtime = self.xp.cuda.runtime
+        runtime.memcpyAsync(target, source, size, runtime.memcpyDefault, stream.ptr)
+
 
 HOST = Host()
 
@@ -122,3 +145,37 @@ def find(number=0):
     if number >= count:
         raise MissingError(f"--device cuda: GPU {number} is missing, there are {count}; --device cpu runs without one")
     return cupy
+
+
+def address(array):
+    """Address of the first element of an array, in host or GPU memory."""
+    return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
+
+
+def choose(name, comm):
+    """The device of this rank; all ranks call it together.
+
+    Parameters
+    ----------
+    name : "auto", "cpu" or "cuda"
+        cuda: the ranks of a node take its GPUs in turn. auto: a GPU if every rank finds one.
+    comm : hpgcn.comm.SerialComm or MpiComm
+
+    Raises
+    ------
+    MissingError
+        On all ranks, if "cuda" is asked for and one of them finds no GPU.
+    """
+    if name == "cpu":
+        return Host()
+    found = missing = None
+    try:
+        found = Cuda(comm.local_rank % find().cuda.runtime.getDeviceCount())
+    except MissingError as error:
+        missing = error
+    if name == "auto":
+        return Host() if comm.max([missing is not None])[0] else found
+    with comm.together():
+        if missing is not None:
+            raise missing
+    return found

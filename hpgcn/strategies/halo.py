@@ -1,6 +1,8 @@
 """Rows of a sparse matrix times rows of H that their owners send: the product of strategy `p2p`, and its adjoint."""
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -36,6 +38,8 @@ class HaloProduct:
         if transposed:
             self.local_transposed, self.ghost_transposed = (
                 on(self.device, csr(block)) for block in (local.T.tocsr(), ghost.T))
+            cuts = pairwise(self.plan.send_offsets.tolist())
+            self.returned = [rows_of(exchange.send_rows, first, last) for first, last in cuts]
 
     def whole(self):
         """The matrix again, on the host, csr_array (m, m_in + g)."""
@@ -64,8 +68,7 @@ class HaloProduct:
         out = self._local_product(self.local_transposed, G, channel, None, out)
         for source, rows in exchange.arrivals(channel, what):
             with clock("comm"):
-                offsets = self.plan.send_offsets
-                ops.scatter_add(rows, self.plan.send_rows[offsets[source]:offsets[source + 1]], out)
+                ops.scatter_add(rows, self.returned[source], out)
         if mask is not None:  # partial sums are added here: only their total may be masked
             ops.apply_mask(out, mask)
         return out
