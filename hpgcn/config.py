@@ -58,7 +58,8 @@ class Config:
     eval_every: int = knob(1, "evaluate every so many epochs; 0: only after the last", low=0)
     dtype: str = knob("float32", "type of features, weights and messages", choices=("float32", "float64"))
     seed: int = knob(0, "keys every random draw", low=0, high=2**63 - 1)
-    device: str = knob("auto", "where to compute", choices=("auto", "cpu"))
+    device: str = knob("auto", "where to compute: cuda, on a GPU for each rank, in turn those of its node; auto, so "
+                       "where every rank finds one", choices=("auto", "cpu", "cuda"))
     threads: int = knob(0, "threads per rank; 0: cores / ranks on the node", low=0)
     memory: str = knob("", "bytes that a rank may hold, e.g. 2G: where A H does not fit it is not kept, and the "
                        "backward takes the wider product instead (default: any number)")

@@ -8,13 +8,14 @@ import numpy as np
 from hpgcn import cost
 from hpgcn.comm import as_comm
 from hpgcn.config import Config
+from hpgcn.device import choose
 from hpgcn.errors import DataError
 from hpgcn.model import Buffers, Model, Parameters
 from hpgcn.rows import Rows
 from hpgcn.rundir import read_run
 
 
-def predict(source, run, comm=None):
+def predict(source, run, comm=None, *, device="auto"):
     """Apply a trained model to all vertices of a graph; every rank of `comm` calls this together.
 
     Parameters
@@ -24,6 +25,8 @@ def predict(source, run, comm=None):
     run : str or path
         A run directory, or its model.h5.
     comm : mpi4py communicator, optional
+    device : "auto", "cpu" or "cuda"
+        Where to compute, whatever the model was trained on.
 
     Returns
     -------
@@ -32,6 +35,7 @@ def predict(source, run, comm=None):
         absent from models of one layer), original_ids (n,) where the graph has them. None on the other ranks.
     """
     comm = as_comm(comm)
+    comm.use(choose(device, comm))
     with comm.together():
         weights, settings, _ = read_run(run)
         config = Config(**settings)

@@ -16,6 +16,7 @@ from hpgcn import cost, dense
 from hpgcn.comm import SerialComm, as_comm
 from hpgcn.config import Config
 from hpgcn.cost.step import make_step
+from hpgcn.device import choose
 from hpgcn.dryrun import choose_lean
 from hpgcn.errors import DataError, DivergedError
 from hpgcn.graph import Graph
@@ -58,6 +59,7 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False):
     """
     config = config or Config()
     comm = as_comm(comm, config.comm_timeout)
+    comm.use(choose(config.device, comm))
     comm.same((config.replace(threads=0), source.header), "configuration or graph")
     with comm.together():
         check(source.header)

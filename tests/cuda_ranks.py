@@ -1,4 +1,4 @@
-"""A GPU for tests of training: a real one where CuPy sees it, else the fake of fake_cupy, whose kernels g++ compiles."""
+"""A GPU for tests of training: a real one where CuPy sees it, else the fake one, whose kernels g++ compiles."""
 import fake_cupy
 import pytest
 from shim import COMPILER

@@ -1,4 +1,4 @@
-"""Training on a GPU, one rank: losses, metrics and predictions of the CPU. Real CuPy where it sees a GPU, else a fake."""
+"""Training on a GPU, one rank: losses, metrics and predictions of the CPU. A fake GPU where there is no real one."""
 import numpy as np
 import pytest
 from cuda_ranks import cuda, gpu

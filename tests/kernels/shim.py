@@ -72,12 +72,15 @@ def build(source, folder, warps, macros):
     code += [f'extern "C" int launch_{name}(unsigned grid, unsigned block, void **arguments, const int *sizes, '
              f"int count) {{ return launch({name}, grid, block, arguments, sizes, count); }}"
              for name in names_of(source)[warps]]
-    path.with_suffix(".cpp").write_text("\n".join(code) + "\n")
-    options = ["-DHPGCN_GPU_ONLY"] * warps + list(macros)
+    if path.exists():  # another rank was first
+        return path
+    options, made = ["-DHPGCN_GPU_ONLY"] * warps + list(macros), path.with_suffix(f".{os.getpid()}.so")
+    text = made.with_suffix(".cpp")
+    text.write_text("\n".join(code) + "\n")
     # nothing contracted, so that order alone decides the bits
     subprocess.run([COMPILER, "-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", *options, "-include",
-                    str(Path(__file__).with_name("shim.hpp")), str(path.with_suffix(".cpp")), "-o", str(path)],
-                   check=True)
+                    str(Path(__file__).with_name("shim.hpp")), str(text), "-o", str(made)], check=True)
+    os.replace(made, path)
     return path
 
 
