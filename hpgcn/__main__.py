@@ -148,6 +148,8 @@ def parser():
     predict.add_argument("model", metavar="RUN", help="run directory, or its model.h5")
     predict.add_argument("graph", nargs="?", help="another graph (.h5); default: the one trained on")
     predict.add_argument("-o", "--out", metavar="FILE", help="default: RUN/predictions.h5")
+    predict.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto",
+                         help="where to compute, whatever the model was trained on (default: auto)")
     predict.add_argument("--threads", type=int, default=0, help="threads per rank (default: cores / ranks on the node)")
     predict.add_argument("--overwrite", action="store_true")
 

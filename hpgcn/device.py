@@ -1,6 +1,8 @@
 """Where a rank keeps its matrices and multiplies them: host memory and cores, or a GPU."""
 from __future__ import annotations
 
+import socket
+
 import numpy as np
 
 from hpgcn.errors import MissingError
@@ -19,9 +21,11 @@ class Host:
         Whose functions make arrays here: NumPy or CuPy.
     in_tiles : bool
         Whether a product is multiplied in tiles of rows while messages are under way: the host looks at them between.
+    exhausted : tuple of exception types
+        What is raised where a GPU has no memory left; () of the host.
     """
 
-    name, xp, in_tiles = "cpu", np, True
+    name, xp, in_tiles, exhausted = "cpu", np, True, ()
 
     def empty(self, shape, dtype):
         """An array that begins at a multiple of ALIGNMENT bytes; its contents are anything."""
@@ -71,7 +75,14 @@ class Cuda(Host):
 
     def __init__(self, number=0):
         self.number, self.xp = number, find(number)
+        self.exhausted = (self.xp.cuda.memory.OutOfMemoryError,)
         self.xp.cuda.Device(number).use()
+        self.place = socket.gethostname(), self.xp.cuda.Device(number).pci_bus_id  # one and the same for all its ranks
+
+    def memory(self):
+        """Bytes that this rank may still put on the GPU, and those of the GPU."""
+        free, total = self.xp.cuda.Device(self.number).mem_info
+        return free + self.xp.get_default_memory_pool().free_bytes(), total
 
     def empty(self, shape, dtype):
         """An array; memory of GPUs is aligned beyond need. Its contents are anything."""

@@ -6,6 +6,7 @@ from contextlib import closing
 import numpy as np
 
 from hpgcn import cost
+from hpgcn.capacity import explained
 from hpgcn.comm import as_comm
 from hpgcn.config import Config
 from hpgcn.device import choose
@@ -46,7 +47,18 @@ def predict(source, run, comm=None, *, device="auto"):
                             f"but the model was trained on {widths[0]}")
     step = cost.Step(widths, np.dtype(config.dtype).itemsize, source.header.sparse_features, model=config.architecture,
                      layer_norm=config.layer_norm)
-    rows = Rows(source, config.replace(prune=False), comm, step)
+    with explained(comm):
+        found = _infer(source, config.replace(prune=False), comm, step, parameters)
+    if comm.rank:
+        return None
+    order = np.argsort(found.pop("vertex"))
+    found = {name: array[order] for name, array in found.items()}
+    return {**found, "label": found["logits"].argmax(1)}
+
+
+def _infer(source, config, comm, step, parameters):
+    """What `predict` returns, in the order of the rows that ranks own, on rank 0; None for each name elsewhere."""
+    rows, widths = Rows(source, config, comm, step), step.widths
     with closing(rows):
         found = {"vertex": rows.vertex}
         device = comm.device
@@ -58,9 +70,4 @@ def predict(source, run, comm=None, *, device="auto"):
         if rows.original_ids is not None:
             found["original_ids"] = rows.original_ids
         first = rows.columns.grid.column == 0  # the others hold the same rows
-        found = {name: comm.gather_rows(array[slice(None) if first else slice(0)]) for name, array in found.items()}
-    if comm.rank:
-        return None
-    order = np.argsort(found.pop("vertex"))
-    found = {name: array[order] for name, array in found.items()}
-    return {**found, "label": found["logits"].argmax(1)}
+        return {name: comm.gather_rows(array[slice(None) if first else slice(0)]) for name, array in found.items()}

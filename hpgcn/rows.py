@@ -8,6 +8,8 @@ from itertools import pairwise
 import numpy as np
 
 from hpgcn import dense
+from hpgcn.cost.gpu import placed_last
+from hpgcn.cost.shares import Levels
 from hpgcn.layout import split
 from hpgcn.model import MODELS
 from hpgcn.place import place
@@ -73,6 +75,21 @@ class Rows:
         for first, last in pairwise(split(T.shape[1], -(-self.num_features // self.max_width)).tolist()):
             T[:, first:last] = get(self.strategy.forward(put(np.ascontiguousarray(self.X[:, first:last])), layer=0))
         self.X = (self.X, T) if self.kind.layer.reads_own else T
+
+    def placed_last(self, step):
+        """Bytes that are put on the device once the matrix is there: see hpgcn.cost.gpu. `step`: of training."""
+        both = [self._levels(reach) for reach in (self.train, self.evaluated)]
+        return int(placed_last(step, *both, lambda width: np.array([self.columns.width(width)]),
+                               self.columns.row.size, np.array([self.vertex.size]))[0])
+
+    def _levels(self, reach):
+        """The rows of this rank alone, as hpgcn.cost counts them."""
+        entries = [np.zeros(1, np.int64)] * 2
+        if isinstance(self.X, dense.SparseRows):
+            counts = np.diff(self.X.indptr)
+            entries = [np.array([reach.take(level, counts).sum()]) for level in (0, 1)]
+        return Levels([np.array([size]) for size in reach.sizes], [rows is None for rows in reach.rows], reach.totals,
+                      [], entries)
 
     def features(self, reach):
         """Rows of the features that the first layer of a reach reads, on the device; all of them are put there once."""

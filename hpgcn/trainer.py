@@ -13,6 +13,7 @@ import numpy as np
 from tqdm import tqdm
 
 from hpgcn import cost, dense
+from hpgcn.capacity import check_memory, explained
 from hpgcn.comm import SerialComm, as_comm
 from hpgcn.config import Config
 from hpgcn.cost.step import make_step
@@ -56,6 +57,10 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False):
     ------
     DataError, ConfigError, DivergedError, OutputError
         On all ranks together: no labels, features or split; ranks against parts; NaN or Inf; the run directory exists.
+    MissingError
+        On all ranks: a GPU is asked for, and one of them finds none.
+    DeviceMemoryError
+        A GPU has less memory than is needed.
     """
     config = config or Config()
     comm = as_comm(comm, config.comm_timeout)
@@ -65,11 +70,12 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False):
         check(source.header)
         if config.out and comm.rank == 0:
             refuse_existing_run(config.out, overwrite)
-    trainer = Trainer(source, config, comm)
-    with closing(trainer.rows):
-        with comm.together():  # only now: a run that cannot start leaves nothing behind
-            record = RunDirectory(config, overwrite=overwrite) if config.out and comm.rank == 0 else None
-        return trainer.run(record, progress and comm.rank == 0)
+    with explained(comm):
+        trainer = Trainer(source, config, comm)
+        with closing(trainer.rows):
+            with comm.together():  # only now: a run that cannot start leaves nothing behind
+                record = RunDirectory(config, overwrite=overwrite) if config.out and comm.rank == 0 else None
+            return trainer.run(record, progress and comm.rank == 0)
 
 
 def check(header):
@@ -136,10 +142,11 @@ class Trainer:
         rows = self.rows
         if step.constant:  # layer 1 then needs neither a product with A nor an exchange in any epoch
             rows.aggregate()
+        steps = [replace(step, rows=reach.totals) for reach in (rows.train, rows.evaluated)]
+        check_memory(comm, rows.placed_last(steps[0]))
         kind = config.architecture, config.layer_norm
         self.parameters = Parameters.initial(self.widths, rows.dtype, config.seed, *kind).on(comm.device)
         self.buffers = Buffers(rows.dtype, comm.device)
-        steps = [replace(step, rows=reach.totals) for reach in (rows.train, rows.evaluated)]
         self.training, self.evaluation = map(self._view, (rows.train, rows.evaluated), steps)
         rows.X = rows.placed = None  # each view has the rows that it reads
         return_freed_memory()

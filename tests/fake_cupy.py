@@ -174,10 +174,12 @@ class Device:
         return self
 
     mem_info = (2 << 30, 4 << 30)
+    pci_bus_id = "0000:00:1E.0"
 
 
 class OutOfMemoryError(MemoryError):
-    pass
+    def __init__(self, size, total, limit=0):
+        super().__init__(f"Out of memory allocating {size:,} bytes (allocated so far: {total:,} bytes).")
 
 
 def module():
@@ -200,8 +202,8 @@ def module():
     cupy.asarray, cupy.asnumpy = asarray, lambda array: array.get() if isinstance(array, ndarray) else np.array(array)
     cupy.array = lambda array, dtype=None, copy=True: ndarray(asarray(array, dtype).held.copy())
     cupy.get_array_module = lambda *arrays: cupy if any(isinstance(one, ndarray) for one in arrays) else np
-    pool = types.SimpleNamespace(used_bytes=lambda: 0, total_bytes=lambda: 0, free_all_blocks=lambda: None,
-                                 set_limit=lambda **_: None)
+    pool = types.SimpleNamespace(used_bytes=lambda: 0, free_bytes=lambda: 0, total_bytes=lambda: 0,
+                                 free_all_blocks=lambda: None, set_limit=lambda **_: None)
     cupy.get_default_memory_pool = lambda: pool
     runtime = types.SimpleNamespace(getDeviceCount=lambda: 1, memGetInfo=lambda: Device.mem_info,
                                     driverGetVersion=lambda: 0, runtimeGetVersion=lambda: 0)

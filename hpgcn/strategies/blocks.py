@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn import cost
+from hpgcn.capacity import check_nonzeros
 from hpgcn.check import index_dtype
 from hpgcn.layout import image
 from hpgcn.operator import csr, select
@@ -53,6 +54,7 @@ class Blocks:
             self.messages[s] = self.device.put(self.pack(*arrays))
         self.nonzeros = comm.sum(nonzeros.ravel()).reshape(nonzeros.shape).astype(np.int64)
         self.entries = self.nonzeros[row].tolist()
+        check_nonzeros(comm, comm.device, sum(self.entries[s] for s in own))
         entry = self.dtype.itemsize + self.columns.itemsize
         self.sizes = [8 * (self.num_rows + 1) + count * entry if count else 0 for count in self.entries]
 

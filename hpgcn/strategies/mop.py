@@ -30,6 +30,7 @@ from itertools import pairwise
 import numpy as np
 
 from hpgcn import cost, kernels
+from hpgcn.capacity import check_nonzeros
 from hpgcn.device import Host
 from hpgcn.layout import split
 from hpgcn.operator import Operator, csr, on, select
@@ -126,6 +127,7 @@ class MixtureOfParallelism:
             operator = Operator(source, norm=norm, self_loops=self_loops, dtype=dtype)
             self.zero_degrees, self.symmetric = operator.zero_degrees, operator.symmetric
             matrix = operator.block(0, operator.num_rows)
+        check_nonzeros(comm, comm.device, matrix.nnz, cut=False)
         matrix.sort_indices()
         self.asked, self.stages = stages, count_batches(grid.offsets, stages, lambda: bandwidth(matrix))
         batches = Batches.deal(grid.offsets, self.stages)

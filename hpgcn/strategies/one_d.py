@@ -28,6 +28,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn import cost, kernels
+from hpgcn.capacity import check_nonzeros
 from hpgcn.layout import split
 from hpgcn.operator import PORTIONS, Operator, csr, on, select
 from hpgcn.strategies.tiles import TILES, rows_of, tiles
@@ -57,6 +58,7 @@ class Staged:
         """Read what is held in stages: rank `first` + s of `comm` owns rows [offsets[s], offsets[s + 1]) of H."""
         self.symmetric, self.zero_degrees = operator.symmetric, operator.zero_degrees
         blocks, transposed = read(operator, self.held[0], offsets, transposed=not self.symmetric)
+        check_nonzeros(self.comm, comm.device, sum(block[1].size for block in blocks))
         heights = np.diff(offsets).tolist()
         others = [height for stage, height in enumerate(heights) if first + stage != comm.rank]
         buffers = [comm.device.empty(max(others) * max_width, self.dtype) for _ in others[:2]]

@@ -18,6 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn import cost
+from hpgcn.capacity import check_nonzeros
 from hpgcn.check import index_dtype
 from hpgcn.exchange import Exchange
 from hpgcn.graph import with_self_loops
@@ -71,6 +72,7 @@ class PointToPoint:
             indptr = indptr.astype(np.int32)  # keeps SciPy from widening the column numbers
         matrix = sp.csr_array((values.astype(dtype), columns, indptr),
                               shape=(rows.num_rows, rows.num_rows + plan.ghosts.size))
+        check_nonzeros(comm, comm.device, matrix.nnz)
         exchange = Exchange(plan, comm, dtype, max_width)
         self.product = self.product_back = HaloProduct(matrix, exchange, transposed=not self.symmetric)
 
