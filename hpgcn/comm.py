@@ -18,7 +18,7 @@ from hpgcn import route
 from hpgcn.clock import Clock
 from hpgcn.collectives import Collectives
 from hpgcn.counters import Counters
-from hpgcn.device import Host
+from hpgcn.device import HOST
 from hpgcn.errors import ConfigError, HpgcnError, InternalError, require
 from hpgcn.machine import launched, slurm_tasks
 from hpgcn.pending import named
@@ -48,7 +48,7 @@ class SerialComm(Collectives):
     """
 
     rank, size, local_rank, mpi, ranks = 0, 1, 0, None, (0,)
-    device, relay = Host(), None
+    device, relay = HOST, None
 
     def __init__(self, timeout=600.0):
         self.timeout = timeout

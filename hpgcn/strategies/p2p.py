@@ -19,7 +19,6 @@ import scipy.sparse as sp
 
 from hpgcn import cost
 from hpgcn.check import index_dtype
-from hpgcn.device import Host
 from hpgcn.exchange import Exchange
 from hpgcn.graph import with_self_loops
 from hpgcn.operator import scales
@@ -82,7 +81,7 @@ class PointToPoint:
 
     def _with_ghosts(self, plan, values):
         """Append the ghosts' values to those of the own rows, through an exchange of width 1."""
-        exchange = Exchange(plan, self.comm, values.dtype, 1, device=Host())
+        exchange = Exchange(plan, self.comm, values.dtype, 1)
         channel = exchange.forward(values[:, None].copy())
         arrived = [part[:, 0] for _, part in exchange.arrivals(channel, "exchange of degrees")]
         result = np.concatenate([values, *arrived])
