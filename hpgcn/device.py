@@ -178,14 +178,14 @@ def choose(name, comm):
         On all ranks, if "cuda" is asked for and one of them finds no GPU.
     """
     if name == "cpu":
-        return Host()
+        return HOST
     found = missing = None
     try:
         found = Cuda(comm.local_rank % find().cuda.runtime.getDeviceCount())
     except MissingError as error:
         missing = error
     if name == "auto":
-        return Host() if comm.max([missing is not None])[0] else found
+        return HOST if comm.max([missing is not None])[0] else found
     with comm.together():
         if missing is not None:
             raise missing

@@ -60,27 +60,24 @@ class Exchange:
     max_width : int
     lender : Exchange, optional
         Of a plan that this one is part of: both then use its buffers, one at a time.
-    device : hpgcn.device.Host or Cuda, optional
-        Where the rows lie (default: where those of the lender do, or the device of `comm`).
 
     Attributes
     ----------
     send_rows : (rows,) int64
-        Those of the plan, on the device.
+        Those of the plan, on the device of `comm`, where all rows lie.
     """
 
-    def __init__(self, plan, comm, dtype, max_width, lender=None, device=None):
+    def __init__(self, plan, comm, dtype, max_width, lender=None):
         self.plan, self.comm, self.dtype = plan, comm, np.dtype(dtype)
-        self.device = device or (comm.device if lender is None else lender.device)
-        self.relay = comm.relay if self.device.name == "cuda" else None
-        self.send_rows = self.device.put(plan.send_rows)
+        self.relay, device = comm.relay, comm.device
+        self.send_rows = device.put(plan.send_rows)
         if lender is None:
-            self.owned = self.device.empty((plan.send_rows.size * max_width,), dtype)  # rows of mine that others read
-            self.ghost = self.device.empty((plan.ghosts.size * max_width,), dtype)  # rows of others that I read
+            self.owned = device.empty((plan.send_rows.size * max_width,), dtype)  # rows of mine that others read
+            self.ghost = device.empty((plan.ghosts.size * max_width,), dtype)  # rows of others that I read
             self.twins = self.owned, self.ghost  # what MPI sees
             self.pinned = []
             if self.relay is not None and "message" not in self.relay.direct:
-                self.pinned = [Pinned(self.device, max(buffer.nbytes, 1)) for buffer in self.twins]
+                self.pinned = [Pinned(device, max(buffer.nbytes, 1)) for buffer in self.twins]
                 self.twins = [block.memory[:buffer.nbytes].view(dtype)
                               for block, buffer in zip(self.pinned, self.twins)]
         else:

@@ -66,8 +66,10 @@ def names_of(source):
 
 
 def build(source, folder, warps, macros):
-    """Compile a .cu file as C++ into a shared library with a launcher for each kernel; return its path."""
+    """Compile a .cu file as C++ into a shared library with a launcher for each kernel, once; return its path."""
     path = folder / (re.sub(r"\W+", "-", "_".join((source, "warps" * warps, *macros))) + ".so")
+    if path.exists():
+        return path
     code = [f'#include "{KERNELS / source}.cu"']
     code += [f'extern "C" int launch_{name}(unsigned grid, unsigned block, void **arguments, const int *sizes, '
              f"int count) {{ return launch({name}, grid, block, arguments, sizes, count); }}"
