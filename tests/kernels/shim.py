@@ -1,5 +1,6 @@
 """A device for kernels.cuda without a GPU: NumPy arrays, and kernels compiled by a C++ compiler (see shim.hpp)."""
 import ctypes
+import fcntl
 import functools
 import importlib.util
 import os
@@ -68,22 +69,25 @@ def names_of(source):
 def build(source, folder, warps, macros):
     """Compile a .cu file as C++ into a shared library with a launcher for each kernel, once; return its path."""
     path = folder / (re.sub(r"\W+", "-", "_".join((source, "warps" * warps, *macros))) + ".so")
-    if path.exists():
-        return path
+    with path.with_suffix(".lock").open("w") as lock:  # ranks share a folder
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            compile_source(source, path, warps, macros)
+    return path
+
+
+def compile_source(source, path, warps, macros):
+    """Compile a .cu file to a library."""
     code = [f'#include "{KERNELS / source}.cu"']
     code += [f'extern "C" int launch_{name}(unsigned grid, unsigned block, void **arguments, const int *sizes, '
              f"int count) {{ return launch({name}, grid, block, arguments, sizes, count); }}"
              for name in names_of(source)[warps]]
-    if path.exists():  # another rank was first
-        return path
-    options, made = ["-DHPGCN_GPU_ONLY"] * warps + list(macros), path.with_suffix(f".{os.getpid()}.so")
-    text = made.with_suffix(".cpp")
-    text.write_text("\n".join(code) + "\n")
+    path.with_suffix(".cpp").write_text("\n".join(code) + "\n")
+    options = ["-DHPGCN_GPU_ONLY"] * warps + list(macros)
     # nothing contracted, so that order alone decides the bits
     subprocess.run([COMPILER, "-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", *options, "-include",
-                    str(Path(__file__).with_name("shim.hpp")), str(text), "-o", str(made)], check=True)
-    os.replace(made, path)
-    return path
+                    str(Path(__file__).with_name("shim.hpp")), str(path.with_suffix(".cpp")), "-o", str(path)],
+                   check=True)
 
 
 def twins(kernels):

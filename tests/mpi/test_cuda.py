@@ -28,7 +28,7 @@ def cuda(tmp_path_factory):
     if COMPILER is None:
         pytest.skip("neither a GPU nor a C++ compiler, which would stand for one")
     folder = MPI.COMM_WORLD.bcast(tmp_path_factory.mktemp("cuda"))
-    with fake_cupy.installed(folder):
+    with fake_cupy.installed(folder, lazy=True):
         yield
     MPI.COMM_WORLD.Barrier()  # rank 0 may remove the folder
 
@@ -47,7 +47,7 @@ def parted(graph, comm):
     return graph.permuted(partition.perm, partition.offsets)
 
 
-def curve(source, config, comm, epochs=4):
+def curve(source, config, comm, epochs=3):
     """Metrics of some epochs, what was predicted, and the weights after them."""
     trainer = Trainer(source, config, comm, warm=False)
     found = [trainer.step(epoch) | trainer.evaluate() for epoch in range(1, epochs + 1)]
@@ -72,9 +72,7 @@ def check(graph, config, comm, gpus):
 
 
 @pytest.mark.parametrize("model, options", [
-    ("gcn", {"directed": True}), ("gcn", {"directed": False, "dtype": "float32"}),
-    ("gcn", {"directed": True, "sparse": True, "train": 9}), ("sage-gcn", {"directed": True}),
-    ("gcn", {"directed": False, "train": 9, "layer_norm": True}),
+    ("gcn", {"directed": False, "dtype": "float32"}), ("gcn", {"directed": True, "sparse": True, "train": 9}),
     ("sage-mean", {"directed": True, "input_dropout": 0.0, "hidden": 20}),
     ("gin", {"directed": True, "several": True}), ("gin", {"directed": False, "train": 9, "layer_norm": True})],
     ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value)))
