@@ -39,7 +39,8 @@ def predict(source, run, comm=None, *, device="auto"):
     comm.use(choose(device, comm))
     with comm.together():
         weights, settings, _ = read_run(run)
-        config = Config(**settings)
+        everywhere = {"device": device, "aggregate_on": "device", "update_on": "device"}
+        config = Config(**{**settings, **everywhere, "prune": False})
         parameters, widths = Parameters.stored(weights, config.dtype, config.layers, config.architecture,
                                                config.layer_norm, run)
         if source.header.num_features != widths[0]:
@@ -48,7 +49,7 @@ def predict(source, run, comm=None, *, device="auto"):
     step = cost.Step(widths, np.dtype(config.dtype).itemsize, source.header.sparse_features, model=config.architecture,
                      layer_norm=config.layer_norm)
     with explained(comm):
-        found = _infer(source, config.replace(prune=False), comm, step, parameters)
+        found = _infer(source, config, comm, step, parameters)
     if comm.rank:
         return None
     order = np.argsort(found.pop("vertex"))

@@ -10,6 +10,7 @@ import numpy as np
 from hpgcn import dense
 from hpgcn.cost.gpu import placed_last
 from hpgcn.cost.shares import Levels
+from hpgcn.device import HOST
 from hpgcn.layout import split
 from hpgcn.model import MODELS
 from hpgcn.place import place
@@ -37,6 +38,8 @@ class Rows:
         Rows that a training step computes, and those that an evaluation does; all rows unless config.prune.
     X : array, SparseRows or a pair
         All rows of the features, on the host.
+    devices : str
+        The device, and where else rows are aggregated.
     vertex : (m,) int64
         ORIGINAL numbers of the rows, on the host; `key` are they on the device.
     """
@@ -55,7 +58,12 @@ class Rows:
         every = replace(step, constant=False)  # A X is formed by the strategy, too
         self.max_width = max(product.width for product in every.forward + every.backward)
         self.kind = kind = MODELS[config.architecture]
-        batches = {"stages": config.stages} if config.strategy == "mop" else {}
+        batches, self.devices = {}, self.device.name
+        if config.strategy == "mop":
+            home = HOST if config.aggregates_on_host else self.device
+            batches = {"stages": config.stages, "home": home}
+            if home is not self.device:
+                self.devices += ", aggregation on cpu"
         self.strategy = STRATEGIES[config.strategy](source, grid, comm, norm=kind.norm, self_loops=kind.self_loops,
                                                     dtype=self.dtype, max_width=self.max_width, slab=slab,
                                                     axes=self.axes, **batches)

@@ -64,7 +64,7 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False):
     """
     config = config or Config()
     comm = as_comm(comm, config.comm_timeout)
-    comm.use(choose(config.device, comm))
+    comm.use(choose(config.updates_on, comm))
     comm.same((config.replace(threads=0), source.header), "configuration or graph")
     with comm.together():
         check(source.header)
@@ -254,7 +254,7 @@ class Trainer:
         return {
             "graph": self.header.name, "strategy": self.config.strategy, "grid": "x".join(map(str, self.rows.axes)),
             "replication": self.rows.axes[1] if self.config.strategy == "1.5d" else 1,
-            "ranks": size, "threads": self.threads, "device": self.comm.device.name, "epochs": final["epoch"],
+            "ranks": size, "threads": self.threads, "device": self.rows.devices, "epochs": final["epoch"],
             "final_loss": final["loss"], "best_epoch": best.epoch, "best_val_acc": best.metrics["val_acc"],
             "test_acc": best.metrics["test_acc"], "epoch_s_median": float(np.median([m["epoch_s"] for m in history])),
             "setup_s": self.setup_s, "setup_bytes": self.setup_bytes, "sent_bytes_per_epoch": final["sent_bytes"],

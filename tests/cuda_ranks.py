@@ -15,9 +15,9 @@ def real():
         return False
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cuda(tmp_path_factory):
-    """Kernels for a GPU, for the whole session; None where the GPU is real."""
+    """The device that kernels run on; None where the GPU is real."""
     if real():
         yield None
         return

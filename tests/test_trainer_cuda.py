@@ -12,7 +12,7 @@ import hpgcn
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.cost.gpu import ON_GPU, gpu_footprint, gpu_total
-from hpgcn.errors import ConfigError, DeviceMemoryError, MissingError
+from hpgcn.errors import ConfigError, DeviceMemoryError, MissingError, UsageError
 from hpgcn.forecast.cases import count
 from hpgcn.forecast.survey import Survey
 from hpgcn.kernels.cuda.device import _kept as known
@@ -66,6 +66,25 @@ def test_losses_and_metrics_are_those_of_the_cpu(gpu, model, case, dtype):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy(gpu, strategy, directed):
     check(make(directed=directed, weighted=True), Config(strategy=strategy, layers=2, hidden=7, dtype="float64"), gpu)
+
+
+def test_aggregation_on_the_host(cuda):
+    config = Config(strategy="mop", epochs=3, hidden=6, dtype="float64")
+    expected = hpgcn.train(make(directed=True), config.replace(device="cpu"))
+    for options in ({"device": "cuda", "aggregate_on": "cpu"}, {"device": "cpu", "update_on": "cuda"}):
+        found = hpgcn.train(make(directed=True), config.replace(**options))
+        assert found["device"] == "cuda, aggregation on cpu"
+        assert found["final_loss"] == pytest.approx(expected["final_loss"], rel=1e-12)
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"aggregate_on": "cpu"}, "aggregate_on = cpu: strategy p2p takes none, mop does"),
+    ({"update_on": "cuda", "strategy": "2d"}, "update_on = cuda: strategy 2d takes none"),
+    ({"strategy": "mop", "aggregate_on": "cuda", "update_on": "cpu"}, "aggregate_on = cuda: expected update_on = cuda"),
+    ({"strategy": "mop", "aggregate_on": "cuda", "device": "cpu"}, "aggregate_on = cuda: expected update_on = cuda")])
+def test_devices_that_make_no_sense(options, message):
+    with pytest.raises(UsageError, match=message):
+        Config(**options)
 
 
 def test_a_run_and_its_prediction(cuda, tmp_path):

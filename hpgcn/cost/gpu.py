@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpgcn.cost.memory import COPIES, PARTS, feature_bytes, footprint, owned
+from hpgcn.cost.memory import COPIES, PARTS, feature_bytes, footprint, owned, widest
 from hpgcn.cost.step import num_parameters
 from hpgcn.cost.work import dense_arrays, fewer, kept_arrays
 
@@ -14,7 +14,7 @@ CHUNKS = 1024  # partial sums of a sum over rows, as hpgcn.kernels.cuda takes th
 LOAD = 16  # bytes that a thread loads at a time: rows that are no multiple of it are copied to longer ones
 
 
-def gpu_footprint(step, share):
+def gpu_footprint(step, share, aggregated_on_host=False):
     """Bytes of each rank on a GPU from the first epoch on; a dict of (P,) int64 under ON_GPU.
 
     As hpgcn.cost.memory.footprint, but for masks, which stay on the host, and with two more: what kernels take besides
@@ -26,12 +26,19 @@ def gpu_footprint(step, share):
     ----------
     step : hpgcn.cost.Step
     share : hpgcn.cost.shares.Share
+    aggregated_on_host : bool
+        Of mop: A and the columns that a rank gets are in host memory.
     """
     width, found = owned(share), footprint(step, share)
     found["vertices"] = vertex_bytes(step, share.train, share.evaluated, share.rows)
     cuts = sum(PIECE_BYTES * (one.pointers + one.entries // PIECE) for one in share.operands)
     found["kernels"] = cuts + work_bytes(step, share.train, share.evaluated, width)
-    return found | {"staging": np.zeros_like(share.rows) if share.rows.size == 1 else found["buffers"]}
+    found["staging"] = np.zeros_like(share.rows) if share.rows.size == 1 else found["buffers"]
+    if aggregated_on_host:  # but rows on their way
+        packed = share.buffers.rows * widest(step) * step.itemsize
+        found |= {"matrix": 0 * packed, "plan": 0 * packed, "buffers": packed, "staging": packed,
+                  "kernels": found["kernels"] - cuts}
+    return found
 
 
 def gpu_total(found):

@@ -56,11 +56,11 @@ def curve(source, config, comm, epochs=3):
     return found, weights, predicted
 
 
-def check(graph, config, comm, gpus):
-    """Hold a run on GPUs against the same on CPUs, and what was sent against the prediction."""
+def check(graph, config, comm, gpus, **options):
+    """Hold a run on GPUs, with options of its own, against one on CPUs, and what was sent against the prediction."""
     source = parted(graph, comm)
     expected, flat, _ = curve(source, config, comm)
-    found, weights, predicted = curve(source, config, gpus)
+    found, weights, predicted = curve(source, config.replace(**options), gpus)
     bound = {"float32": 1e-5, "float64": 1e-12}[config.dtype]
     for key in ("loss", "val_loss"):
         np.testing.assert_allclose([m[key] for m in found], [m[key] for m in expected], rtol=bound, err_msg=key)
@@ -85,6 +85,19 @@ def test_every_strategy_and_model(comm, gpus, strategy, model, options):
         graph = several_labels(graph, 3)
     check(graph, Config(strategy=strategy, layers=3, dropout=0.4, seed=3, **SETTINGS[model],
                         **{"hidden": 7, "dtype": "float64", **options}), comm, gpus)
+
+
+@pytest.mark.parametrize("stages", [1, 3])
+@pytest.mark.parametrize("model, options", [
+    ("gcn", {"directed": True, "train": 9}), ("gin", {"directed": False, "dtype": "float32"}),
+    ("sage-mean", {"directed": True, "layer_norm": True})], ids=["gcn", "gin", "sage"])
+def test_aggregation_on_the_host(comm, gpus, model, options, stages):
+    options = dict(options)
+    graph = make(weighted=True, degree=3 if "train" in options else 8,
+                 **{key: options.pop(key) for key in ("directed", "train") if key in options})
+    config = Config(strategy="mop", stages=stages, layers=3, dropout=0.4, seed=3, hidden=7, **SETTINGS[model],
+                    **{"dtype": "float64", **options})
+    check(graph, config, comm, gpus, aggregate_on="cpu", update_on="cuda")
 
 
 @pytest.mark.parametrize("strategy", ["p2p", "2d", "mop"])
