@@ -1,8 +1,9 @@
 """CuPy without a GPU, for tests: arrays of a memory that NumPy cannot see, and kernels compiled for the CPU.
 
 Stricter than NumPy where CuPy is: an array never turns into NumPy's by itself, and no function takes both kinds.
-`installed(folder)` puts it in the place of CuPy. With lazy=True kernels and copies between addresses are as late as a
-GPU may be: they happen when their stream is waited for, or one at a time when an event behind them is looked at.
+`installed(folder)` puts it in the place of CuPy. With late="all", kernels and copies between addresses are as late as
+a GPU may be: they happen when their stream is waited for, or one at a time when an event behind them is looked at.
+With late="kernels", streams other than the null stream are as early as their events allow.
 """
 import contextlib
 import ctypes
@@ -61,7 +62,7 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 - the name is 
 
     def __init__(self, memory):
         self.memory = memory
-        if Stream.lazy:  # a GPU's pool knows what its streams still use
+        if Stream.late:  # a GPU's pool knows what its streams still use
             Stream.alive.append(memory)
 
     shape, dtype, size, ndim, nbytes, itemsize, strides, flags = (
@@ -161,6 +162,12 @@ class Event:
         self.stream = current_stream() if stream is None else stream
         self.place = self.stream.queued
 
+    def now(self):
+        """What a stream waits for: the place of this moment, whatever is recorded later."""
+        event = Event()
+        event.stream, event.place = self.stream, self.place
+        return event
+
     def behind(self):
         return self.stream is not None and self.stream.queued - len(self.stream.tasks) < self.place
 
@@ -177,11 +184,11 @@ class Event:
 
 
 class Stream:
-    """Work in order; done at once unless `lazy`."""
+    """Work in order; `late`: see above."""
 
     current: ClassVar = []
     null = None
-    lazy: ClassVar = False
+    late: ClassVar = ""
     alive: ClassVar = []
     known: ClassVar = {}
     numbers: ClassVar = itertools.count()
@@ -201,15 +208,33 @@ class Stream:
         Stream.current[:] = [self]
         return self
 
-    def queue(self, task):
-        self.tasks.append(task)
+    def queue(self, task, after=None):
+        """Add a function, or an event to wait for."""
+        self.tasks.append((task, after))
         self.queued += 1
-        if not Stream.lazy:
-            self.run()
+        Stream.early()
+
+    @staticmethod
+    def early():
+        """Do what is not late."""
+        for stream in Stream.known.values() if Stream.late != "all" else ():
+            while stream.tasks and not (Stream.late and stream is Stream.null):
+                task, after = stream.tasks[0]
+                if after is not None and after.behind():
+                    break
+                stream.tasks.popleft()
+                if task is not None:
+                    task()
 
     def step(self):
-        self.tasks[0]()
-        self.tasks.popleft()
+        task, after = self.tasks[0]
+        if after is not None:
+            after.synchronize()
+        if self.tasks and self.tasks[0] == (task, after):  # early work may have been it
+            self.tasks.popleft()
+            if task is not None:
+                task()
+        Stream.early()
 
     def run(self):
         while self.tasks:
@@ -221,7 +246,7 @@ class Stream:
 
     def wait_event(self, event):
         assert isinstance(event, Event)
-        self.queue(event.synchronize)
+        self.queue(None, event.now())
 
     def record(self, event=None):
         event = event or Event()
@@ -316,17 +341,18 @@ class FakeGpu(ShimDevice):
 
 
 @contextlib.contextmanager
-def installed(folder, warps=False, lazy=False):
+def installed(folder, warps=False, late=""):
     """Within, `import cupy` finds the fake one, and kernels run on it; yields their device."""
     before, cupy = sys.modules.get("cupy"), module()
-    sys.modules["cupy"], Stream.lazy = cupy, lazy
+    sys.modules["cupy"], Stream.late = cupy, late
     try:
         with using(FakeGpu(folder, cupy, warps)) as device:
             yield device
     finally:
-        for stream in Stream.known.values():
+        for stream in list(Stream.known.values()):
             stream.run()
-        Stream.lazy = False
+        Stream.late = ""
+        Stream.known = {Stream.null.ptr: Stream.null}
         Stream.alive.clear()
         sys.modules.pop("cupy")
         if before is not None:

@@ -1,6 +1,6 @@
 """Collectives and exchanges of GPU arrays, by every route: the same bits as on the host.
 
-The GPU is a fake one that is as late as it may be: what is not waited for has not happened.
+The GPU is a fake one that is as late as it may be, in all or in kernels alone: what nobody waited for has not happened.
 """
 import numpy as np
 import pytest
@@ -16,7 +16,8 @@ from hpgcn.plan import build_all
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")]
 ROUTES = {"pinned": (), "messages straight": ("message",), "straight": ("message", "bcast")}
-DTYPES = [np.float32, np.float64, np.uint8, np.int64]
+LATE = ("all", "kernels")
+DTYPES = [np.float32, np.float64, np.uint8]
 SIZES = [5, 0, 300, 1, 0, 7, 2]  # elements of each rank's block
 
 
@@ -25,15 +26,17 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("kernels")
 
 
-@pytest.fixture(params=ROUTES)
+@pytest.fixture(params=[*[("pinned", late) for late in LATE], ("messages straight", "kernels"), ("straight", "all")],
+                ids=", late: ".join)
 def gpu(request, comm, folder, monkeypatch):
     """The device of `comm`, whose messages take a route."""
     monkeypatch.setattr(staging, "CHUNK_BYTES", 64)
-    with installed(folder, lazy=True):
+    route, late = request.param
+    with installed(folder, late=late):
         device = Cuda()
         comm.use(device, aware="0")
         if comm.size > 1:
-            comm.relay.direct = frozenset(ROUTES[request.param])
+            comm.relay.direct = frozenset(ROUTES[route])
         yield device
 
 
@@ -113,20 +116,20 @@ def several(comm, dtype, salt, made, kept):
     q, n = comm.size, 40
     arrays = [made(block(comm.rank, n, dtype, salt + i)) for i in range(4)]
     gathered, mine, swapped = (made(np.zeros(size, dtype)) for size in (n * q, n, n * q))
-    packed = made(block(comm.rank, n * q, dtype, salt + 5))
+    packed, last = made(block(comm.rank, n * q, dtype, salt + 5)), made(block(comm.rank, n, dtype, salt + 6))
     under_way = [comm.start_bcast(arrays[0], q - 1, "a"), comm.start_allgather(arrays[1], gathered, [n] * q, "b")]
     assert comm.allgather(("word", comm.rank)) == [("word", rank) for rank in range(q)]
     under_way += [comm.start_reduce_scatter(packed, mine, [n] * q, "c"), comm.start_bcast(arrays[2], 0, "a")]
     assert comm.sum([1])[0] == q
     under_way += [comm.start_alltoall(packed, [n] * q, swapped, [n] * q, "d"),
-                  comm.start_reduce(arrays[3], None, 0, "e")]
+                  comm.start_reduce(arrays[3], None, 0, "e"), comm.start_bcast(last, salt % q, "a")]
     comm.barrier()
     for pending in reversed(under_way):
         pending.test()
         pending.wait("one of many")
         pending.wait("one of many")
         assert pending.test()
-    return [kept(one) for one in (arrays[0], arrays[2], gathered, mine, swapped, *arrays[3:][comm.rank:])]
+    return [kept(one) for one in (arrays[0], arrays[2], gathered, mine, swapped, last, *arrays[3:][comm.rank:])]
 
 
 CASES = [bcast, reduce, allreduce, allgather, alltoall, reduce_scatter, several]
@@ -135,16 +138,17 @@ CASES = [bcast, reduce, allreduce, allgather, alltoall, reduce_scatter, several]
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("case", CASES)
 def test_collectives_give_the_bits_of_the_host(comm, gpu, case, dtype):
-    for salt in range(6):  # buffers come back: nothing of the last call may be left over
+    found, expected = [], []
+    for salt in range(6):  # buffers come back: nothing of the last call may be left over, nor be overwritten too soon
         comm.counters.phase = f"host {salt}"
-        expected = case(comm, dtype, salt, np.copy, np.copy)
+        expected += case(comm, dtype, salt, np.copy, np.copy)
         comm.counters.phase = f"gpu {salt}"
-        found = case(comm, dtype, salt, lambda array: computed(gpu, array), lambda array: doubled(gpu, array))
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected):
-            np.testing.assert_array_equal(gpu.get(one)[:, 0], other)
+        found += case(comm, dtype, salt, lambda array: computed(gpu, array), lambda array: doubled(gpu, array))
         assert comm.counters.total(f"gpu {salt}") == comm.counters.total(f"host {salt}")
         assert comm.counters.sent.get(f"gpu {salt}") == comm.counters.sent.get(f"host {salt}")
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected):
+        np.testing.assert_array_equal(gpu.get(one)[:, 0], other)
 
 
 @pytest.mark.parametrize("limit", [1 << 30, 16, 1])
@@ -189,43 +193,47 @@ def plans(size, part):
 def test_exchange_gives_the_rows_of_others_and_returns_sums(comm, gpu, dtype):
     whole = Exchange(plans(comm.size, False)[comm.rank], comm, dtype, 5)
     part = Exchange(plans(comm.size, True)[comm.rank], comm, dtype, 0, lender=whole)
+    found, expected = [], []
     for turn in range(8):
         exchange, width = (whole, part)[turn % 2], (5, 3, 4)[turn % 3]
         H, plan = block(0, N * width, dtype, turn).reshape(N, width), exchange.plan
         mine = computed(gpu, H[plan.layout.start:plan.layout.stop].reshape(-1)).reshape(-1, width)
         channel = exchange.forward(mine)
-        mine[...] = 0  # was packed already
+        backend(mine).gather(gpu.put(np.zeros((1, width), dtype)), gpu.put(np.zeros(len(mine), np.int64)), mine)
         exchange.progress(channel)
-        found = [(source, doubled(gpu, rows.reshape(-1))) for source, rows in exchange.arrivals(channel, "a test")]
-        assert [source for source, _ in found] == plan.sources.tolist()
-        rows = [gpu.get(one).reshape(-1, width) for _, one in found]
-        np.testing.assert_array_equal(np.concatenate([np.empty((0, width), dtype), *rows]), H[plan.ghosts])
+        for source, rows in exchange.arrivals(channel, "a test"):
+            found.append((source, doubled(gpu, rows.reshape(-1))))
+            expected.append((source, H[plan.ghosts[plan.recv_offsets[source]:plan.recv_offsets[source + 1]]]))
 
         partials = computed(gpu, block(comm.rank, plan.ghosts.size * width, dtype, 9 + turn)).reshape(-1, width)
         backend(partials).gather(partials, gpu.put(np.arange(plan.ghosts.size)), exchange.partials(width))
         channel = exchange.adjoint(width)
-        found = {source: doubled(gpu, rows.reshape(-1)) for source, rows in exchange.arrivals(channel, "a test")}
-        assert list(found) == plan.destinations.tolist()
-        for source, rows in found.items():
+        for source, rows in exchange.arrivals(channel, "a test"):
+            found.append((source, doubled(gpu, rows.reshape(-1))))
             theirs = plans(comm.size, exchange is part)[source]
             sent = block(source, theirs.ghosts.size * width, dtype, 9 + turn).reshape(-1, width)
-            lo, hi = theirs.recv_offsets[comm.rank:comm.rank + 2]
-            np.testing.assert_array_equal(gpu.get(rows).reshape(-1, width), sent[lo:hi])
+            expected.append((source, sent[theirs.recv_offsets[comm.rank]:theirs.recv_offsets[comm.rank + 1]]))
+    for (source, rows), (expected_source, expected_rows) in zip(found, expected):
+        assert source == expected_source
+        np.testing.assert_array_equal(gpu.get(rows)[:, 0], expected_rows.reshape(-1))
+    assert len(found) == 4 * (whole.plan.sources.size + whole.plan.destinations.size
+                              + part.plan.sources.size + part.plan.destinations.size)
     for exchange in (whole, part):
         exchange.close()
 
 
-def test_the_fake_gpu_is_late(gpu):
-    """What these tests rest on: without a wait, a copy finds what was there before."""
-    array, host = computed(gpu, np.arange(9.0)), np.zeros(9)
-    gpu.copy(host.ctypes.data, array.data.ptr, 72, gpu.stream())
-    early = gpu.stream()
-    gpu.copy(host.ctypes.data, array.data.ptr, 72, early)
-    early.synchronize()
-    np.testing.assert_array_equal(host, np.full(9, 77.0))
-    late = gpu.stream()
-    late.wait_event(gpu.event())
-    gpu.copy(host.ctypes.data, array.data.ptr, 72, late)
-    assert Stream.null.tasks
-    late.synchronize()
-    np.testing.assert_array_equal(host, np.arange(9.0))
+@pytest.mark.parametrize("late", LATE)
+def test_the_fake_gpu_is_late(folder, late):
+    """What these tests rest on: a copy that waits for nothing finds what was there before."""
+    with installed(folder, late=late):
+        gpu = Cuda()
+        array, host = computed(gpu, np.arange(9.0)), np.zeros(9)
+        early, right = gpu.stream(), gpu.stream()
+        gpu.copy(host.ctypes.data, array.data.ptr, 72, early)
+        early.synchronize()
+        np.testing.assert_array_equal(host, np.full(9, 77.0))
+        right.wait_event(gpu.event())
+        gpu.copy(host.ctypes.data, array.data.ptr, 72, right)
+        assert Stream.null.tasks
+        right.synchronize()
+        np.testing.assert_array_equal(host, np.arange(9.0))
