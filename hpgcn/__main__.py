@@ -158,11 +158,12 @@ def parser():
     report.add_argument("--html", metavar="FILE", help=".html: a page that needs nothing else; .png: the curves alone")
 
     bench = add(run.bench, "bench", "Measure this machine, the kernels or a training epoch against its limits.")
-    bench.add_argument("what", choices=["machine", "spmm", "sspmm", "gather", "growth", "epoch", "cuda"])
+    bench.add_argument("what", choices=["machine", "spmm", "sspmm", "gather", "growth", "epoch", "cuda",
+                                         "cuda-epoch"])
     bench.add_argument("--graphs", metavar="NAMES", help="dense,prod,road or some of them (default: all)")
     bench.add_argument("--widths", metavar="N,N", help="widths of x (default: 16,64,128,256; gather: 16,128; "
                        "growth: 64,128; cuda: 16,41,64,128,256); of an epoch: features, hidden, classes "
-                       "(default: 128,128,128,40)")
+                       "(default: 128,128,128,40); of cuda-epoch: hidden (default: 16,512)")
     for name, default, text in (("scale-down", 1, "divides the sizes of the graphs"),
                                 ("repeats", 5, "times that each thing is timed"),
                                 ("threads", 0, "0: all cores this process may use"), ("seed", 0, "keys all draws")):

@@ -23,7 +23,9 @@ def cuda(tmp_path_factory):
         return
     if COMPILER is None:
         pytest.skip("neither a GPU nor a C++ compiler, which would stand for one")
-    with fake_cupy.installed(tmp_path_factory.mktemp("cuda")) as device:
+    folder = tmp_path_factory.getbasetemp() / "cuda"
+    folder.mkdir(exist_ok=True)  # other files of tests have compiled the same kernels
+    with fake_cupy.installed(folder) as device:
         yield device
 
 

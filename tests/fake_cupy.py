@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import itertools
 import sys
+import time
 import types
 from collections import deque
 from typing import ClassVar
@@ -159,7 +160,7 @@ class Event:
         self.stream, self.place = None, 0
 
     def record(self, stream=None):
-        self.stream = current_stream() if stream is None else stream
+        self.stream, self.seconds = current_stream() if stream is None else stream, time.perf_counter()
         self.place = self.stream.queued
 
     def now(self):
@@ -319,6 +320,7 @@ def module():
     cupy.cuda = types.SimpleNamespace(
         runtime=runtime, Device=Device, Stream=Stream, Event=Event,
         get_current_stream=current_stream,
+        get_elapsed_time=lambda begin, end: 1e3 * (end.seconds - begin.seconds),
         memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
         alloc_pinned_memory=pinned_memory)
     return cupy
