@@ -107,7 +107,7 @@ def train(graph, config, device, epochs):
 
 
 def taken_apart(trainer, epoch):
-    """Two steps: shares of the GPU's time by kind of work; (calls, milliseconds) by kernel, and of the step as WHOLE."""
+    """Take two steps: shares of the GPU's time by kind of work; (calls, milliseconds) by kernel, WHOLE among them."""
     clock, timed = trainer.comm.clock, Timed(current())
     clock.spans = Spans(timed.xp)
     with clock.spans(WHOLE):
