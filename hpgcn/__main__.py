@@ -180,6 +180,8 @@ def parser():
     predict.add_argument("model", metavar="RUN", help="run directory, or its model.h5")
     predict.add_argument("graph", nargs="?", help="another graph (.h5); default: the one trained on")
     predict.add_argument("-o", "--out", metavar="FILE", help="default: RUN/predictions.h5")
+    predict.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto",
+                         help="where to compute, whatever the model was trained on (default: auto)")
     predict.add_argument("--threads", type=int, default=0, help="threads per rank (default: cores / ranks on the node)")
     predict.add_argument("--overwrite", action="store_true")
 
@@ -188,11 +190,12 @@ def parser():
     report.add_argument("--html", metavar="FILE", help=".html: a page that needs nothing else; .png: the curves alone")
 
     bench = add(run.bench, "bench", "Measure this machine, the kernels or a training epoch against its limits.")
-    bench.add_argument("what", choices=["machine", "spmm", "sspmm", "gather", "growth", "epoch", "cuda"])
+    bench.add_argument("what", choices=["machine", "spmm", "sspmm", "gather", "growth", "epoch", "cuda",
+                                         "cuda-epoch"])
     bench.add_argument("--graphs", metavar="NAMES", help="dense,prod,road or some of them (default: all)")
     bench.add_argument("--widths", metavar="N,N", help="widths of x (default: 16,64,128,256; gather: 16,128; "
                        "growth: 64,128; cuda: 16,41,64,128,256); of an epoch: features, hidden, classes "
-                       "(default: 128,128,128,40)")
+                       "(default: 128,128,128,40); of cuda-epoch: hidden (default: 16,512)")
     for name, default, text in (("scale-down", 1, "divides the sizes of the graphs"),
                                 ("repeats", 5, "times that each thing is timed"),
                                 ("threads", 0, "0: all cores this process may use"), ("seed", 0, "keys all draws")):

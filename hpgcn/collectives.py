@@ -7,40 +7,19 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 
+from hpgcn.device import address
 from hpgcn.errors import InternalError, StoppedError
 from hpgcn.pending import Pending, named
 from hpgcn.rollcall import silent
+from hpgcn.staging import RECEIVE, SEND, Call, Messages
 
 MAX_MESSAGE_BYTES = 1 << 30  # a longer message travels in pieces: counts past 2^31 - 1 are not safe on every MPI
 TAG = 21  # messages of one tag between two ranks arrive in the order of their start
-
-
-class Counters:
-    """Payload this rank contributed to others, by phase and by what it was for (definitions: hpgcn.cost)."""
-
-    def __init__(self):
-        self.phase = "setup"
-        self.bytes = {}
-        self.messages = {}
-        self.sent = {}  # bytes by phase, then by destination
-
-    def add(self, kind, payload, messages, to=()):
-        """Count one call; `to`: pairs (rank, bytes), where it is known who gets what."""
-        key = (self.phase, kind)
-        self.bytes[key] = self.bytes.get(key, 0) + payload
-        self.messages[key] = self.messages.get(key, 0) + messages
-        sent = self.sent.setdefault(self.phase, {})
-        for rank, size in to:
-            sent[rank] = sent.get(rank, 0) + size
-
-    def total(self, phase):
-        """(bytes, messages) of a phase, all kinds."""
-        return (sum(value for key, value in self.bytes.items() if key[0] == phase),
-                sum(value for key, value in self.messages.items() if key[0] == phase))
 
 
 class Collectives:
@@ -48,7 +27,9 @@ class Collectives:
 
     All ranks of the communicator start the same collectives in the same order; several may be under way. Every array is
     contiguous, of any shape, and of one dtype in a call; `counts` are the elements (not rows) of each rank's block, the
-    same on all ranks. `kind`: what the payload is counted under ("aggregation", "dense", "weights"; None: not at all).
+    same on all ranks. The arrays of a call lie in host memory on all ranks, or on all ranks on the GPU that was given
+    to `use`: what is computed there after `wait` sees what has arrived. `kind`: what the payload is counted under
+    ("aggregation", "dense", "weights"; None: not at all).
     Starting and testing are clocked as "comm", waiting as "wait".
     """
 
@@ -62,9 +43,8 @@ class Collectives:
         view = flat(array, "array").view(np.uint8)
         if self.rank == root:
             self._count_blocks(kind, [view] * self.size)
-        with self.clock("comm"):
-            requests = [self.mpi.Ibcast(piece, root) for piece in self._pieces(view)]
-        return Pending(self, requests, self._under(root))
+        way = SEND if self.rank == root else RECEIVE
+        return self._own("bcast", lambda piece: self.mpi.Ibcast(piece, root), view, way, self._under(root))
 
     def start_reduce(self, array, out, root, kind):
         """Sum `array` over ranks into `out` of rank `root`.
@@ -83,15 +63,14 @@ class Collectives:
         flat_in = flat(array, "array")
         if self.rank != root:
             self._count_blocks(kind, [flat_in if rank == root else flat_in[:0] for rank in range(self.size)])
-            with self.clock("comm"):
-                requests = [self.mpi.Ireduce(piece, None, self.MPI.SUM, root) for piece in self._pieces(flat_in)]
-            return Pending(self, requests, self._under(root))
+            return self._own("reduce", lambda piece: self.mpi.Ireduce(piece, None, self.MPI.SUM, root), flat_in, SEND,
+                             self._under(root))
         total = flat_in if out is None else flat(out, "out")
         same_block(flat_in, total, "array", "out")
         with self.clock("comm"):
             place(flat_in, total)
-            requests = [self.mpi.Ireduce(self.MPI.IN_PLACE, piece, self.MPI.SUM, root) for piece in self._pieces(total)]
-        return Pending(self, requests, self._under(root))
+        return self._own("reduce", lambda piece: self.mpi.Ireduce(self.MPI.IN_PLACE, piece, self.MPI.SUM, root), total,
+                         SEND | RECEIVE, self._under(root))
 
     def start_allreduce(self, array, kind, op="sum"):
         """Replace `array` by its sum (op "sum") or maximum ("max") over ranks; pieces as in `start_reduce`.
@@ -105,10 +84,9 @@ class Collectives:
         view = flat(array, "array")
         quotient, remainder = divmod(2 * view.nbytes * (self.size - 1), self.size)
         self.count(kind, quotient + (self.rank < remainder), (view.size > 0) * 2 * (self.size - 1))
-        with self.clock("comm"):
-            requests = [self.mpi.Iallreduce(self.MPI.IN_PLACE, piece, self.MPI.SUM if op == "sum" else self.MPI.MAX)
-                        for piece in self._pieces(view)]
-        return Pending(self, requests, self._under(None), name="reduce")
+        return self._own("reduce", lambda piece: self.mpi.Iallreduce(
+            self.MPI.IN_PLACE, piece, self.MPI.SUM if op == "sum" else self.MPI.MAX), view, SEND | RECEIVE,
+            self._under(None), name="reduce")
 
     def start_allgather(self, own, out, counts, kind):
         """Copy the block of every rank into `out`, in rank order.
@@ -173,7 +151,7 @@ class Collectives:
         blocks = self._blocks(packed, counts, "packed")
         own, others = blocks[self.rank], self.size - 1
         same_block(own, out, "the own block of packed", "out")
-        work = np.empty(others * own.size, own.dtype) if work is None else flat(work, "work")
+        work = np.empty_like(own, shape=others * own.size) if work is None else flat(work, "work")
         if work.size < others * own.size or work.dtype != own.dtype:
             raise InternalError(f"reduce_scatter: work holds {work.size} elements of {work.dtype}, expected "
                                 f"{others} x {own.size} of {own.dtype}")
@@ -233,9 +211,13 @@ class Collectives:
 
     def test(self, requests, pending):
         """One test of the pending requests, which also lets messages progress; returns whether any completed."""
+        if self.relay is not None:
+            self.relay.advance()
         numbers = sorted(pending)
         done = self.MPI.Request.Testsome([requests[number] for number in numbers])
         pending.difference_update(numbers[i] for i in done or ())
+        if done and isinstance(requests, Messages):
+            requests.landed([numbers[i] for i in done])
         return bool(done)
 
     def count(self, kind, payload, messages, to=()):
@@ -247,9 +229,13 @@ class Collectives:
         others = [(self.ranks[q], block.nbytes) for q, block in enumerate(blocks) if q != self.rank and block.size]
         self.count(kind, sum(size for _, size in others), len(others), others)
 
-    def _pieces(self, view):
-        """Views of at most MAX_MESSAGE_BYTES; none where nothing travels."""
-        step = max(1, MAX_MESSAGE_BYTES // view.itemsize)
+    def _on_gpu(self, array):
+        return self.relay is not None and not isinstance(array, np.ndarray)
+
+    def _pieces(self, view, operation):
+        """Views of at most MAX_MESSAGE_BYTES, or what a relay takes; none where nothing travels."""
+        limit = self.relay.most(operation, MAX_MESSAGE_BYTES) if self._on_gpu(view) else MAX_MESSAGE_BYTES
+        step = max(1, limit // view.itemsize)
         return [view[begin:begin + step] for begin in range(0, view.size if self.size > 1 else 0, step)]
 
     def _blocks(self, view, counts, name):
@@ -260,20 +246,42 @@ class Collectives:
                                 f"{cuts[-1]}; expected one number >= 0 for each of {self.size} ranks")
         return [view[begin:end] for begin, end in pairwise(cuts.tolist())]
 
+    def _own(self, operation, start, view, way, describe, name=None):
+        """Start a collective of MPI's own, piece by piece."""
+        with self.clock("comm"):
+            calls = [Call(start, piece, way) for piece in self._pieces(view, operation)]
+            return self._begin(calls, operation, describe, name=name)
+
     def _messages(self, outgoing, incoming, finish=None):
         """Start sending outgoing[q] to, and receiving incoming[q] from, every other rank q."""
-        requests, others = [], []
-        for call, blocks, step in (("Irecv", incoming, -1), ("Isend", outgoing, 1)):
+        calls, others = [], []
+        for call, blocks, step, way in (("Irecv", incoming, -1, RECEIVE), ("Isend", outgoing, 1, SEND)):
             for distance in range(1, self.size):  # not all ranks begin with the same one
                 other = (self.rank + step * distance) % self.size
-                for piece in self._pieces(blocks[other].view(np.uint8)):
-                    requests.append(getattr(self.mpi, call)(piece, other, TAG))
+                start = partial(getattr(self.mpi, call), **{"source" if way == RECEIVE else "dest": other}, tag=TAG)
+                for piece in self._pieces(blocks[other].view(np.uint8), "message"):
+                    calls.append(Call(start, piece, way))
                     others.append(other)
 
         def describe(what, numbers):
             return f"{named({self.ranks[others[number]] for number in numbers})} in {what}"
 
-        return Pending(self, requests, describe, finish)
+        return self._begin(calls, "message", describe, finish)
+
+    def _begin(self, calls, operation, describe, finish=None, name=None):
+        """Make calls in order; those with GPU memory wait for the GPU, in line (see hpgcn.staging)."""
+        if self.relay is not None:
+            self.relay.flush(self)
+        if not calls or not self._on_gpu(calls[0].piece):
+            return Pending(self, [call.start(call.piece) for call in calls], describe, finish, name)
+        messages = self.relay.begin(self, calls, operation)
+
+        def settle():
+            messages.finish()
+            if finish is not None:
+                finish()
+
+        return Pending(self, messages, describe, settle, name)
 
     def _under(self, root):
         """Who takes part in a collective of MPI's own: which of them is late, MPI does not tell."""
@@ -304,5 +312,5 @@ def same_block(a, b, name_a, name_b):
 
 def place(source, target):
     """Copy, unless the two are the same memory."""
-    if source.ctypes.data != target.ctypes.data:
-        np.copyto(target, source)
+    if address(source) != address(target):
+        target[...] = source

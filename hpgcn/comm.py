@@ -13,12 +13,16 @@ import sys
 
 import numpy as np
 
+from hpgcn import route
 from hpgcn.agreement import Agreement
 from hpgcn.clock import Clock
-from hpgcn.collectives import Collectives, Counters
+from hpgcn.collectives import Collectives
+from hpgcn.counters import Counters
+from hpgcn.device import HOST
 from hpgcn.errors import ConfigError, HpgcnError, InternalError, require
 from hpgcn.machine import die_with_parent, launched, launched_size, slurm_tasks
 from hpgcn.pending import named
+from hpgcn.staging import Relay
 
 STARTING = 60.0  # seconds between the first rank and the last to start MPI, beyond the timeout
 
@@ -39,14 +43,37 @@ class SerialComm(Collectives, Agreement):
         Both are shared with the groups made of this communicator.
     timeout : float
         Seconds after which a wait ends with StoppedError.
+    device : hpgcn.device.Host or Cuda
+        Whose arrays the collectives take, besides those of the host; see `use`.
+    relay : hpgcn.staging.Relay or None
+        How messages leave the device, if it is a GPU and there are others.
     """
 
     rank, size, local_rank, mpi, ranks = 0, 1, 0, None, (0,)
+    device, relay = HOST, None
 
     def __init__(self, timeout=600.0):
         self.timeout = timeout
         self.counters = Counters()
         self.clock = Clock()
+
+    def use(self, device, aware=None):
+        """Take arrays of this device in collectives from now on; all ranks call it, before groups are made.
+
+        Parameters
+        ----------
+        device : hpgcn.device.Host or Cuda
+        aware : "0", "1" or "auto", optional
+            Whether MPI takes GPU memory: see hpgcn.route.choose.
+
+        Returns
+        -------
+        hpgcn.route.Route
+        """
+        self.device = device
+        found = route.choose(self, device, aware)
+        self.relay = Relay(device, found.direct) if device.name == "cuda" and self.size > 1 else None
+        return found
 
     def group(self, ranks):
         """The communicator of some of these ranks; their order is kept, their numbers start at 0.
@@ -134,7 +161,7 @@ class MpiComm(SerialComm):
 
     def _alone(self):
         group = SerialComm(self.timeout)
-        group.counters, group.clock = self.counters, self.clock
+        group.counters, group.clock, group.device = self.counters, self.clock, self.device
         group.local_rank, group.ranks = self.local_rank, (self.ranks[self.rank],)
         return group
 
@@ -149,7 +176,7 @@ class MpiComm(SerialComm):
             self.start_alltoall(words[0], outgoing, words[1], incoming, None).wait("the making of a group")
         everyone = self.mpi.Get_group()
         members = everyone.Incl(ranks)
-        group = copy.copy(self)  # shares counters, clock, timeout
+        group = copy.copy(self)  # shares counters, clock, timeout, device
         group.parent = self
         group._over(self.mpi.Create_group(members), [self.ranks[rank] for rank in ranks])
         members.Free()
@@ -213,6 +240,8 @@ class MpiComm(SerialComm):
         return found if self.rank == 0 else None
 
     def barrier(self):
+        if self.relay is not None:
+            self.relay.flush(self)
         self.wait([self.mpi.Ibarrier()], lambda _: f"a barrier ({named(self.ranks)})")
 
 def world(timeout=600.0, error=None):

@@ -195,7 +195,7 @@ def predict(args):
         if not path:
             raise UsageError(f"{run}: trained on a graph in memory; name the graph to predict on")
         source = store.load(path)
-    found = predictor.predict(source, run, ranks)
+    found = predictor.predict(source, run, ranks, device=args.device)
     with ranks.together():
         if ranks.rank == 0:
             store.write_predictions(out, found, attributes={"graph": source.header.name, "model": str(run)},

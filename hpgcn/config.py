@@ -15,8 +15,8 @@ COSTS = ("grid", "replication", "stages", "model", "aggregator", "layer_norm", "
          "dtype")
 # fields in which a run that goes on from a checkpoint may differ from the run that wrote it: how it computes, how long
 # and where, but not what; all others would make it another run
-FREE = ("graph", "out", "strategy", "grid", "replication", "stages", "epochs", "patience", "device", "threads",
-        "memory", "checkpoint_every", "trace", "comm_timeout")
+FREE = ("graph", "out", "strategy", "grid", "replication", "stages", "epochs", "patience", "device", "aggregate_on",
+        "update_on", "threads", "memory", "checkpoint_every", "trace", "comm_timeout")
 
 
 def knob(default, text, *, choices=None, low=None, high=None, open_high=False):
@@ -63,7 +63,11 @@ class Config:
     eval_every: int = knob(1, "evaluate every so many epochs; 0: only after the last", low=0)
     dtype: str = knob("float32", "type of features, weights and messages", choices=("float32", "float64"))
     seed: int = knob(0, "keys every random draw", low=0, high=2**63 - 1)
-    device: str = knob("auto", "where to compute", choices=("auto", "cpu"))
+    device: str = knob("auto", "where to compute: cuda, on a GPU for each rank, in turn those of its node; auto, so "
+                       "where every rank finds one", choices=("auto", "cpu", "cuda"))
+    aggregate_on: str = knob("device", "where mop multiplies by A; cpu, with update-on cuda: the graph in host memory",
+                             choices=("device", "cpu", "cuda"))
+    update_on: str = knob("device", "where mop multiplies by W and does all else", choices=("device", "cpu", "cuda"))
     threads: int = knob(0, "threads per rank; 0: cores / ranks on the node", low=0)
     memory: str = knob("", "bytes that a rank may hold, e.g. 2G: where A H does not fit it is not kept, and the "
                        "backward takes the wider product instead (default: any number)")
@@ -80,6 +84,11 @@ class Config:
         for name in ("dropout", "input_dropout"):
             if round(getattr(self, name) * 65536) >= 65536:
                 raise UsageError(f"{name} = {getattr(self, name)} drops everything: expected less than 1 - 2^-17")
+        for name in ("aggregate_on", "update_on"):
+            if getattr(self, name) != "device" and self.strategy != "mop":
+                raise UsageError(f"{name} = {getattr(self, name)}: strategy {self.strategy} takes none, mop does")
+        if self.aggregate_on == "cuda" and self.updates_on == "cpu":
+            raise UsageError("aggregate_on = cuda: expected update_on = cuda, too")
         if self.model != "sage" and self.aggregator != "mean":
             raise UsageError(f"aggregator = {self.aggregator}: model {self.model} takes none")
 
@@ -87,6 +96,18 @@ class Config:
     def architecture(self):
         """The model as hpgcn.cost.Step names it: gcn, sage-mean, sage-gcn or gin."""
         return f"sage-{self.aggregator}" if self.model == "sage" else self.model
+
+    @property
+    def updates_on(self):
+        """Where rows are updated: auto, cpu or cuda."""
+        if self.update_on == "device":
+            return "cuda" if self.aggregate_on == "cuda" and self.device == "auto" else self.device
+        return self.update_on
+
+    @property
+    def aggregates_on_host(self):
+        """Whether rows are aggregated on the host, wherever they are updated."""
+        return self.aggregate_on == "cpu" or (self.aggregate_on == "device" and self.device == "cpu")
 
     @property
     def first_dropout(self):

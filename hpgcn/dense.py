@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from hpgcn import kernels
 from hpgcn.check import SPLIT, index_dtype
+from hpgcn.device import HOST
 from hpgcn.layout import split
 
 
@@ -33,7 +34,15 @@ class SparseRows:
         self.transposed_indptr = entries.indptr.astype(np.int64)
         self.transposed_indices = entries.indices
         self.order = entries.data  # entry k of the transpose is entry order[k] of the matrix
-        self.parts = {}  # by identity of their row numbers
+        self.device, self.parts = HOST, {}  # the latter by identity of their row numbers
+
+    def on(self, device):
+        """The same matrix in the memory of a device, which all else that is asked of it then has to be in."""
+        other = object.__new__(SparseRows)
+        other.__dict__.update(self.__dict__, device=device, parts={})
+        for name in ("indptr", "indices", "data", "transposed_indptr", "transposed_indices", "order"):
+            setattr(other, name, device.put(getattr(self, name)))
+        return other
 
     def rows(self, numbers):
         """Some of the rows, (r,) increasing; SparseRows."""
@@ -42,8 +51,9 @@ class SparseRows:
     def part(self, numbers):
         """As `rows`, for numbers that are asked for in every step: what depends on them alone is kept."""
         if id(numbers) not in self.parts:
-            entries = sp.csr_array((np.arange(self.data.size), self.indices, self.indptr), shape=self.shape)[numbers]
-            self.parts[id(numbers)] = numbers, SparseRows(entries)
+            indices, indptr, rows = map(self.device.get, (self.indices, self.indptr, numbers))
+            entries = sp.csr_array((np.arange(self.data.size), indices, indptr), shape=self.shape)[rows]
+            self.parts[id(numbers)] = numbers, SparseRows(entries).on(self.device)
         _, part = self.parts[id(numbers)]
         return part.with_data(self.data[part.data])
 
@@ -75,6 +85,13 @@ def take_rows(X, rows):
     if isinstance(X, tuple):
         return tuple(take_rows(each, rows) for each in X)
     return X.rows(rows) if isinstance(X, SparseRows) else X[rows]
+
+
+def on(device, X):
+    """Features in the memory of a device: dense, SparseRows or a pair of either."""
+    if isinstance(X, tuple):
+        return tuple(on(device, each) for each in X)
+    return X.on(device) if isinstance(X, SparseRows) else device.put(X)
 
 
 def dropout(X, vertex, take, **key):
@@ -109,7 +126,7 @@ class Columns:
     """
 
     def __init__(self, grid, comm):
-        self.grid, self.comm = grid, comm
+        self.grid, self.comm, self.device = grid, comm, comm.device
         self.row = comm.group(grid.row_ranks.tolist())
         self.column = comm.group(grid.column_ranks.tolist())
         self.buffers = {}
@@ -128,12 +145,12 @@ class Columns:
         if self.row.size == 1:
             return times(T, W, out)
         W, m = W[self.of(W.shape[0])], T.shape[0]
-        out = np.empty((m, self.width(W.shape[1])), W.dtype) if out is None else out
+        out = self.device.empty((m, self.width(W.shape[1])), W.dtype) if out is None else out
         cuts = split(W.shape[1], self.row.size)
-        packed = self._flat("packed", m * W.shape[1], W.dtype)
+        packed, ordered = self._flat("packed", m * W.shape[1], W.dtype), self.device.xp.ascontiguousarray
         with self.comm.clock("dense"):
             for first, last in pairwise(cuts.tolist()):
-                times(T, np.ascontiguousarray(W[:, first:last]), packed[m * first:m * last].reshape(m, last - first))
+                times(T, ordered(W[:, first:last]), packed[m * first:m * last].reshape(m, last - first))
         work = self._flat("whole", (self.row.size - 1) * out.size, W.dtype)
         self.row.start_reduce_scatter(packed, out.reshape(-1), (m * np.diff(cuts)).tolist(), "dense", work=work).wait(
             "a dense product")
@@ -170,12 +187,13 @@ class Columns:
         own = np.concatenate([block.ravel() for block in blocks[self.row.rank]])
         self.column.allreduce(own, "weights")
         sizes = [sum(block.size for block in part) for part in blocks]
-        every = np.empty(sum(sizes), own.dtype)
+        every = self.device.empty(sum(sizes), own.dtype)
         self.row.start_allgather(own, every, sizes, "weights").wait("gradients of weights")
-        parts = iter(np.split(every, np.cumsum([block.size for part in blocks for block in part])[:-1]))
+        first = 0
         for part in blocks:
             for block in part:
-                block[...] = next(parts).reshape(block.shape)
+                block[...] = every[first:first + block.size].reshape(block.shape)
+                first += block.size
 
     def close(self):
         """Free the communicators."""
@@ -184,13 +202,13 @@ class Columns:
 
     def _flat(self, name, size, dtype):
         if name not in self.buffers or self.buffers[name].size < size:
-            self.buffers[name] = np.empty(size, dtype)
+            self.buffers[name] = self.device.empty(size, dtype)
         return self.buffers[name][:size]
 
 
 def masked_rows(masks, columns):
-    """Rows of this rank in each mask, and how many there are over all ranks: two dicts by mask."""
-    rows = {key: np.flatnonzero(masks[key]) for key in SPLIT}
+    """Rows of this rank in each mask, on its device, and how many there are over all ranks: two dicts by mask."""
+    rows = {key: columns.device.put(np.flatnonzero(masks[key])) for key in SPLIT}
     own = columns.row.rank == 0  # one of the ranks that share a row counts it
     totals = columns.comm.sum([own * rows[key].size for key in SPLIT])
     return rows, {key: int(total) for key, total in zip(SPLIT, totals)}
@@ -210,7 +228,7 @@ class Loss:
     """
 
     def __init__(self, labels, masks, columns, num_classes):
-        self.labels, self.columns, self.comm = labels, columns, columns.comm
+        self.labels, self.columns, self.comm = columns.device.put(labels), columns, columns.comm
         self.first = columns.of(num_classes).start
         self.rows, self.count = masked_rows(masks, columns)
 
@@ -233,7 +251,7 @@ class Loss:
             moments = self._moments(logits)
             right = self._right(logits, moments[0])
             found = [(self._spread(logits, moments, key, 1.0, None), right[self.rows[key]].sum()) for key in SPLIT]
-        sums = self.comm.sum([number for pair in found for number in pair])
+        sums = self.comm.sum(self.columns.device.numbers([number for pair in found for number in pair]))
         result = {f"{key}_acc": float(sums[2 * i + 1] / self.count[key]) if self.count[key] else None
                   for i, key in enumerate(SPLIT)}
         result["val_loss"] = float(sums[2] / self.count["val"]) if self.count["val"] else None
@@ -278,7 +296,7 @@ class MultiLabelLoss:
     """
 
     def __init__(self, labels, masks, columns, num_labels):
-        self.labels = np.ascontiguousarray(labels[:, columns.of(num_labels)])
+        self.labels = columns.device.put(np.ascontiguousarray(labels[:, columns.of(num_labels)]))
         self.comm, self.num_labels = columns.comm, num_labels
         self.rows, self.count = masked_rows(masks, columns)
 
@@ -292,7 +310,8 @@ class MultiLabelLoss:
     def evaluate(self, logits):
         """Return train_acc, val_acc, test_acc (micro-F1) and val_loss over all ranks; None where a mask is empty."""
         kernel = kernels.backend(logits).sigmoid_cross_entropy
-        found = self.comm.sum([number for key in SPLIT for number in kernel(logits, self.labels, self.rows[key])])
+        found = [number for key in SPLIT for number in kernel(logits, self.labels, self.rows[key])]
+        found = self.comm.sum(self.comm.device.numbers(found))
         result = {}
         for key, (_, true, false, missed) in zip(SPLIT, found.reshape(-1, 4).tolist()):
             result[f"{key}_acc"] = 2 * true / max(2 * true + false + missed, 1) if self.count[key] else None

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from hpgcn.config import size
+from hpgcn.cost.gpu import ON_GPU, gpu_footprint, gpu_total
 from hpgcn.cost.memory import PARTS, footprint, peak, setup
 from hpgcn.cost.seconds import Machine, step_seconds
 from hpgcn.errors import ConfigError
@@ -29,8 +30,9 @@ def forecast(source, config, comm):
     dict
         Equal on all ranks: graph, strategy, grid, ranks, model, widths, rows_per_level (of a training step),
         predicted_bytes_per_epoch, predicted_messages_per_epoch, max_rank_bytes_per_epoch, memory (a dict for each rank:
-        the PARTS of hpgcn.cost.memory, setup and peak, bytes), memory_limit_bytes, lean (as hpgcn.cost.Step), seconds
-        (epoch, compute, communication; on an assumed machine).
+        the PARTS of hpgcn.cost.memory, setup and peak, bytes), gpu_memory (of --device cuda, a dict for each rank:
+        ON_GPU of hpgcn.cost.gpu and their total, bytes; else None), memory_limit_bytes, lean (as hpgcn.cost.Step),
+        seconds (epoch, compute, communication; on an assumed machine).
 
     Raises
     ------
@@ -88,8 +90,15 @@ def _count(source, config, offsets, axes):
         "predicted_bytes_per_epoch": sent.total_bytes(), "predicted_messages_per_epoch": sent.total_messages(),
         "max_rank_bytes_per_epoch": sent.max_bytes(),
         "memory": [{name: int(each[rank]) for name, each in sizes.items()} for rank in range(found.ranks)],
+        "gpu_memory": _on_gpu(step, found.share, config) if config.updates_on == "cuda" else None,
         "memory_limit_bytes": limit, "lean": step.lean,
         "seconds": {"epoch": compute + communication, "compute": compute, "communication": communication}}
+
+
+def _on_gpu(step, share, config):
+    found = gpu_footprint(step, share, config.aggregates_on_host)
+    found["total"] = gpu_total(found)
+    return [{name: int(each[rank]) for name, each in found.items()} for rank in range(share.rows.size)]
 
 
 def table(report):
@@ -112,4 +121,11 @@ def table(report):
     for name in (*PARTS, "setup", "peak"):
         total = sum(each[name] for each in held)
         text.append(f"{name:<20} {held[most][name] / 1e6:>12,.3f} {total / 1e6:>12,.3f}")
+    if report["gpu_memory"]:
+        held = report["gpu_memory"]
+        most = int(np.argmax([each["total"] for each in held]))
+        text += ["", f"{'MB of GPU memory':<20} {f'rank {most}':>12} {'all ranks':>12}"]
+        for name in (*ON_GPU[:-1], "total", "staging"):
+            label, total = "pinned on the host" if name == "staging" else name, sum(each[name] for each in held)
+            text.append(f"{label:<20} {held[most][name] / 1e6:>12,.3f} {total / 1e6:>12,.3f}")
     return "\n".join(text)

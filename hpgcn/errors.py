@@ -41,6 +41,12 @@ class InternalError(HpgcnError, RuntimeError):
     code = 70
 
 
+class DeviceMemoryError(HpgcnError, MemoryError):
+    """A GPU has less memory than is needed."""
+
+    code = 70
+
+
 class OutputError(HpgcnError, FileExistsError):
     """The output exists already, or cannot be created."""
 

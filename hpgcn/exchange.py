@@ -3,6 +3,7 @@
 Requests are persistent and bound to two buffers made once: `forward` and `adjoint` start them, `arrivals` hands out
 what came in increasing order of the other rank, so that sums are taken in a fixed order (same command, same bits).
 The transpose of a copy is an accumulate: the adjoint sends along the swapped lists, and its receiver adds.
+Rows of a GPU are packed there; where MPI takes no GPU memory, requests are bound to pinned twins of the buffers.
 Source: demirci-2022, Algorithms 1 and 2.
 """
 from __future__ import annotations
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpgcn import collectives, faults, kernels
+from hpgcn.device import address
+from hpgcn.staging import RECEIVE, SEND, Leg, Messages, Pinned
 
 
 @dataclass(eq=False)
@@ -30,8 +33,8 @@ class Channel:
         Requests of each source.
     cuts : (P + 1,)
         Rows of `incoming` by source.
-    requests : list
-        Receives first, then sends; `others` names the rank at the far end of each.
+    requests : list or hpgcn.staging.Messages
+        Receives first, then sends; `others` names the rank at the far end of each. Messages: of a GPU's rows.
     """
 
     outgoing: np.ndarray
@@ -57,22 +60,35 @@ class Exchange:
     max_width : int
     lender : Exchange, optional
         Of a plan that this one is part of: both then use its buffers, one at a time.
+
+    Attributes
+    ----------
+    send_rows : (rows,) int64
+        Those of the plan, on the device of `comm`, where all rows lie.
     """
 
     def __init__(self, plan, comm, dtype, max_width, lender=None):
         self.plan, self.comm, self.dtype = plan, comm, np.dtype(dtype)
+        self.relay, device = comm.relay, comm.device
+        self.send_rows = device.put(plan.send_rows)
         if lender is None:
-            self.owned = np.empty(plan.send_rows.size * max_width, dtype)  # rows of mine that others read
-            self.ghost = np.empty(plan.ghosts.size * max_width, dtype)  # rows of others that I read
+            self.owned = device.empty((plan.send_rows.size * max_width,), dtype)  # rows of mine that others read
+            self.ghost = device.empty((plan.ghosts.size * max_width,), dtype)  # rows of others that I read
+            self.twins = self.owned, self.ghost  # what MPI sees
+            self.pinned = []
+            if self.relay is not None and "message" not in self.relay.direct:
+                self.pinned = [Pinned(device, max(buffer.nbytes, 1)) for buffer in self.twins]
+                self.twins = [block.memory[:buffer.nbytes].view(dtype)
+                              for block, buffer in zip(self.pinned, self.twins)]
         else:
-            self.owned, self.ghost = lender.owned, lender.ghost
+            self.owned, self.ghost, self.twins, self.pinned = lender.owned, lender.ghost, lender.twins, lender.pinned
         self.channels = {}
 
     def forward(self, H):
         """Start sending rows of H (m, f) to those who need them; `arrivals` yields their rows."""
         channel = self._channel(H.shape[1], adjoint=False)
         with self.comm.clock("comm"):
-            kernels.backend(H).gather(H, self.plan.send_rows, channel.outgoing)
+            kernels.backend(H).gather(H, self.send_rows, channel.outgoing)
             self._start(channel)
         return channel
 
@@ -107,6 +123,8 @@ class Exchange:
 
         for source, pieces in zip(channel.sources, channel.pieces):
             self._wait(channel, channel.pending.intersection(pieces), describe)
+            if self.relay is not None:
+                channel.requests.settle()
             yield source, channel.incoming[channel.cuts[source]:channel.cuts[source + 1]]
         self._wait(channel, set(channel.pending), describe)
 
@@ -119,7 +137,10 @@ class Exchange:
     def _start(self, channel):
         faults.point("exchange")
         if channel.requests:
-            self.comm.MPI.Prequest.Startall(channel.requests)
+            if self.relay is None:
+                self.comm.MPI.Prequest.Startall(channel.requests)
+            else:
+                self.relay.launch(self.comm, channel.requests)
             channel.pending = set(range(len(channel.requests)))
         self.comm.counters.add("aggregation", channel.outgoing.nbytes, channel.messages, channel.to)
 
@@ -128,30 +149,38 @@ class Exchange:
             plan = self.plan
             owned = self.owned[:plan.send_rows.size * width].reshape(-1, width)
             ghost = self.ghost[:plan.ghosts.size * width].reshape(-1, width)
-            ends = (owned, plan.send_offsets), (ghost, plan.recv_offsets)
-            (outgoing, to), (incoming, cuts) = reversed(ends) if adjoint else ends
-            receives, others, pieces = self._requests("Recv_init", incoming, cuts, tag=1 + adjoint)
-            sends, destinations, per_destination = self._requests("Send_init", outgoing, to, tag=1 + adjoint)
+            ends = (owned, plan.send_offsets, self.twins[0]), (ghost, plan.recv_offsets, self.twins[1])
+            (outgoing, to, sent), (incoming, cuts, received) = reversed(ends) if adjoint else ends
+            requests = Messages(self.relay, blocks=self.pinned) if self.relay is not None else []
+            others, pieces = self._requests("Recv_init", incoming, received, cuts, 1 + adjoint, requests)
+            destinations, per_destination = self._requests("Send_init", outgoing, sent, to, 1 + adjoint, requests)
             self.channels[width, adjoint] = Channel(
-                outgoing, incoming, sorted(set(others)), pieces, cuts, receives + sends, others + destinations,
+                outgoing, incoming, sorted(set(others)), pieces, cuts, requests, others + destinations,
                 len(per_destination),
                 [(q, rows * width * self.dtype.itemsize)
                  for q, rows in zip(self.comm.ranks, np.diff(to).tolist()) if rows], set())
         return self.channels[width, adjoint]
 
-    def _requests(self, kind, buffer, cuts, tag):
-        """Persistent requests for each rank's rows, in pieces of at most collectives.MAX_MESSAGE_BYTES."""
-        requests, others, pieces = [], [], []
-        flat = buffer.reshape(-1)
-        step = max(1, collectives.MAX_MESSAGE_BYTES // self.dtype.itemsize)
+    def _requests(self, kind, buffer, twin, cuts, tag, requests):
+        """Add persistent requests for each rank's rows, in pieces that MPI and a relay take; see Channel."""
+        others, pieces, limit = [], [], collectives.MAX_MESSAGE_BYTES
+        if self.relay is not None:
+            limit = self.relay.most("message", limit)
+        flat, step = buffer.reshape(-1), max(1, limit // self.dtype.itemsize)
         for other in np.flatnonzero(np.diff(cuts)).tolist() if buffer.shape[1] else []:
             first, last = int(cuts[other]) * buffer.shape[1], int(cuts[other + 1]) * buffer.shape[1]
             begins = range(first, last, step)
             pieces.append(list(range(len(requests), len(requests) + len(begins))))
             for begin in begins:
-                requests.append(getattr(self.comm.mpi, kind)(flat[begin:min(begin + step, last)], other, tag))
+                piece = slice(begin, min(begin + step, last))
+                request = getattr(self.comm.mpi, kind)(twin[piece], other, tag)
+                if self.relay is not None:
+                    host = address(twin[piece]) if self.pinned else 0
+                    way = RECEIVE if kind == "Recv_init" else SEND
+                    requests.legs.append(Leg(request.Start, address(flat[piece]), host, flat[piece].nbytes, way))
+                requests.append(request)
                 others.append(other)
-        return requests, others, pieces
+        return others, pieces
 
     def close(self):
         """Free the requests; afterwards the exchange cannot be used."""

@@ -1,6 +1,7 @@
 """What this machine and its launcher offer a rank: threads and memory. Imports nothing heavy: it runs first."""
 import ctypes
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -123,3 +124,8 @@ def return_freed_memory():
 def memory_budget():
     """Bytes that one rank may read at once: 80% of what is available, shared by the ranks on this machine."""
     return available_memory() * 4 // 5 // ranks_on_node()
+
+
+def peak_rss():
+    """Peak resident set of this process so far, bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

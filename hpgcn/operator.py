@@ -84,6 +84,11 @@ def csr(matrix):
     return matrix.indptr.astype(np.int64), matrix.indices.astype(index_dtype(matrix.shape[1]), copy=False), matrix.data
 
 
+def on(device, arrays):
+    """Arrays of a matrix in the memory of a device; a tuple."""
+    return tuple(map(device.put, arrays))
+
+
 def select(arrays, rows, columns):
     """Some rows and columns of a matrix held as (indptr, indices, data, ...), numbered anew; a csr_array.
 

@@ -6,15 +6,17 @@ from contextlib import closing
 import numpy as np
 
 from hpgcn import cost
+from hpgcn.capacity import explained
 from hpgcn.comm import as_comm
 from hpgcn.config import Config
+from hpgcn.device import choose
 from hpgcn.errors import DataError
 from hpgcn.model import Buffers, Model, Parameters
 from hpgcn.rows import Rows
 from hpgcn.rundir import read_run
 
 
-def predict(source, run, comm=None):
+def predict(source, run, comm=None, *, device="auto"):
     """Apply a trained model to all vertices of a graph; every rank of `comm` calls this together.
 
     Parameters
@@ -24,6 +26,8 @@ def predict(source, run, comm=None):
     run : str or path
         A run directory, or its model.h5.
     comm : mpi4py communicator, optional
+    device : "auto", "cpu" or "cuda"
+        Where to compute, whatever the model was trained on.
 
     Returns
     -------
@@ -32,9 +36,11 @@ def predict(source, run, comm=None):
         absent from models of one layer), original_ids (n,) where the graph has them. None on the other ranks.
     """
     comm = as_comm(comm)
+    comm.use(choose(device, comm))
     with comm.together():
         weights, settings, _ = read_run(run)
-        config = Config(**settings)
+        everywhere = {"device": device, "aggregate_on": "device", "update_on": "device"}
+        config = Config(**{**settings, **everywhere, "prune": False})
         parameters, widths = Parameters.stored(weights, config.dtype, config.layers, config.architecture,
                                                config.layer_norm, run)
         if source.header.num_features != widths[0]:
@@ -42,20 +48,27 @@ def predict(source, run, comm=None):
                             f"but the model was trained on {widths[0]}")
     step = cost.Step(widths, np.dtype(config.dtype).itemsize, source.header.sparse_features, model=config.architecture,
                      layer_norm=config.layer_norm)
-    rows = Rows(source, config.replace(prune=False), comm, step)
-    with closing(rows):
-        found = {"vertex": rows.vertex}
-        model = Model(step, parameters, rows.evaluated, rows.columns, Buffers(rows.dtype), rows.vertex)
-        logits, last = model.infer(rows.X, embed=True)
-        if config.layers > 1:
-            found["embedding"] = rows.columns.gathered(last, widths[-2]).copy()
-        found["logits"] = rows.columns.gathered(logits, widths[-1])
-        if rows.original_ids is not None:
-            found["original_ids"] = rows.original_ids
-        first = rows.columns.grid.column == 0  # the others hold the same rows
-        found = {name: comm.gather_rows(array[slice(None) if first else slice(0)]) for name, array in found.items()}
+    with explained(comm):
+        found = _infer(source, config, comm, step, parameters)
     if comm.rank:
         return None
     order = np.argsort(found.pop("vertex"))
     found = {name: array[order] for name, array in found.items()}
     return {**found, "label": found["logits"].argmax(1)}
+
+
+def _infer(source, config, comm, step, parameters):
+    """What `predict` returns, in the order of the rows that ranks own, on rank 0; None for each name elsewhere."""
+    rows, widths = Rows(source, config, comm, step), step.widths
+    with closing(rows):
+        found = {"vertex": rows.vertex}
+        device = comm.device
+        model = Model(step, parameters.on(device), rows.evaluated, rows.columns, Buffers(rows.dtype, device), rows.key)
+        logits, last = model.infer(rows.features(rows.evaluated), embed=True)
+        if config.layers > 1:
+            found["embedding"] = device.get(rows.columns.gathered(last, widths[-2])).copy()
+        found["logits"] = device.get(rows.columns.gathered(logits, widths[-1]))
+        if rows.original_ids is not None:
+            found["original_ids"] = rows.original_ids
+        first = rows.columns.grid.column == 0  # the others hold the same rows
+        return {name: comm.gather_rows(array[slice(None) if first else slice(0)]) for name, array in found.items()}

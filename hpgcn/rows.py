@@ -8,6 +8,9 @@ from itertools import pairwise
 import numpy as np
 
 from hpgcn import dense
+from hpgcn.cost.gpu import placed_last
+from hpgcn.cost.shares import Levels
+from hpgcn.device import HOST
 from hpgcn.layout import split
 from hpgcn.model import MODELS
 from hpgcn.place import place
@@ -33,10 +36,16 @@ class Rows:
     ----------
     train, evaluated : hpgcn.reach.Reach
         Rows that a training step computes, and those that an evaluation does; all rows unless config.prune.
+    X : array, SparseRows or a pair
+        All rows of the features, on the host.
+    devices : str
+        The device, and where else rows are aggregated.
+    vertex : (m,) int64
+        ORIGINAL numbers of the rows, on the host; `key` are they on the device.
     """
 
     def __init__(self, source, config, comm, step):
-        self.dtype = np.dtype(config.dtype)
+        self.dtype, self.device = np.dtype(config.dtype), comm.device
         source, grid, self.axes = place(source, comm, config)
         with comm.together():
             slab = source.slab(grid.rows.start, grid.rows.stop)
@@ -45,10 +54,16 @@ class Rows:
         self.X = dense.SparseRows(X) if source.header.sparse_features else np.ascontiguousarray(X)
         self.num_features, self.labels, self.masks = step.widths[0], slab.labels, slab.masks
         self.vertex, self.original_ids = slab.vertex, slab.original_ids
+        self.key, self.placed = self.device.put(slab.vertex), None
         every = replace(step, constant=False)  # A X is formed by the strategy, too
         self.max_width = max(product.width for product in every.forward + every.backward)
         self.kind = kind = MODELS[config.architecture]
-        batches = {"stages": config.stages} if config.strategy == "mop" else {}
+        batches, self.devices = {}, self.device.name
+        if config.strategy == "mop":
+            home = HOST if config.aggregates_on_host else self.device
+            batches = {"stages": config.stages, "home": home}
+            if home is not self.device:
+                self.devices += ", aggregation on cpu"
         self.strategy = STRATEGIES[config.strategy](source, grid, comm, norm=kind.norm, self_loops=kind.self_loops,
                                                     dtype=self.dtype, max_width=self.max_width, slab=slab,
                                                     axes=self.axes, **batches)
@@ -64,10 +79,33 @@ class Rows:
 
     def aggregate(self):
         """Replace X by A X or (X, A X), in slices of columns that the strategy's buffers hold, on every rank alike."""
-        T = np.empty_like(self.X)
+        T, (put, get) = np.empty_like(self.X), (self.device.put, self.device.get)
         for first, last in pairwise(split(T.shape[1], -(-self.num_features // self.max_width)).tolist()):
-            T[:, first:last] = self.strategy.forward(np.ascontiguousarray(self.X[:, first:last]), layer=0)
+            T[:, first:last] = get(self.strategy.forward(put(np.ascontiguousarray(self.X[:, first:last])), layer=0))
         self.X = (self.X, T) if self.kind.layer.reads_own else T
+
+    def placed_last(self, step):
+        """Bytes that are put on the device once the matrix is there: see hpgcn.cost.gpu. `step`: of training."""
+        both = [self._levels(reach) for reach in (self.train, self.evaluated)]
+        return int(placed_last(step, *both, lambda width: np.array([self.columns.width(width)]),
+                               self.columns.row.size, np.array([self.vertex.size]))[0])
+
+    def _levels(self, reach):
+        """The rows of this rank alone, as hpgcn.cost counts them."""
+        entries = [np.zeros(1, np.int64)] * 2
+        if isinstance(self.X, dense.SparseRows):
+            counts = np.diff(self.X.indptr)
+            entries = [np.array([reach.take(level, counts).sum()]) for level in (0, 1)]
+        return Levels([np.array([size]) for size in reach.sizes], [rows is None for rows in reach.rows], reach.totals,
+                      [], entries)
+
+    def features(self, reach):
+        """Rows of the features that the first layer of a reach reads, on the device; all of them are put there once."""
+        if reach.rows[0] is not None:
+            return dense.on(self.device, dense.take_rows(self.X, reach.rows[0]))
+        if self.placed is None:
+            self.placed = dense.on(self.device, self.X)
+        return self.placed
 
     def close(self):
         """Free what MPI holds."""

@@ -57,7 +57,7 @@ def capture(trainer, best, metrics):
     """
     flats = {"weights": trainer.parameters.flat,
              **{f"optimizer/{name}": flat for name, flat in trainer.optimizer.state().items()}}
-    agree(trainer.comm, flats)
+    agree(trainer.comm, {kind: trainer.comm.device.get(flat) for kind, flat in flats.items()})
     if best.epoch:
         flats["best"] = best.weights
     arrays = {f"{kind}/{name}": array for kind, flat in flats.items() for name, array in trainer.named(flat).items()}
@@ -76,8 +76,9 @@ def restore(trainer, state, best):
     def flat(kind):
         arrays = {name.removeprefix(f"{kind}/"): array for name, array in state.arrays.items()
                   if name.startswith(f"{kind}/")}
-        return Parameters.stored(arrays, config.dtype, config.layers, config.architecture, config.layer_norm,
-                                 f"checkpoint of epoch {state.epoch}: {kind}")[0].flat
+        parameters, _ = Parameters.stored(arrays, config.dtype, config.layers, config.architecture, config.layer_norm,
+                                          f"checkpoint of epoch {state.epoch}: {kind}")
+        return trainer.comm.device.put(parameters.flat)
 
     config = trainer.config
     trainer.parameters.flat[:] = flat("weights")
@@ -122,5 +123,5 @@ def _circumstances(trainer):
     owned = trainer.comm.allgather(zlib.crc32(rows.vertex))
     layout = [config.strategy, rows.axes, config.stages, owned]
     return {"ranks": trainer.comm.size, "strategy": config.strategy, "grid": "x".join(map(str, rows.axes)),
-            "threads": trainer.threads, "device": config.device, "memory": config.memory, "versions": versions(),
+            "threads": trainer.threads, "device": rows.devices, "memory": config.memory, "versions": versions(),
             "layout_sha256": hashlib.sha256(repr(layout).encode()).hexdigest()}

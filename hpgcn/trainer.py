@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import math
 import os
-import resource
 import time
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -13,17 +12,16 @@ import numpy as np
 from tqdm import tqdm
 
 from hpgcn import cost, dense, faults, preemption
+from hpgcn.capacity import check_memory, explained
 from hpgcn.checkpoint import Checkpoints
-from hpgcn.comm import SerialComm, as_comm
+from hpgcn.comm import as_comm
 from hpgcn.config import Config, settings_of_run
 from hpgcn.cost.step import make_step
+from hpgcn.device import choose
 from hpgcn.divergence import diverged
 from hpgcn.dryrun import choose_lean
 from hpgcn.errors import DataError, UsageError
-from hpgcn.graph import Graph
-from hpgcn.kernels import backend
-from hpgcn.kernels.jit import threshold
-from hpgcn.machine import default_threads, return_freed_memory
+from hpgcn.machine import peak_rss, return_freed_memory
 from hpgcn.model import Buffers, Model, Parameters
 from hpgcn.optim import OPTIMIZERS
 from hpgcn.place import place, same_everywhere
@@ -32,8 +30,7 @@ from hpgcn.rows import Rows
 from hpgcn.rundir import RunDirectory, refuse_existing_run, versions
 from hpgcn.state import restore
 from hpgcn.trace import Trace, write_traffic
-
-COMPILING = 600.0  # seconds that ranks wait for the one that compiles the kernels, beyond --comm-timeout
+from hpgcn.warmup import set_threads, warm_up
 
 
 def train(source, config=None, comm=None, *, progress=False, overwrite=False, resume=None):
@@ -66,12 +63,17 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False, re
         On all ranks together: no labels, features or split; ranks against parts, or a checkpoint of other data or
         settings; NaN or Inf; the run directory exists; a checkpoint cannot be written, or none of them read; SIGUSR1
         asked for a checkpoint; checkpoints without a run directory.
+    MissingError
+        On all ranks: a GPU is asked for, and one of them finds none.
+    DeviceMemoryError
+        A GPU has less memory than is needed.
     """
     if resume:
         config = (config or Config(**settings_of_run(resume, {}))).replace(out=os.fspath(resume))
     config = config or Config()
     comm = as_comm(comm, config.comm_timeout)
     same_everywhere(source, config, comm)
+    comm.use(choose(config.updates_on, comm))
     with comm.together():
         check(source.header)
         if config.checkpoint_every and not config.out:
@@ -82,7 +84,7 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False, re
     saved, summary = to_go_on(checkpoints, config, comm) if resume else (None, None)
     if summary:
         return summary
-    with preemption.listening() if config.out else nullcontext():
+    with preemption.listening() if config.out else nullcontext(), explained(comm):
         trainer = Trainer(source, config, comm)
         with closing(trainer.rows):
             with comm.together():  # only now: a run that cannot start leaves nothing behind
@@ -134,7 +136,7 @@ class Trainer:
         self.threads = set_threads(config)
         comm.counters.phase = "setup"
         if warm:
-            self._warm()
+            warm_up(type(self), comm, self.header, config)
         faults.begin(comm.rank, 0)
         faults.point("setup")
         if config.memory:
@@ -144,12 +146,13 @@ class Trainer:
         rows = self.rows
         if step.constant:  # layer 1 then needs neither a product with A nor an exchange in any epoch
             rows.aggregate()
-        kind = config.architecture, config.layer_norm
-        self.parameters = Parameters.initial(self.widths, rows.dtype, config.seed, *kind)
-        self.buffers = Buffers(rows.dtype)
         steps = [replace(step, rows=reach.totals) for reach in (rows.train, rows.evaluated)]
+        check_memory(comm, rows.placed_last(steps[0]))
+        kind = config.architecture, config.layer_norm
+        self.parameters = Parameters.initial(self.widths, rows.dtype, config.seed, *kind).on(comm.device)
+        self.buffers = Buffers(rows.dtype, comm.device)
         self.training, self.evaluation = map(self._view, (rows.train, rows.evaluated), steps)
-        rows.X = None  # each view has the rows that it reads
+        rows.X = rows.placed = None  # each view has the rows that it reads
         return_freed_memory()
         self.optimizer = OPTIMIZERS[config.optimizer](self.parameters.flat, lr=config.lr, decay=config.weight_decay,
                                                       decayed=self.parameters.decayed(config.decay_layers))
@@ -160,12 +163,12 @@ class Trainer:
     def _view(self, reach, step):
         """The model on the rows of `reach`."""
         rows, config = self.rows, self.config
-        model = Model(step, self.parameters, reach, rows.columns, self.buffers, rows.vertex, seed=config.seed,
+        model = Model(step, self.parameters, reach, rows.columns, self.buffers, rows.key, seed=config.seed,
                       first_dropout=config.first_dropout, dropout=config.dropout)
         loss = dense.MultiLabelLoss if self.header.multilabel else dense.Loss
         masks = {key: reach.take(-1, mask) for key, mask in rows.masks.items()}
         loss = loss(reach.take(-1, rows.labels), masks, rows.columns, self.widths[-1])
-        return View(model, loss, dense.take_rows(rows.X, reach.rows[0]))
+        return View(model, loss, rows.features(reach))
 
     def _predict(self, step):
         """What all ranks together send in a training step; a hpgcn.cost.Traffic."""
@@ -223,7 +226,7 @@ class Trainer:
     def named(self, flat):
         """An array like the parameters, as a dict by name (copies)."""
         parameters = Parameters.zeros(self.widths, self.rows.dtype, self.config.architecture, self.config.layer_norm)
-        parameters.flat[:] = flat
+        parameters.flat[:] = self.comm.device.get(flat)
         return parameters.named()
 
     def step(self, epoch):
@@ -248,9 +251,10 @@ class Trainer:
         self.rows.columns.reduce(gradient)
         with clock("dense"):
             self.optimizer.step(gradient.flat)
+        comm.device.synchronize()
         seconds = time.perf_counter() - begin
         sent = [after - earlier for after, earlier in zip(comm.counters.total("train"), before)]
-        sums = comm.sum([loss, *sent, not np.isfinite(gradient.flat).all()])
+        sums = comm.sum([float(loss), *sent, not np.isfinite(gradient.flat).all()])
         times = clock.seconds
         highest = comm.max([seconds, times["spmm"], times["dense"], times["comm"], times["wait"], peak_rss(), sent[0],
                             preemption.asked()])
@@ -280,54 +284,10 @@ class Trainer:
         return {
             "graph": self.header.name, "strategy": self.config.strategy, "grid": "x".join(map(str, self.rows.axes)),
             "replication": self.rows.axes[1] if self.config.strategy == "1.5d" else 1,
-            "ranks": size, "threads": self.threads, "device": "cpu", "epochs": final["epoch"],
+            "ranks": size, "threads": self.threads, "device": self.rows.devices, "epochs": final["epoch"],
             "final_loss": final["loss"], "best_epoch": best.epoch, "best_val_acc": best.metrics["val_acc"],
             "test_acc": best.metrics["test_acc"], "epoch_s_median": float(np.median([m["epoch_s"] for m in history])),
             "setup_s": self.setup_s, "setup_bytes": self.setup_bytes, "sent_bytes_per_epoch": final["sent_bytes"],
             "sent_messages_per_epoch": final["sent_messages"], "predicted_bytes_per_epoch": self.predicted.bytes,
             "predicted_messages_per_epoch": self.predicted.messages, "max_rank_sent_bytes_per_epoch": largest,
             "peak_rss_bytes": max(m["peak_rss_bytes"] for m in history), "out": self.config.out, "versions": versions()}
-
-    def _warm(self):
-        """Compile or load the kernels: one rank of each node first, the others then find them in the cache."""
-        for turn in (True, False):
-            if (self.comm.local_rank == 0) == turn:
-                with faults.ignored():
-                    warm(self.header, self.config)
-            with self.comm.patient(COMPILING):
-                self.comm.barrier()
-
-
-def warm(header, config):
-    """Run an epoch on a graph of three vertices, like the real one in kind, for one thread and for all."""
-    A = np.array([[0, 1, 0], [1, 0, 1], [0, 0 if header.directed else 1, 0]], np.float32)
-    X = np.eye(3, max(1, min(header.num_features, 3)), dtype=np.float32)
-    if header.sparse_features:
-        import scipy.sparse as sp
-
-        X = sp.csr_array(X)
-    y = np.eye(3) if header.multilabel else np.arange(3)
-    tiny = Graph.from_scipy(A, X, y, ([0], [1], [2]), name="warm-up")
-    few = config.replace(out="", epochs=1, grid="", replication=0, memory="")
-    rows = np.ones((2, 1), config.dtype)
-    ops = backend(rows)
-    for work in (0, math.inf):
-        with threshold(work), np.errstate(all="ignore"):
-            trainer = Trainer(tiny, few, SerialComm(), warm=False)
-            trainer.step(1)
-            trainer.evaluate()
-            ops.scatter_add(ops.gather(rows, np.arange(2)), np.arange(2), rows)
-            ops.apply_mask(rows, np.zeros((2, 1), np.uint8))
-
-
-def set_threads(config):
-    """Use config.threads threads per rank, or cores / ranks on the node; return the number in use."""
-    import numba
-
-    numba.set_num_threads(min(config.threads or default_threads(), numba.config.NUMBA_NUM_THREADS))
-    return numba.get_num_threads()
-
-
-def peak_rss():
-    """Peak resident set of this process so far, bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# On a machine with a GPU: the tests of the CUDA kernels, then their times against cuSPARSE and torch, as one JSON file
-# and a table.
+# On a machine with a GPU: the tests of the CUDA kernels and of training, the kernels' times against cuSPARSE and torch,
+# then training epochs against the CPU's, as one JSON file and tables.
 #
 #     scripts/gpu_check.sh [FILE (default: gpu_check.json) [flags of `hpgcn bench cuda`]]
 #
+# Of the flags --scale-down, --repeats, --threads and --seed, with their numbers, are those of the epochs, too.
 # Needs CuPy, Numba and h5py in PYTHON (default: .venv's, else python3); hpgcn itself need not be installed, this tree is
 # what is measured. Exit status: 0, 69 where there is no GPU, else that of what failed.
 set -uo pipefail
@@ -44,8 +45,8 @@ PYTHON
 
 status=0 tests=null
 if "$python" -c "import pytest" 2> "$folder/why"; then
-    echo "== tests of the CUDA kernels"
-    "$python" -m pytest -q -p no:cacheprovider tests/kernels/test_cuda.py | tee "$folder/tests"
+    echo "== tests of the CUDA kernels and of training"
+    "$python" -m pytest -q -p no:cacheprovider tests/kernels/test_cuda.py tests/test_trainer_cuda.py | tee "$folder/tests"
     tests=${PIPESTATUS[0]}
     [ "$tests" -eq 0 ] || status=$tests
 else
@@ -57,22 +58,31 @@ echo "== times"
 bench=$?
 [ "$status" -ne 0 ] || status=$bench
 
-"$python" - "$folder" "$out" "$tests" "$bench" <<'PYTHON' || exit
+both=()
+for ((i = 2; i < $#; i++)); do
+    case "${!i}" in --scale-down | --repeats | --threads | --seed) next=$((i + 1)) both+=("${!i}" "${!next}") ;; esac
+done
+echo "== epochs"
+"$python" -m hpgcn bench cuda-epoch --json "${both[@]}" > "$folder/epochs"
+epochs=$?
+[ "$status" -ne 0 ] || status=$epochs
+
+"$python" - "$folder" "$out" "$tests" "$bench" "$epochs" <<'PYTHON' || exit
 import json
 import sys
 from pathlib import Path
 
 from hpgcn import bench
 
-folder, out, tests, code = Path(sys.argv[1]), Path(sys.argv[2]), *map(json.loads, sys.argv[3:])
-text = (folder / "bench").read_text()
-report = json.loads(text) if code == 0 else None
+folder, out, tests, *codes = Path(sys.argv[1]), Path(sys.argv[2]), *map(json.loads, sys.argv[3:])
+report, epochs = (json.loads((folder / name).read_text()) if code == 0 else None
+                  for name, code in zip(("bench", "epochs"), codes))
 said = (folder / "tests").read_text().splitlines()[-1:] if tests is not None else []
-out.write_text(json.dumps({"tests": {"exit_code": tests, "summary": "".join(said)}, "bench_exit_code": code,
-                           "bench": report}, indent=1) + "\n")
-if report:
-    print(bench.table(report))
+out.write_text(json.dumps({"tests": {"exit_code": tests, "summary": "".join(said)}, "bench_exit_code": codes[0],
+                           "bench": report, "epochs_exit_code": codes[1], "epochs": epochs}, indent=1) + "\n")
+for found in filter(None, (report, epochs)):
+    print(bench.table(found))
 PYTHON
 echo "wrote $out"
-[ "$status" -eq 0 ] || echo "gpu_check: failed: tests $tests, bench $bench" >&2
+[ "$status" -eq 0 ] || echo "gpu_check: failed: tests $tests, bench $bench, epochs $epochs" >&2
 exit "$status"

@@ -1,11 +1,17 @@
 """CuPy without a GPU, for tests: arrays of a memory that NumPy cannot see, and kernels compiled for the CPU.
 
 Stricter than NumPy where CuPy is: an array never turns into NumPy's by itself, and no function takes both kinds.
-`installed(folder)` puts it in the place of CuPy.
+`installed(folder)` puts it in the place of CuPy. With late="all", kernels and copies between addresses are as late as
+a GPU may be: they happen when their stream is waited for, or one at a time when an event behind them is looked at.
+With late="kernels", streams other than the null stream are as early as their events allow.
 """
 import contextlib
+import ctypes
+import itertools
 import sys
+import time
 import types
+from collections import deque
 from typing import ClassVar
 
 import numpy as np
@@ -17,6 +23,7 @@ METHODS = {
     "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "copy", "cumsum", "dot", "fill", "max",
     "mean", "min", "nonzero", "prod", "ravel", "repeat", "reshape", "round", "searchsorted", "sort",
     "squeeze", "std", "sum", "swapaxes", "take", "transpose", "view"}
+VIEWS = {"ravel", "reshape", "squeeze", "swapaxes", "transpose", "view"}
 
 
 def bare(value):
@@ -49,20 +56,28 @@ def adapted(function):
 
 
 class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 - the name is CuPy's
-    """An array on a GPU that is not there; `held` is its memory."""
+    """An array on a GPU that is not there; `memory` is its memory, `held` too, after what was queued so far."""
 
     __module__ = "cupy"
     __array_priority__ = 100
 
-    def __init__(self, held):
-        self.held = held
+    def __init__(self, memory):
+        self.memory = memory
+        if Stream.late:  # a GPU's pool knows what its streams still use
+            Stream.alive.append(memory)
 
     shape, dtype, size, ndim, nbytes, itemsize, strides, flags = (
-        property(lambda self, name=name: getattr(self.held, name))
+        property(lambda self, name=name: getattr(self.memory, name))
         for name in ("shape", "dtype", "size", "ndim", "nbytes", "itemsize", "strides", "flags"))
-    T = property(lambda self: ndarray(self.held.T))
-    data = property(lambda self: types.SimpleNamespace(ptr=self.held.__array_interface__["data"][0]))
-    base = property(lambda self: None if self.held.base is None else ndarray(self.held.base))
+    T = property(lambda self: ndarray(self.memory.T))
+    data = property(lambda self: types.SimpleNamespace(ptr=self.memory.__array_interface__["data"][0]))
+    base = property(lambda self: None if self.memory.base is None else ndarray(self.memory.base))
+    __cuda_array_interface__ = property(lambda self: dict(self.memory.__array_interface__, version=3))
+
+    @property
+    def held(self):
+        current_stream().run()
+        return self.memory
 
     def __array__(self, *_, **__):
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()` to construct one.")
@@ -78,6 +93,11 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 - the name is 
         return adapted(function)(*args, **options)
 
     def __getitem__(self, key):
+        parts = key if isinstance(key, tuple) else (key,)
+        if all(part is None or part is Ellipsis or isinstance(part, (int, np.integer, slice)) for part in parts):
+            view = self.memory[bare(key)]
+            if isinstance(view, np.ndarray):
+                return ndarray(view)
         return dressed(self.held[bare(key)])
 
     def __setitem__(self, key, value):
@@ -86,13 +106,21 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 - the name is 
     def __getattr__(self, name):
         if name not in METHODS:
             raise AttributeError(f"'ndarray' of CuPy: {name}")
+        if name in VIEWS:
+            return lambda *args, **options: self._view(name, args, options)
         return adapted(getattr(self.held, name))
 
+    def _view(self, name, args, options):
+        view = getattr(self.memory, name)(*args, **options)
+        if not np.may_share_memory(view, self.memory):  # a copy
+            view = getattr(self.held, name)(*args, **options)
+        return ndarray(view)
+
     def __len__(self):
-        return len(self.held)
+        return len(self.memory)
 
     def __iter__(self):
-        return (dressed(part) for part in self.held)
+        return (self[number] for number in range(len(self)))
 
     def __bool__(self):
         return bool(self.held)
@@ -126,21 +154,49 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 - the name is 
 
 
 class Event:
+    """A place in the queue of a stream."""
+
+    def __init__(self, block=False, disable_timing=False, interprocess=False):
+        self.stream, self.place = None, 0
+
     def record(self, stream=None):
-        pass
+        self.stream, self.seconds = current_stream() if stream is None else stream, time.perf_counter()
+        self.place = self.stream.queued
+
+    def now(self):
+        """What a stream waits for: the place of this moment, whatever is recorded later."""
+        event = Event()
+        event.stream, event.place = self.stream, self.place
+        return event
+
+    def behind(self):
+        return self.stream is not None and self.stream.queued - len(self.stream.tasks) < self.place
+
+    @property
+    def done(self):
+        done = not self.behind()
+        if not done:
+            self.stream.step()
+        return done
 
     def synchronize(self):
-        pass
+        while self.behind():
+            self.stream.step()
 
 
 class Stream:
-    """Work is done at once: only that it was asked for can be seen."""
+    """Work in order; `late`: see above."""
 
     current: ClassVar = []
     null = None
+    late: ClassVar = ""
+    alive: ClassVar = []
+    known: ClassVar = {}
+    numbers: ClassVar = itertools.count()
 
     def __init__(self, null=False, non_blocking=False, ptds=False, priority=None):
-        self.synchronized = 0
+        self.synchronized, self.queued, self.tasks, self.ptr = 0, 0, deque(), next(Stream.numbers)
+        Stream.known[self.ptr] = self
 
     def __enter__(self):
         Stream.current.append(self)
@@ -153,17 +209,70 @@ class Stream:
         Stream.current[:] = [self]
         return self
 
+    def queue(self, task, after=None):
+        """Add a function, or an event to wait for."""
+        self.tasks.append((task, after))
+        self.queued += 1
+        Stream.early()
+
+    @staticmethod
+    def early():
+        """Do what is not late."""
+        for stream in Stream.known.values() if Stream.late != "all" else ():
+            while stream.tasks and not (Stream.late and stream is Stream.null):
+                task, after = stream.tasks[0]
+                if after is not None and after.behind():
+                    break
+                stream.tasks.popleft()
+                if task is not None:
+                    task()
+
+    def step(self):
+        task, after = self.tasks[0]
+        if after is not None:
+            after.synchronize()
+        if self.tasks and self.tasks[0] == (task, after):  # early work may have been it
+            self.tasks.popleft()
+            if task is not None:
+                task()
+        Stream.early()
+
+    def run(self):
+        while self.tasks:
+            self.step()
+
     def synchronize(self):
         self.synchronized += 1
+        self.run()
 
     def wait_event(self, event):
         assert isinstance(event, Event)
+        self.queue(None, event.now())
 
     def record(self, event=None):
-        return event or Event()
+        event = event or Event()
+        event.record(self)
+        return event
 
 
 Stream.null = Stream()
+
+
+def current_stream():
+    return Stream.current[-1] if Stream.current else Stream.null
+
+
+def memcpy_async(target, source, size, kind, stream):
+    assert kind in range(5)
+    assert all(isinstance(number, int) for number in (target, source, size, stream))
+    Stream.known[stream].queue(lambda: ctypes.memmove(target, source, size))
+
+
+def pinned_memory(size):
+    assert size > 0
+    memory = bytearray(size)
+    Stream.alive.append(memory)
+    return memory
 
 
 class Device:
@@ -174,10 +283,12 @@ class Device:
         return self
 
     mem_info = (2 << 30, 4 << 30)
+    pci_bus_id = "0000:00:1E.0"
 
 
 class OutOfMemoryError(MemoryError):
-    pass
+    def __init__(self, size, total, limit=0):
+        super().__init__(f"Out of memory allocating {size:,} bytes (allocated so far: {total:,} bytes).")
 
 
 def module():
@@ -200,16 +311,18 @@ def module():
     cupy.asarray, cupy.asnumpy = asarray, lambda array: array.get() if isinstance(array, ndarray) else np.array(array)
     cupy.array = lambda array, dtype=None, copy=True: ndarray(asarray(array, dtype).held.copy())
     cupy.get_array_module = lambda *arrays: cupy if any(isinstance(one, ndarray) for one in arrays) else np
-    pool = types.SimpleNamespace(used_bytes=lambda: 0, total_bytes=lambda: 0, free_all_blocks=lambda: None,
-                                 set_limit=lambda **_: None)
+    pool = types.SimpleNamespace(used_bytes=lambda: 0, free_bytes=lambda: 0, total_bytes=lambda: 0,
+                                 free_all_blocks=lambda: None, set_limit=lambda **_: None)
     cupy.get_default_memory_pool = lambda: pool
     runtime = types.SimpleNamespace(getDeviceCount=lambda: 1, memGetInfo=lambda: Device.mem_info,
-                                    driverGetVersion=lambda: 0, runtimeGetVersion=lambda: 0)
+                                    driverGetVersion=lambda: 0, runtimeGetVersion=lambda: 0,
+                                    memcpyAsync=memcpy_async, memcpyDefault=4)
     cupy.cuda = types.SimpleNamespace(
         runtime=runtime, Device=Device, Stream=Stream, Event=Event,
-        get_current_stream=lambda: Stream.current[-1] if Stream.current else Stream.null,
+        get_current_stream=current_stream,
+        get_elapsed_time=lambda begin, end: 1e3 * (end.seconds - begin.seconds),
         memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
-        alloc_pinned_memory=bytearray)
+        alloc_pinned_memory=pinned_memory)
     return cupy
 
 
@@ -221,21 +334,28 @@ class FakeGpu(ShimDevice):
         self.xp = cupy
 
     def start(self, function, grid, block, arguments):
-        super().start(function, grid, block, [bare(argument) for argument in arguments])
+        arguments = [one.memory if isinstance(one, ndarray) else bare(one) for one in arguments]
+        run = super().start
+        current_stream().queue(lambda: run(function, grid, block, arguments))
 
     def address(self, array):
-        return super().address(array.held if isinstance(array, ndarray) else array)
+        return super().address(array.memory if isinstance(array, ndarray) else array)
 
 
 @contextlib.contextmanager
-def installed(folder, warps=False):
+def installed(folder, warps=False, late=""):
     """Within, `import cupy` finds the fake one, and kernels run on it; yields their device."""
     before, cupy = sys.modules.get("cupy"), module()
-    sys.modules["cupy"] = cupy
+    sys.modules["cupy"], Stream.late = cupy, late
     try:
         with using(FakeGpu(folder, cupy, warps)) as device:
             yield device
     finally:
+        for stream in list(Stream.known.values()):
+            stream.run()
+        Stream.late = ""
+        Stream.known = {Stream.null.ptr: Stream.null}
+        Stream.alive.clear()
         sys.modules.pop("cupy")
         if before is not None:
             sys.modules["cupy"] = before

@@ -313,17 +313,19 @@ def test_the_script_writes_what_was_found(report, tmp_path, tests, code, status)
     times.write_text(json.dumps(report))
     python.write_text(PYTHON.format(packages=Path(np.__file__).parents[1], python=sys.executable, report=times))
     python.chmod(python.stat().st_mode | stat.S_IXUSR)
-    done = check("out/check.json", "--repeats", 3, cwd=tmp_path, PYTHON="./python", TESTS=tests, BENCH=str(code))
+    done = check("out/check.json", "--graphs", "road", "--repeats", 3, cwd=tmp_path, PYTHON="./python", TESTS=tests,
+                 BENCH=str(code))
     assert done.returncode == status, done.stderr
     assert f"{ROOT}/hpgcn/__init__.py {ROOT}/datasets {ROOT}/kernels\n" in done.stderr
-    assert "flags: bench cuda --json --repeats 3\n" in done.stderr
+    assert "flags: bench cuda --json --graphs road --repeats 3\n" in done.stderr
+    assert "flags: bench cuda-epoch --json --repeats 3\n" in done.stderr
     assert ("the tests are left out: No module named 'pytest'" in done.stderr) == (tests == "none")
     assert ("gpu_check: failed: " in done.stderr) == (status != 0)
     found = json.loads(out.read_text())
     summary = {"exit_code": None, "summary": ""} if tests == "none" else {
         "exit_code": int(tests), "summary": f"3 of 4 {tests}"}
     assert (found["tests"], found["bench_exit_code"]) == (summary, code)
-    assert found["bench"] == (None if code else report)
+    assert found["bench"] == found["epochs"] == (None if code else report)
     assert ("peer mean ratio" in done.stdout) == (code == 0)
 
 

@@ -10,6 +10,7 @@ from graphs import make
 from hpgcn import store
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
+from hpgcn.cost.gpu import ON_GPU
 from hpgcn.cost.memory import PARTS
 from hpgcn.dryrun import choose_lean, forecast, table
 from hpgcn.errors import ConfigError, UsageError
@@ -125,3 +126,14 @@ def test_sizes():
     for text in ("much", "-1", "0", "1e300"):
         with pytest.raises(UsageError, match="is no size; write"):
             Config(memory=text)
+
+
+def test_what_gpus_will_hold_is_told_without_one(few):
+    report = told(few, "--strategy", "2d", "--device", "cuda", ranks=2)
+    assert len(report["gpu_memory"]) == 2
+    for gpu, host in zip(report["gpu_memory"], report["memory"]):
+        assert set(gpu) == {*ON_GPU, "total"}
+        assert gpu["total"] == sum(gpu[name] for name in ON_GPU if name != "staging")
+        assert (gpu["matrix"], gpu["activations"]) == (host["matrix"], host["activations"])
+    assert "MB of GPU memory" in table(report)
+    assert told(few)["gpu_memory"] is None

@@ -11,8 +11,10 @@ from hpgcn.errors import UsageError
 
 GRAPHS = ("dense", "prod", "road")
 WIDTHS = {"machine": (), "spmm": (16, 64, 128, 256), "sspmm": (16, 64, 128, 256), "gather": (16, 128),
-          "growth": (64, 128), "epoch": (128, 128, 128, 40), "cuda": (16, 41, 64, 128, 256)}
+          "growth": (64, 128), "epoch": (128, 128, 128, 40), "cuda": (16, 41, 64, 128, 256),
+          "cuda-epoch": (16, 512)}
 COMMANDS = tuple(WIDTHS)
+ON_GPU = ("cuda", "cuda-epoch")
 ON_GRAPHS = ("spmm", "sspmm", "epoch", "cuda")
 
 
@@ -25,7 +27,8 @@ class Settings:
     graphs : tuple of str
         Families of hpgcn.bench.graphs.
     widths : tuple of int
-        Columns of the dense matrices; for an epoch features, hidden widths (all equal) and classes.
+        Columns of the dense matrices; for an epoch features, hidden widths (all equal) and classes; for cuda-epoch the
+        width of the hidden layer, one after the other.
     scale_down : int
         Divides the numbers of vertices and of gathered rows, for a quick look.
     repeats : int
@@ -47,7 +50,7 @@ def run(command, *, graphs=None, widths=None, scale_down=1, repeats=5, threads=1
 
     Parameters
     ----------
-    command : {"machine", "spmm", "sspmm", "gather", "growth", "epoch", "cuda"}
+    command : {"machine", "spmm", "sspmm", "gather", "growth", "epoch", "cuda", "cuda-epoch"}
     graphs, widths : str, optional
         Comma-separated; by default all of GRAPHS, and WIDTHS[command].
     scale_down, repeats, threads, seed : int
@@ -59,7 +62,7 @@ def run(command, *, graphs=None, widths=None, scale_down=1, repeats=5, threads=1
         "bench", "settings", "machine" (hpgcn.bench.hardware), "limits" (hpgcn.bench.limits; not for an epoch, whose
         peak memory it would spoil), "rows" (not for machine), one dict of numbers each, and "absent" for peers that are
         not installed (name: reason). Keys of numbers end in their unit; shares and relative errors have none. What
-        cuda adds is said in hpgcn.bench.cuda.
+        cuda adds is said in hpgcn.bench.cuda, of cuda-epoch in hpgcn.bench.cuda_epoch.
 
     Raises
     ------
@@ -68,13 +71,11 @@ def run(command, *, graphs=None, widths=None, scale_down=1, repeats=5, threads=1
     InternalError
         A kernel gives a wrong result.
     MissingError
-        cuda: no CuPy or no GPU.
+        cuda, cuda-epoch: no CuPy or no GPU.
     """
     settings = check(command, graphs, widths, scale_down, repeats, threads, seed)
-    if command == "cuda":
-        from hpgcn.bench import cuda
-
-        return {"bench": command, "settings": vars(settings)} | cuda.measure(settings)
+    if command in ON_GPU:
+        return {"bench": command, "settings": vars(settings)} | _on_gpu(command).measure(settings)
     from hpgcn.bench import hardware
 
     report = {"bench": command, "settings": vars(settings), "machine": hardware.describe()}
@@ -100,6 +101,12 @@ def run(command, *, graphs=None, widths=None, scale_down=1, repeats=5, threads=1
     from hpgcn.bench import products
 
     return report | products.measure(command, settings, bounds["memory_bytes_per_s"], cache)
+
+
+def _on_gpu(command):
+    from importlib import import_module
+
+    return import_module(f"hpgcn.bench.{command.replace('-', '_')}")
 
 
 def check(command, graphs=None, widths=None, scale_down=1, repeats=5, threads=1, seed=0):
@@ -140,8 +147,6 @@ def table(report):
     """Lines for people, from what `run` returned."""
     from hpgcn.bench import tables
 
-    if report["bench"] == "cuda":
-        from hpgcn.bench import cuda
-
-        return cuda.table(report)
+    if report["bench"] in ON_GPU:
+        return _on_gpu(report["bench"]).table(report)
     return tables.format_report(report)

@@ -49,7 +49,7 @@ def footprint(step, share):
               for rows, every in zip(each.rows, each.every) if not every]
     return {
         "matrix": sum(one.entries * (INDEX + b) + one.pointers * POINTER for one in operands),
-        "features": _features(step, share, width),
+        "features": feature_bytes(step, share.train, share.evaluated, width),
         "vertices": share.rows * VERTEX + sum(levels, np.zeros_like(share.rows)) * LEVEL_ROW,
         "activations": sum(kept_arrays(step, share.train, share.evaluated, width).values())
         + sum(dense_arrays(step, share.train, share.evaluated, width, share.columns).values()),
@@ -98,15 +98,15 @@ def _read_features(step, share):
     return read + held * (share.columns > 1 or step.itemsize == 8 or step.constant)
 
 
-def _features(step, share, width):
+def feature_bytes(step, train, evaluated, width):
     """X of training and of evaluation, one array where both have all rows, with what dropout makes of the former."""
-    views, b = [share.train, share.evaluated], step.itemsize
-    if share.train.every[0] and share.evaluated.every[0]:
+    views, b = [train, evaluated], step.itemsize
+    if train.every[0] and evaluated.every[0]:
         views.pop()
     if not step.sparse_features:
         copies = 2 if step.constant and step.model in ("sage-mean", "gin") else 1
         return width(step.widths[0]) * b * (sum(each.rows[0] for each in views) * copies
-                                            + share.train.rows[0] * (not step.constant))
+                                            + train.rows[0] * (not step.constant))
     # CSR and its transpose, which knows the place of each entry; of the rows that read themselves, a part with
     # the place of each entry; values dropped, and in the order of the transpose
     pattern = 2 * INDEX + POINTER
@@ -115,8 +115,8 @@ def _features(step, share, width):
     if step.model == "sage-mean":
         held += sum(fewer(each, 0) * (each.feature_entries[1] * (pattern + POINTER)
                                       + (each.rows[1] + width(step.widths[0]) + 2) * POINTER)
-                    for each in (share.train, share.evaluated))
-    return held + 2 * share.train.feature_entries[0] * b
+                    for each in (train, evaluated))
+    return held + 2 * train.feature_entries[0] * b
 
 
 def setup(step, share):

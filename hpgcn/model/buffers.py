@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from hpgcn.device import HOST
+
 
 class Buffers:
     """Dense arrays that are made once and used in every step: fresh memory costs page faults each time.
@@ -12,19 +14,19 @@ class Buffers:
     Parameters
     ----------
     dtype : numpy dtype
+    device : hpgcn.device.Host or Cuda
+        Where they lie.
     """
 
-    def __init__(self, dtype):
-        self.dtype, self.flat = np.dtype(dtype), {}
+    def __init__(self, dtype, device=HOST):
+        self.dtype, self.device, self.flat = np.dtype(dtype), device, {}
 
     def take(self, name, rows, width, dtype=None):
         """Return the (rows, width) array called `name`; its contents are what was last left there."""
         size = rows * width
         if name not in self.flat or self.flat[name].size < size:
             self.flat.pop(name, None)  # first let go of the smaller one
-            dtype = np.dtype(dtype or self.dtype)
-            memory = np.empty(size * dtype.itemsize + 64, np.uint8)
-            self.flat[name] = memory[-memory.ctypes.data % 64:][:size * dtype.itemsize].view(dtype)
+            self.flat[name] = self.device.empty(size, dtype or self.dtype)
         return self.flat[name][:size].reshape(rows, width)
 
     @property

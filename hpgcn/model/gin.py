@@ -63,8 +63,7 @@ class GraphIsomorphism(Layer):
 
     @property
     def _factor(self):
-        epsilon = self.arrays[f"eps{self.number}"]
-        return epsilon.dtype.type(1 + epsilon[0])
+        return 1 + self.arrays[f"eps{self.number}"]
 
     def _with_own(self, T, H, out):
         """T + (1 + eps) H in `out`, which may be T; of H the rows that the layer computes."""
@@ -83,5 +82,6 @@ class GraphIsomorphism(Layer):
         """Sum of dS * H over this rank's rows and ALL columns: of the ranks that share rows each knows its columns."""
         H = self.own(H, "part")
         with self.clock("dense"):
-            found = np.einsum("ij,ij->", dS, H, dtype=np.float64)  # in pieces, no m x f array
-        gradient.arrays[f"eps{self.number}"][:] = self.columns.row.sum([factor * found])
+            found = factor * kernels.backend(dS).inner(dS, H)
+            self.columns.row.allreduce(found, None)
+            gradient.arrays[f"eps{self.number}"][:] = found

@@ -37,7 +37,8 @@ class Layer:
         self.number, (self.fan_in, self.fan_out), self.scale = number, step.layers[number], scale
         self.arrays, self.columns, self.take = parameters.arrays, columns, buffers.take
         self.strategy = reach.maps[number]
-        self.rows_in, self.rows_out, self.within = *reach.sizes[number:number + 2], reach.within[number]
+        self.rows_in, self.rows_out = reach.sizes[number:number + 2]
+        self.within = columns.device.put(reach.within[number])
         self.width_in, self.width_out = columns.width(self.fan_in), columns.width(self.fan_out)
         self.aggregated = step.constant and number == 0  # A X is given
         self.aggregate_first, self.keeps_T = step.aggregates_early(number), step.keeps_T(number)

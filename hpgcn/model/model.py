@@ -31,7 +31,7 @@ class Model:
     buffers : hpgcn.model.Buffers
         May be shared by models that are used in turn.
     vertex : (m,) int64
-        ORIGINAL numbers of this rank's rows, all of them; they key dropout.
+        ORIGINAL numbers of this rank's rows, all of them, on its device; they key dropout.
     first_dropout, dropout : float
         Before the first layer, before the others.
     seed : int
@@ -40,7 +40,8 @@ class Model:
     def __init__(self, step, parameters, reach, columns, buffers, vertex, *, first_dropout=0.0, dropout=0.0, seed=0):
         self.step, self.parameters, self.reach, self.buffers = step, parameters, reach, buffers
         self.columns, self.seed, self.num_layers = columns, seed, len(step.layers)
-        self.clock, self.vertex = columns.comm.clock, [reach.take(level, vertex) for level in range(len(reach.rows))]
+        self.clock, put = columns.comm.clock, columns.device.put
+        self.vertex = [vertex if rows is None else vertex[put(rows)] for rows in reach.rows]
         self.drops = [first_dropout] + [dropout] * (self.num_layers - 1)
         scale = kernels.backend(parameters.flat).dropout_scale
         self.layers = [MODELS[step.model].layer(number, step, parameters, reach, columns, buffers, scale(p))
@@ -116,7 +117,8 @@ class Model:
 
     def _backward(self, G, saved):
         step = self.step
-        gradient = Parameters.zeros(step.widths, self.parameters.flat.dtype, step.model, step.layer_norm)
+        gradient = Parameters.zeros(step.widths, self.parameters.flat.dtype, step.model, step.layer_norm,
+                                    self.columns.device)
         for layer in reversed(self.layers):
             backward, back_to_Z, _ = saved[layer.number]
             G = back_to_Z(G, gradient) if back_to_Z else G

@@ -4,10 +4,12 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
 from hpgcn.cost.step import shapes
+from hpgcn.device import HOST
 from hpgcn.errors import DataError
 
 
@@ -26,13 +28,21 @@ class Parameters:
     arrays: dict[str, np.ndarray]
 
     @staticmethod
-    def zeros(widths, dtype, model="gcn", layer_norm=False):
-        """Parameters of a model (one of hpgcn.cost.step.MODELS) of these widths, all 0."""
+    def zeros(widths, dtype, model="gcn", layer_norm=False, device=HOST):
+        """Parameters of a model (one of hpgcn.cost.step.MODELS) of these widths, all 0, in the memory of a device."""
         found = shapes(widths, model, layer_norm)
-        ends = np.cumsum([math.prod(shape) for shape in found.values()])
-        flat = np.zeros(ends[-1], dtype)
-        parts = np.split(flat, ends[:-1])
-        return Parameters(flat, {name: part.reshape(shape) for (name, shape), part in zip(found.items(), parts)})
+        return Parameters.over(device.xp.zeros(sum(map(math.prod, found.values())), dtype), found)
+
+    @staticmethod
+    def over(flat, shapes):
+        """Parameters that are a flat array, cut into these shapes by name."""
+        ends = accumulate(map(math.prod, shapes.values()))
+        return Parameters(flat, {name: flat[end - math.prod(shape):end].reshape(shape)
+                                 for (name, shape), end in zip(shapes.items(), ends)})
+
+    def on(self, device):
+        """The same parameters in the memory of a device: these themselves on the host."""
+        return Parameters.over(device.put(self.flat), {name: array.shape for name, array in self.arrays.items()})
 
     @staticmethod
     def initial(widths, dtype, seed, model="gcn", layer_norm=False):

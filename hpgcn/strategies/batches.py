@@ -122,7 +122,7 @@ class Parcels:
     def __init__(self, batches, rank, flat, cuts):
         self.counts, self.cuts = batches.counts[:, rank], cuts
         self.starts = batches.starts[:, rank] - batches.offsets[rank]
-        self.parts = np.split(flat, np.cumsum(self.counts[:-1]) * cuts[-1])
+        self.parts = pieces(flat, self.counts * cuts[-1])
 
     def sizes(self, batch):
         """Elements of a batch that each rank's columns take; (P,) int64."""
@@ -131,9 +131,15 @@ class Parcels:
     def pairs(self, batch, matrix):
         """Pair each non-empty part of a batch, (k, w_q), with what it holds: a view of its columns of (m_p, f)."""
         mine = matrix[self.starts[batch]:self.starts[batch] + self.counts[batch]]
-        blocks = np.split(self.parts[batch], np.cumsum(self.sizes(batch))[:-1])
+        blocks = pieces(self.parts[batch], self.sizes(batch))
         return [(block.reshape(len(mine), -1), mine[:, lo:hi])
                 for block, (lo, hi) in zip(blocks, pairwise(self.cuts.tolist())) if block.size]
+
+
+def pieces(flat, sizes):
+    """Consecutive pieces of an array that have these sizes; list of views."""
+    ends = np.cumsum(sizes)
+    return [flat[first:last] for first, last in zip((ends - sizes).tolist(), ends.tolist())]
 
 
 def default_stages(offsets, bandwidth):

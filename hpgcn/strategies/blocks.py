@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn import cost
+from hpgcn.capacity import check_nonzeros
 from hpgcn.check import index_dtype
 from hpgcn.layout import image
 from hpgcn.operator import csr, select
@@ -33,7 +34,7 @@ class Blocks:
     num_rows : int
         n_i, rows of this rank's big block.
     messages : dict of (b,) uint8
-        Packed blocks by stage; empty where a block has no entries.
+        Packed blocks by stage, on the device; empty where a block has no entries.
     nonzeros : (R, S) int64
         Entries by big row block and stage, those of other ranks included.
     entries, sizes : lists of S int
@@ -44,15 +45,16 @@ class Blocks:
         self.layout, self.layout_in, self.cuts = layout, layout_in, cuts
         row, (self.start, *_, self.stop), own = held(layout, cuts)
         self.num_rows = self.stop - self.start
-        self.dtype, self.columns = dtype, index_dtype(int(layout_in.offsets[-1]))
-        self.messages = dict.fromkeys(own, np.empty(0, np.uint8))
+        self.dtype, self.columns, self.device = dtype, index_dtype(int(layout_in.offsets[-1])), comm.device
+        self.messages, self.pointers = dict.fromkeys(own, self.device.empty(0, np.uint8)), {}
         nonzeros = np.zeros(((layout.offsets.size - 1) // num_pieces(cuts), cuts.row.size))
         for s, block in blocks:
             arrays = csr(block)
             nonzeros[row, s] = arrays[2].size
-            self.messages[s] = self.pack(*arrays)
+            self.messages[s] = self.device.put(self.pack(*arrays))
         self.nonzeros = comm.sum(nonzeros.ravel()).reshape(nonzeros.shape).astype(np.int64)
         self.entries = self.nonzeros[row].tolist()
+        check_nonzeros(comm, comm.device, sum(self.entries[s] for s in own))
         entry = self.dtype.itemsize + self.columns.itemsize
         self.sizes = [8 * (self.num_rows + 1) + count * entry if count else 0 for count in self.entries]
 
@@ -81,8 +83,8 @@ class Blocks:
         if rows.all() and columns.all():
             return self
         kept, offsets = rows[self.start:self.stop], self.cuts.offsets
-        cut = ((s, select(self.unpack(message, self.entries[s]), kept, columns[offsets[s]:offsets[s + 1]]))
-               for s, message in self.messages.items() if message.size)
+        cut = ((s, select(self.unpack(self.device.get(message), self.entries[s]), kept,
+                          columns[offsets[s]:offsets[s + 1]])) for s, message in self.messages.items() if message.size)
         cuts = replace(self.cuts, offsets=image(offsets, columns))
         return Blocks(self.layout.restricted(rows), self.layout_in.restricted(columns), cuts, cut, self.dtype, comm)
 
@@ -104,12 +106,22 @@ class Blocks:
 
     def unpack(self, message, count):
         """(indptr, indices, data) of a block of `count` entries: views into its message, each aligned to its items."""
-        indptr, rest = np.split(message, [8 * (self.num_rows + 1)])
+        indptr, rest = cut(message, 8 * (self.num_rows + 1))
         if self.columns.itemsize > self.dtype.itemsize:
-            indices, data = np.split(rest, [count * self.columns.itemsize])
+            indices, data = cut(rest, count * self.columns.itemsize)
         else:
-            data, indices = np.split(rest, [count * self.dtype.itemsize])
+            data, indices = cut(rest, count * self.dtype.itemsize)
         return indptr.view(np.int64), indices.view(self.columns), data.view(self.dtype)
+
+    def arrived(self, s, message):
+        """(indptr, indices, data) of the block of stage s, which has come from its owner."""
+        indptr, indices, data = self.unpack(message, self.entries[s])
+        return self.device.lasting(self.pointers, s, indptr), indices, data
+
+
+def cut(array, place):
+    """The array before and from a place."""
+    return array[:place], array[place:]
 
 
 def num_pieces(cuts):

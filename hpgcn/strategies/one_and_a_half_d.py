@@ -71,8 +71,8 @@ class OneAndAHalfD(Staged):
         heights = self._heights(grid)
         rows, arriving = int(heights.sum()), (replicas - 1) * int(heights[replica])
         tall = max_width * (replicas > 1)
-        self.whole = np.empty(max(rows, arriving) * tall, dtype)  # the big block, then what is added up at the end
-        self.partial = np.empty(rows * tall, dtype)
+        self.whole = comm.device.empty(max(rows, arriving) * tall, dtype)  # the big block, then what is added up
+        self.partial = comm.device.empty(rows * tall, dtype)
         self.buffer_bytes += self.whole.nbytes + self.partial.nbytes
 
     def forward(self, H, *, layer, mask=None, out=None):
@@ -87,7 +87,7 @@ class OneAndAHalfD(Staged):
     def _product(self, product, grid, grid_out, H, mask, out, what):
         """Multiply rows of H, cut by `grid`, to rows cut by `grid_out`."""
         width = H.shape[1]
-        out = np.empty((grid_out.rows.num_rows, width), self.dtype) if out is None else out
+        out = self.comm.device.empty((grid_out.rows.num_rows, width), self.dtype) if out is None else out
         if self.row.size == 1:
             product(H, out, what)
         else:

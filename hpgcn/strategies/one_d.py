@@ -28,9 +28,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn import cost, kernels
+from hpgcn.capacity import check_nonzeros
 from hpgcn.layout import split
-from hpgcn.operator import PORTIONS, Operator, csr, select
-from hpgcn.strategies.tiles import TILES, tiles
+from hpgcn.operator import PORTIONS, Operator, csr, on, select
+from hpgcn.strategies.tiles import TILES, rows_of, tiles
 
 TILE_NONZEROS = 1 << 13  # of a tile, at least
 
@@ -57,9 +58,10 @@ class Staged:
         """Read what is held in stages: rank `first` + s of `comm` owns rows [offsets[s], offsets[s + 1]) of H."""
         self.symmetric, self.zero_degrees = operator.symmetric, operator.zero_degrees
         blocks, transposed = read(operator, self.held[0], offsets, transposed=not self.symmetric)
+        check_nonzeros(self.comm, comm.device, sum(block[1].size for block in blocks))
         heights = np.diff(offsets).tolist()
         others = [height for stage, height in enumerate(heights) if first + stage != comm.rank]
-        buffers = [np.empty(max(others) * max_width, self.dtype) for _ in others[:2]]
+        buffers = [comm.device.empty(max(others) * max_width, self.dtype) for _ in others[:2]]
         self.product = StagedProduct(blocks, transposed, heights, first, comm, buffers)
         self.reverse = self.product if self.symmetric else None
         self.buffer_bytes = sum(buffer.nbytes for buffer in buffers)
@@ -119,12 +121,12 @@ class OneD(Staged):
 
     def forward(self, H, *, layer, mask=None, out=None):
         """Return this rank's rows of A H: see `hpgcn.strategies.Strategy`."""
-        out = np.empty((self.layout.rows.num_rows, H.shape[1]), self.dtype) if out is None else out
+        out = self.comm.device.empty((self.layout.rows.num_rows, H.shape[1]), self.dtype) if out is None else out
         return self.product.multiply(H, out, f"layer {layer} forward", mask)
 
     def backward(self, G, *, layer, mask=None, out=None):
         """Return this rank's rows of A^T G: see `hpgcn.strategies.Strategy`."""
-        out = np.empty((self.layout_in.rows.num_rows, G.shape[1]), self.dtype) if out is None else out
+        out = self.comm.device.empty((self.layout_in.rows.num_rows, G.shape[1]), self.dtype) if out is None else out
         what = f"layer {layer} backward"
         if self.symmetric:
             return self.reverse.multiply(G, out, what, mask)
@@ -141,7 +143,7 @@ class StagedProduct:
     Parameters
     ----------
     blocks : list of S (indptr, indices, data, rows that hold something)
-        This rank's m rows of A, in stage s their heights[s] columns.
+        This rank's m rows of A, in stage s their heights[s] columns; given on the host, kept on the device.
     transposed : list of S likewise, or None
         Their transposes: `adjoint` needs them.
     heights : list of S int
@@ -155,8 +157,9 @@ class StagedProduct:
     """
 
     def __init__(self, blocks, transposed, heights, first, comm, buffers):
-        self.blocks, self.transposed, self.heights = blocks, transposed, heights
-        self.first, self.comm, self.buffers = first, comm, buffers
+        self.blocks, self.transposed = ([on(comm.device, block) for block in each] if each is not None else None
+                                        for each in (blocks, transposed))
+        self.first, self.comm, self.buffers, self.heights = first, comm, buffers, heights
         stage = comm.rank - first
         self.own = stage if 0 <= stage < len(heights) else None
         self.started = deque()  # (stage, buffer or None, rows, collective) under way, in order
@@ -167,10 +170,11 @@ class StagedProduct:
             return self
         bounds = pairwise(np.cumsum([0, *self.heights]).tolist())
         columns = [columns[lo:hi] for lo, hi in bounds]
-        blocks = [with_rows(select(block, rows, part)) for block, part in zip(self.blocks, columns)]
+        get = self.comm.device.get
+        blocks = [with_rows(select(tuple(map(get, block)), rows, part)) for block, part in zip(self.blocks, columns)]
         transposed = None
         if self.transposed is not None:
-            transposed = [with_rows(select(block, part, rows))
+            transposed = [with_rows(select(tuple(map(get, block)), part, rows))
                           for block, part in zip(self.transposed, columns)]
         heights = [int(np.count_nonzero(part)) for part in columns]
         return StagedProduct(blocks, transposed, heights, self.first, self.comm, self.buffers)
@@ -238,15 +242,22 @@ class StagedProduct:
     def _spmm(self, block, x, out, mask=None, *, accumulate=False):
         """Multiply in tiles of rows, the same ones whatever has arrived, and let messages move between them."""
         (indptr, indices, data, touched), spmm = block, kernels.backend(x).spmm
-        count = min(TILES, 1 + int(indptr[-1]) // TILE_NONZEROS) if self.comm.size > 1 else 1
-        for lo, hi in tiles(indptr, count):
+        several = self.comm.size > 1 and self.comm.device.in_tiles
+        for lo, hi in tiles(indptr, min(TILES, 1 + indices.size // TILE_NONZEROS) if several else 1):
             with self.comm.clock("spmm"):
-                rows = touched[slice(*np.searchsorted(touched, (lo, hi)))] - lo if accumulate else None
+                rows = within(touched, lo, hi, indptr.size - 1) if accumulate else None
                 rows = None if rows is None or rows.size == hi - lo else rows
-                spmm(indptr[lo:hi + 1], indices, data, x, out[lo:hi], rows=rows, accumulate=accumulate,
-                     mask=None if mask is None else mask[lo:hi])
+                spmm(rows_of(indptr, lo, hi + 1), indices, data, x, rows_of(out, lo, hi), rows=rows,
+                     accumulate=accumulate, mask=rows_of(mask, lo, hi))
             for *_, handle in self.started:
                 handle.test()
+
+
+def within(touched, first, last, num_rows):
+    """Those of increasing row numbers that are in [first, last), counted from first; themselves if these are all."""
+    if (first, last) == (0, num_rows):
+        return touched
+    return touched[slice(*np.searchsorted(touched, (first, last)))] - first
 
 
 def read(operator, rows, offsets, *, transposed):

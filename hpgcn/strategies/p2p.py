@@ -18,6 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn import cost
+from hpgcn.capacity import check_nonzeros
 from hpgcn.check import index_dtype
 from hpgcn.exchange import Exchange
 from hpgcn.graph import with_self_loops
@@ -71,6 +72,7 @@ class PointToPoint:
             indptr = indptr.astype(np.int32)  # keeps SciPy from widening the column numbers
         matrix = sp.csr_array((values.astype(dtype), columns, indptr),
                               shape=(rows.num_rows, rows.num_rows + plan.ghosts.size))
+        check_nonzeros(comm, comm.device, matrix.nnz)
         exchange = Exchange(plan, comm, dtype, max_width)
         self.product = self.product_back = HaloProduct(matrix, exchange, transposed=not self.symmetric)
 
@@ -81,9 +83,9 @@ class PointToPoint:
 
     def _with_ghosts(self, plan, values):
         """Append the ghosts' values to those of the own rows, through an exchange of width 1."""
-        exchange = Exchange(plan, self.comm, values.dtype, 1)
-        channel = exchange.forward(values[:, None].copy())
-        arrived = [part[:, 0] for _, part in exchange.arrivals(channel, "exchange of degrees")]
+        exchange, (put, get) = Exchange(plan, self.comm, values.dtype, 1), (self.comm.device.put, self.comm.device.get)
+        channel = exchange.forward(put(values[:, None].copy()))
+        arrived = [get(part)[:, 0] for _, part in exchange.arrivals(channel, "exchange of degrees")]
         result = np.concatenate([values, *arrived])
         exchange.close()
         return result

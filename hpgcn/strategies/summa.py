@@ -35,7 +35,7 @@ from hpgcn.errors import ConfigError
 from hpgcn.layout import stages
 from hpgcn.operator import Operator
 from hpgcn.strategies.blocks import Blocks
-from hpgcn.strategies.tiles import TILES, tiles
+from hpgcn.strategies.tiles import TILES, rows_of, tiles
 
 
 class Summa:
@@ -98,15 +98,15 @@ class Summa:
 
     def _allocate(self, width):
         """Make two buffers for blocks of A and for intervals of H, used in turn, and, if layers add up, for T."""
-        cuts, L = self.A.cuts, self.shape[1]
+        cuts, L, empty = self.A.cuts, self.shape[1], self.comm.device.empty
         heights = np.diff(cuts.offsets)
         turns = self.mine[::2], self.mine[1::2]
-        self.sparse = [np.empty(max([blocks.sizes[s] for blocks in (self.A, self.A_transposed) for s in turn
-                                     if cuts.column[s] != self.layout.column], default=0), np.uint8) for turn in turns]
-        self.tall = [np.empty(max([heights[s] for s in turn if cuts.row[s] != self.row], default=0) * width, self.dtype)
+        self.sparse = [empty(max([blocks.sizes[s] for blocks in (self.A, self.A_transposed) for s in turn
+                                  if cuts.column[s] != self.layout.column], default=0), np.uint8) for turn in turns]
+        self.tall = [empty(max([heights[s] for s in turn if cuts.row[s] != self.row], default=0) * width, self.dtype)
                      for turn in turns]
-        self.partial = np.empty(self.A.num_rows * width if L > 1 else 0, self.dtype)
-        self.others = np.empty((L - 1) * self.layout.rows.num_rows * width, self.dtype)
+        self.partial = empty(self.A.num_rows * width if L > 1 else 0, self.dtype)
+        self.others = empty((L - 1) * self.layout.rows.num_rows * width, self.dtype)
         self.buffer_bytes = sum(buffer.nbytes for buffer in (*self.sparse, *self.tall, self.partial, self.others))
 
     def restrict(self, rows_out, rows_in):
@@ -131,7 +131,7 @@ class Summa:
 
     def _product(self, blocks, H, mask, out, what):
         width, L = H.shape[1], self.shape[1]
-        out = np.empty((blocks.layout.rows.num_rows, width), self.dtype) if out is None else out
+        out = self.comm.device.empty((blocks.layout.rows.num_rows, width), self.dtype) if out is None else out
         if L == 1:
             return self._multiply_stages(blocks, H, mask, out, what)
         total = self.partial[:blocks.num_rows * width].reshape(blocks.num_rows, width)
@@ -155,7 +155,7 @@ class Summa:
             sending += here.sent
             finish(here.received)
             if s in multiplied:
-                self._multiply(blocks.unpack(here.message, blocks.entries[s]), here.rows, total,
+                self._multiply(blocks.arrived(s, here.message), here.rows, total,
                                mask if s == multiplied[-1] else None, s != multiplied[0],
                                [*sending, *arriving.sent, *arriving.received])
         finish(sending)
@@ -190,10 +190,10 @@ class Summa:
         """Add a product to `total`, or write it, in tiles of rows with a look at the messages between them."""
         (indptr, indices, data), spmm = block, kernels.backend(rows).spmm
         handles = [handle for handle, _ in under_way if not handle.test()]
-        for lo, hi in tiles(indptr, TILES if handles else 1):
+        for lo, hi in tiles(indptr, TILES if handles and self.comm.device.in_tiles else 1):
             with self.comm.clock("spmm"):
-                spmm(indptr[lo:hi + 1], indices, data, rows, total[lo:hi], mask=None if mask is None else mask[lo:hi],
-                     accumulate=accumulate)
+                spmm(rows_of(indptr, lo, hi + 1), indices, data, rows, rows_of(total, lo, hi),
+                     mask=rows_of(mask, lo, hi), accumulate=accumulate)
             handles = [handle for handle in handles if not handle.test()]
 
     def costs(self):

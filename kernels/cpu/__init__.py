@@ -1,6 +1,6 @@
 """Numba kernels for NumPy arrays. Names and signatures are those of hpgcn.kernels.reference."""
 from hpgcn.kernels.cpu.aggregate import aggregate, aggregate_backward, transpose_pattern
-from hpgcn.kernels.cpu.elementwise import activate, adam, apply_mask, column_sum, sgd
+from hpgcn.kernels.cpu.elementwise import activate, adam, apply_mask, column_sum, inner, sgd
 from hpgcn.kernels.cpu.gather import gather, scatter_add
 from hpgcn.kernels.cpu.loss import (
     sigmoid_cross_entropy,
@@ -16,6 +16,7 @@ from hpgcn.kernels.cpu.spmm import spmm
 from hpgcn.kernels.cpu.sspmm import sspmm
 
 __all__ = ["activate", "adam", "aggregate", "aggregate_backward", "apply_mask", "column_sum", "dropout", "dropout_bits",
-           "dropout_csr", "dropout_scale", "gather", "layer_norm", "layer_norm_backward", "layer_norm_backward_sums",
-           "philox", "row_squares", "row_sum", "scatter_add", "sgd", "sigmoid_cross_entropy", "softmax_cross_entropy",
-           "spmm", "spread_argmax", "spread_gradient", "spread_max", "spread_sum", "sspmm", "transpose_pattern"]
+           "dropout_csr", "dropout_scale", "gather", "inner", "layer_norm", "layer_norm_backward",
+           "layer_norm_backward_sums", "philox", "row_squares", "row_sum", "scatter_add", "sgd",
+           "sigmoid_cross_entropy", "softmax_cross_entropy", "spmm", "spread_argmax", "spread_gradient", "spread_max",
+           "spread_sum", "sspmm", "transpose_pattern"]

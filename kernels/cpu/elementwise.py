@@ -96,6 +96,11 @@ def column_sum(x):
     return sums.sum(0)
 
 
+def inner(x, y):
+    """Sum of all products of elements, in float64: see `hpgcn.kernels.reference.inner`."""
+    return np.einsum("ij,ij->", x, y, dtype=np.float64).reshape(1)  # in pieces, no m x f array
+
+
 def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, beta2=0.999, epsilon=1e-8):
     """One Adam step in one pass: see `hpgcn.kernels.reference.adam`."""
     rate, correction = lr / (1 - beta1**step), (1 - beta2**step) ** -0.5

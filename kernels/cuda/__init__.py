@@ -25,10 +25,11 @@ from hpgcn.kernels.cuda.loss import (
 )
 from hpgcn.kernels.cuda.norm import layer_norm, layer_norm_backward, layer_norm_backward_sums, row_squares, row_sum
 from hpgcn.kernels.cuda.spmm import spmm, sspmm
-from hpgcn.kernels.cuda.total import column_sum
+from hpgcn.kernels.cuda.total import column_sum, inner
 from hpgcn.kernels.reference import dropout_scale
 
 __all__ = ["activate", "adam", "aggregate", "aggregate_backward", "apply_mask", "column_sum", "dropout", "dropout_bits",
-           "dropout_csr", "dropout_scale", "gather", "layer_norm", "layer_norm_backward", "layer_norm_backward_sums",
-           "philox", "row_squares", "row_sum", "scatter_add", "sgd", "sigmoid_cross_entropy", "softmax_cross_entropy",
-           "spmm", "spread_argmax", "spread_gradient", "spread_max", "spread_sum", "sspmm", "transpose_pattern"]
+           "dropout_csr", "dropout_scale", "gather", "inner", "layer_norm", "layer_norm_backward",
+           "layer_norm_backward_sums", "philox", "row_squares", "row_sum", "scatter_add", "sgd",
+           "sigmoid_cross_entropy", "softmax_cross_entropy", "spmm", "spread_argmax", "spread_gradient", "spread_max",
+           "spread_sum", "sspmm", "transpose_pattern"]

@@ -1,7 +1,7 @@
 """Rows into exchange buffers and back, on a GPU."""
 import numpy as np
 
-from hpgcn.kernels.cuda.device import current
+from hpgcn.kernels.cuda.device import current, kept
 
 
 def gather(x, index, out=None):
@@ -22,12 +22,13 @@ def scatter_add(x, index, out):
     """Add rows in increasing order of x's rows: see `hpgcn.kernels.reference.scatter_add`.
 
     A stable sort of the index brings the rows of a sum together; each sum is taken by one thread a piece, in order.
+    Its result is kept as long as the index lives, whose contents must not change.
     """
     device = current()
     if x.size == 0:
         return out
     index = device.ordered(index, np.int64)
-    order = device.xp.argsort(index, kind="stable").astype(np.int64, copy=False)
+    order = kept(_order, index)
     (source, stride), (target, out_stride) = _row(device, x), _row(device, out)
     row_bytes = x.shape[1] * x.itemsize
     wide = all(place % 16 == 0 for place in (row_bytes, source, stride, target, out_stride))
@@ -36,6 +37,10 @@ def scatter_add(x, index, out):
                   stride // x.itemsize, index, order, target, out_stride // x.itemsize, pieces, index.size,
                   REAL=x.dtype)
     return out
+
+
+def _order(index):
+    return current().xp.argsort(index, kind="stable").astype(np.int64, copy=False)
 
 
 def _row(device, array):

@@ -1,4 +1,7 @@
-"""Losses over dense rows on a GPU: softmax, its columns on one device or spread over several, and sigmoids."""
+"""Losses over dense rows on a GPU: softmax, its columns on one device or spread over several, and sigmoids.
+
+Losses and counts are arrays without axes, float64: to read one is to wait for the GPU.
+"""
 import numpy as np
 
 from hpgcn.kernels.cuda.device import current
@@ -11,8 +14,7 @@ def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
     terms = device.xp.empty((rows.size, 2))
     device.launch("loss", "softmax_cross_entropy", rows.size * device.team, device.ordered(logits), logits.shape[1],
                   device.ordered(labels, np.int64), rows, rows.size, float(scale), grad, terms, REAL=logits.dtype)
-    loss, correct = column_sum(terms).tolist()
-    return loss, int(correct)
+    return tuple(column_sum(terms))
 
 
 def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
@@ -21,8 +23,7 @@ def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
     terms = device.xp.empty((rows.size, 4))
     device.launch("loss", "sigmoid_cross_entropy", rows.size * device.team, device.ordered(logits), logits.shape[1],
                   device.ordered(labels, logits.dtype), rows, rows.size, float(scale), grad, terms, REAL=logits.dtype)
-    loss, *counts = column_sum(terms).tolist()
-    return loss, *map(int, counts)
+    return tuple(column_sum(terms))
 
 
 def spread_max(logits):
@@ -49,7 +50,7 @@ def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=Non
     device.launch("loss", "spread_gradient", rows.size * device.team, device.ordered(logits), logits.shape[1],
                   device.ordered(labels, np.int64), first, rows, rows.size, device.ordered(top, np.float64),
                   device.ordered(total, np.float64), float(scale), grad, terms, REAL=logits.dtype)
-    return float(column_sum(terms)[0])
+    return column_sum(terms)[0]
 
 
 def spread_argmax(logits, first, top):

@@ -33,6 +33,21 @@ extern "C" __global__ void chunk_sums(const REAL *__restrict__ x, long long m, l
     sums[thread] = sum;
 }
 
+// As chunk_sums, of the products of the elements of x and y
+extern "C" __global__ void chunk_products(const REAL *__restrict__ x, const REAL *__restrict__ y, long long m,
+                                          long long width, long long chunks, double *__restrict__ sums)
+{
+    const long long thread = (long long)blockIdx.x * blockDim.x + threadIdx.x, chunk = thread / width;
+    if (chunk >= chunks)
+        return;
+    const long long column = thread % width, last = (chunk + 1) * m / chunks;
+    double sum = 0;
+#pragma unroll 8
+    for (long long i = chunk * m / chunks; i < last; ++i)
+        sum += (double)x[i * width + column] * (double)y[i * width + column];
+    sums[thread] = sum;
+}
+
 // total[q] of sums (chunks, width): a team each
 extern "C" __global__ void total(const double *__restrict__ sums, long long chunks, long long width,
                                  double *__restrict__ total)

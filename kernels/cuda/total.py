@@ -13,6 +13,16 @@ def column_sum(x):
     return total(sums)
 
 
+def inner(x, y):
+    """Sum of all products of elements, in float64: see `hpgcn.kernels.reference.inner`."""
+    device, (m, width) = current(), x.shape
+    chunks = chunks_of(m)
+    sums = device.xp.empty((chunks, width))
+    device.launch("total", "chunk_products", sums.size, device.ordered(x), device.ordered(y, x.dtype), m, width, chunks,
+                  sums, REAL=x.dtype)
+    return total(sums.reshape(sums.size, 1))
+
+
 def total(sums):
     """Sum over chunks: (chunks, f) float64 to (f,)."""
     device, (chunks, width) = current(), sums.shape

@@ -14,7 +14,7 @@ from hpgcn.kernels.reference.aggregate import (
     transpose_pattern,
 )
 from hpgcn.kernels.reference.bits import pack, unpack
-from hpgcn.kernels.reference.elementwise import activate, adam, apply_mask, column_sum, sgd
+from hpgcn.kernels.reference.elementwise import activate, adam, apply_mask, column_sum, inner, sgd
 from hpgcn.kernels.reference.gather import gather, scatter_add
 from hpgcn.kernels.reference.loss import (
     ABSENT,
@@ -31,7 +31,7 @@ from hpgcn.kernels.reference.spmm import spmm, sspmm
 
 __all__ = ["ABSENT", "OPS", "REDUCES", "activate", "adam", "aggregate", "aggregate_backward", "apply_mask",
            "check_operands", "column_sum", "dropout", "dropout_bits", "dropout_csr", "dropout_scale",
-           "dropout_threshold", "gather", "layer_norm", "layer_norm_backward", "layer_norm_backward_sums", "pack",
-           "philox", "row_squares", "row_sum", "scatter_add", "sgd", "sigmoid_cross_entropy", "softmax_cross_entropy",
-           "spmm", "spread_argmax", "spread_gradient", "spread_max", "spread_sum", "sspmm", "transpose_pattern",
-           "unpack"]
+           "dropout_threshold", "gather", "inner", "layer_norm", "layer_norm_backward", "layer_norm_backward_sums",
+           "pack", "philox", "row_squares", "row_sum", "scatter_add", "sgd", "sigmoid_cross_entropy",
+           "softmax_cross_entropy", "spmm", "spread_argmax", "spread_gradient", "spread_max", "spread_sum", "sspmm",
+           "transpose_pattern", "unpack"]

@@ -47,6 +47,11 @@ def column_sum(x):
     return x.sum(0, dtype=np.float64)
 
 
+def inner(x, y):
+    """Sum of all x * y, in float64: (m, f) twice to (1,)."""
+    return (x.astype(np.float64) * y).sum().reshape(1)
+
+
 def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, beta2=0.999, epsilon=1e-8):
     """One Adam step in place (Kingma and Ba 2015, Algorithm 1, with bias correction); step counts from 1.
 

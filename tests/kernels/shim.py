@@ -1,5 +1,6 @@
 """A device for kernels.cuda without a GPU: NumPy arrays, and kernels compiled by a C++ compiler (see shim.hpp)."""
 import ctypes
+import fcntl
 import functools
 import importlib.util
 import os
@@ -66,8 +67,17 @@ def names_of(source):
 
 
 def build(source, folder, warps, macros):
-    """Compile a .cu file as C++ into a shared library with a launcher for each kernel; return its path."""
+    """Compile a .cu file as C++ into a shared library with a launcher for each kernel, once; return its path."""
     path = folder / (re.sub(r"\W+", "-", "_".join((source, "warps" * warps, *macros))) + ".so")
+    with path.with_suffix(".lock").open("w") as lock:  # ranks share a folder
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            compile_source(source, path, warps, macros)
+    return path
+
+
+def compile_source(source, path, warps, macros):
+    """Compile a .cu file to a library."""
     code = [f'#include "{KERNELS / source}.cu"']
     code += [f'extern "C" int launch_{name}(unsigned grid, unsigned block, void **arguments, const int *sizes, '
              f"int count) {{ return launch({name}, grid, block, arguments, sizes, count); }}"
@@ -78,7 +88,6 @@ def build(source, folder, warps, macros):
     subprocess.run([COMPILER, "-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", *options, "-include",
                     str(Path(__file__).with_name("shim.hpp")), str(path.with_suffix(".cpp")), "-o", str(path)],
                    check=True)
-    return path
 
 
 def twins(kernels):

@@ -86,6 +86,16 @@ def test_column_sum_is_summed_in_float64(dtype):
     assert cpu.column_sum(np.empty((0, 4), dtype)).tolist() == [0, 0, 0, 0]
 
 
+@pytest.mark.parametrize("kernels", [reference, cpu])
+@pytest.mark.parametrize("m, f", [(0, 3), (1, 1), (33, 7), (5000, 20)])
+@DTYPES
+def test_inner_product_is_summed_in_float64(kernels, dtype, m, f):
+    x, y = np.random.default_rng(m).integers(-9, 10, (2, m, f)).astype(dtype)
+    assert kernels.inner(x, y).tolist() == [sum(int(a) * int(b) for a, b in zip(x.ravel(), y.ravel()))]
+    np.testing.assert_allclose(kernels.inner(np.full_like(x, 0.1), np.full_like(x, 3)),
+                               [x.size * 3 * np.float64(dtype(0.1))], rtol=1e-12)
+
+
 @DTYPES
 @pytest.mark.parametrize("decay, decayed", [(0.0, 0), (0.1, 40), (0.1, 100)])
 def test_optimisers(dtype, decay, decayed):

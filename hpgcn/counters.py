@@ -1,0 +1,26 @@
+"""What a rank has sent to others: payload and messages, by phase and by what they were for."""
+from __future__ import annotations
+
+
+class Counters:
+    """Payload this rank contributed to others, by phase and by what it was for (definitions: hpgcn.cost)."""
+
+    def __init__(self):
+        self.phase = "setup"
+        self.bytes = {}
+        self.messages = {}
+        self.sent = {}  # bytes by phase, then by destination
+
+    def add(self, kind, payload, messages, to=()):
+        """Count one call; `to`: pairs (rank, bytes), where it is known who gets what."""
+        key = (self.phase, kind)
+        self.bytes[key] = self.bytes.get(key, 0) + payload
+        self.messages[key] = self.messages.get(key, 0) + messages
+        sent = self.sent.setdefault(self.phase, {})
+        for rank, size in to:
+            sent[rank] = sent.get(rank, 0) + size
+
+    def total(self, phase):
+        """(bytes, messages) of a phase, all kinds."""
+        return (sum(value for key, value in self.bytes.items() if key[0] == phase),
+                sum(value for key, value in self.messages.items() if key[0] == phase))

@@ -1,0 +1,149 @@
+"""Whether MPI takes GPU memory as it is: asked, then proved, and agreed upon by all ranks.
+
+Who is asked, in this order: the variable HPGCN_GPU_AWARE_MPI (0 or 1; auto: go on), MPI itself by what kinds of memory
+it names (MPI 4.1, section 3.2.4), its library by a function of its own. A yes is proved by a process that sends GPU
+memory to itself: where the library claims what it cannot do, that process crashes, and no rank does.
+"""
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from hpgcn.errors import UsageError
+
+log = logging.getLogger("hpgcn")
+VARIABLE = "HPGCN_GPU_AWARE_MPI"
+PROBE = (sys.executable, "-m", "hpgcn.route")
+PROBE_SECONDS = 60
+PROBE_BYTES = 64, 8 << 20  # MPI sends the first at once, and announces the second
+WORDS = {"message": "messages", "bcast": "broadcasts"}
+# of a launcher: a process that keeps them takes itself for the rank that started it
+LAUNCHER = ("PMI", "PRTE", "HYDI", "HYDRA", "SLURM_", "PALS_", "MPI_LOCAL", "MV2_COMM_WORLD", "OMPI_COMM_WORLD",
+            "OMPI_UNIVERSE", "OMPI_MCA_orte", "OMPI_MCA_ess", "OMPI_MCA_pmix")
+
+
+@dataclass(frozen=True)
+class Route:
+    """How messages leave the memory of a device.
+
+    Attributes
+    ----------
+    direct : frozenset of str
+        Operations that take GPU memory as it is: of "message" and "bcast". The others go by way of pinned host memory.
+    reason : str
+        Why.
+    """
+
+    direct: frozenset
+    reason: str
+
+    def __str__(self):
+        straight = ", ".join(WORDS[name] for name in WORDS if name in self.direct)
+        return f"{straight or 'nothing'} straight, the rest by way of pinned host memory: {self.reason}"
+
+
+def choose(comm, device, aware=None):
+    """How messages between the ranks of a communicator leave a device; all ranks call it together.
+
+    Parameters
+    ----------
+    comm : hpgcn.comm.SerialComm or MpiComm
+    device : hpgcn.device.Host or Cuda
+    aware : "0", "1" or "auto", optional
+        In place of HPGCN_GPU_AWARE_MPI.
+
+    Returns
+    -------
+    Route
+        The same on all ranks: if one of them cannot, none does. A claim that is not proved is a warning of rank 0.
+    """
+    if device.name == "cpu" or comm.size == 1:
+        return Route(frozenset(), "no messages from a GPU")
+    with comm.together():
+        claimed, reason = asked(comm.MPI, aware)
+    failure = ""
+    if claimed and comm.local_rank == 0:
+        failure = probe(device.number)
+    claims, failures = zip(*comm.allgather(((claimed, reason), failure)))
+    failed = [(rank, text) for rank, text in enumerate(failures) if text]
+    if failed:
+        rank, text = failed[0]
+        reason = f"{reason}, but the probe of rank {comm.ranks[rank]} failed: {text}"
+        if comm.rank == 0:
+            log.warning("GPU memory goes to MPI by way of the host: %s", reason)
+        return Route(frozenset(), reason)
+    for claimed, reason in claims:
+        if not claimed:
+            return Route(frozenset(), reason)
+    if "Open MPI" in comm.MPI.Get_library_version():  # whose own nonblocking collectives know host memory alone
+        return Route(frozenset({"message"}), f"{reason}; proved")
+    return Route(frozenset({"message", "bcast"}), f"{reason}; proved")
+
+
+def asked(MPI, aware=None):
+    """(whether MPI is said to take GPU memory, who says so)."""
+    text = os.environ.get(VARIABLE, "auto") if aware is None else aware
+    if text not in ("0", "1", "auto"):
+        raise UsageError(f"{VARIABLE}={text}: expected 0, 1 or auto")
+    if text != "auto":
+        return text == "1", f"{VARIABLE}={text}"
+    kinds = MPI.COMM_WORLD.Get_info().Get("mpi_memory_alloc_kinds") or ""
+    if any(kind.strip().partition(":")[0] == "cuda" for kind in kinds.split(",")):
+        return True, f"MPI names the memory kinds {kinds}"
+    return library(ctypes.CDLL(MPI.__file__))
+
+
+def library(symbols):
+    """(whether the MPI library says that it takes GPU memory, in which words), by a function that it may have."""
+    if hasattr(symbols, "MPIX_Query_cuda_support"):  # Open MPI, MVAPICH, MPICH
+        found, name = symbols.MPIX_Query_cuda_support(), "MPIX_Query_cuda_support"
+    elif hasattr(symbols, "MPIX_GPU_query_support"):  # Cray MPICH; the first kind of GPU is CUDA
+        answer = ctypes.c_int(0)
+        symbols.MPIX_GPU_query_support(0, ctypes.byref(answer))
+        found, name = answer.value, "MPIX_GPU_query_support"
+    else:
+        return False, "the MPI library has no function that tells"
+    if found and os.environ.get("MPICH_GPU_SUPPORT_ENABLED") == "0":
+        return False, "MPICH_GPU_SUPPORT_ENABLED=0"
+    return bool(found), f"{name} says {'yes' if found else 'no'}"
+
+
+def probe(number):
+    """What is wrong if a process sends memory of GPU `number` to itself, in words; "" if nothing is."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHER)}
+    try:
+        done = subprocess.run([*PROBE, str(number)], check=False, stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, errors="replace", timeout=PROBE_SECONDS, env=environment)
+    except subprocess.TimeoutExpired:
+        return f"no answer within {PROBE_SECONDS} s"
+    except OSError as error:
+        return str(error)
+    last = (done.stderr.strip().splitlines() or [""])[-1]
+    if done.returncode:
+        return f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode} ({last[:200]})"
+    return ""
+
+
+def prove(number):
+    """Send GPU memory to this process; returns the exit code."""
+    import cupy
+    from mpi4py import MPI
+
+    cupy.cuda.Device(number).use()
+    for size in PROBE_BYTES:
+        sent = cupy.arange(size, dtype=cupy.uint8)
+        received = cupy.zeros_like(sent)
+        cupy.cuda.get_current_stream().synchronize()
+        MPI.Request.Waitall([MPI.COMM_SELF.Irecv(received, 0, 1), MPI.COMM_SELF.Isend(sent, 0, 1)])
+        if not bool((sent == received).all()):
+            sys.stderr.write(f"a message of {size} bytes did not arrive\n")
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(prove(int(sys.argv[1])))

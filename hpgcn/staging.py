@@ -1,0 +1,219 @@
+"""Messages from and to GPU memory: MPI takes it as it is, or pinned host memory takes its place.
+
+MPI knows nothing of CUDA streams: it may read what the GPU has yet to write. So a call is made only after an event of
+the stream that wrote its memory. Calls that wait for one stand in line (`Relay.waiting`), and each test of any request,
+also of other communicators, looks whether the first of them can go: the GPU computes meanwhile, and so does the host.
+Copies have two streams of their own, one a direction. What was received is copied up as it arrives; the stream that
+computes then waits for these copies, the host does not.
+"""
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import NamedTuple
+
+from hpgcn.device import address
+
+CHUNK_BYTES = 4 << 20  # of a copy, and of a message by way of the host: one travels while the next is copied
+SEND, RECEIVE = 1, 2  # what a call does with its memory: bits, a sum in place has both
+
+
+class Call(NamedTuple):
+    """An MPI call to be made: `start(piece)` returns its request; `way`: bits of SEND and RECEIVE."""
+
+    start: object
+    piece: object
+    way: int
+
+
+class Leg(NamedTuple):
+    """A call of `Messages`: `start()` makes it, addresses and bytes say what is copied; host is 0 if nothing is."""
+
+    start: object
+    gpu: int
+    host: int
+    size: int
+    way: int
+
+
+class Pinned:
+    """Pinned host memory, which a GPU copies from and to by itself.
+
+    Attributes
+    ----------
+    memory : (bytes,) uint8
+    copied : event or None
+        After the last copy from here to the GPU: until then nothing may be written.
+    """
+
+    def __init__(self, device, size):
+        self.memory, self.copied = device.pinned(size), None
+
+    def free(self):
+        """Whether it can be written."""
+        return self.copied is None or self.copied.done
+
+    def wait(self):
+        """Wait until it can be written."""
+        if not self.free():
+            self.copied.synchronize()
+
+
+class Messages(list):
+    """Requests of calls with GPU memory; a call that was not made yet has a request that is inactive or null.
+
+    Attributes
+    ----------
+    legs : list of Leg
+        One a request.
+    blocks : list of Pinned
+        Where the host addresses of legs are.
+    queued : event
+        After all that the GPU was asked for before these calls.
+    copied : event or None
+        After the last copy to the GPU for which nobody waited yet.
+    """
+
+    def __init__(self, relay, requests=(), legs=(), blocks=(), held=None):
+        super().__init__(requests)
+        self.relay, self.legs, self.blocks, self.held = relay, list(legs), list(blocks), held
+        self.queued = self.copied = None
+
+    def make(self, number, start, piece):
+        """Make a call and keep its request."""
+        self[number] = start(piece)
+
+    def landed(self, numbers):
+        """Requests of these numbers are complete: start the copies to the GPU of what they received."""
+        copies = sorted(self.legs[number][1:4] for number in numbers
+                        if self.legs[number].host and self.legs[number].way & RECEIVE)
+        if copies:
+            device, up = self.relay.device, self.relay.up
+            up.wait_event(self.queued)
+            for gpu, host, size, _ in joined(copies):
+                device.copy(gpu, host, size, up)
+            self.copied = device.event(up)
+            for block in self.blocks:
+                block.copied = self.copied
+
+    def settle(self):
+        """Let what is computed from now on see what has arrived."""
+        if self.copied is not None:
+            self.relay.device.wait(self.copied)
+            self.copied = None
+
+    def finish(self):
+        """All requests are complete: see `settle`; others may have the pinned memory."""
+        self.settle()
+        self.relay.give(self.blocks)
+        self.blocks, self.held = [], None
+
+
+class Relay:
+    """How messages of a rank leave its GPU; shared by the communicators of the rank.
+
+    Parameters
+    ----------
+    device : hpgcn.device.Cuda
+    direct : set of str
+        Operations that take GPU memory: of "message", "bcast" and "reduce" (see hpgcn.route). The others go by way of
+        pinned host memory.
+    """
+
+    def __init__(self, device, direct=frozenset()):
+        self.device, self.direct = device, frozenset(direct)
+        self.down, self.up = device.stream(), device.stream()
+        self.waiting = deque()  # (event, communicator, function without arguments that makes an MPI call)
+        self.pool = {}  # Pinned by size, those that nobody has
+
+    def most(self, operation, limit):
+        """Bytes of the longest piece of an operation; sums are not cut: their bits depend on where."""
+        return limit if operation == "reduce" or operation in self.direct else min(limit, CHUNK_BYTES)
+
+    def begin(self, comm, calls, operation):
+        """Make calls, with GPU arrays, of an operation; returns their Messages."""
+        messages = Messages(self, [comm.MPI.REQUEST_NULL] * len(calls), held=calls)
+        if operation in self.direct:
+            messages.legs = [Leg(partial(messages.make, number, call.start, call.piece), 0, 0, 0, call.way)
+                             for number, call in enumerate(calls)]
+        else:
+            places, size = {}, 0
+            for call in calls:  # one and the same piece may go to several ranks
+                key = address(call.piece), call.piece.nbytes
+                if key not in places:
+                    places[key], size = size, size + call.piece.nbytes
+            messages.blocks = [self.take(size)]
+            memory = messages.blocks[0].memory
+            for number, call in enumerate(calls):
+                gpu, size = address(call.piece), call.piece.nbytes
+                twin = memory[places[gpu, size]:places[gpu, size] + size].view(call.piece.dtype)
+                messages.legs.append(Leg(partial(messages.make, number, call.start, twin), gpu, address(twin), size,
+                                         call.way))
+        self.launch(comm, messages)
+        return messages
+
+    def launch(self, comm, messages):
+        """Make the calls of messages, each as soon as its memory is ready."""
+        messages.queued = self.device.event()
+        if not messages.blocks:
+            self.waiting.extend((messages.queued, comm, leg.start) for leg in messages.legs)
+        else:
+            for block in messages.blocks:
+                block.wait()
+            self.down.wait_event(messages.queued)
+            sends = [leg for leg in messages.legs if leg.way & SEND]
+            for leg in messages.legs:
+                if not leg.way & SEND:
+                    leg.start()
+            ready = {}
+            for gpu, host, size, parts in joined(dict.fromkeys(leg[1:4] for leg in sends)):
+                self.device.copy(host, gpu, size, self.down)
+                ready.update(dict.fromkeys(parts, self.device.event(self.down)))
+            self.waiting.extend((ready[leg[1:4]], comm, leg.start) for leg in sends)
+        self.advance()
+
+    def advance(self):
+        """Make the calls whose memory is ready; does not wait."""
+        while self.waiting and self.waiting[0][0].done:
+            self.waiting.popleft()[2]()
+
+    def flush(self, comm):
+        """Make all calls of a communicator: MPI tells its collectives and messages apart by their order."""
+        last = max((place for place, (_, other, _) in enumerate(self.waiting, 1) if other is comm), default=0)
+        for _ in range(last):
+            event, _, start = self.waiting.popleft()
+            event.synchronize()
+            start()
+
+    def take(self, size):
+        """Pinned memory of at least some bytes: one given back, if its copies are done, else a new one."""
+        size = 1 << max(size - 1, 4095).bit_length()
+        blocks = self.pool.setdefault(size, [])
+        for place, block in enumerate(blocks):
+            if block.free():
+                return blocks.pop(place)
+        return Pinned(self.device, size)
+
+    def give(self, blocks):
+        """Give pinned memory back; it may still be read by copies to the GPU."""
+        for block in blocks:
+            self.pool[block.memory.size].append(block)
+
+
+def joined(copies):
+    """Join copies, (GPU address, host address, bytes), of neighbours in both memories up to CHUNK_BYTES.
+
+    Yields (GPU address, host address, bytes, list of the copies).
+    """
+    parts, total = [], 0
+    for copy in copies:
+        if parts:
+            gpu, host, _ = parts[0]
+            if (gpu + total, host + total) == copy[:2] and total + copy[2] <= CHUNK_BYTES:
+                parts.append(copy)
+                total += copy[2]
+                continue
+            yield gpu, host, total, parts
+        parts, total = [copy], copy[2]
+    if parts:
+        yield *parts[0][:2], total, parts

@@ -1,0 +1,65 @@
+"""Before the first epoch: threads set, and every kernel compiled or loaded."""
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from hpgcn import faults
+from hpgcn.comm import SerialComm
+from hpgcn.graph import Graph
+from hpgcn.kernels import backend
+from hpgcn.kernels.jit import threshold
+from hpgcn.machine import default_threads
+
+COMPILING = 600.0  # seconds that ranks wait for the one that compiles the kernels, beyond --comm-timeout
+
+
+def set_threads(config):
+    """Use config.threads threads per rank, or cores / ranks on the node; return the number in use."""
+    import numba
+
+    numba.set_num_threads(min(config.threads or default_threads(), numba.config.NUMBA_NUM_THREADS))
+    return numba.get_num_threads()
+
+
+def warm_up(make, comm, header, config):
+    """Compile or load the kernels: one rank of each node first, the others then find them in the cache.
+
+    Parameters
+    ----------
+    make : type
+        hpgcn.trainer.Trainer.
+    comm : hpgcn.comm.SerialComm or MpiComm
+    header : hpgcn.graph.Header
+    config : hpgcn.Config
+    """
+    for turn in (True, False):
+        if (comm.local_rank == 0) == turn:
+            with faults.ignored():
+                _small_epoch(make, header, config, comm.device)
+        with comm.patient(COMPILING):
+            comm.barrier()
+
+
+def _small_epoch(make, header, config, device):
+    """Run an epoch on a graph of three vertices, like the real one in kind, for one thread and for all."""
+    A = np.array([[0, 1, 0], [1, 0, 1], [0, 0 if header.directed else 1, 0]], np.float32)
+    X = np.eye(3, max(1, min(header.num_features, 3)), dtype=np.float32)
+    if header.sparse_features:
+        import scipy.sparse as sp
+
+        X = sp.csr_array(X)
+    y = np.eye(3) if header.multilabel else np.arange(3)
+    tiny = Graph.from_scipy(A, X, y, ([0], [1], [2]), name="warm-up")
+    few = config.replace(out="", checkpoint_every=0, epochs=1, grid="", replication=0, memory="")
+    rows, numbers, mask = map(device.put, (np.ones((2, 1), config.dtype), np.arange(2), np.zeros((2, 1), np.uint8)))
+    ops, alone = backend(rows), SerialComm()
+    alone.use(device)
+    for work in (0, math.inf):
+        with threshold(work), np.errstate(all="ignore"):
+            trainer = make(tiny, few, alone, warm=False)
+            trainer.step(1)
+            trainer.evaluate()
+            ops.scatter_add(ops.gather(rows, numbers), numbers, rows)
+            ops.apply_mask(rows, mask)

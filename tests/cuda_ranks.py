@@ -1,0 +1,35 @@
+"""A GPU for tests of training: a real one where CuPy sees it, else the fake one, whose kernels g++ compiles."""
+import fake_cupy
+import pytest
+from shim import COMPILER
+
+from hpgcn.device import Cuda, find
+from hpgcn.errors import MissingError
+
+
+def real():
+    """Whether CuPy sees a GPU."""
+    try:
+        return bool(find())
+    except MissingError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def cuda(tmp_path_factory):
+    """The device that kernels run on; None where the GPU is real."""
+    if real():
+        yield None
+        return
+    if COMPILER is None:
+        pytest.skip("neither a GPU nor a C++ compiler, which would stand for one")
+    folder = tmp_path_factory.getbasetemp() / "cuda"
+    folder.mkdir(exist_ok=True)  # other files of tests have compiled the same kernels
+    with fake_cupy.installed(folder) as device:
+        yield device
+
+
+@pytest.fixture
+def gpu(cuda):
+    """A hpgcn.device.Cuda."""
+    return Cuda()

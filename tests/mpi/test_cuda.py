@@ -1,0 +1,114 @@
+"""Training on GPUs, several ranks: losses, metrics, bytes and messages of the CPU, for every strategy and model."""
+import fake_cupy
+import numpy as np
+import pytest
+from cuda_ranks import real
+from graphs import make
+from mpi4py import MPI
+from shim import COMPILER
+from test_models_serial import SETTINGS, several_labels
+
+import hpgcn
+from hpgcn.comm import as_comm
+from hpgcn.config import Config
+from hpgcn.device import choose
+from hpgcn.partition import Partition
+from hpgcn.strategies import STRATEGIES
+from hpgcn.trainer import Trainer
+
+pytestmark = pytest.mark.mpi
+
+
+@pytest.fixture(scope="module")
+def cuda(tmp_path_factory):
+    """A GPU for each rank, or a fake whose kernels are compiled once for all of them."""
+    if real():
+        yield
+        return
+    if COMPILER is None:
+        pytest.skip("neither a GPU nor a C++ compiler, which would stand for one")
+    folder = MPI.COMM_WORLD.bcast(tmp_path_factory.mktemp("cuda"))
+    with fake_cupy.installed(folder, lazy=True):
+        yield
+    MPI.COMM_WORLD.Barrier()  # rank 0 may remove the folder
+
+
+@pytest.fixture
+def gpus(cuda, comm):
+    """All ranks, their arrays on GPUs."""
+    gpus = as_comm(comm.mpi, timeout=60)
+    gpus.use(choose("cuda", gpus))
+    return gpus
+
+
+def parted(graph, comm):
+    part = np.random.default_rng(5).integers(0, comm.size, graph.num_rows)
+    partition = Partition.from_parts(part, comm.size)
+    return graph.permuted(partition.perm, partition.offsets)
+
+
+def curve(source, config, comm, epochs=3):
+    """Metrics of some epochs, what was predicted, and the weights after them."""
+    trainer = Trainer(source, config, comm, warm=False)
+    found = [trainer.step(epoch) | trainer.evaluate() for epoch in range(1, epochs + 1)]
+    weights, predicted = comm.device.get(trainer.parameters.flat), trainer.predicted
+    trainer.rows.close()
+    return found, weights, predicted
+
+
+def check(graph, config, comm, gpus, **options):
+    """Hold a run on GPUs, with options of its own, against one on CPUs, and what was sent against the prediction."""
+    source = parted(graph, comm)
+    expected, flat, _ = curve(source, config, comm)
+    found, weights, predicted = curve(source, config.replace(**options), gpus)
+    bound = {"float32": 1e-5, "float64": 1e-12}[config.dtype]
+    for key in ("loss", "val_loss"):
+        np.testing.assert_allclose([m[key] for m in found], [m[key] for m in expected], rtol=bound, err_msg=key)
+    for key in ("train_acc", "val_acc", "test_acc"):
+        assert [m[key] for m in found] == [m[key] for m in expected]
+    for entry in found:
+        assert (entry["sent_bytes"], entry["sent_messages"]) == (predicted.bytes, predicted.messages)
+    assert np.linalg.norm(weights - flat) <= 10 * bound * np.linalg.norm(flat)
+
+
+@pytest.mark.parametrize("model, options", [
+    ("gcn", {"directed": False, "dtype": "float32"}), ("gcn", {"directed": True, "sparse": True, "train": 9}),
+    ("sage-mean", {"directed": True, "input_dropout": 0.0, "hidden": 20}),
+    ("gin", {"directed": True, "several": True}), ("gin", {"directed": False, "train": 9, "layer_norm": True})],
+    ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value)))
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_and_model(comm, gpus, strategy, model, options):
+    options = dict(options)
+    graph = make(weighted=True, degree=3 if "train" in options else 8,
+                 **{key: options.pop(key) for key in ("directed", "sparse", "train") if key in options})
+    if options.pop("several", False):
+        graph = several_labels(graph, 3)
+    check(graph, Config(strategy=strategy, layers=3, dropout=0.4, seed=3, **SETTINGS[model],
+                        **{"hidden": 7, "dtype": "float64", **options}), comm, gpus)
+
+
+@pytest.mark.parametrize("stages", [1, 3])
+@pytest.mark.parametrize("model, options", [
+    ("gcn", {"directed": True, "train": 9}), ("gin", {"directed": False, "dtype": "float32"}),
+    ("sage-mean", {"directed": True, "layer_norm": True})], ids=["gcn", "gin", "sage"])
+def test_aggregation_on_the_host(comm, gpus, model, options, stages):
+    options = dict(options)
+    graph = make(weighted=True, degree=3 if "train" in options else 8,
+                 **{key: options.pop(key) for key in ("directed", "train") if key in options})
+    config = Config(strategy="mop", stages=stages, layers=3, dropout=0.4, seed=3, hidden=7, **SETTINGS[model],
+                    **{"dtype": "float64", **options})
+    check(graph, config, comm, gpus, aggregate_on="cpu", update_on="cuda")
+
+
+@pytest.mark.parametrize("strategy", ["p2p", "2d", "mop"])
+def test_trained_on_gpus_and_predicted_on_cpus(comm, cuda, tmp_path, strategy):
+    out = comm.bcast(str(tmp_path / "run"))
+    source = parted(make(directed=True), comm)
+    summary = hpgcn.train(source, Config(strategy=strategy, out=out, epochs=3, hidden=6, device="cuda"), comm)
+    assert summary["device"] == "cuda"
+    comm.barrier()  # rank 0 writes the model when the others are done
+    found = [hpgcn.predict(source, out, comm, device=name) for name in ("cpu", "cuda")]
+    if comm.rank == 0:
+        for key in ("logits", "embedding"):
+            np.testing.assert_allclose(found[0][key], found[1][key], atol=1e-5)
+    comm.barrier()

@@ -1,0 +1,239 @@
+"""Collectives and exchanges of GPU arrays, by every route: the same bits as on the host.
+
+The GPU is a fake one that is as late as it may be, in all or in kernels alone: what nobody waited for has not happened.
+"""
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from fake_cupy import Stream, installed
+from shim import COMPILER
+
+from hpgcn import collectives, staging
+from hpgcn.device import Cuda
+from hpgcn.exchange import Exchange
+from hpgcn.kernels import backend
+from hpgcn.plan import build_all
+
+pytestmark = [pytest.mark.mpi, pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")]
+ROUTES = {"pinned": (), "messages straight": ("message",), "straight": ("message", "bcast")}
+LATE = ("all", "kernels")
+DTYPES = [np.float32, np.float64, np.uint8]
+SIZES = [5, 0, 300, 1, 0, 7, 2]  # elements of each rank's block
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("kernels")
+
+
+@pytest.fixture(params=[*[("pinned", late) for late in LATE], ("messages straight", "kernels"), ("straight", "all")],
+                ids=", late: ".join)
+def gpu(request, comm, folder, monkeypatch):
+    """The device of `comm`, whose messages take a route."""
+    monkeypatch.setattr(staging, "CHUNK_BYTES", 64)
+    route, late = request.param
+    with installed(folder, late=late):
+        device = Cuda()
+        comm.use(device, aware="0")
+        if comm.size > 1:
+            comm.relay.direct = frozenset(ROUTES[route])
+        yield device
+
+
+def block(rank, size, dtype, salt):
+    rng = np.random.default_rng([salt, rank])
+    if np.dtype(dtype).kind == "f":
+        return (rng.standard_normal(size) * 10.0 ** rng.integers(-3, 3, size)).astype(dtype)
+    return rng.integers(0, 30, size).astype(dtype)
+
+
+def computed(device, array):
+    """An array that a kernel has been asked to write on the GPU; before, it holds something else."""
+    numbers = device.put(np.arange(array.size)[::-1].copy())
+    source = device.put(np.ascontiguousarray(array[::-1]).reshape(-1, 1))
+    out = device.put(np.full((array.size, 1), 77, array.dtype))
+    return backend(source).gather(source, numbers, out).reshape(-1)
+
+
+def doubled(device, array):
+    """A copy of an array made by a kernel on the GPU; then the array itself is overwritten."""
+    rows = array.reshape(-1, 1)
+    found = backend(rows).gather(rows, device.put(np.arange(rows.shape[0])))
+    zero = device.put(np.zeros((1, 1), array.dtype))
+    backend(zero).gather(zero, device.put(np.zeros(rows.shape[0], np.int64)), rows)
+    return found
+
+
+def bcast(comm, dtype, salt, made, kept):
+    array = made(block(comm.rank, 99, dtype, salt))
+    comm.start_bcast(array, salt % comm.size, "a").wait("a broadcast")
+    return [kept(array)]
+
+
+def reduce(comm, dtype, salt, made, kept):
+    array, root = made(block(comm.rank, 99, dtype, salt)), salt % comm.size
+    out = made(np.zeros(99, dtype)) if salt % 3 and comm.rank == root else None
+    comm.start_reduce(array, out, root, "a").wait("a reduction")
+    return [kept(array if out is None else out)] if comm.rank == root else []
+
+
+def allreduce(comm, dtype, salt, made, kept):
+    array = made(block(comm.rank, 99, dtype, salt))
+    comm.allreduce(array, "a", "max" if salt % 2 else "sum")
+    return [kept(array)]
+
+
+def allgather(comm, dtype, salt, made, kept):
+    counts = [SIZES[(rank + salt) % 7] for rank in range(comm.size)]
+    out, begin = made(np.zeros(sum(counts), dtype)), sum(counts[:comm.rank])
+    own = made(block(comm.rank, counts[comm.rank], dtype, salt))
+    if salt % 2:
+        place = out[begin:begin + own.size]
+        place[...] = own
+        own = place
+    comm.start_allgather(own, out, counts, "a").wait("an allgather")
+    return [kept(out)]
+
+
+def alltoall(comm, dtype, salt, made, kept):
+    table = np.array([[SIZES[(p + 2 * q + salt) % 7] for q in range(comm.size)] for p in range(comm.size)])
+    send = made(block(comm.rank, table[comm.rank].sum(), dtype, salt))
+    recv = made(np.zeros(table[:, comm.rank].sum(), dtype))
+    comm.start_alltoall(send, table[comm.rank], recv, table[:, comm.rank], "a").wait("an exchange")
+    return [kept(recv)]
+
+
+def reduce_scatter(comm, dtype, salt, made, kept):
+    counts = [SIZES[(rank + salt) % 7] for rank in range(comm.size)]
+    packed, begin = made(block(comm.rank, sum(counts), dtype, salt)), sum(counts[:comm.rank])
+    out = packed[begin:begin + counts[comm.rank]] if salt % 2 else made(np.zeros(counts[comm.rank], dtype))
+    comm.start_reduce_scatter(packed, out, counts, "a").wait("a reduce_scatter")
+    return [kept(out)]
+
+
+def several(comm, dtype, salt, made, kept):
+    """All under way together, waited for in reverse; small objects of the host between them."""
+    q, n = comm.size, 40
+    arrays = [made(block(comm.rank, n, dtype, salt + i)) for i in range(4)]
+    gathered, mine, swapped = (made(np.zeros(size, dtype)) for size in (n * q, n, n * q))
+    packed, last = made(block(comm.rank, n * q, dtype, salt + 5)), made(block(comm.rank, n, dtype, salt + 6))
+    under_way = [comm.start_bcast(arrays[0], q - 1, "a"), comm.start_allgather(arrays[1], gathered, [n] * q, "b")]
+    assert comm.allgather(("word", comm.rank)) == [("word", rank) for rank in range(q)]
+    under_way += [comm.start_reduce_scatter(packed, mine, [n] * q, "c"), comm.start_bcast(arrays[2], 0, "a")]
+    assert comm.sum([1])[0] == q
+    under_way += [comm.start_alltoall(packed, [n] * q, swapped, [n] * q, "d"),
+                  comm.start_reduce(arrays[3], None, 0, "e"), comm.start_bcast(last, salt % q, "a")]
+    comm.barrier()
+    for pending in reversed(under_way):
+        pending.test()
+        pending.wait("one of many")
+        pending.wait("one of many")
+        assert pending.test()
+    return [kept(one) for one in (arrays[0], arrays[2], gathered, mine, swapped, last, *arrays[3:][comm.rank:])]
+
+
+CASES = [bcast, reduce, allreduce, allgather, alltoall, reduce_scatter, several]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", CASES)
+def test_collectives_give_the_bits_of_the_host(comm, gpu, case, dtype):
+    found, expected = [], []
+    for salt in range(6):  # buffers come back: nothing of the last call may be left over, nor be overwritten too soon
+        comm.counters.phase = f"host {salt}"
+        expected += case(comm, dtype, salt, np.copy, np.copy)
+        comm.counters.phase = f"gpu {salt}"
+        found += case(comm, dtype, salt, lambda array: computed(gpu, array), lambda array: doubled(gpu, array))
+        assert comm.counters.total(f"gpu {salt}") == comm.counters.total(f"host {salt}")
+        assert comm.counters.sent.get(f"gpu {salt}") == comm.counters.sent.get(f"host {salt}")
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected):
+        np.testing.assert_array_equal(gpu.get(one)[:, 0], other)
+
+
+@pytest.mark.parametrize("limit", [1 << 30, 16, 1])
+def test_pieces_change_no_bit(comm, gpu, limit, monkeypatch):
+    monkeypatch.setattr(collectives, "MAX_MESSAGE_BYTES", limit)
+    for case in (several, reduce_scatter):
+        expected = case(comm, np.float32, 3, np.copy, np.copy)
+        found = case(comm, np.float32, 3, lambda array: computed(gpu, array), lambda array: doubled(gpu, array))
+        for one, other in zip(found, expected):
+            np.testing.assert_array_equal(gpu.get(one)[:, 0], other)
+
+
+def test_a_message_that_waits_for_the_gpu_leaves_while_another_is_waited_for(comm, gpu):
+    """Two groups with the same ranks: one rank waits in the second for an answer to what it started in the first."""
+    if comm.size < 2:
+        pytest.skip("needs two ranks")
+    ranks = list(range(comm.size))
+    first, second = comm, comm._among(tuple(ranks))
+    array = computed(gpu, block(comm.rank, 50, np.float32, 1))
+    if comm.rank == 0:
+        started = first.start_bcast(array, 0, "a")
+        second.barrier()
+        started.wait("the first")
+    else:
+        first.start_bcast(array, 0, "a").wait("the first")
+        second.barrier()
+    np.testing.assert_array_equal(gpu.get(array), block(0, 50, np.float32, 1))
+
+
+N = 40
+
+
+def plans(size, part):
+    """Plans of all ranks for a matrix, or for a part of its entries."""
+    pattern = sp.random_array((N, N), density=0.2, rng=np.random.default_rng(0), format="coo")
+    kept = (pattern.coords[0] + pattern.coords[1]) % 3 > 0 if part else slice(None)
+    pattern = sp.csr_array((pattern.data[kept], [axis[kept] for axis in pattern.coords]), shape=(N, N))
+    return build_all(pattern.indptr, pattern.indices, np.linspace(0, N, size + 1).astype(np.int64))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_exchange_gives_the_rows_of_others_and_returns_sums(comm, gpu, dtype):
+    whole = Exchange(plans(comm.size, False)[comm.rank], comm, dtype, 5)
+    part = Exchange(plans(comm.size, True)[comm.rank], comm, dtype, 0, lender=whole)
+    found, expected = [], []
+    for turn in range(8):
+        exchange, width = (whole, part)[turn % 2], (5, 3, 4)[turn % 3]
+        H, plan = block(0, N * width, dtype, turn).reshape(N, width), exchange.plan
+        mine = computed(gpu, H[plan.layout.start:plan.layout.stop].reshape(-1)).reshape(-1, width)
+        channel = exchange.forward(mine)
+        backend(mine).gather(gpu.put(np.zeros((1, width), dtype)), gpu.put(np.zeros(len(mine), np.int64)), mine)
+        exchange.progress(channel)
+        for source, rows in exchange.arrivals(channel, "a test"):
+            found.append((source, doubled(gpu, rows.reshape(-1))))
+            expected.append((source, H[plan.ghosts[plan.recv_offsets[source]:plan.recv_offsets[source + 1]]]))
+
+        partials = computed(gpu, block(comm.rank, plan.ghosts.size * width, dtype, 9 + turn)).reshape(-1, width)
+        backend(partials).gather(partials, gpu.put(np.arange(plan.ghosts.size)), exchange.partials(width))
+        channel = exchange.adjoint(width)
+        for source, rows in exchange.arrivals(channel, "a test"):
+            found.append((source, doubled(gpu, rows.reshape(-1))))
+            theirs = plans(comm.size, exchange is part)[source]
+            sent = block(source, theirs.ghosts.size * width, dtype, 9 + turn).reshape(-1, width)
+            expected.append((source, sent[theirs.recv_offsets[comm.rank]:theirs.recv_offsets[comm.rank + 1]]))
+    for (source, rows), (expected_source, expected_rows) in zip(found, expected):
+        assert source == expected_source
+        np.testing.assert_array_equal(gpu.get(rows)[:, 0], expected_rows.reshape(-1))
+    assert len(found) == 4 * (whole.plan.sources.size + whole.plan.destinations.size
+                              + part.plan.sources.size + part.plan.destinations.size)
+    for exchange in (whole, part):
+        exchange.close()
+
+
+@pytest.mark.parametrize("late", LATE)
+def test_the_fake_gpu_is_late(folder, late):
+    """What these tests rest on: a copy that waits for nothing finds what was there before."""
+    with installed(folder, late=late):
+        gpu = Cuda()
+        array, host = computed(gpu, np.arange(9.0)), np.zeros(9)
+        early, right = gpu.stream(), gpu.stream()
+        gpu.copy(host.ctypes.data, array.data.ptr, 72, early)
+        early.synchronize()
+        np.testing.assert_array_equal(host, np.full(9, 77.0))
+        right.wait_event(gpu.event())
+        gpu.copy(host.ctypes.data, array.data.ptr, 72, right)
+        assert Stream.null.tasks
+        right.synchronize()
+        np.testing.assert_array_equal(host, np.arange(9.0))

@@ -1,0 +1,220 @@
+"""Training on a GPU, one rank: losses, metrics and predictions of the CPU. A fake GPU where there is no real one."""
+import gc
+import sys
+
+import numpy as np
+import pytest
+from cuda_ranks import cuda, gpu
+from graphs import make
+from test_models_serial import SETTINGS, several_labels
+
+import hpgcn
+from hpgcn.comm import SerialComm
+from hpgcn.config import Config
+from hpgcn.cost.gpu import ON_GPU, gpu_footprint, gpu_total
+from hpgcn.errors import ConfigError, DeviceMemoryError, MissingError, UsageError
+from hpgcn.forecast.cases import count
+from hpgcn.forecast.survey import Survey
+from hpgcn.kernels.cuda.device import _kept as known
+from hpgcn.strategies import STRATEGIES
+from hpgcn.trainer import Trainer
+
+__all__ = ["cuda", "gpu"]
+BOUND = {"float32": 1e-5, "float64": 1e-12}
+
+
+def curve(graph, config, device=None, epochs=6):
+    """Losses and metrics of some epochs, and the weights after them."""
+    comm = SerialComm()
+    if device is not None:
+        comm.use(device)
+    trainer = Trainer(graph, config, comm, warm=False)
+    found = [trainer.step(epoch) | trainer.evaluate() for epoch in range(1, epochs + 1)]
+    weights = comm.device.get(trainer.parameters.flat)
+    trainer.rows.close()
+    return found, weights
+
+
+def check(graph, config, device):
+    """Hold a run on the GPU against the same on the CPU."""
+    (expected, flat), (found, weights) = curve(graph, config), curve(graph, config, device)
+    bound = BOUND[config.dtype]
+    for key in ("loss", "val_loss"):
+        np.testing.assert_allclose([m[key] for m in found], [m[key] for m in expected], rtol=bound, err_msg=key)
+    for key in ("train_acc", "val_acc", "test_acc"):
+        assert [m[key] for m in found] == [m[key] for m in expected]
+    assert np.linalg.norm(weights - flat) <= 10 * bound * np.linalg.norm(flat)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("model", SETTINGS)
+@pytest.mark.parametrize("case", [
+    {"layer_norm": True}, {"sparse": True, "optimizer": "sgd"}, {"input_dropout": 0.0, "train": 9}, {"several": True},
+    {"hidden": 20, "train": 9, "decay_layers": "all"}, {"sparse": True, "train": 9}], ids=str)
+def test_losses_and_metrics_are_those_of_the_cpu(gpu, model, case, dtype):
+    options = dict(case)
+    graph = make(directed=options.pop("optimizer", None) == "sgd", sparse=options.pop("sparse", False),
+                 train=options.pop("train", None), degree=3 if "train" in case else 8)
+    if options.pop("several", False):
+        graph = several_labels(graph, 3)
+    options |= {key: case[key] for key in ("optimizer",) if key in case}
+    check(graph, Config(layers=3, dropout=0.4, lr=0.01, dtype=dtype, seed=3, **SETTINGS[model],
+                        **{"hidden": 10, **options}), gpu)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy(gpu, strategy, directed):
+    check(make(directed=directed, weighted=True), Config(strategy=strategy, layers=2, hidden=7, dtype="float64"), gpu)
+
+
+def test_aggregation_on_the_host(cuda):
+    config = Config(strategy="mop", epochs=3, hidden=6, dtype="float64")
+    expected = hpgcn.train(make(directed=True), config.replace(device="cpu"))
+    for options in ({"device": "cuda", "aggregate_on": "cpu"}, {"device": "cpu", "update_on": "cuda"}):
+        found = hpgcn.train(make(directed=True), config.replace(**options))
+        assert found["device"] == "cuda, aggregation on cpu"
+        assert found["final_loss"] == pytest.approx(expected["final_loss"], rel=1e-12)
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"aggregate_on": "cpu"}, "aggregate_on = cpu: strategy p2p takes none, mop does"),
+    ({"update_on": "cuda", "strategy": "2d"}, "update_on = cuda: strategy 2d takes none"),
+    ({"strategy": "mop", "aggregate_on": "cuda", "update_on": "cpu"}, "aggregate_on = cuda: expected update_on = cuda"),
+    ({"strategy": "mop", "aggregate_on": "cuda", "device": "cpu"}, "aggregate_on = cuda: expected update_on = cuda")])
+def test_devices_that_make_no_sense(options, message):
+    with pytest.raises(UsageError, match=message):
+        Config(**options)
+
+
+def test_a_run_and_its_prediction(cuda, tmp_path):
+    graph, out = make(), tmp_path / "run"
+    summary = hpgcn.train(graph, Config(out=str(out), epochs=4, hidden=6, device="cuda"))
+    assert summary["device"] == "cuda"
+    expected = hpgcn.train(graph, Config(epochs=4, hidden=6, device="cpu"))
+    assert summary["final_loss"] == pytest.approx(expected["final_loss"], rel=1e-5)
+    found = {name: hpgcn.predict(graph, out, device=name) for name in ("cpu", "cuda")}
+    for key in ("logits", "embedding"):
+        np.testing.assert_allclose(found["cuda"][key], found["cpu"][key], atol=1e-5)
+    assert np.mean(found["cpu"]["label"][graph.masks["test"]] == graph.labels[graph.masks["test"]]) == pytest.approx(
+        summary["test_acc"])
+
+
+def test_the_host_waits_once_an_epoch(gpu, monkeypatch):
+    """Besides the evaluation: the end of the step, after which the loss is read."""
+    waits, comm = [], SerialComm()
+    comm.use(gpu)
+    trainer = Trainer(make(), Config(model="gin", layer_norm=True), comm, warm=False)
+    trainer.step(1)
+    for name in ("__float__", "__int__", "__bool__", "item", "tolist", "get"):
+        original = getattr(gpu.xp.ndarray, name)
+        monkeypatch.setattr(gpu.xp.ndarray, name, lambda *args, name=name, original=original, **options: (
+            waits.append(name), original(*args, **options))[1])
+    monkeypatch.setattr(gpu, "synchronize", lambda: waits.append("synchronize"))
+    trainer.step(2)
+    assert waits == ["synchronize", "__float__"]
+
+
+def test_arrays_of_rows_are_kept_as_they_are(gpu, cuda):
+    """No product makes row pointers anew, and no kernel is given a part of them: cuts are found once."""
+    if cuda is None:
+        pytest.skip("seen through the fake GPU")
+    comm = SerialComm()
+    comm.use(gpu)
+    trainer = Trainer(make(directed=True, train=9, degree=3), Config(model="sage", layers=3), comm, warm=False)
+    for epoch in (1, 2):
+        trainer.step(epoch)
+        trainer.evaluate()
+    before = set(known)
+    trainer.step(3)
+    trainer.evaluate()
+    assert set(known) == before
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage", "gin"])
+@pytest.mark.parametrize("case", [{}, {"sparse": True}, {"train": 9, "degree": 3}, {"directed": True}], ids=str)
+def test_memory_is_what_was_told(gpu, cuda, model, case):
+    """Arrays that live after three epochs, and what was said before the first, of the parts and of all."""
+    if cuda is None:
+        pytest.skip("seen through the fake GPU")
+    gc.collect()
+    before = held_bytes()
+    graph, config = make(n=3000, f=40, **case), Config(model=model, layers=3, hidden=24)
+    comm = SerialComm()
+    comm.use(gpu)
+    trainer = Trainer(graph, config, comm, warm=False)
+    for epoch in (1, 2, 3):
+        trainer.step(epoch)
+        trainer.evaluate()
+    gc.collect()
+    found = held_bytes() - before
+    survey = Survey(graph, config)
+    told = gpu_footprint(survey.step, count(survey, "p2p", "given", (1,), [0, 3000]).share)
+    assert set(told) == set(ON_GPU)
+    total = int(gpu_total(told)[0])
+    assert found <= total
+    assert total - told["kernels"][0] <= 1.15 * found  # what kernels take within a call is let go after it
+    trainer.rows.close()
+
+
+def held_bytes():
+    """Bytes of all arrays on the fake GPU, views aside."""
+    owners = {}
+    for thing in gc.get_objects():
+        if type(thing).__module__ == "cupy" and type(thing).__name__ == "ndarray":
+            memory = thing.memory
+            while memory.base is not None:
+                memory = memory.base
+            owners[id(memory)] = getattr(memory, "nbytes", 0)
+    return sum(owners.values())
+
+
+def test_too_little_memory_is_said_before_the_first_epoch(gpu, cuda, monkeypatch):
+    monkeypatch.setattr(type(gpu), "memory", lambda self: (1000, 1 << 20))
+    said = (r"^rank 0 of 1 needs [\d,]+ bytes more, 1,000 of 1,048,576 are free on GPU 0: start more ranks.*"
+            "--device cpu$")
+    with pytest.raises(DeviceMemoryError, match=said) as found:
+        hpgcn.train(make(), Config(device="cuda", epochs=1))
+    assert found.value.code == 70
+    assert found.value.collective
+
+
+@pytest.mark.parametrize("call", [0, 40])
+def test_a_gpu_that_is_full_is_named(gpu, cuda, monkeypatch, call):
+    if cuda is None:
+        pytest.skip("seen through the fake GPU")
+    made, empty = [], gpu.xp.empty
+
+    def full(shape, dtype=float):
+        made.append(shape)
+        if len(made) > call:
+            raise gpu.xp.cuda.memory.OutOfMemoryError(4096, 512)
+        return empty(shape, dtype)
+
+    monkeypatch.setattr(gpu.xp, "empty", full)
+    said = (r"^rank 0 of 1: Out of memory allocating 4,096 bytes \(allocated so far: 512 bytes\); [\d,]+ of [\d,]+ "
+            "bytes are free on GPU 0: start more ranks")
+    with pytest.raises(DeviceMemoryError, match=said):
+        hpgcn.train(make(), Config(device="cuda", epochs=2))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_more_nonzeros_than_a_gpu_takes(gpu, monkeypatch, strategy):
+    monkeypatch.setattr("hpgcn.capacity.MAX_NONZEROS", 700)
+    graph = make()
+    nonzeros = graph.adjacency.nnz + 203 - int((graph.adjacency.diagonal() > 0).sum())
+    ranks = -(-nonzeros // 700)
+    other = " of another --strategy than mop" if strategy == "mop" else ""
+    said = (f"^a rank of 1 holds {nonzeros:,} nonzeros, but a GPU takes at most 700: start at least {ranks} "
+            f"ranks{other}, or take --device cpu")
+    with pytest.raises(ConfigError, match=said) as found:
+        hpgcn.train(graph, Config(device="cuda", strategy=strategy))
+    assert found.value.code == 78
+
+
+def test_without_a_gpu(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(MissingError, match=r"--device cuda needs cupy: pip install 'hpgcn\[cuda12\]'") as found:
+        hpgcn.train(make(), Config(device="cuda", epochs=1))
+    assert found.value.code == 69
+    assert hpgcn.train(make(), Config(device="auto", epochs=1))["device"] == "cpu"
