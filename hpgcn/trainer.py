@@ -254,7 +254,8 @@ class Trainer:
         comm.device.synchronize()
         seconds = time.perf_counter() - begin
         sent = [after - earlier for after, earlier in zip(comm.counters.total("train"), before)]
-        sums = comm.sum([float(loss), *sent, not np.isfinite(gradient.flat).all()])
+        loss, finite = comm.device.numbers([loss, np.isfinite(gradient.flat).all()])
+        sums = comm.sum([loss, *sent, not finite])
         times = clock.seconds
         highest = comm.max([seconds, times["spmm"], times["dense"], times["comm"], times["wait"], peak_rss(), sent[0],
                             preemption.asked()])
