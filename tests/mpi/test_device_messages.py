@@ -204,6 +204,8 @@ def test_exchange_gives_the_rows_of_others_and_returns_sums(comm, gpu, dtype):
         for source, rows in exchange.arrivals(channel, "a test"):
             found.append((source, doubled(gpu, rows.reshape(-1))))
             expected.append((source, H[plan.ghosts[plan.recv_offsets[source]:plan.recv_offsets[source + 1]]]))
+        if turn < 4:  # the next one receives where this one did
+            continue
 
         partials = computed(gpu, block(comm.rank, plan.ghosts.size * width, dtype, 9 + turn)).reshape(-1, width)
         backend(partials).gather(partials, gpu.put(np.arange(plan.ghosts.size)), exchange.partials(width))
@@ -216,8 +218,7 @@ def test_exchange_gives_the_rows_of_others_and_returns_sums(comm, gpu, dtype):
     for (source, rows), (expected_source, expected_rows) in zip(found, expected):
         assert source == expected_source
         np.testing.assert_array_equal(gpu.get(rows)[:, 0], expected_rows.reshape(-1))
-    assert len(found) == 4 * (whole.plan.sources.size + whole.plan.destinations.size
-                              + part.plan.sources.size + part.plan.destinations.size)
+    assert len(found) == sum(4 * one.plan.sources.size + 2 * one.plan.destinations.size for one in (whole, part))
     for exchange in (whole, part):
         exchange.close()
 
