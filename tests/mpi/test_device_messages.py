@@ -2,6 +2,8 @@
 
 The GPU is a fake one that is as late as it may be, in all or in kernels alone: what nobody waited for has not happened.
 """
+from pathlib import Path
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -178,7 +180,18 @@ def test_a_message_that_waits_for_the_gpu_leaves_while_another_is_waited_for(com
     np.testing.assert_array_equal(gpu.get(array), block(0, 50, np.float32, 1))
 
 
-N = 40
+N = 40  # vertices of the exchange below
+
+
+def test_a_launched_rank_proves_its_route_in_a_process_of_its_own(comm, folder, monkeypatch):
+    tests = Path(__file__).parents[1]
+    (folder / "cupy.py").write_text(f"import sys\nsys.path[:0] = [{str(tests)!r}, {str(tests / 'kernels')!r}]\n"
+                                    "import fake_cupy\nsys.modules['cupy'] = fake_cupy.module()\n")
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    with installed(folder):
+        route = comm.use(Cuda(), aware="1")
+    assert ("message" in route.direct) == (comm.size > 1)
+    assert comm.allgather(route.reason) == [route.reason] * comm.size
 
 
 def plans(size, part):
