@@ -151,7 +151,7 @@ class Collectives:
         blocks = self._blocks(packed, counts, "packed")
         own, others = blocks[self.rank], self.size - 1
         same_block(own, out, "the own block of packed", "out")
-        work = np.empty_like(own, shape=others * own.size) if work is None else flat(work, "work")
+        work = np.empty_like(own, shape=(others * own.size,)) if work is None else flat(work, "work")
         if work.size < others * own.size or work.dtype != own.dtype:
             raise InternalError(f"reduce_scatter: work holds {work.size} elements of {work.dtype}, expected "
                                 f"{others} x {own.size} of {own.dtype}")

@@ -1,4 +1,6 @@
 """A GPU for tests of training: a real one where CuPy sees it, else the fake one, whose kernels g++ compiles."""
+import gc
+
 import fake_cupy
 import pytest
 from shim import COMPILER
@@ -33,3 +35,16 @@ def cuda(tmp_path_factory):
 def gpu(cuda):
     """A hpgcn.device.Cuda."""
     return Cuda()
+
+
+def held_bytes():
+    """Bytes of all arrays on the fake GPU, views aside."""
+    owners = {}
+    gc.collect()
+    for thing in gc.get_objects():
+        if isinstance(thing, fake_cupy.ndarray):
+            memory = thing.memory
+            while memory.base is not None:
+                memory = memory.base
+            owners[id(memory)] = getattr(memory, "nbytes", 0)
+    return sum(owners.values())

@@ -310,6 +310,12 @@ def module():
 
     cupy.asarray, cupy.asnumpy = asarray, lambda array: array.get() if isinstance(array, ndarray) else np.array(array)
     cupy.array = lambda array, dtype=None, copy=True: ndarray(asarray(array, dtype).held.copy())
+
+    def ascontiguousarray(array, dtype=None):
+        same = array.flags.c_contiguous and array.ndim and (dtype is None or array.dtype == dtype)
+        return array if same else ndarray(np.ascontiguousarray(bare(array), dtype))
+
+    cupy.ascontiguousarray = ascontiguousarray
     cupy.get_array_module = lambda *arrays: cupy if any(isinstance(one, ndarray) for one in arrays) else np
     pool = types.SimpleNamespace(used_bytes=lambda: 0, free_bytes=lambda: 0, total_bytes=lambda: 0,
                                  free_all_blocks=lambda: None, set_limit=lambda **_: None)

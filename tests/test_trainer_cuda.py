@@ -4,11 +4,13 @@ import sys
 
 import numpy as np
 import pytest
-from cuda_ranks import cuda, gpu
+from commands import refused
+from cuda_ranks import cuda, gpu, held_bytes
 from graphs import make
 from test_models_serial import SETTINGS, several_labels
 
 import hpgcn
+from hpgcn import store
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.cost.gpu import ON_GPU, gpu_footprint, gpu_total
@@ -157,18 +159,6 @@ def test_memory_is_what_was_told(gpu, cuda, model, case):
     trainer.rows.close()
 
 
-def held_bytes():
-    """Bytes of all arrays on the fake GPU, views aside."""
-    owners = {}
-    for thing in gc.get_objects():
-        if type(thing).__module__ == "cupy" and type(thing).__name__ == "ndarray":
-            memory = thing.memory
-            while memory.base is not None:
-                memory = memory.base
-            owners[id(memory)] = getattr(memory, "nbytes", 0)
-    return sum(owners.values())
-
-
 def test_too_little_memory_is_said_before_the_first_epoch(gpu, cuda, monkeypatch):
     monkeypatch.setattr(type(gpu), "memory", lambda self: (1000, 1 << 20))
     said = (r"^rank 0 of 1 needs [\d,]+ bytes more, 1,000 of 1,048,576 are free on GPU 0: start more ranks.*"
@@ -218,3 +208,10 @@ def test_without_a_gpu(monkeypatch):
         hpgcn.train(make(), Config(device="cuda", epochs=1))
     assert found.value.code == 69
     assert hpgcn.train(make(), Config(device="auto", epochs=1))["device"] == "cpu"
+
+
+def test_the_command_says_what_is_missing(tmp_path):
+    store.write_graph(tmp_path / "graph.h5", make())
+    said = refused(69, "train", tmp_path / "graph.h5", "--device", "cuda", cwd=tmp_path, CUDA_VISIBLE_DEVICES="")
+    assert "--device cuda" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["graph.h5"]

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpgcn.cost.memory import COPIES, PARTS, feature_bytes, footprint, owned, widest
+from hpgcn.cost.memory import COPIES, PARTS, POINTER, feature_bytes, footprint, owned, widest
 from hpgcn.cost.step import num_parameters
 from hpgcn.cost.work import dense_arrays, fewer, kept_arrays
 
@@ -31,7 +31,7 @@ def gpu_footprint(step, share, aggregated_on_host=False):
     """
     width, found = owned(share), footprint(step, share)
     found["vertices"] = vertex_bytes(step, share.train, share.evaluated, share.rows)
-    cuts = sum(PIECE_BYTES * (one.pointers + one.entries // PIECE) for one in share.operands)
+    cuts = sum(_cut_bytes(share.strategy, one) for one in share.operands)
     found["kernels"] = cuts + work_bytes(step, share.train, share.evaluated, width)
     found["staging"] = np.zeros_like(share.rows) if share.rows.size == 1 else found["buffers"]
     if aggregated_on_host:  # but rows on their way
@@ -39,6 +39,14 @@ def gpu_footprint(step, share, aggregated_on_host=False):
         found |= {"matrix": 0 * packed, "plan": 0 * packed, "buffers": packed, "staging": packed,
                   "kernels": found["kernels"] - cuts}
     return found
+
+
+def _cut_bytes(strategy, operand):
+    """Of the rows of a matrix in pieces; and row pointers of blocks that come from others (2d, 3d)."""
+    rows, entries = operand.pointers, operand.entries
+    if strategy in ("2d", "3d"):
+        rows, entries = operand.blocks * (operand.results + 1), operand.multiplied
+    return PIECE_BYTES * (rows + entries // PIECE) + np.maximum(rows - operand.pointers, 0) * POINTER
 
 
 def gpu_total(found):

@@ -116,6 +116,8 @@ class Blocks:
     def arrived(self, s, message):
         """(indptr, indices, data) of the block of stage s, which has come from its owner."""
         indptr, indices, data = self.unpack(message, self.entries[s])
+        if s in self.messages:  # of this rank itself: it stays where it is
+            return self.pointers.setdefault(s, indptr), indices, data
         return self.device.lasting(self.pointers, s, indptr), indices, data
 
 

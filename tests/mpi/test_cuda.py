@@ -2,7 +2,7 @@
 import fake_cupy
 import numpy as np
 import pytest
-from cuda_ranks import real
+from cuda_ranks import held_bytes, real
 from graphs import make
 from mpi4py import MPI
 from shim import COMPILER
@@ -12,6 +12,7 @@ import hpgcn
 from hpgcn.comm import as_comm
 from hpgcn.config import Config
 from hpgcn.device import choose
+from hpgcn.dryrun import forecast
 from hpgcn.partition import Partition
 from hpgcn.strategies import STRATEGIES
 from hpgcn.trainer import Trainer
@@ -21,15 +22,16 @@ pytestmark = pytest.mark.mpi
 
 @pytest.fixture(scope="module")
 def cuda(tmp_path_factory):
-    """A GPU for each rank, or a fake whose kernels are compiled once for all of them."""
+    """None where GPUs are real, or a fake one, as late as it may be, whose kernels are compiled once for all ranks."""
     if real():
-        yield
+        yield None
         return
     if COMPILER is None:
         pytest.skip("neither a GPU nor a C++ compiler, which would stand for one")
     folder = MPI.COMM_WORLD.bcast(tmp_path_factory.mktemp("cuda"))
-    with fake_cupy.installed(folder, lazy=True):
-        yield
+    late = ("all", "kernels")[MPI.COMM_WORLD.Get_size() % 2]
+    with fake_cupy.installed(folder, late=late) as device:
+        yield device
     MPI.COMM_WORLD.Barrier()  # rank 0 may remove the folder
 
 
@@ -38,7 +40,9 @@ def gpus(cuda, comm):
     """All ranks, their arrays on GPUs."""
     gpus = as_comm(comm.mpi, timeout=60)
     gpus.use(choose("cuda", gpus))
-    return gpus
+    yield gpus
+    gpus.device.synchronize()
+    fake_cupy.Stream.alive.clear()
 
 
 def parted(graph, comm):
@@ -98,6 +102,28 @@ def test_aggregation_on_the_host(comm, gpus, model, options, stages):
     config = Config(strategy="mop", stages=stages, layers=3, dropout=0.4, seed=3, hidden=7, **SETTINGS[model],
                     **{"dtype": "float64", **options})
     check(graph, config, comm, gpus, aggregate_on="cpu", update_on="cuda")
+
+
+@pytest.mark.parametrize("strategy, options", [
+    *((strategy, {}) for strategy in STRATEGIES), ("mop", {"aggregate_on": "cpu", "update_on": "cuda"})])
+def test_memory_is_what_was_told(comm, cuda, gpus, strategy, options):
+    """Arrays that live after two epochs, rank by rank."""
+    if cuda is None:
+        pytest.skip("seen through the fake GPU")
+    fake_cupy.Stream.alive.clear()
+    before = held_bytes()
+    config = Config(strategy=strategy, device="cuda", hidden=24, layers=3, **options)
+    source = parted(make(n=3000, f=40, directed=True), comm)
+    told = forecast(source, config, gpus)["gpu_memory"][comm.rank]
+    trainer = Trainer(source, config, gpus, warm=False)
+    for epoch in (1, 2):
+        trainer.step(epoch)
+        trainer.evaluate()
+    fake_cupy.Stream.alive.clear()
+    found = held_bytes() - before
+    trainer.rows.close()
+    assert found <= told["total"]
+    assert told["total"] - told["kernels"] <= 1.15 * found
 
 
 @pytest.mark.parametrize("strategy", ["p2p", "2d", "mop"])
