@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from commands import refused
-from conftest import none_left, processes
+from jobs import none_left, processes
 
 from hpgcn import faults
 from hpgcn.errors import UsageError

@@ -1,0 +1,71 @@
+"""Jobs under an mpiexec that tests can start, kill and look for."""
+import contextlib
+import os
+import subprocess
+import time
+from pathlib import Path
+
+from commands import clean_environment
+
+
+class Launcher:
+    """An mpiexec with its Python; `run` waits for the end, `start` does not."""
+
+    def __init__(self, folder):
+        self.folder, self.started = folder, []
+        self.environment = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
+                            "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+        if os.geteuid() == 0:
+            self.environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+    def command(self, *args, ranks=2):
+        """The words of a start on equal ranks, or, for args that are tuples, of one rank each."""
+        program = [str(self.folder / "python"), "-m", "hpgcn"]
+        parts = [(1, part) for part in args] if isinstance(args[0], tuple) else [(ranks, args)]
+        words = [str(self.folder / "mpiexec")]
+        for count, part in parts:
+            words += ["-n", str(count), *program, *map(str, part), ":"]
+        return words[:-1]
+
+    def start(self, *args, ranks=2, **environment):
+        """Return the running process of mpiexec."""
+        variables = {**clean_environment(), **self.environment, **environment}
+        process = subprocess.Popen(self.command(*args, ranks=ranks), text=True, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, env=variables)
+        self.started.append(process)
+        return process
+
+    def run(self, *args, ranks=2, **environment):
+        """Return (exit code, standard error)."""
+        process = self.start(*args, ranks=ranks, **environment)
+        _, err = process.communicate(timeout=100)
+        return process.returncode, err
+
+
+@contextlib.contextmanager
+def launching(folder):
+    found = Launcher(folder)
+    yield found
+    for process in found.started:
+        process.kill()
+        process.communicate()
+
+
+def processes(word):
+    """Numbers of the living processes that have `word` in their command line."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and word.encode() in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
+def none_left(word, seconds=30):
+    """Whether within so many seconds no process is left that has `word` in its command line."""
+    end = time.monotonic() + seconds
+    while processes(word):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.1)
+    return True
