@@ -24,6 +24,7 @@ PARTS = ("allx", "ally", "graph", "test.index", "tx", "ty", "x", "y")  # in name
 FILE = re.compile(r"ind\.(.+)\.(allx|ally|graph|test\.index|tx|ty|x|y)")
 NUM_VAL = 500
 EDGE_BYTES = 64  # of memory that a neighbour takes on its way
+OBJECT_BYTES = 96  # of memory that what a byte of a pickle asks for may take
 
 
 def read(source, memory):
@@ -60,14 +61,14 @@ def read(source, memory):
     if packed is not None:
         raise DataError(f"{packed}: compressed, expected a plain file")
     need(4 * sum(file.size for file in files.values()), memory, source)
-    allx, tx, x = (_features(files[part]) for part in ("allx", "tx", "x"))
+    allx, tx, x = (_features(files[part], memory) for part in ("allx", "tx", "x"))
     ally, ty, y = (_classes(files[part], X.shape[0], memory) for part, X in (("ally", allx), ("ty", tx), ("y", x)))
     for part, width in (("tx", tx.shape[1]), ("x", x.shape[1])):
         if width != allx.shape[1]:
             raise DataError(f"{files[part]}: {width} features, but {allx.shape[1]} in {files['allx'].path.name}")
     if y.size > ally.size:
         raise DataError(f"{files['y']}: {y.size} train vertices, but {ally.size} in {files['ally'].path.name}")
-    graph = _load(files["graph"])
+    graph = _load(files["graph"], memory)
     test = _test_index(files["test.index"], ally.size, ty.size)
     listed = len(graph) if isinstance(graph, dict) else 0
     n = max(ally.size, int(test.max(initial=-1)) + 1, listed)
@@ -90,8 +91,8 @@ def _stack(allx, tx, test, n):
     return sp.csr_array((parts.data, (row_of[parts.coords[0]], parts.coords[1])), shape=(n, allx.shape[1]))
 
 
-def _features(file):
-    matrix = _load(file)
+def _features(file, memory):
+    matrix = _load(file, memory)
     if isinstance(matrix, _Csr):
         return matrix.array(file)
     if isinstance(matrix, _Array):
@@ -103,7 +104,7 @@ def _features(file):
 
 def _classes(file, rows, memory):
     """Class of each row of a one-hot matrix; -1 where a row is empty."""
-    matrix = _load(file)
+    matrix = _load(file, memory)
     matrix = matrix.array(file) if isinstance(matrix, (_Array, _Csr)) else np.empty(0)
     need(9 * math.prod(matrix.shape), memory, f"{file}: labels of shape {matrix.shape}")
     matrix = matrix.toarray() if sp.issparse(matrix) else matrix
@@ -249,12 +250,13 @@ class _Unpickler(pickle.Unpickler):
         return ALLOWED[module, name]
 
 
-def _load(file):
-    """Unpickle a file with nothing but the names in ALLOWED."""
+def _load(file, memory):
+    """Unpickle a file with nothing but the names in ALLOWED, and no more objects than fit into `memory` bytes."""
     with file.open() as stream:
         data = stream.read()
     try:
-        for opcode, argument, at in pickletools.genops(data):
+        for count, (opcode, argument, at) in enumerate(pickletools.genops(data), 1):
+            need(OBJECT_BYTES * count, memory, file)
             if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and argument > len(data):  # allocates that many slots
                 raise DataError(f"{file}: broken pickle (memo {argument} at byte {at})")
         return _Unpickler(data, file).load()

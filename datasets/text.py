@@ -15,6 +15,7 @@ from hpgcn.datasets.source import LINE_LIMIT, need
 from hpgcn.errors import DataError
 
 BLOCK = 1 << 22  # bytes
+MARK = b"\xef\xbb\xbf"  # of byte order, which some editors put before a text
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Table:
         if len(data) == LINE_LIMIT and not data.endswith(b"\n"):
             raise DataError(f"{self.where}: line {self.line} has more than {LINE_LIMIT} bytes")
         if self.line == 1:
-            data = data.removeprefix(b"\xef\xbb\xbf")
+            data = data.removeprefix(MARK)
         return data.rstrip(b"\r\n")
 
     def unread(self, data):
@@ -83,6 +84,8 @@ class Table:
         rest, self.pending = self.pending, b""
         with progress(self.stream, self.where) as advance:
             while block := self.stream.read(BLOCK):
+                if self.line == 0 and not rest:
+                    block = block.removeprefix(MARK)
                 block = rest + block
                 cut = block.rfind(b"\n") + 1
                 rest = block[cut:]

@@ -95,10 +95,9 @@ def check_sparse(A, where):
         shape = A.shape[::-1] if A.format == "csc" else A.shape
         if A.format == "bsr":
             shape = tuple(size // block for size, block in zip(A.shape, A.blocksize))
-        used = A.indices[:A.indptr[-1]] if A.indptr.size and A.indptr.dtype.kind in "iu" else A.indices
-        check_csr_arrays(A.indptr, used, shape, where)
-        if A.data.shape[0] < used.size:
-            raise DataError(f"{where} data: {A.data.shape[0]} values, expected {used.size}")
+        check_csr_arrays(A.indptr, A.indices, shape, where)
+        if A.data.shape[0] != A.indices.size:
+            raise DataError(f"{where} data: {A.data.shape[0]} values, expected {A.indices.size}")
     elif A.format == "coo":
         for axis, numbers in enumerate(A.coords):
             if numbers.shape != A.data.shape:
