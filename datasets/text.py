@@ -1,6 +1,7 @@
 """Lines of two integers, and maybe a number, out of text: millions of edges per second."""
 from __future__ import annotations
 
+import re
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from hpgcn.errors import DataError
 
 BLOCK = 1 << 22  # bytes
 MARK = b"\xef\xbb\xbf"  # of byte order, which some editors put before a text
+BLANKS = b" \t\r"
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,11 @@ class Grammar:
     names: tuple[str, str, str] = ("first id", "second id", "weight")
     integral: bool = False
     comments: bool = True
+
+
+def words(line):
+    """What blanks separate in a line: list of bytes."""
+    return re.findall(rb"[^ \t\r]+", line)
 
 
 class Table:
