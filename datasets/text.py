@@ -141,18 +141,18 @@ class Table:
         DataError
             As `columns`: of the first line that is wrong.
         """
-        pending, line = deque(), self.line
+        pending = deque()
         with ThreadPoolExecutor(threads) as pool:
             for block in self.blocks():
-                pending.append(pool.submit(self._parse, block, grammar, INT64_MAX, line))
-                line += block.count(b"\n")
+                pending.append(pool.submit(self._parse, block, grammar, INT64_MAX, self.line))
+                self.line += block.count(b"\n")
                 if len(pending) > threads:
                     yield self._taken(pending.popleft(), grammar)
             while pending:
                 yield self._taken(pending.popleft(), grammar)
 
     def _taken(self, future, grammar):
-        u, v, w, self.line = future.result()
+        u, v, w, _ = future.result()
         return u, v, w if grammar.fields == 3 else None
 
     def _parse(self, block, grammar, limit, line):

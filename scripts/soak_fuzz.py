@@ -2,8 +2,9 @@
 
     .venv/bin/python scripts/soak_fuzz.py [--count 2000] [--seed 0] [--only stored,texts,loose]
 
-`--count` files of each group: stored (HDF5), texts (edge lists, matrices and archives, plain and gzip: compared with slow
-readers), loose (inputs without checksums: refused in one line, or read). A failure names its case; run it alone with
+`--count` files of each group: stored (HDF5), texts (edge lists, matrices and archives, plain and gzip: compared with
+slow readers), loose (inputs without checksums: refused in one line, or read). A failure names its case, to be
+run alone by
     .venv/bin/python tests/reliability/fuzz_worker.py KIND SEED NUMBER 1
 """
 import argparse
