@@ -4,6 +4,7 @@ from __future__ import annotations
 import copy
 import errno
 import math
+import os
 import warnings
 import zipfile
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from hpgcn.check import check_csr_arrays, check_range
 from hpgcn.datasets.source import need, shown
 from hpgcn.errors import DataError
 
+END_RECORD = 22  # bytes at the end of a zip, its comment aside
 HEADER_LIMIT = 10_000  # bytes; NumPy's own limit
 
 
@@ -121,7 +123,11 @@ class Archive:
         self.notes = []
         with source.open() as stream, refused(source), zipfile.ZipFile(stream) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-            for info in members.values():  # a damaged name must not pass for an array that is not there
+            stream.seek(-END_RECORD - len(archive.comment), os.SEEK_END)
+            stated = int.from_bytes(stream.read(END_RECORD)[10:12], "little")
+            if stated not in (len(archive.infolist()), 0xFFFF):  # 0xFFFF: too many for this field
+                raise DataError(f"{source}: broken data ({len(archive.infolist())} members, {stated} stated)")
+            for info in archive.infolist():  # a damaged name must not pass for an array that is not there
                 archive.open(info).close()
         self.members = members
         self.keys = list(members)

@@ -33,7 +33,7 @@ def read(source, memory):
     archive = Archive(source, memory)
     features = _features(archive)
     _, labels = archive.first("labels", "y", "node_label")
-    if "adj_indices" in archive or "adj_indptr" in archive:
+    if any(f"adj_{key}" in archive for key in ("data", "indices", "indptr")):
         raw = _from_csr(archive)
     elif "edge_index" in archive:
         raw = _from_edge_index(archive, features, labels)
@@ -95,7 +95,7 @@ def _from_edge_index(archive, features, labels):
 
 
 def _features(archive):
-    if "attr_indices" in archive or "attr_indptr" in archive:
+    if any(f"attr_{key}" in archive for key in ("data", "indices", "indptr")):
         _family(archive, "attr_", ("data", "indices", "indptr", "shape"))
         shape = read_shape(archive, "attr_shape")
         data, indices, indptr = (archive.read("attr_" + key) for key in ("data", "indices", "indptr"))

@@ -31,9 +31,9 @@ SMALL = 12_000  # bytes: edge lists are sorted on disk
 ROOM = 2 << 30  # bytes of address space beyond what the process has once everything is loaded
 TOKENS = [
     b"-", b"+", b".", b"e", b"E5", b" ", b"\t", b",", b";", b"\n", b"\r\n", b"\r", b"#", b"%", b"\0", b"nan", b"inf",
-    b"0", b"-1", b"1e39", b"1e-400", b"1e400", b"0x1", b"1_0", b"9" * 19, b"9" * 20, b"\x0b", b"\xa0", b"\xff\xfe", b"0.1",
-    b"9223372036854775807", b"9223372036854775808", b"1000000000000000", b"4000000000000", b"\xef\xbb\xbf", b"\"",
-    b"%%MatrixMarket ", b"# Undirected graph\n", b"# hpgcn vertices 5\n", b"0 0\n", b"\n\n", b"5 5 5"]
+    b"0", b"-1", b"1e39", b"1e-400", b"1e400", b"0x1", b"1_0", b"9" * 19, b"9" * 20, b"\x0b", b"\xa0", b"\xff\xfe",
+    b"0.1", b"9223372036854775807", b"9223372036854775808", b"1000000000000000", b"4000000000000", b"\xef\xbb\xbf",
+    b"\"", b"%%MatrixMarket ", b"# Undirected graph\n", b"# hpgcn vertices 5\n", b"0 0\n", b"\n\n", b"5 5 5"]
 
 
 def mutated(raw, rng, text):
