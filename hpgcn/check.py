@@ -8,11 +8,12 @@ from hpgcn.errors import DataError, UsageError
 
 SPLIT = ("train", "val", "test")
 MAX_WIDTH = 1 << 24
+INT32_MAX = int(np.iinfo(np.int32).max)  # counts and numbers beyond take 64 bits
 
 
 def index_dtype(n):
-    """int32 for column numbers, int64 only where n needs it."""
-    return np.dtype(np.int32 if n <= np.iinfo(np.int32).max else np.int64)
+    """int32 for column numbers below n and pointers up to n, int64 only where n needs it."""
+    return np.dtype(np.int32 if n <= INT32_MAX else np.int64)
 
 
 def check_csr(indptr, indices, nnz, num_columns, where, first_row=0):

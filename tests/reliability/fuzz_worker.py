@@ -5,9 +5,7 @@
 A case depends on (kind, seed, number) alone. These are printed before it runs: what ends the process, an error, a
 signal or SIGALRM after SECONDS, is the fault of the last case printed. The last line is JSON: outcomes of each kind.
 """
-import contextlib
 import gzip
-import io
 import json
 import os
 import re
@@ -21,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import slow_readers
 from fuzz_files import FILES, LOOSE, LOOSE_TEXTS, STORED, contents
+from in_process import run
 
-from hpgcn.__main__ import main
 from hpgcn.errors import DataError, StorageError
 
 SECONDS = 30  # of one case
@@ -94,14 +92,6 @@ def reworded(data, rng):
     return bytearray(b"\n").join(lines)
 
 
-def run(*argv):
-    """(exit code, standard error) of a command in this process."""
-    errors = io.StringIO()
-    with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
-        code = main([str(word) for word in argv])
-    return code, errors.getvalue()
-
-
 def refused(code, line, path):
     """Check that a refusal is one line that names the file; return its code as the outcome."""
     assert code in (65, 74), f"exit code {code}: {line[-600:]}"
@@ -114,7 +104,7 @@ def refused(code, line, path):
 def store_case(kind, raw, path, expected, **_):
     """A damaged HDF5 file: `inspect --verify` and reading it agree, and nothing but the original's arrays come out."""
     path.write_bytes(raw)
-    code, line = run("inspect", path, "--verify")
+    code, line, _ = run("inspect", path, "--verify")
     outcome = "read" if code == 0 else refused(code, line, path)
     try:
         found = contents(kind, path)
@@ -166,7 +156,7 @@ def npz_case(kind, raw, path, expected, **_):
 def converted(path, memory):
     """Convert into out.h5 beside `path`; nothing else may be left there."""
     before = set(os.listdir(path.parent)) - {"out.h5"}
-    code, line = run("convert", path, path.with_name("out.h5"), "--overwrite", "--memory", memory)
+    code, line, _ = run("convert", path, path.with_name("out.h5"), "--overwrite", "--memory", memory)
     left = set(os.listdir(path.parent)) - before
     assert left <= {"out.h5"}, f"left behind: {left}"
     return code, line
@@ -205,7 +195,7 @@ def loose_case(kind, raw, path, **_):
     """A damaged input whose content nothing vouches for: read, or refused in one line."""
     path.write_bytes(raw)
     before = set(os.listdir(path.parent)) | {"out"}
-    code, line = run(*LOOSE[kind].command(path))
+    code, line, _ = run(*LOOSE[kind].command(path))
     (path.parent / "out").unlink(missing_ok=True)
     left = set(os.listdir(path.parent)) - before
     assert not left, f"left behind: {left}"

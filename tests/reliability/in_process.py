@@ -3,14 +3,17 @@ import contextlib
 import io
 import os
 import re
+from unittest import mock
 
+from hpgcn import machine
 from hpgcn.__main__ import main
 
 
 def run(*argv):
     """(exit code, standard error, standard output) of a command."""
     errors, output = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output):
+    threads = mock.patch.object(machine, "limit_threads")  # would change the environment of all tests behind this one
+    with threads, contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output):
         code = main([str(word) for word in argv])
     return code, errors.getvalue(), output.getvalue()
 
