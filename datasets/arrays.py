@@ -4,21 +4,20 @@ from __future__ import annotations
 import copy
 import errno
 import math
+import os
 import warnings
 import zipfile
-import zlib
 from contextlib import contextmanager
 
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.datasets.raw import check_csr_arrays, check_range
+from hpgcn.check import check_csr_arrays, check_range
 from hpgcn.datasets.source import need, shown
 from hpgcn.errors import DataError
 
+END_RECORD = 22  # bytes at the end of a zip, its comment aside
 HEADER_LIMIT = 10_000  # bytes; NumPy's own limit
-BROKEN = (ValueError, SyntaxError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError, NotImplementedError,
-          OverflowError, MemoryError, TypeError, KeyError, AttributeError, RecursionError)
 
 
 def read_npy(stream, size, where, memory, kinds="fiub"):
@@ -96,14 +95,14 @@ def refused(where):
         yield
     except DataError:
         raise
-    except (*BROKEN, OSError) as error:
-        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # a seek to where the file has nothing
+    except Exception as error:  # zipfile and its decompressors raise whatever the bytes lead them to
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # the disk's, no seek past the end
             raise
         raise DataError(f"{where}: broken data ({shown(str(error) or type(error).__name__)})") from error
 
 
 class Archive:
-    """Arrays of an .npz file, read by name; no other member of the zip is looked at.
+    """Arrays of an .npz file, read by name; of another member of the zip no more than its header is looked at.
 
     Parameters
     ----------
@@ -124,6 +123,12 @@ class Archive:
         self.notes = []
         with source.open() as stream, refused(source), zipfile.ZipFile(stream) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            stream.seek(-END_RECORD - len(archive.comment), os.SEEK_END)
+            stated = int.from_bytes(stream.read(END_RECORD)[10:12], "little")
+            if stated not in (len(archive.infolist()), 0xFFFF):  # 0xFFFF: too many for this field
+                raise DataError(f"{source}: broken data ({len(archive.infolist())} members, {stated} stated)")
+            for info in archive.infolist():  # a damaged name must not pass for an array that is not there
+                archive.open(info).close()
         self.members = members
         self.keys = list(members)
         self.unread = list(members)
@@ -209,7 +214,8 @@ def _read_sparse(archive):
                 raise DataError(f"{where} {key}: dtype {numbers.dtype} and shape {numbers.shape}, expected integers "
                                 f"{data.shape}")
             check_range(numbers, stop, f"{where} {key}")
-        return sp.csr_array((data, (first, second)), shape=shape)
+        need(64 * shape[0], archive.memory, f"{where} shape: {shape[0]} rows")
+        return sp.csr_array((data, (signed(first), signed(second))), shape=shape)
     return sparse_matrix(data, first, second, shape, where, transposed=layout == "csc")
 
 
@@ -222,6 +228,7 @@ def sparse_matrix(data, indices, indptr, shape, where, *, transposed=False):
         As `check_csr_arrays`, or not one number per entry.
     """
     check_csr_arrays(indptr, indices, shape[::-1] if transposed else shape, where)
+    indptr, indices = signed(indptr), signed(indices)
     if data.shape != indices.shape:
         raise DataError(f"{where} data: shape {data.shape}, expected {indices.shape}")
     kind = sp.csc_array if transposed else sp.csr_array
@@ -229,9 +236,15 @@ def sparse_matrix(data, indices, indptr, shape, where, *, transposed=False):
     return matrix.tocsr() if transposed else matrix
 
 
+def signed(numbers):
+    """Integers below 2^63 in a dtype that NumPy and SciPy count with: int64 for uint64."""
+    return numbers.astype(np.int64) if numbers.dtype == np.uint64 else numbers
+
+
 def read_shape(archive, key):
     """Return two numbers as a tuple of int."""
     shape = archive.read(key)
-    if shape.shape != (2,) or shape.dtype.kind not in "iu" or int(shape.min()) < 0:
+    if (shape.shape != (2,) or shape.dtype.kind not in "iu" or int(shape.min()) < 0
+            or int(shape.max()) > np.iinfo(np.int64).max):
         raise DataError(f"{archive.source} {key}: {shape.tolist()}, expected two numbers of rows and columns")
     return int(shape[0]), int(shape[1])

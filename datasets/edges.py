@@ -11,7 +11,7 @@ import numpy as np
 from hpgcn.datasets.raw import Raw, compact_ids
 from hpgcn.datasets.source import need
 from hpgcn.datasets.stream import Stream
-from hpgcn.datasets.text import Grammar, Table
+from hpgcn.datasets.text import BLANKS, Grammar, Table, words
 from hpgcn.errors import DataError
 
 VERTICES = re.compile(rb"^[#%] hpgcn .*\bvertices (\d{1,18})\b")  # as hpgcn.datasets.generate writes it
@@ -106,7 +106,7 @@ def _opened(source, digest, named):
         if line is None:
             raise _empty(table)
         delimiter = b"," if b"," in line else b";" if b";" in line else b" "
-        fields = line.split() if delimiter == b" " else [field.strip() for field in line.split(delimiter)]
+        fields = words(line) if delimiter == b" " else [field.strip(BLANKS) for field in line.split(delimiter)]
         if len(fields) not in (2, 3):
             raise DataError(f"{source}: line {table.line}: {len(fields)} field(s), expected two ids and maybe a weight")
         if not (named and not any(NUMERIC.match(field.strip(b"\"'")) for field in fields)):
@@ -126,7 +126,7 @@ def _comments(table):
         if found := VERTICES.match(line):
             num_nodes = int(found[1])
         undirected = undirected or UNDIRECTED.match(line) is not None
-        text = line.strip()
+        text = line.strip(BLANKS)
         if text and text[:1] not in b"#%":
             break
     return num_nodes, undirected, line

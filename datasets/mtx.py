@@ -3,7 +3,7 @@ import numpy as np
 
 from hpgcn.datasets.raw import Raw
 from hpgcn.datasets.source import need
-from hpgcn.datasets.text import Grammar, Table
+from hpgcn.datasets.text import Grammar, Table, words
 from hpgcn.errors import DataError
 
 FIELDS = {"real": False, "double": False, "integer": True, "unsigned-integer": True, "pattern": None}
@@ -53,13 +53,13 @@ def read(source, memory):
 
 def _banner(table):
     line = table.readline()
-    words = (line or b"").decode("latin1").lower().split()
-    if not words or words[0] != "%%matrixmarket":
+    found = [word.decode("latin1") for word in words((line or b"").lower())]
+    if not found or found[0] != "%%matrixmarket":
         raise DataError(f"{table.where}: line 1: no %%MatrixMarket banner")
-    if len(words) != 5 or words[1] != "matrix":
-        raise DataError(f"{table.where}: line 1: banner {' '.join(words)[:80]!r}, "
+    if len(found) != 5 or found[1] != "matrix":
+        raise DataError(f"{table.where}: line 1: banner {' '.join(found)[:80]!r}, "
                         "expected '%%MatrixMarket matrix coordinate FIELD SYMMETRY'")
-    _, _, layout, field, symmetry = words
+    _, _, layout, field, symmetry = found
     for value, known in ((layout, ("coordinate",)), (field, FIELDS), (symmetry, SYMMETRIES)):
         if value not in known:
             raise DataError(f"{table.where}: line 1: {value[:40]!r} in the banner, expected {' or '.join(known)}")
@@ -70,13 +70,13 @@ def _banner(table):
 
 def _sizes(table):
     """Rows, entries, and bytes read so far, from the line of sizes after the comments."""
-    while (line := table.readline()) is not None and (not line.strip() or line.startswith(b"%")):
+    while (line := table.readline()) is not None and (not words(line) or line.startswith(b"%")):
         pass
-    words = (line or b"").split()
-    if len(words) != 3 or not all(word.isdigit() and len(word) <= 19 for word in words):
+    sizes = words(line or b"")
+    if len(sizes) != 3 or not all(size.isdigit() and len(size) <= 19 for size in sizes):
         found = "the end of the file" if line is None else repr(line[:60].decode("latin1"))
         raise DataError(f"{table.where}: line {table.line}: {found}, expected the numbers of rows, columns and entries")
-    n, num_columns, nnz = map(int, words)
+    n, num_columns, nnz = map(int, sizes)
     if n != num_columns:
         raise DataError(f"{table.where}: line {table.line}: {n} rows and {num_columns} columns, "
                         "expected a square matrix")

@@ -1,9 +1,9 @@
 """Graphs in .npz files: adj_data/adj_indices/adj_indptr/adj_shape, or edge_index, with attributes, labels and split."""
 import numpy as np
 
-from hpgcn.check import SPLIT
-from hpgcn.datasets.arrays import Archive, read_shape, sparse_matrix
-from hpgcn.datasets.raw import Raw, check_csr_arrays, check_range, compact_ids
+from hpgcn.check import SPLIT, check_csr_arrays, check_range
+from hpgcn.datasets.arrays import Archive, read_shape, signed, sparse_matrix
+from hpgcn.datasets.raw import Raw, compact_ids
 from hpgcn.datasets.source import need, shown
 from hpgcn.errors import DataError
 
@@ -33,7 +33,7 @@ def read(source, memory):
     archive = Archive(source, memory)
     features = _features(archive)
     _, labels = archive.first("labels", "y", "node_label")
-    if "adj_indices" in archive or "adj_indptr" in archive:
+    if any(f"adj_{key}" in archive for key in ("data", "indices", "indptr")):
         raw = _from_csr(archive)
     elif "edge_index" in archive:
         raw = _from_edge_index(archive, features, labels)
@@ -61,6 +61,7 @@ def _from_csr(archive):
         raise DataError(f"{where}shape: {shape}, expected a square matrix")
     indptr, indices = archive.read("adj_indptr"), archive.read("adj_indices")
     check_csr_arrays(indptr, indices, shape, f"{archive.source} adjacency")
+    indptr, indices = signed(indptr), signed(indices)
     values = archive.read("adj_data") if "adj_data" in archive else None
     if values is not None and values.shape != indices.shape:
         raise DataError(f"{where}data: shape {values.shape}, expected {indices.shape}")
@@ -84,17 +85,17 @@ def _from_edge_index(archive, features, labels):
             raise DataError(f"{archive.source} num_nodes: {known.ravel()[:4].tolist()}, expected one number of "
                             "vertices")
         known = int(known.ravel()[0])
-        need(64 * known, archive.memory, f"{archive.source} num_nodes: {known} vertices")
     if known is None:
         num_nodes, rows, columns, ids = compact_ids(rows, columns)
         return Raw(num_nodes, rows, columns, original_ids=ids)
+    need(64 * known, archive.memory, f"{archive.source} num_nodes: {known} vertices")
     for k, numbers in enumerate((columns, rows)):
         check_range(numbers, known, f"{where} row {k}")
     return Raw(known, rows, columns)
 
 
 def _features(archive):
-    if "attr_indices" in archive or "attr_indptr" in archive:
+    if any(f"attr_{key}" in archive for key in ("data", "indices", "indptr")):
         _family(archive, "attr_", ("data", "indices", "indptr", "shape"))
         shape = read_shape(archive, "attr_shape")
         data, indices, indptr = (archive.read("attr_" + key) for key in ("data", "indices", "indptr"))

@@ -10,12 +10,12 @@ target, as in PyG: `u v` is the entry a[v, u].
 from __future__ import annotations
 
 import re
-from itertools import islice
 
 import numpy as np
 
+from hpgcn.check import check_range
 from hpgcn.datasets.arrays import Archive
-from hpgcn.datasets.raw import Raw, check_range
+from hpgcn.datasets.raw import Raw
 from hpgcn.datasets.source import LINE_LIMIT, Source, need, shown
 from hpgcn.datasets.text import Grammar, Table
 from hpgcn.errors import DataError
@@ -24,7 +24,7 @@ NODES = "num-node-list.csv.gz"
 TABLES = ("edge.csv.gz", NODES, "node-feat.csv.gz", "node-label.csv.gz")
 ARCHIVES = ("data.npz", "node-label.npz")
 SPLIT = {"train": "train", "val": "valid", "test": "test"}
-ROWS = 1 << 16  # of a table at a time
+BLOCK = 1 << 24  # bytes of a table at a time
 
 
 def belongs(path):
@@ -158,18 +158,29 @@ def _numbers(file, n, memory):
     """A table of n lines of numbers separated by commas, (n, f) float32."""
     table = None
     with file.open() as stream:
-        for first in range(0, n, ROWS):
-            lines = list(islice(iter(lambda: stream.readline(LINE_LIMIT), b""), min(ROWS, n - first)))
+        first = 0
+        while first < n:
+            lines = _lines(stream, n - first)
+            if not lines:
+                raise DataError(f"{file}: {first} lines, expected {n}: one for each vertex")
             if table is None:
-                width = lines[0].count(b",") + 1 if lines else 0
+                width = lines[0].count(b",") + 1
                 need(4 * n * width, memory, f"{file}: {n} x {width} numbers")
                 table = np.empty((n, width), np.float32)
-            if len(lines) < min(ROWS, n - first):
-                raise DataError(f"{file}: {first + len(lines)} lines, expected {n}: one for each vertex")
             table[first:first + len(lines)] = _block(lines, width, first, file)
+            first += len(lines)
         if stream.readline(LINE_LIMIT).strip():
             raise DataError(f"{file}: more than {n} lines, expected one for each vertex")
     return table
+
+
+def _lines(stream, most):
+    """The next lines: `most`, or what BLOCK bytes hold."""
+    lines, size = [], 0
+    while len(lines) < most and size < BLOCK and (line := stream.readline(LINE_LIMIT)):
+        lines.append(line)
+        size += len(line)
+    return lines
 
 
 def _block(lines, width, first, file):

@@ -57,7 +57,7 @@ def stream(source, digest, threads, memory=None):
             while block := file.read(1 << 20):
                 digest.update(block)
     with _refusing(source):
-        file = parquet.ParquetFile(source.path)
+        file = parquet.ParquetFile(source.path, page_checksum_verification=True)
     with file:
         columns = _columns(file.schema_arrow, source)
         memory = memory_budget() if memory is None else memory

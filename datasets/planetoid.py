@@ -4,6 +4,7 @@ A pickle names functions to call. Only the names that NumPy arrays, SciPy CSR ma
 known here, and each stands for a small class below that keeps what it is given.
 """
 import io
+import math
 import pickle
 import pickletools
 import re
@@ -22,6 +23,8 @@ from hpgcn.errors import DataError
 PARTS = ("allx", "ally", "graph", "test.index", "tx", "ty", "x", "y")  # in name order
 FILE = re.compile(r"ind\.(.+)\.(allx|ally|graph|test\.index|tx|ty|x|y)")
 NUM_VAL = 500
+EDGE_BYTES = 64  # of memory that a neighbour takes on its way
+OBJECT_BYTES = 96  # of memory that what a byte of a pickle asks for may take
 
 
 def read(source, memory):
@@ -54,20 +57,23 @@ def read(source, memory):
     folder, name = source.path.parent, name[1]
     files = {part: Source(Path(folder) / f"ind.{name}.{part}") for part in PARTS}
     source.files = [file.path for file in files.values()]
+    packed = next((file for file in files.values() if file.is_gzip), None)
+    if packed is not None:
+        raise DataError(f"{packed}: compressed, expected a plain file")
     need(4 * sum(file.size for file in files.values()), memory, source)
-    allx, tx, x = (_features(files[part]) for part in ("allx", "tx", "x"))
-    ally, ty, y = (_classes(files[part], X.shape[0]) for part, X in (("ally", allx), ("ty", tx), ("y", x)))
+    allx, tx, x = (_features(files[part], memory) for part in ("allx", "tx", "x"))
+    ally, ty, y = (_classes(files[part], X.shape[0], memory) for part, X in (("ally", allx), ("ty", tx), ("y", x)))
     for part, width in (("tx", tx.shape[1]), ("x", x.shape[1])):
         if width != allx.shape[1]:
             raise DataError(f"{files[part]}: {width} features, but {allx.shape[1]} in {files['allx'].path.name}")
     if y.size > ally.size:
         raise DataError(f"{files['y']}: {y.size} train vertices, but {ally.size} in {files['ally'].path.name}")
-    graph = _load(files["graph"])
+    graph = _load(files["graph"], memory)
     test = _test_index(files["test.index"], ally.size, ty.size)
     listed = len(graph) if isinstance(graph, dict) else 0
     n = max(ally.size, int(test.max(initial=-1)) + 1, listed)
     need(64 * n, memory, f"{files['test.index']}: {n} vertices")
-    rows, columns = _edges(graph, n, files["graph"])
+    rows, columns = _edges(graph, n, files["graph"], memory)
     labels = np.full(n, -1, np.int64)
     labels[:ally.size], labels[test] = ally, ty
     masks = {"train": np.arange(n) < y.size, "test": np.zeros(n, bool)}
@@ -85,8 +91,8 @@ def _stack(allx, tx, test, n):
     return sp.csr_array((parts.data, (row_of[parts.coords[0]], parts.coords[1])), shape=(n, allx.shape[1]))
 
 
-def _features(file):
-    matrix = _load(file)
+def _features(file, memory):
+    matrix = _load(file, memory)
     if isinstance(matrix, _Csr):
         return matrix.array(file)
     if isinstance(matrix, _Array):
@@ -96,10 +102,11 @@ def _features(file):
     raise DataError(f"{file}: expected a matrix of features")
 
 
-def _classes(file, rows):
+def _classes(file, rows, memory):
     """Class of each row of a one-hot matrix; -1 where a row is empty."""
-    matrix = _load(file)
+    matrix = _load(file, memory)
     matrix = matrix.array(file) if isinstance(matrix, (_Array, _Csr)) else np.empty(0)
+    need(9 * math.prod(matrix.shape), memory, f"{file}: labels of shape {matrix.shape}")
     matrix = matrix.toarray() if sp.issparse(matrix) else matrix
     if matrix.ndim != 2 or matrix.shape[0] != rows:
         raise DataError(f"{file}: labels have shape {matrix.shape}, expected ({rows}, classes)")
@@ -135,11 +142,12 @@ def _test_index(file, first, count):
     return test
 
 
-def _edges(graph, n, file):
+def _edges(graph, n, file, memory):
     """Rows and columns of the lists of neighbours."""
     if not isinstance(graph, dict) or not all(type(row) is list for row in graph.values()):
         raise DataError(f"{file}: expected a dict of lists of neighbours")
     counts = [len(row) for row in graph.values()]
+    need(EDGE_BYTES * sum(counts), memory, f"{file}: {sum(counts)} edges")  # a pickle may name one list many times
     numbers = list(chain(graph, chain.from_iterable(graph.values())))
     if not all(type(number) is int for number in numbers):
         raise DataError(f"{file}: expected vertex numbers, all of them integers")
@@ -242,12 +250,13 @@ class _Unpickler(pickle.Unpickler):
         return ALLOWED[module, name]
 
 
-def _load(file):
-    """Unpickle a file with nothing but the names in ALLOWED."""
+def _load(file, memory):
+    """Unpickle a file with nothing but the names in ALLOWED, and no more objects than fit into `memory` bytes."""
     with file.open() as stream:
         data = stream.read()
     try:
-        for opcode, argument, at in pickletools.genops(data):
+        for count, (opcode, argument, at) in enumerate(pickletools.genops(data), 1):
+            need(OBJECT_BYTES * count, memory, file)
             if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and argument > len(data):  # allocates that many slots
                 raise DataError(f"{file}: broken pickle (memo {argument} at byte {at})")
         return _Unpickler(data, file).load()

@@ -6,9 +6,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.check import check_csr
-from hpgcn.errors import DataError
-
 
 @dataclass
 class Raw:
@@ -79,27 +76,3 @@ def compact_ids(rows, columns):
         return largest + 1, rows, columns, None
     number = np.cumsum(present) - 1
     return int(number[-1]) + 1, number[rows], number[columns], np.flatnonzero(present)
-
-
-def check_csr_arrays(indptr, indices, shape, where):
-    """Check the pointers and columns of a CSR; columns may be in any order.
-
-    Raises
-    ------
-    DataError
-        Not integers; pointers that fall, or do not start at 0 and end at the number of entries; a column out of range.
-    """
-    for key, array in (("indptr", indptr), ("indices", indices)):
-        if array.ndim != 1 or array.dtype.kind not in "iu":
-            raise DataError(f"{where} {key}: dtype {array.dtype} and shape {array.shape}, expected integers (k,)")
-    if indptr.size != shape[0] + 1:
-        raise DataError(f"{where} indptr: {indptr.size} row pointers, expected {shape[0] + 1} for {shape[0]} rows")
-    check_csr(indptr, indices[:0], indices.size, shape[1], f"{where} indptr")
-    check_range(indices, shape[1], f"{where} indices")
-
-
-def check_range(numbers, stop, where):
-    """Refuse integers outside [0, stop), naming the first."""
-    if numbers.size and (int(numbers.min()) < 0 or int(numbers.max()) >= stop):
-        k = int(np.flatnonzero((numbers < 0) | (numbers >= stop))[0])
-        raise DataError(f"{where}: entry {k} is {numbers[k]}, expected 0..{stop - 1}")

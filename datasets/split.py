@@ -11,7 +11,7 @@ import numpy as np
 from hpgcn.errors import DataError, UsageError
 
 PER_CLASS, NUM_VAL, NUM_TEST = 20, 500, 1000
-RANDOM = re.compile(r"random:(\d+(?:\.\d+)?)/(\d+(?:\.\d+)?)/(\d+(?:\.\d+)?)(?::(\d+))?")
+RANDOM = re.compile(r"random:(\d+(?:\.\d+)?)/(\d+(?:\.\d+)?)/(\d+(?:\.\d+)?)(?::(\d{1,19}))?")
 
 
 def parse_split(text):

@@ -1,6 +1,7 @@
 """Lines of two integers, and maybe a number, out of text: millions of edges per second."""
 from __future__ import annotations
 
+import re
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from hpgcn.datasets.source import LINE_LIMIT, need
 from hpgcn.errors import DataError
 
 BLOCK = 1 << 22  # bytes
+MARK = b"\xef\xbb\xbf"  # of byte order, which some editors put before a text
+BLANKS = b" \t\r"
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,11 @@ class Grammar:
     comments: bool = True
 
 
+def words(line):
+    """What blanks separate in a line: list of bytes."""
+    return re.findall(rb"[^ \t\r]+", line)
+
+
 class Table:
     """Text lines of a stream, read first one by one and then all at once.
 
@@ -70,7 +78,7 @@ class Table:
         if len(data) == LINE_LIMIT and not data.endswith(b"\n"):
             raise DataError(f"{self.where}: line {self.line} has more than {LINE_LIMIT} bytes")
         if self.line == 1:
-            data = data.removeprefix(b"\xef\xbb\xbf")
+            data = data.removeprefix(MARK)
         return data.rstrip(b"\r\n")
 
     def unread(self, data):
@@ -83,6 +91,8 @@ class Table:
         rest, self.pending = self.pending, b""
         with progress(self.stream, self.where) as advance:
             while block := self.stream.read(BLOCK):
+                if self.line == 0 and not rest:
+                    block = block.removeprefix(MARK)
                 block = rest + block
                 cut = block.rfind(b"\n") + 1
                 rest = block[cut:]
@@ -131,18 +141,18 @@ class Table:
         DataError
             As `columns`: of the first line that is wrong.
         """
-        pending, line = deque(), self.line
+        pending = deque()
         with ThreadPoolExecutor(threads) as pool:
             for block in self.blocks():
-                pending.append(pool.submit(self._parse, block, grammar, INT64_MAX, line))
-                line += block.count(b"\n")
+                pending.append(pool.submit(self._parse, block, grammar, INT64_MAX, self.line))
+                self.line += block.count(b"\n")
                 if len(pending) > threads:
                     yield self._taken(pending.popleft(), grammar)
             while pending:
                 yield self._taken(pending.popleft(), grammar)
 
     def _taken(self, future, grammar):
-        u, v, w, self.line = future.result()
+        u, v, w, _ = future.result()
         return u, v, w if grammar.fields == 3 else None
 
     def _parse(self, block, grammar, limit, line):

@@ -8,11 +8,12 @@ from hpgcn.errors import DataError, UsageError
 
 SPLIT = ("train", "val", "test")
 MAX_WIDTH = 1 << 24
+INT32_MAX = int(np.iinfo(np.int32).max)  # counts and numbers beyond take 64 bits
 
 
 def index_dtype(n):
-    """int32 for column numbers, int64 only where n needs it."""
-    return np.dtype(np.int32 if n <= np.iinfo(np.int32).max else np.int64)
+    """int32 for column numbers below n and pointers up to n, int64 only where n needs it."""
+    return np.dtype(np.int32 if n <= INT32_MAX else np.int64)
 
 
 def check_csr(indptr, indices, nnz, num_columns, where, first_row=0):
@@ -57,6 +58,54 @@ def check_csr(indptr, indices, nnz, num_columns, where, first_row=0):
                             "columns must increase, without duplicates")
 
 
+def check_csr_arrays(indptr, indices, shape, where):
+    """Check the pointers and columns of a CSR; columns may be in any order.
+
+    Raises
+    ------
+    DataError
+        Not integers; pointers that fall, or do not start at 0 and end at the number of entries; a column out of range.
+    """
+    for key, array in (("indptr", indptr), ("indices", indices)):
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise DataError(f"{where} {key}: dtype {array.dtype} and shape {array.shape}, expected integers (k,)")
+    if indptr.size != shape[0] + 1:
+        raise DataError(f"{where} indptr: {indptr.size} row pointers, expected {shape[0] + 1} for {shape[0]} rows")
+    check_csr(indptr, indices[:0], indices.size, shape[1], f"{where} indptr")
+    check_range(indices, shape[1], f"{where} indices")
+
+
+def check_range(numbers, stop, where):
+    """Refuse integers outside [0, stop), naming the first."""
+    if numbers.size and (int(numbers.min()) < 0 or int(numbers.max()) >= stop):
+        k = int(np.flatnonzero((numbers < 0) | (numbers >= stop))[0])
+        raise DataError(f"{where}: entry {k} is {numbers[k]}, expected 0..{stop - 1}")
+
+
+def check_sparse(A, where):
+    """Refuse a SciPy sparse matrix with numbers outside of it, which SciPy would follow out of its arrays.
+
+    Raises
+    ------
+    DataError
+        As `check_csr_arrays`; no numbers, or not one for each entry.
+    """
+    if A.dtype.kind not in "fiub":
+        raise DataError(f"{where} have dtype {A.dtype}, expected numbers")
+    if A.format in ("csr", "csc", "bsr"):
+        shape = A.shape[::-1] if A.format == "csc" else A.shape
+        if A.format == "bsr":
+            shape = tuple(size // block for size, block in zip(A.shape, A.blocksize))
+        check_csr_arrays(A.indptr, A.indices, shape, where)
+        if A.data.shape[0] != A.indices.size:
+            raise DataError(f"{where} data: {A.data.shape[0]} values, expected {A.indices.size}")
+    elif A.format == "coo":
+        for axis, numbers in enumerate(A.coords):
+            if numbers.shape != A.data.shape:
+                raise DataError(f"{where} coords[{axis}]: shape {numbers.shape}, expected {A.data.shape}")
+            check_range(numbers, A.shape[axis], f"{where} coords[{axis}]")
+
+
 def check_finite(array, where):
     """Refuse NaN and Inf, naming the first position."""
     finite = np.isfinite(array)
@@ -70,12 +119,14 @@ def check_features(X, n, name):
     """Return features as float32 (dense, C order, native) or CSR; refuse wrong shapes, NaN and Inf."""
     if X is None:
         return None
-    if len(X.shape) != 2 or X.shape[0] != n:
-        raise DataError(f"{name}: features have shape {tuple(X.shape)}, expected ({n}, f)")
+    X = X if sp.issparse(X) else _as_array(X, f"{name}: features")
+    if len(X.shape) != 2 or X.shape[0] != n or X.shape[1] > MAX_WIDTH:
+        raise DataError(f"{name}: features have shape {tuple(X.shape)}, expected ({n}, f), f at most {MAX_WIDTH}")
     if X.dtype.kind not in "fiub":
         raise DataError(f"{name}: features have dtype {X.dtype}, expected numbers")
     with np.errstate(over="ignore"):
         if sp.issparse(X):
+            check_sparse(X, f"{name}: features")
             X = sp.csr_array(X).astype(np.float32)
             X.sum_duplicates()
             X.eliminate_zeros()
@@ -94,7 +145,7 @@ def check_labels(y, n, name):
     """Return labels as int64 (n,) or float32 (n, t), and the number of classes; refuse what is neither."""
     if y is None:
         return None, 0
-    y = np.asarray(y)
+    y = _as_array(y, f"{name}: labels")
     if y.shape[:1] != (n,) or y.ndim > 2:
         raise DataError(f"{name}: labels have shape {y.shape}, expected ({n},) or ({n}, t)")
     if y.ndim == 2 and y.shape[1] == 1:
@@ -109,7 +160,7 @@ def check_labels(y, n, name):
             raise DataError(f"{name}: multi-label entry at ({u}, {t}) is {y[u, t]}, expected 0 or 1")
         return np.ascontiguousarray(y, np.float32), y.shape[1]
     labels = y.astype(np.int64)
-    most = max(n, 1 << 16)  # a class needs a vertex: one stray label must not make a model of billions of classes
+    most = most_classes(n)
     wrong = np.flatnonzero((labels != y) | (labels < -1) | (labels >= most))
     if wrong.size:
         raise DataError(f"{name}: label of vertex {wrong[0]} is {y[wrong[0]]}, "
@@ -117,12 +168,23 @@ def check_labels(y, n, name):
     return labels, int(labels.max(initial=-1)) + 1
 
 
+def most_classes(n):
+    """Classes of n vertices at most: one stray label must not make a model of billions of classes."""
+    return max(n, 1 << 16)
+
+
 def check_masks(masks, n, labels, name):
     """Return {"train", "val", "test"} as bool (n,), or None; refuse overlaps, and members without a label."""
     if masks is None:
         return None
     if not isinstance(masks, dict):
-        masks = dict(zip(SPLIT, masks, strict=True))
+        masks = tuple(masks) if isinstance(masks, (tuple, list)) else (masks,)
+        if len(masks) != len(SPLIT):
+            raise DataError(f"{name}: {len(masks)} masks, expected three: {', '.join(SPLIT)}")
+        masks = dict(zip(SPLIT, masks))
+    unknown = sorted(map(str, masks.keys() - set(SPLIT)))
+    if unknown:
+        raise DataError(f"{name}: mask {unknown[0]!r} is unknown, expected {', '.join(SPLIT)}")
     result = {}
     for key in SPLIT:
         result[key] = _as_mask(masks.get(key), n, f"{name}: {key} mask")
@@ -144,7 +206,7 @@ def check_masks(masks, n, labels, name):
 def _as_mask(mask, n, where):
     if mask is None:
         return np.zeros(n, bool)
-    mask = np.asarray(mask)
+    mask = _as_array(mask, where)
     if mask.shape == (0,):
         return np.zeros(n, bool)
     if mask.dtype == bool or (mask.dtype.kind in "ui" and mask.shape == (n,) and np.isin(mask, (0, 1)).all() and n > 2):
@@ -160,6 +222,13 @@ def _as_mask(mask, n, where):
     result = np.zeros(n, bool)
     result[mask] = True
     return result
+
+
+def _as_array(values, where):
+    try:
+        return np.asarray(values)
+    except ValueError as error:  # rows of different lengths
+        raise DataError(f"{where}: no array: {error}") from error
 
 
 def numbers(flag, text, most):

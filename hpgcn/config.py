@@ -17,6 +17,7 @@ COSTS = ("grid", "replication", "stages", "model", "aggregator", "layer_norm", "
 # and where, but not what; all others would make it another run
 FREE = ("graph", "out", "strategy", "grid", "replication", "stages", "epochs", "patience", "device", "aggregate_on",
         "update_on", "threads", "memory", "checkpoint_every", "trace", "comm_timeout")
+MAX_FILE = 1 << 20  # bytes of a TOML file
 
 
 def knob(default, text, *, choices=None, low=None, high=None, open_high=False):
@@ -47,8 +48,8 @@ class Config:
     aggregator: str = knob("mean", "of sage; mean: the vertex and the mean of its neighbours, each with weights of its "
                            "own; gcn: the mean of vertex and neighbours", choices=("mean", "gcn"))
     layer_norm: bool = knob(False, "normalise the rows of each hidden layer before its ReLU")
-    layers: int = knob(2, "number of layers", low=1)
-    hidden: int = knob(16, "width of the hidden layers", low=1)
+    layers: int = knob(2, "number of layers", low=1, high=1000)
+    hidden: int = knob(16, "width of the hidden layers", low=1, high=1 << 24)
     dropout: float = knob(0.5, "dropout before each layer", low=0, high=1, open_high=True)
     input_dropout: float = knob(-1.0, "dropout before the first layer; -1: as --dropout", low=-1, high=1,
                                 open_high=True)
@@ -68,7 +69,7 @@ class Config:
     aggregate_on: str = knob("device", "where mop multiplies by A; cpu, with update-on cuda: the graph in host memory",
                              choices=("device", "cpu", "cuda"))
     update_on: str = knob("device", "where mop multiplies by W and does all else", choices=("device", "cpu", "cuda"))
-    threads: int = knob(0, "threads per rank; 0: cores / ranks on the node", low=0)
+    threads: int = knob(0, "threads per rank; 0: cores / ranks on the node", low=0, high=4096)
     memory: str = knob("", "bytes that a rank may hold, e.g. 2G: where A H does not fit it is not kept, and the "
                        "backward takes the wider product instead (default: any number)")
     checkpoint_every: int = knob(0, "write a checkpoint every so many epochs and after the last; 0: only when SIGUSR1 "
@@ -133,17 +134,41 @@ class Config:
         Raises
         ------
         InputNotFoundError, UsageError
-            No such file; not TOML, or a key that is no field (the message suggests the nearest).
+            No such file; as `parse_toml`.
         """
         try:
             with open(path, "rb") as file:
-                values = tomllib.load(file)
+                text = file.read(MAX_FILE + 1)
         except OSError as error:
             raise InputNotFoundError(f"{path}: {error.strerror}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise UsageError(f"{path}: {error}") from error
-        check_keys(values, f"{path}: key")
-        return values
+        if len(text) > MAX_FILE:
+            raise UsageError(f"{path}: more than {MAX_FILE} bytes, expected settings in TOML")
+        return parse_toml(text, path)
+
+
+def parse_toml(text, where):
+    """Settings out of TOML, a dict; values are not checked before they meet `Config`.
+
+    Parameters
+    ----------
+    text : bytes
+        UTF-8; a byte-order mark is dropped.
+    where : str
+        The file, for errors.
+
+    Raises
+    ------
+    UsageError
+        Not TOML, or a key that is no field (the message suggests the nearest).
+    """
+    try:
+        values = tomllib.loads(text.decode("utf-8-sig"))
+    except RecursionError as error:
+        raise UsageError(f"{where}: brackets are nested too deeply") from error
+    except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
+        raise UsageError(f"{where}: {error}") from error
+    check_keys(values, f"{where}: key")
+    return values
 
 
 def settings_of_run(out, given):
@@ -183,9 +208,9 @@ def check_keys(values, where):
     names = [entry.name for entry in dataclasses.fields(Config)]
     for key in values:
         if key not in names:
-            near = difflib.get_close_matches(key.replace("-", "_"), names, 1)
+            near = difflib.get_close_matches(key[:80].replace("-", "_"), names, 1)
             hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(names)}"
-            raise UsageError(f"{where} {key!r} is unknown{hint}")
+            raise UsageError(f"{where} {key!r:.80} is unknown{hint}")
 
 
 def _toml(value):
@@ -195,13 +220,22 @@ def _toml(value):
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
+def _encodable(text):
+    """False where a file name of other bytes than UTF-8 stands in the text: config.toml could not hold it."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
 def _checked(entry, value):
     kind = {"int": int, "float": float, "str": str, "bool": bool}[entry.type]
     name, limits = entry.name, entry.metadata
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+    if kind is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63:
         value = float(value)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise UsageError(f"{name} = {value!r}: expected {kind.__name__}")
+        raise UsageError(f"{name} = {value!r:.80}: expected {kind.__name__}")
+    if kind is str and not _encodable(value):
+        raise UsageError(f"{name} = {value!r:.80}: expected text that UTF-8 can hold")
+    if kind is int and abs(value) >= 1 << 63:
+        raise UsageError(f"{name}: expected an integer of 64 bits")
     low, high = limits["low"], limits["high"]
     if kind in (int, float):
         too_high = high is not None and (value >= high if limits["open_high"] else value > high)
@@ -209,7 +243,7 @@ def _checked(entry, value):
             bound = f"at least {low}" if high is None else f"{low} to {high}"
             raise UsageError(f"{name} = {value!r}: expected {bound}")
     if limits["choices"] and value not in limits["choices"]:
-        near = difflib.get_close_matches(str(value), limits["choices"], 1)
-        raise UsageError(f"{name} = {value!r}: expected one of {', '.join(limits['choices'])}"
+        near = difflib.get_close_matches(value[:80], limits["choices"], 1)
+        raise UsageError(f"{name} = {value!r:.80}: expected one of {', '.join(limits['choices'])}"
                          + (f"; did you mean {near[0]}?" if near else ""))
     return value

@@ -11,6 +11,7 @@ from hpgcn import dense
 from hpgcn.cost.gpu import placed_last
 from hpgcn.cost.shares import Levels
 from hpgcn.device import HOST
+from hpgcn.errors import DataError
 from hpgcn.layout import split
 from hpgcn.model import MODELS
 from hpgcn.place import place
@@ -49,6 +50,11 @@ class Rows:
         source, grid, self.axes = place(source, comm, config)
         with comm.together():
             slab = source.slab(grid.rows.start, grid.rows.stop)
+        if slab.masks is not None:
+            train = comm.sum([np.count_nonzero(slab.masks["train"])])[0]
+            with comm.together():
+                if not train:
+                    raise DataError(f"{source.header.name}: the train mask is empty")
         self.columns = dense.Columns(grid, comm)
         X = slab.features[:, self.columns.of(step.widths[0])].astype(self.dtype, copy=False)
         self.X = dense.SparseRows(X) if source.header.sparse_features else np.ascontiguousarray(X)

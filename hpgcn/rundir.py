@@ -6,12 +6,12 @@ import logging
 import os
 import platform
 import shutil
-import tomllib
 from importlib import metadata
 from pathlib import Path
 
 from hpgcn import faults, store
-from hpgcn.errors import DataError, InputNotFoundError, OutputError, StorageError
+from hpgcn.config import Config, parse_toml
+from hpgcn.errors import DataError, InputNotFoundError, OutputError, StorageError, UsageError
 
 log = logging.getLogger("hpgcn")
 FILES = ("config.toml", "metrics.jsonl", "summary.json", "model.h5", "predictions.h5", "trace.json", "traffic.npy")
@@ -135,7 +135,11 @@ def read_run(path):
     if not path.exists():
         raise InputNotFoundError(f"{path}: no such file; expected a run directory or its model.h5")
     weights, attributes = store.read_model(path)
-    return weights, tomllib.loads(attributes["config_toml"]), attributes
+    try:
+        config = Config(**parse_toml(attributes["config_toml"].encode(), "config_toml"))
+    except UsageError as error:
+        raise DataError(f"{path}: attribute {error}") from error
+    return weights, vars(config), attributes
 
 
 def read_summary(path):

@@ -15,7 +15,7 @@ def test_toml_round_trip(tmp_path):
 
 
 BAD = [
-    ({"hidden": 0}, "hidden = 0: expected at least 1"),
+    ({"hidden": 0}, "hidden = 0: expected 1 to 16777216"),
     ({"hidden": 2.5}, "hidden = 2.5: expected int"),
     ({"hidden": True}, "expected int"),
     ({"dropout": 1.0}, "dropout = 1.0: expected 0 to 1"),

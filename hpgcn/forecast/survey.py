@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn import store
-from hpgcn.check import SPLIT, check_csr
+from hpgcn.check import SPLIT, check_csr, index_dtype
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.cost.step import make_step
@@ -104,8 +104,7 @@ class Survey:
 
     def _stored_pattern(self):
         indptr, indices = self.graph.indptr, self.graph.indices
-        if indptr[-1] <= np.iinfo(np.int32).max:
-            indptr = indptr.astype(np.int32)  # keeps SciPy from widening the column numbers
+        indptr = indptr.astype(index_dtype(indptr[-1]), copy=False)  # keeps SciPy from widening the column numbers
         n = self.header.num_nodes
         return sp.csr_array((np.ones(indices.size, bool), indices, indptr), shape=(n, n))
 

@@ -40,6 +40,8 @@ def read_parts(path, n, k=None):
         raise DataError(f"{path}: {k} parts asked of {n} vertices, expected 1..{n}")
     text = path.suffix != ".npy"
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise DataError(f"{path}: is a special file, expected a part vector")
         part = _read_text(path) if text else _read_array(path)
     except (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError) as error:
         raise InputNotFoundError(f"{path}: {error.strerror}") from error
@@ -97,7 +99,9 @@ def _read_array(path):
     try:
         # mapped: a header that promises more than the file holds is refused before anything is allocated
         part = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OverflowError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # the header is parsed as Python: what it raises has no common base
         raise DataError(f"{path}: not an .npy file of numbers: {' '.join(str(error).split())}") from error
     if not isinstance(part, np.ndarray):
         raise DataError(f"{path}: an archive, expected an .npy file with one array")

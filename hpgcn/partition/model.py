@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import scipy.sparse as sp
 
+from hpgcn.check import index_dtype
 from hpgcn.graph import with_self_loops
 from hpgcn.reorder import symmetric_pattern
 
@@ -15,8 +16,7 @@ DENSE_SPEED = 4  # dense operations in the time of a sparse one
 def pattern(graph):
     """Pattern of A + I, bool csr_array (n, n): the rows that an exchange reads, the vertex itself included."""
     indptr, indices, _, _ = with_self_loops(graph)
-    if indptr[-1] <= np.iinfo(np.int32).max:
-        indptr = indptr.astype(np.int32)  # keeps SciPy from widening the column numbers
+    indptr = indptr.astype(index_dtype(indptr[-1]), copy=False)  # keeps SciPy from widening the column numbers
     return sp.csr_array((np.ones(indices.size, bool), indices, indptr), shape=(graph.num_rows, graph.num_rows))
 
 

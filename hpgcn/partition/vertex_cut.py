@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 from numba.cpython.unsafe.numbers import trailing_zeros
 
+from hpgcn.check import index_dtype
 from hpgcn.errors import UsageError
 from hpgcn.graph import with_self_loops
 from hpgcn.kernels.jit import jit
@@ -157,9 +158,8 @@ def vertex_cut_statistics(graph, edge_part, owner, k):
 
 def _both_arcs(graph):
     """Pattern of A + A^T, csr_array (n, n) of uint8 with sorted columns: 1 stored, 2 its transpose is, 3 both."""
-    indptr, nnz = graph.indptr, graph.indices.size
-    if nnz <= np.iinfo(np.int32).max:
-        indptr = indptr.astype(np.int32)  # keeps SciPy from widening the column numbers
+    nnz = graph.indices.size
+    indptr = graph.indptr.astype(index_dtype(nnz), copy=False)  # keeps SciPy from widening the column numbers
     stored = sp.csr_array((np.ones(nnz, np.uint8), graph.indices, indptr), shape=(graph.num_rows, graph.num_rows))
     transposed = stored.T.tocsr()
     transposed.data[:] = 2

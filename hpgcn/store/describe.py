@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 
-from hpgcn.check import SPLIT
+from hpgcn.check import SPLIT, check_range
 from hpgcn.store.models import CHECKPOINT, MODEL, PREDICTIONS
 from hpgcn.store.reader import Reader
 from hpgcn.store.schema import GRAPH, PARTITIONED
@@ -88,7 +88,7 @@ def _table(rows):
 def _graph(stored, reader):
     header = stored.header
     n, nnz = header.num_nodes, header.num_edges
-    degree = np.diff(reader.read("adjacency/pointers_to_1"))
+    degree = np.diff(stored.pointers(0, n))
     loops = int(np.count_nonzero(reader.read("degree/loop")))
     weights = "all 1" if header.all_ones else "float32"
     rows = [
@@ -117,6 +117,7 @@ def _isolated(stored, reader, degree):
         read = np.zeros(n, np.int64)
         for start in range(0, nnz, ROWS_AT_ONCE):
             columns = reader.read("adjacency/indices_1", start, min(nnz, start + ROWS_AT_ONCE))
+            check_range(columns, n, f"{reader.path}: adjacency/indices_1[{start}:]")
             read += np.bincount(columns, minlength=n)
         linked |= read > own
     return n - int(np.count_nonzero(linked))
@@ -141,6 +142,7 @@ def _labels(stored, reader):
         counts = labels.sum(0, dtype=np.int64)
         return f"{c:,} labels per vertex (multi-label), each set {_spread(counts)} times"
     unknown = int(np.count_nonzero(labels < 0))
+    check_range(np.where(labels < 0, 0, labels), max(c, 1), f"{reader.path}: labels")
     counts = np.bincount(labels[labels >= 0], minlength=c)
     each = f"of {', '.join(f'{k:,}' for k in counts)}" if c <= CLASSES_SHOWN else f"with {_spread(counts)}"
     return f"{c:,} classes {each} vertices" + (f", {unknown:,} unknown" if unknown else "")

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpgcn.check import SPLIT
+from hpgcn.check import MAX_WIDTH, SPLIT, most_classes
 from hpgcn.errors import DataError
 from hpgcn.graph import Header
 from hpgcn.store.csr import expect_csr
@@ -28,6 +28,9 @@ def read_header(reader):
     directed = reader.field("directed", int) == 1
     reader.verify_attributes()
     n, f, c = numbers["num_nodes"], numbers["num_features"], numbers["num_classes"]
+    for name, most in (("num_features", MAX_WIDTH), ("num_classes", max(most_classes(n), MAX_WIDTH))):
+        if numbers[name] > most:
+            raise DataError(f"{reader.path}: /: attribute {name} is {numbers[name]}, expected at most {most}")
     ones, nnz = expect_csr(reader, "adjacency", (n, n))
     if nnz != numbers["num_edges"]:
         raise DataError(f"{reader.path}: adjacency has {nnz} entries, but num_edges is {numbers['num_edges']}")

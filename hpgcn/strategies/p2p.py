@@ -68,8 +68,7 @@ class PointToPoint:
             self.zero_degrees = int(comm.sum([np.count_nonzero(row <= 0)])[0])
             row, column = scales(row, column, norm)
             values *= np.repeat(row, np.diff(indptr)) * self._with_ghosts(plan, column)[columns]
-        if indptr[-1] <= np.iinfo(np.int32).max:
-            indptr = indptr.astype(np.int32)  # keeps SciPy from widening the column numbers
+        indptr = indptr.astype(index_dtype(indptr[-1]), copy=False)  # keeps SciPy from widening the column numbers
         matrix = sp.csr_array((values.astype(dtype), columns, indptr),
                               shape=(rows.num_rows, rows.num_rows + plan.ghosts.size))
         check_nonzeros(comm, comm.device, matrix.nnz)

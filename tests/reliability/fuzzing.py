@@ -1,0 +1,37 @@
+"""Starts fuzz_worker.py, and starts it again behind a case that ended it."""
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+WORKER = Path(__file__).with_name("fuzz_worker.py")
+MOST_FAILURES = 5  # of one call
+
+
+def fuzz(kinds, seed, count, first=0):
+    """Run the cases first..first + count - 1 of each kind.
+
+    Returns
+    -------
+    dict of kind -> Counter of outcomes; of workers that failed nothing is counted
+    list of str
+        Failures: the case, and the end of what the worker said.
+    """
+    outcomes, failures = {kind: Counter() for kind in kinds}, []
+    environment = {**os.environ, "MALLOC_ARENA_MAX": "2", "NUMBA_NUM_THREADS": "2"}  # address space is limited
+    stop = first + count
+    while first < stop and len(failures) < MOST_FAILURES:
+        worker = subprocess.run([sys.executable, WORKER, ",".join(kinds), str(seed), str(first), str(stop - first)],
+                                capture_output=True, text=True, errors="replace", env=environment, check=False)
+        last = (worker.stdout.splitlines() or [""])[-1]
+        if worker.returncode == 0:
+            for kind, found in json.loads(last).items():
+                outcomes[kind].update(found)
+            break
+        failures.append(f"{last or 'start'}: exit code {worker.returncode}: {worker.stderr.strip()[-1500:]}")
+        if not last:
+            break
+        first = int(last.split()[-1]) + 1
+    return outcomes, failures

@@ -1,0 +1,37 @@
+"""Runs commands in this process: quick, for inputs that are refused before anything is computed."""
+import contextlib
+import io
+import os
+import re
+from unittest import mock
+
+from hpgcn import machine
+from hpgcn.__main__ import main
+
+
+def run(*argv):
+    """(exit code, standard error, standard output) of a command."""
+    errors, output = io.StringIO(), io.StringIO()
+    threads = mock.patch.object(machine, "limit_threads")  # would change the environment of all tests behind this one
+    with threads, contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output):
+        code = main([str(word) for word in argv])
+    return code, errors.getvalue(), output.getvalue()
+
+
+def succeed(*argv):
+    """Standard output of a command that must do what it is told."""
+    code, errors, output = run(*argv)
+    assert code == 0, errors
+    return output
+
+
+def refused(code, message, *argv, folder):
+    """Check that a command fails with this code and one line that matches, and leaves `folder` as it was."""
+    before = sorted(os.listdir(folder))
+    found, errors, _ = run(*argv)
+    assert found == code, errors
+    assert re.fullmatch(r"hpgcn: [^\n]+\n", errors), errors
+    assert re.search(message, errors), errors
+    assert errors[:-1].isprintable()
+    assert sorted(os.listdir(folder)) == before
+    return errors

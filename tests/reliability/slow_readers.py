@@ -1,0 +1,130 @@
+"""What an edge list or a MatrixMarket file says, read slowly and in plain Python: the word on what hpgcn must read.
+
+Nothing of hpgcn is used. A `Graph` is what the text says; `InvalidError` that it says nothing that may be read.
+"""
+import gzip
+import math
+import re
+import zlib
+from collections import namedtuple
+
+import numpy as np
+
+Graph = namedtuple("Graph", "num_nodes weights original_ids")  # weights: dict (row, column) -> float32, sorted
+INTEGER = re.compile(r"[+-]?[0-9]+")
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+BLANKS = " \t\r"
+
+
+class InvalidError(Exception):
+    """The text is to be refused."""
+
+
+def unpacked(raw):
+    """Text of a file that may be gzip, with a letter for every byte."""
+    if raw[:2] == b"\x1f\x8b":
+        try:
+            raw = gzip.decompress(raw)
+        except (OSError, EOFError, zlib.error) as error:
+            raise InvalidError(error) from error
+    return raw.removeprefix(b"\xef\xbb\xbf").decode("latin1")
+
+
+def read_edges(raw, *, named):
+    """An edge list; with `named` it may begin with a line of column names."""
+    lines = unpacked(raw).split("\n")
+    at, declared = 0, None
+    while at < len(lines) and (not lines[at].strip(BLANKS) or lines[at].strip(BLANKS)[0] in "#%"):
+        found = re.match(r"[#%] hpgcn .*\bvertices ([0-9]{1,18})\b", lines[at], re.ASCII)
+        declared = int(found[1]) if found else declared
+        at += 1
+    if at == len(lines):
+        raise InvalidError("no edges")
+    delimiter = next((letter for letter in ",;" if letter in lines[at]), None)
+    first = fields(lines[at], delimiter)
+    if len(first) not in (2, 3):
+        raise InvalidError(f"{len(first)} fields")
+    if named and not any(re.match(r"[-+.]?[0-9]", field.strip("\"'")) for field in first):
+        at += 1
+    high = 2**63 if declared is None else declared
+    edges = [edge(fields(line, delimiter), len(first), 0, high, NUMBER) for line in lines[at:]
+             if line.strip(BLANKS) and line.strip(BLANKS)[0] not in "#%"]
+    if not edges:
+        raise InvalidError("no edges")
+    if declared is not None:
+        return merged(declared, edges)
+    ids = sorted({end for u, v, _ in edges for end in (u, v)})
+    if ids[-1] < 2 * len(ids) + 1024:
+        return merged(ids[-1] + 1, edges)
+    number = {end: k for k, end in enumerate(ids)}
+    return merged(len(ids), [(number[u], number[v], w) for u, v, w in edges])._replace(original_ids=ids)
+
+
+def read_mtx(raw):
+    """A MatrixMarket coordinate file."""
+    lines = unpacked(raw).split("\n")
+    words = fields(lines[0].lower(), None)
+    if len(words) != 5 or words[:3] != ["%%matrixmarket", "matrix", "coordinate"]:
+        raise InvalidError("banner")
+    kind, symmetry = words[3:]
+    values = {"real": NUMBER, "double": NUMBER, "integer": INTEGER, "unsigned-integer": INTEGER, "pattern": None}
+    if kind not in values or symmetry not in ("general", "symmetric", "skew-symmetric"):
+        raise InvalidError("banner")
+    if kind == "pattern" and symmetry == "skew-symmetric":
+        raise InvalidError("skew-symmetric pattern")
+    at = 1
+    while at < len(lines) and (not lines[at].strip(BLANKS) or lines[at][0] == "%"):
+        at += 1
+    sizes = fields(lines[at], None) if at < len(lines) else []
+    if len(sizes) != 3 or not all(re.fullmatch("[0-9]{1,19}", size) for size in sizes):
+        raise InvalidError("sizes")
+    n, columns, nnz = map(int, sizes)
+    if n != columns or n == 0:
+        raise InvalidError("shape")
+    edges = [edge(fields(line, None), 2 if values[kind] is None else 3, 1, n + 1, values[kind])
+             for line in lines[at + 1:] if line.strip(BLANKS)]
+    if len(edges) != nnz:
+        raise InvalidError("number of entries")
+    edges = [(u - 1, v - 1, w) for u, v, w in edges]
+    sign = {"general": 0, "symmetric": 1, "skew-symmetric": -1}[symmetry]
+    if sign < 0 and any(u == v and w for u, v, w in edges):
+        raise InvalidError("diagonal")
+    return merged(n, edges + [(v, u, w if w is None else sign * w) for u, v, w in edges if sign and u != v])
+
+
+def fields(line, delimiter):
+    """Fields of a line; without a delimiter they are separated by any run of blanks."""
+    if delimiter is None:
+        return re.findall(f"[^{BLANKS}]+", line)
+    return [field.strip(BLANKS) for field in line.split(delimiter)]
+
+
+def edge(found, count, low, high, pattern):
+    """(u, v, weight or None) of the fields of a line; ids in low..high - 1."""
+    if len(found) != count:
+        raise InvalidError(f"{len(found)} fields")
+    ends = []
+    for field in found[:2]:
+        if not INTEGER.fullmatch(field) or not low <= int(field) < min(high, 2**63):
+            raise InvalidError(f"id {field}")
+        ends.append(int(field))
+    if count == 2:
+        return (*ends, None)
+    if not pattern.fullmatch(found[2]) or not math.isfinite(float(found[2])):
+        raise InvalidError(f"weight {found[2]}")
+    return (*ends, float(found[2]))
+
+
+def merged(n, edges):
+    """The matrix of n vertices: no zeros, no duplicates; weights of an edge are summed unless all weights are 1."""
+    edges = [(u, v, w) for u, v, w in edges if w != 0]
+    if all(w is None or w == 1 for _, _, w in edges):
+        return Graph(n, {(u, v): np.float32(1) for u, v, _ in sorted(edges, key=lambda each: each[:2])}, None)
+    sums = {}
+    for u, v, w in edges:
+        sums[u, v] = sums.get((u, v), 0.0) + w
+    with np.errstate(over="ignore"):
+        weights = {pair: np.float32(sums[pair]) for pair in sorted(sums) if sums[pair] != 0}
+    if not all(np.isfinite(weight) for weight in weights.values()):
+        raise InvalidError("weight too large")
+    return Graph(n, weights, None)

@@ -1,0 +1,141 @@
+"""Bad edge lists and matrices, row by row of the table in docs/reliability.md: one line, 65, nothing left behind.
+
+Ids begin with the number of the row. Each input is read plain and gzip, edge lists in memory and sorted on disk.
+"""
+import gzip
+
+import h5py
+import numpy as np
+import pytest
+from in_process import refused, succeed
+
+MTX = b"%%MatrixMarket matrix coordinate pattern general\n"
+REAL = MTX.replace(b"pattern", b"real")
+DISK = ("--memory", "200")  # less than the edges of any of these files take
+
+MATRICES = [  # row, content, what the line says
+    ("01-mtx-row-0", MTX + b"3 3 2\n1 2\n0 1\n", r"line 4: row is '0', expected 1\.\.3"),
+    ("01-mtx-row-past", MTX + b"3 3 2\n1 2\n4 1\n", r"line 4: row is '4', expected 1\.\.3"),
+    ("01-mtx-column-0", MTX + b"3 3 1\n1 0\n", r"line 3: column is '0', expected 1\.\.3"),
+    ("01-mtx-column-past", REAL + b"% c\n3 3 1\n1 99999999999 1.5\n", r"line 4: column is '99999999999'"),
+    ("02-mtx-fewer", MTX + b"3 3 3\n1 2\n2 1\n", r"ends after line 4 with 2 entries, the header says 3"),
+    ("02-mtx-more", MTX + b"3 3 1\n1 2\n2 1\n", r"line 4: more entries than the header says"),
+    ("03-mtx-nnz", MTX + b"3 3 4000000000000\n1 2\n", r"line 2: 4000000000000 entries declared, more than a file of"),
+    ("03-mtx-rows", MTX + b"4000000000000 4000000000000 1\n1 2\n", r"line 2: 4000000000000 rows .* needs \d+ bytes"),
+    ("04-mtx-not-square", MTX + b"9223372036854775807 2 1\n1 2\n", r"line 2: .* expected a square matrix"),
+    ("04-mtx-square", MTX + b"9223372036854775807 9223372036854775807 1\n1 2\n", r"line 2: .* needs \d+ bytes"),
+    ("04-mtx-20-digits", MTX + b"99999999999999999999 99999999999999999999 1\n1 2\n", r"line 2: '9+"),
+    ("05-mtx-nan", REAL + b"3 3 2\n1 2 1\n1 1 nan\n", r"line 4: value is 'nan', expected a finite number"),
+    ("05-mtx-inf", REAL + b"3 3 2\n1 2 1\n1 1 -inf\n", r"line 4: value is '-inf'"),
+    ("05-mtx-1e999", REAL + b"3 3 2\n1 2 1\n1 1 1e999\n", r"line 4: .*1e999 is too large"),
+    ("05-mtx-1e39", REAL + b"3 3 2\n1 2 1\n1 1 1e39\n", r"weight \(as float32\)"),
+    ("06-mtx-empty", b"", r"line 1: no %%MatrixMarket banner"),
+    ("06-mtx-mark-alone", b"\xef\xbb\xbf", r"line 1: no %%MatrixMarket banner"),
+    ("06-mtx-no-banner", b"3 3 1\n1 2\n", r"line 1: no %%MatrixMarket banner"),
+    ("07-mtx-strict-duplicate", MTX + b"3 3 3\n1 2\n2 1\n1 2\n", r"1 duplicate edges, the first at entry 2: 0 -> 1"),
+    ("07-mtx-strict-loop", MTX + b"3 3 2\n1 2\n3 3\n", r"1 self loops, the first at entry 1: 2 -> 2"),
+    ("08-mtx-negative", MTX + b"3 3 1\n-1 2\n", r"line 3: row is '-1', expected 1\.\.3"),
+    ("09-mtx-float", MTX + b"3 3 1\n1.5 2\n", r"line 3: row is '1\.5', expected an integer"),
+    ("09-mtx-text", MTX + b"3 3 1\none 2\n", r"line 3: row is 'one', expected an integer"),
+    ("09-mtx-ragged", REAL + b"3 3 2\n1 2 1\n1 3\n", r"line 4: 2 field\(s\), expected 3"),
+    ("11-mtx-no-vertices", MTX + b"0 0 0\n", r"no vertices")]
+
+EDGES = [
+    ("05-weight-nan", b"0 1 1\n2 3 nan\n", r"line 2: weight is 'nan', expected a finite number"),
+    ("05-weight-inf", b"0 1 1\n2 3 Inf\n", r"line 2: weight is 'Inf'"),
+    ("05-weight-1e999", b"0 1 1\n2 3 -1e999\n", r"line 2: weight -1e999 is too large"),
+    ("05-weight-1e39", b"0 1 1\n2 3 1e39\n", r"weight \(as float32\) at 1 is inf"),
+    ("05-weights-sum-to-inf", b"0 1 1e308\n2 3 1\n0 1 1e308\n", r"weight .*inf, expected a finite number"),
+    ("06-empty", b"", r"no edges in 0 lines"),
+    ("06-mark-alone", b"\xef\xbb\xbf", r"no edges"),
+    ("06-comments-alone", b"# one\n% two\n\n", r"no edges in 3 lines"),
+    ("07-strict-duplicate", b"0 1\n2 3\n0 1\n", r"1 duplicate edges, the first at entry 2: 0 -> 1 \(--strict\)"),
+    ("07-strict-loop", b"0 1\n2 2\n", r"1 self loops, the first at entry 1: 2 -> 2 \(--strict\)"),
+    ("07-strict-asymmetric", b"# Undirected graph: x\n0 1\n1 0\n2 3\n", r"says it is undirected, but .* not symmetric"),
+    ("08-negative", b"0 1\n2 -7\n", r"line 2: second id is '-7', expected 0 or more"),
+    ("09-float", b"0 1\n\n1.5 2\n", r"line 3: first id is '1\.5', expected an integer"),
+    ("09-exponent", b"0 1\n1e3 2\n", r"line 2: first id is '1e3', expected an integer"),
+    ("09-text", b"0 1\nzero one\n", r"line 2: first id is 'zero', expected an integer"),
+    ("09-20-digits", b"0 1\n12345678901234567890 2\n", r"line 2: first id is '12345678901234567890', .* 64 bits"),
+    ("09-2^63", b"0 1\n2 9223372036854775808\n", r"line 2: second id is '9223372036854775808', .* 64 bits"),
+    ("09-ragged-short", b"0 1\n2\n", r"line 2: 1 field\(s\), expected 2"),
+    ("09-ragged-long", b"0 1\n2 3 4\n", r"line 2: more than 2 fields"),
+    ("09-nul", b"0 1\n\x002 3\n", r"line 2: first id is '\\x002'"),
+    ("09-utf-16", "0 1\n2 3\n".encode("utf-16"), r"line 1"),
+    ("09-long-line", b"0 1\n" + b"1" * (1 << 21), r"line 2 has more than 1048576 bytes"),
+    ("10-past-what-the-file-declares", b"# hpgcn rmat: vertices 4, edges 2\n0 1\n4 1000000000000000\n",
+     r"line 3: first id is '4', expected 0\.\.3")]
+
+
+def cases():
+    """(name, content, message, options): plain and gzip, in memory and on disk, blanks and commas."""
+    def packed(row, name, content, *rest):
+        yield pytest.param(name, content, *rest, id=f"{row}")
+        yield pytest.param(name + ".gz", gzip.compress(content), *rest, id=f"{row}-gz")
+
+    for row, content, message in MATRICES:
+        yield from packed(row, "g.mtx", content, message, ("--strict",) if "strict" in row else ())
+    for row, content, message in EDGES:
+        for name, text in (("g.txt", content), ("g.csv", content.replace(b" ", b","))):
+            if name == "g.csv" and ("utf-16" in row or text[:1] in b"#\xef"):
+                continue
+            for place, memory in (("memory", ()), ("disk", DISK)):
+                yield from packed(f"{row}-{name[2:]}-{place}", name, text, message,
+                                  (*memory, *(("--strict",) if "strict" in row else ())))
+
+
+@pytest.mark.parametrize(("name", "content", "message", "options"), list(cases()))
+def test_refused(tmp_path, name, content, message, options):
+    (tmp_path / name).write_bytes(content)
+    line = refused(65, message, "convert", tmp_path / name, tmp_path / "out.h5", *options, folder=tmp_path)
+    assert line.startswith(f"hpgcn: {tmp_path / name}")
+
+
+def read(path, *options):
+    """(number of vertices, edges as a set, what was said, original ids or None) of an input."""
+    out = path.with_name("out.h5")
+    said = succeed("convert", path, out, "--overwrite", *options)
+    with h5py.File(out) as file:
+        indptr = file["adjacency/indptr"][()]
+        rows = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
+        edges = set(zip(rows.tolist(), file["adjacency/indices"][()].tolist()))
+        ids = file["original_ids"][()].tolist() if "original_ids" in file else None
+        return file.attrs["num_nodes"], edges, said, ids
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gz"])
+@pytest.mark.parametrize(("name", "content", "edges"), [
+    ("g.mtx", MTX + b"4 4 2\n1 2\n3 4\n", {(0, 1), (2, 3)}), ("g.txt", b"# c\n0 1\n2 3\n", {(0, 1), (2, 3)}),
+    ("g.csv", b"u,v\n0,1\n2,3\n", {(0, 1), (2, 3)})], ids=["06-mtx", "06-txt", "06-csv"])
+def test_byte_order_mark_and_crlf_are_read(tmp_path, name, content, edges, pack):
+    path = tmp_path / name
+    for text in (content, b"\xef\xbb\xbf" + content, content.replace(b"\n", b"\r\n"), content[:-1],
+                 b"\xef\xbb\xbf" + content.replace(b"\n", b"\r\n")):
+        path.write_bytes(pack(text))
+        for options in ((), DISK) if name != "g.mtx" else ((),):
+            assert read(path, *options)[:2] == (4, edges)
+
+
+@pytest.mark.parametrize("options", [(), DISK], ids=["07-memory", "07-disk"])
+def test_irregular_edges_are_counted(tmp_path, options):
+    path = tmp_path / "g.txt"
+    path.write_bytes(b"# Undirected graph: x\n0 1\n1 2\n0 1\n2 2\n0 1\n5 5\n")
+    n, edges, said, _ = read(path, *options)
+    assert (n, edges) == (6, {(0, 1), (1, 2), (2, 2), (5, 5)})
+    assert "6 vertices, 4 edges, directed" in said
+    assert "2 duplicates merged, 2 self loops, 3 isolated vertices" in said
+    assert "says it is undirected, but its entries are not symmetric: --symmetrize makes them so" in said
+    n, edges, said, _ = read(path, "--symmetrize", *options)
+    assert edges == {(0, 1), (1, 0), (1, 2), (2, 1), (2, 2), (5, 5)}
+    assert "2 edges added to make it symmetric" in said
+
+
+@pytest.mark.parametrize("options", [(), DISK], ids=["10-memory", "10-disk"])
+def test_far_ids_are_relabelled(tmp_path, options):
+    path = tmp_path / "g.txt"
+    path.write_bytes(b"0 1000000000000000\n9223372036854775807 0\n")
+    n, edges, said, ids = read(path, *options)
+    assert (n, edges, ids) == (3, {(0, 1), (2, 0)}, [0, 10**15, 2**63 - 1])
+    assert "relabelled 0..2 in increasing order" in said
+    path.write_bytes(b"0 1\n1 1027\n")  # 1027 < 2 x 3 + 1024
+    assert read(path, "--memory", "100000")[::3] == (1028, None)

@@ -1,0 +1,20 @@
+"""Damaged inputs of every kind in a child process of bounded memory: refused in one line, or read right.
+
+A few of each here; HPGCN_FUZZ_CASES=N runs N of each, and scripts/soak_fuzz.py thousands.
+"""
+import os
+
+import pytest
+from fuzz_files import LOOSE, STORED, TEXTS
+from fuzzing import fuzz
+
+CASES = int(os.environ.get("HPGCN_FUZZ_CASES", "20"))
+
+
+@pytest.mark.parametrize("kinds", [STORED, TEXTS, tuple(LOOSE)], ids=["stored", "texts", "loose"])
+def test_no_crash_no_hang_no_wrong_data(kinds):
+    outcomes, failures = fuzz(kinds, seed=1, count=CASES)
+    assert not failures, "\n\n".join(failures)
+    for kind, found in outcomes.items():
+        assert found.total() == CASES
+        assert found["read"] < CASES, f"{kind}: nothing was refused"
