@@ -1,4 +1,4 @@
-"""A graph in memory: adjacency, features, labels, split; its validation and normalisation.
+"""A graph in memory: adjacency, features, labels, split; its validation.
 
 Legend used throughout: n vertices, m owned rows, g ghost rows, f features, c classes, P ranks, nnz nonzeros.
 Row i of the adjacency aggregates its columns: a[u, v] is the weight with which u reads v.
@@ -312,31 +312,3 @@ def is_symmetric(matrix):
     transposed.sort_indices()
     return (np.array_equal(matrix.indptr, transposed.indptr) and np.array_equal(matrix.indices, transposed.indices)
             and np.array_equal(matrix.data, transposed.data))
-
-
-def with_self_loops(slab):
-    """Return (indptr, indices, data, added) of a slab's rows with a loop of weight 1 where a row has none.
-
-    A loop of the input is kept as it is. `added` is bool (m,): rows that got one; `data` stays None if all are 1.
-    """
-    return insert_loops(slab.indptr, slab.indices, slab.data, slab.start)
-
-
-def insert_loops(indptr, indices, data, start):
-    """As `with_self_loops`, for CSR arrays of the rows from `start` on."""
-    m = indptr.size - 1
-    own = start + np.arange(m)
-    row_of = np.repeat(np.arange(m), np.diff(indptr))
-    added = np.ones(m, bool)
-    added[row_of[indices == own[row_of]]] = False
-    before = np.bincount(row_of[indices < own[row_of]], minlength=m)  # entries left of the diagonal
-    where = (indptr[:-1] + before)[added]
-    indices = np.insert(indices, where, own[added].astype(indices.dtype))
-    data = None if data is None else np.insert(data, where, np.float32(1))
-    return indptr + np.concatenate([[0], np.cumsum(added)]), indices, data, added
-
-
-def inverse_sqrt(degree):
-    """degree^-1/2 in float64, 0 where the degree is not positive."""
-    positive = degree > 0
-    return np.where(positive, 1 / np.sqrt(np.where(positive, degree, 1)), 0.0)

@@ -7,7 +7,8 @@ from graphs import make
 
 from hpgcn.check import check_csr
 from hpgcn.errors import DataError
-from hpgcn.graph import Graph, inverse_sqrt, with_self_loops
+from hpgcn.graph import Graph
+from hpgcn.operator import inverse_sqrt, with_self_loops
 
 
 def test_duplicates_of_a_0_1_input_are_one_edge():

@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.check import index_dtype
-from hpgcn.graph import with_self_loops
+from hpgcn.operator import with_self_loops
 from hpgcn.reorder import symmetric_pattern
 
 DENSE_SPEED = 4  # dense operations in the time of a sparse one

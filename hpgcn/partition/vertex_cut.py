@@ -9,9 +9,9 @@ from numba.cpython.unsafe.numbers import trailing_zeros
 
 from hpgcn.check import index_dtype
 from hpgcn.errors import UsageError
-from hpgcn.graph import with_self_loops
 from hpgcn.kernels.jit import jit
 from hpgcn.machine import memory_budget
+from hpgcn.operator import with_self_loops
 from hpgcn.partition.partition import check_parts
 from hpgcn.partition.quality import imbalance
 from hpgcn.reorder import random_order

@@ -21,8 +21,7 @@ from hpgcn import cost
 from hpgcn.capacity import check_nonzeros
 from hpgcn.check import index_dtype
 from hpgcn.exchange import Exchange
-from hpgcn.graph import with_self_loops
-from hpgcn.operator import scales
+from hpgcn.operator import scales, with_self_loops
 from hpgcn.plan import by_owner, complete, needs
 from hpgcn.strategies.halo import HaloProduct
 
