@@ -14,6 +14,7 @@ import sys
 from dataclasses import dataclass
 
 from hpgcn.errors import UsageError
+from hpgcn.machine import child_environment
 
 log = logging.getLogger("hpgcn")
 VARIABLE = "HPGCN_GPU_AWARE_MPI"
@@ -21,9 +22,6 @@ PROBE = (sys.executable, "-m", "hpgcn.route")
 PROBE_SECONDS = 60
 PROBE_BYTES = 64, 8 << 20  # MPI sends the first at once, and announces the second
 WORDS = {"message": "messages", "bcast": "broadcasts"}
-# of a launcher: a process that keeps them takes itself for the rank that started it
-LAUNCHER = ("PMI", "PRTE", "HYDI", "HYDRA", "SLURM_", "PALS_", "MPI_LOCAL", "MV2_COMM_WORLD", "OMPI_COMM_WORLD",
-            "OMPI_UNIVERSE", "OMPI_MCA_orte", "OMPI_MCA_ess", "OMPI_MCA_pmix")
 
 
 @dataclass(frozen=True)
@@ -114,10 +112,9 @@ def library(symbols):
 
 def probe(number):
     """What is wrong if a process sends memory of GPU `number` to itself, in words; "" if nothing is."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHER)}
     try:
         done = subprocess.run([*PROBE, str(number)], check=False, stdin=subprocess.DEVNULL, capture_output=True,
-                              text=True, errors="replace", timeout=PROBE_SECONDS, env=environment)
+                              text=True, errors="replace", timeout=PROBE_SECONDS, env=child_environment())
     except subprocess.TimeoutExpired:
         return f"no answer within {PROBE_SECONDS} s"
     except OSError as error:

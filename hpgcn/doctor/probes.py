@@ -13,6 +13,7 @@ import sys
 import tempfile
 from importlib import import_module
 
+from hpgcn import route
 from hpgcn.doctor import GIB, version
 from hpgcn.machine import die_with_parent
 
@@ -44,15 +45,29 @@ def mpi():
         MPI.Query_thread())
     both = [name for name in ("mpich", "openmpi") if version(name) != "none"]
     text = (f"mpi4py {version('mpi4py')}, {vendor} {'.'.join(map(str, number))}, MPI "
-            f"{'.'.join(map(str, MPI.Get_version()))}, thread level {THREAD_LEVELS[level]}")
+            f"{'.'.join(map(str, MPI.Get_version()))}, thread level {THREAD_LEVELS[level]}, {takes_gpu_memory(MPI)}")
     if len(both) > 1:
         return "warn", f"{text}; the packages {' and '.join(both)} are both installed: keep one"
     return "ok", text
 
 
+def takes_gpu_memory(MPI):
+    """In words: whether messages leave a GPU straight, and why; a claim is put to the proof where CuPy is installed."""
+    claimed, reason = route.asked(MPI)
+    if not claimed or not installed():
+        return f"GPU memory {'as it is' if claimed else 'by way of the host'} ({reason})"
+    failure = route.probe(0)
+    return f"GPU memory by way of the host ({reason}, but {failure})" if failure else f"GPU memory as it is ({reason})"
+
+
+def installed():
+    """Names of the packages of CuPy that are installed."""
+    return [name for name in ("cupy-cuda12x", "cupy-cuda13x", "cupy") if version(name) != "none"]
+
+
 def gpu():
-    """What CuPy tells; how messages leave a GPU."""
-    names = [name for name in ("cupy-cuda12x", "cupy-cuda13x", "cupy") if version(name) != "none"]
+    """What CuPy tells."""
+    names = installed()
     if not names:
         return "ok", "none used: no CuPy installed (extras cuda12, cuda13)"
     import cupy
