@@ -106,6 +106,19 @@ def check_sparse(A, where):
             check_range(numbers, A.shape[axis], f"{where} coords[{axis}]")
 
 
+def check_adjacency(A, name):
+    """Return a square matrix as coo_array; refuse another shape, what is no number, and what `check_sparse` refuses."""
+    A = A if sp.issparse(A) else _as_array(A, f"{name}: adjacency")
+    if len(A.shape) != 2 or A.shape[0] != A.shape[1]:
+        raise DataError(f"{name}: adjacency has shape {A.shape}, expected a square matrix")
+    if A.dtype.kind not in "fiub":
+        raise DataError(f"{name}: adjacency has dtype {A.dtype}, expected numbers")
+    if sp.issparse(A):
+        check_sparse(A, f"{name}: adjacency")
+        return sp.coo_array(A)
+    return sp.coo_array(A.astype(np.float64))  # SciPy takes no float16 and no foreign byte order
+
+
 def check_finite(array, where):
     """Refuse NaN and Inf, naming the first position."""
     finite = np.isfinite(array)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.check import check_features, check_finite, check_labels, check_masks, check_sparse, index_dtype
+from hpgcn.check import check_adjacency, check_features, check_finite, check_labels, check_masks, index_dtype
 from hpgcn.errors import DataError
 
 
@@ -134,17 +134,10 @@ class Graph:
             Not square, columns or row pointers that leave the matrix, NaN or Inf, wrong row counts, labels below -1,
             overlapping masks.
         """
-        A = A if sp.issparse(A) else np.asarray(A)
+        A = check_adjacency(A, name)
         shape = A.shape
-        if len(shape) != 2 or shape[0] != shape[1]:
-            raise DataError(f"{name}: adjacency has shape {shape}, expected a square matrix")
-        if A.dtype.kind not in "fiub":
-            raise DataError(f"{name}: adjacency has dtype {A.dtype}, expected numbers")
         if original_ids is not None and np.shape(original_ids) != shape[:1]:
             raise DataError(f"{name}: original_ids have shape {np.shape(original_ids)}, expected {shape[:1]}")
-        if sp.issparse(A):
-            check_sparse(A, f"{name}: adjacency")
-        A = sp.coo_array(A if sp.issparse(A) else A.astype(np.float64))
         kept = A.data != 0
         rows, columns = (axis[kept] for axis in A.coords)
         values = None if unweighted else A.data[kept]

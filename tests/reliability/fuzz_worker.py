@@ -96,7 +96,7 @@ def refused(code, line, path):
     """Check that a refusal is one line that names the file; return its code as the outcome."""
     assert code in (65, 74), f"exit code {code}: {line[-600:]}"
     assert re.fullmatch(r"hpgcn: [^\n]+\n", line), f"no single line: {line[-600:]!r}"
-    assert str(path) in line, f"does not name the file: {line}"
+    assert path.name in line, f"does not name the file: {line}"
     assert line[:-1].isprintable(), f"not printable: {line!r}"
     return str(code)
 
