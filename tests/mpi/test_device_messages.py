@@ -183,6 +183,23 @@ def test_a_message_that_waits_for_the_gpu_leaves_while_another_is_waited_for(com
 N = 40  # vertices of the exchange below
 
 
+def test_the_first_piece_leaves_while_the_next_is_copied(comm, folder, monkeypatch):
+    if comm.size < 2:
+        pytest.skip("needs two ranks")
+    monkeypatch.setattr(staging, "CHUNK_BYTES", 64)
+    with installed(folder, late="all"):
+        comm.use(Cuda(), aware="0")
+        array = computed(comm.device, np.arange(32.0))  # 256 bytes: four pieces
+        pending, left = comm.start_bcast(array, 0, "a"), []
+        while comm.rank == 0 and comm.relay.waiting:
+            left.append((len(comm.relay.waiting), len(comm.relay.down.tasks)))
+            pending.test()
+        pending.wait("a broadcast")
+        assert {number for number, _ in left} == ({4, 3, 2, 1} if comm.rank == 0 else set())
+        assert all(copies for number, copies in left if number > 1)  # the last ones are still to be copied
+        np.testing.assert_array_equal(comm.device.get(array), np.arange(32.0))
+
+
 def test_a_launched_rank_proves_its_route_in_a_process_of_its_own(comm, folder, monkeypatch):
     tests = Path(__file__).parents[1]
     (folder / "cupy.py").write_text(f"import sys\nsys.path[:0] = [{str(tests)!r}, {str(tests / 'kernels')!r}]\n"
