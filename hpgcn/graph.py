@@ -6,6 +6,7 @@ Row i of the adjacency aggregates its columns: a[u, v] is the weight with which 
 from __future__ import annotations
 
 import dataclasses
+import zlib
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -144,6 +145,15 @@ class Graph:
         indptr, indices, data, _ = build_adjacency(rows, columns, values, shape[0], symmetrize=symmetrize, name=name)
         return assemble(indptr, indices, data, X, y, masks, name=name, original_ids=original_ids, split=split,
                         source_sha256=source_sha256)
+
+    def checksum(self):
+        """CRC32 of what a model is trained on: graphs that differ differ in it, short of chance."""
+        X, crc = self.features, 0
+        parts = (X.indptr, X.indices, X.data) if sp.issparse(X) else (X,)
+        for array in (self.indptr, self.indices, self.data, self.labels, *(self.masks or {}).values(), *parts):
+            if array is not None:
+                crc = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8), crc)
+        return crc
 
     def slab(self, start, stop):
         """Return the rows [start, stop) of the whole graph (views, no copies); they must be held here."""

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# What the suite does briefly, at length. KILLS=50: a training run on 3 ranks is killed (-9) at so many random moments, goes on
-# each time, and must end with the bits of an undisturbed run. SEED repeats the choice of ranks and moments.
+# What the suite does briefly, at length: a training run on 3 ranks is killed (-9) at KILLS random moments, goes on each time, and
+# must end with the bits of an undisturbed run; then FILES damaged files of each group are read. SEED repeats all choices.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 setup mpi,mpich,partition,kahypar,demo,plot,test,dev
 seed=${SEED:-$RANDOM}
 echo "== ${KILLS:-50} kills, SEED=$seed"
 HPGCN_KILLS=${KILLS:-50} HPGCN_SEED=$seed .venv/bin/python -m pytest -q tests/reliability/test_checkpoint_crash.py -k random_moments
+echo "== ${FILES:-2000} damaged files of each group, SEED=$seed"
+.venv/bin/python scripts/soak_fuzz.py --count "${FILES:-2000}" --seed "$seed"

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from contextlib import contextmanager
 
 import h5py
@@ -136,6 +137,13 @@ class Reader:
     def attributes_checksum(self):
         """Checksum of all attributes, as they are."""
         return manifest.attributes_crc(self._raw)
+
+    def checksum(self):
+        """CRC32 of all attributes and of all checksums of blocks: files that differ differ in it, short of chance."""
+        crc = self.attributes_checksum
+        for name in sorted(self._checksums.keys() & self.entries.keys()):
+            crc = zlib.crc32(self._block_checksums(name), crc)
+        return crc
 
     def verify_attributes(self):
         """Compare the checksum of all attributes, unless verification is off."""

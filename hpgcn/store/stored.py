@@ -28,8 +28,6 @@ class StoredGraph:
     format : str
         "hpgcn-graph" or "hpgcn-partitioned-graph".
     header : Header
-    checksum : int
-        Of all attributes, the time of writing among them: files that differ differ in it.
     offsets : (k + 1,) int64 or None
         Part p owns the rows [offsets[p], offsets[p + 1]); None if unpartitioned.
     """
@@ -37,7 +35,7 @@ class StoredGraph:
     def __init__(self, path, *, verify=True, memory=None):
         self._options = {"verify": verify, "memory": memory}
         self._reader = reader = Reader(path, (GRAPH, PARTITIONED), verify=verify, memory=memory)
-        self.path, self.format, self.checksum = reader.path, reader.format, reader.attributes_checksum
+        self.path, self.format = reader.path, reader.format
         try:
             self.header = read_header(reader)
             self.offsets = self._read_offsets() if self.format == PARTITIONED else None
@@ -65,6 +63,10 @@ class StoredGraph:
     def sha256(self):
         """SHA-256 of the file (hexadecimal), read in pieces."""
         return file_sha256(self.path)
+
+    def checksum(self):
+        """CRC32 of what the file holds, from the checksums in it: files that differ differ in it, short of chance."""
+        return self._reader.checksum()
 
     def slab(self, start, stop):
         """Read and validate the rows [start, stop).

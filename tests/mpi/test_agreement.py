@@ -1,0 +1,27 @@
+"""Ranks that were not started alike are found out before they compute."""
+from dataclasses import replace
+
+import pytest
+from graphs import make
+
+import hpgcn
+from hpgcn import store
+from hpgcn.errors import ConfigError
+
+pytestmark = pytest.mark.mpi
+
+
+def test_a_file_of_another_content_on_one_rank(comm, tmp_path):
+    """As if every node had its own copy under one name: the headers are equal, one feature is not."""
+    if comm.size == 1:
+        pytest.skip("needs another rank")
+    graph = make(n=30, f=4)
+    if comm.rank == comm.size - 1:
+        X = graph.features.copy()
+        X[3, 2] += 1
+        graph = replace(graph, features=X)
+    store.write_graph(tmp_path / "g.h5", graph)
+    found = hpgcn.load(tmp_path / "g.h5")
+    assert comm.allgather(found.header) == [found.header] * comm.size
+    with pytest.raises(ConfigError, match=rf"rank {comm.size - 1} was started with another .*checksum"):
+        hpgcn.train(found, hpgcn.Config(epochs=1, strategy="1d"), comm.mpi)
