@@ -76,10 +76,9 @@ def check(graph, config, comm, gpus, **options):
 
 
 @pytest.mark.parametrize("model, options", [
-    ("gcn", {"directed": False}), ("gcn", {"directed": True, "sparse": True, "train": 9}),
-    ("sage-mean", {"directed": True, "input_dropout": 0.0, "hidden": 20}),
-    ("gin", {"directed": True, "several": True}), ("gin", {"directed": False, "train": 9, "layer_norm": True})],
-    ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value)))
+    ("gcn", {"directed": True, "sparse": True, "train": 9}),
+    ("sage-mean", {"directed": True, "input_dropout": 0.0, "hidden": 20, "several": True}),
+    ("gin", {"directed": False, "train": 9, "layer_norm": True})], ids=["gcn", "sage", "gin"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy_and_model(comm, gpus, strategy, model, options):
     options = dict(options)
@@ -91,10 +90,9 @@ def test_every_strategy_and_model(comm, gpus, strategy, model, options):
                         dtype="float64", **{"hidden": 7, **options}), comm, gpus)
 
 
-@pytest.mark.parametrize("stages", [1, 3])
-@pytest.mark.parametrize("model, options", [
-    ("gcn", {"directed": True, "train": 9}), ("gin", {"directed": False}),
-    ("sage-mean", {"directed": True, "layer_norm": True})], ids=["gcn", "gin", "sage"])
+@pytest.mark.parametrize("model, options, stages", [
+    ("gcn", {"directed": True, "train": 9}, 3), ("gin", {"directed": False}, 1),
+    ("sage-mean", {"directed": True, "layer_norm": True}, 3)], ids=["gcn", "gin", "sage"])
 def test_aggregation_on_the_host(comm, gpus, model, options, stages):
     options = dict(options)
     graph = make(weighted=True, degree=3 if "train" in options else 8,
@@ -126,7 +124,7 @@ def test_memory_is_what_was_told(comm, cuda, gpus, strategy, options):
     assert told["total"] - told["kernels"] <= 1.15 * found
 
 
-@pytest.mark.parametrize("strategy", ["p2p", "2d", "mop"])
+@pytest.mark.parametrize("strategy", ["2d", "mop"])
 def test_trained_on_gpus_and_predicted_on_cpus(comm, cuda, tmp_path, strategy):
     out = comm.bcast(str(tmp_path / "run"))
     source = parted(make(directed=True), comm)
