@@ -103,7 +103,7 @@ def test_what_one_rank_finds_before_it_meets_the_others(launcher, karate, tmp_pa
     same = "train", karate / "karate.p2.h5", *settings(tmp_path)
     code, err = launcher.run(same, (*same, "--hidden", 0))
     assert code == 2, err
-    assert lines(err) == ["hpgcn: hidden = 0: expected at least 1 (on rank 1 of 2)"]
+    assert lines(err) == ["hpgcn: hidden = 0: expected 1 to 16777216 (on rank 1 of 2)"]
     code, err = launcher.run((*same, "--nonsense"), same)
     assert code == 2, err
     assert lines(err) == ["hpgcn: unrecognized arguments: --nonsense; see `hpgcn --help` (on rank 0 of 2)"]
