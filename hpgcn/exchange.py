@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpgcn import collectives, faults, kernels
+from hpgcn import faults, kernels
+from hpgcn.comm import collectives
+from hpgcn.comm.staging import RECEIVE, SEND, Leg, Messages, Pinned
 from hpgcn.device import address
-from hpgcn.staging import RECEIVE, SEND, Leg, Messages, Pinned
 
 
 @dataclass(eq=False)
@@ -33,7 +34,7 @@ class Channel:
         Requests of each source.
     cuts : (P + 1,)
         Rows of `incoming` by source.
-    requests : list or hpgcn.staging.Messages
+    requests : list or hpgcn.comm.staging.Messages
         Receives first, then sends; `others` names the rank at the far end of each. Messages: of a GPU's rows.
     """
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from fake_cupy import installed
 
-from hpgcn import route
-from hpgcn.comm import SerialComm
+from hpgcn.comm import SerialComm, route
 from hpgcn.device import Cuda, Host, choose
 from hpgcn.errors import MissingError, UsageError
 
@@ -26,7 +25,7 @@ class Ranks(SerialComm):
         self.size, self.ranks, self.others = size, tuple(range(size)), others
 
     def max(self, values):
-        return np.maximum(values, max(self.others, default=0))
+        return np.maximum(values, max((other for other in self.others if isinstance(other, bool)), default=0))
 
     def allgather(self, thing):
         return [thing, *self.others]
@@ -52,7 +51,7 @@ def test_ranks_of_a_node_take_its_gpus_in_turn(cupy):
 
 
 def test_auto_takes_no_gpu_unless_every_rank_has_one(cupy):
-    assert type(choose("auto", Ranks(others=[1]))) is Host
+    assert type(choose("auto", Ranks(others=[True]))) is Host
 
 
 def test_auto_without_a_gpu(no_gpu):
@@ -192,7 +191,7 @@ def test_the_probe_finds_out_in_a_process_of_its_own(name, tmp_path, monkeypatch
     pytest.importorskip("mpi4py")
     more, expected = PROBES[name]
     (tmp_path / "cupy.py").write_text(CUPY.format(tests=str(TESTS), kernels=str(TESTS / "kernels"), more=more))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)  # of the probe, too
     monkeypatch.setenv("PMI_RANK", "1")  # of a launcher that would not know the process
     monkeypatch.setenv("PMI_FD", "9")
     if name == "hangs":

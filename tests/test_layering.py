@@ -10,16 +10,15 @@ ROOT = Path(__file__).parents[1]
 LAYERS = {
     "kernels": 0, "errors": 1, "faults": 1, "device": 1, "config": 1, "clock": 1, "machine": 1, "check": 1, "graph": 1,
     "partition": 1, "reorder": 1, "operator": 1, "layout": 1, "plan": 1, "cost": 1, "preemption": 1, "capacity": 1,
-    "rollcall": 2, "agreement": 2, "counters": 2, "pending": 2, "staging": 2, "route": 2, "collectives": 2, "comm": 2,
-    "store": 2, "exchange": 3, "dense": 3,
+    "comm": 2, "store": 2, "exchange": 3, "dense": 3,
     "strategies": 4, "model": 5, "optim": 5, "reach": 5, "place": 6, "rundir": 6, "rows": 6, "trainer": 6,
     "progress": 6, "warmup": 6, "state": 6, "checkpoint": 6,
     "predictor": 6, "dryrun": 6, "commands": 6, "trace": 6, "report": 6, "__main__": 6, "__init__": 6,
     "datasets": 6, "bench": 6, "forecast": 6, "divergence": 6, "doctor": 6}
 OUTSIDE = {  # who may import what, besides NumPy, SciPy and the standard library
     "numba": {"kernels", "warmup", "datasets", "partition", "bench", "doctor"}, "llvmlite": {"kernels", "bench"},
-    "cupy": {"kernels", "device", "route", "doctor"}, "h5py": {"store", "doctor"},
-    "mpi4py": {"comm", "route", "doctor"}, "mtkahypar": {"partition"},
+    "cupy": {"kernels", "device", "comm", "doctor"}, "h5py": {"store", "doctor"}, "mpi4py": {"comm", "doctor"},
+    "mtkahypar": {"partition"},
     "kahypar": {"partition"}, "pymetis": {"partition"}, "sklearn": {"datasets"},
     "tqdm": {"trainer", "__main__", "datasets", "bench", "forecast"}}
 SOURCES = sorted(path for folder in ("hpgcn", "kernels", "datasets") for path in (ROOT / folder).rglob("*.py"))

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from importlib import import_module
 
-from hpgcn import route
+from hpgcn.comm import route
 from hpgcn.doctor import GIB, version
 from hpgcn.machine import die_with_parent
 

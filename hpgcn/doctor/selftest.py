@@ -11,8 +11,7 @@ import sys
 
 import numpy as np
 
-from hpgcn import collectives
-from hpgcn.comm import world
+from hpgcn.comm import collectives, world
 from hpgcn.config import Config
 from hpgcn.datasets import convert
 from hpgcn.errors import HpgcnError, InternalError

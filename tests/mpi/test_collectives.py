@@ -4,8 +4,7 @@ import time
 import numpy as np
 import pytest
 
-from hpgcn import collectives
-from hpgcn.comm import MpiComm, SerialComm
+from hpgcn.comm import MpiComm, SerialComm, collectives
 from hpgcn.cost import traffic
 from hpgcn.errors import InternalError, StoppedError
 

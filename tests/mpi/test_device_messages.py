@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from fake_cupy import Stream, installed
 from shim import COMPILER
 
-from hpgcn import collectives, staging
+from hpgcn.comm import collectives, staging
 from hpgcn.device import Cuda
 from hpgcn.exchange import Exchange
 from hpgcn.kernels import backend

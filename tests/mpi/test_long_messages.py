@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from graphs import make
 
-from hpgcn import collectives
+from hpgcn.comm import collectives
 from hpgcn.config import Config
 from hpgcn.strategies import STRATEGIES
 from hpgcn.trainer import Trainer

@@ -4,7 +4,8 @@ import oracle
 import pytest
 from graphs import make
 
-from hpgcn import collectives, cost
+from hpgcn import cost
+from hpgcn.comm import collectives
 from hpgcn.config import Config
 from hpgcn.cost.step import Product
 from hpgcn.kernels import reference

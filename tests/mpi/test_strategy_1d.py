@@ -6,7 +6,8 @@ import pytest
 import scipy.sparse as sp
 from graphs import cut, make
 
-from hpgcn import collectives, cost, store
+from hpgcn import cost, store
+from hpgcn.comm import collectives
 from hpgcn.cost.step import Product
 from hpgcn.graph import Graph
 from hpgcn.kernels import reference

@@ -157,7 +157,8 @@ def test_17_a_rank_without_vertices_trains(tmp_path, karate):
 
 LOWERED = """
 import sys
-from hpgcn import check, collectives
+from hpgcn import check
+from hpgcn.comm import collectives
 check.INT32_MAX, collectives.MAX_MESSAGE_BYTES = 10, 512
 from hpgcn.__main__ import main
 sys.exit(main(sys.argv[1:]))

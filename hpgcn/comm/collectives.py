@@ -12,11 +12,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from hpgcn.comm.pending import Pending, named
+from hpgcn.comm.rollcall import silent
+from hpgcn.comm.staging import RECEIVE, SEND, Call, Messages
 from hpgcn.device import address
 from hpgcn.errors import InternalError, StoppedError
-from hpgcn.pending import Pending, named
-from hpgcn.rollcall import silent
-from hpgcn.staging import RECEIVE, SEND, Call, Messages
 
 MAX_MESSAGE_BYTES = 1 << 30  # a longer message travels in pieces: counts past 2^31 - 1 are not safe on every MPI
 TAG = 21  # messages of one tag between two ranks arrive in the order of their start
@@ -269,7 +269,7 @@ class Collectives:
         return self._begin(calls, "message", describe, finish)
 
     def _begin(self, calls, operation, describe, finish=None, name=None):
-        """Make calls in order; those with GPU memory wait for the GPU, in line (see hpgcn.staging)."""
+        """Make calls in order; those with GPU memory wait for the GPU, in line (see hpgcn.comm.staging)."""
         if self.relay is not None:
             self.relay.flush(self)
         if not calls or not self._on_gpu(calls[0].piece):

@@ -18,9 +18,8 @@ from hpgcn.machine import child_environment
 
 log = logging.getLogger("hpgcn")
 VARIABLE = "HPGCN_GPU_AWARE_MPI"
-PROBE = (sys.executable, "-m", "hpgcn.route")
+PROBE = (sys.executable, "-m", "hpgcn.comm.prove")
 PROBE_SECONDS = 60
-PROBE_BYTES = 64, 8 << 20  # MPI sends the first at once, and announces the second
 WORDS = {"message": "messages", "bcast": "broadcasts"}
 
 
@@ -123,24 +122,3 @@ def probe(number):
     if done.returncode:
         return f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode} ({last[:200]})"
     return ""
-
-
-def prove(number):
-    """Send GPU memory to this process; returns the exit code."""
-    import cupy
-    from mpi4py import MPI
-
-    cupy.cuda.Device(number).use()
-    for size in PROBE_BYTES:
-        sent = cupy.arange(size, dtype=cupy.uint8)
-        received = cupy.zeros_like(sent)
-        cupy.cuda.get_current_stream().synchronize()
-        MPI.Request.Waitall([MPI.COMM_SELF.Irecv(received, 0, 1), MPI.COMM_SELF.Isend(sent, 0, 1)])
-        if not bool((sent == received).all()):
-            sys.stderr.write(f"a message of {size} bytes did not arrive\n")
-            return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(prove(int(sys.argv[1])))

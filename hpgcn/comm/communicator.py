@@ -1,7 +1,7 @@
 """Ranks talking to each other: communicators, counters, deadlines, errors raised on all ranks together.
 
 `SerialComm` is a communicator of one rank that needs no MPI; `MpiComm` has the same methods over mpi4py; both have the
-collectives of hpgcn.collectives. Nothing here assumes COMM_WORLD but `world`, and importing this file starts no MPI.
+collectives of hpgcn.comm.collectives.
 """
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import sys
 
 import numpy as np
 
-from hpgcn import route
-from hpgcn.agreement import Agreement
 from hpgcn.clock import Clock
-from hpgcn.collectives import Collectives
-from hpgcn.counters import Counters
+from hpgcn.comm import route
+from hpgcn.comm.agreement import Agreement
+from hpgcn.comm.collectives import Collectives
+from hpgcn.comm.counters import Counters
+from hpgcn.comm.pending import named
+from hpgcn.comm.staging import Relay
 from hpgcn.device import HOST
 from hpgcn.errors import ConfigError, HpgcnError, InternalError, require
 from hpgcn.machine import die_with_parent, launched, launched_size, slurm_tasks
-from hpgcn.pending import named
-from hpgcn.staging import Relay
 
 STARTING = 60.0  # seconds between the first rank and the last to start MPI, beyond the timeout
 
@@ -45,7 +45,7 @@ class SerialComm(Collectives, Agreement):
         Seconds after which a wait ends with StoppedError.
     device : hpgcn.device.Host or Cuda
         Whose arrays the collectives take, besides those of the host; see `use`.
-    relay : hpgcn.staging.Relay or None
+    relay : hpgcn.comm.staging.Relay or None
         How messages leave the device, if it is a GPU and there are others.
     """
 
@@ -64,11 +64,11 @@ class SerialComm(Collectives, Agreement):
         ----------
         device : hpgcn.device.Host or Cuda
         aware : "0", "1" or "auto", optional
-            Whether MPI takes GPU memory: see hpgcn.route.choose.
+            Whether MPI takes GPU memory: see hpgcn.comm.route.choose.
 
         Returns
         -------
-        hpgcn.route.Route
+        hpgcn.comm.route.Route
         """
         self.device = device
         found = route.choose(self, device, aware)

@@ -116,8 +116,8 @@ class Relay:
     ----------
     device : hpgcn.device.Cuda
     direct : set of str
-        Operations that take GPU memory: of "message", "bcast" and "reduce" (see hpgcn.route). The others go by way of
-        pinned host memory.
+        Operations that take GPU memory: of "message", "bcast" and "reduce" (see hpgcn.comm.route). The others go by
+        way of pinned host memory.
     """
 
     def __init__(self, device, direct=frozenset()):

@@ -1,0 +1,7 @@
+"""Ranks talking to each other: communicators, collectives, deadlines, errors raised together, GPU memory in messages.
+
+Only `world` assumes COMM_WORLD, and importing this starts no MPI.
+"""
+from hpgcn.comm.communicator import MpiComm, SerialComm, abort_on_exception, as_comm, world
+
+__all__ = ["MpiComm", "SerialComm", "abort_on_exception", "as_comm", "world"]

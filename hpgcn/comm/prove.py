@@ -1,0 +1,27 @@
+"""Whether MPI takes memory of a GPU, proved: `python -m hpgcn.comm.prove GPU`, which may crash."""
+from __future__ import annotations
+
+import sys
+
+SIZES = 64, 8 << 20  # bytes: MPI sends the first at once, and announces the second
+
+
+def main(number):
+    """Send GPU memory to this process; returns the exit code."""
+    import cupy
+    from mpi4py import MPI
+
+    cupy.cuda.Device(number).use()
+    for size in SIZES:
+        sent = cupy.arange(size, dtype=cupy.uint8)
+        received = cupy.zeros_like(sent)
+        cupy.cuda.get_current_stream().synchronize()
+        MPI.Request.Waitall([MPI.COMM_SELF.Irecv(received, 0, 1), MPI.COMM_SELF.Isend(sent, 0, 1)])
+        if not bool((sent == received).all()):
+            sys.stderr.write(f"a message of {size} bytes did not arrive\n")
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))
