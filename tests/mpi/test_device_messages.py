@@ -204,7 +204,7 @@ def test_a_launched_rank_proves_its_route_in_a_process_of_its_own(comm, folder, 
     tests = Path(__file__).parents[1]
     (folder / "cupy.py").write_text(f"import sys\nsys.path[:0] = [{str(tests)!r}, {str(tests / 'kernels')!r}]\n"
                                     "import fake_cupy\nsys.modules['cupy'] = fake_cupy.module()\n")
-    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.syspath_prepend(folder)  # of the probe, too
     with installed(folder):
         route = comm.use(Cuda(), aware="1")
     assert ("message" in route.direct) == (comm.size > 1)
