@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from commands import refused, succeed
 
 from hpgcn import bench
+from hpgcn.__main__ import main
 from hpgcn.bench import floors, graphs, hardware, peers, tables, timing
 from hpgcn.errors import InternalError, UsageError
 
@@ -268,12 +269,9 @@ def test_usage(args, message):
     assert message in refused(2, "bench", *args)
 
 
-def test_unknown_command_and_more_than_the_memory():
-    with pytest.raises(SystemExit) as stopped:
-        from hpgcn.__main__ import main
-
-        main(["bench", "nothing"])
-    assert stopped.value.code == 2
+def test_unknown_command_and_more_than_the_memory(capsys):
+    assert main(["bench", "nothing"]) == 2
+    assert "invalid choice: 'nothing'" in capsys.readouterr().err
     with pytest.raises(UsageError, match="bench 'nothing'"):
         bench.run("nothing")
     with pytest.raises(UsageError, match=r"x need 1\d{18} bytes of memory, the limit is \d+; use --scale-down"):
