@@ -1,8 +1,6 @@
 """Prediction: a trained model applied to all vertices of a graph, on any number of ranks."""
 from __future__ import annotations
 
-from contextlib import closing
-
 import numpy as np
 
 from hpgcn import cost
@@ -60,7 +58,7 @@ def predict(source, run, comm=None, *, device="auto"):
 def _infer(source, config, comm, step, parameters):
     """What `predict` returns, in the order of the rows that ranks own, on rank 0; None for each name elsewhere."""
     rows, widths = Rows(source, config, comm, step), step.widths
-    with closing(rows):
+    with rows:
         found = {"vertex": rows.vertex}
         device = comm.device
         model = Model(step, parameters.on(device), rows.evaluated, rows.columns, Buffers(rows.dtype, device), rows.key)

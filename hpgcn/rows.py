@@ -113,8 +113,16 @@ class Rows:
             self.placed = dense.on(self.device, self.X)
         return self.placed
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        """Close, unless this rank fails alone: messages are under way then, and others do not come to free groups."""
+        if error is None or self.columns.comm.size == 1 or getattr(error, "collective", False):
+            self.close()
+
     def close(self):
-        """Free what MPI holds."""
+        """Free what MPI holds; all ranks call this together, with no message under way."""
         for reach in (self.train, self.evaluated):
             reach.close()
         self.strategy.close()

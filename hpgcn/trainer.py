@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -86,7 +86,7 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False, re
         return summary
     with preemption.listening() if config.out else nullcontext(), explained(comm):
         trainer = Trainer(source, config, comm)
-        with closing(trainer.rows):
+        with trainer.rows:
             with comm.together():  # only now: a run that cannot start leaves nothing behind
                 record = RunDirectory(config, overwrite=overwrite or bool(resume), after=saved and saved.metrics) \
                     if config.out and comm.rank == 0 else None

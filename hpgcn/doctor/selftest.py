@@ -4,7 +4,6 @@ Zachary's karate club, two epochs, point-to-point exchange of rows; then again w
 """
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
@@ -25,7 +24,7 @@ CONFIG = Config(epochs=2, hidden=8, dtype="float64", threads=1, comm_timeout=SEC
 def losses(graph, ranks):
     """Training losses of each epoch, float64."""
     trainer = Trainer(graph, CONFIG, ranks)
-    with contextlib.closing(trainer.rows):
+    with trainer.rows:
         return [trainer.step(epoch)["loss"] for epoch in range(1, CONFIG.epochs + 1)]
 
 
