@@ -19,6 +19,7 @@ from hpgcn.comm.agreement import Agreement
 from hpgcn.comm.collectives import Collectives
 from hpgcn.comm.counters import Counters
 from hpgcn.comm.pending import named
+from hpgcn.comm.rollcall import drain
 from hpgcn.comm.staging import Relay
 from hpgcn.device import HOST
 from hpgcn.errors import ConfigError, HpgcnError, InternalError, require
@@ -96,7 +97,10 @@ class SerialComm(Collectives, Agreement):
         return self
 
     def close(self):
-        """Free a communicator that `group` made, once all who asked for it have closed it; else, its groups."""
+        """Free a communicator that `group` made, once all who asked for it have closed it.
+
+        Of any other communicator: its groups, and what ranks past their deadlines told the others in vain.
+        """
 
     def allreduce(self, array, kind, op="sum"):
         """Sum an array over ranks, or take the maximum (op "max"), in place; counted under `kind`."""
@@ -193,6 +197,8 @@ class MpiComm(SerialComm):
         if self.parent is not None:
             self.parent.groups = {ranks: group for ranks, group in self.parent.groups.items() if group is not self}
             self.mpi.Free()
+        else:
+            drain(self)
 
     def _reduce(self, values, op):
         values = np.array(values, np.float64, ndmin=1)
@@ -243,6 +249,7 @@ class MpiComm(SerialComm):
         if self.relay is not None:
             self.relay.flush(self)
         self.wait([self.mpi.Ibarrier()], lambda _: f"a barrier ({named(self.ranks)})")
+
 
 def world(timeout=600.0, error=None):
     """The communicator of this process: COMM_WORLD under an MPI launcher, else a single rank without MPI.

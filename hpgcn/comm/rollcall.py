@@ -35,3 +35,18 @@ def silent(comm, seconds):
         else:
             time.sleep(1e-3)
     return {comm.ranks[rank] for rank in missing}
+
+
+def drain(comm):
+    """Take the words that nobody listened to: MPICH does not finalise over messages that were never received.
+
+    Words arrive after those that sent them gave up waiting; call it where they have gone on, after a barrier.
+
+    Parameters
+    ----------
+    comm : hpgcn.comm.MpiComm
+        Of the whole job, not a group.
+    """
+    status = comm.MPI.Status()
+    while comm.mpi.Iprobe(comm.MPI.ANY_SOURCE, WORD, status):
+        comm.mpi.Recv(bytearray(0), status.Get_source(), WORD)

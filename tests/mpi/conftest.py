@@ -23,12 +23,10 @@ def pytest_runtest_logreport(report):
         MPI.COMM_WORLD.Abort(1)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_unconfigure(config):
-    MPI.COMM_WORLD.Barrier()  # rank 0 is still reporting: a launcher may end it once the others have gone
-
-
 @pytest.fixture
 def comm():
     """All ranks, with a deadline that fails a test instead of hanging it."""
-    return as_comm(MPI.COMM_WORLD, timeout=60)
+    ranks = as_comm(MPI.COMM_WORLD, timeout=60)
+    yield ranks
+    ranks.barrier()
+    ranks.close()

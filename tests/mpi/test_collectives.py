@@ -336,6 +336,9 @@ def test_a_deadline_names_who_waits_and_for_what(comm, name):
         pair.timeout = comm.timeout
         (pending if comm.rank == first else STARTS[name](pair)).wait("the late one")
         pair.close()
+    comm.barrier()
+    comm.close()
+    assert not comm.mpi.Iprobe()  # MPICH's MPI_Finalize fails over messages that were never received
 
 
 SMALL = {
@@ -352,8 +355,6 @@ SMALL = {
 def test_small_objects_and_groups_have_deadlines(comm, name):
     if comm.size == 1:
         pytest.skip("one rank waits for nobody")
-    if comm.size > 2:
-        pytest.skip("what it leaves open can end a job of more ranks with signal 9 as MPI is finalised")
     impatient = MpiComm(comm.mpi.Dup(), timeout=0.2)  # not freed: what was started stays open
     if comm.rank == 1:
         with pytest.raises(StoppedError, match=r"rank 1 waited 0.2 s for "):
