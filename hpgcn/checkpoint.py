@@ -188,12 +188,9 @@ def _digests(source):
     if not np.array_equal(graph.vertex, np.arange(graph.num_rows)):
         graph = graph.permuted(np.argsort(graph.vertex))  # a partition does not make it another graph
     digest = hashlib.sha256()
-    X = graph.features
-    for array in (graph.indptr, graph.indices, graph.data, *((X.indptr, X.indices, X.data) if hasattr(X, "indptr") else
-                  (X,)), graph.labels, *(graph.masks or {}).values()):
-        if array is not None:
-            digest.update(f"{array.dtype.str} {array.shape}".encode())
-            digest.update(np.ascontiguousarray(array).view(np.uint8).reshape(-1))
+    for kind, data in graph.blocks():
+        digest.update(kind.encode())
+        digest.update(data)
     return {"graph_sha256": digest.hexdigest(), "source_sha256": digest.hexdigest()}
 
 

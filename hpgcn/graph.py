@@ -146,13 +146,19 @@ class Graph:
         return assemble(indptr, indices, data, X, y, masks, name=name, original_ids=original_ids, split=split,
                         source_sha256=source_sha256)
 
+    def blocks(self):
+        """Yield (dtype and shape, bytes as 1-D uint8) of every array that a model is trained on, in a fixed order."""
+        X = self.features
+        parts = (X.indptr, X.indices, X.data) if sp.issparse(X) else (X,)
+        for array in (self.indptr, self.indices, self.data, *parts, self.labels, *(self.masks or {}).values()):
+            if array is not None:
+                yield f"{array.dtype.str} {array.shape}", np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
     def checksum(self):
         """CRC32 of what a model is trained on: graphs that differ differ in it, short of chance."""
-        X, crc = self.features, 0
-        parts = (X.indptr, X.indices, X.data) if sp.issparse(X) else (X,)
-        for array in (self.indptr, self.indices, self.data, self.labels, *(self.masks or {}).values(), *parts):
-            if array is not None:
-                crc = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8), crc)
+        crc = 0
+        for kind, data in self.blocks():
+            crc = zlib.crc32(data, zlib.crc32(kind.encode(), crc))
         return crc
 
     def slab(self, start, stop):

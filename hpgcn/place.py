@@ -24,10 +24,10 @@ def same_everywhere(source, config, comm):
     ConfigError
         On all ranks, naming the first field that differs.
     """
-    comm.same({**asdict(config.replace(threads=0)), **asdict(source.header)}, "configuration or graph")
     with comm.together():
         checksum = source.checksum() if comm.size > 1 else 0
-    comm.same({"checksum": checksum}, "graph")
+    comm.same({**asdict(config.replace(threads=0)), **asdict(source.header), "checksum": checksum},
+              "configuration or graph")
 
 
 def place(source, comm, config):

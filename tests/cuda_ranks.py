@@ -1,5 +1,6 @@
 """A GPU for tests of training: a real one where CuPy sees it, else the fake one, whose kernels g++ compiles."""
 import gc
+from contextlib import contextmanager
 
 import fake_cupy
 import pytest
@@ -17,17 +18,24 @@ def real():
         return False
 
 
-@pytest.fixture(scope="module")
-def cuda(tmp_path_factory):
-    """The device that kernels run on; None where the GPU is real."""
+@contextmanager
+def real_or_fake(folder, **options):
+    """The device that kernels run on, compiled in a folder; None where the GPU is real."""
     if real():
         yield None
         return
     if COMPILER is None:
         pytest.skip("neither a GPU nor a C++ compiler, which would stand for one")
+    with fake_cupy.installed(folder, **options) as device:
+        yield device
+
+
+@pytest.fixture(scope="module")
+def cuda(tmp_path_factory):
+    """One device for a file of tests."""
     folder = tmp_path_factory.getbasetemp() / "cuda"
     folder.mkdir(exist_ok=True)  # other files of tests have compiled the same kernels
-    with fake_cupy.installed(folder) as device:
+    with real_or_fake(folder) as device:
         yield device
 
 

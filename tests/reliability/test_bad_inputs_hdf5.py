@@ -1,15 +1,11 @@
 """Bad HDF5 files, row by row of the table in docs/reliability.md, through every command that reads them."""
-import sys
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 from in_process import refused, run, succeed
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "store"))
-
-from stored_graphs import make_graph, make_partition, restamp
+from stored_graphs import external_storage, link, make_graph, make_partition, restamp, virtual
 
 from hpgcn import store
 
@@ -117,26 +113,6 @@ def test_content_is_refused(folder, case):
     restamp("g.h5")
     for command in commands:
         refused(65, message, *command, folder=folder)
-
-
-def external_storage(file):
-    Path("raw.bin").write_bytes(file["features"][()].tobytes())
-    del file["features"]
-    file.create_dataset("features", (60, 7), np.float32, external=[("raw.bin", 0, 1680)])
-
-
-def virtual(file):
-    layout = h5py.VirtualLayout((60, 7), np.float32)
-    layout[:] = h5py.VirtualSource("other.h5", "x", (60, 7))
-    del file["features"]
-    file.create_virtual_dataset("features", layout)
-
-
-def link(kind, *arguments):
-    def apply(file):
-        del file["labels"]
-        file["labels"] = kind(*arguments)
-    return apply
 
 
 def claims(**options):

@@ -1,5 +1,6 @@
-"""Graphs of every kind, and a way to stamp right checksums on a file that a test has changed."""
+"""Graphs of every kind, changes to their files, and a way to stamp right checksums on a file that was changed."""
 import zlib
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -80,3 +81,27 @@ def restamp(path):
         attributes = {"/": raw_attributes(file)}
         file.visititems(lambda name, item: attributes.update({f"/{name}": raw_attributes(item)}))
         file["manifest"].attrs["attributes_crc32"] = np.uint32(attributes_crc(attributes))
+
+
+def external_storage(file):
+    """Keep the features in a file of their own."""
+    raw = Path(file.filename).with_name("raw.bin")
+    raw.write_bytes(file["features"][()].tobytes())
+    del file["features"]
+    file.create_dataset("features", (60, 7), np.float32, external=[(str(raw), 0, raw.stat().st_size)])
+
+
+def virtual(file):
+    """Make the features a view of another file."""
+    layout = h5py.VirtualLayout((60, 7), np.float32)
+    layout[:] = h5py.VirtualSource("other.h5", "x", (60, 7))
+    del file["features"]
+    file.create_virtual_dataset("features", layout)
+
+
+def link(kind, *arguments):
+    """A change that puts a link where the labels were."""
+    def apply(file):
+        del file["labels"]
+        file["labels"] = kind(*arguments)
+    return apply

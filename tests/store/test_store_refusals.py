@@ -6,7 +6,7 @@ from contextlib import suppress
 import h5py
 import numpy as np
 import pytest
-from stored_graphs import make_graph, make_partition, restamp
+from stored_graphs import external_storage, link, make_graph, make_partition, restamp, virtual
 
 from hpgcn import store
 from hpgcn.errors import DataError, InputNotFoundError, StorageError
@@ -26,29 +26,6 @@ def change(name, index, value):
 
 def other_dtype(name, dtype):
     return lambda file: replace(file, name, file[name][()].astype(dtype))
-
-
-def external_storage(file):
-    raw = file["features"][()].tobytes()
-    folder = os.path.dirname(file.filename)
-    with open(os.path.join(folder, "raw.bin"), "wb") as other:
-        other.write(raw)
-    del file["features"]
-    file.create_dataset("features", (60, 7), np.float32, external=[(os.path.join(folder, "raw.bin"), 0, len(raw))])
-
-
-def virtual(file):
-    layout = h5py.VirtualLayout((60, 7), np.float32)
-    layout[:] = h5py.VirtualSource("other.h5", "x", (60, 7))
-    del file["features"]
-    file.create_virtual_dataset("features", layout)
-
-
-def link(kind, *arguments):
-    def apply(file):
-        del file["labels"]
-        file["labels"] = kind(*arguments)
-    return apply
 
 
 def unknown_filter(file):
