@@ -1,0 +1,57 @@
+"""Every .cu file through NVRTC, which CuPy compiles with; it needs no GPU (`pip install 'hpgcn[test]'` has it)."""
+import ctypes
+import re
+import sys
+from ctypes.util import find_library
+from pathlib import Path
+
+import pytest
+from shim import KERNELS, SOURCES, names_of
+
+TYPES = {"as called": (), "wide": ("-DREAL=double", "-DINDEX=long long", "-DPOINTER=int")}
+
+
+@pytest.fixture(scope="module")
+def nvrtc():
+    """The library: a wheel's, or what the system has."""
+    found = [path for folder in sys.path for path in Path(folder or ".").glob("nvidia/*/lib/libnvrtc.so.*")]
+    for name in [*map(str, found), find_library("nvrtc")]:
+        if name:
+            return ctypes.CDLL(name)
+    pytest.skip("no NVRTC: pip install nvidia-cuda-nvrtc")
+
+
+def compiled(nvrtc, text, *options):
+    """(PTX, what the compiler had to say) of a source; PTX is empty if it failed."""
+    program = ctypes.c_void_p()
+    assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"source.cu", 0, None, None) == 0
+    try:
+        failed = nvrtc.nvrtcCompileProgram(program, len(options),
+                                           (ctypes.c_char_p * len(options))(*map(str.encode, options)))
+
+        def output(kind):
+            size = ctypes.c_size_t()
+            assert getattr(nvrtc, f"nvrtcGet{kind}Size")(program, ctypes.byref(size)) == 0
+            space = ctypes.create_string_buffer(size.value)
+            assert getattr(nvrtc, f"nvrtcGet{kind}")(program, space) == 0
+            return space.value.decode()
+
+        return "" if failed else output("PTX"), output("ProgramLog").strip()
+    finally:
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+@pytest.mark.parametrize("types", TYPES)
+@pytest.mark.parametrize("arch, warps", [(75, False), (75, True), (80, True), (90, False), (90, True)])
+@pytest.mark.parametrize("source", SOURCES)
+def test_sources_compile(nvrtc, source, arch, warps, types):
+    options = ["-std=c++17", f"--gpu-architecture=compute_{arch}", *["-DHPGCN_GPU_ONLY"] * warps, *TYPES[types]]
+    ptx, said = compiled(nvrtc, (KERNELS / f"{source}.cu").read_text(), *options)
+    assert not said
+    assert set(re.findall(r"\.entry (\w+)\(", ptx)) == set(names_of(source)[warps])
+    assert bool(re.search(r"\b(shfl|vote)\.", ptx)) <= warps and not re.search(r"\b(atom|red)\.", ptx)
+
+
+def test_what_does_not_compile_is_seen(nvrtc):
+    ptx, said = compiled(nvrtc, 'extern "C" __global__ void broken() { return 1; }')
+    assert not ptx and "error" in said
