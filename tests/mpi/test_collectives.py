@@ -175,9 +175,9 @@ def several_at_once(group, ranks, dtype, world_rank):
     q, n = group.size, 50
     first, total, third = block(world_rank, n, dtype), block(world_rank, n, dtype, 1), block(world_rank, n, dtype, 2)
     gathered, mine, swapped = np.empty(n * q, dtype), np.empty(n, dtype), np.empty(n * q, dtype)
-    packed = block(world_rank, n * q, dtype, 3)
+    packed, other = block(world_rank, n * q, dtype, 3), block(world_rank, n, dtype, 4)
     under_way = [group.start_bcast(first, q - 1, "a"), group.start_allgather(third, gathered, [n] * q, "b"),
-                 group.start_reduce_scatter(packed, mine, [n] * q, "c"), group.start_bcast(third, 0, "a"),
+                 group.start_reduce_scatter(packed, mine, [n] * q, "c"), group.start_bcast(other, 0, "a"),
                  group.start_alltoall(packed, [n] * q, swapped, [n] * q, "d"), group.start_reduce(total, None, 0, "e")]
     for pending in reversed(under_way):
         pending.test()
@@ -185,8 +185,8 @@ def several_at_once(group, ranks, dtype, world_rank):
         pending.wait("one of many")  # again: nothing
         assert pending.test()
     np.testing.assert_array_equal(first, block(ranks[-1], n, dtype))
-    np.testing.assert_array_equal(third, block(ranks[0], n, dtype, 2))
-    found = [first, third, gathered, mine, swapped] + ([] if group.rank else [total])
+    np.testing.assert_array_equal(other, block(ranks[0], n, dtype, 4))
+    found = [first, other, gathered, mine, swapped] + ([] if group.rank else [total])
     return b"".join(array.tobytes() for array in found)
 
 
