@@ -1,4 +1,5 @@
 """Runs that are killed, signalled or out of disk, from outside: there is always a checkpoint to go on from."""
+import contextlib
 import json
 import os
 import shutil
@@ -109,15 +110,19 @@ class Run:
             time.sleep(0.002)
 
     def ranks(self):
-        """Process ids of the ranks: children of mpiexec's proxy."""
-        found = {}
-        for path in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                found[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-        proxies = [pid for pid, parent in found.items() if parent == self.process.pid]
-        return sorted(pid for pid, parent in found.items() if parent in proxies)
+        """Process ids of the ranks: the Pythons below mpiexec, at once or with a proxy of it between."""
+        parents, pythons = {}, set()
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+                if (path / "cmdline").read_bytes().startswith(os.fsencode(sys.executable)):
+                    pythons.add(int(path.name))
+
+        def below(pid):
+            parent = parents.get(pid)
+            return parent is not None and (parent == self.process.pid or below(parent))
+
+        return sorted(pid for pid in pythons if below(pid))
 
     def end(self):
         """Exit code and output, within five minutes."""
