@@ -1,6 +1,7 @@
 """A run directory: config.toml, metrics.jsonl, summary.json, model.h5, checkpoints (written by rank 0 alone)."""
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
@@ -33,7 +34,9 @@ def refuse_existing_run(path, overwrite):
 
 
 class RunDirectory:
-    """Makes the directory config.out and records a run in it.
+    """Makes the directory config.out and records a run in it; closed at the end of a with statement.
+
+    The directory is locked until then (flock), on file systems that can: no other job goes on in it, or overwrites it.
 
     Parameters
     ----------
@@ -51,27 +54,52 @@ class RunDirectory:
     Raises
     ------
     OutputError
-        It exists and overwrite is False, or it cannot be created.
+        It exists and overwrite is False, it cannot be created, or another job writes to it.
     """
 
     def __init__(self, config, *, overwrite=False, after=None):
         self.path, self.history = Path(config.out), []
         refuse_existing_run(self.path, overwrite or after is not None)
+        self.lock = self.metrics = None
         try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._take()
             for name in FILES if after is None else ("summary.json",):
                 (self.path / name).unlink(missing_ok=True)
             if after is None:
                 shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
-            self.path.mkdir(parents=True, exist_ok=True)
             store.atomic_write(self.path / "config.toml", config.to_toml(), overwrite=True)
             if after is not None:
                 self._cut(after)
             self.metrics = (self.path / "metrics.jsonl").open("w" if after is None else "a")
         except (OutputError, StorageError):
+            self.__exit__()
             raise
         except OSError as error:
+            self.__exit__()
             raise OutputError(f"{self.path}: cannot be created: {error.strerror}") from error
         self.config = config
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.metrics is not None:
+            self.metrics.close()
+        if self.lock is not None:
+            os.close(self.lock)
+            self.lock = None
+
+    def _take(self):
+        """Lock the directory itself: nothing is left behind, and the lock goes with the process."""
+        self.lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise OutputError(f"{self.path}: another job writes to it; wait for its end, or choose another --out") \
+                from error
+        except OSError as error:
+            log.debug("%s: cannot be locked: %s", self.path, error.strerror)
 
     def _cut(self, after):
         """Cut metrics.jsonl back to an epoch; lines that a crash has spoilt are left out, with a warning."""

@@ -90,7 +90,8 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False, re
             with comm.together():  # only now: a run that cannot start leaves nothing behind
                 record = RunDirectory(config, overwrite=overwrite or bool(resume), after=saved and saved.metrics) \
                     if config.out and comm.rank == 0 else None
-            return trainer.run(record, progress and comm.rank == 0, checkpoints, saved)
+            with record or nullcontext():
+                return trainer.run(record, progress and comm.rank == 0, checkpoints, saved)
 
 
 def check(header):

@@ -1,4 +1,6 @@
 """Checkpoints on one rank: a run that stops and goes on leaves what an undisturbed one leaves, bit for bit."""
+import errno
+import fcntl
 import json
 import shutil
 
@@ -10,7 +12,7 @@ import hpgcn
 from hpgcn import faults, store
 from hpgcn.comm import SerialComm
 from hpgcn.errors import ConfigError, DataError, InternalError, OutputError, StorageError, UsageError
-from hpgcn.rundir import read_run
+from hpgcn.rundir import RunDirectory, read_run
 from hpgcn.state import agree
 
 TIMES = ("epoch_s", "eval_s", "spmm_s", "dense_s", "comm_s", "wait_s", "peak_rss_bytes")
@@ -131,6 +133,29 @@ def test_without_a_checkpoint_it_starts_anew_and_says_so(graph, tmp_path, caplog
         hpgcn.train(graph, settings(out, epochs=5), resume=out)
     with pytest.raises(OutputError, match="run directory exists"):
         hpgcn.train(graph, settings(out))
+
+
+def test_a_directory_that_another_job_writes_to_is_refused(graph, tmp_path):
+    out = tmp_path / "run"
+    with RunDirectory(settings(out)) as record:
+        record.append({"epoch": 1})
+        for options in ({"overwrite": True}, {"resume": out}):
+            with pytest.raises(OutputError, match=r"run: another job writes to it; wait for its end, or choose"):
+                hpgcn.train(graph, settings(out), **options)
+        assert lines(out) == [{"epoch": 1}]
+        assert sorted(path.name for path in out.iterdir()) == ["config.toml", "metrics.jsonl"]
+    hpgcn.train(graph, settings(out), overwrite=True)
+    hpgcn.train(graph, settings(out, epochs=13), resume=out)
+    assert len(lines(out)) == 13
+
+
+def test_a_file_system_without_locks_is_no_reason_to_refuse(graph, tmp_path, monkeypatch):
+    def flock(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    hpgcn.train(graph, settings(tmp_path / "run"))
+    assert len(lines(tmp_path / "run")) == 12
 
 
 def test_checkpoints_need_a_run_directory(graph):
