@@ -7,6 +7,7 @@ import logging
 import os
 import platform
 import shutil
+from contextlib import ExitStack
 from importlib import metadata
 from pathlib import Path
 
@@ -60,23 +61,24 @@ class RunDirectory:
     def __init__(self, config, *, overwrite=False, after=None):
         self.path, self.history = Path(config.out), []
         refuse_existing_run(self.path, overwrite or after is not None)
-        self.lock = self.metrics = None
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._take()
-            for name in FILES if after is None else ("summary.json",):
-                (self.path / name).unlink(missing_ok=True)
-            if after is None:
-                shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
-            store.atomic_write(self.path / "config.toml", config.to_toml(), overwrite=True)
-            if after is not None:
-                self._cut(after)
-            self.metrics = (self.path / "metrics.jsonl").open("w" if after is None else "a")
+            with ExitStack() as held:
+                self.path.mkdir(parents=True, exist_ok=True)
+                folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+                held.callback(os.close, folder)
+                self._lock(folder)
+                for name in FILES if after is None else ("summary.json",):
+                    (self.path / name).unlink(missing_ok=True)
+                if after is None:
+                    shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
+                store.atomic_write(self.path / "config.toml", config.to_toml(), overwrite=True)
+                if after is not None:
+                    self._cut(after)
+                self.metrics = held.enter_context((self.path / "metrics.jsonl").open("w" if after is None else "a"))
+                self._held = held.pop_all()  # what went wrong before this has let go of all
         except (OutputError, StorageError):
-            self.__exit__()
             raise
         except OSError as error:
-            self.__exit__()
             raise OutputError(f"{self.path}: cannot be created: {error.strerror}") from error
         self.config = config
 
@@ -84,17 +86,12 @@ class RunDirectory:
         return self
 
     def __exit__(self, *_):
-        if self.metrics is not None:
-            self.metrics.close()
-        if self.lock is not None:
-            os.close(self.lock)
-            self.lock = None
+        self._held.close()
 
-    def _take(self):
-        """Lock the directory itself: nothing is left behind, and the lock goes with the process."""
-        self.lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+    def _lock(self, folder):
+        """Lock the directory itself, which is open as `folder`: no file is left, and the lock goes with the process."""
         try:
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise OutputError(f"{self.path}: another job writes to it; wait for its end, or choose another --out") \
                 from error
@@ -135,8 +132,7 @@ class RunDirectory:
             raise StorageError(f"{self.path / 'metrics.jsonl'}: {error.strerror}") from error
 
     def finish(self, summary, weights, epoch):
-        """Write model.h5 (weights of the best epoch) and summary.json, and close the records."""
-        self.metrics.close()
+        """Write model.h5 (weights of the best epoch) and summary.json."""
         store.write_model(self.path / "model.h5", weights, config_toml=self.config.to_toml(), epoch=epoch,
                           attributes={"strategy": self.config.strategy}, overwrite=True)
         store.atomic_write(self.path / "summary.json", (json.dumps(summary, indent=1) + "\n").encode(), overwrite=True)

@@ -26,14 +26,13 @@ def silent(comm, seconds):
         comm = comm.parent
     MPI, missing = comm.MPI, set(range(comm.size)) - {comm.rank}
     words = [comm.mpi.Isend(b"", other, WORD) for other in sorted(missing)]  # nobody waits for their arrival
-    deadline, status = time.monotonic() + seconds, MPI.Status()
+    deadline = time.monotonic() + seconds
     while missing and time.monotonic() < deadline:
         MPI.Request.Testsome(words)
-        if comm.mpi.Iprobe(MPI.ANY_SOURCE, WORD, status):
-            comm.mpi.Recv(bytearray(0), status.Get_source(), WORD)
-            missing.discard(status.Get_source())
-        else:
+        source = heard(comm)
+        if source is None:
             time.sleep(1e-3)
+        missing.discard(source)
     return {comm.ranks[rank] for rank in missing}
 
 
@@ -47,6 +46,14 @@ def drain(comm):
     comm : hpgcn.comm.MpiComm
         Of the whole job, not a group.
     """
+    while heard(comm) is not None:
+        pass
+
+
+def heard(comm):
+    """Take one word, if any has come; the rank that sent it, else None."""
     status = comm.MPI.Status()
-    while comm.mpi.Iprobe(comm.MPI.ANY_SOURCE, WORD, status):
-        comm.mpi.Recv(bytearray(0), status.Get_source(), WORD)
+    if not comm.mpi.Iprobe(comm.MPI.ANY_SOURCE, WORD, status):
+        return None
+    comm.mpi.Recv(bytearray(0), status.Get_source(), WORD)
+    return status.Get_source()

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import MPIEXEC, clean_environment, hpgcn, refused, succeed
+from jobs import processes
 
 from hpgcn import store
 from hpgcn.faults import PHASES
@@ -111,18 +112,16 @@ class Run:
 
     def ranks(self):
         """Process ids of the ranks: the Pythons below mpiexec, at once or with a proxy of it between."""
-        parents, pythons = {}, set()
-        for path in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-                if (path / "cmdline").read_bytes().startswith(os.fsencode(sys.executable)):
-                    pythons.add(int(path.name))
-
         def below(pid):
-            parent = parents.get(pid)
-            return parent is not None and (parent == self.process.pid or below(parent))
+            while pid > 1 and pid != self.process.pid:
+                pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            return pid == self.process.pid
 
-        return sorted(pid for pid in pythons if below(pid))
+        found = []
+        for pid in processes(sys.executable):
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                found += [pid] if pid != self.process.pid and below(pid) else []
+        return sorted(found)
 
     def end(self):
         """Exit code and output, within five minutes."""
