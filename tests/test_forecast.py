@@ -1,4 +1,5 @@
 """`hpgcn plan`: volumes by hand, what training then reports, the choice, the picture, and every refusal."""
+import itertools
 import json
 import re
 
@@ -15,6 +16,7 @@ from hpgcn.cost.memory import PARTS
 from hpgcn.cost.seconds import Machine
 from hpgcn.errors import ConfigError, DataError, InputNotFoundError, UsageError
 from hpgcn.forecast import Options, check_picture, forecast, plot, read_machine, table
+from hpgcn.forecast.picture import draw
 from hpgcn.graph import Graph
 from hpgcn.partition import make_partition
 
@@ -202,7 +204,8 @@ def test_choice_weighs_time_against_ranks(made):
     assert report["rows"][choice["index"]]["ranks"] == 8
     assert choice["text"].startswith(f"8 ranks, {choice['strategy']}")
     lines = table(report).splitlines()
-    assert f"choice: {choice['text']}" in lines
+    assert lines[1] == f"choice: {choice['text']}"
+    assert [line for line in lines if line.endswith("  <- choice")] == [lines[-len(report["rows"]) + choice["index"]]]
     assert sum(line.startswith("p2p ") for line in lines) == 5
     assert "network assumed" in table(report)
 
@@ -235,6 +238,28 @@ def test_picture(made, tmp_path, suffix, magic):
     plot(report, file)  # again: a picture is replaced
     plot(forecast(made, Options((1,))), file)
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
+
+
+def test_picture_is_labelled_with_plain_numbers(made, path_of_four):
+    pytest.importorskip("matplotlib", reason="needs pip install 'hpgcn[plot]'")
+    ranks = (1, 2, 3, 4, 7, 8, 63, 64, 65)
+    drawing = draw(forecast(made, Options(ranks)))
+    drawing.canvas.draw()
+    for axis in drawing.axes:
+        low, high = axis.get_ylim()
+        ticks = [label for place, label in zip(axis.get_yticks(), axis.get_yticklabels()) if low <= place <= high]
+        assert len(ticks) >= 2
+        assert all(re.fullmatch(r"[0-9.]+", label.get_text()) for label in ticks)
+        shown = [label for label in axis.get_xticklabels() if label.get_text()]
+        boxes = [label.get_window_extent() for label in shown]
+        assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
+        assert [label.get_text() for label in shown][:3] == ["1", "2", "3"]
+    named = [text.get_text() for text in drawing.legends[0].get_texts()]
+    assert named == ["p2p, random parts", "p2p, block parts", "1d", "1.5d", "2d", "3d", "mop", "choice"]
+    alone = draw(forecast(path_of_four, Options((2,))))
+    rows = [label.get_text() for label in alone.axes[0].get_yticklabels()]
+    assert sum(row.endswith("(choice)") for row in rows) == 1
+    assert len(rows) == 7
 
 
 def test_picture_of_an_unknown_kind():

@@ -138,7 +138,20 @@ def notes(options, rows):
 
 
 def table(report):
-    """Lines for people: a row a case, the choice, the notes. No line feed at the end."""
+    """Lines for people: the choice and the notes, then a row a case. No line feed at the end."""
+    graph, widths = report["graph"], ",".join(map(str, report["step"]["widths"]))
+    title = (f"{graph['name']}: {graph['num_nodes']:,} vertices, {graph['multiplied_nonzeros']:,} nonzeros with loops, "
+             f"widths {widths}; a training step of {report['step']['model']}")
+    levels = report["rows_per_level"]["train"]
+    if min(levels) < graph["num_nodes"]:
+        title += f" on {', '.join(f'{rows:,}' for rows in levels)} rows"
+    marks = ["! more than --memory"] if not all(entry["fits"] for entry in report["rows"]) else []
+    choice = report["choice"]["text"] if report["choice"] else "none: no case here can be run by `hpgcn train`"
+    return "\n".join([title, "choice: " + choice, *report["notes"], *marks, "", *_cases(report)])
+
+
+def _cases(report):
+    """Aligned lines: a heading, and a row for each case; the chosen one is pointed at."""
     head = ("strategy", "parts", "ranks", "grid", "MB sent", "max/rank", "messages", "max/rank", "GB/rank", "s/epoch",
             "compute", "communication")
     lines = [head]
@@ -152,16 +165,10 @@ def table(report):
             f"{seconds['compute']:.3g}", f"{seconds['communication']:.3g}"))
     widths = [max(map(len, column)) for column in zip(*lines)]
     text = ["  ".join(cell.ljust(width) if number < 2 else cell.rjust(width)
-                      for number, (cell, width) in enumerate(zip(line, widths))).rstrip() for line in lines]
-    graph, widths = report["graph"], ",".join(map(str, report["step"]["widths"]))
-    title = (f"{graph['name']}: {graph['num_nodes']:,} vertices, {graph['multiplied_nonzeros']:,} nonzeros with loops, "
-             f"widths {widths}; a training step of {report['step']['model']}")
-    levels = report["rows_per_level"]["train"]
-    if min(levels) < graph["num_nodes"]:
-        title += f" on {', '.join(f'{rows:,}' for rows in levels)} rows"
-    marks = ["! more than --memory"] if not all(entry["fits"] for entry in report["rows"]) else []
-    choice = report["choice"]["text"] if report["choice"] else "none: no case here can be run by `hpgcn train`"
-    return "\n".join([title, *text, "", "choice: " + choice, *report["notes"], *marks])
+                      for number, (cell, width) in enumerate(zip(line, widths))) for line in lines]
+    if report["choice"]:
+        text[1 + report["choice"]["index"]] += "  <- choice"
+    return text
 
 
 def _by_kind(counts):
