@@ -3,9 +3,11 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 import time
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import numpy as np
@@ -133,6 +135,7 @@ class Trainer:
 
     def __init__(self, source, config, comm, *, warm=True):
         begin = time.perf_counter()
+        self.started = datetime.now(UTC)
         self.config, self.comm, self.header = config, comm, source.header
         self.threads = set_threads(config)
         comm.counters.phase = "setup"
@@ -282,8 +285,10 @@ class Trainer:
     def summary(self, history, best):
         """What summary.json holds."""
         final, size = history[-1], self.comm.size
+        hosts = list(dict.fromkeys(self.comm.allgather(platform.node())))
         largest = int(self.max_sent) if self.max_sent.is_integer() else self.max_sent
         return {
+            "started_utc": self.started.isoformat(timespec="seconds"), "hosts": hosts,
             "graph": self.header.name, "strategy": self.config.strategy, "grid": "x".join(map(str, self.rows.axes)),
             "replication": self.rows.axes[1] if self.config.strategy == "1.5d" else 1,
             "ranks": size, "threads": self.threads, "device": self.rows.devices, "epochs": final["epoch"],

@@ -2,6 +2,8 @@
 import io
 import json
 import re
+import shutil
+import subprocess
 import sys
 from html.parser import HTMLParser
 
@@ -19,6 +21,7 @@ LINE = {"epoch": 1, "loss": 2.0, "train_acc": 0.5, "val_acc": 0.25, "test_acc": 
         "eval_s": 0.1, "spmm_s": 0.2, "dense_s": 0.1, "comm_s": 0.05, "wait_s": 0.125, "sent_bytes": 2_500_000,
         "sent_messages": 4, "peak_rss_bytes": 3_000_000_000}
 SUMMARY = {"graph": "cora", "strategy": "p2p", "ranks": 2, "threads": 4, "epochs": 3, "best_epoch": 2}
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 
 
 def lines(*changes):
@@ -204,6 +207,44 @@ def test_the_page_stands_alone_and_escapes_what_it_is_given(tmp_path):
     assert '"><img src=x>' in page.text
     assert "aligned to within 1.5 µs" in page.text
     assert "75.00" in page.text
+
+
+def test_the_page_says_when_and_where_a_run_took_place(tmp_path):
+    told = {"started_utc": "2026-03-04T05:06:07+00:00", "hosts": ["node1", "node<2>"], "device": "cpu",
+            "setup_s": 1.2345, "versions": {"python": "3.12", "hpgcn": "0.1.0"}}
+    odd = {"started_utc": 3, "hosts": "node", "setup_s": "long", "versions": [1]}
+    runs = report.read_runs([make(tmp_path / "run", summary={**SUMMARY, **told}),
+                             make(tmp_path / "odd", summary={**SUMMARY, **odd}), make(tmp_path / "none")])
+    report.write(runs, tmp_path / "report.html")
+    text = Page((tmp_path / "report.html").read_text()).text
+    for words in ("2026-03-04 05:06:07 UTC", "node1, node<2>", "1.23 s", "python 3.12, hpgcn 0.1.0"):
+        assert text.count(words) == 1
+    assert text.count("set-up") == text.count("versions") == 1
+    assert text.count("started") == 2
+
+
+@pytest.mark.skipif(not BROWSER, reason="needs a Chromium on PATH")
+@pytest.mark.parametrize("width, height", [(390, 844), (1280, 900)], ids=["phone", "desktop"])
+def test_a_browser_shows_the_page(tmp_path, width, height):
+    path = make(tmp_path / ("long" * 40))
+    np.save(path / "traffic.npy", np.array([[0, 10], [2000, 0]]))
+    add_trace(path)
+    file = tmp_path / "report.html"
+    report.write(report.read_runs([path, make(tmp_path / "b")]), file)
+    measure = """<script>onload = () => { document.title = JSON.stringify([
+        [...document.images].map(image => image.complete && image.naturalWidth > 0 && image.clientWidth),
+        document.documentElement.scrollWidth, innerWidth]) }</script>"""
+    file.write_text(file.read_text().replace("</body>", measure + "</body>"))
+    run = subprocess.run(
+        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
+         "--enable-logging=stderr", f"--window-size={width},{height}", "--dump-dom", file.as_uri()],
+        capture_output=True, text=True, timeout=300, check=True)
+    assert "CONSOLE" not in run.stderr
+    pictures, scrolled, inner = json.loads(re.search("<title>(.*?)</title>", run.stdout)[1])
+    assert len(pictures) == 6  # curves, comparison; times of two runs; matrix and timeline of one
+    assert all(pictures)
+    assert max(pictures) > 700  # letters stay large enough to read; wide parts scroll by themselves
+    assert scrolled <= inner
 
 
 def test_png_holds_the_curves(tmp_path):

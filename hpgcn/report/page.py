@@ -14,15 +14,20 @@ from hpgcn.store import atomic_write, refuse_existing
 SUFFIXES = (".html", ".htm", ".png")
 CSS = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 1150px; margin: 2em auto;
-       padding: 0 1em }
-h1 { font-size: 1.5em } h2 { font-size: 1.2em; margin-top: 2.2em; border-top: 1px solid #ddd; padding-top: 1em;
-     overflow-wrap: anywhere }
+       padding: 0 1em; overflow-wrap: anywhere }
+h1 { font-size: 1.5em } h2 { font-size: 1.2em; margin-top: 2.2em; border-top: 1px solid #ddd; padding-top: 1em }
 .wide { overflow-x: auto } table { border-collapse: collapse; font-size: 0.85em; font-variant-numeric: tabular-nums }
 th, td { padding: 0.25em 0.6em; text-align: right; white-space: nowrap; border-bottom: 1px solid #e5e5e5 }
-th { border-bottom: 2px solid #888; vertical-align: bottom; white-space: normal } .text { text-align: left }
+th { border-bottom: 2px solid #888; vertical-align: bottom; white-space: normal; overflow-wrap: normal }
+.text { text-align: left } th:first-child, td:first-child { position: sticky; left: 0; background: #fff }
 figure { margin: 1.2em 0 } img { max-width: 100%; height: auto } figcaption, .small { color: #555; font-size: 0.85em }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.1em 1em; font-size: 0.9em }
+dt { color: #555 } dd { margin: 0 }
 .note { background: #fff6dd; border-left: 4px solid #e69f00; padding: 0.3em 0.8em }
-pre { background: #f6f6f6; padding: 0.8em; overflow-x: auto; font-size: 0.85em }
+pre { background: #f6f6f6; padding: 0.8em; overflow-x: auto; font-size: 0.85em; overflow-wrap: normal }
+@media (max-width: 700px) {  /* letters in a picture as wide as a phone would be too small to read */
+  body { margin: 0.8em auto } img { max-width: none; width: calc(0.7 * var(--width)) }
+}
 """
 
 
@@ -88,7 +93,7 @@ def page(runs):
 def _section(run):
     """A run's own part of the page."""
     yield f"<h2>{_text(run.name)}</h2>"
-    yield f'<p class="small">{_text(run.path)}</p>'
+    yield _facts(run)
     for note in run.notes:
         yield f'<p class="note">{_text(note)}</p>'
     yield _picture(figures.seconds(run), f"time of each training step of {run.name}",
@@ -107,6 +112,22 @@ def _section(run):
         yield f"<details><summary>Settings</summary><pre>{_text(lines)}</pre></details>"
 
 
+def _facts(run):
+    """When and where the run took place, and with what, as far as its summary says."""
+    versions, hosts = run.summary.get("versions"), run.summary.get("hosts")
+    setup = run.number("setup_s")
+    facts = {
+        "folder": run.path,
+        "started": str(run.summary.get("started_utc") or "").replace("T", " ").replace("+00:00", " UTC"),
+        "hosts": ", ".join(map(str, hosts)) if isinstance(hosts, list) else "",
+        "device": run.get("device"),
+        "set-up": "" if setup is None else f"{setup:.3g} s",
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items())
+                    if isinstance(versions, dict) else ""}
+    rows = (f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in facts.items() if value)
+    return f"<dl>{''.join(rows)}</dl>"
+
+
 def _table(runs):
     def row(tag, values):
         return "<tr>" + "".join(f'<{tag}{" class=text" if place < TEXTS else ""}>{_text(value)}</{tag}>'
@@ -122,8 +143,9 @@ def _picture(drawing, text, caption):
         return ""
     data = base64.b64encode(figures.png(drawing)).decode()
     width = round(drawing.get_figwidth() * 100)
-    return (f'<figure><img src="data:image/png;base64,{data}" width="{width}" alt="{_text(text)}">'
-            f"<figcaption>{_text(caption)}</figcaption></figure>")
+    image = (f'<img src="data:image/png;base64,{data}" width="{width}" style="--width: {width}px" '
+             f'alt="{_text(text)}">')
+    return f'<figure><div class="wide">{image}</div><figcaption>{_text(caption)}</figcaption></figure>'
 
 
 def _text(value):
