@@ -1,7 +1,16 @@
 """What setup.cfg says is what the tree holds."""
 import configparser
+import email
 import importlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 
@@ -42,3 +51,41 @@ def test_kernels_are_the_tree_they_are_mapped_to():
 
     assert Path(hpgcn.kernels.__file__).parent.name == "kernels"
     assert Path(hpgcn.datasets.__file__).parent.name == "datasets"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The wheel and the sdist, built from a copy of the tree: no folder of a build is left in it."""
+    tree = tmp_path_factory.mktemp("build") / "tree"
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".git", ".venv*", "build", "*.egg-info", "__pycache__"))
+    code = "from setuptools import build_meta; build_meta.build_wheel('dist'); build_meta.build_sdist('dist')"
+    subprocess.run([sys.executable, "-c", code], cwd=tree, check=True, capture_output=True, timeout=300)
+    wheel, = (tree / "dist").glob("*.whl")
+    sdist, = (tree / "dist").glob("*.tar.gz")
+    return wheel, sdist
+
+
+def test_the_wheel_says_who_made_it_and_where_to_read_on(built):
+    with zipfile.ZipFile(built[0]) as wheel:
+        names = wheel.namelist()
+        path, = (name for name in names if name.endswith("dist-info/METADATA"))
+        metadata = email.message_from_bytes(wheel.read(path))
+    assert {"hpgcn/py.typed", "hpgcn/kernels/cuda/spmm.cu", "hpgcn/datasets/convert.py"} <= set(names)
+    assert metadata["Author"] == "The hpgcn developers"
+    urls = [line.split(", ")[1] for line in metadata.get_all("Project-URL")]
+    assert metadata["Home-page"] or len(urls) > 3
+    text = metadata.get_payload()
+    links = re.findall(r"\]\(([^)]*)\)", text)
+    assert len(links) > 10
+    assert all(link.startswith(("https://", "#")) for link in links)
+    for link in links:
+        name = link.partition("/blob/main/")[2]
+        assert not name or (ROOT / name).exists(), link
+
+
+def test_the_sdist_holds_what_a_reader_needs(built):
+    with tarfile.open(built[1]) as sdist:
+        names = {name.partition("/")[2] for name in sdist.getnames()}
+    tracked = [path.relative_to(ROOT).as_posix() for folder in ("docs", "scripts", "tests", "kernels", "datasets")
+               for path in (ROOT / folder).rglob("*") if path.is_file() and path.suffix not in (".pyc", ".h5")]
+    assert set(tracked) | {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "setup.cfg"} <= names
