@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from hpgcn.check import check_features, check_finite, check_labels
 from hpgcn.datasets import arrays, builtin, formats
-from hpgcn.datasets.raw import Raw
+from hpgcn.datasets.columns import check_flag
 from hpgcn.datasets.source import BudgetError, Source
 from hpgcn.datasets.split import describe_split, parse_split, planetoid_split, random_split
 from hpgcn.errors import DataError, InputNotFoundError, UsageError
@@ -57,7 +57,7 @@ def convert(source, out, fmt="auto", *, compress="none", overwrite=False, **opti
 
 
 def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, unweighted=False, reverse=False,
-         strict=False, row_normalize=None, split=None, memory=None, scratch=None):
+         strict=False, row_normalize=None, split=None, memory=None, scratch=None, columns=None, base=None):
     """Read a graph.
 
     Parameters
@@ -76,7 +76,7 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     unweighted : bool
         Set all weights to 1.
     reverse : bool
-        Take the transpose: an edge `u v` becomes a[v, u].
+        Take the transpose: row and column of every entry change places.
     strict : bool
         Refuse duplicates, self loops, and asymmetric entries where the input says that it is undirected.
     row_normalize : bool, optional
@@ -88,6 +88,10 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     scratch : Scratch, optional
         Where an edge list that does not fit into memory is sorted on disk. The graph's arrays may then be Spools, which
         live as long as `scratch`.
+    columns : str, optional
+        Names of an edge list's columns, such as "source,target,-,w": see `hpgcn.datasets.columns`.
+    base : {0, 1}, optional
+        Id of vertex 0 in an edge list; default 1 under KONECT's header, else 0.
 
     Returns
     -------
@@ -102,7 +106,8 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     wanted = None if split is None else parse_split(split)
     memory = memory_budget() if memory is None else memory
     asked = {"reverse": reverse, "symmetrize": symmetrize, "unweighted": unweighted, "strict": strict}
-    raw, name, where, digest, entries = _read(source, fmt, memory, scratch, asked)
+    layout = {key: value for key, value in (("names", columns), ("base", base)) if value is not None}
+    raw, name, where, digest, entries = _read(source, fmt, memory, scratch, asked, layout)
     notes = list(raw.notes)
     _replace(raw, features, labels, memory, notes)
     if entries is None:
@@ -120,11 +125,10 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     graph = make(raw.features, raw.labels, masks, name=where, original_ids=raw.original_ids, split=split,
                  source_sha256=digest)
     graph = dataclasses.replace(graph, header=dataclasses.replace(graph.header, name=name))
-    if raw.undirected and graph.header.directed:
-        if strict:
-            raise DataError(f"{where}: says it is undirected, but its entries are not symmetric: give --symmetrize")
-        notes.append("the input says it is undirected, but its entries are not symmetric: --symmetrize makes them so")
-    return graph, _report(graph.header, raw.original_ids, counts, isolated) + notes
+    if strict and raw.undirected:
+        _refuse_half_listed(graph.header, counts, where)
+    reads = raw.reads[::-1] if reverse else raw.reads
+    return graph, _report(graph.header, raw.original_ids, counts, isolated, reads) + notes
 
 
 def normalize_rows(X, where="features"):
@@ -152,11 +156,16 @@ def normalize_rows(X, where="features"):
     return sp.csr_array((data, X.indices, X.indptr), shape=X.shape)
 
 
-def _read(source, fmt, memory, scratch, asked):
+def _read(source, fmt, memory, scratch, asked, layout):
     """Return Raw, name of the graph, what to call the input in errors, SHA-256, and Entries if they are on disk."""
     if fmt not in formats.FORMATS:
         raise UsageError(f"format {fmt!r}: expected {', '.join(formats.FORMATS)}")
+    if "names" in layout:
+        check_flag(layout["names"])
+    if layout.get("base", 0) not in (0, 1):
+        raise UsageError(f"--base {layout['base']}: expected 0 or 1")
     if fmt == "auto" and str(source) in builtin.BUILTIN:
+        _refuse_layout(layout, source)
         raw = builtin.BUILTIN[str(source)]()
         return raw, str(source), str(source), builtin.sha256(raw), None
     try:
@@ -164,11 +173,13 @@ def _read(source, fmt, memory, scratch, asked):
     except InputNotFoundError as error:
         raise InputNotFoundError(f"{error}; expected a file, or the word {' or '.join(builtin.BUILTIN)}") from error
     fmt = formats.detect(file) if fmt == "auto" else fmt
+    if fmt not in formats.STREAMS:
+        _refuse_layout(layout, fmt)
     name = formats.graph_name(file, fmt)
     streamed = scratch is not None and fmt in formats.STREAMS
     if not streamed or EDGE_BYTES * formats.expected_edges(file) <= memory:
         try:
-            raw = formats.reader(fmt)(file, memory)
+            raw = formats.reader(fmt)(file, memory, **layout)
             return raw, name, str(file), file.sha256(), None
         except BudgetError:
             if not streamed:
@@ -176,10 +187,10 @@ def _read(source, fmt, memory, scratch, asked):
     from hpgcn.datasets import external
 
     digest = hashlib.sha256()
-    with formats.stream(fmt)(file, digest, default_threads()) as stream:
+    with formats.stream(fmt)(file, digest, default_threads(), **layout) as stream:
         entries = external.collect(stream, scratch, memory, **asked)
     none = np.empty(0, np.int64)
-    raw = Raw(entries.num_nodes, none, none, original_ids=entries.original_ids, undirected=stream.undirected)
+    raw = stream.raw(entries.numbering, none, none, None)
     return raw, name, str(file), digest.hexdigest(), entries
 
 
@@ -192,7 +203,7 @@ def _build(raw, where, notes, *, reverse, symmetrize, unweighted, strict):
         raise DataError(f"{where}: no vertices")
     if strict:
         _refuse_irregular(raw, where)
-    options = {"symmetrize": symmetrize or raw.symmetrize, "name": where}
+    options = {"symmetrize": symmetrize or raw.symmetrize or raw.undirected, "name": where}
     with np.errstate(over="ignore"):
         large = raw.values is not None and not np.isfinite(np.abs(raw.values).sum(dtype=np.float64))
     if not large:
@@ -221,21 +232,33 @@ def _replace(raw, features, labels, memory, notes):
     if features is not None:
         file = Source(features)
         array, more = arrays.read_matrix(file, memory)
-        _check_rows(array, raw, f"{file}: features")
+        array = _by_vertex(array, raw, f"{file}: features", notes)
         raw.features = check_features(array, raw.num_nodes, str(file))
         notes += more
     if labels is not None:
         file = Source(labels)
         array, more = arrays.read_array(file, memory)
-        _check_rows(array, raw, f"{file}: labels")
+        array = _by_vertex(array, raw, f"{file}: labels", notes)
         raw.labels = check_labels(array, raw.num_nodes, str(file))[0]
         notes += more
 
 
-def _check_rows(array, raw, where):
-    if len(array.shape) not in (1, 2) or array.shape[0] != raw.num_nodes:
-        ids = "" if raw.original_ids is None else ", one for each distinct id in increasing order"
-        raise DataError(f"{where} have shape {tuple(array.shape)}, expected {raw.num_nodes} rows{ids}")
+def _by_vertex(array, raw, where, notes):
+    """Return an array with a row for each vertex, or for each id up to the largest, as one for each vertex."""
+    n, ids = raw.num_nodes, raw.original_ids
+    rows = array.shape[0] if len(array.shape) in (1, 2) else None
+    if rows == n:
+        return array
+    up_to_largest = 0 if ids is None else int(ids[-1]) - raw.base + 1
+    if ids is not None and rows == up_to_largest:
+        notes.append(f"{where} have a row for each id {raw.base}..{ids[-1]}: those of the {n} vertices are taken")
+        return array[ids - raw.base]
+    hint = ""
+    if ids is not None:
+        hint = f", one for each distinct id in increasing order (or {up_to_largest}, one for each id)"
+    elif raw.first == 1 and rows == n - 1:
+        hint = "; ids begin at 1: --base 1 leaves out vertex 0"
+    raise DataError(f"{where} have shape {tuple(array.shape)}, expected {n} rows{hint}")
 
 
 def _drop_zeros(raw, unweighted, where, notes):
@@ -293,12 +316,28 @@ def _isolated(indptr, indices):
     return int(np.count_nonzero(np.diff(indptr) + np.bincount(indices, minlength=n) == 2 * loops))
 
 
-def _report(header, ids, counts, isolated):
+def _refuse_layout(layout, fmt):
+    if layout:
+        raise UsageError(f"--columns and --base are for edge lists ({', '.join(formats.STREAMS)}), not for {fmt}")
+
+
+def _refuse_half_listed(header, counts, where):
+    """Refuse edges without direction of which some are listed in both directions and some in one."""
+    once = counts.asymmetric
+    both = (header.num_edges - counts.loops) // 2 - once
+    if once and both:
+        raise DataError(f"{where}: says it is undirected, but its entries are not symmetric: {both} edges are listed "
+                        f"in both directions and {once} in one (--strict)")
+
+
+def _report(header, ids, counts, isolated, reads):
     """What was read, in words."""
     notes = [
         f"{header.num_nodes} vertices, {header.num_edges} edges, {'directed' if header.directed else 'undirected'}"
         + ("" if header.all_ones else ", weighted"),
         f"{counts.duplicates} duplicates merged, {counts.loops} self loops, {isolated} isolated vertices"]
+    row, column = reads
+    notes.append(f"row {row} aggregates {column}")
     if counts.asymmetric > 0:
         notes.append(f"{counts.asymmetric} edges added to make it symmetric")
     if counts.zeros:

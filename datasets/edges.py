@@ -1,31 +1,24 @@
-"""Edge lists: SNAP text (.txt, .txt.gz) and CSV, two ids a line and maybe a weight.
+"""Edge lists as text: SNAP's (.txt), KONECT's, and CSV, with two ids a line and maybe a weight.
 
-Separators are blanks, commas or semicolons; lines that start with # or % are comments; CSV may begin with a line of
-column names. The line `u v` is the entry a[u, v].
+Separators are blanks, commas or semicolons, or tabs under a header with tabs; # and % begin lines of comments. What a
+column is, a header says, or --columns; without both, the line `u v w` is the entry a[u, v] of weight w.
 """
 import re
 from contextlib import closing, contextmanager
 
-import numpy as np
-
-from hpgcn.datasets.raw import Raw, compact_ids
-from hpgcn.datasets.source import need
+from hpgcn.datasets import columns
+from hpgcn.datasets.comments import read_comments
+from hpgcn.datasets.parse import INT64_MAX, PASSED, U, V, W
 from hpgcn.datasets.stream import Stream
-from hpgcn.datasets.text import BLANKS, Grammar, Table, words
+from hpgcn.datasets.text import Grammar, Table, split_line
 from hpgcn.errors import DataError
 
-VERTICES = re.compile(rb"^[#%] hpgcn .*\bvertices (\d{1,18})\b")  # as hpgcn.datasets.generate writes it
-UNDIRECTED = re.compile(rb"^[#%]\s*undirected graph\b", re.IGNORECASE)
-NUMERIC = re.compile(rb"[-+.]?[0-9]")
+NUMERIC = re.compile("[-+.]?[0-9]")
+KONECT = (U, V, W, PASSED)  # the last is a time
 
 
-def read_snap(source, memory):
-    """Read an edge list without a line of column names; see `read_csv`."""
-    return _read(source, memory, named=False)
-
-
-def read_csv(source, memory):
-    """Read an edge list that may begin with a line of column names.
+def read(source, memory, **options):
+    """Read an edge list; see `stream`.
 
     Parameters
     ----------
@@ -36,56 +29,52 @@ def read_csv(source, memory):
     Returns
     -------
     Raw
-
-    Raises
-    ------
-    DataError
-        No edges; a line that is not two ids (0 to 2^63 - 1) and, if the first line has one, a finite weight.
     """
-    return _read(source, memory, named=True)
+    with stream(source, None, 1, **options) as edges:
+        return edges.collect(memory)
 
 
-def stream_snap(source, digest, threads):
-    """As `read_snap`, block by block; see `stream_csv`."""
-    return _stream(source, digest, threads, named=False)
-
-
-def stream_csv(source, digest, threads):
-    """Open an edge list that may begin with a line of column names: a context that gives a Stream.
+@contextmanager
+def stream(source, digest, threads, *, names=None, base=None):
+    """Open an edge list: a context that gives a Stream.
 
     Parameters
     ----------
     source : Source
-    digest : hash object
+    digest : hash object or None
         The bytes of the file go through it.
     threads : int
         That parse.
+    names : str, optional
+        Names of the columns, as --columns takes them; default those of the header.
+    base : int, optional
+        Id of vertex 0; default 1 in KONECT's files, else 0.
 
     Raises
     ------
     DataError
-        As `read_csv`.
+        No edges; a header that does not say what the columns are; a line without two ids (`base` to 2^63 - 1) or, if it
+        should have one, without a finite weight.
+    UsageError
+        `names` that do not say what the columns are.
     """
-    return _stream(source, digest, threads, named=True)
-
-
-def _read(source, memory, named):
-    with _opened(source, None, named) as (table, grammar, num_nodes, undirected):
-        rows, columns, values = table.columns(grammar, memory=memory)
-        if not rows.size:
+    with source.open(digest) as file:
+        table = Table(file, source)
+        comments, line = read_comments(table)
+        if line is None:
             raise _empty(table)
-    ids = None
-    if num_nodes is None:
-        num_nodes, rows, columns, ids = compact_ids(rows, columns)
-    need(64 * num_nodes, memory, f"{source}: {num_nodes} vertices")
-    return Raw(num_nodes, rows, columns, values, original_ids=ids, undirected=undirected)
-
-
-@contextmanager
-def _stream(source, digest, threads, named):
-    with (_opened(source, digest, named) as (table, grammar, num_nodes, undirected),
-          closing(_parts(table, grammar, threads)) as parts):
-        yield Stream(str(source), parts, grammar.fields == 3, num_nodes, undirected)
+        delimiter, fields, header = _first_line(line)
+        found = _columns(fields, header, comments, names, f"{source}: line {table.line}")
+        if not header:
+            table.unread(line)
+        first = base if base is not None else 1 if comments.konect else 0
+        high = INT64_MAX if comments.num_nodes is None else first + comments.num_nodes - 1
+        grammar = Grammar(found.roles, delimiter, low=first, high=high)
+        with closing(_parts(table, grammar, threads)) as parts:
+            yield Stream(str(source), parts, found, comments.num_nodes, comments.counted, first,
+                         base_known=base is not None or comments.konect is not None, undirected=comments.undirected,
+                         listed_once=comments.konect is not None and comments.konect[0] == "sym",
+                         notes=[*found.notes, *_said(comments, base)])
 
 
 def _parts(table, grammar, threads):
@@ -97,36 +86,48 @@ def _parts(table, grammar, threads):
         raise _empty(table)
 
 
-@contextmanager
-def _opened(source, digest, named):
-    """Give the table after its head, its grammar, declared vertices or None, and whether it calls itself undirected."""
-    with source.open(digest) as stream:
-        table = Table(stream, source)
-        num_nodes, undirected, line = _comments(table)
-        if line is None:
-            raise _empty(table)
-        delimiter = b"," if b"," in line else b";" if b";" in line else b" "
-        fields = words(line) if delimiter == b" " else [field.strip(BLANKS) for field in line.split(delimiter)]
-        if len(fields) not in (2, 3):
-            raise DataError(f"{source}: line {table.line}: {len(fields)} field(s), expected two ids and maybe a weight")
-        if not (named and not any(NUMERIC.match(field.strip(b"\"'")) for field in fields)):
-            table.unread(line)
-        high = np.iinfo(np.int64).max if num_nodes is None else num_nodes - 1
-        yield table, Grammar(len(fields), delimiter, high=high), num_nodes, undirected
-
-
 def _empty(table):
     return DataError(f"{table.where}: no edges in {table.line} lines, expected lines of two ids")
 
 
-def _comments(table):
-    """Skip blank lines and comments; return (declared vertices, declared undirected, the first other line)."""
-    num_nodes, undirected = None, False
-    while (line := table.readline()) is not None:
-        if found := VERTICES.match(line):
-            num_nodes = int(found[1])
-        undirected = undirected or UNDIRECTED.match(line) is not None
-        text = line.strip(BLANKS)
-        if text and text[:1] not in b"#%":
-            break
-    return num_nodes, undirected, line
+def _first_line(line):
+    """Delimiter, fields as str, and whether they are a header, of the first line that is no comment."""
+    delimiter = b"," if b"," in line else b";" if b";" in line else b" "
+    for tried in (b"\t", delimiter) if b"\t" in line else (delimiter,):
+        fields = [field.decode("utf-8", "replace").strip("\"'") for field in split_line(line, tried)]
+        if header := not any(map(NUMERIC.match, fields)):
+            return tried, fields, header
+    return delimiter, fields, False
+
+
+def _columns(fields, header, comments, names, where):
+    """What the columns are: by `names`, by the header, by a header among the comments, or by their places."""
+    if names is not None:
+        return columns.of_flag(names, fields if header else [""] * len(fields), where)
+    if header:
+        return columns.of_header(fields, where)
+    if comments.konect:
+        if not 2 <= len(fields) <= len(KONECT):
+            raise DataError(f"{where}: {len(fields)} field(s), expected 2 to 4 of KONECT's: two ids, weight, time")
+        return columns.Columns(KONECT[:len(fields)])
+    if len(fields) in comments.headers:
+        return columns.of_header(comments.headers[len(fields)], f"{where}: comment above it", comment=True)
+    if len(fields) < 2:
+        raise DataError(f"{where}: {len(fields)} field(s), expected two ids and maybe a weight")
+    if len(fields) > 3:
+        raise DataError(f"{where}: {len(fields)} columns without a header: name each, as in --columns "
+                        f"u,v,{','.join('-' * (len(fields) - 2))} (w for weights, - for what is not read)")
+    return columns.of_place(len(fields))
+
+
+def _said(comments, base):
+    """What was made of KONECT's first line, in words."""
+    if not comments.konect:
+        return []
+    shape, weights = comments.konect
+    said = "KONECT's header: " + {"sym": "undirected, each edge listed once", "asym": "directed"}[shape]
+    if base is None:
+        said += "; ids begin at 1"
+    if weights in ("positive", "dynamic") or weights.startswith("multi"):
+        said += "; parallel edges are one, their weights summed unless all are 1"
+    return [said]

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from hpgcn.check import check_features, check_labels, check_masks, index_dtype
 from hpgcn.datasets import fold
 from hpgcn.datasets.ids import Ids
+from hpgcn.datasets.raw import Numbering
 from hpgcn.datasets.runs import RANGES, Runs
 from hpgcn.datasets.source import need
 from hpgcn.errors import DataError
@@ -32,8 +33,7 @@ class Entries:
 
     Attributes
     ----------
-    original_ids : (n,) int64 or None
-        As in Raw.
+    numbering : Numbering
     weighted : bool
         There are weights, and not all of them are 1.
     mirror : bool
@@ -45,13 +45,22 @@ class Entries:
     """
 
     where: str
-    num_nodes: int
-    original_ids: np.ndarray | None
+    numbering: Numbering
     runs: Runs
     weighted: bool
     mirror: bool
     strict: bool
     tally: np.ndarray
+
+    @property
+    def num_nodes(self):
+        """Vertices (n)."""
+        return self.numbering.num_nodes
+
+    @property
+    def original_ids(self):
+        """As in Raw."""
+        return self.numbering.original_ids
 
     @property
     def zeros(self):
@@ -151,6 +160,7 @@ def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweigh
         The disk is full.
     """
     limit = memory // VERTEX_BYTES
+    mirror = symmetrize or stream.undirected
 
     def refuse(count):
         need(VERTEX_BYTES * count, memory, f"{stream.where}: {count} vertices")
@@ -163,7 +173,7 @@ def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweigh
     rows, columns = np.empty((2, size), np.uint64)
     weights, entries = np.empty(size if weighted else 0), np.empty(size if strict else 0, np.int64)
     runs, tally, at = Runs(scratch.spool()), np.zeros(6, np.int64), 0
-    step = size // (2 if symmetrize else 1)
+    step = size // (2 if mirror else 1)
     for u, v, w in stream.edges():
         if ids is not None:
             ids.add(u)
@@ -172,21 +182,22 @@ def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweigh
         u, v = (v, u) if reverse else (u, v)
         for start in range(0, u.size, step):
             cut = slice(start, start + step)
-            if at + u[cut].size * (2 if symmetrize else 1) > size:
+            if at + u[cut].size * (2 if mirror else 1) > size:
                 runs.add(rows[:at], columns[:at], weights[:at], entries[:at])
                 at = 0
-            at = fold.append(u[cut], v[cut], w[cut], symmetrize, rows, columns, weights, entries, at, tally)
+            at = fold.append(u[cut], v[cut], w[cut], mirror, rows, columns, weights, entries, at, tally)
     runs.add(rows[:at], columns[:at], weights[:at], entries[:at])
     del rows, columns, weights, entries
-    n, numbers = (stream.num_nodes, None) if ids is None else ids.result()
+    numbering = Numbering(stream.num_nodes, None, stream.num_nodes, 0) if ids is None else ids.result(stream.counted)
+    numbers = numbering.original_ids
     if strict and tally[fold.LOOPS]:
-        u = tally[fold.LOOP_ID]
+        u = tally[fold.LOOP_ID] + (0 if numbers is None else stream.base)
         raise DataError(f"{stream.where}: {tally[fold.LOOPS]} self loops, the first at entry {tally[fold.LOOP_ENTRY]}: "
                         f"{u} -> {u} (--strict)")
     weighted = bool(weighted and tally[fold.NOT_ONE])
     if numbers is not None:
         runs = runs.renumbered(numbers, scratch.spool(), size, weighted=weighted, numbered=strict)
-    return Entries(stream.where, n, numbers, runs, weighted, symmetrize, strict, tally)
+    return Entries(stream.where, stream.restored(numbering), runs, weighted, mirror, strict, tally)
 
 
 class _Sorted:

@@ -13,13 +13,13 @@ READERS = {  # format: module (imported when it is needed) and function
     "ogb": ("hpgcn.datasets.ogb", "read"),
     "npz": ("hpgcn.datasets.npz", "read"),
     "mtx": ("hpgcn.datasets.mtx", "read"),
-    "snap": ("hpgcn.datasets.edges", "read_snap"),
-    "csv": ("hpgcn.datasets.edges", "read_csv"),
+    "snap": ("hpgcn.datasets.edges", "read"),
+    "csv": ("hpgcn.datasets.edges", "read"),
     "parquet": ("hpgcn.datasets.parquet", "read"),
 }
 STREAMS = {  # formats that are also read block by block: these may be larger than memory
-    "snap": ("hpgcn.datasets.edges", "stream_snap"),
-    "csv": ("hpgcn.datasets.edges", "stream_csv"),
+    "snap": ("hpgcn.datasets.edges", "stream"),
+    "csv": ("hpgcn.datasets.edges", "stream"),
     "parquet": ("hpgcn.datasets.parquet", "stream"),
 }
 FORMATS = ("auto", *READERS)
@@ -33,7 +33,7 @@ def reader(fmt):
 
 
 def stream(fmt):
-    """Return the function (source, digest, threads) -> context of a Stream."""
+    """Return the function (source, digest, threads, names, base) -> context of a Stream."""
     return _function(*STREAMS[fmt])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 import numpy as np
 
 from hpgcn.datasets import fold
+from hpgcn.datasets.raw import Numbering, ids_are_kept
 
 FIRST = 1 << 20  # ids merged, or looked up, at once: fewer cost as much
 
@@ -52,12 +53,14 @@ class Ids:
         if self.others.size > self.limit:
             self.refuse(self.others.size)
 
-    def result(self):
-        """Return (num_nodes, original_ids); None for the latter where ids are kept."""
+    def result(self, counted=None):
+        """Return the Numbering; `counted` as in `raw.compact_ids`."""
         self._merge()
-        count = np.count_nonzero(self.present) + self.others.size
-        kept = self.largest < 2 * count + 1024
-        count = int(self.largest + 1 if kept else count)
+        distinct = int(np.count_nonzero(self.present) + self.others.size)
+        kept = ids_are_kept(self.largest, distinct, counted)
+        count = self.largest + 1 if kept else distinct
         if count > self.limit:
             self.refuse(count)
-        return count, None if kept else np.concatenate([np.flatnonzero(self.present), self.others])
+        ids = None if kept else np.concatenate([np.flatnonzero(self.present), self.others])
+        first = int(np.argmax(self.present)) if self.present.any() else int(self.others[0])
+        return Numbering(count, ids, distinct, first)

@@ -1,6 +1,7 @@
 """MatrixMarket coordinate files (.mtx, .mtx.gz): real, integer or pattern; general, symmetric or skew-symmetric."""
 import numpy as np
 
+from hpgcn.datasets.parse import U, V, W
 from hpgcn.datasets.raw import Raw
 from hpgcn.datasets.source import need
 from hpgcn.datasets.text import Grammar, Table, words
@@ -33,13 +34,13 @@ def read(source, memory):
         table = Table(stream, source)
         integral, sign = _banner(table)
         n, nnz, start = _sizes(table)
-        fields = 2 if integral is None else 3
+        roles = (U, V) if integral is None else (U, V, W)
         if nnz > source.text_room - start:
             raise DataError(f"{source}: line {table.line}: {nnz} entries declared, more than a file of {source.size} "
                             "bytes can hold")
-        need(64 * n + 16 * fields * nnz * (2 if sign else 1), memory,
+        need(64 * n + 16 * len(roles) * nnz * (2 if sign else 1), memory,
              f"{source}: line {table.line}: {n} rows and {nnz} entries")
-        grammar = Grammar(fields, low=1, high=n, names=("row", "column", "value"), integral=bool(integral),
+        grammar = Grammar(roles, low=1, high=n, names=("row", "column", "value"), integral=bool(integral),
                           comments=False)
         rows, columns, values = table.columns(grammar, limit=nnz)
     if rows.size < nnz:

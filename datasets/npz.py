@@ -3,7 +3,7 @@ import numpy as np
 
 from hpgcn.check import SPLIT, check_csr_arrays, check_range
 from hpgcn.datasets.arrays import Archive, read_shape, signed, sparse_matrix
-from hpgcn.datasets.raw import Raw, compact_ids
+from hpgcn.datasets.raw import TARGET_FIRST, Raw, compact_ids
 from hpgcn.datasets.source import need, shown
 from hpgcn.errors import DataError
 
@@ -86,12 +86,12 @@ def _from_edge_index(archive, features, labels):
                             "vertices")
         known = int(known.ravel()[0])
     if known is None:
-        num_nodes, rows, columns, ids = compact_ids(rows, columns)
-        return Raw(num_nodes, rows, columns, original_ids=ids)
+        numbering, rows, columns = compact_ids(rows, columns)
+        return Raw(numbering.num_nodes, rows, columns, original_ids=numbering.original_ids, reads=TARGET_FIRST)
     need(64 * known, archive.memory, f"{archive.source} num_nodes: {known} vertices")
     for k, numbers in enumerate((columns, rows)):
         check_range(numbers, known, f"{where} row {k}")
-    return Raw(known, rows, columns)
+    return Raw(known, rows, columns, reads=TARGET_FIRST)
 
 
 def _features(archive):

@@ -5,7 +5,7 @@
     NAME/split/SCHEME/train.csv.gz valid.csv.gz test.csv.gz
 
 Hu et al., Open Graph Benchmark: Datasets for Machine Learning on Graphs, NeurIPS 2020. An edge goes from source to
-target, as in PyG: `u v` is the entry a[v, u].
+target, as in PyG: `u v` is the entry a[v, u]. Ids are vertices, and kept; num-node-list says how many there are.
 """
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import numpy as np
 
 from hpgcn.check import check_range
 from hpgcn.datasets.arrays import Archive
-from hpgcn.datasets.raw import Raw
+from hpgcn.datasets.parse import U, V
+from hpgcn.datasets.raw import TARGET_FIRST, Raw
 from hpgcn.datasets.source import LINE_LIMIT, Source, need, shown
 from hpgcn.datasets.text import Grammar, Table
 from hpgcn.errors import DataError
@@ -24,6 +25,7 @@ NODES = "num-node-list.csv.gz"
 TABLES = ("edge.csv.gz", NODES, "node-feat.csv.gz", "node-label.csv.gz")
 ARCHIVES = ("data.npz", "node-label.npz")
 SPLIT = {"train": "train", "val": "valid", "test": "test"}
+LISTED_ONCE = ("products", "proteins")  # add_inverse_edge in OGB's nodeproppred/master.csv
 BLOCK = 1 << 24  # bytes of a table at a time
 
 
@@ -67,6 +69,9 @@ def read(source, memory):
     source.files = []
     graph = (_from_archives if source.path.name in ARCHIVES else _from_tables)(raw, source, memory)
     graph.masks = _split(raw, source, graph.num_nodes)
+    name = graph_name(source.path)
+    if name.removeprefix("ogbn_").removeprefix("ogbn-") in LISTED_ONCE:
+        graph.notes.append(f"{name} lists each edge once: OGB's own loader takes both directions, as --symmetrize does")
     if graph.masks is not None and graph.labels is not None and graph.labels.ndim == 1:
         for mask in graph.masks.values():
             mask &= graph.labels >= 0
@@ -83,11 +88,11 @@ def _from_tables(raw, source, memory):
     need(64 * n, memory, f"{raw / NODES}: {n} vertices")
     edges = _file(source, raw / TABLES[0])
     with edges.open() as stream:
-        grammar = Grammar(2, b",", high=n - 1, names=("source", "target", ""), comments=False)
+        grammar = Grammar((U, V), b",", high=n - 1, names=("source", "target", ""), comments=False)
         columns, rows, _ = Table(stream, edges).columns(grammar, memory=memory)
     features, labels = (_numbers(_file(source, raw / name), n, memory) if (raw / name).exists() else None
                         for name in TABLES[2:])
-    return Raw(n, rows, columns, features=features, labels=_labels(labels))
+    return Raw(n, rows, columns, features=features, labels=_labels(labels), reads=TARGET_FIRST)
 
 
 def _from_archives(raw, source, memory):
@@ -112,7 +117,7 @@ def _from_archives(raw, source, memory):
             raise DataError(f"{file.source}: no array node_label")
         labels = file.read("node_label")
         notes = notes + file.notes
-    return Raw(n, edges[1], edges[0], features=features, labels=_labels(labels), notes=notes)
+    return Raw(n, edges[1], edges[0], features=features, labels=_labels(labels), reads=TARGET_FIRST, notes=notes)
 
 
 def _labels(labels):
@@ -149,7 +154,7 @@ def _one_number(numbers, where):
 
 def _integers(file, stop, limit):
     """One integer in 0..stop - 1 a line; at most `limit` lines."""
-    grammar = Grammar(1, b",", high=stop - 1, names=("number", "", ""), comments=False)
+    grammar = Grammar((U,), b",", high=stop - 1, names=("number", "", ""), comments=False)
     with file.open() as stream:
         return Table(stream, file).columns(grammar, limit=limit)[0]
 

@@ -1,10 +1,12 @@
-"""Edge lists in Parquet files: columns source, target and maybe weight, or the first two columns of integers."""
+"""Edge lists in Parquet files, by the names of their columns: see hpgcn.datasets.columns."""
 from __future__ import annotations
 
 from contextlib import closing, contextmanager
 
 import numpy as np
 
+from hpgcn.datasets import columns
+from hpgcn.datasets.parse import U, V, W
 from hpgcn.datasets.source import need, shown
 from hpgcn.datasets.stream import Stream
 from hpgcn.errors import DataError, require
@@ -12,10 +14,12 @@ from hpgcn.machine import memory_budget
 
 BATCH = 1 << 18  # rows
 INT64_MAX = int(np.iinfo(np.int64).max)
+INTEGERS = ("int", "uint")
+NUMBERS = (*INTEGERS, "float", "double", "halffloat")
 
 
-def read(source, memory):
-    """Read an edge list; the row `u, v` is the entry a[u, v].
+def read(source, memory, **options):
+    """Read an edge list; see `stream`.
 
     Parameters
     ----------
@@ -26,21 +30,14 @@ def read(source, memory):
     Returns
     -------
     Raw
-
-    Raises
-    ------
-    DataError
-        Not Parquet; no two columns of integers; an empty or negative id; a weight that is not finite.
-    MissingError
-        pyarrow is not installed.
     """
-    with stream(source, None, 1, memory) as edges:
+    with stream(source, None, 1, memory=memory, **options) as edges:
         return edges.collect(memory)
 
 
 @contextmanager
-def stream(source, digest, threads, memory=None):
-    """As `read`, block by block: a context that gives a Stream.
+def stream(source, digest, threads, *, names=None, base=None, memory=None):
+    """Open an edge list: a context that gives a Stream.
 
     Parameters
     ----------
@@ -48,8 +45,22 @@ def stream(source, digest, threads, memory=None):
         The bytes of the file go through it.
     threads : int
         Not used: pyarrow has its own.
+    names : str, optional
+        Names of the columns, as --columns takes them; default the file's own.
+    base : int, optional
+        Id of vertex 0; default 0.
     memory : int, optional
         Bytes that one row group may take.
+
+    Raises
+    ------
+    DataError
+        Not Parquet; names that do not say what the columns are; ids that are no integers, empty or below `base`; a
+        weight that is not finite.
+    UsageError
+        `names` that do not say what the columns are.
+    MissingError
+        pyarrow is not installed.
     """
     parquet = require("pyarrow.parquet", "io", "reading Parquet")
     if digest is not None:
@@ -59,58 +70,61 @@ def stream(source, digest, threads, memory=None):
     with _refusing(source):
         file = parquet.ParquetFile(source.path, page_checksum_verification=True)
     with file:
-        columns = _columns(file.schema_arrow, source)
+        found, chosen = _columns(file.schema_arrow, names, source)
         memory = memory_budget() if memory is None else memory
         for group in range(file.metadata.num_row_groups):
             need(file.metadata.row_group(group).total_byte_size, memory, f"{source}: row group {group}")
-        with closing(_parts(file, columns, source)) as parts:
-            yield Stream(str(source), parts, len(columns) == 3)
+        with closing(_parts(file, chosen, base or 0, source)) as parts:
+            yield Stream(str(source), parts, found, base=base or 0, base_known=base is not None,
+                         notes=list(found.notes))
 
 
-def _columns(schema, source):
-    """Names of the columns of both ids, and of the weight if there is one."""
-    kinds = {name: str(schema.field(k).type) for k, name in enumerate(schema.names)}
-    known = {name.lower(): name for name in kinds}
-    ids = [known[name] for name in ("source", "target") if name in known]
-    if len(ids) < 2:
-        ids = [name for name, kind in kinds.items() if kind.startswith(("int", "uint"))][:2]
-    if len(ids) < 2 or not all(kinds[name].startswith(("int", "uint")) for name in ids):
-        listed = ", ".join(f"{name} ({kind})" for name, kind in kinds.items())
-        raise DataError(f"{source}: columns {shown(listed) or 'none'}, expected source and target, or two columns of "
-                        "integers")
-    weight = known.get("weight")
-    if weight is not None and not kinds[weight].startswith(("int", "uint", "float", "double", "halffloat")):
-        raise DataError(f"{source}: column weight is {kinds[weight]}, expected numbers")
-    return [*ids, *([] if weight is None else [weight])]
+def _columns(schema, flag, source):
+    """Return Columns, and the names of the columns of both ids, and of the weight if there is one."""
+    kinds = [str(each.type) for each in schema]
+    textual = [k for k, kind in enumerate(kinds) if not kind.startswith(NUMBERS)]
+    if flag is not None:
+        found = columns.of_flag(flag, schema.names, source)
+    else:
+        found = columns.of_header(schema.names, source, textual=textual)
+    chosen = [found.roles.index(role) for role in (U, V, W) if role in found.roles]
+    for k, wanted in zip(chosen, ("integers", "integers", "numbers")):
+        name = schema.names[k]
+        if not kinds[k].startswith(INTEGERS if wanted == "integers" else NUMBERS):
+            raise DataError(f"{source}: column {shown(name)} is {kinds[k]}, expected {wanted}")
+        if schema.names.count(name) > 1:
+            raise DataError(f"{source}: {schema.names.count(name)} columns are called {shown(name)}, expected one")
+    return found, [schema.names[k] for k in chosen]
 
 
-def _parts(file, columns, source):
+def _parts(file, chosen, base, source):
     row = 0
-    batches = file.iter_batches(BATCH, columns=columns)
+    batches = file.iter_batches(BATCH, columns=chosen)
     while True:
         with _refusing(source):
             batch = next(batches, None)
         if batch is None:
             return
-        ids = [_ids(batch.column(name), name, row, source) for name in columns[:2]]
+        ids = [_ids(batch.column(name), name, row, base, source) for name in chosen[:2]]
         weights = None
-        if len(columns) == 3:
-            _refuse_empty(batch.column(columns[2]), columns[2], row, source)
-            weights = batch.column(columns[2]).to_numpy(zero_copy_only=False).astype(np.float64)
+        if len(chosen) == 3:
+            _refuse_empty(batch.column(chosen[2]), chosen[2], row, source)
+            weights = batch.column(chosen[2]).to_numpy(zero_copy_only=False).astype(np.float64)
             wrong = np.flatnonzero(~np.isfinite(weights))
             if wrong.size:
-                raise DataError(f"{source}: row {row + wrong[0]}: {columns[2]} is {weights[wrong[0]]}, expected a "
+                raise DataError(f"{source}: row {row + wrong[0]}: {chosen[2]} is {weights[wrong[0]]}, expected a "
                                 "finite number")
         yield *ids, weights
         row += batch.num_rows
 
 
-def _ids(column, name, row, source):
+def _ids(column, name, row, base, source):
     _refuse_empty(column, name, row, source)
     ids = column.to_numpy(zero_copy_only=False)
-    wrong = np.flatnonzero((ids < 0) | (ids > INT64_MAX))
+    wrong = np.flatnonzero((ids < base) | (ids > INT64_MAX))
     if wrong.size:
-        raise DataError(f"{source}: row {row + wrong[0]}: {shown(name)} is {ids[wrong[0]]}, expected 0..{INT64_MAX}")
+        raise DataError(f"{source}: row {row + wrong[0]}: {shown(name)} is {ids[wrong[0]]}, expected "
+                        f"{base}..{INT64_MAX}")
     return ids.astype(np.int64)
 
 

@@ -1,4 +1,4 @@
-"""The compiled loop that parses lines of two integers, and maybe a number.
+"""The compiled loop that parses lines of two integers, maybe a number, and fields that are passed over.
 
 Numbers with few digits are exact here (a mantissa up to 2^53, times or by a power of ten up to 10^22, rounds once); all
 others are reported to the caller, who leaves them to Python's float.
@@ -9,14 +9,28 @@ from hpgcn.kernels.jit import jit
 
 INT64_MAX = int(np.iinfo(np.int64).max)
 POWERS = 10.0 ** np.arange(23)
-NEWLINE, TAB, RETURN, SPACE, HASH, PERCENT, PLUS, MINUS, POINT, ZERO, NINE = b"\n\t\r #%+-.09"
+NEWLINE, TAB, RETURN, SPACE, QUOTE, HASH, PERCENT, PLUS, MINUS, POINT, ZERO, NINE = b"\n\t\r \"#%+-.09"
+U, V, W, PASSED = range(4)  # what a field is: the first integer, the second, the number, or nothing
 DONE, MISSING, EXTRA, NOT_INTEGER, TOO_LARGE, OUT_OF_RANGE, NOT_NUMBER, TOO_MANY = range(8)
 
 
 @jit()
-def _skip(text, at):
+def _skip(text, at, delimiter):
     """Position of the first byte from text[at] on that is no blank; text ends with a newline."""
-    while text[at] == SPACE or text[at] == TAB or text[at] == RETURN:
+    while text[at] == SPACE or text[at] == RETURN or (text[at] == TAB and delimiter != TAB):
+        at += 1
+    return at
+
+
+@jit()
+def _pass(text, at, delimiter):
+    """Position after the field at text[at], whatever it holds; a delimiter within double quotes does not end it."""
+    quoted = False
+    while text[at] != NEWLINE and (quoted or text[at] != delimiter):
+        if delimiter == SPACE and not quoted and (text[at] == TAB or text[at] == RETURN):
+            break
+        if text[at] == QUOTE:
+            quoted = not quoted
         at += 1
     return at
 
@@ -75,17 +89,22 @@ def _number(text, at, integral):
 
 
 @jit()
-def parse(text, delimiter, comments, fields, low, high, integral, limit, line, u, v, w, inexact):
+def parse(text, delimiter, comments, roles, low, high, integral, limit, line, u, v, w, inexact):
     """Parse the lines of `text`, which ends with a newline, into u, v and w.
+
+    Parameters
+    ----------
+    roles : (k,) int64
+        U, V, W or PASSED for each field of a line.
 
     Returns
     -------
-    status, position of the field at fault, its line, rows parsed, number of inexact values (inexact[k] = row, start,
-    end and line of each).
+    status, position and number of the field at fault, its line, rows parsed, number of inexact values (inexact[k] =
+    row, start, end and line of each).
     """
     at, count, rough = 0, 0, 0
     while at < text.size:
-        at = _skip(text, at)
+        at = _skip(text, at, delimiter)
         if comments and (text[at] == HASH or text[at] == PERCENT):
             while text[at] != NEWLINE:
                 at += 1
@@ -94,35 +113,39 @@ def parse(text, delimiter, comments, fields, low, high, integral, limit, line, u
             line += 1
             continue
         if count == limit:
-            return TOO_MANY, at, line, count, rough
-        for k in range(fields):
+            return TOO_MANY, at, 0, line, count, rough
+        for k in range(roles.size):
+            role = roles[k]
             if k > 0:
-                at = _skip(text, at)
+                at = _skip(text, at, delimiter)
                 if text[at] == delimiter:
-                    at = _skip(text, at + 1)
+                    at = _skip(text, at + 1, delimiter)
                 elif delimiter != SPACE:
-                    return MISSING, at, line, count, rough
-            if text[at] == NEWLINE:
-                return MISSING, at, line, count, rough
+                    return MISSING, at, k, line, count, rough
+            if text[at] == NEWLINE and (role != PASSED or delimiter == SPACE):
+                return MISSING, at, k, line, count, rough
+            if role == PASSED:
+                at = _pass(text, at, delimiter)
+                continue
             start = at
-            if k < 2:
+            if role != W:
                 status, value, at = _integer(text, at)
-                (u if k == 0 else v)[count] = value
+                (u if role == U else v)[count] = value
             else:
                 status, w[count], at, exact = _number(text, at, integral)
                 if not exact:
                     inexact[rough, 0], inexact[rough, 1], inexact[rough, 2], inexact[rough, 3] = count, start, at, line
                     rough += 1
-            if status == DONE and _skip(text, at) == at and text[at] != NEWLINE and text[at] != delimiter:
-                status = NOT_INTEGER if k < 2 else NOT_NUMBER
-            if status == DONE and k < 2 and not low <= value <= high:
+            if status == DONE and _skip(text, at, delimiter) == at and text[at] != NEWLINE and text[at] != delimiter:
+                status = NOT_INTEGER if role != W else NOT_NUMBER
+            if status == DONE and role != W and not low <= value <= high:
                 status = OUT_OF_RANGE
             if status != DONE:
-                return status, start, line, count, rough
-        at = _skip(text, at)
+                return status, start, k, line, count, rough
+        at = _skip(text, at, delimiter)
         if text[at] != NEWLINE:
-            return EXTRA, at, line, count, rough
+            return EXTRA, at, roles.size, line, count, rough
         at += 1
         line += 1
         count += 1
-    return DONE, at, line, count, rough
+    return DONE, at, 0, line, count, rough

@@ -2,9 +2,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+
+ROW_FIRST = ("u", "v")  # which end of an edge is the row of the adjacency, and which its column
+TARGET_FIRST = ("target", "source")  # as PyG aggregates
+
+
+class Numbering(NamedTuple):
+    """How the ids of an edge list become vertices 0..num_nodes - 1.
+
+    Attributes
+    ----------
+    num_nodes : int
+    original_ids : (num_nodes,) int64 or None
+        Id of each vertex, where ids were relabelled; None where they are kept.
+    distinct : int
+        Ids that are in an edge.
+    first : int
+        The smallest of them.
+    """
+
+    num_nodes: int
+    original_ids: np.ndarray | None
+    distinct: int
+    first: int
 
 
 @dataclass
@@ -25,10 +49,16 @@ class Raw:
         How the input's own split was made.
     original_ids : (n,) int64 or None
         The input's ids, where they were relabelled.
+    base : int
+        The input's number of vertex 0, where ids are not relabelled.
+    first : int
+        The smallest vertex with an edge, where that says something of the ids.
+    reads : (str, str)
+        What the input calls the row and the column of an entry: ROW_FIRST or TARGET_FIRST.
     undirected : bool
-        The input says of itself that its edges have no direction.
+        The input says of itself that its edges have no direction: max(A, A^T) is taken.
     symmetrize : bool
-        The format lists each edge at both ends: max(A, A^T) is always taken.
+        The format lists each edge at both ends: max(A, A^T) is taken.
     row_normalize : bool
         Rows of the features are divided by their sums unless the user says otherwise.
     notes : list of str
@@ -44,35 +74,48 @@ class Raw:
     masks: dict[str, np.ndarray] | None = None
     split: str = "file"
     original_ids: np.ndarray | None = None
+    base: int = 0
+    first: int = 0
+    reads: tuple[str, str] = ROW_FIRST
     undirected: bool = False
     symmetrize: bool = False
     row_normalize: bool = False
     notes: list[str] = field(default_factory=list)
 
 
-def compact_ids(rows, columns):
-    """Number the vertices of an edge list that does not say how many there are.
+def ids_are_kept(largest, distinct, counted=None):
+    """Whether ids are the numbers of vertices: else they are relabelled in increasing order.
 
-    Ids are kept when the largest is below 2 x (distinct ids) + 1024; else they are relabelled in increasing order.
+    They are where the largest is below 2 x (distinct ids) + 1024, unless the input counts its vertices (`counted`) and
+    has as many distinct ids as that.
+    """
+    return largest < 2 * distinct + 1024 and (counted != distinct or largest + 1 == distinct)
+
+
+def compact_ids(rows, columns, counted=None):
+    """Number the vertices of an edge list that does not say which numbers they have.
 
     Parameters
     ----------
     rows, columns : (e,) int64, not negative
+    counted : int, optional
+        Vertices that the input says it has.
 
     Returns
     -------
-    num_nodes, rows, columns, original_ids ((n,) int64, or None where ids were kept)
+    Numbering, rows, columns
     """
     if not rows.size:
-        return 0, rows, columns, None
+        return Numbering(0, None, 0, 0), rows, columns
     largest = max(int(rows.max()), int(columns.max()))
     if largest >= 4 * rows.size + 1024:  # there are at most 2 e distinct ids
         ids, inverse = np.unique(np.concatenate([rows, columns]), return_inverse=True)
-        return ids.size, inverse[:rows.size], inverse[rows.size:], ids
+        return Numbering(ids.size, ids, ids.size, int(ids[0])), inverse[:rows.size], inverse[rows.size:]
     present = np.zeros(largest + 1, bool)
     present[rows] = True
     present[columns] = True
-    if largest < 2 * np.count_nonzero(present) + 1024:
-        return largest + 1, rows, columns, None
+    distinct, first = int(np.count_nonzero(present)), int(np.argmax(present))
+    if ids_are_kept(largest, distinct, counted):
+        return Numbering(largest + 1, None, distinct, first), rows, columns
     number = np.cumsum(present) - 1
-    return int(number[-1]) + 1, number[rows], number[columns], np.flatnonzero(present)
+    return Numbering(distinct, np.flatnonzero(present), distinct, first), number[rows], number[columns]

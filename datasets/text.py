@@ -11,7 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from hpgcn.datasets import parse
-from hpgcn.datasets.parse import INT64_MAX
+from hpgcn.datasets.parse import INT64_MAX, PASSED, U, V, W
 from hpgcn.datasets.source import LINE_LIMIT, need
 from hpgcn.errors import DataError
 
@@ -26,21 +26,21 @@ class Grammar:
 
     Attributes
     ----------
-    fields : int
-        2, or 3 with a weight.
+    roles : tuple of int
+        For each field U, V (the two integers), W (the weight) or PASSED (not read).
     delimiter : bytes
         b" " for any run of blanks, else one character with blanks around it allowed.
     low, high : int
         Range of the two integers.
     names : tuple of str
-        What to call the fields in an error.
+        What to call U, V and W in an error.
     integral : bool
         The weight must be an integer.
     comments : bool
         Lines that start with # or % are skipped.
     """
 
-    fields: int = 2
+    roles: tuple[int, ...] = (U, V)
     delimiter: bytes = b" "
     low: int = 0
     high: int = INT64_MAX
@@ -48,10 +48,30 @@ class Grammar:
     integral: bool = False
     comments: bool = True
 
+    @property
+    def weighted(self):
+        """Whether a line holds a weight."""
+        return W in self.roles
+
 
 def words(line):
     """What blanks separate in a line: list of bytes."""
     return re.findall(rb"[^ \t\r]+", line)
+
+
+def split_line(line, delimiter):
+    """Fields of a line, without blanks around them: list of bytes. Double quotes hide a delimiter."""
+    if delimiter == b" ":
+        return words(line)
+    fields, start, quoted = [], 0, False
+    for found in re.finditer(b'["' + delimiter + b"]", line):
+        if found[0] == b'"':
+            quoted = not quoted
+        elif not quoted:
+            fields.append(line[start:found.start()])
+            start = found.end()
+    fields.append(line[start:])
+    return [field.strip(BLANKS) for field in fields]
 
 
 class Table:
@@ -128,10 +148,11 @@ class Table:
         for block in self.blocks():
             *part, self.line = self._parse(block, grammar, limit - count, self.line)
             count += part[0].size
-            need(count * 16 * grammar.fields, memory, f"{self.where}: line {self.line}")  # twice: joined at the end
+            size = count * (24 if grammar.weighted else 16)
+            need(2 * size, memory, f"{self.where}: line {self.line}")  # twice: joined at the end
             parts.append(part)
-        u, v, w = (_join(parts, k) for k in range(3))
-        return u, v, w if grammar.fields == 3 else None
+        u, v, w = (join_column(parts, k) for k in range(3))
+        return u, v, w if grammar.weighted else None
 
     def parts(self, grammar, threads):
         """Parse the rest on several threads; yield (u, v, w) block by block, w as in `columns`.
@@ -153,21 +174,21 @@ class Table:
 
     def _taken(self, future, grammar):
         u, v, w, _ = future.result()
-        return u, v, w if grammar.fields == 3 else None
+        return u, v, w if grammar.weighted else None
 
     def _parse(self, block, grammar, limit, line):
         """Columns of a block of whole lines after line `line`, and the number of its last line."""
         text = np.frombuffer(block, np.uint8)
-        rows = text.size // (2 * grammar.fields - 1) + 1
+        roles = np.array(grammar.roles, np.int64)
+        rows = text.size // (2 * roles.size - np.count_nonzero(roles == PASSED) - 1) + 1  # those may be empty
         u, v = np.empty(rows, np.int64), np.empty(rows, np.int64)
-        weighted = grammar.fields == 3
-        w = np.empty(rows if weighted else 0)
-        inexact = np.empty((rows if weighted else 0, 4), np.int64)
-        status, at, line, count, rough = parse.parse(
-            text, ord(grammar.delimiter), grammar.comments, grammar.fields, grammar.low, grammar.high, grammar.integral,
+        w = np.empty(rows if grammar.weighted else 0)
+        inexact = np.empty((w.size, 4), np.int64)
+        status, at, field, line, count, rough = parse.parse(
+            text, ord(grammar.delimiter), grammar.comments, roles, grammar.low, grammar.high, grammar.integral,
             limit, line + 1, u, v, w, inexact)
         if status != parse.DONE:
-            raise DataError(f"{self.where}: line {line}: " + _complaint(status, block, at, grammar))
+            raise DataError(f"{self.where}: line {line}: " + _complaint(status, block, at, field, grammar))
         if rough:
             w[inexact[:rough, 0]] = self._floats(text, inexact[:rough])
         return u[:count].copy(), v[:count].copy(), w[:count].copy(), line - 1
@@ -197,25 +218,23 @@ def progress(stream, where):
         yield lambda: bar.update(raw.tell() - bar.n)
 
 
-def _join(parts, k):
+def join_column(parts, k):
     """Column k of all parts; each part lets go of it."""
     column = np.concatenate([part[k] for part in parts]) if parts else np.empty(0, np.int64)
     parts[:] = [(*part[:k], None, *part[k + 1:]) for part in parts]
     return column
 
 
-def _complaint(status, block, at, grammar):
-    """What is wrong at block[at], in words."""
-    begin = block.rfind(b"\n", 0, at) + 1
-    line = block[begin:block.index(b"\n", begin)]
-    fields = line[:at - begin].replace(grammar.delimiter, b" ").split()
-    name = grammar.names[min(len(fields), 2)]
-    token = repr(line[at - begin:].split()[0].split(grammar.delimiter)[0][:40].decode("utf-8", "replace")
-                 if line[at - begin:].strip() else "")
+def _complaint(status, block, at, field, grammar):
+    """What is wrong at block[at], in field number `field`, in words."""
+    rest = block[at:block.index(b"\n", at)]
+    expected = len(grammar.roles)
+    name = grammar.names[grammar.roles[field]] if status not in (parse.MISSING, parse.EXTRA) else ""
+    token = repr(rest.split()[0].split(grammar.delimiter)[0][:40].decode("utf-8", "replace") if rest.strip() else "")
     separated = "" if grammar.delimiter == b" " else f" separated by {grammar.delimiter.decode()!r}"
     return {
-        parse.MISSING: f"{len(fields)} field(s), expected {grammar.fields}{separated}",
-        parse.EXTRA: f"more than {grammar.fields} fields, expected {grammar.fields}{separated}",
+        parse.MISSING: f"{field} field(s), expected {expected}{separated}",
+        parse.EXTRA: f"more than {expected} fields, expected {expected}{separated}",
         parse.NOT_INTEGER: f"{name} is {token}, expected an integer",
         parse.TOO_LARGE: f"{name} is {token}, expected an integer of 64 bits",
         parse.OUT_OF_RANGE: f"{name} is {token}, expected " + (

@@ -102,11 +102,16 @@ def parser():
     convert.add_argument("out", help="graph to write (.h5)")
     convert.add_argument("--format", default="auto",
                          choices=["auto", "planetoid", "ogb", "npz", "mtx", "snap", "csv", "parquet"])
+    convert.add_argument("--columns", metavar="NAMES", help="what each column of an edge list is, whatever its header "
+                         "says: source,target (row target aggregates source) or u,v (row u aggregates v), w (weights), "
+                         "- (not read); such as u,v,-,w")
+    convert.add_argument("--base", type=int, choices=[0, 1], help="id of the first vertex of an edge list (default: 0; "
+                         "1 under KONECT's header)")
     convert.add_argument("--features", metavar="FILE", help=".npy, or .npz (SciPy sparse or one array)")
     convert.add_argument("--labels", metavar="FILE", help=".npy: class ids (n,), -1 unknown; or 0/1 (n, t)")
     convert.add_argument("--symmetrize", action="store_true", help="take max(A, A^T)")
     convert.add_argument("--unweighted", action="store_true", help="set all edge weights to 1")
-    convert.add_argument("--reverse", action="store_true", help="an edge `u v` lets v read u, not u read v")
+    convert.add_argument("--reverse", action="store_true", help="row and column of every entry change places")
     convert.add_argument("--strict", action="store_true", help="refuse duplicates, self loops and false symmetry")
     convert.add_argument("--row-normalize", action=argparse.BooleanOptionalAction, default=None,
                          help="scale each feature row to sum 1 (default: for planetoid only)")

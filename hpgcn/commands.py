@@ -22,7 +22,8 @@ def convert(args):
     notes = convert.convert(
         args.source, args.out, args.format, compress=args.compress, overwrite=args.overwrite, features=args.features,
         labels=args.labels, symmetrize=args.symmetrize, unweighted=args.unweighted, reverse=args.reverse,
-        strict=args.strict, row_normalize=args.row_normalize, split=args.split, memory=args.memory)
+        strict=args.strict, row_normalize=args.row_normalize, split=args.split, memory=args.memory,
+        columns=args.columns, base=args.base)
     say(args, *notes, f"wrote {args.out}")
 
 

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from hpgcn.datasets.convert import read
+from hpgcn.datasets.parse import U, V, W
 from hpgcn.datasets.text import Grammar, Table
 
 
@@ -28,8 +29,8 @@ PLAIN = [[0, 1, 0], [0, 0, 2], [0, 0, 0]]
     (b"# comment\n% another\n\n0\t1\t1.0\n  1   2  2e0  \n# last\n\n", "g.txt"),
     (b"0,1,1\n1,2,2\n", "g.csv"),
     (b"0,1,1\n1,2,2\n", "g.txt"),
-    (b"source,target,weight\n0,1,1\n1,2,2\n", "g.csv"),
-    (b'\xef\xbb\xbf"source";"target";"weight"\r\n0 ; 1 ; 1\r\n1;2;+2.0\r\n', "g.csv"),
+    (b"target,source,weight\n0,1,1\n1,2,2\n", "g.csv"),
+    (b'\xef\xbb\xbf"target";"source";"weight"\r\n0 ; 1 ; 1\r\n1;2;+2.0\r\n', "g.csv"),
     (b"# made by hand\nu v w\n0 1 1\n1 2 2\n", "g.csv"),
     (gzip.compress(b"0 1 1\n1 2 2\n"), "g.txt.gz"),
     (gzip.compress(b"0,1,1\n1,2,2\n"), "named_otherwise"),
@@ -115,7 +116,7 @@ def test_numbers_are_rounded_as_python_does():
         words.append(f"{digits[:point]}.{digits[point:]}e{rng.integers(-40, 40)}")
     words += [repr(x) for x in rng.standard_normal(1000).tolist()]
     text = "".join(f"0 0 {word}\n" for word in words).encode()
-    _, _, values = Table(io.BytesIO(text), "f").columns(Grammar(3))
+    _, _, values = Table(io.BytesIO(text), "f").columns(Grammar((U, V, W)))
     expected = np.array([float(word) for word in words])
     assert np.array_equal(values.view(np.int64), expected.view(np.int64))
 
@@ -142,12 +143,3 @@ def test_real_files(data_dir, name, directed, loops):
     assert abs(graph.adjacency - expected).nnz == 0
     if loops is not None:
         assert np.count_nonzero(graph.degree_loop) == loops
-
-
-def test_undirected_snap_file_is_told_how(tmp_path):
-    path = tmp_path / "g.txt"
-    path.write_bytes(b"# Undirected graph: g.txt\n0 1\n1 2\n")
-    _, notes = read(path)
-    assert any("--symmetrize" in note for note in notes)
-    graph, notes = read(path, symmetrize=True, strict=True)
-    assert not graph.header.directed and not any("--symmetrize" in note for note in notes)

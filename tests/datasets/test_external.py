@@ -125,15 +125,25 @@ def test_same_bits(tmp_path, trap, options):
         assert isinstance(whole, str) == ("too large" in trap)
 
 
-@pytest.mark.parametrize("name, content", [
-    ("g.csv", b"source,target\n" + lines(U, V, separator=",")),
-    ("g.csv", b'"u";"v";"w"\n' + lines(U, V, W, separator=" ; ")),
-    ("g.txt.gz", gzip.compress(lines(U, V))),
-    ("g.csv.gz", gzip.compress(lines(U, V, W, separator=",")) + gzip.compress(b"7,8,9\n")),
-    ("named otherwise", lines(U, V, separator="\t")),
+@pytest.mark.parametrize("name, content, options", [
+    ("g.csv", b"source,target\n" + lines(U, V, separator=","), {}),
+    ("g.csv", b'"u";"v";"w"\n' + lines(U, V, W, separator=" ; "), {}),
+    ("g.csv", b'id,target,name,source,weight\n' + lines(V, U, ['"a, b"'] * len(U), V, W, separator=","), {}),
+    ("g.csv", lines(W, U, FAR, separator=","), {"columns": "w,source,target", "base": 0}),
+    ("g.txt.gz", gzip.compress(lines(U, V)), {}),
+    ("g.csv.gz", gzip.compress(lines(U, V, W, separator=",")) + gzip.compress(b"7,8,9\n"), {}),
+    ("named otherwise", lines(U, V, separator="\t"), {}),
+    ("g.txt", b"% sym positive\n" + lines(*([each + 1 for each in ids] for ids in (U, V)), W, range(len(U))), {}),
+    ("g.txt", b"% asym unweighted\n% 600 40 40\n" + lines(*([each + 1 for each in ids] for ids in (FAR, V))), {}),
+    ("g.txt", lines(*([each + 1 for each in ids] for ids in (U, V))), {}),
+    ("g.txt", lines(*([each + 1 for each in ids] for ids in (U, V))), {"base": 1}),
+    ("g.txt", b"# Nodes: 40 Edges: 600\n" + lines(*([3 * each for each in ids] for ids in (U, V))), {}),
+    ("g.txt", b"# Nodes: 41 Edges: 600\n" + lines(*([3 * each for each in ids] for ids in (U, V))), {}),
 ])
-def test_same_bits_of_any_text(tmp_path, name, content):
-    assert not isinstance(assert_same(tmp_path, content, name=name), str)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_same_bits_of_any_text(tmp_path, name, content, options, reverse):
+    assert not isinstance(assert_same(tmp_path, content, name=name, reverse=reverse, **options), str)
+    assert_same(tmp_path, content, name=name, strict=True, **options)
 
 
 @pytest.mark.parametrize("content", [
@@ -143,6 +153,8 @@ def test_same_bits_of_any_text(tmp_path, name, content):
     b"# hpgcn rmat: vertices 4, edges 1\n" + b"0 1\n" * 70 + b"4 1\n",
     b"0 1\n\n# c\n" * 70 + b"1 99999999999999999999\n",
     b"", b"# only\n", b"0 1\n" * 30 + b"1 2 3\n",
+    lines(U, V, range(600)), lines(U, V, [10**9 + k % 7 for k in range(600)]), b"0 1 2 3\n" * 70,
+    b"% sym positive\n1 2\n" + b"0 1\n" * 70, b"# Undirected graph\n" + lines(U, V, W), b"id label\n" + lines(U, V),
 ])
 def test_same_refusals(tmp_path, content):
     assert str(tmp_path) in assert_same(tmp_path, content)

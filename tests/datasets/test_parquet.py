@@ -16,9 +16,9 @@ def table(path, columns, **options):
 
 
 @pytest.mark.parametrize("columns", [
-    {"source": [0, 1], "target": [1, 2], "weight": [1.0, 2.0]},
-    {"weight": np.array([1, 2], np.float32), "target": np.array([1, 2], np.uint8), "source": np.array([0, 1], "i2")},
-    {"name": ["a", "b"], "u": [0, 1], "v": [1, 2], "time": [9, 9], "Weight": [1, 2]},
+    {"target": [0, 1], "source": [1, 2], "weight": [1.0, 2.0]},
+    {"weight": np.array([1, 2], np.float32), "source": np.array([1, 2], np.uint8), "target": np.array([0, 1], "i2")},
+    {"who says so": ["a", "b"], "u": [0, 1], "v": [1, 2], "time": [9, 9], "Weight": [1, 2]},
 ])
 def test_columns(tmp_path, columns):
     path = table(tmp_path / "g.parquet", columns)
@@ -56,8 +56,10 @@ def test_same_bits_on_disk(tmp_path, monkeypatch, options, weighted):
     ({"source": [0, 5, -7], "target": [1, 2, 3]}, r"row 2: source is -7, expected 0\.\."),
     ({"source": np.array([0, 2**63], np.uint64), "target": [1, 2]}, r"row 1: source is 9223372036854775808"),
     ({"source": [0, None], "target": [1, 2]}, r"row 1: source is empty"),
-    ({"source": [0.5, 1.5], "target": [1, 2]}, r"columns source \(double\), target \(int64\), expected"),
-    ({"u": [0, 1], "name": ["a", "b"]}, r"expected source and target, or two columns of integers"),
+    ({"source": [0.5, 1.5], "target": [1, 2]}, r"column source is double, expected integers"),
+    ({"u": [0, 1], "name": ["a", "b"]}, r"columns u, name: which are the ends of an edge\?"),
+    ({"a": [0, 1], "b": [1, 2]}, r"columns a, b: which are the ends of an edge\? Name each column, as in --columns"),
+    ({"u": [0, 1], "v": [1, 2], "size": [1, 2]}, r"size is not known: --columns u,v,- leaves it out, --columns u,v,w"),
     ({"u": [0, 1], "v": [1, 2], "weight": [1.0, float("nan")]}, r"row 1: weight is nan"),
     ({"u": [0, 1], "v": [1, 2], "weight": [1.0, None]}, r"row 1: weight is empty"),
     ({"u": [0, 1], "v": [1, 2], "weight": ["a", "b"]}, r"column weight is string"),

@@ -52,7 +52,8 @@ TEXT = [  # name, content, what the message says
     ("g.txt", b"0 1\n2 -7\n", r"line 2: second id is '-7', expected 0 or more"),
     ("g.txt", b"# c\n0 1\n\n1.5 2\n", r"line 4: first id is '1\.5', expected an integer"),
     ("g.txt", b"0 1\n1e3 2\n", r"line 2: first id is '1e3'"),
-    ("g.txt", b"from to\n0 1\n", r"line 1: first id is 'from'"),
+    ("g.txt", b"from where\n0 1\n", r"line 1: columns from, where: which are the ends"),
+    ("g.txt", b"from\tto\n0 1\n", r"line 2: 1 field\(s\), expected 2 separated by"),
     ("g.txt", b"0 1\nzero one\n", r"line 2: first id is 'zero'"),
     ("g.txt", b"0 1\n12345678901234567890 2\n", r"line 2: first id is '12345678901234567890', expected.*64 bits"),
     ("g.txt", b"0 9223372036854775808\n", r"line 1: second id is '9223372036854775808'"),
@@ -60,7 +61,7 @@ TEXT = [  # name, content, what the message says
     ("g.txt", b"0 1\n2 3 4\n", r"line 2: more than 2 fields"),
     ("g.txt", b"0 1 2\n2 3\n", r"line 2: 2 field\(s\), expected 3"),
     ("g.txt", b"0\n", r"line 1: 1 field"),
-    ("g.txt", b"0 1 2 3\n", r"line 1: 4 field"),
+    ("g.txt", b"0 1 2 3\n", r"line 1: 4 columns without a header: name each, as in --columns u,v,-,-"),
     ("g.txt", b"0 1 nan\n", r"line 1: weight is 'nan'"),
     ("g.txt", b"0 1 1\n0 1 inf\n", r"line 2: weight is 'inf'"),
     ("g.txt", b"0 1 1\n0 1 0x10\n", r"line 2: weight is '0x10'"),
@@ -70,9 +71,9 @@ TEXT = [  # name, content, what the message says
     ("g.csv", b"0,1\n1,,2\n", r"line 2: second id is ''"),
     ("g.csv", b"0,1\n1,2,\n", r"line 2: more than 2 fields"),
     ("g.csv", b"0,1\n1 2\n", r"line 2: 1 field\(s\), expected 2 separated by ','"),
-    ("g.csv", b"a,b,c,d\n0,1,2,3\n", r"line 1: 4 field"),
-    ("g.csv", b"a,b\n0,1,2\n", r"line 2: more than 2 fields"),
-    ("g.csv", b"a,b\nc,d\n0,1\n", r"line 2: first id is 'c'"),
+    ("g.csv", b"u,v,c,d\n0,1,2,3\n", r"line 1: columns u, v, c, d: c is not known"),
+    ("g.csv", b"u,v\n0,1,2\n", r"line 2: more than 2 fields"),
+    ("g.csv", b"u,v\nc,d\n0,1\n", r"line 2: first id is 'c'"),
     ("g.csv", b"0.5,1\n", r"line 1: first id is '0\.5'"),
     ("g.txt", b"1" * (1 << 21), r"line 1 has more than 1048576 bytes"),
     ("g.txt", b"0 1\n" + b"1" * (1 << 21), r"line 2 has more than 1048576 bytes"),
@@ -258,7 +259,7 @@ def test_gzip_bomb(tmp_path):
         for _ in range(40):
             file.write(b"0 1\n" * (1 << 18))
     assert path.stat().st_size < 300_000
-    with pytest.raises(DataError, match=r"line \d+: needs \d+ bytes of memory, the limit is 100000000"):
+    with pytest.raises(DataError, match=r"g\.txt\.gz: needs \d+ bytes of memory, the limit is 100000000"):
         read(path, memory=100_000_000)
 
 

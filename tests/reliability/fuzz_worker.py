@@ -118,8 +118,7 @@ def store_case(kind, raw, path, expected, **_):
 def text_case(kind, raw, path, rng, **_):
     """A damaged edge list or matrix: refused where the slow reader refuses it, else the same graph."""
     path.write_bytes(raw)
-    reader = slow_readers.read_mtx if kind.startswith("mtx") else (
-        lambda raw: slow_readers.read_edges(raw, named=kind.startswith("csv")))
+    reader = slow_readers.read_mtx if kind.startswith("mtx") else slow_readers.read_edges
     memory = SMALL if rng.random() < 0.5 and not kind.startswith("mtx") else MEMORY
     try:
         wanted = reader(raw)

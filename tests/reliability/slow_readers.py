@@ -5,6 +5,7 @@ Nothing of hpgcn is used. A `Graph` is what the text says; `InvalidError` that i
 import gzip
 import math
 import re
+import string
 import zlib
 from collections import namedtuple
 
@@ -14,6 +15,7 @@ Graph = namedtuple("Graph", "num_nodes weights original_ids")  # weights: dict (
 INTEGER = re.compile(r"[+-]?[0-9]+")
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 BLANKS = " \t\r"
+DIRECTED = ("source", "fromnodeid", "target", "tonodeid")
 
 
 class InvalidError(Exception):
@@ -30,27 +32,35 @@ def unpacked(raw):
     return raw.removeprefix(b"\xef\xbb\xbf").decode("latin1")
 
 
-def read_edges(raw, *, named):
-    """An edge list; with `named` it may begin with a line of column names."""
+def read_edges(raw):
+    """An edge list: with a line of column names, with such a comment, or with none."""
     lines = unpacked(raw).split("\n")
-    at, declared = 0, None
+    at, declared, comments = 0, None, []
     while at < len(lines) and (not lines[at].strip(BLANKS) or lines[at].strip(BLANKS)[0] in "#%"):
         found = re.match(r"[#%] hpgcn .*\bvertices ([0-9]{1,18})\b", lines[at], re.ASCII)
         declared = int(found[1]) if found else declared
+        comments.append(re.split(r"[\s,;]+", lines[at].strip(BLANKS).lstrip("#% \t")))
         at += 1
     if at == len(lines):
         raise InvalidError("no edges")
     delimiter = next((letter for letter in ",;" if letter in lines[at]), None)
+    header = not any(re.match(r"[-+.]?[0-9]", field.strip("\"'")) for field in fields(lines[at], delimiter))
+    if header and "\t" in lines[at]:
+        delimiter = "\t"
     first = fields(lines[at], delimiter)
-    if len(first) not in (2, 3):
-        raise InvalidError(f"{len(first)} fields")
-    if named and not any(re.match(r"[-+.]?[0-9]", field.strip("\"'")) for field in first):
-        at += 1
+    named = [words for words in comments if len(words) == len(first) and order(words)]
+    places = (order(first) if header else order(named[-1]) if named else [0, 1, 2][:len(first)]) or []
+    if len(first) not in (2, 3) or not places:
+        raise InvalidError(f"fields {first}")
+    directed = plain(first[places[0]]) in DIRECTED if header else bool(named) and plain(
+        named[-1][places[0]]) == DIRECTED[0]
     high = 2**63 if declared is None else declared
-    edges = [edge(fields(line, delimiter), len(first), 0, high, NUMBER) for line in lines[at:]
+    edges = [edge(fields(line, delimiter), places, 0, high, NUMBER) for line in lines[at + header:]
              if line.strip(BLANKS) and line.strip(BLANKS)[0] not in "#%"]
     if not edges:
         raise InvalidError("no edges")
+    if directed:
+        edges = [(v, u, w) for u, v, w in edges]
     if declared is not None:
         return merged(declared, edges)
     ids = sorted({end for u, v, _ in edges for end in (u, v)})
@@ -81,7 +91,7 @@ def read_mtx(raw):
     n, columns, nnz = map(int, sizes)
     if n != columns or n == 0:
         raise InvalidError("shape")
-    edges = [edge(fields(line, None), 2 if values[kind] is None else 3, 1, n + 1, values[kind])
+    edges = [edge(fields(line, None), [0, 1] if values[kind] is None else [0, 1, 2], 1, n + 1, values[kind])
              for line in lines[at + 1:] if line.strip(BLANKS)]
     if len(edges) != nnz:
         raise InvalidError("number of entries")
@@ -99,16 +109,32 @@ def fields(line, delimiter):
     return [field.strip(BLANKS) for field in line.split(delimiter)]
 
 
-def edge(found, count, low, high, pattern):
-    """(u, v, weight or None) of the fields of a line; ids in low..high - 1."""
-    if len(found) != count:
+def plain(name):
+    """A name without case, blanks and punctuation."""
+    return "".join(letter for letter in name.lower() if letter not in string.punctuation + string.whitespace)
+
+
+def order(names):
+    """Where both ends and, with three names, the weight are; None if the names do not say."""
+    names = [plain(name) for name in names]
+    for ends in (DIRECTED[::2], DIRECTED[1::2], ("u", "v")):
+        wanted = [*ends, *({"weight", "w"} & set(names))]
+        if sorted(wanted) == sorted(names):
+            return [names.index(name) for name in wanted]
+    return None
+
+
+def edge(found, places, low, high, pattern):
+    """(u, v, weight or None) of the fields of a line, which lie at `places`; ids in low..high - 1."""
+    if len(found) != len(places):
         raise InvalidError(f"{len(found)} fields")
+    found = [found[place] for place in places]
     ends = []
     for field in found[:2]:
         if not INTEGER.fullmatch(field) or not low <= int(field) < min(high, 2**63):
             raise InvalidError(f"id {field}")
         ends.append(int(field))
-    if count == 2:
+    if len(found) == 2:
         return (*ends, None)
     if not pattern.fullmatch(found[2]) or not math.isfinite(float(found[2])):
         raise InvalidError(f"weight {found[2]}")

@@ -91,6 +91,28 @@ def test_refused(tmp_path, name, content, message, options):
     assert line.startswith(f"hpgcn: {tmp_path / name}")
 
 
+@pytest.mark.parametrize(("code", "options", "message"), [
+    (2, ("--columns", "u,w"), r"--columns u,w: expected a word for each column"),
+    (2, ("--base", "2"), r"--base: invalid choice"),
+    (2, ("--base", "1", "--format", "mtx"), r"--columns and --base are for edge lists \(snap, csv, parquet\), not for"),
+    (65, ("--columns", "u,v"), r"g\.csv: line 1: 3 column\(s\), but --columns u,v names 2"),
+    (65, (), r"g\.csv: line 1: columns source, target, foo: foo is not known: --columns source,target,- leaves it out"),
+    (65, ("--columns", "source,target,-", "--base", "1"), r"g\.csv: line 2: first id is '0', expected 1 or more"),
+])
+def test_columns_and_base_are_refused(tmp_path, code, options, message):
+    (tmp_path / "g.csv").write_bytes(b"source,target,foo\n0,1,2\n")
+    refused(code, message, "convert", tmp_path / "g.csv", tmp_path / "out.h5", *options, folder=tmp_path)
+    if code == 65:
+        refused(code, message, "convert", tmp_path / "g.csv", tmp_path / "out.h5", *options, *DISK, folder=tmp_path)
+
+
+def test_columns_and_base_are_read(tmp_path):
+    (tmp_path / "g.csv").write_bytes(b"source,target,foo\n2,1,2\n")
+    for options in ((), DISK):
+        n, edges, said, _ = read(tmp_path / "g.csv", "--columns", "source,target,-", "--base", "1", *options)
+        assert (n, edges) == (2, {(0, 1)}) and "row target aggregates source" in said
+
+
 def read(path, *options):
     """(number of vertices, edges as a set, what was said, original ids or None) of an input."""
     out = path.with_name("out.h5")
@@ -121,13 +143,11 @@ def test_irregular_edges_are_counted(tmp_path, options):
     path = tmp_path / "g.txt"
     path.write_bytes(b"# Undirected graph: x\n0 1\n1 2\n0 1\n2 2\n0 1\n5 5\n")
     n, edges, said, _ = read(path, *options)
-    assert (n, edges) == (6, {(0, 1), (1, 2), (2, 2), (5, 5)})
-    assert "6 vertices, 4 edges, directed" in said
-    assert "2 duplicates merged, 2 self loops, 3 isolated vertices" in said
-    assert "says it is undirected, but its entries are not symmetric: --symmetrize makes them so" in said
-    n, edges, said, _ = read(path, "--symmetrize", *options)
-    assert edges == {(0, 1), (1, 0), (1, 2), (2, 1), (2, 2), (5, 5)}
-    assert "2 edges added to make it symmetric" in said
+    assert (n, edges) == (6, {(0, 1), (1, 0), (1, 2), (2, 1), (2, 2), (5, 5)})
+    for words in ("6 vertices, 6 edges, undirected", "2 duplicates merged, 2 self loops, 3 isolated vertices",
+                  "2 edges added to make it symmetric"):
+        assert words in said
+    assert read(path, "--symmetrize", *options)[1:3] == (edges, said)
 
 
 @pytest.mark.parametrize("options", [(), DISK], ids=["10-memory", "10-disk"])

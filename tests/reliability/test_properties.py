@@ -123,7 +123,7 @@ def edge_lists(draw):
 def test_edge_lists(folder, text, name):
     (folder / name).write_bytes(text.encode())
     try:
-        wanted = slow_readers.read_edges(text.encode(), named=name.endswith("csv"))
+        wanted = slow_readers.read_edges(text.encode())
     except slow_readers.InvalidError:
         wanted = None
     for memory in (None, 50_000, 100):  # the last sorts on disk, if its edges and vertices fit

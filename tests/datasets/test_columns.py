@@ -1,0 +1,198 @@
+"""Columns of edge lists by name, by --columns and by place: the same matrix in every format."""
+import gzip
+
+import numpy as np
+import pytest
+
+from hpgcn.datasets import columns
+from hpgcn.datasets.convert import read
+from hpgcn.datasets.parse import PASSED, U, V, W
+from hpgcn.datasets.raw import ROW_FIRST, TARGET_FIRST
+from hpgcn.errors import DataError, UsageError
+
+ROLES = {"u": U, "v": V, "w": W, "-": PASSED}
+EDGES = [(0, 1, 1.0), (0, 2, 2.5), (3, 1, 4.0), (2, 2, 0.5)]  # source, target, weight
+TARGET_ROWS = [[0, 0, 0, 0], [1, 0, 0, 4], [2.5, 0, 0.5, 0], [0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("header, roles, reads", [
+    ("source,target", "uv", TARGET_FIRST),
+    ("target,source", "vu", TARGET_FIRST),
+    ("Source,Target,Type,Id,Label,timeset,Weight", "uv----w", TARGET_FIRST),
+    ("id,source,target", "-uv", TARGET_FIRST),
+    (",from,to,value", "-uvw", TARGET_FIRST),
+    ("Unnamed: 0,src,dst,edge_weight", "-uvw", TARGET_FIRST),
+    ("w,dst_id,src_id", "wvu", TARGET_FIRST),
+    ("source_node,target_node,timestamp", "uv-", TARGET_FIRST),
+    ("FromNodeId,ToNodeId", "uv", TARGET_FIRST),
+    (":START_ID,:END_ID,:TYPE", "uv-", TARGET_FIRST),
+    ("sender,receiver,created_at,capacity", "uv-w", TARGET_FIRST),
+    ("u,v,w", "uvw", ROW_FIRST),
+    ("V,U", "vu", ROW_FIRST),
+    ("id_1,id_2", "uv", ROW_FIRST),
+    ("txId1,txId2", "uv", ROW_FIRST),
+    ("node1,node2,date", "uv-", ROW_FIRST),
+    ("row,col,val", "uvw", ROW_FIRST),
+    ("i,j", "uv", ROW_FIRST),
+])
+def test_names(header, roles, reads):
+    found = columns.of_header(header.split(","), "g.csv: line 1")
+    assert found.roles == tuple(ROLES[role] for role in roles) and found.reads == reads
+    assert bool(found.notes) == (header not in ("source,target", "target,source", "V,U"))
+
+
+@pytest.mark.parametrize("header, message", [
+    ("id,target", "labels of vertices, not edges: give labels as --labels"),
+    ("node,class", "labels of vertices"),
+    ("label,node_id", "labels of vertices"),
+    ("name,size", "which are the ends of an edge\\? Name each column, as in --columns source,target$"),
+    ("a,b", "--columns source,target$"),
+    ("head,relation,tail", "--columns source,target,-$"),
+    ("userId,movieId,rating,timestamp", "--columns source,target,-,-$"),
+    ("x", "which are the ends"),
+    ("source,src,target", "source and src mean the same: name one, as in --columns source,-,target"),
+    ("source,target,start,end", "source and start mean the same: name one, as in --columns source,target,-,-"),
+    ("u,v,weight,value", "weight and value mean the same: name one, as in --columns u,v,w,-"),
+    ("u,v,source,target", "which are the ends"),
+    ("source,target,rating", "rating is not known: --columns source,target,- leaves it out, --columns source,target,w"),
+    ("source,target,w,rating", "rating is not known: --columns source,target,w,- leaves it out$"),
+    ("source,target,row", "row is not known"),
+    ("source\x1b[2J,target,x\ny", "columns source\\?\\[2J, target, x\\?y: "),
+])
+def test_unclear_names(header, message):
+    with pytest.raises(DataError, match=message) as error:
+        columns.of_header(header.split(","), "g.csv: line 1")
+    assert str(error.value).isprintable() and str(error.value).startswith("g.csv: line 1: columns ")
+
+
+def write_all(folder):
+    """The same graph in every format that calls its columns source and target; yields files and options."""
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    source, target, weight = (np.array(each) for each in zip(*EDGES))
+    lines = [f"{u},{v},{w}" for u, v, w in EDGES]
+    text = {
+        "a.csv": "\n".join(["source,target,weight", *lines]),
+        "b.csv": "\n".join(["weight;Target;Source", *(";".join(line.split(",")[::-1]) for line in lines)]),
+        "c.csv": "\n".join(["id,source,target,weight", *(f"{9 - k},{line}" for k, line in enumerate(lines))]),
+        "d.csv": "\n".join(['"name","source","target","weight"', *(f'"a, ""b"" c",{line}' for line in lines)]),
+        "e.tsv": "\r\n".join(["label,source,target,weight", *(f"x y,{line}" for line in lines[1:]), f",{lines[0]}"]
+                             ).replace(",", "\t"),
+        "f.txt": "\n".join(["# source target weight", *(line.replace(",", " ") for line in lines)]),
+        "g.csv.gz": "\n".join(["src,dst,w", *lines])}
+    for name, content in text.items():
+        (folder / name).write_bytes(gzip.compress(content.encode()) if name.endswith("gz") else content.encode())
+        yield folder / name, {}
+    (folder / "h.csv").write_text("\n".join(lines))
+    yield folder / "h.csv", {"columns": "source,target,weight"}
+    (folder / "i.csv").write_text("\n".join(["size,where,whence,x", *(f"{w},{v},{u},?" for u, v, w in EDGES)]))
+    yield folder / "i.csv", {"columns": "w,u,v,-"}
+    parquet.write_table(arrow.table({"id": [4, 5, 6, 7], "weight": weight, "target": target, "source": source,
+                                     "note on it": list("abcd")}), folder / "j.parquet")
+    yield folder / "j.parquet", {}
+
+
+def test_same_matrix_in_every_format(tmp_path):
+    for path, options in write_all(tmp_path):
+        graph, notes = read(path, **options)
+        assert graph.adjacency.toarray().tolist() == TARGET_ROWS, path
+        named_by_flag = options.get("columns") == "w,u,v,-"
+        assert ("row u aggregates v" if named_by_flag else "row target aggregates source") in notes
+        swapped, notes = read(path, reverse=True, **options)
+        assert swapped.adjacency.toarray().T.tolist() == TARGET_ROWS
+        assert ("row v aggregates u" if named_by_flag else "row source aggregates target") in notes
+    (tmp_path / "bare.txt").write_text("\n".join(f"{u} {v} {w}" for u, v, w in EDGES))
+    graph, notes = read(tmp_path / "bare.txt")
+    assert graph.adjacency.toarray().T.tolist() == TARGET_ROWS and "row u aggregates v" in notes
+    assert any("the third column is read as weights; --columns u,v,- leaves it out" in note for note in notes)
+
+
+def test_same_pattern_from_npz_and_ogb(tmp_path):
+    pattern = (np.array(TARGET_ROWS) != 0).astype(float).tolist()
+    index = np.array([each[:2] for each in EDGES]).T
+    raw = tmp_path / "set" / "raw"
+    raw.mkdir(parents=True)
+    np.savez(tmp_path / "g.npz", edge_index=index)
+    for name, text in (("edge", "".join(f"{u},{v}\n" for u, v, _ in EDGES)), ("num-node-list", "4\n")):
+        (raw / f"{name}.csv.gz").write_bytes(gzip.compress(text.encode()))
+    np.savez(raw / "data.npz", edge_index=index, num_nodes_list=[4])
+    for path in (tmp_path / "g.npz", raw / "edge.csv.gz", raw / "data.npz"):
+        graph, notes = read(path)
+        assert graph.adjacency.toarray().tolist() == pattern, path
+        assert "row target aggregates source" in notes
+
+
+def test_header_of_snap_keeps_the_meaning_of_a_bare_list(tmp_path):
+    (tmp_path / "g.txt").write_text("# FromNodeId\tToNodeId\n0\t1\n")
+    graph, notes = read(tmp_path / "g.txt")
+    assert graph.adjacency.toarray().tolist() == [[0, 1], [0, 0]]
+    assert {"row u aggregates v", "columns: FromNodeId is u, ToNodeId is v"} <= set(notes)
+    (tmp_path / "g.txt").write_text("# FromNodeId ToNodeId Timestamp\n0 1 7\n")
+    graph, notes = read(tmp_path / "g.txt")
+    assert graph.header.all_ones and "columns: FromNodeId is u, ToNodeId is v; not read: Timestamp" in notes
+    (tmp_path / "g.txt").write_text("# FromNodeId ToNodeId Sign\n0 1 -1\n")
+    with pytest.raises(DataError, match=r"line 2: comment above it: columns .*Sign is not known: --columns source,t"):
+        read(tmp_path / "g.txt")
+    (tmp_path / "g.txt").write_text("# node label\n0 1\n")
+    with pytest.raises(DataError, match="labels of vertices"):
+        read(tmp_path / "g.txt")
+
+
+@pytest.mark.parametrize("third, kind", [
+    ([1082040961, 1082155839], "Unix times"),
+    ([1082040961000, 1082155839000], "Unix times in milliseconds"),
+    ([20040415, 20040416], "dates"),
+    ([1990 + k % 30 for k in range(16)], "years"),
+    (range(64), "times or numbers of lines, they only grow"),
+    ([k // 2 for k in range(300)], "times or numbers of lines, they only grow"),
+])
+def test_third_columns_that_are_no_weights(tmp_path, third, kind):
+    path = tmp_path / "g.txt"
+    path.write_text("".join(f"{k % 7} {k % 5} {number}\n" for k, number in enumerate(third)))
+    with pytest.raises(DataError, match=rf"no header, and the third column .* looks like {kind}: --columns u,v,-"):
+        read(path)
+    assert read(path, columns="u,v,-")[0].header.all_ones
+    assert not read(path, columns="u,v,w")[0].header.all_ones
+
+
+@pytest.mark.parametrize("third", [
+    [1] * 100, [2] * 100, range(63), [k // 10 for k in range(100)], [k + 0.5 for k in range(100)], [1999, 2000],
+    [5, 1082040961], range(100, 0, -1)])
+def test_third_columns_that_may_be_weights(tmp_path, third):
+    (tmp_path / "g.txt").write_text("".join(f"{k % 7} {k % 5} {number}\n" for k, number in enumerate(third)))
+    read(tmp_path / "g.txt")
+
+
+@pytest.mark.parametrize("flag", [
+    "", "u", "u,u", "u,w", "source,v", "u,v,w,weight", "u,v,foo", "id,label", "1,2", "u;v"])
+def test_flag_that_says_too_little(tmp_path, flag):
+    (tmp_path / "g.txt").write_text("0 1\n")
+    with pytest.raises(UsageError, match=r"--columns .*: expected a word for each column"):
+        read(tmp_path / "g.txt", columns=flag)
+
+
+def test_flag_against_the_file(tmp_path):
+    (tmp_path / "g.csv").write_text("x,y,z\n0,1,2\n")
+    with pytest.raises(DataError, match=r"g\.csv: line 1: 3 column\(s\), but --columns u,v names 2"):
+        read(tmp_path / "g.csv", columns="u,v")
+    assert "columns: x is u, y is v; not read: z" in read(tmp_path / "g.csv", columns="u,v,-")[1]
+    for options in ({"columns": "u,v"}, {"base": 1}):
+        with pytest.raises(UsageError, match=r"--columns and --base are for edge lists .*, not for karate"):
+            read("karate", **options)
+    np.savez(tmp_path / "g.npz", edge_index=[[0], [1]])
+    with pytest.raises(UsageError, match="not for npz"):
+        read(tmp_path / "g.npz", base=1)
+
+
+@pytest.mark.parametrize("content, message", [
+    (b"id,source,target\n7,0\n", r"line 2: 2 field\(s\), expected 3"),
+    (b"source,id,target\n0,,x\n", r"line 2: second id is 'x'"),
+    (b"source,id,target\n0,\"1,2\n", r"line 2: 2 field\(s\), expected 3"),
+    (b"source,target,label\n0,1,a,b\n", r"line 2: more than 3 fields"),
+    (b"weight,source,target\nnan,0,1\n", r"line 2: weight is 'nan'"),
+    (b"weight,source,target\n1,0,-1\n", r"line 2: second id is '-1'"),
+])
+def test_lines_under_a_header(tmp_path, content, message):
+    (tmp_path / "g.csv").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read(tmp_path / "g.csv")
