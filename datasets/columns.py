@@ -34,6 +34,7 @@ IGNORED = "|".join((
     "(edge|link|rel|relation)?(type|label|kind|class|name|colou?r|description|comment|title|directed)"))
 VERTEX = "(node|vertex|user|person|author|page|paper|entity)?(id|idx|index|name)?|unnamed[0-9]*"
 LABEL = "(node|vertex|true)?(labels?|class|classes|target|y|gt|groundtruth|community|group|category)(id)?"
+MOST_SHOWN = 16  # words
 SNAP = {"fromnodeid", "tonodeid"}
 DROPPED = str.maketrans("", "", string.punctuation + string.whitespace)
 
@@ -114,6 +115,11 @@ def of_flag(text, names, where):
     return Columns(roles, TARGET_FIRST if ends == DIRECTED else ROW_FIRST, notes)
 
 
+def spelled(words):
+    """Words as --columns takes them; no more than fit a line."""
+    return ",".join(words[:MOST_SHOWN]) + ("" if len(words) <= MOST_SHOWN else ",...")
+
+
 def check_flag(text):
     """Words of --columns; UsageError where they do not say what the columns are."""
     words = [word.strip() for word in text.split(",")]
@@ -163,7 +169,7 @@ def _assign(names, textual=()):
     pairs = [ends for ends in ENDS if (ends, 0) in found and (ends, 1) in found]
     if len(pairs) != 1:
         words = ["source", "target", *"-" * (len(names) - 2)]
-        raise UnclearError(f"which are the ends of an edge? Name each column, as in --columns {','.join(words)}")
+        raise UnclearError(f"which are the ends of an edge? Name each column, as in --columns {spelled(words)}")
     [ends] = pairs
     roles = []
     for k, (kind, end) in enumerate(found):
@@ -174,12 +180,13 @@ def _assign(names, textual=()):
     for role in (U, V, W):
         if roles.count(role) > 1:
             several = " and ".join(shown(name) for name, each in zip(names, roles) if each == role)
-            raise UnclearError(f"{several} mean the same: name one, as in --columns {','.join(words)}")
+            raise UnclearError(f"{several} mean the same: name one, as in --columns {spelled(words)}")
     if None in roles:
         k = roles.index(None)
-        weighted = ",".join([*words[:k], "w", *words[k + 1:]])
-        also = "" if W in roles else f", --columns {weighted} reads it as weights"
-        raise UnclearError(f"{shown(names[k])} is not known: --columns {','.join(words)} leaves it out{also}")
+        also = ""
+        if W not in roles:
+            also = f", --columns {spelled([*words[:k], 'w', *words[k + 1:]])} reads it as weights"
+        raise UnclearError(f"{shown(names[k])} is not known: --columns {spelled(words)} leaves it out{also}")
     return tuple(roles), ends
 
 

@@ -8,13 +8,15 @@ from functools import partial
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.check import check_features, check_finite, check_labels
+from hpgcn.check import check_features, check_labels
 from hpgcn.datasets import arrays, builtin, formats
+from hpgcn.datasets.build import build, count_isolated
 from hpgcn.datasets.columns import check_flag
+from hpgcn.datasets.raw import rows_by_vertex
 from hpgcn.datasets.source import BudgetError, Source
 from hpgcn.datasets.split import describe_split, parse_split, planetoid_split, random_split
 from hpgcn.errors import DataError, InputNotFoundError, UsageError
-from hpgcn.graph import assemble, build_adjacency
+from hpgcn.graph import assemble
 from hpgcn.machine import default_threads, memory_budget
 
 EDGE_BYTES = 128  # of memory that an edge takes on its way through `read`
@@ -111,8 +113,8 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     notes = list(raw.notes)
     _replace(raw, features, labels, memory, notes)
     if entries is None:
-        csr, counts = _build(raw, where, notes, **asked)
-        isolated = _isolated(csr[0], csr[1])
+        csr, counts = build(raw, where, notes, **asked)
+        isolated = count_isolated(csr[0], csr[1])
         make = partial(assemble, *csr)
     else:
         if entries.zeros:
@@ -194,105 +196,20 @@ def _read(source, fmt, memory, scratch, asked, layout):
     return raw, name, str(file), digest.hexdigest(), entries
 
 
-def _build(raw, where, notes, *, reverse, symmetrize, unweighted, strict):
-    """Make a CSR of what was read into memory; return it and its Counts."""
-    if reverse:
-        raw.rows, raw.columns = raw.columns, raw.rows
-    _drop_zeros(raw, unweighted, where, notes)
-    if not raw.num_nodes:
-        raise DataError(f"{where}: no vertices")
-    if strict:
-        _refuse_irregular(raw, where)
-    options = {"symmetrize": symmetrize or raw.symmetrize or raw.undirected, "name": where}
-    with np.errstate(over="ignore"):
-        large = raw.values is not None and not np.isfinite(np.abs(raw.values).sum(dtype=np.float64))
-    if not large:
-        *csr, counts = build_adjacency(raw.rows, raw.columns, raw.values, raw.num_nodes, **options)
-    if large or (raw.values is not None and counts.duplicates):
-        rows, columns, values = _summed(raw)
-        *csr, counts = build_adjacency(rows, columns, values, raw.num_nodes, **options)
-        counts.duplicates = raw.rows.size - rows.size
-    raw.rows = raw.columns = raw.values = None
-    if strict and raw.undirected and raw.symmetrize and counts.asymmetric:
-        raise DataError(f"{where}: {counts.asymmetric} edges are listed in one direction only, the format lists both")
-    return csr, counts
-
-
-def _summed(raw):
-    """Rows, columns and values without duplicates: weights are summed in the order of the input, on any machine."""
-    order = np.lexsort((raw.columns, raw.rows))
-    rows, columns = raw.rows[order], raw.columns[order]
-    first = np.ones(order.size, bool)
-    first[1:] = (rows[1:] != rows[:-1]) | (columns[1:] != columns[:-1])
-    return rows[first], columns[first], np.bincount(np.cumsum(first) - 1, raw.values[order])
-
-
 def _replace(raw, features, labels, memory, notes):
     """Take features and labels from files of their own."""
     if features is not None:
         file = Source(features)
         array, more = arrays.read_matrix(file, memory)
-        array = _by_vertex(array, raw, f"{file}: features", notes)
+        array = rows_by_vertex(array, raw, f"{file}: features", notes)
         raw.features = check_features(array, raw.num_nodes, str(file))
         notes += more
     if labels is not None:
         file = Source(labels)
         array, more = arrays.read_array(file, memory)
-        array = _by_vertex(array, raw, f"{file}: labels", notes)
+        array = rows_by_vertex(array, raw, f"{file}: labels", notes)
         raw.labels = check_labels(array, raw.num_nodes, str(file))[0]
         notes += more
-
-
-def _by_vertex(array, raw, where, notes):
-    """Return an array with a row for each vertex, or for each id up to the largest, as one for each vertex."""
-    n, ids = raw.num_nodes, raw.original_ids
-    rows = array.shape[0] if len(array.shape) in (1, 2) else None
-    if rows == n:
-        return array
-    up_to_largest = 0 if ids is None else int(ids[-1]) - raw.base + 1
-    if ids is not None and rows == up_to_largest:
-        notes.append(f"{where} have a row for each id {raw.base}..{ids[-1]}: those of the {n} vertices are taken")
-        return array[ids - raw.base]
-    hint = ""
-    if ids is not None:
-        hint = f", one for each distinct id in increasing order (or {up_to_largest}, one for each id)"
-    elif raw.first == 1 and rows == n - 1:
-        hint = "; ids begin at 1: --base 1 leaves out vertex 0"
-    raise DataError(f"{where} have shape {tuple(array.shape)}, expected {n} rows{hint}")
-
-
-def _drop_zeros(raw, unweighted, where, notes):
-    """Leave out entries of weight 0: they are no edges, and do not turn a 0/1 input into a valued one."""
-    if raw.values is None:
-        return
-    if raw.values.dtype.kind not in "fiub":
-        raise DataError(f"{where}: weights have dtype {raw.values.dtype}, expected numbers")
-    check_finite(raw.values, f"{where}: weight")
-    kept = raw.values != 0
-    zeros = kept.size - int(np.count_nonzero(kept))
-    if zeros:
-        raw.rows, raw.columns, raw.values = raw.rows[kept], raw.columns[kept], raw.values[kept]
-        notes.append(f"{zeros} entries of weight 0 dropped")
-    if unweighted or np.all(raw.values == 1):
-        raw.values = None
-
-
-def _refuse_irregular(raw, where):
-    """Refuse self loops and duplicates, naming the first."""
-    def edge(k):
-        u, v = (int(ids[k]) if raw.original_ids is None else int(raw.original_ids[ids[k]])
-                for ids in (raw.rows, raw.columns))
-        return f"{u} -> {v}"
-
-    loops = np.flatnonzero(raw.rows == raw.columns)
-    if loops.size:
-        raise DataError(f"{where}: {loops.size} self loops, the first at entry {loops[0]}: {edge(loops[0])} (--strict)")
-    order = np.lexsort((raw.columns, raw.rows))
-    rows, columns = raw.rows[order], raw.columns[order]
-    again = order[1:][(rows[1:] == rows[:-1]) & (columns[1:] == columns[:-1])]
-    if again.size:
-        raise DataError(f"{where}: {again.size} duplicate edges, the first at entry {again.min()}: {edge(again.min())} "
-                        "(--strict)")
 
 
 def _split(raw, wanted, where):
@@ -307,13 +224,6 @@ def _split(raw, wanted, where):
     if wanted == ("planetoid",):
         return planetoid_split(labels, where), "planetoid"
     return random_split(labels, *wanted[1:], where), describe_split(*wanted)
-
-
-def _isolated(indptr, indices):
-    """Number of vertices without edges to others."""
-    n = indptr.size - 1
-    loops = np.bincount(indices[indices == np.repeat(np.arange(n), np.diff(indptr))], minlength=n)
-    return int(np.count_nonzero(np.diff(indptr) + np.bincount(indices, minlength=n) == 2 * loops))
 
 
 def _refuse_layout(layout, fmt):

@@ -115,8 +115,9 @@ def _columns(fields, header, comments, names, where):
     if len(fields) < 2:
         raise DataError(f"{where}: {len(fields)} field(s), expected two ids and maybe a weight")
     if len(fields) > 3:
-        raise DataError(f"{where}: {len(fields)} columns without a header: name each, as in --columns "
-                        f"u,v,{','.join('-' * (len(fields) - 2))} (w for weights, - for what is not read)")
+        words = columns.spelled(["u", "v", *"-" * (len(fields) - 2)])
+        raise DataError(f"{where}: {len(fields)} columns without a header: name each, as in --columns {words} (w for "
+                        "weights, - for what is not read)")
     return columns.of_place(len(fields))
 
 

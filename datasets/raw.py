@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from hpgcn.errors import DataError
+
 ROW_FIRST = ("u", "v")  # which end of an edge is the row of the adjacency, and which its column
 TARGET_FIRST = ("target", "source")  # as PyG aggregates
 
@@ -119,3 +121,21 @@ def compact_ids(rows, columns, counted=None):
         return Numbering(largest + 1, None, distinct, first), rows, columns
     number = np.cumsum(present) - 1
     return Numbering(distinct, np.flatnonzero(present), distinct, first), number[rows], number[columns]
+
+
+def rows_by_vertex(array, raw, where, notes):
+    """Return an array with a row for each vertex, or for each id up to the largest, as one for each vertex."""
+    n, ids = raw.num_nodes, raw.original_ids
+    rows = array.shape[0] if len(array.shape) in (1, 2) else None
+    if rows == n:
+        return array
+    up_to_largest = 0 if ids is None else int(ids[-1]) - raw.base + 1
+    if ids is not None and rows == up_to_largest:
+        notes.append(f"{where} have a row for each id {raw.base}..{ids[-1]}: those of the {n} vertices are taken")
+        return array[ids - raw.base]
+    hint = ""
+    if ids is not None:
+        hint = f", one for each distinct id in increasing order (or {up_to_largest}, one for each id)"
+    elif raw.first == 1 and rows == n - 1:
+        hint = "; ids begin at 1: --base 1 leaves out vertex 0"
+    raise DataError(f"{where} have shape {tuple(array.shape)}, expected {n} rows{hint}")
