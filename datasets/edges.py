@@ -14,6 +14,7 @@ from hpgcn.datasets.text import Grammar, Table, split_line
 from hpgcn.errors import DataError
 
 NUMERIC = re.compile("[-+.]?[0-9]")
+UNDIRECTED = re.compile(rb'[,;\t]\s*"?undirected"?\s*[,;\t\r\n]', re.IGNORECASE)  # Gephi's column Type
 KONECT = (U, V, W, PASSED)  # the last is a time
 
 
@@ -74,7 +75,7 @@ def stream(source, digest, threads, *, names=None, base=None):
             yield Stream(str(source), parts, found, comments.num_nodes, comments.counted, first,
                          base_known=base is not None or comments.konect is not None, undirected=comments.undirected,
                          listed_once=comments.konect is not None and comments.konect[0] == "sym",
-                         notes=[*found.notes, *_said(comments, base)])
+                         notes=[*found.notes, *_said(comments, base, header and source.head())])
 
 
 def _parts(table, grammar, threads):
@@ -121,8 +122,10 @@ def _columns(fields, header, comments, names, where):
     return columns.of_place(len(fields))
 
 
-def _said(comments, base):
-    """What was made of KONECT's first line, in words."""
+def _said(comments, base, head):
+    """What was made of KONECT's first line, in words, and what the first lines under a header say of direction."""
+    if head and UNDIRECTED.search(head):
+        return ["edges that are called undirected are read in one direction: --symmetrize takes both"]
     if not comments.konect:
         return []
     shape, weights = comments.konect

@@ -127,6 +127,8 @@ def parse(text, delimiter, comments, roles, low, high, integral, limit, line, u,
             if role == PASSED:
                 at = _pass(text, at, delimiter)
                 continue
+            quoted = delimiter != SPACE and text[at] == QUOTE
+            at += quoted
             start = at
             if role != W:
                 status, value, at = _integer(text, at)
@@ -136,12 +138,15 @@ def parse(text, delimiter, comments, roles, low, high, integral, limit, line, u,
                 if not exact:
                     inexact[rough, 0], inexact[rough, 1], inexact[rough, 2], inexact[rough, 3] = count, start, at, line
                     rough += 1
+            if status == DONE and quoted:
+                status = DONE if text[at] == QUOTE else NOT_INTEGER if role != W else NOT_NUMBER
+                at += 1
             if status == DONE and _skip(text, at, delimiter) == at and text[at] != NEWLINE and text[at] != delimiter:
                 status = NOT_INTEGER if role != W else NOT_NUMBER
             if status == DONE and role != W and not low <= value <= high:
                 status = OUT_OF_RANGE
             if status != DONE:
-                return status, start, k, line, count, rough
+                return status, start - quoted, k, line, count, rough
         at = _skip(text, at, delimiter)
         if text[at] != NEWLINE:
             return EXTRA, at, roles.size, line, count, rough

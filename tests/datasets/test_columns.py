@@ -81,6 +81,8 @@ def write_all(folder):
         "e.tsv": "\r\n".join(["label,source,target,weight", *(f"x y,{line}" for line in lines[1:]), f",{lines[0]}"]
                              ).replace(",", "\t"),
         "f.txt": "\n".join(["# source target weight", *(line.replace(",", " ") for line in lines)]),
+        "fq.csv": "\n".join(",".join(f'"{word}"' for word in line.split(","))
+                            for line in ["source,target,weight", *lines[:2], lines[2] + "e0", lines[3]]),
         "g.csv.gz": "\n".join(["src,dst,w", *lines])}
     for name, content in text.items():
         (folder / name).write_bytes(gzip.compress(content.encode()) if name.endswith("gz") else content.encode())
@@ -122,6 +124,12 @@ def test_same_pattern_from_npz_and_ogb(tmp_path):
         graph, notes = read(path)
         assert graph.adjacency.toarray().tolist() == pattern, path
         assert "row target aggregates source" in notes
+
+
+def test_a_column_that_says_undirected_is_heard(tmp_path):
+    (tmp_path / "g.csv").write_text("Source,Target,Type,Id\n0,1,Undirected,7\n")
+    graph, notes = read(tmp_path / "g.csv")
+    assert graph.header.directed and any("called undirected" in note and "--symmetrize" in note for note in notes)
 
 
 def test_header_of_snap_keeps_the_meaning_of_a_bare_list(tmp_path):
@@ -191,6 +199,9 @@ def test_flag_against_the_file(tmp_path):
     (b"source,id,target\n0,,x\n", r"line 2: second id is 'x'"),
     (b"source,id,target\n0,\"1,2\n", r"line 2: 2 field\(s\), expected 3"),
     (b"source,target,label\n0,1,a,b\n", r"line 2: more than 3 fields"),
+    (b'source,target\n"0,1\n', r"line 2: first id is '\"0'"),
+    (b'source,target\n"0"1,1\n', r"line 2: first id is '\"0\"1'"),
+    (b'source,target\n"0 ",1\n', r"line 2: first id is '\"0'"),
     (b"weight,source,target\nnan,0,1\n", r"line 2: weight is 'nan'"),
     (b"weight,source,target\n1,0,-1\n", r"line 2: second id is '-1'"),
 ])

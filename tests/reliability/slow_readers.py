@@ -106,7 +106,7 @@ def fields(line, delimiter):
     """Fields of a line; without a delimiter they are separated by any run of blanks."""
     if delimiter is None:
         return re.findall(f"[^{BLANKS}]+", line)
-    return [field.strip(BLANKS) for field in line.split(delimiter)]
+    return [re.sub(r'\A"([^" \t\r]*)"\Z', r"\1", field.strip(BLANKS)) for field in line.split(delimiter)]
 
 
 def plain(name):
