@@ -217,7 +217,7 @@ def test_22_a_pickle_that_names_one_list_many_times(tmp_path):
 PARQUET = {
     "05-weight": ({"source": [0, 1], "target": [1, 2], "weight": [1.0, np.nan]}, r"row 1: weight is nan"),
     "08-negative": ({"source": [0, -4], "target": [1, 2]}, r"row 1: source is -4, expected 0\.\."),
-    "09-text": ({"source": ["0", "1"], "target": ["1", "2"]}, r"columns source \(.*string\)"),
+    "09-text": ({"source": ["0", "1"], "target": ["1", "2"]}, r"column source is .*string, expected integers"),
     "09-missing": ({"source": [0, None], "target": [1, 2]}, r"row 1: source is empty, expected a number"),
 }
 
