@@ -191,6 +191,7 @@ def _read(source, fmt, memory, scratch, asked, layout):
     digest = hashlib.sha256()
     with formats.stream(fmt)(file, digest, default_threads(), **layout) as stream:
         entries = external.collect(stream, scratch, memory, **asked)
+    file.refuse_changed()
     none = np.empty(0, np.int64)
     raw = stream.raw(entries.numbering, none, none, None)
     return raw, name, str(file), digest.hexdigest(), entries
@@ -203,12 +204,14 @@ def _replace(raw, features, labels, memory, notes):
         array, more = arrays.read_matrix(file, memory)
         array = rows_by_vertex(array, raw, f"{file}: features", notes)
         raw.features = check_features(array, raw.num_nodes, str(file))
+        file.refuse_changed()
         notes += more
     if labels is not None:
         file = Source(labels)
         array, more = arrays.read_array(file, memory)
         array = rows_by_vertex(array, raw, f"{file}: labels", notes)
         raw.labels = check_labels(array, raw.num_nodes, str(file))[0]
+        file.refuse_changed()
         notes += more
 
 

@@ -5,6 +5,7 @@ its number in the input. A key is (row - first row) << bits | that column: keys 
 """
 import numpy as np
 
+from hpgcn.kernels.entries import add_fingerprint
 from hpgcn.kernels.jit import jit
 
 KEPT, ZEROS, LOOPS, LOOP_ENTRY, LOOP_ID, NOT_ONE = range(6)  # of append's tally
@@ -188,21 +189,5 @@ def emit(keys, weights, bits, first, mirror, refused, columns, values, counts, d
         else:
             touched[first + row] = touched[column] = True
             if not mirror:
-                _fingerprint(first + row, column, number, keyed, fingerprint)
+                add_fingerprint(first + row, column, number, keyed, fingerprint)
     return end
-
-
-@jit()
-def _mix(x):
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
-@jit()
-def _fingerprint(row, column, number, keyed, fingerprint):
-    low, high = np.uint64(min(row, column)), np.uint64(max(row, column))
-    weight = np.uint64(0) if number == 0 else np.uint64(np.float32(number).view(np.uint32))
-    for j in range(2):
-        x = _mix(_mix(_mix(keyed[j] + low) + keyed[1 - j] + high) + weight)
-        fingerprint[j] += x if row < column else np.uint64(0) - x

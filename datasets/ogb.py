@@ -79,8 +79,8 @@ def read(source, memory):
 
 
 def _file(source, path):
-    source.files.append(path)
-    return Source(path)
+    source.files.append(Source(path))
+    return source.files[-1]
 
 
 def _from_tables(raw, source, memory):

@@ -56,7 +56,7 @@ def read(source, memory):
         raise DataError(f"{source}: expected a name like ind.NAME.graph")
     folder, name = source.path.parent, name[1]
     files = {part: Source(Path(folder) / f"ind.{name}.{part}") for part in PARTS}
-    source.files = [file.path for file in files.values()]
+    source.files = list(files.values())
     packed = next((file for file in files.values() if file.is_gzip), None)
     if packed is not None:
         raise DataError(f"{packed}: compressed, expected a plain file")

@@ -10,6 +10,7 @@ import zlib
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from hpgcn import identity
 from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, StorageError
 
 GZIP_RATIO = 1032  # deflate cannot shrink more than this
@@ -52,6 +53,7 @@ class Source:
             mode = os.stat(self.path).st_mode
             if stat.S_ISREG(mode):
                 with open(self.path, "rb") as file:
+                    self.opened = os.fstat(file.fileno())
                     self.magic = file.read(512)
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
             reason = error.strerror if isinstance(error, OSError) else error
@@ -60,8 +62,8 @@ class Source:
             raise DataError(f"{path}: is a directory, expected a file")
         if not stat.S_ISREG(mode):
             raise DataError(f"{path}: is not a regular file")
-        self.size = os.path.getsize(self.path)
-        self.files = [self.path]  # whose bytes the SHA-256 is over
+        self.size = self.opened.st_size
+        self.files = [self]  # whose bytes the SHA-256 is over
 
     def __str__(self):
         return str(self.path)
@@ -110,16 +112,20 @@ class Source:
             raise StorageError(f"{self}: {error.strerror or error}") from error
 
     def sha256(self):
-        """SHA-256 over the bytes of `files`, hexadecimal."""
+        """SHA-256 over the bytes of `files`, hexadecimal; DataError if one changed since its Source was made."""
         digest = hashlib.sha256()
-        for path in self.files:
+        for source in self.files:
+            source.refuse_changed()
             try:
-                with open(path, "rb") as file:
-                    while block := file.read(1 << 20):
-                        digest.update(block)
+                with open(source.path, "rb") as file:
+                    identity.add_to(digest, source.path, file.fileno(), source.opened)
             except OSError as error:
-                raise StorageError(f"{path}: {error.strerror}") from error
+                raise StorageError(f"{source}: {error.strerror}") from error
         return digest.hexdigest()
+
+    def refuse_changed(self):
+        """Refuse to go on with what was read if the file was replaced or written to since the Source was made."""
+        identity.refuse_replaced(self.path, self.opened)
 
 
 class _Hashed(io.FileIO):

@@ -13,6 +13,7 @@ import logging
 import re
 import shutil
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from hpgcn.state import State, capture
 
 log = logging.getLogger("hpgcn")
 KEPT = 2
+DIGESTS = "graph_sha256", "source_sha256", "content_sha256"
 OBJECTS = ("metrics", "best_metrics", "versions")  # attributes of state.h5 that are JSON
 NAME, LEFT = re.compile(r"step-\d{8,}"), re.compile(r"\.step-\d{8,}\.(tmp|old)")
 
@@ -132,7 +134,7 @@ class Checkpoints:
                 store.discard(entry)
 
     def digests(self):
-        """SHA-256 of what is trained on and of the graph that it was partitioned from, hexadecimal."""
+        """What identifies the data, by the names of DIGESTS: see hpgcn.state.State."""
         if self._digests is None:
             self._digests = _digests(self.source)
         return self._digests
@@ -151,7 +153,9 @@ class Checkpoints:
             if name not in FREE and was != now:
                 raise ConfigError(f"{self.path.parent}: {name} is {now!r}, but the run was started with {was!r}; "
                                   f"go on without --{name.replace('_', '-')}, or train anew with another --out")
-        if state.told["source_sha256"] != self.digests()["source_sha256"]:
+        if state.told.get("content_sha256") == self.source.checksum():
+            self._digests = {name: state.told[name] for name in DIGESTS}  # the very same file: no need to read it all
+        elif state.told["source_sha256"] != self.digests()["source_sha256"]:
             raise ConfigError(f"{self.path.parent}: was trained on other data than {_name(self.source)}: the graph has "
                               f"SHA-256 {self.digests()['source_sha256'][:16]}..., expected "
                               f"{state.told['source_sha256'][:16]}...")
@@ -181,9 +185,11 @@ def _read(folder):
 
 def _digests(source):
     if hasattr(source, "path"):
-        own = source.sha256()
+        own = content = source.checksum()
+        with suppress(DataError):  # written to since it was opened: its bytes are no longer what was trained on
+            own = source.sha256()
         before = source.header.source_sha256 if source.offsets is not None else ""
-        return {"graph_sha256": own, "source_sha256": before or own}
+        return dict(zip(DIGESTS, (own, before or own, content)))
     graph = source
     if not np.array_equal(graph.vertex, np.arange(graph.num_rows)):
         graph = graph.permuted(np.argsort(graph.vertex))  # a partition does not make it another graph
@@ -191,7 +197,7 @@ def _digests(source):
     for kind, data in graph.blocks():
         digest.update(kind.encode())
         digest.update(data)
-    return {"graph_sha256": digest.hexdigest(), "source_sha256": digest.hexdigest()}
+    return dict.fromkeys(DIGESTS, digest.hexdigest())
 
 
 def _name(source):

@@ -59,7 +59,8 @@ def partition(args):
         store.refuse_existing(out, args.overwrite)
     elif args.out or args.parts:
         raise UsageError("--compare runs methods and writes nothing: leave out --out and --parts")
-    graph = store.load(args.graph).read()
+    source = store.load(args.graph)
+    graph = source.read()
     w0 = parts.dense_weight(layer_widths(args.widths)) if args.widths else args.w0
     settings = {"epsilon": args.epsilon, "seed": args.seed, "w0": w0, "rcm": not args.no_rcm, "baseline": True,
                 "refine": not args.no_refine}
@@ -74,10 +75,11 @@ def partition(args):
                                      rcm=not args.no_rcm, baseline=True)
     else:
         made = parts.make_partition(graph, args.k, method=args.method, engine=args.engine, **settings)
+    source.refuse_replaced()
     if vector:
         parts.write_parts(out, made.part, overwrite=args.overwrite)
     else:
-        store.write_partitioned(out, graph, made, source_path=args.graph, overwrite=args.overwrite)
+        store.write_partitioned(out, graph, made, source=source, overwrite=args.overwrite)
     if args.json:
         print(json.dumps({"out": out, **told(made)}))
     else:

@@ -10,7 +10,7 @@ from hpgcn.cost.gpu import ON_GPU, gpu_footprint, gpu_total
 from hpgcn.cost.memory import PARTS, footprint, peak, setup
 from hpgcn.cost.seconds import Machine, step_seconds
 from hpgcn.errors import ConfigError
-from hpgcn.place import place
+from hpgcn.place import place, same_everywhere
 
 
 def forecast(source, config, comm):
@@ -40,7 +40,7 @@ def forecast(source, config, comm):
         On all ranks: as hpgcn.place.place; a rank needs more than config.memory, even if nothing is kept that need not
         be.
     """
-    comm.same((config.replace(threads=0), source.header), "configuration or graph")
+    same_everywhere(source, config, comm)
     source, grid, axes = place(source, comm, config)
     found = None
     with comm.together():

@@ -2,17 +2,20 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 
 from hpgcn import cost
+from hpgcn.consistency import add_up, doubtful, nonzero, refuse
 from hpgcn.errors import ConfigError, HpgcnError, UsageError
-from hpgcn.layout import Grid
+from hpgcn.identity import changed
+from hpgcn.layout import Grid, split
 
 log = logging.getLogger("hpgcn")
 METHOD, SEED = "hypergraph", 0  # how a graph is partitioned that was not partitioned before
+NAMING = 3600.0  # seconds that they wait while one rank reads all of a file that was found wrong
 PARTITIONING = 7200.0  # seconds that ranks wait for it beyond their timeout: an hour for the engine, an hour around it
 
 
@@ -55,12 +58,16 @@ def place(source, comm, config):
     ------
     ConfigError
         On all ranks: the file has another number of parts than there are ranks, or the grid does not fit them.
+    DataError
+        On all ranks: the file changed meanwhile, or its partition contradicts itself.
     """
     strategy = config.strategy
     axes = arrangement(config, comm.size)
     if strategy == "p2p" and source.offsets is None and comm.size > 1:
         stored = hasattr(source, "path")
         source = _partition_file(source, comm) if stored else _partition_memory(source, comm)
+    if source.offsets is not None and hasattr(source, "path"):
+        _check_partition(source, comm)
     if strategy in ("p2p", "1d") and source.offsets is not None:
         offsets = np.asarray(source.offsets, np.int64)
         if offsets.size - 1 != comm.size:
@@ -119,41 +126,96 @@ def _partition_memory(graph, comm):
 
 
 def _partition_file(stored, comm):
-    path = None
+    kept = None
     with comm.patient(PARTITIONING), comm.together():
         if comm.rank == 0:
-            path = _kept(stored, comm.size)
-    return stored.reopen(comm.bcast(path))
+            kept = _kept(stored, comm.size)
+    path, checksum = comm.bcast(kept)
+    with comm.together():
+        found = stored.reopen(path)
+        if found.checksum() != checksum:
+            raise changed(path)
+    return found
+
+
+def _check_partition(stored, comm):
+    """Refuse a file whose rows are in no order of its vertices, or of other parts; each rank reads a share of it."""
+    start, stop = split(stored.header.num_nodes, comm.size)[comm.rank:comm.rank + 2].tolist()
+    with comm.together():
+        mine = stored.partition_sums(start, stop)
+    if nonzero(comm.sum(mine)):
+        with comm.patient(NAMING), comm.together():
+            if comm.rank == 0:
+                stored.vertex_partition  # noqa: B018 (refuses)
+
+
+def check_slabs(source, slab, comm, counted):
+    """Refuse a graph whose degrees, loops or symmetry are not what its entries say; every rank calls this together.
+
+    Parameters
+    ----------
+    source : hpgcn.graph.Graph or hpgcn.store.StoredGraph
+    slab : hpgcn.graph.Graph
+        Rows of this rank.
+    counted : bool
+        Whether it is this rank that tells of them, where several have the same.
+
+    Raises
+    ------
+    DataError
+        On all ranks: as `hpgcn.consistency.add_up` and `refuse`.
+    """
+    where = getattr(source, "path", source.header.name)
+    with comm.together():
+        mine = add_up(slab, where)
+    total = comm.sum(mine if counted else np.zeros_like(mine))
+    if doubtful(total):
+        with comm.patient(NAMING), comm.together():
+            if comm.rank == 0:
+                refuse(total, source, where)
 
 
 def _kept(stored, k):
-    """Path of an automatic partition of a stored graph: found or made. A file made otherwise is left alone."""
+    """Path and checksum of an automatic partition of a stored graph: found or made. One made otherwise is left alone.
+
+    Raises
+    ------
+    DataError
+        The graph, or what was just made of it, was replaced or written to by somebody else.
+    """
     from hpgcn import store
     from hpgcn.partition import make_partition
 
     stem = Path(stored.path).with_suffix("")
     names = [Path(f"{stem}.p{k}.h5"), Path(f"{stem}.p{k}-{METHOD}-{SEED}.h5")]
-    digest = store.file_sha256(stored.path)
+    stored.sha256()  # before an hour of partitioning
+    stored.refuse_replaced()
     for path in names:
-        if path.exists() and _matches(path, digest, k):
+        checksum = _matching(path, stored, k) if path.exists() else None
+        if checksum:
             log.info("using the partition in %s", path)
-            return str(path)
+            return str(path), checksum
     path = names[0] if not names[0].exists() else names[1]
     log.info("partitioning %s in %d parts by %s; kept as %s", stored.path, k, METHOD, path)
     graph = stored.read()
     partition = make_partition(graph, k, method=METHOD, seed=SEED)
-    store.write_partitioned(path, graph, partition, source_path=stored.path, overwrite=True)
-    return str(path)
+    store.write_partitioned(path, graph, partition, source=stored, overwrite=True)
+    checksum = _matching(path, stored, k)
+    if checksum is None:
+        raise changed(path)
+    return str(path), checksum
 
 
-def _matches(path, digest, k):
+def _matching(path, stored, k):
+    """Checksum of a file if it holds the automatic partition of a stored graph, else None."""
     from hpgcn import store
 
     try:
-        found = store.load(path)
-        made = found.partition
+        with store.load(path) as found:
+            made = found.vertex_partition
     except HpgcnError as error:
         log.warning("%s is not used: %s", path, error)
-        return False
-    wanted = digest, METHOD, SEED, k
-    return made is not None and (found.header.source_sha256, made.method, made.seed, made.k) == wanted
+        return None
+    header = replace(stored.header, source_sha256=stored.sha256())
+    same = made is not None and (found.header, made.method, made.seed, made.k) == (header, METHOD, SEED, k)
+    return found.checksum() if same else None

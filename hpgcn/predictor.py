@@ -1,6 +1,8 @@
 """Prediction: a trained model applied to all vertices of a graph, on any number of ranks."""
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
 
 from hpgcn import cost
@@ -10,6 +12,7 @@ from hpgcn.config import Config
 from hpgcn.device import choose
 from hpgcn.errors import DataError
 from hpgcn.model import Buffers, Model, Parameters
+from hpgcn.place import same_everywhere
 from hpgcn.rows import Rows
 from hpgcn.rundir import read_run
 
@@ -44,6 +47,8 @@ def predict(source, run, comm=None, *, device="auto"):
         if source.header.num_features != widths[0]:
             raise DataError(f"{source.header.name}: {source.header.num_features} features, "
                             f"but the model was trained on {widths[0]}")
+    same_everywhere(source, config, comm)
+    comm.same({name: zlib.crc32(np.ascontiguousarray(array)) for name, array in weights.items()}, "model")
     step = cost.Step(widths, np.dtype(config.dtype).itemsize, source.header.sparse_features, model=config.architecture,
                      layer_norm=config.layer_norm)
     with explained(comm):

@@ -14,7 +14,7 @@ from hpgcn.device import HOST
 from hpgcn.errors import DataError
 from hpgcn.layout import split
 from hpgcn.model import MODELS
-from hpgcn.place import place
+from hpgcn.place import check_slabs, place
 from hpgcn.reach import Reach, levels
 from hpgcn.strategies import STRATEGIES
 
@@ -50,6 +50,7 @@ class Rows:
         source, grid, self.axes = place(source, comm, config)
         with comm.together():
             slab = source.slab(grid.rows.start, grid.rows.stop)
+        check_slabs(source, slab, comm, grid.column == 0)
         if slab.masks is not None:
             train = comm.sum([np.count_nonzero(slab.masks["train"])])[0]
             with comm.together():

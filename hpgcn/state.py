@@ -34,7 +34,8 @@ class State:
     arrays : dict of ndarray
         weights/NAME, best/NAME (the best epoch's) and optimizer/KIND/NAME, as hpgcn.model.Parameters names them.
     told : dict
-        Everything else: source_sha256 (of the graph before it was partitioned), graph_sha256 (of the file trained on),
+        Everything else: graph_sha256 (of the file trained on), source_sha256 (of the one that was partitioned into it,
+        or its own), content_sha256 (`StoredGraph.checksum` when it was opened; not in states of older versions),
         max_sent_bytes (of a rank in an epoch), and what EXACT names.
     """
 

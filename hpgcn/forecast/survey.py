@@ -1,7 +1,7 @@
 """What a forecast reads of a graph, values and features aside: its pattern, and which rows matter to a model."""
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 
@@ -20,8 +20,6 @@ from hpgcn.partition.model import pattern
 from hpgcn.reach import levels
 from hpgcn.reorder import bandwidth
 from hpgcn.store.csr import read_csr
-from hpgcn.store.reader import Reader
-from hpgcn.store.schema import GRAPH, PARTITIONED
 
 
 class Survey:
@@ -89,11 +87,10 @@ class Survey:
             self.graph, X = source, source.features
             self.feature_pointers = X.indptr if sp.issparse(X) else None
             return source.masks
-        with store.load(getattr(source, "path", source)) as stored:
+        with nullcontext(source) if isinstance(source, store.StoredGraph) else store.load(source) as stored:
             self.name, self.header, self.offsets = stored.path, stored.header, stored.offsets
             self.method = stored.vertex_partition.method if self.offsets is not None else None
-        header, n = self.header, self.header.num_nodes
-        with closing(Reader(self.name, (GRAPH, PARTITIONED))) as reader:
+            header, n, reader = self.header, self.header.num_nodes, stored.reader
             indptr, indices, _ = read_csr(reader, "adjacency", 0, n, n, n, True)
             self.feature_pointers = _feature_pointers(reader, header) if header.sparse_features else None
             masks = {key: reader.read(f"masks/{key}") > 0 for key in SPLIT} if header.has_split else None

@@ -1,14 +1,17 @@
 """Part vectors on disk: text with one part per line (METIS's .part.k), or .npy."""
 from __future__ import annotations
 
+import math
 import os
 import re
+import secrets
 import warnings
 from pathlib import Path
 
 import numpy as np
 
 from hpgcn.errors import DataError, InputNotFoundError, OutputError, StorageError
+from hpgcn.identity import changed, refuse_replaced
 from hpgcn.partition.partition import check_parts
 
 
@@ -33,7 +36,8 @@ def read_parts(path, n, k=None):
     InputNotFoundError
         The file cannot be opened.
     DataError
-        Not n integers, a part outside 0..k-1, or k > n. Text is named by line, an array by vertex.
+        Not n integers, a part outside 0..k-1, or k > n; text is named by line, an array by vertex. The file changed
+        while it was read.
     """
     path = Path(path)
     if k is not None and not 1 <= k <= n:
@@ -42,21 +46,15 @@ def read_parts(path, n, k=None):
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise DataError(f"{path}: is a special file, expected a part vector")
-        part = _read_text(path) if text else _read_array(path)
+        with open(path, "rb") as file:
+            opened = os.fstat(file.fileno())
+            part = _read_text(path, file) if text else _read_array(path, file)
+            refuse_replaced(path, opened)
+            return _checked(path, file, part, n, k)
     except (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError) as error:
         raise InputNotFoundError(f"{path}: {error.strerror}") from error
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror or error}") from error
-    if part.shape != (n,):
-        found = f"{part.size} lines" if text else f"shape {part.shape}"
-        raise DataError(f"{path}: {found}, expected {n} parts, one per vertex")
-    limit = n if k is None else k
-    if text and part.dtype.kind in "ui":
-        outside = np.flatnonzero((part < 0) | (part >= limit))
-        if outside.size:
-            line = _line_of(path, outside[0])
-            raise DataError(f"{path}: line {line} has part {part[outside[0]]}, expected 0..{limit - 1}")
-    return check_parts(part, limit, n=n, where=str(path))
 
 
 def write_parts(path, part, *, overwrite=False):
@@ -75,9 +73,9 @@ def write_parts(path, part, *, overwrite=False):
     part = check_parts(part, np.iinfo(np.int32).max)
     if path.exists() and not overwrite:
         raise OutputError(f"{path} exists: choose another name or --overwrite")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".hpgcn-{secrets.token_hex(8)}.tmp")
     try:
-        file = open(temporary, "wb")  # noqa: SIM115
+        file = open(temporary, "xb")  # noqa: SIM115
     except OSError as error:
         raise OutputError(f"{path}: cannot be created: {error.strerror}") from error
     try:
@@ -95,48 +93,71 @@ def write_parts(path, part, *, overwrite=False):
         temporary.unlink(missing_ok=True)
 
 
-def _read_array(path):
+def _checked(path, file, part, n, k):
+    """The part vector as int32 (n,), if it is one; `file` is what it was read from, to name a line of."""
+    text, limit = path.suffix != ".npy", n if k is None else k
+    if part.shape != (n,):
+        found = f"{part.size} lines" if text else f"shape {part.shape}"
+        raise DataError(f"{path}: {found}, expected {n} parts, one per vertex")
+    if text:
+        outside = np.flatnonzero((part < 0) | (part >= limit))
+        if outside.size:
+            line = next(number for k, (number, _) in enumerate(_filled_lines(file)) if k == outside[0])
+            raise DataError(f"{path}: line {line} has part {part[outside[0]]}, expected 0..{limit - 1}")
+    return check_parts(part, limit, n=n, where=str(path))
+
+
+def _read_array(path, file):
+    if file.read(2) == b"PK":
+        raise DataError(f"{path}: an archive, expected an .npy file with one array")
+    file.seek(0)
     try:
-        # mapped: a header that promises more than the file holds is refused before anything is allocated
-        part = np.load(path, mmap_mode="r", allow_pickle=False)
-    except OSError:
-        raise
+        version = np.lib.format.read_magic(file)
+        reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = reader(file)
     except Exception as error:  # the header is parsed as Python: what it raises has no common base
         raise DataError(f"{path}: not an .npy file of numbers: {' '.join(str(error).split())}") from error
-    if not isinstance(part, np.ndarray):
-        raise DataError(f"{path}: an archive, expected an .npy file with one array")
-    return part
+    if dtype.hasobject or dtype.itemsize == 0:
+        raise DataError(f"{path}: not an .npy file of numbers: its dtype is {dtype}")
+    count, left = math.prod(shape), os.fstat(file.fileno()).st_size - file.tell()
+    if not 0 <= count * dtype.itemsize <= left:  # before anything is allocated
+        raise DataError(f"{path}: shape {shape} of {dtype} takes {count * dtype.itemsize} bytes, but {left} are there")
+    part = np.fromfile(file, dtype, count)
+    if part.size != count:
+        raise changed(path)
+    return part.reshape(shape)
 
 
-def _read_text(path):
-    with open(path, encoding="utf-8-sig") as file, warnings.catch_warnings():
+def _read_text(path, file):
+    with warnings.catch_warnings():
         warnings.simplefilter("error", DeprecationWarning)  # "1.0" for an integer
         warnings.filterwarnings("ignore", ".*input contained no data")
         try:
-            table = np.loadtxt(file, np.int64, comments=None, ndmin=2)
+            table = np.loadtxt(_text(file), np.int64, comments=None, ndmin=2)
         except (ValueError, DeprecationWarning) as error:
-            raise DataError(_first_bad_line(path) or f"{path}: {error}") from error
+            raise DataError(_first_bad_line(path, file) or f"{path}: {error}") from error
     if table.size and table.shape[1] != 1:
-        raise DataError(_first_bad_line(path))
+        raise DataError(_first_bad_line(path, file))
     return table.ravel()
 
 
-def _first_bad_line(path):
+def _first_bad_line(path, file):
     """The error about the first line that is not one integer."""
-    for number, line in _filled_lines(path):
+    for number, line in _filled_lines(file):
         if not re.fullmatch(r"[+-]?[0-9]{1,18}", line):
             found = line if len(line) <= 40 else line[:37] + "..."
             return f"{path}: line {number} is {found!r}, expected one integer"
     return None
 
 
-def _line_of(path, vertex):
-    """Number of the line, from 1, that holds a vertex: blank lines hold none."""
-    return next(number for index, (number, _) in enumerate(_filled_lines(path)) if index == vertex)
+def _filled_lines(file):
+    """Number, from 1, and text of each line that is not blank."""
+    for number, line in enumerate(_text(file, errors="replace"), 1):
+        if line.strip():
+            yield number, line.strip()
 
 
-def _filled_lines(path):
-    with open(path, encoding="utf-8-sig", errors="replace") as file:
-        for number, line in enumerate(file, 1):
-            if line.strip():
-                yield number, line.strip()
+def _text(file, errors="strict"):
+    """The lines of an open binary file, from its beginning; the file stays open."""
+    file.seek(0)
+    return open(file.fileno(), encoding="utf-8-sig", errors=errors, closefd=False)

@@ -2,10 +2,12 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 
 import numpy as np
 
 from hpgcn.check import SPLIT, check_range
+from hpgcn.identity import changed, signature
 from hpgcn.store.models import CHECKPOINT, MODEL, PREDICTIONS
 from hpgcn.store.reader import Reader
 from hpgcn.store.schema import GRAPH, PARTITIONED
@@ -43,7 +45,11 @@ def describe(path, *, verify=False, memory=None):
         rows = [("file", f"{reader.path} ({size(os.path.getsize(path))})"), ("kind", KINDS[reader.format])]
         if reader.format in (GRAPH, PARTITIONED):
             with StoredGraph(path, memory=memory) as stored:
+                if signature(stored.reader.opened) != signature(reader.opened):
+                    raise changed(path)
                 rows += _graph(stored, reader)
+                if verify:
+                    stored.check_whole(_slabs(stored))
         else:
             rows += _arrays(reader)
         reader.verify_attributes()
@@ -63,6 +69,15 @@ def describe(path, *, verify=False, memory=None):
     finally:
         reader.close()
     return _table(rows)
+
+
+def _slabs(stored):
+    """All rows, so many at a time that neither they nor their entries are many."""
+    n, nnz = stored.header.num_nodes, stored.header.num_edges
+    pointers = stored.pointers(0, n)
+    cuts = np.searchsorted(pointers, np.arange(0, nnz, ROWS_AT_ONCE)), np.arange(0, n, ROWS_AT_ONCE >> 4), [0, n]
+    for start, stop in pairwise(np.unique(np.concatenate(cuts)).tolist()):
+        yield stored.slab(start, stop)
 
 
 def size(nbytes):

@@ -8,7 +8,6 @@ import scipy.sparse as sp
 
 from hpgcn.check import SPLIT, index_dtype
 from hpgcn.errors import DataError
-from hpgcn.store.atomic import file_sha256
 from hpgcn.store.csr import reorder_entries, write_csr
 from hpgcn.store.schema import DEGREES, GRAPH, PARTITION_FIELDS, PARTITIONED
 from hpgcn.store.stored import StoredGraph
@@ -39,7 +38,7 @@ def write_graph(path, graph, *, overwrite=False, compress="none", scratch=None):
         _write(writer, graph, graph.features, graph.header.source_sha256)
 
 
-def write_partitioned(path, graph, partition, *, overwrite=False, compress="none", source_path=None):
+def write_partitioned(path, graph, partition, *, overwrite=False, compress="none", source=None):
     """Write a whole graph in the order of a partition, to a new file of format hpgcn-partitioned-graph.
 
     Parameters
@@ -47,13 +46,14 @@ def write_partitioned(path, graph, partition, *, overwrite=False, compress="none
     graph : Graph
         All rows, in ORIGINAL order; rows and columns are permuted on the way.
     partition : hpgcn.partition.Partition
-    source_path : str or path-like, optional
-        The file that `graph` came from: its SHA-256 becomes `source_sha256`. By default the graph's own.
+    source : StoredGraph, optional
+        The open file that `graph` was read from: its SHA-256 becomes `source_sha256`. By default the graph's own.
 
     Raises
     ------
     DataError
-        The partition is of another number of vertices or edges, or the graph was read from a partitioned file.
+        The partition is of another number of vertices or edges, the graph was read from a partitioned file, or
+        `source` changed since it was opened.
     OutputError, StorageError
         As `write_graph`.
     """
@@ -67,7 +67,10 @@ def write_partitioned(path, graph, partition, *, overwrite=False, compress="none
         raise DataError(f"{path}: the partition has parts for {edge_part.size} edges, but the graph stores "
                         f"{graph.indices.size}")
     with create(path, PARTITIONED, overwrite=overwrite, compress=compress) as writer:
-        sha256 = graph.header.source_sha256 if source_path is None else file_sha256(source_path)
+        sha256 = graph.header.source_sha256
+        if source is not None:
+            sha256 = source.sha256()
+            source.refuse_replaced()
         perm, features = partition.perm, graph.features
         if isinstance(features, np.ndarray):  # the largest array: permuted piece by piece, not held twice
             ordered = dataclasses.replace(graph, features=None).permuted(perm)

@@ -9,6 +9,8 @@ BLOCK = 1 << 20  # bytes under one checksum
 GROUP = "manifest"
 ATTRIBUTES = "attributes_crc32"
 COMPLETE = "complete"
+UNSUMMED = (f"/{GROUP}", ATTRIBUTES), ("/", COMPLETE)  # the checksum of the attributes, and what is written after it
+CIRCUMSTANCES = *UNSUMMED, ("/", "creator"), ("/", "created_utc")  # say who wrote a file and when, not what is in it
 
 
 class BlockChecksums:
@@ -45,6 +47,16 @@ def num_blocks(nbytes):
     return -(-nbytes // BLOCK)
 
 
+def first_block_not_ones(nbytes, checksums):
+    """Number of the first block of a stream of so many uint8 that are not all 1, by its checksums alone; or None."""
+    full, rest = divmod(nbytes, BLOCK)
+    expected = np.full(num_blocks(nbytes), zlib.crc32(b"\1" * BLOCK) if full else 0, np.uint32)
+    if rest:
+        expected[-1] = zlib.crc32(b"\1" * rest)
+    wrong = np.flatnonzero(expected != checksums)
+    return int(wrong[0]) if wrong.size else None
+
+
 def first_wrong_block(array, offset, blocks, checksums):
     """Compare the checksums of a range of blocks.
 
@@ -68,22 +80,28 @@ def first_wrong_block(array, offset, blocks, checksums):
     return None
 
 
-def attributes_crc(attributes):
-    """CRC32 over the sorted attributes of a file.
+def attribute_bytes(attributes, without=UNSUMMED):
+    """Yield the sorted attributes of a file as bytes, each behind its path, name, kind and length.
 
     Parameters
     ----------
     attributes : dict of object path -> dict of name -> bytes or ndarray
-        The checksum itself and `complete`, which is written after it, are left out.
+    without : container of (object path, name)
     """
-    crc = 0
     for path in sorted(attributes):
         for name in sorted(attributes[path]):
-            if (path, name) in ((f"/{GROUP}", ATTRIBUTES), ("/", COMPLETE)):
+            if (path, name) in without:
                 continue
             value = attributes[path][name]
             kind = "text" if isinstance(value, bytes) else f"{value.dtype.str} {value.shape}"
             raw = value if isinstance(value, bytes) else value.tobytes()
-            head = f"{path}\0{name}\0{kind}\0{len(raw)}\0".encode("utf-8", "surrogateescape")
-            crc = zlib.crc32(raw, zlib.crc32(head, crc))
+            yield f"{path}\0{name}\0{kind}\0{len(raw)}\0".encode("utf-8", "surrogateescape")
+            yield raw
+
+
+def attributes_crc(attributes):
+    """CRC32 over `attribute_bytes`."""
+    crc = 0
+    for piece in attribute_bytes(attributes):
+        crc = zlib.crc32(piece, crc)
     return crc

@@ -1,13 +1,14 @@
 """Reading HDF5 files that nobody vouches for: everything is checked before a byte of data is read."""
 from __future__ import annotations
 
+import hashlib
 import os
-import zlib
 from contextlib import contextmanager
 
 import h5py
 import numpy as np
 
+from hpgcn import identity
 from hpgcn.errors import DataError, HpgcnError, StorageError
 from hpgcn.machine import memory_budget
 from hpgcn.store import manifest
@@ -37,6 +38,8 @@ class Reader:
     Attributes
     ----------
     format : str
+    opened : os.stat_result
+        Of the file when it was opened.
     entries : dict of str -> Entry
         Datasets by path, hard links included, the manifest's own left out.
 
@@ -53,10 +56,11 @@ class Reader:
     def __init__(self, path, formats, *, verify=True, memory=None):
         self.path, self.verify = os.fspath(path), verify
         self.memory = memory_budget() if memory is None else memory
-        self.size = check_superblock(self.path)
+        self.opened = check_superblock(self.path)
         with self._refusing("the file"):
-            self.file = h5py.File(self.path, "r", locking=False)
+            self.file = h5py.File(self.path, "r", driver="sec2", locking=False)
         try:
+            self.refuse_rewritten()  # between the two openings, too
             with self._refusing("/"):
                 self._raw = {"/": raw_attributes(self.file)}
             self.format = self._check_format(formats)
@@ -69,6 +73,22 @@ class Reader:
     def close(self):
         """Close the file."""
         self.file.close()
+
+    @property
+    def _handle(self):
+        """Descriptor of the open file: what it reads is read of this file, whatever its name leads to by now."""
+        return self.file.id.get_vfd_handle()
+
+    def refuse_rewritten(self):
+        """Refuse to go on if the open file was written to since; DataError."""
+        identity.refuse_rewritten(self.path, self._handle, self.opened)
+
+    def sha256(self):
+        """SHA-256 of the open file (hexadecimal), read in pieces; DataError if it was written to since."""
+        digest = hashlib.sha256()
+        with self._refusing("the file", data=True):
+            identity.add_to(digest, self.path, self._handle, self.opened)
+        return digest.hexdigest()
 
     def attributes(self, group="/"):
         """Attributes of a group as a dict of int, float, str or list of numbers."""
@@ -128,6 +148,7 @@ class Reader:
         array = self._read(name, entry, first, last)
         wrong = manifest.first_wrong_block(array, first * entry.row_bytes, blocks, checksums)
         if wrong is not None:
+            self.refuse_rewritten()
             start, stop = wrong * manifest.BLOCK, min((wrong + 1) * manifest.BLOCK, entry.nbytes)
             raise StorageError(f"{self.path}: {name}: the checksum of block {wrong} (bytes {start} to {stop}) does not "
                                "match: the file is damaged")
@@ -138,12 +159,29 @@ class Reader:
         """Checksum of all attributes, as they are."""
         return manifest.attributes_crc(self._raw)
 
-    def checksum(self):
-        """CRC32 of all attributes and of all checksums of blocks: files that differ differ in it, short of chance."""
-        crc = self.attributes_checksum
+    def content_sha256(self):
+        """SHA-256 over all attributes and all checksums of blocks, which from now on are those that reads compare with.
+
+        Little is read for it, and every block that is read later is a block of this content, even if the file was
+        written to in between. Who wrote the file and when, and how it is compressed, is no part of it.
+        """
+        digest = hashlib.sha256()
+        for piece in manifest.attribute_bytes(self._raw, manifest.CIRCUMSTANCES):
+            digest.update(piece)
         for name in sorted(self._checksums.keys() & self.entries.keys()):
-            crc = zlib.crc32(self._block_checksums(name), crc)
-        return crc
+            digest.update(name.encode("utf-8", "surrogateescape"))
+            digest.update(self._block_checksums(name))
+        return digest.hexdigest()
+
+    def expect_ones(self, name):
+        """Refuse a dataset of uint8 that are not all 1; its checksums tell, so that no more than a block is read."""
+        entry = self.entries[name]
+        block = manifest.first_block_not_ones(entry.nbytes, self._block_checksums(name))
+        if block is not None:
+            start = block * manifest.BLOCK
+            array = self.read(name, start, min(entry.rows, start + manifest.BLOCK))
+            place = int(np.argmax(array != 1))
+            raise DataError(f"{self.path}: {name}[{start + place}] is {array[place]}, but attribute all_ones is 1")
 
     def verify_attributes(self):
         """Compare the checksum of all attributes, unless verification is off."""
@@ -238,7 +276,7 @@ class Reader:
         item = h5py.h5o.open(group, name.encode("utf-8", "surrogateescape"))
         if isinstance(item, h5py.h5d.DatasetID):
             self._raw[path] = raw_attributes(h5py.Dataset(item))
-            self._add(path, inspect(item, self.size))
+            self._add(path, inspect(item, self.opened.st_size))
         elif isinstance(item, h5py.h5g.GroupID):
             self._raw[path] = raw_attributes(h5py.Group(item))
         else:
@@ -269,6 +307,8 @@ class Reader:
                 NotImplementedError) as error:
             reason = _printable(" ".join(str(error).split())[:200])
             damaged = data or "checksum" in reason or getattr(error, "errno", None)
+            if damaged and getattr(self, "file", None):
+                self.refuse_rewritten()
             raise (StorageError if damaged else DataError)(f"{label} cannot be read: {reason}") from error
 
 

@@ -60,6 +60,34 @@ def read_header(reader):
                   texts["split"], texts["source_sha256"])
 
 
+def read_offsets(reader, header):
+    """Return where the parts of a partitioned graph begin, (k + 1,) int64, once all of its partition is of right shape.
+
+    Raises
+    ------
+    DataError
+        Something is missing or of another dtype or shape; offsets that do not rise from 0 to n.
+    """
+    n, k = header.num_nodes, reader.field("k", int, "/partition")
+    reader.expect("partition/offsets", (k + 1,), np.int64)
+    for name, dtype in (("part", np.int32), ("perm", np.int64), ("iperm", np.int64)):
+        reader.expect(f"partition/{name}", (n,), dtype)
+    if "partition/edge_part" in reader.entries or "partition/owner" in reader.entries:
+        reader.expect("partition/edge_part", (header.num_edges,), np.int32)
+        owner = reader.expect("partition/owner", (n,), np.int32)
+        if owner.address != reader.entries["partition/part"].address:
+            raise DataError(f"{reader.path}: partition/owner is a dataset of its own, expected another name of "
+                            "partition/part")
+    offsets = reader.read("partition/offsets")
+    wrong = np.diff(offsets, prepend=0) < 0
+    wrong[[0, -1]] |= offsets[[0, -1]] != [0, n]
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        raise DataError(f"{reader.path}: partition/offsets[{i}] is {offsets[i]}, expected offsets that rise "
+                        f"from 0 to {n}")
+    return offsets
+
+
 def _plain_name(name):
     """A name that is safe to print, and as part of a file name."""
     return "".join(letter if letter.isprintable() and letter not in "/\\" else "_" for letter in name)

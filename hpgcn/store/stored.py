@@ -7,14 +7,15 @@ import functools
 import numpy as np
 import scipy.sparse as sp
 
+from hpgcn import consistency
 from hpgcn.check import SPLIT
 from hpgcn.errors import DataError
 from hpgcn.graph import Graph
+from hpgcn.identity import refuse_replaced
 from hpgcn.partition import Partition
-from hpgcn.store.atomic import file_sha256
 from hpgcn.store.csr import read_csr, reorder_entries
 from hpgcn.store.reader import Reader
-from hpgcn.store.schema import DEGREES, GRAPH, PARTITION_FIELDS, PARTITIONED, read_header
+from hpgcn.store.schema import DEGREES, GRAPH, PARTITION_FIELDS, PARTITIONED, read_header, read_offsets
 
 ENTRY_BYTES = 32  # of memory that putting the part of one edge into the original order takes
 
@@ -30,15 +31,20 @@ class StoredGraph:
     header : Header
     offsets : (k + 1,) int64 or None
         Part p owns the rows [offsets[p], offsets[p + 1]); None if unpartitioned.
+    reader : hpgcn.store.reader.Reader
+        The open file.
     """
 
     def __init__(self, path, *, verify=True, memory=None):
-        self._options = {"verify": verify, "memory": memory}
-        self._reader = reader = Reader(path, (GRAPH, PARTITIONED), verify=verify, memory=memory)
+        self._options, self._sha256 = {"verify": verify, "memory": memory}, None
+        self.reader = reader = Reader(path, (GRAPH, PARTITIONED), verify=verify, memory=memory)
         self.path, self.format = reader.path, reader.format
         try:
             self.header = read_header(reader)
-            self.offsets = self._read_offsets() if self.format == PARTITIONED else None
+            self.offsets = read_offsets(reader, self.header) if self.format == PARTITIONED else None
+            self._content = reader.content_sha256()
+            if self.header.all_ones:
+                reader.expect_ones("adjacency/values")
         except BaseException:
             reader.close()
             raise
@@ -54,19 +60,34 @@ class StoredGraph:
 
     def close(self):
         """Close the file; what was read stays."""
-        self._reader.close()
+        self.reader.close()
 
     def reopen(self, path):
         """Open another file with the same options."""
         return StoredGraph(path, **self._options)
 
     def sha256(self):
-        """SHA-256 of the file (hexadecimal), read in pieces."""
-        return file_sha256(self.path)
+        """SHA-256 of the file that is open here (hexadecimal), whatever has its name by now; read once, in pieces.
+
+        Raises
+        ------
+        DataError
+            It was written to since it was opened.
+        """
+        if self._sha256 is None:
+            self._sha256 = self.reader.sha256()
+        return self._sha256
 
     def checksum(self):
-        """CRC32 of what the file holds, from the checksums in it: files that differ differ in it, short of chance."""
-        return self._reader.checksum()
+        """SHA-256 of what the file held when it was opened, from the checksums in it: files that differ differ in it.
+
+        Everything that is read is compared with these checksums, so it is the digest of what is read.
+        """
+        return self._content
+
+    def refuse_replaced(self):
+        """Refuse to go on with what was read, unless this file still has its name and was not written to; DataError."""
+        refuse_replaced(self.path, self.reader.opened)
 
     def slab(self, start, stop):
         """Read and validate the rows [start, stop).
@@ -84,7 +105,7 @@ class StoredGraph:
         StorageError
             Reading failed, or a checksum does not match.
         """
-        header, reader = self.header, self._reader
+        header, reader = self.header, self.reader
         self._check_rows(start, stop)
         self._reserve(start, stop)
         indptr, indices, data = read_csr(reader, "adjacency", start, stop, header.num_nodes, header.num_nodes,
@@ -106,13 +127,13 @@ class StoredGraph:
     def adjacency_rows(self, start, stop):
         """(indptr from 0, indices, data or None) of the rows [start, stop), read and validated."""
         self._check_rows(start, stop)
-        return read_csr(self._reader, "adjacency", start, stop, self.header.num_nodes, self.header.num_nodes,
+        return read_csr(self.reader, "adjacency", start, stop, self.header.num_nodes, self.header.num_nodes,
                         self.header.all_ones)
 
     def pointers(self, start, stop):
         """Row pointers of the rows [start, stop), (m + 1,) int64."""
         self._check_rows(start, stop)
-        pointers = self._reader.read("adjacency/pointers_to_1", start, stop + 1)
+        pointers = self.reader.read("adjacency/pointers_to_1", start, stop + 1)
         self._refuse(np.diff(pointers, prepend=0) < 0, start, "adjacency/pointers_to_1", "is below the one before")
         return pointers
 
@@ -121,11 +142,46 @@ class StoredGraph:
         return {name: self._read_finite(f"degree/{name}", 0, self.header.num_nodes) for name in DEGREES}
 
     def read(self):
-        """Read and validate all rows; as `slab`. The train mask, where there is one, must not be empty."""
+        """Read and validate all rows, as `slab`, `check_whole` and `vertex_partition`; no train mask must be empty."""
         graph = self.slab(0, self.header.num_nodes)
+        self.check_whole([graph])
+        if self.offsets is not None and consistency.nonzero(self.partition_sums(0, self.header.num_nodes)):
+            self.vertex_partition  # noqa: B018 (refuses)
         if graph.masks is not None and not graph.masks["train"].any():
             raise DataError(f"{self.path}: masks/train is empty")
         return graph
+
+    def check_whole(self, slabs):
+        """Refuse degrees, loops and a symmetry that are not what the entries of the adjacency say.
+
+        Parameters
+        ----------
+        slabs : iterable of Graph
+            All rows, each once.
+
+        Raises
+        ------
+        DataError
+            As `hpgcn.consistency.add_up` and `refuse`.
+        """
+        consistency.refuse(sum(consistency.add_up(slab, self.path) for slab in slabs), self, self.path)
+
+    def partition_sums(self, start, stop):
+        """What tells of the vertices [start, stop) whether perm, iperm, part and offsets belong together, (4,) float64.
+
+        If `hpgcn.consistency.nonzero` of the sum over all vertices, `vertex_partition` names what is wrong.
+
+        Raises
+        ------
+        DataError
+            A number out of range.
+        StorageError
+            As `slab`.
+        """
+        self._check_rows(start, stop)
+        perm, iperm, part = self._read_partition(start, stop)
+        owner = np.searchsorted(self.offsets, np.arange(start, stop), side="right") - 1
+        return consistency.permutation_sums(start, perm, iperm, part, owner)
 
     def edge_part(self, start, stop):
         """Part of each stored entry of the rows [start, stop), (nnz,) int32, as `slab` orders them.
@@ -139,7 +195,7 @@ class StoredGraph:
         StorageError
             As `slab`.
         """
-        reader = self._reader
+        reader = self.reader
         self._check_rows(start, stop)
         if not self._cuts_vertices:
             return None
@@ -157,8 +213,8 @@ class StoredGraph:
         made, n = self.vertex_partition, self.header.num_nodes
         if not self._cuts_vertices:
             return made
-        self._reader.reserve(ENTRY_BYTES * self.header.num_edges, "partition/edge_part in the original order")
-        indptr, indices, _ = read_csr(self._reader, "adjacency", 0, n, n, n, True)
+        self.reader.reserve(ENTRY_BYTES * self.header.num_edges, "partition/edge_part in the original order")
+        indptr, indices, _ = read_csr(self.reader, "adjacency", 0, n, n, n, True)
         return dataclasses.replace(made, edge_part=reorder_entries(self.edge_part(0, n), indptr, indices, made.perm))
 
     @functools.cached_property
@@ -167,12 +223,10 @@ class StoredGraph:
         if self.offsets is None:
             return None
         n, k = self.header.num_nodes, self.offsets.size - 1
-        fields = {name: self._reader.field(name, kind, "/partition") for name, kind in PARTITION_FIELDS.items()}
-        statistics = {name: value for name, value in self._reader.attributes("/partition").items()
+        fields = {name: self.reader.field(name, kind, "/partition") for name, kind in PARTITION_FIELDS.items()}
+        statistics = {name: value for name, value in self.reader.attributes("/partition").items()
                       if name != "k" and name not in fields}
-        part, perm, iperm = (self._reader.read(f"partition/{name}") for name in ("part", "perm", "iperm"))
-        for name, array, stop in (("part", part, k), ("perm", perm, n), ("iperm", iperm, n)):
-            self._refuse((array < 0) | (array >= stop), 0, f"partition/{name}", f"is outside 0..{stop - 1}")
+        perm, iperm, part = self._read_partition(0, n)
         self._refuse(iperm[perm] != np.arange(n), 0, "partition/perm", "is not undone by iperm")
         self._refuse(part[perm] != np.repeat(np.arange(k), np.diff(self.offsets)), 0, "partition/perm",
                      "is a vertex of another part than the offsets say")
@@ -204,33 +258,23 @@ class StoredGraph:
 
     @property
     def _cuts_vertices(self):
-        return self.offsets is not None and "partition/edge_part" in self._reader.entries
+        return self.offsets is not None and "partition/edge_part" in self.reader.entries
 
     def _check_rows(self, start, stop):
         if not 0 <= start <= stop <= self.header.num_nodes:
             raise DataError(f"{self.path}: rows {start}..{stop} asked for, 0..{self.header.num_nodes} stored")
 
-    def _read_offsets(self):
-        n, k = self.header.num_nodes, self._reader.field("k", int, "/partition")
-        self._reader.expect("partition/offsets", (k + 1,), np.int64)
-        for name, dtype in (("part", np.int32), ("perm", np.int64), ("iperm", np.int64)):
-            self._reader.expect(f"partition/{name}", (n,), dtype)
-        entries = self._reader.entries
-        if "partition/edge_part" in entries or "partition/owner" in entries:
-            self._reader.expect("partition/edge_part", (self.header.num_edges,), np.int32)
-            owner = self._reader.expect("partition/owner", (n,), np.int32)
-            if owner.address != entries["partition/part"].address:
-                raise DataError(f"{self.path}: partition/owner is a dataset of its own, expected another name of "
-                                "partition/part")
-        offsets = self._reader.read("partition/offsets")
-        if offsets[0] != 0 or offsets[-1] != n or (np.diff(offsets) < 0).any():
-            raise DataError(f"{self.path}: partition/offsets runs from {offsets[0]} to {offsets[-1]}, expected to rise "
-                            f"from 0 to {n}")
-        return offsets
+    def _read_partition(self, start, stop):
+        """perm, iperm and part of the vertices [start, stop), none of them out of range."""
+        found, n, k = [], self.header.num_nodes, self.offsets.size - 1
+        for name, end in (("perm", n), ("iperm", n), ("part", k)):
+            found.append(self.reader.read(f"partition/{name}", start, stop))
+            self._refuse((found[-1] < 0) | (found[-1] >= end), start, f"partition/{name}", f"is outside 0..{end - 1}")
+        return found
 
     def _reserve(self, start, stop):
         """Refuse rows whose bytes, all datasets together, pass the memory budget, before they are read."""
-        reader, need = self._reader, 0
+        reader, need = self.reader, 0
         for group in ["adjacency"] + ["features"] * self.header.sparse_features:
             entry = reader.entries[f"{group}/indices_1"]
             first, last = (int(reader.read(f"{group}/pointers_to_1", row, row + 1)[0]) for row in (start, stop))
@@ -244,19 +288,19 @@ class StoredGraph:
 
     def _read_features(self, start, stop):
         f = self.header.num_features
-        if "features" in self._reader.entries:
+        if "features" in self.reader.entries:
             return self._read_finite("features", start, stop)
         if not self.header.sparse_features:
             return None
-        indptr, indices, data = read_csr(self._reader, "features", start, stop, self.header.num_nodes, f, False)
+        indptr, indices, data = read_csr(self.reader, "features", start, stop, self.header.num_nodes, f, False)
         features = sp.csr_array((stop - start, f), dtype=np.float32)
         features.indptr, features.indices, features.data = indptr, indices, data
         return features
 
     def _read_labels(self, start, stop):
-        if "labels" not in self._reader.entries:
+        if "labels" not in self.reader.entries:
             return None
-        labels, c = self._reader.read("labels", start, stop), self.header.num_classes
+        labels, c = self.reader.read("labels", start, stop), self.header.num_classes
         if labels.ndim == 2:
             self._refuse((labels != 0) & (labels != 1), start, "labels", "is neither 0 nor 1")
         else:
@@ -266,7 +310,7 @@ class StoredGraph:
     def _read_masks(self, start, stop):
         if not self.header.has_split:
             return None
-        masks = {key: self._reader.read(f"masks/{key}", start, stop) for key in SPLIT}
+        masks = {key: self.reader.read(f"masks/{key}", start, stop) for key in SPLIT}
         for key, mask in masks.items():
             self._refuse(mask > 1, start, f"masks/{key}", "is neither 0 nor 1")
         for a, b in (("train", "val"), ("train", "test"), ("val", "test")):
@@ -274,7 +318,7 @@ class StoredGraph:
         return {key: mask.view(bool) for key, mask in masks.items()}
 
     def _read_finite(self, name, start, stop):
-        array = self._reader.read(name, start, stop)
+        array = self.reader.read(name, start, stop)
         self._refuse(~np.isfinite(array), start, name, "is not a finite number")
         return array
 

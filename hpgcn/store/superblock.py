@@ -16,19 +16,20 @@ def check_superblock(path):
 
     Returns
     -------
-    int
-        Size of the file in bytes.
+    os.stat_result
+        Of the file that was looked at.
 
     Raises
     ------
     InputNotFoundError, DataError, StorageError
     """
     try:
-        status = os.stat(path)
-        if not stat.S_ISREG(status.st_mode):
-            kind = "folder" if stat.S_ISDIR(status.st_mode) else "special file"
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode):
+            kind = "folder" if stat.S_ISDIR(mode) else "special file"
             raise DataError(f"{path}: is a {kind}, expected an HDF5 file")
         with open(path, "rb") as file:
+            status = os.fstat(file.fileno())
             head = file.read(SIZE)
     except DataError:
         raise
@@ -46,4 +47,4 @@ def check_superblock(path):
         raise DataError(f"{path}: is truncated: {size} bytes" + (f" of {end}" if len(head) == SIZE else ""))
     if head[9:11] != b"\x08\x08" or head[12:20] != bytes(8):
         raise DataError(f"{path}: HDF5 superblock has unusual offsets, expected 8-byte ones from 0")
-    return size
+    return status

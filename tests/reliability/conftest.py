@@ -45,5 +45,5 @@ def karate(tmp_path_factory):
     store.write_graph(folder / "karate.h5", graph)
     for k in (2, 3):
         store.write_partitioned(folder / f"karate.p{k}.h5", graph, make_partition(graph, k, method="random"),
-                                source_path=folder / "karate.h5")
+                                source=store.load(folder / "karate.h5"))
     return folder

@@ -8,6 +8,7 @@ from in_process import refused, run, succeed
 from stored_graphs import external_storage, link, make_graph, make_partition, restamp, virtual
 
 from hpgcn import store
+from hpgcn.graph import Graph
 
 TRAIN = ("train", "g.h5", "--epochs", "1", "--out", "run")
 PARTITION = ("partition", "g.h5", "-k", "3", "--method", "block", "-o", "parts.h5")
@@ -112,6 +113,85 @@ def test_content_is_refused(folder, case):
         change(file)
     restamp("g.h5")
     for command in commands:
+        refused(65, message, *command, folder=folder)
+
+
+def swapped(name, i, j):
+    """A change of two elements, each to the other."""
+    def apply(file):
+        file[name][[i, j]] = file[name][[i, j]][::-1]
+    return apply
+
+
+def mirrored(weighted):
+    """An undirected graph without a loop at vertex 3."""
+    graph = make_graph(weighted=weighted)
+    return Graph.from_scipy(graph.adjacency, graph.features, graph.labels, graph.masks, symmetrize=True)
+
+
+def moved(file):
+    """One entry in another column: its row sums to what it did, its mirror image is alone."""
+    end = file["adjacency/indptr"][1] - 1
+    assert file["adjacency/indices"][end] < 59
+    file["adjacency/indices"][end] = 59
+
+
+GRAPHS = {"directed": lambda: make_graph(weighted=False), "weights": make_graph, "undirected": lambda: mirrored(False),
+          "undirected weights": lambda: mirrored(True)}
+ASYMMETRIC = r"/: attribute directed is 0, but the adjacency is not symmetric: the entry at \(\d+, \d+\) is "
+CONTRADICTIONS = {  # row: graph, change, what the line says
+    "26-directed": ("directed", attribute("directed", 0), ASYMMETRIC + "missing, at"),
+    "26-directed-weights": ("weights", attribute("directed", 0), ASYMMETRIC),
+    "26-entry": ("undirected", moved, ASYMMETRIC + r"\w+, at \(\d+, \d+\) "),
+    "26-weight": ("undirected weights", lambda file: [put("adjacency/values", 0, 77)(file), put(
+        "degree/row", 0, file["adjacency/values"][:file["adjacency/indptr"][1]].sum(dtype=float))(file)], ASYMMETRIC),
+    "27-row": ("directed", put("degree/row", 3, 99), r"degree/row\[3\] is 99, but the weights of row 3 sum to 11"),
+    "27-row-weights": ("weights", put("degree/row", 3, .5), r"degree/row\[3\] is 0\.5, but the weights of row 3"),
+    "27-loop": ("directed", put("degree/loop", 3, 1), r"degree/loop\[3\] is 1, but the weight at \(3, 3\) is 0"),
+    "27-column": ("directed", put("degree/column", 3, 99), r"degree/column\[3\] is 99, but .* column 3 sum to 5"),
+    "27-columns": ("directed", swapped("degree/column", 3, 8), r"degree/column\[3\] is 6, but .* column 3 sum to 5"),
+    "27-column-undirected": ("undirected", put("degree/column", 3, 9), r"degree/column\[3\] is 9, but .* sum to 16"),
+    "27-column-weights": ("weights", put("degree/column", 3, .01), r"degree/column\[3\] is 0\.01, but"),
+    "28-ones": ("directed", put("adjacency/values", 9, 2), r"adjacency/values\[9\] is 2, but attribute all_ones is 1"),
+}
+
+
+@pytest.mark.parametrize("case", CONTRADICTIONS)
+def test_contradictions_are_refused(folder, case):
+    graph, change, message = CONTRADICTIONS[case]
+    store.write_graph("g.h5", GRAPHS[graph](), overwrite=True)
+    with h5py.File("g.h5", "r+") as file:
+        change(file)
+    restamp("g.h5")
+    for command in (*READ, INSPECT):
+        refused(65, message, *command, folder=folder)
+
+
+def twice(file):
+    file["partition/perm"][4] = file["partition/perm"][5]
+
+
+PARTITIONS = {  # row: change, what the line says
+    "29-twice": (twice, r"partition/perm\[\d\] is not undone by iperm"),
+    "29-swapped": (swapped("partition/perm", 3, 4), r"partition/perm\[3\] is not undone by iperm"),
+    "29-past": (put("partition/perm", 5, 60), r"partition/perm\[5\] is outside 0\.\.59"),
+    "29-inverse": (swapped("partition/iperm", 3, 4), r"partition/perm\[\d+\] is not undone by iperm"),
+    "29-inverse-past": (put("partition/iperm", 5, -1), r"partition/iperm\[5\] is outside 0\.\.59"),
+    "29-part": (put("partition/part", 5, 1), r"partition/part\[5\] is outside 0\.\.0"),
+    "29-end": (put("partition/offsets", 1, 59), r"partition/offsets\[1\] is 59, expected offsets that rise from 0"),
+    "29-start": (put("partition/offsets", 0, 1), r"partition/offsets\[0\] is 1, expected offsets that rise"),
+}
+
+
+@pytest.mark.parametrize("case", PARTITIONS)
+def test_partitions_that_contradict_themselves_are_refused(folder, trained, case):
+    change, message = PARTITIONS[case]
+    store.write_partitioned("g.h5", make_graph(), make_partition(k=1), overwrite=True)
+    with h5py.File("g.h5", "r+") as file:
+        change(file)
+    restamp("g.h5")
+    predict = ("predict", trained, "g.h5", "-o", "p.h5")
+    for command in (*ALL, (*TRAIN, "--dry-run"), (*TRAIN, "--strategy", "2d"), predict, (*TRAIN, "--no-verify")):
         refused(65, message, *command, folder=folder)
 
 

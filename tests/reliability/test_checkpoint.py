@@ -252,7 +252,7 @@ def test_a_file_and_its_partitions_are_the_same_data(graph, tmp_path):
     store.write_graph(tmp_path / "g.h5", graph)
     for k in (1, 2):
         store.write_partitioned(tmp_path / f"g.p{k}.h5", graph, make_partition(graph, k, method="random"),
-                                source_path=tmp_path / "g.h5")
+                                source=store.load(tmp_path / "g.h5"))
     out = tmp_path / "run"
     hpgcn.train(hpgcn.load(tmp_path / "g.h5"), settings(out, epochs=4))
     hpgcn.train(hpgcn.load(tmp_path / "g.p1.h5"), settings(out, epochs=8), resume=out)

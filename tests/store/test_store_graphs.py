@@ -125,7 +125,8 @@ def test_slabs_of_datasets_of_many_blocks(tmp_path, compress):
 def test_partitioned_is_permuted(tmp_path, features, weighted, compress):
     graph, partition = make_graph(features=features, weighted=weighted, ids=True), make_partition()
     store.write_graph(tmp_path / "g.h5", graph)
-    store.write_partitioned(tmp_path / "p.h5", graph, partition, compress=compress, source_path=tmp_path / "g.h5")
+    store.write_partitioned(tmp_path / "p.h5", graph, partition, compress=compress,
+                            source=store.load(tmp_path / "g.h5"))
     perm = partition.perm
     with store.load(tmp_path / "p.h5") as stored:
         found = stored.read()

@@ -1,0 +1,105 @@
+"""Sums over entries that tell whether a matrix is what is said of it, in one pass and with next to no memory.
+
+Hashes of entries are summed modulo 2^64 with a sign, so that those of equal entries cancel wherever they lie, on
+whatever rank: a multiset that differs from another leaves a sum other than 0, short of a chance of 2^-64.
+"""
+import numpy as np
+
+from hpgcn.kernels.jit import jit
+
+ROW, LOOP = range(2)  # of add_up's answer
+
+
+@jit()
+def mix(x):
+    """Scramble 64 bits (the finaliser of SplitMix64)."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@jit()
+def add_fingerprint(row, column, number, keyed, sums):
+    """Add the hashes of an entry above the diagonal to `sums`, (2,) uint64; take those of one below it off.
+
+    They end at zeros where the matrix is symmetric; `keyed` (2,) uint64 are the keys of two hash functions.
+    """
+    low, high = np.uint64(min(row, column)), np.uint64(max(row, column))
+    weight = np.uint64(0) if number == 0 else np.uint64(np.float32(number).view(np.uint32))
+    for j in range(2):
+        x = mix(mix(mix(keyed[j] + low) + keyed[1 - j] + high) + weight)
+        sums[j] += x if row < column else np.uint64(0) - x
+
+
+@jit()
+def pair_sum(first, second, key):
+    """Sum of the hashes of pairs (first[k], second[k]) of integers from 0, uint64."""
+    total = np.uint64(0)
+    for k in range(first.size):
+        total += mix(mix(key + np.uint64(first[k])) + np.uint64(second[k]))
+    return total
+
+
+@jit()
+def _factor(x):
+    """A number in [1, 2) out of 64 scrambled bits, the lowest aside."""
+    return 1 + np.float64(x >> np.uint64(40)) / 2**24
+
+
+@jit()
+def add_up(indptr, indices, data, first, degree_row, degree_column, degree_loop, symmetric, tolerance, keyed, prints,
+           columns):
+    """Compare degrees with the rows they are of, and add up what tells about columns.
+
+    Parameters
+    ----------
+    indptr : (m + 1,) int64, starting at 0
+    indices : (nnz,) integers
+    data : (nnz,) float32, or empty for all ones
+    first : int
+        Number of the first row.
+    degree_row, degree_column, degree_loop : (m,) float64
+    symmetric : bool
+        Said to be: `prints` is written, and row sums stand for column sums.
+    tolerance : float
+        Of a sum, relative to the sum of the absolute weights.
+    keyed : (2,) uint64
+    prints : (2,) uint64
+        Added to: `add_fingerprint` of every entry.
+    columns : (b, 2) float64
+        Added to, in the bucket of each column: its weights less its degree, and the absolute weights, all times a
+        factor that hangs on the column alone.
+
+    Returns
+    -------
+    (2,) int64
+        The first row whose ROW or LOOP is wrong; m where none is.
+    """
+    m, buckets = indptr.size - 1, np.uint64(columns.shape[0])
+    wrong = np.full(2, m)
+    for i in range(m):
+        total, size, loop = 0.0, 0.0, 0.0
+        for k in range(indptr[i], indptr[i + 1]):
+            column, weight = np.int64(indices[k]), np.float64(data[k]) if data.size else 1.0
+            total += weight
+            size += abs(weight)
+            if column == first + i:
+                loop = weight
+            elif symmetric:
+                add_fingerprint(first + i, column, weight, keyed, prints)
+            if not symmetric:
+                x = mix(keyed[0] + np.uint64(column))
+                factor = _factor(x)
+                columns[x % buckets, 0] += factor * weight
+                columns[x % buckets, 1] += factor * abs(weight)
+        x = mix(keyed[0] + np.uint64(first + i))
+        factor = _factor(x)
+        columns[x % buckets, 0] -= factor * degree_column[i]
+        if symmetric:
+            columns[x % buckets, 0] += factor * total
+            columns[x % buckets, 1] += factor * size
+        if not abs(total - degree_row[i]) <= tolerance * size:
+            wrong[ROW] = min(wrong[ROW], i)
+        if loop != degree_loop[i]:
+            wrong[LOOP] = min(wrong[LOOP], i)
+    return wrong

@@ -1,0 +1,48 @@
+"""A file that contradicts itself on the rows of one rank is refused by all, whatever the strategy."""
+import h5py
+import pytest
+from graphs import make
+
+import hpgcn
+from hpgcn import store
+from hpgcn.cost import STRATEGIES
+from hpgcn.errors import DataError
+from hpgcn.partition import make_partition
+
+pytestmark = pytest.mark.mpi
+
+
+def put(name, index, value):
+    def apply(file):
+        file[name][index] = value
+    return apply
+
+
+def directed(file):
+    file.attrs["directed"] = 0
+
+
+def swapped(file):
+    file["partition/perm"][3:5] = file["partition/perm"][3:5][::-1]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(("change", "message"), [
+    (None, ""), (directed, "directed is 0, but the adjacency is not symmetric: the entry at"),
+    (put("degree/column", 40, 99), r"degree/column\[40\] is 99, but the weights of column 40 sum to"),
+    (put("degree/row", 40, 99), r"degree/row\[40\] is 99, but"),
+    (swapped, r"partition/perm\[3\] is not undone by iperm")], ids=str)
+def test_all_ranks_refuse(comm, tmp_path, strategy, change, message):
+    graph, path = make(n=60, f=4, directed=True), tmp_path / f"{comm.rank}.h5"
+    store.write_partitioned(path, graph, make_partition(graph, comm.size, method="block"))
+    if change:
+        with h5py.File(path, "r+") as file:
+            change(file)
+    found = hpgcn.load(path, verify=False)
+    config = hpgcn.Config(epochs=1, strategy=strategy, hidden=4)
+    if change is None:
+        assert hpgcn.train(found, config, comm.mpi)["epochs"] == 1
+        return
+    with pytest.raises(DataError, match=message) as refusal:
+        hpgcn.train(found, config, comm.mpi)
+    assert refusal.value.collective

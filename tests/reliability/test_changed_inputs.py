@@ -1,0 +1,243 @@
+"""Inputs replaced or written to while they are read: a digest is of what was read, or nothing is left."""
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import hpgcn, refused, succeed
+from graphs import make
+from in_process import refused as refused_here
+from in_process import run
+
+from hpgcn import checkpoint, load, partition, place, store
+from hpgcn.config import Config
+from hpgcn.datasets import convert, external
+from hpgcn.errors import ConfigError, DataError
+from hpgcn.trainer import train
+
+
+def rename(path, other):
+    shutil.copy(other, "aside")
+    os.replace("aside", path)
+
+
+def in_place(path, other):
+    with open(path, "r+b") as file:
+        file.write(Path(other).read_bytes())
+
+
+def in_place_with_the_old_times(path, other):
+    before = os.stat(path)
+    in_place(path, other)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def remove(path, other):
+    os.unlink(path)
+
+
+CHANGES = rename, in_place, in_place_with_the_old_times, remove
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working folder: g.h5, and other.h5 of the same size with other features."""
+    monkeypatch.chdir(tmp_path)
+    store.write_graph("g.h5", make(n=120, f=9))
+    graph = make(n=120, f=9)
+    graph.features[3, 2] += 1
+    store.write_graph("other.h5", graph)
+    assert os.path.getsize("g.h5") == os.path.getsize("other.h5")
+    return tmp_path
+
+
+def after(monkeypatch, where, name, action):
+    """Let `action` happen, once, when a function of a module has done its work."""
+    real, done = getattr(where, name), []
+
+    def wrapped(*args, **options):
+        found = real(*args, **options)
+        done.append(done or action())
+        return found
+
+    monkeypatch.setattr(where, name, wrapped)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+@pytest.mark.parametrize("out", ["parts.h5", "parts.npy"])
+def test_a_graph_that_changes_while_it_is_partitioned(folder, monkeypatch, change, out):
+    after(monkeypatch, partition, "make_partition", lambda: change("g.h5", "other.h5"))
+    code, errors, _ = run("partition", "g.h5", "-k", 2, "-o", out)
+    assert (code, errors) == (65, "hpgcn: g.h5: changed while it was read; run this again once nothing replaces or "
+                                  "writes it\n")
+    assert set(os.listdir()) <= {"g.h5", "other.h5"}
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_a_graph_that_changes_while_ranks_partition_it(folder, monkeypatch, change):
+    with load("g.h5") as stored:
+        after(monkeypatch, partition, "make_partition", lambda: change("g.h5", "other.h5"))
+        with pytest.raises(DataError, match=r"g\.h5: changed while it was read"):
+            place._kept(stored, 2)
+    assert not list(folder.glob("*p2*"))
+    assert not list(folder.glob(".*"))
+
+
+def test_a_partition_of_another_graph_is_not_used(folder):
+    with load("g.h5") as stored:
+        path, checksum = place._kept(stored, 2)
+        assert place._kept(stored, 2) == (path, checksum)
+    rename("g.h5", "other.h5")
+    with load("g.h5") as stored:
+        other, _ = place._kept(stored, 2)
+        assert (path, other) == ("g.p2.h5", "g.p2-hypergraph-0.h5")
+        np.testing.assert_array_equal(np.sort(load(other).features, 0), np.sort(stored.features, 0))
+
+
+def test_a_file_is_read_as_it_was_when_it_was_opened(folder):
+    """Written to with right checksums and old times: no block of the new content passes for one of the old."""
+    with load("g.h5") as stored:
+        stored.adjacency_rows(0, 120)
+        in_place_with_the_old_times("g.h5", "other.h5")
+        with pytest.raises(DataError, match="changed while it was read"):
+            stored.slab(0, 120)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_a_graph_that_changes_before_the_first_checkpoint(folder, monkeypatch, change):
+    """What was trained on goes on; what took its name meanwhile is refused."""
+    shutil.copy("g.h5", "true.h5")
+    config = Config(out="run", epochs=2, hidden=4, checkpoint_every=1)
+    after(monkeypatch, checkpoint, "capture", lambda: change("g.h5", "other.h5"))
+    train(load("g.h5"), config)
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    with pytest.raises(ConfigError, match="was trained on other data than other"):
+        train(load("other.h5"), config.replace(epochs=3), resume="run")
+    assert train(load("true.h5"), config.replace(epochs=3), resume="run")["epochs"] == 3
+
+
+def test_a_checkpoint_of_an_older_version_goes_on(folder, monkeypatch):
+    """Its state has the SHA-256 of the file alone."""
+    config = Config(out="run", epochs=2, hidden=4, checkpoint_every=1)
+    real = store.write_state
+
+    def write_state(path, arrays, *, attributes, **options):
+        del attributes["content_sha256"]
+        real(path, arrays, attributes=attributes, **options)
+
+    monkeypatch.setattr(store, "write_state", write_state)
+    train(load("g.h5"), config)
+    assert "content_sha256" not in store.read_state("run/checkpoints/step-00000002/state.h5")[1]
+    with pytest.raises(ConfigError, match="was trained on other data than other"):
+        train(load("other.h5"), config.replace(epochs=3), resume="run")
+    assert train(load("g.h5"), config.replace(epochs=3), resume="run")["epochs"] == 3
+
+
+INPUTS = {  # name: input, its successor, arguments, and the function after which it comes
+    "text": ("0 1\n1 2\n", "0 2\n2 1\n", (), (convert, "_build")),
+    "sorted on disk": ("0 1\n1 2\n" * 9, "0 2\n2 1\n" * 9, ("--memory", "200"), (external, "collect")),
+    "features": ("0 1\n1 2\n", None, ("--features", "x.npy"), (convert, "check_features")),
+    "labels": ("0 1\n1 2\n", None, ("--labels", "y.npy"), (convert, "check_labels")),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES[:3], ids=lambda change: change.__name__)
+@pytest.mark.parametrize("case", INPUTS)
+def test_an_input_that_changes_while_it_is_converted(tmp_path, monkeypatch, case, change):
+    first, second, options, where = INPUTS[case]
+    monkeypatch.chdir(tmp_path)
+    Path("edges.txt").write_text(first)
+    Path("other").write_text(second or "")
+    np.save("x.npy", np.zeros((3, 2)))
+    np.save("y.npy", np.zeros(3, int))
+    name = "edges.txt" if second else options[1]
+    if second is None:
+        shutil.copy(name, "other")
+    elif case == "text":  # before the SHA-256, right after the bytes are read
+        monkeypatch.setattr(convert.formats, "reader", reading(convert.formats.reader, lambda: change(name, "other")))
+    if case != "text":
+        after(monkeypatch, *where, lambda: change(name, "other"))
+    refused_here(65, rf"hpgcn: {name}: changed while it was read", "convert", "edges.txt", "g.h5", *options,
+                 folder=tmp_path)
+
+
+def reading(reader, action):
+    def found(fmt):
+        def read(*args):
+            raw = reader(fmt)(*args)
+            action()
+            return raw
+        return read
+    return found
+
+
+@pytest.mark.parametrize("name", ["parts.txt", "parts.npy"])
+def test_a_part_vector_that_changes_while_it_is_read(folder, monkeypatch, name):
+    partition.write_parts(name, np.arange(120) % 2)
+    partition.write_parts("p.txt" if name.endswith("txt") else "p.npy", np.arange(120) % 2)
+    reader = "_read_text" if name.endswith("txt") else "_read_array"
+    after(monkeypatch, partition.files, reader, lambda: rename(name, "p" + Path(name).suffix))
+    refused_here(65, rf"hpgcn: {name}: changed while it was read", "partition", "g.h5", "-k", 2, "--parts", name, "-o",
+                 "out.h5", folder=folder)
+
+
+TRAIN = ("train", "g.h5", "--epochs", 1, "--out", "run", "-q")
+HOOKS = {  # what real processes do at the right moment
+    "partitioning": """
+from hpgcn import partition
+real = partition.make_partition
+def make_partition(*args, **options):
+    found = real(*args, **options)
+    os.replace("other.h5", "g.h5")
+    return found
+partition.make_partition = make_partition
+""",
+    "between two ranks": """
+from hpgcn import machine, store
+real = store.load
+def load(*args, **options):
+    if machine.launched_rank() == 0:
+        found = real(*args, **options)
+        open("opened", "w").close()
+        return found
+    while not os.path.exists("opened"):
+        time.sleep(0.01)
+    os.replace("other.h5", "g.h5")
+    return real(*args, **options)
+store.load = load
+""",
+    "a partition in use": """
+from hpgcn import place
+real = place._kept
+def kept(*args):
+    found = real(*args)
+    os.replace("other.p2.h5", "g.p2.h5")
+    return found
+place._kept = kept
+""",
+}
+
+
+@pytest.mark.parametrize(("hook", "command", "ranks", "code", "words"), [
+    ("partitioning", ("partition", "g.h5", "-k", 2, "--method", "block"), None, 65, "g.h5: changed while it was read"),
+    ("partitioning", TRAIN, 2, 65, "g.h5: changed while it was read"),
+    ("between two ranks", TRAIN, 2, 78, "checksum is"),
+    ("between two ranks", (*TRAIN, "--dry-run"), 2, 78, "checksum is"),
+    ("between two ranks", ("predict", "trained", "g.h5", "-o", "p.h5"), 2, 78, "checksum is"),
+    ("a partition in use", TRAIN, 2, 65, "g.p2.h5: changed while it was read"),
+])
+def test_real_processes(folder, hook, command, ranks, code, words):
+    (folder / "hooks").mkdir()
+    (folder / "hooks/sitecustomize.py").write_text(f"import os, time\n{HOOKS[hook]}")
+    if "trained" in command:
+        succeed("train", "g.h5", "--epochs", 1, "--out", "trained", "-q", cwd=folder)
+    if hook == "a partition in use":
+        with load("other.h5") as stored:
+            place._kept(stored, 2)
+        assert hpgcn("train", "g.h5", "--epochs", 1, "--out", "first", ranks=2, cwd=folder).returncode == 0
+    apart = {"opened", "other.h5", "other.p2.h5"}
+    before = {*os.listdir(folder)} - apart
+    assert words in refused(code, *command, ranks=ranks, cwd=folder, PYTHONPATH=str(folder / "hooks"))
+    assert {*os.listdir(folder)} - apart == before
