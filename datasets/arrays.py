@@ -44,15 +44,7 @@ def read_npy(stream, size, where, memory, kinds="fiub"):
     DataError
         Not .npy; object, string or structured dtype; a shape that does not match the size; more than `memory`.
     """
-    try:
-        version = np.lib.format.read_magic(stream)
-        reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        with warnings.catch_warnings(action="ignore"):  # headers written by Python 2
-            shape, fortran, dtype = reader(stream, HEADER_LIMIT)
-        offset = stream.tell()
-    except Exception as error:  # the header is parsed as Python: what it raises has no common base
-        reason = shown(str(error) or type(error).__name__)
-        raise DataError(f"{where}: not an array in .npy format ({reason})") from error
+    shape, fortran, dtype, offset = _read_header(stream, where)
     if dtype.hasobject or dtype.kind not in kinds:
         raise DataError(f"{where}: dtype {dtype}, expected " + ("numbers" if kinds == "fiub" else "text"))
     nbytes = math.prod(shape) * dtype.itemsize
@@ -74,6 +66,18 @@ def read_npy(stream, size, where, memory, kinds="fiub"):
         array = array.astype(np.float32)
         notes.append(f"{where}: cast from {dtype.name} to float32")
     return np.ascontiguousarray(array).reshape(shape), notes
+
+
+def _read_header(stream, where):
+    """Return (shape, whether in Fortran order, dtype, bytes before the data)."""
+    try:
+        version = np.lib.format.read_magic(stream)
+        reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        with warnings.catch_warnings(action="ignore"):  # headers written by Python 2
+            return *reader(stream, HEADER_LIMIT), stream.tell()
+    except Exception as error:  # the header is parsed as Python: what it raises has no common base
+        reason = shown(str(error) or type(error).__name__)
+        raise DataError(f"{where}: not an array in .npy format ({reason})") from error
 
 
 def _fill(stream, target, where):
@@ -110,6 +114,11 @@ class Archive:
     memory : int
         Bytes for all arrays together; one member may take half of them.
 
+    Raises
+    ------
+    DataError
+        No zip, or a broken one; two members of one name, with or without .npy.
+
     Attributes
     ----------
     keys, unread : list of str
@@ -122,7 +131,12 @@ class Archive:
         self.source, self.memory, self.left = source, memory, memory
         self.notes = []
         with source.open() as stream, refused(source), zipfile.ZipFile(stream) as archive:
-            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            members = {}
+            for info in archive.infolist():
+                name = info.filename.removesuffix(".npy")
+                if name in members:
+                    raise DataError(f"{source}: two members are called {shown(name)!r}, expected one of each name")
+                members[name] = info
             stream.seek(-END_RECORD - len(archive.comment), os.SEEK_END)
             stated = int.from_bytes(stream.read(END_RECORD)[10:12], "little")
             if stated not in (len(archive.infolist()), 0xFFFF):  # 0xFFFF: too many for this field
@@ -156,6 +170,19 @@ class Archive:
         self.notes += notes
         return array
 
+    def shape(self, key):
+        """Return the shape of the array of that name, which is not read.
+
+        Raises
+        ------
+        DataError
+            Not .npy.
+        """
+        where = f"{self.source} {key}"
+        with self.source.open() as stream, refused(where), zipfile.ZipFile(stream) as archive, \
+                archive.open(self.members[key]) as member:
+            return _read_header(member, where)[0]
+
     def first(self, *keys):
         """Return (key, array) of the first name that is there, or (None, None)."""
         for key in keys:
@@ -179,8 +206,8 @@ def read_matrix(source, memory):
     if source.magic[:2] != b"PK":
         return read_array(source, memory)
     archive = Archive(source, memory)
-    if "format" in archive and "shape" in archive:
-        return _read_sparse(archive), archive.notes
+    if is_sparse(archive):
+        return read_sparse(archive), archive.notes
     if len(archive.keys) != 1:
         raise DataError(f"{source}: arrays {shown(', '.join(archive.keys)) or 'none'}, expected one dense array or a "
                         "matrix written by scipy.sparse.save_npz")
@@ -195,7 +222,13 @@ def read_array(source, memory):
         return read_npy(stream, source.size, source, memory)
 
 
-def _read_sparse(archive):
+def is_sparse(archive):
+    """Whether scipy.sparse.save_npz wrote an Archive."""
+    return "format" in archive and "shape" in archive
+
+
+def read_sparse(archive):
+    """Return the matrix that scipy.sparse.save_npz wrote, as scipy.sparse.csr_array."""
     with refused(f"{archive.source} format"):
         layout = archive.read("format", "SU").astype(str).item()
     compressed = ("data", "indices", "indptr")

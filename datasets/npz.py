@@ -1,19 +1,24 @@
 """Graphs in .npz files: adj_data/adj_indices/adj_indptr/adj_shape, or edge_index, with attributes, labels and split."""
 import numpy as np
 
-from hpgcn.check import SPLIT, check_csr_arrays, check_range
-from hpgcn.datasets.arrays import Archive, read_shape, signed, sparse_matrix
+from hpgcn.check import SPLIT, check_csr_arrays, check_finite, check_range
+from hpgcn.datasets.arrays import Archive, is_sparse, read_shape, read_sparse, signed, sparse_matrix
 from hpgcn.datasets.raw import TARGET_FIRST, Raw, compact_ids
 from hpgcn.datasets.source import need, shown
 from hpgcn.errors import DataError
+
+WEIGHTS = ("edge_weight", "weight")  # one number an edge
+ATTRIBUTES = ("edge_attr", "edge_feat")  # one number an edge, or several: names of PyG and OGB
 
 
 def read(source, memory):
     """Read a graph from an .npz file.
 
-    Keys: adj_indices adj_indptr adj_shape and adj_data (without it all weights are 1), or edge_index (2, e), row 0 the
-    source and row 1 the target as in PyG, and maybe num_nodes; attr_data attr_indices attr_indptr attr_shape,
-    attr_matrix, x or node_feat; labels, y or node_label; train_mask val_mask test_mask or train_idx val_idx test_idx.
+    Keys: adj_indices adj_indptr adj_shape and adj_data (without it all weights are 1); or edge_index (2, e), row 0 the
+    source and row 1 the target as in PyG, maybe with num_nodes, and with weights (e,) or (e, 1) as edge_weight,
+    weight, edge_attr or edge_feat; or what scipy.sparse.save_npz writes, row u aggregates column v. Besides these
+    attr_data attr_indices attr_indptr attr_shape, attr_matrix, x or node_feat; labels, y or node_label; train_mask
+    val_mask test_mask or train_idx val_idx test_idx.
 
     Parameters
     ----------
@@ -28,7 +33,7 @@ def read(source, memory):
     Raises
     ------
     DataError
-        Not a zip, no adjacency, or an array that is not what its key says.
+        Not a zip, two members of one name, no adjacency, or an array that is not what its key says.
     """
     archive = Archive(source, memory)
     features = _features(archive)
@@ -37,9 +42,12 @@ def read(source, memory):
         raw = _from_csr(archive)
     elif "edge_index" in archive:
         raw = _from_edge_index(archive, features, labels)
+        raw.values = _edge_weights(archive, raw.rows.size)
+    elif is_sparse(archive):
+        raw = _from_sparse(archive)
     else:
         raise DataError(f"{source}: arrays {shown(', '.join(archive.keys)) or 'none'}, expected adj_indices, "
-                        "adj_indptr and adj_shape, or edge_index")
+                        "adj_indptr and adj_shape, or edge_index, or what scipy.sparse.save_npz writes")
     raw.features, raw.labels, raw.masks = features, labels, _masks(archive, raw.num_nodes)
     raw.notes = archive.notes
     if archive.unread:
@@ -66,6 +74,34 @@ def _from_csr(archive):
     if values is not None and values.shape != indices.shape:
         raise DataError(f"{where}data: shape {values.shape}, expected {indices.shape}")
     return Raw(shape[0], np.repeat(np.arange(shape[0]), np.diff(indptr)), indices, values)
+
+
+def _from_sparse(archive):
+    matrix = read_sparse(archive).tocoo()
+    if matrix.shape[0] != matrix.shape[1]:
+        raise DataError(f"{archive.source} shape: {matrix.shape}, expected a square matrix")
+    need(64 * matrix.shape[0], archive.memory, f"{archive.source} shape: {matrix.shape[0]} vertices")
+    return Raw(matrix.shape[0], *matrix.coords, matrix.data)
+
+
+def _edge_weights(archive, num_edges):
+    """Return the weight of each edge, (e,), or None; attributes of several columns are noted and left out."""
+    for key in WEIGHTS + ATTRIBUTES:
+        if key not in archive:
+            continue
+        shape = archive.shape(key)
+        if key in ATTRIBUTES and len(shape) == 2 and shape[0] == num_edges and shape[1] != 1:
+            archive.notes.append(f"{key} of shape {shape} is not used: an edge has one weight, edge_weight")
+            archive.unread.remove(key)
+            continue
+        where = f"{archive.source} {key}"
+        if shape not in ((num_edges,), (num_edges, 1)):
+            raise DataError(f"{where}: shape {shape}, expected ({num_edges},): one weight for each edge")
+        values = archive.read(key).ravel()
+        check_finite(values, where)
+        archive.notes.append(f"weights read from {key} (--unweighted sets them to 1)")
+        return values
+    return None
 
 
 def _from_edge_index(archive, features, labels):

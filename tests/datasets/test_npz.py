@@ -3,6 +3,7 @@ import io
 import struct
 import zipfile
 import zlib
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -105,9 +106,76 @@ def test_features_of_their_own_file(tmp_path, kind):
     assert not graph.header.sparse_features and graph.features.tolist() == X.tolist()
 
 
+EDGES = {"edge_index": [[0, 1, 1], [2, 2, 0]], "num_nodes": 3}
+
+
+@pytest.mark.parametrize("key, weights", [
+    ("edge_weight", [0.5, 2, -3]),
+    ("edge_weight", np.array([[1], [2], [4]])),
+    ("weight", np.array([7, 8, 9], np.uint8)),
+    ("edge_attr", np.array([[0.5], [2], [3]], np.float16)),
+    ("edge_attr", [0.5, 2, 3]),
+    ("edge_feat", [[4.0], [2], [3]]),
+])
+def test_edge_weights(tmp_path, key, weights):
+    graph, notes = convert(tmp_path, {**EDGES, key: weights})
+    expected = np.zeros((3, 3))
+    expected[[2, 2, 0], [0, 1, 1]] = np.ravel(weights)
+    assert graph.adjacency.toarray().tolist() == expected.tolist()
+    assert f"weights read from {key} (--unweighted sets them to 1)" in notes
+    assert convert(tmp_path, {**EDGES, key: weights}, unweighted=True)[0].header.all_ones
+
+
+def test_edge_weights_are_taken_before_attributes(tmp_path):
+    graph, notes = convert(tmp_path, {**EDGES, "edge_attr": [5.0, 5, 5], "edge_weight": [1.0, 2, 3]})
+    assert graph.data.tolist() == [3, 1, 2] and "arrays not read: edge_attr" in notes
+
+
+def test_wide_edge_attributes_are_not_used_and_cost_no_memory(tmp_path):
+    graph, notes = convert(tmp_path, {**EDGES, "edge_attr": np.ones((3, 10_000))}, memory=100_000)
+    assert graph.header.all_ones
+    assert "edge_attr of shape (3, 10000) is not used: an edge has one weight, edge_weight" in notes
+
+
+@pytest.mark.parametrize("arrays, message", [
+    ({"edge_weight": [1.0, 2]}, r"edge_weight: shape \(2,\), expected \(3,\): one weight for each edge"),
+    ({"edge_weight": np.ones((3, 2))}, r"edge_weight: shape \(3, 2\), expected \(3,\)"),
+    ({"edge_attr": np.ones((2, 5))}, r"edge_attr: shape \(2, 5\), expected \(3,\)"),
+    ({"edge_attr": np.ones(())}, r"edge_attr: shape \(\), expected \(3,\)"),
+    ({"edge_weight": np.array(["a", "b", "c"])}, r"edge_weight: dtype <U1, expected numbers"),
+    ({"edge_weight": np.ones(3, complex)}, r"edge_weight: dtype complex128, expected numbers"),
+    ({"edge_weight": [1, np.nan, 1]}, r"edge_weight at 1 is nan, expected a finite number"),
+])
+def test_edge_weights_that_are_refused(tmp_path, arrays, message):
+    with pytest.raises(DataError, match=message):
+        convert(tmp_path, {**EDGES, **arrays})
+
+
+@pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csc_array, sp.coo_array])
+def test_matrix_that_scipy_saved(tmp_path, kind):
+    sp.save_npz(tmp_path / "A.npz", kind(A))
+    assert read(tmp_path / "A.npz")[0].adjacency.toarray().tolist() == A.tolist()
+    sp.save_npz(tmp_path / "A.npz", kind(A[:2]))
+    with pytest.raises(DataError, match=r"A\.npz shape: \(2, 3\), expected a square matrix"):
+        read(tmp_path / "A.npz")
+
+
 def test_unread_arrays_are_named(tmp_path):
     _, notes = convert(tmp_path, {**CSR, "edge_weight": [1.0]})
     assert any("edge_weight" in note for note in notes)
+
+
+@pytest.mark.parametrize("again", ["x.npy", "x", "edge_index"])
+def test_two_members_of_one_name_are_refused(tmp_path, again):
+    path = tmp_path / "g.npz"
+    np.savez(path, **EDGES, x=np.eye(3))
+    with pytest.warns(UserWarning, match="Duplicate") if again == "x.npy" else nullcontext(), \
+            zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(again, b"another")
+    name = again.removesuffix(".npy")
+    for options in ({"source": path}, {"source": "karate", "features": path}):
+        with pytest.raises(DataError, match=rf"g\.npz: two members are called '{name}', expected one of each name"):
+            read(**options)
 
 
 def test_other_members_are_never_touched(tmp_path):
