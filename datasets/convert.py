@@ -32,7 +32,7 @@ def convert(source, out, fmt="auto", *, compress="none", overwrite=False, **opti
     source, fmt, **options
         As in `read`.
     out : str or path
-        File to write, .h5.
+        File to write, .h5 or .hdf5.
     compress : {"none", "gzip"}
     overwrite : bool
 
@@ -51,6 +51,7 @@ def convert(source, out, fmt="auto", *, compress="none", overwrite=False, **opti
     from hpgcn import store
     from hpgcn.datasets.scratch import Scratch
 
+    store.check_suffix(out)
     store.refuse_existing(out, overwrite)
     with Scratch(out) as scratch:
         graph, notes = read(source, fmt, scratch=scratch, **options)

@@ -32,8 +32,11 @@ def generate(args):
     from hpgcn import store
     from hpgcn.datasets import generate
 
+    text = args.out.endswith(".txt")
+    if not text:
+        store.check_suffix(args.out, ".txt")
     store.refuse_existing(args.out, args.overwrite)
-    if args.out.endswith(".txt"):
+    if text:
         generate.write_edge_list(args.kind, args.out, scale=args.scale, edge_factor=args.edge_factor, seed=args.seed,
                                  overwrite=args.overwrite)
     else:
@@ -54,7 +57,10 @@ def partition(args):
     from hpgcn.check import layer_widths
 
     out = args.out or f"{Path(args.graph).with_suffix('')}.p{args.k}.h5"
-    vector = out.endswith((".npy", ".txt", f".part.{args.k}"))
+    vectors = (".npy", ".txt", f".part.{args.k}")
+    vector = out.endswith(vectors)
+    if not vector:
+        store.check_suffix(out, *vectors)
     if not args.compare:
         store.refuse_existing(out, args.overwrite)
     elif args.out or args.parts:
@@ -192,6 +198,7 @@ def predict(args):
     ranks = comm.world()
     ranks.same(started(args), "command line")
     with ranks.together():
+        store.check_suffix(out)
         store.refuse_existing(out, args.overwrite)
         _, settings, _ = rundir.read_run(run)
         path = args.graph or settings["graph"]

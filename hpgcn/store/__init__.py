@@ -1,10 +1,18 @@
 """HDF5 files: graphs, partitioned graphs, models, predictions, checkpoints. The only package that imports h5py."""
-from hpgcn.store.atomic import atomic_write, discard, file_sha256, refuse_existing, replacing_folder, writing
+from hpgcn.store.atomic import (
+    atomic_write,
+    check_suffix,
+    discard,
+    file_sha256,
+    refuse_existing,
+    replacing_folder,
+    writing,
+)
 from hpgcn.store.describe import describe
 from hpgcn.store.graphs import load, write_graph, write_partitioned
 from hpgcn.store.models import read_model, read_predictions, read_state, write_model, write_predictions, write_state
 from hpgcn.store.stored import StoredGraph
 
-__all__ = ["StoredGraph", "atomic_write", "describe", "discard", "file_sha256", "load", "read_model",
+__all__ = ["StoredGraph", "atomic_write", "check_suffix", "describe", "discard", "file_sha256", "load", "read_model",
            "read_predictions", "read_state", "refuse_existing", "replacing_folder", "write_graph", "write_model",
            "write_partitioned", "write_predictions", "write_state", "writing"]

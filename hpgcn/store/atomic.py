@@ -11,7 +11,21 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hpgcn import faults
-from hpgcn.errors import InputNotFoundError, OutputError, StorageError
+from hpgcn.errors import InputNotFoundError, OutputError, StorageError, UsageError
+
+HDF5_SUFFIXES = (".h5", ".hdf5")
+
+
+def check_suffix(path, *others):
+    """Refuse the name of an HDF5 file that does not say so; `others` are endings under which something else is written.
+
+    Raises
+    ------
+    UsageError
+    """
+    if not os.fspath(path).lower().endswith(HDF5_SUFFIXES):
+        expected = ", ".join((*HDF5_SUFFIXES, *others)[:-1]) + f" or {(*HDF5_SUFFIXES, *others)[-1]}"
+        raise UsageError(f"{path}: an output must end in {expected}")
 
 
 def refuse_existing(path, overwrite=False):

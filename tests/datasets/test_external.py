@@ -294,7 +294,7 @@ from hpgcn.errors import StorageError
 import signal
 convert.EDGE_BYTES = 1 << 60
 path, out, limit = sys.argv[1:]
-convert.convert(path, out + ".warm")  # compiled code is cached before the limit comes
+convert.convert(path, out + ".warm.h5")  # compiled code is cached before the limit comes
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.RLIM_INFINITY))
 try:
     convert.convert(path, out)
@@ -310,7 +310,7 @@ def test_full_disk(tmp_path, limit):
     done = subprocess.run([sys.executable, "-c", FULL, path, tmp_path / "g.h5", str(limit)], capture_output=True,
                           text=True, check=True, timeout=60)
     assert done.stdout == f"{tmp_path / 'g.h5'}: writing failed: File too large\n"
-    assert sorted(os.listdir(tmp_path)) == ["g.h5.warm", "g.txt"]
+    assert sorted(os.listdir(tmp_path)) == ["g.h5.warm.h5", "g.txt"]
 
 
 def test_a_spool_that_shrank_is_an_error_of_storage(tmp_path):

@@ -134,11 +134,11 @@ def config(path):
 
 
 def convert(source, out=None, *more):
-    return ["convert", source, out or source.with_name("out"), "--overwrite", "--memory", 1 << 24, *more]
+    return ["convert", source, out or source.with_name("to.h5"), "--overwrite", "--memory", 1 << 24, *more]
 
 
 def partition(path):
-    return ["partition", path.with_name("graph.h5"), "-k", 3, "--parts", path, "-o", path.with_name("out"),
+    return ["partition", path.with_name("graph.h5"), "-k", 3, "--parts", path, "-o", path.with_name("to.h5"),
             "--overwrite"]
 
 
@@ -161,7 +161,7 @@ LOOSE = {  # inputs without checksums: what is damaged may be as good as before
     **{f"planetoid-{part}": Loose(f"ind.t.{part}", planetoid(part), convert)
        for part in ("graph", "allx", "ty", "test.index")},
     "parquet": Loose("g.parquet", parquet, convert),
-    "features-npy": Loose("x.npy", array, lambda path: convert("karate", path.with_name("out"), "--features", path)),
+    "features-npy": Loose("x.npy", array, lambda path: convert("karate", path.with_name("to.h5"), "--features", path)),
     "parts-npy": Loose("p.npy", part_array, partition),
     "parts-txt": Loose("p.txt", part_lines, partition),
     "config-toml": Loose("c.toml", config, lambda path: ["train", path.with_name("graph.h5"), "--config", path,

@@ -193,9 +193,9 @@ def same(found, expected):
 def loose_case(kind, raw, path, **_):
     """A damaged input whose content nothing vouches for: read, or refused in one line."""
     path.write_bytes(raw)
-    before = set(os.listdir(path.parent)) | {"out"}
+    before = set(os.listdir(path.parent)) | {"to.h5"}
     code, line, _ = run(*LOOSE[kind].command(path))
-    (path.parent / "out").unlink(missing_ok=True)
+    (path.parent / "to.h5").unlink(missing_ok=True)
     left = set(os.listdir(path.parent)) - before
     assert not left, f"left behind: {left}"
     if code and kind == "config-toml":

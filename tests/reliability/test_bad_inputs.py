@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 from in_process import refused, succeed
 
+from hpgcn.datasets.convert import convert
+from hpgcn.errors import UsageError
+
 MTX = b"%%MatrixMarket matrix coordinate pattern general\n"
 REAL = MTX.replace(b"pattern", b"real")
 DISK = ("--memory", "200")  # less than the edges of any of these files take
@@ -159,3 +162,22 @@ def test_far_ids_are_relabelled(tmp_path, options):
     assert "relabelled 0..2 in increasing order" in said
     path.write_bytes(b"0 1\n1 1027\n")  # 1027 < 2 x 3 + 1024
     assert read(path, "--memory", "100000")[::3] == (1028, None)
+
+
+@pytest.mark.parametrize("command, expected", [
+    (("convert", "karate"), r"\.h5 or \.hdf5"),
+    (("generate", "grid"), r"\.h5, \.hdf5 or \.txt"),
+    (("partition", "k.h5", "-k", 2, "-o"), r"\.h5, \.hdf5, \.npy, \.txt or \.part\.2"),
+    (("predict", "run", "-o"), r"\.h5 or \.hdf5"),
+])
+@pytest.mark.parametrize("name", ["out", "out.csv", "out.h5.bak", "out.part.3", "out.TXT", "h5"])
+def test_an_output_that_does_not_say_what_it_is(tmp_path, monkeypatch, command, expected, name):
+    monkeypatch.chdir(tmp_path)
+    refused(2, rf"^hpgcn: {name}: an output must end in {expected}$", *command, name, folder=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["k.h5", "k.hdf5", "K.H5"])
+def test_names_of_outputs(tmp_path, name):
+    succeed("convert", "karate", tmp_path / name)
+    with pytest.raises(UsageError, match="must end in"):
+        convert("karate", tmp_path / "k.txt")
