@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.check import check_csr_arrays, check_range
+from hpgcn.datasets import foreign
 from hpgcn.datasets.source import need, shown
 from hpgcn.errors import DataError
 
@@ -219,6 +220,10 @@ def read_array(source, memory):
     with source.open() as stream:
         if source.is_gzip:
             raise DataError(f"{source}: compressed, expected a plain .npy file")
+        if source.magic[:6] != b"\x93NUMPY":
+            known = foreign.identify(source)
+            kind = known.name if known else "an .npz" if source.magic[:2] == b"PK" else "something else"
+            raise DataError(f"{source}: not an array in .npy format but {kind}: numpy.save writes one")
         return read_npy(stream, source.size, source, memory)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.check import check_features, check_labels
-from hpgcn.datasets import arrays, builtin, formats
+from hpgcn.datasets import arrays, builtin, foreign, formats
 from hpgcn.datasets.build import build, count_isolated
 from hpgcn.datasets.columns import check_flag
 from hpgcn.datasets.raw import rows_by_vertex
@@ -175,7 +175,10 @@ def _read(source, fmt, memory, scratch, asked, layout):
         file = Source(source)
     except InputNotFoundError as error:
         raise InputNotFoundError(f"{error}; expected a file, or the word {' or '.join(builtin.BUILTIN)}") from error
-    fmt = formats.detect(file) if fmt == "auto" else fmt
+    if fmt == "auto":
+        fmt = formats.detect(file)
+    elif fmt not in formats.FOLDERS:
+        foreign.refuse(file, by_name=False)
     if fmt not in formats.STREAMS:
         _refuse_layout(layout, fmt)
     name = formats.graph_name(file, fmt)

@@ -4,9 +4,8 @@ from __future__ import annotations
 import re
 from importlib import import_module
 
-from hpgcn.datasets import ogb
+from hpgcn.datasets import foreign, ogb
 from hpgcn.datasets.planetoid import FILE as PLANETOID_FILE
-from hpgcn.errors import DataError
 
 READERS = {  # format: module (imported when it is needed) and function
     "planetoid": ("hpgcn.datasets.planetoid", "read"),
@@ -23,6 +22,7 @@ STREAMS = {  # formats that are also read block by block: these may be larger th
     "parquet": ("hpgcn.datasets.parquet", "stream"),
 }
 FORMATS = ("auto", *READERS)
+FOLDERS = ("planetoid", "ogb")  # formats of several files, told by their names
 GZIP_USUAL = 4  # times that text is longer than its gzip
 PARQUET, PARQUET_EDGE = b"PAR1", 3  # its first bytes; bytes of an edge in it, at least
 
@@ -42,14 +42,19 @@ def _function(module, name):
 
 
 def detect(source):
-    """Return the format of a file, by its name, then by its first bytes."""
+    """Return the format of a file, by its name, then by its first bytes.
+
+    Raises
+    ------
+    DataError
+        It is of a format that is not read.
+    """
     name = source.path.name.lower().removesuffix(".gz")
     if PLANETOID_FILE.fullmatch(source.path.name):
         return "planetoid"
     if ogb.belongs(source.path):
         return "ogb"
-    if source.magic[:8] == b"\x89HDF\r\n\x1a\n":
-        raise DataError(f"{source}: is an HDF5 file, expected an input to convert into one")
+    foreign.refuse(source)
     for suffix, fmt in ((".npz", "npz"), (".mtx", "mtx"), (".csv", "csv"), (".parquet", "parquet")):
         if name.endswith(suffix):
             return fmt

@@ -26,6 +26,7 @@ TABLES = ("edge.csv.gz", NODES, "node-feat.csv.gz", "node-label.csv.gz")
 ARCHIVES = ("data.npz", "node-label.npz")
 SPLIT = {"train": "train", "val": "valid", "test": "test"}
 LISTED_ONCE = ("products", "proteins")  # add_inverse_edge in OGB's nodeproppred/master.csv
+MANY = 1 << 24  # graphs of a set, which are counted only to say that they are too many
 BLOCK = 1 << 24  # bytes of a table at a time
 
 
@@ -84,7 +85,7 @@ def _file(source, path):
 
 
 def _from_tables(raw, source, memory):
-    n = _one_number(_integers(_file(source, raw / NODES), 1 << 62, 1 << 10), raw / NODES)
+    n = _one_number(_integers(_file(source, raw / NODES), 1 << 62, MANY), raw / NODES)
     need(64 * n, memory, f"{raw / NODES}: {n} vertices")
     edges = _file(source, raw / TABLES[0])
     with edges.open() as stream:
@@ -146,6 +147,9 @@ def _split(raw, source, n):
 
 
 def _one_number(numbers, where):
+    if numbers.size > 1:
+        raise DataError(f"{where}: a set of {numbers.size} graphs (graph classification), expected a node "
+                        "property set: one graph is trained on here")
     if numbers.size != 1 or numbers.dtype.kind not in "iu" or int(numbers[0]) < 1:
         raise DataError(f"{where}: {numbers.size} numbers {shown(numbers[:4].tolist())}, expected that of the vertices "
                         "of one graph")

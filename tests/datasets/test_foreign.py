@@ -1,0 +1,201 @@
+"""Formats that are not read: each is named with the way in, and no edge list is taken for one of them."""
+import bz2
+import gzip
+import io
+import json
+import lzma
+import pickle
+import re
+import shutil
+import sqlite3
+import subprocess
+import tarfile
+import zipfile
+
+import h5py
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse as sp
+
+from hpgcn.datasets.convert import read
+from hpgcn.errors import DataError
+
+METIS = b"% comment\n5 4\n2 3 4\n1\n1 4\n1 3\n\n"
+XML = b'<?xml version="1.0" encoding="UTF-8"?>\n'
+HDF5 = b"\x89HDF\r\n\x1a\n" + bytes(600)
+
+
+def zipped(*names):
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for name in names:
+            archive.writestr(name, b"0 1\n")
+    return made.getvalue()
+
+
+def tarred():
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("edges.txt"))
+    return made.getvalue()
+
+
+FILES = [  # name, content, what it is said to be
+    ("g.graphml", XML + b'<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph/>', "GraphML.*read_graphml"),
+    ("g.txt", b"\xef\xbb\xbf<graphml>", "GraphML"),
+    ("g.graphml.gz", gzip.compress(XML + b"<!-- c -->\n<graphml>"), "GraphML"),
+    ("g.gexf", XML + b'<gexf version="1.2">', "GEXF.*read_gexf"),
+    ("g.xml", XML + b"<net>", "XML"),
+    ("g.txt", b"<!DOCTYPE html><html>404", "a web page"),
+    ("g.nt", b"<http://a> <http://b> <http://c> .\n", "RDF"),
+    ("g.gml", b'Creator "igraph"\nVersion 1\ngraph\n[\n  directed 1\n', "GML.*read_gml"),
+    ("g.gml", b"# c\ngraph [\n", "GML"),
+    ("g.dot", b"strict digraph G {\n a -> b\n", "Graphviz"),
+    ("g.txt", b"graph G\n{\n", "Graphviz"),
+    ("g.net", b"*Vertices 3\n1 \"a\"\n*Edges\n1 2\n", "Pajek.*read_pajek"),
+    ("g.txt", b"% c\n*network n\n", "Pajek"),
+    ("g.dl", b"dl n=3 format=edgelist1\n", "UCINET"),
+    ("g.lgr", b"LEDA.GRAPH\nstring\n", "LEDA"),
+    ("g.col", b"c a graph\np edge 3 2\ne 1 2\ne 2 3\n", "DIMACS"),
+    ("g.gr", b"c 9th challenge\nc\np sp 3 2\na 1 2 7\n", "DIMACS"),
+    ("g.adj", b"AdjacencyGraph\n3\n2\n", "Ligra"),
+    ("g.g6", b">>graph6<<A_\n", "graph6"),
+    ("g.edgelist", b"0 1 {}\n1 2 {'weight': 3}\n", r"networkx's dictionaries.*data=False"),
+    ("g.json", b'\n {"nodes": [], "links": []}', "JSON.*node_link_graph"),
+    ("g.txt", json.dumps([[0, 1], [1, 2]]).encode(), "JSON"),
+    ("g.npz", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer"),
+    ("g.pkl", pickle.dumps({"a": 1}, protocol=0), "pickle.*nothing in it is executed"),
+    ("g.graph", METIS, r"METIS.*--format snap"),
+    ("g.metis", b"2 1\n2\n1\n", "METIS"),
+    ("g.graph", b"0 1\n1 2\n", "METIS"),
+    ("g.txt", METIS, "METIS"),
+    ("g.txt", b"3 3\n2 3\n1 3\n1 2\n", "METIS"),
+    ("g", b"3 2 11\n1 2 1\n1 1 1 3 1\n1 2 1\n", "METIS"),
+    ("g.txt", b"9999 20000\n" + b"5000 6000\n7000 8000 9000\n" * 300, "METIS"),
+    ("g.adjlist", b"0 1 2\n1 2\n", "adjacency list.*read_adjlist"),
+    ("g.hgr", b"2 3\n1 2\n2 3\n", "a hypergraph"),
+    ("g.rua", b"1SYMMETRIC", "Harwell-Boeing"),
+    ("g.mat", b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(512) + HDF5, r"MATLAB 7\.3.*-v7"),
+    ("g.mat", b"MATLAB 5.0 MAT-file".ljust(128) + bytes(90), "MATLAB, .*loadmat"),
+    ("g.mat", b"\0\0\0\0\x03\0\0\0\x03\0\0\0\0\0\0\0\x02\0\0\0A\0", "MATLAB, .*loadmat"),
+    ("g.h5", HDF5, "an HDF5 file.*hpgcn train as it is"),
+    ("g.h5ad", HDF5, "AnnData"),
+    ("g.nc", bytes(512) + HDF5, "an HDF5 file"),
+    ("g.pt", zipped("g/data.pkl", "g/version"), "PyTorch.*torch.load"),
+    ("g.npz", zipped("archive/data.pkl"), "PyTorch"),
+    ("old.pth", pickle.dumps(0x1950a86a20f9469cfc6c, protocol=2), "PyTorch"),
+    ("g.pickle", pickle.dumps([1], protocol=4), "a pickle.*nothing in it is executed"),
+    ("g.txt", pickle.dumps([1], protocol=2), "a pickle"),
+    ("g.gpickle", b"]q\x00(K\x00K\x01e.", "a pickle"),
+    ("g.bin", b"\x3f\xa1\xb4\x46\xf0\x4f\x2e\xdd" + bytes(50), "DGL.*load_graphs"),
+    ("g.feather", b"ARROW1\0\0\xff\xff\xff\xff", "Arrow or Feather.*write_table"),
+    ("g.orc", b"ORC\x0a", "ORC"),
+    ("g.rds", gzip.compress(b"X\n\0\0\0\x03"), "data of R"),
+    ("g.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "old Excel"),
+    ("g.csv", zipped("[Content_Types].xml", "xl/workbook.xml"), "an Excel table.*save it as .csv"),
+    ("g.ods", zipped("mimetype", "content.xml"), "OpenDocument"),
+    ("g.zip", zipped("edges.txt"), "a zip archive.*unzip"),
+    ("g.tar", tarred(), "a tar archive.*tar xf"),
+    ("g.tar.gz", gzip.compress(tarred()), "a tar archive"),
+    ("g.txt.bz2", bz2.compress(b"0 1\n"), "bzip2 data.*bunzip2"),
+    ("g.txt.xz", lzma.compress(b"0 1\n"), "xz data"),
+    ("g.txt.zst", b"\x28\xb5\x2f\xfd\x04\x00", "zstd data"),
+    ("g.7z", b"7z\xbc\xaf\x27\x1c", "7z archive"),
+    ("g.rar", b"Rar!\x1a\x07\x00", "RAR archive"),
+    ("g.txt", b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n1 0 obj\n", "a PDF"),
+    ("g.txt", b"\x17BU..\n", "binary data of no known format"),
+    ("g.graph", b"B\n\x80\x03\x01", "binary data of no known format"),
+    ("g.csv", b"\x89PNG\r\n\x1a\n\0\0", "binary data"),
+    ("g.mtx", b"\x80\x81\x82\x83" * 30, "binary data"),
+    ("g.txt.gz", gzip.compress(bytes(99)), "binary data"),
+    ("g.txt", b"# fine so far\n\0\1\2 7\n", "binary data"),
+]
+
+
+@pytest.mark.parametrize("name, content, message", FILES)
+def test_it_is_named(tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=rf"{re.escape(name)}: is .*{message}") as error:
+        read(path)
+    assert str(error.value).isprintable()
+
+
+def test_what_libraries_write(tmp_path):
+    A = sp.csr_array(np.eye(3))
+    scipy.io.savemat(tmp_path / "g.mat", {"A": sp.csc_matrix(A)})
+    np.save(tmp_path / "g.npy", np.zeros((2, 5), int))
+    sqlite3.connect(tmp_path / "g.db").execute("CREATE TABLE edges (source, target)").connection.close()
+    with h5py.File(tmp_path / "g7.mat", "w", userblock_size=512) as file:
+        file["A"] = np.eye(3)
+    with open(tmp_path / "g7.mat", "r+b") as file:
+        file.write(b"MATLAB 7.3 MAT-file")
+    said = {"g.mat": "MATLAB, ", "g7.mat": "MATLAB 7.3", "g.npy": "a single NumPy array", "g.db": "an SQLite database"}
+    feather = pytest.importorskip("pyarrow.feather")
+    feather.write_feather(pytest.importorskip("pyarrow").table({"u": [1]}), tmp_path / "g.feather")
+    for name, what in {**said, "g.feather": "Arrow or Feather"}.items():
+        with pytest.raises(DataError, match=f"{name}: is {what}"):
+            read(tmp_path / name)
+
+
+def test_neighbours_tell(tmp_path):
+    (tmp_path / "MUTAG_A.txt").write_text("1, 2\n2, 1\n")
+    assert read(tmp_path / "MUTAG_A.txt")[0].header.num_edges == 2
+    (tmp_path / "MUTAG_graph_indicator.txt").write_text("1\n1\n")
+    for name in ("MUTAG_A.txt", "MUTAG_graph_indicator.txt"):
+        with pytest.raises(DataError, match="TU dataset of many graphs"):
+            read(tmp_path / name)
+    (tmp_path / "web.properties").write_text("#BVGraph properties\nnodes=5\n")
+    (tmp_path / "web.graph").write_bytes(b"\x17BU\x00\x91")
+    for name in ("web.properties", "web.graph"):
+        with pytest.raises(DataError, match=r"BVGraph.*ArcListASCIIGraph"):
+            read(tmp_path / name)
+
+
+@pytest.mark.parametrize("name, content", [
+    ("roads.net", b"0 1\n1 2\n"), ("g.gr", b"0 1\n"), ("g.json", b"% c\n0 1\n"), ("g.edges", b"0 1\n"),
+    ("g.dat", b"3 4\n"),
+    ("g.txt", b"3 3\n1 2\n2 3\n3 1\n"), ("g.txt", b"2 1\n1 2\n"), ("g.txt", b"4 3\n0 1\n1 2\n2 3\n"),
+    ("g.csv", b"3,3\n2,3\n1,3\n1,2\n"), ("g.csv", "größe,b\n0,1\n".encode("latin-1")),
+    ("g.txt", "# Réseau\n0 1\n".encode("latin-1")), ("out.moreno", b"% sym\n0 1\n"),
+])
+def test_edge_lists_are_still_read(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert read(path)[0].header.num_edges >= 1
+
+
+def test_a_format_that_is_given_decides_over_the_name(tmp_path):
+    path = tmp_path / "g.graph"
+    path.write_bytes(b"0 1\n1 2\n")
+    assert read(path, "snap")[0].header.num_edges == 2
+    path.write_bytes(b"3 3\n2 3\n1 3\n1 2\n")
+    assert read(path, "snap")[0].header.num_nodes == 4
+    for fmt in ("snap", "csv", "mtx", "npz", "parquet"):
+        path.write_bytes(pickle.dumps([1]))
+        with pytest.raises(DataError, match="is a pickle"):
+            read(path, fmt)
+
+
+@pytest.mark.skipif(shutil.which("awk") is None, reason="no awk")
+@pytest.mark.parametrize("name, content", [
+    ("g.graph", METIS), ("g.col", b"c c\np edge 5 4\ne 1 2\ne 1 3\ne 1 4\ne 3 4\n")])
+def test_the_way_in_works(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError) as error:
+        read(tmp_path / name)
+    command = "awk" + str(error.value).partition("awk")[2].partition("edges.txt")[0].replace("FILE", name) + "edges.txt"
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    graph, _ = read(tmp_path / "edges.txt", symmetrize=True)
+    assert np.argwhere(np.triu(graph.adjacency.toarray())).tolist() == [[0, 1], [0, 2], [0, 3], [2, 3]]
+
+
+@pytest.mark.parametrize("content, kind", [
+    (b"0.5,1\n", "something else"), (pickle.dumps([1]), "a pickle"), (zipped("a/data.pkl"), "a PyTorch file"),
+    (zipped("y.npy"), "an .npz"), (HDF5, "an HDF5 file"), (METIS, "METIS")])
+def test_features_and_labels(tmp_path, content, kind):
+    path = tmp_path / "y.npy"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=rf"y\.npy: not an array in \.npy format but {kind}: numpy\.save"):
+        read("karate", labels=path)
