@@ -79,7 +79,7 @@ def test_archives(tmp_path):
     with pytest.raises(DataError, match=r"data\.npz edge_index row 1: entry 2 is 4, expected 0\.\.3"):
         read(raw / "data.npz")
     np.savez(raw / "data.npz", edge_index=[[0], [1]], num_nodes_list=[4, 4])
-    with pytest.raises(DataError, match="num_nodes_list: 2 numbers"):
+    with pytest.raises(DataError, match="num_nodes_list: a set of 2 graphs"):
         read(raw / "data.npz")
     np.savez(raw / "data.npz", edge_index=[[0], [1]])
     with pytest.raises(DataError, match="no array num_nodes_list"):
