@@ -12,11 +12,12 @@ from hpgcn.check import check_features, check_labels
 from hpgcn.datasets import arrays, builtin, foreign, formats
 from hpgcn.datasets.build import build, count_isolated
 from hpgcn.datasets.columns import check_flag
+from hpgcn.datasets.features import MADE, make_features
 from hpgcn.datasets.raw import rows_by_vertex
 from hpgcn.datasets.source import BudgetError, Source
 from hpgcn.datasets.split import describe_split, parse_split, planetoid_split, random_split
 from hpgcn.errors import DataError, InputNotFoundError, UsageError
-from hpgcn.graph import assemble
+from hpgcn.graph import assemble, row_and_column_sums
 from hpgcn.machine import default_threads, memory_budget
 
 EDGE_BYTES = 128  # of memory that an edge takes on its way through `read`
@@ -69,8 +70,9 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
         A file, or the word digits or karate.
     fmt : {"auto", "planetoid", "npz", "mtx", "snap", "csv", "parquet", "ogb"}
         Format; "auto" goes by the name, then by the first bytes.
-    features : path, optional
-        Replaces the input's features: .npy, or .npz with one dense array or a SciPy sparse matrix, (n, f).
+    features : path or word, optional
+        Replaces the input's features: .npy, or .npz with one dense array or a SciPy sparse matrix, (n, f); "identity"
+        or "degree": made of the adjacency as `hpgcn.datasets.features` says (a file of that name: "./degree").
     labels : path, optional
         Replaces the input's labels: .npy, (n,) or (n, t). Where ids were relabelled, rows of features and labels
         follow the increasing order of the original ids.
@@ -112,16 +114,20 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     layout = {key: value for key, value in (("names", columns), ("base", base)) if value is not None}
     raw, name, where, digest, entries = _read(source, fmt, memory, scratch, asked, layout)
     notes = list(raw.notes)
-    _replace(raw, features, labels, memory, notes)
+    made = features if features in MADE else None
+    _replace(raw, None if made else features, labels, memory, notes)
     if entries is None:
         csr, counts = build(raw, where, notes, **asked)
         isolated = count_isolated(csr[0], csr[1])
-        make = partial(assemble, *csr)
+        make, sums = partial(assemble, *csr), partial(row_and_column_sums, *csr)
     else:
         if entries.zeros:
             notes.append(f"{entries.zeros} entries of weight 0 dropped")
         adjacency = entries.merge(scratch, memory)
-        counts, isolated, make = adjacency.counts, adjacency.isolated, adjacency.assemble
+        counts, isolated, make, sums = adjacency.counts, adjacency.isolated, adjacency.assemble, adjacency.sums
+    if made:
+        raw.features = make_features(made, *sums(), memory, where)
+        notes.append(f"features: {made}, {raw.features.shape[1]} columns made of the adjacency")
     if raw.row_normalize if row_normalize is None else row_normalize:
         raw.features = normalize_rows(raw.features, where)
     masks, split = _split(raw, wanted, where)

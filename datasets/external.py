@@ -109,6 +109,10 @@ class Adjacency:
     isolated: int
     counts: Counts
 
+    def sums(self):
+        """Row and column sums, two (n,) float64."""
+        return self.degree_row[:], self.degree_column
+
     def assemble(self, X=None, y=None, masks=None, *, name, original_ids=None, split="file", source_sha256=""):
         """As `hpgcn.graph.assemble`, but the arrays of the Graph are Spools: it is fit to be written."""
         n = self.indptr.size - 1

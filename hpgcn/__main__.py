@@ -107,7 +107,8 @@ def parser():
                          "- (not read); such as u,v,-,w")
     convert.add_argument("--base", type=int, choices=[0, 1], help="id of the first vertex of an edge list (default: 0; "
                          "1 under KONECT's header)")
-    convert.add_argument("--features", metavar="FILE", help=".npy, or .npz (SciPy sparse or one array)")
+    convert.add_argument("--features", metavar="FILE", help=".npy, or .npz (SciPy sparse or one array); or the word "
+                         "identity (a column for each vertex) or degree (log(1 + d) of row sum and column sum)")
     convert.add_argument("--labels", metavar="FILE", help=".npy: class ids (n,), -1 unknown; or 0/1 (n, t)")
     convert.add_argument("--symmetrize", action="store_true", help="take max(A, A^T)")
     convert.add_argument("--unweighted", action="store_true", help="set all edge weights to 1")

@@ -299,8 +299,7 @@ def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, origina
     features = check_features(X, n, name)
     labels, num_classes = check_labels(y, n, name)
     masks = check_masks(masks, n, labels, name)
-    weights = matrix.data.astype(np.float64)
-    row_of = np.repeat(np.arange(n), np.diff(indptr))
+    degree_row, degree_column = row_and_column_sums(indptr, indices, data)
     header = Header(
         name=name, num_nodes=n, num_edges=indices.size, num_features=0 if features is None else features.shape[1],
         num_classes=num_classes, directed=not is_symmetric(matrix), all_ones=data is None,
@@ -308,11 +307,18 @@ def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, origina
         has_split=masks is not None, split=split if masks is not None else "", source_sha256=source_sha256)
     return Graph(
         header, 0, indptr, indices, data, features, labels, masks,
-        # without entries bincount forgets the dtype of its weights
-        degree_row=np.bincount(row_of, weights, n).astype(np.float64, copy=False),
-        degree_column=np.bincount(indices, weights, n).astype(np.float64, copy=False),
+        degree_row=degree_row, degree_column=degree_column,
         degree_loop=matrix.diagonal().astype(np.float64), vertex=np.arange(n, dtype=np.int64),
         original_ids=original_ids)
+
+
+def row_and_column_sums(indptr, indices, data):
+    """Sums of a CSR (n, n), data None for ones: two (n,) float64, added in the order of the entries."""
+    n = indptr.size - 1
+    weights = np.ones(indices.size) if data is None else data.astype(np.float64)
+    row_of = np.repeat(np.arange(n), np.diff(indptr))
+    # without entries bincount forgets the dtype of its weights
+    return tuple(np.bincount(numbers, weights, n).astype(np.float64, copy=False) for numbers in (row_of, indices))
 
 
 def is_symmetric(matrix):

@@ -105,7 +105,8 @@ def check(header):
         No features, labels or split.
     """
     if not header.num_features:
-        raise DataError(f"{header.name}: no features; give them to `hpgcn convert` with --features FILE")
+        raise DataError(f"{header.name}: no features; give them to `hpgcn convert` with --features FILE, or let it "
+                        "make some: --features identity or --features degree")
     if not header.num_classes:
         raise DataError(f"{header.name}: no labels; give them to `hpgcn convert` with --labels FILE")
     if not header.has_split:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from hpgcn.datasets.convert import normalize_rows, read
+from hpgcn import store
+from hpgcn.datasets.convert import convert, normalize_rows, read
 from hpgcn.datasets.formats import detect
 from hpgcn.datasets.source import Source
 from hpgcn.errors import DataError
@@ -98,3 +99,39 @@ def test_replaced_features_and_labels(tmp_path):
     np.save(tmp_path / "x.npy", np.ones((34, 2), np.float64))
     graph, _ = read("karate", features=tmp_path / "x.npy", labels=tmp_path / "y.npy", split="random:60/20/20")
     assert graph.header.num_features == 2 and graph.header.num_classes == 3 and graph.features.dtype == np.float32
+
+
+@pytest.mark.parametrize("content", [b"0 1\n2 1\n4 1\n1 0\n2 2\n", b"0 1 0.5\n2 1 3\n4 1 -7\n1 0 1\n2 2 2\n0 1 1\n"])
+@pytest.mark.parametrize("memory", [None, 300])
+def test_made_features(tmp_path, monkeypatch, content, memory):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("hpgcn.datasets.features.VERTEX_BYTES", 0)
+    (tmp_path / "g.txt").write_bytes(content)
+    for name in ("identity", "degree"):
+        convert("g.txt", f"{name}.h5", features=name, memory=memory)
+    graph = store.load("identity.h5").read()
+    A = graph.adjacency.toarray().astype(float)
+    assert graph.header.sparse_features and graph.features.toarray().tolist() == np.eye(5).tolist()
+    graph = store.load("degree.h5").read()
+    sums = np.stack([A.sum(1), A.sum(0)], 1)
+    assert graph.features.tolist() == (np.sign(sums) * np.log(1 + abs(sums))).astype(np.float32).tolist()
+
+
+def test_a_file_called_degree(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with open("degree", "wb") as file:
+        np.save(file, np.full((34, 3), 7.0))
+    assert read("karate", features="./degree")[0].header.num_features == 3
+    graph, notes = read("karate", features="degree")
+    assert graph.header.num_features == 2 and "features: degree, 2 columns made of the adjacency" in notes
+
+
+def test_made_features_that_do_not_fit(tmp_path, monkeypatch):
+    (tmp_path / "g.txt").write_bytes(b"0 1\n")
+    with pytest.raises(DataError, match=r"g\.txt: features identity of 2 vertices: needs 2000 bytes"), \
+            monkeypatch.context() as patch:
+        patch.setattr("hpgcn.datasets.features.VERTEX_BYTES", 1000)
+        read(tmp_path / "g.txt", features="identity", memory=1000)
+    monkeypatch.setattr("hpgcn.datasets.features.MAX_WIDTH", 1)
+    with pytest.raises(DataError, match=r"identity of 2 vertices are as many columns, at most 1 .*--features degree"):
+        read(tmp_path / "g.txt", features="identity")
