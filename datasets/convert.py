@@ -134,6 +134,9 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     graph = make(raw.features, raw.labels, masks, name=where, original_ids=raw.original_ids, split=split,
                  source_sha256=digest)
     graph = dataclasses.replace(graph, header=dataclasses.replace(graph.header, name=name))
+    if graph.header.multilabel and graph.labels.sum(axis=1).max(initial=0) == 1:
+        notes.append(f"labels {graph.labels.shape} are one-hot, but trained as multi-label, each column on its own: "
+                     "for classes give --labels the file of y.argmax(1), -1 where unknown")
     if strict and raw.undirected:
         _refuse_half_listed(graph.header, counts, where)
     reads = raw.reads[::-1] if reverse else raw.reads

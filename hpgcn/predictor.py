@@ -33,13 +33,14 @@ def predict(source, run, comm=None, *, device="auto"):
     Returns
     -------
     dict or None
-        On rank 0, rows in ORIGINAL order: logits (n, c), label (n,) int64, embedding (n, h) (the last layer's input;
-        absent from models of one layer), original_ids (n,) where the graph has them. None on the other ranks.
+        On rank 0, rows in ORIGINAL order: logits (n, c); label (n,) int64, the class of the largest logit, or of a
+        multi-label model (n, t) uint8, 1 where the logit is > 0 (probability > 1/2); embedding (n, h) (the last layer's
+        input; absent from models of one layer); original_ids (n,) where the graph has them. None on the other ranks.
     """
     comm = as_comm(comm)
     comm.use(choose(device, comm))
     with comm.together():
-        weights, settings, _ = read_run(run)
+        weights, settings, attributes = read_run(run)
         everywhere = {"device": device, "aggregate_on": "device", "update_on": "device"}
         config = Config(**{**settings, **everywhere, "prune": False})
         parameters, widths = Parameters.stored(weights, config.dtype, config.layers, config.architecture,
@@ -57,7 +58,10 @@ def predict(source, run, comm=None, *, device="auto"):
         return None
     order = np.argsort(found.pop("vertex"))
     found = {name: array[order] for name, array in found.items()}
-    return {**found, "label": found["logits"].argmax(1)}
+    logits = found["logits"]
+    if attributes.get("multilabel", source.header.multilabel) == 1:  # absent from older files
+        return {**found, "label": (logits > 0).astype(np.uint8)}
+    return {**found, "label": logits.argmax(1)}
 
 
 def _infer(source, config, comm, step, parameters):

@@ -131,10 +131,10 @@ class RunDirectory:
         except OSError as error:
             raise StorageError(f"{self.path / 'metrics.jsonl'}: {error.strerror}") from error
 
-    def finish(self, summary, weights, epoch):
-        """Write model.h5 (weights of the best epoch) and summary.json."""
+    def finish(self, summary, weights, epoch, *, multilabel):
+        """Write model.h5 (weights of the best epoch, and what kind of labels it predicts) and summary.json."""
         store.write_model(self.path / "model.h5", weights, config_toml=self.config.to_toml(), epoch=epoch,
-                          attributes={"strategy": self.config.strategy}, overwrite=True)
+                          attributes={"strategy": self.config.strategy, "multilabel": multilabel}, overwrite=True)
         store.atomic_write(self.path / "summary.json", (json.dumps(summary, indent=1) + "\n").encode(), overwrite=True)
 
 

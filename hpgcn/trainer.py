@@ -225,7 +225,7 @@ class Trainer:
         if config.out and epoch > before:
             write_traffic(os.path.join(config.out, "traffic.npy"), self.comm, epoch - before)
         if record:
-            record.finish(summary, self.named(best.weights), best.epoch)
+            record.finish(summary, self.named(best.weights), best.epoch, multilabel=self.header.multilabel)
         return summary
 
     def named(self, flat):

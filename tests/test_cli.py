@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from commands import hpgcn, refused, succeed
 
-from hpgcn import store
+from hpgcn import load, predict, store
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +141,33 @@ class Evil:
         import os
 
         return os.system, ("touch executed",)
+
+
+def test_multi_label_predictions(tmp_path):
+    rng = np.random.default_rng(0)
+    y = rng.random((120, 4)) < 0.4
+    np.savez(tmp_path / "g.npz", edge_index=rng.integers(0, 120, (2, 40)), x=y + rng.random((120, 4)), y=y,
+             train_idx=np.arange(60), val_idx=np.arange(60, 90), test_idx=np.arange(90, 120))
+    succeed("convert", tmp_path / "g.npz", tmp_path / "g.h5", "--symmetrize")
+    np.save(tmp_path / "classes.npy", np.arange(120) % 3)
+    succeed("convert", tmp_path / "g.npz", tmp_path / "classes.h5", "--labels", tmp_path / "classes.npy")
+    succeed("partition", tmp_path / "g.h5", "-k", 3, "--method", "random")
+    found = []
+    for name, graph, ranks in (("one", "g.h5", None), ("three", "g.p3.h5", 3)):
+        run = tmp_path / name
+        succeed("train", tmp_path / graph, "--epochs", 60, "--lr", "0.05", "--input-dropout", 0, "--out", run,
+                ranks=ranks)
+        succeed("predict", run, ranks=ranks)
+        succeed("predict", run, tmp_path / "classes.h5", "-o", run / "others.h5")  # the model knows, not the graph
+        for file in ("predictions.h5", "others.h5"):
+            arrays, _ = store.read_predictions(run / file)
+            assert arrays["label"].dtype == np.uint8
+            np.testing.assert_array_equal(arrays["label"], arrays["logits"] > 0)
+        found.append(store.read_predictions(run / "predictions.h5")[0])
+        assert np.mean(found[-1]["label"] == y) > 0.7
+    np.testing.assert_allclose(found[0]["logits"], found[1]["logits"], atol=1e-3)
+    again = predict(load(tmp_path / "g.h5"), tmp_path / "one")
+    np.testing.assert_array_equal(again["label"], found[0]["label"])
 
 
 def test_bad_files_have_their_codes(digits, tmp_path):

@@ -10,8 +10,9 @@ from hpgcn.store.writer import create
 
 MODEL, PREDICTIONS, CHECKPOINT = "hpgcn-model", "hpgcn-predictions", "hpgcn-checkpoint"
 RESERVED = ("format", "format_version", "creator", "created_utc", "complete", "config_toml", "epoch")
-ARRAYS = {  # of a predictions file: name -> dtype kind, dimensions
+ARRAYS = {  # of a predictions file: name -> dtype kinds, dimensions
     "logits": ("f", 2), "label": ("i", 1), "embedding": ("f", 2), "original_ids": ("i", 1)}
+MULTI_LABEL = ("iu", 2)  # of label, where it is 0 or 1 for each logit
 
 
 def write_model(path, weights, *, config_toml, epoch, attributes=None, overwrite=False):
@@ -85,7 +86,8 @@ def write_predictions(path, arrays, *, attributes=None, overwrite=False):
     Parameters
     ----------
     arrays : dict
-        logits (n, c) floating, label (n,) integer, and optionally embedding (n, h) floating, original_ids (n,).
+        logits (n, c) floating; label (n,) integer, or (n, c) of 0 and 1; and optionally embedding (n, h) floating,
+        original_ids (n,).
     attributes : dict, optional
         As in `write_model`.
 
@@ -124,15 +126,19 @@ def _check_predictions(path, arrays):
     for name, array in arrays.items():
         if name not in ARRAYS:
             raise DataError(f"{path}: array {name} is unknown, expected {', '.join(ARRAYS)}")
-        kind, dimensions = ARRAYS[name]
+        kinds, dimensions = MULTI_LABEL if name == "label" and array.ndim == 2 else ARRAYS[name]
         n = array.shape[0] if n is None and array.ndim else n
-        if array.ndim != dimensions or array.dtype.kind != kind or array.shape[0] != n:
-            number = "floating point" if kind == "f" else "integer"
+        if array.ndim != dimensions or array.dtype.kind not in kinds or array.shape[0] != n:
+            number = "floating point" if kinds == "f" else "integer"
             raise DataError(f"{path}: {name} has dtype {array.dtype} and shape {array.shape}, expected {number} "
                             f"({n}{', any' * (dimensions - 1)})")
     for name in ("logits", "label"):
         if name not in arrays:
             raise DataError(f"{path}: dataset {name} is missing")
+    label, logits = arrays["label"], arrays["logits"]
+    if label.ndim == 2 and (label.shape != logits.shape or not np.isin(label, (0, 1)).all()):
+        raise DataError(f"{path}: label has shape {label.shape}, expected 0 or 1 in {logits.shape}, or class ids "
+                        f"({n})")
 
 
 def _free(attributes):

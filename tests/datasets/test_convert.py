@@ -135,3 +135,18 @@ def test_made_features_that_do_not_fit(tmp_path, monkeypatch):
     monkeypatch.setattr("hpgcn.datasets.features.MAX_WIDTH", 1)
     with pytest.raises(DataError, match=r"identity of 2 vertices are as many columns, at most 1 .*--features degree"):
         read(tmp_path / "g.txt", features="identity")
+
+
+@pytest.mark.parametrize("y, one_hot", [
+    (np.eye(3)[np.arange(34) % 3], True),
+    (np.eye(2, dtype=bool)[np.arange(34) % 2], True),
+    (np.eye(3)[np.arange(34) % 3] * (np.arange(34) > 5)[:, None], True),
+    (np.ones((34, 2)), False),
+    (np.zeros((34, 2)), False),
+    (np.arange(34)[:, None] % 2, False),
+])
+def test_one_hot_labels_are_said_to_be_so(tmp_path, y, one_hot):
+    np.save(tmp_path / "y.npy", y)
+    graph, notes = read("karate", labels=tmp_path / "y.npy")
+    assert graph.header.multilabel == (y.shape[1] > 1)
+    assert any("are one-hot, but trained as multi-label" in note and "y.argmax(1)" in note for note in notes) == one_hot

@@ -1,8 +1,10 @@
 """What is written is what is read: every kind of graph, whole and in slabs, permuted and compressed."""
 import hashlib
 import pickle
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -272,6 +274,23 @@ def test_other_libraries_open_it(tmp_path, weighted, features):
                 assert tuple(tensor.shape) == matrix.shape
                 arrays = (np.asarray(tensor.values), np.asarray(tensor.indices_1), np.asarray(tensor.pointers_to_1))
                 assert (sp.csr_array(arrays, shape=matrix.shape) != matrix).nnz == 0
+
+
+def test_the_readme_says_how(tmp_path, monkeypatch):
+    pytest.importorskip("anndata")
+    binsparse = pytest.importorskip("binsparse")
+    monkeypatch.chdir(tmp_path)
+    graph = make_graph(weighted=True)
+    store.write_graph("graph.h5", graph)
+    readme = Path(__file__).parents[2] / "README.md"
+    names = {}
+    exec(re.search(r"```python\n(import anndata, binsparse.*?)```", readme.read_text(), re.DOTALL)[1], names)
+    assert (names["A"] != graph.adjacency).nnz == 0
+    tensor = names["tensor"]
+    theirs = sp.csr_array((tensor.values, tensor.indices_1, tensor.pointers_to_1), shape=tuple(tensor.shape))
+    assert (theirs != graph.adjacency).nnz == 0
+    with pytest.raises((KeyError, binsparse.BinsparseParseError)):
+        binsparse.load_binsparse("graph.h5")
 
 
 def test_planetoid_sized_file_from_real_data(data_dir, tmp_path):

@@ -73,7 +73,12 @@ def test_predictions_round_trip(tmp_path):
     least = {"logits": arrays["logits"], "label": arrays["label"]}
     store.write_predictions(tmp_path / "q.h5", {**least, "original_ids": None})
     assert store.read_predictions(tmp_path / "q.h5")[0].keys() == {"logits", "label"}
+    several = {"logits": arrays["logits"], "label": (arrays["logits"] > 0).astype(np.uint8)}
+    store.write_predictions(tmp_path / "m.h5", several)
+    assert store.read_predictions(tmp_path / "m.h5")[0]["label"].tolist() == several["label"].tolist()
     for bad, message in [({"label": arrays["label"]}, "logits is missing"),
+                         ({**several, "label": several["label"][:, :2]}, r"label has shape \(5, 2\), expected 0 or 1"),
+                         ({**several, "label": several["label"] * 2}, r"label has shape \(5, 3\), expected 0 or 1"),
                          ({**arrays, "label": np.zeros(4, int)}, r"label has dtype int64 and shape \(4,\)"),
                          ({**arrays, "logits": np.zeros(5)}, r"expected floating point \(5, any\)"),
                          ({**arrays, "loss": np.zeros(5)}, "array loss is unknown")]:
