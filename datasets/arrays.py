@@ -206,6 +206,7 @@ def read_matrix(source, memory):
     """
     if source.magic[:2] != b"PK":
         return read_array(source, memory)
+    foreign.refuse_array(source)
     archive = Archive(source, memory)
     if is_sparse(archive):
         return read_sparse(archive), archive.notes
@@ -221,9 +222,8 @@ def read_array(source, memory):
         if source.is_gzip:
             raise DataError(f"{source}: compressed, expected a plain .npy file")
         if source.magic[:6] != b"\x93NUMPY":
-            known = foreign.identify(source)
-            kind = known.name if known else "an .npz" if source.magic[:2] == b"PK" else "something else"
-            raise DataError(f"{source}: not an array in .npy format but {kind}: numpy.save writes one")
+            foreign.refuse_array(source)
+            raise DataError(f"{source}: an .npz, expected an array in .npy format: numpy.save writes one")
         return read_npy(stream, source.size, source, memory)
 
 

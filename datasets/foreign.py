@@ -126,7 +126,7 @@ ZIPS = (  # a pattern of the names in it
 TU = Format("a TU dataset of many graphs (graph classification)", "one graph is trained on here")
 TU_FILE = re.compile(r"(.+)_(A|(graph|node|edge)_(indicator|labels|attributes))\.txt")
 
-COMMENTS = re.compile(rb"(?:[ \t]*(?:[#%][^\n]*)?\r?\n)*\s*")
+COMMENTS = re.compile(rb"(?:[ \t]*(?:[#%][^\n]*)?\r?\n)*\s*(?:[#%][^\n]*\Z)?")
 CONTROL = re.compile(rb"[\0-\x08\x0e-\x1f\x7f]")
 
 
@@ -147,6 +147,20 @@ def refuse(source, by_name=True):
     found = identify(source, by_name)
     if found is not None:
         raise DataError(f"{source}: is {found.name}, which is not read: {found.way}")
+
+
+def refuse_array(source):
+    """Refuse a file of features or labels that holds no array.
+
+    Raises
+    ------
+    DataError
+        Naming what it is.
+    """
+    known = identify(source)
+    if known is not None or source.magic[:2] != b"PK":
+        kind = known.name if known else "text" if source.size else "empty"
+        raise DataError(f"{source}: not an array in .npy format but {kind}: numpy.save writes one")
 
 
 def identify(source, by_name=True):
@@ -177,7 +191,7 @@ def _named(source, head, body, suffix, named):
     if suffix in (".properties", ".offsets") and source.path.with_suffix(".graph").is_file():
         return BVGRAPH
     for each in named:
-        if each.by_suffix or not body[:1].isdigit():
+        if each.by_suffix or (body and not body[:1].isdigit()):
             return each
     if suffix in (".csv", ".mtx") or head[:2] == b"%%":
         return None

@@ -39,7 +39,7 @@ def check_superblock(path):
     if not head:
         raise DataError(f"{path}: is empty (0 bytes), expected an HDF5 file")
     if head[:8] != SIGNATURE:
-        raise DataError(f"{path}: is not an HDF5 file")
+        raise DataError(f"{path}: is not an HDF5 file; `hpgcn convert` makes one of a graph in another format")
     if len(head) >= 9 and head[8] not in (2, 3):
         raise DataError(f"{path}: HDF5 superblock version {head[8]}, expected 2 or 3 (checksummed headers)")
     end = int.from_bytes(head[28:36], "little")

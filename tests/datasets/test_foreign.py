@@ -159,6 +159,7 @@ def test_neighbours_tell(tmp_path):
     ("g.txt", b"3 3\n1 2\n2 3\n3 1\n"), ("g.txt", b"2 1\n1 2\n"), ("g.txt", b"4 3\n0 1\n1 2\n2 3\n"),
     ("g.csv", b"3,3\n2,3\n1,3\n1,2\n"), ("g.csv", "größe,b\n0,1\n".encode("latin-1")),
     ("g.txt", "# Réseau\n0 1\n".encode("latin-1")), ("out.moreno", b"% sym\n0 1\n"),
+    ("g.net", b"# comment\n" * 500 + b"0 1\n"), ("g.txt", b"# " + b"c" * 5000 + b"\n0 1\n"),
 ])
 def test_edge_lists_are_still_read(tmp_path, name, content):
     path = tmp_path / name
@@ -192,10 +193,17 @@ def test_the_way_in_works(tmp_path, name, content):
 
 
 @pytest.mark.parametrize("content, kind", [
-    (b"0.5,1\n", "something else"), (pickle.dumps([1]), "a pickle"), (zipped("a/data.pkl"), "a PyTorch file"),
-    (zipped("y.npy"), "an .npz"), (HDF5, "an HDF5 file"), (METIS, "METIS")])
-def test_features_and_labels(tmp_path, content, kind):
+    (b"0.5,1\n", "text"), (b"", "empty"), (pickle.dumps([1]), "a pickle"), (zipped("a/data.pkl"), "a PyTorch file"),
+    (HDF5, "an HDF5 file"), (METIS, "METIS")])
+@pytest.mark.parametrize("field", ["features", "labels"])
+def test_features_and_labels(tmp_path, field, content, kind):
     path = tmp_path / "y.npy"
     path.write_bytes(content)
     with pytest.raises(DataError, match=rf"y\.npy: not an array in \.npy format but {kind}: numpy\.save"):
-        read("karate", labels=path)
+        read("karate", **{field: path})
+
+
+def test_labels_in_an_archive(tmp_path):
+    np.savez(tmp_path / "y.npz", y=np.zeros(34, int))
+    with pytest.raises(DataError, match=r"y\.npz: an \.npz, expected an array in \.npy format"):
+        read("karate", labels=tmp_path / "y.npz")
