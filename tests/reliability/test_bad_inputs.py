@@ -64,7 +64,7 @@ EDGES = [
     ("09-ragged-short", b"0 1\n2\n", r"line 2: 1 field\(s\), expected 2"),
     ("09-ragged-long", b"0 1\n2 3 4\n", r"line 2: more than 2 fields"),
     ("09-nul", b"0 1\n\x002 3\n", r"line 2: first id is '\\x002'"),
-    ("09-utf-16", "0 1\n2 3\n".encode("utf-16"), r"line 1"),
+    ("09-utf-16", "0 1\n2 3\n".encode("utf-16"), r"is UTF-16 text"),
     ("09-long-line", b"0 1\n" + b"1" * (1 << 21), r"line 2 has more than 1048576 bytes"),
     ("10-past-what-the-file-declares", b"# hpgcn rmat: vertices 4, edges 2\n0 1\n4 1000000000000000\n",
      r"line 3: first id is '4', expected 0\.\.3")]
