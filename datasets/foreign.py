@@ -17,7 +17,8 @@ class Format(NamedTuple):
     way : str
         How its content comes into a file that is read.
     start : bytes
-        Regular expression of how it begins, after blank lines and comments where it is text; empty: nothing sure.
+        Regular expression of how it begins, after blank lines and comments where it is text; empty: nothing sure. It
+        does not backtrack (++, *+): any bytes must be told in no time.
     suffixes : str
         Endings of file names, separated by blanks.
     by_suffix : bool
@@ -32,7 +33,8 @@ class Format(NamedTuple):
 
 
 def _networkx(call):
-    return f"G = {call}; scipy.sparse.save_npz('graph.npz', networkx.to_scipy_sparse_array(G)), then convert graph.npz"
+    return (f"G = {call}; scipy.sparse.save_npz('graph.npz', networkx.to_scipy_sparse_array(G)), then convert "
+            "graph.npz, whose vertex i is list(G)[i]")
 
 
 HDF5 = rb"(?s)(?:.{512}|.{1024}|.{2048})?\x89HDF\r\n\x1a\n"  # behind a user block of that size
@@ -46,24 +48,26 @@ TEXTS = (
     Format("GEXF", _networkx("networkx.read_gexf(FILE)"), rb"(?s)<.*<gexf\b|<gexf\b", ".gexf"),
     Format("a web page (HTML)", "the download gave no data: look at it in a browser", rb"(?i)<!doctype html|<html",
            ".html .htm"),
-    Format("RDF triples", EDGES, rb"(?i)<https?:|@prefix\b|<\?xml[^>]*>\s*<rdf:", ".nt .nq .ttl .rdf .owl"),
+    Format("RDF triples", EDGES, rb"(?i)<https?:|@prefix\b|<\?xml[^>]*+>\s*+<rdf:", ".nt .nq .ttl .rdf .owl"),
     Format("XML", EDGES, rb"<[?!a-zA-Z]", ".xml .dynetml .graphmlz"),
     Format("GML", _networkx("networkx.read_gml(FILE, label=None)"),
-           rb"(?i)(?:(?:creator|version|comment)\b[^\n]*\s+)*graph\s*\[", ".gml"),
+           rb"(?i)(?:(?:creator|version|comment)\b[^\n]*+\s++)*+graph\s*+\[", ".gml"),
     Format("Graphviz DOT", _networkx("networkx.nx_pydot.read_dot(FILE)"),
-           rb"(?i)(?:/\*.*?\*/\s*|//[^\n]*\n\s*)*(?:strict\s+)?(?:di)?graph\b[^\n{\[]*\s*\{", ".dot .gv"),
+           rb"(?i)(?>(?>/\*(?s:.*?)\*/|//[^\n]*+\n)\s*+)*+(?:strict\s++)?(?:di)?graph\b[^\n{\[]*+\s*+\{", ".dot .gv"),
     Format("Pajek", _networkx("networkx.read_pajek(FILE)"), rb"(?i)\*(?:vertices|network|arcs|edges|matrix)\b",
            ".net .paj .clu"),
-    Format("UCINET DL", EDGES, rb"(?i)dl\s+\w+\s*=", ".dl"),
+    Format("UCINET DL", EDGES, rb"(?i)dl\s++\w++\s*+=", ".dl"),
     Format("LEDA", _networkx("networkx.read_leda(FILE)"), rb"LEDA\.GRAPH", ".lgr .gw"),
     Format("DIMACS", "awk '$1 ~ /^[ae]$/ {print $2 - 1, $3 - 1, $4}' FILE > edges.txt, then convert edges.txt",
-           rb"(?:c\b[^\n]*\n|\s)*p\s+[a-z]+\s+\d+\s+\d+", ".gr .col .clq .dimacs"),
+           rb"(?:c\b[^\n]*+\n|\s)*+p\s++[a-z]++\s++\d++\s++\d", ".gr .col .clq .dimacs"),
     Format("a Ligra AdjacencyGraph", EDGES, rb"(?:Weighted)?AdjacencyGraph\b", ".adj"),
-    Format("graph6 or sparse6", _networkx("networkx.read_graph6(FILE)"), rb">>(?:graph6|sparse6|digraph6)<<",
-           ".g6 .s6 .d6"),
-    Format("JSON", _networkx("networkx.node_link_graph(json.load(open(FILE)))"), rb"[{\[]", ".json .jsonl .ndjson"),
+    Format("graph6", _networkx("networkx.read_graph6(FILE)"), rb">>graph6<<", ".g6"),
+    Format("sparse6", _networkx("networkx.read_sparse6(FILE)"), rb">>sparse6<<", ".s6"),
+    Format("JSON", _networkx("networkx.node_link_graph(json.load(open(FILE))) or adjacency_graph"), rb"[{\[]",
+           ".json .jsonl .ndjson"),
     Format("an edge list with networkx's dictionaries",
-           "networkx.write_edgelist(G, FILE, data=False), or data=['weight']", rb"\S+[ \t,;]+\S+[ \t,;]+\{"),
+           "networkx.write_edgelist(G, FILE, data=False), or data=['weight']",
+           rb"[^\s,;]++[ \t,;]++[^\s,;]++[ \t,;]++\{"),
     Format("a Git LFS pointer instead of the file", "git lfs pull", rb"version https://git-lfs\."),
     Format("a text pickle", TRUSTED + PYG, rb"\(dp?\d|\(lp?\d|\(dp0|c(?:__builtin__|copy_reg|numpy|networkx|scipy)\b",
            ".p .pck"),
@@ -71,7 +75,9 @@ TEXTS = (
            "weights), then convert edges.txt; if it holds edges `u v`: --format snap", b"", ".graph .metis .chaco .grf",
            True),
     Format("an adjacency list", _networkx("networkx.read_adjlist(FILE)") + "; if it holds edges `u v`: --format snap",
-           b"", ".adjlist .multiline_adjlist", True),
+           b"", ".adjlist", True),
+    Format("a multi-line adjacency list", _networkx("networkx.read_multiline_adjlist(FILE)"), b"",
+           ".multiline_adjlist", True),
     Format("a hypergraph", "one graph of pairs of vertices is trained on", b"", ".hgr .hmetis", True),
     Format("Harwell-Boeing or Rutherford-Boeing", f"A = scipy.io.hb_read(FILE); {SAVE}", b"",
            ".rb .hb .rua .rsa .pua .psa", True),

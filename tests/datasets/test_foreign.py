@@ -153,6 +153,13 @@ def test_neighbours_tell(tmp_path):
             read(tmp_path / name)
 
 
+@pytest.mark.parametrize("unit", [b"/*", b"/* */ ", b"//\n", b"creator a\n \n", b"c\n", b"a,", b"graph ", b"\t"])
+def test_no_bytes_make_it_search_for_ever(tmp_path, unit):
+    (tmp_path / "g.txt").write_bytes(unit * (4096 // len(unit)))
+    with pytest.raises(DataError):
+        read(tmp_path / "g.txt")
+
+
 @pytest.mark.parametrize("name, content", [
     ("roads.net", b"0 1\n1 2\n"), ("g.gr", b"0 1\n"), ("g.json", b"% c\n0 1\n"), ("g.edges", b"0 1\n"),
     ("g.dat", b"3 4\n"),
