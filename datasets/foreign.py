@@ -41,7 +41,7 @@ HDF5 = rb"(?s)(?:.{512}|.{1024}|.{2048})?\x89HDF\r\n\x1a\n"  # behind a user blo
 SAVE = "scipy.sparse.save_npz('graph.npz', A), then convert graph.npz"
 EDGES = "write its edges as lines `u v`, ids from 0"
 PYG = "numpy.savez('graph.npz', edge_index=data.edge_index, x=data.x, y=data.y, train_mask=data.train_mask, ...)"
-TRUSTED = "nothing in it is executed here; where you trust it, load it in Python and save "
+TRUSTED = "nothing in it is executed here; where you trust it, load it in Python, then "
 
 TEXTS = (
     Format("GraphML", _networkx("networkx.read_graphml(FILE)"), rb"(?s)<.*<graphml\b|<graphml\b", ".graphml"),
@@ -207,10 +207,10 @@ def _named(source, head, body, suffix, named):
 def _in_zip(source, suffix):
     try:
         with source.open() as stream, zipfile.ZipFile(stream) as archive:
-            names = archive.namelist()
+            names = archive.namelist() or [""]
     except Exception:  # whatever broken bytes lead zipfile to: the reader of .npz says it
         return None
-    if not names or any(name.endswith(".npy") for name in names):
+    if any(name.endswith(".npy") for name in names):
         return None
     kinds = ZIPS[:-1] if suffix == ".npz" else ZIPS
     return next((each for pattern, each in kinds if any(re.match(pattern, name) for name in names)), None)

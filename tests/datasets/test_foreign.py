@@ -96,6 +96,7 @@ FILES = [  # name, content, what it is said to be
     ("g.csv", zipped("[Content_Types].xml", "xl/workbook.xml"), "an Excel table.*save it as .csv"),
     ("g.ods", zipped("mimetype", "content.xml"), "OpenDocument"),
     ("g.zip", zipped("edges.txt"), "a zip archive.*unzip"),
+    ("g.zip", zipped(), "a zip archive"),
     ("g.tar", tarred(), "a tar archive.*tar xf"),
     ("g.tar.gz", gzip.compress(tarred()), "a tar archive"),
     ("g.txt.bz2", bz2.compress(b"0 1\n"), "bzip2 data.*bunzip2"),
