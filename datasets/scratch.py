@@ -1,29 +1,17 @@
 """Temporary files of a conversion, beside its output: gone when it ends, however it ends."""
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import os
-import shutil
-import signal
-import tempfile
-import threading
-from contextlib import suppress
-from pathlib import Path
+from contextlib import ExitStack
 
 import numpy as np
 
-from hpgcn.errors import OutputError, StorageError
-from hpgcn.store.atomic import writing
-
-TERMINATED = 128 + signal.SIGTERM  # exit code
+from hpgcn.atomic import scratch_folder, writing
+from hpgcn.errors import StorageError
 
 
 class Scratch:
-    """A folder beside an output file, removed with all that is in it when the block ends; SIGTERM ends the block too.
-
-    What a killed process left behind for the same output is removed first: its folder bears the output's mark, and
-    nobody holds a lock on it.
+    """A folder beside an output file, removed with all that is in it when the block ends.
 
     Parameters
     ----------
@@ -43,32 +31,17 @@ class Scratch:
 
     def __init__(self, out):
         self.out = out
-        self.target = Path(os.path.realpath(out))
-        self.prefix = f".hpgcn-convert-{hashlib.sha256(os.fsencode(self.target.name)).hexdigest()[:16]}-"
         self.spools = []
+        self._held = ExitStack()
 
     def __enter__(self):
-        for left in self.target.parent.glob(self.prefix + "*"):
-            _remove_abandoned(left)
-        try:
-            self.folder = Path(tempfile.mkdtemp(prefix=self.prefix, dir=self.target.parent))
-            self.lock = os.open(self.folder, os.O_RDONLY)
-        except OSError as error:
-            raise OutputError(f"{self.out}: cannot be created: {error.strerror}") from error
-        with suppress(OSError):  # a file system without locks: leftovers stay
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self.handler = None
-        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            self.handler = signal.signal(signal.SIGTERM, _terminate)
+        self.folder = self._held.enter_context(scratch_folder(self.out))
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *error):
         for spool in self.spools:
             spool.file.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
-        os.close(self.lock)
-        if self.handler is not None:
-            signal.signal(signal.SIGTERM, self.handler)
+        return self._held.__exit__(*error)
 
     def spool(self, dtype=np.uint8):
         """Return a new, empty Spool."""
@@ -132,18 +105,3 @@ class Spool:
         """Give the disk space back."""
         self.file.close()
         self.path.unlink()
-
-
-def _remove_abandoned(folder):
-    """Remove a folder unless a living process holds its lock."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-        finally:
-            os.close(handle)
-
-
-def _terminate(*_):
-    raise SystemExit(TERMINATED)

@@ -1,55 +1,85 @@
 """The command line: `hpgcn COMMAND ...` or `python -m hpgcn COMMAND ...`. Heavy imports wait for the command."""
 from __future__ import annotations
 
+import os
+import signal
+import sys
+
+from hpgcn import signals
+
+if __name__ == "__main__" or os.path.basename(sys.argv[0]) == "hpgcn":  # the program, from its first line on
+    signals.start(sys.argv[1:])
+
 import argparse
 import dataclasses
 import faulthandler
 import logging
-import os
-import sys
 import traceback
+from contextlib import suppress
 
-from hpgcn import __version__, config, machine
+from hpgcn import __version__, config, machine, streams
 from hpgcn import commands as run
 from hpgcn.config import COSTS, Config
-from hpgcn.errors import HpgcnError, UsageError
+from hpgcn.errors import HpgcnError, StorageError, UsageError
 
 log = logging.getLogger("hpgcn")
 
 
 def main(argv=None):
     """Run a command and return its exit code (docs: README, "Exit codes")."""
+    streams.repair()
     faulthandler.enable(2)  # a segmentation fault leaves a stack on standard error
     argv = sys.argv[1:] if argv is None else argv
+    with signals.program(argv):
+        code = command(argv)
+        lost = streams.failure(sys.stdout)
+        if lost and not code:
+            code = fail_to_print(lost)
+        if not streams.said():
+            streams.silence(sys.stderr)
+            code = code or end_all(StorageError.code)
+    return code
+
+
+def command(argv):
+    """Run a command; what it prints may still be in the buffers. Return its exit code."""
     ranked = argv[:1] in (["train"], ["predict"])
     try:
         args = parser().parse_args(argv)
     except UsageError as error:
         return fail(error, False, ranked)
+    except SystemExit as error:  # --help
+        return error.code or 0
+    except OSError as error:
+        return fail_to_print(error)
     quiet = logging.WARNING if args.quiet else logging.DEBUG if args.verbose else logging.INFO
-    logging.basicConfig(format="hpgcn: %(message)s", level=logging.WARNING)
+    logging.basicConfig(format="hpgcn: %(message)s", level=logging.WARNING, handlers=[streams.Lines()])
     log.setLevel(logging.ERROR if machine.launched_rank() else quiet)
     try:
         return args.run(args) or 0
     except HpgcnError as error:
         return fail(error, args.verbose, ranked)
     except KeyboardInterrupt:
-        return end_all(130)
-    except BrokenPipeError:  # the reader of our output left; nothing is lost but its interest
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return interrupted(signal.SIGINT)
+    except signals.Ended as ended:
+        return interrupted(ended.number)
     except Exception as error:
+        lost = isinstance(error, OSError) and streams.failure(sys.stdout, b"\n")
+        if lost:
+            return fail_to_print(lost)
         if "mpi4py.MPI" in sys.modules:
             raise  # the except hook names the rank and ends them all
-        traceback.print_exc()
-        print(f"hpgcn: internal error: {type(error).__name__}: {error}", file=sys.stderr)
+        with suppress(OSError):
+            traceback.print_exc()
+        streams.say(f"hpgcn: internal error: {type(error).__name__}: {error}")
         return 70
 
 
 def fail(error, verbose, ranked):
     """Print one line (once if all ranks raise the error together) and return its code, or end all ranks with it."""
     if verbose:
-        traceback.print_exc()
+        with suppress(OSError):
+            traceback.print_exc()
     if ranked and not error.collective and machine.launched() and "mpi4py.MPI" not in sys.modules:
         from hpgcn import comm
 
@@ -58,9 +88,24 @@ def fail(error, verbose, ranked):
         except HpgcnError as agreed:
             error = agreed
     if not error.collective or machine.launched_rank() == 0:
-        sys.stderr.write(f"hpgcn: {' '.join(str(error).split())}\n")  # at once: other ranks may write, too
-        sys.stderr.flush()
+        streams.say(f"hpgcn: {' '.join(str(error).split())}")
     return error.code if error.collective else end_all(error.code)
+
+
+def fail_to_print(error):
+    """As `fail`, if standard output takes no more; the reader of our output may leave, without a word."""
+    streams.silence(sys.stdout)
+    if isinstance(error, BrokenPipeError):
+        return 0
+    reason = getattr(error, "strerror", None) or error
+    return fail(StorageError(f"standard output: writing failed: {reason}"), False, False)
+
+
+def interrupted(number):
+    """Print a line on rank 0, end all ranks, and return the exit code of a process that a signal ended."""
+    if not machine.launched_rank():
+        streams.say(f"hpgcn: {signals.told(number)}")
+    return end_all(128 + number)
 
 
 def end_all(code):
@@ -78,8 +123,8 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; see `{self.prog} --help`")
 
     def _print_message(self, message, file=None):
-        if not machine.launched_rank():
-            super()._print_message(message, file)
+        if message and not machine.launched_rank():
+            (file or sys.stderr).write(message)
 
 
 def parser():

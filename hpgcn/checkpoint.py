@@ -20,8 +20,10 @@ import numpy as np
 
 from hpgcn import faults, store
 from hpgcn.config import FREE, Config
-from hpgcn.errors import ConfigError, DataError, HpgcnError, StoppedError, StorageError
-from hpgcn.progress import finished
+from hpgcn.errors import ConfigError, DataError, HpgcnError, StorageError
+from hpgcn.files import read_bytes
+from hpgcn.progress import finished, stopped
+from hpgcn.signals import INTERRUPTED
 from hpgcn.state import State, capture
 
 log = logging.getLogger("hpgcn")
@@ -106,12 +108,14 @@ class Checkpoints:
         ------
         StoppedError
             On all ranks, once the checkpoint that SIGUSR1 asked for is written.
+        CancelledError
+            The same after SIGINT; the best model so far is written, too.
         StorageError, InternalError
             On all ranks: as `write` and `hpgcn.state.capture`.
         """
         comm, config, epoch = trainer.comm, trainer.config, metrics["epoch"]
         end = finished(config, epoch, best.epoch)
-        stop = trainer.asked and not end
+        stop = 0 if end else trainer.asked  # the ranks agreed on it in the epoch's step
         if stop or (config.checkpoint_every and (end or epoch % config.checkpoint_every == 0)):
             with comm.clock.span("checkpoint", epoch):
                 state = capture(trainer, best, metrics)
@@ -119,11 +123,14 @@ class Checkpoints:
                     if comm.rank == 0:
                         record.synchronise()
                         self.write(state)
+                        if stop == INTERRUPTED:
+                            record.keep_model(trainer.named(best.weights if best.epoch else trainer.parameters.flat),
+                                              best.epoch or epoch, multilabel=trainer.header.multilabel)
+        if stop == INTERRUPTED:
+            raise stopped(stop, f"after epoch {epoch}, with a checkpoint; model.h5 has the weights of epoch "
+                                f"{best.epoch or epoch}", config)
         if stop:
-            error = StoppedError(f"stopped by SIGUSR1 after epoch {epoch}, with a checkpoint; go on with `hpgcn train "
-                                 f"{config.graph or 'GRAPH'} --out {config.out} --resume`")
-            error.collective = True  # the ranks agreed on it in the epoch's step
-            raise error
+            raise stopped(stop, f"after epoch {epoch}, with a checkpoint", config)
 
     def _prune(self):
         """Keep what this run read or wrote last: a newer one can only be damaged."""
@@ -164,10 +171,10 @@ class Checkpoints:
 def _read(folder):
     path = folder / "state.h5"
     try:
-        entry = json.loads((folder / "manifest.json").read_text())["files"]["state.h5"]
+        entry = json.loads(read_bytes(folder / "manifest.json").decode())["files"]["state.h5"]
         expected = entry["sha256"]
-    except OSError as error:
-        raise StorageError(f"{folder / 'manifest.json'}: {error.strerror}") from error
+    except HpgcnError:
+        raise
     except (ValueError, LookupError, TypeError) as error:
         raise DataError(f"{folder / 'manifest.json'}: not the manifest of a checkpoint: {error!r}") from error
     found = store.file_sha256(path)

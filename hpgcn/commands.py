@@ -194,12 +194,13 @@ def predict(args):
     from hpgcn import comm, predictor, rundir, store
 
     run = Path(args.model)
+    follow = args.out is not None  # a link in the run directory is replaced, not written through
     out = args.out or str((run if run.is_dir() else run.parent) / "predictions.h5")
     ranks = comm.world()
     ranks.same(started(args), "command line")
     with ranks.together():
         store.check_suffix(out)
-        store.refuse_existing(out, args.overwrite)
+        store.refuse_existing(out, args.overwrite, follow)
         _, settings, _ = rundir.read_run(run)
         path = args.graph or settings["graph"]
         if not path:
@@ -209,7 +210,7 @@ def predict(args):
     with ranks.together():
         if ranks.rank == 0:
             store.write_predictions(out, found, attributes={"graph": source.header.name, "model": str(run)},
-                                    overwrite=args.overwrite)
+                                    overwrite=args.overwrite, follow=follow)
             say(args, f"wrote {out}")
 
 

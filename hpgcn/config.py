@@ -9,6 +9,7 @@ import tomllib
 from dataclasses import dataclass, field
 
 from hpgcn.errors import InputNotFoundError, UsageError
+from hpgcn.files import regular
 
 # fields on which it depends what a training step of given widths sends and holds
 COSTS = ("grid", "replication", "stages", "model", "aggregator", "layer_norm", "input_dropout", "precompute", "prune",
@@ -137,7 +138,7 @@ class Config:
             No such file; as `parse_toml`.
         """
         try:
-            with open(path, "rb") as file:
+            with open(path, "rb", opener=regular) as file:
                 text = file.read(MAX_FILE + 1)
         except OSError as error:
             raise InputNotFoundError(f"{path}: {error.strerror}") from error

@@ -65,6 +65,12 @@ class StoppedError(HpgcnError, TimeoutError):
     code = 75
 
 
+class CancelledError(HpgcnError, KeyboardInterrupt):
+    """Ctrl-C ended a training run after an epoch; what there was is kept."""
+
+    code = 130
+
+
 class DivergedError(HpgcnError, ArithmeticError):
     """The loss, or a gradient, became NaN or infinite."""
 

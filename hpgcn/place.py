@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -195,7 +196,7 @@ def _kept(stored, k):
         if checksum:
             log.info("using the partition in %s", path)
             return str(path), checksum
-    path = names[0] if not names[0].exists() else names[1]
+    path = names[1] if os.path.lexists(names[0]) else names[0]
     log.info("partitioning %s in %d parts by %s; kept as %s", stored.path, k, METHOD, path)
     graph = stored.read()
     partition = make_partition(graph, k, method=METHOD, seed=SEED)

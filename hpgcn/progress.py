@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import logging
 
-from hpgcn.errors import ConfigError
+from hpgcn import signals
+from hpgcn.errors import CancelledError, ConfigError, StoppedError
 from hpgcn.rundir import read_summary
 
 log = logging.getLogger("hpgcn")
@@ -63,3 +64,26 @@ def finished(config, epoch, best_epoch):
     """Whether a run ends with this epoch: it is the last, or patience is over."""
     impatient = config.patience and best_epoch and epoch - best_epoch >= config.patience
     return epoch >= config.epochs or bool(impatient)
+
+
+def stop_before(epoch, config, comm):
+    """Stop a run of which a signal has asked it before an epoch; every rank calls this together.
+
+    Raises
+    ------
+    StoppedError, CancelledError
+        On all ranks, if it came to any of them.
+    """
+    asked = comm.max([signals.asked()])[0]
+    if asked:
+        raise stopped(asked, f"before epoch {epoch}", config)
+
+
+def stopped(asked, where, config):
+    """Return what to raise, on all ranks, where a run stops because it was asked to (`hpgcn.signals.asked`)."""
+    again = f"go on with `hpgcn train {config.graph or 'GRAPH'} --out {config.out} --resume`"
+    kind, how = ((CancelledError, "interrupted") if asked == signals.INTERRUPTED else
+                 (StoppedError, "stopped by SIGUSR1"))
+    error = kind(f"{how} {where}; {again}")
+    error.collective = True
+    return error

@@ -6,14 +6,15 @@ import json
 import logging
 import os
 import platform
-import shutil
 from contextlib import ExitStack
 from importlib import metadata
 from pathlib import Path
 
 from hpgcn import faults, store
 from hpgcn.config import Config, parse_toml
-from hpgcn.errors import DataError, InputNotFoundError, OutputError, StorageError, UsageError
+from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, OutputError, StorageError, UsageError
+from hpgcn.files import read_bytes
+from hpgcn.temporary import remove
 
 log = logging.getLogger("hpgcn")
 FILES = ("config.toml", "metrics.jsonl", "summary.json", "model.h5", "predictions.h5", "trace.json", "traffic.npy")
@@ -31,7 +32,8 @@ def refuse_existing_run(path, overwrite):
     if path.exists() and not path.is_dir():
         raise OutputError(f"{path}: exists and is not a directory")
     if path.exists() and any(path.iterdir()) and not overwrite:
-        raise OutputError(f"{path}: run directory exists; choose another --out, or --overwrite")
+        raise OutputError(f"{path}: run directory exists; --resume goes on in it, --overwrite replaces it; or choose "
+                          "another --out")
 
 
 class RunDirectory:
@@ -67,16 +69,18 @@ class RunDirectory:
                 folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
                 held.callback(os.close, folder)
                 self._lock(folder)
-                for name in FILES if after is None else ("summary.json",):
-                    (self.path / name).unlink(missing_ok=True)
+                for name in FILES:
+                    store.refuse_existing(self.path / name, overwrite=True, follow=False)
+                for name in (*FILES, "checkpoints") if after is None else ("summary.json",):
+                    remove(self.path / name)
+                store.atomic_write(self.path / "config.toml", config.to_toml(), overwrite=True, follow=False)
                 if after is None:
-                    shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
-                store.atomic_write(self.path / "config.toml", config.to_toml(), overwrite=True)
-                if after is not None:
+                    store.atomic_write(self.path / "metrics.jsonl", b"", follow=False)
+                else:
                     self._cut(after)
-                self.metrics = held.enter_context((self.path / "metrics.jsonl").open("w" if after is None else "a"))
+                self.metrics = held.enter_context(open(self.path / "metrics.jsonl", "a", opener=_unfollowed))
                 self._held = held.pop_all()  # what went wrong before this has let go of all
-        except (OutputError, StorageError):
+        except HpgcnError:
             raise
         except OSError as error:
             raise OutputError(f"{self.path}: cannot be created: {error.strerror}") from error
@@ -101,7 +105,7 @@ class RunDirectory:
     def _cut(self, after):
         """Cut metrics.jsonl back to an epoch; lines that a crash has spoilt are left out, with a warning."""
         path, last = self.path / "metrics.jsonl", after["epoch"]
-        for line in path.read_bytes().splitlines() if path.exists() else ():
+        for line in read_bytes(path).splitlines() if path.exists() else ():
             try:
                 row = json.loads(line)
                 fits = (self.history[-1]["epoch"] if self.history else 0) < row["epoch"] < last
@@ -113,7 +117,8 @@ class RunDirectory:
         self.history.append(after)
         if len(self.history) < last:
             log.warning("%s: holds %d of the %d epochs before", path, len(self.history) - 1, last - 1)
-        store.atomic_write(path, "".join(json.dumps(row) + "\n" for row in self.history), overwrite=True)
+        store.atomic_write(path, "".join(json.dumps(row) + "\n" for row in self.history), overwrite=True,
+                           follow=False)
 
     def synchronise(self):
         """Bring metrics.jsonl to disk: a checkpoint must not know more epochs."""
@@ -131,11 +136,21 @@ class RunDirectory:
         except OSError as error:
             raise StorageError(f"{self.path / 'metrics.jsonl'}: {error.strerror}") from error
 
-    def finish(self, summary, weights, epoch, *, multilabel):
-        """Write model.h5 (weights of the best epoch, and what kind of labels it predicts) and summary.json."""
+    def keep_model(self, weights, epoch, *, multilabel):
+        """Write model.h5: the weights of an epoch, the best so far, and what kind of labels they predict."""
         store.write_model(self.path / "model.h5", weights, config_toml=self.config.to_toml(), epoch=epoch,
-                          attributes={"strategy": self.config.strategy, "multilabel": multilabel}, overwrite=True)
-        store.atomic_write(self.path / "summary.json", (json.dumps(summary, indent=1) + "\n").encode(), overwrite=True)
+                          attributes={"strategy": self.config.strategy, "multilabel": multilabel}, overwrite=True,
+                          follow=False)
+
+    def finish(self, summary, weights, epoch, *, multilabel):
+        """Write model.h5 (weights of the best epoch) and summary.json."""
+        self.keep_model(weights, epoch, multilabel=multilabel)
+        store.atomic_write(self.path / "summary.json", (json.dumps(summary, indent=1) + "\n").encode(), overwrite=True,
+                           follow=False)
+
+
+def _unfollowed(path, flags):
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def free_name(name):
@@ -176,10 +191,12 @@ def read_summary(path):
     """
     path = Path(path) / "summary.json"
     try:
-        found = json.loads(path.read_text())
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError) as error:
+        found = json.loads(read_bytes(path).decode())
+    except InputNotFoundError:
+        if not os.path.lexists(path):
+            return None
+        raise
+    except ValueError as error:
         raise DataError(f"{path}: {error}") from error
     if not isinstance(found, dict):
         raise DataError(f"{path}: {type(found).__name__}, expected one JSON object")

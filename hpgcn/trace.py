@@ -66,7 +66,8 @@ class Trace:
                          "epochs_recorded": int(min(told[0][3], max(whole, 0))),
                          "clock_accuracy_us": [round(entry[4] * 1e6, 3) for entry in told]}
                 lines = _lines(rows[kept], rank[kept], [entry[1] for entry in told], comm.size)
-                atomic_write(path, lambda file: _write(file, notes, lines), overwrite=True)
+                atomic_write(path, lambda file: _write(file, notes, lines), overwrite=True,
+                             follow=False)
 
 
 def clock_offset(comm):
@@ -174,4 +175,4 @@ def write_traffic(path, comm, steps):
     matrix = traffic(comm, steps)
     with comm.together():
         if comm.rank == 0:
-            atomic_write(path, lambda file: np.save(file, matrix), overwrite=True)
+            atomic_write(path, lambda file: np.save(file, matrix), overwrite=True, follow=False)

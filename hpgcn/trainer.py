@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 import os
 import platform
+import signal
 import time
 from contextlib import nullcontext
 from dataclasses import replace
@@ -13,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from hpgcn import cost, dense, faults, preemption
+from hpgcn import cost, dense, faults, signals
 from hpgcn.capacity import check_memory, explained
 from hpgcn.checkpoint import Checkpoints
 from hpgcn.comm import as_comm
@@ -27,7 +28,7 @@ from hpgcn.machine import peak_rss, return_freed_memory
 from hpgcn.model import Buffers, Model, Parameters
 from hpgcn.optim import OPTIMIZERS
 from hpgcn.place import place, same_everywhere
-from hpgcn.progress import Best, finished, to_go_on
+from hpgcn.progress import Best, finished, stop_before, to_go_on
 from hpgcn.rows import Rows
 from hpgcn.rundir import RunDirectory, refuse_existing_run, versions
 from hpgcn.state import restore
@@ -61,10 +62,10 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False, re
 
     Raises
     ------
-    DataError, ConfigError, DivergedError, OutputError, StorageError, StoppedError, UsageError
+    DataError, ConfigError, DivergedError, OutputError, StorageError, StoppedError, CancelledError, UsageError
         On all ranks together: no labels, features or split; ranks against parts, or a checkpoint of other data or
-        settings; NaN or Inf; the run directory exists; a checkpoint cannot be written, or none of them read; SIGUSR1
-        asked for a checkpoint; checkpoints without a run directory.
+        settings; NaN or Inf; the run directory exists; a checkpoint cannot be written, or none of them read; SIGUSR1,
+        or SIGINT (a KeyboardInterrupt), asked to stop; checkpoints without a run directory.
     MissingError
         On all ranks: a GPU is asked for, and one of them finds none.
     DeviceMemoryError
@@ -86,7 +87,8 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False, re
     saved, summary = to_go_on(checkpoints, config, comm) if resume else (None, None)
     if summary:
         return summary
-    with preemption.listening() if config.out else nullcontext(), explained(comm):
+    with signals.noting(signal.SIGUSR1) if config.out else nullcontext(), explained(comm):
+        stop_before(saved.epoch + 1 if saved else 1, config, comm)
         trainer = Trainer(source, config, comm)
         with trainer.rows:
             with comm.together():  # only now: a run that cannot start leaves nothing behind
@@ -200,9 +202,12 @@ class Trainer:
             restore(self, saved, best)
             history = self.comm.bcast(record and record.history)
         epoch = before = saved.epoch if saved else 0
+        stop_before(epoch + 1, config, self.comm)
         clock, trace = self.comm.clock, Trace(self.comm) if config.out and config.trace else None
         quiet = np.errstate(all="ignore")  # a loss that overflows is reported once, as such
-        with quiet, tqdm(total=config.epochs, initial=epoch, unit="epoch", disable=None if progress else True) as bar:
+        interruptible = signals.noting(signal.SIGINT) if checkpoints else nullcontext()
+        with quiet, interruptible, tqdm(total=config.epochs, initial=epoch, unit="epoch",
+                                        disable=None if progress else True) as bar:
             while not finished(config, epoch, best.epoch):
                 epoch += 1
                 with clock.span("epoch", epoch):
@@ -263,8 +268,8 @@ class Trainer:
         sums = comm.sum([loss, *sent, not finite])
         times = clock.seconds
         highest = comm.max([seconds, times["spmm"], times["dense"], times["comm"], times["wait"], peak_rss(), sent[0],
-                            preemption.asked()])
-        self.max_sent, self.asked = float(highest[6]), bool(highest[7])
+                            signals.asked()])
+        self.max_sent, self.asked = float(highest[6]), int(highest[7])
         loss = float(sums[0] / self.training.loss.count["train"])
         if sums[3] or not math.isfinite(loss):
             raise diverged(epoch, loss, self.training.model, gradient, comm, self.config.lr)

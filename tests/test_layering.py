@@ -9,8 +9,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 LAYERS = {
     "kernels": 0, "errors": 1, "faults": 1, "device": 1, "config": 1, "clock": 1, "machine": 1, "check": 1,
-    "identity": 1, "consistency": 1, "graph": 1,
-    "partition": 1, "reorder": 1, "operator": 1, "layout": 1, "plan": 1, "cost": 1, "preemption": 1, "capacity": 1,
+    "identity": 1, "consistency": 1, "graph": 1, "partition": 1, "reorder": 1, "operator": 1, "layout": 1, "plan": 1,
+    "cost": 1, "capacity": 1, "signals": 1, "files": 1, "temporary": 1, "atomic": 1, "streams": 1,
     "comm": 2, "store": 2, "exchange": 3, "dense": 3,
     "strategies": 4, "model": 5, "optim": 5, "reach": 5, "place": 6, "rundir": 6, "rows": 6, "trainer": 6,
     "progress": 6, "warmup": 6, "state": 6, "checkpoint": 6,

@@ -6,8 +6,7 @@ import json
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
-from pathlib import Path
+from multiprocessing import active_children, get_context
 
 import numpy as np
 from tqdm import tqdm
@@ -15,6 +14,7 @@ from tqdm import tqdm
 from hpgcn.bench.graphs import make
 from hpgcn.config import Config
 from hpgcn.errors import InternalError
+from hpgcn.temporary import temporary_folder
 
 DROPOUT = 0.5
 
@@ -38,6 +38,10 @@ def measure(settings):
             except BrokenProcessPool as error:
                 raise InternalError(f"bench epoch: the process that trained on {name} died, perhaps for lack of "
                                     "memory; use --scale-down") from error
+            except BaseException:  # a signal: the pool would wait for the end of the training
+                for process in active_children():
+                    process.terminate()
+                raise
     return {"rows": rows}
 
 
@@ -49,8 +53,8 @@ def train_on(name, settings):
     graph = make(name, settings.scale_down, settings.seed, features=features, classes=classes)
     nobody = np.zeros(graph.num_rows, bool)
     graph = dataclasses.replace(graph, masks={"train": ~nobody, "val": nobody, "test": nobody})
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "run"
+    with temporary_folder(tempfile.gettempdir()) as folder:
+        out = folder / "run"
         train(graph, Config(out=str(out), layers=len(hidden) + 1, hidden=(hidden or [1])[0], dropout=DROPOUT,
                             epochs=settings.repeats + 1, eval_every=0, optimizer="adam", seed=settings.seed,
                             threads=settings.threads))

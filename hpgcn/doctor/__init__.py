@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
@@ -22,10 +23,15 @@ from hpgcn import __version__, machine
 PROBE_SECONDS, SELFTEST_SECONDS, ENDING_SECONDS = 30, 120, 5
 EXTRAS = {"mpi": "mpi,mpich", "mtkahypar": "partition", "metis": "partition", "kahypar": "kahypar"}
 GIB = 1 << 30
+_children = set()
 
 
 class Finding(NamedTuple):
-    """One line of the table: status is "ok", "warn" (works, but something is missing or slow) or "fail"."""
+    """One line of the table.
+
+    Status is "ok", "warn" (works, but something is missing), "slow" (no answer in time: a busy machine is no failure,
+    and from here it cannot be told from one that hangs) or "fail".
+    """
 
     name: str
     status: str
@@ -42,7 +48,7 @@ def examine():
     launcher = find_launcher()
     probes = ("libraries", "hdf5", "mpi", "gpu", *(name for name in EXTRAS if name != "mpi"), "folder", "scratch")
     arguments = {"folder": ["files", os.getcwd()], "scratch": ["files", ""]}
-    with ThreadPoolExecutor(max(2, len(os.sched_getaffinity(0)))) as pool:
+    with asking(ThreadPoolExecutor(max(2, len(os.sched_getaffinity(0))))) as pool:
         alone = pool.submit(selftest, [])
         pair = pool.submit(selftest, [launcher, "-n", "2"]) if launcher else None
         answers = {name: pool.submit(probe, name, arguments.get(name, [name])) for name in probes}
@@ -51,6 +57,20 @@ def examine():
                  told_launcher(launcher), answers.pop("gpu").result(), cores(), memory(),
                  *(answer.result() for answer in answers.values())]
         return found + judge(alone.result(), pair.result() if pair and mpi.text.startswith("mpi4py ") else None)
+
+
+@contextmanager
+def asking(pool):
+    """Within, processes are asked from the threads of a pool; whatever ends the block ends them, too."""
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        while _children:
+            end(_children.pop())
+        raise
+    finally:
+        pool.shutdown()
 
 
 def table(found):
@@ -64,7 +84,7 @@ def probe(name, arguments):
     try:
         status, text = json.loads(out.splitlines()[-1])
     except (ValueError, IndexError):
-        return Finding(name, "fail", ended(code, err, PROBE_SECONDS))
+        return Finding(name, *ended(code, err, PROBE_SECONDS))
     if status == "missing":
         needed = f": pip install 'hpgcn[{EXTRAS[name]}]'" if name in EXTRAS else ""
         return Finding(name, "warn" if needed or name == "gpu" else "fail", f"{text}{needed}")
@@ -72,7 +92,7 @@ def probe(name, arguments):
 
 
 def selftest(launcher):
-    """Run hpgcn.doctor.selftest; what it found, a dict, or in words what went wrong."""
+    """Run hpgcn.doctor.selftest; what it found, a dict, or what went wrong: a status and words."""
     code, out, err = ask([*launcher, sys.executable, "-P", "-m", "hpgcn.doctor.selftest"], SELFTEST_SECONDS)
     try:
         return json.loads(out.splitlines()[-1])
@@ -82,14 +102,14 @@ def selftest(launcher):
 
 def judge(alone, pair):
     """Findings of the self tests on one rank and on two; `pair` is None without a launcher or MPI."""
-    if isinstance(alone, str):
-        return [Finding("training", "fail", alone)]
+    if isinstance(alone, tuple):
+        return [Finding("training", *alone)]
     found = [Finding("training", "ok", f"kernels for {8 * alone['vector_bytes']}-bit vectors, Numba's threads: "
                                        f"{alone['threading_layer']}")]
     if pair is None:
         return [*found, Finding("2 ranks", "warn", "not tried: no mpiexec, or no MPI")]
-    if isinstance(pair, str):
-        return [*found, Finding("2 ranks", "fail", pair)]
+    if isinstance(pair, tuple):
+        return [*found, Finding("2 ranks", *pair)]
     if pair["size"] != 2:
         return [*found, Finding("2 ranks", "fail", "mpiexec -n 2 started two jobs of one rank: it belongs to another "
                                                    "MPI than mpi4py")]
@@ -156,21 +176,36 @@ def ask(command, seconds):
                                  text=True, errors="replace", env=environment, start_new_session=True)
     except OSError as error:
         return 1, "", f"{command[0]}: {error.strerror}"
+    _children.add(child)
     try:
         out, err = child.communicate(timeout=seconds)
         return child.returncode, out, err
     except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
+        end(child)
+    finally:
+        _children.discard(child)
     try:
         return None, *child.communicate(timeout=ENDING_SECONDS)
     except subprocess.TimeoutExpired:
         return None, "", ""
 
 
+def end(child):
+    """End a process and those that it started: in order, then by force."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(ENDING_SECONDS)
+
+
 def ended(code, err, seconds):
-    """In words, how a process ended that gave no answer."""
+    """How a process ended that gave no answer: a status, and words."""
+    if code is None:
+        return "slow", (f"no answer within {seconds} s: the machine is busy (load {os.getloadavg()[0]:.0f} on "
+                        f"{os.cpu_count()} cores), or it hangs; look again when less else runs")
     lines = [line.strip() for line in err.splitlines() if any(map(str.isalpha, line))]
     last = -1 if "Traceback" in err else 0
     told = next((line for line in lines if line.startswith("hpgcn: ")), lines[last] if lines else "")
-    how = f"no answer within {seconds} s" if code is None else f"ended with code {code}"
-    return f"{how}: {told[:200]}" if told else how
+    how = f"ended with code {code}"
+    return "fail", f"{how}: {told[:200]}" if told else how

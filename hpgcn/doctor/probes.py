@@ -16,6 +16,7 @@ from importlib import import_module
 from hpgcn.comm import route
 from hpgcn.doctor import GIB, version
 from hpgcn.machine import die_with_parent
+from hpgcn.temporary import temporary_folder
 
 THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
 
@@ -94,7 +95,7 @@ def files(folder):
     folder = folder or tempfile.gettempdir()
     text = f"{folder}: {shutil.disk_usage(folder).free / GIB:.1f} GiB free"
     try:
-        with tempfile.TemporaryDirectory(prefix="hpgcn-doctor-", dir=folder) as scratch:
+        with temporary_folder(folder) as scratch:
             with open(os.path.join(scratch, "a"), "wb") as file:
                 file.write(b"hpgcn")
                 file.flush()

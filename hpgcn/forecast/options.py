@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from hpgcn.check import layer_widths, numbers
 from hpgcn.config import Config
 from hpgcn.cost.seconds import Machine
-from hpgcn.errors import DataError, InputNotFoundError, UsageError
+from hpgcn.errors import DataError, HpgcnError, UsageError
+from hpgcn.files import read_bytes
 from hpgcn.partition import METHODS
 
 MOST_RANKS = 512
@@ -96,10 +97,9 @@ def read_machine(path):
         It is no such JSON, or a number is missing, not positive or not finite, or a key of "network" is unknown.
     """
     try:
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-    except OSError as error:
-        raise InputNotFoundError(f"{path}: {error.strerror}") from error
+        found = json.loads(read_bytes(path).decode())
+    except HpgcnError:
+        raise
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: not JSON: {error}") from error
     limits = _group(path, found, "limits", required=True)

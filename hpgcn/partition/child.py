@@ -9,8 +9,8 @@ import contextlib
 import json
 import os
 import resource
-import signal
 import sys
+import tempfile
 from importlib import import_module
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from hpgcn.partition.engines import ENGINES
 def main(folder, parent):
     """Run the engine that FOLDER asks for; return the exit code."""
     die_with_parent(parent)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # meant for the run, but a scheduler sends it to every process
+    tempfile.tempdir = str(folder)  # whatever an engine leaves goes with the folder
     settings = json.loads((folder / "settings.json").read_text())
     engine = ENGINES[settings["engine"]]
     try:

@@ -4,13 +4,14 @@ from __future__ import annotations
 import math
 import os
 import re
-import secrets
 import warnings
 from pathlib import Path
 
 import numpy as np
 
-from hpgcn.errors import DataError, InputNotFoundError, OutputError, StorageError
+from hpgcn.atomic import atomic_write
+from hpgcn.errors import DataError
+from hpgcn.files import regular, unreadable
 from hpgcn.identity import changed, refuse_replaced
 from hpgcn.partition.partition import check_parts
 
@@ -44,17 +45,13 @@ def read_parts(path, n, k=None):
         raise DataError(f"{path}: {k} parts asked of {n} vertices, expected 1..{n}")
     text = path.suffix != ".npy"
     try:
-        if path.exists() and not (path.is_file() or path.is_dir()):
-            raise DataError(f"{path}: is a special file, expected a part vector")
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=regular) as file:
             opened = os.fstat(file.fileno())
             part = _read_text(path, file) if text else _read_array(path, file)
             refuse_replaced(path, opened)
             return _checked(path, file, part, n, k)
-    except (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError) as error:
-        raise InputNotFoundError(f"{path}: {error.strerror}") from error
     except OSError as error:
-        raise StorageError(f"{path}: {error.strerror or error}") from error
+        raise unreadable(path, error) from error
 
 
 def write_parts(path, part, *, overwrite=False):
@@ -69,28 +66,15 @@ def write_parts(path, part, *, overwrite=False):
     StorageError
         Writing failed.
     """
-    path = Path(path)
     part = check_parts(part, np.iinfo(np.int32).max)
-    if path.exists() and not overwrite:
-        raise OutputError(f"{path} exists: choose another name or --overwrite")
-    temporary = path.with_name(f".hpgcn-{secrets.token_hex(8)}.tmp")
-    try:
-        file = open(temporary, "xb")  # noqa: SIM115
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be created: {error.strerror}") from error
-    try:
-        with file:
-            if path.suffix == ".npy":
-                np.save(file, part, allow_pickle=False)
-            else:
-                file.write("".join(f"{p}\n" for p in part.tolist()).encode())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+
+    def write(file):
+        if Path(path).suffix == ".npy":
+            np.save(file, part, allow_pickle=False)
+        else:
+            file.write("".join(f"{p}\n" for p in part.tolist()).encode())
+
+    atomic_write(path, write, overwrite=overwrite)
 
 
 def _checked(path, file, part, n, k):

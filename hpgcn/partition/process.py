@@ -9,14 +9,16 @@ import signal
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
+from contextlib import ExitStack
 
 import numpy as np
 
+from hpgcn import signals
 from hpgcn.errors import InternalError, MissingError, StorageError
 from hpgcn.machine import available_memory, child_environment
 from hpgcn.partition.engines import ENGINES
 from hpgcn.partition.partition import check_parts
+from hpgcn.temporary import temporary_folder
 
 OUT_OF_MEMORY = ("bad_alloc", "memoryerror", "cannot allocate memory", "memory allocation failed", "out of memory",
                  "pthread_create", "max_allowed_parallelism cannot be 0")  # the last two: no thread can be started
@@ -55,8 +57,11 @@ def run_engine(name, arrays, settings, *, time_limit, memory):
     """
     require_engine(name)
     memory = available_memory() * 4 // 5 if memory is None else memory
-    with tempfile.TemporaryDirectory(prefix="hpgcn-partition-", ignore_cleanup_errors=True) as folder:
-        folder = Path(folder)
+    with ExitStack() as held:
+        try:
+            folder = held.enter_context(temporary_folder(tempfile.gettempdir()))
+        except OSError as error:
+            raise StorageError(f"{tempfile.gettempdir()}: cannot make a folder for {name}: {error.strerror}") from error
         try:
             for key, array in arrays.items():
                 np.save(folder / f"{key}.npy", array)
@@ -88,8 +93,9 @@ def _spawn(name, folder, time_limit):
     command = [sys.executable, "-P", "-m", "hpgcn.partition.child", str(folder), str(os.getpid())]
     with open(folder / "log", "wb") as log:
         try:
-            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                     env=child_environment(), start_new_session=True)
+            with signals.blocked(signal.SIGUSR1):  # meant for the run, but a scheduler sends it to every process
+                child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                         env=child_environment(), start_new_session=True)
         except OSError as error:
             raise InternalError(f"{name}: cannot start a child process: {error.strerror}") from error
         try:

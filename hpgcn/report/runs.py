@@ -1,6 +1,7 @@
 """Run directories, read back: settings, metrics by column, summary, communication matrix; half-written ones too."""
 from __future__ import annotations
 
+import io
 import json
 import math
 import tomllib
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hpgcn.errors import DataError, InputNotFoundError, StorageError
+from hpgcn.errors import DataError, HpgcnError, InputNotFoundError
+from hpgcn.files import read_bytes
 
 COLUMNS = ("epoch", "loss", "train_acc", "val_acc", "test_acc", "val_loss", "epoch_s", "eval_s", "spmm_s", "dense_s",
            "comm_s", "wait_s", "sent_bytes", "sent_messages", "peak_rss_bytes")
@@ -181,13 +183,9 @@ def _json(text):
 
 def _text(path):
     try:
-        return path.read_text(encoding="utf-8")
+        return read_bytes(path).decode()
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: byte {error.start} is not UTF-8 text") from error
-    except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
-        raise InputNotFoundError(f"{path}: {error.strerror}") from error
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}") from error
 
 
 def _optional(path, parse):
@@ -235,11 +233,11 @@ def read_trace(path):
 
 def _traffic(path):
     try:
-        matrix = np.load(path, allow_pickle=False)
+        matrix = np.load(io.BytesIO(read_bytes(path)), allow_pickle=False)
+    except HpgcnError:
+        raise
     except (ValueError, EOFError) as error:
         raise DataError(f"{path}: not a .npy file: {error}") from error
-    except OSError as error:
-        raise StorageError(f"{path}: {error}") from error
     if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or not (
             matrix.shape[0] == matrix.shape[1] > 0 and matrix.dtype.kind in "iu" and matrix.min() >= 0):
         raise DataError(f"{path}: expected a square matrix of integers >= 0, one row and one column a rank")

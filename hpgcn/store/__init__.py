@@ -1,13 +1,6 @@
 """HDF5 files: graphs, partitioned graphs, models, predictions, checkpoints. The only package that imports h5py."""
-from hpgcn.store.atomic import (
-    atomic_write,
-    check_suffix,
-    discard,
-    file_sha256,
-    refuse_existing,
-    replacing_folder,
-    writing,
-)
+from hpgcn.atomic import atomic_write, check_suffix, discard, refuse_existing, replacing_folder, writing
+from hpgcn.files import file_sha256
 from hpgcn.store.describe import describe
 from hpgcn.store.graphs import load, write_graph, write_partitioned
 from hpgcn.store.models import read_model, read_predictions, read_state, write_model, write_predictions, write_state

@@ -15,7 +15,7 @@ ARRAYS = {  # of a predictions file: name -> dtype kinds, dimensions
 MULTI_LABEL = ("iu", 2)  # of label, where it is 0 or 1 for each logit
 
 
-def write_model(path, weights, *, config_toml, epoch, attributes=None, overwrite=False):
+def write_model(path, weights, *, config_toml, epoch, attributes=None, overwrite=False, follow=True):
     """Write the weights of a model.
 
     Parameters
@@ -26,6 +26,8 @@ def write_model(path, weights, *, config_toml, epoch, attributes=None, overwrite
         The resolved configuration.
     epoch : int
     attributes : dict of str -> bool, int, float, str, list of numbers, or None (left out)
+    overwrite, follow : bool
+        As of `hpgcn.atomic.replacing`.
 
     Raises
     ------
@@ -35,7 +37,7 @@ def write_model(path, weights, *, config_toml, epoch, attributes=None, overwrite
         The disk is full, or writing failed; no file is left behind.
     """
     _write(path, MODEL, {f"weights/{name}": array for name, array in weights.items()},
-           {**_free(attributes), "config_toml": config_toml, "epoch": int(epoch)}, overwrite)
+           {**_free(attributes), "config_toml": config_toml, "epoch": int(epoch)}, overwrite, follow)
 
 
 def read_model(path, *, memory=None):
@@ -80,7 +82,7 @@ def read_state(path):
     return _read(path, CHECKPOINT, None, {"config_toml": str, "epoch": int})
 
 
-def write_predictions(path, arrays, *, attributes=None, overwrite=False):
+def write_predictions(path, arrays, *, attributes=None, overwrite=False, follow=True):
     """Write predictions, in ORIGINAL vertex order.
 
     Parameters
@@ -88,7 +90,7 @@ def write_predictions(path, arrays, *, attributes=None, overwrite=False):
     arrays : dict
         logits (n, c) floating; label (n,) integer, or (n, c) of 0 and 1; and optionally embedding (n, h) floating,
         original_ids (n,).
-    attributes : dict, optional
+    attributes, overwrite, follow : optional
         As in `write_model`.
 
     Raises
@@ -100,7 +102,7 @@ def write_predictions(path, arrays, *, attributes=None, overwrite=False):
     """
     arrays = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
     _check_predictions(path, arrays)
-    _write(path, PREDICTIONS, arrays, _free(attributes), overwrite)
+    _write(path, PREDICTIONS, arrays, _free(attributes), overwrite, follow)
 
 
 def read_predictions(path, *, memory=None):
@@ -149,8 +151,8 @@ def _free(attributes):
     return attributes
 
 
-def _write(path, file_format, arrays, attributes, overwrite):
-    with create(path, file_format, overwrite=overwrite) as writer:
+def _write(path, file_format, arrays, attributes, overwrite, follow):
+    with create(path, file_format, overwrite=overwrite, follow=follow) as writer:
         writer.attributes("/", attributes)
         for name, array in arrays.items():
             writer.dataset(name, np.asarray(array))

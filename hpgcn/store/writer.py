@@ -12,9 +12,9 @@ import h5py
 import numpy as np
 
 from hpgcn import __version__
+from hpgcn.atomic import refuse_existing, replacing, writing
 from hpgcn.errors import StorageError, UsageError
 from hpgcn.store import manifest
-from hpgcn.store.atomic import refuse_existing, replacing, writing
 from hpgcn.store.attributes import raw_attributes
 
 FORMAT_VERSION = "1.0"
@@ -25,13 +25,15 @@ COMPRESSION = ("none", "gzip")
 
 
 @contextmanager
-def create(path, file_format, *, overwrite=False, compress="none", scratch=None):
+def create(path, file_format, *, overwrite=False, compress="none", scratch=None, follow=True):
     """Give a Writer of a new file; the file appears under its name when the block ends well.
 
     Parameters
     ----------
     file_format : str
         The root attribute `format`.
+    overwrite, follow : bool
+        As of `hpgcn.atomic.replacing`.
     compress : "none" or "gzip"
     scratch : path, optional
         Folder for the unfinished file, on the same file system; by default that of `path`.
@@ -45,7 +47,7 @@ def create(path, file_format, *, overwrite=False, compress="none", scratch=None)
     """
     if compress not in COMPRESSION:
         raise UsageError(f"compress = {compress!r}: expected one of {', '.join(COMPRESSION)}")
-    with replacing(path, overwrite) if scratch is None else _moved(path, overwrite, scratch) as temporary:
+    with replacing(path, overwrite, follow) if scratch is None else _moved(path, overwrite, scratch) as temporary:
         with writing(path):
             sink = _Sink(temporary, "r+")
         try:

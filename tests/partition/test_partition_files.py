@@ -37,7 +37,7 @@ def test_round_trip(tmp_path, name):
         np.testing.assert_array_equal(read, part)
         assert read.dtype == np.int32
     assert [path.name for path in tmp_path.iterdir()] == [name]
-    with pytest.raises(OutputError, match=f"{name} exists"):
+    with pytest.raises(OutputError, match=f"{name}: exists"):
         write_parts(tmp_path / name, part)
     write_parts(tmp_path / name, part[::-1], overwrite=True)
     np.testing.assert_array_equal(read_parts(tmp_path / name, 5), part[::-1])

@@ -1,9 +1,11 @@
 """The MPI that tests run with, Open MPI in an environment of its own, and a small graph for both."""
 import os
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
+from commands import succeed
 from jobs import launching
 
 from hpgcn import store
@@ -46,4 +48,13 @@ def karate(tmp_path_factory):
     for k in (2, 3):
         store.write_partitioned(folder / f"karate.p{k}.h5", graph, make_partition(graph, k, method="random"),
                                 source=store.load(folder / "karate.h5"))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def trained(karate, tmp_path_factory):
+    """As `karate`, with done, the directory of a traced run with checkpoints."""
+    folder = tmp_path_factory.mktemp("trained") / "of"
+    shutil.copytree(karate, folder)
+    succeed("train", "karate.h5", "--epochs", 4, "--checkpoint-every", 2, "--out", "done", "--trace", cwd=folder)
     return folder

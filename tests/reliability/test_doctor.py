@@ -53,7 +53,9 @@ def test_what_is_missing_or_crashes_is_a_line(tmp_path):
 def test_a_part_that_hangs_is_given_up():
     code, out, err = doctor.ask([sys.executable, "-c", "import time; print('a', flush=True); time.sleep(60)"], 1)
     assert (code, out, err) == (None, "a\n", "")
-    assert doctor.ended(code, err, 1) == "no answer within 1 s"
+    status, text = doctor.ended(code, err, 1)
+    assert status == "slow"
+    assert text.startswith("no answer within 1 s: the machine is busy")
     assert doctor.ask(["/nowhere/mpiexec"], 1) == (1, "", "/nowhere/mpiexec: No such file or directory")
 
 
@@ -62,9 +64,10 @@ def test_a_part_that_hangs_is_given_up():
     (ALONE, {**PAIR, "losses": [0.7, 0.6000001]}, ["ok", "fail", "fail"]),
     (ALONE, {**PAIR, "pieces": [0.7, 0.6000000001]}, ["ok", "ok", "fail"]),
     (ALONE, {**PAIR, "size": 1}, ["ok", "fail"]),
-    (ALONE, "no answer within 120 s", ["ok", "fail"]),
+    (ALONE, ("slow", "no answer within 120 s"), ["ok", "slow"]),
+    (("slow", "no answer within 120 s"), PAIR, ["slow"]),
     (ALONE, None, ["ok", "warn"]),
-    ("ended with code 70: hpgcn: no", PAIR, ["fail"])])
+    (("fail", "ended with code 70: hpgcn: no"), PAIR, ["fail"])])
 def test_self_tests_are_judged(alone, pair, expected):
     assert [each.status for each in doctor.judge(alone, pair)] == expected
 

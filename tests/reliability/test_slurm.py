@@ -8,7 +8,8 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "scripts" / "slurm" / "train.sbatch"
 
 
-@pytest.mark.parametrize("code, restarts, requeued", [(0, 0, False), (75, 0, True), (75, 50, False), (78, 0, False)])
+@pytest.mark.parametrize("code, restarts, requeued", [(0, 0, False), (75, 0, True), (75, 50, False), (78, 0, False),
+                                                      (138, 0, True)])
 def test_requeue(tmp_path, code, restarts, requeued):
     for name, text in {"hpgcn": "", "srun": f"exit {code}", "scontrol": ""}.items():
         (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@" >> log\n{text}\n')

@@ -2,16 +2,14 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
-import secrets
-import shutil
 import stat
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from hpgcn import faults
-from hpgcn.errors import InputNotFoundError, OutputError, StorageError, UsageError
+from hpgcn.errors import OutputError, StorageError, UsageError
+from hpgcn.temporary import remove, temporary_file, temporary_folder
 
 HDF5_SUFFIXES = (".h5", ".hdf5")
 
@@ -28,13 +26,13 @@ def check_suffix(path, *others):
         raise UsageError(f"{path}: an output must end in {expected}")
 
 
-def refuse_existing(path, overwrite=False):
+def refuse_existing(path, overwrite=False, follow=True):
     """Refuse an output that cannot be created, before any work is spent on it.
 
     Returns
     -------
     pathlib.Path
-        Where the file will lie, symbolic links followed.
+        Where the file will lie: symbolic links are followed, that of the file itself only if `follow`.
 
     Raises
     ------
@@ -43,11 +41,13 @@ def refuse_existing(path, overwrite=False):
     """
     try:
         target = Path(os.path.realpath(path))
-        kind = _mode(target)
+        if not follow:
+            target = Path(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+        kind = _mode(target, follow)
         folder = _mode(target.parent)
     except (OSError, ValueError) as error:
         raise OutputError(f"{path}: cannot be created: {_reason(error)}") from error
-    if kind is not None and not stat.S_ISREG(kind):
+    if kind is not None and not stat.S_ISREG(kind) and not stat.S_ISLNK(kind):
         raise OutputError(f"{path}: is a {'folder' if stat.S_ISDIR(kind) else 'special file'}, expected a file name")
     if kind is not None and not overwrite:
         raise OutputError(f"{path}: exists already; --overwrite replaces it")
@@ -59,11 +59,16 @@ def refuse_existing(path, overwrite=False):
 
 
 @contextmanager
-def replacing(path, overwrite=False):
+def replacing(path, overwrite=False, follow=True):
     """Give the name of an empty temporary file beside `path`; it becomes `path` when the block ends well.
 
-    The file and its folder are synchronised to disk. When the block raises, KeyboardInterrupt included, nothing
-    is left behind and an older file under that name stays as it was.
+    The file and its folder are synchronised to disk. When the block raises, a signal included, nothing is left behind
+    and an older file under that name stays as it was.
+
+    Parameters
+    ----------
+    follow : bool
+        Of a symbolic link, replace what it leads to; else the link itself.
 
     Raises
     ------
@@ -72,34 +77,48 @@ def replacing(path, overwrite=False):
     StorageError
         Synchronising to disk failed.
     """
-    target = refuse_existing(path, overwrite)
-    temporary = target.with_name(f".hpgcn-{secrets.token_hex(8)}.tmp")
-    try:
-        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be created: {_reason(error)}") from error
-    try:
+    target = refuse_existing(path, overwrite, follow)
+    with ExitStack() as held:
+        try:
+            temporary = held.enter_context(temporary_file(target.parent))
+        except OSError as error:
+            raise OutputError(f"{path}: cannot be created: {_reason(error)}") from error
         yield temporary
         with writing(path):
             _fsync(temporary)
-        refuse_existing(path, overwrite)  # another process may have been faster
+        refuse_existing(path, overwrite, follow)  # another process may have been faster
         with writing(path):
             os.replace(temporary, target)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
     with writing(path):
         _fsync(target.parent)
 
 
-def atomic_write(path, content, overwrite=False):
+@contextmanager
+def scratch_folder(path):
+    """Give an empty temporary folder beside the output `path`; it is gone when the block ends.
+
+    Raises
+    ------
+    OutputError
+        It cannot be created.
+    """
+    with ExitStack() as held:
+        try:
+            folder = held.enter_context(temporary_folder(Path(os.path.realpath(path)).parent))
+        except OSError as error:
+            raise OutputError(f"{path}: cannot be created: {_reason(error)}") from error
+        yield folder
+
+
+def atomic_write(path, content, overwrite=False, follow=True):
     """Write a whole file, or leave everything as it was.
 
     Parameters
     ----------
     content : bytes, str, or function of a binary file
         Text is encoded as UTF-8; a function is called once with the open file.
+    overwrite, follow : bool
+        As of `replacing`.
 
     Raises
     ------
@@ -108,7 +127,7 @@ def atomic_write(path, content, overwrite=False):
     StorageError
         The disk is full, or writing failed.
     """
-    with replacing(path, overwrite) as temporary, writing(path), open(temporary, "r+b") as file:
+    with replacing(path, overwrite, follow) as temporary, writing(path), open(temporary, "r+b") as file:
         if callable(content):
             content(file)
         else:
@@ -132,7 +151,7 @@ def replacing_folder(path):
     temporary = target.with_name(f".{target.name}.tmp")
     try:
         with writing(path):
-            shutil.rmtree(temporary, ignore_errors=True)
+            remove(temporary)
             if not target.parent.is_dir():
                 target.parent.mkdir()
                 _fsync(target.parent.parent)
@@ -147,7 +166,7 @@ def replacing_folder(path):
             faults.point("checkpoint.renamed")
             _fsync(target.parent)
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        remove(temporary)
         raise
 
 
@@ -156,34 +175,10 @@ def discard(path):
     path = Path(path)
     aside = path.with_name(f".{path.name}.old")
     with writing(path):
-        shutil.rmtree(aside, ignore_errors=True)
+        remove(aside)
         os.rename(path, aside)
         faults.point("checkpoint.prune")
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def file_sha256(path):
-    """SHA-256 of a file as 64 hexadecimal digits, read in pieces.
-
-    Raises
-    ------
-    InputNotFoundError
-        It does not exist or cannot be opened.
-    StorageError
-        Reading failed.
-    """
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except (OSError, ValueError) as error:
-        raise unreadable(path, error) from error
-
-
-def unreadable(path, error):
-    """Return what to raise when opening or reading an input failed: StorageError if the device is at fault."""
-    if getattr(error, "errno", None) in (errno.EIO, errno.ENXIO, errno.ESTALE):
-        return StorageError(f"{path}: cannot be read: {_reason(error)}")
-    return InputNotFoundError(f"{path}: {_reason(error)}")
+        remove(aside)
 
 
 @contextmanager
@@ -197,9 +192,9 @@ def writing(path):
         raise StorageError(f"{path}: writing failed: {_reason(error)}") from error
 
 
-def _mode(path):
+def _mode(path, follow=True):
     try:
-        return os.stat(path).st_mode
+        return os.stat(path, follow_symlinks=follow).st_mode
     except FileNotFoundError:
         return None
 

@@ -1,0 +1,82 @@
+"""Input files: opened only if they are regular, so that no pipe is waited for and no device is read to its end."""
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+
+from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, StorageError
+
+
+def regular(path, flags):
+    """Open a regular file and nothing else: the `opener` of open() and io.FileIO.
+
+    Raises
+    ------
+    DataError
+        It is a named pipe, a socket or a device; nothing of it was opened or read.
+    OSError
+        As open() does: IsADirectoryError, for one.
+    """
+    _check_regular(path, os.stat(path))
+    handle = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY, 0o666)
+    try:
+        _check_regular(path, os.fstat(handle))  # it may have been replaced since
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def read_bytes(path):
+    """Return the bytes of a regular file.
+
+    Raises
+    ------
+    InputNotFoundError, DataError, StorageError
+        It cannot be opened; it is not regular; reading failed.
+    """
+    try:
+        with open(path, "rb", opener=regular) as file:
+            return file.read()
+    except HpgcnError:
+        raise
+    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
+        raise unreadable(path, error) from error
+
+
+def file_sha256(path):
+    """SHA-256 of a file as 64 hexadecimal digits, read in pieces.
+
+    Raises
+    ------
+    InputNotFoundError
+        It does not exist or cannot be opened.
+    DataError
+        It is no regular file.
+    StorageError
+        Reading failed.
+    """
+    try:
+        with open(path, "rb", opener=regular) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except HpgcnError:
+        raise
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from error
+
+
+def unreadable(path, error):
+    """Return what to raise when opening or reading an input failed: StorageError if the device is at fault."""
+    reason = getattr(error, "strerror", None) or error
+    if getattr(error, "errno", None) in (errno.EIO, errno.ENXIO, errno.ESTALE):
+        return StorageError(f"{path}: cannot be read: {reason}")
+    return InputNotFoundError(f"{path}: {reason}")
+
+
+def _check_regular(path, status):
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(status.st_mode):
+        raise DataError(f"{os.fsdecode(path)}: is a special file, expected a regular file")

@@ -1,0 +1,45 @@
+"""The command line of a process that sends itself a signal at a known point: `python signalled.py HOW POINT ARGS...`.
+
+HOW is RANK:NAME:AFTER, the rank that does it, the signal, and after how many calls; POINT is a function of the package,
+called as before once the signal is sent. A POINT without a signal (NAME is "none") waits there, after a word.
+"""
+import importlib
+import os
+import signal
+import sys
+import time
+
+from hpgcn.machine import launched_rank
+
+HOW, POINT, *ARGS = sys.argv[1:]
+RANK, NAME, AFTER = HOW.split(":")
+
+
+def hook():
+    """Put a function in the place of POINT."""
+    module, _, name = POINT.rpartition(".")
+    try:
+        owner = importlib.import_module(module)
+    except ImportError:  # a method
+        module, _, kind = module.rpartition(".")
+        owner = getattr(importlib.import_module(module), kind)
+    before, calls = getattr(owner, name), []
+
+    def called(*args, **options):
+        calls.append(None)
+        if len(calls) == int(AFTER) and launched_rank() == int(RANK):
+            if NAME == "none":
+                print("here", flush=True)
+                time.sleep(600)
+            os.kill(os.getpid(), getattr(signal, NAME))
+        return before(*args, **options)
+
+    setattr(owner, name, called)
+
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored where the tests were started
+sys.argv = ["hpgcn", *ARGS]
+from hpgcn.__main__ import main  # noqa: E402
+
+hook()
+sys.exit(main())

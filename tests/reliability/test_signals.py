@@ -1,0 +1,240 @@
+"""Signals, in real processes: whatever a command does, it ends in order, with its code, and leaves nothing behind."""
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from commands import MPIEXEC, clean_environment, refused, succeed
+
+from hpgcn import signals, store
+
+SIGNALLED = Path(__file__).with_name("signalled.py")
+WRITES = "hpgcn.store.writer.Writer.finish"  # there is a temporary file then
+SERIAL = {  # name -> (point, arguments); files are those of `folder`
+    "convert": (WRITES, ("convert", "karate", "new.h5")),
+    "convert in pieces": ("hpgcn.datasets.fold.emit", ("convert", "edges.txt", "new.h5", "--memory", "300K")),
+    "generate": (WRITES, ("generate", "sbm", "new.h5", "--scale", "6")),
+    "generate text": ("hpgcn.atomic._fsync", ("generate", "sbm", "new.txt", "--scale", "6")),
+    "partition": (WRITES, ("partition", "karate.h5", "-k", "2", "-o", "new.h5")),
+    "partition by an engine": ("hpgcn.partition.process._answer",
+                               ("partition", "karate.h5", "-k", "2", "-o", "new.h5")),
+    "partition to text": ("hpgcn.atomic._fsync", ("partition", "karate.h5", "-k", "2", "-o", "new.txt", "--method",
+                                                  "block")),
+    "plan": ("hpgcn.forecast.table", ("plan", "karate.h5", "-k", "2")),
+    "inspect": ("hpgcn.store.describe", ("inspect", "karate.h5")),
+    "predict": (WRITES, ("predict", "done", "karate.h5", "-o", "new.h5")),
+    "report": ("hpgcn.atomic._fsync", ("report", "done", "--html", "new.html")),
+    "bench": ("hpgcn.bench.table", ("bench", "growth", "--scale-down", "512", "--repeats", "1")),
+    "doctor": ("hpgcn.doctor.told_launcher", ("doctor",)),
+    "train": ("hpgcn.rows.Rows.aggregate", ("train", "karate.h5", "--out", "new", "--input-dropout", "0")),
+    "train in a checkpoint": (WRITES, ("train", "karate.h5", "--out", "new",
+                                       "--checkpoint-every", "1"))}
+NUMBERS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGUSR1)
+
+
+@pytest.fixture(scope="module")
+def folder(trained):
+    """As `trained`, with edges.txt."""
+    (trained / "edges.txt").write_text("".join(f"{u} {(7 * u + 1) % 5000}\n" for u in range(5000)))
+    return trained
+
+
+def run(how, point, *args, cwd, ranks=None, **environment):
+    """The finished process, in a folder for temporary files of its own, which must be empty then."""
+    if ranks is not None and MPIEXEC is None:
+        pytest.skip("no mpiexec: pip install 'hpgcn[mpi,mpich]'")
+    launcher = [MPIEXEC, "-n", str(ranks)] if ranks else []
+    return subprocess.run([*launcher, sys.executable, SIGNALLED, how, point, *map(str, args)], cwd=cwd, timeout=300,
+                          capture_output=True, text=True, check=False,
+                          env={**clean_environment(), "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", **environment})
+
+
+def lines(done):
+    return [line for line in done.stderr.splitlines() if line.startswith("hpgcn: ")]
+
+
+def leftovers(*folders):
+    return [path for each in folders for path in each.rglob("*") if path.name.startswith((".", "new", "hpgcn"))]
+
+
+@pytest.mark.parametrize("name, number", [
+    *((name, NUMBERS[place % 3]) for place, name in enumerate(SERIAL) if name != "train in a checkpoint"),
+    *(("convert", number) for number in NUMBERS[1:]), ("train in a checkpoint", signal.SIGTERM)])
+def test_every_command_ends_in_order(folder, tmp_path, name, number):
+    point, args = SERIAL[name]
+    if name == "partition by an engine":
+        pytest.importorskip("mtkahypar")
+    done = run(f"0:{number.name}:1", point, *args, cwd=folder, TMPDIR=str(tmp_path))
+    if name == "train in a checkpoint":  # what was done before is kept
+        kept = sorted(path.name for path in (folder / "new").rglob("*"))
+        shutil.rmtree(folder / "new")
+        assert kept == ["checkpoints", "config.toml", "metrics.jsonl"]
+    assert done.returncode == 128 + number, done.stderr
+    assert len(lines(done)) == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert leftovers(folder, tmp_path) == []
+
+
+def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path):
+    """A killed command's folder goes with the next one, a living one's stays, and so does what only looks like it."""
+    with waiting("convert", "karate", tmp_path / "a.h5", point=WRITES) as killed, \
+            waiting("convert", "karate", tmp_path / "b.h5", point=WRITES) as living:
+        killed.kill()
+        killed.wait()
+        assert len(list(tmp_path.iterdir())) == 2
+        (tmp_path / ".hpgcn-mine.tmp").write_text("mine")
+        other = tmp_path / f".hpgcn-00000000-{killed.pid}-1-0123456789abcdef.tmp"
+        other.write_text("another machine's")
+        succeed("convert", "karate", tmp_path / "new.h5")
+        found = {path.name for path in tmp_path.iterdir()} - {"new.h5", ".hpgcn-mine.tmp", other.name}
+        (name,) = found
+        assert f"-{living.pid}-" in name
+
+
+@contextlib.contextmanager
+def waiting(*args, point, after=1, **environment):
+    """A command that has come to a point, and waits there."""
+    child = subprocess.Popen([sys.executable, SIGNALLED, f"0:none:{after}", point, *map(str, args)], text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             env={**clean_environment(), **environment})
+    with child:
+        try:
+            assert child.stdout.readline() == "here\n", child.stderr.read()
+            yield child
+        finally:
+            child.kill()
+
+
+AT_IMPORT = """
+import os, signal, sys
+number, *argv = sys.argv[1:]
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored where the tests were started
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "argparse":
+            os.kill(os.getpid(), int(number))
+sys.modules.pop("argparse", None)
+sys.meta_path.insert(0, Finder())
+sys.argv = ["hpgcn", *argv]
+from hpgcn.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("number, code, words, args", [
+    (signal.SIGUSR1, 75, "stopped by SIGUSR1 before epoch 1", ("train", "karate.h5", "--out", "new")),
+    (signal.SIGTERM, 143, "ended by SIGTERM", ("train", "karate.h5", "--out", "new")),
+    (signal.SIGUSR1, 138, "ended by SIGUSR1", ("partition", "karate.h5", "-k", "2", "-o", "new.h5")),
+    (signal.SIGINT, 130, "interrupted", ("convert", "karate", "new.h5"))])
+def test_a_signal_while_the_program_is_imported(folder, number, code, words, args):
+    done = subprocess.run([sys.executable, "-c", AT_IMPORT, str(int(number)), *args], cwd=folder, timeout=120,
+                          text=True, capture_output=True, check=False, env=clean_environment())
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert leftovers(folder) == []
+
+
+def losses(out):
+    return [json.loads(line)["loss"] for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("ranks, graph, how, point", [
+    (None, "karate.h5", "0:SIGUSR1:1", "hpgcn.trainer.warm_up"),
+    (None, "karate.h5", "0:SIGUSR1:1", "hpgcn.rundir.RunDirectory.__init__"),
+    (3, "karate.p3.h5", "1:SIGUSR1:1", "hpgcn.trainer.warm_up"),
+    (2, "karate.h5", "0:SIGUSR1:1", "hpgcn.partition.process._spawn")])
+def test_a_run_that_is_stopped_before_epoch_1_starts_there_again(folder, tmp_path, ranks, graph, how, point):
+    if "partition" in point:
+        pytest.importorskip("mtkahypar")
+    command = ("train", folder / graph, "--epochs", 3, "--out", tmp_path / "run")
+    done = run(how, point, *command, cwd=folder, ranks=ranks)
+    assert done.returncode == 75, done.stderr
+    (line,) = [line for line in lines(done) if "partition" not in line]
+    assert line.startswith("hpgcn: stopped by SIGUSR1 before epoch 1; go on with `hpgcn train ")
+    assert not (tmp_path / "run" / "model.h5").exists()
+    succeed(*command, "--resume", ranks=ranks)
+    succeed(*command[:-1], tmp_path / "whole", ranks=ranks)
+    assert losses(tmp_path / "run") == losses(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("ranks, graph, rank", [(None, "karate.h5", 0), (3, "karate.p3.h5", 1)])
+def test_ctrl_c_keeps_the_best_model_so_far(folder, tmp_path, ranks, graph, rank):
+    command = ("train", folder / graph, "--epochs", 40, "--out", tmp_path / "run")
+    done = run(f"{rank}:SIGINT:12", "hpgcn.trainer.Trainer.evaluate", *command, cwd=folder, ranks=ranks)
+    assert done.returncode == 130, done.stderr
+    (line,) = lines(done)
+    epochs = len(losses(tmp_path / "run"))
+    best = store.read_model(tmp_path / "run" / "model.h5")[1]["epoch"]
+    assert line.startswith(f"hpgcn: interrupted after epoch {epochs}, with a checkpoint; model.h5 has the weights of "
+                           f"epoch {best}; go on with `hpgcn train ")
+    assert not (tmp_path / "run" / "summary.json").exists()
+    assert "--resume goes on in it" in refused(73, *command, ranks=ranks)
+    succeed(*command, "--resume", ranks=ranks)
+    succeed(*command[:-1], tmp_path / "whole", ranks=ranks)
+    assert losses(tmp_path / "run") == losses(tmp_path / "whole")
+
+
+def test_ctrl_c_at_the_launcher(here, karate, tmp_path):
+    process = here.start("train", karate / "karate.p3.h5", "--epochs", 10**7, "--out", tmp_path / "run", ranks=3)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    while not metrics.exists() or metrics.read_bytes().count(b"\n") < 8:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=100)
+    assert process.returncode == 130, err
+    assert "hpgcn: interrupted after epoch" in err
+    assert (tmp_path / "run" / "model.h5").exists()
+
+
+def test_a_second_ctrl_c_ends_a_run_at_once(folder, tmp_path):
+    terminal, theirs = os.openpty()
+    nowhere = "9:none:1", "hpgcn.trainer.warm_up"
+    child = subprocess.Popen([sys.executable, SIGNALLED, *nowhere, "train", "karate.h5", "--out", tmp_path / "run"],
+                             cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs,
+                             env={**clean_environment(), "HPGCN_FAULT": "hang:0:3:loss"})
+    os.close(theirs)
+    try:
+        metrics = tmp_path / "run" / "metrics.jsonl"
+        while not metrics.exists() or metrics.read_bytes().count(b"\n") < 2:
+            assert child.poll() is None
+            time.sleep(0.02)
+        said = b""
+        child.send_signal(signal.SIGINT)
+        while b"a second Ctrl-C ends it at once" not in said:
+            said += os.read(terminal, 1000)
+        time.sleep(2 * signals.REPEATED)
+        child.send_signal(signal.SIGINT)
+        assert child.wait(60) == 130
+        assert b"Traceback" not in said + os.read(terminal, 1000)
+    finally:
+        child.kill()
+        child.wait()
+        os.close(terminal)
+
+
+def test_a_signal_is_noted_once_and_the_handlers_are_put_back():
+    before = {number: signal.getsignal(number) for number in signals.ENDING}
+    with signals.noting(signal.SIGUSR1), signals.noting(signal.SIGINT):
+        assert signals.asked() == 0
+        os.kill(os.getpid(), signal.SIGUSR1)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert signals.asked() == signals.PREEMPTED
+        if before[signal.SIGINT] is signal.default_int_handler:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert signals.asked() == signals.INTERRUPTED
+            time.sleep(2 * signals.REPEATED)
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+    assert signals.asked() == 0
+    with pytest.raises(SystemExit) as ended, signals.ending():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert ended.value.code == 143
+    assert {number: signal.getsignal(number) for number in signals.ENDING} == before

@@ -1,0 +1,117 @@
+"""Named pipes, sockets and links where files are expected: never waited for, never written through."""
+import contextlib
+import os
+import shutil
+import socket
+
+import pytest
+from commands import hpgcn, refused, succeed
+
+from hpgcn.partition import write_parts
+
+
+@pytest.fixture
+def folder(trained, tmp_path):
+    """A copy of `trained`, and a pipe that nobody writes to."""
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    os.mkfifo(tmp_path / "pipe")
+    return tmp_path
+
+
+GIVEN = {
+    "--config": ("train", "karate.h5", "--config"), "--machine": ("plan", "karate.h5", "--machine"),
+    "--parts": ("partition", "karate.h5", "-k", "2", "--parts"), "graph": ("train",), "inspected": ("inspect",),
+    "partitioned": ("partition", "-k", "2"), "predicted with": ("predict",), "on": ("predict", "done"),
+    "--features": ("convert", "karate", "new.h5", "--features"),
+    "--labels": ("convert", "karate", "new.h5", "--labels"), "reported": ("report",)}
+
+
+@pytest.mark.parametrize("name, kind", [
+    *((name, "pipe") for name in GIVEN),
+    *((name, kind) for name in ("--config", "--parts", "inspected") for kind in ("socket", "/dev/zero", "link"))])
+def test_what_is_given_is_a_regular_file(folder, name, kind):
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as listening:
+        here = os.getcwd()
+        os.chdir(folder)  # the address of a socket is short
+        try:
+            listening.bind("socket")
+        finally:
+            os.chdir(here)
+        (folder / "link").symlink_to("pipe")
+        line = refused(65, *GIVEN[name], kind, cwd=folder, timeout=60)
+    assert kind in line
+    assert not list(folder.glob("*new*"))
+
+
+@pytest.mark.parametrize("member", ["metrics.jsonl", "config.toml", "summary.json", "trace.json", "traffic.npy"])
+def test_a_run_that_is_reported_has_regular_files(folder, member):
+    pytest.importorskip("matplotlib")
+    replace(folder / "done" / member, os.mkfifo)
+    line = refused(65, "report", "done", "--html", "page.html", cwd=folder, timeout=60)
+    assert f"done/{member}: is a special file" in line
+
+
+@pytest.mark.parametrize("member", ["metrics.jsonl", "config.toml", "summary.json", "model.h5"])
+@pytest.mark.parametrize("how", ["--resume", "--overwrite"])
+def test_a_run_that_goes_on_has_regular_files(folder, member, how):
+    replace(folder / "done" / member, os.mkfifo)
+    done = hpgcn("train", "karate.h5", "--out", "done", how, "--epochs", 6, cwd=folder, timeout=60)
+    assert done.returncode in (65, 73), done.stderr
+    assert f"{member}: is a special file" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("member", ["state.h5", "manifest.json"])
+def test_a_checkpoint_with_a_pipe_in_it_is_passed_over(folder, member):
+    newest = max((folder / "done" / "checkpoints").iterdir())
+    (folder / "done" / "summary.json").unlink()
+    replace(newest / member, os.mkfifo)
+    done = hpgcn("train", "karate.h5", "--out", "done", "--resume", cwd=folder, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert f"falling back to step-00000002: done/checkpoints/step-00000004/{member}: is a special file" in done.stderr
+
+
+def replace(path, make):
+    path.unlink(missing_ok=True)
+    make(path)
+
+
+LINKS = ("metrics.jsonl", "config.toml", "summary.json", "model.h5", "trace.json", "traffic.npy", "predictions.h5")
+
+
+@pytest.mark.parametrize("how", [("--resume", "--epochs", 6), ("--overwrite", "--epochs", 2)])
+def test_links_in_a_run_directory_are_not_written_through(folder, how):
+    kept = {}
+    for name in LINKS:
+        target = folder / f"kept-{name}"
+        path = folder / "done" / name
+        if path.exists():
+            path.rename(target)
+        else:
+            target.write_text("mine")
+        path.symlink_to(target)
+        kept[target] = target.read_bytes()
+    if how[0] == "--resume":
+        succeed("predict", "done", "--overwrite", cwd=folder)
+    done = hpgcn("train", "karate.h5", "--out", "done", *how, "--trace", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert {target: target.read_bytes() for target in kept} == kept
+    assert not any((folder / "done" / name).is_symlink() for name in LINKS)
+    assert len((folder / "done" / "metrics.jsonl").read_text().splitlines()) == how[2]
+
+
+def test_a_folder_of_that_name_is_not_removed(folder):
+    replace(folder / "done" / "model.h5", os.mkdir)
+    (folder / "done" / "model.h5" / "mine").write_text("mine")
+    assert "model.h5: is a folder" in refused(73, "train", "karate.h5", "--out", "done", "--overwrite", cwd=folder)
+    assert (folder / "done" / "model.h5" / "mine").read_text() == "mine"
+    assert (folder / "done" / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize("name", ["g.part.2", "g.npy", "g.txt"])
+def test_part_vectors_have_no_name_that_can_be_foreseen(tmp_path, name):
+    planted = tmp_path / f".{name}.{os.getpid()}.tmp"
+    planted.symlink_to(tmp_path / "victim")
+    write_parts(tmp_path / name, [0, 1])
+    assert not (tmp_path / "victim").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, planted.name])
