@@ -56,7 +56,8 @@ def examine():
                  answers.pop("libraries").result(), answers.pop("hdf5").result(), mpi := answers.pop("mpi").result(),
                  told_launcher(launcher), answers.pop("gpu").result(), cores(), memory(),
                  *(answer.result() for answer in answers.values())]
-        return found + judge(alone.result(), pair.result() if pair and mpi.text.startswith("mpi4py ") else None)
+        paired = pair and (mpi.status == "slow" or mpi.text.startswith("mpi4py "))
+        return found + judge(alone.result(), pair.result() if paired else None)
 
 
 @contextmanager

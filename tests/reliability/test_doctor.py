@@ -71,3 +71,13 @@ def test_a_part_that_hangs_is_given_up():
 def test_self_tests_are_judged(alone, pair, expected):
     assert [each.status for each in doctor.judge(alone, pair)] == expected
 
+
+
+def test_a_busy_machine_is_slow_and_no_failure(monkeypatch):
+    monkeypatch.setattr(doctor, "PROBE_SECONDS", 0.01)
+    monkeypatch.setattr(doctor, "SELFTEST_SECONDS", 0.01)
+    found = {each.name: each for each in doctor.examine()}
+    asked = ("libraries", "hdf5", "mpi", "gpu", "mtkahypar", "metis", "kahypar", "folder", "scratch", "training")
+    assert {found[name].status for name in asked} == {"slow"}
+    assert found["training"].text.startswith("no answer within 0.01 s: the machine is busy (load ")
+    assert not [each for each in found.values() if each.status == "fail"]

@@ -25,7 +25,7 @@ def run(redirected, *args, cwd, unbuffered=""):
                           env={**clean_environment(), "PYTHONUNBUFFERED": unbuffered})
 
 
-@pytest.mark.parametrize("place, name", enumerate(COMMANDS))
+@pytest.mark.parametrize("place, name", list(enumerate(COMMANDS)))
 def test_output_that_goes_nowhere(trained, tmp_path, place, name):
     """On a full device, and (every second command) on a closed stream; buffered, and (every third one) not."""
     redirected, reason = ((">&-", "Bad file descriptor") if place % 2 else (">/dev/full", "No space left on device"))
