@@ -20,7 +20,8 @@ def folder(trained, tmp_path):
 
 GIVEN = {
     "--config": ("train", "karate.h5", "--config"), "--machine": ("plan", "karate.h5", "--machine"),
-    "--parts": ("partition", "karate.h5", "-k", "2", "--parts"), "graph": ("train",), "inspected": ("inspect",),
+    "--parts": ("partition", "karate.h5", "-k", "2", "-o", "new.h5", "--parts"), "graph": ("train",),
+    "inspected": ("inspect",),
     "partitioned": ("partition", "-k", "2"), "predicted with": ("predict",), "on": ("predict", "done"),
     "--features": ("convert", "karate", "new.h5", "--features"),
     "--labels": ("convert", "karate", "new.h5", "--labels"), "reported": ("report",)}
