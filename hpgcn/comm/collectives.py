@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from hpgcn.comm.pending import Pending, named
+from hpgcn.comm.queue import PIECE_BYTES
 from hpgcn.comm.rollcall import silent
 from hpgcn.comm.staging import RECEIVE, SEND, Call, Messages
 from hpgcn.device import address
@@ -49,7 +50,8 @@ class Collectives:
     def start_reduce(self, array, out, root, kind):
         """Sum `array` over ranks into `out` of rank `root`.
 
-        Pieces beyond MAX_MESSAGE_BYTES are sums of their own: MPI may add them in another order than the whole.
+        A long array is summed in pieces of PIECE_BYTES at most, a few at a time (hpgcn.comm.queue). They are as even as
+        can be, so that none is so short that MPI adds it in another order than the whole.
 
         Parameters
         ----------
@@ -213,6 +215,8 @@ class Collectives:
         """One test of the pending requests, which also lets messages progress; returns whether any completed."""
         if self.relay is not None:
             self.relay.advance()
+        for queue in list(self.busy):
+            queue.advance()
         numbers = sorted(pending)
         done = self.MPI.Request.Testsome([requests[number] for number in numbers])
         pending.difference_update(numbers[i] for i in done or ())
@@ -233,10 +237,17 @@ class Collectives:
         return self.relay is not None and not isinstance(array, np.ndarray)
 
     def _pieces(self, view, operation):
-        """Views of at most MAX_MESSAGE_BYTES, or what a relay takes; none where nothing travels."""
-        limit = self.relay.most(operation, MAX_MESSAGE_BYTES) if self._on_gpu(view) else MAX_MESSAGE_BYTES
-        step = max(1, limit // view.itemsize)
-        return [view[begin:begin + step] for begin in range(0, view.size if self.size > 1 else 0, step)]
+        """Even views of at most as many bytes as the operation takes at a time; none where nothing travels."""
+        if self.size == 1 or not view.size:
+            return []
+        limit = MAX_MESSAGE_BYTES
+        if self._on_gpu(view):
+            limit = self.relay.most(operation, limit)
+        elif operation == "reduce":
+            limit = min(limit, PIECE_BYTES)
+        number = -(-view.size // max(1, limit // view.itemsize))
+        step = -(-view.size // number)
+        return [view[begin:begin + step] for begin in range(0, view.size, step)]
 
     def _blocks(self, view, counts, name):
         """One view for each rank's block."""
@@ -272,8 +283,20 @@ class Collectives:
         """Make calls in order; those with GPU memory wait for the GPU, in line (see hpgcn.comm.staging)."""
         if self.relay is not None:
             self.relay.flush(self)
-        if not calls or not self._on_gpu(calls[0].piece):
-            return Pending(self, [call.start(call.piece) for call in calls], describe, finish, name)
+        if not calls:
+            return Pending(self, (), describe, finish, name)
+
+        on_gpu = self._on_gpu(calls[0].piece)
+        starts = [partial(call.start, call.piece) for call in calls]
+        if operation == "reduce" and not on_gpu:
+            requests = self.queue.extend(starts, self.MPI.REQUEST_NULL)
+            return Pending(self, requests, describe, finish, name)
+
+        if operation != "message":
+            self.queue.flush()
+        if not on_gpu:
+            return Pending(self, [start() for start in starts], describe, finish, name)
+
         messages = self.relay.begin(self, calls, operation)
 
         def settle():

@@ -19,6 +19,7 @@ from hpgcn.comm.agreement import Agreement
 from hpgcn.comm.collectives import Collectives
 from hpgcn.comm.counters import Counters
 from hpgcn.comm.pending import named
+from hpgcn.comm.queue import Queue
 from hpgcn.comm.rollcall import drain
 from hpgcn.comm.staging import Relay
 from hpgcn.device import HOST
@@ -141,7 +142,7 @@ class MpiComm(SerialComm):
         super().__init__(timeout)
         from mpi4py import MPI
 
-        self.MPI, self.parent = MPI, None
+        self.MPI, self.parent, self.busy = MPI, None, []
         self._over(mpi, range(mpi.Get_size()))
         if launched():
             die_with_parent()
@@ -153,7 +154,7 @@ class MpiComm(SerialComm):
 
     def _over(self, mpi, ranks):
         self.mpi, self.ranks, self.rank, self.size = mpi, tuple(ranks), mpi.Get_rank(), mpi.Get_size()
-        self.groups, self.users = {}, 0
+        self.groups, self.users, self.queue = {}, 0, Queue(self.busy)
 
     def _group(self, ranks):
         if ranks not in self.groups:
@@ -248,6 +249,7 @@ class MpiComm(SerialComm):
     def barrier(self):
         if self.relay is not None:
             self.relay.flush(self)
+        self.queue.flush()
         self.wait([self.mpi.Ibarrier()], lambda _: f"a barrier ({named(self.ranks)})")
 
 

@@ -1,5 +1,6 @@
 """Collectives over all ranks and over groups: values against NumPy, traffic against hpgcn.cost, deadlines."""
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -171,12 +172,14 @@ def test_alltoall(comm, counted, dtype):
 
 
 def several_at_once(group, ranks, dtype, world_rank):
-    """All five collectives under way together; their results."""
+    """All five collectives under way together, sums first and last; their results."""
     q, n = group.size, 50
     first, total, third = block(world_rank, n, dtype), block(world_rank, n, dtype, 1), block(world_rank, n, dtype, 2)
     gathered, mine, swapped = np.empty(n * q, dtype), np.empty(n, dtype), np.empty(n * q, dtype)
     packed, other = block(world_rank, n * q, dtype, 3), block(world_rank, n, dtype, 4)
-    under_way = [group.start_bcast(first, q - 1, "a"), group.start_allgather(third, gathered, [n] * q, "b"),
+    early = block(world_rank, n, dtype, 5)
+    under_way = [group.start_allreduce(early, "f"), group.start_bcast(first, q - 1, "a"),
+                 group.start_allgather(third, gathered, [n] * q, "b"),
                  group.start_reduce_scatter(packed, mine, [n] * q, "c"), group.start_bcast(other, 0, "a"),
                  group.start_alltoall(packed, [n] * q, swapped, [n] * q, "d"), group.start_reduce(total, None, 0, "e")]
     for pending in reversed(under_way):
@@ -186,7 +189,7 @@ def several_at_once(group, ranks, dtype, world_rank):
         assert pending.test()
     np.testing.assert_array_equal(first, block(ranks[-1], n, dtype))
     np.testing.assert_array_equal(other, block(ranks[0], n, dtype, 4))
-    found = [first, other, gathered, mine, swapped] + ([] if group.rank else [total])
+    found = [first, other, gathered, mine, swapped, early] + ([] if group.rank else [total])
     return b"".join(array.tobytes() for array in found)
 
 
@@ -206,6 +209,51 @@ def test_pieces_change_no_bit_and_no_count(comm, counted, dtype, monkeypatch):
             counted()
         assert results[0] == results[1] == results[2]
         assert counts[0] == counts[1] == counts[2]
+
+
+def test_long_sums_of_several_groups_in_any_order(comm, monkeypatch):
+    """As of MPI's own collectives, the order of calls matters within a group alone."""
+    monkeypatch.setattr(collectives, "PIECE_BYTES", 8)
+    for _, columns in GRIDS.get(comm.size, []):
+        i, j = divmod(comm.rank, columns)
+        groups = [comm.group(range(i * columns, (i + 1) * columns)), comm.group(range(j, comm.size, columns))]
+        arrays = [np.full(100, comm.rank + salt, np.float64) for salt in range(2)]
+        totals = [group.size * salt + sum(group.ranks) for salt, group in enumerate(groups)]
+        if comm.rank % 2:
+            under_way = [group.start_allreduce(array, None) for group, array in zip(groups[::-1], arrays[::-1])]
+            for pending in under_way[::-1]:
+                pending.wait("a sum, the later one first")
+        else:
+            for group, array in zip(groups, arrays):
+                group.start_allreduce(array, None).wait("one sum after the other")
+        for array, total, group in zip(arrays, totals, groups):
+            np.testing.assert_array_equal(array, total)
+            group.close()
+
+
+def highest_resident():
+    """Peak resident set since the last call, bytes."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    Path("/proc/self/clear_refs").write_text("5")
+    return int(status["VmHWM"].split()[0]) * 1024
+
+
+@pytest.mark.parametrize("operation", ["reduce", "allreduce"])
+def test_long_sums_take_little_memory(comm, operation):
+    """MPICH copies all that it is asked to reduce, once or twice."""
+    array = np.full(16 << 20, comm.rank + 1.0)
+    try:
+        highest_resident()
+        before = highest_resident()
+    except OSError as error:
+        pytest.skip(f"the peak of this process cannot be taken anew: {error}")
+    if operation == "reduce":
+        comm.start_reduce(array, None, 0, None).wait("a long sum")
+    else:
+        comm.start_allreduce(array, None).wait("a long sum")
+    assert highest_resident() - before < array.nbytes / 2
+    if comm.rank == 0 or operation == "allreduce":
+        assert np.all(array == comm.size * (comm.size + 1) / 2)
 
 
 def test_groups_share_counters_clock_and_timeout(comm):
