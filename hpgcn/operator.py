@@ -50,6 +50,7 @@ class Operator:
             held = int(indptr[row - start])
             indptr[row - start + 1:end - start + 1] = held + np.cumsum(counts)
             indices[held:held + columns.size], data[held:held + columns.size] = columns, values
+            del columns, values  # before the next ones are made
             row = end
         for array in (indices, data):
             array.resize(int(indptr[-1]), refcheck=False)

@@ -20,7 +20,8 @@ LEVEL_ROW = 4 * 8  # of a row of a level: its number, original number, label, it
 SLAB_ROW = 3 * 8 + 8  # more while it is read: three degrees, a row pointer
 P2P_ENTRY, P2P_TRANSPOSE, P2P_ROW = 34, 4, 100  # bytes of an entry while p2p cuts blocks; of a row beside ghosts
 CUT, CUT_P2P = 12, 25  # bytes of an entry of a block, and of p2p's matrix, while fewer rows are cut from it
-CHUNK_ENTRY = 40  # bytes of an entry that the others read, CHUNK at a time
+CHUNK_READ, CHUNK_KEPT = 5, 36  # bytes of an entry that the others read, CHUNK at a time; more of one that they keep
+CHUNK_LOOPS = 25  # bytes of an entry that is read, while loops are put in
 WEIGHT = 4  # bytes of a weight as it is stored
 COPIES = 6  # of the parameters: themselves, their gradient, Adam's two moments, the best, the best on their way out
 
@@ -132,7 +133,8 @@ def _reading(step, share):
     """While the matrix is made of rows as they are read.
 
     p2p holds column numbers as read and local, weights in float64, and copies. The others read A in pieces of CHUNK
-    entries; blocks that are cut, or put in another order, are held twice for a while.
+    entries, into arrays whose pages cost nothing before they are filled; blocks that are cut, or put in another order,
+    are held twice for a while.
     """
     b, whole = step.itemsize, share.whole
     features = _read_features(step, share)
@@ -147,16 +149,49 @@ def _reading(step, share):
         entry = P2P_ENTRY + P2P_TRANSPOSE * len(back) * alone + WEIGHT * share.weighted + 2 * (b - 4)
         return (slab + forward.entries * entry + forward.pointers * POINTER
                 + (share.rows + share.buffers.rows) * P2P_ROW * ~alone)
-    held = size(forward) + sum(size(operand) for operand in back)
-    chunk = np.minimum(forward.entries, CHUNK) * CHUNK_ENTRY
     slab = slab + share.num_rows * 2 * POINTER  # factors of all rows and columns
-    if share.strategy in ("2d", "3d"):  # blocks as read, and as they are cut or packed
-        portions = size(forward) * (0.7 if share.strategy == "3d" and share.pieces > 1 else 0)
-        return slab + held + size(forward) + portions + chunk / 2
+    held, transposes = size(forward), sum(size(operand) for operand in back)
     if share.strategy == "mop":
-        return slab + np.maximum(held, size(forward) * (2.5 if share.batches > 1 else 1)) + chunk
-    blocks = np.maximum(forward.blocks, 1)
-    return slab + held + chunk + (size(forward) // blocks * (blocks > 1) + size(forward) // PORTIONS * (blocks > 1))
+        ordered = held * (2.5 if share.batches > 1 else 1)
+        return slab + np.maximum.reduce([_filling(share, held, forward.entries), ordered, held + transposes])
+
+    rows = _of_big_rows(share, forward.entries)
+    if share.strategy in ("2d", "3d"):  # blocks as read, as they are cut or packed, and as the transposes are read
+        twice = held * (2.7 if share.strategy == "3d" and share.pieces > 1 else 2)
+        again = held + transposes + _chunk(share, rows // np.maximum(forward.blocks, 1), forward.entries / rows)
+        return slab + np.maximum.reduce([_filling(share, held, rows), twice, again * (len(back) > 0)])
+    several = forward.blocks > 1
+    cut = held + transposes + held // np.maximum(forward.blocks, 1) * several
+    return slab + np.maximum(_filling(share, held, rows, np.where(several, PORTIONS, 1)), cut)
+
+
+def _of_big_rows(share, entries):
+    """Entries, one at least, that all ranks of a big row block hold together: what each of them reads, (P,) int64."""
+    together = share.pieces * share.columns
+    return np.repeat(np.maximum(entries.reshape(-1, together).sum(1), 1), together)
+
+
+def _filling(share, held, rows, portions=1):
+    """While the last chunk is read: what is filled of the arrays of the matrix by then, and the chunk.
+
+    Parameters
+    ----------
+    held : (P,) int64
+        Bytes of the matrix.
+    rows : (P,) int64
+        Entries in the rows that are read, of which those in some columns are kept.
+    portions : int or (P,) int
+        In which they are read.
+    """
+    read = np.minimum(rows // portions, CHUNK)
+    return held * (1 - read / np.maximum(rows, 1)) + _chunk(share, read, share.whole.forward.entries / rows)
+
+
+def _chunk(share, entries, kept):
+    """Some entries as they are read at once, of which a part is kept."""
+    entries = np.minimum(entries, CHUNK)
+    weight = WEIGHT * share.weighted
+    return entries * np.maximum(CHUNK_LOOPS + weight, CHUNK_READ + weight + CHUNK_KEPT * kept)
 
 
 def peak(step, share):
