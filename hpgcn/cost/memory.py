@@ -20,8 +20,8 @@ LEVEL_ROW = 4 * 8  # of a row of a level: its number, original number, label, it
 SLAB_ROW = 3 * 8 + 8  # more while it is read: three degrees, a row pointer
 P2P_ENTRY, P2P_TRANSPOSE, P2P_ROW = 34, 4, 100  # bytes of an entry while p2p cuts blocks; of a row beside ghosts
 CUT, CUT_P2P = 12, 25  # bytes of an entry of a block, and of p2p's matrix, while fewer rows are cut from it
-CHUNK_READ, CHUNK_KEPT = 5, 36  # bytes of an entry that the others read, CHUNK at a time; more of one that they keep
-CHUNK_LOOPS = 25  # bytes of an entry that is read, while loops are put in
+CHUNK_READ, CHUNK_KEPT = 5, 35  # bytes of an entry that the others read, CHUNK at a time; more of one that they keep
+CHUNK_LOOPS = 21  # bytes of an entry that is read, while loops are put in
 WEIGHT = 4  # bytes of a weight as it is stored
 COPIES = 6  # of the parameters: themselves, their gradient, Adam's two moments, the best, the best on their way out
 

@@ -6,6 +6,7 @@ the caller asked for.
 from __future__ import annotations
 
 import difflib
+import logging
 import math
 import operator
 import os
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hpgcn.errors import DataError, UsageError
+from hpgcn.errors import DataError, InternalError, MissingError, UsageError
 from hpgcn.graph import Graph
 from hpgcn.layout import cut_evenly
 from hpgcn.partition.model import column_nets, neighbours, pattern
@@ -23,6 +24,7 @@ from hpgcn.partition.quality import COMPARED, count
 from hpgcn.partition.stochastic import stochastic_nets
 from hpgcn.reorder import profile, random_order, rcm_within_parts
 
+log = logging.getLogger("hpgcn")
 MAX_TOTAL_WEIGHT = 2**30  # engines add weights in 32 bits
 MAX_SEED = 2**63 - 1
 MAX_ENGINE_SEED = 2**31 - 1
@@ -95,7 +97,8 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=0.01, 
     rcm : bool
         Order each part by reverse Cuthill-McKee; else by vertex number.
     refine : bool
-        Lower what the busiest part sends after an engine has lowered the total (`hpgcn.partition.refine`).
+        Lower what the busiest part sends after an engine has lowered the total (`hpgcn.partition.refine`); of
+        "hypergraph" to what the busiest of "graph" sends at most.
     baseline : bool
         Also count random partitions, and put their mean into the statistics (`over_random`), to be compared with.
     time_limit : float
@@ -174,7 +177,8 @@ def block(rows, weights, request):
 def hypergraph(rows, weights, request):
     """Least communication volume: the column-net model, objective km1 (demirci-2022, section 4.3.2)."""
     offsets, pins = column_nets(rows)
-    return _refined(rows, weights, request, _engine({"offsets": offsets, "pins": pins}, weights, request))
+    found = _refined(rows, weights, request, _engine({"offsets": offsets, "pins": pins}, weights, request))
+    return _held_against_graph(rows, weights, request, found)
 
 
 def stochastic(rows, weights, request):
@@ -230,6 +234,22 @@ def _refined(rows, weights, request, found):
     from hpgcn.partition.refine import refine
 
     return replace(found, part=refine(rows, found.part, request.k, weights, found.epsilon, request.seed))
+
+
+def _held_against_graph(rows, weights, request, found):
+    """See to it that no part sends more than the busiest of method "graph": its edges spread over parts more evenly."""
+    if not (request.refine and found.engine):
+        return found
+    try:
+        rival = graph(rows, weights, replace(request, engine=METHOD_ENGINES["graph"][0]))
+    except (MissingError, InternalError) as error:
+        log.warning("the parts of %s were not held against those of method graph: %s", found.engine, error)
+        return found
+
+    from hpgcn.partition.refine import no_busier
+
+    part = no_busier(rows, found.part, rival.part, request.k, weights, found.epsilon, request.seed)
+    return rival if part is rival.part else replace(found, part=part)
 
 
 def _check_whole(graph):

@@ -10,6 +10,7 @@ from collections import namedtuple
 import numpy as np
 
 from hpgcn.kernels.jit import jit
+from hpgcn.partition.quality import count
 from hpgcn.reorder import random_order
 
 GAIN_PASSES = 6  # at most, for the total alone
@@ -17,6 +18,7 @@ PASSES = 60  # at most, for the maximum
 PATIENCE = 4  # passes without a better partition before the last word
 STEP = 0.95  # each pass aims at this share of the largest volume
 STEEPNESS = 2.0  # what a row more costs the part that sends most, in rows of the total, beside the row itself
+STEEPER = (2.0, 8.0, 32.0, 128.0)  # the same, one after the other, where a rival's largest volume is the goal
 MESSAGE = 0.5  # what a message costs, in rows
 MAX_PARTS = 8192  # beyond, messages are not tracked: the table of pairs would be too large
 
@@ -24,12 +26,13 @@ MAX_PARTS = 8192  # beyond, messages are not tracked: the table of pairs would b
 State = namedtuple("State", "indptr indices weight part first touched pins lam sent load pairs totals")
 
 
-def refine(rows, part, k, weights, epsilon, seed=0):
+def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None,
+           steepness=STEEPNESS):
     """Lower the volume, then the largest volume and the number of messages; never raise the volume or the messages.
 
     A vertex moves to a part that it already shares a net with, if that lowers
 
-        sum over parts of (sent + max(0, sent - T)^2 STEEPNESS / (2 (M - T))) + MESSAGE x messages
+        sum over parts of (sent + max(0, sent - T)^2 steepness / (2 (M - T))) + MESSAGE x messages
 
     where `sent` are the rows that a part sends, M is the largest, and T falls behind it from pass to pass (at first it
     is infinite). No part grows beyond (1 + epsilon) of the mean weight. The best partition seen is kept: the least
@@ -46,6 +49,12 @@ def refine(rows, part, k, weights, epsilon, seed=0):
     epsilon : float
     seed : int
         Keys the order in which vertices are visited.
+    limits : (int, int), optional
+        Volume and messages that are not exceeded: by default those of `part`.
+    goal : int, optional
+        Lower the largest volume alone, and stop once it is no more than this.
+    steepness : float
+        As in the formula.
 
     Returns
     -------
@@ -54,24 +63,65 @@ def refine(rows, part, k, weights, epsilon, seed=0):
     """
     state = _state(rows, part, k, weights)
     cap = int((1 + epsilon) * state.load.sum() / k)
-    limit, messages = state.totals.copy()
+    limit, messages = state.totals.copy() if limits is None else limits
     best, kept, waited = _score(state), state.part.copy(), 0
     volume = state.totals[0]
-    for turn in range(GAIN_PASSES + PASSES):
+    for turn in range(GAIN_PASSES if goal is not None else 0, GAIN_PASSES + PASSES):
         gaining = turn < GAIN_PASSES
         if gaining and turn and state.totals[0] > 0.998 * volume:
             continue  # little is left to gain
         volume, largest = state.totals[0], state.sent.max()
         target = np.inf if gaining else max(state.sent.mean(), STEP * largest)
-        steepness = STEEPNESS / max(1.0, largest - target) if np.isfinite(target) else 0.0
-        moved = _sweep(state, random_order(part.size, seed + turn), cap, target, steepness, limit, messages)
+        slope = steepness / max(1.0, largest - target) if np.isfinite(target) else 0.0
+        moved = _sweep(state, random_order(part.size, seed + turn), cap, target, slope, limit, messages)
         score = _score(state)
         waited = 0 if score < best or gaining else waited + 1
         if score < best and state.totals[0] <= limit and state.totals[1] <= messages:
             best, kept = score, state.part.copy()
+        if goal is not None and best[0] <= goal:
+            break
         if not gaining and (not moved or waited == PATIENCE or largest <= np.ceil(state.sent.mean())):
             break
     return kept
+
+
+def no_busier(rows, part, rival, k, weights, epsilon, seed=0):
+    """Lower the largest volume of a refined partition to that of another one, if it is larger.
+
+    Rows are priced higher and higher (STEEPER) until the goal is reached; the total may grow to that of the other one,
+    and so may the messages. Where no price will do, the other partition is taken, unless its heaviest part exceeds what
+    epsilon allows and the heaviest of `part`: then the try with the least maximum.
+
+    Parameters
+    ----------
+    part, rival : (n,) int32
+        Both refined.
+    rows, k, weights, epsilon, seed
+        As `refine`.
+
+    Returns
+    -------
+    (n,) int32
+        `part` itself, `rival` itself, or a new one.
+    """
+    own, other = count(rows, part, k), count(rows, rival, k)
+    goal = other["volume_max"]
+    if own["volume_max"] <= goal:
+        return part
+
+    limits = tuple(max(own[key], other[key]) for key in ("volume", "messages"))
+    tries = []
+    for steepness in STEEPER:
+        found = refine(rows, part, k, weights, epsilon, seed, limits=limits, goal=goal, steepness=steepness)
+        counted = count(rows, found, k)
+        if counted["volume_max"] <= goal:
+            return found
+        tries.append((counted["volume_max"], counted["volume"], found))
+
+    heaviest, of_rival = (np.bincount(each, weights, k).max() for each in (part, rival))
+    if of_rival <= max((1 + epsilon) * np.sum(weights) / k, heaviest):
+        return rival
+    return min(tries, key=lambda each: each[:2])[2]
 
 
 def _score(state):

@@ -1,4 +1,7 @@
 """Refinement: what it may never raise, counted again from nothing; what it must lower."""
+import logging
+import sys
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -6,7 +9,7 @@ import scipy.sparse as sp
 from hpgcn.graph import Graph
 from hpgcn.partition import make_partition, statistics
 from hpgcn.partition.model import pattern
-from hpgcn.partition.refine import refine
+from hpgcn.partition.refine import no_busier, refine
 
 
 def drawn(n, density, *, directed, seed):
@@ -69,6 +72,45 @@ def test_an_engine_is_refined_unless_told_otherwise(enron):
     assert refined["messages"] <= plain["messages"]
     assert refined["volume_max"] < 0.95 * plain["volume_max"]
     assert refined["imbalance_nnz"] <= max(plain["imbalance_nnz"], 0.03)
+    by_edges = make_partition(enron, 16, method="graph", rcm=False, epsilon=0.03).statistics
+    assert refined["volume_max"] <= by_edges["volume_max"]
+    assert refined["volume"] < by_edges["volume"]
+
+
+def test_the_busiest_part_is_held_against_a_rival():
+    graph, k = drawn(400, 0.01, directed=False, seed=1), 7
+    rows = pattern(graph)
+    weights = np.diff(rows.indptr).astype(np.int64)
+    block = np.repeat(np.arange(k), 58)[:400].astype(np.int32)
+    good = refine(rows, block, k, weights, 0.1)
+    assert no_busier(rows, good, block, k, weights, 0.1) is good
+    assert no_busier(rows, good, good.copy(), k, weights, 0.1) is good
+    relieved = no_busier(rows, block, good, k, weights, 0.1)
+    before, goal, found = (statistics(graph, each, k) for each in (block, good, relieved))
+    assert found["volume_max"] <= goal["volume_max"] < before["volume_max"]
+    assert found["volume"] <= max(before["volume"], goal["volume"])
+    np.testing.assert_array_equal(no_busier(rows, block, good, k, weights, 0.1), relieved)
+
+
+def test_a_rival_out_of_reach():
+    # two rings: parts that interleave send all of them, parts that follow them nothing, and no single move leads there
+    ring = sp.diags_array([np.ones(20), np.ones(20)], offsets=[-2, 2], shape=(20, 20))
+    rows, ends = pattern(Graph.from_scipy(sp.csr_array(ring))), np.arange(20)
+    weights = np.diff(rows.indptr).astype(np.int64)
+    part, rival, uneven = ((ends // 2 % 2).astype(np.int32), (ends % 2).astype(np.int32), np.zeros(20, np.int32))
+    assert no_busier(rows, part, rival, 2, weights, 0.0) is rival
+    found = no_busier(rows, part, uneven, 2, weights, 0.0)
+    assert np.bincount(found, weights, 2).max() <= max(np.bincount(part, weights, 2).max(), weights.sum() / 2)
+
+
+def test_without_the_rival_engine(monkeypatch, caplog):
+    graph = drawn(200, 0.03, directed=False, seed=2)
+    monkeypatch.setitem(sys.modules, "pymetis", None)
+    with caplog.at_level(logging.WARNING, "hpgcn"):
+        found = make_partition(graph, 4)
+    assert found.engine == "mtkahypar"
+    assert "were not held against those of method graph" in caplog.text
+    assert "pymetis" in caplog.text
 
 
 def test_one_part_and_isolated_vertices():
