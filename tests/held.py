@@ -1,4 +1,6 @@
 """The arrays that a trainer holds, summed up and held against what hpgcn.cost.memory says of its rank."""
+from pathlib import Path
+
 import numpy as np
 
 from hpgcn.cost.memory import PARTS, footprint, owned
@@ -74,3 +76,10 @@ def check_held(step, share, trainer, rank):
     if step.sparse_features and share.columns > 1:  # a column block is taken to have an even share of the entries
         assert abs(said["features"] / found.pop("features") - 1) < 0.3
     np.testing.assert_equal({name: said[name] for name in found}, found)
+
+
+def highest_resident():
+    """Peak resident set since the last call, bytes."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    Path("/proc/self/clear_refs").write_text("5")
+    return int(status["VmHWM"].split()[0]) * 1024

@@ -12,7 +12,9 @@ from hpgcn.cost import Step
 from hpgcn.cost.step import MODELS as NAMES
 from hpgcn.cost.step import num_parameters, shapes
 from hpgcn.errors import DataError, UsageError
+from hpgcn.graph import Graph
 from hpgcn.model import MODELS, Parameters
+from hpgcn.operator import Operator
 from hpgcn.rundir import read_run
 from hpgcn.trainer import Trainer
 
@@ -349,3 +351,21 @@ def test_gradients_without_T_are_the_same(model, layer_norm, monkeypatch):
     assert held == [True, False]
     assert found[0][0] == found[1][0]
     np.testing.assert_allclose(found[1][1], found[0][1], rtol=1e-9, atol=1e-12)
+
+
+def test_normalisation_of_a_directed_graph():
+    """The table of docs/models.md: edges 0 -> 1, 0 -> 2, 1 -> 2, stored as a[target, source]."""
+    A = np.zeros((3, 3))
+    A[[1, 2, 2], [0, 0, 1]] = 1
+    found = Operator(Graph.from_scipy(A), dtype=np.float64).block(0, 3).toarray()
+    expected = [[3 ** -0.5, 0, 0], [6 ** -0.5, 1 / 2, 0], [1 / 3, 6 ** -0.5, 3 ** -0.5]]
+    np.testing.assert_allclose(found, expected)
+
+    source, target = np.array([[0, 0, 1, 0, 1, 2], [1, 2, 2, 0, 1, 2]])  # as gcn_norm of PyG has them, loops last
+    factor = np.bincount(target) ** -0.5
+    of_pyg = np.zeros((3, 3))
+    of_pyg[target, source] = factor[source] * factor[target]
+    np.testing.assert_allclose(of_pyg, [[1, 0, 0], [2 ** -0.5, 1 / 2, 0], [3 ** -0.5, 6 ** -0.5, 1 / 3]])
+
+    undirected = Operator(Graph.from_scipy(A, symmetrize=True), dtype=np.float64).block(0, 3).toarray()
+    np.testing.assert_allclose(undirected, np.full((3, 3), 1 / 3))

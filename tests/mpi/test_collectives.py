@@ -1,9 +1,9 @@
 """Collectives over all ranks and over groups: values against NumPy, traffic against hpgcn.cost, deadlines."""
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
+from held import highest_resident
 
 from hpgcn.comm import MpiComm, SerialComm, collectives
 from hpgcn.cost import traffic
@@ -229,13 +229,6 @@ def test_long_sums_of_several_groups_in_any_order(comm, monkeypatch):
         for array, total, group in zip(arrays, totals, groups):
             np.testing.assert_array_equal(array, total)
             group.close()
-
-
-def highest_resident():
-    """Peak resident set since the last call, bytes."""
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    Path("/proc/self/clear_refs").write_text("5")
-    return int(status["VmHWM"].split()[0]) * 1024
 
 
 @pytest.mark.parametrize("operation", ["reduce", "allreduce"])

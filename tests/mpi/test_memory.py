@@ -1,12 +1,17 @@
 """After the first epoch nothing of the size of a dense matrix is allocated: work arrays are made once."""
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from held import highest_resident
 
+from hpgcn import store
 from hpgcn.config import Config
+from hpgcn.dryrun import forecast
 from hpgcn.graph import Graph
+from hpgcn.machine import return_freed_memory
 from hpgcn.partition import Partition
 from hpgcn.strategies import STRATEGIES
 from hpgcn.trainer import Trainer
@@ -43,3 +48,37 @@ def test_an_epoch_allocates_no_matrix(comm, strategy, model, input_dropout, dire
     block = 4 * trainer.rows.train.sizes[0] * 40 // trainer.rows.columns.row.size  # the narrowest matrix of a layer
     trainer.rows.close()
     assert peak < 0.75 * block + 300_000, f"{peak} bytes at once, the smallest matrix has {block}"
+
+
+@pytest.mark.parametrize("strategy", [each for each in STRATEGIES if each != "p2p"])
+def test_setting_up_takes_what_is_said(comm, tmp_path, strategy):
+    """Matrices far below the entries that are read at a time, times ranks: beside the arrays, chunks are large."""
+    n, entries = 40_000, 1_500_000
+    rng = np.random.default_rng(0)
+    A = sp.coo_array((np.ones(entries), rng.integers(0, n, (2, entries))), shape=(n, n))
+    rows = np.arange(n)
+    folder = Path(comm.bcast(str(tmp_path)))
+    for name, matrix in (("small", A.tocsr()[:500, :500]), ("large", A)):  # the first loads what is compiled
+        m = matrix.shape[0]
+        X = np.ones((m, 4), np.float32)
+        graph = Graph.from_scipy(matrix, X, rows[:m] % 4, (rows[:m:2], rows[1:m:4], rows[3:m:4]), symmetrize=True)
+        path = folder / f"{name}.h5"
+        if comm.rank == 0:
+            store.write_graph(path, graph)
+        comm.barrier()
+        del graph, X
+
+        config = Config(strategy=strategy, hidden=4)
+        said = forecast(store.load(path), config, comm)["memory"][comm.rank]["setup"]
+        source = store.load(path)
+        return_freed_memory()
+        try:
+            highest_resident()
+            before = highest_resident()
+        except OSError as error:
+            pytest.skip(f"the peak of this process cannot be taken anew: {error}")
+        trainer = Trainer(source, config, comm, warm=False)
+        peak = highest_resident() - before
+        trainer.rows.close()
+    comm.barrier()  # the folder goes with its test
+    assert abs(said - peak) < 0.2 * peak + 10_000_000, f"{said} bytes said, {peak} found"
