@@ -68,7 +68,7 @@ def test_an_engine_is_refined_unless_told_otherwise(enron):
     plain, refined = (make_partition(enron, 16, refine=wanted, rcm=False, epsilon=0.03).statistics
                       for wanted in (False, True))
     assert plain["volume"] == plain["engine_volume"] == refined["engine_volume"]
-    assert refined["volume"] <= plain["volume"]
+    assert refined["volume"] <= 1.03 * plain["volume"]  # the price of the maximum
     assert refined["messages"] <= plain["messages"]
     assert refined["volume_max"] < 0.95 * plain["volume_max"]
     assert refined["imbalance_nnz"] <= max(plain["imbalance_nnz"], 0.03)
