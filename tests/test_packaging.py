@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import hpgcn
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -40,8 +42,6 @@ def test_extras():
 
 
 def test_version_is_said_once_in_each_place():
-    import hpgcn
-
     assert setup_cfg()["metadata"]["version"] == hpgcn.__version__
 
 
@@ -89,3 +89,29 @@ def test_the_sdist_holds_what_a_reader_needs(built):
     tracked = [path.relative_to(ROOT).as_posix() for folder in ("docs", "scripts", "tests", "kernels", "datasets")
                for path in (ROOT / folder).rglob("*") if path.is_file() and path.suffix not in (".pyc", ".h5")]
     assert set(tracked) | {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "setup.cfg"} <= names
+
+
+@pytest.fixture
+def beside_a_clone(tmp_path):
+    """A folder with a clone under its usual name, as far as Python looks into it."""
+    clone = tmp_path / "hpgcn"
+    clone.mkdir()
+    shutil.copy(ROOT / "__init__.py", clone)
+    shutil.copytree(ROOT / "hpgcn", clone / "hpgcn", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("words", [
+    ["-c", "import hpgcn; print(hpgcn.train and hpgcn.__file__)"],
+    ["-c", "from hpgcn.kernels import cpu; import hpgcn; print(hpgcn.__file__)"],
+    ["-m", "hpgcn", "--version"]], ids=["import", "subpackage", "module"])
+def test_beside_a_clone_python_finds_what_is_installed(beside_a_clone, words):
+    found = subprocess.run([sys.executable, *words], cwd=beside_a_clone, check=True, capture_output=True, text=True)
+    assert found.stdout.strip() == (f"hpgcn {hpgcn.__version__}" if words[0] == "-m" else hpgcn.__file__)
+
+
+def test_beside_a_clone_python_says_that_nothing_is_installed(beside_a_clone):
+    found = subprocess.run([sys.executable, "-S", "-c", "import hpgcn"], cwd=beside_a_clone, check=False,
+                           capture_output=True, text=True)
+    clone = beside_a_clone / "hpgcn"
+    assert f"ImportError: hpgcn is not installed, and {clone} is its source: pip install -e {clone}" in found.stderr
