@@ -5,8 +5,8 @@ Every draw is keyed by the seed and the number of the edge, so the same call giv
 from __future__ import annotations
 
 import numpy as np
-from tqdm import trange
 
+from hpgcn.bar import bar
 from hpgcn.check import index_dtype
 from hpgcn.datasets import draw
 from hpgcn.datasets.split import describe_split, random_split
@@ -149,7 +149,7 @@ def _chunks(kind, scale, edge_factor, classes, seed, order):
     """Yield the ends (u, v) of all draws, loops and duplicates among them."""
     edges = draw.KINDS[kind]
     total = (1 << scale) * (1 if kind == "grid" else edge_factor)
-    for first in trange(0, total, CHUNK, desc=kind, unit="chunk", leave=False, disable=None):
+    for first in bar(range(0, total, CHUNK), desc=kind, unit="chunk", leave=False):
         u, v = edges(np.uint64(seed), first, min(first + CHUNK, total), scale, classes)
         yield order[u], order[v]
 

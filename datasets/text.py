@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from tqdm import tqdm
 
+from hpgcn.bar import bar
 from hpgcn.datasets import parse
 from hpgcn.datasets.parse import INT64_MAX, PASSED, U, V, W
 from hpgcn.datasets.source import LINE_LIMIT, need
@@ -214,8 +214,8 @@ def progress(stream, where):
     """A progress bar over a file, on a terminal; call what it yields to bring it up to the bytes read so far."""
     raw = getattr(stream, "fileobj", stream)  # of gzip the compressed file, whose length is known
     total = getattr(where, "size", None)
-    with tqdm(total=total, desc=str(where), unit="B", unit_scale=True, leave=False, disable=None) as bar:
-        yield lambda: bar.update(raw.tell() - bar.n)
+    with bar(total=total, desc=str(where), unit="B", unit_scale=True, leave=False) as shown:
+        yield lambda: shown.update(raw.tell() - shown.n)
 
 
 def join_column(parts, k):

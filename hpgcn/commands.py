@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 
 from hpgcn import __version__, machine
@@ -15,6 +16,18 @@ def say(args, *lines):
         print("\n".join(lines))
 
 
+def compiles(command):
+    """Make a command say when it compiles kernels: where it runs for the first time that takes most of its time."""
+    @functools.wraps(command)
+    def run(args):
+        from hpgcn.warmup import compiling
+
+        with compiling(not args.quiet):
+            return command(args)
+    return run
+
+
+@compiles
 def convert(args):
     """`hpgcn convert`."""
     from hpgcn.datasets import convert
@@ -27,6 +40,7 @@ def convert(args):
     say(args, *notes, f"wrote {args.out}")
 
 
+@compiles
 def generate(args):
     """`hpgcn generate`."""
     from hpgcn import store
@@ -47,6 +61,7 @@ def generate(args):
     say(args, f"wrote {args.out}")
 
 
+@compiles
 def partition(args):
     """`hpgcn partition`."""
     import json
@@ -100,6 +115,7 @@ def told(made):
             **made.statistics, "relative": relative(made.statistics)}
 
 
+@compiles
 def plan(args):
     """`hpgcn plan`."""
     import json
@@ -192,6 +208,7 @@ def predict(args):
     from pathlib import Path
 
     from hpgcn import comm, predictor, rundir, store
+    from hpgcn.warmup import compiling
 
     run = Path(args.model)
     follow = args.out is not None  # a link in the run directory is replaced, not written through
@@ -206,7 +223,8 @@ def predict(args):
         if not path:
             raise UsageError(f"{run}: trained on a graph in memory; name the graph to predict on")
         source = store.load(path)
-    found = predictor.predict(source, run, ranks, device=args.device)
+    with compiling(not args.quiet, ranks.rank):
+        found = predictor.predict(source, run, ranks, device=args.device)
     with ranks.together():
         if ranks.rank == 0:
             store.write_predictions(out, found, attributes={"graph": source.header.name, "model": str(run)},

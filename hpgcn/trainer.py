@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from hpgcn import cost, dense, faults, signals
+from hpgcn.bar import bar
 from hpgcn.capacity import check_memory, explained
 from hpgcn.checkpoint import Checkpoints
 from hpgcn.comm import as_comm
@@ -33,7 +33,7 @@ from hpgcn.rows import Rows
 from hpgcn.rundir import RunDirectory, refuse_existing_run, versions
 from hpgcn.state import restore
 from hpgcn.trace import Trace, write_traffic
-from hpgcn.warmup import set_threads, warm_up
+from hpgcn.warmup import compiling, set_threads, warm_up
 
 
 def train(source, config=None, comm=None, *, progress=False, overwrite=False, resume=None):
@@ -48,7 +48,7 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False, re
     comm : mpi4py communicator, optional
         None: this process alone; no MPI is needed.
     progress : bool
-        Show a progress bar on rank 0.
+        Show progress bars on rank 0, on a terminal or in a notebook.
     overwrite : bool
         Replace an existing run directory.
     resume : path, optional
@@ -89,7 +89,8 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False, re
         return summary
     with signals.noting(signal.SIGUSR1) if config.out else nullcontext(), explained(comm):
         stop_before(saved.epoch + 1 if saved else 1, config, comm)
-        trainer = Trainer(source, config, comm)
+        with compiling(progress, comm.rank):
+            trainer = Trainer(source, config, comm)
         with trainer.rows:
             with comm.together():  # only now: a run that cannot start leaves nothing behind
                 record = RunDirectory(config, overwrite=overwrite or bool(resume), after=saved and saved.metrics) \
@@ -206,8 +207,7 @@ class Trainer:
         clock, trace = self.comm.clock, Trace(self.comm) if config.out and config.trace else None
         quiet = np.errstate(all="ignore")  # a loss that overflows is reported once, as such
         interruptible = signals.noting(signal.SIGINT) if checkpoints else nullcontext()
-        with quiet, interruptible, tqdm(total=config.epochs, initial=epoch, unit="epoch",
-                                        disable=None if progress else True) as bar:
+        with quiet, interruptible, bar(total=config.epochs, initial=epoch, unit="epoch", shown=progress) as shown:
             while not finished(config, epoch, best.epoch):
                 epoch += 1
                 with clock.span("epoch", epoch):
@@ -220,8 +220,8 @@ class Trainer:
                 history.append(metrics)
                 if record:
                     record.append(metrics)
-                bar.set_postfix(loss=f"{metrics['loss']:.4f}", val_acc=metrics["val_acc"], refresh=False)
-                bar.update()
+                shown.set_postfix(loss=f"{metrics['loss']:.4f}", val_acc=metrics["val_acc"], refresh=False)
+                shown.update()
                 if checkpoints:
                     checkpoints.keep(self, record, metrics, best)
         summary = self.summary(history, best)

@@ -1,17 +1,22 @@
 """Before the first epoch: threads set, and every kernel compiled or loaded."""
 from __future__ import annotations
 
+import logging
 import math
+from contextlib import closing, contextmanager
 
 import numpy as np
+from numba.core import event
 
 from hpgcn import faults
+from hpgcn.bar import bar
 from hpgcn.comm import SerialComm
 from hpgcn.graph import Graph
 from hpgcn.kernels import backend
 from hpgcn.kernels.jit import threshold
 from hpgcn.machine import default_threads
 
+log = logging.getLogger("hpgcn")
 COMPILING = 600.0  # seconds that ranks wait for the one that compiles the kernels, beyond --comm-timeout
 
 
@@ -21,6 +26,47 @@ def set_threads(config):
 
     numba.set_num_threads(min(config.threads or default_threads(), numba.config.NUMBA_NUM_THREADS))
     return numba.get_num_threads()
+
+
+class Compilations(event.Listener):
+    """Counts the kernels that Numba compiles, in a bar if it can be shown; those found in its cache are none of them.
+
+    Parameters
+    ----------
+    shown : bool
+        Without a bar, or a place for one, the first kernel gets a log line.
+    """
+
+    text = "compiling kernels, once per machine and version"
+
+    def __init__(self, shown):
+        self.shown, self.bar = shown, None
+
+    def on_start(self, _):
+        """Numba begins to compile a kernel."""
+        if self.bar is None:
+            self.bar = bar(desc=self.text, bar_format="{desc}: {n} in {elapsed}", leave=False, shown=self.shown)
+            if self.bar.disable:
+                log.info(self.text)
+
+    def on_end(self, _):
+        """Numba has compiled it."""
+        self.bar.update()
+
+    def close(self):
+        """Take the bar away."""
+        if self.bar is not None:
+            self.bar.close()
+
+
+@contextmanager
+def compiling(shown=True, rank=0):
+    """Within, rank 0 says once that kernels are compiled, if any are: see `Compilations`."""
+    if rank:
+        yield
+        return
+    with closing(Compilations(shown)) as listener, event.install_listener("numba:compile", listener):
+        yield
 
 
 def warm_up(make, comm, header, config):

@@ -11,5 +11,5 @@ hpgcn convert digits demo/digits.h5 --overwrite
 echo "== 4 parts by hypergraph: who owns which vertex"
 hpgcn partition demo/digits.h5 -k 4 -o demo/digits.p4.h5 --overwrite
 echo "== training on 4 ranks"
-.venv/bin/mpiexec -n 4 .venv/bin/hpgcn train demo/digits.p4.h5 --hidden 32 --out demo/run --overwrite -q
+.venv/bin/mpiexec -n 4 .venv/bin/hpgcn train demo/digits.p4.h5 --hidden 32 --out demo/run --overwrite
 .venv/bin/mpiexec -n 4 .venv/bin/hpgcn predict demo/run -o demo/run/predictions.h5 --overwrite -q

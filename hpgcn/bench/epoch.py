@@ -9,8 +9,8 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import active_children, get_context
 
 import numpy as np
-from tqdm import tqdm
 
+from hpgcn.bar import bar
 from hpgcn.bench.graphs import make
 from hpgcn.config import Config
 from hpgcn.errors import InternalError
@@ -31,7 +31,7 @@ def measure(settings):
         dense_s (medians), spmm_share, dense_share, peak_rss_bytes.
     """
     rows = []
-    for name in tqdm(settings.graphs, desc="epoch", unit="graph", leave=False, disable=None):
+    for name in bar(settings.graphs, desc="epoch", unit="graph", leave=False):
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
             try:
                 rows.append(pool.submit(train_on, name, settings).result())

@@ -8,8 +8,8 @@ from functools import cached_property
 from importlib import import_module
 
 import numpy as np
-from tqdm import tqdm
 
+from hpgcn.bar import bar
 from hpgcn.bench.timing import OURS
 from hpgcn.errors import MissingError, UsageError, require
 
@@ -156,7 +156,7 @@ def in_turns(gpu, calls, repeats, label, *, prepare=None, check=None, absent=Non
         What comes back may lie on the GPU. Those not named after this package may fail.
     repeats : int
     label : str
-        Of the progress bar (on a terminal only).
+        Of the progress bar (on a terminal or in a notebook).
     prepare : callable, optional
         Called before the first call of each.
     check : callable, optional
@@ -170,7 +170,7 @@ def in_turns(gpu, calls, repeats, label, *, prepare=None, check=None, absent=Non
         time_ms (least), median_ms, host_ms (median), relative_error (None without `check`).
     """
     seconds, errors, absent = {}, {}, {} if absent is None else absent
-    with tqdm(total=len(calls) * (repeats + 1), desc=label, unit="call", leave=False, disable=None) as bar:
+    with bar(total=len(calls) * (repeats + 1), desc=label, unit="call", leave=False) as done:
         for name, call in calls.items():
             with tolerated(name, absent) if check else nullcontext():
                 if prepare:
@@ -179,11 +179,11 @@ def in_turns(gpu, calls, repeats, label, *, prepare=None, check=None, absent=Non
                 errors[name] = check(name, result) if check else None
                 seconds[name] = []
             result = None  # its memory is the next one's
-            bar.update()
+            done.update()
         for _ in range(repeats):
             for name, took in seconds.items():
                 took.append(gpu.seconds(calls[name]))
-                bar.update()
+                done.update()
     return {name: {"time_ms": 1e3 * max(min(took)[0], 1e-9), "median_ms": 1e3 * max(np.median(took, 0)[0], 1e-9),
                    "host_ms": 1e3 * np.median(took, 0)[1], "relative_error": errors[name]}
             for name, took in seconds.items()}

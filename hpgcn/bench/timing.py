@@ -5,8 +5,8 @@ import math
 import time
 
 import numpy as np
-from tqdm import tqdm
 
+from hpgcn.bar import bar
 from hpgcn.errors import InternalError, UsageError
 from hpgcn.machine import memory_budget
 
@@ -23,14 +23,14 @@ def best_of(calls, repeats, label, *, prepare=None, check=None):
     repeats : int
         Turns after one that is not timed, in which compilers run and pages are touched.
     label : str
-        Of the progress bar (on a terminal only).
+        Of the progress bar (on a terminal or in a notebook).
     prepare : callable, optional
         Called before the first call of each.
     check : callable, optional
         Given (name, result) of each first call.
     """
     best = dict.fromkeys(calls, math.inf)
-    with tqdm(total=len(calls) * (repeats + 1), desc=label, unit="call", leave=False, disable=None) as bar:
+    with bar(total=len(calls) * (repeats + 1), desc=label, unit="call", leave=False) as done:
         for turn in range(repeats + 1):
             for name, call in calls.items():
                 if prepare and not turn:
@@ -43,7 +43,7 @@ def best_of(calls, repeats, label, *, prepare=None, check=None):
                 elif check:
                     check(name, result)
                 del result
-                bar.update()
+                done.update()
     return best
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from tqdm import tqdm
 
+from hpgcn.bar import bar
 from hpgcn.config import COSTS, Config
 from hpgcn.cost import KINDS, PHASES
 from hpgcn.cost.memory import footprint, peak, setup
@@ -28,7 +28,7 @@ def forecast(path, options, *, progress=False):
         Graph or partitioned graph (.h5).
     options : hpgcn.forecast.Options
     progress : bool
-        Show a progress bar, if this is a terminal.
+        Show a progress bar on a terminal or in a notebook.
 
     Returns
     -------
@@ -47,10 +47,10 @@ def forecast(path, options, *, progress=False):
     config = options.config
     survey = Survey(path, config, options.widths)
     rows = []
-    with tqdm(plans(survey, config, options.ranks, options.methods), unit="case", leave=False,
-              disable=None if progress else True) as bar:
-        for plan in bar:
-            bar.set_description("{} on {} parts, {} ranks".format(*plan))
+    with bar(plans(survey, config, options.ranks, options.methods), unit="case", leave=False,
+             shown=progress) as cases:
+        for plan in cases:
+            cases.set_description("{} on {} parts, {} ranks".format(*plan))
             rows.append(row(survey.step, case(survey, *plan, stages=config.stages), options))
     header = survey.header
     can_run = [entry for entry in rows if entry["runs"]]

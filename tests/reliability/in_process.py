@@ -5,6 +5,8 @@ import os
 import re
 from unittest import mock
 
+from commands import without_notice
+
 from hpgcn import machine
 from hpgcn.__main__ import main
 
@@ -15,7 +17,7 @@ def run(*argv):
     threads = mock.patch.object(machine, "limit_threads")  # would change the environment of all tests behind this one
     with threads, contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output):
         code = main([str(word) for word in argv])
-    return code, errors.getvalue(), output.getvalue()
+    return code, without_notice(errors.getvalue()), output.getvalue()
 
 
 def succeed(*argv):
