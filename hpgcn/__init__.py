@@ -5,12 +5,13 @@ The names below load on first use, so `import hpgcn` is quick and needs none of 
 import importlib
 
 __version__ = "0.1.0"
-__all__ = ["Config", "Graph", "HpgcnError", "load", "predict", "train"]
+__all__ = ["Config", "Graph", "HpgcnError", "Result", "load", "predict", "train"]
 
 _HOMES = {
     "Config": "hpgcn.config",
     "Graph": "hpgcn.graph",
     "HpgcnError": "hpgcn.errors",
+    "Result": "hpgcn.result",
     "load": "hpgcn.store",
     "predict": "hpgcn.predictor",
     "train": "hpgcn.trainer",

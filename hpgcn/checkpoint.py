@@ -114,7 +114,7 @@ class Checkpoints:
             On all ranks: as `write` and `hpgcn.state.capture`.
         """
         comm, config, epoch = trainer.comm, trainer.config, metrics["epoch"]
-        end = finished(config, epoch, best.epoch)
+        end = trainer.stopped or finished(config, epoch, best.epoch)
         stop = 0 if end else trainer.asked  # the ranks agreed on it in the epoch's step
         if stop or (config.checkpoint_every and (end or epoch % config.checkpoint_every == 0)):
             with comm.clock.span("checkpoint", epoch):

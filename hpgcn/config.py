@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
 import math
 import os
 import tomllib
@@ -94,6 +95,11 @@ class Config:
         if self.model != "sage" and self.aggregator != "mean":
             raise UsageError(f"aggregator = {self.aggregator}: model {self.model} takes none")
 
+    def __repr__(self):
+        given = [(entry.name, getattr(self, entry.name)) for entry in dataclasses.fields(self)
+                 if getattr(self, entry.name) != entry.default]
+        return f"Config({', '.join(f'{name}={value!r}' for name, value in given)})"
+
     @property
     def architecture(self):
         """The model as hpgcn.cost.Step names it: gcn, sage-mean, sage-gcn or gin."""
@@ -145,6 +151,23 @@ class Config:
         if len(text) > MAX_FILE:
             raise UsageError(f"{path}: more than {MAX_FILE} bytes, expected settings in TOML")
         return parse_toml(text, path)
+
+
+def values_of(entry):
+    """Say in words what values a field of Config takes: its type, choices, range and default."""
+    limits = entry.metadata
+    words = entry.type
+    if limits["choices"]:
+        words = ", ".join(limits["choices"])
+    elif limits["low"] is not None and limits["high"] is None:
+        words += f" from {limits['low']}"
+    elif limits["low"] is not None:
+        words += f" from {limits['low']} to {'below ' * limits['open_high']}{limits['high']}"
+    return f"{words}; default {entry.default!r}"
+
+
+Config.__doc__ = "\n".join([inspect.cleandoc(Config.__doc__ or ""), "\nAttributes\n----------", *(
+    f"{entry.name} : {values_of(entry)}\n    {entry.metadata['help']}" for entry in dataclasses.fields(Config))])
 
 
 def parse_toml(text, where):

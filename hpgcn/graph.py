@@ -55,6 +55,17 @@ class Header:
     split: str = ""
     source_sha256: str = ""
 
+    def __str__(self):
+        words = [repr(self.name), f"{self.num_nodes:,} vertices", f"{self.num_edges:,} stored entries",
+                 "directed" if self.directed else "undirected"]
+        if self.num_features:
+            words += [f"{self.num_features:,} features"]
+        if self.num_classes:
+            words += [f"{self.num_classes:,} {'labels per vertex' if self.multilabel else 'classes'}"]
+        if self.has_split:
+            words += ["split"]
+        return ", ".join(words)
+
 
 @dataclass(frozen=True, eq=False)
 class Graph:
@@ -98,6 +109,27 @@ class Graph:
     vertex: np.ndarray
     original_ids: np.ndarray | None = None
     offsets: np.ndarray | None = None
+
+    def __repr__(self):
+        whole = self.num_rows == self.header.num_nodes
+        return f"Graph({self.header}{'' if whole else f', rows {self.start:,} to {self.start + self.num_rows:,}'})"
+
+    def save(self, path, *, overwrite=False):
+        """Write the whole graph, in its ORIGINAL order, to a file that `hpgcn.load` and the commands read (.h5).
+
+        Raises
+        ------
+        DataError
+            Only some rows are held.
+        OutputError, StorageError
+            The file exists and `overwrite` is false, or it cannot be created; the disk is full.
+        """
+        from hpgcn import store
+
+        graph = self
+        if self.num_rows == self.header.num_nodes and np.any(np.diff(self.vertex) < 0):
+            graph = self.permuted(np.argsort(self.vertex))
+        store.write_graph(path, graph, overwrite=overwrite)
 
     @property
     def num_rows(self):

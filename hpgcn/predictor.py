@@ -13,6 +13,7 @@ from hpgcn.device import choose
 from hpgcn.errors import DataError
 from hpgcn.model import Buffers, Model, Parameters
 from hpgcn.place import same_everywhere
+from hpgcn.result import Result
 from hpgcn.rows import Rows
 from hpgcn.rundir import read_run
 
@@ -24,8 +25,8 @@ def predict(source, run, comm=None, *, device="auto"):
     ----------
     source : hpgcn.Graph or hpgcn.store.StoredGraph
         The graph trained on, or another with as many features.
-    run : str or path
-        A run directory, or its model.h5.
+    run : hpgcn.Result, str or path
+        What `hpgcn.train` returned, a run directory, or its model.h5.
     comm : mpi4py communicator, optional
     device : "auto", "cpu" or "cuda"
         Where to compute, whatever the model was trained on.
@@ -40,7 +41,8 @@ def predict(source, run, comm=None, *, device="auto"):
     comm = as_comm(comm)
     comm.use(choose(device, comm))
     with comm.together():
-        weights, settings, attributes = read_run(run)
+        weights, settings, attributes = ((run.weights, vars(run.config), {}) if isinstance(run, Result)
+                                         else read_run(run))
         everywhere = {"device": device, "aggregate_on": "device", "update_on": "device"}
         config = Config(**{**settings, **everywhere, "prune": False})
         parameters, widths = Parameters.stored(weights, config.dtype, config.layers, config.architecture,

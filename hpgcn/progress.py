@@ -3,8 +3,11 @@ from __future__ import annotations
 
 import logging
 
+import numpy as np
+
 from hpgcn import signals
-from hpgcn.errors import CancelledError, ConfigError, StoppedError
+from hpgcn.errors import CancelledError, ConfigError, StoppedError, UsageError
+from hpgcn.result import Result
 from hpgcn.rundir import read_summary
 
 log = logging.getLogger("hpgcn")
@@ -30,7 +33,7 @@ def to_go_on(checkpoints, config, comm):
     -------
     state : hpgcn.checkpoint.State or None
         The newest; None if the run starts at epoch 1.
-    summary : dict or None
+    summary : hpgcn.result.Result or None
         None unless the run is finished.
 
     Raises
@@ -50,6 +53,7 @@ def to_go_on(checkpoints, config, comm):
                                       f"expected more --epochs than {config.epochs}")
             if summary is not None and finished(config, summary["epochs"], summary["best_epoch"]):
                 log.info("%s: finished after epoch %d, nothing to do", config.out, summary["epochs"])
+                summary = Result.read(config, summary)
             elif state is not None:
                 summary = None
             elif summary is not None:
@@ -87,3 +91,27 @@ def stopped(asked, where, config):
     error = kind(f"{how} {where}; {again}")
     error.collective = True
     return error
+
+
+def check_callbacks(callbacks):
+    """Refuse what is no sequence of callables with a UsageError."""
+    if not isinstance(callbacks, list | tuple):
+        raise UsageError(f"callbacks: expected a list of functions, not a {type(callbacks).__name__}")
+    for callback in callbacks:
+        if not callable(callback):
+            raise UsageError(f"callbacks: {repr(callback)[:80]} cannot be called")
+
+
+def told_to_stop(callbacks, metrics, comm):
+    """Whether a callback ends the run with this epoch; rank 0 calls them, and every rank calls this together.
+
+    Raises
+    ------
+    InternalError
+        On all ranks, if there are several: a callback raised an exception.
+    """
+    answers = []
+    with comm.together():
+        if comm.rank == 0:
+            answers = [callback(dict(metrics)) for callback in callbacks]
+    return comm.bcast(any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers))

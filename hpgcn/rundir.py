@@ -4,6 +4,7 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
+import math
 import os
 import platform
 from contextlib import ExitStack
@@ -105,16 +106,7 @@ class RunDirectory:
     def _cut(self, after):
         """Cut metrics.jsonl back to an epoch; lines that a crash has spoilt are left out, with a warning."""
         path, last = self.path / "metrics.jsonl", after["epoch"]
-        for line in read_bytes(path).splitlines() if path.exists() else ():
-            try:
-                row = json.loads(line)
-                fits = (self.history[-1]["epoch"] if self.history else 0) < row["epoch"] < last
-            except (ValueError, LookupError, TypeError):
-                break
-            if not fits:
-                break
-            self.history.append(row)
-        self.history.append(after)
+        self.history += [*read_history(self.path, last), after]
         if len(self.history) < last:
             log.warning("%s: holds %d of the %d epochs before", path, len(self.history) - 1, last - 1)
         store.atomic_write(path, "".join(json.dumps(row) + "\n" for row in self.history), overwrite=True,
@@ -153,6 +145,26 @@ def _unfollowed(path, flags):
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
+def read_history(path, before=math.inf):
+    """Lines of a run directory's metrics.jsonl, up to an epoch and to the first line that a crash has spoilt.
+
+    Returns
+    -------
+    list of dict
+    """
+    path, history = Path(path) / "metrics.jsonl", []
+    for line in read_bytes(path).splitlines() if path.exists() else ():
+        try:
+            row = json.loads(line)
+            fits = (history[-1]["epoch"] if history else 0) < row["epoch"] < before
+        except (ValueError, LookupError, TypeError):
+            break
+        if not fits:
+            break
+        history.append(row)
+    return history
+
+
 def free_name(name):
     """The first of run-NAME-1, run-NAME-2... that does not exist."""
     number = 1
@@ -168,6 +180,8 @@ def read_run(path):
     ------
     InputNotFoundError, DataError, StorageError
     """
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(f"a {type(path).__name__}: expected a run directory, its model.h5, or what train returned")
     path = Path(path)
     if path.is_dir():
         path = path / "model.h5"

@@ -28,7 +28,8 @@ from hpgcn.machine import peak_rss, return_freed_memory
 from hpgcn.model import Buffers, Model, Parameters
 from hpgcn.optim import OPTIMIZERS
 from hpgcn.place import place, same_everywhere
-from hpgcn.progress import Best, finished, stop_before, to_go_on
+from hpgcn.progress import Best, check_callbacks, finished, stop_before, to_go_on, told_to_stop
+from hpgcn.result import Result
 from hpgcn.rows import Rows
 from hpgcn.rundir import RunDirectory, refuse_existing_run, versions
 from hpgcn.state import restore
@@ -36,7 +37,7 @@ from hpgcn.trace import Trace, write_traffic
 from hpgcn.warmup import compiling, set_threads, warm_up
 
 
-def train(source, config=None, comm=None, *, progress=False, overwrite=False, resume=None):
+def train(source, config=None, comm=None, *, progress=False, overwrite=False, resume=None, callbacks=()):
     """Train a model; every rank of `comm` calls this together.
 
     Parameters
@@ -53,12 +54,15 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False, re
         Replace an existing run directory.
     resume : path, optional
         A run directory to go on in after its newest checkpoint, by its own settings if `config` is None. Without a
-        checkpoint the run starts there at epoch 1; if it is finished its summary is returned.
+        checkpoint the run starts there at epoch 1; if it is finished its result is returned.
+    callbacks : sequence of callable
+        Called on rank 0 after each epoch with its metrics, a dict as in metrics.jsonl. If one of them returns True, the
+        run ends with this epoch on all ranks, as when patience is over; what one of them raises ends all ranks.
 
     Returns
     -------
-    dict
-        What summary.json holds, on every rank.
+    hpgcn.Result
+        A dict of what summary.json holds, with the weights of the best epoch and the history, on every rank.
 
     Raises
     ------
@@ -81,6 +85,7 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False, re
         check(source.header)
         if config.checkpoint_every and not config.out:
             raise UsageError(f"checkpoint_every = {config.checkpoint_every}: needs a run directory, set out")
+        check_callbacks(callbacks)
         if config.out and comm.rank == 0 and not resume:
             refuse_existing_run(config.out, overwrite)
     checkpoints = Checkpoints(config.out, source) if config.out else None
@@ -96,7 +101,7 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False, re
                 record = RunDirectory(config, overwrite=overwrite or bool(resume), after=saved and saved.metrics) \
                     if config.out and comm.rank == 0 else None
             with record or nullcontext():
-                return trainer.run(record, progress and comm.rank == 0, checkpoints, saved)
+                return trainer.run(record, progress and comm.rank == 0, checkpoints, saved, callbacks)
 
 
 def check(header):
@@ -166,6 +171,7 @@ class Trainer:
                                                       decayed=self.parameters.decayed(config.decay_layers))
         self.predicted = self._predict(steps[0])
         self.setup_bytes = round(comm.sum([comm.counters.total("setup")[0]])[0])
+        self.stopped = False
         self.setup_s = float(comm.max([time.perf_counter() - begin])[0])
 
     def _view(self, reach, step):
@@ -185,8 +191,8 @@ class Trainer:
         counts = [count.reshape(cost.cube(self.config.strategy, axes)[:2]) for count in reach.counts]
         return cost.predict_step(self.config.strategy, step, axes, maps, counts).traffic()
 
-    def run(self, record=None, progress=False, checkpoints=None, saved=None):
-        """Train to the last epoch, or until patience ends; return the summary.
+    def run(self, record=None, progress=False, checkpoints=None, saved=None, callbacks=()):
+        """Train to the last epoch, or until patience ends or a callback says so; return a Result.
 
         Parameters
         ----------
@@ -197,8 +203,11 @@ class Trainer:
             On all ranks of such a run.
         saved : hpgcn.checkpoint.State
             Go on from there.
+        callbacks : sequence of callable
+            Those of rank 0 count.
         """
         config, best, history = self.config, Best(), []
+        called = self.comm.bcast(bool(callbacks))
         if saved:
             restore(self, saved, best)
             history = self.comm.bcast(record and record.history)
@@ -208,15 +217,16 @@ class Trainer:
         quiet = np.errstate(all="ignore")  # a loss that overflows is reported once, as such
         interruptible = signals.noting(signal.SIGINT) if checkpoints else nullcontext()
         with quiet, interruptible, bar(total=config.epochs, initial=epoch, unit="epoch", shown=progress) as shown:
-            while not finished(config, epoch, best.epoch):
+            while not (self.stopped or finished(config, epoch, best.epoch)):
                 epoch += 1
                 with clock.span("epoch", epoch):
                     metrics = self.step(epoch)
-                last = epoch == config.epochs
-                if last or (config.eval_every and epoch % config.eval_every == 0):
-                    with clock.span("evaluate", epoch):
-                        metrics |= self.evaluate()
-                    best.offer(epoch, metrics, self.parameters.flat)
+                evaluated = epoch == config.epochs or (config.eval_every and epoch % config.eval_every == 0)
+                if evaluated:
+                    self.judge(metrics, best)
+                self.stopped = called and told_to_stop(callbacks, metrics, self.comm)
+                if self.stopped and not evaluated:
+                    self.judge(metrics, best)
                 history.append(metrics)
                 if record:
                     record.append(metrics)
@@ -229,9 +239,16 @@ class Trainer:
             trace.write(os.path.join(config.out, "trace.json"))
         if config.out and epoch > before:
             write_traffic(os.path.join(config.out, "traffic.npy"), self.comm, epoch - before)
+        weights = self.named(best.weights)
         if record:
-            record.finish(summary, self.named(best.weights), best.epoch, multilabel=self.header.multilabel)
-        return summary
+            record.finish(summary, weights, best.epoch, multilabel=self.header.multilabel)
+        return Result(summary, config, weights, history)
+
+    def judge(self, metrics, best):
+        """Evaluate after an epoch, add what is found to its metrics, and offer the weights to `best`."""
+        with self.comm.clock.span("evaluate", metrics["epoch"]):
+            metrics |= self.evaluate()
+        best.offer(metrics["epoch"], metrics, self.parameters.flat)
 
     def named(self, flat):
         """An array like the parameters, as a dict by name (copies)."""

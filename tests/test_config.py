@@ -1,9 +1,10 @@
-"""Settings: ranges, TOML round trip, suggestions."""
+"""Settings: ranges, TOML round trip, suggestions, what is said of each."""
 import dataclasses
+from pathlib import Path
 
 import pytest
 
-from hpgcn.config import Config
+from hpgcn.config import Config, values_of
 from hpgcn.errors import InputNotFoundError, UsageError
 
 
@@ -52,3 +53,14 @@ def test_unknown_keys_get_a_suggestion(tmp_path):
 def test_first_dropout_follows_dropout_unless_given():
     assert Config(dropout=0.3).first_dropout == 0.3
     assert Config(dropout=0.3, input_dropout=0).first_dropout == 0
+
+
+def test_every_field_is_documented():
+    """docs/config.md has these lines and no other rows; `help(hpgcn.Config)` has them, too."""
+    expected = [f"| `{entry.name}` | {entry.metadata['help']} | {values_of(entry)} |".replace("''", "empty")
+                for entry in dataclasses.fields(Config)]
+    text = (Path(__file__).parents[1] / "docs" / "config.md").read_text()
+    assert [line for line in text.splitlines() if line.startswith("| `")] == expected
+    for entry in dataclasses.fields(Config):
+        assert entry.metadata["help"]
+        assert f"\n{entry.name} : {values_of(entry)}\n    {entry.metadata['help']}" in Config.__doc__

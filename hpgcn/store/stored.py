@@ -49,6 +49,10 @@ class StoredGraph:
             reader.close()
             raise
 
+    def __repr__(self):
+        parts = "" if self.offsets is None else f", {self.offsets.size - 1:,} parts"
+        return f"StoredGraph({self.path!r}, {self.header}{parts})"
+
     def __enter__(self):
         return self
 

@@ -1,0 +1,44 @@
+"""What training returns on several ranks, and callbacks, which rank 0 calls: all ranks stop together."""
+import numpy as np
+import pytest
+from graphs import make
+
+import hpgcn
+from hpgcn.errors import InternalError
+
+pytestmark = pytest.mark.mpi
+CONFIG = hpgcn.Config(epochs=6, hidden=6, strategy="1d", eval_every=2)
+
+
+def test_every_rank_has_the_same_result(comm):
+    graph = make(n=90, f=9)
+    result = hpgcn.train(graph, CONFIG, comm.mpi)
+    found = {**result, "history": result.history, **{name: w.tobytes() for name, w in result.weights.items()}}
+    comm.same(found, "result")
+    alone = hpgcn.train(graph, CONFIG)
+    assert result.weights.keys() == alone.weights.keys()
+    for name, array in alone.weights.items():
+        np.testing.assert_allclose(result.weights[name], array, rtol=0, atol=1e-5)
+    predicted = hpgcn.predict(graph, result, comm.mpi)
+    assert (predicted is None) == (comm.rank > 0)
+    if predicted:
+        np.testing.assert_allclose(predicted["logits"], hpgcn.predict(graph, alone)["logits"], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_a_callback_of_rank_0_stops_all(comm, everywhere):
+    seen = []
+
+    def stop(metrics):
+        seen.append(metrics["epoch"])
+        return metrics["epoch"] == 3
+
+    result = hpgcn.train(make(n=90, f=9), CONFIG, comm.mpi, callbacks=[stop] if everywhere or comm.rank == 0 else ())
+    assert result["epochs"] == len(result.history) == 3
+    assert result.history[-1]["val_acc"] is not None
+    assert seen == ([1, 2, 3] if comm.rank == 0 else [])
+
+
+def test_what_a_callback_raises_ends_all(comm):
+    with pytest.raises(ZeroDivisionError if comm.size == 1 else InternalError, match="division by zero"):
+        hpgcn.train(make(n=90, f=9), CONFIG, comm.mpi, callbacks=[lambda metrics: 1 / 0])
