@@ -211,9 +211,9 @@ def parser():
     plan.add_argument("--json", action="store_true", help="print every number as one JSON object")
     plan.add_argument("--plot", metavar="FILE", help="draw a picture: .png, .svg or .pdf")
 
-    inspect = add(run.inspect, "inspect", "Say in words what is in a file.")
-    inspect.add_argument("file")
-    inspect.add_argument("--verify", action="store_true", help="check every CRC")
+    inspect = add(run.inspect, "inspect", "Say in words what is in a file, a run directory or a checkpoint.")
+    inspect.add_argument("file", metavar="PATH", help="an .h5 file of hpgcn, a run directory or a checkpoint in it")
+    inspect.add_argument("--verify", action="store_true", help="read all of it and compare every checksum")
 
     train = add(run.train, "train", "Train; under mpiexec -n P on P ranks.")
     train.add_argument("graph", help="graph, partitioned or not (.h5)")

@@ -59,7 +59,7 @@ class Checkpoints:
         failures = []
         for folder in sorted(found, key=lambda entry: int(entry.name.removeprefix("step-")), reverse=True):
             try:
-                state = _read(folder)
+                state = read_checkpoint(folder)
             except HpgcnError as error:
                 failures.append(str(error))
                 continue
@@ -168,7 +168,18 @@ class Checkpoints:
                               f"{state.told['source_sha256'][:16]}...")
 
 
-def _read(folder):
+def read_checkpoint(folder):
+    """Read a checkpoint.
+
+    Returns
+    -------
+    State
+
+    Raises
+    ------
+    InputNotFoundError, DataError, StorageError
+        It is damaged, or something else.
+    """
     path = folder / "state.h5"
     try:
         entry = json.loads(read_bytes(folder / "manifest.json").decode())["files"]["state.h5"]

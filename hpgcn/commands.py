@@ -134,9 +134,9 @@ def plan(args):
 
 def inspect(args):
     """`hpgcn inspect`."""
-    from hpgcn import store
+    from hpgcn import overview
 
-    print(store.describe(args.file, verify=args.verify))
+    print(overview.describe(args.file, verify=args.verify))
 
 
 def train(args):
@@ -185,8 +185,7 @@ def started(args, config=None):
 
 def table(summary):
     """The end of a run, for people."""
-    def percent(value):
-        return "none" if value is None else f"{100 * value:.2f}%"
+    from hpgcn.store.words import percent
 
     rows = [
         ("test accuracy", f"{percent(summary['test_acc'])} at epoch {summary['best_epoch']} "

@@ -8,6 +8,7 @@ import numpy as np
 
 from hpgcn.check import SPLIT, check_range
 from hpgcn.identity import changed, signature
+from hpgcn.store import words
 from hpgcn.store.models import CHECKPOINT, MODEL, PREDICTIONS
 from hpgcn.store.reader import Reader
 from hpgcn.store.schema import GRAPH, PARTITIONED
@@ -15,6 +16,8 @@ from hpgcn.store.stored import StoredGraph
 
 KINDS = {GRAPH: "graph", PARTITIONED: "partitioned graph", MODEL: "model", PREDICTIONS: "predictions",
          CHECKPOINT: "checkpoint"}
+RESULTS = {MODEL: words.model, PREDICTIONS: words.predictions, CHECKPOINT: words.checkpoint}
+HIDDEN = ("format", "format_version", "creator", "created_utc", "complete", "source_sha256")
 CLASSES_SHOWN = 10
 ROWS_AT_ONCE = 1 << 22
 
@@ -51,7 +54,7 @@ def describe(path, *, verify=False, memory=None):
                 if verify:
                     stored.check_whole(_slabs(stored))
         else:
-            rows += _arrays(reader)
+            rows += _result(reader)
         reader.verify_attributes()
         rows += [("written", written)]
         source = reader.attributes().get("source_sha256")
@@ -68,7 +71,7 @@ def describe(path, *, verify=False, memory=None):
             rows += [("checksums", "not all compared; --verify does")]
     finally:
         reader.close()
-    return _table(rows)
+    return table(rows)
 
 
 def _slabs(stored):
@@ -89,7 +92,7 @@ def size(nbytes):
     return f"{nbytes:,.1f} TiB"
 
 
-def _table(rows):
+def table(rows):
     """Align (label, text) pairs; a label is shown once."""
     width = max(len(label) for label, _ in rows)
     lines, last = [], None
@@ -200,18 +203,12 @@ def _spread(counts, mean=False):
     return f"min {counts.min():,}{middle}, max {counts.max():,}"
 
 
-def _arrays(reader):
-    rows = [(name, f"{entry.dtype.name} {' x '.join(f'{k:,}' for k in entry.shape) or 'scalar'}")
-            for name, entry in reader.entries.items()]
-    hidden = ("format", "format_version", "creator", "created_utc", "complete", "source_sha256")
-    for name, value in reader.attributes().items():
-        if name in hidden:
-            continue
-        if name == "config_toml":  # without its comments
-            rows += [("configuration", line.split("  #")[0]) for line in value.splitlines()]
-        else:
-            rows += [(name, str(value))]
-    return rows
+def _result(reader):
+    """About what a run left behind."""
+    arrays = {name: (entry.shape, entry.dtype.name) for name, entry in reader.entries.items()}
+    attributes = {name: value for name, value in reader.attributes().items() if name not in HIDDEN}
+    rows = RESULTS[reader.format](arrays, attributes)
+    return rows + [(name, str(value)) for name, value in attributes.items()]
 
 
 def _sizes(reader):

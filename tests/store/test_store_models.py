@@ -136,7 +136,14 @@ def test_describe_the_least(tmp_path, options):
 def test_describe_model_and_predictions(tmp_path):
     store.write_model(tmp_path / "m.h5", {"W": np.ones((3, 2), np.float32)}, config_toml=Config().to_toml(), epoch=41)
     found = words(tmp_path / "m.h5", verify=True)
-    assert (found["kind"], found["weights/W"], found["epoch"]) == ("model", "float32 3 x 2", "41")
+    assert (found["kind"], found["weights"]) == ("model", "6 numbers (float32): W 3 x 2")
+    assert found["best epoch"] == "41, whose weights these are"
+    assert found["model"] == "gcn, layers 2, hidden 16, dropout 0.5"
+    assert found["settings"] == "all else as by default"
     store.write_predictions(tmp_path / "p.h5", {"logits": np.ones((9, 2)), "label": np.zeros(9, int)})
     found = words(tmp_path / "p.h5", verify=True)
-    assert (found["kind"], found["logits"], found["label"]) == ("predictions", "float64 9 x 2", "int64 9")
+    assert (found["kind"], found["vertices"]) == ("predictions", "9, in their original order")
+    assert found["logits"] == "a score of each class, 9 x 2 float64"
+    assert found["label"] == "the label that is predicted, 9 int64"
+    store.write_model(tmp_path / "n.h5", {}, config_toml="hiden = 3", epoch=1)
+    assert "cannot be read: config_toml: key 'hiden'" in words(tmp_path / "n.h5")["settings"]

@@ -1,0 +1,125 @@
+"""`hpgcn inspect` of what a run leaves behind: in words, and what can be done next."""
+import re
+
+import numpy as np
+import pytest
+from graphs import make
+
+import hpgcn
+from hpgcn import store
+from hpgcn.errors import DataError, InputNotFoundError, StorageError
+from hpgcn.overview import describe
+
+CONFIG = hpgcn.Config(epochs=6, hidden=6, lr=0.02, patience=50, checkpoint_every=2, graph="/data/my graph.h5")
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The directory of a finished run of 6 epochs, with checkpoints after 4 and 6."""
+    hpgcn.train(make(), CONFIG.replace(out=str(tmp_path / "run")))
+    return tmp_path / "run"
+
+
+def words(path, **options):
+    """The description as a dict of label -> text; a label that stands several times has all of its lines."""
+    found, label = {}, ""
+    for line in describe(path, **options).splitlines():
+        first, _, text = re.match(r"(\S.*?|)(  +|$)(.*)", line).groups()
+        label = first or label
+        found[label] = f"{found[label]}\n{text}" if label in found else text
+    return found
+
+
+def test_a_finished_run(run):
+    found = words(run, verify=True)
+    summary = hpgcn.train(make(), resume=run)
+    assert found["kind"] == "run directory, finished"
+    assert found["epochs"] == "6 of 6 at most"
+    assert found["best epoch"] == (f"{summary['best_epoch']}, validation {100 * summary['best_val_acc']:.2f}%, "
+                                   f"test {100 * summary['test_acc']:.2f}%")
+    assert found["model"] == "gcn, layers 2, hidden 6, dropout 0.5"
+    assert "adam, learning rate 0.02, weight decay 0.0005 on the first layer" in found["training"]
+    assert found["settings"] == "patience = 50, checkpoint_every = 2; all else as by default"
+    assert (found["graph"], found["data"]) == ("/data/my graph.h5", "made")
+    assert found["ranks"].endswith("threads on cpu, strategy p2p, grid 1")
+    assert re.match(r"started 20\d\d-.* on .+, last epoch 20\d\d-", found["when"])
+    assert found["checkpoint"] == ("step-00000004: sound, --resume goes on after it\n"
+                                   "step-00000006: sound, --resume goes on after it")
+    assert found["checksums"] == "all match: model.h5"
+    assert found["next"].splitlines()[0] == f"hpgcn predict {run}"
+    assert f"hpgcn train '/data/my graph.h5' --out {run} --resume --epochs 12    # trains longer" in found["next"]
+
+
+@pytest.mark.parametrize("changes, stop, why", [
+    ({"patience": 1, "lr": 0.0}, 9, "2 of 6 at most, ended by patience 1"), ({}, 3, "3 of 6 at most, ended early")])
+def test_a_run_that_ended_early(tmp_path, changes, stop, why):
+    hpgcn.train(make(), CONFIG.replace(out=str(tmp_path / "run"), **changes), callbacks=[lambda m: m["epoch"] == stop])
+    assert words(tmp_path / "run")["epochs"] == why
+
+
+@pytest.mark.parametrize("kept, line", [(True, "goes on"), (False, "starts at epoch 1")])
+def test_a_run_that_was_killed(run, kept, line):
+    for name in ("summary.json", "model.h5"):
+        (run / name).unlink()
+    metrics = run / "metrics.jsonl"
+    metrics.write_text(metrics.read_text()[:-9])
+    if kept:
+        (run / "checkpoints/step-00000006/manifest.json").unlink()
+    else:
+        (run / "checkpoints").rename(run.parent / "elsewhere")
+    found = words(run)
+    assert found["kind"] == "run directory, not finished"
+    assert found["epochs"] == "5 of 6 at most"
+    assert found["next"].splitlines()[0] == (f"hpgcn train '/data/my graph.h5' --out {run} --resume    # {line}, "
+                                             "if no job is at it now")
+    assert "hpgcn predict" not in found["next"]
+    if kept:
+        assert "step-00000004: sound" in found["checkpoint"]
+        assert "step-00000006: damaged, --resume leaves it out: " in found["checkpoint"]
+    else:
+        assert found["checkpoint"] == "none"
+
+
+def test_a_checkpoint(run):
+    assert list(words(run / "checkpoints")) == ["folder", "kind", "checkpoint"]
+    folder = run / "checkpoints" / "step-00000004"
+    assert describe(folder).splitlines()[0] == "step-00000004: sound, --resume goes on after it"
+    found = words(folder, verify=True)
+    assert found["kind"] == "checkpoint"
+    assert found["after epoch"].startswith("4, loss 1.")
+    assert "validation" in found["best epoch"]
+    assert found["weights"] == "119 numbers (float32): W0 13 x 6, W1 6 x 5, b0 6, b1 5"
+    assert found["optimiser"].startswith("238 numbers (float32): ")
+    assert found["next"] == f"hpgcn train GRAPH --out {run} --resume goes on after it"
+    assert not {"metrics", "config_toml", "layout_sha256", "max_sent_bytes"} & found.keys()
+    (folder / "manifest.json").write_text("{}")
+    assert describe(folder).splitlines()[0].startswith("step-00000004: damaged, --resume leaves it out: ")
+
+
+def test_predictions(run):
+    found = hpgcn.predict(make(), run)
+    store.write_predictions(run / "predictions.h5", found, attributes={"graph": "made", "model": "run"})
+    said = words(run / "predictions.h5")
+    assert said["vertices"] == "203, in their original order"
+    assert said["embedding"] == "input of the last layer, 203 x 6 float32"
+    assert (said["graph"], said["by"]) == ("made", "the model in run")
+    assert words(run, verify=True)["checksums"] == "all match: model.h5, predictions.h5"
+
+
+def test_what_is_none_of_these(run, tmp_path):
+    for folder in (tmp_path, tmp_path / "empty"):
+        folder.mkdir(exist_ok=True)
+        with pytest.raises(DataError, match="is a folder, but no run directory"):
+            describe(folder)
+    with pytest.raises(InputNotFoundError):
+        describe(tmp_path / "nothing")
+    with pytest.raises(InputNotFoundError):
+        describe(tmp_path / ("x" * 300))
+    raw = (run / "model.h5").read_bytes()
+    at = raw.index(np.float32(store.read_model(run / "model.h5")[0]["W1"][0, 0]).tobytes())
+    (run / "model.h5").write_bytes(raw[:at] + b"\0\1\2\3" + raw[at + 4:])
+    with pytest.raises(StorageError, match="checksum"):
+        describe(run, verify=True)
+    (run / "config.toml").write_text("hiden = 3\n")
+    with pytest.raises(DataError, match="did you mean hidden"):
+        describe(run)
