@@ -23,6 +23,7 @@ from hpgcn.config import COSTS, Config
 from hpgcn.errors import HpgcnError, StorageError, UsageError
 
 log = logging.getLogger("hpgcn")
+METAVARS = {"out": "RUN", "grid": "RxC", "memory": "BYTES", "int": "N", "float": "X"}  # of a field, or of its type
 
 
 def main(argv=None):
@@ -146,7 +147,8 @@ def parser():
     convert.add_argument("source", help="a file, or the word digits or karate")
     convert.add_argument("out", help="graph to write (.h5)")
     convert.add_argument("--format", default="auto",
-                         choices=["auto", "planetoid", "ogb", "npz", "mtx", "snap", "csv", "parquet"])
+                         choices=["auto", "planetoid", "ogb", "npz", "mtx", "snap", "csv", "parquet"],
+                         help="of the source (default: auto, by its name)")
     convert.add_argument("--columns", metavar="NAMES", help="what each column of an edge list is, whatever its header "
                          "says: source,target (row target aggregates source) or u,v (row u aggregates v), w (weights), "
                          "- (not read); such as u,v,-,w")
@@ -164,16 +166,18 @@ def parser():
     convert.add_argument("--split", metavar="SPLIT", help="file, planetoid, or random:60/20/20[:SEED]")
     convert.add_argument("--memory", type=size, metavar="BYTES",
                          help="what it may hold; larger edge lists are sorted on disk (default: 80%% of what is free)")
-    convert.add_argument("--compress", default="none", choices=["none", "gzip"])
-    convert.add_argument("--overwrite", action="store_true")
+    convert.add_argument("--compress", default="none", choices=["none", "gzip"],
+                         help="gzip: a smaller file that takes longer to read (default: none)")
+    convert.add_argument("--overwrite", action="store_true", help="replace an existing graph")
 
     generate = add(run.generate, "generate", "Write a generated graph with features and labels, or its edges as text.")
-    generate.add_argument("kind", choices=["rmat", "sbm", "grid"])
+    generate.add_argument("kind", choices=["rmat", "sbm", "grid"],
+                          help="rmat: few vertices have most edges; sbm: classes are communities; grid: two dimensions")
     generate.add_argument("out", help=".h5, or .txt for an edge list")
     for name, default, text in (("scale", 16, "2^SCALE vertices"), ("edge-factor", 16, "undirected edges per vertex"),
                                 ("features", 64, "width"), ("classes", 8, "labels"), ("seed", 0, "keys all draws")):
         generate.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{text} (default: {default})")
-    generate.add_argument("--overwrite", action="store_true")
+    generate.add_argument("--overwrite", action="store_true", help="replace an existing file")
 
     partition = add(run.partition, "partition", "Decide which rank owns which vertex; write the graph in that order.")
     partition.add_argument("graph", help="graph (.h5)")
@@ -182,20 +186,23 @@ def parser():
                            "or .part.K takes the part of each vertex alone")
     partition.add_argument("--method", default="hypergraph", metavar="METHOD", help="hypergraph, graph, stochastic, "
                            "vertex-cut, random or block (default: hypergraph)")
-    partition.add_argument("--engine", metavar="ENGINE", help="mtkahypar, kahypar (hypergraph); metis (graph)")
-    partition.add_argument("--epsilon", type=float, default=0.01, help="imbalance allowed (default: 0.01)")
+    partition.add_argument("--engine", metavar="ENGINE", help="of hypergraph mtkahypar or kahypar (default: "
+                           "mtkahypar), of graph metis")
+    partition.add_argument("--epsilon", type=float, default=0.01, metavar="SHARE",
+                           help="imbalance allowed (default: 0.01)")
     weight = partition.add_mutually_exclusive_group()
-    weight.add_argument("--w0", type=int, default=0, metavar="N", help="weight of a row besides its nonzeros")
+    weight.add_argument("--w0", type=int, default=0, metavar="N",
+                        help="weight of a row besides its nonzeros (default: 0)")
     weight.add_argument("--widths", metavar="N,N", help="take as w0 the dense work of a row for these widths: "
                         "features, hidden, classes")
-    partition.add_argument("--seed", type=int, default=0)
+    partition.add_argument("--seed", type=int, default=0, metavar="N", help="keys all draws (default: 0)")
     partition.add_argument("--no-refine", action="store_true", help="leave the parts as the engine found them")
     partition.add_argument("--no-rcm", action="store_true", help="keep the vertex order inside each part")
     partition.add_argument("--parts", metavar="FILE", help="take the part of each vertex from FILE (.npy, or text)")
     partition.add_argument("--compare", metavar="METHOD,...", help="run several methods, show them side by side and "
                            "write nothing")
     partition.add_argument("--json", action="store_true", help="print statistics as JSON")
-    partition.add_argument("--overwrite", action="store_true")
+    partition.add_argument("--overwrite", action="store_true", help="replace an existing file")
 
     plan = add(run.plan, "plan", "Say how many ranks, which partition and strategy, how much memory and how long, from "
                "the file alone.")
@@ -206,7 +213,8 @@ def parser():
                       "hidden 16)")
     plan.add_argument("--method", metavar="METHOD,...", help="partitions for p2p (default: random,block)")
     plan.add_argument("--machine", metavar="FILE", help="what `hpgcn bench machine --json` printed")
-    plan.add_argument("--memory", type=size, metavar="BYTES", help="memory that a rank may hold")
+    plan.add_argument("--memory", type=size, metavar="BYTES", help="memory that a rank may hold "
+                      "(default: any number)")
     knobs(plan, COSTS)
     plan.add_argument("--json", action="store_true", help="print every number as one JSON object")
     plan.add_argument("--plot", metavar="FILE", help="draw a picture: .png, .svg or .pdf")
@@ -233,8 +241,9 @@ def parser():
     predict.add_argument("-o", "--out", metavar="FILE", help="default: RUN/predictions.h5")
     predict.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto",
                          help="where to compute, whatever the model was trained on (default: auto)")
-    predict.add_argument("--threads", type=int, default=0, help="threads per rank (default: cores / ranks on the node)")
-    predict.add_argument("--overwrite", action="store_true")
+    predict.add_argument("--threads", type=int, default=0, metavar="N",
+                         help="threads per rank (default: 0, cores / ranks on the node)")
+    predict.add_argument("--overwrite", action="store_true", help="replace an existing file of predictions")
 
     report = add(run.report, "report", "Compare runs: a table; with --html curves, times, messages and timelines.")
     report.add_argument("runs", nargs="+", metavar="RUN", help="run directory")
@@ -242,7 +251,9 @@ def parser():
 
     bench = add(run.bench, "bench", "Measure this machine, the kernels or a training epoch against its limits.")
     bench.add_argument("what", choices=["machine", "spmm", "sspmm", "gather", "growth", "epoch", "cuda",
-                                         "cuda-epoch"])
+                                         "cuda-epoch"],
+                       help="machine: its memory and cores; spmm, sspmm, gather: kernels on the CPU; growth: SpMM on "
+                       "graphs of growing size; epoch: training steps; cuda, cuda-epoch: both on a GPU")
     bench.add_argument("--graphs", metavar="NAMES", help="dense,prod,road or some of them (default: all)")
     bench.add_argument("--widths", metavar="N,N", help="widths of x (default: 16,64,128,256; gather: 16,128; "
                        "growth: 64,128; cuda: 16,41,64,128,256); of an epoch: features, hidden, classes "
@@ -263,13 +274,14 @@ def knobs(command, names):
     for entry in dataclasses.fields(Config):
         flag, told = "--" + entry.name.replace("_", "-"), entry.metadata["help"]
         if entry.name in names and entry.type == "bool":
-            command.add_argument(flag, action=argparse.BooleanOptionalAction, help=told)
+            command.add_argument(flag, action=argparse.BooleanOptionalAction,
+                                 help=f"{told} (default: {'on' if entry.default else 'off'})")
         elif entry.name in names:
             kind = {"int": int, "float": float, "str": str}[entry.type]
-            default = f" (default: {entry.default})" if entry.default not in ("", -1.0) else ""
+            default = f" (default: {entry.default})" if entry.default != "" else ""
             choices = entry.metadata["choices"]
             command.add_argument(flag, type=kind, choices=choices, help=told + default,
-                                 metavar=None if choices else entry.type.upper())
+                                 metavar=None if choices else METAVARS.get(entry.name, METAVARS.get(entry.type)))
 
 
 def size(text):

@@ -41,12 +41,13 @@ class Config:
     """
 
     graph: str = knob("", "path of the graph; filled in from the command line")
-    out: str = knob("", "run directory; the command line takes run-NAME-N when empty, Python then writes no files")
+    out: str = knob("", "run directory (default: run-NAME-N on the command line; in Python none, and no file is "
+                    "written)")
     strategy: str = knob("p2p", "how A H is computed in parallel", choices=("p2p", "1d", "1.5d", "2d", "3d", "mop"))
     grid: str = knob("", "ranks of 2d as RxC, of 3d as RxCxL (default: the most square, the most cubic)")
     replication: int = knob(0, "replicas of 1.5d, a divisor of the ranks; 0: the largest c with c c <= ranks", low=0)
     stages: int = knob(0, "row batches of mop's pipeline; 0: from the bandwidth of the matrix", low=0)
-    model: str = knob("gcn", "model", choices=("gcn", "sage", "gin"))
+    model: str = knob("gcn", "kind of its layers", choices=("gcn", "sage", "gin"))
     aggregator: str = knob("mean", "of sage; mean: the vertex and the mean of its neighbours, each with weights of its "
                            "own; gcn: the mean of vertex and neighbours", choices=("mean", "gcn"))
     layer_norm: bool = knob(False, "normalise the rows of each hidden layer before its ReLU")

@@ -1,0 +1,37 @@
+"""Every flag and positional of every command says what it does, and names its default."""
+import argparse
+import dataclasses
+
+import pytest
+
+from hpgcn.__main__ import parser
+from hpgcn.config import Config
+
+COMMANDS = next(action for action in parser()._actions if isinstance(action, argparse._SubParsersAction)).choices
+ACTIONS = [pytest.param(name, action, id=f"{name} {'/'.join(action.option_strings) or action.dest}")
+           for name, command in COMMANDS.items() for action in command._actions]
+SETTINGS = {entry.name: entry.default for entry in dataclasses.fields(Config)}
+
+
+@pytest.mark.parametrize("command, action", ACTIONS)
+def test_it_is_explained(command, action):
+    assert action.help and action.help.strip()
+    assert action.dest != "file" or action.metavar  # a name that says what is meant
+    if not action.option_strings or action.required or action.default is argparse.SUPPRESS:
+        return
+    flag = action.nargs == 0 and not isinstance(action, argparse.BooleanOptionalAction)
+    if action.default is not None and not flag:
+        assert f"(default: {action.default}" in action.help
+    if command in ("train", "plan") and action.dest in SETTINGS and action.default is None:
+        default = SETTINGS[action.dest]
+        assert f"(default: {('off', 'on')[default] if isinstance(default, bool) else default}" in action.help
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_is_printed(command, capsys):
+    with pytest.raises(SystemExit) as end:
+        parser().parse_args([command, "--help"])
+    assert not end.value.code
+    printed = capsys.readouterr().out
+    assert COMMANDS[command].description.split()[0] in printed
+    assert "None" not in printed
