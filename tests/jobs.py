@@ -7,6 +7,8 @@ from pathlib import Path
 
 from commands import clean_environment
 
+OPENMPI = Path(os.environ.get("HPGCN_OPENMPI_VENV", Path(__file__).parents[1] / ".venv-openmpi"))
+
 
 class Launcher:
     """An mpiexec with its Python; `run` waits for the end, `start` does not."""

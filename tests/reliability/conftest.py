@@ -1,19 +1,17 @@
 """The MPI that tests run with, Open MPI in an environment of its own, and a small graph for both."""
-import os
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
 from commands import succeed
-from jobs import launching
+from jobs import OPENMPI, launching
 
 from hpgcn import store
 from hpgcn.datasets import convert
 from hpgcn.partition import make_partition
 
 HERE = Path(sys.executable).parent
-OPENMPI = Path(os.environ.get("HPGCN_OPENMPI_VENV", Path(__file__).parents[2] / ".venv-openmpi"))
 
 
 @pytest.fixture
