@@ -2,7 +2,7 @@
 
 The names below load on first use, so `import hpgcn` is quick and needs none of the optional packages.
 """
-import importlib
+import importlib.util
 
 __version__ = "0.1.0"
 __all__ = ["Config", "Graph", "HpgcnError", "Result", "load", "predict", "train"]
@@ -20,7 +20,12 @@ _HOMES = {
 
 def __getattr__(name):
     if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+        try:
+            return getattr(importlib.import_module(_HOMES[name]), name)
+        except ImportError as error:
+            if importlib.util.find_spec("hpgcn.kernels") is None:  # in a clone it lies beside this folder
+                raise ImportError("hpgcn is not installed, this is its source: pip install -e .") from error
+            raise
     raise AttributeError(f"module 'hpgcn' has no attribute {name!r}")
 
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -115,3 +116,10 @@ def test_beside_a_clone_python_says_that_nothing_is_installed(beside_a_clone):
                            capture_output=True, text=True)
     clone = beside_a_clone / "hpgcn"
     assert f"ImportError: hpgcn is not installed, and {clone} is its source: pip install -e {clone}" in found.stderr
+
+
+def test_within_a_clone_python_says_that_it_is_not_installed(beside_a_clone):
+    code = f"import sys; sys.path.append({sysconfig.get_path('purelib')!r}); import hpgcn; hpgcn.train"
+    found = subprocess.run([sys.executable, "-S", "-c", code], cwd=beside_a_clone / "hpgcn", check=False,
+                           capture_output=True, text=True)
+    assert "ImportError: hpgcn is not installed, this is its source: pip install -e ." in found.stderr
