@@ -1,4 +1,34 @@
 """What can go wrong, and the exit code that each kind of it has: one class a code, one clear line a message."""
+from contextvars import ContextVar
+
+COMMAND_LINE = ContextVar("command_line", default=False)  # whether settings are given by flags
+
+
+def setting(name, value=None):
+    """Name a setting as its user writes it: `--comm-timeout 5` on the command line, `comm_timeout=5` in Python.
+
+    Parameters
+    ----------
+    name : str
+        As a field of hpgcn.Config, or a parameter of hpgcn.train.
+    value : optional
+        To be advised; True is a flag alone.
+    """
+    if COMMAND_LINE.get():
+        return f"--{name.replace('_', '-')}" + ("" if value in (None, True) else f" {value}")
+    return f"{name}=" + ("" if value is None else repr(value))
+
+
+def printable(value):
+    """Text on one line: whatever a terminal would act on, or has no glyph for, is written as an escape."""
+    text = str(value)
+    return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
+
+
+def _escape(letter):
+    if "\udc80" <= letter <= "\udcff":  # a byte of a file name that is not UTF-8
+        return f"\\x{ord(letter) - 0xdc00:02x}"
+    return ascii(letter)[1:-1]
 
 
 class HpgcnError(Exception):
@@ -96,4 +126,5 @@ def require(module, extra, purpose):
     try:
         return import_module(module)
     except ImportError as error:
-        raise MissingError(f"{purpose} needs {module.split('.')[0]}: pip install 'hpgcn[{extra}]' ({error})") from error
+        why = " ".join(str(error).split())
+        raise MissingError(f"{purpose} needs {module.split('.')[0]}: pip install 'hpgcn[{extra}]' ({why})") from error

@@ -2,19 +2,19 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import math
 from dataclasses import dataclass, field
 
 from hpgcn.check import layer_widths, numbers
 from hpgcn.config import Config
 from hpgcn.cost.seconds import Machine
-from hpgcn.errors import DataError, HpgcnError, UsageError
-from hpgcn.files import read_bytes
+from hpgcn.errors import DataError, UsageError
 from hpgcn.partition import METHODS
+from hpgcn.store import Field, check_fields, read_json
 
 MOST_RANKS = 512
 QUICK = ("random", "block")  # methods that need no engine
+RATE = Field(float, 1e-15, 1e30)  # whose quotients are numbers, too
+CORES = Field(int, 1, 1 << 20)
 MAX_RANKS = 1 << 13  # counts of an all-to-all are held for every pair of ranks
 
 
@@ -96,18 +96,13 @@ def read_machine(path):
     DataError
         It is no such JSON, or a number is missing, not positive or not finite, or a key of "network" is unknown.
     """
-    try:
-        found = json.loads(read_bytes(path).decode())
-    except HpgcnError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not JSON: {error}") from error
+    found = read_json(path)
     limits = _group(path, found, "limits", required=True)
     rates = {name: _rate(path, "limits", limits, name) for name in
              ("memory_bytes_per_s", "gemm_float32_flops_per_s", "gemm_float64_flops_per_s")}
     about = _group(path, found, "machine")
     if "cores" in about:
-        rates["cores"] = int(_rate(path, "machine", about, "cores"))
+        rates["cores"] = int(_rate(path, "machine", about, "cores", CORES))
     network = _group(path, found, "network")
     names = {"latency_s": "latency_s", "bytes_per_s": "network_bytes_per_s"}
     for name in network:
@@ -119,19 +114,14 @@ def read_machine(path):
 
 
 def _group(path, found, name, required=False):
-    if not isinstance(found, dict) or (required and name not in found):
+    if required and name not in found:
         raise DataError(f"{path}: no {name!r}, expected what `hpgcn bench machine --json` prints")
     group = found.get(name, {})
     if not isinstance(group, dict):
-        raise DataError(f"{path}: {name} is {group!r}, expected an object")
+        raise DataError(f"{path}: {name} is {type(group).__name__}, expected an object")
     return group
 
 
-def _rate(path, group, values, name):
-    if name not in values:
-        raise DataError(f"{path}: {group}.{name} is missing, expected a positive number")
-    value = values[name]
-    good = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not good or not math.isfinite(value) or value <= 0:
-        raise DataError(f"{path}: {group}.{name} is {value!r}, expected a positive number")
-    return float(value)
+def _rate(path, group, values, name, field=RATE):
+    check_fields({f"{group}.{key}": value for key, value in values.items()}, {f"{group}.{name}": field}, path)
+    return float(values[name])
