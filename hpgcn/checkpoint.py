@@ -12,7 +12,6 @@ import json
 import logging
 import re
 import shutil
-import tomllib
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,16 +19,14 @@ import numpy as np
 
 from hpgcn import faults, store
 from hpgcn.config import FREE, Config
-from hpgcn.errors import ConfigError, DataError, HpgcnError, StorageError
-from hpgcn.files import read_bytes
+from hpgcn.errors import ConfigError, DataError, HpgcnError, StorageError, setting
 from hpgcn.progress import finished, stopped
 from hpgcn.signals import INTERRUPTED
-from hpgcn.state import State, capture
+from hpgcn.state import OBJECTS, capture, parse
 
 log = logging.getLogger("hpgcn")
 KEPT = 2
 DIGESTS = "graph_sha256", "source_sha256", "content_sha256"
-OBJECTS = ("metrics", "best_metrics", "versions")  # attributes of state.h5 that are JSON
 NAME, LEFT = re.compile(r"step-\d{8,}"), re.compile(r"\.step-\d{8,}\.(tmp|old)")
 
 
@@ -55,11 +52,17 @@ class Checkpoints:
         StorageError
             There are checkpoints, but none can be read.
         """
-        found = [entry for entry in self.path.iterdir() if NAME.fullmatch(entry.name)] if self.path.is_dir() else []
+        try:
+            found = [entry for entry in self.path.iterdir() if NAME.fullmatch(entry.name)]
+        except (FileNotFoundError, NotADirectoryError):
+            found = []
+        except OSError as error:
+            raise StorageError(f"{self.path}: cannot be read: {error.strerror}") from error
         failures = []
         for folder in sorted(found, key=lambda entry: int(entry.name.removeprefix("step-")), reverse=True):
             try:
-                state = read_checkpoint(folder)
+                state, widths = read_checkpoint(folder)
+                self._check_widths(folder, state, widths)
             except HpgcnError as error:
                 failures.append(str(error))
                 continue
@@ -70,6 +73,14 @@ class Checkpoints:
         if failures:
             raise StorageError(f"{self.path}: none of {len(failures)} checkpoints can be read: {'; '.join(failures)}")
         return None
+
+    def _check_widths(self, folder, state, widths):
+        """Refuse a state of this graph whose weights are for other features or classes."""
+        header = self.source.header
+        found, expected = (widths[0], widths[-1]), (header.num_features, header.num_classes)
+        if found != expected and self._same_data(state):
+            raise DataError(f"{folder / 'state.h5'}: weights are for {found[0]} features and {found[1]} classes, "
+                            f"expected {expected[0]} and {expected[1]}")
 
     def write(self, state):
         """Write a State, then remove older ones and what killed runs left.
@@ -146,6 +157,13 @@ class Checkpoints:
             self._digests = _digests(self.source)
         return self._digests
 
+    def _same_data(self, state):
+        """Whether a state is of what is trained on."""
+        if state.told.get("content_sha256") == self.source.checksum():
+            self._digests = {name: state.told[name] for name in DIGESTS}  # the very same file: no need to read it all
+            return True
+        return state.told["source_sha256"] == self.digests()["source_sha256"]
+
     def check(self, state, config):
         """Refuse to go on from a checkpoint of another run.
 
@@ -159,10 +177,8 @@ class Checkpoints:
             was, now = getattr(before, name), getattr(config, name)
             if name not in FREE and was != now:
                 raise ConfigError(f"{self.path.parent}: {name} is {now!r}, but the run was started with {was!r}; "
-                                  f"go on without --{name.replace('_', '-')}, or train anew with another --out")
-        if state.told.get("content_sha256") == self.source.checksum():
-            self._digests = {name: state.told[name] for name in DIGESTS}  # the very same file: no need to read it all
-        elif state.told["source_sha256"] != self.digests()["source_sha256"]:
+                                  f"go on without {setting(name)}, or train anew with another {setting('out')}")
+        if not self._same_data(state):
             raise ConfigError(f"{self.path.parent}: was trained on other data than {_name(self.source)}: the graph has "
                               f"SHA-256 {self.digests()['source_sha256'][:16]}..., expected "
                               f"{state.told['source_sha256'][:16]}...")
@@ -174,6 +190,8 @@ def read_checkpoint(folder):
     Returns
     -------
     State
+    widths : (L + 1) int
+        Features, hidden widths, classes.
 
     Raises
     ------
@@ -181,24 +199,16 @@ def read_checkpoint(folder):
         It is damaged, or something else.
     """
     path = folder / "state.h5"
+    manifest = store.read_json(folder / "manifest.json")
     try:
-        entry = json.loads(read_bytes(folder / "manifest.json").decode())["files"]["state.h5"]
-        expected = entry["sha256"]
-    except HpgcnError:
-        raise
-    except (ValueError, LookupError, TypeError) as error:
-        raise DataError(f"{folder / 'manifest.json'}: not the manifest of a checkpoint: {error!r}") from error
+        expected = manifest["files"][path.name]["sha256"]
+    except (LookupError, TypeError) as error:
+        raise DataError(f"{folder / 'manifest.json'}: files.{path.name}.sha256 is missing") from error
     found = store.file_sha256(path)
     if found != expected:
         raise StorageError(f"{path}: SHA-256 is {found[:16]}..., but manifest.json says {str(expected)[:16]}...: "
                            "the file is damaged")
-    arrays, attributes = store.read_state(path)
-    try:
-        told = {**attributes, **{name: json.loads(attributes[name]) for name in OBJECTS}}
-        parts = [told.pop(name) for name in ("epoch", "config_toml", "metrics", "best_epoch", "best_metrics")]
-        return State(parts[0], tomllib.loads(parts[1]), *parts[2:], arrays, told)
-    except (ValueError, LookupError, TypeError) as error:
-        raise DataError(f"{path}: not the state of a run: {error!r}") from error
+    return parse(path, *store.read_state(path))
 
 
 def _digests(source):

@@ -18,6 +18,8 @@ class Adam:
     decayed : int
     """
 
+    MOMENTS = ("mean", "variance")  # what `state` names
+
     def __init__(self, parameters, *, lr, decay=0.0, decayed=0):
         self.parameters, self.lr, self.decay, self.decayed = parameters, lr, decay, decayed
         self.mean, self.variance = np.zeros_like(parameters), np.zeros_like(parameters)
@@ -31,7 +33,7 @@ class Adam:
 
     def state(self):
         """What steps have left behind besides the parameters: dict of (p,) arrays by name."""
-        return {"mean": self.mean, "variance": self.variance}
+        return {name: getattr(self, name) for name in self.MOMENTS}
 
     def restore(self, steps, state):
         """Go on as after so many steps, which left `state` behind."""
@@ -41,6 +43,8 @@ class Adam:
 
 class SGD:
     """Plain gradient descent; parameters as `Adam`."""
+
+    MOMENTS = ()
 
     def __init__(self, parameters, *, lr, decay=0.0, decayed=0):
         self.parameters, self.lr, self.decay, self.decayed = parameters, lr, decay, decayed

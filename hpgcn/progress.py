@@ -6,9 +6,9 @@ import logging
 import numpy as np
 
 from hpgcn import signals
-from hpgcn.errors import CancelledError, ConfigError, StoppedError, UsageError
+from hpgcn.errors import COMMAND_LINE, CancelledError, ConfigError, StoppedError, UsageError, setting
+from hpgcn.records import read_summary
 from hpgcn.result import Result
-from hpgcn.rundir import read_summary
 
 log = logging.getLogger("hpgcn")
 
@@ -50,7 +50,7 @@ def to_go_on(checkpoints, config, comm):
                 checkpoints.check(state, config)
                 if state.epoch > config.epochs or (state.epoch == config.epochs and not state.best_epoch):
                     raise ConfigError(f"{config.out}: has a checkpoint after epoch {state.epoch}, "
-                                      f"expected more --epochs than {config.epochs}")
+                                      f"expected more {setting('epochs')} than {config.epochs}")
             if summary is not None and finished(config, summary["epochs"], summary["best_epoch"]):
                 log.info("%s: finished after epoch %d, nothing to do", config.out, summary["epochs"])
                 summary = Result.read(config, summary)
@@ -58,7 +58,8 @@ def to_go_on(checkpoints, config, comm):
                 summary = None
             elif summary is not None:
                 raise ConfigError(f"{config.out}: finished after epoch {summary['epochs']} and keeps no checkpoint to "
-                                  "go on from: train anew with another --out, or --overwrite")
+                                  f"go on from: train anew with another {setting('out')}, or "
+                                  f"{setting('overwrite', True)}")
             else:
                 log.info("%s: no checkpoint, starting at epoch 1", config.out)
     return comm.bcast((state, summary))
@@ -85,10 +86,11 @@ def stop_before(epoch, config, comm):
 
 def stopped(asked, where, config):
     """Return what to raise, on all ranks, where a run stops because it was asked to (`hpgcn.signals.asked`)."""
-    again = f"go on with `hpgcn train {config.graph or 'GRAPH'} --out {config.out} --resume`"
+    again = (f"hpgcn train {config.graph or 'GRAPH'} --out {config.out} --resume" if COMMAND_LINE.get() else
+             f"hpgcn.train(graph, {setting('resume', config.out)})")
     kind, how = ((CancelledError, "interrupted") if asked == signals.INTERRUPTED else
                  (StoppedError, "stopped by SIGUSR1"))
-    error = kind(f"{how} {where}; {again}")
+    error = kind(f"{how} {where}; go on with `{again}`")
     error.collective = True
     return error
 

@@ -1,7 +1,8 @@
 """The result of a training: its summary, history and weights, without a look into a run directory."""
 from __future__ import annotations
 
-from hpgcn.rundir import read_history, read_run
+from hpgcn.records import read_history
+from hpgcn.rundir import read_run
 
 
 class Result(dict):
@@ -32,7 +33,7 @@ class Result(dict):
             It has no model.h5 that can be read.
         """
         weights, _, _ = read_run(config.out)
-        return Result(summary, config, weights, read_history(config.out))
+        return Result(summary, config, weights, read_history(config.out)[0])
 
     def __repr__(self):
         names = ("graph", "epochs", "best_epoch", "final_loss", "best_val_acc", "test_acc", "ranks")

@@ -1,10 +1,10 @@
 """A run directory: config.toml, metrics.jsonl, summary.json, model.h5, checkpoints (written by rank 0 alone)."""
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import logging
-import math
 import os
 import platform
 from contextlib import ExitStack
@@ -13,12 +13,14 @@ from pathlib import Path
 
 from hpgcn import faults, store
 from hpgcn.config import Config, parse_toml
-from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, OutputError, StorageError, UsageError
-from hpgcn.files import read_bytes
+from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, OutputError, StorageError, UsageError, setting
+from hpgcn.records import read_history
 from hpgcn.temporary import remove
 
 log = logging.getLogger("hpgcn")
 FILES = ("config.toml", "metrics.jsonl", "summary.json", "model.h5", "predictions.h5", "trace.json", "traffic.npy")
+LONGEST = Path("checkpoints", "0" * 64, "0" * 64)  # no name that a run makes is longer
+NAME_BYTES = 100  # of a graph's name, in the name of a run directory
 
 
 def refuse_existing_run(path, overwrite):
@@ -27,14 +29,33 @@ def refuse_existing_run(path, overwrite):
     Raises
     ------
     OutputError
-        The path is a file, or a directory that is not empty and overwrite is False.
+        The path is a file, or a directory that is not empty and overwrite is False; it cannot be looked at, or a name
+        in it would be longer than the file system takes.
     """
     path = Path(path)
-    if path.exists() and not path.is_dir():
-        raise OutputError(f"{path}: exists and is not a directory")
-    if path.exists() and any(path.iterdir()) and not overwrite:
-        raise OutputError(f"{path}: run directory exists; --resume goes on in it, --overwrite replaces it; or choose "
-                          "another --out")
+    try:
+        there = _stat(path) is not None
+        if there and not path.is_dir():
+            raise OutputError(f"{path}: exists and is not a directory")
+        if there and not overwrite and any(path.iterdir()):
+            raise OutputError(f"{path}: run directory exists; {setting('resume')} goes on in it, "
+                              f"{setting('overwrite', True)} replaces it; or choose another {setting('out')}")
+        anchor = next(folder for folder in (path, *path.parents) if folder.exists())
+        longest = path / LONGEST
+        if (len(os.fsencode(longest)) >= os.pathconf(anchor, "PC_PATH_MAX")
+                or max(len(os.fsencode(part)) for part in longest.parts) > os.pathconf(anchor, "PC_NAME_MAX")):
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+    except OutputError:
+        raise
+    except (OSError, ValueError) as error:
+        raise OutputError(f"{path}: cannot be created: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _stat(path):
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
 
 
 class RunDirectory:
@@ -98,17 +119,19 @@ class RunDirectory:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise OutputError(f"{self.path}: another job writes to it; wait for its end, or choose another --out") \
-                from error
+            raise OutputError(f"{self.path}: another job writes to it; wait for its end, or choose another "
+                              f"{setting('out')}") from error
         except OSError as error:
             log.debug("%s: cannot be locked: %s", self.path, error.strerror)
 
     def _cut(self, after):
-        """Cut metrics.jsonl back to an epoch; lines that a crash has spoilt are left out, with a warning."""
+        """Cut metrics.jsonl back to an epoch; lines that are not whole or not in order are left out, with a warning."""
         path, last = self.path / "metrics.jsonl", after["epoch"]
-        self.history += [*read_history(self.path, last), after]
+        found, wrong = read_history(self.path, last)
+        self.history += [*found, after]
         if len(self.history) < last:
-            log.warning("%s: holds %d of the %d epochs before", path, len(self.history) - 1, last - 1)
+            log.warning("%s: holds %d of the %d epochs before%s", path, len(self.history) - 1, last - 1,
+                        wrong and f"; {wrong}")
         store.atomic_write(path, "".join(json.dumps(row) + "\n" for row in self.history), overwrite=True,
                            follow=False)
 
@@ -145,28 +168,9 @@ def _unfollowed(path, flags):
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
-def read_history(path, before=math.inf):
-    """Lines of a run directory's metrics.jsonl, up to an epoch and to the first line that a crash has spoilt.
-
-    Returns
-    -------
-    list of dict
-    """
-    path, history = Path(path) / "metrics.jsonl", []
-    for line in read_bytes(path).splitlines() if path.exists() else ():
-        try:
-            row = json.loads(line)
-            fits = (history[-1]["epoch"] if history else 0) < row["epoch"] < before
-        except (ValueError, LookupError, TypeError):
-            break
-        if not fits:
-            break
-        history.append(row)
-    return history
-
-
 def free_name(name):
-    """The first of run-NAME-1, run-NAME-2... that does not exist."""
+    """The first of run-NAME-1, run-NAME-2... that does not exist; a long name is cut."""
+    name = name.encode()[:NAME_BYTES].decode(errors="ignore")
     number = 1
     while os.path.lexists(f"run-{name}-{number}"):
         number += 1
@@ -183,38 +187,20 @@ def read_run(path):
     if not isinstance(path, str | os.PathLike):
         raise UsageError(f"a {type(path).__name__}: expected a run directory, its model.h5, or what train returned")
     path = Path(path)
-    if path.is_dir():
+    if os.path.isdir(path):
         path = path / "model.h5"
-    if not path.exists():
+    if not os.path.exists(path):
         raise InputNotFoundError(f"{path}: no such file; expected a run directory or its model.h5")
     weights, attributes = store.read_model(path)
+    return weights, vars(stored_config(path, attributes["config_toml"])), attributes
+
+
+def stored_config(path, text):
+    """The Config that a file holds in its attribute config_toml; DataError if it is none."""
     try:
-        config = Config(**parse_toml(attributes["config_toml"].encode(), "config_toml"))
+        return Config(**parse_toml(text.encode(), "config_toml"))
     except UsageError as error:
         raise DataError(f"{path}: attribute {error}") from error
-    return weights, vars(config), attributes
-
-
-def read_summary(path):
-    """The summary of a run directory, None while the run is not finished.
-
-    Raises
-    ------
-    DataError
-        It is no JSON object.
-    """
-    path = Path(path) / "summary.json"
-    try:
-        found = json.loads(read_bytes(path).decode())
-    except InputNotFoundError:
-        if not os.path.lexists(path):
-            return None
-        raise
-    except ValueError as error:
-        raise DataError(f"{path}: {error}") from error
-    if not isinstance(found, dict):
-        raise DataError(f"{path}: {type(found).__name__}, expected one JSON object")
-    return found
 
 
 def versions():

@@ -8,12 +8,29 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from hpgcn.errors import InternalError
+from hpgcn.check import check_finite
+from hpgcn.config import Config
+from hpgcn.errors import DataError, InternalError
 from hpgcn.model import Parameters
-from hpgcn.rundir import versions
+from hpgcn.optim import OPTIMIZERS
+from hpgcn.records import MOST, check_metrics
+from hpgcn.rundir import stored_config, versions
+from hpgcn.store import Field, check_fields, parse_json
 
 log = logging.getLogger("hpgcn")
 EXACT = ("ranks", "strategy", "grid", "threads", "device", "memory", "versions", "layout_sha256")  # decide on the bits
+
+
+OBJECTS = ("metrics", "best_metrics", "versions")  # attributes of state.h5 that are JSON
+TEXT, COUNT = Field(str), Field(int, 1, MOST)
+ATTRIBUTES = {
+    "epoch": COUNT, "best_epoch": Field(int, 0, MOST), "metrics": Field(dict), "best_metrics": Field(dict),
+    "max_sent_bytes": Field(float, 0, MOST), "source_sha256": TEXT, "graph_sha256": TEXT, "ranks": COUNT,
+    "strategy": TEXT, "grid": TEXT, "threads": COUNT, "device": TEXT, "memory": TEXT, "versions": Field(dict),
+    "layout_sha256": TEXT}
+NAMES = {  # how a message calls what differs
+    "ranks": "another number of ranks", "threads": "another number of threads", "memory": "another memory limit",
+    "versions": "other versions", "layout_sha256": "another partition"}
 
 
 @dataclass(eq=False)
@@ -47,6 +64,23 @@ class State:
     arrays: dict
     told: dict
 
+    @property
+    def kinds(self):
+        """What `arrays` holds of the parameters: weights, optimizer/KIND, and best after an evaluation."""
+        moments = OPTIMIZERS[self.config["optimizer"]].MOMENTS
+        return ["weights", *(f"optimizer/{name}" for name in moments), *(["best"] if self.best_epoch else [])]
+
+    def of(self, kind):
+        """The arrays of a kind, by the names of the parameters."""
+        return {name.removeprefix(f"{kind}/"): array for name, array in self.arrays.items()
+                if name.startswith(f"{kind}/")}
+
+    def parameters(self, kind):
+        """Parameters of one of `kinds`, and their widths; DataError as hpgcn.model.Parameters.stored."""
+        config = Config(**self.config)
+        return Parameters.stored(self.of(kind), config.dtype, config.layers, config.architecture, config.layer_norm,
+                                 f"checkpoint of epoch {self.epoch}: {kind}")
+
 
 def capture(trainer, best, metrics):
     """Return the State after an epoch; every rank of the trainer calls this together.
@@ -66,33 +100,91 @@ def capture(trainer, best, metrics):
     return State(metrics["epoch"], asdict(trainer.config), metrics, best.epoch, best.metrics, arrays, told)
 
 
-def restore(trainer, state, best):
-    """Put a trainer and its Best where they were after an epoch; every rank calls this together.
+def parse(path, arrays, attributes):
+    """The State that a file holds, all of it checked: what passes can be gone on from.
+
+    Parameters
+    ----------
+    path : path-like
+        For errors.
+    arrays, attributes : dict
+        As hpgcn.store.read_state returns them.
+
+    Returns
+    -------
+    State
+    widths : (L + 1) int
+        Features, hidden widths, classes.
 
     Raises
     ------
     DataError
-        The checkpoint holds other arrays than the model has.
+        An attribute is missing, of another kind or out of range; an array is missing, one too many, of another shape or
+        dtype, or not finite.
     """
+    told = {name: parse_json(value.encode(), f"{path}: {name}") if name in OBJECTS and isinstance(value, str) else value
+            for name, value in attributes.items()}
+    check_fields(told, ATTRIBUTES, path)
+    config = asdict(stored_config(path, told.pop("config_toml")))
+    state = State(config=config, arrays=arrays, told=told, **{
+        name: told.pop(name) for name in ("epoch", "metrics", "best_epoch", "best_metrics")})
+    for name, metrics, epoch in (("metrics", state.metrics, state.epoch),
+                                 ("best_metrics", state.best_metrics, state.best_epoch)):
+        if epoch:
+            check_metrics(metrics, f"{path}: {name}")
+        if metrics.get("epoch", 0) != epoch or epoch > state.epoch:
+            raise DataError(f"{path}: {name} is of epoch {metrics.get('epoch', 0)}, expected {epoch}")
+    return state, _check_arrays(path, state)
+
+
+def _check_arrays(path, state):
+    """Refuse arrays that are not those of the model; return its widths."""
+    unknown = state.arrays.keys() - {f"{kind}/{name}" for kind in state.kinds for name in state.of(kind)}
+    if unknown:
+        raise DataError(f"{path}: array {min(unknown)} is unknown, expected {', '.join(state.kinds)}")
+    hidden, first = [state.config["hidden"]] * (state.config["layers"] - 1), None
+    for kind in state.kinds:
+        for name, array in state.of(kind).items():
+            if array.dtype != state.config["dtype"]:
+                raise DataError(f"{path}: {kind}/{name} has dtype {array.dtype}, expected {state.config['dtype']}")
+            check_finite(array, f"{path}: {kind}/{name}")
+            if kind == "optimizer/variance" and (array < 0).any():
+                raise DataError(f"{path}: {kind}/{name} is negative at {int(array.argmin())}")
+        try:
+            widths = state.parameters(kind)[1]
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from error
+        first = first or widths
+        if widths[1:-1] != hidden or widths != first:
+            raise DataError(f"{path}: {kind} has widths {widths}, expected {[first[0], *hidden, first[-1]]}")
+    return first
+
+
+def restore(trainer, state, best):
+    """Put a trainer and its Best where they were after an epoch, which `parse` found right; every rank calls it."""
     def flat(kind):
-        arrays = {name.removeprefix(f"{kind}/"): array for name, array in state.arrays.items()
-                  if name.startswith(f"{kind}/")}
-        parameters, _ = Parameters.stored(arrays, config.dtype, config.layers, config.architecture, config.layer_norm,
-                                          f"checkpoint of epoch {state.epoch}: {kind}")
-        return trainer.comm.device.put(parameters.flat)
+        return trainer.comm.device.put(state.parameters(kind)[0].flat)
 
     config = trainer.config
     trainer.parameters.flat[:] = flat("weights")
-    trainer.optimizer.restore(state.epoch, {name: flat(f"optimizer/{name}") for name in trainer.optimizer.state()})
+    trainer.optimizer.restore(state.epoch, {name: flat(f"optimizer/{name}") for name in trainer.optimizer.MOMENTS})
     if state.best_epoch:
         best.offer(state.best_epoch, state.best_metrics, flat("best"))
     trainer.max_sent = state.told["max_sent_bytes"]
     now = _circumstances(trainer)
-    other = [name for name in EXACT if now[name] != state.told.get(name)]
-    changed = ", ".join("partition" if name == "layout_sha256" else name for name in other
-                        if name != "layout_sha256" or len(other) == 1)
+    other = [name for name in EXACT if now[name] != state.told[name]]
     log.info("%s: going on after epoch %d%s", config.out, state.epoch,
-             f" with another {changed}: equal to rounding" if other else "")
+             f" with {in_words(other)}: equal to rounding" if other else "")
+
+
+def in_words(names):
+    """Some of EXACT as the object of a sentence: "another number of ranks and another grid".
+
+    A layout that differs is worth a word only if nothing else does, which would explain it.
+    """
+    words = [NAMES.get(name, f"another {name}") for name in names if name != "layout_sha256" or len(names) == 1]
+    *others, last = words
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def agree(comm, flats):

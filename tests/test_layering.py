@@ -13,7 +13,7 @@ LAYERS = {
     "cost": 1, "capacity": 1, "signals": 1, "files": 1, "temporary": 1, "atomic": 1, "streams": 1,
     "comm": 2, "store": 2, "exchange": 3, "dense": 3,
     "strategies": 4, "model": 5, "optim": 5, "reach": 5, "place": 6, "rundir": 6, "rows": 6, "trainer": 6,
-    "progress": 6, "bar": 6, "result": 6, "overview": 6, "warmup": 6, "state": 6, "checkpoint": 6,
+    "progress": 6, "records": 6, "bar": 6, "result": 6, "overview": 6, "warmup": 6, "state": 6, "checkpoint": 6,
     "predictor": 6, "dryrun": 6, "commands": 6, "trace": 6, "report": 6, "__main__": 6, "__init__": 6,
     "datasets": 6, "bench": 6, "forecast": 6, "divergence": 6, "doctor": 6}
 OUTSIDE = {  # who may import what, besides NumPy, SciPy and the standard library

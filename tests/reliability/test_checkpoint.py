@@ -7,15 +7,14 @@ import shutil
 import numpy as np
 import pytest
 from graphs import make
+from resuming import left_behind, lines, settings, steps
 
 import hpgcn
 from hpgcn import faults, store
 from hpgcn.comm import SerialComm
-from hpgcn.errors import ConfigError, DataError, InternalError, OutputError, StorageError, UsageError
+from hpgcn.errors import ConfigError, InternalError, OutputError, StorageError, UsageError
 from hpgcn.rundir import RunDirectory, read_run
-from hpgcn.state import agree
-
-TIMES = ("epoch_s", "eval_s", "spmm_s", "dense_s", "comm_s", "wait_s", "peak_rss_bytes")
+from hpgcn.state import agree, in_words
 
 
 @pytest.fixture(scope="module")
@@ -32,28 +31,6 @@ def fault(monkeypatch):
 
     yield ask
     monkeypatch.delenv(faults.VARIABLE, raising=False)
-
-
-def settings(out, **changes):
-    return hpgcn.Config(**{"out": str(out), "epochs": 12, "hidden": 6, "checkpoint_every": 4, **changes})
-
-
-def steps(out):
-    return sorted(path.name for path in (out / "checkpoints").iterdir())
-
-
-def lines(out):
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-
-
-def left_behind(out):
-    """Everything a run leaves that does not depend on the clock."""
-    weights, _, attributes = read_run(out)
-    rows = [{name: value for name, value in line.items() if name not in TIMES} for line in lines(out)]
-    summary = json.loads((out / "summary.json").read_text())
-    kept = {name: summary[name] for name in ("epochs", "final_loss", "best_epoch", "best_val_acc", "test_acc",
-                                             "sent_bytes_per_epoch", "max_rank_sent_bytes_per_epoch")}
-    return {name: array.tobytes() for name, array in weights.items()}, attributes["epoch"], rows, kept
 
 
 @pytest.mark.parametrize("changes", [
@@ -109,7 +86,7 @@ def test_a_finished_run_is_left_alone_and_one_of_more_epochs_goes_on(graph, tmp_
     hpgcn.train(graph, settings(whole, epochs=20))
     hpgcn.train(graph, settings(out, epochs=20), resume=out)
     assert left_behind(out) == left_behind(whole)
-    with pytest.raises(ConfigError, match="checkpoint after epoch 20, expected more --epochs than 15"):
+    with pytest.raises(ConfigError, match="checkpoint after epoch 20, expected more epochs= than 15"):
         hpgcn.train(graph, settings(out, epochs=15), resume=out)
 
 
@@ -289,20 +266,12 @@ def test_a_file_that_cannot_grow_leaves_the_checkpoint_before(graph, tmp_path):
     assert steps(out) == ["step-00000004"]
 
 
-def test_a_checkpoint_of_another_model_is_refused(graph, two, tmp_path):
-    out = tmp_path / "run"
-    shutil.copytree(two / "run", out)
-    folder = out / "checkpoints/step-00000012"
-    arrays, told = store.read_state(folder / "state.h5")
-    arrays["best/W0"] = arrays["best/W0"][:, :5]
-    (folder / "state.h5").unlink()
-    given = {name: told.pop(name) for name in ("config_toml", "epoch")}
-    store.write_state(folder / "state.h5", arrays, **given, attributes={
-        name: value for name, value in told.items() if name not in ("creator", "created_utc")})
-    manifest = {"files": {"state.h5": {"sha256": store.file_sha256(folder / "state.h5")}}}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(DataError, match="checkpoint of epoch 12: best: weights/W"):
-        hpgcn.train(graph, settings(out, epochs=16), resume=out)
+@pytest.mark.parametrize("names, words", [
+    (["ranks"], "another number of ranks"), (["ranks", "grid"], "another number of ranks and another grid"),
+    (["ranks", "grid", "versions", "layout_sha256"], "another number of ranks, another grid and other versions"),
+    (["layout_sha256"], "another partition"), (["strategy", "memory"], "another strategy and another memory limit")])
+def test_what_differs_is_said_in_english(names, words):
+    assert in_words(names) == words
 
 
 class Disagreeing(SerialComm):

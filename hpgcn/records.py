@@ -1,0 +1,88 @@
+"""What a run records of itself, read back and checked: the lines of metrics.jsonl, and summary.json."""
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+from hpgcn.errors import DataError
+from hpgcn.store import Field, check_fields, parse_json, read_json, read_lines
+
+MOST = 2**63 - 1
+LONGEST = 1e12  # seconds
+COUNT, SECONDS = Field(int, 0, MOST), Field(float, 0, LONGEST)
+ACCURACY, FINITE = Field(float, 0, 1, optional=True), Field(float, -1e300, 1e300)
+METRICS = {
+    "epoch": Field(int, 1, MOST), "loss": FINITE, "train_acc": ACCURACY, "val_acc": ACCURACY, "test_acc": ACCURACY,
+    "val_loss": FINITE._replace(optional=True), "epoch_s": SECONDS, "eval_s": SECONDS, "spmm_s": SECONDS,
+    "dense_s": SECONDS, "comm_s": SECONDS, "wait_s": SECONDS, "sent_bytes": COUNT, "sent_messages": COUNT,
+    "peak_rss_bytes": COUNT}
+SUMMARY = {
+    "graph": Field(str), "strategy": Field(str), "grid": Field(str), "replication": COUNT, "ranks": Field(int, 1, MOST),
+    "threads": Field(int, 1, MOST), "device": Field(str), "epochs": Field(int, 1, MOST), "final_loss": FINITE,
+    "best_epoch": COUNT, "best_val_acc": ACCURACY, "test_acc": ACCURACY, "epoch_s_median": SECONDS, "setup_s": SECONDS,
+    "setup_bytes": COUNT, "sent_bytes_per_epoch": COUNT, "sent_messages_per_epoch": COUNT,
+    "predicted_bytes_per_epoch": COUNT, "predicted_messages_per_epoch": COUNT,
+    "max_rank_sent_bytes_per_epoch": Field(float, 0, MOST), "peak_rss_bytes": COUNT, "out": Field(str),
+    "versions": Field(dict)}
+
+
+def read_history(run, before=math.inf):
+    """The lines of a run's metrics.jsonl up to an epoch, those left out that are malformed or out of order.
+
+    Parameters
+    ----------
+    run : str or path-like
+    before : int, optional
+        An epoch; its line and what follows are not read.
+
+    Returns
+    -------
+    history : list of dict
+        All of METRICS each; accuracies and val_loss are None where nothing was evaluated.
+    wrong : str
+        What is wrong with the first line that was left out; empty if none was.
+    """
+    path, history, wrong = Path(run) / "metrics.jsonl", [], ""
+    for number, line in read_lines(path) if os.path.lexists(path) else ():
+        where, last = f"line {number}", history[-1]["epoch"] if history else 0
+        try:
+            row = parse_json(line, where)
+            check_metrics(row, where)
+            if row["epoch"] >= before:
+                break
+            if row["epoch"] <= last:
+                raise DataError(f"{where}: epoch {row['epoch']} after epoch {last}")
+            history.append(row)
+        except DataError as error:
+            wrong = wrong or str(error)
+    return history, wrong
+
+
+def check_metrics(row, where):
+    """Refuse what is no line of metrics.jsonl, naming its place: a DataError."""
+    check_fields(row, METRICS, where)
+    if row["val_acc"] is not None and row["val_loss"] is None:
+        raise DataError(f"{where}: val_loss is None, expected a number beside val_acc")
+
+
+def read_summary(run, *, whole=True):
+    """The summary of a run directory; None while the run is not finished.
+
+    Parameters
+    ----------
+    run : str or path-like
+    whole : bool
+        All of SUMMARY must be there.
+
+    Raises
+    ------
+    InputNotFoundError, DataError, StorageError
+        It cannot be opened, or is no such file.
+    """
+    path = Path(run) / "summary.json"
+    if not os.path.lexists(path):
+        return None
+    summary = read_json(path)
+    check_fields(summary, SUMMARY, path, whole=whole)
+    return summary

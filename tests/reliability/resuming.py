@@ -1,0 +1,29 @@
+"""Runs that stop and go on: their settings, and what they leave."""
+import json
+
+import hpgcn
+from hpgcn.rundir import read_run
+
+TIMES = ("epoch_s", "eval_s", "spmm_s", "dense_s", "comm_s", "wait_s", "peak_rss_bytes")
+
+
+def settings(out, **changes):
+    return hpgcn.Config(**{"out": str(out), "epochs": 12, "hidden": 6, "checkpoint_every": 4, **changes})
+
+
+def steps(out):
+    return sorted(path.name for path in (out / "checkpoints").iterdir())
+
+
+def lines(out):
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def left_behind(out):
+    """Everything a run leaves that does not depend on the clock."""
+    weights, _, attributes = read_run(out)
+    rows = [{name: value for name, value in line.items() if name not in TIMES} for line in lines(out)]
+    summary = json.loads((out / "summary.json").read_text())
+    kept = {name: summary[name] for name in ("epochs", "final_loss", "best_epoch", "best_val_acc", "test_acc",
+                                             "sent_bytes_per_epoch", "max_rank_sent_bytes_per_epoch")}
+    return {name: array.tobytes() for name, array in weights.items()}, attributes["epoch"], rows, kept
