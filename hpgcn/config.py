@@ -5,6 +5,7 @@ import dataclasses
 import difflib
 import inspect
 import math
+import numbers
 import os
 import tomllib
 from dataclasses import dataclass, field
@@ -78,13 +79,16 @@ class Config:
     checkpoint_every: int = knob(0, "write a checkpoint every so many epochs and after the last; 0: only when SIGUSR1 "
                                  "asks for one", low=0)
     trace: bool = knob(False, "record a timeline of all ranks in RUN/trace.json")
-    comm_timeout: float = knob(600.0, "seconds that a rank waits for another before all stop", low=0)
+    comm_timeout: float = knob(600.0, "seconds that a rank waits for another before all stop", low=0.001,
+                               high=10**9)
 
     def __post_init__(self):
         for entry in dataclasses.fields(self):
             object.__setattr__(self, entry.name, _checked(entry, getattr(self, entry.name)))
         if self.memory:
             size(self.memory)
+        if -1 < self.input_dropout < 0:
+            raise UsageError(f"input_dropout = {self.input_dropout}: expected 0 to 1, or -1 (as dropout)")
         for name in ("dropout", "input_dropout"):
             if round(getattr(self, name) * 65536) >= 65536:
                 raise UsageError(f"{name} = {getattr(self, name)} drops everything: expected less than 1 - 2^-17")
@@ -147,10 +151,8 @@ class Config:
         try:
             with open(path, "rb", opener=regular) as file:
                 text = file.read(MAX_FILE + 1)
-        except OSError as error:
-            raise InputNotFoundError(f"{path}: {error.strerror}") from error
-        if len(text) > MAX_FILE:
-            raise UsageError(f"{path}: more than {MAX_FILE} bytes, expected settings in TOML")
+        except (OSError, ValueError) as error:
+            raise InputNotFoundError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
         return parse_toml(text, path)
 
 
@@ -186,13 +188,29 @@ def parse_toml(text, where):
     UsageError
         Not TOML, or a key that is no field (the message suggests the nearest).
     """
+    values = toml_values(text, where)
+    check_keys(values, f"{where}: key")
+    return values
+
+
+def toml_values(text, where):
+    """As `parse_toml`, with any keys."""
+    if len(text) > MAX_FILE:
+        raise UsageError(f"{where}: more than {MAX_FILE} bytes, expected settings in TOML")
     try:
         values = tomllib.loads(text.decode("utf-8-sig"))
     except RecursionError as error:
         raise UsageError(f"{where}: brackets are nested too deeply") from error
-    except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{where}: byte {error.start} is not UTF-8 text") from error
+    except ValueError as error:  # not TOML, or a number of thousands of digits
         raise UsageError(f"{where}: {error}") from error
-    check_keys(values, f"{where}: key")
+    inside = list(values.items())
+    for key, value in inside:  # grows
+        if isinstance(value, dict | list):
+            inside += [(key, each) for each in (value.values() if isinstance(value, dict) else value)]
+        elif isinstance(value, int) and abs(value) >= 1 << 63:  # hexadecimal ones may be of any length
+            raise UsageError(f"{where}: {key!r:.80} holds an integer of more than 64 bits")
     return values
 
 
@@ -250,22 +268,35 @@ def _encodable(text):
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
+def _shown(value):
+    try:
+        return f"{value!r:.80}"
+    except ValueError:  # integers in it have more digits than Python writes
+        return type(value).__name__
+
+
 def _checked(entry, value):
     kind = {"int": int, "float": float, "str": str, "bool": bool}[entry.type]
     name, limits = entry.name, entry.metadata
+    if not isinstance(value, bool | int | float) and isinstance(value, numbers.Real):  # of NumPy
+        value = int(value) if isinstance(value, numbers.Integral) else float(value)
     if kind is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63:
         value = float(value)
+    if kind is str and isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, int) and abs(value) >= 1 << 63:
+        raise UsageError(f"{name}: expected {'an integer of 64 bits' if kind is int else kind.__name__}")
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise UsageError(f"{name} = {value!r:.80}: expected {kind.__name__}")
+        raise UsageError(f"{name} = {_shown(value)}: expected {kind.__name__}")
     if kind is str and not _encodable(value):
         raise UsageError(f"{name} = {value!r:.80}: expected text that UTF-8 can hold")
-    if kind is int and abs(value) >= 1 << 63:
-        raise UsageError(f"{name}: expected an integer of 64 bits")
+    if kind is str and "\0" in value:
+        raise UsageError(f"{name} = {value!r:.80}: expected text without NUL")
     low, high = limits["low"], limits["high"]
     if kind in (int, float):
         too_high = high is not None and (value >= high if limits["open_high"] else value > high)
         if not math.isfinite(value) or (low is not None and value < low) or too_high:
-            bound = f"at least {low}" if high is None else f"{low} to {high}"
+            bound = f"at least {low}" if high is None else f"{low} to {high}" + ", below it" * limits["open_high"]
             raise UsageError(f"{name} = {value!r}: expected {bound}")
     if limits["choices"] and value not in limits["choices"]:
         near = difflib.get_close_matches(value[:80], limits["choices"], 1)

@@ -1,7 +1,9 @@
 """Settings: ranges, TOML round trip, suggestions, what is said of each."""
 import dataclasses
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hpgcn.config import Config, values_of
@@ -30,7 +32,28 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize("change, message", BAD)
+NUMBERS = [entry for entry in dataclasses.fields(Config) if entry.type in ("int", "float")]
+HUGE = 10**5000  # more digits than Python prints
+
+
+@pytest.mark.parametrize("entry", NUMBERS, ids=lambda entry: entry.name)
+def test_every_number_has_bounds_and_a_type(entry):
+    low, high = entry.metadata["low"], entry.metadata["high"]
+    assert low is not None
+    for value in (low - 1, -1e300, math.nan, math.inf, -math.inf, HUGE, -HUGE, [HUGE], True, "1", None, 1j,
+                  *([high + 1] if high else [])):
+        with pytest.raises(UsageError, match=rf"^{entry.name}( = .{{1,80}})?: expected [^\n]{{1,80}}$"):
+            Config(**{entry.name: value})
+    good = 0 if high == 1 else 1
+    for kind in (int, np.int64, *((float, np.float32) if entry.type == "float" else ())):
+        value = getattr(Config(**{entry.name: kind(good)}), entry.name)
+        assert (value, type(value).__name__) == (good, entry.type)
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"comm_timeout": 0}, "comm_timeout = 0.0: expected 0.001 to 1000000000"),
+    ({"comm_timeout": 1e300}, "comm_timeout = 1e.300: expected"),
+    ({"input_dropout": -0.5}, r"input_dropout = -0.5: expected 0 to 1, or -1 \(as dropout\)"), *BAD])
 def test_bad_values(change, message):
     with pytest.raises(UsageError, match=message):
         Config(**change)
@@ -43,6 +66,10 @@ def test_unknown_keys_get_a_suggestion(tmp_path):
         Config.from_toml(path)
     with pytest.raises(UsageError, match="unknown"):
         Config().replace(weight_dacay=1)
+    for text in ("0x" + "f" * 5000, "9" * 5000, "[[0x" + "f" * 5000 + "]]", "[" * 100_000):
+        path.write_text(f"hidden = {text}\n")
+        with pytest.raises(UsageError, match=r"^[^\n]*run\.toml: [^\n]{1,200}$"):
+            Config.from_toml(path)
     path.write_text("hidden = = 3\n")
     with pytest.raises(UsageError, match=r"run\.toml"):
         Config.from_toml(path)

@@ -5,9 +5,9 @@ import base64
 import html
 from pathlib import Path
 
-from hpgcn.errors import DataError, UsageError, require
+from hpgcn.errors import DataError, UsageError, printable, require
 from hpgcn.report import figures
-from hpgcn.report.runs import printable, read_trace
+from hpgcn.report.runs import read_trace
 from hpgcn.report.table import HEADINGS, LEGEND, TEXTS, cells
 from hpgcn.store import atomic_write, refuse_existing
 

@@ -2,20 +2,23 @@
 from __future__ import annotations
 
 import io
-import json
 import math
-import tomllib
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from hpgcn.errors import DataError, HpgcnError, InputNotFoundError
+from hpgcn.config import toml_values
+from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, UsageError, printable
 from hpgcn.files import read_bytes
+from hpgcn.records import METRICS, read_summary
+from hpgcn.store import check_fields, parse_json, read_json, read_lines
 
-COLUMNS = ("epoch", "loss", "train_acc", "val_acc", "test_acc", "val_loss", "epoch_s", "eval_s", "spmm_s", "dense_s",
-           "comm_s", "wait_s", "sent_bytes", "sent_messages", "peak_rss_bytes")
-REQUIRED = ("epoch", "loss")
+FIELDS = {name: field if name in ("epoch", "loss") else field._replace(optional=True)
+          for name, field in METRICS.items()}
+MAX_TRACE = 1 << 30  # bytes
+MOST_EVENT = [2**31, 2**53, 1e15, 1e15]  # rank, epoch, microseconds from when and for how long
 
 
 @dataclass(eq=False)
@@ -111,11 +114,6 @@ def read_runs(paths):
     return runs
 
 
-def printable(value):
-    """Text on one line without control characters."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(value))
-
-
 def _read_run(path):
     try:
         there, folder = path.exists(), path.is_dir()
@@ -129,10 +127,8 @@ def _read_run(path):
         raise DataError(f"{path}: no run directory: it has no metrics.jsonl")
     notes = []
     metrics = _metrics(path / "metrics.jsonl", notes)
-    summary = _optional(path / "summary.json", _json) or {}
-    settings = _optional(path / "config.toml", tomllib.loads) or {}
-    if not isinstance(summary, dict):
-        raise DataError(f"{path / 'summary.json'}: {type(summary).__name__}, expected one JSON object")
+    summary = read_summary(path, whole=False) or {}
+    settings = _settings(path / "config.toml")
     if not summary:
         notes.append(f"not finished: no summary.json after {len(metrics['epoch'])} epochs")
     run = Run(path, printable(path.resolve().name or path), settings, metrics, summary, notes=notes)
@@ -142,62 +138,35 @@ def _read_run(path):
 
 
 def _metrics(path, notes):
-    lines = _text(path).splitlines(keepends=True)
     rows = []
-    for number, line in enumerate(lines, 1):
+    for number, line in read_lines(path):
+        where = f"{path}: line {number}"
         try:
-            row = _json(line)
-        except ValueError as error:
-            if number == len(lines) and not line.endswith("\n"):
-                notes.append(f"metrics.jsonl: line {number} is half-written and left out")
-                break
-            raise DataError(f"{path}: line {number}: {error}") from error
-        if not isinstance(row, dict):
-            raise DataError(f"{path}: line {number}: {type(row).__name__}, expected one JSON object")
-        rows.append([_number(path, number, name, row.get(name)) for name in COLUMNS])
+            row = parse_json(line, where)
+        except DataError:
+            if line.endswith(b"\n"):
+                raise
+            notes.append(f"metrics.jsonl: line {number} is half-written and left out")
+            break
+        check_fields({**dict.fromkeys(FIELDS), **row}, FIELDS, where)
+        rows.append([_number(row.get(name)) for name in FIELDS])
         if len(rows) > 1 and rows[-1][0] <= rows[-2][0]:
-            raise DataError(f"{path}: line {number}: epoch {rows[-1][0]:g} after epoch {rows[-2][0]:g}, "
-                            "expected increasing epochs")
-    return dict(zip(COLUMNS, np.array(rows, np.float64).reshape(-1, len(COLUMNS)).T))
+            raise DataError(f"{where}: epoch {rows[-1][0]:g} after epoch {rows[-2][0]:g}, expected increasing epochs")
+    return dict(zip(FIELDS, np.array(rows, np.float64).reshape(-1, len(FIELDS)).T))
 
 
-def _number(path, line, name, value):
-    if value is None and name not in REQUIRED:
-        return math.nan
+def _number(value):
+    return float(value) if value is not None and math.isfinite(value) else math.nan
+
+
+def _settings(path):
+    """Settings of a run, as they stand in its file; empty if there is none."""
+    if not os.path.exists(path):
+        return {}
     try:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value) if math.isfinite(value) else math.nan
-    except OverflowError:
-        pass
-    raise DataError(f"{path}: line {line}: {name} is {printable(repr(value))[:60]}, expected a number")
-
-
-def _json(text):
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from error
-    except RecursionError as error:
-        raise ValueError("not JSON that a run writes: nested too deeply") from error
-
-
-def _text(path):
-    try:
-        return read_bytes(path).decode()
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: byte {error.start} is not UTF-8 text") from error
-
-
-def _optional(path, parse):
-    """Parse a file that need not be there; None if it is not."""
-    if not path.exists():
-        return None
-    try:
-        return parse(_text(path))
-    except DataError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: {error}") from error
+        return toml_values(read_bytes(path), path)
+    except UsageError as error:
+        raise DataError(str(error)) from error
 
 
 def read_trace(path):
@@ -215,13 +184,13 @@ def read_trace(path):
     DataError
         It is not what `hpgcn train --trace` writes.
     """
-    trace = _optional(path, _json)
+    trace = read_json(path, MAX_TRACE)
     try:
         rows = [(event["pid"], event["args"]["epoch"], event["ts"], event["dur"], event["name"])
                 for event in trace["traceEvents"] if event["ph"] == "X" and "epoch" in event.get("args", ())]
         numbers = np.array([row[:4] for row in rows], np.float64).reshape(-1, 4)
-        if not np.isfinite(numbers).all() or not all(isinstance(row[4], str) for row in rows):
-            raise ValueError("an event of the trace lacks a name or a finite time")
+        if not (np.abs(numbers) <= MOST_EVENT).all() or not all(isinstance(row[4], str) for row in rows):
+            raise ValueError("an event lacks a name, or has a rank, epoch or time that is no sensible number")
         notes = dict(trace.get("otherData", {}))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DataError(f"{path}: not a trace of `hpgcn train --trace`: {type(error).__name__}: {error}") from error
@@ -236,7 +205,7 @@ def _traffic(path):
         matrix = np.load(io.BytesIO(read_bytes(path)), allow_pickle=False)
     except HpgcnError:
         raise
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, MemoryError) as error:
         raise DataError(f"{path}: not a .npy file: {error}") from error
     if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or not (
             matrix.shape[0] == matrix.shape[1] > 0 and matrix.dtype.kind in "iu" and matrix.min() >= 0):

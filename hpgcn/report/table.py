@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from hpgcn.report.runs import printable
+from hpgcn.errors import printable
 
 HEADINGS = ("run", "graph", "strategy", "ranks", "threads", "epochs", "best epoch", "val acc %", "test acc %",
             "s/epoch", "spmm s", "dense s", "comm s", "wait s", "MB sent", "peak GB")
