@@ -267,6 +267,21 @@ def test_picture_of_an_unknown_kind():
         check_picture("plan.gif")
 
 
+@pytest.mark.parametrize("ranks, settings, parts, said", [
+    ((4, 8), {}, 2, "p2p and 1d keep to the 2 parts of this file and are left out for 4 and 8 ranks: "
+                    "`hpgcn partition -k 4`"),
+    ((1, 2, 8), {}, 2, "left out for 8 ranks: `hpgcn partition -k 8`"), ((2,), {}, 2, None), ((1, 2), {}, None, None),
+    ((2, 4), {"grid": "2x2"}, None, "2d is shown on the grid 2x2 alone: leave out grid= for others"),
+    ((2, 3, 5), {"replication": 2}, None, "1.5d is left out for 3 and 5 ranks, which replication=2 does not divide")])
+def test_what_is_left_out_is_said(tmp_path, ranks, settings, parts, said):
+    path = write(tmp_path / "g.h5", make(n=40, f=4), parts, **({"method": "random"} if parts else {}))
+    report = forecast(path, Options(ranks, config=Config(**settings)))
+    lines = [line for line in report["notes"] if "left out" in line or "leave out" in line]
+    assert len(lines) == (said is not None)
+    assert not said or said in lines[0]
+    assert not said or lines[0] in table(report)
+
+
 @pytest.mark.parametrize("given, said", [
     ({"ranks": "0"}, "-k 0: '0'"), ({"ranks": "2,"}, "-k 2,: ''"), ({"ranks": "2,x"}, "'x' is not a whole number"),
     ({"ranks": "-3"}, "'-3'"), ({"ranks": "1e3"}, "'1e3'"), ({"ranks": "99999"}, "1 to 8192"),
@@ -306,16 +321,21 @@ def changed(group, **values):
 
 
 @pytest.mark.parametrize("text, said", [
-    ("{", "not JSON"), ("[]", "no 'limits'"), ("{}", "no 'limits'"), ('{"limits": 3}', "limits is 3"),
-    ('{"limits": {}}', "limits.memory_bytes_per_s is missing"), ("[" * 100_000, "not JSON"), ("\udcff", "not JSON"),
-    (changed("limits", memory_bytes_per_s=-1), "limits.memory_bytes_per_s is -1, expected a positive number"),
+    ("{", "not JSON"), ("[]", "list, expected one JSON object"), ("{}", "no 'limits'"),
+    ('{"limits": 3}', "limits is int, expected an object"),
+    ('{"limits": {}}', "limits.memory_bytes_per_s is missing"), ("[" * 100_000, "not JSON"), ("\udcff", "not UTF-8"),
+    (changed("limits", memory_bytes_per_s=-1), "limits.memory_bytes_per_s is -1, expected a number"),
     (changed("limits", memory_bytes_per_s="fast"), "is 'fast'"),
     (changed("limits", memory_bytes_per_s=True), "is True"),
     (changed("limits", gemm_float32_flops_per_s=float("nan")), "gemm_float32_flops_per_s is nan"),
     (changed("limits", gemm_float64_flops_per_s=float("inf")), "is inf"),
     (changed("network", latency=1), "network.latency is unknown, expected latency_s and bytes_per_s"),
     (changed("network", latency_s=1), "network.bytes_per_s is missing"),
-    (changed("network", latency_s=0, bytes_per_s=1), "network.latency_s is 0")])
+    (changed("network", latency_s=0, bytes_per_s=1), "network.latency_s is 0"),
+    (changed("network", latency_s=5e-324, bytes_per_s=1), "network.latency_s is 5e-324"),
+    (changed("machine", cores=0.5), "machine.cores is 0.5, expected an integer"),
+    ('{"limits": {"memory_bytes_per_s": 1e400}}', "limits.memory_bytes_per_s is 1e400"),
+    ('{"limits": {}, "limits": {}}', "key 'limits' is there twice")])
 def test_refused_machine_files(tmp_path, text, said):
     file = tmp_path / "machine.json"
     file.write_bytes(text.encode(errors="surrogateescape"))

@@ -10,7 +10,7 @@ from hpgcn.cost.buffers import buffers
 from hpgcn.cost.operands import Pair, adjoint, point_to_point, stored_order, touched_by_part
 from hpgcn.cost.shares import Levels, Share
 from hpgcn.cost.strategies import ADJOINTS
-from hpgcn.errors import DataError, UsageError
+from hpgcn.errors import DataError, UsageError, setting
 from hpgcn.forecast.options import MOST_RANKS, QUICK
 from hpgcn.layout import image
 from hpgcn.layout import stages as cut_stages
@@ -90,20 +90,20 @@ def arrangements(config, ranks):
     try:
         axes = tuple(int(axis) for axis in config.grid.split("x")) if config.grid else ()
     except ValueError:
-        raise UsageError(f"--grid {config.grid}: expected RxC or RxCxL, e.g. 2x2") from None
+        raise UsageError(f"{setting('grid', config.grid)}: expected RxC or RxCxL, e.g. 2x2") from None
     if axes:
         product = int(np.prod(axes, dtype=object))
         name = "3d" if len(axes) == 3 else "2d"
         found.update(((name, k), None) for k in ranks)
         cost.check_grid(name, product, axes)
         if product not in ranks:
-            raise UsageError(f"--grid {config.grid} holds {product} ranks, "
+            raise UsageError(f"{setting('grid', config.grid)} holds {product} ranks, "
                              f"expected one of {', '.join(map(str, ranks))}")
         found[name, product] = axes
     if config.replication:
         fits = [k for k in ranks if k % config.replication == 0]
         if not fits:
-            raise UsageError(f"--replication {config.replication}: expected a divisor of one of "
+            raise UsageError(f"{setting('replication', config.replication)}: expected a divisor of one of "
                              f"{', '.join(map(str, ranks))}")
         found.update((("1.5d", k), (k // config.replication, config.replication) if k in fits else None) for k in ranks)
     return found

@@ -10,8 +10,8 @@ from hpgcn.config import COSTS, Config
 from hpgcn.cost import KINDS, PHASES
 from hpgcn.cost.memory import footprint, peak, setup
 from hpgcn.cost.seconds import Machine, step_seconds
-from hpgcn.errors import ConfigError
-from hpgcn.forecast.cases import case, plans
+from hpgcn.errors import ConfigError, setting
+from hpgcn.forecast.cases import OWN_PARTS, case, plans
 from hpgcn.forecast.options import MAX_RANKS, QUICK
 from hpgcn.forecast.survey import Survey
 from hpgcn.machine import available_memory
@@ -63,7 +63,8 @@ def forecast(path, options, *, progress=False):
         "step": dataclasses.asdict(survey.step), "settings": {name: getattr(config, name) for name in COSTS},
         "rows_per_level": {"train": list(survey.step.rows), "evaluated": list(survey.totals(survey.evaluated))},
         "machine": {**vars(options.machine), "network_from_file": options.network},
-        "memory_limit_bytes": options.memory, "rows": rows, "choice": choose(rows), "notes": notes(options, rows)}
+        "memory_limit_bytes": options.memory, "rows": rows, "choice": choose(rows),
+        "notes": left_out(survey, rows, options) + notes(options, rows)}
 
 
 def row(step, found, options):
@@ -115,6 +116,32 @@ def choose(rows):
         text += f"; {_named(other)} would take {_epoch(other):.3g} s"
     return {"index": rows.index(best), **{key: best[key] for key in ("strategy", "parts", "ranks", "grid")},
             "text": text}
+
+
+def left_out(survey, rows, options):
+    """Which strategies are missing for some numbers of ranks, why, and how to see them: lines of text."""
+    asked, config = sorted({entry["ranks"] for entry in rows}), options.config
+    found = []
+    if survey.offsets is not None:
+        own = survey.offsets.size - 1
+        others = [k for k in asked if k not in (1, own)]  # on one rank all strategies are one
+        if others:
+            found.append(f"{' and '.join(OWN_PARTS)} keep to the {own} part{'s' * (own > 1)} of this file and are left "
+                         f"out for {_listed(others)} ranks: `hpgcn partition -k {others[0]}` of the graph it was made "
+                         "from makes a file for them")
+    if config.grid:
+        name = "3d" if config.grid.count("x") == 2 else "2d"
+        found.append(f"{name} is shown on the grid {config.grid} alone: leave out {setting('grid')} for others")
+    if config.replication:
+        others = [k for k in asked if k % config.replication]
+        if others:
+            found.append(f"1.5d is left out for {_listed(others)} ranks, which "
+                         f"{setting('replication', config.replication)} does not divide")
+    return found
+
+
+def _listed(numbers):
+    return ", ".join(map(str, numbers[:-1])) + " and " * (len(numbers) > 1) + str(numbers[-1])
 
 
 def notes(options, rows):
