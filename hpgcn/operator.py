@@ -20,7 +20,7 @@ class Operator:
     ----------
     source : hpgcn.graph.Graph with all rows, or hpgcn.store.StoredGraph
     norm : one of NORMS
-        A degree that is not positive gives the factor 0; `zero_degrees` counts such rows.
+        A degree that is not positive gives the factor 0.
     self_loops : bool
         Add a loop of weight 1 where a vertex has none.
     dtype : numpy dtype
@@ -34,7 +34,6 @@ class Operator:
         added = (degrees["loop"] == 0) & self_loops
         row, column = degrees["row"] + added, degrees["column"] + added
         self.row_scale, self.column_scale = scales(row, column, norm)
-        self.zero_degrees = 0 if norm == "none" else int(np.count_nonzero(row <= 0))
 
     def block(self, start, stop, first=0, last=None):
         """Rows [start, stop) and columns [first, last), the latter renumbered from 0; csr_array, columns sorted."""

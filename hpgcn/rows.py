@@ -74,6 +74,7 @@ class Rows:
         self.strategy = STRATEGIES[config.strategy](source, grid, comm, norm=kind.norm, self_loops=kind.self_loops,
                                                     dtype=self.dtype, max_width=self.max_width, slab=slab,
                                                     axes=self.axes, **batches)
+        self._warn_of_degrees(slab, comm, source.header)
         every = [None] * len(step.widths)
         found = [every, every]
         if config.prune:
@@ -81,8 +82,22 @@ class Rows:
             found = [levels(slab, read, config.layers, comm, given=step.constant) for read in masks]
             del slab
         self.train, self.evaluated = (Reach.of(self.strategy, each, given=step.constant) for each in found)
-        if self.strategy.zero_degrees and comm.rank == 0:
-            log.warning("%d vertices have a degree <= 0: their factor is 0", self.strategy.zero_degrees)
+
+    def _warn_of_degrees(self, slab, comm, header):
+        """Say how many vertices have a degree that nothing can be divided by; all ranks call this together."""
+        if self.kind.norm == "none":
+            return
+        added = (slab.degree_loop == 0) & self.kind.self_loops
+        wrong = slab.degree_row + added <= 0
+        if self.kind.norm == "sym":
+            wrong |= slab.degree_column + added <= 0
+        wrong &= self.columns.grid.column == 0  # others hold the same rows
+        cancelled = wrong & ((np.diff(slab.indptr) > 0) | self.kind.self_loops)
+        count, by_weights = comm.sum([np.count_nonzero(wrong), np.count_nonzero(cancelled)]).astype(int).tolist()
+        if count and comm.rank == 0:
+            log.warning("%s: %d of %d vertices %s a degree of 0 or less%s: the factor of their normalisation is 0 "
+                        "(docs/models.md)", header.name, count, header.num_nodes, "has" if count == 1 else "have",
+                        f", {by_weights} by weights that cancel or are negative" if by_weights else "")
 
     def aggregate(self):
         """Replace X by A X or (X, A X), in slices of columns that the strategy's buffers hold, on every rank alike."""

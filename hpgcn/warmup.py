@@ -11,6 +11,7 @@ from numba.core import event
 from hpgcn import faults
 from hpgcn.bar import bar
 from hpgcn.comm import SerialComm
+from hpgcn.config import Config
 from hpgcn.graph import Graph
 from hpgcn.kernels import backend
 from hpgcn.kernels.jit import threshold
@@ -90,7 +91,7 @@ def warm_up(make, comm, header, config):
 
 def _small_epoch(make, header, config, device):
     """Run an epoch on a graph of three vertices, like the real one in kind, for one thread and for all."""
-    A = np.array([[0, 1, 0], [1, 0, 1], [0, 0 if header.directed else 1, 0]], np.float32)
+    A = np.array([[0, 1, header.directed], [1, 0, not header.directed], [0, 1, 0]], np.float32)  # no degree is 0
     X = np.eye(3, max(1, min(header.num_features, 3)), dtype=np.float32)
     if header.sparse_features:
         import scipy.sparse as sp
@@ -98,7 +99,8 @@ def _small_epoch(make, header, config, device):
         X = sp.csr_array(X)
     y = np.eye(3) if header.multilabel else np.arange(3)
     tiny = Graph.from_scipy(A, X, y, ([0], [1], [2]), name="warm-up")
-    few = config.replace(out="", checkpoint_every=0, epochs=1, grid="", replication=0, memory="")
+    few = config.replace(out="", checkpoint_every=0, epochs=1, grid="", replication=0, memory="", lr=Config.lr,
+                         weight_decay=0.0)
     rows, numbers, mask = map(device.put, (np.ones((2, 1), config.dtype), np.arange(2), np.zeros((2, 1), np.uint8)))
     ops, alone = backend(rows), SerialComm()
     alone.use(device)

@@ -32,13 +32,10 @@ class Strategy(Protocol):
         Who owns which element of A H and of G; each has exactly one owner.
     layout_in : Grid
         Who owns which element of H and of A^T G: `layout`, unless the map is restricted.
-    zero_degrees : int
-        Vertices whose degree is not positive, over all ranks.
     """
 
     layout: Grid
     layout_in: Grid
-    zero_degrees: int
 
     def forward(self, H: np.ndarray, *, layer: int, mask: np.ndarray | None = None,
                 out: np.ndarray | None = None) -> np.ndarray:

@@ -99,7 +99,7 @@ class MixtureOfParallelism:
     grid : hpgcn.layout.Grid
     comm : hpgcn.comm.SerialComm or MpiComm
     norm : "sym", "row" or "none"
-        As hpgcn.operator.Operator. A degree that is not positive gives the factor 0; `zero_degrees` counts such rows.
+        As hpgcn.operator.Operator. A degree that is not positive gives the factor 0.
     self_loops : bool
         Add a loop of weight 1 where a vertex has none.
     dtype : numpy dtype
@@ -120,7 +120,6 @@ class MixtureOfParallelism:
     layout, layout_in : hpgcn.layout.Grid
         Who owns rows of the result of `forward`, and rows of H; the same unless restricted.
     symmetric : bool
-    zero_degrees : int
     stages : int
         Batches that are made.
     buffer_bytes : int
@@ -134,7 +133,7 @@ class MixtureOfParallelism:
         self.comm, self.dtype = comm, np.dtype(dtype)
         with comm.together():  # each rank reads all of A: each may meet an error of its own
             operator = Operator(source, norm=norm, self_loops=self_loops, dtype=dtype)
-            self.zero_degrees, self.symmetric = operator.zero_degrees, operator.symmetric
+            self.symmetric = operator.symmetric
             matrix = operator.block(0, operator.num_rows)
         check_nonzeros(comm, self.home, matrix.nnz, cut=False)
         matrix.sort_indices()

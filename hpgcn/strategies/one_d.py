@@ -56,7 +56,7 @@ class Staged:
 
     def _read(self, operator, offsets, first, comm, max_width):
         """Read what is held in stages: rank `first` + s of `comm` owns rows [offsets[s], offsets[s + 1]) of H."""
-        self.symmetric, self.zero_degrees = operator.symmetric, operator.zero_degrees
+        self.symmetric = operator.symmetric
         blocks, transposed = read(operator, self.held[0], offsets, transposed=not self.symmetric)
         check_nonzeros(self.comm, comm.device, sum(block[1].size for block in blocks))
         heights = np.diff(offsets).tolist()

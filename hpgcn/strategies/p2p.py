@@ -35,8 +35,7 @@ class PointToPoint:
     grid : hpgcn.layout.Grid
     comm : hpgcn.comm.SerialComm or MpiComm
     norm : "sym", "row" or "none"
-        As hpgcn.operator.Operator. A degree that is not positive gives the factor 0; `zero_degrees` counts such rows
-        over all ranks.
+        As hpgcn.operator.Operator. A degree that is not positive gives the factor 0.
     self_loops : bool
         Add a loop of weight 1 where a vertex has none.
     dtype : numpy dtype
@@ -61,11 +60,8 @@ class PointToPoint:
         plan = self._plan(rows, needs(indices, rows))
         columns = local_columns(indices, plan.ghosts, rows)
         values = np.ones(indices.size) if data is None else data.astype(np.float64)
-        self.zero_degrees = 0
         if norm != "none":
-            row, column = slab.degree_row + added, slab.degree_column + added
-            self.zero_degrees = int(comm.sum([np.count_nonzero(row <= 0)])[0])
-            row, column = scales(row, column, norm)
+            row, column = scales(slab.degree_row + added, slab.degree_column + added, norm)
             values *= np.repeat(row, np.diff(indptr)) * self._with_ghosts(plan, column)[columns]
         indptr = indptr.astype(index_dtype(indptr[-1]), copy=False)  # keeps SciPy from widening the column numbers
         matrix = sp.csr_array((values.astype(dtype), columns, indptr),
@@ -91,7 +87,7 @@ class PointToPoint:
     def restrict(self, rows_out, rows_in):
         """The same map to some rows from some rows: see `hpgcn.strategies.Strategy`."""
         part = object.__new__(PointToPoint)
-        part.comm, part.symmetric, part.zero_degrees = self.comm, self.symmetric, self.zero_degrees
+        part.comm, part.symmetric = self.comm, self.symmetric
         part.layout, part.layout_in = (self.layout.restricted(rows) for rows in (rows_out, rows_in))
         part.product = part.product_back = self._cut(rows_out, rows_in, part.layout_in.rows)
         if self.symmetric and not np.array_equal(rows_out, rows_in):

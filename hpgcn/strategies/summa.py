@@ -48,7 +48,7 @@ class Summa:
         R L row blocks, C column blocks.
     comm : hpgcn.comm.SerialComm or MpiComm
     norm : "sym", "row" or "none"
-        As hpgcn.operator.Operator. A degree that is not positive gives the factor 0; `zero_degrees` counts such rows.
+        As hpgcn.operator.Operator. A degree that is not positive gives the factor 0.
     self_loops : bool
         Add a loop of weight 1 where a vertex has none.
     dtype : numpy dtype
@@ -87,7 +87,7 @@ class Summa:
         cuts = stages(grid.offsets, R, L, C)
         self.mine = np.flatnonzero(cuts.piece == self.piece).tolist()  # this layer's stages, in order
         operator = Operator(source, norm=norm, self_loops=self_loops, dtype=self.dtype)
-        self.zero_degrees, self.symmetric = operator.zero_degrees, operator.symmetric
+        self.symmetric = operator.symmetric
         self.A = Blocks.of(operator, grid, cuts, comm)
         self.A_transposed = self.A if self.symmetric else Blocks.of(operator, grid, cuts, comm, transposed=True)
         self.along_row = comm.group(grid.row_ranks.tolist())

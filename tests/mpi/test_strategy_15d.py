@@ -58,7 +58,6 @@ def test_norms(comm, norm, directed):
                                 axes=axes)
         np.testing.assert_allclose(strategy.forward(part(H, grid), layer=0), part(A @ H, grid), atol=1e-12)
         np.testing.assert_allclose(strategy.backward(part(H, grid), layer=0), part(A.T @ H, grid), atol=1e-12)
-        assert strategy.zero_degrees == (np.count_nonzero(sums <= 0) if norm == "row" else 0)
         strategy.close()
 
 

@@ -8,7 +8,7 @@ from graphs import make
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.errors import DivergedError
-from hpgcn.trainer import Trainer
+from hpgcn.trainer import Trainer, train
 
 MODELS = {"gcn": {}, "sage": {"model": "sage"}, "sage-gcn": {"model": "sage", "aggregator": "gcn"},
           "gin": {"model": "gin"}, "norm": {"layer_norm": True}}
@@ -25,7 +25,7 @@ def test_the_first_layer_that_is_not_finite_is_named(settings, layer, value):
     with np.errstate(all="ignore"), pytest.raises(DivergedError) as caught:
         trainer.step(2)
     assert re.match(rf"epoch 2: the training loss is \S+; layer {layer} forward has [\d,]+ values that are not finite, "
-                    r"layers before it none; try a lower --lr than 0.01", str(caught.value))
+                    r"layers before it none; try a lower lr= than 0.01", str(caught.value))
     assert caught.value.collective
 
 
@@ -34,3 +34,12 @@ def test_a_learning_rate_far_too_high_is_found():
     with np.errstate(all="ignore"), pytest.raises(DivergedError, match=r"layer \d (forward|backward).*than 1e\+30"):
         for epoch in range(1, 20):
             trainer.step(epoch)
+
+
+@pytest.mark.parametrize("settings, words", [
+    ({"lr": 1e300}, r"epoch 1: the training loss is \S+; the update leaves W0, W1, b0, b1 with values that are not"),
+    ({"weight_decay": 1e308}, r"epoch 1: .* the update leaves W0 with values"),
+    ({"lr": 1e38}, "epoch 1: the validation loss is (nan|inf); try a lower lr= than 1e")], ids=str)
+def test_weights_of_the_last_epoch_are_judged_too(settings, words):
+    with pytest.raises(DivergedError, match=words):
+        train(make(), Config(epochs=1, **settings))
