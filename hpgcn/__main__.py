@@ -11,23 +11,31 @@ if __name__ == "__main__" or os.path.basename(sys.argv[0]) == "hpgcn":  # the pr
     signals.start(sys.argv[1:])
 
 import argparse
+import contextvars
 import dataclasses
 import faulthandler
 import logging
+import re
 import traceback
 from contextlib import suppress
 
 from hpgcn import __version__, config, machine, streams
 from hpgcn import commands as run
 from hpgcn.config import COSTS, Config
-from hpgcn.errors import HpgcnError, StorageError, UsageError
+from hpgcn.errors import COMMAND_LINE, HpgcnError, InternalError, StorageError, UsageError, printable
 
 log = logging.getLogger("hpgcn")
 METAVARS = {"out": "RUN", "grid": "RxC", "memory": "BYTES", "int": "N", "float": "X"}  # of a field, or of its type
+LONG = re.compile(r"(\S{160})\S{160,}(\S{80})")  # a word that nobody reads to its end
 
 
 def main(argv=None):
     """Run a command and return its exit code (docs: README, "Exit codes")."""
+    return contextvars.copy_context().run(_main, argv)
+
+
+def _main(argv):
+    COMMAND_LINE.set(True)
     streams.repair()
     faulthandler.enable(2)  # a segmentation fault leaves a stack on standard error
     argv = sys.argv[1:] if argv is None else argv
@@ -54,12 +62,16 @@ def command(argv):
     except OSError as error:
         return fail_to_print(error)
     quiet = logging.WARNING if args.quiet else logging.DEBUG if args.verbose else logging.INFO
-    logging.basicConfig(format="hpgcn: %(message)s", level=logging.WARNING, handlers=[streams.Lines()])
+    handler = streams.Lines()
+    handler.setFormatter(OneLine("hpgcn: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
     log.setLevel(logging.ERROR if machine.launched_rank() else quiet)
     try:
         return args.run(args) or 0
     except HpgcnError as error:
         return fail(error, args.verbose, ranked)
+    except MemoryError as error:
+        return fail(InternalError(f"out of memory: {error}"), args.verbose, ranked)
     except KeyboardInterrupt:
         return interrupted(signal.SIGINT)
     except signals.Ended as ended:
@@ -89,7 +101,7 @@ def fail(error, verbose, ranked):
         except HpgcnError as agreed:
             error = agreed
     if not error.collective or machine.launched_rank() == 0:
-        streams.say(f"hpgcn: {' '.join(str(error).split())}")
+        streams.say("hpgcn: " + LONG.sub(r"\1...\2", printable(error)))
     return error.code if error.collective else end_all(error.code)
 
 
@@ -115,6 +127,13 @@ def end_all(code):
     if mpi and mpi.Is_initialized() and mpi.COMM_WORLD.Get_size() > 1:
         mpi.COMM_WORLD.Abort(code)
     return code
+
+
+class OneLine(logging.Formatter):
+    """A line for each record, whatever names are in it."""
+
+    def format(self, record):
+        return printable(super().format(record))
 
 
 class Parser(argparse.ArgumentParser):

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from hpgcn import faults
-from hpgcn.errors import OutputError, StorageError, UsageError
+from hpgcn.errors import OutputError, StorageError, UsageError, setting
 from hpgcn.temporary import remove, temporary_file, temporary_folder
 
 HDF5_SUFFIXES = (".h5", ".hdf5")
@@ -50,7 +50,7 @@ def refuse_existing(path, overwrite=False, follow=True):
     if kind is not None and not stat.S_ISREG(kind) and not stat.S_ISLNK(kind):
         raise OutputError(f"{path}: is a {'folder' if stat.S_ISDIR(kind) else 'special file'}, expected a file name")
     if kind is not None and not overwrite:
-        raise OutputError(f"{path}: exists already; --overwrite replaces it")
+        raise OutputError(f"{path}: exists already; {setting('overwrite', True)} replaces it")
     if folder is None or not stat.S_ISDIR(folder):
         raise OutputError(f"{path}: cannot be created: there is no folder {target.parent}")
     if not os.access(target.parent, os.W_OK | os.X_OK):

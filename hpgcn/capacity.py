@@ -3,10 +3,15 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
-from hpgcn.errors import ConfigError, DeviceMemoryError
+from hpgcn.errors import ConfigError, DeviceMemoryError, setting
 
 MAX_NONZEROS = (1 << 31) - 1  # of a rank whose device is a GPU
-ADVICE = "start more ranks on more GPUs, take fewer hidden units or --dtype float32, or --device cpu"
+
+
+def advice():
+    """Ways out, where a GPU is too small."""
+    return ("start more ranks on more GPUs, take fewer hidden units or "
+            f"{setting('dtype', 'float32')}, or {setting('device', 'cpu')}")
 
 
 def check_nonzeros(comm, device, nonzeros, *, cut=True):
@@ -32,9 +37,9 @@ def check_nonzeros(comm, device, nonzeros, *, cut=True):
     most, total = int(comm.max([nonzeros])[0]), int(comm.sum([nonzeros])[0])
     if most > MAX_NONZEROS:
         ranks = -(-(total if cut else most) // MAX_NONZEROS)
-        way = f"at least {ranks} ranks" if cut else f"at least {ranks} ranks of another --strategy than mop"
+        way = f"at least {ranks} ranks" if cut else f"at least {ranks} ranks of another {setting('strategy')} than mop"
         error = ConfigError(f"a rank of {comm.size} holds {most:,} nonzeros, but a GPU takes at most "
-                            f"{MAX_NONZEROS:,}: start {way}, or take --device cpu")
+                            f"{MAX_NONZEROS:,}: start {way}, or take {setting('device', 'cpu')}")
         error.collective = True
         raise error
 
@@ -63,7 +68,7 @@ def check_memory(comm, need):
         if needed > free:
             who = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} ranks, {ranks[0]} the first,"
             error = DeviceMemoryError(f"{who} of {comm.size} needs {needed:,} bytes more, {free:,} of {total:,} are "
-                                      f"free on GPU {number}: {ADVICE}")
+                                      f"free on GPU {number}: {advice()}")
             error.collective = True
             raise error
 
@@ -76,4 +81,4 @@ def explained(comm):
     except comm.device.exhausted as error:
         free, total = comm.device.memory()
         raise DeviceMemoryError(f"rank {comm.rank} of {comm.size}: {str(error).rstrip('.')}; {free:,} of {total:,} "
-                                f"bytes are free on GPU {comm.device.number}: {ADVICE}") from error
+                                f"bytes are free on GPU {comm.device.number}: {advice()}") from error

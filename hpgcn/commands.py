@@ -7,13 +7,18 @@ import os
 
 from hpgcn import __version__, machine
 from hpgcn.config import COSTS, Config, settings_of_run
-from hpgcn.errors import UsageError
+from hpgcn.errors import UsageError, printable
 
 
 def say(args, *lines):
     """Print what a command did, unless it was told to be quiet."""
     if not args.quiet:
-        print("\n".join(lines))
+        show(*lines)
+
+
+def show(*texts):
+    """Print text for people; what is in it of names cannot command a terminal."""
+    print("\n".join(printable(line) for text in texts for line in text.split("\n")))
 
 
 def compiles(command):
@@ -37,7 +42,7 @@ def convert(args):
         labels=args.labels, symmetrize=args.symmetrize, unweighted=args.unweighted, reverse=args.reverse,
         strict=args.strict, row_normalize=args.row_normalize, split=args.split, memory=args.memory,
         columns=args.columns, base=args.base)
-    say(args, *notes, f"wrote {args.out}")
+    say(args, *notes, f"wrote {printable(args.out)}")
 
 
 @compiles
@@ -58,7 +63,7 @@ def generate(args):
                                   classes=args.classes, seed=args.seed)
         store.write_graph(args.out, graph, overwrite=args.overwrite)
         say(args, f"{graph.header.num_nodes:,} vertices, {graph.header.num_edges:,} stored entries")
-    say(args, f"wrote {args.out}")
+    say(args, f"wrote {printable(args.out)}")
 
 
 @compiles
@@ -88,8 +93,8 @@ def partition(args):
     if args.compare:
         made = {name: parts.make_partition(graph, args.k, method=name, engine=args.engine if name == args.method else
                                            None, **settings) for name in args.compare.split(",")}
-        print(json.dumps({name: told(each) for name, each in made.items()}) if args.json else
-              parts.format_statistics(made))
+        show(json.dumps({name: told(each) for name, each in made.items()}) if args.json else
+             parts.format_statistics(made))
         return
     if args.parts:
         made = parts.given_partition(graph, parts.read_parts(args.parts, graph.header.num_nodes, args.k), args.k,
@@ -102,9 +107,9 @@ def partition(args):
     else:
         store.write_partitioned(out, graph, made, source=source, overwrite=args.overwrite)
     if args.json:
-        print(json.dumps({"out": out, **told(made)}))
+        show(json.dumps({"out": out, **told(made)}))
     else:
-        say(args, parts.describe(made), parts.format_statistics({"this": made}), f"wrote {out}")
+        say(args, parts.describe(made), parts.format_statistics({"this": made}), f"wrote {printable(out)}")
 
 
 def told(made):
@@ -129,14 +134,14 @@ def plan(args):
     report = forecast.forecast(args.graph, options, progress=not args.quiet)
     if args.plot:
         forecast.plot(report, args.plot)
-    print(json.dumps(report) if args.json else forecast.table(report))
+    show(json.dumps(report) if args.json else forecast.table(report))
 
 
 def inspect(args):
     """`hpgcn inspect`."""
     from hpgcn import overview
 
-    print(overview.describe(args.file, verify=args.verify))
+    show(overview.describe(args.file, verify=args.verify))
 
 
 def train(args):
@@ -164,14 +169,14 @@ def train(args):
 
         report = dryrun.forecast(source, config, ranks)
         if ranks.rank == 0:
-            print(json.dumps(report) if args.json else dryrun.table(report))
+            show(json.dumps(report) if args.json else dryrun.table(report))
         return
     if not config.out:
         config = config.replace(out=ranks.bcast(rundir.free_name(source.header.name)))
     summary = trainer.train(source, config.replace(threads=threads), ranks, progress=not args.quiet,
                             overwrite=args.overwrite, resume=config.out if args.resume else None)
     if ranks.rank == 0:
-        print(json.dumps(summary) if args.json else table(summary))
+        show(json.dumps(summary) if args.json else table(summary))
     faults.begin(ranks.rank, 0)
     faults.point("end")
     ranks.barrier()  # MPI_Finalize has no deadline
@@ -196,14 +201,14 @@ def table(summary):
         ("messages per epoch", f"{summary['sent_messages_per_epoch']:,} sent, "
                                f"{summary['predicted_messages_per_epoch']:,} predicted"),
         ("seconds per epoch", f"{summary['epoch_s_median']:.4g} (set-up {summary['setup_s']:.3g})"),
-        ("results", f"{summary['out']}/summary.json, metrics.jsonl, model.h5"),
+        ("results", f"{printable(summary['out'])}/summary.json, metrics.jsonl, model.h5"),
     ]
     return "\n".join(f"{name:<20} {value}" for name, value in rows)
 
 
 def predict(args):
     """`hpgcn predict`."""
-    machine.limit_threads(args.threads or machine.default_threads())
+    machine.limit_threads(Config(threads=args.threads).threads or machine.default_threads())
     from pathlib import Path
 
     from hpgcn import comm, predictor, rundir, store
@@ -211,13 +216,13 @@ def predict(args):
 
     run = Path(args.model)
     follow = args.out is not None  # a link in the run directory is replaced, not written through
-    out = args.out or str((run if run.is_dir() else run.parent) / "predictions.h5")
+    out = args.out or str((run if os.path.isdir(run) else run.parent) / "predictions.h5")
     ranks = comm.world()
     ranks.same(started(args), "command line")
     with ranks.together():
         store.check_suffix(out)
-        store.refuse_existing(out, args.overwrite, follow)
         _, settings, _ = rundir.read_run(run)
+        store.refuse_existing(out, args.overwrite, follow)
         path = args.graph or settings["graph"]
         if not path:
             raise UsageError(f"{run}: trained on a graph in memory; name the graph to predict on")
@@ -228,7 +233,7 @@ def predict(args):
         if ranks.rank == 0:
             store.write_predictions(out, found, attributes={"graph": source.header.name, "model": str(run)},
                                     overwrite=args.overwrite, follow=follow)
-            say(args, f"wrote {out}")
+            say(args, f"wrote {printable(out)}")
 
 
 def report(args):
@@ -238,15 +243,15 @@ def report(args):
     if args.html:
         report.check_output(args.html)
     runs = report.read_runs(args.runs)
-    print(report.table(runs))
+    show(report.table(runs))
     if args.html:
         report.write(runs, args.html)
-        say(args, f"wrote {args.html}")
+        say(args, f"wrote {printable(args.html)}")
 
 
 def bench(args):
     """`hpgcn bench`."""
-    threads = args.threads or machine.default_threads()
+    threads = Config(threads=args.threads).threads or machine.default_threads()
     machine.limit_threads(threads)
     import json
 
@@ -254,7 +259,7 @@ def bench(args):
 
     report = bench.run(args.what, graphs=args.graphs, widths=args.widths, scale_down=args.scale_down,
                        repeats=args.repeats, threads=threads, seed=args.seed)
-    print(json.dumps(report) if args.json else bench.table(report))
+    show(json.dumps(report) if args.json else bench.table(report))
 
 
 def doctor(args):
@@ -266,5 +271,5 @@ def doctor(args):
     from hpgcn import doctor
 
     found = doctor.examine()
-    print(json.dumps([each._asdict() for each in found]) if args.json else doctor.table(found))
+    show(json.dumps([each._asdict() for each in found]) if args.json else doctor.table(found))
     return 70 if any(each.status == "fail" for each in found) else 0

@@ -5,7 +5,7 @@ import socket
 
 import numpy as np
 
-from hpgcn.errors import MissingError
+from hpgcn.errors import MissingError, setting
 
 ALIGNMENT = 64  # bytes: a cache line, so that rows touch as few as they can
 
@@ -145,16 +145,17 @@ def find(number=0):
     MissingError
         Naming what is missing: CuPy, the driver, or that many GPUs.
     """
+    cuda, cpu = setting("device", "cuda"), setting("device", "cpu")
     try:
         import cupy
 
         count = cupy.cuda.runtime.getDeviceCount()
     except ImportError as error:
-        raise MissingError(f"--device cuda needs cupy: pip install 'hpgcn[cuda12]' ({error})") from error
+        raise MissingError(f"{cuda} needs cupy: pip install 'hpgcn[cuda12]' ({error})") from error
     except Exception as error:  # CuPy has an exception of its own for each of its libraries
-        raise MissingError(f"--device cuda: no GPU can be used: {error}; --device cpu runs without one") from error
+        raise MissingError(f"{cuda}: no GPU can be used: {error}; {cpu} runs without one") from error
     if number >= count:
-        raise MissingError(f"--device cuda: GPU {number} is missing, there are {count}; --device cpu runs without one")
+        raise MissingError(f"{cuda}: GPU {number} is missing, there are {count}; {cpu} runs without one")
     return cupy
 
 

@@ -9,7 +9,7 @@ from hpgcn.config import size
 from hpgcn.cost.gpu import ON_GPU, gpu_footprint, gpu_total
 from hpgcn.cost.memory import PARTS, footprint, peak, setup
 from hpgcn.cost.seconds import Machine, step_seconds
-from hpgcn.errors import ConfigError
+from hpgcn.errors import ConfigError, setting
 from hpgcn.place import place, same_everywhere
 
 
@@ -80,7 +80,8 @@ def _count(source, config, offsets, axes):
             held = min(kept, held, key=np.max)
             rank = int(held.argmax())
             raise ConfigError(f"{survey.name}: rank {rank} of {held.size} needs {int(held[rank]):,} bytes, but "
-                              f"--memory is {limit:,}; `hpgcn plan --memory {limit}` says how many ranks would do")
+                              f"{setting('memory')} is {limit:,}; `hpgcn plan --memory {limit}` says how many ranks "
+                              "would do")
     step, sent = survey.step, found.prediction
     sizes = {**footprint(step, found.share), "setup": setup(step, found.share), "peak": held}
     compute, communication = step_seconds(Machine(), step, found.share, sent)

@@ -11,6 +11,7 @@ import numpy as np
 from hpgcn import cost
 from hpgcn.consistency import add_up, doubtful, nonzero, refuse
 from hpgcn.errors import ConfigError, HpgcnError, UsageError
+from hpgcn.graph import Graph
 from hpgcn.identity import changed
 from hpgcn.layout import Grid, split
 
@@ -18,6 +19,25 @@ log = logging.getLogger("hpgcn")
 METHOD, SEED = "hypergraph", 0  # how a graph is partitioned that was not partitioned before
 NAMING = 3600.0  # seconds that they wait while one rank reads all of a file that was found wrong
 PARTITIONING = 7200.0  # seconds that ranks wait for it beyond their timeout: an hour for the engine, an hour around it
+
+
+def as_source(source):
+    """Return a graph in memory or in a file as it is, and open a path.
+
+    Raises
+    ------
+    UsageError
+        It is none of these.
+    HpgcnError
+        As `hpgcn.load`.
+    """
+    from hpgcn import store
+
+    if isinstance(source, str | os.PathLike):
+        return store.load(source)
+    if not isinstance(source, Graph | store.StoredGraph):
+        raise UsageError(f"graph is of type {type(source).__name__}, expected hpgcn.Graph, hpgcn.load(path) or a path")
+    return source
 
 
 def same_everywhere(source, config, comm):
@@ -192,11 +212,12 @@ def _kept(stored, k):
     stored.sha256()  # before an hour of partitioning
     stored.refuse_replaced()
     for path in names:
-        checksum = _matching(path, stored, k) if path.exists() else None
+        checksum = _matching(path, stored, k) if os.path.exists(path) else None
         if checksum:
             log.info("using the partition in %s", path)
             return str(path), checksum
     path = names[1] if os.path.lexists(names[0]) else names[0]
+    store.refuse_existing(path, overwrite=True)  # before the work
     log.info("partitioning %s in %d parts by %s; kept as %s", stored.path, k, METHOD, path)
     graph = stored.read()
     partition = make_partition(graph, k, method=METHOD, seed=SEED)

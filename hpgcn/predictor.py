@@ -12,7 +12,7 @@ from hpgcn.config import Config
 from hpgcn.device import choose
 from hpgcn.errors import DataError
 from hpgcn.model import Buffers, Model, Parameters
-from hpgcn.place import same_everywhere
+from hpgcn.place import as_source, same_everywhere
 from hpgcn.result import Result
 from hpgcn.rows import Rows
 from hpgcn.rundir import read_run
@@ -23,8 +23,8 @@ def predict(source, run, comm=None, *, device="auto"):
 
     Parameters
     ----------
-    source : hpgcn.Graph or hpgcn.store.StoredGraph
-        The graph trained on, or another with as many features.
+    source : hpgcn.Graph, hpgcn.store.StoredGraph, str or path-like
+        The graph trained on, or another with as many features; or its path.
     run : hpgcn.Result, str or path
         What `hpgcn.train` returned, a run directory, or its model.h5.
     comm : mpi4py communicator, optional
@@ -38,9 +38,11 @@ def predict(source, run, comm=None, *, device="auto"):
         multi-label model (n, t) uint8, 1 where the logit is > 0 (probability > 1/2); embedding (n, h) (the last layer's
         input; absent from models of one layer); original_ids (n,) where the graph has them. None on the other ranks.
     """
+    device = Config(device=device).device
     comm = as_comm(comm)
     comm.use(choose(device, comm))
     with comm.together():
+        source = as_source(source)
         weights, settings, attributes = ((run.weights, vars(run.config), {}) if isinstance(run, Result)
                                          else read_run(run))
         everywhere = {"device": device, "aggregate_on": "device", "update_on": "device"}

@@ -21,13 +21,13 @@ from hpgcn.comm import as_comm
 from hpgcn.config import Config, settings_of_run
 from hpgcn.cost.step import make_step
 from hpgcn.device import choose
-from hpgcn.divergence import diverged
+from hpgcn.divergence import check_evaluation, diverged
 from hpgcn.dryrun import choose_lean
-from hpgcn.errors import DataError, UsageError
+from hpgcn.errors import DataError, UsageError, setting
 from hpgcn.machine import peak_rss, return_freed_memory
 from hpgcn.model import Buffers, Model, Parameters
 from hpgcn.optim import OPTIMIZERS
-from hpgcn.place import place, same_everywhere
+from hpgcn.place import as_source, place, same_everywhere
 from hpgcn.progress import Best, check_callbacks, finished, stop_before, to_go_on, told_to_stop
 from hpgcn.result import Result
 from hpgcn.rows import Rows
@@ -42,8 +42,8 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False, re
 
     Parameters
     ----------
-    source : hpgcn.Graph or hpgcn.store.StoredGraph
-        `hpgcn.load(path)`, or a graph in memory (then equal on all ranks).
+    source : hpgcn.Graph, hpgcn.store.StoredGraph, str or path-like
+        `hpgcn.load(path)` or the path itself, or a graph in memory (then equal on all ranks).
     config : hpgcn.Config, optional
         Files are written only if its `out` names a run directory.
     comm : mpi4py communicator, optional
@@ -75,19 +75,26 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False, re
     DeviceMemoryError
         A GPU has less memory than is needed.
     """
+    if not isinstance(config, Config | None):
+        raise UsageError(f"config is of type {type(config).__name__}, expected hpgcn.Config")
+    if resume and not isinstance(resume, str | os.PathLike):
+        raise UsageError(f"resume is of type {type(resume).__name__}, expected the path of a run directory")
     if resume:
         config = (config or Config(**settings_of_run(resume, {}))).replace(out=os.fspath(resume))
     config = config or Config()
     comm = as_comm(comm, config.comm_timeout)
+    with comm.together():
+        source = as_source(source)
     same_everywhere(source, config, comm)
     comm.use(choose(config.updates_on, comm))
     with comm.together():
         check(source.header)
         if config.checkpoint_every and not config.out:
-            raise UsageError(f"checkpoint_every = {config.checkpoint_every}: needs a run directory, set out")
+            raise UsageError(f"checkpoint_every = {config.checkpoint_every}: needs a run directory, set "
+                             f"{setting('out')}")
         check_callbacks(callbacks)
-        if config.out and comm.rank == 0 and not resume:
-            refuse_existing_run(config.out, overwrite)
+        if config.out and comm.rank == 0:
+            refuse_existing_run(config.out, overwrite or bool(resume))
     checkpoints = Checkpoints(config.out, source) if config.out else None
     saved, summary = to_go_on(checkpoints, config, comm) if resume else (None, None)
     if summary:
@@ -114,12 +121,13 @@ def check(header):
     """
     if not header.num_features:
         raise DataError(f"{header.name}: no features; give them to `hpgcn convert` with --features FILE, or let it "
-                        "make some: --features identity or --features degree")
+                        "make some: --features identity or --features degree; or give them to Graph.from_scipy")
     if not header.num_classes:
-        raise DataError(f"{header.name}: no labels; give them to `hpgcn convert` with --labels FILE")
+        raise DataError(f"{header.name}: no labels; give them to `hpgcn convert` with --labels FILE, "
+                        "or to Graph.from_scipy")
     if not header.has_split:
         raise DataError(f"{header.name}: no train, validation and test masks; "
-                        "give `hpgcn convert` a --split, e.g. --split random:60/20/20")
+                        "give `hpgcn convert` a --split, e.g. --split random:60/20/20, or masks to Graph.from_scipy")
 
 
 class View(NamedTuple):
@@ -248,6 +256,7 @@ class Trainer:
         """Evaluate after an epoch, add what is found to its metrics, and offer the weights to `best`."""
         with self.comm.clock.span("evaluate", metrics["epoch"]):
             metrics |= self.evaluate()
+        check_evaluation(metrics["epoch"], metrics, self.config.lr)
         best.offer(metrics["epoch"], metrics, self.parameters.flat)
 
     def named(self, flat):
@@ -281,7 +290,8 @@ class Trainer:
         comm.device.synchronize()
         seconds = time.perf_counter() - begin
         sent = [after - earlier for after, earlier in zip(comm.counters.total("train"), before)]
-        loss, finite = comm.device.numbers([loss, np.isfinite(gradient.flat).all()])
+        finite = np.isfinite(gradient.flat).all() & np.isfinite(self.parameters.flat).all()
+        loss, finite = comm.device.numbers([loss, finite])
         sums = comm.sum([loss, *sent, not finite])
         times = clock.seconds
         highest = comm.max([seconds, times["spmm"], times["dense"], times["comm"], times["wait"], peak_rss(), sent[0],
@@ -289,7 +299,7 @@ class Trainer:
         self.max_sent, self.asked = float(highest[6]), int(highest[7])
         loss = float(sums[0] / self.training.loss.count["train"])
         if sums[3] or not math.isfinite(loss):
-            raise diverged(epoch, loss, self.training.model, gradient, comm, self.config.lr)
+            raise diverged(epoch, loss, self.training.model, gradient, self.parameters, comm, self.config.lr)
         names = ("epoch_s", "eval_s", "spmm_s", "dense_s", "comm_s", "wait_s")
         return {"epoch": epoch, "loss": loss, "train_acc": None, "val_acc": None, "test_acc": None, "val_loss": None,
                 **dict(zip(names, map(float, (highest[0], 0, *highest[1:5])))), "sent_bytes": round(sums[1]),

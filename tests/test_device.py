@@ -59,7 +59,7 @@ def test_auto_without_a_gpu(no_gpu):
 
 
 def test_cuda_without_a_gpu(no_gpu):
-    with pytest.raises(MissingError, match="--device cuda needs cupy") as caught:
+    with pytest.raises(MissingError, match="device='cuda' needs cupy") as caught:
         choose("cuda", SerialComm())
     assert caught.value.collective
 

@@ -27,7 +27,7 @@ class Agreement:
             if self.size == 1:
                 raise
             traceback.print_exc()
-            error = InternalError(f"{type(caught).__name__}: {caught}")
+            error = InternalError(f"{type(caught).__name__}: {' '.join(str(caught).split())}")
         if self.max([error is not None])[0]:
             errors = self.allgather(None if error is None else (type(error), str(error)))
             rank, (kind, text) = next((rank, found) for rank, found in enumerate(errors) if found is not None)

@@ -23,7 +23,7 @@ from hpgcn.comm.queue import Queue
 from hpgcn.comm.rollcall import drain
 from hpgcn.comm.staging import Relay
 from hpgcn.device import HOST
-from hpgcn.errors import ConfigError, HpgcnError, InternalError, require
+from hpgcn.errors import ConfigError, HpgcnError, InternalError, UsageError, require
 from hpgcn.machine import die_with_parent, launched, launched_size, slurm_tasks
 
 STARTING = 60.0  # seconds between the first rank and the last to start MPI, beyond the timeout
@@ -293,11 +293,13 @@ def world(timeout=600.0, error=None):
 
 
 def as_comm(comm, timeout=600.0):
-    """Wrap None (one rank), an mpi4py communicator, or what is wrapped already."""
+    """Wrap None (one rank), an mpi4py communicator, or what is wrapped already; UsageError for anything else."""
     if comm is None:
         return SerialComm(timeout)
     if isinstance(comm, SerialComm):
         return comm
+    if not hasattr(comm, "Get_size"):
+        raise UsageError(f"comm is of type {type(comm).__name__}, expected a communicator of mpi4py, or None")
     return MpiComm(comm, timeout) if comm.Get_size() > 1 else SerialComm(timeout)
 
 

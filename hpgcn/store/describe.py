@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from hpgcn.check import SPLIT, check_range
+from hpgcn.errors import printable
 from hpgcn.identity import changed, signature
 from hpgcn.store import words
 from hpgcn.store.models import CHECKPOINT, MODEL, PREDICTIONS
@@ -97,8 +98,7 @@ def table(rows):
     width = max(len(label) for label, _ in rows)
     lines, last = [], None
     for label, text in rows:
-        line = f"{'' if label == last else label:<{width}}  {text}"
-        lines.append(line if line.isprintable() else ascii(line)[1:-1])  # names come from the file
+        lines.append(printable(f"{'' if label == last else label:<{width}}  {text}"))  # names come from the file
         last = label
     return "\n".join(lines)
 

@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 
 import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.check import SPLIT, index_dtype
-from hpgcn.errors import DataError
+from hpgcn.errors import DataError, UsageError
 from hpgcn.store.csr import reorder_entries, write_csr
 from hpgcn.store.schema import DEGREES, GRAPH, PARTITION_FIELDS, PARTITIONED
 from hpgcn.store.stored import StoredGraph
@@ -152,6 +153,8 @@ def load(path, *, verify=True, memory=None):
 
     Raises
     ------
+    UsageError
+        The path is none.
     InputNotFoundError
         The file does not exist or cannot be opened.
     DataError
@@ -159,6 +162,8 @@ def load(path, *, verify=True, memory=None):
     StorageError
         Reading failed, or a checksum does not match.
     """
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise UsageError(f"path is of type {type(path).__name__}, expected str or path-like")
     return StoredGraph(path, verify=verify, memory=memory)
 
 

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 
 from hpgcn import identity
-from hpgcn.errors import DataError, HpgcnError, StorageError
+from hpgcn.errors import DataError, HpgcnError, StorageError, printable, setting
 from hpgcn.machine import memory_budget
 from hpgcn.store import manifest
 from hpgcn.store.attributes import plain, raw_attributes
@@ -126,7 +126,7 @@ class Reader:
         """Refuse to read more bytes at once than the memory budget allows."""
         if nbytes > self.memory:
             raise DataError(f"{self.path}: {what} needs {nbytes} bytes of memory, but only {self.memory} may be used; "
-                            "--memory sets the limit")
+                            f"{setting('memory')} sets the limit")
 
     def read(self, name, start=0, stop=None):
         """Read rows [start, stop) of a dataset, and verify the checksums of the blocks they lie in.
@@ -294,7 +294,7 @@ class Reader:
     @contextmanager
     def _refusing(self, where, data=False):
         """Turn whatever h5py raises into one line that names file and object."""
-        label = f"{self.path}: {_printable(where)}"
+        label = f"{self.path}: {printable(where)}"
         try:
             yield
         except HpgcnError as error:
@@ -305,7 +305,7 @@ class Reader:
             raise DataError(f"{label} does not fit into memory") from error
         except (OSError, RuntimeError, LookupError, ValueError, TypeError, ArithmeticError, AttributeError, SystemError,
                 NotImplementedError) as error:
-            reason = _printable(" ".join(str(error).split())[:200])
+            reason = printable(" ".join(str(error).split())[:200])
             damaged = data or "checksum" in reason or getattr(error, "errno", None)
             if damaged and getattr(self, "file", None):
                 self.refuse_rewritten()
@@ -314,7 +314,3 @@ class Reader:
 
 def _dtype_name(dtype):
     return dtype.name if dtype.isnative else f"{dtype.name} (big-endian)"
-
-
-def _printable(text):
-    return text if text.isprintable() else ascii(text)[1:-1]
