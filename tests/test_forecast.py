@@ -164,7 +164,7 @@ def test_settings_of_a_run(made):
     assert [grid for key, grid in found.items() if key[0] == "1.5d"] == [[1, 2], [2, 2], [3, 2]]
     found, _ = grids(replication=4)
     assert [key for key in found if key[0] == "1.5d"] == [("1.5d", 4)]
-    for settings, said in (({"grid": "2x4"}, "--grid 2x4 holds 8 ranks, expected one of 2, 4, 6"),
+    for settings, said in (({"grid": "2x4"}, "grid='2x4' holds 8 ranks, expected one of 2, 4, 6"),
                            ({"grid": "2"}, "strategy 2d takes RxC"), ({"grid": "axb"}, "expected RxC or RxCxL"),
                            ({"replication": 5}, "expected a divisor of one of 2, 4, 6"),
                            ({"aggregator": "gcn"}, "model gcn takes none")):
