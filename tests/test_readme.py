@@ -14,8 +14,9 @@ from commands import clean_environment
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-COMMANDS = re.findall(r"(?:^    .*\n)+", README, re.MULTILINE)
-PYTHON = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PYTHON = FENCED.findall(README)
+COMMANDS = re.findall(r"(?:^    .*\n)+", FENCED.sub("", README), re.MULTILINE)
 NO_INDEX = re.compile(r"No matching distribution|Could not find a version|connection|No module named (ensurepip|venv)")
 STAND_INS = {"module": 'echo "$@" >&2'}  # commands of a cluster
 GPU = "--device cuda", "--update-on cuda"  # 69 where there is none
@@ -73,7 +74,13 @@ def installed(clone, run):
 
 
 @pytest.fixture(scope="module")
-def work(clone, run, installed):
+def collected(installed, run):
+    """The second command, which brings what tests need; here it only collects them: this test is one of them."""
+    return run("scripts/test.sh", PYTEST_ADDOPTS="--collect-only")
+
+
+@pytest.fixture(scope="module")
+def work(clone, run, collected):
     """A folder with what the README's commands read."""
     done = run(block("pip install '.[mpi").strip())
     assert done.returncode == 0, done.stderr
@@ -91,13 +98,12 @@ def work(clone, run, installed):
     return folder
 
 
-def test_the_two_commands(installed, run):
+def test_the_two_commands(installed, collected):
     assert [line.strip().split()[0] for line in block("scripts/demo.sh").splitlines()] \
         == ["scripts/demo.sh", "scripts/test.sh"]
     assert "test accuracy" in installed.stdout
-    done = run("scripts/test.sh", PYTEST_ADDOPTS="--collect-only")  # the tests run already: this one is of them
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
-    assert "all tests passed" in done.stdout
+    assert collected.returncode == 0, collected.stdout[-2000:] + collected.stderr
+    assert "all tests passed" in collected.stdout
 
 
 def test_your_own_graph_then_python(work, run):
