@@ -106,12 +106,7 @@ def dropout(X, vertex, take, **key):
 
 def times(X, W, out=None):
     """X W, X dense or SparseRows."""
-    return X.times(W, out) if isinstance(X, SparseRows) else np.matmul(X, W, out=out)
-
-
-def transposed_times(X, G):
-    """X^T G, X dense or SparseRows: this rank's part of the gradient of W."""
-    return X.transposed_times(G) if isinstance(X, SparseRows) else X.T @ G
+    return X.times(W, out) if isinstance(X, SparseRows) else kernels.backend(X).matmul(X, W, out)
 
 
 class Columns:

@@ -14,7 +14,8 @@ LAUNCHER_PREFIXES = ("PMI", "PRTE", "HYDI", "HYDRA", "SLURM_", "PALS_", "MPI_LOC
                      "OMPI_COMM_WORLD", "OMPI_UNIVERSE", "OMPI_MCA_orte", "OMPI_MCA_ess", "OMPI_MCA_pmix")
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
-THREAD_VARIABLES = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+THREAD_VARIABLES = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS")
+BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def _number(name):
@@ -54,13 +55,15 @@ def default_threads():
 
 
 def limit_threads(threads):
-    """Set the thread count of Numba and of BLAS, and let neither spin while it waits; before either is imported.
+    """Set Numba's thread count and give BLAS one thread, and let none spin while it waits; before both are imported.
 
-    Sparse products (Numba, on OpenMP) and dense ones (BLAS, on its own threads) take turns. By default the threads of
-    each spin for milliseconds after their work and take the cores from the other: half of an epoch went there.
+    Sparse products (Numba, on OpenMP) and dense ones (blocks that BLAS multiplies, `hpgcn.kernels.cpu.matmul`) take
+    turns. By default the threads of each spin for milliseconds after their work and take the cores from the other.
     """
     for name in THREAD_VARIABLES:
         os.environ[name] = str(threads)
+    for name in BLAS_VARIABLES:
+        os.environ[name] = "1"
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # spins 2^4 cycles, not 2^26
 

@@ -65,7 +65,11 @@ class Threaded:
 
     def __call__(self, work, *args):
         """Run on all threads if `work`, about the number of scalar operations, is worth it."""
-        (self.together if work >= self.threshold else self.alone)(*args)
+        if work < self.threshold:
+            self.alone(*args)
+            return
+        with numba.parallel_chunksize(1):  # chunks go to threads as these come: one that lost its core takes fewer
+            self.together(*args)
 
 
 @contextmanager

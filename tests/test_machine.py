@@ -35,3 +35,10 @@ def test_shares(bare, environment, expected):
 
 def test_available_memory_is_real():
     assert 1 << 20 < machine.available_memory() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_threads_are_numbas_and_blas_has_one(monkeypatch):
+    monkeypatch.setattr(os, "environ", {"OMP_WAIT_POLICY": "active"})
+    machine.limit_threads(5)
+    assert os.environ == {"NUMBA_NUM_THREADS": "5", "OMP_NUM_THREADS": "5", "OPENBLAS_NUM_THREADS": "1",
+                          "MKL_NUM_THREADS": "1", "OMP_WAIT_POLICY": "active", "OPENBLAS_THREAD_TIMEOUT": "4"}

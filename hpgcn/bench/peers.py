@@ -34,7 +34,7 @@ def installed(makers):
 def products(operator, threads):
     """Functions (x, out) of A-hat x: SciPy always; MKL, torch and DGL if installed. As `installed`."""
     return installed({
-        "scipy": lambda: {"scipy": lambda x, out: operator.matrix @ x}, "mkl": lambda: _mkl(operator),
+        "scipy": lambda: {"scipy": lambda x, out: operator.matrix @ x}, "mkl": lambda: _mkl(operator, threads),
         "torch": lambda: _torch(operator, threads), "dgl": lambda: _dgl(operator, threads)})
 
 
@@ -71,9 +71,10 @@ def _add_rows(x, index, out):
     return out
 
 
-def _mkl(operator):
-    multiply = import_module("sparse_dot_mkl").dot_product_mkl
-    return {"mkl": lambda x, out: multiply(operator.matrix, x, out=out, out_scalar=0.0)}
+def _mkl(operator, threads):
+    mkl = import_module("sparse_dot_mkl")
+    mkl.mkl_set_num_threads(threads)
+    return {"mkl": lambda x, out: mkl.dot_product_mkl(operator.matrix, x, out=out, out_scalar=0.0)}
 
 
 def _load_torch(threads):

@@ -1,8 +1,6 @@
 """What the layers of all models are made of."""
 from __future__ import annotations
 
-import numpy as np
-
 from hpgcn import dense, kernels
 
 
@@ -94,7 +92,7 @@ class Layer:
             if isinstance(H, dense.SparseRows):
                 dW[:] = H.transposed_times(G)
             else:
-                np.matmul(H.T, G, out=dW)
+                kernels.backend(G).matmul(H.T, G, dW)
 
     def times_W_transposed(self, G, name, out, scale=1.0):
         """G W^T times a factor, W being matrix `name` and `out` the name of a work array."""
@@ -103,7 +101,7 @@ class Layer:
             W = W[self.columns.of(W.shape[0])]
             if scale != 1:
                 W = W * G.dtype.type(scale)  # the smallest operand takes the factor
-            return np.matmul(G, W.T, out=self.take(out, len(G), W.shape[0]))
+            return kernels.backend(G).matmul(G, W.T, self.take(out, len(G), W.shape[0]))
 
     def masked(self, G, mask):
         """Apply the bits of a mask in place."""

@@ -10,6 +10,7 @@ from hpgcn.kernels.cpu.loss import (
     spread_max,
     spread_sum,
 )
+from hpgcn.kernels.cpu.matmul import matmul
 from hpgcn.kernels.cpu.norm import layer_norm, layer_norm_backward, layer_norm_backward_sums, row_squares, row_sum
 from hpgcn.kernels.cpu.random import dropout, dropout_bits, dropout_csr, dropout_scale, philox
 from hpgcn.kernels.cpu.spmm import spmm
@@ -17,6 +18,6 @@ from hpgcn.kernels.cpu.sspmm import sspmm
 
 __all__ = ["activate", "adam", "aggregate", "aggregate_backward", "apply_mask", "column_sum", "dropout", "dropout_bits",
            "dropout_csr", "dropout_scale", "gather", "inner", "layer_norm", "layer_norm_backward",
-           "layer_norm_backward_sums", "philox", "row_squares", "row_sum", "scatter_add", "sgd",
+           "layer_norm_backward_sums", "matmul", "philox", "row_squares", "row_sum", "scatter_add", "sgd",
            "sigmoid_cross_entropy", "softmax_cross_entropy", "spmm", "spread_argmax", "spread_gradient", "spread_max",
            "spread_sum", "sspmm", "transpose_pattern"]

@@ -86,9 +86,8 @@ def gather(x, index, out=None):
         row_bytes = x.shape[1] * x.itemsize
         streamed = (out.nbytes > last_level_cache() // 2 and out.strides[0] == row_bytes
                     and (address(out) | row_bytes) % 16 == 0)
-        with numba.parallel_chunksize(1):
-            _gather(out.size, address(x), x.strides[0], index, address(out), out.strides[0], row_bytes, streamed,
-                    evenly(index.size, CHUNKS))
+        _gather(out.size, address(x), x.strides[0], index, address(out), out.strides[0], row_bytes, streamed,
+                evenly(index.size, CHUNKS))
     return out
 
 
@@ -108,7 +107,6 @@ def scatter_add(x, index, out):
     else:
         bounds = evenly(out.shape[0], numba.get_num_threads())
         firsts, lasts = np.zeros(bounds.size - 1, np.int64), np.full(bounds.size - 1, index.size)
-    with numba.parallel_chunksize(1):
-        _scatter_add(x.size, address(x), x.strides[0], index, address(out), out.strides[0], x.shape[1],
-                     x.dtype.type(0), x.itemsize, firsts, lasts, bounds)
+    _scatter_add(x.size, address(x), x.strides[0], index, address(out), out.strides[0], x.shape[1], x.dtype.type(0),
+                 x.itemsize, firsts, lasts, bounds)
     return out

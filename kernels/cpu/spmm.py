@@ -61,22 +61,21 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
     row_scale = np.empty(0, dtype) if row_scale is None else np.ascontiguousarray(row_scale, dtype)
     step = pass_width(width, x.shape[0], nnz, dtype.itemsize)
     packed = is_packed(x, step, nnz)
-    with numba.parallel_chunksize(1):
-        for first in range(0, width, step):
-            columns = min(step, width - first)
-            cached = x.shape[0] * columns * dtype.itemsize <= last_level_cache() // 2
-            source, ldx = address(x) + first * dtype.itemsize, width
-            if packed:
-                slab = aligned_rows(x.shape[0], columns, dtype)
-                _pack(x.shape[0] * columns, x, first, columns, slab, evenly(x.shape[0]))
-                source, ldx = address(slab), slab.shape[1]
-            power = packed and ldx & (ldx - 1) == 0
-            aligned = source % 64 == 0 and ldx * dtype.itemsize % min(64, 32 * -(-columns * dtype.itemsize // 32)) == 0
-            _spmm((nnz + m) * columns, indptr, indices, data, col_scale, row_scale, NO_ROWS if rows is None else rows,
-                  NO_MASK if mask is None else mask, accumulate, bounds, source, ldx.bit_length() - 1 if power else ldx,
-                  address(out) + first * dtype.itemsize, width, dtype.itemsize, columns, first // 8,
-                  distance(columns * dtype.itemsize, cached), dtype.type(1),
-                  *shape_of(columns, dtype.itemsize, cached=cached, aligned=aligned, power=power))
+    for first in range(0, width, step):
+        columns = min(step, width - first)
+        cached = x.shape[0] * columns * dtype.itemsize <= last_level_cache() // 2
+        source, ldx = address(x) + first * dtype.itemsize, width
+        if packed:
+            slab = aligned_rows(x.shape[0], columns, dtype)
+            _pack(x.shape[0] * columns, x, first, columns, slab, evenly(x.shape[0]))
+            source, ldx = address(slab), slab.shape[1]
+        power = packed and ldx & (ldx - 1) == 0
+        aligned = source % 64 == 0 and ldx * dtype.itemsize % min(64, 32 * -(-columns * dtype.itemsize // 32)) == 0
+        _spmm((nnz + m) * columns, indptr, indices, data, col_scale, row_scale, NO_ROWS if rows is None else rows,
+              NO_MASK if mask is None else mask, accumulate, bounds, source, ldx.bit_length() - 1 if power else ldx,
+              address(out) + first * dtype.itemsize, width, dtype.itemsize, columns, first // 8,
+              distance(columns * dtype.itemsize, cached), dtype.type(1),
+              *shape_of(columns, dtype.itemsize, cached=cached, aligned=aligned, power=power))
     return out
 
 

@@ -1,8 +1,4 @@
-"""CUDA kernels for CuPy arrays. Names and signatures are those of hpgcn.kernels.reference.
-
-Dense products are none of them: CuPy's matmul is cuBLAS, in full float32 as long as CUPY_TF32 is not set. TF32 would
-keep 10 of 23 bits.
-"""
+"""CUDA kernels for CuPy arrays. Names and signatures are those of hpgcn.kernels.reference."""
 from hpgcn.kernels.cuda.aggregate import aggregate, aggregate_backward, transpose_pattern
 from hpgcn.kernels.cuda.elementwise import (
     activate,
@@ -23,13 +19,14 @@ from hpgcn.kernels.cuda.loss import (
     spread_max,
     spread_sum,
 )
+from hpgcn.kernels.cuda.matmul import matmul
 from hpgcn.kernels.cuda.norm import layer_norm, layer_norm_backward, layer_norm_backward_sums, row_squares, row_sum
 from hpgcn.kernels.cuda.spmm import spmm, sspmm
 from hpgcn.kernels.cuda.total import column_sum, inner
-from hpgcn.kernels.reference import dropout_scale
+from hpgcn.kernels.reference.random import dropout_scale
 
 __all__ = ["activate", "adam", "aggregate", "aggregate_backward", "apply_mask", "column_sum", "dropout", "dropout_bits",
            "dropout_csr", "dropout_scale", "gather", "inner", "layer_norm", "layer_norm_backward",
-           "layer_norm_backward_sums", "philox", "row_squares", "row_sum", "scatter_add", "sgd",
+           "layer_norm_backward_sums", "matmul", "philox", "row_squares", "row_sum", "scatter_add", "sgd",
            "sigmoid_cross_entropy", "softmax_cross_entropy", "spmm", "spread_argmax", "spread_gradient", "spread_max",
            "spread_sum", "sspmm", "transpose_pattern"]

@@ -25,6 +25,7 @@ from hpgcn.kernels.reference.loss import (
     spread_max,
     spread_sum,
 )
+from hpgcn.kernels.reference.matmul import matmul
 from hpgcn.kernels.reference.norm import layer_norm, layer_norm_backward, layer_norm_backward_sums, row_squares, row_sum
 from hpgcn.kernels.reference.random import dropout, dropout_bits, dropout_csr, dropout_scale, dropout_threshold, philox
 from hpgcn.kernels.reference.spmm import spmm, sspmm
@@ -32,6 +33,6 @@ from hpgcn.kernels.reference.spmm import spmm, sspmm
 __all__ = ["ABSENT", "OPS", "REDUCES", "activate", "adam", "aggregate", "aggregate_backward", "apply_mask",
            "check_operands", "column_sum", "dropout", "dropout_bits", "dropout_csr", "dropout_scale",
            "dropout_threshold", "gather", "inner", "layer_norm", "layer_norm_backward", "layer_norm_backward_sums",
-           "pack", "philox", "row_squares", "row_sum", "scatter_add", "sgd", "sigmoid_cross_entropy",
+           "matmul", "pack", "philox", "row_squares", "row_sum", "scatter_add", "sgd", "sigmoid_cross_entropy",
            "softmax_cross_entropy", "spmm", "spread_argmax", "spread_gradient", "spread_max", "spread_sum", "sspmm",
            "transpose_pattern", "unpack"]
