@@ -42,7 +42,7 @@ class Gpu:
                                ) from error
         if not found:
             raise MissingError("bench cuda needs a GPU: CuPy (extra cuda12 or cuda13) finds none")
-        self.kernels = import_module("hpgcn.kernels.cuda")
+        self.kernels = import_module("hpgcn.kernels.cuda").trusted
 
     def describe(self):
         """What this GPU is: text and numbers, with the versions of CUDA in use."""

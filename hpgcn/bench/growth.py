@@ -9,7 +9,7 @@ from hpgcn.bench.floors import cache_misses
 from hpgcn.bench.graphs import operator
 from hpgcn.bench.timing import best_of, need
 from hpgcn.datasets import generate
-from hpgcn.kernels import cpu
+from hpgcn.kernels.cpu import trusted as cpu
 
 SCALES, EDGE_FACTOR = (16, 18, 20, 22), 13  # R-MAT of 1.6 to 109 million nonzeros
 SAMPLE = 1 << 22  # nonzeros of a matrix that rates are measured with

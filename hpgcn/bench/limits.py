@@ -7,7 +7,7 @@ import numpy as np
 from numba import prange
 
 from hpgcn.bench.timing import best_of
-from hpgcn.kernels import cpu
+from hpgcn.kernels.cpu import trusted as cpu
 from hpgcn.kernels.jit import jit
 from hpgcn.machine import memory_budget
 

@@ -7,7 +7,7 @@ from hpgcn.bench import peers
 from hpgcn.bench.floors import mask_bytes, spmm_bytes
 from hpgcn.bench.graphs import make, operator
 from hpgcn.bench.timing import compare, need
-from hpgcn.kernels import cpu
+from hpgcn.kernels.cpu import trusted as cpu
 
 ARRAYS = 7  # of the size of x at once: x, out, what is expected, a peer's result and its copies, a difference
 

@@ -1,4 +1,8 @@
-"""Numba kernels for NumPy arrays. Names and signatures are those of hpgcn.kernels.reference."""
+"""Numba kernels for NumPy arrays. Names and signatures are those of hpgcn.kernels.reference.
+
+What they are given is checked (`hpgcn.kernels.checks`); `trusted` holds the same kernels without.
+"""
+from hpgcn.kernels.checks import guard
 from hpgcn.kernels.cpu.aggregate import aggregate, aggregate_backward, transpose_pattern
 from hpgcn.kernels.cpu.elementwise import activate, adam, apply_mask, column_sum, inner, sgd
 from hpgcn.kernels.cpu.gather import gather, scatter_add
@@ -21,3 +25,4 @@ __all__ = ["activate", "adam", "aggregate", "aggregate_backward", "apply_mask", 
            "layer_norm_backward_sums", "matmul", "philox", "row_squares", "row_sum", "scatter_add", "sgd",
            "sigmoid_cross_entropy", "softmax_cross_entropy", "spmm", "spread_argmax", "spread_gradient", "spread_max",
            "spread_sum", "sspmm", "transpose_pattern"]
+trusted = guard(__all__, globals())

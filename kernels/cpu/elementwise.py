@@ -8,7 +8,7 @@ from hpgcn.kernels.cpu.chunks import evenly
 from hpgcn.kernels.cpu.pieces import activate_eight, mask_eight
 from hpgcn.kernels.cpu.random import draw, key_words
 from hpgcn.kernels.jit import Threaded
-from hpgcn.kernels.reference import dropout_scale
+from hpgcn.kernels.reference.random import dropout_scale
 
 NO_MASK, NO_VERTEX = np.empty((0, 0), np.uint8), np.empty(0, np.int64)
 

@@ -9,7 +9,7 @@ import numpy as np
 from hpgcn.kernels.cpu.chunks import evenly
 from hpgcn.kernels.cpu.pieces import mask_eight
 from hpgcn.kernels.jit import Threaded, jit
-from hpgcn.kernels.reference import dropout_scale, dropout_threshold
+from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold
 
 DRAW = 16  # work of drawing one byte, in scalar operations of other kernels
 LOW = np.uint64(0xFFFFFFFF)

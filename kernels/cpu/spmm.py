@@ -49,7 +49,7 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
     """
     m, width, dtype = indptr.size - 1, x.shape[1], x.dtype
     if out is None:
-        out = np.zeros((m, width), dtype) if rows is not None else np.empty((m, width), dtype)
+        out = np.zeros((m, width), dtype) if rows is not None or accumulate else np.empty((m, width), dtype)
     if m == 0 or width == 0 or (rows is not None and rows.size == 0):
         return out
     nnz = int(indptr[-1]) - int(indptr[0])

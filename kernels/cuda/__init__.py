@@ -1,5 +1,10 @@
-"""CUDA kernels for CuPy arrays. Names and signatures are those of hpgcn.kernels.reference."""
+"""CUDA kernels for CuPy arrays. Names and signatures are those of hpgcn.kernels.reference.
+
+What they are given is checked (`hpgcn.kernels.checks`); `trusted` holds the same kernels without.
+"""
+from hpgcn.kernels.checks import guard
 from hpgcn.kernels.cuda.aggregate import aggregate, aggregate_backward, transpose_pattern
+from hpgcn.kernels.cuda.device import current
 from hpgcn.kernels.cuda.elementwise import (
     activate,
     adam,
@@ -30,3 +35,4 @@ __all__ = ["activate", "adam", "aggregate", "aggregate_backward", "apply_mask", 
            "layer_norm_backward_sums", "matmul", "philox", "row_squares", "row_sum", "scatter_add", "sgd",
            "sigmoid_cross_entropy", "softmax_cross_entropy", "spmm", "spread_argmax", "spread_gradient", "spread_max",
            "spread_sum", "sspmm", "transpose_pattern"]
+trusted = guard(__all__, globals(), lambda: current().xp)

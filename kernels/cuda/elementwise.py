@@ -2,7 +2,7 @@
 import numpy as np
 
 from hpgcn.kernels.cuda.device import current
-from hpgcn.kernels.reference import dropout_scale, dropout_threshold
+from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold
 
 
 def philox(counter, key):

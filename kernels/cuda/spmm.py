@@ -17,7 +17,7 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
     device = current()
     xp, m, width, dtype = device.xp, indptr.size - 1, x.shape[1], x.dtype
     if out is None:
-        out = xp.zeros((m, width), dtype) if rows is not None else xp.empty((m, width), dtype)
+        out = xp.zeros((m, width), dtype) if rows is not None or accumulate else xp.empty((m, width), dtype)
     if m == 0 or width == 0 or (rows is not None and rows.size == 0):
         return out
     pack = 16 // dtype.itemsize

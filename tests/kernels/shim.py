@@ -18,8 +18,8 @@ from hpgcn.kernels.cuda import device as cuda_device
 
 KERNELS = Path(cuda_device.__file__).parent
 SOURCES = sorted(path.stem for path in KERNELS.glob("*.cu"))
-FAMILIES = ("spmm", "gather", "random", "elementwise", "aggregate", "loss", "norm")
-OF_THE_CPU = ("thread", "past_the_cache", "the_name_is_the_function")  # parts of names of tests of nothing else
+FAMILIES = ("spmm", "gather", "random", "elementwise", "aggregate", "loss", "norm", "checks")
+OF_THE_CPU = ("thread", "past_the_cache", "the_name_is_the_function", "in_any_place")  # of names of tests
 COMPILER = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("c++")
 
 

@@ -205,11 +205,11 @@ def test_what_cupy_is_given(monkeypatch):
 def test_arrays_out_of_order_are_refused():
     z = np.asfortranarray(np.ones((4, 3)))
     with pytest.raises(ValueError, match=r"activate: an array of shape \(4, 3\) is not in C order"):
-        cuda.activate(z, np.zeros(3))
+        cuda.trusted.activate(z, np.zeros(3))
     with pytest.raises(ValueError, match="not contiguous"):
-        cuda.gather(z, np.array([0]))
+        cuda.trusted.gather(z, np.array([0]))
     with pytest.raises(TypeError, match=r"chunk_sums: no kernel for REAL of dtype float16: .* float32, float64"):
-        cuda.column_sum(np.ones((2, 2), np.float16))
+        cuda.trusted.column_sum(np.ones((2, 2), np.float16))
 
 
 def test_what_is_kept_goes_with_its_array(monkeypatch):
@@ -229,7 +229,7 @@ def test_what_is_kept_goes_with_its_array(monkeypatch):
 
 def test_arrays_of_cupy_are_served_without_an_import_for_others():
     ndarray = type("ndarray", (), {"__module__": "cupy"})
-    assert backend(ndarray()) is cuda
+    assert backend(ndarray()) is cuda.trusted
     with pytest.raises(TypeError, match="no kernels for arrays of type cupyx_like"):
         backend(type("ndarray", (), {"__module__": "cupyx_like"})())
     code = ("import sys, numpy; from hpgcn.kernels import backend; backend(numpy.empty(1)); "

@@ -1,0 +1,72 @@
+"""What the public kernels take: a line an array, which `hpgcn.kernels.checks` holds arguments against."""
+from typing import NamedTuple
+
+# Kernel: "name kind lengths" of each array. "name?" may be None. A length is a number, a letter (bound where it is
+# met first), m+1, f/8 (bytes of bits), f|1 (either), * (any) or ... (any axes). "<n": all values are in [0, n).
+# "<V": vertex
+# numbers. "=k": pointers cover all k entries. "~x": may be x itself.
+CSR = "indices index k <n; indptr pointers m+1; "
+SPMM = "x real n f; " + CSR + "data? like k; out? into m f; row_scale? like m; col_scale? like n; rows? once * <m; "
+LOSS = "logits real m f; rows index r <m; grad? into m f; "
+SPECS = {
+    "activate": "z into m f; bias like f; vertex? index m <V; mask? into_bits m f/8",
+    "adam": "w into s; g like s; mean into s; variance into s",
+    "aggregate": "x? real n f; e? like k f|1; " + CSR + "out? into m f",
+    "aggregate_backward": "x? real n f; e? like k f|1; " + CSR + "grad like m f; arg? index m f",
+    "apply_mask": "x into m f; mask bits m f/8",
+    "column_sum": "x real m f",
+    "dropout": "x real m f; vertex index m <V; out? into m f ~x",
+    "dropout_bits": "vertex index m <V",
+    "dropout_csr": "data real k; indices index k; indptr pointers m+1 =k; vertex index m <V; out? into k ~data",
+    "dropout_scale": "",
+    "gather": "x rows n f; index index r <n; out? into_moved r f",
+    "inner": "x real m f; y like m f",
+    "layer_norm": "x real m f; mean wide m; inv_std wide m; gain float f; bias float f; out? into m f ~x; "
+                  "xhat? into m f ~x",
+    "layer_norm_backward": "g real m f; xhat like m f; inv_std wide m; gain float f; means wide m 2; "
+                           "out? into m f ~g ~xhat",
+    "layer_norm_backward_sums": "g real m f; xhat like m f; gain float f",
+    "matmul": "x strided m k; y strided k n; out? into_strided m n",
+    "philox": "counter words ... 4; key words 2",
+    "row_squares": "x real m f; mean wide m",
+    "row_sum": "x real m f",
+    "scatter_add": "out into_rows n f; index index r <n; x like r f",
+    "sgd": "w into s; g like s",
+    "sigmoid_cross_entropy": LOSS + "labels like m f",
+    "softmax_cross_entropy": LOSS + "labels classes m",
+    "spmm": SPMM + "mask? bits m f/8",
+    "spread_argmax": "logits real m f; top float m",
+    "spread_gradient": LOSS + "labels index m; top float m; total float m",
+    "spread_max": "logits real m f",
+    "spread_sum": "logits real m f; top float m",
+    "sspmm": SPMM + "mask bits m f/8",
+    "transpose_pattern": CSR,
+}
+TRANSPOSED = "indices index k <m; indptr pointers n+1 =k; edge index k <e"
+NUMBERS = {  # arguments that are integers: the least, and the first too large
+    "decayed": (0, 1 << 62), "epoch": (0, 1 << 32), "first": (0, 1 << 35), "layer": (0, 1 << 16), "n": (0, 1 << 62),
+    "seed": (0, 1 << 64), "step": (1, 1 << 62), "width": (0, 1 << 35)}
+
+
+class Argument(NamedTuple):
+    """An array of a spec; `limit`, `covers` and `aliases` are what follows < = and ~."""
+
+    name: str
+    optional: bool
+    kind: str
+    shape: tuple
+    limit: str
+    covers: str
+    aliases: tuple
+
+
+def parse(text):
+    """Return the Arguments of a spec."""
+    found = []
+    for entry in filter(None, map(str.strip, text.split(";"))):
+        name, kind, *words = entry.split()
+        limit, covers, *aliases = ("".join(word[1:] for word in words if word[0] == mark) for mark in "<=")
+        aliases = tuple(word[1:] for word in words if word[0] == "~")
+        shape = tuple(word for word in words if word[0] not in "<=~")
+        found.append(Argument(name.rstrip("?"), name.endswith("?"), kind, shape, limit, covers, aliases))
+    return found
