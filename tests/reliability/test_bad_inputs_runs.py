@@ -209,10 +209,10 @@ SETTINGS = {
     "huge": (b"hidden = 1000000000000", r"hidden = 1000000000000: expected 1 to 16777216"),
     "layers": (b"layers = 1000000000", r"layers = 1000000000: expected 1 to 1000"),
     "digits": (b"seed = " + b"1" * 5000, r"c\.toml: .*5000 digits"),
-    "float-digits": (b"lr = 1" + b"0" * 400, r"lr = 10+: expected float"),
-    "int-digits": (b"hidden = 1" + b"0" * 400, r"hidden: expected an integer of 64 bits"),
+    "float-digits": (b"lr = 1" + b"0" * 400, r"'lr' holds an integer of more than 64 bits"),
+    "int-digits": (b"hidden = 1" + b"0" * 400, r"'hidden' holds an integer of more than 64 bits"),
     "nested": (b"a = " + b"[" * 5000, r"c\.toml: brackets are nested too deeply"),
-    "bytes": (b"\xff\xfe", r"c\.toml: .*can't decode byte 0xff"),
+    "bytes": (b"\xff\xfe", r"c\.toml: byte 0 is not UTF-8 text"),
     "twice": (b"hidden = 4\nhidden = 5", r"c\.toml: Cannot overwrite a value"),
     "long": (b"#" * (1 << 21), r"c\.toml: more than 1048576 bytes"),
 }
