@@ -14,6 +14,7 @@ LAUNCHER_PREFIXES = ("PMI", "PRTE", "HYDI", "HYDRA", "SLURM_", "PALS_", "MPI_LOC
                      "OMPI_COMM_WORLD", "OMPI_UNIVERSE", "OMPI_MCA_orte", "OMPI_MCA_ess", "OMPI_MCA_pmix")
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
+M_MMAP_THRESHOLD = -3  # malloc.h
 THREAD_VARIABLES = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS")
 BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -116,6 +117,16 @@ def available_memory():
         except (OSError, ValueError):  # absent, or "max"
             continue
     return min(limits, default=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+
+
+def map_large_arrays():
+    """Have the C library map every array of a mebibyte or more by itself, so that freeing it gives its memory back.
+
+    glibc raises this limit to 32 MiB as arrays are freed, and then keeps what was: half as much again during set-up.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, 1 << 20)
 
 
 def return_freed_memory():

@@ -24,7 +24,7 @@ from hpgcn.device import choose
 from hpgcn.divergence import check_evaluation, diverged
 from hpgcn.dryrun import choose_lean
 from hpgcn.errors import DataError, UsageError, setting
-from hpgcn.machine import peak_rss, return_freed_memory
+from hpgcn.machine import map_large_arrays, peak_rss, return_freed_memory
 from hpgcn.model import Buffers, Model, Parameters
 from hpgcn.optim import OPTIMIZERS
 from hpgcn.place import as_source, place, same_everywhere
@@ -155,6 +155,7 @@ class Trainer:
         self.started = datetime.now(UTC)
         self.config, self.comm, self.header = config, comm, source.header
         self.threads = set_threads(config)
+        map_large_arrays()
         comm.counters.phase = "setup"
         if warm:
             warm_up(type(self), comm, self.header, config)
