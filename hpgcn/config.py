@@ -11,7 +11,7 @@ import tomllib
 from dataclasses import dataclass, field
 
 from hpgcn.errors import InputNotFoundError, UsageError
-from hpgcn.files import regular
+from hpgcn.files import reading
 
 # fields on which it depends what a training step of given widths sends and holds
 COSTS = ("grid", "replication", "stages", "model", "aggregator", "layer_norm", "input_dropout", "precompute", "prune",
@@ -145,14 +145,11 @@ class Config:
 
         Raises
         ------
-        InputNotFoundError, UsageError
-            No such file; as `parse_toml`.
+        InputNotFoundError, DataError, StorageError, UsageError
+            As `hpgcn.files.reading` and `parse_toml`.
         """
-        try:
-            with open(path, "rb", opener=regular) as file:
-                text = file.read(MAX_FILE + 1)
-        except (OSError, ValueError) as error:
-            raise InputNotFoundError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+        with reading(path) as file:
+            text = file.read(MAX_FILE + 1)
         return parse_toml(text, path)
 
 

@@ -5,6 +5,7 @@ import errno
 import hashlib
 import os
 import stat
+from contextlib import contextmanager
 
 from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, StorageError
 
@@ -29,8 +30,9 @@ def regular(path, flags):
     return handle
 
 
-def read_bytes(path):
-    """Return the bytes of a regular file.
+@contextmanager
+def reading(path):
+    """Open a regular file to read its bytes.
 
     Raises
     ------
@@ -39,32 +41,23 @@ def read_bytes(path):
     """
     try:
         with open(path, "rb", opener=regular) as file:
-            return file.read()
+            yield file
     except HpgcnError:
         raise
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
         raise unreadable(path, error) from error
 
 
-def file_sha256(path):
-    """SHA-256 of a file as 64 hexadecimal digits, read in pieces.
+def read_bytes(path):
+    """Return the bytes of a regular file; as `reading`."""
+    with reading(path) as file:
+        return file.read()
 
-    Raises
-    ------
-    InputNotFoundError
-        It does not exist or cannot be opened.
-    DataError
-        It is no regular file.
-    StorageError
-        Reading failed.
-    """
-    try:
-        with open(path, "rb", opener=regular) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except HpgcnError:
-        raise
-    except (OSError, ValueError) as error:
-        raise unreadable(path, error) from error
+
+def file_sha256(path):
+    """SHA-256 of a regular file as 64 hexadecimal digits, read in pieces; as `reading`."""
+    with reading(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def unreadable(path, error):

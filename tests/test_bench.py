@@ -259,7 +259,7 @@ def test_output_for_people():
     (("spmm", "--widths", "-1"), "width '-1'"),
     (("spmm", "--repeats", "0"), "repeats is 0"),
     (("spmm", "--scale-down", "0"), "scale-down is 0"),
-    (("spmm", "--threads", "-1"), "threads is -1"),
+    (("spmm", "--threads", "-1"), "threads = -1: expected 0 to 4096"),
     (("gather", "--graphs", "road"), "takes no --graphs"),
     (("machine", "--widths", "16"), "takes no --widths"),
     (("epoch", "--widths", "16"), "widths 16: expected features, hidden widths"),

@@ -11,7 +11,7 @@ import numpy as np
 
 from hpgcn.atomic import atomic_write
 from hpgcn.errors import DataError
-from hpgcn.files import regular, unreadable
+from hpgcn.files import reading
 from hpgcn.identity import changed, refuse_replaced
 from hpgcn.partition.partition import check_parts
 
@@ -44,14 +44,11 @@ def read_parts(path, n, k=None):
     if k is not None and not 1 <= k <= n:
         raise DataError(f"{path}: {k} parts asked of {n} vertices, expected 1..{n}")
     text = path.suffix != ".npy"
-    try:
-        with open(path, "rb", opener=regular) as file:
-            opened = os.fstat(file.fileno())
-            part = _read_text(path, file) if text else _read_array(path, file)
-            refuse_replaced(path, opened)
-            return _checked(path, file, part, n, k)
-    except OSError as error:
-        raise unreadable(path, error) from error
+    with reading(path) as file:
+        opened = os.fstat(file.fileno())
+        part = _read_text(path, file) if text else _read_array(path, file)
+        refuse_replaced(path, opened)
+        return _checked(path, file, part, n, k)
 
 
 def write_parts(path, part, *, overwrite=False):

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 WORKER = Path(__file__).with_name("fuzz_worker.py")
+TESTS = WORKER.parents[1]
 MOST_FAILURES = 5  # of one call
 
 
@@ -20,7 +21,8 @@ def fuzz(kinds, seed, count, first=0):
         Failures: the case, and the end of what the worker said.
     """
     outcomes, failures = {kind: Counter() for kind in kinds}, []
-    environment = {**os.environ, "MALLOC_ARENA_MAX": "2", "NUMBA_NUM_THREADS": "2"}  # address space is limited
+    environment = {**os.environ, "MALLOC_ARENA_MAX": "2", "NUMBA_NUM_THREADS": "2",  # address space is limited
+                   "PYTHONPATH": os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))}
     stop = first + count
     while first < stop and len(failures) < MOST_FAILURES:
         worker = subprocess.run([sys.executable, WORKER, ",".join(kinds), str(seed), str(first), str(stop - first)],

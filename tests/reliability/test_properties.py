@@ -151,7 +151,8 @@ def values(entry):
     if kind == "int":
         return st.integers(limits["low"], 2**63 - 1 if limits["high"] is None else limits["high"])
     if kind == "float":
-        return st.floats(limits["low"], 1e300 if limits["high"] is None else 0.99, allow_subnormal=False)
+        low = 0 if entry.name == "input_dropout" else limits["low"]  # below, -1 alone is a value
+        return st.floats(low, 1e300 if limits["high"] is None else 0.99, allow_subnormal=False)
     return st.sampled_from(["", "500M", "2G"]) if entry.name == "memory" else st.text()
 
 

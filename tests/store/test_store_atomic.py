@@ -76,7 +76,7 @@ def test_atomic_write(tmp_path):
 def test_outputs_that_cannot_be_created(tmp_path, graph_file):
     asked = []
     os.mkfifo(tmp_path / "fifo")
-    cases = {graph_file: "exists already; --overwrite", tmp_path / "absent" / "x.h5": "there is no folder",
+    cases = {graph_file: "exists already; overwrite=True", tmp_path / "absent" / "x.h5": "there is no folder",
              graph_file / "x.h5": "cannot be created", "/proc/x.h5": "cannot be created",
              tmp_path / ("n" * 300): "cannot be created", "nul\0byte": "cannot be created"}
     for path, message in cases.items():
