@@ -68,24 +68,32 @@ def command(argv):
     log.setLevel(logging.ERROR if machine.launched_rank() else quiet)
     try:
         return args.run(args) or 0
-    except HpgcnError as error:
-        return fail(error, args.verbose, ranked)
-    except MemoryError as error:
-        return fail(InternalError(f"out of memory: {error}"), args.verbose, ranked)
-    except KeyboardInterrupt:
+    except (Exception, KeyboardInterrupt, signals.Ended) as error:
+        return failed(error, args.verbose, ranked)
+
+
+def failed(error, verbose, ranked):
+    """Say what a command ended with, and return its exit code; within the `except` of that error."""
+    number = signals.ended_by()
+    if number:  # whatever the libraries on the way out made of it
+        return interrupted(number)
+    if isinstance(error, HpgcnError):
+        return fail(error, verbose, ranked)
+    if isinstance(error, KeyboardInterrupt):
         return interrupted(signal.SIGINT)
-    except signals.Ended as ended:
-        return interrupted(ended.number)
-    except Exception as error:
-        lost = isinstance(error, OSError) and streams.failure(sys.stdout, b"\n")
-        if lost:
-            return fail_to_print(lost)
-        if "mpi4py.MPI" in sys.modules:
-            raise  # the except hook names the rank and ends them all
-        with suppress(OSError):
-            traceback.print_exc()
-        streams.say(f"hpgcn: internal error: {type(error).__name__}: {error}")
-        return 70
+    if isinstance(error, signals.Ended):
+        return interrupted(error.number)
+    if isinstance(error, MemoryError):
+        return fail(InternalError(f"out of memory: {error}"), verbose, ranked)
+    lost = isinstance(error, OSError) and streams.failure(sys.stdout, b"\n")
+    if lost:
+        return fail_to_print(lost)
+    if "mpi4py.MPI" in sys.modules:
+        raise error  # the except hook names the rank and ends them all
+    with suppress(OSError):
+        traceback.print_exc()
+    streams.say(f"hpgcn: internal error: {type(error).__name__}: {error}")
+    return 70
 
 
 def fail(error, verbose, ranked):

@@ -17,7 +17,8 @@ PREEMPTED, INTERRUPTED = 1, 2  # what `asked` answers
 REPEATED = 1e-3  # seconds; timeout(1), for one, sends a signal to its child and then to its child's group
 UNWINDING = 5.0  # seconds that an end in order may take
 NOTICE = b"hpgcn: interrupted, ends after this epoch; a second Ctrl-C ends it at once\n"
-_state = {"early": False, "program": (), "noted": set(), "asked": set(), "last": (0, 0.0), "ended": None}
+_state = {"early": False, "program": (), "noted": set(), "asked": set(), "last": (0, 0.0), "ended": None,
+          "number": 0}
 
 
 class Ended(SystemExit):
@@ -115,6 +116,11 @@ def asked():
     return PREEMPTED if _state["asked"] else 0
 
 
+def ended_by():
+    """Return the signal that ends this process, 0 if none: compiled code may make an error of its own of the end."""
+    return 0 if _state["ended"] is None else _state["number"]
+
+
 def _restore(before, noted=()):
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -143,7 +149,7 @@ def _handle(number, _):
     if _state["early"]:
         _leave(number)
     if number != signal.SIGINT or number in _state["program"]:
-        _state["ended"] = now
+        _state.update(ended=now, number=number)
     raise KeyboardInterrupt if number == signal.SIGINT else Ended(number)
 
 

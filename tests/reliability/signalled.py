@@ -1,7 +1,8 @@
 """The command line of a process that sends itself a signal at a known point: `python signalled.py HOW POINT ARGS...`.
 
 HOW is RANK:NAME:AFTER, the rank that does it, the signal, and after how many calls; POINT is a function of the package,
-called as before once the signal is sent. A POINT without a signal (NAME is "none") waits there, after a word.
+called as before once the signal is sent. After NAME, ! has POINT behave as compiled code, which makes an error of its
+own of what a handler raises. A POINT without a signal (NAME is "none") waits there, after a word.
 """
 import importlib
 import os
@@ -31,7 +32,12 @@ def hook():
             if NAME == "none":
                 print("here", flush=True)
                 time.sleep(600)
-            os.kill(os.getpid(), getattr(signal, NAME))
+            try:
+                os.kill(os.getpid(), getattr(signal, NAME.rstrip("!")))
+            except BaseException as error:
+                if NAME.endswith("!"):
+                    raise SystemError("returned a result with an exception set") from error
+                raise
         return before(*args, **options)
 
     setattr(owner, name, called)

@@ -208,7 +208,7 @@ def test_signals_and_a_full_disk_in_turn(folder, whole):
 
     done = hpgcn("train", "g.h5", "--out", "one rank", "--resume", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert "with another ranks" in done.stderr
+    assert "with another number of ranks" in done.stderr
     found = outcome(folder / "one rank")
     for name, array in found[0].items():
         np.testing.assert_allclose(np.frombuffer(array, np.float32), np.frombuffer(whole[0][name], np.float32),

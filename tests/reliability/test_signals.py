@@ -81,6 +81,16 @@ def test_every_command_ends_in_order(folder, tmp_path, name, number):
     assert leftovers(folder, tmp_path) == []
 
 
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_signal_in_compiled_code_ends_in_order(folder, number):
+    point, args = SERIAL["generate"]
+    done = run(f"0:{number.name}!:1", point, *args, cwd=folder)
+    assert done.returncode == 128 + number, done.stderr
+    assert lines(done) == [f"hpgcn: {signals.told(number)}"]
+    assert "Traceback" not in done.stderr
+    assert leftovers(folder) == []
+
+
 def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path):
     """A killed command's folder goes with the next one, a living one's stays, and so does what only looks like it."""
     with waiting("convert", "karate", tmp_path / "a.h5", point=WRITES) as killed, \
