@@ -37,7 +37,7 @@ def check_nonzeros(comm, device, nonzeros, *, cut=True):
     most, total = int(comm.max([nonzeros])[0]), int(comm.sum([nonzeros])[0])
     if most > MAX_NONZEROS:
         ranks = -(-(total if cut else most) // MAX_NONZEROS)
-        way = f"at least {ranks} ranks" if cut else f"at least {ranks} ranks of another {setting('strategy')} than mop"
+        way = f"at least {ranks} ranks" if cut else f"at least {ranks} ranks of another strategy than mop"
         error = ConfigError(f"a rank of {comm.size} holds {most:,} nonzeros, but a GPU takes at most "
                             f"{MAX_NONZEROS:,}: start {way}, or take {setting('device', 'cpu')}")
         error.collective = True

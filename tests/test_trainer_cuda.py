@@ -162,7 +162,7 @@ def test_memory_is_what_was_told(gpu, cuda, model, case):
 def test_too_little_memory_is_said_before_the_first_epoch(gpu, cuda, monkeypatch):
     monkeypatch.setattr(type(gpu), "memory", lambda self: (1000, 1 << 20))
     said = (r"^rank 0 of 1 needs [\d,]+ bytes more, 1,000 of 1,048,576 are free on GPU 0: start more ranks.*"
-            "--device cpu$")
+            "device=.cpu.$")
     with pytest.raises(DeviceMemoryError, match=said) as found:
         hpgcn.train(make(), Config(device="cuda", epochs=1))
     assert found.value.code == 70
@@ -194,9 +194,9 @@ def test_more_nonzeros_than_a_gpu_takes(gpu, monkeypatch, strategy):
     graph = make()
     nonzeros = graph.adjacency.nnz + 203 - int((graph.adjacency.diagonal() > 0).sum())
     ranks = -(-nonzeros // 700)
-    other = " of another --strategy than mop" if strategy == "mop" else ""
+    other = " of another strategy than mop" if strategy == "mop" else ""
     said = (f"^a rank of 1 holds {nonzeros:,} nonzeros, but a GPU takes at most 700: start at least {ranks} "
-            f"ranks{other}, or take --device cpu")
+            f"ranks{other}, or take device=.cpu.")
     with pytest.raises(ConfigError, match=said) as found:
         hpgcn.train(graph, Config(device="cuda", strategy=strategy))
     assert found.value.code == 78
