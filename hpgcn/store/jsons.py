@@ -7,11 +7,10 @@ from __future__ import annotations
 import json
 import math
 import reprlib
-from contextlib import contextmanager
 from typing import NamedTuple
 
-from hpgcn.errors import DataError, HpgcnError, printable
-from hpgcn.files import regular, unreadable
+from hpgcn.errors import DataError, printable
+from hpgcn.files import reading
 
 MAX_BYTES = 1 << 20  # of a file, or of a line
 MAX_DEPTH = 64
@@ -104,7 +103,7 @@ def read_json(path, most=MAX_BYTES):
     DataError
         It is no regular file, is larger, or as `parse_json`.
     """
-    with opened(path) as file:
+    with reading(path) as file:
         text = file.read(most + 1)
     if len(text) > most:
         raise DataError(f"{path}: more than {most:,} bytes, expected one JSON object")
@@ -119,20 +118,8 @@ def read_lines(path):
     InputNotFoundError, DataError, StorageError
         As `read_json`.
     """
-    with opened(path) as file:
+    with reading(path) as file:
         yield from enumerate(iter(lambda: file.readline(MAX_BYTES), b""), 1)
-
-
-@contextmanager
-def opened(path):
-    """A regular file, open to be read as bytes; nothing else is waited for."""
-    try:
-        with open(path, "rb", opener=regular) as file:
-            yield file
-    except HpgcnError:
-        raise
-    except (OSError, ValueError) as error:
-        raise unreadable(path, error) from error
 
 
 def check_fields(values, fields, where, *, whole=True):
