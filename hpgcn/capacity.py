@@ -37,7 +37,7 @@ def check_nonzeros(comm, device, nonzeros, *, cut=True):
     most, total = int(comm.max([nonzeros])[0]), int(comm.sum([nonzeros])[0])
     if most > MAX_NONZEROS:
         ranks = -(-(total if cut else most) // MAX_NONZEROS)
-        way = f"at least {ranks} ranks" if cut else f"at least {ranks} ranks of another strategy than mop"
+        way = f"at least {ranks} ranks" + ("" if cut else " of a strategy that divides the matrix")
         error = ConfigError(f"a rank of {comm.size} holds {most:,} nonzeros, but a GPU takes at most "
                             f"{MAX_NONZEROS:,}: start {way}, or take {setting('device', 'cpu')}")
         error.collective = True
@@ -50,8 +50,8 @@ def check_memory(comm, need):
     Parameters
     ----------
     comm : hpgcn.comm.SerialComm or MpiComm
-    need : int
-        Bytes that this rank will still put on its device.
+    need : callable
+        Tells the bytes that this rank will still put on its device.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def check_memory(comm, need):
     if comm.device.exhausted == ():
         return
     comm.barrier()  # what others have put there is there
-    found = comm.allgather((comm.device.place, comm.device.number, int(need), *comm.device.memory()))
+    found = comm.allgather((comm.device.place, comm.device.number, int(need()), *comm.device.memory()))
     for place, number, _, free, total in found:
         ranks = [rank for rank, (other, *_) in enumerate(found) if other == place]
         needed = sum(found[rank][2] for rank in ranks)

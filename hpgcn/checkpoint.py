@@ -20,7 +20,7 @@ import numpy as np
 from hpgcn import faults, store
 from hpgcn.config import FREE, Config
 from hpgcn.errors import ConfigError, DataError, HpgcnError, StorageError, setting
-from hpgcn.progress import finished, stopped
+from hpgcn.progress import stopped
 from hpgcn.signals import INTERRUPTED
 from hpgcn.state import OBJECTS, capture, parse
 
@@ -112,8 +112,10 @@ class Checkpoints:
         store.atomic_write(folder / "manifest.json", json.dumps(manifest, indent=1) + "\n")
         faults.point("checkpoint.manifest")
 
-    def keep(self, trainer, record, metrics, best):
+    def keep(self, trainer, record, metrics, best, ended):
         """Write a checkpoint after an epoch if one is due; every rank of the trainer calls this together.
+
+        `ended`: the run ends with this epoch.
 
         Raises
         ------
@@ -125,9 +127,8 @@ class Checkpoints:
             On all ranks: as `write` and `hpgcn.state.capture`.
         """
         comm, config, epoch = trainer.comm, trainer.config, metrics["epoch"]
-        end = trainer.stopped or finished(config, epoch, best.epoch)
-        stop = 0 if end else trainer.asked  # the ranks agreed on it in the epoch's step
-        if stop or (config.checkpoint_every and (end or epoch % config.checkpoint_every == 0)):
+        stop = 0 if ended else int(trainer.highest.asked)  # the ranks agreed on it in the epoch's step
+        if stop or (config.checkpoint_every and (ended or epoch % config.checkpoint_every == 0)):
             with comm.clock.span("checkpoint", epoch):
                 state = capture(trainer, best, metrics)
                 with comm.together():

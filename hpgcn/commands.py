@@ -125,16 +125,17 @@ def plan(args):
     """`hpgcn plan`."""
     import json
 
-    from hpgcn import forecast
+    from hpgcn.planning import options, picture
+    from hpgcn.planning import report as comparison
 
     if args.plot:
-        forecast.check_picture(args.plot)
+        picture.check_picture(args.plot)
     given = {name: getattr(args, name) for name in COSTS if getattr(args, name) is not None}
-    options = forecast.Options.parse(args.ranks, args.widths, args.method, args.machine, args.memory, **given)
-    report = forecast.forecast(args.graph, options, progress=not args.quiet)
+    asked = options.Options.parse(args.ranks, args.widths, args.method, args.machine, args.memory, **given)
+    report = comparison.forecast(args.graph, asked, progress=not args.quiet)
     if args.plot:
-        forecast.plot(report, args.plot)
-    show(json.dumps(report) if args.json else forecast.table(report))
+        picture.plot(report, args.plot)
+    show(json.dumps(report) if args.json else comparison.table(report))
 
 
 def inspect(args):
@@ -155,7 +156,11 @@ def train(args):
     import json
 
     from hpgcn import comm, faults, rundir, store, trainer
+    from hpgcn.model import find_model
+    from hpgcn.strategies import find_strategy
 
+    find_strategy(config)
+    find_model(config)
     ranks = comm.world(config.comm_timeout)
     ranks.same(started(args, config), "command line")
     with ranks.together():
@@ -165,11 +170,11 @@ def train(args):
         source = store.load(args.graph, verify=not args.no_verify)
         trainer.check(source.header)
     if args.dry_run:
-        from hpgcn import dryrun
+        from hpgcn.planning import dry_run
 
-        report = dryrun.forecast(source, config, ranks)
+        report = dry_run.forecast(source, config, ranks)
         if ranks.rank == 0:
-            show(json.dumps(report) if args.json else dryrun.table(report))
+            show(json.dumps(report) if args.json else dry_run.table(report))
         return
     if not config.out:
         config = config.replace(out=ranks.bcast(rundir.free_name(source.header.name)))

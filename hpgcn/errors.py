@@ -113,6 +113,12 @@ class ConfigError(HpgcnError, ValueError):
     code = 78
 
 
+def agreed(error):
+    """Mark an error that every rank finds alike, and return it: it is raised on all of them, and none waits."""
+    error.collective = True
+    return error
+
+
 def require(module, extra, purpose):
     """Import an optional module, or say which extra brings it.
 

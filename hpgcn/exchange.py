@@ -1,14 +1,16 @@
-"""Replays a plan: rows out to those who need them (forward), partial sums back to those who own them (adjoint).
+"""Replays a plan: rows out to those who need them (pull), partial sums back to those who own them (push).
 
-Requests are persistent and bound to two buffers made once: `forward` and `adjoint` start them, `arrivals` hands out
-what came in increasing order of the other rank, so that sums are taken in a fixed order (same command, same bits).
-The transpose of a copy is an accumulate: the adjoint sends along the swapped lists, and its receiver adds.
+Requests are persistent and bound to two buffers; what comes is handed out in increasing order of the other
+rank, so that sums are taken in a fixed order (same command, same bits). The transpose of a copy is an
+accumulate: a push sends along the swapped lists, and its receiver adds.
 Rows of a GPU are packed there; where MPI takes no GPU memory, requests are bound to pinned twins of the buffers.
 Source: demirci-2022, Algorithms 1 and 2.
 """
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -16,6 +18,8 @@ from hpgcn import faults, kernels
 from hpgcn.comm import collectives
 from hpgcn.comm.staging import RECEIVE, SEND, Leg, Messages, Pinned
 from hpgcn.device import address
+from hpgcn.parallel.csr import rows_of
+from hpgcn.parallel.transfers import OWN
 
 
 @dataclass(eq=False)
@@ -50,17 +54,47 @@ class Channel:
     pending: set
 
 
-class Exchange:
-    """Messages of a plan, for rows of at most `max_width` columns of one dtype.
+class HaloBuffers:
+    """The two buffers of an exchange, and what MPI sees of them; exchanges that share them are used in turn.
+
+    Attributes
+    ----------
+    owned, ghost : (size,) arrays
+        Rows of this rank that others read; rows of others that it reads.
+    twins : pair of arrays
+        What MPI sees: the same, or pinned host memory.
+    pinned : list of Pinned
+    """
+
+    def __init__(self, device, relay, dtype):
+        self.device = device
+        self.dtype = np.dtype(dtype)
+        self.by_host = relay is not None and "message" not in relay.direct
+        self.pinned = []
+        self.owned = self.ghost = device.empty((0,), dtype)
+        self.twins = self.owned, self.ghost
+
+    def reserve(self, owned, ghost):
+        """Make the buffers hold so many elements. Requests that are bound to smaller ones keep those."""
+        if self.owned.size >= owned and self.ghost.size >= ghost and (self.pinned or not self.by_host):
+            return
+        self.owned = self.device.empty((max(owned, self.owned.size),), self.dtype)
+        self.ghost = self.device.empty((max(ghost, self.ghost.size),), self.dtype)
+        self.twins = self.owned, self.ghost
+        if self.by_host:
+            self.pinned = [Pinned(self.device, max(buffer.nbytes, 1)) for buffer in self.twins]
+            self.twins = tuple(block.memory[:buffer.nbytes].view(self.dtype)
+                               for block, buffer in zip(self.pinned, self.twins))
+
+
+class HaloExchange:
+    """The transfer of a plan (see hpgcn.parallel.transfers): rows to those who read them, sums back.
 
     Parameters
     ----------
-    plan : hpgcn.plan.Plan
+    plan : hpgcn.plan.HaloPlan
     comm : hpgcn.comm.SerialComm or MpiComm
-    dtype : numpy dtype
-    max_width : int
-    lender : Exchange, optional
-        Of a plan that this one is part of: both then use its buffers, one at a time.
+    buffers : HaloBuffers
 
     Attributes
     ----------
@@ -68,59 +102,78 @@ class Exchange:
         Those of the plan, on the device of `comm`, where all rows lie.
     """
 
-    def __init__(self, plan, comm, dtype, max_width, lender=None):
-        self.plan, self.comm, self.dtype = plan, comm, np.dtype(dtype)
-        self.relay, device = comm.relay, comm.device
-        self.send_rows = device.put(plan.send_rows)
-        if lender is None:
-            self.owned = device.empty((plan.send_rows.size * max_width,), dtype)  # rows of mine that others read
-            self.ghost = device.empty((plan.ghosts.size * max_width,), dtype)  # rows of others that I read
-            self.twins = self.owned, self.ghost  # what MPI sees
-            self.pinned = []
-            if self.relay is not None and "message" not in self.relay.direct:
-                self.pinned = [Pinned(device, max(buffer.nbytes, 1)) for buffer in self.twins]
-                self.twins = [block.memory[:buffer.nbytes].view(dtype)
-                              for block, buffer in zip(self.pinned, self.twins)]
-        else:
-            self.owned, self.ghost, self.twins, self.pinned = lender.owned, lender.ghost, lender.twins, lender.pinned
+    adds = True
+
+    def __init__(self, plan, comm, buffers):
+        self.plan = plan
+        self.comm = comm
+        self.relay = comm.relay
+        self.buffers = buffers
+        self.send_rows = comm.device.put(plan.send_rows)
         self.channels = {}
+        self.channel = None  # the one under way
 
-    def forward(self, H):
-        """Start sending rows of H (m, f) to those who need them; `arrivals` yields their rows."""
-        channel = self._channel(H.shape[1], adjoint=False)
+    def reserve(self, width):
+        """Make the buffers for rows of this width."""
+        self.buffers.reserve(self.plan.send_rows.size * width, self.plan.ghosts.size * width)
+
+    @property
+    def pending(self):
+        """Whether messages are under way."""
+        return self.channel is not None and bool(self.channel.pending)
+
+    def start(self, H, what):
+        """Start sending rows of H (m, f) to those who need them."""
+        self.H = H
+        self.channel = self._channel(H.shape[1], adjoint=False)
         with self.comm.clock("comm"):
-            kernels.backend(H).gather(H, self.send_rows, channel.outgoing)
-            self._start(channel)
-        return channel
+            kernels.backend(H).gather(H, self.send_rows, self.channel.outgoing)
+            self._start(self.channel)
 
-    def partials(self, width):
-        """(g, f) buffer for the partial sums that `adjoint` sends: one row a ghost."""
-        return self._channel(width, adjoint=True).outgoing
+    def arrivals(self, wanted, what):
+        """Yield (OWN, own rows), then (source, its rows) in increasing order of those wanted."""
+        if OWN in wanted:
+            yield OWN, self.H
+        if len(wanted) > (OWN in wanted):
+            yield from self._arrived(self.channel, what)
 
-    def adjoint(self, width):
-        """Start returning what `partials` holds to the owners of its rows."""
-        channel = self._channel(width, adjoint=True)
-        with self.comm.clock("comm"):
-            self._start(channel)
-        return channel
+    def slots(self, out, what):
+        """Yield (source, room for the partial sums of its rows), send these, then yield (OWN, out).
 
-    def progress(self, channel):
-        """Let messages move while this rank computes: MPI does so only within its calls."""
-        if channel.pending:
-            with self.comm.clock("comm"):
-                self.comm.test(channel.requests, channel.pending)
-
-    def arrivals(self, channel, what):
-        """Yield (source, its rows) in increasing order of source; then wait until all sends are done.
-
-        Parameters
-        ----------
-        what : str
-            For the message if a deadline passes, e.g. "layer 1 forward".
+        What returns is added to `out` in the order of ranks.
         """
+        channel = self._channel(out.shape[1], adjoint=True)
+        cuts = self.plan.recv_offsets
+        for source in self.plan.sources.tolist():
+            yield source, channel.outgoing[cuts[source]:cuts[source + 1]]
+        with self.comm.clock("comm"):
+            self._start(channel)
+        self.channel = channel
+        yield OWN, out
+
+        scatter_add = kernels.backend(out).scatter_add
+        for destination, rows in self._arrived(channel, what):
+            with self.comm.clock("comm"):
+                scatter_add(rows, self.returned[destination], out)
+
+    @cached_property
+    def returned(self):
+        """Own rows that each rank has, by rank: partial sums of them return."""
+        cuts = pairwise(self.plan.send_offsets.tolist())
+        return [rows_of(self.send_rows, first, last) for first, last in cuts]
+
+    def progress(self):
+        """Let messages move while this rank computes: MPI does so only within its calls."""
+        if self.pending:
+            with self.comm.clock("comm"):
+                self.comm.test(self.channel.requests, self.channel.pending)
+
+    def _arrived(self, channel, what):
+        """Yield (source, its rows) in increasing order of source; then wait until all sends are done."""
 
         def describe(pending):
-            return f"rank(s) {', '.join(map(str, sorted({channel.others[i] for i in pending})))} in {what}"
+            ranks = sorted({channel.others[number] for number in pending})
+            return f"rank(s) {', '.join(map(str, ranks))} in {what}"
 
         for source, pieces in zip(channel.sources, channel.pieces):
             self._wait(channel, channel.pending.intersection(pieces), describe)
@@ -148,17 +201,19 @@ class Exchange:
     def _channel(self, width, adjoint):
         if (width, adjoint) not in self.channels:
             plan = self.plan
-            owned = self.owned[:plan.send_rows.size * width].reshape(-1, width)
-            ghost = self.ghost[:plan.ghosts.size * width].reshape(-1, width)
-            ends = (owned, plan.send_offsets, self.twins[0]), (ghost, plan.recv_offsets, self.twins[1])
+            self.reserve(width)
+            buffers = self.buffers
+            owned = buffers.owned[:plan.send_rows.size * width].reshape(-1, width)
+            ghost = buffers.ghost[:plan.ghosts.size * width].reshape(-1, width)
+            ends = [(owned, plan.send_offsets, buffers.twins[0]), (ghost, plan.recv_offsets, buffers.twins[1])]
             (outgoing, to, sent), (incoming, cuts, received) = reversed(ends) if adjoint else ends
-            requests = Messages(self.relay, blocks=self.pinned) if self.relay is not None else []
+            requests = Messages(self.relay, blocks=buffers.pinned) if self.relay is not None else []
             others, pieces = self._requests("Recv_init", incoming, received, cuts, 1 + adjoint, requests)
             destinations, per_destination = self._requests("Send_init", outgoing, sent, to, 1 + adjoint, requests)
             self.channels[width, adjoint] = Channel(
                 outgoing, incoming, sorted(set(others)), pieces, cuts, requests, others + destinations,
                 len(per_destination),
-                [(q, rows * width * self.dtype.itemsize)
+                [(q, rows * width * buffers.dtype.itemsize)
                  for q, rows in zip(self.comm.ranks, np.diff(to).tolist()) if rows], set())
         return self.channels[width, adjoint]
 
@@ -167,7 +222,8 @@ class Exchange:
         others, pieces, limit = [], [], collectives.MAX_MESSAGE_BYTES
         if self.relay is not None:
             limit = self.relay.most("message", limit)
-        flat, step = buffer.reshape(-1), max(1, limit // self.dtype.itemsize)
+        flat = buffer.reshape(-1)
+        step = max(1, limit // buffer.dtype.itemsize)
         for other in np.flatnonzero(np.diff(cuts)).tolist() if buffer.shape[1] else []:
             first, last = int(cuts[other]) * buffer.shape[1], int(cuts[other + 1]) * buffer.shape[1]
             begins = range(first, last, step)
@@ -176,7 +232,7 @@ class Exchange:
                 piece = slice(begin, min(begin + step, last))
                 request = getattr(self.comm.mpi, kind)(twin[piece], other, tag)
                 if self.relay is not None:
-                    host = address(twin[piece]) if self.pinned else 0
+                    host = address(twin[piece]) if self.buffers.pinned else 0
                     way = RECEIVE if kind == "Recv_init" else SEND
                     requests.legs.append(Leg(request.Start, address(flat[piece]), host, flat[piece].nbytes, way))
                 requests.append(request)

@@ -8,7 +8,7 @@ import numpy as np
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class RowPartition:
     """Rows cut into contiguous blocks, one a rank; every element has exactly one owner.
 
     Attributes
@@ -48,7 +48,7 @@ class Layout:
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
+class BlockLayout:
     """Owners in B row blocks x C column blocks; every element of H, G and Z has exactly one owner.
 
     Rank b C + j owns the columns of block j in the rows of block b. C = 1 for p2p, 1d, 1.5d and mop; B = R L for 3d,
@@ -85,8 +85,8 @@ class Grid:
 
     @property
     def rows(self):
-        """Layout of the rows alone, as seen from this rank's block."""
-        return Layout(self.offsets, self.block)
+        """RowPartition of the rows alone, as seen from this rank's block."""
+        return RowPartition(self.offsets, self.block)
 
     def columns_of(self, width):
         """Columns that this rank owns of a matrix of some width; slice, empty if there are fewer columns than C."""
@@ -201,3 +201,8 @@ def balanced(indptr, parts):
     if not weights.any():
         return split(weights.size, parts)
     return np.searchsorted(cut_evenly(weights, parts), np.arange(parts + 1)).astype(np.int64)
+
+
+def divisors(number):
+    """Divisors of a positive number, increasing."""
+    return [d for d in range(1, number + 1) if number % d == 0]

@@ -1,6 +1,9 @@
 """The matrix that layers multiply by, read in blocks: A with loops, scaled by degrees."""
 from __future__ import annotations
 
+from functools import cached_property
+from itertools import pairwise
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -11,10 +14,10 @@ PORTIONS = 8  # of rows, in which those are read whose columns are cut in blocks
 NORMS = ("sym", "row", "none")
 
 
-class Operator:
-    """A-hat of a whole graph: D_row^-1/2 (A + I) D_col^-1/2 ("sym"), D_row^-1 (A + I) ("row") or A + I ("none").
+class NormalizedAdjacency:
+    """A-hat of a graph: D_row^-1/2 (A + I) D_col^-1/2 ("sym"), D_row^-1 (A + I) ("row") or A + I ("none").
 
-    It holds the degrees of all vertices, 16 bytes each, and reads the adjacency as blocks are asked for.
+    It reads the adjacency as blocks are asked for, and holds the degrees of all vertices then, 16 bytes each.
 
     Parameters
     ----------
@@ -24,16 +27,56 @@ class Operator:
     self_loops : bool
         Add a loop of weight 1 where a vertex has none.
     dtype : numpy dtype
+    slab : hpgcn.graph.Graph, optional
+        This rank's rows, if they were read already.
     """
 
-    def __init__(self, source, *, norm="sym", self_loops=True, dtype=np.float32):
-        self.source, self.self_loops, self.dtype = source, self_loops, np.dtype(dtype)
+    def __init__(self, source, *, norm="sym", self_loops=True, dtype=np.float32, slab=None):
+        self.source = source
+        self.norm = norm
+        self.self_loops = self_loops
+        self.dtype = np.dtype(dtype)
+        self.slab = slab
         self.num_rows = source.header.num_nodes
         self.symmetric = not source.header.directed and norm != "row"
-        degrees = source.degrees()
-        added = (degrees["loop"] == 0) & self_loops
-        row, column = degrees["row"] + added, degrees["column"] + added
-        self.row_scale, self.column_scale = scales(row, column, norm)
+
+    @cached_property
+    def scales(self):
+        """Factors of all rows, and of all columns; two (n,) float64."""
+        degrees = self.source.degrees()
+        added = (degrees["loop"] == 0) & self.self_loops
+        return scales(degrees["row"] + added, degrees["column"] + added, self.norm)
+
+    def blocks(self, row_bounds, intervals):
+        """Read the rows row_bounds[0] to row_bounds[-1], cut into intervals of columns.
+
+        Rows are read once, in portions: no more than one portion, or one block, is in memory twice.
+
+        Parameters
+        ----------
+        row_bounds : list of int
+            Bounds of the portions.
+        intervals : list of (int, int), increasing
+
+        Returns
+        -------
+        list of csr_array
+        """
+        if not intervals:
+            return []
+        first = intervals[0][0]
+        last = intervals[-1][1]
+        parts = [[] for _ in intervals]
+        for start, stop in pairwise(row_bounds):
+            whole = self.block(start, stop, first, last)
+            for part, (lo, hi) in zip(parts, intervals):
+                part.append(whole if (lo, hi) == (first, last) else whole[:, lo - first:hi - first])
+            del whole
+        blocks = []
+        while parts:
+            part = parts.pop(0)
+            blocks.append(part.pop() if len(part) == 1 else sp.vstack(part, format="csr"))
+        return blocks
 
     def block(self, start, stop, first=0, last=None):
         """Rows [start, stop) and columns [first, last), the latter renumbered from 0; csr_array, columns sorted."""
@@ -64,7 +107,8 @@ class Operator:
         inside = (indices >= first) & (indices < last)
         rows, columns = rows[inside], indices[inside]
         values = np.ones(columns.size) if data is None else data[inside].astype(np.float64)
-        values *= self.row_scale[start:stop][rows] * self.column_scale[columns]
+        row_scale, column_scale = self.scales
+        values *= row_scale[start:stop][rows] * column_scale[columns]
         return np.bincount(rows, minlength=stop - start), columns - first, values
 
 
@@ -75,38 +119,6 @@ def scales(row, column, norm):
     if norm == "row":
         return inverse_sqrt(row) ** 2, np.ones_like(column)
     return np.ones_like(row), np.ones_like(column)
-
-
-def csr(matrix):
-    """(indptr int64, indices, data) of a SciPy CSR array, columns sorted and as narrow as they can be."""
-    matrix.sort_indices()
-    return matrix.indptr.astype(np.int64), matrix.indices.astype(index_dtype(matrix.shape[1]), copy=False), matrix.data
-
-
-def on(device, arrays):
-    """Arrays of a matrix in the memory of a device; a tuple."""
-    return tuple(map(device.put, arrays))
-
-
-def select(arrays, rows, columns):
-    """Some rows and columns of a matrix held as (indptr, indices, data, ...), numbered anew; a csr_array.
-
-    Parameters
-    ----------
-    arrays : tuple of arrays
-        CSR; what follows the first three is not read.
-    rows, columns : (m,) and (n,) bool
-    """
-    indptr, indices, data = arrays[:3]
-    kept = columns[indices]
-    kept &= np.repeat(rows, np.diff(indptr))
-    before = np.zeros(kept.size + 1, index_dtype(kept.size))
-    np.cumsum(kept, out=before[1:])
-    pointers = np.concatenate([[0], np.cumsum(np.diff(before[indptr - indptr[0]])[rows], dtype=np.int64)])
-    del before  # as long as the matrix
-    place = (np.cumsum(columns) - 1).astype(indices.dtype)
-    return sp.csr_array((data[kept], place[indices[kept]], pointers.astype(index_dtype(pointers[-1]))),
-                        shape=(int(np.count_nonzero(rows)), int(np.count_nonzero(columns))))
 
 
 def with_self_loops(slab):

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpgcn.layout import Layout
+from hpgcn.layout import RowPartition
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class HaloPlan:
     """Point-to-point messages of one rank, for rows of any width.
 
     Attributes
     ----------
-    layout : Layout
+    layout : RowPartition
     ghosts : (g,) int64
         Rows needed from others, increasing, hence sorted by (owner, row): a receive lands in place.
     recv_offsets : (P + 1,) int64
@@ -30,7 +30,7 @@ class Plan:
         Entries [send_offsets[q], send_offsets[q + 1]) of send_rows go to rank q.
     """
 
-    layout: Layout
+    layout: RowPartition
     ghosts: np.ndarray
     recv_offsets: np.ndarray
     send_rows: np.ndarray
@@ -82,7 +82,7 @@ def complete(layout, ghosts, requested):
     """
     sizes = [len(rows) for rows in requested]
     send_rows = np.concatenate([np.empty(0, np.int64), *requested]).astype(np.int64) - layout.start
-    return Plan(layout, ghosts, by_owner(ghosts, layout), send_rows, np.concatenate([[0], np.cumsum(sizes)]))
+    return HaloPlan(layout, ghosts, by_owner(ghosts, layout), send_rows, np.concatenate([[0], np.cumsum(sizes)]))
 
 
 def build_all(indptr, indices, offsets):
@@ -94,7 +94,7 @@ def build_all(indptr, indices, offsets):
         CSR pattern of the whole matrix, rows in the distributed order.
     offsets : (P + 1,) int64
     """
-    layouts = [Layout(offsets, rank) for rank in range(offsets.size - 1)]
+    layouts = [RowPartition(offsets, rank) for rank in range(offsets.size - 1)]
     wanted = [needs(indices[indptr[one.start]:indptr[one.stop]], one) for one in layouts]
     cuts = [by_owner(rows, one) for rows, one in zip(wanted, layouts)]
     return [complete(one, wanted[p], [rows[cut[p]:cut[p + 1]] for rows, cut in zip(wanted, cuts)])

@@ -2,20 +2,22 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 
 import numpy as np
 
-from hpgcn import cost
 from hpgcn.capacity import explained
 from hpgcn.comm import as_comm
 from hpgcn.config import Config
 from hpgcn.device import choose
 from hpgcn.errors import DataError
-from hpgcn.model import Buffers, Model, Parameters
-from hpgcn.place import as_source, same_everywhere
+from hpgcn.model import Model, Parameters, find_model
+from hpgcn.parallel.workspace import Workspace
+from hpgcn.placement import as_source, assign_rows, same_everywhere
 from hpgcn.result import Result
-from hpgcn.rows import Rows
 from hpgcn.rundir import read_run
+from hpgcn.shard import GraphShard
+from hpgcn.strategies import find_strategy
 
 
 def predict(source, run, comm=None, *, device="auto"):
@@ -47,17 +49,16 @@ def predict(source, run, comm=None, *, device="auto"):
                                          else read_run(run))
         everywhere = {"device": device, "aggregate_on": "device", "update_on": "device"}
         config = Config(**{**settings, **everywhere, "prune": False})
-        parameters, widths = Parameters.stored(weights, config.dtype, config.layers, config.architecture,
-                                               config.layer_norm, run)
-        if source.header.num_features != widths[0]:
+        find_strategy(config)
+        parameters, spec = Parameters.stored(weights, config, find_model(config), run)
+        if source.header.num_features != spec.widths[0]:
             raise DataError(f"{source.header.name}: {source.header.num_features} features, "
-                            f"but the model was trained on {widths[0]}")
+                            f"but the model was trained on {spec.widths[0]}")
+        spec = replace(spec, sparse_features=source.header.sparse_features)
     same_everywhere(source, config, comm)
     comm.same({name: zlib.crc32(np.ascontiguousarray(array)) for name, array in weights.items()}, "model")
-    step = cost.Step(widths, np.dtype(config.dtype).itemsize, source.header.sparse_features, model=config.architecture,
-                     layer_norm=config.layer_norm)
     with explained(comm):
-        found = _infer(source, config, comm, step, parameters)
+        found = _infer(source, config, comm, spec, parameters)
     if comm.rank:
         return None
     order = np.argsort(found.pop("vertex"))
@@ -68,18 +69,20 @@ def predict(source, run, comm=None, *, device="auto"):
     return {**found, "label": logits.argmax(1)}
 
 
-def _infer(source, config, comm, step, parameters):
+def _infer(source, config, comm, spec, parameters):
     """What `predict` returns, in the order of the rows that ranks own, on rank 0; None for each name elsewhere."""
-    rows, widths = Rows(source, config, comm, step), step.widths
-    with rows:
-        found = {"vertex": rows.vertex}
-        device = comm.device
-        model = Model(step, parameters.on(device), rows.evaluated, rows.columns, Buffers(rows.dtype, device), rows.key)
-        logits, last = model.infer(rows.features(rows.evaluated), embed=True)
-        if config.layers > 1:
-            found["embedding"] = device.get(rows.columns.gathered(last, widths[-2])).copy()
-        found["logits"] = device.get(rows.columns.gathered(logits, widths[-1]))
-        if rows.original_ids is not None:
-            found["original_ids"] = rows.original_ids
-        first = rows.columns.grid.column == 0  # the others hold the same rows
-        return {name: comm.gather_rows(array[slice(None) if first else slice(0)]) for name, array in found.items()}
+    device = comm.device
+    widths = spec.widths
+    shard = GraphShard(assign_rows(source, comm, config), config, comm, spec)
+    with shard:
+        columns = shard.columns
+        model = Model(spec, parameters.on(device), shard.evaluated, columns, Workspace(spec.dtype, device), shard.key)
+        logits, embedding = model.infer(shard.release_features().take(None, device), embed=True)
+        arrays = {"vertex": shard.vertex}
+        if embedding is not None:
+            arrays["embedding"] = device.get(columns.gathered(embedding, widths[-2])).copy()
+        arrays["logits"] = device.get(columns.gathered(logits, widths[-1]))
+        if shard.original_ids is not None:
+            arrays["original_ids"] = shard.original_ids
+        first = columns.layout.column == 0  # the others hold the same rows
+        return {name: comm.gather_rows(array[slice(None) if first else slice(0)]) for name, array in arrays.items()}

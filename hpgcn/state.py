@@ -11,7 +11,7 @@ import numpy as np
 from hpgcn.check import check_finite
 from hpgcn.config import Config
 from hpgcn.errors import DataError, InternalError
-from hpgcn.model import Parameters
+from hpgcn.model import Parameters, find_model
 from hpgcn.optim import OPTIMIZERS
 from hpgcn.records import MOST, check_metrics
 from hpgcn.rundir import stored_config, versions
@@ -53,7 +53,8 @@ class State:
     told : dict
         Everything else: graph_sha256 (of the file trained on), source_sha256 (of the one that was partitioned into it,
         or its own), content_sha256 (`StoredGraph.checksum` when it was opened; not in states of older versions),
-        max_sent_bytes (of a rank in an epoch), and what EXACT names.
+        max_sent_bytes (of a rank in an epoch), steps (training steps taken; not in states of older versions:
+        then as many as epochs), and what EXACT names.
     """
 
     epoch: int
@@ -78,8 +79,9 @@ class State:
     def parameters(self, kind):
         """Parameters of one of `kinds`, and their widths; DataError as hpgcn.model.Parameters.stored."""
         config = Config(**self.config)
-        return Parameters.stored(self.of(kind), config.dtype, config.layers, config.architecture, config.layer_norm,
-                                 f"checkpoint of epoch {self.epoch}: {kind}")
+        name = f"checkpoint of epoch {self.epoch}: {kind}"
+        parameters, spec = Parameters.stored(self.of(kind), config, find_model(config), name)
+        return parameters, list(spec.widths)
 
 
 def capture(trainer, best, metrics):
@@ -96,7 +98,7 @@ def capture(trainer, best, metrics):
     if best.epoch:
         flats["best"] = best.weights
     arrays = {f"{kind}/{name}": array for kind, flat in flats.items() for name, array in trainer.named(flat).items()}
-    told = {**_circumstances(trainer), "max_sent_bytes": trainer.max_sent}
+    told = {**_circumstances(trainer), "max_sent_bytes": trainer.max_sent, "steps": trainer.steps}
     return State(metrics["epoch"], asdict(trainer.config), metrics, best.epoch, best.metrics, arrays, told)
 
 
@@ -167,7 +169,8 @@ def restore(trainer, state, best):
 
     config = trainer.config
     trainer.parameters.flat[:] = flat("weights")
-    trainer.optimizer.restore(state.epoch, {name: flat(f"optimizer/{name}") for name in trainer.optimizer.MOMENTS})
+    trainer.steps = state.told.get("steps", state.epoch)
+    trainer.optimizer.restore(trainer.steps, {name: flat(f"optimizer/{name}") for name in trainer.optimizer.MOMENTS})
     if state.best_epoch:
         best.offer(state.best_epoch, state.best_metrics, flat("best"))
     trainer.max_sent = state.told["max_sent_bytes"]
@@ -212,9 +215,11 @@ def agree(comm, flats):
 
 def _circumstances(trainer):
     """What EXACT names, of this run; every rank calls this together."""
-    rows, config = trainer.rows, trainer.config
-    owned = trainer.comm.allgather(zlib.crc32(rows.vertex))
-    layout = [config.strategy, rows.axes, config.stages, owned]
-    return {"ranks": trainer.comm.size, "strategy": config.strategy, "grid": "x".join(map(str, rows.axes)),
-            "threads": trainer.threads, "device": rows.devices, "memory": config.memory, "versions": versions(),
+    shard = trainer.shard
+    config = trainer.config
+    shape = shard.arrangement.shape
+    owned = trainer.comm.allgather(zlib.crc32(shard.vertex))
+    layout = [config.strategy, shape, config.stages, owned]
+    return {"ranks": trainer.comm.size, "strategy": config.strategy, "grid": "x".join(map(str, shape)),
+            "threads": trainer.threads, "device": shard.devices, "memory": config.memory, "versions": versions(),
             "layout_sha256": hashlib.sha256(repr(layout).encode()).hexdigest()}

@@ -13,26 +13,29 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hpgcn import cost, dense, faults, signals
+from hpgcn import faults, signals
 from hpgcn.bar import bar
 from hpgcn.capacity import check_memory, explained
 from hpgcn.checkpoint import Checkpoints
 from hpgcn.comm import as_comm
 from hpgcn.config import Config, settings_of_run
-from hpgcn.cost.step import make_step
 from hpgcn.device import choose
 from hpgcn.divergence import check_evaluation, diverged
-from hpgcn.dryrun import choose_lean
 from hpgcn.errors import DataError, UsageError, setting
+from hpgcn.fault_view import with_faults
 from hpgcn.machine import map_large_arrays, peak_rss, return_freed_memory
-from hpgcn.model import Buffers, Model, Parameters
+from hpgcn.model import MODELS, Parameters, find_model, make_spec
 from hpgcn.optim import OPTIMIZERS
-from hpgcn.place import as_source, place, same_everywhere
+from hpgcn.parallel.workspace import Workspace
+from hpgcn.placement import as_source, assign_rows, same_everywhere
+from hpgcn.planning.dry_run import drops_AX
 from hpgcn.progress import Best, check_callbacks, finished, stop_before, to_go_on, told_to_stop
 from hpgcn.result import Result
-from hpgcn.rows import Rows
 from hpgcn.rundir import RunDirectory, refuse_existing_run, versions
+from hpgcn.shard import GraphShard
 from hpgcn.state import restore
+from hpgcn.step import evaluate, make_views, train_step
+from hpgcn.strategies import find_strategy
 from hpgcn.trace import Trace, write_traffic
 from hpgcn.warmup import compiling, set_threads, warm_up
 
@@ -82,6 +85,8 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False, re
     if resume:
         config = (config or Config(**settings_of_run(resume, {}))).replace(out=os.fspath(resume))
     config = config or Config()
+    find_strategy(config)
+    find_model(config)
     comm = as_comm(comm, config.comm_timeout)
     with comm.together():
         source = as_source(source)
@@ -95,18 +100,23 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False, re
         check_callbacks(callbacks)
         if config.out and comm.rank == 0:
             refuse_existing_run(config.out, overwrite or bool(resume))
+
     checkpoints = Checkpoints(config.out, source) if config.out else None
-    saved, summary = to_go_on(checkpoints, config, comm) if resume else (None, None)
+    saved = summary = None
+    if resume:
+        saved, summary = to_go_on(checkpoints, config, comm)
     if summary:
         return summary
     with signals.noting(signal.SIGUSR1) if config.out else nullcontext(), explained(comm):
         stop_before(saved.epoch + 1 if saved else 1, config, comm)
         with compiling(progress, comm.rank):
-            trainer = Trainer(source, config, comm)
-        with trainer.rows:
+            trainer = make_trainer(source, config, comm)
+        with trainer.shard:
+            record = None
             with comm.together():  # only now: a run that cannot start leaves nothing behind
-                record = RunDirectory(config, overwrite=overwrite or bool(resume), after=saved and saved.metrics) \
-                    if config.out and comm.rank == 0 else None
+                if config.out and comm.rank == 0:
+                    after = saved and saved.metrics
+                    record = RunDirectory(config, overwrite=overwrite or bool(resume), after=after)
             with record or nullcontext():
                 return trainer.run(record, progress and comm.rank == 0, checkpoints, saved, callbacks)
 
@@ -130,12 +140,73 @@ def check(header):
                         "give `hpgcn convert` a --split, e.g. --split random:60/20/20, or masks to Graph.from_scipy")
 
 
-class View(NamedTuple):
-    """What a training step, or an evaluation, reads: rows of the graph that matter for it."""
+def make_trainer(source, config, comm, *, warm=True):
+    """Read this rank's part of a graph, and make all that training needs; all ranks call this together.
 
-    model: Model
-    loss: dense.Loss | dense.MultiLabelLoss
-    X: object
+    Parameters
+    ----------
+    source : hpgcn.Graph or hpgcn.store.StoredGraph
+    config : hpgcn.Config
+    comm : hpgcn.comm.SerialComm or MpiComm
+    warm : bool
+        Load all compiled kernels before the first epoch.
+
+    Returns
+    -------
+    Trainer
+    """
+    begin = time.perf_counter()
+    started = datetime.now(UTC)
+    threads = set_threads(config)
+    map_large_arrays()
+    comm.counters.phase = "setup"
+    if warm:
+        warm_up(make_trainer, comm, source.header, config)
+    faults.begin(comm.rank, 0)
+    faults.point("setup")
+
+    placed = assign_rows(source, comm, config)  # it may partition
+    architecture = find_model(config)
+    spec = make_spec(source.header, config, architecture, MODELS[architecture].takes_AX)
+    spec = replace(spec, drop_AX=drops_AX(placed, config, comm))
+    shard = GraphShard(placed, config, comm, spec)
+    check_memory(comm, shard.placed_last)
+
+    parameters = Parameters.initial(spec).on(comm.device)
+    workspace = Workspace(spec.dtype, comm.device)
+    views = make_views(shard, parameters, workspace)
+    return_freed_memory()
+    optimizer = OPTIMIZERS[config.optimizer](
+        parameters.flat, lr=config.lr, decay=config.weight_decay, decayed=parameters.decayed(config.decay_layers))
+    predicted = shard.predict_traffic()
+    setup_bytes = round(comm.sum([comm.counters.total("setup")[0]])[0])
+    setup_s = float(comm.max([time.perf_counter() - begin])[0])
+    about = {"started_utc": started.isoformat(timespec="seconds"), "setup_s": setup_s, "setup_bytes": setup_bytes,
+             "predicted_bytes_per_epoch": predicted.total_bytes(),
+             "predicted_messages_per_epoch": predicted.total_messages()}
+    return Trainer(source.header, config, comm, shard, views, parameters, optimizer, threads, about)
+
+
+class Totals(NamedTuple):
+    """Sums over all ranks after a step."""
+
+    loss: float
+    sent_bytes: float
+    sent_messages: float
+    not_finite: float
+
+
+class Highest(NamedTuple):
+    """Maxima over all ranks after a step; seconds, bytes, and the signal that came."""
+
+    epoch_s: float
+    spmm_s: float
+    dense_s: float
+    comm_s: float
+    wait_s: float
+    peak_rss_bytes: float
+    sent_bytes: float
+    asked: float
 
 
 class Trainer:
@@ -143,62 +214,41 @@ class Trainer:
 
     Parameters
     ----------
-    source : hpgcn.Graph or hpgcn.store.StoredGraph
+    header : hpgcn.graph.Header
     config : hpgcn.Config
     comm : SerialComm or MpiComm
-    warm : bool
-        Load all compiled kernels before the first epoch.
+    shard : hpgcn.shard.GraphShard
+    views : pair of hpgcn.step.View
+        Of a training step, and of an evaluation.
+    parameters : hpgcn.model.Parameters
+    optimizer : one of hpgcn.optim.OPTIMIZERS
+    threads : int
+    about : dict
+        What summary.json says of setting up.
+
+    Attributes
+    ----------
+    steps : int
+        Training steps taken, those before the run was resumed among them.
+    highest : Highest
+        Of the last step.
+    max_sent : float
+        Bytes that a rank sent at most in an epoch.
     """
 
-    def __init__(self, source, config, comm, *, warm=True):
-        begin = time.perf_counter()
-        self.started = datetime.now(UTC)
-        self.config, self.comm, self.header = config, comm, source.header
-        self.threads = set_threads(config)
-        map_large_arrays()
-        comm.counters.phase = "setup"
-        if warm:
-            warm_up(type(self), comm, self.header, config)
-        faults.begin(comm.rank, 0)
-        faults.point("setup")
-        if config.memory:
-            source, _, _ = place(source, comm, config)  # once: it may partition
-        step = replace(make_step(self.header.name, self.header, config), lean=choose_lean(source, config, comm))
-        self.widths, self.rows = step.widths, Rows(source, config, comm, step)
-        rows = self.rows
-        if step.constant:  # layer 1 then needs neither a product with A nor an exchange in any epoch
-            rows.aggregate()
-        steps = [replace(step, rows=reach.totals) for reach in (rows.train, rows.evaluated)]
-        check_memory(comm, rows.placed_last(steps[0]))
-        kind = config.architecture, config.layer_norm
-        self.parameters = Parameters.initial(self.widths, rows.dtype, config.seed, *kind).on(comm.device)
-        self.buffers = Buffers(rows.dtype, comm.device)
-        self.training, self.evaluation = map(self._view, (rows.train, rows.evaluated), steps)
-        rows.X = rows.placed = None  # each view has the rows that it reads
-        return_freed_memory()
-        self.optimizer = OPTIMIZERS[config.optimizer](self.parameters.flat, lr=config.lr, decay=config.weight_decay,
-                                                      decayed=self.parameters.decayed(config.decay_layers))
-        self.predicted = self._predict(steps[0])
-        self.setup_bytes = round(comm.sum([comm.counters.total("setup")[0]])[0])
-        self.stopped = False
-        self.setup_s = float(comm.max([time.perf_counter() - begin])[0])
-
-    def _view(self, reach, step):
-        """The model on the rows of `reach`."""
-        rows, config = self.rows, self.config
-        model = Model(step, self.parameters, reach, rows.columns, self.buffers, rows.key, seed=config.seed,
-                      first_dropout=config.first_dropout, dropout=config.dropout)
-        loss = dense.MultiLabelLoss if self.header.multilabel else dense.Loss
-        masks = {key: reach.take(-1, mask) for key, mask in rows.masks.items()}
-        loss = loss(reach.take(-1, rows.labels), masks, rows.columns, self.widths[-1])
-        return View(model, loss, rows.features(reach))
-
-    def _predict(self, step):
-        """What all ranks together send in a training step; a hpgcn.cost.Traffic."""
-        reach, axes = self.rows.train, self.rows.axes
-        maps = [each and each.costs() for each in reach.maps]
-        counts = [count.reshape(cost.cube(self.config.strategy, axes)[:2]) for count in reach.counts]
-        return cost.predict_step(self.config.strategy, step, axes, maps, counts).traffic()
+    def __init__(self, header, config, comm, shard, views, parameters, optimizer, threads, about):
+        self.header = header
+        self.config = config
+        self.comm = comm
+        self.shard = shard
+        self.training, self.evaluation = views
+        self.parameters = parameters
+        self.optimizer = optimizer
+        self.threads = threads
+        self.about = about
+        self.steps = 0
+        self.highest = Highest(*[0.0] * 8)
+        self.max_sent = 0.0
 
     def run(self, record=None, progress=False, checkpoints=None, saved=None, callbacks=()):
         """Train to the last epoch, or until patience ends or a callback says so; return a Result.
@@ -215,120 +265,125 @@ class Trainer:
         callbacks : sequence of callable
             Those of rank 0 count.
         """
-        config, best, history = self.config, Best(), []
-        called = self.comm.bcast(bool(callbacks))
+        config = self.config
+        comm = self.comm
+        best = Best()
+        history = []
+        epoch = 0
+        called = comm.bcast(bool(callbacks))
         if saved:
             restore(self, saved, best)
-            history = self.comm.bcast(record and record.history)
-        epoch = before = saved.epoch if saved else 0
-        stop_before(epoch + 1, config, self.comm)
-        clock, trace = self.comm.clock, Trace(self.comm) if config.out and config.trace else None
+            history = comm.bcast(record and record.history)
+            epoch = saved.epoch
+        before = epoch
+        stop_before(epoch + 1, config, comm)
+
+        trace = Trace(comm) if config.out and config.trace else None
         quiet = np.errstate(all="ignore")  # a loss that overflows is reported once, as such
         interruptible = signals.noting(signal.SIGINT) if checkpoints else nullcontext()
         with quiet, interruptible, bar(total=config.epochs, initial=epoch, unit="epoch", shown=progress) as shown:
-            while not (self.stopped or finished(config, epoch, best.epoch)):
+            ended = finished(config, epoch, best.epoch)
+            while not ended:
                 epoch += 1
-                with clock.span("epoch", epoch):
-                    metrics = self.step(epoch)
+                metrics = self.epoch(epoch)
                 evaluated = epoch == config.epochs or (config.eval_every and epoch % config.eval_every == 0)
                 if evaluated:
                     self.judge(metrics, best)
-                self.stopped = called and told_to_stop(callbacks, metrics, self.comm)
-                if self.stopped and not evaluated:
+                stopped = called and told_to_stop(callbacks, metrics, comm)
+                if stopped and not evaluated:
                     self.judge(metrics, best)
                 history.append(metrics)
                 if record:
                     record.append(metrics)
                 shown.set_postfix(loss=f"{metrics['loss']:.4f}", val_acc=metrics["val_acc"], refresh=False)
                 shown.update()
+                ended = stopped or finished(config, epoch, best.epoch)
                 if checkpoints:
-                    checkpoints.keep(self, record, metrics, best)
+                    checkpoints.keep(self, record, metrics, best, ended)
+
         summary = self.summary(history, best)
         if trace:
             trace.write(os.path.join(config.out, "trace.json"))
         if config.out and epoch > before:
-            write_traffic(os.path.join(config.out, "traffic.npy"), self.comm, epoch - before)
+            write_traffic(os.path.join(config.out, "traffic.npy"), comm, epoch - before)
         weights = self.named(best.weights)
         if record:
             record.finish(summary, weights, best.epoch, multilabel=self.header.multilabel)
         return Result(summary, config, weights, history)
 
+    def epoch(self, epoch):
+        """Train for one epoch, which is one step on all rows; return its metrics, equal on all ranks."""
+        comm = self.comm
+        clock = comm.clock
+        comm.counters.phase = "train"
+        faults.begin(comm.rank, epoch)
+        clock.reset()
+        before = comm.counters.total("train")
+        with clock.span("epoch", epoch):
+            begin = time.perf_counter()
+            self.steps += 1
+            view, columns = with_faults(self.training, self.shard.columns)
+            loss, gradient = train_step(view, self.steps, self.optimizer, columns)
+            seconds = time.perf_counter() - begin
+            sent = [after - earlier for after, earlier in zip(comm.counters.total("train"), before)]
+            return self._metrics(epoch, loss, gradient, seconds, sent)
+
+    def _metrics(self, epoch, loss, gradient, seconds, sent):
+        """Sum up a step over all ranks, and refuse numbers that are not finite."""
+        comm = self.comm
+        finite = np.isfinite(gradient.flat).all() & np.isfinite(self.parameters.flat).all()
+        loss, finite = comm.device.numbers([loss, finite])
+        totals = Totals(*comm.sum([loss, *sent, not finite]))
+        times = [comm.clock.seconds[kind] for kind in ("spmm", "dense", "comm", "wait")]
+        self.highest = Highest(*comm.max([seconds, *times, peak_rss(), sent[0], signals.asked()]).tolist())
+        self.max_sent = self.highest.sent_bytes
+        loss = float(totals.loss / self.training.loss.count["train"])
+        if totals.not_finite or not math.isfinite(loss):
+            raise diverged(epoch, loss, self.training.model, gradient, self.parameters, comm, self.config.lr)
+        highest = self.highest
+        return {"epoch": epoch, "loss": loss, "train_acc": None, "val_acc": None, "test_acc": None, "val_loss": None,
+                "epoch_s": highest.epoch_s, "eval_s": 0.0, "spmm_s": highest.spmm_s, "dense_s": highest.dense_s,
+                "comm_s": highest.comm_s, "wait_s": highest.wait_s, "sent_bytes": round(totals.sent_bytes),
+                "sent_messages": round(totals.sent_messages), "peak_rss_bytes": int(highest.peak_rss_bytes)}
+
     def judge(self, metrics, best):
-        """Evaluate after an epoch, add what is found to its metrics, and offer the weights to `best`."""
-        with self.comm.clock.span("evaluate", metrics["epoch"]):
-            metrics |= self.evaluate()
+        """Evaluate after an epoch, add the result to its metrics, and offer the weights to `best`."""
+        comm = self.comm
+        with comm.clock.span("evaluate", metrics["epoch"]):
+            comm.counters.phase = "eval"
+            faults.point("evaluate")
+            begin = time.perf_counter()
+            metrics |= evaluate(self.evaluation)
+            metrics["eval_s"] = float(comm.max([time.perf_counter() - begin])[0])
         check_evaluation(metrics["epoch"], metrics, self.config.lr)
         best.offer(metrics["epoch"], metrics, self.parameters.flat)
 
     def named(self, flat):
         """An array like the parameters, as a dict by name (copies)."""
-        parameters = Parameters.zeros(self.widths, self.rows.dtype, self.config.architecture, self.config.layer_norm)
+        parameters = Parameters.zeros(self.shard.spec)
         parameters.flat[:] = self.comm.device.get(flat)
         return parameters.named()
 
-    def step(self, epoch):
-        """One training step: forward, backward, update. Return the epoch's metrics, equal on all ranks."""
-        comm, clock = self.comm, self.comm.clock
-        comm.counters.phase = "train"
-        faults.begin(comm.rank, epoch)
-        clock.reset()
-        before, begin = comm.counters.total("train"), time.perf_counter()
-        faults.point("forward")
-        logits, backward = self.training.model.forward(self.training.X, epoch)
-        clock.detail = "loss"
-        if faults.point("loss"):
-            logits[...] = math.nan
-        with clock("dense"):
-            loss, G = self.training.loss.gradient(logits, self.buffers.take("even", *logits.shape))
-        if faults.point("backward"):
-            G[...] = math.nan
-        gradient = backward(G)
-        clock.detail = "update"
-        faults.point("update")
-        self.rows.columns.reduce(gradient)
-        with clock("dense"):
-            self.optimizer.step(gradient.flat)
-        comm.device.synchronize()
-        seconds = time.perf_counter() - begin
-        sent = [after - earlier for after, earlier in zip(comm.counters.total("train"), before)]
-        finite = np.isfinite(gradient.flat).all() & np.isfinite(self.parameters.flat).all()
-        loss, finite = comm.device.numbers([loss, finite])
-        sums = comm.sum([loss, *sent, not finite])
-        times = clock.seconds
-        highest = comm.max([seconds, times["spmm"], times["dense"], times["comm"], times["wait"], peak_rss(), sent[0],
-                            signals.asked()])
-        self.max_sent, self.asked = float(highest[6]), int(highest[7])
-        loss = float(sums[0] / self.training.loss.count["train"])
-        if sums[3] or not math.isfinite(loss):
-            raise diverged(epoch, loss, self.training.model, gradient, self.parameters, comm, self.config.lr)
-        names = ("epoch_s", "eval_s", "spmm_s", "dense_s", "comm_s", "wait_s")
-        return {"epoch": epoch, "loss": loss, "train_acc": None, "val_acc": None, "test_acc": None, "val_loss": None,
-                **dict(zip(names, map(float, (highest[0], 0, *highest[1:5])))), "sent_bytes": round(sums[1]),
-                "sent_messages": round(sums[2]), "peak_rss_bytes": int(highest[5])}
-
-    def evaluate(self):
-        """Accuracies and validation loss of the present weights, without dropout, over all ranks."""
-        self.comm.counters.phase = "eval"
-        faults.point("evaluate")
-        begin = time.perf_counter()
-        view = self.evaluation
-        metrics = view.loss.evaluate(view.model.infer(view.X)[0])
-        metrics["eval_s"] = float(self.comm.max([time.perf_counter() - begin])[0])
-        return metrics
-
     def summary(self, history, best):
-        """What summary.json holds."""
-        final, size = history[-1], self.comm.size
+        """The contents of summary.json."""
+        final = history[-1]
+        config = self.config
+        shape = self.shard.arrangement.shape
         hosts = list(dict.fromkeys(self.comm.allgather(platform.node())))
         largest = int(self.max_sent) if self.max_sent.is_integer() else self.max_sent
+        about = self.about
         return {
-            "started_utc": self.started.isoformat(timespec="seconds"), "hosts": hosts,
-            "graph": self.header.name, "strategy": self.config.strategy, "grid": "x".join(map(str, self.rows.axes)),
-            "replication": self.rows.axes[1] if self.config.strategy == "1.5d" else 1,
-            "ranks": size, "threads": self.threads, "device": self.rows.devices, "epochs": final["epoch"],
-            "final_loss": final["loss"], "best_epoch": best.epoch, "best_val_acc": best.metrics["val_acc"],
-            "test_acc": best.metrics["test_acc"], "epoch_s_median": float(np.median([m["epoch_s"] for m in history])),
-            "setup_s": self.setup_s, "setup_bytes": self.setup_bytes, "sent_bytes_per_epoch": final["sent_bytes"],
-            "sent_messages_per_epoch": final["sent_messages"], "predicted_bytes_per_epoch": self.predicted.bytes,
-            "predicted_messages_per_epoch": self.predicted.messages, "max_rank_sent_bytes_per_epoch": largest,
-            "peak_rss_bytes": max(m["peak_rss_bytes"] for m in history), "out": self.config.out, "versions": versions()}
+            "started_utc": about["started_utc"], "hosts": hosts, "graph": self.header.name,
+            "strategy": config.strategy, "grid": "x".join(map(str, shape)),
+            "replication": self.shard.strategy.replication, "ranks": self.comm.size, "threads": self.threads,
+            "device": self.shard.devices, "epochs": final["epoch"], "final_loss": final["loss"],
+            "best_epoch": best.epoch, "best_val_acc": best.metrics["val_acc"],
+            "test_acc": best.metrics["test_acc"],
+            "epoch_s_median": float(np.median([metrics["epoch_s"] for metrics in history])),
+            "setup_s": about["setup_s"], "setup_bytes": about["setup_bytes"],
+            "sent_bytes_per_epoch": final["sent_bytes"], "sent_messages_per_epoch": final["sent_messages"],
+            "predicted_bytes_per_epoch": about["predicted_bytes_per_epoch"],
+            "predicted_messages_per_epoch": about["predicted_messages_per_epoch"],
+            "max_rank_sent_bytes_per_epoch": largest,
+            "peak_rss_bytes": max(metrics["peak_rss_bytes"] for metrics in history), "out": config.out,
+            "versions": versions()}

@@ -16,6 +16,7 @@ from hpgcn.graph import Graph
 from hpgcn.kernels import backend
 from hpgcn.kernels.jit import threshold
 from hpgcn.machine import default_threads
+from hpgcn.step import evaluate
 
 log = logging.getLogger("hpgcn")
 COMPILING = 600.0  # seconds that ranks wait for the one that compiles the kernels, beyond --comm-timeout
@@ -75,8 +76,8 @@ def warm_up(make, comm, header, config):
 
     Parameters
     ----------
-    make : type
-        hpgcn.trainer.Trainer.
+    make : callable
+        hpgcn.trainer.make_trainer.
     comm : hpgcn.comm.SerialComm or MpiComm
     header : hpgcn.graph.Header
     config : hpgcn.Config
@@ -107,7 +108,7 @@ def _small_epoch(make, header, config, device):
     for work in (0, math.inf):
         with threshold(work), np.errstate(all="ignore"):
             trainer = make(tiny, few, alone, warm=False)
-            trainer.step(1)
-            trainer.evaluate()
+            trainer.epoch(1)
+            evaluate(trainer.evaluation)
             ops.scatter_add(ops.gather(rows, numbers), numbers, rows)
             ops.apply_mask(rows, mask)

@@ -18,7 +18,7 @@ from hpgcn.device import HOST, Cuda
 from hpgcn.errors import InternalError
 from hpgcn.graph import Graph
 from hpgcn.kernels.cuda.device import Device, current, using
-from hpgcn.trainer import Trainer
+from hpgcn.trainer import make_trainer
 
 VERTICES, SCALE, EDGE_FACTOR = 232_965, 18, 460  # of 2^18 vertices as many as Reddit has: about 115 M entries
 FEATURES, CLASSES = 602, 41
@@ -76,7 +76,7 @@ def measure_width(graph, config, epochs, gpu):
     bytes_held = gpu.xp.get_default_memory_pool().total_bytes()
     shares, kernels = taken_apart(trainer, COMPARED + epochs + 1)
     _, whole = kernels.pop(WHOLE)
-    trainer.rows.close()
+    trainer.shard.close()
     del trainer
     expected, on_cpu, _ = train(graph, config, HOST, COMPARED)
     error = float(np.max(np.abs(losses[:COMPARED] / expected - 1)))
@@ -101,8 +101,8 @@ def train(graph, config, device, epochs):
     comm = SerialComm()
     comm.use(device)
     comm.clock = EventClock()
-    trainer = Trainer(graph, config.replace(device=device.name), comm)
-    found = [trainer.step(epoch) for epoch in range(1, epochs + 1)]
+    trainer = make_trainer(graph, config.replace(device=device.name), comm)
+    found = [trainer.epoch(epoch) for epoch in range(1, epochs + 1)]
     return np.array([m["loss"] for m in found]), np.array([m["epoch_s"] for m in found]), trainer
 
 
@@ -111,10 +111,10 @@ def taken_apart(trainer, epoch):
     clock, timed = trainer.comm.clock, Timed(current())
     clock.spans = Spans(timed.xp)
     with clock.spans(WHOLE):
-        trainer.step(epoch)
+        trainer.epoch(epoch)
     kinds, clock.spans = clock.spans.milliseconds(), None
     with using(timed), timed.spans(WHOLE):
-        trainer.step(epoch + 1)
+        trainer.epoch(epoch + 1)
     shares = {kind: milliseconds / kinds[WHOLE][1] for kind, (_, milliseconds) in kinds.items()}
     return shares, timed.spans.milliseconds()
 

@@ -1,4 +1,4 @@
-"""Collectives that proceed while a rank computes: started, tested, waited for; counted as hpgcn.cost predicts.
+"""Collectives that proceed while a rank computes: started, tested, waited for; counted as hpgcn.parallel.counts says.
 
 Broadcasts and reductions are MPI's own. The others are messages between pairs of ranks: an empty block sends nothing,
 sums are taken in the order of ranks whatever the MPI, and no later stage waits for a rank that computes.

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 
 class Counters:
-    """Payload this rank contributed to others, by phase and by what it was for (definitions: hpgcn.cost)."""
+    """Payload this rank contributed to others, by phase and by what it was for (definitions: hpgcn.parallel.counts)."""
 
     def __init__(self):
         self.phase = "setup"

@@ -16,7 +16,7 @@ from hpgcn.datasets import convert
 from hpgcn.doctor import SELFTEST_SECONDS
 from hpgcn.errors import HpgcnError, InternalError
 from hpgcn.machine import die_with_parent
-from hpgcn.trainer import Trainer
+from hpgcn.trainer import make_trainer
 
 SECONDS, PIECE = 2.0 * SELFTEST_SECONDS, 64  # whoever started this waits less: there is one deadline
 CONFIG = Config(epochs=2, hidden=8, dtype="float64", threads=1, comm_timeout=SECONDS)
@@ -24,9 +24,9 @@ CONFIG = Config(epochs=2, hidden=8, dtype="float64", threads=1, comm_timeout=SEC
 
 def losses(graph, ranks):
     """Training losses of each epoch, float64."""
-    trainer = Trainer(graph, CONFIG, ranks)
-    with trainer.rows:
-        return [trainer.step(epoch)["loss"] for epoch in range(1, CONFIG.epochs + 1)]
+    trainer = make_trainer(graph, CONFIG, ranks)
+    with trainer.shard:
+        return [trainer.epoch(epoch)["loss"] for epoch in range(1, CONFIG.epochs + 1)]
 
 
 def run():

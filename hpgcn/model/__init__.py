@@ -1,7 +1,11 @@
 """Models as lists of layers with explicit gradients: forward returns its backward."""
-from hpgcn.model.buffers import Buffers
-from hpgcn.model.kinds import MODELS, Kind
+from hpgcn.model.features import Features
+from hpgcn.model.layer import Layer
+from hpgcn.model.loss import Loss, MaskedRows, MultiLabelLoss
 from hpgcn.model.model import Model
-from hpgcn.model.parameters import Parameters, keyed_uniform
+from hpgcn.model.parameters import Parameters, keyed_uniform, num_parameters
+from hpgcn.model.registry import MODELS, find_model
+from hpgcn.model.spec import ModelSpec, make_spec
 
-__all__ = ["MODELS", "Buffers", "Kind", "Model", "Parameters", "keyed_uniform"]
+__all__ = ["MODELS", "Features", "Layer", "Loss", "MaskedRows", "Model", "ModelSpec", "MultiLabelLoss",
+           "Parameters", "find_model", "keyed_uniform", "make_spec", "num_parameters"]

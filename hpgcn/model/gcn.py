@@ -5,27 +5,44 @@ from hpgcn.model.layer import Layer
 
 
 class GraphConvolution(Layer):
-    """Z = A H W, as (A H) W or A (H W): the narrower side is exchanged. Parameters as Layer; weights "W{l}"."""
+    """Z = A H W, as (A H) W or A (H W): the narrower side is exchanged; see Layer."""
 
-    def forward(self, H, out, *, keep=False):
-        """Return Z in `out` (m', f'), and its backward; H (m, f), SparseRows, or A X where that was formed once."""
-        if self.aggregate_first:
-            T = H if self.aggregated else self.times_A(
-                H, self.kept("T", self.rows_out, self.width_in, keep and self.keeps_T))
-            Z = self.times_W(T, "", out)
-            return Z, lambda *given: self._back_to_W(T, *given) if self.keeps_T else self._back_to_A(H, *given)
-        Y = self.times_W(H, "", self.take("odd", self.rows_in, self.width_out))
-        return self.times_A(Y, out), lambda *given: self._back_to_A(H, *given)
+    takes_AX = True
+
+    def forward(self, H, out, *, keep=False, AX=None):
+        """See `Layer`: Z in `out` (m', f') of H (m, f), dense or sparse."""
+        if self.spmm_first:
+            T = AX
+            if T is None:
+                T = self.kept("T", self.rows_out, self.width_in, keep and self.stores_AX)
+                T = self.A.forward(H, out=T)
+            Z = self.times_W(T, "W", out)
+            if self.stores_AX:
+                return Z, lambda *given: self._back_to_W(T, *given)
+            return Z, lambda *given: self._back_to_A(H, *given)
+        Y = self.times_W(H, "W", self.take("odd", self.rows_in, self.width_out))
+        return self.A.forward(Y, out=out), lambda *given: self._back_to_A(H, *given)
 
     def _back_to_W(self, T, G, below, gradient):
+        """The gradient of W is T^T G: A was first, and T = A H was kept."""
         G = self.gathered(G, self.fan_out)
-        self.slope(gradient, "", T, G)
+        self.weight_gradient(gradient, "W", T, G)
         if not self.number:
             return None
-        dT = self.times_W_transposed(G, "", "odd", self.scale)
-        return self.times_A_transposed(dT, "even", below)
+        dT = self.times_W_transposed(G, "W", "odd", self.scale)
+        return self.A.backward(dT, mask=below, out=self.take("even", self.rows_in, dT.shape[1]))
 
     def _back_to_A(self, H, G, below, gradient):
-        dY = self.gathered(self.times_A_transposed(G, "odd"), self.fan_out)
-        self.slope(gradient, "", H, dY)
-        return self.masked(self.times_W_transposed(dY, "", "even", self.scale), below) if self.number else None
+        """The gradient of W is H^T (A^T G)."""
+        dY = self.A.backward(G, out=self.take("odd", self.rows_in, G.shape[1]))
+        dY = self.gathered(dY, self.fan_out)
+        self.weight_gradient(gradient, "W", H, dY)
+        if not self.number:
+            return None
+        return self.masked(self.times_W_transposed(dY, "W", "even", self.scale), below)
+
+
+class MeanConvolution(GraphConvolution):
+    """The same with the mean of a vertex and its neighbours: A is divided by its row sums."""
+
+    norm = "row"

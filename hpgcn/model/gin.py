@@ -8,80 +8,97 @@ from hpgcn.model.layer import Layer
 
 
 class GraphIsomorphism(Layer):
-    """Z = relu(((1 + eps) H + A H) W_a + b_a) W_b; A is the adjacency as it is.
+    """Z = relu(((1 + eps) H + A H) W_a + b_a) W_b; A is the adjacency as it is; see Layer.
 
-    As W_a is linear, A multiplies H or H W_a: the narrower one is exchanged. The width between W_a and W_b is i =
-    hpgcn.cost.step.gin_inner. Parameters as Layer; weights "W{l}_a", "W{l}_b", biases "b{l}_a", "b{l}_b", and "eps{l}"
-    of one element.
+    As W_a is linear, A multiplies H or H W_a: the narrower one is exchanged.
     """
 
-    reads_own = True
-    last = "_b"
+    norm = "none"
+    self_loops = False
+    takes_AX = reads_self = True
+    last_bias = "b_b"
 
-    def forward(self, H, out, *, keep=False):
-        """Return Z in `out` (m', f') and its backward; H (m, f), SparseRows, or (X, A X) where that was formed once."""
-        H, T = H if self.aggregated else (H, None)
+    @classmethod
+    def parameter_shapes(cls, fan_in, inner, fan_out):
+        """See `Layer`."""
+        return {"W_a": (fan_in, inner), "W_b": (inner, fan_out), "b_a": (inner,), "b_b": (fan_out,), "eps": (1,)}
+
+    @classmethod
+    def inner_width(cls, widths, number):
+        """Width between the two linear maps: that of the hidden layer next to it.
+
+        In the last layer that is its input (classes may be few, and a ReLU of few units dies easily); in a
+        single layer, which has none, the number of classes.
+        """
+        return widths[min(number + 1, len(widths) - 2)] if len(widths) > 2 else widths[1]
+
+    def forward(self, H, out, *, keep=False, AX=None):
+        """See `Layer`: Z in `out` (m', f') of H (m, f), dense or sparse."""
         inner = self.take(f"inner{self.number}" if keep else "inner", self.rows_out, self.width_inner)
-        if self.aggregate_first:
-            S = self.kept("T", self.rows_out, self.width_in, keep and self.keeps_T)
-            T = self.times_A(H, S) if T is None else T
-            S = kept = self._with_own(T, H, S)
-            self.times_W(S, "_a", inner)
+        if self.spmm_first:
+            S = self.kept("T", self.rows_out, self.width_in, keep and self.stores_AX)
+            T = self.A.forward(H, out=S) if AX is None else AX
+            kept = self._with_self(T, H, S)
+            self.times_W(kept, "W_a", inner)
         else:
-            Y = kept = self.times_W(H, "_a", self.kept("T", self.rows_in, self.width_inner, keep))
-            self._with_own(self.times_A(Y, inner), Y, inner)
-        bits = self.take(f"bits{self.number}", self.rows_out, -(-self.width_inner // 8), np.uint8) if keep else None
+            kept = self.times_W(H, "W_a", self.kept("T", self.rows_in, self.width_inner, keep))
+            self._with_self(self.A.forward(kept, out=inner), kept, inner)
+        bits = None
+        if keep:
+            bits = self.take(f"bits{self.number}", self.rows_out, -(-self.width_inner // 8), np.uint8)
         with self.clock("dense"):
-            b = self.arrays[f"b{self.number}_a"][self.columns.of(self.inner)]
+            b = self.parameter("b_a")[self.columns.of(self.inner)]
             kernels.backend(inner).activate(inner, b, relu=True, mask=bits)
-        return self.times_W(inner, "_b", out), lambda *given: self._backward(H, kept, inner, bits, *given)
+        return self.times_W(inner, "W_b", out), lambda *given: self._backward(H, kept, inner, bits, *given)
 
     def _backward(self, H, kept, inner, bits, G, below, gradient):
         whole = self.gathered(G, self.fan_out)
-        self.slope(gradient, "_b", inner, whole)
-        dU = self.masked(self.times_W_transposed(whole, "_b", "own"), bits)
+        self.weight_gradient(gradient, "W_b", inner, whole)
+        dU = self.masked(self.times_W_transposed(whole, "W_b", "own"), bits)
         with self.clock("dense"):
-            gradient.arrays[f"b{self.number}_a"][self.columns.of(self.inner)] = kernels.backend(dU).column_sum(dU)
-        if self.aggregate_first:
+            db = gradient.arrays[self.name_of("b_a")]
+            db[self.columns.of(self.inner)] = kernels.backend(dU).column_sum(dU)
+        if self.spmm_first:
             whole = self.gathered(dU, self.inner)
-            dS = self.times_W_transposed(whole, "_a", "odd", self.scale)
-            self._slope_of_epsilon(gradient, dS, H, 1 / self.scale)
+            dS = self.times_W_transposed(whole, "W_a", "odd", self.scale)
+            self._epsilon_gradient(gradient, dS, H, 1 / self.scale)
         else:
-            self._slope_of_epsilon(gradient, dU, kept)
-        if self.keeps_T:
-            self.slope(gradient, "_a", kept, whole)
+            self._epsilon_gradient(gradient, dU, kept)
+
+        if self.stores_AX:
+            self.weight_gradient(gradient, "W_a", kept, whole)
             if not self.number:
                 return None
-            G = self._add_own(self.times_A_transposed(dS, "even"), dS)
-        else:
-            dY = self.gathered(self._add_own(self.times_A_transposed(dU, "odd"), dU), self.inner)
-            self.slope(gradient, "_a", H, dY)
-            if not self.number:
-                return None
-            G = self.times_W_transposed(dY, "_a", "even", self.scale)
-        return self.masked(G, below)
+            G = self.A.backward(dS, out=self.take("even", self.rows_in, dS.shape[1]))
+            return self.masked(self._add_self(G, dS), below)
+        dY = self.A.backward(dU, out=self.take("odd", self.rows_in, dU.shape[1]))
+        dY = self.gathered(self._add_self(dY, dU), self.inner)
+        self.weight_gradient(gradient, "W_a", H, dY)
+        if not self.number:
+            return None
+        return self.masked(self.times_W_transposed(dY, "W_a", "even", self.scale), below)
 
     @property
     def _factor(self):
-        return 1 + self.arrays[f"eps{self.number}"]
+        return 1 + self.parameter("eps")
 
-    def _with_own(self, T, H, out):
+    def _with_self(self, T, H, out):
         """T + (1 + eps) H in `out`, which may be T; of H the rows that the layer computes."""
-        H = self.own(H, "own")
+        H = self.self_rows(H, "own")
         with self.clock("dense"):
             own = np.multiply(H, self._factor, out=self.take("own", self.rows_out, H.shape[1]))
             return np.add(T, own, out=out)
 
-    def _add_own(self, T, G):
+    def _add_self(self, T, G):
         """T + (1 + eps) G in T; G is lost."""
         with self.clock("dense"):
             G *= self._factor
-        return self.add_own(G, T)
+        return self.add_self(G, T)
 
-    def _slope_of_epsilon(self, gradient, dS, H, factor=1.0):
-        """Sum of dS * H over this rank's rows and ALL columns: of the ranks that share rows each knows its columns."""
-        H = self.own(H, "part")
+    def _epsilon_gradient(self, gradient, dS, H, factor=1.0):
+        """Sum of dS * H over this rank's rows and ALL columns: ranks that share rows know theirs."""
+        H = self.self_rows(H, "part")
         with self.clock("dense"):
-            found = factor * kernels.backend(dS).inner(dS, H)
-            self.columns.row.allreduce(found, None)
-            gradient.arrays[f"eps{self.number}"][:] = found
+            total = factor * kernels.backend(dS).inner(dS, H)
+            self.columns.row.allreduce(total, None)
+            gradient.arrays[self.name_of("eps")][:] = total

@@ -1,109 +1,167 @@
 """What the layers of all models are made of."""
 from __future__ import annotations
 
-from hpgcn import dense, kernels
+from hpgcn import kernels
+from hpgcn.parallel.csr import Csr
 
 
 class Layer:
-    """A linear map with A in it, of this rank's rows and columns; dropout, ReLU and the last bias are the model's.
+    """A map with A in it, of this rank's rows and columns; dropout, ReLU and the last bias are the model's.
 
-    It reads the rows of one level of a hpgcn.reach.Reach and computes those of the next: m and m' of this rank.
-    `forward(H, out, keep)` returns Z without its last bias, and backward(G, below, gradient): from the gradient G of
-    Z it writes the layer's parts of `gradient` (this rank's partial sums) and returns the gradient of what came before
-    dropout and ReLU, None for layer 0. `below` are the bits that these two kept of the layer's input. What the
-    backward reads is kept if `keep`; otherwise it may not be called.
+    A layer is one class, which says purely what it needs, and does it. Class attributes and class methods say it:
 
-    Work arrays: H, or G, may lie in "even", and so may the result: a layer writes there last. "odd" and "own" are free.
+    products : int
+        Products with A that separate the rows it computes from those that it reads: 1, or 2 for A^2.
+    norm : "sym", "row" or "none", and self_loops : bool
+        The matrix that it multiplies by: see hpgcn.operator.NormalizedAdjacency.
+    takes_AX : bool
+        Its first layer can do with an A X that was formed once, given to `forward` as `AX`.
+    reads_self : bool
+        It reads the rows that it computes beside A H: both are kept where A X is formed once.
+    last_bias : str
+        Name of the bias that the model adds after it.
+    parameter_shapes(fan_in, inner, fan_out)
+        Shapes of its parameters by name; matrices first.
+
+    It reads the rows of one level of a hpgcn.reach.ReceptiveField and computes those of another: m and m' of
+    this rank. `forward(H, out, keep)` returns Z without its last bias, and backward(G, below, gradient): from the
+    gradient G of Z it writes the layer's parts of `gradient` (this rank's partial sums) and returns the gradient of
+    what came before dropout and ReLU, None for layer 0. `below` are the bits that these two kept of the layer's
+    input. What the backward reads is kept if `keep`; otherwise it may not be called.
+
+    Arrays come from `take(name, rows, width)`, once for all steps. H, or G, may lie in "even", and so may the
+    result: a layer writes there last. "odd" and "own" are free; what the backward reads gets a name of the
+    layer's own (`kept`). The same code is run on shapes alone, to know what it takes.
 
     Parameters
     ----------
     number : int
         From 0.
-    step : hpgcn.cost.Step
+    spec : hpgcn.model.ModelSpec
     parameters : hpgcn.model.Parameters
-    reach : hpgcn.reach.Reach
-    columns : hpgcn.dense.Columns
-    buffers : hpgcn.model.Buffers
+    hop : hpgcn.reach.Hop
+        Rows and maps of this layer.
+    columns : hpgcn.parallel.columns.Columns
+    workspace : hpgcn.parallel.workspace.Workspace
     scale : float
         What dropout has multiplied the layer's input by.
     """
 
-    reads_own = False  # whether the rows themselves are read beside A H: then both are kept where A X is formed once
-    last = ""  # suffix of the bias that the model adds
+    products = 1
+    norm = "sym"
+    self_loops = True
+    takes_AX = reads_self = False
+    last_bias = "b"
 
-    def __init__(self, number, step, parameters, reach, columns, buffers, scale):
-        self.number, (self.fan_in, self.fan_out), self.scale = number, step.layers[number], scale
-        self.arrays, self.columns, self.take = parameters.arrays, columns, buffers.take
-        self.strategy = reach.maps[number]
-        self.rows_in, self.rows_out = reach.sizes[number:number + 2]
-        self.within = columns.device.put(reach.within[number])
-        self.width_in, self.width_out = columns.width(self.fan_in), columns.width(self.fan_out)
-        self.aggregated = step.constant and number == 0  # A X is given
-        self.aggregate_first, self.keeps_T = step.aggregates_early(number), step.keeps_T(number)
-        self.inner = step.inner(number)
-        self.width_inner = columns.width(self.inner)
-        self.clock, self.bias = columns.comm.clock, f"b{number}{self.last}"
+    @classmethod
+    def parameter_shapes(cls, fan_in, inner, fan_out):
+        """Shapes of the parameters by name; see `Layer`."""
+        return {"W": (fan_in, fan_out), "b": (fan_out,)}
+
+    @classmethod
+    def inner_width(cls, widths, number):
+        """Width of H W, for the W that follows the product with A or comes before it."""
+        return widths[number + 1]
+
+    def __init__(self, number, spec, parameters, hop, columns, workspace, scale):
+        self.number = number
+        self.fan_in, self.fan_out = spec.layers[number]
+        self.scale = scale
+        self.parameter_arrays = parameters.arrays
+        self.columns = columns
+        self.take = workspace.take
+        self.A, *self.more_A = hop.maps
+        self.hop = hop
+        self.rows_in, *_, self.rows_out = hop.rows
+        self.inner = self.inner_width(spec.widths, number)
+        self.width_in, self.width_inner, self.width_out = map(
+            columns.width, (self.fan_in, self.inner, self.fan_out))
+        sparse = spec.sparse_features and number == 0
+        self.precomputed = spec.precomputed and number == 0
+        self.spmm_first = self.precomputed or spmm_first(self.fan_in, self.inner, sparse, hop.narrows)
+        self.stores_AX = self.spmm_first and not (spec.drop_AX and number)
+        self.clock = columns.comm.clock
+        self.bias = self.name_of(self.last_bias)
+        self._self_part = None
+
+    def name_of(self, name):
+        """The name of a parameter of this layer among those of the model: "W_a" is "W0_a"."""
+        return indexed(name, self.number)
+
+    def parameter(self, name):
+        """An array of the model's parameters: that of this layer called `name`."""
+        return self.parameter_arrays[self.name_of(name)]
 
     def kept(self, name, rows, width, keep):
         """An array for what the backward reads: the layer's own, or a work array."""
         return self.take(f"{name}{self.number}" if keep else "odd", rows, width)
 
-    def own(self, H, name):
-        """Of rows that the layer reads those that it computes: H, or the work array `name` with some rows of H."""
-        if self.within is None:
+    def self_rows(self, H, name):
+        """Of rows that the layer reads those that it computes: H, or the work array `name` with some of H."""
+        rows = self.hop.self_rows
+        if rows is None:
             return H
         with self.clock("dense"):
-            if isinstance(H, dense.SparseRows):
-                return H.part(self.within)
-            return kernels.backend(H).gather(H, self.within, self.take(name, self.rows_out, H.shape[1]))
+            if isinstance(H, Csr):
+                if self._self_part is None:
+                    self._self_part = H.take_rows(rows)
+                return self._self_part.with_data(H.data[self._self_part.edges])
+            return kernels.backend(H).gather(H, rows, self.take(name, self.rows_out, H.shape[1]))
 
-    def add_own(self, G, to):
-        """Add rows that the layer computes to those that it reads, in place: the transpose of `own`."""
+    def add_self(self, G, to):
+        """Add rows that the layer computes to those that it reads, in place: the transpose of `self_rows`."""
+        rows = self.hop.self_rows
         with self.clock("dense"):
-            if self.within is None:
+            if rows is None:
                 to += G
                 return to
-            return kernels.backend(G).scatter_add(G, self.within, to)
-
-    def times_A(self, H, out):
-        """A H."""
-        return self.strategy.forward(H, layer=self.number, out=out)
-
-    def times_A_transposed(self, G, out, mask=None):
-        """A^T G; `out`: name of a work array."""
-        return self.strategy.backward(G, layer=self.number, mask=mask,
-                                      out=self.take(out, self.rows_in, G.shape[1]))
+            return kernels.backend(G).scatter_add(G, rows, to)
 
     def times_W(self, H, name, out):
-        """H W, W being matrix `name` of this layer."""
+        """H W, W being the matrix `name` of this layer."""
         with self.clock("dense"):
-            return self.columns.linear(H, self.arrays[f"W{self.number}{name}"], out)
+            return self.columns.linear(H, self.parameter(name), out)
 
     def gathered(self, G, width):
         """All columns of a gradient; valid until the next call."""
         with self.clock("dense"):
             return self.columns.gathered(G, width)
 
-    def slope(self, gradient, name, H, G):
-        """Write H^T G to the gradient of matrix `name`."""
+    def weight_gradient(self, gradient, name, H, G):
+        """Write H^T G to the gradient of the matrix `name`."""
         with self.clock("dense"):
-            dW = gradient.arrays[f"W{self.number}{name}"]
+            dW = gradient.arrays[self.name_of(name)]
             dW = dW[self.columns.of(dW.shape[0])]
-            if isinstance(H, dense.SparseRows):
+            if isinstance(H, Csr):
                 dW[:] = H.transposed_times(G)
             else:
                 kernels.backend(G).matmul(H.T, G, dW)
 
     def times_W_transposed(self, G, name, out, scale=1.0):
-        """G W^T times a factor, W being matrix `name` and `out` the name of a work array."""
+        """G W^T times a factor, W being the matrix `name` and `out` the name of a work array."""
         with self.clock("dense"):
-            W = self.arrays[f"W{self.number}{name}"]
+            W = self.parameter(name)
             W = W[self.columns.of(W.shape[0])]
             if scale != 1:
                 W = W * G.dtype.type(scale)  # the smallest operand takes the factor
-            return kernels.backend(G).matmul(G, W.T, self.take(out, len(G), W.shape[0]))
+            return kernels.backend(G).matmul(G, W.T, self.take(out, G.shape[0], W.shape[0]))
 
     def masked(self, G, mask):
         """Apply the bits of a mask in place."""
         with self.clock("dense"):
             return kernels.backend(G).apply_mask(G, mask)
+
+
+def indexed(name, number):
+    """The name of a layer's parameter among those of the model: "W_a" of layer 0 is "W0_a"."""
+    kind, *rest = name.split("_", 1)
+    return "_".join([f"{kind}{number}", *rest])
+
+
+def spmm_first(fan_in, fan_out, sparse=False, narrows=False):
+    """Whether a layer multiplies by A before W: the narrower side is exchanged (mg-gcn-2021, section 4.4).
+
+    Sparse input goes through W first, so that it stays sparse; at equal widths W goes first too, unless the
+    result has fewer rows than the input (`narrows`): then W multiplies those alone.
+    """
+    return fan_in < fan_out + narrows and not sparse

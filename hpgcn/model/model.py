@@ -7,98 +7,124 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpgcn import dense, kernels
-from hpgcn.model.kinds import MODELS
+from hpgcn import kernels
 from hpgcn.model.norm import LayerNorm
 from hpgcn.model.parameters import Parameters
+from hpgcn.model.registry import MODELS
 
 
 class Model:
     """Layers of one of MODELS on distributed matrices.
 
-    Besides one activation a layer, and what its gradient reads, it takes work arrays of the widest layer: products
-    with W go to one, products with A (which read it) to the other, or the other way round. Level l of its `reach` are
-    the rows, m_l, that layer l reads.
+    Besides one activation a layer, and what its gradient reads, it takes work arrays of the widest layer:
+    products with W go to one, products with A (which read it) to the other, or the other way round. Level l
+    of its field are the rows, m_l, that layer l reads.
 
     Parameters
     ----------
-    step : hpgcn.cost.Step
-        Its widths, model, layer_norm, sparse_features, and constant: the X given to `forward` and `infer` is then A X
-        already, or the pair (X, A X) where the layer reads its own rows, too (`Layer.reads_own`).
+    spec : hpgcn.model.ModelSpec
     parameters : Parameters
-    reach : hpgcn.reach.Reach
-    columns : hpgcn.dense.Columns
-    buffers : hpgcn.model.Buffers
+    field : hpgcn.parallel.receptive_field.ReceptiveField
+    columns : hpgcn.parallel.columns.Columns
+    workspace : hpgcn.parallel.workspace.Workspace
         May be shared by models that are used in turn.
     vertex : (m,) int64
         ORIGINAL numbers of this rank's rows, all of them, on its device; they key dropout.
-    first_dropout, dropout : float
-        Before the first layer, before the others.
-    seed : int
     """
 
-    def __init__(self, step, parameters, reach, columns, buffers, vertex, *, first_dropout=0.0, dropout=0.0, seed=0):
-        self.step, self.parameters, self.reach, self.buffers = step, parameters, reach, buffers
-        self.columns, self.seed, self.num_layers = columns, seed, len(step.layers)
-        self.clock, put = columns.comm.clock, columns.device.put
-        self.vertex = [vertex if rows is None else vertex[put(rows)] for rows in reach.rows]
-        self.drops = [first_dropout] + [dropout] * (self.num_layers - 1)
+    def __init__(self, spec, parameters, field, columns, workspace, vertex):
+        self.spec = spec
+        self.parameters = parameters
+        self.workspace = workspace
+        self.columns = columns
+        self.clock = columns.comm.clock
+        put = columns.device.put
+        self.vertex = [vertex if rows is None else vertex[put(rows)] for rows in field.rows]
+        self.drops = [spec.first_dropout] + [spec.dropout] * (spec.num_layers - 1)
         scale = kernels.backend(parameters.flat).dropout_scale
-        self.layers = [MODELS[step.model].layer(number, step, parameters, reach, columns, buffers, scale(p))
-                       for number, p in enumerate(self.drops)]
-        self.norms = [LayerNorm(layer) for layer in self.layers[:-1]] if step.layer_norm else []
+        layer = MODELS[spec.architecture]
+        self.layers = [layer(number, spec, parameters, hop, columns, workspace, scale(p))
+                       for number, (hop, p) in enumerate(zip(field.hops, self.drops))]
+        self.norms = [LayerNorm(each) for each in self.layers[:-1]] if spec.layer_norm else []
 
-    def infer(self, X, *, embed=False):
-        """Return logits (m_L, c), and with `embed` the last layer's input (m, h) unless that is X; without dropout.
+    def infer(self, features, *, embed=False):
+        """Apply the model, without dropout.
 
-        X (m_0, f) are the rows of level 0. Both results are this rank's columns of them. Logits stay valid until the
-        next step.
+        Parameters
+        ----------
+        features : hpgcn.model.Features
+            Of the rows of level 0.
+        embed : bool
+            Return the last layer's input, too.
+
+        Returns
+        -------
+        logits : (m_L, c)
+            This rank's columns of them; valid until the next step.
+        embedding : (m, h), or None
+            None of a model of one layer, whose input is X.
         """
-        H, last = X, None
+        H = features.X
+        embedding = None
         for layer in self.layers:
-            if embed and 0 < layer.number == self.num_layers - 1:
-                last = H.copy()
-            H, _ = layer.forward(H, self.buffers.take("even", layer.rows_out, layer.width_out))
-            if self._normalised(layer):
+            if embed and 0 < layer.number == len(self.layers) - 1:
+                embedding = H.copy()
+            self.clock.detail = f"layer {layer.number} forward"
+            out = self.workspace.take("even", layer.rows_out, layer.width_out)
+            H, _ = layer.forward(H, out, **self._given(layer, features))
+            if layer.number < len(self.norms):
                 self.norms[layer.number].forward(self._add(layer.bias, H))
             self._activate(H, layer)
-        return H, last
+        return H, embedding
 
-    def forward(self, X, epoch):
-        """Training forward of rows X (m_0, f) of level 0.
+    def forward(self, features, step):
+        """Training forward.
+
+        Parameters
+        ----------
+        features : hpgcn.model.Features
+            Of the rows of level 0.
+        step : int
+            From 1; keys dropout.
 
         Returns
         -------
         logits : (m_L, c)
         backward : callable
-            backward(G) takes the gradient of the logits and returns Parameters that hold this rank's partial sums of
-            the gradient; their sum over ranks is the gradient.
+            backward(G) takes the gradient of the logits and returns Parameters that hold this rank's
+            partial sums of the gradient; their sum over ranks is the gradient.
         """
-        H, take, saved = X, self.buffers.take, []
+        take = self.workspace.take
+        H = features.X
         if self.drops[0]:
             with self.clock("dense"):
-                H = dense.dropout(X, self.vertex[0], take, seed=self.seed, epoch=epoch, layer=0, p=self.drops[0],
-                                  first=self.columns.of(self.step.widths[0]).start)
+                H = features.dropped(self.vertex[0], self.workspace, seed=self.spec.seed, epoch=step, layer=0,
+                                     p=self.drops[0], first=self.columns.of(self.spec.widths[0]).start)
+        saved = []
         for layer in self.layers:
-            last, mask = layer.number + 1 == self.num_layers, None
+            rows = layer.rows_out
+            level = layer.number + 1
             self.clock.detail = f"layer {layer.number} forward"
-            rows, level = layer.rows_out, layer.number + 1
-            H, backward = layer.forward(H, take(f"H{level}", rows, layer.width_out), keep=True)
-            if not last:
+            out = take(f"H{level}", rows, layer.width_out)
+            H, backward = layer.forward(H, out, keep=True, **self._given(layer, features))
+            mask = None
+            if level < len(self.layers):
                 mask = take(f"mask{level}", rows, -(-layer.width_out // 8), np.uint8)
             back_to_Z = None
-            if self._normalised(layer):
+            if layer.number < len(self.norms):
                 back_to_Z = self.norms[layer.number].forward(self._add(layer.bias, H), keep=True)
-            H = self._activate(H, layer, epoch, mask)
+            H = self._activate(H, layer, step, mask)
             saved.append((backward, back_to_Z, mask))
         return H, lambda G: self._backward(G, saved)
 
+    def _given(self, layer, features):
+        """What a layer is told besides its input: A X, where it was formed once."""
+        return {"AX": features.AX} if layer.precomputed else {}
+
     def outputs(self):
         """What each layer put out in the last training forward, (m, f) of this rank, as `forward` left it."""
-        return [self.buffers.take(f"H{layer.number + 1}", layer.rows_out, layer.width_out) for layer in self.layers]
-
-    def _normalised(self, layer):
-        return layer.number < len(self.norms)
+        return [self.workspace.take(f"H{layer.number + 1}", layer.rows_out, layer.width_out)
+                for layer in self.layers]
 
     def _add(self, name, Z, **then):
         """Add a bias to Z in place; `then`: what else kernels.activate does in the same pass."""
@@ -107,24 +133,26 @@ class Model:
         with self.clock("dense"):
             return kernels.backend(Z).activate(Z, bias[mine], first=mine.start, **{"relu": False, **then})
 
-    def _activate(self, Z, layer, epoch=0, mask=None):
+    def _activate(self, Z, layer, step=0, mask=None):
         """In place bias, ReLU and the next layer's dropout (none without a mask); the last layer has the bias alone."""
-        last = layer.number + 1 == self.num_layers
-        bias = self.norms[layer.number].bias if self._normalised(layer) else layer.bias
         level = layer.number + 1
-        return self._add(bias, Z, vertex=self.vertex[level], relu=not last, seed=self.seed, epoch=epoch, layer=level,
-                         p=0.0 if mask is None else self.drops[layer.number + 1], mask=mask)
+        bias = layer.bias
+        if layer.number < len(self.norms):
+            bias = self.norms[layer.number].bias
+        p = 0.0 if mask is None else self.drops[level]
+        return self._add(bias, Z, vertex=self.vertex[level], relu=level < len(self.layers), seed=self.spec.seed,
+                         epoch=step, layer=level, p=p, mask=mask)
 
     def _backward(self, G, saved):
-        step = self.step
-        gradient = Parameters.zeros(step.widths, self.parameters.flat.dtype, step.model, step.layer_norm,
-                                    self.columns.device)
+        gradient = Parameters.zeros(self.spec, self.columns.device)
         for layer in reversed(self.layers):
             backward, back_to_Z, _ = saved[layer.number]
-            G = back_to_Z(G, gradient) if back_to_Z else G
+            if back_to_Z:
+                G = back_to_Z(G, gradient)
             self.clock.detail = f"layer {layer.number} backward"
             with self.clock("dense"):
-                gradient.arrays[layer.bias][self.columns.of(layer.fan_out)] = kernels.backend(G).column_sum(G)
+                db = gradient.arrays[layer.bias]
+                db[self.columns.of(layer.fan_out)] = kernels.backend(G).column_sum(G)
             below = saved[layer.number - 1][2] if layer.number else None  # bits of this layer's input
             G = backward(G, below, gradient)
         return gradient

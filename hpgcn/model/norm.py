@@ -18,13 +18,20 @@ class LayerNorm:
     """
 
     def __init__(self, layer):
-        self.number, self.width, self.columns, self.take = layer.number, layer.fan_out, layer.columns, layer.take
-        self.arrays, self.bias, self.clock = layer.arrays, f"shift{layer.number}", layer.clock
+        self.number = layer.number
+        self.width = layer.fan_out
+        self.columns = layer.columns
+        self.take = layer.take
+        self.arrays = layer.parameter_arrays
+        self.bias = f"shift{layer.number}"
+        self.clock = layer.clock
         self.mine = self.columns.of(self.width)
 
     def forward(self, Z, *, keep=False):
         """Normalise Z (m, f_j) in place, and return what takes G, in place too, and the gradient to write to."""
-        ops, row, gain = kernels.backend(Z), self.columns.row, self.arrays[f"gain{self.number}"][self.mine]
+        ops = kernels.backend(Z)
+        row = self.columns.row
+        gain = self.arrays[f"gain{self.number}"][self.mine]
         with self.clock("dense"):
             mean = ops.row_sum(Z)
             row.allreduce(mean, "dense")

@@ -8,9 +8,11 @@ from itertools import accumulate
 
 import numpy as np
 
-from hpgcn.cost.step import shapes
 from hpgcn.device import HOST
 from hpgcn.errors import DataError
+from hpgcn.model.layer import indexed
+from hpgcn.model.registry import MODELS
+from hpgcn.model.spec import ModelSpec
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,51 +23,55 @@ class Parameters:
     ----------
     flat : (p,)
     arrays : dict of views into flat
-        By name, in the order and of the shapes of hpgcn.cost.step.shapes.
+        By name, in the order of `parameter_shapes`.
     """
 
     flat: np.ndarray
     arrays: dict[str, np.ndarray]
 
     @staticmethod
-    def zeros(widths, dtype, model="gcn", layer_norm=False, device=HOST):
-        """Parameters of a model (one of hpgcn.cost.step.MODELS) of these widths, all 0, in the memory of a device."""
-        found = shapes(widths, model, layer_norm)
-        return Parameters.over(device.xp.zeros(sum(map(math.prod, found.values())), dtype), found)
+    def zeros(spec, device=HOST):
+        """Return the parameters of a model, all 0, in the memory of a device."""
+        shapes = parameter_shapes(spec)
+        return Parameters.over(device.xp.zeros(sum(map(math.prod, shapes.values())), spec.dtype), shapes)
 
     @staticmethod
     def over(flat, shapes):
-        """Parameters that are a flat array, cut into these shapes by name."""
+        """Cut a flat array into parameters of these shapes by name."""
         ends = accumulate(map(math.prod, shapes.values()))
-        return Parameters(flat, {name: flat[end - math.prod(shape):end].reshape(shape)
-                                 for (name, shape), end in zip(shapes.items(), ends)})
+        arrays = {name: flat[end - math.prod(shape):end].reshape(shape)
+                  for (name, shape), end in zip(shapes.items(), ends)}
+        return Parameters(flat, arrays)
 
     def on(self, device):
-        """The same parameters in the memory of a device: these themselves on the host."""
-        return Parameters.over(device.put(self.flat), {name: array.shape for name, array in self.arrays.items()})
+        """Return the same parameters in the memory of a device: these themselves on the host."""
+        shapes = {name: array.shape for name, array in self.arrays.items()}
+        return Parameters.over(device.put(self.flat), shapes)
 
     @staticmethod
-    def initial(widths, dtype, seed, model="gcn", layer_norm=False):
+    def initial(spec):
         """Glorot uniform weights keyed by (seed, name of the weight), gains 1, all else 0: equal on every rank."""
-        parameters = Parameters.zeros(widths, dtype, model, layer_norm)
+        parameters = Parameters.zeros(spec)
         for name, array in parameters.arrays.items():
             if array.ndim == 2:
                 limit = np.sqrt(6 / sum(array.shape))
-                array[:] = ((2 * keyed_uniform(seed, name, array.size) - 1) * limit).reshape(array.shape)
+                uniform = keyed_uniform(spec.seed, name, array.size)
+                array[:] = ((2 * uniform - 1) * limit).reshape(array.shape)
             elif name.startswith("gain"):
                 array[:] = 1
         return parameters
 
     @staticmethod
-    def stored(arrays, dtype, layers, model, layer_norm, name):
-        """Parameters from arrays by name, as a file holds them; returns them and the widths, (L + 1) int.
+    def stored(arrays, config, architecture, name):
+        """Take parameters from arrays by name, as a file holds them; return them and their ModelSpec.
 
         Parameters
         ----------
-        layers : int
-        model : str
-            One of hpgcn.cost.step.MODELS.
-        layer_norm : bool
+        arrays : dict of ndarray
+        config : hpgcn.Config
+            Of the run that trained them.
+        architecture : str
+            One of hpgcn.model.MODELS.
         name : str
             Of the file, for messages.
 
@@ -74,23 +80,26 @@ class Parameters:
         DataError
             An array is missing, is one too many, or is of another shape than its neighbours tell.
         """
-        first = {"gin": "_a", "sage-mean": "_self"}.get(model, "")
-        found = [arrays.get(f"W{layer}{first}", np.empty(0)) for layer in range(layers)]
-        wrong = next((layer for layer, W in enumerate(found) if W.ndim != 2 or 0 in W.shape), None)
-        if wrong is not None:
-            raise DataError(f"{name}: weights/W{wrong}{first} is missing or no matrix, "
-                            f"expected one for each of {layers} layers of {model}")
-        bias = f"b{layers - 1}_b" if model == "gin" else f"b{layers - 1}"
-        if not np.size(arrays.get(bias, ())):
-            raise DataError(f"{name}: weights/{bias} is missing or empty, expected a bias for each class")
-        widths = [*(W.shape[0] for W in found), arrays[bias].size]
-        parameters = Parameters.zeros(widths, dtype, model, layer_norm)
+        layer = MODELS[architecture]
+        matrix, bias = next(iter(layer.parameter_shapes(1, 1, 1))), layer.last_bias
+        firsts = [indexed(matrix, number) for number in range(config.layers)]
+        for key in firsts:
+            W = arrays.get(key, np.empty(0))
+            if W.ndim != 2 or 0 in W.shape:
+                raise DataError(f"{name}: weights/{key} is missing or no matrix, "
+                                f"expected one for each of {config.layers} layers of {architecture}")
+        last = indexed(bias, config.layers - 1)
+        if not np.size(arrays.get(last, ())):
+            raise DataError(f"{name}: weights/{last} is missing or empty, expected a bias for each class")
+        widths = [*(arrays[key].shape[0] for key in firsts), arrays[last].size]
+        spec = ModelSpec(architecture, widths, config.dtype, layer_norm=config.layer_norm)
+        parameters = Parameters.zeros(spec)
         for key in sorted(parameters.arrays.keys() | arrays.keys()):
-            shape = [each[key].shape if key in each else None for each in (arrays, parameters.arrays)]
-            if shape[0] != shape[1]:
-                raise DataError(f"{name}: weights/{key} has shape {shape[0]}, expected {shape[1]}")
+            found, expected = (each[key].shape if key in each else None for each in (arrays, parameters.arrays))
+            if found != expected:
+                raise DataError(f"{name}: weights/{key} has shape {found}, expected {expected}")
             parameters.arrays[key][:] = arrays[key]
-        return parameters, widths
+        return parameters, spec
 
     @property
     def weights(self):
@@ -110,6 +119,32 @@ class Parameters:
     def named(self):
         """Dict of views by name."""
         return dict(self.arrays)
+
+
+def parameter_shapes(spec):
+    """Names and shapes of a model's parameters: matrices first, in order of layers, then vectors.
+
+    Returns
+    -------
+    dict of str -> tuple of int
+        Those that each layer says, with its number; with layer norm each hidden layer has gain{l} and
+        shift{l} (f',), too.
+    """
+    layer = MODELS[spec.architecture]
+    matrices = {}
+    vectors = {}
+    for number, (fan_in, fan_out) in enumerate(spec.layers):
+        own = layer.parameter_shapes(fan_in, layer.inner_width(spec.widths, number), fan_out)
+        for name, shape in own.items():
+            (matrices if len(shape) > 1 else vectors)[indexed(name, number)] = shape
+        if spec.layer_norm and number + 1 < spec.num_layers:
+            vectors |= {f"gain{number}": (fan_out,), f"shift{number}": (fan_out,)}
+    return matrices | vectors
+
+
+def num_parameters(spec):
+    """Elements of all parameters of a model."""
+    return sum(map(math.prod, parameter_shapes(spec).values()))
 
 
 def keyed_uniform(seed, name, count):

@@ -8,39 +8,49 @@ from hpgcn.model.layer import Layer
 
 
 class SageMean(Layer):
-    """Z = H W_self + A H W_neighbour; A is the adjacency divided by its row sums, 0 for a vertex without neighbours.
+    """Z = H W_self + A H W_neighbour; A is divided by its row sums, 0 for a vertex without neighbours; see Layer."""
 
-    Parameters as Layer; weights "W{l}_self" and "W{l}_neighbour".
-    """
+    norm = "row"
+    self_loops = False
+    takes_AX = reads_self = True
 
-    reads_own = True
+    @classmethod
+    def parameter_shapes(cls, fan_in, inner, fan_out):
+        """See `Layer`."""
+        return {"W_self": (fan_in, fan_out), "W_neighbour": (fan_in, fan_out), "b": (fan_out,)}
 
-    def forward(self, H, out, *, keep=False):
-        """Return Z in `out` (m', f') and its backward; H (m, f), SparseRows, or (X, A X) where that was formed once."""
-        H, T = H if self.aggregated else (H, None)
-        own = self.times_W(self.own(H, "part"), "_self", self.take("own", self.rows_out, self.width_out))
-        if self.aggregate_first:
+    def forward(self, H, out, *, keep=False, AX=None):
+        """See `Layer`: Z in `out` (m', f') of H (m, f), dense or sparse."""
+        own = self.self_rows(H, "part")
+        own = self.times_W(own, "W_self", self.take("own", self.rows_out, self.width_out))
+        T = AX
+        if self.spmm_first:
             if T is None:
-                T = self.times_A(H, self.kept("T", self.rows_out, self.width_in, keep and self.keeps_T))
-            Z = self.times_W(T, "_neighbour", out)
+                T = self.kept("T", self.rows_out, self.width_in, keep and self.stores_AX)
+                T = self.A.forward(H, out=T)
+            Z = self.times_W(T, "W_neighbour", out)
         else:
-            Z = self.times_A(self.times_W(H, "_neighbour", self.take("odd", self.rows_in, self.width_out)), out)
+            Y = self.times_W(H, "W_neighbour", self.take("odd", self.rows_in, self.width_out))
+            Z = self.A.forward(Y, out=out)
         with self.clock("dense"):
             Z += own
         return Z, lambda *given: self._backward(H, T, *given)
 
     def _backward(self, H, T, G, below, gradient):
         whole = self.gathered(G, self.fan_out)
-        self.slope(gradient, "_self", self.own(H, "part"), whole)
-        own = self.times_W_transposed(whole, "_self", "own", self.scale) if self.number else None
-        if not self.keeps_T:
-            whole = self.gathered(self.times_A_transposed(G, "odd"), self.fan_out)
-        self.slope(gradient, "_neighbour", T if self.keeps_T else H, whole)
+        self.weight_gradient(gradient, "W_self", self.self_rows(H, "part"), whole)
+        own = None
+        if self.number:
+            own = self.times_W_transposed(whole, "W_self", "own", self.scale)
+        if not self.stores_AX:
+            dY = self.A.backward(G, out=self.take("odd", self.rows_in, G.shape[1]))
+            whole = self.gathered(dY, self.fan_out)
+        self.weight_gradient(gradient, "W_neighbour", T if self.stores_AX else H, whole)
         if not self.number:
             return None
-        if self.keeps_T:
-            dT = self.times_W_transposed(whole, "_neighbour", "odd", self.scale)
-            G = self.times_A_transposed(dT, "even")
+        if self.stores_AX:
+            dT = self.times_W_transposed(whole, "W_neighbour", "odd", self.scale)
+            G = self.A.backward(dT, out=self.take("even", self.rows_in, dT.shape[1]))
         else:
-            G = self.times_W_transposed(whole, "_neighbour", "even", self.scale)
-        return self.masked(self.add_own(own, G), below)
+            G = self.times_W_transposed(whole, "W_neighbour", "even", self.scale)
+        return self.masked(self.add_self(own, G), below)

@@ -71,8 +71,9 @@ def dense_weight(widths):
     -------
     int
     """
-    from hpgcn.cost import gcn_exchanges
-
-    dense = sum((3 if layer else 2) * fan_in * fan_out for layer, (fan_in, fan_out) in enumerate(pairwise(widths)))
-    forward, backward = gcn_exchanges(widths)
-    return round(dense / (DENSE_SPEED * sum(forward + backward)))
+    pairs = list(pairwise(widths))
+    dense = sum((3 if layer else 2) * fan_in * fan_out for layer, (fan_in, fan_out) in enumerate(pairs))
+    sparse = 2 * sum(map(min, pairs))  # the narrower side is exchanged, there and back
+    if pairs[0][0] < pairs[0][1]:
+        sparse -= pairs[0][0]  # A came first: the input needs no gradient
+    return round(dense / (DENSE_SPEED * sparse))

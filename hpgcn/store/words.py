@@ -27,8 +27,11 @@ def accuracies(metrics):
 def settings(config):
     """(label, text) pairs that say what a hpgcn.Config asks for."""
     decay = f"{config.weight_decay:g} on {'the first layer' if config.decay_layers == 'first' else 'all layers'}"
+    kind = config.model
+    if config.aggregator != Config.aggregator:
+        kind += f"-{config.aggregator}"
     rows = [
-        ("model", f"{config.architecture}, layers {config.layers:,}, hidden {config.hidden:,}, "
+        ("model", f"{kind}, layers {config.layers:,}, hidden {config.hidden:,}, "
                   f"dropout {config.dropout:g}"),
         ("training", f"{config.optimizer}, learning rate {config.lr:g}, weight decay {decay}, {config.dtype}, "
                      f"seed {config.seed}, {config.epochs:,} epochs at most")]

@@ -14,8 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.layout import split
+from hpgcn.parallel.csr import TILES, cut_rows, rows_of
 from hpgcn.reorder import pipeline_stages
-from hpgcn.strategies.tiles import TILES
 
 MAX_STAGES = 16
 BATCH_ROWS = 1024  # a rank's rows in a batch, at least: messages of fewer cost more than they hide
@@ -169,6 +169,12 @@ def count_batches(offsets, asked, bandwidth):
 def count_fewer(stages, asked, longest):
     """Batches of a restricted map: those of the whole one, unless its longest row block is too short for them."""
     return max(1, min(stages, longest // (1 if asked else BATCH_ROWS)))
+
+
+def tile_batch(indptr, stages):
+    """Cut the rows of a batch into tiles: (first row, row after the last, row pointers); one for 0 stages."""
+    count = -(-TILES // stages) if stages else 1
+    return [(lo, hi, rows_of(indptr, lo, hi + 1)) for lo, hi in cut_rows(indptr, count)]
 
 
 def in_order(matrix, rows, columns):

@@ -2,16 +2,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
-import scipy.sparse as sp
 
-from hpgcn import cost
 from hpgcn.capacity import check_nonzeros
 from hpgcn.check import index_dtype
 from hpgcn.layout import image
-from hpgcn.operator import csr, select
+from hpgcn.parallel.csr import Csr, select
+
+POINTER_BYTES = 8
 
 
 class Blocks:
@@ -19,8 +18,8 @@ class Blocks:
 
     Parameters
     ----------
-    layout, layout_in : hpgcn.layout.Grid
-        Who owns rows of the result, and rows of what is multiplied: the matrix has n_out rows and n_in columns.
+    layout, layout_in : hpgcn.layout.BlockLayout
+        Who owns rows of the result, and rows of what is multiplied: the matrix has n_out rows, n_in columns.
     cuts : hpgcn.layout.Stages
         Of its columns.
     blocks : iterable of (int, scipy.sparse.csr_array)
@@ -42,32 +41,46 @@ class Blocks:
     """
 
     def __init__(self, layout, layout_in, cuts, blocks, dtype, comm):
-        self.layout, self.layout_in, self.cuts = layout, layout_in, cuts
+        self.layout = layout
+        self.layout_in = layout_in
+        self.cuts = cuts
         row, (self.start, *_, self.stop), own = held(layout, cuts)
         self.num_rows = self.stop - self.start
-        self.dtype, self.columns, self.device = dtype, index_dtype(int(layout_in.offsets[-1])), comm.device
-        self.messages, self.pointers = dict.fromkeys(own, self.device.empty(0, np.uint8)), {}
+        self.dtype = dtype
+        self.columns = index_dtype(int(layout_in.offsets[-1]))
+        self.device = comm.device
+        self.messages = dict.fromkeys(own, self.device.empty(0, np.uint8))
+        self.arrays = {}  # Csr by stage: those of this rank, and of others what a GPU knows again
         nonzeros = np.zeros(((layout.offsets.size - 1) // num_pieces(cuts), cuts.row.size))
-        for s, block in blocks:
-            arrays = csr(block)
-            nonzeros[row, s] = arrays[2].size
-            self.messages[s] = self.device.put(self.pack(*arrays))
+        for stage, matrix in blocks:
+            block = Csr.of(matrix)
+            nonzeros[row, stage] = block.data.size
+            self.messages[stage] = self.device.put(self.pack(block))
         self.nonzeros = comm.sum(nonzeros.ravel()).reshape(nonzeros.shape).astype(np.int64)
         self.entries = self.nonzeros[row].tolist()
-        check_nonzeros(comm, comm.device, sum(self.entries[s] for s in own))
+        check_nonzeros(comm, comm.device, sum(self.entries[stage] for stage in own))
         entry = self.dtype.itemsize + self.columns.itemsize
-        self.sizes = [8 * (self.num_rows + 1) + count * entry if count else 0 for count in self.entries]
+        pointers = POINTER_BYTES * (self.num_rows + 1)
+        self.sizes = [pointers + count * entry if count else 0 for count in self.entries]
 
     @classmethod
-    def of(cls, operator, grid, cuts, comm, *, transposed=False):
-        """Blocks of A, or of A^T, read from a hpgcn.operator.Operator."""
-        _, rows, own = held(grid, cuts)
-        blocks = (read_transposed if transposed else read)(
-            operator, rows, [cuts.offsets[s:s + 2].tolist() for s in own])
-        return cls(grid, grid, cuts, ((s, blocks.pop()) for s in reversed(own)), operator.dtype, comm)
+    def read(cls, adjacency, layout, cuts, comm, *, transposed=False):
+        """Read blocks of A, or of A^T, from a hpgcn.operator.NormalizedAdjacency.
+
+        The intervals of one rank lie among those of L layers: rows are read in L portions, so that what is
+        cut away is never more than what stays.
+        """
+        _, rows, own = held(layout, cuts)
+        intervals = [tuple(cuts.offsets[stage:stage + 2].tolist()) for stage in own]
+        if transposed:
+            blocks = [adjacency.block(lo, hi, rows[0], rows[-1]).T.tocsr() for lo, hi in intervals]
+        else:
+            blocks = adjacency.blocks(rows, intervals)
+        packed = ((stage, blocks.pop()) for stage in reversed(own))
+        return cls(layout, layout, cuts, packed, adjacency.dtype, comm)
 
     def restricted(self, rows, columns, comm):
-        """The blocks of some rows and columns of the matrix, cut out of these; all ranks call it.
+        """Cut out the blocks of some rows and columns of the matrix; all ranks call it.
 
         Parameters
         ----------
@@ -82,43 +95,51 @@ class Blocks:
         """
         if rows.all() and columns.all():
             return self
-        kept, offsets = rows[self.start:self.stop], self.cuts.offsets
-        cut = ((s, select(self.unpack(self.device.get(message), self.entries[s]), kept,
-                          columns[offsets[s]:offsets[s + 1]])) for s, message in self.messages.items() if message.size)
+        kept = rows[self.start:self.stop]
+        offsets = self.cuts.offsets
+
+        def cut_blocks():
+            for stage, message in self.messages.items():
+                if message.size:
+                    arrays = self.unpack(self.device.get(message), self.entries[stage])
+                    yield stage, select(*arrays, kept, columns[offsets[stage]:offsets[stage + 1]])
+
         cuts = replace(self.cuts, offsets=image(offsets, columns))
-        return Blocks(self.layout.restricted(rows), self.layout_in.restricted(columns), cuts, cut, self.dtype, comm)
+        layouts = self.layout.restricted(rows), self.layout_in.restricted(columns)
+        return Blocks(*layouts, cuts, cut_blocks(), self.dtype, comm)
 
-    def costs(self):
-        """What a product with these sends; a hpgcn.cost.Blocks."""
-        pieces, columns = num_pieces(self.cuts), self.layout.columns
-        rows, rows_out = (np.diff(grid.offsets).reshape(-1, pieces) for grid in (self.layout_in, self.layout))
-        sparse = cost.block_bytes(self.nonzeros, rows_out, columns, self.dtype.itemsize, int(rows.sum()))
-        return cost.Blocks(rows, rows_out, columns, self.cuts, sparse)
-
-    def pack(self, indptr, indices, data):
+    def pack(self, block):
         """One message: row pointers int64, then values and column numbers, the wider of the two first."""
+        data = block.data
         if not data.size:
             return np.empty(0, np.uint8)
-        message = np.empty(indptr.size * 8 + data.size * (data.itemsize + self.columns.itemsize), np.uint8)
-        for part, array in zip(self.unpack(message, data.size), (indptr, indices, data)):
+        entry = data.itemsize + self.columns.itemsize
+        message = np.empty(block.indptr.size * POINTER_BYTES + data.size * entry, np.uint8)
+        for part, array in zip(self.unpack(message, data.size), (block.indptr, block.indices, data)):
             part[:] = array
         return message
 
     def unpack(self, message, count):
-        """(indptr, indices, data) of a block of `count` entries: views into its message, each aligned to its items."""
-        indptr, rest = cut(message, 8 * (self.num_rows + 1))
+        """(indptr, indices, data) of a block of `count` entries: aligned views into its message."""
+        indptr, rest = cut(message, POINTER_BYTES * (self.num_rows + 1))
         if self.columns.itemsize > self.dtype.itemsize:
             indices, data = cut(rest, count * self.columns.itemsize)
         else:
             data, indices = cut(rest, count * self.dtype.itemsize)
         return indptr.view(np.int64), indices.view(self.columns), data.view(self.dtype)
 
-    def arrived(self, s, message):
-        """(indptr, indices, data) of the block of stage s, which has come from its owner."""
-        indptr, indices, data = self.unpack(message, self.entries[s])
-        if s in self.messages:  # of this rank itself: it stays where it is
-            return self.pointers.setdefault(s, indptr), indices, data
-        return self.device.lasting(self.pointers, s, indptr), indices, data
+    def arrived(self, stage, message):
+        """The Csr of the block of a stage, which has come from its owner."""
+        if stage in self.arrays and stage in self.messages:  # of this rank itself: it stays where it is
+            return self.arrays[stage]
+        indptr, indices, data = self.unpack(message, self.entries[stage])
+        if stage not in self.messages:
+            indptr = self.device.lasting(self.arrays, stage, indptr)
+        width = int(np.diff(self.cuts.offsets[stage:stage + 2])[0])
+        block = Csr(indptr, indices, data, width, self.device)
+        if stage in self.messages:
+            self.arrays[stage] = block
+        return block
 
 
 def cut(array, place):
@@ -131,40 +152,10 @@ def num_pieces(cuts):
     return int(cuts.piece.max()) + 1
 
 
-def held(grid, cuts):
-    """What a rank keeps: its big row block, the bounds of the L pieces of that, and its stages; int, two lists."""
+def held(layout, cuts):
+    """What a rank keeps: its big row block, the bounds of the L pieces of that, and its stages."""
     pieces = num_pieces(cuts)
-    row, piece = divmod(grid.block, pieces)
-    rows = grid.offsets[row * pieces:(row + 1) * pieces + 1].tolist()
-    return row, rows, np.flatnonzero((cuts.piece == piece) & (cuts.column == grid.column)).tolist()
-
-
-def read(operator, rows, intervals):
-    """Blocks of A: its rows rows[0] to rows[-1], cut into intervals of columns.
-
-    The intervals of one rank lie among those of L layers. Rows are therefore read once, and in L portions: what is cut
-    away is never more than what stays.
-
-    Parameters
-    ----------
-    operator : hpgcn.operator.Operator
-    rows : list of L + 1 int
-        Bounds of the portions.
-    intervals : list of (int, int), increasing
-
-    Returns
-    -------
-    list of scipy.sparse.csr_array
-    """
-    if not intervals:
-        return []
-    first, portions = intervals[0][0], []
-    for start, stop in pairwise(rows):
-        whole = operator.block(start, stop, first, intervals[-1][1])
-        portions.append([whole[:, lo - first:hi - first] for lo, hi in intervals])
-    return [portion[0] if len(portion) == 1 else sp.vstack(portion, format="csr") for portion in zip(*portions)]
-
-
-def read_transposed(operator, rows, intervals):
-    """Blocks of A^T, as `read`: transposes of the blocks in rows `intervals` of A and columns rows[0] to rows[-1]."""
-    return [operator.block(lo, hi, rows[0], rows[-1]).T.tocsr() for lo, hi in intervals]
+    row, piece = divmod(layout.block, pieces)
+    rows = layout.offsets[row * pieces:(row + 1) * pieces + 1].tolist()
+    own = np.flatnonzero((cuts.piece == piece) & (cuts.column == layout.column)).tolist()
+    return row, rows, own

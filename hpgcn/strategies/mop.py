@@ -27,21 +27,118 @@ Source: mixgcn, sections 3.1 and 3.2.
 """
 from __future__ import annotations
 
-import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from hpgcn import cost, kernels
+from hpgcn import kernels
 from hpgcn.capacity import check_nonzeros
-from hpgcn.device import Host
+from hpgcn.device import HOST
 from hpgcn.layout import split
-from hpgcn.operator import Operator, csr, on, select
+from hpgcn.parallel.csr import Csr, rows_of
 from hpgcn.reorder import bandwidth
-from hpgcn.strategies.batches import Batches, Parcels, count_batches, count_fewer, in_order, pieces
+from hpgcn.strategies.batches import Batches, Parcels, count_batches, count_fewer, in_order, pieces, tile_batch
 from hpgcn.strategies.ferry import Ferry, Shared
-from hpgcn.strategies.tiles import TILES, rows_of, tiles
+from hpgcn.strategies.plan import Operand as Sizes
+from hpgcn.strategies.plan import Plan
+from hpgcn.strategies.strategy import Strategy
+
+ORDERED = 2.5  # times the matrix is held while it is put in the order of batches
+
+
+class MopPlan(Plan):
+    """An all-to-all from rows to columns, and one back; every rank holds all of A.
+
+    Parameters
+    ----------
+    pattern, arrangement, layouts
+        As hpgcn.strategies.plan.Plan.
+    batches : int, optional
+        Pieces that the rows of each rank travel in: from the arrangement's "stages" and the bandwidth if absent.
+    """
+
+    def __init__(self, pattern, arrangement, layouts=None, batches=None):
+        super().__init__(pattern, arrangement, layouts)
+        self.slices = self.num_ranks
+        self.batches = batches
+        self.on_host = arrangement is not None and arrangement.options["on_host"]
+
+    @classmethod
+    def of(cls, pattern, arrangement):
+        """See `Plan`."""
+        asked = arrangement.options["stages"]
+        layouts = pattern.layouts(arrangement.layout)
+        batches = count_batches(arrangement.layout.offsets, asked, lambda: pattern.bandwidth)
+        if pattern.rows_out is not None or pattern.rows_in is not None:
+            batches = count_fewer(batches, asked, longest(layouts))
+        return cls(pattern, arrangement, layouts, batches)
+
+    def restrict(self, rows_out, rows_in):
+        """See `Plan`: as many batches as here, unless the longest row block is too short for them."""
+        pattern = self.pattern.restrict(rows_out, rows_in)
+        layouts = pattern.layouts(self.arrangement.layout)
+        batches = self.batches
+        if pattern is not self.pattern:
+            batches = count_fewer(batches, self.arrangement.options["stages"], longest(layouts))
+        return type(self)(pattern, self.arrangement, layouts, batches)
+
+    def calls(self, product, itemsize):
+        """See `Plan`: a message for each batch; before them the bits of a mask, in one."""
+        layouts = self.layout_in, self.layout
+        rows, rows_out = (np.diff(layout.offsets)[:, None] for layout in layouts)
+        if product.backward:
+            rows, rows_out = rows_out, rows
+        width = np.diff(split(product.width, self.num_ranks))
+        others = ~np.eye(self.num_ranks, dtype=bool)
+        for each, axis in ((rows, 1), (rows_out, 0)):
+            moved = each * width * itemsize * others
+            yield moved.sum(axis), (np.minimum(each, self.batches) * (moved > 0)).sum(axis)
+        if product.masked:
+            bits = rows_out * -(-width // 8) * others
+            yield bits.sum(1), np.count_nonzero(bits, axis=1)
+
+    def make_operands(self):
+        """See `Plan`: all of A on every rank."""
+        forward = self._whole(self.pattern, self.layout)
+        if self.pattern.symmetric and self.pattern.square:
+            return forward, forward
+        return forward, self._whole(self.pattern.transposed, self.layout_in)
+
+    def _whole(self, pattern, layout):
+        rows = int(layout.offsets[-1])
+        return Sizes.of((self.num_ranks,), int(pattern.indptr[-1]), rows + 1, results=rows)
+
+    def buffer_bytes(self, width, itemsize):
+        """See `Plan`: rows on their way, columns of all rows, of H and of the result, and bits of masks."""
+        P = self.num_ranks
+        rows = self.rows()
+        if P == 1:
+            return 0 * rows
+        n = int(rows.sum())
+        part = -(-width // P)
+        bits = (1 + (self.batches > 1)) * n + P * rows
+        return (rows * width + 2 * n * part) * itemsize + bits * -(-part // 8)
+
+    def packed_bytes(self, width, itemsize):
+        """See `Plan`."""
+        if not self.on_host:
+            return None
+        return self.rows() * (self.num_ranks > 1) * width * itemsize
+
+    def reading_bytes(self, itemsize):
+        """See `Plan`."""
+        forward, *back = self.held
+        held = forward.nbytes(itemsize)
+        transposes = sum(operand.nbytes(itemsize) for operand in back)
+        ordered = held * (ORDERED if self.batches > 1 else 1)
+        filling = self.filling_bytes(held, np.maximum(forward.entries, 1))
+        return self.factor_bytes() + np.maximum.reduce([filling, ordered, held + transposes])
+
+
+def longest(layouts):
+    """Rows of the longest block of any of some layouts."""
+    return max(int(np.diff(layout.offsets).max()) for layout in layouts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,21 +147,19 @@ class Operand:
 
     Attributes
     ----------
-    matrix : tuple of arrays
-        CSR, on `device`.
-    pointers : list of S arrays
-        The row pointers of each batch.
+    block : hpgcn.parallel.csr.Csr
+    batches : list of S Csr
+        The rows of each batch, in the memory of `block`.
     order : (n_out,) int64
-        That of `rows`, on `device`.
+        That of `rows`, on its device.
     rows, columns : Batches
         Of the result; of what it is multiplied by.
     needed : list of S int
         How many batches of columns must have arrived before each batch of rows is aggregated.
     """
 
-    device: Host
-    matrix: tuple
-    pointers: list
+    block: Csr
+    batches: list
     order: np.ndarray
     rows: Batches
     columns: Batches
@@ -73,130 +168,201 @@ class Operand:
     @staticmethod
     def of(device, matrix, rows, columns):
         """Hold a csr_array that is in the order of batches."""
-        arrays = csr(matrix)
-        needed = columns.read(*arrays[:2], rows).tolist()
-        arrays, bounds = on(device, arrays), rows.bounds.tolist()
-        pointers = [rows_of(arrays[0], first, last + 1) for first, last in pairwise(bounds)]
+        host = Csr.of(matrix)
+        needed = columns.read(host.indptr, host.indices, rows).tolist()
+        block = host.on(device)
+        pointers = [rows_of(block.indptr, first, last + 1) for first, last in pairwise(rows.bounds.tolist())]
+        batches = [Csr(each, block.indices, block.data, block.shape[1], device) for each in pointers]
         order = device.put(rows.order) if rows.stages > 1 else None
-        return Operand(device, arrays, pointers, order, rows, columns, needed)
+        return Operand(block, batches, order, rows, columns, needed)
 
     def restricted(self, rows, columns, kept_rows, kept_columns):
         """Some rows and columns, (n,) bool in the distributed order, put in the order of other batches."""
         kept_rows, row_numbers = self.rows.kept(kept_rows)
         kept_columns, column_numbers = self.columns.kept(kept_columns)
-        matrix = select(tuple(map(self.device.get, self.matrix)), kept_rows, kept_columns)
+        matrix = self.block.select(kept_rows, kept_columns)
         if self.rows.stages > 1:
             matrix = in_order(matrix, rows.places(row_numbers), columns.places(column_numbers))
-        return Operand.of(self.device, matrix, rows, columns)
+        return Operand.of(self.block.device, matrix, rows, columns)
 
 
-class MixtureOfParallelism:
-    """A-hat by columns, on rows distributed by the row blocks of `grid` (a single column block).
+class MopBuffers:
+    """Room for columns of all rows, for rows on their way and for masks; maps that share it are used in turn.
 
     Parameters
     ----------
-    source : hpgcn.graph.Graph with all rows, or hpgcn.store.StoredGraph
-    grid : hpgcn.layout.Grid
+    layout : hpgcn.layout.BlockLayout
+        Of all rows.
     comm : hpgcn.comm.SerialComm or MpiComm
-    norm : "sym", "row" or "none"
-        As hpgcn.operator.Operator. A degree that is not positive gives the factor 0.
-    self_loops : bool
-        Add a loop of weight 1 where a vertex has none.
+    home : hpgcn.device.Host or Cuda
+        Where rows are aggregated.
     dtype : numpy dtype
-    max_width : int
-        Widest H that will be multiplied.
-    slab : hpgcn.graph.Graph, optional
-        Not read: every rank holds all rows of A.
-    axes : tuple of int, optional
-        Not read: mop has but one arrangement.
-    stages : int
-        Batches of rows (s); 0: `default_stages`. More than the longest row block has rows are not made.
-    home : hpgcn.device.Host or Cuda, optional
-        Where rows are aggregated: HOST, where those of `comm` are updated on a GPU (mixgcn, MixGCN-CPU); by default
-        the device of `comm`.
+    batched : bool
+        Rows travel in more than one batch.
+    """
+
+    def __init__(self, layout, comm, home, dtype, batched):
+        self.comm = comm
+        self.home = home
+        self.dtype = dtype
+        self.batched = batched
+        self.num_rows = int(layout.offsets[-1])
+        self.room = layout.rows.num_rows
+        self.places = comm.device.xp.arange(self.room)  # of the rows of a piece
+        self.width = None
+        self.reserve(0)
+
+    def reserve(self, width):
+        """Make room for products of this width."""
+        if self.width is not None and width <= self.width:
+            return
+        self.width = width
+        mine = -(-width // self.comm.size)
+        device = self.comm.device
+        empty = self.home.empty
+        self.columns = empty((2, self.num_rows * mine), self.dtype)  # of H and of the result
+        self.packed = (Shared if self.home is device else Ferry)(device, self.room * width, self.dtype)
+        bits = 1 + self.batched, self.num_rows * -(-mine // 8)  # as they come, and in batches
+        self.bits = empty(bits, np.uint8)
+        self.packed_bits = empty(self.room * self.comm.size * -(-mine // 8) if width else 0, np.uint8)
+
+    @property
+    def nbytes(self):
+        """Bytes of all of it."""
+        return sum(each.nbytes for each in (self.columns, self.packed.far, self.bits, self.packed_bits))
+
+
+class MixtureOfParallelism(Strategy):
+    """A-hat by columns, on rows distributed by row blocks (a single column block).
+
+    Parameters
+    ----------
+    layout, layout_in : hpgcn.layout.BlockLayout
+    comm : hpgcn.comm.SerialComm or MpiComm
+    operands : pair of Operand
+        Of the forward product and of the backward; the same object where one serves both.
+    buffers : MopBuffers
+    symmetric : bool
+    asked : int
+        Batches that the settings ask for; 0: those of hpgcn.strategies.batches.default_stages.
+    whole : MixtureOfParallelism, optional
+        The map of all rows, which this one was cut from.
 
     Attributes
     ----------
-    layout, layout_in : hpgcn.layout.Grid
-        Who owns rows of the result of `forward`, and rows of H; the same unless restricted.
-    symmetric : bool
     stages : int
         Batches that are made.
-    buffer_bytes : int
-        Of columns, of rows on their way and of masks; 0 if restricted.
     """
 
-    def __init__(self, source, grid, comm, *, norm="sym", self_loops=True, dtype=np.float32, max_width=1, slab=None,
-                 axes=None, stages=0, home=None):
-        self.home = home or comm.device
-        self.layout = self.layout_in = grid
-        self.comm, self.dtype = comm, np.dtype(dtype)
+    name = "mop"
+    Plan = MopPlan
+    options = ("stages", "aggregate_on", "update_on")
+
+    def __init__(self, layout, layout_in, comm, operands, buffers, *, symmetric, asked, whole=None):
+        self.layout = layout
+        self.layout_in = layout_in
+        self.comm = comm
+        self.operand, self.operand_back = operands
+        self.buffers = buffers
+        self.home = buffers.home
+        self.symmetric = symmetric
+        self.asked = asked
+        self.whole = whole
+        self.stages = self.operand.rows.stages
+
+    @classmethod
+    def row_offsets(cls, shape, indptr):
+        """See `Strategy`: even row blocks, since every rank multiplies by all of A."""
+        return split(indptr.size - 1, shape[0])
+
+    @classmethod
+    def own_options(cls, config, device):
+        """See `Strategy`; rows may be aggregated on the host while a GPU updates them (mixgcn, MixGCN-CPU)."""
+        home = HOST if config.aggregates_on_host else device
+        on_host = config.updates_on == "cuda" and config.aggregates_on_host
+        return {"stages": config.stages, "home": home, "on_host": on_host}
+
+    @classmethod
+    def build(cls, adjacency, arrangement, comm, *, width=0):
+        """See `Strategy`."""
+        layout = arrangement.layout
+        home = arrangement.options["home"]
+        asked = arrangement.options["stages"]
         with comm.together():  # each rank reads all of A: each may meet an error of its own
-            operator = Operator(source, norm=norm, self_loops=self_loops, dtype=dtype)
-            self.symmetric = operator.symmetric
-            matrix = operator.block(0, operator.num_rows)
-        check_nonzeros(comm, self.home, matrix.nnz, cut=False)
+            matrix = adjacency.block(0, adjacency.num_rows)
+        check_nonzeros(comm, home, matrix.nnz, cut=False)
         matrix.sort_indices()
-        self.asked, self.stages = stages, count_batches(grid.offsets, stages, lambda: bandwidth(matrix))
-        batches = Batches.deal(grid.offsets, self.stages)
-        if self.stages > 1:
+        stages = count_batches(layout.offsets, asked, lambda: bandwidth(matrix))
+        batches = Batches.deal(layout.offsets, stages)
+        if stages > 1:
             place = batches.places(np.arange(batches.num_rows))
             matrix = in_order(matrix, place, place)
-        self.operand = self.operand_back = Operand.of(self.home, matrix, batches, batches)
-        if not self.symmetric:
-            self.operand_back = Operand.of(self.home, matrix.T.tocsr(), batches, batches)
-        self._allocate(max_width if comm.size > 1 else 0)
+        operand = operand_back = Operand.of(home, matrix, batches, batches)
+        if not adjacency.symmetric:
+            operand_back = Operand.of(home, matrix.T.tocsr(), batches, batches)
+        buffers = MopBuffers(layout, comm, home, adjacency.dtype, stages > 1)
+        strategy = cls(layout, layout, comm, (operand, operand_back), buffers,
+                       symmetric=adjacency.symmetric, asked=asked)
+        strategy.reserve(width)
+        return strategy
 
-    def _allocate(self, width):
-        n, self.room, mine = int(self.layout.offsets[-1]), self.layout.rows.num_rows, -(-width // self.comm.size)
-        device, empty = self.comm.device, self.home.empty
-        self.columns = empty((2, n * mine), self.dtype)  # of H and of the result
-        self.packed = (Shared if self.home is device else Ferry)(device, self.room * width, self.dtype)
-        self.bits = empty((1 + (self.stages > 1), n * -(-mine // 8)), np.uint8)  # as they arrive, and in batches
-        self.packed_bits = empty(self.room * self.comm.size * -(-mine // 8) if width else 0, np.uint8)
-        self.places = device.xp.arange(self.room)  # of the rows of a piece
-        buffers = self.columns, self.packed.far, self.bits, self.packed_bits
-        self.buffer_bytes = sum(buffer.nbytes for buffer in buffers)
+    def reserve(self, width):
+        """See `Strategy`."""
+        if self.comm.size > 1:
+            self.buffers.reserve(width)
+
+    @property
+    def buffer_bytes(self):
+        """See `Strategy`."""
+        return 0 if self.whole else self.buffers.nbytes
 
     def restrict(self, rows_out, rows_in):
-        """The same map to fewer rows from fewer rows: see `hpgcn.strategies.Strategy`.
+        """See `Strategy`.
 
-        Batches are dealt afresh: as many as here, unless the longest row block, of either, is too short for them.
+        Batches are dealt afresh: as many as here, unless the longest row block, of either, is too short.
         """
-        made = copy.copy(self)
-        made.layout, made.layout_in = self.layout.restricted(rows_out), self.layout.restricted(rows_in)
-        longest = max(int(np.diff(layout.offsets).max()) for layout in (made.layout, made.layout_in))
-        made.stages, made.buffer_bytes = count_fewer(self.stages, self.asked, longest), 0
-        out, into = (Batches.deal(layout.offsets, made.stages) for layout in (made.layout, made.layout_in))
-        made.operand = made.operand_back = self.operand.restricted(out, into, rows_out, rows_in)
+        layouts = self.layout.restricted(rows_out), self.layout.restricted(rows_in)
+        stages = count_fewer(self.stages, self.asked, longest(layouts))
+        out, into = (Batches.deal(layout.offsets, stages) for layout in layouts)
+        operand = operand_back = self.operand.restricted(out, into, rows_out, rows_in)
         if not (self.symmetric and np.array_equal(rows_out, rows_in)):
-            made.operand_back = self.operand_back.restricted(into, out, rows_in, rows_out)
-        return made
+            operand_back = self.operand_back.restricted(into, out, rows_in, rows_out)
+        return type(self)(*layouts, self.comm, (operand, operand_back), self.buffers,
+                          symmetric=self.symmetric, asked=self.asked, whole=self)
 
-    def forward(self, H, *, layer, mask=None, out=None):
-        """Return this rank's rows of A H: see `hpgcn.strategies.Strategy`."""
-        return self._product(self.operand, H, mask, out, f"layer {layer} forward")
+    def forward(self, H, *, mask=None, out=None):
+        """See `Strategy`."""
+        return self._product(self.operand, H, mask, out)
 
-    def backward(self, G, *, layer, mask=None, out=None):
-        """Return this rank's rows of A^T G: see `hpgcn.strategies.Strategy`."""
-        return self._product(self.operand_back, G, mask, out, f"layer {layer} backward")
+    def backward(self, G, *, mask=None, out=None):
+        """See `Strategy`."""
+        return self._product(self.operand_back, G, mask, out)
 
-    def _product(self, operand, H, mask, out, what):
-        rank, f, rows, columns = self.comm.rank, H.shape[1], operand.rows, operand.columns
-        m = int(rows.offsets[rank + 1] - rows.offsets[rank])
-        out = self.comm.device.empty((m, f), self.dtype) if out is None else out
-        if self.comm.size == 1:
-            with self.comm.clock("spmm"):
+    def _product(self, operand, H, mask, out):
+        comm = self.comm
+        rows, columns = operand.rows, operand.columns
+        f = H.shape[1]
+        m = int(rows.offsets[comm.rank + 1] - rows.offsets[comm.rank])
+        what = comm.clock.detail or "a product with A"
+        if out is None:
+            out = comm.device.empty((m, f), H.dtype)
+        if comm.size == 1:
+            with comm.clock("spmm"):
                 return self._alone(operand, H, mask, out)
-        cuts = split(f, self.comm.size)
-        width = int(cuts[rank + 1] - cuts[rank])
+
+        self.reserve(f)
+        cuts = split(f, comm.size)
+        width = int(cuts[comm.rank + 1] - cuts[comm.rank])
         X, Z = (buffer[:batches.num_rows * width].reshape(batches.num_rows, width)
-                for buffer, batches in zip(self.columns, (columns, rows)))
-        going = self._parcels(columns, slice((self.room - len(H)) * f, self.room * f), cuts)
+                for buffer, batches in zip(self.buffers.columns, (columns, rows)))
+        room = self.buffers.room
+        going = self._parcels(columns, slice((room - len(H)) * f, room * f), cuts)
         coming = self._parcels(rows, slice(m * f), cuts)
-        self.packed.begin()
+        self.buffers.packed.begin()
         bits = None if mask is None else self._exchange_bits(operand, mask, cuts, what)
-        there, back, arrived = self._send_rows(columns, going, H, X), [], 0
+        there = self._send_rows(columns, going, H, X)
+        back = []
+        arrived = 0
         for batch, needed in enumerate(operand.needed):
             for earlier in range(arrived, needed):
                 there[earlier].wait(f"{what}, rows of batch {earlier}")
@@ -210,22 +376,27 @@ class MixtureOfParallelism:
 
     def _alone(self, operand, H, mask, out):
         """The product of a single rank, which exchanges nothing."""
+        block = operand.block
+        arrays = block.indptr, block.indices, block.data
         if self.home is self.comm.device:
-            return kernels.backend(H).spmm(*operand.matrix, H, out, mask=mask)
-        H, mask = map(self.packed.fetch, (H, mask))
-        self.packed.put_back(kernels.backend(H).spmm(*operand.matrix, H, mask=mask), out)
+            return kernels.backend(H).spmm(*arrays, H, out, mask=mask)
+        packed = self.buffers.packed
+        H, mask = map(packed.fetch, (H, mask))
+        packed.put_back(kernels.backend(H).spmm(*arrays, H, mask=mask), out)
         return out
 
     def _parcels(self, batches, place, cuts):
         """Parcels in a part of the room: where they are packed, and where they are sent and received."""
-        return [Parcels(batches, self.comm.rank, flat[place], cuts) for flat in (self.packed.near, self.packed.far)]
+        packed = self.buffers.packed
+        return [Parcels(batches, self.comm.rank, flat[place], cuts) for flat in (packed.near, packed.far)]
 
     def _send_rows(self, batches, going, H, X):
         """Start sending my rows of H in batches, cut by columns; all rows of my columns land in place in X."""
-        packed, handles = [], []
+        packed = []
+        handles = []
         for batch in range(self.stages):
             packed.append(self._pack(*going, batch, H))
-            if not self.packed.eager:
+            if not self.buffers.packed.eager:
                 handles.append(self._send(batches, going[1], batch, X))
         for batch in range(len(handles), self.stages):
             packed[batch]()
@@ -234,11 +405,12 @@ class MixtureOfParallelism:
 
     def _pack(self, near, far, batch, H):
         """Copy a batch of my rows of H to where it is sent; returns what waits until it is there."""
-        ops, packed = kernels.backend(H), near.pairs(batch, H)
+        ops = kernels.backend(H)
+        packed = near.pairs(batch, H)
         with self.comm.clock("comm"):
             for block, rows in packed:
-                ops.gather(rows, self.places[:len(rows)], block)
-            return self.packed.lower(near.parts[batch], far.parts[batch])
+                ops.gather(rows, self.buffers.places[:len(rows)], block)
+            return self.buffers.packed.lower(near.parts[batch], far.parts[batch])
 
     def _send(self, batches, going, batch, X):
         first, last = batches.bounds[batch:batch + 2]
@@ -254,26 +426,33 @@ class MixtureOfParallelism:
     def _unpack(self, near, far, batch, out):
         ops = kernels.backend(out)
         with self.comm.clock("comm"):
-            self.packed.lift(near.parts[batch], far.parts[batch])
+            self.buffers.packed.lift(near.parts[batch], far.parts[batch])
             for block, rows in near.pairs(batch, out):
-                ops.gather(block, self.places[:len(rows)], rows)
+                ops.gather(block, self.buffers.places[:len(rows)], rows)
 
     def _aggregate(self, batch, operand, X, Z, bits, under_way):
         """Multiply the rows of a batch in tiles, with a look at the messages between them."""
-        (_, indices, data), indptr, spmm = operand.matrix, operand.pointers[batch], kernels.backend(X).spmm
+        block = operand.batches[batch]
+        spmm = kernels.backend(X).spmm
         first, last = operand.rows.bounds[batch:batch + 2]
-        Z, bits = rows_of(Z, first, last), rows_of(bits, first, last)
-        for lo, hi in tiles(indptr, -(-TILES // self.stages) if under_way and self.home.in_tiles else 1):
+        Z = rows_of(Z, first, last)
+        bits = rows_of(bits, first, last)
+        several = bool(under_way) and self.home.in_tiles
+        for lo, hi, indptr in tile_batch(block.indptr, self.stages if several else 0):
             with self.comm.clock("spmm"):
-                spmm(rows_of(indptr, lo, hi + 1), indices, data, X, rows_of(Z, lo, hi), mask=rows_of(bits, lo, hi))
+                spmm(indptr, block.indices, block.data, X, rows_of(Z, lo, hi), mask=rows_of(bits, lo, hi))
             under_way = [handle for handle in under_way if not handle.test()]
 
     def _exchange_bits(self, operand, mask, cuts, what):
         """Exchange a mask of my rows for the bits of my columns, bit 0 the first of them; rows in batches."""
-        batches, sizes, mask = operand.rows, -(-np.diff(cuts) // 8), self.packed.fetch(mask)
+        batches = operand.rows
+        sizes = -(-np.diff(cuts) // 8)
+        mask = self.buffers.packed.fetch(mask)
         n = batches.num_rows
-        m, mine = len(mask), int(sizes[self.comm.rank])
-        outgoing, incoming = self.packed_bits[:m * sizes.sum()], self.bits[0, :n * mine].reshape(n, mine)
+        m = len(mask)
+        mine = int(sizes[self.comm.rank])
+        outgoing = self.buffers.packed_bits[:m * sizes.sum()]
+        incoming = self.buffers.bits[0, :n * mine].reshape(n, mine)
         with self.comm.clock("comm"):
             for block, (lo, hi) in zip(pieces(outgoing, m * sizes), pairwise(cuts.tolist())):
                 column_bits(mask, lo, hi, block.reshape(m, -(-(hi - lo) // 8)))
@@ -282,18 +461,12 @@ class MixtureOfParallelism:
         if self.stages == 1:
             return incoming
         with self.comm.clock("comm"):
-            return kernels.backend(mask).gather(incoming, operand.order, self.bits[1, :n * mine].reshape(n, mine))
+            in_batches = self.buffers.bits[1, :n * mine].reshape(n, mine)
+            return kernels.backend(mask).gather(incoming, operand.order, in_batches)
 
-    def costs(self):
-        """What its products send: see `hpgcn.strategies.Strategy`."""
-        rows, rows_in = (np.diff(layout.offsets)[:, None] for layout in (self.layout, self.layout_in))
-        forward = cost.Blocks(rows_in, rows, 1, batches=self.stages)
-        if self.layout_in is self.layout:
-            return cost.Map(forward, forward)
-        return cost.Map(forward, replace(forward, rows=rows, rows_out=rows_in))
-
-    def close(self):
-        """Nothing to free: mop speaks through the communicator that it was given."""
+    def plan(self):
+        """See `Strategy`."""
+        return MopPlan(None, None, (self.layout, self.layout_in), self.stages)
 
 
 def column_bits(mask, first, last, out):

@@ -1,14 +1,16 @@
 """Row-parallel aggregation with point-to-point messages: strategy `p2p`.
 
-Each rank holds the rows of A, H and G that its part owns; W is on every rank. The rows of H that a neighbour reads
-are sent to it and to nobody else, while the local block is multiplied; ghost blocks follow in order of their owners. If
-A is symmetric the backward is the same code applied to G; otherwise it is the adjoint of each step: partial products of
-the transposed ghost blocks return to the owners, who add them in the order of ranks.
+Each rank holds the rows of A, H and G that its part owns; W is on every rank. The rows of H that a
+neighbour reads are sent to it and to nobody else, while the local block is multiplied; ghost blocks
+follow in order of their owners. If A is symmetric the backward is the same code applied to G; otherwise
+it is the adjoint of each step: partial products of the transposed ghost blocks return to the owners, who
+add them in the order of ranks.
 
-Valid for any P and any partition, empty parts included. Rows sent by one product with A or A^T: the connectivity-1
-metric of the partition, sum over columns of (parts that read it - 1) with the owner counted in; messages: non-empty
-(owner, reader) pairs. Memory: the slab of A (and its transpose if A is not symmetric), ghost rows and send rows of the
-widest exchange. A restricted map holds its own blocks, and sends in the buffers of the whole one.
+Valid for any P and any partition, empty parts included. Rows sent by one product with A or A^T: the
+connectivity-1 metric of the partition, sum over columns of (parts that read it - 1) with the owner
+counted in; messages: non-empty (owner, reader) pairs. Memory: the slab of A (and its transpose if A is
+not symmetric), ghost rows and send rows of the widest exchange. A restricted map holds its own blocks,
+and sends in the buffers of the whole one.
 
 Source: demirci-2022, sections 3 and 4.1, Algorithms 1 and 2.
 """
@@ -17,118 +19,188 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn import cost
-from hpgcn.capacity import check_nonzeros
 from hpgcn.check import index_dtype
-from hpgcn.exchange import Exchange
+from hpgcn.exchange import HaloBuffers, HaloExchange
 from hpgcn.operator import scales, with_self_loops
+from hpgcn.parallel.csr import Csr
+from hpgcn.parallel.transfers import OWN, HaloPlanSizes, OwnRows, OwnRowsPlan
 from hpgcn.plan import by_owner, complete, needs
-from hpgcn.strategies.halo import HaloProduct
+from hpgcn.strategies.plan import INDEX, POINTER, WEIGHT, Operand
+from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy
+
+ENTRY, TRANSPOSE, ROW = 34, 4, 100  # bytes of an entry while blocks are cut; of a row beside ghosts
+CUT = 25  # bytes of an entry of the matrix, while fewer rows are cut from it
 
 
-class PointToPoint:
-    """A-hat on rows distributed by the row blocks of `grid` (a single column block).
+class PointToPointPlan(RowPlan):
+    """Halo exchanges; see hpgcn.strategies.rows.RowPlan."""
 
-    Parameters
-    ----------
-    source : hpgcn.graph.Graph or hpgcn.store.StoredGraph
-    grid : hpgcn.layout.Grid
-    comm : hpgcn.comm.SerialComm or MpiComm
-    norm : "sym", "row" or "none"
-        As hpgcn.operator.Operator. A degree that is not positive gives the factor 0.
-    self_loops : bool
-        Add a loop of weight 1 where a vertex has none.
-    dtype : numpy dtype
-    max_width : int
-        Widest H that will be multiplied.
-    slab : hpgcn.graph.Graph, optional
-        This rank's rows, if they were read already.
-    axes : tuple of int, optional
-        Not read: p2p has but one arrangement.
-    """
+    def transfers(self):
+        """See `RowPlan`."""
+        plans = [self._volumes(self.pattern), OwnRowsPlan()]
+        if self.symmetric and not self.pattern.square:
+            plans += [self._volumes(self.pattern.transposed), OwnRowsPlan()]
+        return plans
 
-    def __init__(self, source, grid, comm, *, norm="sym", self_loops=True, dtype=np.float32, max_width=1, slab=None,
-                 axes=None):
-        self.layout = self.layout_in = grid
-        self.comm, rows = comm, grid.rows
-        slab = source.slab(rows.start, rows.stop) if slab is None else slab
-        self.symmetric = not slab.header.directed and norm != "row"
-        if self_loops:
+    def _volumes(self, pattern):
+        k = self.num_ranks
+        reader, owner = pattern.ghosts(self.arrangement.layout.offsets)
+        pairs = np.unique(owner * k + reader)
+        counts = (np.bincount(each, minlength=k) for each in (owner, reader, pairs // k, pairs % k))
+        return HaloPlanSizes(*counts)
+
+    def make_operands(self):
+        """See `Plan`: a local block, and one for each source; their transposes where A is not symmetric."""
+        forward = self._operand(self.pattern, self.right, self.layout)
+        if self.symmetric and not self.reverse:
+            return forward, forward
+        if self.symmetric:
+            return forward, self._operand(self.pattern.transposed, self.reverse[0], self.layout_in)
+        rows = np.diff(self.layout_in.offsets)
+        received, sources = self.right.received, self.right.sources
+        backward = Operand.of(
+            forward.entries.shape, forward.entries, rows + received + sources + 1,
+            listed=0, results=rows + received, blocks=1 + sources)
+        return forward, backward
+
+    def _operand(self, pattern, volumes, layout):
+        offsets = self.arrangement.layout.offsets
+        entries = np.diff(pattern.indptr[offsets]).astype(np.int64)
+        touched = pattern.touched_rows(offsets, offsets)
+        touched = touched.sum(1) - np.diagonal(touched)
+        rows = np.diff(layout.offsets)
+        return Operand.of(
+            entries.shape, entries, (1 + volumes.sources) * (rows + 1),
+            listed=volumes.sent + volumes.received + touched, results=rows, blocks=1 + volumes.sources)
+
+    def reading_bytes(self, itemsize):
+        """See `Plan`: column numbers as read and local, weights in float64, and copies."""
+        forward, *back = self.held
+        alone = forward.blocks == 1
+        weight = WEIGHT * self.pattern.weighted
+        entry = ENTRY + TRANSPOSE * len(back) * alone + weight + 2 * (itemsize - INDEX)
+        return (forward.entries * entry + forward.pointers * POINTER
+                + (self.rows() + self.right.buffer_rows) * ROW * ~alone)
+
+    def cutting_bytes(self, itemsize):
+        """See `Plan`: all of the matrix is put together again."""
+        forward = self.operands[0]
+        beside = (forward.blocks > 1) * (self.rows() + self.right.buffer_rows) * ROW
+        return forward.entries * CUT + beside
+
+
+class PointToPoint(RowStrategy):
+    """A-hat on rows distributed by parts; parameters as hpgcn.strategies.rows.RowStrategy."""
+
+    name = "p2p"
+    Plan = PointToPointPlan
+    takes_parts = needs_parts = True
+
+    @classmethod
+    def build(cls, adjacency, arrangement, comm, *, width=0):
+        """See `Strategy`."""
+        layout = arrangement.layout
+        rows = layout.rows
+        slab = adjacency.slab or adjacency.source.slab(rows.start, rows.stop)
+        indptr, indices, data, added = slab.indptr, slab.indices, slab.data, 0
+        if adjacency.self_loops:
             indptr, indices, data, added = with_self_loops(slab)
-        else:
-            indptr, indices, data, added = slab.indptr, slab.indices, slab.data, 0
-        plan = self._plan(rows, needs(indices, rows))
+        plan = halo_plan(rows, needs(indices, rows), comm)
         columns = local_columns(indices, plan.ghosts, rows)
+
         values = np.ones(indices.size) if data is None else data.astype(np.float64)
-        if norm != "none":
-            row, column = scales(slab.degree_row + added, slab.degree_column + added, norm)
-            values *= np.repeat(row, np.diff(indptr)) * self._with_ghosts(plan, column)[columns]
-        indptr = indptr.astype(index_dtype(indptr[-1]), copy=False)  # keeps SciPy from widening the column numbers
-        matrix = sp.csr_array((values.astype(dtype), columns, indptr),
-                              shape=(rows.num_rows, rows.num_rows + plan.ghosts.size))
-        check_nonzeros(comm, comm.device, matrix.nnz)
-        exchange = Exchange(plan, comm, dtype, max_width)
-        self.product = self.product_back = HaloProduct(matrix, exchange, transposed=not self.symmetric)
+        if adjacency.norm != "none":
+            degrees = slab.degree_row + added, slab.degree_column + added
+            row_scale, column_scale = scales(*degrees, adjacency.norm)
+            values *= np.repeat(row_scale, np.diff(indptr)) * with_ghosts(plan, column_scale, comm)[columns]
+        indptr = indptr.astype(index_dtype(indptr[-1]), copy=False)  # keeps SciPy from widening columns
+        shape = rows.num_rows, rows.num_rows + plan.ghosts.size
+        matrix = sp.csr_array((values.astype(adjacency.dtype), columns, indptr), shape=shape)
 
-    def _plan(self, rows, ghosts):
-        """The plan of a rank that owns `rows` (a Layout) and reads `ghosts`; all ranks make theirs together."""
-        cuts = by_owner(ghosts, rows)
-        return complete(rows, ghosts, self.comm.alltoallv([ghosts[cuts[q]:cuts[q + 1]] for q in range(rows.size)]))
+        exchange = HaloExchange(plan, comm, HaloBuffers(comm.device, comm.relay, adjacency.dtype))
+        exchange.reserve(width)
+        product = RowProduct(blocks_by_owner(matrix, exchange), exchange, OwnRows(), rows.num_rows)
+        return cls(layout, layout, comm, product, symmetric=adjacency.symmetric)
 
-    def _with_ghosts(self, plan, values):
-        """Append the ghosts' values to those of the own rows, through an exchange of width 1."""
-        exchange, (put, get) = Exchange(plan, self.comm, values.dtype, 1), (self.comm.device.put, self.comm.device.get)
-        channel = exchange.forward(put(values[:, None].copy()))
-        arrived = [get(part)[:, 0] for _, part in exchange.arrivals(channel, "exchange of degrees")]
-        result = np.concatenate([values, *arrived])
-        exchange.close()
-        return result
+    def cut(self, rows_out, rows_in):
+        """See `RowStrategy`."""
+        exchange = self.product.pull
+        ghosts = exchange.plan.ghosts
+        own = slice(self.layout.rows.start, self.layout.rows.stop)
+        columns = np.concatenate([rows_in[own], rows_in[ghosts]])
+        matrix = whole_matrix(self.product)[rows_out[own]][:, columns]
 
-    def restrict(self, rows_out, rows_in):
-        """The same map to some rows from some rows: see `hpgcn.strategies.Strategy`."""
-        part = object.__new__(PointToPoint)
-        part.comm, part.symmetric = self.comm, self.symmetric
-        part.layout, part.layout_in = (self.layout.restricted(rows) for rows in (rows_out, rows_in))
-        part.product = part.product_back = self._cut(rows_out, rows_in, part.layout_in.rows)
-        if self.symmetric and not np.array_equal(rows_out, rows_in):
-            part.product_back = self._cut(rows_in, rows_out, part.layout.rows)
-        return part
-
-    def _cut(self, rows, columns, layout):
-        """A[rows][:, columns]; `layout`: of its columns."""
-        plan, own = self.product.plan, slice(self.layout.rows.start, self.layout.rows.stop)
-        matrix = self.product.whole()[rows[own]][:, np.concatenate([columns[own], columns[plan.ghosts]])]
+        layout = self.layout.restricted(rows_in).rows
         read = np.zeros(matrix.shape[1], bool)
         read[:layout.num_rows] = True
         read[matrix.indices] = True
-        ghosts = (np.cumsum(columns) - 1)[plan.ghosts[columns[plan.ghosts]]][read[layout.num_rows:]]
-        exchange = self.product.exchange
-        exchange = Exchange(self._plan(layout, ghosts), self.comm, exchange.dtype, 0, lender=exchange)
-        return HaloProduct(matrix[:, read], exchange, transposed=not self.symmetric)
+        ghosts = (np.cumsum(rows_in) - 1)[ghosts[rows_in[ghosts]]][read[layout.num_rows:]]
+        part = HaloExchange(halo_plan(layout, ghosts, self.comm), self.comm, exchange.buffers)
+        blocks = blocks_by_owner(matrix[:, read], part)
+        return RowProduct(blocks, part, OwnRows(), matrix.shape[0])
 
-    def forward(self, H, *, layer, mask=None, out=None):
-        """Return this rank's rows of A H: see `hpgcn.strategies.Strategy`."""
-        return self.product.multiply(H, mask, out, f"layer {layer} forward")
+    def plan(self):
+        """See `Strategy`."""
+        layouts = self.layout, self.layout_in
+        transfers = [self._sizes(self.product), OwnRowsPlan()]
+        if self.symmetric and self.back is not self.product:
+            transfers += [self._sizes(self.back), OwnRowsPlan()]
+        return PointToPointPlan(None, None, layouts, self.symmetric, transfers)
 
-    def backward(self, G, *, layer, mask=None, out=None):
-        """Return this rank's rows of A^T G: see `hpgcn.strategies.Strategy`."""
-        back = self.product_back.multiply if self.symmetric else self.product.adjoint
-        return back(G, mask, out, f"layer {layer} backward")
+    def _sizes(self, product):
+        plan = product.pull.plan
+        sizes = plan.send_rows.size, plan.ghosts.size, plan.destinations.size, plan.sources.size
+        return HaloPlanSizes(*np.array(self.comm.allgather(sizes), np.int64).T)
 
-    def costs(self):
-        """What its products send: see `hpgcn.strategies.Strategy`."""
-        forward, backward = self.product.volumes(), self.product_back.volumes()
-        return cost.Map(forward, backward, adjoint=not self.symmetric)
-
-    def close(self):
-        """Free the persistent requests."""
-        for product in {self.product, self.product_back}:
-            product.exchange.close()
+    @property
+    def buffer_bytes(self):
+        """See `Strategy`."""
+        if self.whole:
+            return 0
+        buffers = self.product.pull.buffers
+        return buffers.owned.nbytes + buffers.ghost.nbytes
 
 
-def local_columns(indices, ghosts, layout):
+def halo_plan(rows, ghosts, comm):
+    """The HaloPlan of a rank that owns `rows` and reads `ghosts`; all ranks make theirs together."""
+    cuts = by_owner(ghosts, rows)
+    return complete(rows, ghosts, comm.alltoallv([ghosts[cuts[q]:cuts[q + 1]] for q in range(rows.size)]))
+
+
+def with_ghosts(plan, values, comm):
+    """Append the ghosts' values to those of the own rows, (m,), through an exchange of width 1."""
+    exchange = HaloExchange(plan, comm, HaloBuffers(comm.device, comm.relay, values.dtype))
+    what = "exchange of degrees"
+    exchange.start(comm.device.put(values[:, None].copy()), what)
+    arrivals = exchange.arrivals(plan.sources.tolist(), what)
+    arrived = [comm.device.get(part)[:, 0] for _, part in arrivals]
+    exchange.close()
+    return np.concatenate([values, *arrived])
+
+
+def local_columns(indices, ghosts, rows):
     """Relabel columns: own ones to 0..m-1, ghosts to m..m+g-1."""
-    m = layout.num_rows
-    own = (indices >= layout.start) & (indices < layout.stop)
-    columns = np.where(own, indices - layout.start, m + np.searchsorted(ghosts, indices))
+    m = rows.num_rows
+    own = (indices >= rows.start) & (indices < rows.stop)
+    columns = np.where(own, indices - rows.start, m + np.searchsorted(ghosts, indices))
     return columns.astype(index_dtype(m + ghosts.size))
+
+
+def blocks_by_owner(matrix, exchange):
+    """Cut a csr_array (m, m_in + g), own columns first, into blocks by owner of the columns."""
+    plan = exchange.plan
+    device = exchange.comm.device
+    m = plan.layout.num_rows
+    matrix.sort_indices()
+    blocks = {OWN: Csr.of(matrix[:, :m], device)}
+    ghost = matrix[:, m:].tocsc()  # by column: cutting it is then cheap for any number of sources
+    for source in plan.sources.tolist():
+        columns = slice(*plan.recv_offsets[source:source + 2].tolist())
+        blocks[source] = Csr.of(ghost[:, columns].tocsr(), device)
+    return {OWN: blocks}
+
+
+def whole_matrix(product):
+    """The matrix of `blocks_by_owner` again, on the host."""
+    blocks = [block.to_scipy() for block in product.all_blocks()]
+    return sp.hstack(blocks, format="csr")

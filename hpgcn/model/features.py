@@ -1,0 +1,55 @@
+"""Features of some rows: dense or sparse, with A X beside them where that was formed once."""
+from __future__ import annotations
+
+from hpgcn import kernels
+from hpgcn.parallel.csr import Csr
+
+
+class Features:
+    """X, (m, f_j) of this rank, and A X.
+
+    Parameters
+    ----------
+    X : array or hpgcn.parallel.csr.Csr, or None
+        None where A X alone is read.
+    AX : array, optional
+    """
+
+    def __init__(self, X, AX=None):
+        self.X = X
+        self.AX = AX
+
+    @property
+    def sparse(self):
+        """Whether X is."""
+        return isinstance(self.X, Csr)
+
+    def arrays(self):
+        """List of the arrays and matrices that it holds."""
+        return [each for each in (self.X, self.AX) if each is not None]
+
+    def take(self, rows, device):
+        """Return some rows, (r,) increasing, or all for None, in the memory of a device."""
+        return Features(*(take(each, rows, device) for each in (self.X, self.AX)))
+
+    def dropped(self, vertex, workspace, **key):
+        """Return X after keyed dropout: dense in the work array "X"; keywords: seed, epoch, layer, p, first.
+
+        Of sparse features the stored entries are dropped, by the bits that their dense form would get.
+        """
+        X = self.X
+        if self.sparse:
+            ops = kernels.backend(X.data)
+            return X.with_data(ops.dropout_csr(X.indptr, X.indices, X.data, vertex, **key))
+        return kernels.backend(X).dropout(X, vertex, out=workspace.take("X", *X.shape), **key)
+
+
+def take(X, rows, device):
+    """Some rows of an array, of a Csr on the host or of None, in the memory of a device."""
+    if isinstance(X, Csr):
+        X = (X if rows is None else Csr.of(X.to_scipy()[rows])).on(device)
+        X.ordered_transpose()  # the gradient of W needs it in every step
+        return X
+    if X is None or rows is None:
+        return device.put(X)
+    return device.put(X[rows])

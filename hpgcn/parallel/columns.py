@@ -1,0 +1,121 @@
+"""Ranks that share rows, each with its own columns: products with W, gathered gradients, sums over ranks.
+
+Written once for all layouts; gradients of weights are partial sums over this rank's rows until they are
+reduced all at once.
+"""
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from hpgcn import kernels
+from hpgcn.layout import split
+from hpgcn.parallel.csr import Csr
+from hpgcn.parallel.workspace import Workspace
+
+
+class Columns:
+    """The dense step where C ranks share my rows, each with its own columns; with C = 1 nothing communicates.
+
+    T and H are distributed by `layout`, W and b are on every rank. Names: f columns in, f' out; f_j, f'_j
+    this rank's.
+
+    Parameters
+    ----------
+    layout : hpgcn.layout.BlockLayout
+    comm : hpgcn.comm.SerialComm or MpiComm
+    dtype : numpy dtype
+    """
+
+    def __init__(self, layout, comm, dtype=np.float32):
+        self.layout = layout
+        self.comm = comm
+        self.device = comm.device
+        self.row = comm.group(layout.row_ranks.tolist())
+        self.column = comm.group(layout.column_ranks.tolist())
+        self.workspace = Workspace(dtype, comm.device)
+        self._known = {}
+
+    def of(self, width):
+        """Columns of a matrix of some width that this rank owns, a slice."""
+        if width not in self._known:
+            self._known[width] = self.layout.columns_of(width)
+        return self._known[width]
+
+    def width(self, width):
+        """How many they are."""
+        columns = self.of(width)
+        return columns.stop - columns.start
+
+    def linear(self, T, W, out=None):
+        """T W: (m, f_j) by (f, f') to (m, f'_j); partial products are summed over the row of ranks."""
+        times = T.times if isinstance(T, Csr) else None
+        if self.row.size == 1:
+            return times(W, out) if times else kernels.backend(T).matmul(T, W, out)
+
+        W = W[self.of(W.shape[0])]
+        m = T.shape[0]
+        if out is None:
+            out = self.device.empty((m, self.width(W.shape[1])), W.dtype)
+        cuts = split(W.shape[1], self.row.size)
+        packed = self.workspace.flat("packed", m * W.shape[1], W.dtype)
+        with self.comm.clock("dense"):
+            for first, last in pairwise(cuts.tolist()):
+                part = self.device.xp.ascontiguousarray(W[:, first:last])
+                Z = packed[m * first:m * last].reshape(m, last - first)
+                if times:
+                    times(part, Z)
+                else:
+                    kernels.backend(part).matmul(T, part, Z)
+        work = self.workspace.flat("whole", (self.row.size - 1) * out.size, W.dtype)
+        counts = (m * np.diff(cuts)).tolist()
+        handle = self.row.start_reduce_scatter(packed, out.reshape(-1), counts, "dense", work=work)
+        handle.wait("a dense product")
+        return out
+
+    def gathered(self, G, width):
+        """All columns of a matrix: (m, f'_j) of each rank of the row to (m, f'); valid until the next call."""
+        if self.row.size == 1:
+            return G
+        m = G.shape[0]
+        cuts = split(width, self.row.size)
+        packed = self.workspace.flat("packed", m * width, G.dtype)
+        counts = (m * np.diff(cuts)).tolist()
+        self.row.start_allgather(G.reshape(-1), packed, counts, "dense").wait("a dense gradient")
+        whole = self.workspace.take("whole", m, width, G.dtype)
+        for first, last in pairwise(cuts.tolist()):
+            whole[:, first:last] = packed[m * first:m * last].reshape(m, last - first)
+        return whole
+
+    def reduce(self, gradient):
+        """Sum the gradients of all weights and biases over ranks, in place.
+
+        Each rank holds the sums of its rows for W[its columns, :] and b[its columns]: these are added up
+        over the ranks that share the columns, then collected from the others.
+
+        Parameters
+        ----------
+        gradient : hpgcn.model.Parameters
+        """
+        if self.row.size == 1:
+            self.comm.allreduce(gradient.flat, "weights")
+            return
+        arrays = [*gradient.weights, *gradient.biases]
+        cuts = [split(array.shape[0], self.row.size) for array in arrays]
+        blocks = [[array[cut[j]:cut[j + 1]] for array, cut in zip(arrays, cuts)] for j in range(self.row.size)]
+        own = np.concatenate([block.ravel() for block in blocks[self.row.rank]])
+        self.column.allreduce(own, "weights")
+        sizes = [sum(block.size for block in part) for part in blocks]
+        every = self.device.empty(sum(sizes), own.dtype)
+        self.row.start_allgather(own, every, sizes, "weights").wait("gradients of weights")
+        first = 0
+        for part in blocks:
+            for block in part:
+                block[...] = every[first:first + block.size].reshape(block.shape)
+                first += block.size
+
+    def close(self):
+        """Free the communicators."""
+        self.row.close()
+        self.column.close()

@@ -1,0 +1,46 @@
+"""Bytes and messages of collective calls, by rank (pure): the definitions that counters and plans share.
+
+Bytes are the payload that a rank contributes to OTHER ranks, whatever MPI's algorithm; a message is
+one non-empty (source, destination) pair of a call. Broadcast of m bytes over q ranks: (q - 1) m at the
+root; allgather: (q - 1) times the own block; reduce and reduce_scatter: all but the own block;
+alltoallv: what goes to others; allreduce of m bytes: 2 m (q - 1) over all q ranks, and 2 (q - 1)
+messages a rank. Scalars (losses, counts, times) are not counted, nor is setting up.
+"""
+from __future__ import annotations
+
+import numpy as np
+
+
+def replicate(own, axis):
+    """Count an allgather, or each rank's own broadcast, along an axis of the grid.
+
+    Parameters
+    ----------
+    own : int64 array, shaped like the grid of ranks
+        Bytes of each rank's block.
+
+    Returns
+    -------
+    bytes, messages : arrays shaped like `own`
+    """
+    others = own.shape[axis] - 1
+    return own * others, (own > 0) * others
+
+
+def reduce_scatter(own, axis):
+    """Count a reduce_scatter, or a reduce to every rank in turn; `own`: bytes that each rank keeps."""
+    full = own > 0
+    return own.sum(axis, keepdims=True) - own, full.sum(axis, keepdims=True) - full
+
+
+def allreduce(size, axis):
+    """Count an allreduce along an axis; `size`: bytes, equal along the axis.
+
+    The total over q ranks is 2 m (q - 1); the remainder of its division by q goes to the first ranks.
+    """
+    ranks = size.shape[axis]
+    shape = [1] * size.ndim
+    shape[axis] = -1
+    place = np.arange(ranks).reshape(shape)
+    quotient, remainder = np.divmod(2 * size * (ranks - 1), ranks)
+    return quotient + (place < remainder), (size > 0) * (2 * (ranks - 1))

@@ -1,0 +1,204 @@
+"""Blocks of a sparse matrix in the memory of a device, with all that products by them need to know."""
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn import kernels
+from hpgcn.check import index_dtype
+from hpgcn.device import HOST
+
+TILES = 8  # a block is multiplied in as many at most, while messages are under way
+TILE_NONZEROS = 1 << 13  # of a tile, at least
+
+
+class Csr:
+    """Sparse matrix (m, n) in compressed rows, columns increasing in each row.
+
+    It owns what products by it need again and again: its rows that hold something, its cuts into
+    tiles, its transpose.
+
+    Parameters
+    ----------
+    indptr : (m + 1,) int64
+    indices : (nnz,) int32 or int64
+    data : (nnz,) float
+        All three in the memory of `device`.
+    num_columns : int
+        n.
+    device : hpgcn.device.Host or Cuda
+    edges : (nnz,) int64, optional
+        Numbers of the entries in the matrix that this one was cut from, or is the transpose of.
+
+    Attributes
+    ----------
+    shape : (m, n)
+    """
+
+    def __init__(self, indptr, indices, data, num_columns, device=HOST, edges=None):
+        self.indptr = indptr
+        self.indices = indices
+        self.data = data
+        self.shape = (indptr.size - 1, num_columns)
+        self.device = device
+        self.edges = edges
+        self._known = {}  # what follows from the pattern alone
+
+    @classmethod
+    def of(cls, matrix, device=HOST):
+        """Hold a SciPy csr_array on a device; its columns are sorted, and as narrow as they can be."""
+        matrix.sort_indices()
+        indices = matrix.indices.astype(index_dtype(matrix.shape[1]), copy=False)
+        arrays = matrix.indptr.astype(np.int64), indices, matrix.data
+        return cls(*map(device.put, arrays), matrix.shape[1], device)
+
+    def to_scipy(self):
+        """Return a csr_array on the host that shares its memory where it can."""
+        indptr, indices, data = map(self.device.get, (self.indptr, self.indices, self.data))
+        return sp.csr_array((data, indices, indptr), shape=self.shape)
+
+    @property
+    def nbytes(self):
+        """Bytes of row pointers, columns and values."""
+        return self.indptr.nbytes + self.indices.nbytes + self.data.nbytes
+
+    def on(self, device):
+        """Return the same matrix in the memory of a device: itself if it is there."""
+        if device is self.device:
+            return self
+        arrays = (device.put(self.device.get(each)) for each in (self.indptr, self.indices, self.data))
+        return Csr(*arrays, self.shape[1], device, device.put(self.edges))
+
+    def with_data(self, data):
+        """Return a matrix of the same pattern with other values, (nnz,)."""
+        other = Csr(self.indptr, self.indices, data, self.shape[1], self.device, self.edges)
+        other._known = self._known
+        return other
+
+    @property
+    def nonempty_rows(self):
+        """Numbers of the rows that hold something, (r,) int64, on the device."""
+        if "rows" not in self._known:
+            rows = np.flatnonzero(np.diff(self.device.get(self.indptr)))
+            self._known["rows"] = self.device.put(rows)
+        return self._known["rows"]
+
+    def take_rows(self, numbers):
+        """Return some of the rows, (r,) increasing, whose `edges` are the numbers of their entries here."""
+        indptr, indices, numbers = map(self.device.get, (self.indptr, self.indices, numbers))
+        entries = sp.csr_array((np.arange(indices.size), indices, indptr), shape=self.shape)[numbers]
+        part = Csr.of(entries, self.device)
+        part.edges = part.data
+        return part.with_data(self.data[part.edges])
+
+    def select(self, rows, columns):
+        """Cut out some rows and columns, numbered anew without gaps; a csr_array on the host.
+
+        Parameters
+        ----------
+        rows, columns : (m,) and (n,) bool
+        """
+        indptr, indices, data = map(self.device.get, (self.indptr, self.indices, self.data))
+        return select(indptr, indices, data, rows, columns)
+
+    def transposed(self):
+        """Return the transpose, (n, m), on the same device."""
+        return Csr.of(self.to_scipy().T.tocsr(), self.device)
+
+    def ordered_transpose(self):
+        """Return the pattern of the transpose, kept; its `edges` are the numbers of its entries here."""
+        if "transpose" not in self._known:
+            indptr, indices = map(self.device.get, (self.indptr, self.indices))
+            narrow = index_dtype(max(*self.shape, indices.size))  # equal types: SciPy widens no columns
+            numbers = np.arange(indices.size)
+            matrix = sp.csr_array((numbers, indices, indptr.astype(narrow)), shape=self.shape)
+            flipped = matrix.T.tocsr()
+            arrays = flipped.indptr.astype(np.int64), flipped.indices, flipped.data
+            indptr, indices, order = map(self.device.put, arrays)
+            self._known["transpose"] = Csr(indptr, indices, None, self.shape[0], self.device, order)
+        return self._known["transpose"]
+
+    def transposed_times(self, G):
+        """Return A^T G, (n, f), of G (m, f), by a transpose whose pattern is kept and values are ordered anew."""
+        flipped = self.ordered_transpose()
+        return kernels.backend(G).spmm(flipped.indptr, flipped.indices, self.data[flipped.edges], G)
+
+    def times(self, x, out=None):
+        """Return A x, (m, f), of x (n, f), in `out` if it is given."""
+        return kernels.backend(x).spmm(self.indptr, self.indices, self.data, x, out)
+
+    def tiles(self, under_way, accumulate):
+        """Cut the product by this matrix into tiles of rows: one, or several while messages are under way.
+
+        Parameters
+        ----------
+        under_way : bool
+            Messages move only within calls of MPI: between tiles a rank looks at them.
+        accumulate : bool
+            The product is added: rows without entries can be left out.
+
+        Returns
+        -------
+        list of (first row, row after the last, row pointers, rows to compute or None for all)
+        """
+        count = 1
+        if under_way and self.device.in_tiles:
+            count = min(TILES, 1 + self.indices.size // TILE_NONZEROS)
+        key = count, accumulate
+        if key not in self._known:
+            self._known[key] = [self._tile(lo, hi, accumulate) for lo, hi in cut_rows(self.indptr, count)]
+        return self._known[key]
+
+    def _tile(self, lo, hi, accumulate):
+        m = self.shape[0]
+        indptr = self.indptr if (lo, hi) == (0, m) else self.indptr[lo:hi + 1]
+        if not accumulate:
+            return lo, hi, indptr, None
+        rows = self.nonempty_rows
+        if (lo, hi) != (0, m):
+            rows = rows[slice(*np.searchsorted(rows, (lo, hi)))] - lo
+        return lo, hi, indptr, None if rows.size == hi - lo else rows
+
+
+def cut_rows(indptr, count):
+    """Cut rows into at most `count` runs of about equal nonzeros; pairs (first row, row after the last).
+
+    Parameters
+    ----------
+    indptr : (m + 1,) integers
+        Row pointers, which need not begin at 0; not read for one run.
+    count : int
+    """
+    if count == 1:
+        return [(0, indptr.size - 1)]
+    first = indptr[0]
+    total = indptr[-1] - first
+    inner = np.searchsorted(indptr, first + total * np.arange(1, count) // count)
+    return list(pairwise([0, *inner.tolist(), indptr.size - 1]))
+
+
+def rows_of(array, first, last):
+    """Rows [first, last) of an array, the array itself where these are all; None of None.
+
+    Kernels on a GPU know an array of row pointers again, and not a part of it that is made anew.
+    """
+    if array is None or (first, last) == (0, len(array)):
+        return array
+    return array[first:last]
+
+
+def select(indptr, indices, data, rows, columns):
+    """Some rows and columns, (m,) and (n,) bool, of a matrix in CSR, numbered anew; a csr_array."""
+    kept = columns[indices]
+    kept &= np.repeat(rows, np.diff(indptr))
+    before = np.zeros(kept.size + 1, index_dtype(kept.size))
+    np.cumsum(kept, out=before[1:])
+    counts = np.diff(before[indptr - indptr[0]])[rows]
+    pointers = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+    del before  # as long as the matrix
+    numbers = (np.cumsum(columns) - 1).astype(indices.dtype)
+    pointers = pointers.astype(index_dtype(pointers[-1]))
+    shape = int(np.count_nonzero(rows)), int(np.count_nonzero(columns))
+    return sp.csr_array((data[kept], numbers[indices[kept]], pointers), shape=shape)

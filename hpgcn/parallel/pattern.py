@@ -1,0 +1,141 @@
+"""Where a sparse matrix has entries: all that is read of a graph to know what training will send and hold."""
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.layout import RowPartition
+from hpgcn.reorder import bandwidth
+
+CHUNK = 1 << 22  # entries counted at a time
+
+
+class Pattern:
+    """Positions of the entries of the matrix that is multiplied (pure).
+
+    Parameters
+    ----------
+    matrix : csr_array (n, n)
+        Columns increasing in each row; rows and columns that are left out are empty.
+    symmetric : bool
+        The matrix itself is: its values, too.
+    weighted : bool
+        Its entries are stored with weights.
+    rows_out, rows_in : (n,) bool, or None for all
+        Rows of the result, and of what is multiplied.
+    """
+
+    def __init__(self, matrix, symmetric, weighted=False, rows_out=None, rows_in=None):
+        self.matrix = matrix
+        self.symmetric = symmetric
+        self.weighted = weighted
+        self.rows_out = rows_out
+        self.rows_in = rows_in
+        self._restricted = {}
+
+    @property
+    def num_rows(self):
+        """Rows, those that are left out included (n)."""
+        return self.matrix.shape[0]
+
+    @property
+    def indptr(self):
+        """Row pointers, (n + 1,)."""
+        return self.matrix.indptr
+
+    @property
+    def indices(self):
+        """Columns, (nnz,)."""
+        return self.matrix.indices
+
+    @cached_property
+    def square(self):
+        """Whether the rows of the result are those of what is multiplied."""
+        if self.rows_out is None or self.rows_in is None:
+            return self.rows_out is self.rows_in
+        return np.array_equal(self.rows_out, self.rows_in)
+
+    @cached_property
+    def bandwidth(self):
+        """Largest distance of an entry from the diagonal."""
+        return bandwidth(self.matrix)
+
+    @cached_property
+    def transposed(self):
+        """The pattern of the transpose."""
+        flipped = self.matrix.T.tocsr()
+        flipped.sort_indices()
+        return Pattern(flipped, self.symmetric, self.weighted, self.rows_in, self.rows_out)
+
+    def restrict(self, rows_out, rows_in):
+        """Leave out all rows and columns but some, (n,) bool or None for all; asked for again, the same object."""
+        if rows_out is None and rows_in is None:
+            return self
+        key = id(rows_out), id(rows_in)
+        if key not in self._restricted:
+            n = self.num_rows
+            whole = self.matrix
+            out, into = (np.ones(n, bool) if rows is None else rows for rows in (rows_out, rows_in))
+            kept = np.repeat(out, np.diff(whole.indptr)) & into[whole.indices]
+            before = np.concatenate([[0], np.cumsum(kept)]).astype(whole.indptr.dtype)
+            arrays = whole.data[kept], whole.indices[kept], before[whole.indptr]
+            matrix = sp.csr_array(arrays, shape=(n, n))
+            self._restricted[key] = Pattern(matrix, self.symmetric, self.weighted, rows_out, rows_in)
+        return self._restricted[key]
+
+    def layouts(self, layout):
+        """Who owns the rows of the result, and of what is multiplied, if `layout` says it of all rows."""
+        return tuple(layout if rows is None else layout.restricted(rows) for rows in (self.rows_out, self.rows_in))
+
+    def nonzeros(self, row_offsets, column_offsets):
+        """Count the entries of every block; (R, C) int64, of (R + 1,) and (C + 1,) offsets rising from 0."""
+        width = len(column_offsets) - 1
+        block_of = np.repeat(np.arange(width), np.diff(column_offsets))
+        counts = np.zeros((len(row_offsets) - 1, width), np.int64)
+        for row, (first, last) in enumerate(pairwise(self.indptr[row_offsets].tolist())):
+            for start in range(first, last, CHUNK):
+                columns = self.indices[start:min(start + CHUNK, last)]
+                counts[row] += np.bincount(block_of[columns], minlength=width)
+        return counts
+
+    def touched_rows(self, row_offsets, column_offsets):
+        """Count the rows with entries in every block; as `nonzeros`."""
+        width = len(column_offsets) - 1
+        block_of = np.repeat(np.arange(width, dtype=np.int32), np.diff(column_offsets))
+        counts = np.zeros((len(row_offsets) - 1, width), np.int64)
+        for row, (start, stop) in enumerate(pairwise(row_offsets)):
+            first = int(self.indptr[start])
+            blocks = block_of[self.indices[first:int(self.indptr[stop])]]
+            begins = np.ones(blocks.size, bool)
+            begins[1:] = blocks[1:] != blocks[:-1]
+            full = np.diff(self.indptr[start:stop + 1]) > 0
+            begins[self.indptr[start:stop][full] - first] = True
+            counts[row] = np.bincount(blocks[begins], minlength=width)
+        return counts
+
+    def ghosts(self, offsets):
+        """Rows of others that each row block reads: (reader, owner) of each, two (g,) arrays."""
+        k = offsets.size - 1
+        n = self.num_rows
+        members = sp.csr_array((np.ones(n, bool), np.arange(n), offsets), shape=(k, n))
+        read = members @ self.matrix  # row p: the columns that block p reads, each once
+        reader = np.repeat(np.arange(k), np.diff(read.indptr))
+        owner = RowPartition(np.asarray(offsets, np.int64), 0).owner(read.indices)
+        others = reader != owner
+        return reader[others], owner[others]
+
+
+def permuted(pattern, order):
+    """The pattern with row order[i] as row i, and columns alike."""
+    place = np.empty_like(order)
+    place[order] = np.arange(order.size)
+    matrix = pattern.matrix[order]
+    indices = place[matrix.indices].astype(matrix.indices.dtype)
+    moved = sp.csr_array((matrix.data, indices, matrix.indptr), shape=matrix.shape)
+    moved.sort_indices()
+    return Pattern(moved, pattern.symmetric, pattern.weighted)
+
+

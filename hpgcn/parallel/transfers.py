@@ -1,0 +1,349 @@
+"""How rows travel between their owners and those who multiply by them: staged broadcasts, gathering, staying.
+
+A transfer has two directions, each the transpose of the other. Pulled, rows of H come from their owners
+to those who read them; pushed, partial sums go from those who formed them to their owners, who add them:
+
+    pull.start(H, what), then `for source, rows in pull.arrivals(wanted, what)`
+    `for target, Z in push.slots(out, what)`: Z is to be filled, and sent; `out` is complete after the last
+
+Sources and targets are numbers that blocks of A are kept under; the rank's own rows are OWN. `adds` says
+that a push adds to what the rank has formed itself, `pending` that messages are under way, which
+`progress` lets move. Beside each transfer stands its plan: what all ranks send, pure. hpgcn.exchange has
+the transfer of single rows to those who read them.
+"""
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpgcn.layout import split
+from hpgcn.parallel.counts import reduce_scatter, replicate
+
+OWN = -1
+
+
+class OwnRows:
+    """Rows stay where they are."""
+
+    adds = pending = False
+
+    def reserve(self, width):
+        """Nothing is needed."""
+
+    def start(self, H, what):
+        """Take the rows that will be read."""
+        self.H = H
+
+    def arrivals(self, wanted, what):
+        """Yield the own rows."""
+        for source in wanted:
+            yield source, self.H
+
+    def slots(self, out, what):
+        """Yield the own rows of the result."""
+        yield OWN, out
+
+    def progress(self):
+        """Nothing is under way."""
+
+    def close(self):
+        """Nothing is held."""
+
+
+class StagedRows:
+    """In stage s, rank `first` + s broadcasts the rows that it owns; pushed, sums are reduced to it.
+
+    Of two buffers one receives while the other is multiplied, or is sent while the next is formed.
+
+    Parameters
+    ----------
+    heights : list of S int
+        Rows that each of these ranks owns.
+    first : int
+        Rank of `comm` that is the root of stage 0.
+    comm : hpgcn.comm.SerialComm or MpiComm
+        Ranks whose rows of A have these columns.
+    workspace : hpgcn.parallel.workspace.Workspace
+        Of the buffers; transfers that share it are used in turn.
+    """
+
+    adds = True
+
+    def __init__(self, heights, first, comm, workspace):
+        self.heights = heights
+        self.first = first
+        self.comm = comm
+        self.workspace = workspace
+        stage = comm.rank - first
+        self.own = stage if 0 <= stage < len(heights) else None
+        self.tallest = max([rows for stage, rows in enumerate(heights) if stage != self.own], default=0)
+        self.under_way = deque()  # (stage, buffer or None, rows, collective), in order of their start
+
+    def reserve(self, width):
+        """Make the buffers for rows of this width."""
+        for buffer in self._buffers():
+            self._rows_of(buffer, self.tallest, width)
+
+    def _buffers(self):
+        others = len(self.heights) - (self.own is not None)
+        return [f"stage {number}" for number in range(min(others, 2))]
+
+    def _rows_of(self, buffer, rows, width):
+        return self.workspace.flat(buffer, self.tallest * width)[:rows * width].reshape(rows, width)
+
+    @property
+    def pending(self):
+        """Whether ranks exchange anything at all."""
+        return self.comm.size > 1
+
+    def start(self, H, what):
+        """Start the first broadcasts."""
+        self.H = H
+        self.free = self._buffers()
+        self.waiting = deque(range(len(self.heights)))
+        self._broadcast()
+
+    def _broadcast(self):
+        """Start the next broadcasts, as many as there are buffers for; own rows need none."""
+        while self.waiting and (self.waiting[0] == self.own or self.free):
+            stage = self.waiting.popleft()
+            buffer = None
+            rows = self.H
+            if stage != self.own:
+                buffer = self.free.pop()
+                rows = self._rows_of(buffer, self.heights[stage], self.H.shape[1])
+            handle = self.comm.start_bcast(rows, self.first + stage, "aggregation")
+            self.under_way.append((stage, buffer, rows, handle))
+
+    def arrivals(self, wanted, what):
+        """Yield (stage, its rows): the own ones at once, the others in order, the next being on its way."""
+        if self.own is not None:
+            yield self.own, self.H
+        while self.under_way:
+            stage, buffer, rows, handle = self.under_way.popleft()
+            handle.wait(f"the broadcast of block {self.first + stage} in {what}")
+            if stage != self.own:
+                yield stage, rows
+                self.free.append(buffer)
+            self._broadcast()
+
+    def slots(self, out, what):
+        """Yield (stage, partial sum to be formed): each is reduced to its owner while the next is formed."""
+        self.free = self._buffers()
+        if self.own is None:
+            out[:] = 0
+        for stage, rows in enumerate(self.heights):
+            while stage != self.own and not self.free:
+                self._finish(what)
+            buffer = None if stage == self.own else self.free.pop()
+            partial = out if buffer is None else self._rows_of(buffer, rows, out.shape[1])
+            yield stage, partial
+            handle = self.comm.start_reduce(partial, None, self.first + stage, "aggregation")
+            self.under_way.append((stage, buffer, partial, handle))
+        while self.under_way:
+            self._finish(what)
+
+    def _finish(self, what):
+        """Wait for the oldest reduction, and free its buffer."""
+        stage, buffer, _, handle = self.under_way.popleft()
+        handle.wait(f"the sum of block {self.first + stage} in {what}")
+        if buffer is not None:
+            self.free.append(buffer)
+
+    def progress(self):
+        """Let messages move."""
+        for *_, handle in self.under_way:
+            handle.test()
+
+    def close(self):
+        """Nothing is held: the communicator is its maker's."""
+
+
+class GatheredRows:
+    """The pieces of a big block are gathered by all who own one; pushed, their sums are scattered.
+
+    Parameters
+    ----------
+    heights : (c,) int64
+        Rows of each piece.
+    comm : hpgcn.comm.MpiComm
+        Its c ranks own the pieces.
+    inner : transfer
+        What happens to the big block then.
+    workspace : hpgcn.parallel.workspace.Workspace
+    """
+
+    adds = True
+
+    def __init__(self, heights, comm, inner, workspace):
+        self.heights = heights
+        self.comm = comm
+        self.inner = inner
+        self.workspace = workspace
+        self.rows = int(heights.sum())
+
+    def reserve(self, width):
+        """Make the buffers for rows of this width."""
+        others = (self.comm.size - 1) * int(self.heights[self.comm.rank])
+        self.workspace.flat("whole", max(self.rows, others) * width)
+        self.workspace.flat("partial", self.rows * width)
+        self.inner.reserve(width)
+
+    @property
+    def pending(self):
+        """Whether messages are under way."""
+        return self.inner.pending
+
+    def start(self, H, what):
+        """Gather the big block, then start what follows."""
+        width = H.shape[1]
+        whole = self.workspace.take("whole", self.rows, width)
+        handle = self.comm.start_allgather(H, whole, self.heights * width, "aggregation")
+        handle.wait(f"the rows of a big block in {what}")
+        self.inner.start(whole, what)
+
+    def arrivals(self, wanted, what):
+        """Yield as `inner` does."""
+        yield from self.inner.arrivals(wanted, what)
+
+    def slots(self, out, what):
+        """Yield as `inner` does, then add up the big block over those who own its pieces."""
+        width = out.shape[1]
+        partial = self.workspace.take("partial", self.rows, width)
+        yield from self.inner.slots(partial, what)
+        work = self.workspace.flat("whole", (self.comm.size - 1) * out.size)
+        handle = self.comm.start_reduce_scatter(
+            partial, out, self.heights * width, "aggregation", work=work)
+        handle.wait(f"the sum over replicas in {what}")
+
+    def progress(self):
+        """Let messages move."""
+        self.inner.progress()
+
+    def close(self):
+        """Nothing is held: the communicator is its maker's."""
+
+
+class OwnRowsPlan:
+    """Rows stay where they are: nothing is sent."""
+
+    buffer_rows = 0
+
+    def pull(self, row_bytes):
+        """Yield nothing."""
+        return iter(())
+
+    push = pull
+
+
+@dataclass(frozen=True, eq=False)
+class HaloPlanSizes:
+    """Rows and messages of a halo exchange, by rank.
+
+    Attributes
+    ----------
+    sent, received : (P,) int64
+        Rows that each rank sends and receives.
+    destinations, sources : (P,) int64
+        Ranks that it sends to, and receives from.
+    """
+
+    sent: np.ndarray
+    received: np.ndarray
+    destinations: np.ndarray
+    sources: np.ndarray
+
+    @property
+    def buffer_rows(self):
+        """Rows of the two buffers of messages, (P,)."""
+        return self.sent + self.received
+
+    def pull(self, row_bytes):
+        """Yield (bytes, messages) of each rank."""
+        yield self.sent * row_bytes, self.destinations
+
+    def push(self, row_bytes):
+        """Yield (bytes, messages) of each rank: the lists are swapped."""
+        yield self.received * row_bytes, self.sources
+
+
+@dataclass(frozen=True, eq=False)
+class StagedPlan:
+    """Broadcasts of R big blocks, dealt evenly to L replicas; each is made of one piece a replica.
+
+    Attributes
+    ----------
+    rows : (R, L) int64
+        Rows of each piece.
+    """
+
+    rows: np.ndarray
+
+    def _blocks(self, row_bytes):
+        whole = self.rows.sum(1, keepdims=True) * row_bytes
+        return whole * dealt(*self.rows.shape)
+
+    @property
+    def buffer_rows(self):
+        """Rows of two buffers for the tallest block that arrives, one if one arrives; (R, L)."""
+        R, L = self.rows.shape
+        big = self.rows.sum(1)
+        tallest = np.zeros((R, L), np.int64)
+        bounds = split(R, L).tolist()
+        for i in range(R):
+            for j in range(L):
+                first, last = bounds[j:j + 2]
+                others = big[first:last]
+                if first <= i < last:
+                    others = np.delete(others, i - first)
+                tallest[i, j] = others.max(initial=0) * min(2, others.size)
+        return tallest
+
+    def pull(self, row_bytes):
+        """Yield (bytes, messages) of each rank, (R, L)."""
+        yield replicate(self._blocks(row_bytes), 0)
+
+    def push(self, row_bytes):
+        """Yield (bytes, messages) of each rank, (R, L)."""
+        yield reduce_scatter(self._blocks(row_bytes), 0)
+
+
+@dataclass(frozen=True, eq=False)
+class GatheredPlan:
+    """Pieces of R big blocks, gathered by the L ranks that own them.
+
+    Attributes
+    ----------
+    rows : (R, L) int64
+    inner : plan of the transfer that follows
+    """
+
+    rows: np.ndarray
+    inner: object
+
+    def pull(self, row_bytes):
+        """Yield (bytes, messages) of each rank, (R, L)."""
+        yield replicate(self.rows * row_bytes, 1)
+        yield from self.inner.pull(row_bytes)
+
+    def push(self, row_bytes):
+        """Yield (bytes, messages) of each rank, (R, L)."""
+        yield from self.inner.push(row_bytes)
+        yield reduce_scatter(self.rows * row_bytes, 1)
+
+    @property
+    def buffer_rows(self):
+        """Rows of the big block, of its partial sums, and what `inner` holds; (R, L)."""
+        L = self.rows.shape[1]
+        if L == 1:
+            return self.inner.buffer_rows
+        big = self.rows.sum(1, keepdims=True)
+        return self.inner.buffer_rows + np.maximum(big, (L - 1) * self.rows) + big
+
+
+def dealt(blocks, replicas):
+    """Deal blocks evenly to replicas, in order; (blocks, replicas) of 0 and 1."""
+    replica = np.repeat(np.arange(replicas), np.diff(split(blocks, replicas)))
+    return (replica[:, None] == np.arange(replicas)).astype(np.int64)

@@ -1,0 +1,147 @@
+"""What a run on these ranks will send and hold, told before it starts: `hpgcn train --dry-run` and `--memory`."""
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from hpgcn.config import size
+from hpgcn.errors import ConfigError, setting
+from hpgcn.placement import assign_rows, same_everywhere
+from hpgcn.planning.candidates import count
+from hpgcn.planning.footprint import ON_GPU, PARTS
+from hpgcn.planning.seconds import Machine, step_seconds
+from hpgcn.planning.survey import Survey
+from hpgcn.strategies import find_strategy
+
+COUNTING = 3600.0  # seconds that ranks wait for the one that reads the pattern, beyond their timeout
+
+
+def forecast(source, config, comm):
+    """Do what a run does up to knowing who owns what, and say what it will send and hold; all ranks call this together.
+
+    Rank 0 reads the pattern of the whole adjacency, and which rows are in the masks; no values and no features. A graph
+    that the run would partition first is partitioned, and kept, as by the run.
+
+    Parameters
+    ----------
+    source : hpgcn.graph.Graph with all rows, or hpgcn.store.StoredGraph
+    config : hpgcn.Config
+    comm : hpgcn.comm.SerialComm or MpiComm
+
+    Returns
+    -------
+    dict
+        Equal on all ranks: graph, strategy, grid, ranks, model, widths, rows_per_level (of a training step),
+        predicted_bytes_per_epoch, predicted_messages_per_epoch, max_rank_bytes_per_epoch, memory (a dict for each rank:
+        the PARTS of hpgcn.planning.footprint, setup and peak, bytes), gpu_memory (of --device cuda, a dict for
+        each rank: its ON_GPU and their total, bytes; else None), memory_limit_bytes, lean (whether T = A H is
+        not kept),
+        seconds (epoch, compute, communication; on an assumed machine).
+
+    Raises
+    ------
+    ConfigError
+        On all ranks: as hpgcn.placement.assign_rows; a rank needs more than config.memory, even if nothing is
+        kept that need not be.
+    """
+    same_everywhere(source, config, comm)
+    placed = assign_rows(source, comm, config)
+    report = None
+    with comm.patient(COUNTING), comm.together():
+        if comm.rank == 0:
+            report = _count(placed, config)
+    return comm.bcast(report)
+
+
+def drops_AX(placed, config, comm):
+    """Whether A H does not fit, and is not kept for its gradient: hpgcn.model.ModelSpec.drop_AX.
+
+    All ranks call this together and get the same answer. Without config.memory it is False, and nothing is read.
+
+    Parameters
+    ----------
+    placed : hpgcn.placement.Placement
+
+    Raises
+    ------
+    ConfigError
+        As `forecast`.
+    """
+    if not config.memory:
+        return False
+    drops = None
+    with comm.patient(COUNTING), comm.together():
+        if comm.rank == 0:
+            drops = _count(placed, config)["lean"]
+    return comm.bcast(drops)
+
+
+def _count(placed, config):
+    survey = Survey(placed.source, config)
+    limit = size(config.memory) if config.memory else None
+    arrangement = placed.arrangement
+    footprint = count(survey.reading, survey, find_strategy(config), arrangement.shape,
+                      arrangement.layout.offsets, config)
+    peak = footprint.peak
+    if limit is not None and peak.max() > limit:
+        kept = peak
+        footprint = replace(footprint, spec=replace(survey.spec, drop_AX=True))
+        peak = footprint.peak
+        if peak.max() > limit:
+            peak = min(kept, peak, key=np.max)
+            rank = int(peak.argmax())
+            raise ConfigError(f"{survey.name}: rank {rank} of {peak.size} needs {int(peak[rank]):,} bytes, but "
+                              f"{setting('memory')} is {limit:,}; `hpgcn plan --memory {limit}` says how many ranks "
+                              "would do")
+    spec = footprint.spec
+    prediction = footprint.prediction
+    compute, communication = step_seconds(Machine(), footprint)
+    ranks = range(prediction.ranks)
+    sizes = {**footprint.parts, "setup": footprint.setup, "peak": peak}
+    on_gpu = None
+    if config.updates_on == "cuda":
+        on_gpu = [{name: int(each[rank]) for name, each in footprint.on_gpu.items()} for rank in ranks]
+    return {
+        "graph": survey.header.name, "strategy": config.strategy, "grid": "x".join(map(str, arrangement.shape)),
+        "ranks": prediction.ranks, "model": spec.architecture, "widths": list(spec.widths),
+        "rows_per_level": survey.totals(survey.reading.train),
+        "predicted_bytes_per_epoch": prediction.total_bytes(),
+        "predicted_messages_per_epoch": prediction.total_messages(),
+        "max_rank_bytes_per_epoch": prediction.max_bytes(),
+        "memory": [{name: int(each[rank]) for name, each in sizes.items()} for rank in ranks],
+        "gpu_memory": on_gpu, "memory_limit_bytes": limit, "lean": spec.drop_AX,
+        "seconds": {"epoch": compute + communication, "compute": compute, "communication": communication}}
+
+
+def table(report):
+    """Lines for people. No line feed at the end."""
+    seconds = report["seconds"]
+    lines = [
+        ("graph", f"{report['graph']}, {report['model']} of widths {', '.join(map(str, report['widths']))}"),
+        ("ranks", f"{report['ranks']}, strategy {report['strategy']} ({report['grid']})"),
+        ("rows per level", ", ".join(f"{rows:,}" for rows in report["rows_per_level"])),
+        ("bytes per epoch", f"{report['predicted_bytes_per_epoch']:,}, by one rank at most "
+                            f"{report['max_rank_bytes_per_epoch']:,}"),
+        ("messages per epoch", f"{report['predicted_messages_per_epoch']:,}"),
+        ("seconds per epoch", f"{seconds['epoch']:.3g} (compute {seconds['compute']:.3g}, communication "
+                              f"{seconds['communication']:.3g}) on the machine that `hpgcn plan` assumes")]
+    if report["lean"]:
+        lines.append(("T = A H", "not kept, it does not fit: its backward takes the wider product"))
+    text = [f"{name:<20} {value}" for name, value in lines]
+    text += ["", *_memory("MB of memory", report["memory"], "peak", (*PARTS, "setup", "peak"))]
+    if report["gpu_memory"]:
+        names = (*ON_GPU[:-1], "total", "staging")
+        text += ["", *_memory("MB of GPU memory", report["gpu_memory"], "total", names)]
+    return "\n".join(text)
+
+
+def _memory(heading, ranks, decisive, names):
+    """Lines of the rank that holds most, and of all ranks."""
+    most = int(np.argmax([rank[decisive] for rank in ranks]))
+    text = [f"{heading:<20} {f'rank {most}':>12} {'all ranks':>12}"]
+    for name in names:
+        label = "pinned on the host" if name == "staging" else name
+        total = sum(rank[name] for rank in ranks)
+        text.append(f"{label:<20} {ranks[most][name] / 1e6:>12,.3f} {total / 1e6:>12,.3f}")
+    return text

@@ -1,0 +1,127 @@
+"""What `hpgcn plan` is asked: numbers of ranks, widths, methods, a machine, settings of a run; checked."""
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+
+from hpgcn.check import layer_widths, numbers
+from hpgcn.config import Config
+from hpgcn.errors import DataError, UsageError
+from hpgcn.partition import METHODS
+from hpgcn.planning.seconds import Machine
+from hpgcn.store import Field, check_fields, read_json
+
+MOST_RANKS = 512
+QUICK = ("random", "block")  # methods that need no engine
+RATE = Field(float, 1e-15, 1e30)  # whose quotients are numbers, too
+CORES = Field(int, 1, 1 << 20)
+MAX_RANKS = 1 << 13  # counts of an all-to-all are held for every pair of ranks
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to forecast.
+
+    Attributes
+    ----------
+    ranks : tuple of int, or None
+        None: powers of two up to 512 and n; of a partitioned file, its number of parts.
+    widths : tuple of int, or None
+        Features, hidden widths, classes; None: from the file, with one hidden layer of 16.
+    methods : tuple of str, or None
+        Partitions that p2p is forecast on. None: random and block; of a partitioned file, its own.
+    machine : Machine
+    network : bool
+        The machine's latency and network bandwidth were given; else they are defaults.
+    memory : int or None
+        Bytes that a rank may hold; None: any number.
+    config : hpgcn.Config
+        Settings of a run of which its costs depend, those that hpgcn.config.COSTS names.
+    """
+
+    ranks: tuple[int, ...] | None = None
+    widths: tuple[int, ...] | None = None
+    methods: tuple[str, ...] | None = None
+    machine: Machine = field(default_factory=Machine)
+    network: bool = False
+    memory: int | None = None
+    config: Config = field(default_factory=Config)
+
+    @staticmethod
+    def parse(ranks=None, widths=None, methods=None, machine=None, memory=None, **settings):
+        """Make options from the text of the command line.
+
+        Parameters
+        ----------
+        ranks, widths, methods : str, optional
+            Comma-separated.
+        machine : str, optional
+            Path, as `read_machine`.
+        memory : int, optional
+        settings
+            Fields of hpgcn.Config.
+
+        Raises
+        ------
+        UsageError
+            No whole numbers of at least 1, fewer than two widths, an unknown method; as hpgcn.Config.
+        InputNotFoundError, DataError
+            As `read_machine`.
+        """
+        ranks = None if ranks is None else tuple(sorted(set(numbers("-k", ranks, MAX_RANKS))))
+        widths = None if widths is None else layer_widths(widths)
+        names = None if methods is None else tuple(dict.fromkeys(methods.split(",")))
+        for name in names or ():
+            if name not in METHODS:
+                raise UsageError(f"--method {methods}: {name!r} is unknown, expected some of {', '.join(METHODS)}")
+        rates, network = (Machine(), False) if machine is None else read_machine(machine)
+        return Options(ranks, widths, names, rates, network, memory, Config(**settings))
+
+
+def read_machine(path):
+    """Read the rates of a rank from what `hpgcn bench machine --json` printed.
+
+    An object "network" with latency_s and bytes_per_s may be added by hand.
+
+    Returns
+    -------
+    Machine
+    network : bool
+        The file has rates of the network; otherwise they are those of `Machine`.
+
+    Raises
+    ------
+    InputNotFoundError
+        The file cannot be opened.
+    DataError
+        It is no such JSON, or a number is missing, not positive or not finite, or a key of "network" is unknown.
+    """
+    found = read_json(path)
+    limits = _group(path, found, "limits", required=True)
+    rates = {name: _rate(path, "limits", limits, name) for name in
+             ("memory_bytes_per_s", "gemm_float32_flops_per_s", "gemm_float64_flops_per_s")}
+    about = _group(path, found, "machine")
+    if "cores" in about:
+        rates["cores"] = int(_rate(path, "machine", about, "cores", CORES))
+    network = _group(path, found, "network")
+    names = {"latency_s": "latency_s", "bytes_per_s": "network_bytes_per_s"}
+    for name in network:
+        if name not in names:
+            raise DataError(f"{path}: network.{name} is unknown, expected {' and '.join(names)}")
+    if network:
+        rates |= {field: _rate(path, "network", network, name) for name, field in names.items()}
+    return dataclasses.replace(Machine(), **rates), bool(network)
+
+
+def _group(path, found, name, required=False):
+    if required and name not in found:
+        raise DataError(f"{path}: no {name!r}, expected what `hpgcn bench machine --json` prints")
+    group = found.get(name, {})
+    if not isinstance(group, dict):
+        raise DataError(f"{path}: {name} is {type(group).__name__}, expected an object")
+    return group
+
+
+def _rate(path, group, values, name, field=RATE):
+    check_fields({f"{group}.{key}": value for key, value in values.items()}, {f"{group}.{name}": field}, path)
+    return float(values[name])

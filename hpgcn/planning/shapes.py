@@ -1,0 +1,354 @@
+"""A device of shapes alone: the code of a training step runs on it, and what it takes and sends is counted.
+
+Its arrays have a shape and a type, and no contents; its kernels return such arrays, and log what real ones
+would read and multiply; its communicator counts what real ones would send.
+"""
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+
+from hpgcn.comm import SerialComm
+from hpgcn.comm.pending import Pending
+from hpgcn.kernels.reference import dropout_scale
+from hpgcn.parallel.csr import Csr
+
+
+class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
+    """An array without contents.
+
+    Parameters
+    ----------
+    device : Shapes
+    shape : tuple of int
+    dtype : numpy dtype
+    """
+
+    __slots__ = ("device", "dtype", "shape")
+    flags = SimpleNamespace(c_contiguous=True)
+
+    def __init__(self, device, shape, dtype):
+        self.device = device
+        self.shape = shape
+        self.dtype = np.dtype(dtype)
+
+    @property
+    def size(self):
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self):
+        """Bytes of all elements."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def ndim(self):
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def kernels(self):
+        """What hpgcn.kernels.backend returns for it."""
+        return self.device.kernels
+
+    @property
+    def data(self):
+        """An address, like that of a GPU's array: no two are the same."""
+        return SimpleNamespace(ptr=id(self))
+
+    @property
+    def T(self):
+        """The transpose."""
+        return self._like(self.shape[::-1])
+
+    def _like(self, shape, dtype=None):
+        return ShapeArray(self.device, shape, dtype or self.dtype)
+
+    def __len__(self):
+        return self.shape[0]
+
+    def __getitem__(self, key):
+        if isinstance(key, slice):
+            start, stop, _ = key.indices(self.shape[0])
+            return self._like((max(stop - start, 0), *self.shape[1:]))
+        key = key if isinstance(key, tuple) else (key,)
+        shape = []
+        for axis, index in enumerate(key):
+            if isinstance(index, slice):
+                shape.append(len(range(*index.indices(self.shape[axis]))))
+            elif index is Ellipsis:
+                return self
+            elif hasattr(index, "shape"):
+                shape += index.shape
+            elif index >= self.shape[axis]:
+                raise IndexError(index)
+        return self._like((*shape, *self.shape[len(key):]))
+
+    def __setitem__(self, key, value):
+        """Contents are of no account."""
+
+    def reshape(self, *shape):
+        """Return the array in another shape."""
+        shape = shape[0] if isinstance(shape[0], tuple) else shape
+        if -1 in shape:
+            known = math.prod(size for size in shape if size >= 0)
+            shape = tuple(self.size // max(known, 1) if size < 0 else size for size in shape)
+        return self._like(shape)
+
+    def ravel(self):
+        """Return it with one axis."""
+        return self._like((self.size,))
+
+    def view(self, dtype):
+        """Return its bytes as another type."""
+        return self._like((self.nbytes // np.dtype(dtype).itemsize,), dtype)
+
+    def astype(self, dtype, copy=True):
+        """Return it as another type."""
+        return self._like(self.shape, dtype)
+
+    def copy(self):
+        """Return an array like it."""
+        return self._like(self.shape)
+
+    def sum(self):
+        """Return one number."""
+        return self._like(())
+
+    def __array_ufunc__(self, ufunc, method, *inputs, out=None, **others):
+        if out is not None:
+            return out[0]
+        shape = np.broadcast_shapes(*(np.shape(each) for each in inputs))
+        return self._like(shape)
+
+    def __array_function__(self, function, types, args, others):
+        if function is np.concatenate:
+            return self._like((sum(each.shape[0] for each in args[0]), *args[0][0].shape[1:]))
+        if function in (np.zeros_like, np.empty_like, np.ones_like):
+            return self._like(others.get("shape") or self.shape)
+        if function is np.shape:
+            return self.shape
+        return NotImplemented
+
+
+@dataclass
+class Work:
+    """What kernels read and multiply.
+
+    Attributes
+    ----------
+    moved : int
+        Bytes read and written by all but dense products.
+    dense : list of (flops, bytes)
+        Of each dense product.
+    calls : int
+        Of kernels.
+    """
+
+    moved: int
+    dense: list
+    calls: int
+
+
+class ShapeKernels:
+    """Kernels by the names of hpgcn.kernels: each returns arrays of the right shapes, and logs its work."""
+
+    dropout_scale = staticmethod(dropout_scale)
+
+    def __init__(self):
+        self.work = Work(0, [], 0)
+
+    def _log(self, *arrays):
+        self.work.calls += 1
+        self.work.moved += sum(each.nbytes for each in arrays if each is not None)
+
+    def _in_place(self, x, *others, **named):
+        """A kernel that changes its first array, and returns it."""
+        self._log(x, x)
+        return x
+
+    activate = apply_mask = _in_place
+
+    def _to_out(self, x, *others, out=None, **named):
+        """A kernel that writes something like its first array to `out`."""
+        out = next((each for each in others[::-1] if isinstance(each, ShapeArray) and each.shape == x.shape),
+                   x.copy()) if out is None else out
+        self._log(x, out)
+        return out
+
+    dropout = layer_norm = layer_norm_backward = _to_out
+
+    def dropout_csr(self, indptr, indices, data, vertex, **named):
+        """See hpgcn.kernels.reference."""
+        self._log(indices, data, data)
+        return data.copy()
+
+    def gather(self, x, index, out=None):
+        """See hpgcn.kernels.reference."""
+        out = x._like((index.size, x.shape[1])) if out is None else out
+        self._log(out, out)
+        return out
+
+    def scatter_add(self, x, index, out):
+        """See hpgcn.kernels.reference."""
+        self._log(x, x, x)
+        return out
+
+    def matmul(self, x, y, out=None):
+        """See hpgcn.kernels.reference."""
+        (m, k), n = x.shape, y.shape[1]
+        out = x._like((m, n)) if out is None else out
+        self.work.calls += 1
+        self.work.dense.append((2 * m * k * n, x.nbytes + y.nbytes + out.nbytes))
+        return out
+
+    def spmm(self, indptr, indices, data, x, out=None, **named):
+        """See hpgcn.kernels.reference: a row of x for each entry, as if none were found in a cache again."""
+        out = x._like((indptr.size - 1, x.shape[1])) if out is None else out
+        self._log(indices, data, out)
+        self.work.moved += indices.size * x.shape[1] * x.dtype.itemsize
+        return out
+
+    def column_sum(self, x):
+        """See hpgcn.kernels.reference."""
+        self._log(x)
+        return x._like((x.shape[1],))
+
+    def inner(self, x, y):
+        """See hpgcn.kernels.reference."""
+        self._log(x, y)
+        return x._like((), np.float64)
+
+    def _by_row(self, x, *others):
+        """A number for each row, in float64."""
+        self._log(x)
+        return x._like((x.shape[0],), np.float64)
+
+    row_sum = row_squares = spread_sum = _by_row
+
+    def spread_max(self, x):
+        """See hpgcn.kernels.reference."""
+        self._log(x)
+        return x._like((x.shape[0],))
+
+    def layer_norm_backward_sums(self, g, xhat, gain):
+        """See hpgcn.kernels.reference."""
+        self._log(g, xhat)
+        return g._like((g.shape[0], 2), np.float64), g._like((g.shape[1],)), g._like((g.shape[1],))
+
+    def softmax_cross_entropy(self, logits, labels, rows, *, grad=None, **named):
+        """See hpgcn.kernels.reference."""
+        self._log(logits, grad)
+        return 0.0, 0
+
+    def sigmoid_cross_entropy(self, logits, labels, rows, *, grad=None, **named):
+        """See hpgcn.kernels.reference."""
+        self._log(logits, grad)
+        return 0.0, 0, 0, 0
+
+    def spread_gradient(self, logits, *others, grad=None, **named):
+        """See hpgcn.kernels.reference."""
+        self._log(logits, grad)
+        return 0.0
+
+
+class Shapes:
+    """The device; see hpgcn.device.Host."""
+
+    name = "shapes"
+    in_tiles = False
+    exhausted = ()
+
+    def __init__(self):
+        self.kernels = ShapeKernels()
+        self.part_bytes = 0  # of sparse features that layers have cut out and keep
+        self.xp = SimpleNamespace(zeros=self.empty, ascontiguousarray=lambda array: array)
+
+    def empty(self, shape, dtype):
+        """An array."""
+        return ShapeArray(self, shape if isinstance(shape, tuple) else (int(shape),), dtype)
+
+    def put(self, array):
+        """An array like one of the host."""
+        if array is None or isinstance(array, ShapeArray):
+            return array
+        return ShapeArray(self, array.shape, array.dtype)
+
+    def get(self, array):
+        """The array itself."""
+        return array
+
+    def numbers(self, values):
+        """Numbers of the host."""
+        return [0.0] * len(values)
+
+    def synchronize(self):
+        """Nothing is queued."""
+
+
+class ShapeCsr(Csr):
+    """A sparse matrix without contents.
+
+    Parameters
+    ----------
+    device : Shapes
+    rows, columns, entries : int
+    dtype : numpy dtype
+    some : int
+        Entries in the rows that `take_rows` is asked for.
+    """
+
+    def __init__(self, device, rows, columns, entries, dtype, some=0):
+        data = device.empty(entries, dtype)
+        super().__init__(device.empty(rows + 1, np.int64), device.empty(entries, np.int32), data, columns, device,
+                         device.empty(entries, np.int64))
+        self.some = some
+
+    def take_rows(self, numbers):
+        """See `Csr`: the part and its transpose are kept, each with the places of its entries."""
+        part = ShapeCsr(self.device, numbers.size, self.shape[1], self.some, self.data.dtype)
+        self.device.part_bytes += 2 * (self.some * (4 + 8)) + 8 * (sum(part.shape) + 2)
+        return part
+
+    def ordered_transpose(self):
+        """See `Csr`."""
+        return ShapeCsr(self.device, *self.shape[::-1], self.indices.size, self.data.dtype)
+
+    def with_data(self, data):
+        """See `Csr`."""
+        return self
+
+
+class ShapeComm(SerialComm):
+    """One rank of several, alone: what it would send is counted; see hpgcn.comm.MpiComm."""
+
+    def __init__(self, device, rank=0, size=1, counters=None):
+        super().__init__()
+        self.device = device
+        self.rank = rank
+        self.size = size
+        self.ranks = tuple(range(size))
+        self.counters = counters or self.counters
+        self.reductions = {}
+
+    def group(self, ranks):
+        """The communicator of some of these ranks."""
+        group = ShapeComm(self.device, ranks.index(self.rank), len(ranks), self.counters)
+        group.reductions = self.reductions
+        return group
+
+    def start_allreduce(self, array, kind, op="sum"):
+        """Note the bytes of each, by phase: of what is left of their division by ranks, the first ranks send more."""
+        if kind is not None and self.size > 1:
+            self.reductions.setdefault(self.counters.phase, []).append(array.nbytes)
+        return Pending(self)
+
+    def _own(self, *call, **named):
+        return Pending(self)
+
+    def _messages(self, *call):
+        return Pending(self)

@@ -1,0 +1,109 @@
+"""Bytes and messages of a training step: the plans of its products with A, and what ranks that share rows send."""
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hpgcn.layout import split
+from hpgcn.model.parameters import parameter_shapes
+from hpgcn.parallel.counts import allreduce, replicate
+from hpgcn.planning.step import PHASES
+
+KINDS = ("aggregation", "dense", "weights")
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """What each rank sends in one training step.
+
+    Attributes
+    ----------
+    ranks : int
+        P.
+    bytes, messages : dict of (P,) int64
+        Under (kind, phase): kind "aggregation" (products with A and A^T), "dense" (products with W and
+        softmax where columns are divided), "weights" (gradients of weights and biases); phase "forward" or
+        "backward". Sums over ranks are exact. Of an allreduce over q ranks, 2 m (q - 1) bytes in all, each
+        rank counts the quotient by q, and the first ranks one more until the remainder is used up.
+    """
+
+    ranks: int
+    bytes: dict = field(default_factory=dict)
+    messages: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        for counts in (self.bytes, self.messages):
+            for kind in KINDS:
+                for phase in PHASES:
+                    counts.setdefault((kind, phase), np.zeros(self.ranks, np.int64))
+
+    def add(self, kind, phase, counts):
+        """Count a call: (bytes, messages), each of P elements in rank order."""
+        for book, amount in zip((self.bytes, self.messages), counts):
+            book[kind, phase] += np.asarray(amount, np.int64).reshape(-1)
+
+    def rank_bytes(self):
+        """Bytes that each rank sends, (P,) int64."""
+        return sum(self.bytes.values())
+
+    def rank_messages(self):
+        """Messages that each rank sends, (P,) int64."""
+        return sum(self.messages.values())
+
+    def total_bytes(self):
+        """Bytes sent by all ranks."""
+        return int(self.rank_bytes().sum())
+
+    def total_messages(self):
+        """Messages sent by all ranks."""
+        return int(self.rank_messages().sum())
+
+    def max_bytes(self):
+        """Bytes sent by the rank that sends most."""
+        return int(self.rank_bytes().max())
+
+
+def predict_step(spec, plans, levels, layout, steps):
+    """Count what each rank sends in one training step.
+
+    Parameters
+    ----------
+    spec : hpgcn.model.ModelSpec
+    plans : list of hpgcn.strategies.Plan
+        Of each product with A; None for one that was formed once.
+    levels : pair of hpgcn.planning.step.LevelSizes
+        Of a training step, and of an evaluation.
+    layout : hpgcn.layout.BlockLayout
+        Of all rows.
+    steps : hpgcn.planning.step.Steps
+
+    Returns
+    -------
+    Prediction
+    """
+    prediction = Prediction(layout.size)
+    for product in steps.products(spec, levels):
+        for counts in plans[product.layer].calls(product, spec.itemsize):
+            prediction.add("aggregation", product.phase, counts)
+    if layout.columns > 1:
+        for rank in range(layout.size):
+            step = steps.of(spec, levels, rank, layout.columns)
+            for phase in PHASES:
+                sums = [allreduce(np.full(layout.columns, size), 0) for size in step.reductions.get(phase, ())]
+                counts = [step.dense[phase], *((sent[rank % layout.columns] for sent in each) for each in sums)]
+                for sent, messages in counts:
+                    prediction.bytes["dense", phase][rank] += sent
+                    prediction.messages["dense", phase][rank] += messages
+    for counts in weights(layout.size // layout.columns, layout.columns, spec):
+        prediction.add("weights", "backward", counts)
+    return prediction
+
+
+def weights(row_blocks, columns, spec):
+    """Gradients of all parameters: an allreduce over each column of ranks, then an allgather along their rows."""
+    shapes = parameter_shapes(spec).values()
+    size = sum(np.diff(split(shape[0], columns)) * math.prod(shape[1:]) for shape in shapes)
+    size = np.broadcast_to(size * spec.itemsize, (row_blocks, columns))
+    return allreduce(size, 0), replicate(size, 1)

@@ -1,0 +1,254 @@
+"""What all ranks send and hold to multiply by a matrix (pure): the part that every strategy's Plan is made of.
+
+Sizes by rank are (P,) int64 in rank order, or arrays in the shape of the grid that ravel to it.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpgcn.layout import BlockLayout
+from hpgcn.operator import CHUNK
+
+INDEX = 4  # bytes of a column number, below 2^31 rows and entries a rank
+POINTER = 8
+WEIGHT = 4  # bytes of a weight as it is stored
+CHUNK_READ, CHUNK_KEPT = 5, 35  # bytes of an entry that is read, CHUNK at a time; more of one that is kept
+CHUNK_LOOPS = 21  # bytes of an entry that is read, while loops are put in
+CUT = 12  # bytes of an entry of a block while fewer rows are cut from it
+
+
+@dataclass(frozen=True)
+class Product:
+    """One product with A, or with A^T.
+
+    Attributes
+    ----------
+    layer : int
+        From 0.
+    width : int
+        Columns of the dense matrix, over all ranks.
+    masked : bool
+        The result is masked (S-SpMM).
+    backward : bool
+        With A^T.
+    """
+
+    layer: int
+    width: int
+    masked: bool = False
+    backward: bool = False
+
+    @property
+    def phase(self):
+        """Of a training step: "forward" or "backward"."""
+        return "backward" if self.backward else "forward"
+
+
+@dataclass(frozen=True, eq=False)
+class Arrangement:
+    """Who owns what in a run of one strategy.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        The grid of ranks; its product is P.
+    layout : hpgcn.layout.BlockLayout
+    options : dict
+        The strategy's own settings.
+    """
+
+    shape: tuple[int, ...]
+    layout: BlockLayout
+    options: dict
+
+
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """A matrix as ranks keep it, in blocks; sizes by rank.
+
+    Attributes
+    ----------
+    entries, pointers
+        Entries that are kept, and row pointers that go with them.
+    listed
+        Row numbers kept: rows to send, to receive, or touched by a block.
+    multiplied
+        Entries that a product reads.
+    results
+        Rows of the result, partial ones included.
+    blocks
+        Blocks that are multiplied one by one: calls of a product.
+    copied_pointers
+        Row pointers that a GPU copies from blocks of others.
+    """
+
+    entries: np.ndarray
+    pointers: np.ndarray
+    listed: np.ndarray
+    multiplied: np.ndarray
+    results: np.ndarray
+    blocks: np.ndarray
+    copied_pointers: np.ndarray
+
+    @staticmethod
+    def of(shape, entries, pointers, *, listed=0, multiplied=None, results=0, blocks=1, copied_pointers=0):
+        """Sizes that broadcast to the shape of the grid."""
+        multiplied = entries if multiplied is None else multiplied
+        sizes = entries, pointers, listed, multiplied, results, blocks, copied_pointers
+        return Operand(*(np.broadcast_to(size, shape).astype(np.int64).ravel() for size in sizes))
+
+    def nbytes(self, itemsize):
+        """Bytes of entries and row pointers, (P,)."""
+        return self.entries * (INDEX + itemsize) + self.pointers * POINTER
+
+
+class Plan:
+    """What all ranks send and hold to multiply by A (forward) and by A^T (backward).
+
+    A strategy's plan derives from this, and says at least `calls`. What it does not say of memory is
+    taken from the pattern: each rank keeps the rows of A that it owns, and A^T beside if A is not symmetric.
+
+    Parameters
+    ----------
+    pattern : hpgcn.parallel.pattern.Pattern or None
+        What is multiplied; None in a run, where no rank knows the whole of it: memory is not asked for then.
+    arrangement : Arrangement
+        Of all rows.
+
+    Attributes
+    ----------
+    layout, layout_in : hpgcn.layout.BlockLayout
+        Who owns rows of the result of the forward product, and rows of what it multiplies.
+    slices : int
+        A product is of at most ceil(width / slices) columns on each rank.
+    """
+
+    cut_bytes = CUT
+
+    def __init__(self, pattern, arrangement, layouts=None):
+        self.pattern = pattern
+        self.arrangement = arrangement
+        self.layout, self.layout_in = layouts or pattern.layouts(arrangement.layout)
+        self.slices = self.layout.columns
+        self._operands = None
+
+    @classmethod
+    def of(cls, pattern, arrangement):
+        """Return the plan of a product with a pattern, which may be restricted, on an arrangement of all rows."""
+        return cls(pattern, arrangement)
+
+    def restrict(self, rows_out, rows_in):
+        """Return the plan of A[rows_out][:, rows_in]; (n,) bool, or None for all rows."""
+        return self.of(self.pattern.restrict(rows_out, rows_in), self.arrangement)
+
+    @property
+    def num_ranks(self):
+        """P."""
+        return self.layout.size
+
+    def calls(self, product, itemsize):
+        """Yield (bytes, messages) by rank of each call that a product makes.
+
+        Parameters
+        ----------
+        product : Product
+        itemsize : int
+            Bytes of a number.
+        """
+        raise NotImplementedError
+
+    def counts(self, product, itemsize):
+        """Sum of `calls`: bytes and messages, two (P,) int64."""
+        sums = np.zeros((2, self.num_ranks), np.int64)
+        for call in self.calls(product, itemsize):
+            for total, amount in zip(sums, call):
+                total += np.asarray(amount, np.int64).ravel()
+        return sums
+
+    @property
+    def operands(self):
+        """(forward, backward) Operand; the same object where one serves both."""
+        if self._operands is None:
+            self._operands = self.make_operands()
+        return self._operands
+
+    def make_operands(self):
+        """Count what ranks keep of A and of A^T; see `operands`."""
+        forward = self._own_rows(self.pattern, self.layout)
+        if self.pattern.symmetric and self.pattern.square:
+            return forward, forward
+        return forward, self._own_rows(self.pattern.transposed, self.layout_in)
+
+    def _own_rows(self, pattern, layout):
+        columns = layout.columns
+        offsets = self.arrangement.layout.offsets
+        entries = np.repeat(np.diff(pattern.indptr[offsets]), columns)
+        rows = np.repeat(np.diff(layout.offsets), columns)
+        return Operand.of(entries.shape, entries, rows + 1, results=rows)
+
+    @property
+    def held(self):
+        """The operands that are kept, each once."""
+        forward, backward = self.operands
+        return [forward] if backward is forward else [forward, backward]
+
+    def rows(self):
+        """Rows that each rank owns, (P,)."""
+        return np.repeat(np.diff(self.layout.offsets), self.layout.columns)
+
+    def buffer_bytes(self, width, itemsize):
+        """Bytes of the buffers for messages and partial results of products of at most `width` columns, (P,).
+
+        Default: every rank has room for all rows of what is multiplied.
+        """
+        rows = int(self.layout_in.offsets[-1]) * (self.num_ranks > 1)
+        return np.full(self.num_ranks, rows * -(-width // self.slices) * itemsize)
+
+    def packed_bytes(self, width, itemsize):
+        """Bytes of rows on their way alone, where rows are aggregated on the host beside a GPU, (P,); else None."""
+        return
+
+    def reading_bytes(self, itemsize):
+        """Bytes that each rank holds at most while its part of A is made, its rows as read aside; (P,)."""
+        forward, *back = self.held
+        held = forward.nbytes(itemsize)
+        transposes = sum(operand.nbytes(itemsize) for operand in back)
+        rows = np.maximum(forward.entries, 1)
+        return self.factor_bytes() + np.maximum(self.filling_bytes(held, rows), held + transposes)
+
+    def factor_bytes(self):
+        """Bytes of the factors of all rows and columns of A, which each rank holds while it reads."""
+        return self.pattern.num_rows * 2 * POINTER
+
+    def cutting_bytes(self, itemsize):
+        """Bytes that each rank holds beside all else while maps to fewer rows are cut from this one, (P,)."""
+        forward = self.operands[0]
+        return forward.entries // np.maximum(forward.blocks // self.layout.columns, 1) * self.cut_bytes
+
+    def filling_bytes(self, held, rows, portions=1):
+        """Bytes while the last chunk of A is read: what is filled of the matrix by then, and the chunk.
+
+        Parameters
+        ----------
+        held : (P,) int64
+            Bytes of the matrix.
+        rows : (P,) int64
+            Entries in the rows that are read, of which those in some columns are kept.
+        portions : int or (P,) int
+            In which they are read.
+        """
+        read = np.minimum(rows // portions, CHUNK)
+        kept = self.operands[0].entries / rows
+        return held * (1 - read / np.maximum(rows, 1)) + self.chunk_bytes(read, kept)
+
+    def chunk_bytes(self, entries, kept):
+        """Bytes of entries that are read at once, of which a part is kept."""
+        entries = np.minimum(entries, CHUNK)
+        weight = WEIGHT * self.pattern.weighted
+        return entries * np.maximum(CHUNK_LOOPS + weight, CHUNK_READ + weight + CHUNK_KEPT * kept)
+
+    def of_big_rows(self, entries, together):
+        """Entries, one at least, that `together` consecutive ranks hold: what each of them reads; (P,)."""
+        return np.repeat(np.maximum(entries.reshape(-1, together).sum(1), 1), together)

@@ -1,0 +1,197 @@
+"""Row strategies: A H = S A_loc R H. R pulls the rows of H that a rank's nonzeros read, S pushes partial sums.
+
+A_loc is whatever nonzeros the rank holds, in blocks: by target of the partial sums, then by source of the
+rows. The backward is the same with the two swapped: R^T pushes, S^T pulls, the blocks are transposed. One
+executor serves all: a strategy of this kind says which blocks a rank holds, and how rows travel.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpgcn import kernels
+from hpgcn.capacity import check_nonzeros
+from hpgcn.parallel.csr import rows_of
+from hpgcn.strategies.plan import Plan
+from hpgcn.strategies.strategy import Strategy
+
+
+@dataclass(frozen=True, eq=False)
+class RowProduct:
+    """One direction of a map: its blocks, and how rows come and go.
+
+    Attributes
+    ----------
+    blocks : dict of dict of hpgcn.parallel.csr.Csr
+        By target, then by source: numbers that `push` and `pull` hand out.
+    pull, push : transfers
+        See hpgcn.parallel.transfers.
+    num_rows : int
+        Rows of the result that this rank owns.
+    """
+
+    blocks: dict
+    pull: object
+    push: object
+    num_rows: int
+
+    def transposed(self, num_rows):
+        """Return the product by the transpose, whose result has `num_rows` rows here."""
+        flipped = {}
+        for target, row in self.blocks.items():
+            for source, block in row.items():
+                flipped.setdefault(source, {})[target] = block.transposed()
+        return RowProduct(flipped, self.push, self.pull, num_rows)
+
+    def all_blocks(self):
+        """List of its blocks."""
+        return [block for row in self.blocks.values() for block in row.values()]
+
+
+class RowStrategy(Strategy):
+    """A on distributed rows, a single column block: subclasses say in `build` and `cut` what blocks they hold.
+
+    Parameters
+    ----------
+    layout, layout_in : hpgcn.layout.BlockLayout
+    comm : hpgcn.comm.SerialComm or MpiComm
+    product : RowProduct
+        Of A, read by this rank.
+    symmetric : bool
+        A is: the backward is a product of the same kind; otherwise it is the adjoint.
+    whole : RowStrategy, optional
+        The map of all rows, which this one was cut from.
+    reverse : RowProduct, optional
+        Of A[rows_in][:, rows_out], where A is symmetric and the two differ.
+    """
+
+    def __init__(self, layout, layout_in, comm, product, *, symmetric, whole=None, reverse=None):
+        self.layout = layout
+        self.layout_in = layout_in
+        self.comm = comm
+        self.product = product
+        self.symmetric = symmetric
+        self.whole = whole
+        if not symmetric:
+            self.back = product.transposed(layout_in.rows.num_rows)
+        else:
+            self.back = reverse or product
+        check_nonzeros(comm, comm.device, sum(block.indices.size for block in product.all_blocks()))
+
+    def cut(self, rows_out, rows_in):
+        """Return the RowProduct of A[rows_out][:, rows_in], cut from the whole one; all ranks call it.
+
+        Parameters
+        ----------
+        rows_out, rows_in : (n,) bool
+        """
+        raise NotImplementedError
+
+    def restrict(self, rows_out, rows_in):
+        """See `Strategy`."""
+        reverse = None
+        product = self.cut(rows_out, rows_in)
+        if self.symmetric and not np.array_equal(rows_out, rows_in):
+            reverse = self.cut(rows_in, rows_out)
+        layouts = self.layout.restricted(rows_out), self.layout.restricted(rows_in)
+        return type(self)(*layouts, self.comm, product, symmetric=self.symmetric, whole=self, reverse=reverse)
+
+    def forward(self, H, *, mask=None, out=None):
+        """See `Strategy`."""
+        return multiply(self.comm, self.product, H, mask, out)
+
+    def backward(self, G, *, mask=None, out=None):
+        """See `Strategy`."""
+        return multiply(self.comm, self.back, G, mask, out)
+
+    def reserve(self, width):
+        """See `Strategy`."""
+        self.product.pull.reserve(width)
+        self.product.push.reserve(width)
+
+    def close(self):
+        """See `Strategy`."""
+        for product in (self.product, self.back):
+            product.pull.close()
+            product.push.close()
+
+
+def multiply(comm, product, H, mask, out):
+    """Pull rows of H (m_in, f), multiply blocks as they arrive, push partial sums; the result is (m, f)."""
+    blocks, pull, push = product.blocks, product.pull, product.push
+    clock = comm.clock
+    ops = kernels.backend(H)
+    spmm = ops.spmm
+    what = clock.detail or "a product with A"
+    if out is None:
+        out = comm.device.empty((product.num_rows, H.shape[1]), H.dtype)
+    bits = None if push.adds else mask  # where sums are added later, only their total may be masked
+
+    pull.start(H, what)  # 1. rows that others read are on their way
+    for target, Z in push.slots(out, what):  # 2. what is formed here, for others first
+        accumulate = False
+        for source, X in pull.arrivals(blocks[target], what):  # 3. own rows at once, the others as they come
+            block = blocks[target][source]
+            under_way = pull.pending or push.pending
+            for lo, hi, indptr, rows in block.tiles(under_way, accumulate):
+                with clock("spmm"):
+                    spmm(indptr, block.indices, block.data, X, rows_of(Z, lo, hi), rows=rows,
+                         mask=rows_of(bits, lo, hi), accumulate=accumulate)
+                if under_way:
+                    pull.progress()
+                    push.progress()
+            accumulate = True
+        if not accumulate:
+            Z[:] = 0
+    if bits is not mask:  # 4. partial sums of others were added as `slots` ended
+        with clock("spmm"):
+            ops.apply_mask(out, mask)
+    return out
+
+
+class RowPlan(Plan):
+    """The plan of a row strategy: how rows are pulled, and sums pushed.
+
+    Subclasses say `transfers(layout_in, layout, pattern)`: the plans of R and of S of a product.
+
+    Parameters
+    ----------
+    pattern, arrangement, layouts
+        As hpgcn.strategies.plan.Plan.
+    symmetric : bool
+        A is.
+    """
+
+    def __init__(self, pattern, arrangement, layouts=None, symmetric=None, transfers=None):
+        super().__init__(pattern, arrangement, layouts)
+        self.symmetric = pattern.symmetric if symmetric is None else symmetric
+        self.slices = 1
+        self.right, self.left, *back = transfers or self.transfers()
+        self.reverse = back or None
+
+    def transfers(self):
+        """Return the plans of R and S of the forward product; of the backward, too, where that is another."""
+        raise NotImplementedError
+
+    def calls(self, product, itemsize):
+        """See `Plan`."""
+        row_bytes = product.width * itemsize
+        pull, push = self.right, self.left
+        if product.backward and not self.symmetric:
+            pull, push = self.left, self.right
+        elif product.backward and self.reverse:
+            pull, push = self.reverse
+        yield from pull.pull(row_bytes)
+        yield from push.push(row_bytes)
+
+    def buffer_bytes(self, width, itemsize):
+        """See `Plan`."""
+        rows = np.broadcast_to(self.right.buffer_rows, self.right_shape()).ravel()
+        return rows * width * itemsize
+
+    def right_shape(self):
+        """Shape of the sizes by rank."""
+        return (self.num_ranks,)
+
+

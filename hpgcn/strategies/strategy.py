@@ -1,0 +1,195 @@
+"""What every way of computing A H has in common; a new one derives from Strategy, or from RowStrategy."""
+from __future__ import annotations
+
+import numpy as np
+
+from hpgcn.config import Config
+from hpgcn.errors import ConfigError, UsageError, agreed
+from hpgcn.layout import balanced, divisors
+from hpgcn.strategies.plan import Plan
+
+
+class Strategy:
+    """The linear map A, and its transpose, on distributed dense matrices.
+
+    Class attributes
+    ----------------
+    name : str
+        What --strategy calls it.
+    Plan : type
+        Subclass of hpgcn.strategies.plan.Plan: what all ranks send and hold, pure.
+    axes : str
+        Names of the axes of its grid of ranks, with an x between.
+    options : tuple of str
+        Settings of hpgcn.Config that are its own.
+    takes_parts, needs_parts : bool
+        Ranks own the parts of a partitioned file; a file without parts is partitioned first.
+
+    Attributes
+    ----------
+    layout : hpgcn.layout.BlockLayout
+        Who owns which element of A H and of G; each has exactly one owner.
+    layout_in : hpgcn.layout.BlockLayout
+        Who owns which element of H and of A^T G: `layout`, unless the map is restricted.
+    """
+
+    name: str
+    Plan = Plan
+    axes = "P"
+    options: tuple[str, ...] = ()
+    takes_parts = needs_parts = False
+    replication = 1  # ranks that hold the same rows of A
+
+    @classmethod
+    def default_shape(cls, ranks):
+        """The grid of P ranks, a tuple of int whose product is P."""
+        return (ranks,)
+
+    @classmethod
+    def blocks(cls, shape):
+        """(row blocks, column blocks) of dense matrices on a grid of ranks."""
+        return int(np.prod(shape)), 1
+
+    @classmethod
+    def row_offsets(cls, shape, indptr):
+        """Cut the stored order of rows into the blocks that ranks own: by nonzeros, unless a strategy differs.
+
+        Parameters
+        ----------
+        indptr : (n + 1,) integers
+            Row pointers of A + I.
+
+        Returns
+        -------
+        (B + 1,) int64
+        """
+        return balanced(indptr, cls.blocks(shape)[0])
+
+    @classmethod
+    def choose_shape(cls, config, ranks):
+        """The grid of ranks: as the settings say, or `default_shape`.
+
+        Raises
+        ------
+        ConfigError, collective
+            It does not fit the number of ranks, or a setting is another strategy's.
+        """
+        for option in ("grid", "replication"):
+            given = getattr(config, option)
+            if given and option not in cls.options:
+                raise agreed(ConfigError(f"{option} = {given}: strategy {cls.name} takes none"))
+        if config.grid:
+            try:
+                shape = tuple(int(axis) for axis in config.grid.split("x"))
+            except ValueError:
+                raise agreed(ConfigError(f"grid {config.grid}: expected RxC or RxCxL, e.g. 2x2")) from None
+            try:
+                return cls.check_shape(ranks, shape)
+            except UsageError as error:
+                raise agreed(ConfigError(str(error))) from None
+        return cls.default_shape(ranks)
+
+    @classmethod
+    def check_shape(cls, ranks, shape):
+        """Refuse a grid that does not fit the strategy and the number of ranks; return it as a tuple of int.
+
+        Raises
+        ------
+        UsageError
+            Wrong number of axes, an axis below 1, or a product that is not P.
+        """
+        text = "x".join(map(str, shape))
+        if len(shape) != len(cls.axes.split("x")):
+            raise UsageError(f"grid {text}: strategy {cls.name} takes {cls.axes}")
+        if any(int(axis) != axis or axis < 1 for axis in shape):
+            raise UsageError(f"grid {text}: every axis must be a whole number of at least 1")
+        product = int(np.prod([int(axis) for axis in shape], dtype=object))
+        if product != ranks:
+            example = "x".join(map(str, cls.default_shape(ranks)))
+            raise UsageError(f"grid {text} holds {product} ranks, but there are {ranks}: expected {cls.axes} "
+                             f"with product {ranks}, e.g. {example}")
+        return tuple(map(int, shape))
+
+    @classmethod
+    def own_options(cls, config, device):
+        """The options of an Arrangement from the settings of a run; `device`: of its ranks."""
+        return {}
+
+    @classmethod
+    def build(cls, adjacency, arrangement, comm, *, width=0):
+        """Read and arrange what this rank multiplies by; all ranks call this together.
+
+        Parameters
+        ----------
+        adjacency : hpgcn.operator.NormalizedAdjacency
+        arrangement : hpgcn.strategies.plan.Arrangement
+        comm : hpgcn.comm.SerialComm or MpiComm
+        width : int
+            Widest H to make room for now; wider ones make buffers grow.
+        """
+        raise NotImplementedError
+
+    def forward(self, H, *, mask=None, out=None):
+        """Return this rank's block of A H.
+
+        Parameters
+        ----------
+        H : (m_in, f_j), C order
+        mask : (m, ceil(f_j / 8)) uint8, optional
+            Bits of the result to keep (S-SpMM).
+        out : (m, f_j), optional
+            Receives the result, C order; must not be H.
+
+        Returns
+        -------
+        (m, f_j)
+        """
+        raise NotImplementedError
+
+    def backward(self, G, *, mask=None, out=None):
+        """Return this rank's block of A^T G, (m_in, f_j), of G (m, f_j); parameters as `forward`."""
+        raise NotImplementedError
+
+    def restrict(self, rows_out, rows_in):
+        """Return the map A[rows_out][:, rows_in], with its own plan; all ranks call this together.
+
+        Its rows and columns are numbered anew without gaps, and owned by the ranks that own them here. It
+        uses this strategy's buffers: no two products may be under way at once, and it is closed first.
+
+        Parameters
+        ----------
+        rows_out, rows_in : (n,) bool
+            Over all rows in the distributed order, equal on all ranks.
+        """
+        raise NotImplementedError
+
+    def plan(self):
+        """Return the Plan that the run executes, without a pattern; all ranks call this together."""
+        raise NotImplementedError
+
+    @property
+    def buffer_bytes(self):
+        """Memory of messages and partial results; 0 if restricted: it borrows."""
+        return 0
+
+    def reserve(self, width):
+        """Make the buffers for products of this width."""
+
+    def close(self):
+        """Free what MPI holds."""
+
+
+def check_options(strategy, config):
+    """Refuse settings that are another strategy's; UsageError."""
+    for option in ("aggregate_on", "update_on"):
+        given = getattr(config, option)
+        if given != getattr(Config, option) and option not in strategy.options:
+            raise UsageError(f"{option} = {given}: strategy {strategy.name} takes none")
+
+
+def most_square(ranks):
+    """(R, C) with R C = P, R >= C, as near to each other as they can be."""
+    small = max(d for d in divisors(ranks) if d * d <= ranks)
+    return ranks // small, small
+
+
