@@ -5,7 +5,7 @@ The names below load on first use, so `import hpgcn` is quick and needs none of 
 import importlib.util
 
 __version__ = "0.1.0"
-__all__ = ["Config", "Graph", "HpgcnError", "Result", "load", "predict", "train"]
+__all__ = ["Config", "Graph", "HpgcnError", "Result", "load", "predict", "propagation", "train"]
 
 _HOMES = {
     "Config": "hpgcn.config",
@@ -14,6 +14,7 @@ _HOMES = {
     "Result": "hpgcn.result",
     "load": "hpgcn.store",
     "predict": "hpgcn.predictor",
+    "propagation": "hpgcn.propagator",
     "train": "hpgcn.trainer",
 }
 

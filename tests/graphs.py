@@ -3,7 +3,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.graph import Graph
-from hpgcn.layout import Grid, split
+from hpgcn.layout import BlockLayout, split
 
 
 def make(n=203, f=13, c=5, *, directed=False, weighted=False, sparse=False, seed=0, degree=8, train=None):
@@ -37,4 +37,4 @@ def cut(n, comm, kind="uneven"):
     cuts = np.sort(np.random.default_rng(6).integers(0, n + 1, comm.size - 1))
     if kind == "gaps" and comm.size > 2:
         cuts[0], cuts[-1] = 0, n
-    return Grid(split(n, comm.size) if kind == "even" else np.concatenate([[0], cuts, [n]]), 1, comm.rank)
+    return BlockLayout(split(n, comm.size) if kind == "even" else np.concatenate([[0], cuts, [n]]), 1, comm.rank)
