@@ -125,8 +125,9 @@ def plan(args):
     """`hpgcn plan`."""
     import json
 
-    from hpgcn.planning import options, picture
+    from hpgcn.planning import options
     from hpgcn.planning import report as comparison
+    from hpgcn.report import comparison as picture
 
     if args.plot:
         picture.check_picture(args.plot)
@@ -170,9 +171,11 @@ def train(args):
         source = store.load(args.graph, verify=not args.no_verify)
         trainer.check(source.header)
     if args.dry_run:
+        from hpgcn.placement import assign_rows, same_everywhere
         from hpgcn.planning import dry_run
 
-        report = dry_run.forecast(source, config, ranks)
+        same_everywhere(source, config, ranks)
+        report = dry_run.forecast(assign_rows(source, ranks, config), config, ranks)
         if ranks.rank == 0:
             show(json.dumps(report) if args.json else dry_run.table(report))
         return

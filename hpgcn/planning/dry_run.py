@@ -7,7 +7,6 @@ import numpy as np
 
 from hpgcn.config import size
 from hpgcn.errors import ConfigError, setting
-from hpgcn.placement import assign_rows, same_everywhere
 from hpgcn.planning.candidates import count
 from hpgcn.planning.footprint import ON_GPU, PARTS
 from hpgcn.planning.seconds import Machine, step_seconds
@@ -17,15 +16,14 @@ from hpgcn.strategies import find_strategy
 COUNTING = 3600.0  # seconds that ranks wait for the one that reads the pattern, beyond their timeout
 
 
-def forecast(source, config, comm):
-    """Do what a run does up to knowing who owns what, and say what it will send and hold; all ranks call this together.
+def forecast(placed, config, comm):
+    """Say what a run will send and hold once it is known who owns what; all ranks call this together.
 
-    Rank 0 reads the pattern of the whole adjacency, and which rows are in the masks; no values and no features. A graph
-    that the run would partition first is partitioned, and kept, as by the run.
+    Rank 0 reads the pattern of the whole adjacency, and which rows are in the masks; no values and no features.
 
     Parameters
     ----------
-    source : hpgcn.graph.Graph with all rows, or hpgcn.store.StoredGraph
+    placed : hpgcn.placement.Placement
     config : hpgcn.Config
     comm : hpgcn.comm.SerialComm or MpiComm
 
@@ -42,11 +40,8 @@ def forecast(source, config, comm):
     Raises
     ------
     ConfigError
-        On all ranks: as hpgcn.placement.assign_rows; a rank needs more than config.memory, even if nothing is
-        kept that need not be.
+        On all ranks: a rank needs more than config.memory, even if nothing is kept that need not be.
     """
-    same_everywhere(source, config, comm)
-    placed = assign_rows(source, comm, config)
     report = None
     with comm.patient(COUNTING), comm.together():
         if comm.rank == 0:
