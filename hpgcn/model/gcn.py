@@ -1,6 +1,8 @@
 """The layer of GCN (Kipf and Welling 2017), and of GraphSAGE with the aggregator gcn: Z = A H W + b."""
 from __future__ import annotations
 
+from functools import partial
+
 from hpgcn.model.layer import Layer
 
 
@@ -18,10 +20,10 @@ class GraphConvolution(Layer):
                 T = self.A.forward(H, out=T)
             Z = self.times_W(T, "W", out)
             if self.stores_AX:
-                return Z, lambda *given: self._back_to_W(T, *given)
-            return Z, lambda *given: self._back_to_A(H, *given)
+                return Z, partial(self._back_to_W, T)
+            return Z, partial(self._back_to_A, H)
         Y = self.times_W(H, "W", self.take("odd", self.rows_in, self.width_out))
-        return self.A.forward(Y, out=out), lambda *given: self._back_to_A(H, *given)
+        return self.A.forward(Y, out=out), partial(self._back_to_A, H)
 
     def _back_to_W(self, T, G, below, gradient):
         """The gradient of W is T^T G: A was first, and T = A H was kept."""

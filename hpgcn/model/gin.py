@@ -1,6 +1,8 @@
 """The layer of GIN with a learned epsilon (Xu, Hu, Leskovec and Jegelka 2019, equation 4.1)."""
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from hpgcn import kernels
@@ -49,7 +51,7 @@ class GraphIsomorphism(Layer):
         with self.clock("dense"):
             b = self.parameter("b_a")[self.columns.of(self.inner)]
             kernels.backend(inner).activate(inner, b, relu=True, mask=bits)
-        return self.times_W(inner, "W_b", out), lambda *given: self._backward(H, kept, inner, bits, *given)
+        return self.times_W(inner, "W_b", out), partial(self._backward, H, kept, inner, bits)
 
     def _backward(self, H, kept, inner, bits, G, below, gradient):
         whole = self.gathered(G, self.fan_out)

@@ -5,6 +5,8 @@ H' = dropout(relu(norm(Z + b))).
 """
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from hpgcn import kernels
@@ -115,7 +117,7 @@ class Model:
                 back_to_Z = self.norms[layer.number].forward(self._add(layer.bias, H), keep=True)
             H = self._activate(H, layer, step, mask)
             saved.append((backward, back_to_Z, mask))
-        return H, lambda G: self._backward(G, saved)
+        return H, partial(self._backward, saved)
 
     def _given(self, layer, features):
         """What a layer is told besides its input: A X, where it was formed once."""
@@ -143,7 +145,7 @@ class Model:
         return self._add(bias, Z, vertex=self.vertex[level], relu=level < len(self.layers), seed=self.spec.seed,
                          epoch=step, layer=level, p=p, mask=mask)
 
-    def _backward(self, G, saved):
+    def _backward(self, saved, G):
         gradient = Parameters.zeros(self.spec, self.columns.device)
         for layer in reversed(self.layers):
             backward, back_to_Z, _ = saved[layer.number]

@@ -1,6 +1,8 @@
 """Layer normalisation of rows whose columns may be spread over ranks (Ba, Kiros and Hinton 2016, section 3)."""
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from hpgcn import kernels
@@ -41,7 +43,7 @@ class LayerNorm:
             inv_std = 1 / np.sqrt(squares / self.width + EPSILON)
             normal = self.take(f"normal{self.number}", *Z.shape) if keep else None
             ops.layer_norm(Z, mean, inv_std, gain, np.zeros_like(gain), Z, xhat=normal)
-        return lambda G, gradient: self._backward(normal, inv_std, gain, G, gradient)
+        return partial(self._backward, normal, inv_std, gain)
 
     def _backward(self, normal, inv_std, gain, G, gradient):
         ops = kernels.backend(G)

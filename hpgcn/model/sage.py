@@ -4,6 +4,8 @@ The concatenation of a vertex with the mean of its neighbours, times a matrix, i
 """
 from __future__ import annotations
 
+from functools import partial
+
 from hpgcn.model.layer import Layer
 
 
@@ -34,7 +36,7 @@ class SageMean(Layer):
             Z = self.A.forward(Y, out=out)
         with self.clock("dense"):
             Z += own
-        return Z, lambda *given: self._backward(H, T, *given)
+        return Z, partial(self._backward, H, T)
 
     def _backward(self, H, T, G, below, gradient):
         whole = self.gathered(G, self.fan_out)

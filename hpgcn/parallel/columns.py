@@ -5,6 +5,7 @@ reduced all at once.
 """
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -50,9 +51,10 @@ class Columns:
 
     def linear(self, T, W, out=None):
         """T W: (m, f_j) by (f, f') to (m, f'_j); partial products are summed over the row of ranks."""
-        times = T.times if isinstance(T, Csr) else None
+        ops = kernels.backend(W)
+        multiply = partial(ops.spmm, T.indptr, T.indices, T.data) if isinstance(T, Csr) else partial(ops.matmul, T)
         if self.row.size == 1:
-            return times(W, out) if times else kernels.backend(T).matmul(T, W, out)
+            return multiply(W, out)
 
         W = W[self.of(W.shape[0])]
         m = T.shape[0]
@@ -63,11 +65,7 @@ class Columns:
         with self.comm.clock("dense"):
             for first, last in pairwise(cuts.tolist()):
                 part = self.device.xp.ascontiguousarray(W[:, first:last])
-                Z = packed[m * first:m * last].reshape(m, last - first)
-                if times:
-                    times(part, Z)
-                else:
-                    kernels.backend(part).matmul(T, part, Z)
+                multiply(part, packed[m * first:m * last].reshape(m, last - first))
         work = self.workspace.flat("whole", (self.row.size - 1) * out.size, W.dtype)
         counts = (m * np.diff(cuts)).tolist()
         handle = self.row.start_reduce_scatter(packed, out.reshape(-1), counts, "dense", work=work)

@@ -125,10 +125,6 @@ class Csr:
         flipped = self.ordered_transpose()
         return kernels.backend(G).spmm(flipped.indptr, flipped.indices, self.data[flipped.edges], G)
 
-    def times(self, x, out=None):
-        """Return A x, (m, f), of x (n, f), in `out` if it is given."""
-        return kernels.backend(x).spmm(self.indptr, self.indices, self.data, x, out)
-
     def tiles(self, under_way, accumulate):
         """Cut the product by this matrix into tiles of rows: one, or several while messages are under way.
 

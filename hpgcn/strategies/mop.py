@@ -346,9 +346,13 @@ class MixtureOfParallelism(Strategy):
         what = comm.clock.detail or "a product with A"
         if out is None:
             out = comm.device.empty((m, f), H.dtype)
-        if comm.size == 1:
+        if comm.size == 1 and self.home is not comm.device:
             with comm.clock("spmm"):
-                return self._alone(operand, H, mask, out)
+                return self._on_host(operand, H, mask, out)
+        if comm.size == 1:
+            block = operand.block
+            with comm.clock("spmm"):
+                return kernels.backend(H).spmm(block.indptr, block.indices, block.data, H, out, mask=mask)
 
         self.reserve(f)
         cuts = split(f, comm.size)
@@ -361,28 +365,34 @@ class MixtureOfParallelism(Strategy):
         self.buffers.packed.begin()
         bits = None if mask is None else self._exchange_bits(operand, mask, cuts, what)
         there = self._send_rows(columns, going, H, X)
+        spmm = kernels.backend(X).spmm
         back = []
         arrived = 0
         for batch, needed in enumerate(operand.needed):
             for earlier in range(arrived, needed):
                 there[earlier].wait(f"{what}, rows of batch {earlier}")
             arrived = max(arrived, needed)
-            self._aggregate(batch, operand, X, Z, bits, there[arrived:] + back)
+            under_way = [*there[arrived:], *back]
+            block = operand.batches[batch]
+            part = slice(*rows.bounds[batch:batch + 2].tolist())
+            several = bool(under_way) and self.home.in_tiles
+            for lo, hi, indptr in tile_batch(block.indptr, self.stages if several else 0):
+                with comm.clock("spmm"):
+                    spmm(indptr, block.indices, block.data, X, rows_of(Z[part], lo, hi),
+                         mask=None if bits is None else rows_of(bits[part], lo, hi))
+                under_way = [handle for handle in under_way if not handle.test()]
             back.append(self._return_rows(rows, coming[1], batch, Z))
         for batch, handle in enumerate(back):
             handle.wait(f"{what}, sums of batch {batch}")
             self._unpack(*coming, batch, out)
         return out
 
-    def _alone(self, operand, H, mask, out):
-        """The product of a single rank, which exchanges nothing."""
+    def _on_host(self, operand, H, mask, out):
+        """The product of a single rank whose rows are aggregated on the host, and updated on a GPU."""
         block = operand.block
-        arrays = block.indptr, block.indices, block.data
-        if self.home is self.comm.device:
-            return kernels.backend(H).spmm(*arrays, H, out, mask=mask)
         packed = self.buffers.packed
         H, mask = map(packed.fetch, (H, mask))
-        packed.put_back(kernels.backend(H).spmm(*arrays, H, mask=mask), out)
+        packed.put_back(kernels.backend(H).spmm(block.indptr, block.indices, block.data, H, mask=mask), out)
         return out
 
     def _parcels(self, batches, place, cuts):
@@ -429,19 +439,6 @@ class MixtureOfParallelism(Strategy):
             self.buffers.packed.lift(near.parts[batch], far.parts[batch])
             for block, rows in near.pairs(batch, out):
                 ops.gather(block, self.buffers.places[:len(rows)], rows)
-
-    def _aggregate(self, batch, operand, X, Z, bits, under_way):
-        """Multiply the rows of a batch in tiles, with a look at the messages between them."""
-        block = operand.batches[batch]
-        spmm = kernels.backend(X).spmm
-        first, last = operand.rows.bounds[batch:batch + 2]
-        Z = rows_of(Z, first, last)
-        bits = rows_of(bits, first, last)
-        several = bool(under_way) and self.home.in_tiles
-        for lo, hi, indptr in tile_batch(block.indptr, self.stages if several else 0):
-            with self.comm.clock("spmm"):
-                spmm(indptr, block.indices, block.data, X, rows_of(Z, lo, hi), mask=rows_of(bits, lo, hi))
-            under_way = [handle for handle in under_way if not handle.test()]
 
     def _exchange_bits(self, operand, mask, cuts, what):
         """Exchange a mask of my rows for the bits of my columns, bit 0 the first of them; rows in batches."""

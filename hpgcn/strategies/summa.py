@@ -309,37 +309,25 @@ class Summa(Strategy):
         return self._product(self.A_transposed, G, mask, out)
 
     def _product(self, blocks, H, mask, out):
+        """Multiply the blocks of this layer's stages as they arrive, then add up over layers."""
+        comm = self.comm
+        clock = comm.clock
+        ops = kernels.backend(H)
         width = H.shape[1]
         L = self.shape[1]
-        what = self.comm.clock.detail or "a product with A"
+        what = clock.detail or "a product with A"
         if out is None:
-            out = self.comm.device.empty((blocks.layout.rows.num_rows, width), H.dtype)
-        if L == 1:
-            return self._multiply_stages(blocks, H, mask, out, what)
-        total = self.workspace.take("partial", blocks.num_rows, width)
-        self._multiply_stages(blocks, H, None, total, what)
-        counts = np.diff(blocks.layout.offsets[self.row * L:(self.row + 1) * L + 1]) * width
-        others = self.workspace.flat("others", (L - 1) * out.size)
-        handle = self.along_layers.start_reduce_scatter(
-            total, out, counts.tolist(), "aggregation", work=others)
-        handle.wait(f"the sum over layers in {what}")
-        if mask is not None:  # partial sums are added here: only their total may be masked
-            with self.comm.clock("spmm"):
-                kernels.backend(H).apply_mask(out, mask)
-        return out
-
-    def _multiply_stages(self, blocks, H, mask, total, what):
-        """Write the sum of this layer's stages to `total` (n_i, f_j); `mask` applies to it."""
+            out = comm.device.empty((blocks.layout.rows.num_rows, width), H.dtype)
+        total = out if L == 1 else self.workspace.take("partial", blocks.num_rows, width)
         multiplied = [stage for stage in self.mine if blocks.entries[stage]]
         if not multiplied:
             total[:] = 0
-        spmm = kernels.backend(H).spmm
-        clock = self.comm.clock
+
         sending = []
         arriving = self._start(blocks, H, 0)
         for turn, number in enumerate(self.mine):
             here = arriving
-            arriving = self._start(blocks, H, turn + 1)
+            arriving = self._start(blocks, H, turn + 1)  # travels while this stage is multiplied
             sending += here.sent
             finish(here.received, what)
             if number not in multiplied:
@@ -347,15 +335,26 @@ class Summa(Strategy):
             block = blocks.arrived(number, here.message)
             under_way = [*sending, *arriving.sent, *arriving.received]
             handles = [handle for handle, _ in under_way if not handle.test()]
-            bits = mask if number == multiplied[-1] else None
+            bits = mask if L == 1 and number == multiplied[-1] else None
             accumulate = number != multiplied[0]
             for lo, hi, indptr, _ in block.tiles(bool(handles), accumulate=False):
                 with clock("spmm"):
-                    spmm(indptr, block.indices, block.data, here.rows, rows_of(total, lo, hi),
-                         mask=rows_of(bits, lo, hi), accumulate=accumulate)
+                    ops.spmm(indptr, block.indices, block.data, here.rows, rows_of(total, lo, hi),
+                             mask=rows_of(bits, lo, hi), accumulate=accumulate)
                 handles = [handle for handle in handles if not handle.test()]
         finish(sending, what)
-        return total
+        if L == 1:
+            return out
+
+        counts = np.diff(blocks.layout.offsets[self.row * L:(self.row + 1) * L + 1]) * width
+        others = self.workspace.flat("others", (L - 1) * out.size)
+        handle = self.along_layers.start_reduce_scatter(
+            total, out, counts.tolist(), "aggregation", work=others)
+        handle.wait(f"the sum over layers in {what}")
+        if mask is not None:  # partial sums are added here: only their total may be masked
+            with clock("spmm"):
+                ops.apply_mask(out, mask)
+        return out
 
     def _start(self, blocks, H, turn):
         """Start the broadcasts of a stage; past the last one there are none."""
