@@ -5,5 +5,7 @@ from hpgcn.partition.model import dense_weight
 from hpgcn.partition.partition import Partition
 from hpgcn.partition.quality import describe, format_statistics, relative, statistics
 
-__all__ = ["METHODS", "METHOD_ENGINES", "Partition", "dense_weight", "describe", "format_statistics", "given_partition",
-           "make_partition", "read_parts", "relative", "statistics", "write_parts"]
+__all__ = [
+    "METHODS", "METHOD_ENGINES", "Partition", "dense_weight", "describe", "format_statistics",
+    "given_partition", "make_partition", "read_parts", "relative", "statistics", "write_parts",
+]

@@ -1,7 +1,8 @@
 """The child process that runs one engine: `python -m hpgcn.partition.child FOLDER PARENT`.
 
-Reads settings.json and the .npy arrays of FOLDER, and leaves part.npy and volume.json, or failure.json, there. It
-checks nothing: an engine that crashes, ends the process or never returns takes only this process with it.
+Reads settings.json and the .npy arrays of FOLDER, and leaves part.npy and volume.json, or
+failure.json, there. It checks nothing: an engine that crashes, ends the process or never returns
+takes only this process with it.
 """
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def main(folder, parent):
     settings = json.loads((folder / "settings.json").read_text())
     engine = ENGINES[settings["engine"]]
     try:
-        import_module(engine.module)  # before the memory limit: an import that fails then means something else
+        # before the memory limit, under which an import that fails means something else
+        import_module(engine.module)
         _limit_memory(settings["memory"])
         arrays = {path.stem: np.load(path) for path in folder.glob("*.npy")}
         part, volume = engine.run(arrays, settings)
@@ -42,8 +44,9 @@ def main(folder, parent):
 
 def _limit_memory(size):
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    soft = size if hard == resource.RLIM_INFINITY else min(size, hard)
     with contextlib.suppress(OSError, ValueError):  # a system without address-space limits
-        resource.setrlimit(resource.RLIMIT_AS, (size if hard == resource.RLIM_INFINITY else min(size, hard), hard))
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 if __name__ == "__main__":

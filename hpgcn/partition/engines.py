@@ -1,72 +1,70 @@
-"""The partitioners behind the methods: what each is called, needs and is told. Their code runs in a child process.
+"""The partitioners behind the methods: what each is called, needs and gets.
 
-An engine is a function (arrays, settings) -> (part, volume): (n,) integers, and the connectivity-1 that it counts
-itself (None for what minimises something else). `arrays` holds what `hpgcn.partition.model` makes: offsets, pins (or
-adjacent), weights, and costs of nets where they are not 1; `settings` holds k, epsilon, seed and threads.
+An engine is a function (arrays, settings) -> (part, volume), which runs in a child process: (n,)
+integers, and the connectivity-1 that it counts itself (None for what minimises something else).
+`arrays` holds what `hpgcn.partition.model` makes: offsets, pins (or adjacent), weights, and costs
+of nets where they are not 1; `settings` holds k, epsilon, seed and threads.
 """
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
+from typing import NamedTuple
 
 import numpy as np
 
-KAHYPAR_DIRECT_MAX_K = 16  # beyond, direct k-way refinement takes many times longer than recursive bisection
+KAHYPAR_DIRECT_MAX_K = 16  # beyond, direct k-way refinement takes far longer than bisection
 
-_COARSENING = {
-    "c-type": "ml_style", "c-s": 1, "c-t": 160, "c-rating-score": "heavy_edge", "c-rating-use-communities": "true",
-    "c-rating-heavy_node_penalty": "no_penalty", "c-rating-acceptance-criterion": "best_prefer_unmatched",
-    "c-fixed-vertex-acceptance-criterion": "fixed_vertex_allowed",
-}
-_KAHYPAR = {
-    "objective": "km1", "seed": -1, "cmaxnet": 1000, "vcycles": 0,
-    "p-use-sparsifier": "false", "p-detect-communities": "true", "p-detect-communities-in-ip": "true",
-    "p-reuse-communities": "false", "p-max-louvain-pass-iterations": 100, "p-min-eps-improvement": 0.0001,
-    "p-louvain-edge-weight": "hybrid",
-    **_COARSENING,
-    "i-algo": "pool", "i-runs": 20, "i-bp-algorithm": "worst_fit", "i-bp-heuristic-prepacking": "false",
-    "i-bp-early-restart": "true", "i-bp-late-restart": "true", "i-r-type": "twoway_fm", "i-r-runs": -1,
-    "i-r-fm-stop": "simple", "i-r-fm-stop-i": 50,
-    "r-runs": -1, "r-fm-stop": "adaptive_opt", "r-fm-stop-alpha": 1, "r-fm-stop-i": 350,
-}
-_KAHYPAR_DIRECT = {
-    "mode": "direct", "r-type": "kway_fm_km1", "i-mode": "recursive", "i-technique": "multi",
-    **{f"i-{key}": value for key, value in _COARSENING.items()}, "i-c-t": 150,
-}
-_KAHYPAR_RECURSIVE = {"mode": "recursive", "r-type": "twoway_fm", "i-mode": "direct", "i-technique": "flat"}
+# KaHyPar ships no configuration, and ends the process at an incomplete one
+_COMMON = """
+objective=km1 seed=-1 cmaxnet=1000 vcycles=0 p-use-sparsifier=false p-detect-communities=true
+p-detect-communities-in-ip=true p-reuse-communities=false p-max-louvain-pass-iterations=100
+p-min-eps-improvement=0.0001 p-louvain-edge-weight=hybrid i-algo=pool i-runs=20
+i-bp-algorithm=worst_fit i-bp-heuristic-prepacking=false i-bp-early-restart=true
+i-bp-late-restart=true i-r-type=twoway_fm i-r-runs=-1 i-r-fm-stop=simple i-r-fm-stop-i=50 r-runs=-1
+r-fm-stop=adaptive_opt r-fm-stop-alpha=1 r-fm-stop-i=350 c-t=160"""
+_COARSENING = """
+c-type=ml_style c-s=1 c-rating-score=heavy_edge c-rating-use-communities=true
+c-rating-heavy_node_penalty=no_penalty c-rating-acceptance-criterion=best_prefer_unmatched
+c-fixed-vertex-acceptance-criterion=fixed_vertex_allowed"""
+_DIRECT = "mode=direct r-type=kway_fm_km1 i-mode=recursive i-technique=multi i-c-t=150"
+_RECURSIVE = "mode=recursive r-type=twoway_fm i-mode=direct i-technique=flat"
 
 
 def mtkahypar(arrays, settings):
-    """Mt-KaHyPar with its deterministic preset: the same parts at any number of threads."""
+    """Run Mt-KaHyPar with its deterministic preset: the same parts at any number of threads."""
     library = import_module("mtkahypar")
     run = library.initialize(settings["threads"], False)
     library.set_seed(settings["seed"])
     context = run.context_from_preset(library.PresetType.DETERMINISTIC)
-    context.set_partitioning_parameters(settings["k"], settings["epsilon"], library.Objective.KM1)
+    objective = library.Objective.KM1
+    context.set_partitioning_parameters(settings["k"], settings["epsilon"], objective)
     context.logging = False
-    offsets, weights = arrays["offsets"], arrays["weights"]
-    nets = np.split(arrays["pins"], offsets[1:-1])
-    graph = run.create_hypergraph(context, weights.size, len(nets), nets, weights, net_costs(arrays))
+    weights = arrays["weights"]
+    nets = np.split(arrays["pins"], arrays["offsets"][1:-1])
+    costs = net_costs(arrays)
+    graph = run.create_hypergraph(context, weights.size, len(nets), nets, weights, costs)
     cut = graph.partition(context)
     return np.array(cut.get_partition()), cut.km1()
 
 
 def kahypar(arrays, settings):
-    """KaHyPar: direct k-way for few parts, recursive bisection for many."""
+    """Run KaHyPar: direct k-way for few parts, recursive bisection for many."""
     library = import_module("kahypar")
+    k = settings["k"]
     context = library.Context()
     with tempfile.NamedTemporaryFile("w", suffix=".ini") as file:
-        file.write(kahypar_ini(settings["k"]))
+        file.write(kahypar_ini(k))
         file.flush()
         context.loadINIconfiguration(file.name)
-    context.setK(settings["k"])
+    context.setK(k)
     context.setEpsilon(settings["epsilon"])
     context.setSeed(settings["seed"])
     context.suppressOutput(True)
-    offsets, weights = arrays["offsets"], arrays["weights"]
-    graph = library.Hypergraph(weights.size, offsets.size - 1, offsets, arrays["pins"], settings["k"],
+    weights = arrays["weights"]
+    offsets = arrays["offsets"]
+    graph = library.Hypergraph(weights.size, offsets.size - 1, offsets, arrays["pins"], k,
                                net_costs(arrays), weights)
     library.partition(graph, context)
     part = np.fromiter(map(graph.blockID, range(weights.size)), np.int64, weights.size)
@@ -74,38 +72,36 @@ def kahypar(arrays, settings):
 
 
 def net_costs(arrays):
-    """Costs of the nets, (nets,) int32; 1 each if there are none in `arrays`."""
-    nets = arrays["offsets"].size - 1
-    return arrays["costs"].astype(np.int32) if "costs" in arrays else np.ones(nets, np.int32)
+    """Return the costs of the nets, (nets,) int32; 1 each if there are none in `arrays`."""
+    if "costs" in arrays:
+        return arrays["costs"].astype(np.int32)
+    return np.ones(arrays["offsets"].size - 1, np.int32)
 
 
 def kahypar_ini(k):
-    """Text of KaHyPar's configuration file: the library ships none, and ends the process at an incomplete one."""
-    mode = _KAHYPAR_DIRECT if k <= KAHYPAR_DIRECT_MAX_K else _KAHYPAR_RECURSIVE
-    return "".join(f"{key}={value}\n" for key, value in {**_KAHYPAR, **mode}.items())
+    """Write KaHyPar's configuration for k parts, a setting a line."""
+    settings = [*_COMMON.split(), *_COARSENING.split()]
+    if k <= KAHYPAR_DIRECT_MAX_K:
+        settings += [*_DIRECT.split(), *(f"i-{setting}" for setting in _COARSENING.split())]
+    else:
+        settings += _RECURSIVE.split()
+    return "\n".join(settings) + "\n"
 
 
 def metis(arrays, settings):
-    """METIS through pymetis: edge cut, recursive bisection up to 8 parts, k-way beyond."""
+    """Run METIS through pymetis: edge cut, recursive bisection up to 8 parts, k-way beyond."""
     library = import_module("pymetis")
     # METIS hands its seed to srand, for which 0 and 1 are the same
-    options = library.Options(seed=settings["seed"] + 1, ufactor=max(1, round(1000 * settings["epsilon"])))
+    options = library.Options(seed=settings["seed"] + 1,
+                              ufactor=max(1, round(1000 * settings["epsilon"])))
     graph = library.CSRAdjacency(arrays["offsets"], arrays["adjacent"].astype(np.int64))
-    cut = library.part_graph(settings["k"], graph, vweights=arrays["weights"].astype(np.int64), options=options)
+    cut = library.part_graph(settings["k"], graph, vweights=arrays["weights"].astype(np.int64),
+                             options=options)
     return np.array(cut.vertex_part), None
 
 
-@dataclass(frozen=True)
-class Engine:
-    """A partitioner.
-
-    Attributes
-    ----------
-    run : callable
-        The function above.
-    module, package, extra : str
-        What is imported, the package index's name for it, and the extra of hpgcn that brings it.
-    """
+class Engine(NamedTuple):
+    """A partitioner: its function, what is imported, its package, and the extra that brings it."""
 
     run: Callable
     module: str

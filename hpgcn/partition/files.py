@@ -22,7 +22,8 @@ def read_parts(path, n, k=None):
     Parameters
     ----------
     path : path
-        An array of integers (n,) if it ends in .npy; else text, one integer per line, line i + 1 for vertex i.
+        An array of integers (n,) if it ends in .npy; else text, one integer per line, line i + 1
+        for vertex i.
     n : int
         Number of vertices.
     k : int, optional
@@ -37,18 +38,28 @@ def read_parts(path, n, k=None):
     InputNotFoundError
         The file cannot be opened.
     DataError
-        Not n integers, a part outside 0..k-1, or k > n; text is named by line, an array by vertex. The file changed
-        while it was read.
+        Not n integers, a part outside 0..k-1, or k > n; text is named by line, an array by vertex.
+        The file changed while it was read.
     """
     path = Path(path)
     if k is not None and not 1 <= k <= n:
         raise DataError(f"{path}: {k} parts asked of {n} vertices, expected 1..{n}")
-    text = path.suffix != ".npy"
+    limit = n if k is None else k
+    is_text = path.suffix != ".npy"
     with reading(path) as file:
         opened = os.fstat(file.fileno())
-        part = _read_text(path, file) if text else _read_array(path, file)
+        part = _read_text(path, file) if is_text else _read_array(path, file)
         refuse_replaced(path, opened)
-        return _checked(path, file, part, n, k)
+
+        if part.shape != (n,):
+            size = f"{part.size} lines" if is_text else f"shape {part.shape}"
+            raise DataError(f"{path}: {size}, expected {n} parts, one per vertex")
+        outside = np.flatnonzero((part < 0) | (part >= limit)) if is_text else ()
+        if len(outside):
+            line = [number for number, _ in _filled_lines(file)][outside[0]]
+            raise DataError(f"{path}: line {line} has part {part[outside[0]]}, "
+                            f"expected 0..{limit - 1}")
+        return check_parts(part, limit, n=n, where=str(path))
 
 
 def write_parts(path, part, *, overwrite=False):
@@ -74,37 +85,28 @@ def write_parts(path, part, *, overwrite=False):
     atomic_write(path, write, overwrite=overwrite)
 
 
-def _checked(path, file, part, n, k):
-    """The part vector as int32 (n,), if it is one; `file` is what it was read from, to name a line of."""
-    text, limit = path.suffix != ".npy", n if k is None else k
-    if part.shape != (n,):
-        found = f"{part.size} lines" if text else f"shape {part.shape}"
-        raise DataError(f"{path}: {found}, expected {n} parts, one per vertex")
-    if text:
-        outside = np.flatnonzero((part < 0) | (part >= limit))
-        if outside.size:
-            line = next(number for k, (number, _) in enumerate(_filled_lines(file)) if k == outside[0])
-            raise DataError(f"{path}: line {line} has part {part[outside[0]]}, expected 0..{limit - 1}")
-    return check_parts(part, limit, n=n, where=str(path))
-
-
 def _read_array(path, file):
     if file.read(2) == b"PK":
         raise DataError(f"{path}: an archive, expected an .npy file with one array")
     file.seek(0)
     try:
-        version = np.lib.format.read_magic(file)
-        reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = reader(file)
+        if np.lib.format.read_magic(file) == (1, 0):
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        else:
+            shape, _, dtype = np.lib.format.read_array_header_2_0(file)
     except Exception as error:  # the header is parsed as Python: what it raises has no common base
-        raise DataError(f"{path}: not an .npy file of numbers: {' '.join(str(error).split())}") from error
+        reason = " ".join(str(error).split())
+        raise DataError(f"{path}: not an .npy file of numbers: {reason}") from error
     if dtype.hasobject or dtype.itemsize == 0:
         raise DataError(f"{path}: not an .npy file of numbers: its dtype is {dtype}")
-    count, left = math.prod(shape), os.fstat(file.fileno()).st_size - file.tell()
-    if not 0 <= count * dtype.itemsize <= left:  # before anything is allocated
-        raise DataError(f"{path}: shape {shape} of {dtype} takes {count * dtype.itemsize} bytes, but {left} are there")
-    part = np.fromfile(file, dtype, count)
-    if part.size != count:
+
+    size = math.prod(shape)
+    left = os.fstat(file.fileno()).st_size - file.tell()
+    if not 0 <= size * dtype.itemsize <= left:  # before anything is allocated
+        raise DataError(f"{path}: shape {shape} of {dtype} takes {size * dtype.itemsize} bytes, "
+                        f"but {left} are there")
+    part = np.fromfile(file, dtype, size)
+    if part.size != size:
         raise changed(path)
     return part.reshape(shape)
 
@@ -123,22 +125,22 @@ def _read_text(path, file):
 
 
 def _first_bad_line(path, file):
-    """The error about the first line that is not one integer."""
+    """Return the error about the first line that is not one integer."""
     for number, line in _filled_lines(file):
         if not re.fullmatch(r"[+-]?[0-9]{1,18}", line):
-            found = line if len(line) <= 40 else line[:37] + "..."
-            return f"{path}: line {number} is {found!r}, expected one integer"
+            excerpt = line if len(line) <= 40 else line[:37] + "..."
+            return f"{path}: line {number} is {excerpt!r}, expected one integer"
     return None
 
 
 def _filled_lines(file):
-    """Number, from 1, and text of each line that is not blank."""
+    """Yield number, from 1, and text of each line that is not blank."""
     for number, line in enumerate(_text(file, errors="replace"), 1):
         if line.strip():
             yield number, line.strip()
 
 
 def _text(file, errors="strict"):
-    """The lines of an open binary file, from its beginning; the file stays open."""
+    """Return the lines of an open binary file, from its beginning; the file stays open."""
     file.seek(0)
     return open(file.fileno(), encoding="utf-8-sig", errors=errors, closefd=False)

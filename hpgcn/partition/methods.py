@@ -1,7 +1,7 @@
 """The methods of partitioning, and `make_partition`, which runs one of them.
 
-A method is a function (rows, weights, request) -> Found: it gets the pattern of A + I, the vertex weights, and what
-the caller asked for.
+A method is a function (rows, weights, request) -> Parts: it gets the pattern of A + I, the vertex
+weights, and what the caller asked for.
 """
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ MAX_ENGINE_SEED = 2**31 - 1
 class Request:
     """What `make_partition` was asked for, checked."""
 
+    graph: Graph
     k: int
     engine: str | None
     epsilon: float
@@ -42,35 +43,22 @@ class Request:
     memory: int | None
     threads: int
     refine: bool
-    graph: Graph
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
-    """What a method found.
+class Parts:
+    """What a method returns."""
 
-    Attributes
-    ----------
-    part : (n,) int32
-    engine : str or None
-        Partitioner that found it; None where none was needed.
-    epsilon : float
-        Imbalance that it was allowed.
-    statistics : dict
-        What it counted itself.
-    edge_part : (nnz,) int32, optional
-        Part of each stored entry: a vertex cut.
-    """
-
-    part: np.ndarray
-    engine: str | None = None
-    epsilon: float = 0.0
-    statistics: dict = field(default_factory=dict)
-    edge_part: np.ndarray | None = None
+    part: np.ndarray  # (n,) int32
+    engine: str | None = None  # that found it; None where none was needed
+    epsilon: float = 0.0  # imbalance that the engine was allowed
+    statistics: dict = field(default_factory=dict)  # what it counted itself
+    edge_part: np.ndarray | None = None  # (nnz,) int32, of a vertex cut
 
 
-def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=0.01, w0=0, seed=0, rcm=True,
-                   refine=True, baseline=False, time_limit=3600.0, memory=None, threads=None):
+def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=0.01, w0=0, seed=0,
+                   rcm=True, refine=True, baseline=False, time_limit=3600.0, memory=None,
+                   threads=None):
     """Partition the vertices of a graph into k parts.
 
     The same arguments give the same partition, whatever the number of threads.
@@ -82,25 +70,27 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=0.01, 
     k : int
         Number of parts, at most n. Parts may come out empty.
     method : str
-        Key of METHODS: "hypergraph" (least communication volume), "graph" (least edge cut), "stochastic" (least
-        expected volume of mini-batches), "vertex-cut" (Libra:
-        edges are dealt, `part` is that of each vertex' root), "block" (contiguous rows, balanced by nonzeros) or
+        Key of METHODS: "hypergraph" (least communication volume), "graph" (least edge cut),
+        "stochastic" (least expected volume of mini-batches), "vertex-cut" (Libra: edges are dealt,
+        `part` is that of each vertex' root), "block" (contiguous rows, balanced by nonzeros) or
         "random" (balanced by rows).
     engine : str, optional
         Partitioner behind the method, by default the first of METHOD_ENGINES[method].
     epsilon : float
-        Imbalance allowed: a part weighs at most (1 + epsilon) times the mean, save where a vertex alone is heavier,
-        or rounding forbids it.
+        Imbalance allowed: a part weighs at most (1 + epsilon) times the mean, save where a vertex
+        alone is heavier, or rounding forbids it.
     w0 : int
-        Added to the weight of each vertex, which is otherwise the nonzeros of its row, the diagonal counted.
+        Added to the weight of each vertex, which is otherwise the nonzeros of its row, the diagonal
+        counted.
     seed : int
     rcm : bool
         Order each part by reverse Cuthill-McKee; else by vertex number.
     refine : bool
-        Lower what the busiest part sends after an engine has lowered the total (`hpgcn.partition.refine`); of
-        "hypergraph" to what the busiest of "graph" sends at most.
+        Lower what the busiest part sends after an engine has lowered the total
+        (`hpgcn.partition.refine`); of "hypergraph" to what the busiest of "graph" sends at most.
     baseline : bool
-        Also count random partitions, and put their mean into the statistics (`over_random`), to be compared with.
+        Also count random partitions, and put their mean into the statistics (`over_random`), to be
+        compared with.
     time_limit : float
         Seconds that the engine may take.
     memory : int, optional
@@ -124,28 +114,26 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=0.01, 
     InternalError
         The engine crashed, or ran out of time or memory.
     """
-    engine = _choose(method, engine)
-    request = Request(_integer("k", k, 1), engine, _number("epsilon", epsilon, 0), _integer("seed", seed, 0, MAX_SEED),
-                      _number("time_limit", time_limit, 0, open_low=True),
-                      None if memory is None else _integer("memory", memory, 1),
-                      len(os.sched_getaffinity(0)) if threads is None else _integer("threads", threads, 1),
-                      bool(refine), graph)
+    cores = len(os.sched_getaffinity(0))
+    request = Request(
+        graph, _integer("k", k, 1), _choose(method, engine), _number("epsilon", epsilon, 0),
+        _integer("seed", seed, 0, MAX_SEED), _number("time_limit", time_limit, 0, open_low=True),
+        memory=None if memory is None else _integer("memory", memory, 1),
+        threads=_integer("threads", cores if threads is None else threads, 1),
+        refine=bool(refine))
     w0 = _integer("w0", w0, 0, 2**31 - 1)
-    n = graph.header.num_nodes
-    _check_whole(graph)
+    n = _check_whole(graph)
     if k > n:
-        raise DataError(f"{graph.header.name}: cannot make {k} parts of {n} vertices, expected 1..{n}")
+        raise DataError(f"{graph.header.name}: cannot make {k} parts of {n} vertices, "
+                        f"expected 1..{n}")
+
     rows = pattern(graph)
-    weights = np.diff(rows.indptr).astype(np.int64) + w0
-    found = METHODS[method](rows, weights, request)
-    compared = over_random(rows, k) if baseline else {}
-    return _finished(graph, rows, found.part, k, rcm, {**found.statistics, **compared}, method=method,
-                     engine=found.engine or "", seed=request.seed, epsilon=found.epsilon, edge_part=found.edge_part,
-                     engine_version=engine_version(found.engine) if found.engine else "")
+    parts = METHODS[method](rows, np.diff(rows.indptr).astype(np.int64) + w0, request)
+    return _ordered(graph, rows, parts, k, rcm, baseline, method=method, seed=request.seed)
 
 
 def given_partition(graph, part, k, *, rcm=True, baseline=False):
-    """Make a partition, of method "given", from parts found elsewhere: ordered and counted as by `make_partition`.
+    """Make a partition, of method "given", from parts found elsewhere, as `make_partition` does.
 
     Parameters
     ----------
@@ -158,130 +146,146 @@ def given_partition(graph, part, k, *, rcm=True, baseline=False):
     DataError
         The part vector does not fit the graph, or the graph is a slab.
     """
-    _check_whole(graph)
-    part = check_parts(part, k, n=graph.header.num_nodes)
-    rows = pattern(graph)
-    return _finished(graph, rows, part, k, rcm, over_random(rows, k) if baseline else {}, method="given")
+    part = check_parts(part, k, n=_check_whole(graph))
+    return _ordered(graph, pattern(graph), Parts(part), k, rcm, baseline, method="given")
 
 
 def random(rows, weights, request):
-    """Parts of equally many rows, at random: the baseline. Vertices are dealt in the order of keyed draws."""
-    return Found(random_parts(weights.size, request.k, request.seed))
+    """Give parts equally many rows, at random: the baseline. Keyed draws say who is dealt when."""
+    return Parts(random_parts(weights.size, request.k, request.seed))
 
 
 def block(rows, weights, request):
-    """Contiguous rows, balanced by weight."""
-    return Found(cut_evenly(weights, request.k))
+    """Give each part contiguous rows, balanced by weight."""
+    return Parts(cut_evenly(weights, request.k))
 
 
 def hypergraph(rows, weights, request):
-    """Least communication volume: the column-net model, objective km1 (demirci-2022, section 4.3.2)."""
+    """Seek the least communication volume: column nets, objective km1 (demirci-2022, 4.3.2).
+
+    No part sends more than the busiest of method "graph": its edges spread over parts more evenly.
+    """
     offsets, pins = column_nets(rows)
-    found = _refined(rows, weights, request, _engine({"offsets": offsets, "pins": pins}, weights, request))
-    return _held_against_graph(rows, weights, request, found)
+    parts = _refined(rows, weights, request, {"offsets": offsets, "pins": pins})
+    if not (request.refine and parts.engine):
+        return parts
+
+    try:
+        rival = graph(rows, weights, replace(request, engine=METHOD_ENGINES["graph"][0]))
+    except (MissingError, InternalError) as error:
+        log.warning("the parts of %s were not held against those of method graph: %s",
+                    parts.engine, error)
+        return parts
+
+    from hpgcn.partition.refine import no_busier
+
+    part = no_busier(rows, parts.part, rival.part, request.k, weights, parts.epsilon, request.seed)
+    return rival if part is rival.part else replace(parts, part=part)
 
 
 def stochastic(rows, weights, request):
-    """Least expected volume of a mini-batch: the stochastic hypergraph (demirci-2022, section 4.3.3). Not refined."""
+    """Seek the least expected volume of a mini-batch (demirci-2022, section 4.3.3). Not refined."""
     nets = stochastic_nets(rows, request.k, seed=request.seed, memory=request.memory)
-    found = _engine(nets, weights, request)
-    return replace(found, statistics={})  # the engine counted the drawn nets, not an exchange
+    parts = _engine(nets, weights, request)
+    return replace(parts, statistics={})  # the engine counted the drawn nets, not an exchange
 
 
 def graph(rows, weights, request):
-    """Least edge cut of the undirected graph behind the pattern."""
+    """Seek the least edge cut of the undirected graph behind the pattern."""
     offsets, adjacent = neighbours(rows)
-    return _refined(rows, weights, request, _engine({"offsets": offsets, "adjacent": adjacent}, weights, request))
+    return _refined(rows, weights, request, {"offsets": offsets, "adjacent": adjacent})
 
 
 def vertex_cut(rows, weights, request):
-    """Edges dealt to parts, vertices held by several (Libra, distgnn-2021 section 5.1); the parts are of the roots."""
+    """Deal edges to parts: vertices are held by several (Libra); the parts are of the roots."""
     from hpgcn.partition import vertex_cut as libra  # brings Numba
 
-    cut = libra.vertex_cut(request.graph, request.k, seed=request.seed)
-    counted = libra.vertex_cut_statistics(request.graph, cut.edge_part, cut.owner, request.k)
-    return Found(cut.owner, statistics=counted, edge_part=cut.edge_part)
+    edge_part, owner = libra.vertex_cut(request.graph, request.k, seed=request.seed)
+    counted = libra.vertex_cut_statistics(request.graph, edge_part, owner, request.k)
+    return Parts(owner, statistics=counted, edge_part=edge_part)
 
 
-METHODS = {"hypergraph": hypergraph, "graph": graph, "stochastic": stochastic, "vertex-cut": vertex_cut,
-           "block": block, "random": random}
-METHOD_ENGINES = {"hypergraph": ("mtkahypar", "kahypar"), "graph": ("metis",), "stochastic": ("mtkahypar", "kahypar"),
-                  "vertex-cut": (), "block": (), "random": ()}
+METHODS = {
+    "hypergraph": hypergraph, "graph": graph, "stochastic": stochastic, "vertex-cut": vertex_cut,
+    "block": block, "random": random,
+}
+METHOD_ENGINES = {
+    "hypergraph": ("mtkahypar", "kahypar"), "graph": ("metis",),
+    "stochastic": ("mtkahypar", "kahypar"), "vertex-cut": (), "block": (), "random": (),
+}
 
 
 def random_parts(n, k, seed):
-    """Parts of equally many vertices, dealt in the order of keyed draws, (n,) int32."""
+    """Deal vertices to parts of equal size in the order of keyed draws, (n,) int32."""
     part = np.empty(n, np.int32)
     part[random_order(n, seed)] = cut_evenly(np.ones(n, np.int64), k)
     return part
 
 
 def over_random(rows, k):
-    """What random partitions into k parts cost, for `relative`: the mean of the statistics of seeds 0, 1 and 2."""
-    found = [count(rows, random_parts(rows.shape[0], k, seed), k) for seed in range(3)]
-    return {f"random_{key}": float(np.mean([each[key] for each in found])) for key in COMPARED}
+    """Return the mean statistics of random partitions of seeds 0, 1 and 2, for `relative`."""
+    counted = [count(rows, random_parts(rows.shape[0], k, seed), k) for seed in range(3)]
+    return {f"random_{key}": float(np.mean([numbers[key] for numbers in counted]))
+            for key in COMPARED}
 
 
-def _finished(graph, rows, part, k, rcm, extra, **attributes):
-    order = rcm_within_parts(graph, part, k) if rcm else None
-    made = Partition.from_parts(part, k, order=order, **attributes)
-    return replace(made, statistics={**count(rows, part, k), **profile(graph, made.iperm), **extra})
+def _ordered(graph, rows, parts, k, rcm, baseline, **attributes):
+    """Make a Partition of what a method returned, ordered, counted, and compared if asked."""
+    order = rcm_within_parts(graph, parts.part, k) if rcm else None
+    version = engine_version(parts.engine) if parts.engine else ""
+    partition = Partition.from_parts(
+        parts.part, k, order=order, edge_part=parts.edge_part, engine=parts.engine or "",
+        engine_version=version, epsilon=parts.epsilon, **attributes)
+    partition.statistics.update(
+        count(rows, parts.part, k) | profile(graph, partition.iperm) | parts.statistics
+        | (over_random(rows, k) if baseline else {}))
+    return partition
 
 
-def _refined(rows, weights, request, found):
-    if not (request.refine and found.engine):
-        return found
+def _refined(rows, weights, request, arrays):
+    """Run the engine, and refine its parts if that is asked."""
+    parts = _engine(arrays, weights, request)
+    if not (request.refine and parts.engine):
+        return parts
+
     from hpgcn.partition.refine import refine
 
-    return replace(found, part=refine(rows, found.part, request.k, weights, found.epsilon, request.seed))
-
-
-def _held_against_graph(rows, weights, request, found):
-    """See to it that no part sends more than the busiest of method "graph": its edges spread over parts more evenly."""
-    if not (request.refine and found.engine):
-        return found
-    try:
-        rival = graph(rows, weights, replace(request, engine=METHOD_ENGINES["graph"][0]))
-    except (MissingError, InternalError) as error:
-        log.warning("the parts of %s were not held against those of method graph: %s", found.engine, error)
-        return found
-
-    from hpgcn.partition.refine import no_busier
-
-    part = no_busier(rows, found.part, rival.part, request.k, weights, found.epsilon, request.seed)
-    return rival if part is rival.part else replace(found, part=part)
+    part = refine(rows, parts.part, request.k, weights, parts.epsilon, request.seed)
+    return replace(parts, part=part)
 
 
 def _check_whole(graph):
+    """Return the number of vertices of a graph; refuse one of which only some rows are held."""
     n = graph.header.num_nodes
     if graph.num_rows != n:
         raise DataError(f"{graph.header.name}: {graph.num_rows} of {n} rows given, expected all")
+    return n
 
 
 def _engine(arrays, weights, request):
-    k, n = request.k, weights.size
+    """Run the engine of a request, unless there is nothing to decide."""
+    k = request.k
+    n = weights.size
     if k == 1:
-        return Found(np.zeros(n, np.int32))
+        return Parts(np.zeros(n, np.int32))
     if k == n:
-        return Found(np.arange(n, dtype=np.int32))
+        return Parts(np.arange(n, dtype=np.int32))
     if arrays["offsets"][-1] == 0:
-        return Found(cut_evenly(weights, k))  # nothing to cut: balance alone
-    weights = _scaled(weights)
-    epsilon = min(request.epsilon, k - 1.0)  # k - 1 allows all in one part
-    settings = {"k": k, "epsilon": epsilon, "seed": request.seed % MAX_ENGINE_SEED, "threads": request.threads}
-    part, volume = run_engine(request.engine, {**arrays, "weights": weights}, settings, time_limit=request.time_limit,
-                              memory=request.memory)
-    return Found(part, request.engine, epsilon, {} if volume is None else {"engine_volume": volume})
+        return Parts(cut_evenly(weights, k))  # nothing to cut: balance alone
 
-
-def _scaled(weights):
-    """The weights, divided so that their sum stays far from 2^31, and rounded up."""
     divisor = -(-int(weights.sum()) // MAX_TOTAL_WEIGHT)
-    return -(-weights // divisor)
+    arrays = {**arrays, "weights": -(-weights // divisor)}  # their sum stays far from 2^31
+    epsilon = min(request.epsilon, k - 1.0)  # k - 1 allows all in one part
+    settings = {"k": k, "epsilon": epsilon, "seed": request.seed % MAX_ENGINE_SEED,
+                "threads": request.threads}
+    part, volume = run_engine(request.engine, arrays, settings, time_limit=request.time_limit,
+                              memory=request.memory)
+    counted = {} if volume is None else {"engine_volume": volume}
+    return Parts(part, request.engine, epsilon, counted)
 
 
 def _choose(method, engine):
-    """The engine of a method, given or default; unknown names are refused."""
+    """Return the engine of a method, given or default; refuse unknown names."""
     if method not in METHODS:
         near = difflib.get_close_matches(str(method), METHODS, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
@@ -295,18 +299,20 @@ def _choose(method, engine):
     return engine
 
 
-def _integer(name, value, low, high=None):
+def _integer(name, value, low, high=math.inf):
     try:
         value = operator.index(value)
     except TypeError:
         raise UsageError(f"{name} = {value!r}: expected an integer") from None
-    if value < low or (high is not None and value > high):
-        raise UsageError(f"{name} = {value}: expected " + (f"at least {low}" if high is None else f"{low} to {high}"))
+    if not low <= value <= high:
+        bounds = f"at least {low}" if high == math.inf else f"{low} to {high}"
+        raise UsageError(f"{name} = {value}: expected {bounds}")
     return value
 
 
 def _number(name, value, low, *, open_low=False):
     number = float(value) if isinstance(value, (int, float, np.number)) else math.nan
     if not math.isfinite(number) or number < low or (open_low and number == low):
-        raise UsageError(f"{name} = {value!r}: expected a number {'above' if open_low else 'of at least'} {low}")
+        bound = "above" if open_low else "of at least"
+        raise UsageError(f"{name} = {value!r}: expected a number {bound} {low}")
     return number

@@ -14,42 +14,32 @@ DENSE_SPEED = 4  # dense operations in the time of a sparse one
 
 
 def pattern(graph):
-    """Pattern of A + I, bool csr_array (n, n): the rows that an exchange reads, the vertex itself included."""
+    """Return the pattern of A + I, bool csr_array (n, n): the rows that an exchange reads."""
+    n = graph.num_rows
     indptr, indices, _, _ = with_self_loops(graph)
-    indptr = indptr.astype(index_dtype(indptr[-1]), copy=False)  # keeps SciPy from widening the column numbers
-    return sp.csr_array((np.ones(indices.size, bool), indices, indptr), shape=(graph.num_rows, graph.num_rows))
+    indptr = indptr.astype(index_dtype(indptr[-1]), copy=False)  # lest SciPy widens the columns
+    return sp.csr_array((np.ones(indices.size, bool), indices, indptr), shape=(n, n))
+
+
+def run_offsets(sizes):
+    """Return where each of some runs begins, and the last one ends: (runs + 1,) int64."""
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
 
 def column_nets(rows):
-    """Column-net hypergraph of a pattern (demirci-2022, section 4.3.2): net j = {i : a_ij != 0}.
+    """Make the column nets {i : a_ij != 0} of a pattern (demirci-2022, section 4.3.2).
 
-    Nets of one pin are left out: they cannot be cut.
-
-    Parameters
-    ----------
-    rows : csr_array (n, n) with a full diagonal
-
-    Returns
-    -------
-    offsets : (nets + 1,) int64
-    pins : (pins,) integers
-        Net e joins the vertices pins[offsets[e]:offsets[e + 1]].
+    Nets of one pin are left out: they cannot be cut. Net e joins the vertices
+    pins[offsets[e]:offsets[e + 1]] of what is returned: offsets (nets + 1,) int64, and pins.
     """
     columns = rows.tocsc()
     sizes = np.diff(columns.indptr)
     kept = sizes > 1
-    offsets = np.concatenate([[0], np.cumsum(sizes[kept])]).astype(np.int64)
-    return offsets, columns.indices[np.repeat(kept, sizes)]
+    return run_offsets(sizes[kept]), columns.indices[np.repeat(kept, sizes)]
 
 
 def neighbours(rows):
-    """Adjacency of the undirected graph behind a pattern, without loops.
-
-    Returns
-    -------
-    offsets : (n + 1,) int64
-    adjacent : (2 edges,) integers
-    """
+    """Return offsets (n + 1,) int64 and neighbours of the undirected graph behind a pattern."""
     both = symmetric_pattern(rows)
     both.setdiag(False)
     both.eliminate_zeros()
@@ -57,10 +47,11 @@ def neighbours(rows):
 
 
 def dense_weight(widths):
-    """Dense work of a row, in nonzeros: w0 for a GCN of these widths.
+    """Return the dense work of a row, in nonzeros: w0 for a GCN of these widths.
 
-    A row is multiplied by W forward, for dW and, but in the first layer, for its own gradient; a nonzero once per
-    exchange and column. A dense operation is taken as a quarter of a sparse one, about what an SpMM in memory takes.
+    A row is multiplied by W forward, for dW and, but in the first layer, for its own gradient; a
+    nonzero once per exchange and column. A dense operation is taken as a quarter of a sparse one,
+    about what an SpMM in memory takes.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Runs an engine in a child process, under a time and a memory limit: partitioners crash, and exit, on bad input."""
+"""Runs an engine in a child process with limits: partitioners crash, and exit, on bad input."""
 from __future__ import annotations
 
 import importlib.metadata
@@ -20,31 +20,17 @@ from hpgcn.partition.engines import ENGINES
 from hpgcn.partition.partition import check_parts
 from hpgcn.temporary import temporary_folder
 
-OUT_OF_MEMORY = ("bad_alloc", "memoryerror", "cannot allocate memory", "memory allocation failed", "out of memory",
-                 "pthread_create", "max_allowed_parallelism cannot be 0")  # the last two: no thread can be started
+OUT_OF_MEMORY = (
+    "bad_alloc", "memoryerror", "cannot allocate memory", "memory allocation failed",
+    "out of memory", "pthread_create", "max_allowed_parallelism cannot be 0",
+)  # the last two: no thread can be started
 
 
 def run_engine(name, arrays, settings, *, time_limit, memory):
-    """Run one engine on arrays and return its part vector and its own count of the volume.
+    """Run one engine; return its part vector, (n,) int32, and its own count of the volume or None.
 
-    Parameters
-    ----------
-    name : str
-        Key of `hpgcn.partition.engines.ENGINES`.
-    arrays : dict of str -> ndarray
-        As `hpgcn.partition.model` makes them, with `weights` (n,).
-    settings : dict
-        k, epsilon, seed, threads.
-    time_limit : float
-        Seconds, then the child is killed.
-    memory : int or None
-        Bytes of address space that the child may have; None: 80% of the memory available.
-
-    Returns
-    -------
-    part : (n,) int32
-    volume : int or None
-        Connectivity-1 by the engine's own count.
+    Arrays and settings are those of `hpgcn.partition.engines`; the child is killed after
+    `time_limit` seconds, and has `memory` bytes of address space (None: 80% of what is available).
 
     Raises
     ------
@@ -55,33 +41,28 @@ def run_engine(name, arrays, settings, *, time_limit, memory):
     StorageError
         Its input could not be written to the temporary folder.
     """
-    require_engine(name)
+    if importlib.util.find_spec(ENGINES[name].module) is None:
+        raise _missing(name, "not installed")
     memory = available_memory() * 4 // 5 if memory is None else memory
-    with ExitStack() as held:
+    with ExitStack() as stack:
+        parent = tempfile.gettempdir()
         try:
-            folder = held.enter_context(temporary_folder(tempfile.gettempdir()))
-        except OSError as error:
-            raise StorageError(f"{tempfile.gettempdir()}: cannot make a folder for {name}: {error.strerror}") from error
-        try:
+            folder = stack.enter_context(temporary_folder(parent))
             for key, array in arrays.items():
                 np.save(folder / f"{key}.npy", array)
-            (folder / "settings.json").write_text(json.dumps({**settings, "engine": name, "memory": int(memory)}))
+            settings = {**settings, "engine": name, "memory": int(memory)}
+            (folder / "settings.json").write_text(json.dumps(settings))
         except OSError as error:
-            raise StorageError(f"{folder}: cannot write the input of {name}: {error.strerror or error}") from error
+            raise StorageError(f"{parent}: cannot write the input of {name}: "
+                               f"{error.strerror or error}") from error
         code = _spawn(name, folder, time_limit)
         if code != 0:
             raise _failure(name, code, folder, memory)
         return _answer(name, folder, arrays["weights"].size, settings["k"])
 
 
-def require_engine(name):
-    """Raise MissingError, with the extra that brings it, if an engine is not installed."""
-    if importlib.util.find_spec(ENGINES[name].module) is None:
-        raise MissingError(_missing(name, "not installed"))
-
-
 def engine_version(name):
-    """Version of an installed engine, empty if unknown."""
+    """Return the version of an installed engine, empty if unknown."""
     try:
         return importlib.metadata.version(ENGINES[name].package)
     except importlib.metadata.PackageNotFoundError:
@@ -93,15 +74,18 @@ def _spawn(name, folder, time_limit):
     command = [sys.executable, "-P", "-m", "hpgcn.partition.child", str(folder), str(os.getpid())]
     with open(folder / "log", "wb") as log:
         try:
-            with signals.blocked(signal.SIGUSR1):  # meant for the run, but a scheduler sends it to every process
+            # a scheduler sends SIGUSR1 to every process, but it is meant for the run
+            with signals.blocked(signal.SIGUSR1):
                 child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                          env=child_environment(), start_new_session=True)
         except OSError as error:
-            raise InternalError(f"{name}: cannot start a child process: {error.strerror}") from error
+            raise InternalError(f"{name}: cannot start a child process: "
+                                f"{error.strerror}") from error
         try:
             return child.wait(time_limit)
         except subprocess.TimeoutExpired:
-            raise InternalError(f"{name} did not finish within its time limit of {time_limit:g} s") from None
+            raise InternalError(f"{name} did not finish within its time limit of "
+                                f"{time_limit:g} s") from None
         finally:
             if child.returncode is None:  # past its limit, or we were interrupted
                 child.kill()
@@ -109,30 +93,34 @@ def _spawn(name, folder, time_limit):
 
 
 def _failure(name, code, folder, memory):
-    """The error that tells why the child ended with a code other than 0."""
+    """Return the error that tells why the child ended with a code other than 0."""
     log = (folder / "log").read_text(errors="replace")
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    kind, cause = "", f"exited with code {code}"
+    kind = ""
+    cause = f"exited with code {code}"
     if (folder / "failure.json").exists():
         failure = json.loads((folder / "failure.json").read_text())
-        kind, cause = failure["kind"], f"failed with {failure['kind']}: {_one_line(failure['message'])}"
+        kind = failure["kind"]
+        cause = f"failed with {kind}: {_one_line(failure['message'])}"
     elif code < 0:
-        cause = f"was killed by {_signal_name(-code)}"
+        cause = f"was killed by signal {-code} ({signal.strsignal(-code)})"
     if kind in ("ImportError", "ModuleNotFoundError"):
-        return MissingError(_missing(name, cause))
-    tail = f" (its last line: {_one_line(lines[-1])})" if lines else ""
+        return _missing(name, cause)
+
     evidence = " ".join([cause, *lines[-5:]]).lower()
     if any(sign in evidence for sign in OUT_OF_MEMORY):
         cause = f"ran out of memory under a limit of {memory / 2**30:.2f} GiB: it {cause}"
     elif code == -signal.SIGKILL:
         cause += ", perhaps because the machine ran out of memory"
-    return InternalError(f"{name} {cause}{tail}")
+    last_line = f" (its last line: {_one_line(lines[-1])})" if lines else ""
+    return InternalError(f"{name} {cause}{last_line}")
 
 
 def _answer(name, folder, n, k):
     try:
-        part = check_parts(np.load(folder / "part.npy"), k, n=n, where=f"the answer of {name}")
-        return part, json.loads((folder / "volume.json").read_text())
+        part = np.load(folder / "part.npy")
+        volume = json.loads((folder / "volume.json").read_text())
+        return check_parts(part, k, n=n, where=f"the answer of {name}"), volume
     except FileNotFoundError:
         raise InternalError(f"{name} ended the process without an answer") from None
     except (OSError, ValueError, EOFError) as error:  # a DataError is a ValueError
@@ -140,15 +128,10 @@ def _answer(name, folder, n, k):
 
 
 def _missing(name, why):
+    """Return the error about an engine that is not there, with the extra that brings it."""
     engine = ENGINES[name]
-    return f"partitioning with {name} needs {engine.module}: pip install 'hpgcn[{engine.extra}]' ({why})"
-
-
-def _signal_name(number):
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    return MissingError(f"partitioning with {name} needs {engine.module}: "
+                        f"pip install 'hpgcn[{engine.extra}]' ({why})")
 
 
 def _one_line(text, width=200):

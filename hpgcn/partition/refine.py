@@ -1,7 +1,7 @@
-"""Refinement of a partition: less volume first, then less for the part that sends most, by moves of single vertices.
+"""Refinement by moves of single vertices: less volume, then less for the busiest part.
 
-Partitioners minimise the total alone, but an exchange waits for its slowest rank (cagnet-2020, section VI: METIS saved
-72% of the total of a graph and 29% of the maximum).
+Partitioners minimise the total alone, but an exchange waits for its slowest rank (cagnet-2020,
+section VI: METIS saved 72% of the total of a graph and 29% of the maximum).
 """
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections import namedtuple
 import numpy as np
 
 from hpgcn.kernels.jit import jit
+from hpgcn.partition.model import run_offsets
 from hpgcn.partition.quality import count
 from hpgcn.reorder import random_order
 
@@ -17,26 +18,27 @@ GAIN_PASSES = 6  # at most, for the total alone
 PASSES = 60  # at most, for the maximum
 PATIENCE = 4  # passes without a better partition before the last word
 STEP = 0.95  # each pass aims at this share of the largest volume
-STEEPNESS = 2.0  # what a row more costs the part that sends most, in rows of the total, beside the row itself
-STEEPER = (2.0, 8.0, 32.0, 128.0)  # the same, one after the other, where a rival's largest volume is the goal
+STEEPNESS = 2.0  # what a row more costs the busiest part, in rows of the total, beside itself
+STEEPER = (2.0, 8.0, 32.0, 128.0)  # the same, in turn, where a rival's largest volume is the goal
 MESSAGE = 0.5  # what a message costs, in rows
 MAX_PARTS = 8192  # beyond, messages are not tracked: the table of pairs would be too large
 
-# nets are the columns of the pattern; net j is owned by the part of vertex j, and lists the parts that it touches
-State = namedtuple("State", "indptr indices weight part first touched pins lam sent load pairs totals")
+# Nets are the columns of the pattern. Net j is owned by the part of vertex j; from first[j] on it
+# lists the lam[j] parts that it touches, and its pins in each. totals: volume and messages.
+State = namedtuple(
+    "State", "indptr indices weight part first touched pins lam sent load pairs totals")
 
 
-def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None,
-           steepness=STEEPNESS):
-    """Lower the volume, then the largest volume and the number of messages; never raise the volume or the messages.
+def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, steepness=STEEPNESS):
+    """Lower the volume, then the largest volume and the number of messages; raise no total.
 
     A vertex moves to a part that it already shares a net with, if that lowers
 
         sum over parts of (sent + max(0, sent - T)^2 steepness / (2 (M - T))) + MESSAGE x messages
 
-    where `sent` are the rows that a part sends, M is the largest, and T falls behind it from pass to pass (at first it
-    is infinite). No part grows beyond (1 + epsilon) of the mean weight. The best partition seen is kept: the least
-    maximum, then messages, then volume.
+    where `sent` are the rows that a part sends, M is the largest, and T falls behind it from pass
+    to pass (at first it is infinite). No part grows beyond (1 + epsilon) of the mean weight. The
+    best partition seen is kept: the least maximum, then messages, then volume.
 
     Parameters
     ----------
@@ -63,48 +65,52 @@ def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None,
     """
     state = _state(rows, part, k, weights)
     cap = int((1 + epsilon) * state.load.sum() / k)
-    limit, messages = state.totals.copy() if limits is None else limits
-    best, kept, waited = _score(state), state.part.copy(), 0
+    max_volume, max_messages = state.totals.copy() if limits is None else limits
+    best = _score(state)
+    best_part = state.part.copy()
+    waited = 0
     volume = state.totals[0]
     for turn in range(GAIN_PASSES if goal is not None else 0, GAIN_PASSES + PASSES):
         gaining = turn < GAIN_PASSES
         if gaining and turn and state.totals[0] > 0.998 * volume:
             continue  # little is left to gain
-        volume, largest = state.totals[0], state.sent.max()
-        target = np.inf if gaining else max(state.sent.mean(), STEP * largest)
-        slope = steepness / max(1.0, largest - target) if np.isfinite(target) else 0.0
-        moved = _sweep(state, random_order(part.size, seed + turn), cap, target, slope, limit, messages)
+
+        volume = state.totals[0]
+        largest = state.sent.max()
+        target = np.inf
+        slope = 0.0
+        if not gaining:
+            target = max(state.sent.mean(), STEP * largest)
+            slope = steepness / max(1.0, largest - target)
+        order = random_order(part.size, seed + turn)
+        moved = _sweep(state, order, cap, target, slope, max_volume, max_messages)
+
         score = _score(state)
         waited = 0 if score < best or gaining else waited + 1
-        if score < best and state.totals[0] <= limit and state.totals[1] <= messages:
-            best, kept = score, state.part.copy()
+        if score < best and state.totals[0] <= max_volume and state.totals[1] <= max_messages:
+            best = score
+            best_part = state.part.copy()
         if goal is not None and best[0] <= goal:
             break
-        if not gaining and (not moved or waited == PATIENCE or largest <= np.ceil(state.sent.mean())):
+        even = largest <= np.ceil(state.sent.mean())
+        if not gaining and (not moved or waited == PATIENCE or even):
             break
-    return kept
+    return best_part
 
 
 def no_busier(rows, part, rival, k, weights, epsilon, seed=0):
     """Lower the largest volume of a refined partition to that of another one, if it is larger.
 
-    Rows are priced higher and higher (STEEPER) until the goal is reached; the total may grow to that of the other one,
-    and so may the messages. Where no price will do, the other partition is taken, unless its heaviest part exceeds what
-    epsilon allows and the heaviest of `part`: then the try with the least maximum.
+    Rows are priced higher and higher (STEEPER) until the goal is reached; the total may grow to
+    that of the other one, and so may the messages. Where no price will do, the other partition is
+    taken, unless its heaviest part exceeds what epsilon allows and the heaviest of `part`: then the
+    try with the least maximum.
 
-    Parameters
-    ----------
-    part, rival : (n,) int32
-        Both refined.
-    rows, k, weights, epsilon, seed
-        As `refine`.
-
-    Returns
-    -------
-    (n,) int32
-        `part` itself, `rival` itself, or a new one.
+    Arguments are those of `refine`; `rival`, (n,) int32, is refined as `part` is. Returns `part`
+    itself, `rival` itself, or a new one.
     """
-    own, other = count(rows, part, k), count(rows, rival, k)
+    own = count(rows, part, k)
+    other = count(rows, rival, k)
     goal = other["volume_max"]
     if own["volume_max"] <= goal:
         return part
@@ -112,16 +118,17 @@ def no_busier(rows, part, rival, k, weights, epsilon, seed=0):
     limits = tuple(max(own[key], other[key]) for key in ("volume", "messages"))
     tries = []
     for steepness in STEEPER:
-        found = refine(rows, part, k, weights, epsilon, seed, limits=limits, goal=goal, steepness=steepness)
-        counted = count(rows, found, k)
+        lowered = refine(rows, part, k, weights, epsilon, seed, limits=limits, goal=goal,
+                         steepness=steepness)
+        counted = count(rows, lowered, k)
         if counted["volume_max"] <= goal:
-            return found
-        tries.append((counted["volume_max"], counted["volume"], found))
+            return lowered
+        tries.append((counted["volume_max"], counted["volume"], lowered))
 
-    heaviest, of_rival = (np.bincount(each, weights, k).max() for each in (part, rival))
+    heaviest, of_rival = (np.bincount(parts, weights, k).max() for parts in (part, rival))
     if of_rival <= max((1 + epsilon) * np.sum(weights) / k, heaviest):
         return rival
-    return min(tries, key=lambda each: each[:2])[2]
+    return min(tries, key=lambda attempt: attempt[:2])[2]
 
 
 def _score(state):
@@ -129,30 +136,35 @@ def _score(state):
 
 
 def _state(rows, part, k, weights):
-    """The pins of every net in every part it touches, and what each part sends."""
-    indptr, n = rows.indptr.astype(np.int64), part.size
+    """Count the pins of every net in every part it touches, and what each part sends."""
+    indptr = rows.indptr.astype(np.int64)
+    n = part.size
     part = part.astype(np.int32)  # a copy
-    room = np.minimum(np.bincount(rows.indices, minlength=n), k) + 1  # a move adds a part before it takes one away
-    first = np.concatenate([[0], np.cumsum(room)])
-    touched, pins, lam = np.empty(first[-1], np.int32), np.empty(first[-1], np.int32), np.zeros(n, np.int32)
-    _fill(indptr, rows.indices, part, first, touched, pins, lam)
+    # a move adds a part to a net before it takes one away
+    room = np.minimum(np.bincount(rows.indices, minlength=n), k) + 1
+    first = run_offsets(room)
+    touched = np.empty(first[-1], np.int32)
+    pins = np.empty(first[-1], np.int32)
+    lam = np.zeros(n, np.int32)
     pairs = np.zeros((k, k) if k <= MAX_PARTS else (0, 0), np.int32)
-    _count_pairs(part, first, touched, lam, pairs)
+    _fill(indptr, rows.indices, part, first, touched, pins, lam, pairs)
     sent = np.bincount(part, lam - 1, k).astype(np.int64)
-    return State(indptr, rows.indices, np.asarray(weights, np.int64), part, first, touched, pins, lam, sent,
-                 np.bincount(part, weights, k).astype(np.int64), pairs,
-                 np.array([sent.sum(), np.count_nonzero(pairs)], np.int64))
+    load = np.bincount(part, weights, k).astype(np.int64)
+    totals = np.array([sent.sum(), np.count_nonzero(pairs)], np.int64)
+    return State(indptr, rows.indices, np.asarray(weights, np.int64), part, first, touched, pins,
+                 lam, sent, load, pairs, totals)
 
 
 @jit()
 def _add(net, p, first, touched, pins, lam):
     """Give a net one pin more in part p; return whether it is the first."""
-    low, high = first[net], first[net] + lam[net]
-    for at in range(low, high):
+    end = first[net] + lam[net]
+    for at in range(first[net], end):
         if touched[at] == p:
             pins[at] += 1
             return False
-    touched[high], pins[high] = p, 1
+    touched[end] = p
+    pins[end] = 1
     lam[net] += 1
     return True
 
@@ -160,12 +172,13 @@ def _add(net, p, first, touched, pins, lam):
 @jit()
 def _take(net, p, first, touched, pins, lam):
     """Take one pin in part p from a net; return whether it was the last."""
-    low, high = first[net], first[net] + lam[net]
-    for at in range(low, high):
+    end = first[net] + lam[net]
+    for at in range(first[net], end):
         if touched[at] == p:
             pins[at] -= 1
             if pins[at] == 0:
-                touched[at], pins[at] = touched[high - 1], pins[high - 1]
+                touched[at] = touched[end - 1]
+                pins[at] = pins[end - 1]
                 lam[net] -= 1
                 return True
             break
@@ -173,19 +186,14 @@ def _take(net, p, first, touched, pins, lam):
 
 
 @jit()
-def _fill(indptr, indices, part, first, touched, pins, lam):
+def _fill(indptr, indices, part, first, touched, pins, lam, pairs):
     for v in range(part.size):
         for t in range(indptr[v], indptr[v + 1]):
             _add(indices[t], part[v], first, touched, pins, lam)
-
-
-@jit()
-def _count_pairs(part, first, touched, lam, pairs):
-    if pairs.size:
-        for net in range(part.size):
-            for at in range(first[net], first[net] + lam[net]):
-                if touched[at] != part[net]:
-                    pairs[part[net], touched[at]] += 1
+    for net in range(part.size if pairs.size else 0):
+        for at in range(first[net], first[net] + lam[net]):
+            if touched[at] != part[net]:
+                pairs[part[net], touched[at]] += 1
 
 
 @jit()
@@ -229,9 +237,20 @@ def _excess(sent, target):
 
 
 @jit()
-def _survey(s, v, target, steepness, priced, counted, seen):
-    """List the parts that share a net with v, with the price and the number of the nets that they share."""
-    p, found, price, last_price, last, alone = s.part[v], 0, 0.0, 0.0, 0, False
+def _best(s, v, cap, target, steepness, limit, priced, counted, seen):
+    """Find the part to which a move of v lowers the objective most (or its own), and the change.
+
+    Messages are left aside. `priced`, `counted` and `seen` have room for all parts; the first two
+    are 0, and 0 again at the end.
+    """
+    p = s.part[v]
+    own = s.lam[v] - 1
+    nets = s.indptr[v + 1] - s.indptr[v] - 1  # v's own net is not among them
+    parts = 0  # that share a net with v, in `seen`
+    price = 0.0  # of v's nets
+    last_price = 0.0  # of those in which v is the last pin of its part
+    last = 0  # their number
+    alone = False  # whether v is the last pin of its part in its own net
     for t in range(s.indptr[v], s.indptr[v + 1]):
         net = s.indices[t]
         cost = 0.0 if net == v else 1 + steepness * _excess(s.sent[s.part[net]], target)
@@ -239,8 +258,8 @@ def _survey(s, v, target, steepness, priced, counted, seen):
         for at in range(s.first[net], s.first[net] + s.lam[net]):
             q = s.touched[at]
             if counted[q] == 0:
-                seen[found] = q
-                found += 1
+                seen[parts] = q
+                parts += 1
             counted[q] += 1
             priced[q] += cost
             if q == p and s.pins[at] == 1:
@@ -251,19 +270,14 @@ def _survey(s, v, target, steepness, priced, counted, seen):
                     last += 1
                     if s.pairs.size and s.pairs[s.part[net], p] == 1:
                         last_price += MESSAGE
-    return found, price, last_price, last, alone
 
+    # v's own net moves with it, so it is not shared; the parts that it touches are marked meanwhile
+    for at in range(s.first[v], s.first[v] + s.lam[v]):
+        counted[s.touched[at]] += nets + 1
 
-@jit()
-def _best(s, v, cap, target, steepness, limit, priced, counted, seen):
-    """Part to which a move of v would lower the objective most, messages aside (or its own), and the change."""
-    p, nets = s.part[v], s.indptr[v + 1] - s.indptr[v] - 1  # v's own net is not among them
-    found, price, last_price, last, alone = _survey(s, v, target, steepness, priced, counted, seen)
-    own = s.lam[v] - 1
-    for at in range(s.first[v], s.first[v] + s.lam[v]):  # the vertex' own net moves with it: it is not shared
-        counted[s.touched[at]] += nets + 1  # marks, until the end of this function, the parts that it touches
-    best, change = p, -1e-9
-    for i in range(found):
+    best = p
+    change = -1e-9
+    for i in range(parts):
         q = seen[i]
         touches = counted[q] > nets + 1
         shared = counted[q] - (nets + 2 if touches else 0)
@@ -275,17 +289,23 @@ def _best(s, v, cap, target, steepness, limit, priced, counted, seen):
                     _excess(s.sent[p] - own, target) ** 2 - _excess(s.sent[p], target) ** 2
                     + _excess(s.sent[q] + then, target) ** 2 - _excess(s.sent[q], target) ** 2)
                 if gain < change or (gain == change and q < best):
-                    best, change = q, gain
-    for i in range(found):
-        counted[seen[i]], priced[seen[i]] = 0, 0.0
+                    best = q
+                    change = gain
+
+    for i in range(parts):
+        counted[seen[i]] = 0
+        priced[seen[i]] = 0.0
     return best, change
 
 
 @jit()
 def _sweep(s, order, cap, target, steepness, limit, max_messages):
     """Move every vertex that should, in this order; return how many did."""
-    k, moved = s.sent.size, 0
-    priced, counted, seen = np.zeros(k), np.zeros(k, np.int64), np.empty(k, np.int32)
+    k = s.sent.size
+    priced = np.zeros(k)
+    counted = np.zeros(k, np.int64)
+    seen = np.empty(k, np.int32)
+    moved = 0
     for v in order:
         p = s.part[v]
         q, change = _best(s, v, cap, target, steepness, limit, priced, counted, seen)
