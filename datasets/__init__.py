@@ -1,5 +1,5 @@
-"""Readers (one per input format), generators, and `convert.read`, which turns any input into a Graph.
+"""Readers (one per input format), generators, and `convert.read`: any input becomes a Graph.
 
-Imported as hpgcn.datasets. To add a reader: one file with `read(source, memory) -> Raw`, and a line in
-`formats.READERS`; one whose edges come block by block has `stream` too, and a line in `formats.STREAMS`.
+Imported as hpgcn.datasets. To add a reader: one file, as `formats` says, and a line in
+`formats.READERS`; in `formats.STREAMED`, too, if its edges come block by block.
 """

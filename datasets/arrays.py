@@ -1,4 +1,4 @@
-"""NumPy arrays out of .npy and .npz files, with every declared size checked before it is allocated."""
+"""NumPy arrays out of .npy and .npz files; every declared size is checked before it is allocated."""
 from __future__ import annotations
 
 import copy
@@ -19,6 +19,8 @@ from hpgcn.errors import DataError
 
 END_RECORD = 22  # bytes at the end of a zip, its comment aside
 HEADER_LIMIT = 10_000  # bytes; NumPy's own limit
+COMPRESSED = ("data", "indices", "indptr")
+SPARSE = {"csr": COMPRESSED, "csc": COMPRESSED, "coo": ("data", "row", "col")}
 
 
 def read_npy(stream, size, where, memory, kinds="fiub"):
@@ -43,23 +45,27 @@ def read_npy(stream, size, where, memory, kinds="fiub"):
     Raises
     ------
     DataError
-        Not .npy; object, string or structured dtype; a shape that does not match the size; more than `memory`.
+        Not .npy; object, string or structured dtype; a shape that does not match the size; more
+        than `memory`.
     """
     shape, fortran, dtype, offset = _read_header(stream, where)
     if dtype.hasobject or dtype.kind not in kinds:
-        raise DataError(f"{where}: dtype {dtype}, expected " + ("numbers" if kinds == "fiub" else "text"))
+        expected = "numbers" if kinds == "fiub" else "text"
+        raise DataError(f"{where}: dtype {dtype}, expected {expected}")
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes != size - offset or min(shape, default=0) < 0:
-        raise DataError(f"{where}: shape {shape} of {dtype} takes {nbytes} bytes, but {size - offset} are there")
+        raise DataError(f"{where}: shape {shape} of {dtype} takes {nbytes} bytes, but "
+                        f"{size - offset} are there")
     need(nbytes, memory, where)
-    with refused(where):
-        array = np.empty(math.prod(shape), dtype)
-        _fill(stream, memoryview(array).cast("B") if nbytes else memoryview(b""), where)
+    with refused(where), warnings.catch_warnings(action="ignore"):  # see _read_header
+        stream.seek(0)
+        array = np.lib.format.read_array(stream, allow_pickle=False, max_header_size=HEADER_LIMIT)
+        if stream.read(1):  # also makes zipfile check the CRC
+            raise DataError(f"{where}: more than the declared {nbytes} bytes of data")
+
     notes = []
     if fortran and len(shape) > 1:
-        array = array.reshape(shape[::-1]).T
         notes.append(f"{where}: copied from Fortran order")
-    array = array.reshape(shape)
     if not dtype.isnative:
         array = array.astype(dtype.newbyteorder("="))
         notes.append(f"{where}: byte order of {dtype.str} swapped")
@@ -73,24 +79,14 @@ def _read_header(stream, where):
     """Return (shape, whether in Fortran order, dtype, bytes before the data)."""
     try:
         version = np.lib.format.read_magic(stream)
-        reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        reader = np.lib.format.read_array_header_2_0
+        if version == (1, 0):
+            reader = np.lib.format.read_array_header_1_0
         with warnings.catch_warnings(action="ignore"):  # headers written by Python 2
             return *reader(stream, HEADER_LIMIT), stream.tell()
     except Exception as error:  # the header is parsed as Python: what it raises has no common base
         reason = shown(str(error) or type(error).__name__)
         raise DataError(f"{where}: not an array in .npy format ({reason})") from error
-
-
-def _fill(stream, target, where):
-    done = 0
-    while done < target.nbytes:
-        block = stream.read(min(target.nbytes - done, 1 << 22))
-        if not block:
-            raise DataError(f"{where}: {done} bytes of data, expected {target.nbytes}")
-        target[done:done + len(block)] = block
-        done += len(block)
-    if stream.read(1):  # also makes zipfile check the CRC
-        raise DataError(f"{where}: more than the declared {target.nbytes} bytes of data")
 
 
 @contextmanager
@@ -101,13 +97,14 @@ def refused(where):
     except DataError:
         raise
     except Exception as error:  # zipfile and its decompressors raise whatever the bytes lead them to
-        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # the disk's, no seek past the end
-            raise
-        raise DataError(f"{where}: broken data ({shown(str(error) or type(error).__name__)})") from error
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise  # the disk's; EINVAL is a seek past the end
+        reason = shown(str(error) or type(error).__name__)
+        raise DataError(f"{where}: broken data ({reason})") from error
 
 
 class Archive:
-    """Arrays of an .npz file, read by name; of another member of the zip no more than its header is looked at.
+    """Arrays of an .npz file, read by name; of other members only the headers are looked at.
 
     Parameters
     ----------
@@ -129,71 +126,113 @@ class Archive:
     """
 
     def __init__(self, source, memory):
-        self.source, self.memory, self.left = source, memory, memory
+        self.source = source
+        self.memory = memory
+        self.left = memory
         self.notes = []
+        self.members = {}
         with source.open() as stream, refused(source), zipfile.ZipFile(stream) as archive:
-            members = {}
-            for info in archive.infolist():
+            infos = archive.infolist()
+            for info in infos:
                 name = info.filename.removesuffix(".npy")
-                if name in members:
-                    raise DataError(f"{source}: two members are called {shown(name)!r}, expected one of each name")
-                members[name] = info
+                if name in self.members:
+                    raise DataError(f"{source}: two members are called {shown(name)!r}, expected "
+                                    "one of each name")
+                self.members[name] = info
             stream.seek(-END_RECORD - len(archive.comment), os.SEEK_END)
             stated = int.from_bytes(stream.read(END_RECORD)[10:12], "little")
-            if stated not in (len(archive.infolist()), 0xFFFF):  # 0xFFFF: too many for this field
-                raise DataError(f"{source}: broken data ({len(archive.infolist())} members, {stated} stated)")
-            for info in archive.infolist():  # a damaged name must not pass for an array that is not there
+            if stated not in (len(infos), 0xFFFF):  # 0xFFFF: too many for this field
+                raise DataError(f"{source}: broken data ({len(infos)} members, {stated} stated)")
+            for info in infos:  # a damaged name must not pass for an array that is not there
                 archive.open(info).close()
-        self.members = members
-        self.keys = list(members)
-        self.unread = list(members)
+        self.keys = list(self.members)
+        self.unread = list(self.members)
 
     def __contains__(self, key):
         return key in self.members
 
-    def read(self, key, kinds="fiub"):
-        """Return the array of that name.
+    @contextmanager
+    def _open(self, key, member):
+        where = f"{self.source} {key}"
+        with self.source.open() as stream, refused(where), zipfile.ZipFile(stream) as archive, \
+                archive.open(member) as content:
+            yield content, where
 
-        Raises
-        ------
-        DataError
-            As `read_npy`, or the member declares or inflates to more than allowed.
-        """
-        where, info = f"{self.source} {key}", self.members[key]
-        need(info.file_size, min(self.memory // 2, self.left), where)
+    def read(self, key, kinds="fiub"):
+        """Return the array of that name, as `read_npy`."""
+        info = self.members[key]
+        need(info.file_size, min(self.memory // 2, self.left), f"{self.source} {key}")
         self.left -= info.file_size
         self.unread.remove(key)
         longer = copy.copy(info)
-        longer.file_size += 1  # zipfile stops at the declared size: let it go on, to see whether there is more
-        with self.source.open() as stream, refused(where), zipfile.ZipFile(stream) as archive, \
-                archive.open(longer) as member:
-            array, notes = read_npy(member, info.file_size, where, self.memory, kinds)
+        longer.file_size += 1  # zipfile stops at the declared size: let it see whether there is more
+        with self._open(key, longer) as (content, where):
+            array, notes = read_npy(content, info.file_size, where, self.memory, kinds)
         self.notes += notes
         return array
 
     def shape(self, key):
-        """Return the shape of the array of that name, which is not read.
-
-        Raises
-        ------
-        DataError
-            Not .npy.
-        """
-        where = f"{self.source} {key}"
-        with self.source.open() as stream, refused(where), zipfile.ZipFile(stream) as archive, \
-                archive.open(self.members[key]) as member:
-            return _read_header(member, where)[0]
+        """Return the shape of the array of that name, which is not read."""
+        with self._open(key, self.members[key]) as (content, where):
+            return _read_header(content, where)[0]
 
     def first(self, *keys):
-        """Return (key, array) of the first name that is there, or (None, None)."""
+        """Return the array of the first name that is there, or None."""
+        return next((self.read(key) for key in keys if key in self), None)
+
+    def require(self, *keys):
+        """Refuse an archive without all of these arrays."""
         for key in keys:
-            if key in self:
-                return key, self.read(key)
-        return None, None
+            if key not in self:
+                raise DataError(f"{self.source}: no array {key}, expected {', '.join(keys)}")
+
+    def read_shape(self, key):
+        """Return two numbers as a tuple of int."""
+        shape = self.read(key)
+        if (shape.shape != (2,) or shape.dtype.kind not in "iu" or int(shape.min()) < 0
+                or int(shape.max()) > np.iinfo(np.int64).max):
+            raise DataError(f"{self.source} {key}: {shape.tolist()}, expected two numbers of rows "
+                            "and columns")
+        return int(shape[0]), int(shape[1])
+
+    def read_csr(self, prefix):
+        """Return the CSR matrix of PREFIX_data, _indices, _indptr and _shape; without data, ones."""
+        keys = [f"{prefix}_{key}" for key in (*COMPRESSED, "shape")]
+        self.require(*keys[1:])
+        shape = self.read_shape(keys[3])
+        indices = self.read(keys[1])
+        indptr = self.read(keys[2])
+        data = self.read(keys[0]) if keys[0] in self else None
+        return sparse_matrix(data, indices, indptr, shape, f"{self.source} {prefix}")
+
+    @property
+    def is_sparse(self):
+        """Whether scipy.sparse.save_npz wrote it."""
+        return "format" in self and "shape" in self
+
+    def read_sparse(self):
+        """Return the matrix that scipy.sparse.save_npz wrote, as scipy.sparse.csr_array."""
+        where = str(self.source)
+        with refused(f"{where} format"):
+            layout = self.read("format", "SU").astype(str).item()
+        if layout not in SPARSE:
+            raise DataError(f"{where} format: {layout[:40]!r}, expected csr, csc or coo")
+        self.require(*SPARSE[layout])
+        shape = self.read_shape("shape")
+        data, first, second = (self.read(key) for key in SPARSE[layout])
+        if layout != "coo":
+            return sparse_matrix(data, first, second, shape, where, transposed=layout == "csc")
+        for key, numbers, stop in (("row", first, shape[0]), ("col", second, shape[1])):
+            if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or numbers.shape != data.shape:
+                raise DataError(f"{where} {key}: dtype {numbers.dtype} and shape {numbers.shape}, "
+                                f"expected integers {data.shape}")
+            check_range(numbers, stop, f"{where} {key}")
+        need(64 * shape[0], self.memory, f"{where} shape: {shape[0]} rows")
+        return sp.csr_array((data, (_signed(first), _signed(second))), shape=shape)
 
 
 def read_matrix(source, memory):
-    """Read features: a dense .npy, an .npz with one dense array, or an .npz written by scipy.sparse.save_npz.
+    """Read features: a dense .npy, an .npz with one dense array, or scipy.sparse.save_npz's.
 
     Returns
     -------
@@ -208,11 +247,12 @@ def read_matrix(source, memory):
         return read_array(source, memory)
     foreign.refuse_array(source)
     archive = Archive(source, memory)
-    if is_sparse(archive):
-        return read_sparse(archive), archive.notes
+    if archive.is_sparse:
+        return archive.read_sparse(), archive.notes
     if len(archive.keys) != 1:
-        raise DataError(f"{source}: arrays {shown(', '.join(archive.keys)) or 'none'}, expected one dense array or a "
-                        "matrix written by scipy.sparse.save_npz")
+        names = shown(", ".join(archive.keys)) or "none"
+        raise DataError(f"{source}: arrays {names}, expected one dense array or a matrix written by "
+                        "scipy.sparse.save_npz")
     return archive.read(archive.keys[0]), archive.notes
 
 
@@ -223,66 +263,26 @@ def read_array(source, memory):
             raise DataError(f"{source}: compressed, expected a plain .npy file")
         if source.magic[:6] != b"\x93NUMPY":
             foreign.refuse_array(source)
-            raise DataError(f"{source}: an .npz, expected an array in .npy format: numpy.save writes one")
+            raise DataError(f"{source}: an .npz, expected an array in .npy format: numpy.save "
+                            "writes one")
         return read_npy(stream, source.size, source, memory)
 
 
-def is_sparse(archive):
-    """Whether scipy.sparse.save_npz wrote an Archive."""
-    return "format" in archive and "shape" in archive
-
-
-def read_sparse(archive):
-    """Return the matrix that scipy.sparse.save_npz wrote, as scipy.sparse.csr_array."""
-    with refused(f"{archive.source} format"):
-        layout = archive.read("format", "SU").astype(str).item()
-    compressed = ("data", "indices", "indptr")
-    required = {"csr": compressed, "csc": compressed, "coo": ("data", "row", "col")}
-    if layout not in required:
-        raise DataError(f"{archive.source} format: {layout[:40]!r}, expected csr, csc or coo")
-    for key in required[layout]:
-        if key not in archive:
-            raise DataError(f"{archive.source}: no array {key}, expected {', '.join(required[layout])}")
-    shape = read_shape(archive, "shape")
-    data, first, second = (archive.read(key) for key in required[layout])
-    where = str(archive.source)
-    if layout == "coo":
-        for key, numbers, stop in (("row", first, shape[0]), ("col", second, shape[1])):
-            if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or numbers.shape != data.shape:
-                raise DataError(f"{where} {key}: dtype {numbers.dtype} and shape {numbers.shape}, expected integers "
-                                f"{data.shape}")
-            check_range(numbers, stop, f"{where} {key}")
-        need(64 * shape[0], archive.memory, f"{where} shape: {shape[0]} rows")
-        return sp.csr_array((data, (signed(first), signed(second))), shape=shape)
-    return sparse_matrix(data, first, second, shape, where, transposed=layout == "csc")
-
-
 def sparse_matrix(data, indices, indptr, shape, where, *, transposed=False):
-    """Check the arrays of a CSR (or CSC: transposed) matrix and make it.
+    """Check the arrays of a CSR (or CSC: transposed) matrix and make it, as csr_array.
 
-    Raises
-    ------
-    DataError
-        As `check_csr_arrays`, or not one number per entry.
+    Without data (None) all values are 1. Raises DataError as `check_csr_arrays`, or where there is
+    not one number for each entry.
     """
     check_csr_arrays(indptr, indices, shape[::-1] if transposed else shape, where)
-    indptr, indices = signed(indptr), signed(indices)
+    if data is None:
+        data = np.ones(indices.shape, np.float32)
     if data.shape != indices.shape:
         raise DataError(f"{where} data: shape {data.shape}, expected {indices.shape}")
     kind = sp.csc_array if transposed else sp.csr_array
-    matrix = kind((data, indices, indptr), shape=shape)
-    return matrix.tocsr() if transposed else matrix
+    return sp.csr_array(kind((data, _signed(indices), _signed(indptr)), shape=shape))
 
 
-def signed(numbers):
+def _signed(numbers):
     """Integers below 2^63 in a dtype that NumPy and SciPy count with: int64 for uint64."""
     return numbers.astype(np.int64) if numbers.dtype == np.uint64 else numbers
-
-
-def read_shape(archive, key):
-    """Return two numbers as a tuple of int."""
-    shape = archive.read(key)
-    if (shape.shape != (2,) or shape.dtype.kind not in "iu" or int(shape.min()) < 0
-            or int(shape.max()) > np.iinfo(np.int64).max):
-        raise DataError(f"{archive.source} {key}: {shape.tolist()}, expected two numbers of rows and columns")
-    return int(shape[0]), int(shape[1])

@@ -1,6 +1,6 @@
-"""What the columns of an edge list are, by their names: those of a header, or those that --columns gives.
+"""The columns of an edge list by their names: those of a header, or those of --columns.
 
-Names are compared without case, blanks and punctuation. What is not known is refused rather than guessed.
+Names are compared without case, blanks and punctuation; what is not known is refused.
 """
 from __future__ import annotations
 
@@ -15,25 +15,30 @@ from hpgcn.errors import DataError, UsageError
 
 THING = "(node|vertex|vert|id|user|person|author|page|paper|entity|member|tx)?"
 NUMBER = "(id|idx|index|no|number)?"
+SOURCE = "(source|src|from|sender|start|origin)"
+TARGET = "(target|tgt|trg|dst|dest|destination|to|receiver|recipient|end)"
 DIRECTED = ("source", "target")
 ENDS = {  # both ends of an edge, as --columns spells them: how else they are called
-    DIRECTED: (f"{THING}(source|src|from|sender|start|origin){THING}{NUMBER}",
-               f"{THING}(target|tgt|trg|dst|dest|destination|to|receiver|recipient|end){THING}{NUMBER}"),
+    DIRECTED: (f"{THING}{SOURCE}{THING}{NUMBER}", f"{THING}{TARGET}{THING}{NUMBER}"),
     ("u", "v"): (f"{THING}u{NUMBER}", f"{THING}v{NUMBER}"),
     ("i", "j"): (f"{THING}i", f"{THING}j"),
     ("row", "col"): ("rows?", "cols?|columns?"),
     ("node1", "node2"): (f"{THING}{NUMBER}(?<=.)1{NUMBER}", f"{THING}{NUMBER}(?<=.)2{NUMBER}"),
     ("node_a", "node_b"): (f"{THING}{NUMBER}(?<=.)a", f"{THING}{NUMBER}(?<=.)b"),
 }
-WEIGHT = "(edge|link)?(weights?|wt|w|values?|val|capacity|strength|multiplicity|count|similarity)"
+WEIGHT = ("(edge|link)?"
+          "(weights?|wt|w|values?|val|capacity|strength|multiplicity|count|similarity)")
 IGNORED = "|".join((
-    "unnamed[0-9]*|indexlevel[0-9]*|",  # an index that pandas wrote, without a name or with one of its own
+    "unnamed[0-9]*|indexlevel[0-9]*|",  # an index that pandas wrote, without or with a name
     "(edge|link|row|rel|relation)?(id|idx|index|no|number)",
-    "(start|end|unix|edge|created|updated|utc)?(times?|timestamps?|ts|at|dates?|datetime|timeset|interval)",
+    "(start|end|unix|edge|created|updated|utc)?"
+    "(times?|timestamps?|ts|at|dates?|datetime|timeset|interval)",
     "years?|months?|days?|hours?",
-    "(edge|link|rel|relation)?(type|label|kind|class|name|colou?r|description|comment|title|directed)"))
+    "(edge|link|rel|relation)?"
+    "(type|label|kind|class|name|colou?r|description|comment|title|directed)"))
 VERTEX = "(node|vertex|user|person|author|page|paper|entity)?(id|idx|index|name)?|unnamed[0-9]*"
-LABEL = "(node|vertex|true)?(labels?|class|classes|target|y|gt|groundtruth|community|group|category)(id)?"
+LABEL = ("(node|vertex|true)?"
+         "(labels?|class|classes|target|y|gt|groundtruth|community|group|category)(id)?")
 MOST_SHOWN = 16  # words
 SNAP = {"fromnodeid", "tonodeid"}
 DROPPED = str.maketrans("", "", string.punctuation + string.whitespace)
@@ -45,7 +50,7 @@ class UnclearError(Exception):
 
 @dataclass(frozen=True)
 class Columns:
-    """What each column of an edge list is.
+    """The roles of the columns of an edge list.
 
     Attributes
     ----------
@@ -66,13 +71,15 @@ class Columns:
 
 
 def of_place(count):
-    """Columns of a list that names none: `u v` or `u v weight`."""
-    notes = ("no header: the third column is read as weights; --columns u,v,- leaves it out",) if count == 3 else ()
-    return Columns((U, V, W)[:count], notes=notes, guessed=count == 3)
+    """Return the columns of a list that names none: `u v` or `u v weight`."""
+    if count < 3:
+        return Columns((U, V))
+    note = "no header: the third column is read as weights; --columns u,v,- leaves it out"
+    return Columns((U, V, W), notes=(note,), guessed=True)
 
 
 def of_header(names, where, *, comment=False, textual=()):
-    """Columns by the names of a header.
+    """Return columns by the names of a header.
 
     Parameters
     ----------
@@ -80,9 +87,10 @@ def of_header(names, where, *, comment=False, textual=()):
     where : str
         File and line, for errors.
     comment : bool
-        The header is a comment: FromNodeId and ToNodeId, as SNAP writes there, are then read as a list without header.
+        The header is a comment: FromNodeId and ToNodeId, as SNAP writes there, are then read as a
+        list without header.
     textual : container of int
-        Columns that hold no numbers: these are no weights, whatever they are called.
+        Columns that hold no numbers: these are not read where their names are not known.
 
     Raises
     ------
@@ -94,11 +102,13 @@ def of_header(names, where, *, comment=False, textual=()):
     except UnclearError as error:
         raise DataError(f"{where}: columns {shown(', '.join(names))}: {error}") from None
     directed = ends == DIRECTED and not (comment and set(map(_plain, names)) >= SNAP)
-    return Columns(roles, TARGET_FIRST if directed else ROW_FIRST, _said(names, roles, directed))
+    return Columns(roles, TARGET_FIRST if directed else ROW_FIRST, _notes(names, roles, directed))
 
 
 def of_flag(text, names, where):
-    """Columns by --columns; `names` are those of the list's header, or one empty word for each column.
+    """Return columns by --columns.
+
+    `names` are those of the list's header, or one empty word for each column.
 
     Raises
     ------
@@ -111,30 +121,31 @@ def of_flag(text, names, where):
     if len(words) != len(names):
         raise DataError(f"{where}: {len(names)} column(s), but --columns {text} names {len(words)}")
     roles, ends = _assign(words)
-    notes = _said(names, roles, ends == DIRECTED) if any(names) else ()
-    return Columns(roles, TARGET_FIRST if ends == DIRECTED else ROW_FIRST, notes)
-
-
-def spelled(words):
-    """Words as --columns takes them; no more than fit a line."""
-    return ",".join(words[:MOST_SHOWN]) + ("" if len(words) <= MOST_SHOWN else ",...")
+    directed = ends == DIRECTED
+    notes = _notes(names, roles, directed) if any(names) else ()
+    return Columns(roles, TARGET_FIRST if directed else ROW_FIRST, notes)
 
 
 def check_flag(text):
-    """Words of --columns; UsageError where they do not say what the columns are."""
+    """Return the words of --columns; UsageError where they do not say what the columns are."""
     words = [word.strip() for word in text.split(",")]
     try:
         _assign(words)
     except UnclearError:
-        raise UsageError(f"--columns {shown(text)}: expected a word for each column: source and target, or u and v, "
-                         "once each; w (weights) at most once; - for what is not read") from None
+        raise UsageError(f"--columns {shown(text)}: expected a word for each column: source and "
+                         "target, or u and v, once each; w (weights) at most once; - for what is "
+                         "not read") from None
     return words
+
+
+def spelled(words):
+    """Return words as --columns takes them; no more than fit a line."""
+    return ",".join(words[:MOST_SHOWN]) + ("" if len(words) <= MOST_SHOWN else ",...")
 
 
 def is_header(words):
     """Whether the words of a comment are names of columns."""
-    found = [_kind(word) for word in words]
-    return any((ends, 0) in found and (ends, 1) in found for ends in ENDS) or _are_labels(words)
+    return bool(_pairs(map(_kind, words))) or _are_labels(words)
 
 
 def _plain(name):
@@ -142,59 +153,74 @@ def _plain(name):
 
 
 def _kind(name):
-    """(ends, 0 or 1), or ("weight" or "ignored" or "unknown", 0)."""
+    """Return (ends, 0 or 1), or ("weight" or "ignored" or "unknown", 0)."""
     name = _plain(name)
     for ends, patterns in ENDS.items():
         for end, pattern in enumerate(patterns):
             if re.fullmatch(pattern, name):
                 return ends, end
-    return "weight" if re.fullmatch(WEIGHT, name) else "ignored" if re.fullmatch(IGNORED, name) else "unknown", 0
+    if re.fullmatch(WEIGHT, name):
+        return "weight", 0
+    return "ignored" if re.fullmatch(IGNORED, name) else "unknown", 0
+
+
+def _pairs(kinds):
+    """Return those of ENDS of which both ends are among the kinds."""
+    kinds = set(kinds)
+    return [ends for ends in ENDS if {(ends, 0), (ends, 1)} <= kinds]
 
 
 def _are_labels(names):
     """Whether these are a vertex and its label rather than both ends of an edge."""
     if len(names) != 2:
         return False
-    first, second = (_plain(name) for name in names)
+    first, second = map(_plain, names)
     return any(re.fullmatch(VERTEX, vertex) and re.fullmatch(LABEL, label)
                for vertex, label in ((first, second), (second, first)))
 
 
 def _assign(names, textual=()):
-    """Roles and which of ENDS they are, or UnclearError."""
+    """Return the roles, and which of ENDS they are; UnclearError where the names do not say."""
     if _are_labels(names):
-        raise UnclearError("looks like labels of vertices, not edges: give labels as --labels FILE.npy; if these are "
-                           "edges, --columns source,target says so")
-    found = [_kind(name) for name in names]
-    pairs = [ends for ends in ENDS if (ends, 0) in found and (ends, 1) in found]
+        raise UnclearError("looks like labels of vertices, not edges: give labels as --labels "
+                           "FILE.npy; if these are edges, --columns source,target says so")
+    kinds = [_kind(name) for name in names]
+    pairs = _pairs(kinds)
     if len(pairs) != 1:
-        words = ["source", "target", *"-" * (len(names) - 2)]
-        raise UnclearError(f"which are the ends of an edge? Name each column, as in --columns {spelled(words)}")
+        words = spelled(["source", "target", *"-" * (len(names) - 2)])
+        raise UnclearError("which are the ends of an edge? Name each column, as in --columns "
+                           f"{words}")
     [ends] = pairs
-    roles = []
-    for k, (kind, end) in enumerate(found):
-        roles.append((U, V)[end] if kind == ends else W if kind == "weight" else
-                     PASSED if kind == "ignored" or k in textual else None)
-    words = [{U: ends[0], V: ends[1], W: "w"}.get(role, "-") if role not in roles[:k] else "-"
+    role_of = {(ends, 0): U, (ends, 1): V, ("weight", 0): W, ("ignored", 0): PASSED}
+    roles = [role_of.get(kind, PASSED if k in textual else None) for k, kind in enumerate(kinds)]
+
+    word_of = {U: ends[0], V: ends[1], W: "w"}
+    words = [word_of[role] if role in word_of and role not in roles[:k] else "-"
              for k, role in enumerate(roles)]
-    for role in (U, V, W):
+    for role in word_of:
         if roles.count(role) > 1:
-            several = " and ".join(shown(name) for name, each in zip(names, roles) if each == role)
-            raise UnclearError(f"{several} mean the same: name one, as in --columns {spelled(words)}")
+            several = [shown(name) for name, other in zip(names, roles) if other == role]
+            raise UnclearError(f"{' and '.join(several)} mean the same: name one, as in --columns "
+                               f"{spelled(words)}")
     if None in roles:
         k = roles.index(None)
         also = ""
         if W not in roles:
-            also = f", --columns {spelled([*words[:k], 'w', *words[k + 1:]])} reads it as weights"
-        raise UnclearError(f"{shown(names[k])} is not known: --columns {spelled(words)} leaves it out{also}")
+            weighted = spelled([*words[:k], "w", *words[k + 1:]])
+            also = f", --columns {weighted} reads it as weights"
+        raise UnclearError(f"{shown(names[k])} is not known: --columns {spelled(words)} leaves it "
+                           f"out{also}")
     return tuple(roles), ends
 
 
-def _said(names, roles, directed):
-    """What was made of a header, in words, unless its own words say so."""
-    words = (*(DIRECTED if directed else ("u", "v")), "weight")
-    parts = [f"{shown(names[roles.index(role)])} is {words[role]}" for role in (U, V, W) if role in roles]
-    unread = [shown(name) or "one without a name" for name, role in zip(names, roles) if role == PASSED]
-    if not unread and all(_plain(name) == words[role] for name, role in zip(names, roles)):
+def _notes(names, roles, directed):
+    """Say how a header was read, unless its own words say so."""
+    word_of = {U: "source" if directed else "u", V: "target" if directed else "v", W: "weight"}
+    unread = [shown(name) or "one without a name"
+              for name, role in zip(names, roles) if role == PASSED]
+    if not unread and all(_plain(name) == word_of[role] for name, role in zip(names, roles)):
         return ()
-    return (f"columns: {', '.join(parts)}" + (f"; not read: {', '.join(unread)}" if unread else ""),)
+    parts = [f"{shown(names[roles.index(role)])} is {word}"
+             for role, word in word_of.items() if role in roles]
+    rest = f"; not read: {', '.join(unread)}" if unread else ""
+    return (f"columns: {', '.join(parts)}{rest}",)

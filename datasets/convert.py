@@ -1,4 +1,4 @@
-"""Any input to a Graph or a file: finds the reader, applies what the user asked for, and says what it met."""
+"""Any input to a Graph or a file: finds the reader, applies the options, says what it met."""
 from __future__ import annotations
 
 import dataclasses
@@ -6,14 +6,12 @@ import hashlib
 from functools import partial
 
 import numpy as np
-import scipy.sparse as sp
 
 from hpgcn.check import check_features, check_labels
 from hpgcn.datasets import arrays, builtin, foreign, formats
 from hpgcn.datasets.build import build, count_isolated
 from hpgcn.datasets.columns import check_flag
-from hpgcn.datasets.features import MADE, make_features
-from hpgcn.datasets.raw import rows_by_vertex
+from hpgcn.datasets.features import MADE, make_features, normalize_rows
 from hpgcn.datasets.source import BudgetError, Source
 from hpgcn.datasets.split import describe_split, parse_split, planetoid_split, random_split
 from hpgcn.errors import DataError, InputNotFoundError, UsageError
@@ -26,7 +24,8 @@ EDGE_BYTES = 128  # of memory that an edge takes on its way through `read`
 def convert(source, out, fmt="auto", *, compress="none", overwrite=False, **options):
     """Read a graph and write it to a file; edge lists may be larger than memory.
 
-    The file is the same, bit for bit, whatever the memory. Edge lists that do not fit are sorted on disk, beside `out`.
+    The file is the same, bit for bit, whatever the memory. Edge lists that do not fit are sorted on
+    disk, beside `out`.
 
     Parameters
     ----------
@@ -56,12 +55,14 @@ def convert(source, out, fmt="auto", *, compress="none", overwrite=False, **opti
     store.refuse_existing(out, overwrite)
     with Scratch(out) as scratch:
         graph, notes = read(source, fmt, scratch=scratch, **options)
-        store.write_graph(out, graph, overwrite=overwrite, compress=compress, scratch=scratch.folder)
+        store.write_graph(out, graph, overwrite=overwrite, compress=compress,
+                          scratch=scratch.folder)
     return notes
 
 
-def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, unweighted=False, reverse=False,
-         strict=False, row_normalize=None, split=None, memory=None, scratch=None, columns=None, base=None):
+def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, unweighted=False,
+         reverse=False, strict=False, row_normalize=None, split=None, memory=None, scratch=None,
+         columns=None, base=None):
     """Read a graph.
 
     Parameters
@@ -71,11 +72,12 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     fmt : {"auto", "planetoid", "npz", "mtx", "snap", "csv", "parquet", "ogb"}
         Format; "auto" goes by the name, then by the first bytes.
     features : path or word, optional
-        Replaces the input's features: .npy, or .npz with one dense array or a SciPy sparse matrix, (n, f); "identity"
-        or "degree": made of the adjacency as `hpgcn.datasets.features` says (a file of that name: "./degree").
+        Replaces the input's features: .npy, or .npz with one dense array or a SciPy sparse matrix,
+        (n, f); "identity" or "degree": made of the adjacency as `hpgcn.datasets.features` says (a
+        file of that name: "./degree").
     labels : path, optional
-        Replaces the input's labels: .npy, (n,) or (n, t). Where ids were relabelled, rows of features and labels
-        follow the increasing order of the original ids.
+        Replaces the input's labels: .npy, (n,) or (n, t). Where ids were relabelled, rows of
+        features and labels follow the increasing order of the original ids.
     symmetrize : bool
         Take max(A, A^T).
     unweighted : bool
@@ -83,7 +85,8 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     reverse : bool
         Take the transpose: row and column of every entry change places.
     strict : bool
-        Refuse duplicates, self loops, and asymmetric entries where the input says that it is undirected.
+        Refuse duplicates, self loops, and asymmetric entries where the input says that it is
+        undirected.
     row_normalize : bool, optional
         Divide each row of the features by its sum; default True for Planetoid alone.
     split : str, optional
@@ -91,8 +94,8 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     memory : int, optional
         Bytes that the input may ask for; default 80% of the available memory.
     scratch : Scratch, optional
-        Where an edge list that does not fit into memory is sorted on disk. The graph's arrays may then be Spools, which
-        live as long as `scratch`.
+        Where an edge list that does not fit into memory is sorted on disk. The graph's arrays may
+        then be Spools, which live as long as `scratch`.
     columns : str, optional
         Names of an edge list's columns, such as "source,target,-,w": see `hpgcn.datasets.columns`.
     base : {0, 1}, optional
@@ -110,66 +113,55 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     """
     wanted = None if split is None else parse_split(split)
     memory = memory_budget() if memory is None else memory
-    asked = {"reverse": reverse, "symmetrize": symmetrize, "unweighted": unweighted, "strict": strict}
-    layout = {key: value for key, value in (("names", columns), ("base", base)) if value is not None}
+    asked = {"reverse": reverse, "symmetrize": symmetrize, "unweighted": unweighted,
+             "strict": strict}
+    layout = {"names": columns, "base": base}
+    layout = {key: value for key, value in layout.items() if value is not None}
     raw, name, where, digest, entries = _read(source, fmt, memory, scratch, asked, layout)
-    notes = list(raw.notes)
+    notes = raw.notes
     made = features if features in MADE else None
-    _replace(raw, None if made else features, labels, memory, notes)
+    if features is not None and not made:
+        array, file = _array_of(features, arrays.read_matrix, raw, "features", memory)
+        raw.features = check_features(array, raw.num_nodes, file)
+    if labels is not None:
+        array, file = _array_of(labels, arrays.read_array, raw, "labels", memory)
+        raw.labels = check_labels(array, raw.num_nodes, file)[0]
+
     if entries is None:
         csr, counts = build(raw, where, notes, **asked)
         isolated = count_isolated(csr[0], csr[1])
-        make, sums = partial(assemble, *csr), partial(row_and_column_sums, *csr)
+        make = partial(assemble, *csr)
+        sums = partial(row_and_column_sums, *csr)
     else:
         if entries.zeros:
             notes.append(f"{entries.zeros} entries of weight 0 dropped")
         adjacency = entries.merge(scratch, memory)
-        counts, isolated, make, sums = adjacency.counts, adjacency.isolated, adjacency.assemble, adjacency.sums
+        counts = adjacency.counts
+        isolated = adjacency.isolated
+        make = adjacency.assemble
+        sums = adjacency.sums
+
     if made:
         raw.features = make_features(made, *sums(), memory, where)
         notes.append(f"features: {made}, {raw.features.shape[1]} columns made of the adjacency")
     if raw.row_normalize if row_normalize is None else row_normalize:
         raw.features = normalize_rows(raw.features, where)
     masks, split = _split(raw, wanted, where)
-    graph = make(raw.features, raw.labels, masks, name=where, original_ids=raw.original_ids, split=split,
-                 source_sha256=digest)
+    graph = make(raw.features, raw.labels, masks, name=where, original_ids=raw.original_ids,
+                 split=split, source_sha256=digest)
     graph = dataclasses.replace(graph, header=dataclasses.replace(graph.header, name=name))
     if graph.header.multilabel and graph.labels.sum(axis=1).max(initial=0) == 1:
-        notes.append(f"labels {graph.labels.shape} are one-hot, but trained as multi-label, each column on its own: "
-                     "for classes give --labels the file of y.argmax(1), -1 where unknown")
+        notes.append(f"labels {graph.labels.shape} are one-hot, but trained as multi-label, each "
+                     "column on its own: for classes give --labels the file of y.argmax(1), -1 "
+                     "where unknown")
     if strict and raw.undirected:
         _refuse_half_listed(graph.header, counts, where)
     reads = raw.reads[::-1] if reverse else raw.reads
     return graph, _report(graph.header, raw.original_ids, counts, isolated, reads) + notes
 
 
-def normalize_rows(X, where="features"):
-    """Divide each row by its sum; rows that sum to 0 stay as they are.
-
-    Parameters
-    ----------
-    X : (n, f) ndarray or scipy sparse
-
-    Returns
-    -------
-    The same kind, floating point.
-    """
-    if X is None:
-        raise DataError(f"{where}: no features to normalise: give --features")
-    if len(X.shape) != 2 or X.dtype.kind not in "fiub":
-        raise DataError(f"{where}: features have dtype {X.dtype} and shape {tuple(X.shape)}, expected numbers (n, f)")
-    total = np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        scale = np.where(total == 0, 1, 1 / total)
-        if not sp.issparse(X):
-            return X * scale[:, None].astype(X.dtype if X.dtype.kind == "f" else np.float32)
-        X = sp.csr_array(X)
-        data = X.data * np.repeat(scale, np.diff(X.indptr))
-    return sp.csr_array((data, X.indices, X.indptr), shape=X.shape)
-
-
 def _read(source, fmt, memory, scratch, asked, layout):
-    """Return Raw, name of the graph, what to call the input in errors, SHA-256, and Entries if they are on disk."""
+    """Return Raw, the graph's name, the input's, its SHA-256, and Entries if they are on disk."""
     if fmt not in formats.FORMATS:
         raise UsageError(f"format {fmt!r}: expected {', '.join(formats.FORMATS)}")
     if "names" in layout:
@@ -183,26 +175,30 @@ def _read(source, fmt, memory, scratch, asked, layout):
     try:
         file = Source(source)
     except InputNotFoundError as error:
-        raise InputNotFoundError(f"{error}; expected a file, or the word {' or '.join(builtin.BUILTIN)}") from error
+        words = " or ".join(builtin.BUILTIN)
+        raise InputNotFoundError(f"{error}; expected a file, or the word {words}") from error
+
     if fmt == "auto":
         fmt = formats.detect(file)
     elif fmt not in formats.FOLDERS:
         foreign.refuse(file, by_name=False)
-    if fmt not in formats.STREAMS:
+    if fmt not in formats.STREAMED:
         _refuse_layout(layout, fmt)
     name = formats.graph_name(file, fmt)
-    streamed = scratch is not None and fmt in formats.STREAMS
+    reader = formats.reader(fmt)
+    streamed = scratch is not None and fmt in formats.STREAMED
     if not streamed or EDGE_BYTES * formats.expected_edges(file) <= memory:
         try:
-            raw = formats.reader(fmt)(file, memory, **layout)
+            raw = reader.read(file, memory, **layout)
             return raw, name, str(file), file.sha256(), None
         except BudgetError:
             if not streamed:
                 raise
+
     from hpgcn.datasets import external
 
     digest = hashlib.sha256()
-    with formats.stream(fmt)(file, digest, default_threads(), **layout) as stream:
+    with reader.stream(file, digest, default_threads(), **layout) as stream:
         entries = external.collect(stream, scratch, memory, **asked)
     file.refuse_changed()
     none = np.empty(0, np.int64)
@@ -210,29 +206,22 @@ def _read(source, fmt, memory, scratch, asked, layout):
     return raw, name, str(file), digest.hexdigest(), entries
 
 
-def _replace(raw, features, labels, memory, notes):
-    """Take features and labels from files of their own."""
-    if features is not None:
-        file = Source(features)
-        array, more = arrays.read_matrix(file, memory)
-        array = rows_by_vertex(array, raw, f"{file}: features", notes)
-        raw.features = check_features(array, raw.num_nodes, str(file))
-        file.refuse_changed()
-        notes += more
-    if labels is not None:
-        file = Source(labels)
-        array, more = arrays.read_array(file, memory)
-        array = rows_by_vertex(array, raw, f"{file}: labels", notes)
-        raw.labels = check_labels(array, raw.num_nodes, str(file))[0]
-        file.refuse_changed()
-        notes += more
+def _array_of(path, reader, raw, kind, memory):
+    """Return features or labels, a row for each vertex, and the name of the file they are in."""
+    file = Source(path)
+    array, notes = reader(file, memory)
+    array = raw.by_vertex(array, f"{file}: {kind}")
+    file.refuse_changed()
+    raw.notes += notes
+    return array, str(file)
 
 
 def _split(raw, wanted, where):
-    """Masks and how they were made: what was asked for, or the input's own."""
+    """Return masks and how they were made: what was asked for, or the input's own."""
     if wanted is None or wanted == ("file",):
         if wanted and raw.masks is None:
-            raise DataError(f"{where}: no split in the input: give --split planetoid or --split random:60/20/20")
+            raise DataError(f"{where}: no split in the input: give --split planetoid or --split "
+                            "random:60/20/20")
         return raw.masks, raw.split
     if wanted == ("planetoid",) and raw.masks is not None and raw.split == "planetoid":
         return raw.masks, raw.split
@@ -244,30 +233,34 @@ def _split(raw, wanted, where):
 
 def _refuse_layout(layout, fmt):
     if layout:
-        raise UsageError(f"--columns and --base are for edge lists ({', '.join(formats.STREAMS)}), not for {fmt}")
+        raise UsageError(f"--columns and --base are for edge lists "
+                         f"({', '.join(formats.STREAMED)}), not for {fmt}")
 
 
 def _refuse_half_listed(header, counts, where):
-    """Refuse edges without direction of which some are listed in both directions and some in one."""
+    """Refuse edges without direction of which some are listed both ways and some one way."""
     once = counts.asymmetric
     both = (header.num_edges - counts.loops) // 2 - once
     if once and both:
-        raise DataError(f"{where}: says it is undirected, but its entries are not symmetric: {both} edges are listed "
-                        f"in both directions and {once} in one (--strict)")
+        raise DataError(f"{where}: says it is undirected, but its entries are not symmetric: "
+                        f"{both} edges are listed in both directions and {once} in one (--strict)")
 
 
 def _report(header, ids, counts, isolated, reads):
-    """What was read, in words."""
-    notes = [
-        f"{header.num_nodes} vertices, {header.num_edges} edges, {'directed' if header.directed else 'undirected'}"
-        + ("" if header.all_ones else ", weighted"),
-        f"{counts.duplicates} duplicates merged, {counts.loops} self loops, {isolated} isolated vertices"]
+    """Say what was read."""
     row, column = reads
-    notes.append(f"row {row} aggregates {column}")
+    notes = [
+        f"{header.num_nodes} vertices, {header.num_edges} edges, "
+        + ("directed" if header.directed else "undirected")
+        + ("" if header.all_ones else ", weighted"),
+        f"{counts.duplicates} duplicates merged, {counts.loops} self loops, "
+        f"{isolated} isolated vertices",
+        f"row {row} aggregates {column}"]
     if counts.asymmetric > 0:
         notes.append(f"{counts.asymmetric} edges added to make it symmetric")
     if counts.zeros:
         notes.append(f"{counts.zeros} edges dropped whose weights sum to 0")
     if ids is not None:
-        notes.append(f"ids {ids[0]}..{ids[-1]} relabelled 0..{header.num_nodes - 1} in increasing order")
+        notes.append(f"ids {ids[0]}..{ids[-1]} relabelled 0..{header.num_nodes - 1} in increasing "
+                     "order")
     return notes

@@ -1,89 +1,129 @@
 """Edge lists as text: SNAP's (.txt), KONECT's, and CSV, with two ids a line and maybe a weight.
 
-Separators are blanks, commas or semicolons, or tabs under a header with tabs; # and % begin lines of comments. What a
-column is, a header says, or --columns; without both, the line `u v w` is the entry a[u, v] of weight w.
+Separators are blanks, commas or semicolons, or tabs under a header with tabs; # and % begin lines
+of comments. A header says what the columns are, or --columns does; without both, the line `u v w`
+is the entry a[u, v] of weight w.
 """
+from __future__ import annotations
+
 import re
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 
 from hpgcn.datasets import columns
-from hpgcn.datasets.comments import read_comments
 from hpgcn.datasets.parse import INT64_MAX, PASSED, U, V, W
 from hpgcn.datasets.stream import Stream
-from hpgcn.datasets.text import Grammar, Table, split_line
+from hpgcn.datasets.text import BLANKS, Grammar, Table, split_line
 from hpgcn.errors import DataError
 
 NUMERIC = re.compile("[-+.]?[0-9]")
-UNDIRECTED = re.compile(rb'[,;\t]\s*"?undirected"?\s*[,;\t\r\n]', re.IGNORECASE)  # Gephi's column Type
-KONECT = (U, V, W, PASSED)  # the last is a time
+GEPHI_TYPE = re.compile(rb'[,;\t]\s*"?undirected"?\s*[,;\t\r\n]', re.IGNORECASE)
+VERTICES = re.compile(rb"[#%] hpgcn .*\bvertices (\d{1,18})\b")  # as `hpgcn generate` writes it
+UNDIRECTED = re.compile(rb"[#%]\s*undirected (graph|network)\b", re.IGNORECASE)
+COUNTED = re.compile(rb"[#%].*?\bnodes:?\s+(\d{1,18})\b", re.IGNORECASE)  # SNAP
+WEIGHTS = (b"unweighted|positive|posweighted|signed|multisigned|weighted|multiweighted|"
+           b"multiposweighted|dynamic")
+KONECT = re.compile(rb"%\s*(sym|asym|bip)\s+(" + WEIGHTS + rb")\s*", re.IGNORECASE)
+KONECT_SIZES = re.compile(rb"%\s*\d+\s+(\d{1,18})\s+\d+\s*")  # edges, vertices twice
+KONECT_ROLES = (U, V, W, PASSED)  # the last is a time
+MOST_WORDS = 16  # of a comment that may be a header
+
+
+@dataclass
+class Comments:
+    """What the comments above an edge list say of it.
+
+    Attributes
+    ----------
+    num_nodes : int or None
+        Vertices, numbered from 0, isolated ones included.
+    counted : int or None
+        Vertices that the edges are said to have, whatever their ids.
+    undirected : bool
+        SNAP says that edges have no direction.
+    konect : (str, str) or None
+        KONECT's words for the graph (sym or asym) and for its weights.
+    headers : dict
+        Names of columns, by how many there are: the last of each.
+    """
+
+    num_nodes: int | None = None
+    counted: int | None = None
+    undirected: bool = False
+    konect: tuple[str, str] | None = None
+    headers: dict[int, list[str]] = field(default_factory=dict)
+
+    def take(self, text, where):
+        """Take a comment; DataError where KONECT says in it that the graph is bipartite."""
+        if declared := VERTICES.match(text):
+            self.num_nodes = int(declared[1])
+            return
+        if konect := KONECT.fullmatch(text):
+            self.konect = konect[1].decode().lower(), konect[2].decode().lower()
+            if self.konect[0] == "bip":
+                raise DataError(f"{where}: a bipartite graph, whose two sides are both numbered "
+                                "from 1: number one side after the other, and leave this line out")
+        self.undirected |= UNDIRECTED.match(text) is not None
+        if counted := COUNTED.match(text) or (self.konect and KONECT_SIZES.fullmatch(text)):
+            self.counted = int(counted[1])
+        title = text.lstrip(b"#% \t").decode("utf-8", "replace")
+        words = re.split(r"[\s,;]+", title, maxsplit=MOST_WORDS)
+        if len(words) <= MOST_WORDS and columns.is_header(words):
+            self.headers[len(words)] = words
 
 
 def read(source, memory, **options):
-    """Read an edge list; see `stream`.
-
-    Parameters
-    ----------
-    source : Source
-    memory : int
-        Bytes that may be allocated.
-
-    Returns
-    -------
-    Raw
-    """
+    """Read an edge list; options as in `stream`."""
     with stream(source, None, 1, **options) as edges:
         return edges.collect(memory)
 
 
 @contextmanager
 def stream(source, digest, threads, *, names=None, base=None):
-    """Open an edge list: a context that gives a Stream.
-
-    Parameters
-    ----------
-    source : Source
-    digest : hash object or None
-        The bytes of the file go through it.
-    threads : int
-        That parse.
-    names : str, optional
-        Names of the columns, as --columns takes them; default those of the header.
-    base : int, optional
-        Id of vertex 0; default 1 in KONECT's files, else 0.
+    """Open an edge list; `base` is 1 in KONECT's files unless it is given.
 
     Raises
     ------
     DataError
-        No edges; a header that does not say what the columns are; a line without two ids (`base` to 2^63 - 1) or, if it
-        should have one, without a finite weight.
-    UsageError
-        `names` that do not say what the columns are.
+        No edges; a header that does not say what the columns are; a line without two ids (`base`
+        to 2^63 - 1) or, if it should have one, without a finite weight.
     """
     with source.open(digest) as file:
         table = Table(file, source)
-        comments, line = read_comments(table)
+        comments = Comments()
+        while (line := table.readline()) is not None:
+            text = line.strip(BLANKS)
+            if text and text[:1] not in b"#%":
+                break
+            if text:
+                comments.take(text, f"{source}: line {table.line}")
         if line is None:
             raise _empty(table)
+
         delimiter, fields, header = _first_line(line)
-        found = _columns(fields, header, comments, names, f"{source}: line {table.line}")
+        named = _columns(fields, header, comments, names, f"{source}: line {table.line}")
         if not header:
             table.unread(line)
-        first = base if base is not None else 1 if comments.konect else 0
+        first = base
+        if base is None:
+            first = 1 if comments.konect else 0
         high = INT64_MAX if comments.num_nodes is None else first + comments.num_nodes - 1
-        grammar = Grammar(found.roles, delimiter, low=first, high=high)
+        grammar = Grammar(named.roles, delimiter, low=first, high=high)
+        notes = [*named.notes, *_notes(comments, base, header and source.head())]
         with closing(_parts(table, grammar, threads)) as parts:
-            yield Stream(str(source), parts, found, comments.num_nodes, comments.counted, first,
-                         base_known=base is not None or comments.konect is not None, undirected=comments.undirected,
+            yield Stream(str(source), parts, named, comments.num_nodes, comments.counted, first,
+                         base_known=base is not None or comments.konect is not None,
+                         undirected=comments.undirected,
                          listed_once=comments.konect is not None and comments.konect[0] == "sym",
-                         notes=[*found.notes, *_said(comments, base, header and source.head())])
+                         notes=notes)
 
 
 def _parts(table, grammar, threads):
-    found = 0
+    empty = True
     for part in table.parts(grammar, threads):
-        found += part[0].size
+        empty = empty and not part[0].size
         yield part
-    if not found:
+    if empty:
         raise _empty(table)
 
 
@@ -92,46 +132,53 @@ def _empty(table):
 
 
 def _first_line(line):
-    """Delimiter, fields as str, and whether they are a header, of the first line that is no comment."""
-    delimiter = b"," if b"," in line else b";" if b";" in line else b" "
+    """Delimiter, fields as str, and whether they are a header, of the first line of no comment."""
+    delimiter = b","
+    if b"," not in line:
+        delimiter = b";" if b";" in line else b" "
     for tried in (b"\t", delimiter) if b"\t" in line else (delimiter,):
-        fields = [field.decode("utf-8", "replace").strip("\"'") for field in split_line(line, tried)]
-        if header := not any(map(NUMERIC.match, fields)):
-            return tried, fields, header
+        fields = [word.decode("utf-8", "replace").strip("\"'") for word in split_line(line, tried)]
+        if not any(map(NUMERIC.match, fields)):
+            return tried, fields, True
     return delimiter, fields, False
 
 
 def _columns(fields, header, comments, names, where):
-    """What the columns are: by `names`, by the header, by a header among the comments, or by their places."""
+    """Columns by `names`, by the header, by a header among the comments, or by their places."""
+    count = len(fields)
     if names is not None:
-        return columns.of_flag(names, fields if header else [""] * len(fields), where)
+        return columns.of_flag(names, fields if header else [""] * count, where)
     if header:
         return columns.of_header(fields, where)
     if comments.konect:
-        if not 2 <= len(fields) <= len(KONECT):
-            raise DataError(f"{where}: {len(fields)} field(s), expected 2 to 4 of KONECT's: two ids, weight, time")
-        return columns.Columns(KONECT[:len(fields)])
-    if len(fields) in comments.headers:
-        return columns.of_header(comments.headers[len(fields)], f"{where}: comment above it", comment=True)
-    if len(fields) < 2:
-        raise DataError(f"{where}: {len(fields)} field(s), expected two ids and maybe a weight")
-    if len(fields) > 3:
-        words = columns.spelled(["u", "v", *"-" * (len(fields) - 2)])
-        raise DataError(f"{where}: {len(fields)} columns without a header: name each, as in --columns {words} (w for "
-                        "weights, - for what is not read)")
-    return columns.of_place(len(fields))
+        if not 2 <= count <= len(KONECT_ROLES):
+            raise DataError(f"{where}: {count} field(s), expected 2 to 4 of KONECT's: two ids, "
+                            "weight, time")
+        return columns.Columns(KONECT_ROLES[:count])
+    if count in comments.headers:
+        where = f"{where}: comment above it"
+        return columns.of_header(comments.headers[count], where, comment=True)
+    if count < 2:
+        raise DataError(f"{where}: {count} field(s), expected two ids and maybe a weight")
+    if count > 3:
+        words = columns.spelled(["u", "v", *"-" * (count - 2)])
+        raise DataError(f"{where}: {count} columns without a header: name each, as in --columns "
+                        f"{words} (w for weights, - for what is not read)")
+    return columns.of_place(count)
 
 
-def _said(comments, base, head):
-    """What was made of KONECT's first line, in words, and what the first lines under a header say of direction."""
-    if head and UNDIRECTED.search(head):
-        return ["edges that are called undirected are read in one direction: --symmetrize takes both"]
+def _notes(comments, base, head):
+    """Say how KONECT's first line was read, and what the lines under a header say of direction."""
+    if head and GEPHI_TYPE.search(head):
+        return ["edges that are called undirected are read in one direction: --symmetrize takes "
+                "both"]
     if not comments.konect:
         return []
     shape, weights = comments.konect
-    said = "KONECT's header: " + {"sym": "undirected, each edge listed once", "asym": "directed"}[shape]
+    directions = {"sym": "undirected, each edge listed once", "asym": "directed"}
+    note = f"KONECT's header: {directions[shape]}"
     if base is None:
-        said += "; ids begin at 1"
+        note += "; ids begin at 1"
     if weights in ("positive", "dynamic") or weights.startswith("multi"):
-        said += "; parallel edges are one, their weights summed unless all are 1"
-    return [said]
+        note += "; parallel edges are one, their weights summed unless all are 1"
+    return [note]

@@ -1,4 +1,4 @@
-"""Features of graphs that have none, made of the adjacency alone: `--features identity` and `--features degree`."""
+"""Features made of the adjacency alone (--features identity, degree), or divided by row sums."""
 import numpy as np
 import scipy.sparse as sp
 
@@ -10,7 +10,7 @@ VERTEX_BYTES = 48  # of memory that making either takes
 
 
 def identity(row_sums, column_sums):
-    """Return the sparse identity (n, n): each vertex has a column, and in the model a weight vector, of its own."""
+    """Return the sparse identity (n, n): each vertex has a column and a weight vector of its own."""
     n = row_sums.size
     indices = np.arange(n, dtype=index_dtype(n))
     return sp.csr_array((np.ones(n, np.float32), indices, np.arange(n + 1)), shape=(n, n))
@@ -19,7 +19,8 @@ def identity(row_sums, column_sums):
 def degree(row_sums, column_sums):
     """Return (n, 2): sign(d) log(1 + |d|) of the row sum and of the column sum d of each vertex.
 
-    The row sum is the weight of the edges that a vertex reads, the column sum of those by which others read it.
+    The row sum is the weight of the edges that a vertex reads, the column sum of those by which
+    others read it.
     """
     sums = np.stack([row_sums, column_sums], axis=1)
     return (np.sign(sums) * np.log1p(np.abs(sums))).astype(np.float32)
@@ -29,14 +30,7 @@ MADE = {"identity": identity, "degree": degree}
 
 
 def make_features(name, row_sums, column_sums, memory, where):
-    """Make features by name, a key of MADE.
-
-    Parameters
-    ----------
-    row_sums, column_sums : (n,) float64
-        Of the adjacency as stored.
-    memory : int
-        Bytes that may be allocated.
+    """Make features by name, a key of MADE, of the adjacency's sums, two (n,) float64.
 
     Returns
     -------
@@ -45,11 +39,28 @@ def make_features(name, row_sums, column_sums, memory, where):
     Raises
     ------
     DataError
-        More vertices than a model may have features, or than fit into the memory.
+        More vertices than a model may have features, or than fit into `memory` bytes.
     """
     n = row_sums.size
     need(VERTEX_BYTES * n, memory, f"{where}: features {name} of {n} vertices")
     if name == "identity" and n > MAX_WIDTH:
-        raise DataError(f"{where}: features identity of {n} vertices are as many columns, at most {MAX_WIDTH} are "
-                        "possible: take --features degree")
+        raise DataError(f"{where}: features identity of {n} vertices are as many columns, at most "
+                        f"{MAX_WIDTH} are possible: take --features degree")
     return MADE[name](row_sums, column_sums)
+
+
+def normalize_rows(X, where="features"):
+    """Divide each row of X, (n, f) dense or sparse, by its sum; rows that sum to 0 stay."""
+    if X is None:
+        raise DataError(f"{where}: no features to normalise: give --features")
+    if len(X.shape) != 2 or X.dtype.kind not in "fiub":
+        raise DataError(f"{where}: features have dtype {X.dtype} and shape {tuple(X.shape)}, "
+                        "expected numbers (n, f)")
+    total = np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        scale = np.where(total == 0, 1, 1 / total)
+        if not sp.issparse(X):
+            return X * scale[:, None].astype(X.dtype if X.dtype.kind == "f" else np.float32)
+        X = sp.csr_array(X)
+        data = X.data * np.repeat(scale, np.diff(X.indptr))
+    return sp.csr_array((data, X.indices, X.indptr), shape=X.shape)

@@ -1,7 +1,8 @@
-"""Compiled loops of the external sort: entries into runs, runs into keys, equal keys into one, keys into rows.
+"""Compiled loops of the external sort: entries to runs, runs to keys, equal keys to one, to rows.
 
-An entry is a row, twice its column plus 1 if it is the image of one of the input (--symmetrize), and maybe a weight and
-its number in the input. A key is (row - first row) << bits | that column: keys increase as CSR entries do.
+An entry is a row, twice its column plus 1 if it is the image of one of the input (--symmetrize),
+and maybe a weight and its number in the input. A key is (row - first row) << bits | that column:
+keys increase as CSR entries do.
 """
 import numpy as np
 
@@ -14,17 +15,10 @@ ONE = np.uint64(1)
 
 
 @jit()
-def mark(ids, present):
-    """Set present[id] for all ids."""
-    for k in range(ids.size):
-        present[ids[k]] = True
+def append(u, v, w, mirror, rows, columns, weights, numbers, at, tally):
+    """Write the entries of a block, and their images, at `at` of a run; return the position after.
 
-
-@jit()
-def append(u, v, w, mirror, rows, columns, weights, entries, at, tally):
-    """Write the entries of a block, and their images, at position `at` of a run; return the position after them.
-
-    Entries of weight 0 are left out; `weights` and `entries` are written unless they are empty.
+    Entries of weight 0 are left out; `weights` and `numbers` are written unless they are empty.
     """
     for k in range(u.size):
         if w.size:
@@ -34,7 +28,8 @@ def append(u, v, w, mirror, rows, columns, weights, entries, at, tally):
             tally[NOT_ONE] += w[k] != 1
         if u[k] == v[k]:
             if tally[LOOPS] == 0:
-                tally[LOOP_ENTRY], tally[LOOP_ID] = tally[KEPT], u[k]
+                tally[LOOP_ENTRY] = tally[KEPT]
+                tally[LOOP_ID] = u[k]
             tally[LOOPS] += 1
         for image in range(2 if mirror and u[k] != v[k] else 1):
             row, column = (v[k], u[k]) if image else (u[k], v[k])
@@ -42,8 +37,8 @@ def append(u, v, w, mirror, rows, columns, weights, entries, at, tally):
             columns[at] = (np.uint64(column) << ONE) | np.uint64(image)
             if weights.size:
                 weights[at] = w[k]
-            if entries.size:
-                entries[at] = tally[KEPT]
+            if numbers.size:
+                numbers[at] = tally[KEPT]
             at += 1
         tally[KEPT] += 1
     return at
@@ -66,16 +61,17 @@ def place(rows, shift, position, order):
 
 
 @jit()
-def join(rows, columns, weights, entries, first, bits, low, high, keys, key_weights, key_entries, at):
-    """Append the keys in [low, high] of a piece of a run to a buffer; return the position after them."""
+def join(rows, columns, weights, numbers, first, bits, low, high, keys, key_weights, key_numbers,
+         at):
+    """Append the keys in [low, high] of a piece of a run to a buffer; return the position after."""
     for k in range(rows.size):
         key = ((np.uint64(rows[k]) - first) << bits) | np.uint64(columns[k])
         if low <= key <= high:
             keys[at] = key
             if key_weights.size:
                 key_weights[at] = weights[k]
-            if key_entries.size:
-                key_entries[at] = entries[k]
+            if key_numbers.size:
+                key_numbers[at] = numbers[k]
             at += 1
     return at
 
@@ -92,7 +88,7 @@ def unique(keys):
 
 
 @jit()
-def combine(keys, weights, entries, order, merged, sums):
+def combine(keys, weights, numbers, order, merged, sums):
     """Sum the weights of equal keys, in the order in which they lie in the buffer.
 
     Parameters
@@ -104,19 +100,22 @@ def combine(keys, weights, entries, order, merged, sums):
 
     Returns
     -------
-    Number of distinct keys; the least number of an entry that repeats another (-1: none), images left out.
+    Number of distinct keys; the least number of an entry, no image, that repeats another, or -1.
     """
-    end, again, start = 0, np.int64(-1), 0
+    end = 0
+    again = np.int64(-1)
+    start = 0
     while start < order.size:
-        key, stop = keys[order[start]], start + 1
+        key = keys[order[start]]
+        stop = start + 1
         while stop < order.size and keys[order[stop]] == key:
             stop += 1
         if stop > start + 1:
             order[start:stop].sort()
-            if entries.size and not key & ONE:
-                entry = entries[order[start + 1]]
-                if again < 0 or entry < again:
-                    again = entry
+            if numbers.size and not key & ONE:
+                number = numbers[order[start + 1]]
+                if again < 0 or number < again:
+                    again = number
         merged[end] = key
         if weights.size:
             total = weights[order[start]]
@@ -129,8 +128,8 @@ def combine(keys, weights, entries, order, merged, sums):
 
 
 @jit()
-def emit(keys, weights, bits, first, mirror, refused, columns, values, counts, degree_row, degree_loop, degree_column,
-         touched, tally, keyed, fingerprint):
+def emit(keys, weights, bits, first, mirror, refused, columns, values, counts, degree_row,
+         degree_loop, degree_column, touched, tally, hash_keys, fingerprint):
     """Turn increasing, distinct keys into entries of the CSR, and add them up; return their number.
 
     Parameters
@@ -139,24 +138,27 @@ def emit(keys, weights, bits, first, mirror, refused, columns, values, counts, d
     mirror : bool
         Take the larger of an entry and its image; one that is missing is 0.
     refused : (2,) float64
-        Written: the first sum of weights that is not finite, at merged entry tally[INFINITE], and the first weight that
-        does not fit float32, at stored entry tally[OVERFLOW]; both entries are -1 before.
+        Written: the first sum of weights that is not finite, at merged entry tally[INFINITE], and
+        the first weight that does not fit float32, at stored entry tally[OVERFLOW]; both are -1
+        before.
     columns, values : (k,)
         Written: column and weight of the entries kept.
     counts, degree_row, degree_loop : (rows of the bucket,)
     degree_column, touched : (n,)
-    keyed, fingerprint : (2,) uint64
-        Keys of two hash functions, and the sum of the hashes of all entries above the diagonal less those below it:
-        zeros where the matrix is symmetric.
+    hash_keys, fingerprint : (2,) uint64
+        Keys of two hash functions, and the sum of the hashes of all entries above the diagonal less
+        those below it: zeros where the matrix is symmetric.
     """
-    end, k = 0, 0
+    end = 0
+    k = 0
     while k < keys.size:
         pair = keys[k] >> ONE
         row = np.int64(keys[k] >> bits)
         column = np.int64(pair & ((ONE << (bits - ONE)) - ONE))
-        forward, own = 0.0, False
-        if not keys[k] & ONE:
-            forward, own = (weights[k] if weights.size else 1.0), True
+        forward = 0.0
+        own = not keys[k] & ONE
+        if own:
+            forward = weights[k] if weights.size else 1.0
             k += 1
         value = forward
         if mirror and k < keys.size and keys[k] >> ONE == pair:
@@ -166,14 +168,16 @@ def emit(keys, weights, bits, first, mirror, refused, columns, values, counts, d
             value = max(forward, 0.0)
         if own:
             if not np.isfinite(forward) and tally[INFINITE] < 0:
-                tally[INFINITE], refused[0] = tally[MERGED], forward
+                tally[INFINITE] = tally[MERGED]
+                refused[0] = forward
             tally[MERGED] += 1
             tally[CANCELLED] += forward == 0
         if value == 0:
             continue
         number = np.float32(value)
         if not np.isfinite(number) and tally[OVERFLOW] < 0:
-            tally[OVERFLOW], refused[1] = tally[STORED], value
+            tally[OVERFLOW] = tally[STORED]
+            refused[1] = value
         columns[end] = column
         if values.size:
             values[end] = number
@@ -189,5 +193,5 @@ def emit(keys, weights, bits, first, mirror, refused, columns, values, counts, d
         else:
             touched[first + row] = touched[column] = True
             if not mirror:
-                add_fingerprint(first + row, column, number, keyed, fingerprint)
+                add_fingerprint(first + row, column, number, hash_keys, fingerprint)
     return end

@@ -1,4 +1,15 @@
-"""Which reader an input is for."""
+"""Which reader an input is for, and what a reader is.
+
+A reader is a function `read(source, memory, **options) -> Raw` of a Source and of the bytes of
+memory that it may allocate, in a module of its own. What it cannot read it refuses in one line, a
+DataError that names the file, and the line, row or array in it.
+
+A reader whose edges come block by block, so that they may be larger than memory, also has
+`stream(source, digest, threads, **options)`: a context that gives a Stream, for which `threads`
+parse, and the bytes of the file go through `digest`, a hash object, unless it is None. The options
+of both are those of an edge list: `names` of its columns, as --columns takes them (UsageError where
+they do not say what the columns are), and `base`, the id of vertex 0.
+"""
 from __future__ import annotations
 
 import re
@@ -7,60 +18,45 @@ from importlib import import_module
 from hpgcn.datasets import foreign, ogb
 from hpgcn.datasets.planetoid import FILE as PLANETOID_FILE
 
-READERS = {  # format: module (imported when it is needed) and function
-    "planetoid": ("hpgcn.datasets.planetoid", "read"),
-    "ogb": ("hpgcn.datasets.ogb", "read"),
-    "npz": ("hpgcn.datasets.npz", "read"),
-    "mtx": ("hpgcn.datasets.mtx", "read"),
-    "snap": ("hpgcn.datasets.edges", "read"),
-    "csv": ("hpgcn.datasets.edges", "read"),
-    "parquet": ("hpgcn.datasets.parquet", "read"),
+READERS = {  # format: its module, imported when it is needed
+    "planetoid": "hpgcn.datasets.planetoid",
+    "ogb": "hpgcn.datasets.ogb",
+    "npz": "hpgcn.datasets.npz",
+    "mtx": "hpgcn.datasets.mtx",
+    "snap": "hpgcn.datasets.edges",
+    "csv": "hpgcn.datasets.edges",
+    "parquet": "hpgcn.datasets.parquet",
 }
-STREAMS = {  # formats that are also read block by block: these may be larger than memory
-    "snap": ("hpgcn.datasets.edges", "stream"),
-    "csv": ("hpgcn.datasets.edges", "stream"),
-    "parquet": ("hpgcn.datasets.parquet", "stream"),
-}
+STREAMED = ("snap", "csv", "parquet")  # formats that are also read block by block
 FORMATS = ("auto", *READERS)
 FOLDERS = ("planetoid", "ogb")  # formats of several files, told by their names
+PARQUET = b"PAR1"  # its first bytes
+PARQUET_EDGE = 3  # bytes of an edge in Parquet, at least
 GZIP_USUAL = 4  # times that text is longer than its gzip
-PARQUET, PARQUET_EDGE = b"PAR1", 3  # its first bytes; bytes of an edge in it, at least
 
 
 def reader(fmt):
-    """Return the function (source, memory) -> Raw of a format."""
-    return _function(*READERS[fmt])
-
-
-def stream(fmt):
-    """Return the function (source, digest, threads, names, base) -> context of a Stream."""
-    return _function(*STREAMS[fmt])
-
-
-def _function(module, name):
-    return getattr(import_module(module), name)
+    """Return the module of a format's reader."""
+    return import_module(READERS[fmt])
 
 
 def detect(source):
-    """Return the format of a file, by its name, then by its first bytes.
-
-    Raises
-    ------
-    DataError
-        It is of a format that is not read.
-    """
+    """Return the format of a file by its name, then by its first bytes; DataError if unknown."""
     name = source.path.name.lower().removesuffix(".gz")
     if PLANETOID_FILE.fullmatch(source.path.name):
         return "planetoid"
     if ogb.belongs(source.path):
         return "ogb"
     foreign.refuse(source)
-    for suffix, fmt in ((".npz", "npz"), (".mtx", "mtx"), (".csv", "csv"), (".parquet", "parquet")):
-        if name.endswith(suffix):
-            return fmt
-    if source.magic[:4] in (b"PK\x03\x04", PARQUET):
-        return "parquet" if source.magic[:4] == PARQUET else "npz"
-    head = source.head().removeprefix(b"\xef\xbb\xbf")
+
+    suffix = name.rpartition(".")[2] if "." in name else ""
+    if suffix in ("npz", "mtx", "csv", "parquet"):
+        return suffix
+    if source.magic[:4] == PARQUET:
+        return "parquet"
+    if source.magic[:4] == b"PK\x03\x04":
+        return "npz"
+    head = source.head()
     if head[:14].lower() == b"%%matrixmarket":
         return "mtx"
     first = re.search(rb"^[^#%\r\n][^\r\n]*", head, re.MULTILINE)
@@ -68,14 +64,14 @@ def detect(source):
 
 
 def graph_name(source, fmt):
-    """Name of the graph in a file."""
-    if fmt == "planetoid" and (found := PLANETOID_FILE.fullmatch(source.path.name)):
-        return found[1]
+    """Return the name of the graph in a file."""
+    if fmt == "planetoid" and (match := PLANETOID_FILE.fullmatch(source.path.name)):
+        return match[1]
     return ogb.graph_name(source.path) if fmt == "ogb" else source.name
 
 
 def expected_edges(source):
-    """About how many edges an edge list holds, by its size and its first lines."""
+    """Return about how many edges an edge list holds, by its size and its first lines."""
     if source.magic[:4] == PARQUET:
         return source.size // PARQUET_EDGE
     lines = [line for line in source.head().split(b"\n")[:-1] if line and line[:1] not in b"#%"]

@@ -1,30 +1,61 @@
-"""Which ids an edge list uses, met one by one: how many vertices there are, and whether they are relabelled."""
+"""Which ids an edge list uses: how many vertices there are, and whether they are relabelled."""
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
-from hpgcn.datasets import fold
-from hpgcn.datasets.raw import Numbering, ids_are_kept
+MERGE = 1 << 20  # ids merged, or looked up, at once: fewer cost as much
 
-FIRST = 1 << 20  # ids merged, or looked up, at once: fewer cost as much
+
+class Numbering(NamedTuple):
+    """How the ids of an edge list become vertices 0..num_nodes - 1.
+
+    Attributes
+    ----------
+    num_nodes : int
+    original_ids : (num_nodes,) int64 or None
+        Id of each vertex, where ids were relabelled; None where they are kept.
+    distinct : int
+        Ids that are in an edge.
+    first : int
+        The smallest of them.
+    """
+
+    num_nodes: int
+    original_ids: np.ndarray | None = None
+    distinct: int = 0
+    first: int = 0
+
+
+def ids_are_kept(largest, distinct, counted=None):
+    """Whether ids are the numbers of vertices: else they are relabelled in increasing order.
+
+    They are where the largest is below 2 x (distinct ids) + 1024, unless the input counts its
+    vertices (`counted`) and has as many distinct ids as that.
+    """
+    return largest < 2 * distinct + 1024 and (counted != distinct or largest + 1 == distinct)
 
 
 class Ids:
-    """Distinct ids of an edge list; as `raw.compact_ids`, of which only the ids are ever held.
+    """Distinct ids of an edge list, met block by block.
 
     Parameters
     ----------
     limit : int
         Vertices at most.
-    refuse : function of a number of vertices
+    refuse : function of a number of vertices, optional
         Called with more of them than that: raises.
     """
 
-    def __init__(self, limit, refuse):
-        self.limit, self.refuse, self.largest = limit, refuse, -1
-        self.present = np.zeros(min(limit, FIRST), bool)  # of ids below its length
+    def __init__(self, limit, refuse=None):
+        self.limit = limit
+        self.refuse = refuse
+        self.largest = -1
+        self.present = np.zeros(min(limit, MERGE), bool)  # of ids below its length
         self.others = np.empty(0, np.int64)  # increasing
-        self.pending, self.waiting = [], 0  # other ids, not merged yet, and how many
+        self.pending = []  # other ids, not merged yet
+        self.waiting = 0  # and how many
 
     def add(self, ids):
         """Take ids, (k,) int64, not negative."""
@@ -39,28 +70,39 @@ class Ids:
             self.pending.append(ids[~small])
             self.waiting += self.pending[-1].size
             ids = ids[small]
-            if self.waiting > max(FIRST, min(self.others.size, self.limit)):  # a merge costs as much as all before it
-                self._merge()
-        fold.mark(ids, self.present)
+            if self.waiting > max(MERGE, min(self.others.size, self.limit)):
+                self._merge()  # costs as much as all merges before it
+        self.present[ids] = True
 
     def _merge(self):
-        ids = np.concatenate([self.others, *self.pending])
-        self.pending, self.waiting = [], 0
-        ids.sort()
-        first = np.ones(ids.size, bool)
-        np.not_equal(ids[1:], ids[:-1], out=first[1:])
-        self.others = ids[first]
+        self.others = np.unique(np.concatenate([self.others, *self.pending]))
+        self.pending = []
+        self.waiting = 0
         if self.others.size > self.limit:
             self.refuse(self.others.size)
 
     def result(self, counted=None):
-        """Return the Numbering; `counted` as in `raw.compact_ids`."""
+        """Return the Numbering; `counted` vertices are what the input says it has."""
         self._merge()
-        distinct = int(np.count_nonzero(self.present) + self.others.size)
+        distinct = int(np.count_nonzero(self.present)) + self.others.size
         kept = ids_are_kept(self.largest, distinct, counted)
         count = self.largest + 1 if kept else distinct
         if count > self.limit:
             self.refuse(count)
+        first = int(self.others[0]) if self.others.size else 0
+        if self.present.any():
+            first = int(np.argmax(self.present))
         ids = None if kept else np.concatenate([np.flatnonzero(self.present), self.others])
-        first = int(np.argmax(self.present)) if self.present.any() else int(self.others[0])
         return Numbering(count, ids, distinct, first)
+
+
+def compact_ids(rows, columns, counted=None):
+    """Number the vertices of edges, two (e,) int64 from 0 on; return Numbering, rows, columns."""
+    ids = Ids(4 * rows.size + 1024)  # more than there can be, of 2 e distinct ones
+    ids.add(rows)
+    ids.add(columns)
+    numbering = ids.result(counted)
+    if numbering.original_ids is not None:
+        rows = np.searchsorted(numbering.original_ids, rows)
+        columns = np.searchsorted(numbering.original_ids, columns)
+    return numbering, rows, columns

@@ -1,4 +1,4 @@
-"""MatrixMarket coordinate files (.mtx, .mtx.gz): real, integer or pattern; general, symmetric or skew-symmetric."""
+"""MatrixMarket coordinate files: real, integer or pattern; general, symmetric or skew-symmetric."""
 import numpy as np
 
 from hpgcn.datasets.parse import U, V, W
@@ -7,44 +7,37 @@ from hpgcn.datasets.source import need
 from hpgcn.datasets.text import Grammar, Table, words
 from hpgcn.errors import DataError
 
-FIELDS = {"real": False, "double": False, "integer": True, "unsigned-integer": True, "pattern": None}
+FIELDS = {  # whether values are integers; None: there are none
+    "real": False, "double": False, "integer": True, "unsigned-integer": True, "pattern": None}
 SYMMETRIES = {"general": 0, "symmetric": 1, "skew-symmetric": -1}
 
 
 def read(source, memory):
     """Read a MatrixMarket file; the entry `u v` is a[u - 1, v - 1].
 
-    Parameters
-    ----------
-    source : Source
-    memory : int
-        Bytes that may be allocated.
-
-    Returns
-    -------
-    Raw
-
     Raises
     ------
     DataError
-        No banner, or one of another kind; not square; an entry out of range, malformed or not finite; more or fewer
-        entries than the header says, or more than the file can hold.
+        No banner, or one of another kind; not square; an entry out of range, malformed or not
+        finite; more or fewer entries than the header says, or more than the file can hold.
     """
     with source.open() as stream:
         table = Table(stream, source)
         integral, sign = _banner(table)
-        n, nnz, start = _sizes(table)
-        roles = (U, V) if integral is None else (U, V, W)
-        if nnz > source.text_room - start:
-            raise DataError(f"{source}: line {table.line}: {nnz} entries declared, more than a file of {source.size} "
+        n, nnz = _sizes(table)
+        where = f"{source}: line {table.line}"
+        if nnz > source.text_room - stream.tell():
+            raise DataError(f"{where}: {nnz} entries declared, more than a file of {source.size} "
                             "bytes can hold")
-        need(64 * n + 16 * len(roles) * nnz * (2 if sign else 1), memory,
-             f"{source}: line {table.line}: {n} rows and {nnz} entries")
-        grammar = Grammar(roles, low=1, high=n, names=("row", "column", "value"), integral=bool(integral),
-                          comments=False)
-        rows, columns, values = table.columns(grammar, limit=nnz)
-    if rows.size < nnz:
-        raise DataError(f"{source}: ends after line {table.line} with {rows.size} entries, the header says {nnz}")
+        roles = (U, V) if integral is None else (U, V, W)
+        size = 64 * n + 16 * len(roles) * nnz * (2 if sign else 1)
+        need(size, memory, f"{where}: {n} rows and {nnz} entries")
+        grammar = Grammar(roles, low=1, high=n, names=("row", "column", "value"),
+                          integral=bool(integral), comments=False)
+        rows, columns, values = table.columns(grammar, memory)
+    if rows.size != nnz:
+        raise DataError(f"{where}: {nnz} entries declared, {rows.size} are there")
+
     rows -= 1
     columns -= 1
     if sign:
@@ -53,46 +46,47 @@ def read(source, memory):
 
 
 def _banner(table):
-    line = table.readline()
-    found = [word.decode("latin1") for word in words((line or b"").lower())]
-    if not found or found[0] != "%%matrixmarket":
-        raise DataError(f"{table.where}: line 1: no %%MatrixMarket banner")
-    if len(found) != 5 or found[1] != "matrix":
-        raise DataError(f"{table.where}: line 1: banner {' '.join(found)[:80]!r}, "
-                        "expected '%%MatrixMarket matrix coordinate FIELD SYMMETRY'")
-    _, _, layout, field, symmetry = found
-    for value, known in ((layout, ("coordinate",)), (field, FIELDS), (symmetry, SYMMETRIES)):
-        if value not in known:
-            raise DataError(f"{table.where}: line 1: {value[:40]!r} in the banner, expected {' or '.join(known)}")
+    """Return whether values are integers (None: there are none), and the sign of the images."""
+    where = f"{table.where}: line 1"
+    banner = [word.decode("latin1") for word in words((table.readline() or b"").lower())]
+    if banner[:1] != ["%%matrixmarket"]:
+        raise DataError(f"{where}: no %%MatrixMarket banner")
+    if len(banner) != 5 or banner[1] != "matrix":
+        raise DataError(f"{where}: banner {' '.join(banner)[:80]!r}, expected '%%MatrixMarket "
+                        "matrix coordinate FIELD SYMMETRY'")
+    for word, known in zip(banner[2:], (("coordinate",), FIELDS, SYMMETRIES)):
+        if word not in known:
+            raise DataError(f"{where}: {word[:40]!r} in the banner, expected {' or '.join(known)}")
+    field, symmetry = banner[3:]
     if field == "pattern" and symmetry == "skew-symmetric":
-        raise DataError(f"{table.where}: line 1: a skew-symmetric matrix needs values, not pattern")
+        raise DataError(f"{where}: a skew-symmetric matrix needs values, not pattern")
     return FIELDS[field], SYMMETRIES[symmetry]
 
 
 def _sizes(table):
-    """Rows, entries, and bytes read so far, from the line of sizes after the comments."""
+    """Return the numbers of rows and of entries, from the line after the comments."""
     while (line := table.readline()) is not None and (not words(line) or line.startswith(b"%")):
         pass
+    where = f"{table.where}: line {table.line}"
     sizes = words(line or b"")
     if len(sizes) != 3 or not all(size.isdigit() and len(size) <= 19 for size in sizes):
-        found = "the end of the file" if line is None else repr(line[:60].decode("latin1"))
-        raise DataError(f"{table.where}: line {table.line}: {found}, expected the numbers of rows, columns and entries")
+        text = "the end of the file" if line is None else repr(line[:60].decode("latin1"))
+        raise DataError(f"{where}: {text}, expected the numbers of rows, columns and entries")
     n, num_columns, nnz = map(int, sizes)
     if n != num_columns:
-        raise DataError(f"{table.where}: line {table.line}: {n} rows and {num_columns} columns, "
-                        "expected a square matrix")
-    return n, nnz, table.stream.tell()
+        raise DataError(f"{where}: {n} rows and {num_columns} columns, expected a square matrix")
+    return n, nnz
 
 
 def _mirrored(rows, columns, values, sign, where):
-    """Entries and their images below or above the diagonal."""
+    """Return the entries and, after them, their images on the other side of the diagonal."""
     off = rows != columns
-    if sign < 0 and not off.all():
-        wrong = np.flatnonzero(~off & (values != 0))
-        if wrong.size:
-            u = rows[wrong[0]] + 1
-            raise DataError(f"{where}: entry {wrong[0] + 1} is {values[wrong[0]]} at ({u}, {u}), expected 0 on the "
-                            "diagonal of a skew-symmetric matrix")
+    if sign < 0 and np.any(values[~off]):
+        k = np.flatnonzero(~off & (values != 0))[0]
+        u = rows[k] + 1
+        raise DataError(f"{where}: entry {k + 1} is {values[k]} at ({u}, {u}), expected 0 on the "
+                        "diagonal of a skew-symmetric matrix")
     if values is not None:
         values = np.concatenate([values, sign * values[off]])
-    return np.concatenate([rows, columns[off]]), np.concatenate([columns, rows[off]]), values
+    rows, columns = np.concatenate([rows, columns[off]]), np.concatenate([columns, rows[off]])
+    return rows, columns, values

@@ -6,59 +6,34 @@ from contextlib import closing, contextmanager
 import numpy as np
 
 from hpgcn.datasets import columns
-from hpgcn.datasets.parse import U, V, W
+from hpgcn.datasets.parse import INT64_MAX, U, V, W
 from hpgcn.datasets.source import need, shown
 from hpgcn.datasets.stream import Stream
 from hpgcn.errors import DataError, require
 from hpgcn.machine import memory_budget
 
 BATCH = 1 << 18  # rows
-INT64_MAX = int(np.iinfo(np.int64).max)
 INTEGERS = ("int", "uint")
 NUMBERS = (*INTEGERS, "float", "double", "halffloat")
 
 
 def read(source, memory, **options):
-    """Read an edge list; see `stream`.
-
-    Parameters
-    ----------
-    source : Source
-    memory : int
-        Bytes that may be allocated.
-
-    Returns
-    -------
-    Raw
-    """
+    """Read an edge list; options as in `stream`."""
     with stream(source, None, 1, memory=memory, **options) as edges:
         return edges.collect(memory)
 
 
 @contextmanager
 def stream(source, digest, threads, *, names=None, base=None, memory=None):
-    """Open an edge list: a context that gives a Stream.
+    """Open an edge list, of which one row group may take `memory` bytes.
 
-    Parameters
-    ----------
-    digest : hash object or None
-        The bytes of the file go through it.
-    threads : int
-        Not used: pyarrow has its own.
-    names : str, optional
-        Names of the columns, as --columns takes them; default the file's own.
-    base : int, optional
-        Id of vertex 0; default 0.
-    memory : int, optional
-        Bytes that one row group may take.
+    The threads are pyarrow's own, so that `threads` is not used; `base` is 0 unless it is given.
 
     Raises
     ------
     DataError
-        Not Parquet; names that do not say what the columns are; ids that are no integers, empty or below `base`; a
-        weight that is not finite.
-    UsageError
-        `names` that do not say what the columns are.
+        Not Parquet; names that do not say what the columns are; ids that are no integers, empty
+        or below `base`; a weight that is not finite.
     MissingError
         pyarrow is not installed.
     """
@@ -70,34 +45,42 @@ def stream(source, digest, threads, *, names=None, base=None, memory=None):
     with _refusing(source):
         file = parquet.ParquetFile(source.path, page_checksum_verification=True)
     with file:
-        found, chosen = _columns(file.schema_arrow, names, source)
+        named, chosen = _columns(file.schema_arrow, names, source)
         memory = memory_budget() if memory is None else memory
         for group in range(file.metadata.num_row_groups):
-            need(file.metadata.row_group(group).total_byte_size, memory, f"{source}: row group {group}")
+            size = file.metadata.row_group(group).total_byte_size
+            need(size, memory, f"{source}: row group {group}")
         with closing(_parts(file, chosen, base or 0, source)) as parts:
-            yield Stream(str(source), parts, found, base=base or 0, base_known=base is not None,
-                         notes=list(found.notes))
+            yield Stream(str(source), parts, named, base=base or 0, base_known=base is not None,
+                         notes=list(named.notes))
 
 
 def _columns(schema, flag, source):
-    """Return Columns, and the names of the columns of both ids, and of the weight if there is one."""
-    kinds = [str(each.type) for each in schema]
-    textual = [k for k, kind in enumerate(kinds) if not kind.startswith(NUMBERS)]
+    """Return Columns, and the names of the columns of both ids and of the weight, if any."""
+    kinds = [str(column.type) for column in schema]
     if flag is not None:
-        found = columns.of_flag(flag, schema.names, source)
+        named = columns.of_flag(flag, schema.names, source)
     else:
-        found = columns.of_header(schema.names, source, textual=textual)
-    chosen = [found.roles.index(role) for role in (U, V, W) if role in found.roles]
-    for k, wanted in zip(chosen, ("integers", "integers", "numbers")):
+        textual = [k for k, kind in enumerate(kinds) if not kind.startswith(NUMBERS)]
+        named = columns.of_header(schema.names, source, textual=textual)
+    chosen = []
+    for role, wanted, allowed in ((U, "integers", INTEGERS), (V, "integers", INTEGERS),
+                                  (W, "numbers", NUMBERS)):
+        if role not in named.roles:
+            continue
+        k = named.roles.index(role)
         name = schema.names[k]
-        if not kinds[k].startswith(INTEGERS if wanted == "integers" else NUMBERS):
+        if not kinds[k].startswith(allowed):
             raise DataError(f"{source}: column {shown(name)} is {kinds[k]}, expected {wanted}")
         if schema.names.count(name) > 1:
-            raise DataError(f"{source}: {schema.names.count(name)} columns are called {shown(name)}, expected one")
-    return found, [schema.names[k] for k in chosen]
+            raise DataError(f"{source}: {schema.names.count(name)} columns are called "
+                            f"{shown(name)}, expected one")
+        chosen.append(name)
+    return named, chosen
 
 
 def _parts(file, chosen, base, source):
+    """Yield (u, v, w) of the rows, batch after batch."""
     row = 0
     batches = file.iter_batches(BATCH, columns=chosen)
     while True:
@@ -105,33 +88,30 @@ def _parts(file, chosen, base, source):
             batch = next(batches, None)
         if batch is None:
             return
-        ids = [_ids(batch.column(name), name, row, base, source) for name in chosen[:2]]
-        weights = None
-        if len(chosen) == 3:
-            _refuse_empty(batch.column(chosen[2]), chosen[2], row, source)
-            weights = batch.column(chosen[2]).to_numpy(zero_copy_only=False).astype(np.float64)
-            wrong = np.flatnonzero(~np.isfinite(weights))
-            if wrong.size:
-                raise DataError(f"{source}: row {row + wrong[0]}: {chosen[2]} is {weights[wrong[0]]}, expected a "
-                                "finite number")
-        yield *ids, weights
+        u, v, *w = (_values(batch.column(name), name, row, base if k < 2 else None, source)
+                    for k, name in enumerate(chosen))
+        yield u, v, w[0] if w else None
         row += batch.num_rows
 
 
-def _ids(column, name, row, base, source):
-    _refuse_empty(column, name, row, source)
-    ids = column.to_numpy(zero_copy_only=False)
-    wrong = np.flatnonzero((ids < base) | (ids > INT64_MAX))
-    if wrong.size:
-        raise DataError(f"{source}: row {row + wrong[0]}: {shown(name)} is {ids[wrong[0]]}, expected "
-                        f"{base}..{INT64_MAX}")
-    return ids.astype(np.int64)
-
-
-def _refuse_empty(column, name, row, source):
+def _values(column, name, row, base, source):
+    """Values of a column from row `row` on: int64 ids from `base` on, or (None) float64 weights."""
     if column.null_count:
         empty = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0]
         raise DataError(f"{source}: row {row + empty}: {shown(name)} is empty, expected a number")
+    values = column.to_numpy(zero_copy_only=False)
+    if base is None:
+        values = values.astype(np.float64)
+        wrong = ~np.isfinite(values)
+        expected = "a finite number"
+    else:
+        wrong = (values < base) | (values > INT64_MAX)
+        expected = f"{base}..{INT64_MAX}"
+    if wrong.any():
+        k = np.argmax(wrong)
+        raise DataError(f"{source}: row {row + k}: {shown(name)} is {values[k]}, expected "
+                        f"{expected}")
+    return values if base is None else values.astype(np.int64)
 
 
 @contextmanager
@@ -141,6 +121,6 @@ def _refusing(source):
         yield
     except MemoryError as error:
         raise DataError(f"{source}: does not fit into memory") from error
-    except Exception as error:  # ArrowInvalid, ArrowNotImplementedError, OSError: what they share is Exception
+    except Exception as error:  # what ArrowInvalid and OSError share
         reason = shown(" ".join(str(error).split()) or type(error).__name__)
         raise DataError(f"{source}: broken Parquet data ({reason})") from error

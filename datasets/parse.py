@@ -1,7 +1,7 @@
-"""The compiled loop that parses lines of two integers, maybe a number, and fields that are passed over.
+"""The compiled loop that parses lines of two integers, maybe a number, and fields passed over.
 
-Numbers with few digits are exact here (a mantissa up to 2^53, times or by a power of ten up to 10^22, rounds once); all
-others are reported to the caller, who leaves them to Python's float.
+Numbers with few digits are exact here: a mantissa up to 2^53, times or by a power of ten up to
+10^22, rounds once. All others are reported to the caller, who leaves them to Python's float.
 """
 import numpy as np
 
@@ -9,9 +9,10 @@ from hpgcn.kernels.jit import jit
 
 INT64_MAX = int(np.iinfo(np.int64).max)
 POWERS = 10.0 ** np.arange(23)
-NEWLINE, TAB, RETURN, SPACE, QUOTE, HASH, PERCENT, PLUS, MINUS, POINT, ZERO, NINE = b"\n\t\r \"#%+-.09"
-U, V, W, PASSED = range(4)  # what a field is: the first integer, the second, the number, or nothing
-DONE, MISSING, EXTRA, NOT_INTEGER, TOO_LARGE, OUT_OF_RANGE, NOT_NUMBER, TOO_MANY = range(8)
+NEWLINE, TAB, RETURN, SPACE, QUOTE, HASH, PERCENT = b"\n\t\r \"#%"
+PLUS, MINUS, POINT, ZERO, NINE, LOWER_E, UPPER_E = b"+-.09eE"
+U, V, W, PASSED = range(4)  # a field is the first integer, the second, the number, or not read
+DONE, MISSING, EXTRA, NOT_INTEGER, TOO_LARGE, OUT_OF_RANGE, NOT_NUMBER = range(7)
 
 
 @jit()
@@ -24,7 +25,7 @@ def _skip(text, at, delimiter):
 
 @jit()
 def _pass(text, at, delimiter):
-    """Position after the field at text[at], whatever it holds; a delimiter within double quotes does not end it."""
+    """Position after the field at text[at]; a delimiter within double quotes does not end it."""
     quoted = False
     while text[at] != NEWLINE and (quoted or text[at] != delimiter):
         if delimiter == SPACE and not quoted and (text[at] == TAB or text[at] == RETURN):
@@ -47,7 +48,8 @@ def _sign(text, at):
 def _integer(text, at):
     """Parse an integer; return (status, value, end)."""
     sign, at = _sign(text, at)
-    first, value = at, np.int64(0)
+    first = at
+    value = np.int64(0)
     while ZERO <= text[at] <= NINE:
         digit = np.int64(text[at]) - ZERO
         if value > INT64_MAX // 10 or (value == INT64_MAX // 10 and digit > INT64_MAX % 10):
@@ -61,7 +63,11 @@ def _integer(text, at):
 def _number(text, at, integral):
     """Parse a decimal number; return (status, value, end, whether the value is exact)."""
     sign, at = _sign(text, at)
-    mantissa, digits, scale, point, exact = np.int64(0), 0, 0, False, True
+    mantissa = np.int64(0)
+    digits = 0
+    scale = 0
+    point = False
+    exact = True
     while ZERO <= text[at] <= NINE or (text[at] == POINT and not point and not integral):
         if text[at] == POINT:
             point = True
@@ -72,14 +78,17 @@ def _number(text, at, integral):
                 mantissa = 10 * mantissa + np.int64(text[at]) - ZERO
                 scale -= point
         at += 1
-    if digits and not integral and (text[at] == 101 or text[at] == 69):  # e or E
+
+    if digits and not integral and (text[at] == LOWER_E or text[at] == UPPER_E):
         positive, at = _sign(text, at + 1)
-        digits, exponent = 0, 0
+        digits = 0
+        exponent = 0
         while ZERO <= text[at] <= NINE:
             exponent = min(10 * exponent + np.int64(text[at]) - ZERO, 100000)
             digits += 1
             at += 1
         scale += positive * exponent
+
     value = float(mantissa)
     if exact and mantissa:
         exact = mantissa <= 2**53 and -22 <= scale <= 22
@@ -89,20 +98,25 @@ def _number(text, at, integral):
 
 
 @jit()
-def parse(text, delimiter, comments, roles, low, high, integral, limit, line, u, v, w, inexact):
+def parse(text, delimiter, comments, roles, low, high, integral, line, u, v, w, inexact):
     """Parse the lines of `text`, which ends with a newline, into u, v and w.
 
     Parameters
     ----------
     roles : (k,) int64
         U, V, W or PASSED for each field of a line.
+    line : int
+        Number of the first line.
+    inexact : (rows, 4) int64
+        Written: row, start, end and line of each value that is left to the caller.
 
     Returns
     -------
-    status, position and number of the field at fault, its line, rows parsed, number of inexact values (inexact[k] =
-    row, start, end and line of each).
+    status, position and number of the field at fault, its line, rows parsed, inexact values.
     """
-    at, count, rough = 0, 0, 0
+    at = 0
+    count = 0
+    rough = 0
     while at < text.size:
         at = _skip(text, at, delimiter)
         if comments and (text[at] == HASH or text[at] == PERCENT):
@@ -112,8 +126,7 @@ def parse(text, delimiter, comments, roles, low, high, integral, limit, line, u,
             at += 1
             line += 1
             continue
-        if count == limit:
-            return TOO_MANY, at, 0, line, count, rough
+
         for k in range(roles.size):
             role = roles[k]
             if k > 0:
@@ -127,26 +140,30 @@ def parse(text, delimiter, comments, roles, low, high, integral, limit, line, u,
             if role == PASSED:
                 at = _pass(text, at, delimiter)
                 continue
+
             quoted = delimiter != SPACE and text[at] == QUOTE
             at += quoted
             start = at
-            if role != W:
-                status, value, at = _integer(text, at)
-                (u if role == U else v)[count] = value
-            else:
+            wrong = NOT_NUMBER if role == W else NOT_INTEGER
+            if role == W:
                 status, w[count], at, exact = _number(text, at, integral)
                 if not exact:
-                    inexact[rough, 0], inexact[rough, 1], inexact[rough, 2], inexact[rough, 3] = count, start, at, line
+                    inexact[rough] = (count, start, at, line)
                     rough += 1
+            else:
+                status, value, at = _integer(text, at)
+                (u if role == U else v)[count] = value
             if status == DONE and quoted:
-                status = DONE if text[at] == QUOTE else NOT_INTEGER if role != W else NOT_NUMBER
+                status = DONE if text[at] == QUOTE else wrong
                 at += 1
-            if status == DONE and _skip(text, at, delimiter) == at and text[at] != NEWLINE and text[at] != delimiter:
-                status = NOT_INTEGER if role != W else NOT_NUMBER
+            ends = text[at] == NEWLINE or text[at] == delimiter or _skip(text, at, delimiter) > at
+            if status == DONE and not ends:
+                status = wrong
             if status == DONE and role != W and not low <= value <= high:
                 status = OUT_OF_RANGE
             if status != DONE:
                 return status, start - quoted, k, line, count, rough
+
         at = _skip(text, at, delimiter)
         if text[at] != NEWLINE:
             return EXTRA, at, roles.size, line, count, rough

@@ -1,7 +1,7 @@
-"""Planetoid sets (ind.NAME.x, y, tx, ty, allx, ally, graph, test.index): pickles, read without running any of them.
+"""Planetoid sets (ind.NAME.x, y, tx, ty, allx, ally, graph, test.index), without running a pickle.
 
-A pickle names functions to call. Only the names that NumPy arrays, SciPy CSR matrices and a dict of lists need are
-known here, and each stands for a small class below that keeps what it is given.
+A pickle names functions to call. Only the names that NumPy arrays, SciPy CSR matrices and a dict of
+lists need are known here, and each stands for a small class below that keeps what it is given.
 """
 import io
 import math
@@ -10,14 +10,15 @@ import pickletools
 import re
 from collections import defaultdict
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.datasets.arrays import sparse_matrix
+from hpgcn.datasets.arrays import COMPRESSED, sparse_matrix
+from hpgcn.datasets.parse import U
 from hpgcn.datasets.raw import Raw
 from hpgcn.datasets.source import Source, need, shown
+from hpgcn.datasets.text import Grammar, Table
 from hpgcn.errors import DataError
 
 PARTS = ("allx", "ally", "graph", "test.index", "tx", "ty", "x", "y")  # in name order
@@ -28,21 +29,11 @@ OBJECT_BYTES = 96  # of memory that what a byte of a pickle asks for may take
 
 
 def read(source, memory):
-    """Read the Planetoid set that a file belongs to.
+    """Read the Planetoid set that a file belongs to; the `files` of `source` become all eight.
 
-    Train are the first len(y) vertices, validation the next 500, test those of test.index. Test vertices that
-    test.index leaves out stay, with their edges, unlabelled and without features. Edges are symmetrised.
-
-    Parameters
-    ----------
-    source : Source
-        Any one of the files; its `files` become all eight.
-    memory : int
-        Bytes that may be allocated.
-
-    Returns
-    -------
-    Raw
+    Train are the first len(y) vertices, validation the next 500, test those of test.index. Test
+    vertices that test.index leaves out stay, with their edges, unlabelled and without features.
+    Edges are symmetrised.
 
     Raises
     ------
@@ -51,94 +42,97 @@ def read(source, memory):
     DataError
         A forbidden global, a broken pickle, or parts that do not fit each other.
     """
-    name = FILE.fullmatch(source.path.name)
-    if not name:
+    match = FILE.fullmatch(source.path.name)
+    if not match:
         raise DataError(f"{source}: expected a name like ind.NAME.graph")
-    folder, name = source.path.parent, name[1]
-    files = {part: Source(Path(folder) / f"ind.{name}.{part}") for part in PARTS}
+    files = {part: Source(source.path.parent / f"ind.{match[1]}.{part}") for part in PARTS}
     source.files = list(files.values())
-    packed = next((file for file in files.values() if file.is_gzip), None)
+    packed = next((file for file in source.files if file.is_gzip), None)
     if packed is not None:
         raise DataError(f"{packed}: compressed, expected a plain file")
-    need(4 * sum(file.size for file in files.values()), memory, source)
+    need(4 * sum(file.size for file in source.files), memory, source)
+
     allx, tx, x = (_features(files[part], memory) for part in ("allx", "tx", "x"))
-    ally, ty, y = (_classes(files[part], X.shape[0], memory) for part, X in (("ally", allx), ("ty", tx), ("y", x)))
+    ally, ty, y = (_classes(files[part], X.shape[0], memory)
+                   for part, X in (("ally", allx), ("ty", tx), ("y", x)))
     for part, width in (("tx", tx.shape[1]), ("x", x.shape[1])):
         if width != allx.shape[1]:
-            raise DataError(f"{files[part]}: {width} features, but {allx.shape[1]} in {files['allx'].path.name}")
+            raise DataError(f"{files[part]}: {width} features, but {allx.shape[1]} in "
+                            f"{files['allx'].path.name}")
     if y.size > ally.size:
-        raise DataError(f"{files['y']}: {y.size} train vertices, but {ally.size} in {files['ally'].path.name}")
+        raise DataError(f"{files['y']}: {y.size} train vertices, but {ally.size} in "
+                        f"{files['ally'].path.name}")
     graph = _load(files["graph"], memory)
-    test = _test_index(files["test.index"], ally.size, ty.size)
+    test = _test_index(files["test.index"], ally.size, ty.size, memory)
     listed = len(graph) if isinstance(graph, dict) else 0
     n = max(ally.size, int(test.max(initial=-1)) + 1, listed)
     need(64 * n, memory, f"{files['test.index']}: {n} vertices")
     rows, columns = _edges(graph, n, files["graph"], memory)
+
     labels = np.full(n, -1, np.int64)
-    labels[:ally.size], labels[test] = ally, ty
-    masks = {"train": np.arange(n) < y.size, "test": np.zeros(n, bool)}
-    masks["test"][test] = True
-    masks["val"] = ~masks["train"] & (np.arange(n) < min(y.size + NUM_VAL, ally.size))
+    labels[:ally.size] = ally
+    labels[test] = ty
+    vertices = np.arange(n)
+    masks = {"train": vertices < y.size,
+             "val": (vertices >= y.size) & (vertices < min(y.size + NUM_VAL, ally.size)),
+             "test": np.isin(vertices, test)}
     masks = {key: mask & (labels >= 0) for key, mask in masks.items()}
-    return Raw(n, rows, columns, None, _stack(allx, tx, test, n), labels, masks, "planetoid", undirected=True,
-               symmetrize=True, row_normalize=True)
+    return Raw(n, rows, columns, None, _stack(allx, tx, test, n), labels, masks, "planetoid",
+               undirected=True, symmetrize=True, row_normalize=True)
 
 
 def _stack(allx, tx, test, n):
     """Features of all vertices: those of allx, those of tx at `test`, and empty rows."""
     parts = sp.coo_array(sp.vstack([allx, tx]))
     row_of = np.concatenate([np.arange(allx.shape[0]), test])
-    return sp.csr_array((parts.data, (row_of[parts.coords[0]], parts.coords[1])), shape=(n, allx.shape[1]))
+    rows, columns = parts.coords
+    return sp.csr_array((parts.data, (row_of[rows], columns)), shape=(n, allx.shape[1]))
+
+
+def _matrix(file, memory):
+    """Return what a file holds as an array or a csr_array; None where it is neither."""
+    pickled = _load(file, memory)
+    return pickled.array(file) if isinstance(pickled, (_Array, _Csr)) else None
 
 
 def _features(file, memory):
-    matrix = _load(file, memory)
-    if isinstance(matrix, _Csr):
-        return matrix.array(file)
-    if isinstance(matrix, _Array):
-        matrix = matrix.array(file)
-        if matrix.ndim == 2:
-            return sp.csr_array(matrix)
-    raise DataError(f"{file}: expected a matrix of features")
+    matrix = _matrix(file, memory)
+    if matrix is None or matrix.ndim != 2:
+        raise DataError(f"{file}: expected a matrix of features")
+    return sp.csr_array(matrix)
 
 
 def _classes(file, rows, memory):
     """Class of each row of a one-hot matrix; -1 where a row is empty."""
-    matrix = _load(file, memory)
-    matrix = matrix.array(file) if isinstance(matrix, (_Array, _Csr)) else np.empty(0)
-    need(9 * math.prod(matrix.shape), memory, f"{file}: labels of shape {matrix.shape}")
+    matrix = _matrix(file, memory)
+    shape = (0,) if matrix is None else matrix.shape
+    need(9 * math.prod(shape), memory, f"{file}: labels of shape {shape}")
+    if len(shape) != 2 or shape[0] != rows:
+        raise DataError(f"{file}: labels have shape {shape}, expected ({rows}, classes)")
     matrix = matrix.toarray() if sp.issparse(matrix) else matrix
-    if matrix.ndim != 2 or matrix.shape[0] != rows:
-        raise DataError(f"{file}: labels have shape {matrix.shape}, expected ({rows}, classes)")
-    wrong = np.flatnonzero(np.count_nonzero(matrix, axis=1) > 1)
+    counts = np.count_nonzero(matrix, axis=1)
+    wrong = np.flatnonzero(counts > 1)
     if wrong.size:
-        classes = np.count_nonzero(matrix[wrong[0]])
-        raise DataError(f"{file}: row {wrong[0]} has {classes} classes, expected one at most")
-    if not matrix.shape[1]:
+        raise DataError(f"{file}: row {wrong[0]} has {counts[wrong[0]]} classes, expected one at "
+                        "most")
+    if not shape[1]:
         return np.full(rows, -1, np.int64)
-    return np.where(matrix.any(axis=1), np.argmax(matrix != 0, axis=1), -1)
+    return np.where(counts > 0, np.argmax(matrix != 0, axis=1), -1)
 
 
-def _test_index(file, first, count):
+def _test_index(file, first, count, memory):
+    """Return the test vertices, one a line: `count` of them, from `first` on."""
+    grammar = Grammar((U,), low=first, names=("vertex", "", ""), comments=False)
     with file.open() as stream:
-        lines = stream.read().removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    lines = [line.strip() for line in lines]
-    while lines and not lines[-1]:
-        lines.pop()
-    wrong = next((k for k, line in enumerate(lines) if not line.isdigit() or len(line) > 18), None)
-    if wrong is not None:
-        raise DataError(f"{file}: line {wrong + 1}: {lines[wrong][:40].decode('latin1')!r}, expected a vertex number")
-    test = np.array(lines, "S18").astype(np.int64) if lines else np.empty(0, np.int64)
+        test = Table(stream, file).columns(grammar, memory)[0]
     if test.size != count:
         raise DataError(f"{file}: {test.size} lines, but ty has {count} rows")
-    low = np.flatnonzero(test < first)
-    if low.size:
-        raise DataError(f"{file}: line {low[0] + 1}: vertex {test[low[0]]} is one of the {first} of ally")
     order = np.argsort(test, kind="stable")
     again = np.flatnonzero(np.diff(test[order]) == 0)
     if again.size:
         k = order[again[0] + 1]
-        raise DataError(f"{file}: line {k + 1}: vertex {test[k]} is listed twice")
+        raise DataError(f"{file}: vertex {test[k]} is listed twice, the second time as number "
+                        f"{k + 1}")
     return test
 
 
@@ -147,7 +141,8 @@ def _edges(graph, n, file, memory):
     if not isinstance(graph, dict) or not all(type(row) is list for row in graph.values()):
         raise DataError(f"{file}: expected a dict of lists of neighbours")
     counts = [len(row) for row in graph.values()]
-    need(EDGE_BYTES * sum(counts), memory, f"{file}: {sum(counts)} edges")  # a pickle may name one list many times
+    size = EDGE_BYTES * sum(counts)  # a pickle may name one list many times
+    need(size, memory, f"{file}: {sum(counts)} edges")
     numbers = list(chain(graph, chain.from_iterable(graph.values())))
     if not all(type(number) is int for number in numbers):
         raise DataError(f"{file}: expected vertex numbers, all of them integers")
@@ -155,23 +150,21 @@ def _edges(graph, n, file, memory):
         numbers = np.array(numbers, np.int64)
     except OverflowError as error:
         raise DataError(f"{file}: a vertex number does not fit 64 bits") from error
-    keys, columns = numbers[:len(graph)], numbers[len(graph):]
-    rows = np.repeat(keys, counts)
-    outside = np.flatnonzero((keys < 0) | (keys >= n))
-    if outside.size:
-        raise DataError(f"{file}: vertex {keys[outside[0]]}, expected 0..{n - 1}")
-    outside = np.flatnonzero((columns < 0) | (columns >= n))
+    rows = np.repeat(numbers[:len(graph)], counts)
+    outside = np.flatnonzero((numbers < 0) | (numbers >= n))
     if outside.size:
         k = outside[0]
-        raise DataError(f"{file}: vertex {rows[k]} has the neighbour {columns[k]}, expected 0..{n - 1}")
-    return rows, columns
+        neighbour = f"{rows[k - len(graph)]} has the neighbour " if k >= len(graph) else ""
+        raise DataError(f"{file}: vertex {neighbour}{numbers[k]}, expected 0..{n - 1}")
+    return rows, numbers[len(graph):]
 
 
 class _Dtype:
     """Stands for numpy.dtype: keeps the code and the byte order, never sets the flags of a real one."""
 
     def __init__(self, code, *_):
-        self.code, self.order = code, "="
+        self.code = code
+        self.order = "="
 
     def __setstate__(self, state):
         self.order = state[1]
@@ -212,9 +205,10 @@ class _Csr:
     def array(self, where):
         state = vars(self)
         shape = state.get("_shape", state.get("shape"))
-        arrays = [state.get(key) for key in ("data", "indices", "indptr")]
-        if not (isinstance(shape, tuple) and len(shape) == 2 and all(type(size) is int and size >= 0 for size in shape)
-                and all(isinstance(array, _Array) for array in arrays)):
+        arrays = [state.get(key) for key in COMPRESSED]
+        pair = isinstance(shape, tuple) and [type(size) for size in shape] == [int, int]
+        whole = all(isinstance(array, _Array) for array in arrays)
+        if not pair or min(shape) < 0 or not whole:
             raise DataError(f"{where}: broken CSR matrix of shape {shown(shape)}")
         return sparse_matrix(*(array.array(where) for array in arrays), shape, str(where))
 
@@ -251,13 +245,13 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _load(file, memory):
-    """Unpickle a file with nothing but the names in ALLOWED, and no more objects than fit into `memory` bytes."""
+    """Unpickle a file with the names in ALLOWED alone, and objects that fit into `memory` bytes."""
     with file.open() as stream:
         data = stream.read()
     try:
         for count, (opcode, argument, at) in enumerate(pickletools.genops(data), 1):
             need(OBJECT_BYTES * count, memory, file)
-            if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and argument > len(data):  # allocates that many slots
+            if opcode.name.endswith("PUT") and argument > len(data):  # allocates that many slots
                 raise DataError(f"{file}: broken pickle (memo {argument} at byte {at})")
         return _Unpickler(data, file).load()
     except DataError:

@@ -1,4 +1,4 @@
-"""Entries of an edge list on disk, in runs: each was held in memory once, and lies sorted by ranges of rows."""
+"""Entries of an edge list on disk, in runs: each was in memory once, sorted by ranges of rows."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -14,31 +14,31 @@ RANGES = 10  # bits: a run is divided into at most 2^RANGES ranges of rows
 class _Run:
     shift: int  # range b holds the rows with row >> shift == b
     index: np.ndarray  # (ranges + 1,) int64: first entry of each range
-    columns: tuple[tuple[int, np.dtype], ...]  # first byte, and dtype, of rows, columns, weights and entry numbers
+    columns: tuple[tuple[int, np.dtype], ...]  # first byte, dtype: rows, columns, weights, numbers
+
+    def cut(self, position, shift):
+        """Return the first entry of range number `position`, of ranges of 2^shift rows."""
+        return self.index[np.minimum(position << (shift - self.shift), self.index.size - 1)]
 
 
 class Runs:
-    """Runs in the order of the input. Equal edges are never reordered.
-
-    Parameters
-    ----------
-    spool : Spool
-    """
+    """Runs in the order of the input, in a Spool. Equal edges are never reordered."""
 
     def __init__(self, spool):
-        self.spool, self.runs = spool, []
+        self.spool = spool
+        self.runs = []
 
     def __len__(self):
         return sum(int(run.index[-1]) for run in self.runs)
 
-    def add(self, rows, columns, weights, entries):
+    def add(self, rows, columns, weights, numbers):
         """Write entries in any order as a run.
 
         Parameters
         ----------
         rows, columns : (k,) uint64
             As `fold.append` makes them.
-        weights, entries : (k,) or empty
+        weights, numbers : (k,) or empty
         """
         if not rows.size:
             return
@@ -49,12 +49,13 @@ class Runs:
         np.cumsum(index, out=index)
         order = np.empty(rows.size, np.int64)
         fold.place(rows, np.uint64(shift), index[:-1].copy(), order)
-        narrow = max(top, int(columns.max())) < 2**32
+
+        narrow = np.uint32 if max(top, int(columns.max())) < 2**32 else np.uint64
         written = []
-        for array, dtype in ((rows, np.uint32 if narrow else np.uint64), (columns, np.uint32 if narrow else np.uint64),
-                             (weights, weights.dtype), (entries, entries.dtype)):
-            sorted_array = array.astype(dtype, copy=False)[order] if array.size else array
-            written.append((self.spool.append(sorted_array), sorted_array.dtype))
+        for array, dtype in ((rows, narrow), (columns, narrow), (weights, weights.dtype),
+                             (numbers, numbers.dtype)):
+            ordered = array.astype(dtype, copy=False)[order] if array.size else array
+            written.append((self.spool.append(ordered), ordered.dtype))
         self.runs.append(_Run(shift, index, tuple(written)))
 
     @property
@@ -63,40 +64,38 @@ class Runs:
         return max((run.shift for run in self.runs), default=0)
 
     def sizes(self, ranges, shift):
-        """Number of entries in each range of rows with the same row >> shift, (ranges,) int64."""
+        """Return the entries in each range of rows with the same row >> shift, (ranges,) int64."""
         total = np.zeros(ranges, np.int64)
         for run in self.runs:
-            cuts = np.minimum(np.arange(ranges + 1) << (shift - run.shift), run.index.size - 1)
-            total += np.diff(run.index[cuts])
+            total += np.diff(run.cut(np.arange(ranges + 1), shift))
         return total
 
     def pieces(self, first, stop, shift, step, *, weighted, numbered):
-        """Yield (rows, columns, weights, entry numbers) of the ranges first..stop - 1 of `sizes`, run after run.
+        """Yield (rows, columns, weights, numbers) of ranges first..stop - 1, run after run.
 
         At most `step` entries at a time; weights and numbers are empty unless asked for.
         """
+        wanted = (True, True, weighted, numbered)
         for run in self.runs:
-            scale = shift - run.shift
-            start, end = (int(run.index[min(cut << scale, run.index.size - 1)]) for cut in (first, stop))
-            for at in range(start, end, step):
+            end = int(run.cut(stop, shift))
+            for at in range(int(run.cut(first, shift)), end, step):
                 size = min(step, end - at)
-                yield tuple(
-                    self.spool.read(begin + at * dtype.itemsize, size, dtype) if wanted else np.empty(0, dtype)
-                    for (begin, dtype), wanted in zip(run.columns, (True, True, weighted, numbered)))
+                yield tuple(self.spool.read(begin + at * dtype.itemsize, size if take else 0, dtype)
+                            for (begin, dtype), take in zip(run.columns, wanted))
 
     def renumbered(self, ids, spool, size, *, weighted, numbered):
-        """Return the same runs with ids replaced by their places in `ids`; of `size` entries at most each."""
-        made = Runs(spool)
+        """Return the runs, at most `size` entries each, with ids replaced by places in `ids`."""
+        renumbered = Runs(spool)
         for run in self.runs:
-            only = Runs(self.spool)
-            only.runs = [run]
-            pieces = only.pieces(0, run.index.size - 1, run.shift, size, weighted=weighted, numbered=numbered)
-            for rows, columns, weights, entries in pieces:
+            single = Runs(self.spool)
+            single.runs = [run]
+            for rows, columns, weights, numbers in single.pieces(
+                    0, run.index.size - 1, run.shift, size, weighted=weighted, numbered=numbered):
                 image = columns.astype(np.uint64) & fold.ONE
-                made.add(_places(ids, rows), (_places(ids, columns >> columns.dtype.type(1)) << fold.ONE) | image,
-                         weights, entries)
+                columns = _places(ids, columns >> columns.dtype.type(1)) << fold.ONE
+                renumbered.add(_places(ids, rows), columns | image, weights, numbers)
         self.spool.remove()
-        return made
+        return renumbered
 
 
 def _places(ids, numbers):

@@ -11,12 +11,7 @@ from hpgcn.errors import StorageError
 
 
 class Scratch:
-    """A folder beside an output file, removed with all that is in it when the block ends.
-
-    Parameters
-    ----------
-    out : str or path
-        The output file, in a folder that exists.
+    """A folder beside the file `out`, removed with all that is in it when the block ends.
 
     Attributes
     ----------
@@ -31,35 +26,32 @@ class Scratch:
 
     def __init__(self, out):
         self.out = out
-        self.spools = []
-        self._held = ExitStack()
+        self.count = 0
+        self.held = ExitStack()
 
     def __enter__(self):
-        self.folder = self._held.enter_context(scratch_folder(self.out))
+        self.folder = self.held.enter_context(scratch_folder(self.out))
         return self
 
     def __exit__(self, *error):
-        for spool in self.spools:
-            spool.file.close()
-        return self._held.__exit__(*error)
+        return self.held.__exit__(*error)
 
     def spool(self, dtype=np.uint8):
         """Return a new, empty Spool."""
-        self.spools.append(Spool(self.folder / f"{len(self.spools)}.spool", dtype, self.out))
-        return self.spools[-1]
+        spool = Spool(self.folder / f"{self.count}.spool", dtype, self.out)
+        self.held.callback(spool.file.close)
+        self.count += 1
+        return spool
 
 
 class Spool:
-    """A one-dimensional array on disk, appended to, then read slice by slice.
-
-    Attributes
-    ----------
-    shape, size, dtype
-        As of an array.
-    """
+    """A one-dimensional array on disk, appended to, then read slice by slice."""
 
     def __init__(self, path, dtype, out):
-        self.path, self.dtype, self.out, self.nbytes = path, np.dtype(dtype), out, 0
+        self.path = path
+        self.dtype = np.dtype(dtype)
+        self.out = out
+        self.nbytes = 0
         with writing(out):
             self.file = open(path, "x+b", buffering=0)  # noqa: SIM115 (closed by Scratch)
 
@@ -75,7 +67,8 @@ class Spool:
 
     def append(self, array):
         """Write an array of any dtype at the end; return the byte where it begins."""
-        start, rest = self.nbytes, memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b""
+        start = self.nbytes
+        rest = memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b""
         with writing(self.out):
             while len(rest):
                 written = self.file.write(rest)
@@ -93,8 +86,10 @@ class Spool:
             except OSError as error:
                 raise StorageError(f"{self.path}: cannot be read: {error.strerror}") from error
             if not count:
-                raise StorageError(f"{self.path}: ends at byte {start}, expected {len(rest)} bytes more")
-            start, rest = start + count, rest[count:]
+                raise StorageError(f"{self.path}: ends at byte {start}, expected {len(rest)} bytes "
+                                   "more")
+            start += count
+            rest = rest[count:]
         return array
 
     def __getitem__(self, rows):

@@ -1,4 +1,4 @@
-"""An input file: its name, its SHA-256, its bytes (gzip or not), and how much memory it may ask for."""
+"""An input file: its name, its bytes (gzip or not), its SHA-256, and the memory it may ask for."""
 from __future__ import annotations
 
 import gzip
@@ -15,6 +15,7 @@ from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, StorageError
 
 GZIP_RATIO = 1032  # deflate cannot shrink more than this
 LINE_LIMIT = 1 << 20  # bytes
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # which some editors put before a text
 
 
 class BudgetError(DataError):
@@ -28,16 +29,12 @@ def need(size, memory, where):
 
 
 def shown(text, limit=200):
-    """Text out of a file, fit to stand in a line."""
+    """Return text out of a file, fit to stand in a line."""
     return "".join(letter if letter.isprintable() else "?" for letter in str(text)[:limit])
 
 
 class Source:
-    """A regular file that can be read.
-
-    Parameters
-    ----------
-    path : str or path
+    """A regular file that can be read; `files` are those whose bytes the SHA-256 is over.
 
     Raises
     ------
@@ -51,19 +48,19 @@ class Source:
         self.path = Path(path)
         try:
             mode = os.stat(self.path).st_mode
-            if stat.S_ISREG(mode):
+            if stat.S_ISREG(mode):  # opening a pipe would wait for its writer
                 with open(self.path, "rb") as file:
                     self.opened = os.fstat(file.fileno())
                     self.magic = file.read(512)
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
             reason = error.strerror if isinstance(error, OSError) else error
             raise InputNotFoundError(f"{path}: {reason}") from error
-        if stat.S_ISDIR(mode):
-            raise DataError(f"{path}: is a directory, expected a file")
         if not stat.S_ISREG(mode):
-            raise DataError(f"{path}: is not a regular file")
+            kind = "a directory, expected a file" if stat.S_ISDIR(mode) else "not a regular file"
+            raise DataError(f"{path}: is {kind}")
+
         self.size = self.opened.st_size
-        self.files = [self]  # whose bytes the SHA-256 is over
+        self.files = [self]
 
     def __str__(self):
         return str(self.path)
@@ -71,8 +68,8 @@ class Source:
     @property
     def name(self):
         """Name of the graph: the file's, without folder and suffix."""
-        stem = self.path.name.removesuffix(".gz")
-        return Path(stem).stem.encode("utf-8", "replace").decode() or "graph"
+        stem = Path(self.path.name.removesuffix(".gz")).stem
+        return stem.encode("utf-8", "replace").decode() or "graph"
 
     @property
     def is_gzip(self):
@@ -85,15 +82,16 @@ class Source:
         return self.size * GZIP_RATIO if self.is_gzip else self.size
 
     def head(self):
-        """First bytes of the (decompressed) content, at most 4096 of them."""
+        """Return the first 4096 bytes of the (decompressed) text, without a byte-order mark."""
         with self.open() as stream:
-            return stream.read(4096)
+            return stream.read(4096).removeprefix(BYTE_ORDER_MARK)
 
     @contextmanager
     def open(self, digest=None):
         """Open for reading bytes, decompressed; what then goes wrong is one line.
 
-        With `digest`, a hash object, what lies in the file goes through it, to the end when the block ends well.
+        With `digest`, a hash object, what lies in the file goes through it, to the end when the
+        block ends well.
         """
         try:
             with ExitStack() as stack:
@@ -102,17 +100,17 @@ class Source:
                 yield stack.enter_context(gzip.open(raw)) if self.is_gzip else raw
                 while digest is not None and raw.read(1 << 20):
                     pass
-        except (OSError, EOFError, zlib.error) as error:
-            if isinstance(error, HpgcnError):
+        except HpgcnError:
+            raise
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            if not self.is_gzip:
                 raise
-            if self.is_gzip and isinstance(error, (gzip.BadGzipFile, EOFError, zlib.error)):
-                raise DataError(f"{self}: broken gzip data ({error})") from error
-            if not isinstance(error, OSError):
-                raise
+            raise DataError(f"{self}: broken gzip data ({error})") from error
+        except OSError as error:
             raise StorageError(f"{self}: {error.strerror or error}") from error
 
     def sha256(self):
-        """SHA-256 over the bytes of `files`, hexadecimal; DataError if one changed since its Source was made."""
+        """SHA-256 over the bytes of `files`, in hexadecimal; DataError if one has changed."""
         digest = hashlib.sha256()
         for source in self.files:
             source.refuse_changed()
@@ -124,7 +122,7 @@ class Source:
         return digest.hexdigest()
 
     def refuse_changed(self):
-        """Refuse to go on with what was read if the file was replaced or written to since the Source was made."""
+        """Refuse to go on if the file was replaced or written to since the Source was made."""
         identity.refuse_replaced(self.path, self.opened)
 
 

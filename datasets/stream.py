@@ -7,12 +7,22 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hpgcn.datasets.columns import Columns
+from hpgcn.datasets.ids import Numbering, compact_ids, ids_are_kept
 from hpgcn.datasets.parse import W
-from hpgcn.datasets.raw import ROW_FIRST, Numbering, Raw, compact_ids, ids_are_kept
+from hpgcn.datasets.raw import ROW_FIRST, Raw
 from hpgcn.datasets.source import need
-from hpgcn.datasets.text import join_column
-from hpgcn.datasets.times import Times
+from hpgcn.datasets.text import join_parts
 from hpgcn.errors import DataError
+
+TIMES = (  # least, largest, numbers at least, and what whole numbers in this range are
+    (10**8, 10**10, 1, "Unix times"),
+    (10**11, 10**13, 1, "Unix times in milliseconds"),
+    (10**14, 10**16, 1, "Unix times in microseconds"),
+    (10**17, 10**19, 1, "Unix times in nanoseconds"),
+    (19000101, 21001231, 1, "dates"),
+    (1900, 2100, 16, "years"),
+)
+MANY = 64  # numbers, from which an order is no accident
 
 
 @dataclass
@@ -36,7 +46,7 @@ class Stream:
     base_known : bool
         The user or the format says what the base is.
     undirected : bool
-        The file says of itself that its edges have no direction; each may be listed once or in both.
+        The file says that its edges have no direction; each may be listed once or in both.
     listed_once : bool
         Edges have no direction, and each is listed once: `edges` gives both.
     notes : list of str
@@ -61,59 +71,57 @@ class Stream:
 
     def edges(self):
         """Yield (rows, columns, weights); ids begin at 0."""
-        times = Times() if self.columns.guessed else None
-        found = 0
+        times = _Times() if self.columns.guessed else None
+        empty = True
         for u, v, w in self.parts:
-            found += u.size
+            empty = empty and not u.size
             if times is not None:
                 times.add(w)
             if self.base:
-                u, v = u - self.base, v - self.base
+                u = u - self.base
+                v = v - self.base
             if self.undirected and w is not None and w.min(initial=0) < 0:
-                raise DataError(f"{self.where}: says it is undirected, and has a negative weight: max(A, A^T), which "
-                                "is taken then, would lose it")
+                raise DataError(f"{self.where}: says it is undirected, and has a negative weight: "
+                                "max(A, A^T), which is taken then, would lose it")
             if self.listed_once:
                 u, v, w = _both_directions(u, v, w)
             yield (u, v, w) if self.columns.reads == ROW_FIRST else (v, u, w)
-        if not found:
+        if empty:
             raise DataError(f"{self.where}: no edges, expected two ids each")
         if times is not None:
             times.refuse(self.where)
 
     def collect(self, memory):
         """Read all edges into memory, of which they may take `memory` bytes; return Raw."""
-        parts, size = [], 0
-        for part in self.edges():
-            parts.append(part)
-            size += part[0].size * (24 if self.weighted else 16)
-            need(2 * size, memory, self.where)  # twice: joined at the end
-        rows, columns = join_column(parts, 0), join_column(parts, 1)
-        values = join_column(parts, 2) if self.weighted else None
-        numbering = Numbering(self.num_nodes, None, self.num_nodes, 0)
+        rows, columns, values = join_parts(self.edges(), self.weighted, memory, self.where)
+        numbering = Numbering(self.num_nodes)
         if self.num_nodes is None:
             numbering, rows, columns = compact_ids(rows, columns, self.counted)
-        need(64 * numbering.num_nodes, memory, f"{self.where}: {numbering.num_nodes} vertices")
+        n = numbering.num_nodes
+        need(64 * n, memory, f"{self.where}: {n} vertices")
         return self.raw(self.restored(numbering), rows, columns, values)
 
     def restored(self, numbering):
-        """A Numbering with the file's own ids, where `edges` gave them from 0."""
+        """Return a Numbering with the file's own ids, where `edges` gave them from 0."""
         ids = numbering.original_ids
         return numbering if ids is None else numbering._replace(original_ids=ids + self.base)
 
     def raw(self, numbering, rows, columns, values):
         """Return the Raw of these edges, with notes on their ids."""
-        ids, first = numbering.original_ids, 0
-        if self.counted is not None and self.counted != (numbering.num_nodes if ids is None else numbering.distinct):
-            self.notes.append(f"the header counts {self.counted} vertices, {numbering.distinct} are in an edge")
+        ids = numbering.original_ids
+        in_edges = numbering.num_nodes if ids is None else numbering.distinct
+        if self.counted is not None and self.counted != in_edges:
+            self.notes.append(f"the header counts {self.counted} vertices, {numbering.distinct} "
+                              "are in an edge")
         elif ids is not None and ids_are_kept(int(ids[-1]) - self.base, numbering.distinct):
-            self.notes.append(f"the header counts {self.counted} vertices, as many as are in an edge: those alone are "
-                              "numbered")
-        if ids is None and not self.base_known:
-            first = numbering.first
+            self.notes.append(f"the header counts {self.counted} vertices, as many as are in an "
+                              "edge: those alone are numbered")
+        first = numbering.first if ids is None and not self.base_known else 0
         if first == 1:
             self.notes.append("ids begin at 1: vertex 0 is in no edge, --base 1 leaves it out")
-        return Raw(numbering.num_nodes, rows, columns, values, original_ids=ids, base=self.base, first=first,
-                   reads=self.columns.reads, undirected=self.undirected, notes=self.notes)
+        return Raw(numbering.num_nodes, rows, columns, values, original_ids=ids, base=self.base,
+                   first=first, reads=self.columns.reads, undirected=self.undirected,
+                   notes=self.notes)
 
 
 def _both_directions(u, v, w):
@@ -121,5 +129,46 @@ def _both_directions(u, v, w):
     times = 1 + (u != v)
     image = np.zeros(times.sum(), bool)
     image[np.cumsum(times) - 1] = times == 2
-    u, v = np.repeat(u, times), np.repeat(v, times)
-    return np.where(image, v, u), np.where(image, u, v), None if w is None else np.repeat(w, times)
+    u = np.repeat(u, times)
+    v = np.repeat(v, times)
+    w = None if w is None else np.repeat(w, times)
+    return np.where(image, v, u), np.where(image, u, v), w
+
+
+class _Times:
+    """A third column that nobody calls weights, looked at block by block for what is none."""
+
+    def __init__(self):
+        self.low = np.inf
+        self.high = -np.inf
+        self.last = -np.inf
+        self.count = 0
+        self.rises = 0
+        self.whole = True
+        self.ordered = True
+
+    def add(self, numbers):
+        """Take the next numbers, (k,) float64."""
+        if not numbers.size or not self.whole:
+            return
+        self.whole = bool(np.all(numbers == np.floor(numbers)))
+        steps = np.diff(numbers, prepend=self.last if self.count else numbers[0])
+        self.ordered = self.ordered and bool(np.all(steps >= 0))
+        self.rises += int(np.count_nonzero(steps))
+        self.low = min(self.low, numbers.min())
+        self.high = max(self.high, numbers.max())
+        self.count += numbers.size
+        self.last = numbers[-1]
+
+    def refuse(self, where):
+        """Raise DataError where the numbers look like times, dates or a count of the lines."""
+        if not self.whole or not self.count:
+            return
+        kinds = [kind for low, high, least, kind in TIMES
+                 if low <= self.low <= self.high <= high and self.count >= least]
+        if not kinds and self.ordered and self.count >= MANY and 4 * self.rises >= self.count:
+            kinds = ["times or numbers of lines, they only grow"]
+        if kinds:
+            raise DataError(f"{where}: no header, and the third column ({self.low:.0f}.."
+                            f"{self.high:.0f}) looks like {kinds[0]}: --columns u,v,- leaves it "
+                            "out, --columns u,v,w reads it as weights")

@@ -4,7 +4,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,17 +12,17 @@ import numpy as np
 from hpgcn.bar import bar
 from hpgcn.datasets import parse
 from hpgcn.datasets.parse import INT64_MAX, PASSED, U, V, W
-from hpgcn.datasets.source import LINE_LIMIT, need
+from hpgcn.datasets.source import BYTE_ORDER_MARK, LINE_LIMIT, need
 from hpgcn.errors import DataError
 
 BLOCK = 1 << 22  # bytes
-MARK = b"\xef\xbb\xbf"  # of byte order, which some editors put before a text
+LONGEST_NUMBER = 400  # characters
 BLANKS = b" \t\r"
 
 
 @dataclass(frozen=True)
 class Grammar:
-    """What a line holds.
+    """The fields of a line.
 
     Attributes
     ----------
@@ -55,21 +55,23 @@ class Grammar:
 
 
 def words(line):
-    """What blanks separate in a line: list of bytes."""
+    """Return the words, bytes, that blanks separate in a line."""
     return re.findall(rb"[^ \t\r]+", line)
 
 
 def split_line(line, delimiter):
-    """Fields of a line, without blanks around them: list of bytes. Double quotes hide a delimiter."""
+    """Return the fields of a line without blanks around them; double quotes hide a delimiter."""
     if delimiter == b" ":
         return words(line)
-    fields, start, quoted = [], 0, False
-    for found in re.finditer(b'["' + delimiter + b"]", line):
-        if found[0] == b'"':
+    fields = []
+    start = 0
+    quoted = False
+    for mark in re.finditer(b'["' + delimiter + b"]", line):
+        if mark[0] == b'"':
             quoted = not quoted
         elif not quoted:
-            fields.append(line[start:found.start()])
-            start = found.end()
+            fields.append(line[start:mark.start()])
+            start = mark.end()
     fields.append(line[start:])
     return [field.strip(BLANKS) for field in fields]
 
@@ -80,165 +82,166 @@ class Table:
     Parameters
     ----------
     stream : binary file
-    where : str
+    where : str or Source
         The file, for errors.
     """
 
     def __init__(self, stream, where):
-        self.stream, self.where = stream, where
+        self.stream = stream
+        self.where = where
         self.line = 0  # lines handed out so far
         self.pending = b""
 
     def readline(self):
-        """Return the next line without its end, or None at the end of the file; a byte-order mark is dropped."""
-        data = self.stream.readline(LINE_LIMIT)
-        if not data:
+        """Return the next line without its end or a byte-order mark; None at the end of the file."""
+        line = self.stream.readline(LINE_LIMIT)
+        if not line:
             return None
         self.line += 1
-        if len(data) == LINE_LIMIT and not data.endswith(b"\n"):
-            raise DataError(f"{self.where}: line {self.line} has more than {LINE_LIMIT} bytes")
+        if len(line) == LINE_LIMIT and not line.endswith(b"\n"):
+            raise self._too_long(self.line)
         if self.line == 1:
-            data = data.removeprefix(MARK)
-        return data.rstrip(b"\r\n")
+            line = line.removeprefix(BYTE_ORDER_MARK)
+        return line.rstrip(b"\r\n")
 
-    def unread(self, data):
+    def unread(self, line):
         """Give back the line that was read last."""
-        self.pending = data + b"\n"
+        self.pending = line + b"\n"
         self.line -= 1
 
     def blocks(self):
         """Yield the rest in blocks of whole lines, as bytes."""
-        rest, self.pending = self.pending, b""
+        rest = self.pending
+        self.pending = b""
         with progress(self.stream, self.where) as advance:
             while block := self.stream.read(BLOCK):
                 if self.line == 0 and not rest:
-                    block = block.removeprefix(MARK)
+                    block = block.removeprefix(BYTE_ORDER_MARK)
                 block = rest + block
                 cut = block.rfind(b"\n") + 1
                 rest = block[cut:]
                 if cut:
                     yield block[:cut]
                 if len(rest) > LINE_LIMIT:
-                    raise DataError(f"{self.where}: line {self.line + 1} has more than {LINE_LIMIT} bytes")
+                    raise self._too_long(self.line + 1)
                 advance()
         if rest:
             yield rest + b"\n"
 
-    def columns(self, grammar, *, limit=INT64_MAX, memory=INT64_MAX):
-        """Parse the rest.
+    def _too_long(self, line):
+        return DataError(f"{self.where}: line {line} has more than {LINE_LIMIT} bytes")
 
-        Parameters
-        ----------
-        limit : int
-            Rows at most.
-        memory : int
-            Bytes that the columns may take.
+    def parts(self, grammar, threads=1):
+        """Parse the rest on several threads, block by block.
 
-        Returns
-        -------
+        Yields
+        ------
         u, v : (e,) int64
-        w : (e,) float64, or None with two fields
+        w : (e,) float64, or None where the grammar has no weight
 
         Raises
         ------
         DataError
-            Naming the line and the field.
-        """
-        parts, count = [], 0
-        for block in self.blocks():
-            *part, self.line = self._parse(block, grammar, limit - count, self.line)
-            count += part[0].size
-            size = count * (24 if grammar.weighted else 16)
-            need(2 * size, memory, f"{self.where}: line {self.line}")  # twice: joined at the end
-            parts.append(part)
-        u, v, w = (join_column(parts, k) for k in range(3))
-        return u, v, w if grammar.weighted else None
-
-    def parts(self, grammar, threads):
-        """Parse the rest on several threads; yield (u, v, w) block by block, w as in `columns`.
-
-        Raises
-        ------
-        DataError
-            As `columns`: of the first line that is wrong.
+            Naming the first line that is wrong, and its field.
         """
         pending = deque()
         with ThreadPoolExecutor(threads) as pool:
             for block in self.blocks():
-                pending.append(pool.submit(self._parse, block, grammar, INT64_MAX, self.line))
+                pending.append(pool.submit(self._parse, block, grammar, self.line + 1))
                 self.line += block.count(b"\n")
                 if len(pending) > threads:
-                    yield self._taken(pending.popleft(), grammar)
+                    yield pending.popleft().result()
             while pending:
-                yield self._taken(pending.popleft(), grammar)
+                yield pending.popleft().result()
 
-    def _taken(self, future, grammar):
-        u, v, w, _ = future.result()
-        return u, v, w if grammar.weighted else None
+    def columns(self, grammar, memory=INT64_MAX):
+        """Parse the rest into (u, v, w), which may take `memory` bytes; see `parts`."""
+        with closing(self.parts(grammar)) as parts:
+            return join_parts(parts, grammar.weighted, memory, self.where)
 
-    def _parse(self, block, grammar, limit, line):
-        """Columns of a block of whole lines after line `line`, and the number of its last line."""
+    def _parse(self, block, grammar, line):
+        """Columns of a block of whole lines, the first of them number `line`."""
         text = np.frombuffer(block, np.uint8)
         roles = np.array(grammar.roles, np.int64)
-        rows = text.size // (2 * roles.size - np.count_nonzero(roles == PASSED) - 1) + 1  # those may be empty
-        u, v = np.empty(rows, np.int64), np.empty(rows, np.int64)
+        shortest = 2 * roles.size - np.count_nonzero(roles == PASSED)  # fields passed may be empty
+        rows = text.size // (shortest - 1) + 1
+        u = np.empty(rows, np.int64)
+        v = np.empty(rows, np.int64)
         w = np.empty(rows if grammar.weighted else 0)
         inexact = np.empty((w.size, 4), np.int64)
+
         status, at, field, line, count, rough = parse.parse(
-            text, ord(grammar.delimiter), grammar.comments, roles, grammar.low, grammar.high, grammar.integral,
-            limit, line + 1, u, v, w, inexact)
+            text, ord(grammar.delimiter), grammar.comments, roles, grammar.low, grammar.high,
+            grammar.integral, line, u, v, w, inexact)
         if status != parse.DONE:
-            raise DataError(f"{self.where}: line {line}: " + _complaint(status, block, at, field, grammar))
+            reason = _complaint(status, block, at, field, grammar)
+            raise DataError(f"{self.where}: line {line}: {reason}")
         if rough:
             w[inexact[:rough, 0]] = self._floats(text, inexact[:rough])
-        return u[:count].copy(), v[:count].copy(), w[:count].copy(), line - 1
+        return u[:count].copy(), v[:count].copy(), w[:count].copy() if grammar.weighted else None
 
     def _floats(self, text, tokens):
         """Values of the numbers that the compiled loop could not round itself."""
         _, start, end, line = tokens.T
         width = int((end - start).max())
-        if width > 400:
-            raise DataError(f"{self.where}: line {line[np.argmax(end - start)]}: a number of {width} characters")
+        if width > LONGEST_NUMBER:
+            longest = line[np.argmax(end - start)]
+            raise DataError(f"{self.where}: line {longest}: a number of {width} characters")
         at = start[:, None] + np.arange(width)
-        letters = np.where(at < end[:, None], text[np.minimum(at, text.size - 1)], 0).astype(np.uint8)
-        values = letters.view(f"S{width}")[:, 0].astype(np.float64)
+        letters = np.where(at < end[:, None], text[np.minimum(at, text.size - 1)], 0)
+        strings = letters.astype(np.uint8).view(f"S{width}")[:, 0]
+        values = strings.astype(np.float64)
         wrong = np.flatnonzero(~np.isfinite(values))
         if wrong.size:
-            token = letters[wrong[0]].tobytes().rstrip(b"\0").decode()
-            raise DataError(f"{self.where}: line {line[wrong[0]]}: weight {token} is too large for a number")
+            raise DataError(f"{self.where}: line {line[wrong[0]]}: weight "
+                            f"{strings[wrong[0]].decode()} is too large for a number")
         return values
 
 
 @contextmanager
 def progress(stream, where):
-    """A progress bar over a file, on a terminal; call what it yields to bring it up to the bytes read so far."""
+    """Show a progress bar over a file; call what this yields to bring it up to date."""
     raw = getattr(stream, "fileobj", stream)  # of gzip the compressed file, whose length is known
     total = getattr(where, "size", None)
     with bar(total=total, desc=str(where), unit="B", unit_scale=True, leave=False) as shown:
         yield lambda: shown.update(raw.tell() - shown.n)
 
 
-def join_column(parts, k):
-    """Column k of all parts; each part lets go of it."""
-    column = np.concatenate([part[k] for part in parts]) if parts else np.empty(0, np.int64)
-    parts[:] = [(*part[:k], None, *part[k + 1:]) for part in parts]
-    return column
+def join_parts(parts, weighted, memory, where):
+    """Join the parts (u, v, w) of columns, of which two copies must fit into `memory` bytes."""
+    kept = []
+    size = 0
+    for part in parts:
+        kept.append(list(part))
+        size += part[0].size * (24 if weighted else 16)
+        need(2 * size, memory, where)
+    columns = [None, None, None]
+    for k in range(3 if weighted else 2):
+        columns[k] = np.concatenate([part[k] for part in kept]) if kept else np.empty(0, np.int64)
+        for part in kept:
+            part[k] = None  # lets go of it, so that no column is held twice for long
+    return columns
 
 
 def _complaint(status, block, at, field, grammar):
-    """What is wrong at block[at], in field number `field`, in words."""
-    rest = block[at:block.index(b"\n", at)]
+    """Say what is wrong at block[at], in field number `field`."""
     expected = len(grammar.roles)
-    name = grammar.names[grammar.roles[field]] if status not in (parse.MISSING, parse.EXTRA) else ""
-    token = repr(rest.split()[0].split(grammar.delimiter)[0][:40].decode("utf-8", "replace") if rest.strip() else "")
     separated = "" if grammar.delimiter == b" " else f" separated by {grammar.delimiter.decode()!r}"
-    return {
-        parse.MISSING: f"{field} field(s), expected {expected}{separated}",
-        parse.EXTRA: f"more than {expected} fields, expected {expected}{separated}",
-        parse.NOT_INTEGER: f"{name} is {token}, expected an integer",
-        parse.TOO_LARGE: f"{name} is {token}, expected an integer of 64 bits",
-        parse.OUT_OF_RANGE: f"{name} is {token}, expected " + (
-            f"{grammar.low}..{grammar.high}" if grammar.high < INT64_MAX else f"{grammar.low} or more"),
-        parse.NOT_NUMBER: f"{name} is {token}, expected " + ("an integer" if grammar.integral else "a finite number"),
-        parse.TOO_MANY: "more entries than the header says",
+    if status == parse.MISSING:
+        return f"{field} field(s), expected {expected}{separated}"
+    if status == parse.EXTRA:
+        return f"more than {expected} fields, expected {expected}{separated}"
+
+    rest = block[at:block.index(b"\n", at)]
+    token = rest.split()[0].split(grammar.delimiter)[0][:40] if rest.strip() else b""
+    within = f"{grammar.low} or more"
+    if grammar.high < INT64_MAX:
+        within = f"{grammar.low}..{grammar.high}"
+    wanted = {
+        parse.NOT_INTEGER: "an integer",
+        parse.TOO_LARGE: "an integer of 64 bits",
+        parse.OUT_OF_RANGE: within,
+        parse.NOT_NUMBER: "an integer" if grammar.integral else "a finite number",
     }[status]
+    name = grammar.names[grammar.roles[field]]
+    return f"{name} is {token.decode('utf-8', 'replace')!r}, expected {wanted}"
