@@ -1,4 +1,4 @@
-"""NumPy arrays out of .npy and .npz files; every declared size is checked before it is allocated."""
+"""NumPy arrays out of .npy and .npz files, each size checked before it is allocated."""
 from __future__ import annotations
 
 import copy
@@ -96,7 +96,7 @@ def refused(where):
         yield
     except DataError:
         raise
-    except Exception as error:  # zipfile and its decompressors raise whatever the bytes lead them to
+    except Exception as error:  # zipfile and zlib raise whatever the bytes lead them to
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise  # the disk's; EINVAL is a seek past the end
         reason = shown(str(error) or type(error).__name__)
@@ -165,7 +165,7 @@ class Archive:
         self.left -= info.file_size
         self.unread.remove(key)
         longer = copy.copy(info)
-        longer.file_size += 1  # zipfile stops at the declared size: let it see whether there is more
+        longer.file_size += 1  # zipfile stops at the declared size: let it go on to see more
         with self._open(key, longer) as (content, where):
             array, notes = read_npy(content, info.file_size, where, self.memory, kinds)
         self.notes += notes
@@ -196,7 +196,7 @@ class Archive:
         return int(shape[0]), int(shape[1])
 
     def read_csr(self, prefix):
-        """Return the CSR matrix of PREFIX_data, _indices, _indptr and _shape; without data, ones."""
+        """Return the CSR matrix of PREFIX_data (default ones), _indices, _indptr and _shape."""
         keys = [f"{prefix}_{key}" for key in (*COMPRESSED, "shape")]
         self.require(*keys[1:])
         shape = self.read_shape(keys[3])
@@ -251,8 +251,8 @@ def read_matrix(source, memory):
         return archive.read_sparse(), archive.notes
     if len(archive.keys) != 1:
         names = shown(", ".join(archive.keys)) or "none"
-        raise DataError(f"{source}: arrays {names}, expected one dense array or a matrix written by "
-                        "scipy.sparse.save_npz")
+        raise DataError(f"{source}: arrays {names}, expected one dense array or a matrix written "
+                        "by scipy.sparse.save_npz")
     return archive.read(archive.keys[0]), archive.notes
 
 

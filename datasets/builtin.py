@@ -9,25 +9,22 @@ from hpgcn.errors import require
 
 NUM_NEIGHBORS = 10
 
-# W. W. Zachary, An Information Flow Model for Conflict and Fission in Small Groups, J. Anthropol. Res. 33 (1977).
-# Neighbours with a larger number of each of the 34 members, counted from 0: 78 ties.
-KARATE = {
-    0: (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 17, 19, 21, 31), 1: (2, 3, 7, 13, 17, 19, 21, 30),
-    2: (3, 7, 8, 9, 13, 27, 28, 32), 3: (7, 12, 13), 4: (6, 10), 5: (6, 10, 16), 6: (16,), 8: (30, 32, 33), 9: (33,),
-    13: (33,), 14: (32, 33), 15: (32, 33), 18: (32, 33), 19: (33,), 20: (32, 33), 22: (32, 33),
-    23: (25, 27, 29, 32, 33), 24: (25, 27, 31), 25: (31,), 26: (29, 33), 27: (33,), 28: (31, 33), 29: (32, 33),
-    30: (32, 33), 31: (32, 33), 32: (33,),
-}
-FACTION = (0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 1, 0, 0, 1, 0, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
+# W. W. Zachary, An Information Flow Model for Conflict and Fission in Small Groups,
+# J. Anthropol. Res. 33 (1977). For each of the 34 members, counted from 0, and separated by
+# semicolons: the neighbours with a larger number, 78 ties in all.
+KARATE = """1 2 3 4 5 6 7 8 10 11 12 13 17 19 21 31; 2 3 7 13 17 19 21 30; 3 7 8 9 13 27 28 32;
+    7 12 13; 6 10; 6 10 16; 16; ; 30 32 33; 33; ; ; ; 33; 32 33; 32 33; ; ; 32 33; 33; 32 33; ;
+    32 33; 25 27 29 32 33; 25 27 31; 31; 29 33; 33; 31 33; 32 33; 32 33; 32 33; 33; """
+FACTION = "0000000001000011001010111111111111"
 KARATE_TRAIN = (0, 1, 32, 33)
 KARATE_VAL = (3, 5, 13, 21, 14, 23, 27, 30)
 
 
 def digits():
-    """1,797 images of 8 x 8 pixels in 10 classes, each joined to its 10 nearest (and they to it), features X / 16.
+    """1,797 images of 8 x 8 pixels in 10 classes, each joined to its 10 nearest (and they to it).
 
-    Distances are integers and ties go to the lower number, so the graph has the same 24,678 entries everywhere.
-    Split: 20 per class to train, 500 to validate, 1,000 to test.
+    Features are X / 16. Distances are integers and ties go to the lower number, so the graph has
+    the same 24,678 entries everywhere. The split is `planetoid_split`.
 
     Raises
     ------
@@ -41,21 +38,24 @@ def digits():
     np.fill_diagonal(distance, np.iinfo(np.int64).max)
     nearest = np.argsort(distance, axis=1, kind="stable")[:, :NUM_NEIGHBORS]
     labels = images.target.astype(np.int64)
-    return Raw(len(X), np.repeat(np.arange(len(X)), NUM_NEIGHBORS), nearest.ravel(), None, (X / 16).astype(np.float32),
-               labels, planetoid_split(labels, "digits"), "planetoid", symmetrize=True)
+    return Raw(len(X), np.repeat(np.arange(len(X)), NUM_NEIGHBORS), nearest.ravel(), None,
+               (X / 16).astype(np.float32), labels, planetoid_split(labels, "digits"), "planetoid",
+               symmetrize=True)
 
 
 def karate():
-    """34 members of a karate club, 78 ties, the two factions it split into; features tell the members apart.
+    """34 members of a karate club, 78 ties, the two factions it split into; features are I.
 
     Train are two members of each faction, its leader and one close to it; 8 validate and 22 test.
     """
-    edges = np.array([(u, v) for u, neighbors in KARATE.items() for v in neighbors])
+    edges = np.array([(u, int(v)) for u, neighbors in enumerate(KARATE.split(";"))
+                      for v in neighbors.split()])
     n = len(FACTION)
-    masks = {"train": np.isin(np.arange(n), KARATE_TRAIN), "val": np.isin(np.arange(n), KARATE_VAL)}
+    vertices = np.arange(n)
+    masks = {"train": np.isin(vertices, KARATE_TRAIN), "val": np.isin(vertices, KARATE_VAL)}
     masks["test"] = ~(masks["train"] | masks["val"])
-    return Raw(n, edges[:, 0], edges[:, 1], None, np.eye(n, dtype=np.float32), np.array(FACTION), masks,
-               symmetrize=True)
+    return Raw(n, edges[:, 0], edges[:, 1], None, np.eye(n, dtype=np.float32),
+               np.array(list(FACTION), np.int64), masks, symmetrize=True)
 
 
 BUILTIN = {"digits": digits, "karate": karate}
@@ -64,6 +64,7 @@ BUILTIN = {"digits": digits, "karate": karate}
 def sha256(raw):
     """SHA-256 over the bytes of a built-in graph's entries, features and labels."""
     digest = hashlib.sha256()
-    for array, dtype in ((raw.rows, "<i8"), (raw.columns, "<i8"), (raw.features, "<f4"), (raw.labels, "<i8")):
+    for array, dtype in ((raw.rows, "<i8"), (raw.columns, "<i8"), (raw.features, "<f4"),
+                         (raw.labels, "<i8")):
         digest.update(np.ascontiguousarray(array, dtype))
     return digest.hexdigest()

@@ -1,16 +1,19 @@
 """Compiled loops of the generators: keyed draws of edges, a counting sort into CSR, decimal text.
 
-A draw is SplitMix64's output function over a counter of seed, number of the edge, and number of the draw.
+A draw is SplitMix64's output function over a counter of seed, number of the edge, number of the
+draw.
 """
 import numpy as np
 
 from hpgcn.kernels.jit import jit
 
-GOLDEN, MIX1, MIX2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-R30, R27, R31, R32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+MIX1 = np.uint64(0xBF58476D1CE4E5B9)
+MIX2 = np.uint64(0x94D049BB133111EB)
+R27, R30, R31, R32 = map(np.uint64, (27, 30, 31, 32))
 LOW = np.uint64(0xFFFFFFFF)
 DRAWS = np.uint64(64)  # counters that one edge has
-A, AB, ABC = (np.uint64(share * 2**32) for share in (0.57, 0.76, 0.95))  # R-MAT quadrants, cumulated
+A, AB, ABC = (np.uint64(share * 2**32) for share in (0.57, 0.76, 0.95))  # R-MAT, cumulated
 WITHIN = np.uint64(0.8 * 2**32)  # share of the draws of `sbm` that stay within a class
 
 
@@ -29,11 +32,16 @@ def _key(seed, edge):
 
 @jit()
 def rmat(seed, first, last, scale, classes):
-    """Edges first..last - 1 of an R-MAT graph (Chakrabarti, Zhan, Faloutsos 2004): a quadrant for each bit."""
-    u, v = np.empty(last - first, np.int64), np.empty(last - first, np.int64)
+    """Edges first..last - 1 of an R-MAT graph: a quadrant for each bit.
+
+    Chakrabarti, Zhan and Faloutsos, R-MAT: A Recursive Model for Graph Mining, SDM 2004.
+    """
+    u, v = np.empty((2, last - first), np.int64)
     for edge in range(first, last):
         key = _key(seed, edge)
-        row, column, bits = np.int64(0), np.int64(0), np.uint64(0)
+        row = np.int64(0)
+        column = np.int64(0)
+        bits = np.uint64(0)
         for level in range(scale):
             if level % 2 == 0:  # 32 bits a level
                 key += GOLDEN
@@ -42,14 +50,15 @@ def rmat(seed, first, last, scale, classes):
             bits >>= R32
             row = 2 * row + (x >= AB)
             column = 2 * column + ((A <= x < AB) or x >= ABC)
-        u[edge - first], v[edge - first] = row, column
+        u[edge - first] = row
+        v[edge - first] = column
     return u, v
 
 
 @jit()
 def sbm(seed, first, last, scale, classes):
     """Edges of a planted partition: a vertex, and another one of its class (4 of 5) or of all."""
-    u, v = np.empty(last - first, np.int64), np.empty(last - first, np.int64)
+    u, v = np.empty((2, last - first), np.int64)
     n = np.int64(1) << scale
     mask = np.uint64(n - 1)
     for edge in range(first, last):
@@ -58,20 +67,23 @@ def sbm(seed, first, last, scale, classes):
         other = np.int64(_mix(key + GOLDEN) & mask)
         if _mix(key + GOLDEN + GOLDEN) & LOW < WITHIN:
             label = row * classes // n
-            low, high = -(-label * n // classes), -(-(label + 1) * n // classes)  # its first vertex, and the next one's
+            low = -(-label * n // classes)  # first vertex of the class
+            high = -(-(label + 1) * n // classes)  # and of the next one
             other = low + other % (high - low)
-        u[edge - first], v[edge - first] = row, other
+        u[edge - first] = row
+        v[edge - first] = other
     return u, v
 
 
 @jit()
 def grid(seed, first, last, scale, classes):
-    """Edges of vertices first..last - 1 of a lattice to their right and down; a loop where there is none."""
-    u, v = np.empty(2 * (last - first), np.int64), np.empty(2 * (last - first), np.int64)
-    width, n = np.int64(1) << (scale // 2), np.int64(1) << scale
+    """Edges of vertices first..last - 1 of a lattice, right and down; a loop where there is none."""
+    u, v = np.empty((2, 2 * (last - first)), np.int64)
+    width = np.int64(1) << (scale // 2)
+    n = np.int64(1) << scale
     for vertex in range(first, last):
         k = 2 * (vertex - first)
-        u[k], u[k + 1] = vertex, vertex
+        u[k:k + 2] = vertex
         v[k] = vertex + 1 if (vertex + 1) % width else vertex
         v[k + 1] = vertex + width if vertex + width < n else vertex
     return u, v
@@ -103,7 +115,8 @@ def place(u, v, position, indices):
 @jit()
 def sort_rows(indptr, indices):
     """Sort each row and drop its duplicates, in place; return the number of entries left."""
-    end, start = np.int64(0), np.int64(0)
+    end = np.int64(0)
+    start = np.int64(0)
     for row in range(indptr.size - 1):
         stop = indptr[row + 1]
         indices[start:stop].sort()
@@ -119,7 +132,8 @@ def sort_rows(indptr, indices):
 @jit()
 def _decimal(number, text, at):
     """Write a number that is not negative at text[at]; return the position after it."""
-    digits, rest = 1, number
+    digits = 1
+    rest = number
     while rest >= 10:
         rest //= 10
         digits += 1
@@ -131,7 +145,7 @@ def _decimal(number, text, at):
 
 @jit()
 def write_rows(indptr, indices, first, last, text):
-    """Write `u v` for the entries of rows first..last - 1 above the diagonal; return the number of bytes."""
+    """Write `u v` for the entries of rows first..last - 1 above the diagonal; return the bytes."""
     at = 0
     for row in range(first, last):
         for k in range(indptr[row], indptr[row + 1]):

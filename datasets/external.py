@@ -237,7 +237,7 @@ class _SortedKeys:
             first = stop
 
     def _window(self, first, stop, low):
-        """Return distinct keys of these ranges from `low` on, their weights, the last key possible."""
+        """Return keys of these ranges from `low` on, their weights, the last key possible."""
         entries = self.entries
         row = np.uint64(first << self.shift)
         bits = entries.key_bits

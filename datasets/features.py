@@ -10,7 +10,7 @@ VERTEX_BYTES = 48  # of memory that making either takes
 
 
 def identity(row_sums, column_sums):
-    """Return the sparse identity (n, n): each vertex has a column and a weight vector of its own."""
+    """Return the sparse identity (n, n): each vertex has a weight vector of its own."""
     n = row_sums.size
     indices = np.arange(n, dtype=index_dtype(n))
     return sp.csr_array((np.ones(n, np.float32), indices, np.arange(n + 1)), shape=(n, n))

@@ -53,7 +53,7 @@ def count(rows, shift, index):
 
 @jit()
 def place(rows, shift, position, order):
-    """Stable counting sort: order[k] is the entry that comes k-th by row >> shift; `position` moves on."""
+    """Stable counting sort: order[k] is the k-th entry by row >> shift; `position` moves on."""
     for k in range(rows.size):
         bucket = rows[k] >> shift
         order[position[bucket]] = k

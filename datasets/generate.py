@@ -1,6 +1,7 @@
-"""Synthetic graphs of any size: R-MAT, a planted partition, a lattice; with labels and features that a GCN can learn.
+"""Synthetic graphs of any size: R-MAT, a planted partition, a lattice; features tell the classes.
 
-Every draw is keyed by the seed and the number of the edge, so the same call gives the same graph, as arrays or as text.
+Every draw is keyed by the seed and the number of the edge, so the same call gives the same graph,
+as arrays or as text.
 """
 from __future__ import annotations
 
@@ -24,10 +25,10 @@ def generate(kind, *, scale=16, edge_factor=16, features=64, classes=8, seed=0):
 
     rmat : edge_factor 2^scale draws with a, b, c = .57, .19, .19; vertices in random order.
     sbm : as many draws, 4 of 5 within a class; vertices in random order.
-    grid : a lattice of 2^ceil(scale / 2) by 2^floor(scale / 2), row by row; edge_factor does not matter.
+    grid : a lattice of 2^ceil(scale / 2) by 2^floor(scale / 2); edge_factor is not used.
 
-    Classes are contiguous ranges of the vertices before they are shuffled: planted blocks, corners of the R-MAT square,
-    bands of the lattice. Features are the mean of the class and unit noise.
+    Classes are contiguous ranges of the vertices before they are shuffled: planted blocks, corners
+    of the R-MAT square, bands of the lattice. Features are the mean of the class and unit noise.
 
     Parameters
     ----------
@@ -56,28 +57,21 @@ def generate(kind, *, scale=16, edge_factor=16, features=64, classes=8, seed=0):
         labels[order] = np.arange(n) * classes // n
         masks = random_split(labels, PERCENT, seed, kind)
     if features:
-        X = _features(np.zeros(n, np.int64) if labels is None else labels, max(classes, 1), features, seed)
-    header = Header(f"{kind}-{scale}", n, indices.size, features, classes, directed=False, all_ones=True,
-                    has_split=masks is not None, split=describe_split("random", PERCENT, seed) if masks else "")
+        known = np.zeros(n, np.int64) if labels is None else labels
+        X = _features(known, max(classes, 1), features, seed)
+    header = Header(f"{kind}-{scale}", n, indices.size, features, classes, directed=False,
+                    all_ones=True, has_split=masks is not None,
+                    split=describe_split("random", PERCENT, seed) if masks else "")
     degree = np.diff(indptr).astype(np.float64)
     return Graph(header, 0, indptr, indices, None, X, labels, masks, degree, degree, np.zeros(n),
                  np.arange(n, dtype=np.int64))
 
 
 def write_edge_list(kind, path, *, scale=16, edge_factor=16, classes=8, seed=0, overwrite=False):
-    """Write the edges of `generate` as text, a line `u v` with u < v for each undirected edge.
+    """Write the edges of `generate` as text, a line `u v` with u < v each; return their number.
 
-    The first line says how many vertices there are, isolated ones included; reading the file with symmetrize=True gives
-    the same adjacency.
-
-    Returns
-    -------
-    int
-        Number of lines of edges.
-
-    Raises
-    ------
-    UsageError, OutputError, StorageError
+    The first line says how many vertices there are, isolated ones included; reading the file with
+    symmetrize=True gives the same adjacency. Raises UsageError, OutputError or StorageError.
     """
     from hpgcn.store import atomic_write
 
@@ -86,13 +80,13 @@ def write_edge_list(kind, path, *, scale=16, edge_factor=16, classes=8, seed=0, 
     indptr, indices = _adjacency(kind, scale, edge_factor, classes, seed, _order(kind, n, seed))
 
     def write(file):
-        file.write(f"# hpgcn {kind}: vertices {n}, edges {indices.size // 2}, scale {scale}, edge factor "
-                   f"{edge_factor}, classes {classes}, seed {seed}\n".encode())
+        file.write(f"# hpgcn {kind}: vertices {n}, edges {indices.size // 2}, scale {scale}, edge "
+                   f"factor {edge_factor}, classes {classes}, seed {seed}\n".encode())
         text = np.empty(0, np.uint8)
         row = 0
         while row < n:  # as many rows as hold about CHUNK entries
             stop = max(row + 1, int(np.searchsorted(indptr, indptr[row] + CHUNK, side="right")) - 1)
-            room = 40 * int(indptr[stop] - indptr[row])  # two numbers of at most 19 digits, a blank, a newline
+            room = 40 * int(indptr[stop] - indptr[row])  # twice 19 digits, a blank, a newline
             if text.size < room:
                 text = np.empty(room, np.uint8)
             file.write(memoryview(text)[:draw.write_rows(indptr, indices, row, stop, text)])
@@ -105,9 +99,10 @@ def write_edge_list(kind, path, *, scale=16, edge_factor=16, classes=8, seed=0, 
 def _check(kind, scale, edge_factor, features, classes, seed):
     if kind not in draw.KINDS:
         raise UsageError(f"generate {kind!r}: expected {', '.join(draw.KINDS)}")
-    for name, value, low, high in (("scale", scale, 1, 40), ("edge-factor", edge_factor, 1, 1 << 16),
-                                   ("features", features, 0, 1 << 20), ("classes", classes, 0, 1 << 16),
-                                   ("seed", seed, 0, 2**63 - 1)):
+    for name, value, low, high in (
+            ("scale", scale, 1, 40), ("edge-factor", edge_factor, 1, 1 << 16),
+            ("features", features, 0, 1 << 20), ("classes", classes, 0, 1 << 16),
+            ("seed", seed, 0, 2**63 - 1)):
         if not low <= value <= high:
             raise UsageError(f"generate: {name} is {value}, expected {low}..{high}")
     n = 1 << scale
@@ -115,24 +110,26 @@ def _check(kind, scale, edge_factor, features, classes, seed):
         raise UsageError(f"generate: {classes} classes for {n} vertices")
     if kind == "sbm" and not classes:
         raise UsageError("generate: sbm needs classes")
-    size = 2 * (2 if kind == "grid" else edge_factor) * n * index_dtype(n).itemsize + n * (64 + 4 * features)
+    per_vertex = 64 + 4 * features
+    per_vertex += 2 * (2 if kind == "grid" else edge_factor) * index_dtype(n).itemsize
     memory = memory_budget()
-    if size > memory:
-        raise UsageError(f"generate: {n} vertices and {edge_factor} x {n} edges need {size} bytes of memory, "
-                         f"the limit is {memory}")
+    if n * per_vertex > memory:
+        raise UsageError(f"generate: {n} vertices and {edge_factor} x {n} edges need "
+                         f"{n * per_vertex} bytes of memory, the limit is {memory}")
 
 
 def _order(kind, n, seed):
-    """New number of each vertex: shuffled, by sorting keyed draws; a lattice keeps its own order."""
+    """New number of each vertex: shuffled by sorting keyed draws; a lattice keeps its order."""
     if kind == "grid":
         return np.arange(n, dtype=index_dtype(n))
+    draws = np.random.Philox(key=[seed, 1]).random_raw(n)
     order = np.empty(n, index_dtype(n))
-    order[np.argsort(np.random.Philox(key=[seed, 1]).random_raw(n), kind="stable")] = np.arange(n, dtype=order.dtype)
+    order[np.argsort(draws, kind="stable")] = np.arange(n, dtype=order.dtype)
     return order
 
 
 def _adjacency(kind, scale, edge_factor, classes, seed, order):
-    """CSR of both directions of all edges, by a counting sort: the draws are made twice rather than kept."""
+    """CSR of both directions of all edges, by a counting sort: draws are made twice, never kept."""
     n = 1 << scale
     indptr = np.zeros(n + 1, np.int64)
     for u, v in _chunks(kind, scale, edge_factor, classes, seed, order):
@@ -156,11 +153,14 @@ def _chunks(kind, scale, edge_factor, classes, seed, order):
 
 def _features(labels, classes, width, seed):
     """Class mean and unit noise, (n, f) float32."""
-    mean = np.random.Generator(np.random.Philox(key=[seed, 2])).standard_normal((classes, width), np.float32)
+    def noise(key):
+        return np.random.Generator(np.random.Philox(key=[seed, key]))
+
+    mean = noise(2).standard_normal((classes, width), np.float32)
     mean *= np.float32(SEPARATION / np.sqrt(width))
     X = np.empty((labels.size, width), np.float32)
     for first in range(0, labels.size, CHUNK // 16):
         block = X[first:first + CHUNK // 16]
-        np.random.Generator(np.random.Philox(key=[seed, 3 + first])).standard_normal(dtype=np.float32, out=block)
+        noise(3 + first).standard_normal(dtype=np.float32, out=block)
         block += mean[labels[first:first + CHUNK // 16]]
     return X

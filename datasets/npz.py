@@ -1,4 +1,4 @@
-"""Graphs in .npz files: adj_data, adj_indices, adj_indptr, adj_shape, or edge_index, and the rest."""
+"""Graphs in .npz files: CSR arrays or edge_index, with attributes, labels and split."""
 import numpy as np
 
 from hpgcn.check import SPLIT, check_finite, check_range

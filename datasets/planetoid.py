@@ -160,7 +160,7 @@ def _edges(graph, n, file, memory):
 
 
 class _Dtype:
-    """Stands for numpy.dtype: keeps the code and the byte order, never sets the flags of a real one."""
+    """Stands for numpy.dtype: keeps code and byte order, never sets the flags of a real one."""
 
     def __init__(self, code, *_):
         self.code = code
@@ -257,4 +257,5 @@ def _load(file, memory):
     except DataError:
         raise
     except Exception as error:  # a broken pickle can raise whatever its opcodes do
-        raise DataError(f"{file}: broken pickle ({shown(str(error) or type(error).__name__)})") from error
+        reason = shown(str(error) or type(error).__name__)
+        raise DataError(f"{file}: broken pickle ({reason})") from error

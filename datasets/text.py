@@ -93,7 +93,7 @@ class Table:
         self.pending = b""
 
     def readline(self):
-        """Return the next line without its end or a byte-order mark; None at the end of the file."""
+        """Return the next line without its end or a byte-order mark; None after the last."""
         line = self.stream.readline(LINE_LIMIT)
         if not line:
             return None
