@@ -45,17 +45,21 @@ def test_names(header, roles, reads):
     ("id,target", "labels of vertices, not edges: give labels as --labels"),
     ("node,class", "labels of vertices"),
     ("label,node_id", "labels of vertices"),
-    ("name,size", "which are the ends of an edge\\? Name each column, as in --columns source,target$"),
+    ("name,size",
+     "which are the ends of an edge\\? Name each column, as in --columns source,target$"),
     ("a,b", "--columns source,target$"),
     ("head,relation,tail", "--columns source,target,-$"),
     ("userId,movieId,rating,timestamp", "--columns source,target,-,-$"),
     ("x", "which are the ends"),
     (",".join(f"f{k}" for k in range(2000)), r"--columns source,target(,-){14},\.\.\.$"),
-    ("source,src,target", "source and src mean the same: name one, as in --columns source,-,target"),
-    ("source,target,start,end", "source and start mean the same: name one, as in --columns source,target,-,-"),
+    ("source,src,target",
+     "source and src mean the same: name one, as in --columns source,-,target"),
+    ("source,target,start,end",
+     "source and start mean the same: name one, as in --columns source,target,-,-"),
     ("u,v,weight,value", "weight and value mean the same: name one, as in --columns u,v,w,-"),
     ("u,v,source,target", "which are the ends"),
-    ("source,target,rating", "rating is not known: --columns source,target,- leaves it out, --columns source,target,w"),
+    ("source,target,rating",
+     "rating is not known: --columns source,target,- leaves it out, --columns source,target,w"),
     ("source,target,w,rating", "rating is not known: --columns source,target,w,- leaves it out$"),
     ("source,target,row", "row is not known"),
     ("source\x1b[2J,target,x\ny", "columns source\\?\\[2J, target, x\\?y: "),
@@ -68,30 +72,38 @@ def test_unclear_names(header, message):
 
 
 def write_all(folder):
-    """The same graph in every format that calls its columns source and target; yields files and options."""
+    """Write the same graph in every format that names columns; yield files and options."""
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     source, target, weight = (np.array(each) for each in zip(*EDGES))
     lines = [f"{u},{v},{w}" for u, v, w in EDGES]
     text = {
         "a.csv": "\n".join(["source,target,weight", *lines]),
-        "b.csv": "\n".join(["weight;Target;Source", *(";".join(line.split(",")[::-1]) for line in lines)]),
-        "c.csv": "\n".join(["id,source,target,weight", *(f"{9 - k},{line}" for k, line in enumerate(lines))]),
-        "d.csv": "\n".join(['"name","source","target","weight"', *(f'"a, ""b"" c",{line}' for line in lines)]),
-        "e.tsv": "\r\n".join(["label,source,target,weight", *(f"x y,{line}" for line in lines[1:]), f",{lines[0]}"]
+        "b.csv": "\n".join(["weight;Target;Source",
+                            *(";".join(line.split(",")[::-1]) for line in lines)]),
+        "c.csv": "\n".join(["id,source,target,weight",
+                            *(f"{9 - k},{line}" for k, line in enumerate(lines))]),
+        "d.csv": "\n".join(['"name","source","target","weight"',
+                            *(f'"a, ""b"" c",{line}' for line in lines)]),
+        "e.tsv": "\r\n".join(["label,source,target,weight", *(f"x y,{line}" for line in lines[1:]),
+                              f",{lines[0]}"]
                              ).replace(",", "\t"),
         "f.txt": "\n".join(["# source target weight", *(line.replace(",", " ") for line in lines)]),
         "fq.csv": "\n".join(",".join(f'"{word}"' for word in line.split(","))
-                            for line in ["source,target,weight", *lines[:2], lines[2] + "e0", lines[3]]),
+                            for line in ["source,target,weight", *lines[:2], lines[2] + "e0",
+                                         lines[3]]),
         "g.csv.gz": "\n".join(["src,dst,w", *lines])}
     for name, content in text.items():
-        (folder / name).write_bytes(gzip.compress(content.encode()) if name.endswith("gz") else content.encode())
+        (folder / name).write_bytes(gzip.compress(content.encode()) if name.endswith("gz")
+                                    else content.encode())
         yield folder / name, {}
     (folder / "h.csv").write_text("\n".join(lines))
     yield folder / "h.csv", {"columns": "source,target,weight"}
-    (folder / "i.csv").write_text("\n".join(["size,where,whence,x", *(f"{w},{v},{u},?" for u, v, w in EDGES)]))
+    (folder / "i.csv").write_text("\n".join(["size,where,whence,x",
+                                             *(f"{w},{v},{u},?" for u, v, w in EDGES)]))
     yield folder / "i.csv", {"columns": "w,u,v,-"}
-    parquet.write_table(arrow.table({"id": [4, 5, 6, 7], "weight": weight, "target": target, "source": source,
+    parquet.write_table(arrow.table({"id": [4, 5, 6, 7], "weight": weight, "target": target,
+                                     "source": source,
                                      "note on it": list("abcd")}), folder / "j.parquet")
     yield folder / "j.parquet", {}
 
@@ -108,7 +120,8 @@ def test_same_matrix_in_every_format(tmp_path):
     (tmp_path / "bare.txt").write_text("\n".join(f"{u} {v} {w}" for u, v, w in EDGES))
     graph, notes = read(tmp_path / "bare.txt")
     assert graph.adjacency.toarray().T.tolist() == TARGET_ROWS and "row u aggregates v" in notes
-    assert any("the third column is read as weights; --columns u,v,- leaves it out" in note for note in notes)
+    assert any("the third column is read as weights; --columns u,v,- leaves it out" in note
+               for note in notes)
 
 
 def test_same_pattern_from_npz_and_ogb(tmp_path):
@@ -117,7 +130,8 @@ def test_same_pattern_from_npz_and_ogb(tmp_path):
     raw = tmp_path / "set" / "raw"
     raw.mkdir(parents=True)
     np.savez(tmp_path / "g.npz", edge_index=index)
-    for name, text in (("edge", "".join(f"{u},{v}\n" for u, v, _ in EDGES)), ("num-node-list", "4\n")):
+    for name, text in (("edge", "".join(f"{u},{v}\n" for u, v, _ in EDGES)),
+                       ("num-node-list", "4\n")):
         (raw / f"{name}.csv.gz").write_bytes(gzip.compress(text.encode()))
     np.savez(raw / "data.npz", edge_index=index, num_nodes_list=[4])
     for path in (tmp_path / "g.npz", raw / "edge.csv.gz", raw / "data.npz"):
@@ -129,7 +143,8 @@ def test_same_pattern_from_npz_and_ogb(tmp_path):
 def test_a_column_that_says_undirected_is_heard(tmp_path):
     (tmp_path / "g.csv").write_text("Source,Target,Type,Id\n0,1,Undirected,7\n")
     graph, notes = read(tmp_path / "g.csv")
-    assert graph.header.directed and any("called undirected" in note and "--symmetrize" in note for note in notes)
+    assert graph.header.directed and any("called undirected" in note and "--symmetrize" in note
+                                         for note in notes)
 
 
 def test_header_of_snap_keeps_the_meaning_of_a_bare_list(tmp_path):
@@ -139,9 +154,11 @@ def test_header_of_snap_keeps_the_meaning_of_a_bare_list(tmp_path):
     assert {"row u aggregates v", "columns: FromNodeId is u, ToNodeId is v"} <= set(notes)
     (tmp_path / "g.txt").write_text("# FromNodeId ToNodeId Timestamp\n0 1 7\n")
     graph, notes = read(tmp_path / "g.txt")
-    assert graph.header.all_ones and "columns: FromNodeId is u, ToNodeId is v; not read: Timestamp" in notes
+    assert graph.header.all_ones
+    assert "columns: FromNodeId is u, ToNodeId is v; not read: Timestamp" in notes
     (tmp_path / "g.txt").write_text("# FromNodeId ToNodeId Sign\n0 1 -1\n")
-    with pytest.raises(DataError, match=r"line 2: comment above it: columns .*Sign is not known: --columns source,t"):
+    with pytest.raises(DataError,
+                       match=r"line 2: comment above it: columns .*Sign is not known: --columns s"):
         read(tmp_path / "g.txt")
     (tmp_path / "g.txt").write_text("# node label\n0 1\n")
     with pytest.raises(DataError, match="labels of vertices"):
@@ -159,17 +176,20 @@ def test_header_of_snap_keeps_the_meaning_of_a_bare_list(tmp_path):
 def test_third_columns_that_are_no_weights(tmp_path, third, kind):
     path = tmp_path / "g.txt"
     path.write_text("".join(f"{k % 7} {k % 5} {number}\n" for k, number in enumerate(third)))
-    with pytest.raises(DataError, match=rf"no header, and the third column .* looks like {kind}: --columns u,v,-"):
+    with pytest.raises(DataError,
+                       match=rf"no header, and the third column .* looks like {kind}: --columns"):
         read(path)
     assert read(path, columns="u,v,-")[0].header.all_ones
     assert not read(path, columns="u,v,w")[0].header.all_ones
 
 
 @pytest.mark.parametrize("third", [
-    [1] * 100, [2] * 100, range(63), [k // 10 for k in range(100)], [k + 0.5 for k in range(100)], [1999, 2000],
+    [1] * 100, [2] * 100, range(63), [k // 10 for k in range(100)], [k + 0.5 for k in range(100)],
+    [1999, 2000],
     [5, 1082040961], range(100, 0, -1)])
 def test_third_columns_that_may_be_weights(tmp_path, third):
-    (tmp_path / "g.txt").write_text("".join(f"{k % 7} {k % 5} {number}\n" for k, number in enumerate(third)))
+    lines = [f"{k % 7} {k % 5} {number}\n" for k, number in enumerate(third)]
+    (tmp_path / "g.txt").write_text("".join(lines))
     read(tmp_path / "g.txt")
 
 
@@ -183,11 +203,13 @@ def test_flag_that_says_too_little(tmp_path, flag):
 
 def test_flag_against_the_file(tmp_path):
     (tmp_path / "g.csv").write_text("x,y,z\n0,1,2\n")
-    with pytest.raises(DataError, match=r"g\.csv: line 1: 3 column\(s\), but --columns u,v names 2"):
+    with pytest.raises(DataError,
+                       match=r"g\.csv: line 1: 3 column\(s\), but --columns u,v names 2"):
         read(tmp_path / "g.csv", columns="u,v")
     assert "columns: x is u, y is v; not read: z" in read(tmp_path / "g.csv", columns="u,v,-")[1]
     for options in ({"columns": "u,v"}, {"base": 1}):
-        with pytest.raises(UsageError, match=r"--columns and --base are for edge lists .*, not for karate"):
+        with pytest.raises(UsageError,
+                           match=r"--columns and --base are for edge lists .*, not for karate"):
             read("karate", **options)
     np.savez(tmp_path / "g.npz", edge_index=[[0], [1]])
     with pytest.raises(UsageError, match="not for npz"):

@@ -35,7 +35,8 @@ def test_detect(tmp_path, name, content, expected):
 
 def test_name_and_hash(tmp_path):
     content = gzip.compress(b"0 1\n")
-    for name, stem in (("p2p-Gnutella08.txt.gz", "p2p-Gnutella08"), ("a.b.csv", "a.b"), ("plain", "plain")):
+    for name, stem in (("p2p-Gnutella08.txt.gz", "p2p-Gnutella08"), ("a.b.csv", "a.b"),
+                       ("plain", "plain")):
         (tmp_path / name).write_bytes(content)
         header = read(tmp_path / name)[0].header
         assert header.name == stem and header.source_sha256 == hashlib.sha256(content).hexdigest()
@@ -52,7 +53,8 @@ def test_normalize_rows():
 def test_row_normalize_is_off_elsewhere(tmp_path):
     np.savez(tmp_path / "g.npz", edge_index=[[0], [1]], x=np.array([[1.0, 3], [0, 5]]))
     assert read(tmp_path / "g.npz")[0].features.tolist() == [[1, 3], [0, 5]]
-    assert read(tmp_path / "g.npz", row_normalize=True)[0].features.tolist() == [[0.25, 0.75], [0, 1]]
+    assert read(tmp_path / "g.npz", row_normalize=True)[0].features.tolist() == [[0.25, 0.75],
+                                                                                 [0, 1]]
     (tmp_path / "g.txt").write_text("0 1\n")
     with pytest.raises(DataError, match=r"g\.txt: no features"):
         read(tmp_path / "g.txt", row_normalize=True)
@@ -62,8 +64,10 @@ def test_row_normalize_is_off_elsewhere(tmp_path):
     (b"0 1\n1 1\n", r"1 self loops, the first at entry 1: 1 -> 1"),
     (b"0 1\n1 0\n0 1\n", r"1 duplicate edges, the first at entry 2: 0 -> 1"),
     (b"0 90000\n5 7\n0 90000\n", r"entry 2: 0 -> 90000"),
-    (b"# Undirected graph\n0 1\n1 0\n1 2\n", r"not symmetric: 1 edges are listed in both directions and 1 in one"),
-    (b"%%MatrixMarket matrix coordinate real symmetric\n2 2 2\n1 2 1\n2 1 1\n", r"2 duplicate edges"),
+    (b"# Undirected graph\n0 1\n1 0\n1 2\n",
+     r"not symmetric: 1 edges are listed in both directions and 1 in one"),
+    (b"%%MatrixMarket matrix coordinate real symmetric\n2 2 2\n1 2 1\n2 1 1\n",
+     r"2 duplicate edges"),
 ])
 def test_strict(tmp_path, content, message):
     path = tmp_path / "g.txt"
@@ -91,17 +95,21 @@ def test_smallest_graphs(tmp_path, content, n, edges):
     path = tmp_path / "g.txt"
     path.write_bytes(content)
     graph, notes = read(path)
-    assert (graph.header.num_nodes, graph.header.num_edges) == (n, edges) and f"{n} isolated" in notes[1]
+    assert (graph.header.num_nodes,
+            graph.header.num_edges) == (n, edges) and f"{n} isolated" in notes[1]
 
 
 def test_replaced_features_and_labels(tmp_path):
     np.save(tmp_path / "y.npy", np.arange(34) % 3)
     np.save(tmp_path / "x.npy", np.ones((34, 2), np.float64))
-    graph, _ = read("karate", features=tmp_path / "x.npy", labels=tmp_path / "y.npy", split="random:60/20/20")
-    assert graph.header.num_features == 2 and graph.header.num_classes == 3 and graph.features.dtype == np.float32
+    graph, _ = read("karate", features=tmp_path / "x.npy", labels=tmp_path / "y.npy",
+                    split="random:60/20/20")
+    assert graph.header.num_features == 2 and graph.header.num_classes == 3
+    assert graph.features.dtype == np.float32
 
 
-@pytest.mark.parametrize("content", [b"0 1\n2 1\n4 1\n1 0\n2 2\n", b"0 1 0.5\n2 1 3\n4 1 -7\n1 0 1\n2 2 2\n0 1 1\n"])
+@pytest.mark.parametrize("content", [b"0 1\n2 1\n4 1\n1 0\n2 2\n",
+                                     b"0 1 0.5\n2 1 3\n4 1 -7\n1 0 1\n2 2 2\n0 1 1\n"])
 @pytest.mark.parametrize("memory", [None, 300])
 def test_made_features(tmp_path, monkeypatch, content, memory):
     monkeypatch.chdir(tmp_path)
@@ -114,7 +122,8 @@ def test_made_features(tmp_path, monkeypatch, content, memory):
     assert graph.header.sparse_features and graph.features.toarray().tolist() == np.eye(5).tolist()
     graph = store.load("degree.h5").read()
     sums = np.stack([A.sum(1), A.sum(0)], 1)
-    assert graph.features.tolist() == (np.sign(sums) * np.log(1 + abs(sums))).astype(np.float32).tolist()
+    expected = (np.sign(sums) * np.log(1 + abs(sums))).astype(np.float32)
+    assert graph.features.tolist() == expected.tolist()
 
 
 def test_a_file_called_degree(tmp_path, monkeypatch):
@@ -123,17 +132,20 @@ def test_a_file_called_degree(tmp_path, monkeypatch):
         np.save(file, np.full((34, 3), 7.0))
     assert read("karate", features="./degree")[0].header.num_features == 3
     graph, notes = read("karate", features="degree")
-    assert graph.header.num_features == 2 and "features: degree, 2 columns made of the adjacency" in notes
+    assert graph.header.num_features == 2
+    assert "features: degree, 2 columns made of the adjacency" in notes
 
 
 def test_made_features_that_do_not_fit(tmp_path, monkeypatch):
     (tmp_path / "g.txt").write_bytes(b"0 1\n")
-    with pytest.raises(DataError, match=r"g\.txt: features identity of 2 vertices: needs 2000 bytes"), \
+    with pytest.raises(DataError,
+                       match=r"g\.txt: features identity of 2 vertices: needs 2000 bytes"), \
             monkeypatch.context() as patch:
         patch.setattr("hpgcn.datasets.features.VERTEX_BYTES", 1000)
         read(tmp_path / "g.txt", features="identity", memory=1000)
     monkeypatch.setattr("hpgcn.datasets.features.MAX_WIDTH", 1)
-    with pytest.raises(DataError, match=r"identity of 2 vertices are as many columns, at most 1 .*--features degree"):
+    with pytest.raises(DataError,
+                       match=r"identity of 2 vertices are as many columns, at most 1 .*degree"):
         read(tmp_path / "g.txt", features="identity")
 
 
@@ -149,4 +161,5 @@ def test_one_hot_labels_are_said_to_be_so(tmp_path, y, one_hot):
     np.save(tmp_path / "y.npy", y)
     graph, notes = read("karate", labels=tmp_path / "y.npy")
     assert graph.header.multilabel == (y.shape[1] > 1)
-    assert any("are one-hot, but trained as multi-label" in note and "y.argmax(1)" in note for note in notes) == one_hot
+    assert any("are one-hot, but trained as multi-label" in note and "y.argmax(1)" in note
+               for note in notes) == one_hot

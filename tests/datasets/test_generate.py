@@ -18,9 +18,12 @@ def test_undirected_without_loops_or_duplicates(kind):
     A = graph.adjacency
     assert A.shape == (2048, 2048) and (A != A.T).nnz == 0 and not A.diagonal().any()
     header = graph.header
-    assert (header.num_nodes, header.num_edges, header.num_features, header.num_classes) == (2048, A.nnz, 5, 7)
-    assert not header.directed and header.all_ones and header.has_split and header.split == "random:60/20/20:3"
-    assert np.array_equal(graph.degree_row, A.sum(axis=1)) and np.array_equal(graph.degree_column, A.sum(axis=0))
+    assert (header.num_nodes, header.num_edges, header.num_features,
+            header.num_classes) == (2048, A.nnz, 5, 7)
+    assert not header.directed and header.all_ones
+    assert header.has_split and header.split == "random:60/20/20:3"
+    assert np.array_equal(graph.degree_row, A.sum(axis=1)) and np.array_equal(graph.degree_column,
+                                                                              A.sum(axis=0))
     assert graph.indices.dtype == np.int32 and graph.features.dtype == np.float32
     assert np.bincount(graph.labels, minlength=7).min() >= 2048 // 7
     assert abs(int(graph.masks["train"].sum()) - 0.6 * 2048) < 7
@@ -36,7 +39,8 @@ def test_same_seed_same_bits(kind, monkeypatch):
     other = generate(kind, scale=10, features=3, seed=6)
     monkeypatch.setattr(module, "CHUNK", 1 << 10)
     edges = generate(kind, scale=10, features=0, seed=5)  # in other chunks
-    assert np.array_equal(edges.indptr, first.indptr) and np.array_equal(edges.indices, first.indices)
+    assert np.array_equal(edges.indptr, first.indptr) and np.array_equal(edges.indices,
+                                                                         first.indices)
     assert kind == "grid" or not np.array_equal(other.indices, first.indices)
     assert not np.array_equal(other.features, first.features)
     monkeypatch.undo()
@@ -50,12 +54,15 @@ def test_text_is_the_same_adjacency(tmp_path, kind, scale, edge_factor):
     graph = generate(kind, scale=scale, edge_factor=edge_factor, features=0, classes=2, seed=1)
     path = tmp_path / "g.txt"
     edges = write_edge_list(kind, path, scale=scale, edge_factor=edge_factor, classes=2, seed=1)
-    pairs = np.array([line.split() for line in path.read_text().splitlines()[1:]], int).reshape(-1, 2)
-    assert edges == len(pairs) == graph.indices.size // 2 and (not edges or np.all(pairs[:, 0] < pairs[:, 1]))
+    pairs = np.array([line.split() for line in path.read_text().splitlines()[1:]], int).reshape(-1,
+                                                                                                2)
+    assert edges == len(pairs) == graph.indices.size // 2 and (not edges
+                                                               or np.all(pairs[:, 0] < pairs[:, 1]))
     if not edges:
         return
     again, _ = read(path, symmetrize=True, strict=True)
-    assert np.array_equal(again.indptr, graph.indptr) and np.array_equal(again.indices, graph.indices)
+    assert np.array_equal(again.indptr, graph.indptr) and np.array_equal(again.indices,
+                                                                         graph.indices)
 
 
 def test_text_is_not_overwritten(tmp_path):
@@ -91,7 +98,8 @@ def test_rmat_quadrants():
     u, v = module.draw.rmat(np.uint64(9), 0, 200_000, 20, 0)
     top = np.bincount(2 * (u >> 19) + (v >> 19), minlength=4) / u.size
     low = np.bincount(2 * (u & 1) + (v & 1), minlength=4) / u.size
-    assert np.allclose(top, [0.57, 0.19, 0.19, 0.05], atol=0.005) and np.allclose(low, top, atol=0.01)
+    assert np.allclose(top, [0.57, 0.19, 0.19, 0.05], atol=0.005) and np.allclose(low, top,
+                                                                                  atol=0.01)
 
 
 def test_sbm_blocks():
@@ -118,12 +126,15 @@ def test_features_tell_classes_apart_better_with_neighbours():
 
 def test_no_features_no_classes():
     graph = generate("rmat", scale=5, features=0, classes=0)
-    assert graph.features is None and graph.labels is None and graph.masks is None and not graph.header.has_split
+    assert graph.features is None and graph.labels is None and graph.masks is None
+    assert not graph.header.has_split
 
 
 @pytest.mark.parametrize("kind, options, message", [
-    ("tree", {}, "rmat, sbm, grid"), ("rmat", {"scale": 0}, "scale is 0"), ("rmat", {"scale": 64}, "scale is 64"),
-    ("rmat", {"edge_factor": 0}, "edge-factor"), ("rmat", {"features": -1}, "features"), ("rmat", {"seed": -1}, "seed"),
+    ("tree", {}, "rmat, sbm, grid"), ("rmat", {"scale": 0}, "scale is 0"),
+    ("rmat", {"scale": 64}, "scale is 64"),
+    ("rmat", {"edge_factor": 0}, "edge-factor"), ("rmat", {"features": -1}, "features"),
+    ("rmat", {"seed": -1}, "seed"),
     ("sbm", {"scale": 2}, "8 classes for 4 vertices"), ("sbm", {"classes": 0}, "sbm needs classes"),
     ("rmat", {"scale": 40}, "bytes of memory"),
 ])

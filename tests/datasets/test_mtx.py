@@ -12,7 +12,8 @@ BANNER = "%%MatrixMarket matrix coordinate"
 
 @pytest.mark.parametrize("text, expected", [
     (f"{BANNER} pattern general\n3 3 2\n1 2\n3 1\n", [[0, 1, 0], [0, 0, 0], [1, 0, 0]]),
-    (f"{BANNER} pattern symmetric\n%c\n\n3 3 3\n2 1\n3 1\n3 3\n", [[0, 1, 1], [1, 0, 0], [1, 0, 1]]),
+    (f"{BANNER} pattern symmetric\n%c\n\n3 3 3\n2 1\n3 1\n3 3\n",
+     [[0, 1, 1], [1, 0, 0], [1, 0, 1]]),
     (f"{BANNER} real general\n2 2 2\n1 2 0.25\n2 2 -1e1\n", [[0, 0.25], [0, -10]]),
     (f"{BANNER} integer symmetric\n2 2 2\n2 1 3\n2 2 -4\n", [[0, 3], [3, -4]]),
     (f"{BANNER} real skew-symmetric\n2 2 1\n2 1 3\n", [[0, -3], [3, 0]]),
@@ -21,7 +22,8 @@ BANNER = "%%MatrixMarket matrix coordinate"
     (f"\ufeff{BANNER} pattern general\n2 2 1\n1 2", [[0, 1], [0, 0]]),
 ])
 def test_literal(tmp_path, text, expected):
-    for name, content in (("g.mtx", text.encode()), ("g.mtx.gz", gzip.compress(text.encode())), ("g", text.encode())):
+    for name, content in (("g.mtx", text.encode()), ("g.mtx.gz", gzip.compress(text.encode())),
+                          ("g", text.encode())):
         path = tmp_path / name
         path.write_bytes(content)
         graph, _ = read(path)
@@ -29,11 +31,13 @@ def test_literal(tmp_path, text, expected):
         assert graph.header.name == "g"
 
 
-@pytest.mark.parametrize("field, symmetry", [("real", "general"), ("real", "symmetric"), ("integer", "skew-symmetric"),
+@pytest.mark.parametrize("field, symmetry",
+                         [("real", "general"), ("real", "symmetric"), ("integer", "skew-symmetric"),
                                              ("pattern", "symmetric")])
 def test_random_against_scipy(tmp_path, field, symmetry):
     rng = np.random.default_rng(1)
-    A = np.where(rng.random((40, 40)) < 0.1, rng.integers(1, 100, (40, 40)) / (1 if field == "integer" else 7), 0)
+    A = np.where(rng.random((40, 40)) < 0.1,
+                 rng.integers(1, 100, (40, 40)) / (1 if field == "integer" else 7), 0)
     if symmetry == "symmetric":
         A = A + A.T
     if symmetry == "skew-symmetric":
@@ -50,5 +54,6 @@ def test_usroads(data_dir):
     graph, notes = read(path)
     expected = scipy.io.mmread(path).tocsr()
     assert abs(graph.adjacency - expected).nnz == 0
-    assert graph.header.num_nodes == 129164 and graph.header.num_edges == 330870 and not graph.header.directed
+    assert (graph.header.num_nodes, graph.header.num_edges) == (129164, 330870)
+    assert not graph.header.directed
     assert "undirected" in notes[0]

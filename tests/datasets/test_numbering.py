@@ -18,8 +18,10 @@ def test_ids_from_one(tmp_path):
     assert graph.header.num_nodes == 4
     assert "ids begin at 1: vertex 0 is in no edge, --base 1 leaves it out" in notes
     graph, notes = graph_of(tmp_path, "1 2\n2 3\n", base=1)
-    assert graph.adjacency.toarray().tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 0]] and graph.original_ids is None
-    for text, options in (("1 2\n2 3\n", {"base": 0}), ("1 2\n2 3\n", {"base": 1}), ("0 1\n", {}), ("2 3\n", {}),
+    assert graph.adjacency.toarray().tolist() == [[0, 1, 0], [0, 0, 1],
+                                                  [0, 0, 0]] and graph.original_ids is None
+    for text, options in (("1 2\n2 3\n", {"base": 0}), ("1 2\n2 3\n", {"base": 1}), ("0 1\n", {}),
+                          ("2 3\n", {}),
                           ("1 99999\n", {}), ("# hpgcn rmat: vertices 3, edges 1\n1 2\n", {})):
         assert not any("begin at 1" in note for note in graph_of(tmp_path, text, **options)[1])
 
@@ -38,9 +40,11 @@ def test_ids_below_and_above_a_base_of_one(tmp_path, text, message):
 def test_rows_of_features_and_labels_that_fit_base_one(tmp_path):
     np.save(tmp_path / "y.npy", np.arange(3))
     for name in ("labels", "features"):
-        with pytest.raises(DataError, match=rf"{name} have shape \(3,\), expected 4 rows; ids begin at 1: --base 1"):
+        with pytest.raises(DataError,
+                           match=rf"{name} have shape \(3,\), expected 4 rows; ids begin at 1: -"):
             graph_of(tmp_path, "1 2\n2 3\n", **{name: tmp_path / "y.npy"})
-    assert graph_of(tmp_path, "1 2\n2 3\n", base=1, labels=tmp_path / "y.npy")[0].labels.tolist() == [0, 1, 2]
+    assert graph_of(tmp_path, "1 2\n2 3\n", base=1,
+                    labels=tmp_path / "y.npy")[0].labels.tolist() == [0, 1, 2]
     with pytest.raises(DataError, match=r"expected 2 rows$"):
         graph_of(tmp_path, "0 1\n", labels=tmp_path / "y.npy")
 
@@ -49,50 +53,65 @@ def test_header_that_counts_the_distinct_ids(tmp_path):
     graph, notes = graph_of(tmp_path, "# Nodes: 4 Edges: 3\n" + GAPS)
     assert graph.original_ids.tolist() == [0, 1, 5, 7] and graph.header.num_edges == 3
     assert {"ids 0..7 relabelled 0..3 in increasing order",
-            "the header counts 4 vertices, as many as are in an edge: those alone are numbered"} <= set(notes)
+            "the header counts 4 vertices, as many as are in an edge: those alone are numbered"
+            } <= set(notes)
     for count in (8, 3):
         graph, notes = graph_of(tmp_path, f"# Nodes: {count} Edges: 3\n" + GAPS)
         assert graph.original_ids is None and graph.header.num_nodes == 8
-        assert any("the header counts 3 vertices, 4 are in an edge" in note for note in notes) == (count == 3)
+        assert any("the header counts 3 vertices, 4 are in an edge" in note
+                   for note in notes) == (count == 3)
     graph, notes = graph_of(tmp_path, "# Nodes: 2 Edges: 1\n0 1\n")
     assert graph.original_ids is None and not any("header" in note for note in notes)
     graph, notes = graph_of(tmp_path, "# Nodes: 9 Edges: 1\n0 100000\n")
-    assert graph.original_ids.tolist() == [0, 100000] and "the header counts 9 vertices, 2 are in an edge" in notes
+    assert graph.original_ids.tolist() == [0, 100000]
+    assert "the header counts 9 vertices, 2 are in an edge" in notes
 
 
 @pytest.mark.parametrize("base", [0, 1])
 def test_labels_by_id_where_ids_are_relabelled(tmp_path, base):
-    text = "# Nodes: 4 Edges: 3\n" + "".join(f"{u + base} {v + base}\n" for u, v in ((0, 1), (1, 5), (5, 7)))
+    text = "# Nodes: 4 Edges: 3\n" + "".join(f"{u + base} {v + base}\n" for u,
+                                             v in ((0, 1), (1, 5), (5, 7)))
     np.save(tmp_path / "y.npy", np.arange(8))
     np.save(tmp_path / "x.npy", np.arange(4))
     graph, notes = graph_of(tmp_path, text, base=base, labels=tmp_path / "y.npy")
-    assert graph.labels.tolist() == [0, 1, 5, 7] and graph.original_ids.tolist() == [base, 1 + base, 5 + base, 7 + base]
+    assert graph.labels.tolist() == [0, 1, 5, 7] and graph.original_ids.tolist() == [base, 1 + base,
+                                                                                     5 + base,
+                                                                                     7 + base]
     assert any(f"labels have a row for each id {base}..{7 + base}" in note for note in notes)
-    assert graph_of(tmp_path, text, base=base, labels=tmp_path / "x.npy")[0].labels.tolist() == [0, 1, 2, 3]
+    assert graph_of(tmp_path, text, base=base,
+                    labels=tmp_path / "x.npy")[0].labels.tolist() == [0, 1, 2, 3]
     np.save(tmp_path / "x.npy", np.arange(5))
-    with pytest.raises(DataError, match=r"expected 4 rows, one for each distinct id .* \(or 8, one for each id\)"):
+    with pytest.raises(DataError,
+                       match=r"expected 4 rows, one for each distinct id .* \(or 8, one for"):
         graph_of(tmp_path, text, base=base, labels=tmp_path / "x.npy")
 
 
 @pytest.mark.parametrize("header", ["# Undirected graph: g.txt", "% undirected network"])
-@pytest.mark.parametrize("lines, edges", [("0 1\n1 2\n", 4), ("0 1\n1 0\n1 2\n2 1\n", 4), ("0 1\n1 1\n1 2\n1 0\n", 5)])
+@pytest.mark.parametrize("lines, edges", [("0 1\n1 2\n", 4), ("0 1\n1 0\n1 2\n2 1\n", 4),
+                                          ("0 1\n1 1\n1 2\n1 0\n", 5)])
 def test_undirected_lists(tmp_path, header, lines, edges):
     graph, notes = graph_of(tmp_path, f"{header}\n{lines}")
     assert not graph.header.directed and graph.header.num_edges == edges
-    assert any("edges added to make it symmetric" in note for note in notes) == (lines.count("\n") * 2 != edges + 4)
+    assert any("edges added to make it symmetric" in note
+               for note in notes) == (lines.count("\n") * 2 != edges + 4)
     assert graph_of(tmp_path, "# Directed graph\n0 1\n1 2\n")[0].header.directed
 
 
 def test_undirected_list_with_weights(tmp_path):
-    assert graph_of(tmp_path, "# Undirected graph\n0 1 2\n")[0].adjacency.toarray().tolist() == [[0, 2], [2, 0]]
+    assert graph_of(tmp_path,
+                    "# Undirected graph\n0 1 2\n")[0].adjacency.toarray().tolist() == [[0, 2],
+                                                                                       [2, 0]]
     with pytest.raises(DataError, match="says it is undirected, and has a negative weight"):
         graph_of(tmp_path, "# Undirected graph\n0 1 -2\n")
 
 
 @pytest.mark.parametrize("text, expected, said", [
-    ("% sym unweighted\n1 2\n2 3\n", [[0, 1, 0], [1, 0, 1], [0, 1, 0]], "undirected, each edge listed once; ids begin"),
-    ("% asym unweighted\n% 2 3 3\n1 2 \n2 3 \n", [[0, 1, 0], [0, 0, 1], [0, 0, 0]], "directed; ids begin at 1"),
-    ("% asym positive\n1\t2\t3\t1082040961\n1 2 1 1082040962\n", [[0, 4], [0, 0]], "their weights summed unless all"),
+    ("% sym unweighted\n1 2\n2 3\n", [[0, 1, 0], [1, 0, 1], [0, 1, 0]],
+     "undirected, each edge listed once; ids begin"),
+    ("% asym unweighted\n% 2 3 3\n1 2 \n2 3 \n", [[0, 1, 0], [0, 0, 1], [0, 0, 0]],
+     "directed; ids begin at 1"),
+    ("% asym positive\n1\t2\t3\t1082040961\n1 2 1 1082040962\n", [[0, 4], [0, 0]],
+     "their weights summed unless all"),
     ("% sym positive\n1 2 2\n2 1 1\n1 1 5\n", [[5, 3], [3, 0]], "parallel edges are one"),
     ("% sym signed\n1 2 -1\n2 3 1\n", [[0, -1, 0], [-1, 0, 1], [0, 1, 0]], "undirected"),
     ("% asym dynamic\n1 2 1 5\n1 2 -1 6\n2 1 1 7\n", [[0, 0], [1, 0]], "directed"),
@@ -101,11 +120,13 @@ def test_konect(tmp_path, text, expected, said):
     graph, notes = graph_of(tmp_path, text, "out.made-up")
     assert graph.adjacency.toarray().tolist() == expected and graph.original_ids is None
     assert graph.header.directed == ("asym" in text)
-    assert "row u aggregates v" in notes and any("KONECT" in note and said in note for note in notes)
+    assert "row u aggregates v" in notes and any("KONECT" in note and said in note
+                                                 for note in notes)
 
 
 @pytest.mark.parametrize("text, message", [
-    ("% bip unweighted\n1 1\n", "line 1: a bipartite graph, whose two sides are both numbered from 1"),
+    ("% bip unweighted\n1 1\n",
+     "line 1: a bipartite graph, whose two sides are both numbered from 1"),
     ("% sym unweighted\n0 1\n", "line 2: first id is '0', expected 1 or more"),
     ("% sym unweighted\n1 2 3 4 5\n", "line 2: 5 field"),
 ])

@@ -12,7 +12,8 @@ from hpgcn.errors import DataError, InputNotFoundError
 
 TABLES = {
     "raw/edge": "0,1\n0,2\n3,0\n", "raw/num-node-list": "4\n", "raw/num-edge-list": "3\n",
-    "raw/node-feat": "0.5,1\n-1e-3,2\n0,0\n7,8\n", "raw/node-label": "2\n0\nnan\n1\n", "raw/node_year": "1\n2\n3\n4\n",
+    "raw/node-feat": "0.5,1\n-1e-3,2\n0,0\n7,8\n", "raw/node-label": "2\n0\nnan\n1\n",
+    "raw/node_year": "1\n2\n3\n4\n",
     "split/time/train": "0\n", "split/time/valid": "3\n", "split/time/test": "1\n"}
 
 
@@ -33,15 +34,19 @@ def test_tables(tmp_path, given):
     raw = folder(tmp_path)
     graph, notes = read(raw / f"{given}.csv.gz")
     header = graph.header
-    assert (header.name, header.num_nodes, header.num_classes, header.split) == ("tiny", 4, 3, "file")
-    assert graph.adjacency.toarray().tolist() == [[0, 0, 0, 1], [1, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]]
-    assert graph.features.tolist() == np.array([[0.5, 1], [-1e-3, 2], [0, 0], [7, 8]], np.float32).tolist()
+    assert (header.name, header.num_nodes, header.num_classes, header.split) == ("tiny", 4, 3,
+                                                                                 "file")
+    assert graph.adjacency.toarray().tolist() == [[0, 0, 0, 1], [1, 0, 0, 0], [1, 0, 0, 0],
+                                                  [0, 0, 0, 0]]
+    assert graph.features.tolist() == np.array([[0.5, 1], [-1e-3, 2], [0, 0], [7, 8]],
+                                               np.float32).tolist()
     assert graph.labels.tolist() == [2, 0, -1, 1]
     assert {key: mask.nonzero()[0].tolist() for key, mask in graph.masks.items()} == {
         "train": [0], "val": [3], "test": [1]}
     names = ["num-node-list", "edge", "node-feat", "node-label"]
     split = raw.parent / "split" / "time"
-    files = [*(raw / name for name in names), *(split / name for name in ("train", "valid", "test"))]
+    files = [*(raw / name for name in names),
+             *(split / name for name in ("train", "valid", "test"))]
     content = b"".join(path.with_name(path.name + ".csv.gz").read_bytes() for path in files)
     assert header.source_sha256 == hashlib.sha256(content).hexdigest()
     assert "4 vertices, 3 edges, directed" in notes[0]
@@ -50,7 +55,8 @@ def test_tables(tmp_path, given):
 def test_options_and_what_may_be_absent(tmp_path):
     raw = folder(tmp_path, node_feat=None, node_label=None, train=None, node_year=None)
     graph, _ = read(raw / "edge.csv.gz", symmetrize=True)
-    assert graph.features is None and graph.labels is None and graph.masks is None and not graph.header.directed
+    assert graph.features is None and graph.labels is None and graph.masks is None
+    assert not graph.header.directed
     graph, _ = read(raw / "edge.csv.gz", reverse=True)
     assert graph.adjacency.toarray()[0].tolist() == [0, 1, 1, 0]
 
@@ -65,18 +71,21 @@ def test_archives(tmp_path):
     for path in raw.iterdir():
         path.unlink()
     features = np.arange(8, dtype=np.float16).reshape(4, 2)
-    np.savez(raw / "data.npz", edge_index=[[0, 0, 3], [1, 2, 0]], num_nodes_list=[4], num_edges_list=[3],
+    np.savez(raw / "data.npz", edge_index=[[0, 0, 3], [1, 2, 0]], num_nodes_list=[4],
+             num_edges_list=[3],
              node_feat=features)
     np.savez(raw / "node-label.npz", node_label=np.array([[2], [0], [np.nan], [1]], np.float32))
     for name in ("data.npz", "node-label.npz"):
         assert detect(Source(raw / name)) == "ogb"
         graph, notes = read(raw / name)
         assert graph.header.name == "tiny" and graph.adjacency.toarray()[0].tolist() == [0, 0, 0, 1]
-        assert graph.features.tolist() == features.tolist() and graph.labels.tolist() == [2, 0, -1, 1]
+        assert graph.features.tolist() == features.tolist() and graph.labels.tolist() == [2, 0, -1,
+                                                                                          1]
         assert graph.masks["train"].tolist() == [True, False, False, False]
         assert any("cast from float16" in note for note in notes)
     np.savez(raw / "data.npz", edge_index=[[0, 0, 3], [1, 2, 4]], num_nodes_list=[4])
-    with pytest.raises(DataError, match=r"data\.npz edge_index row 1: entry 2 is 4, expected 0\.\.3"):
+    with pytest.raises(DataError,
+                       match=r"data\.npz edge_index row 1: entry 2 is 4, expected 0\.\.3"):
         read(raw / "data.npz")
     np.savez(raw / "data.npz", edge_index=[[0], [1]], num_nodes_list=[4, 4])
     with pytest.raises(DataError, match="num_nodes_list: a set of 2 graphs"):
@@ -89,7 +98,8 @@ def test_archives(tmp_path):
 def test_names_alone_do_not_make_a_set(tmp_path):
     (tmp_path / "edge.csv.gz").write_bytes(gzip.compress(b"0,1\n"))
     np.savez(tmp_path / "data.npz", edge_index=[[0], [1]])
-    assert [detect(Source(tmp_path / name)) for name in ("edge.csv.gz", "data.npz")] == ["csv", "npz"]
+    assert [detect(Source(tmp_path / name)) for name in ("edge.csv.gz", "data.npz")] == ["csv",
+                                                                                         "npz"]
     with pytest.raises(InputNotFoundError, match="num-node-list"):
         read(tmp_path / "edge.csv.gz", "ogb")
 
@@ -99,7 +109,8 @@ def test_names_alone_do_not_make_a_set(tmp_path):
     ({"edge": "0,1\n-1,2\n"}, r"edge\.csv\.gz: line 2: source is '-1'"),
     ({"edge": "0,1,5\n"}, r"edge\.csv\.gz: line 1: more than 2 fields"),
     ({"edge": "0 1\n"}, r"edge\.csv\.gz: line 1: 1 field\(s\), expected 2"),
-    ({"num_node_list": "2\n" * 2000}, r"num-node-list\.csv\.gz: a set of 2000 graphs .*one graph is trained on here"),
+    ({"num_node_list": "2\n" * 2000},
+     r"num-node-list\.csv\.gz: a set of 2000 graphs .*one graph is trained on here"),
     ({"num_node_list": ""}, r"num-node-list\.csv\.gz: 0 numbers"),
     ({"num_node_list": "four\n"}, r"num-node-list\.csv\.gz: line 1: number is 'four'"),
     ({"num_node_list": "1000000000000\n"}, r"1000000000000 vertices: needs"),

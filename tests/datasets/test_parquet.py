@@ -17,7 +17,8 @@ def table(path, columns, **options):
 
 @pytest.mark.parametrize("columns", [
     {"target": [0, 1], "source": [1, 2], "weight": [1.0, 2.0]},
-    {"weight": np.array([1, 2], np.float32), "source": np.array([1, 2], np.uint8), "target": np.array([0, 1], "i2")},
+    {"weight": np.array([1, 2], np.float32), "source": np.array([1, 2], np.uint8),
+     "target": np.array([0, 1], "i2")},
     {"who says so": ["a", "b"], "u": [0, 1], "v": [1, 2], "time": [9, 9], "Weight": [1, 2]},
 ])
 def test_columns(tmp_path, columns):
@@ -31,7 +32,8 @@ def test_found_by_its_first_bytes(tmp_path):
     assert detect(Source(table(tmp_path / "edges", {"u": [0], "v": [1]}))) == "parquet"
 
 
-@pytest.mark.parametrize("options", [{}, {"symmetrize": True}, {"reverse": True}, {"unweighted": True}])
+@pytest.mark.parametrize("options",
+                         [{}, {"symmetrize": True}, {"reverse": True}, {"unweighted": True}])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_same_bits_on_disk(tmp_path, monkeypatch, options, weighted):
     rng = np.random.default_rng(0)
@@ -48,18 +50,22 @@ def test_same_bits_on_disk(tmp_path, monkeypatch, options, weighted):
 
     first, second = (store.load(tmp_path / name).read() for name in ("a.h5", "b.h5"))
     assert first.header == second.header
-    for name in ("indptr", "indices", "data", "degree_row", "degree_column", "degree_loop", "original_ids"):
+    for name in ("indptr", "indices", "data", "degree_row", "degree_column", "degree_loop",
+                 "original_ids"):
         np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
 
 
 @pytest.mark.parametrize("columns, message", [
     ({"source": [0, 5, -7], "target": [1, 2, 3]}, r"row 2: source is -7, expected 0\.\."),
-    ({"source": np.array([0, 2**63], np.uint64), "target": [1, 2]}, r"row 1: source is 9223372036854775808"),
+    ({"source": np.array([0, 2**63], np.uint64), "target": [1, 2]},
+     r"row 1: source is 9223372036854775808"),
     ({"source": [0, None], "target": [1, 2]}, r"row 1: source is empty"),
     ({"source": [0.5, 1.5], "target": [1, 2]}, r"column source is double, expected integers"),
     ({"u": [0, 1], "name": ["a", "b"]}, r"columns u, name: which are the ends of an edge\?"),
-    ({"a": [0, 1], "b": [1, 2]}, r"columns a, b: which are the ends of an edge\? Name each column, as in --columns"),
-    ({"u": [0, 1], "v": [1, 2], "size": [1, 2]}, r"size is not known: --columns u,v,- leaves it out, --columns u,v,w"),
+    ({"a": [0, 1], "b": [1, 2]},
+     r"columns a, b: which are the ends of an edge\? Name each column, as in --columns"),
+    ({"u": [0, 1], "v": [1, 2], "size": [1, 2]},
+     r"size is not known: --columns u,v,- leaves it out, --columns u,v,w"),
     ({"u": [0, 1], "v": [1, 2], "weight": [1.0, float("nan")]}, r"row 1: weight is nan"),
     ({"u": [0, 1], "v": [1, 2], "weight": [1.0, None]}, r"row 1: weight is empty"),
     ({"u": [0, 1], "v": [1, 2], "weight": ["a", "b"]}, r"column weight is string"),
@@ -94,5 +100,6 @@ def test_damage_is_refused_in_one_line(tmp_path):
 def test_without_the_library(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
     (tmp_path / "g.parquet").write_bytes(b"PAR1")
-    with pytest.raises(MissingError, match=r"reading Parquet needs pyarrow: pip install 'hpgcn\[io\]'"):
+    with pytest.raises(MissingError,
+                       match=r"reading Parquet needs pyarrow: pip install 'hpgcn\[io\]'"):
         convert.read(tmp_path / "g.parquet")
