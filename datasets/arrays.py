@@ -24,19 +24,10 @@ SPARSE = {"csr": COMPRESSED, "csc": COMPRESSED, "coo": ("data", "row", "col")}
 
 
 def read_npy(stream, size, where, memory, kinds="fiub"):
-    """Read one array in .npy format.
+    """Read one array in .npy format from a binary file that declares `size` bytes.
 
-    Parameters
-    ----------
-    stream : binary file
-    size : int
-        Bytes of the stream as declared by its container.
-    where : str
-        File and member, for errors.
-    memory : int
-        Bytes that may be allocated.
-    kinds : str
-        Kinds of dtype allowed (bool, integers and floats by default).
+    It may allocate `memory` bytes; `kinds` of dtype are allowed, by default bool, integers and
+    floats.
 
     Returns
     -------
@@ -106,11 +97,7 @@ def refused(where):
 class Archive:
     """Arrays of an .npz file, read by name; of other members only the headers are looked at.
 
-    Parameters
-    ----------
-    source : Source
-    memory : int
-        Bytes for all arrays together; one member may take half of them.
+    All arrays together may take `memory` bytes, one of them half of these.
 
     Raises
     ------

@@ -39,9 +39,8 @@ def stream(source, digest, threads, *, names=None, base=None, memory=None):
     """
     parquet = require("pyarrow.parquet", "io", "reading Parquet")
     if digest is not None:
-        with open(source.path, "rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
+        with source.open(digest):
+            pass  # all of its bytes go through the digest as it is closed
     with _refusing(source):
         file = parquet.ParquetFile(source.path, page_checksum_verification=True)
     with file:

@@ -77,14 +77,7 @@ def split_line(line, delimiter):
 
 
 class Table:
-    """Text lines of a stream, read first one by one and then all at once.
-
-    Parameters
-    ----------
-    stream : binary file
-    where : str or Source
-        The file, for errors.
-    """
+    """Text lines of a binary stream, of the file `where`; read one by one, then all at once."""
 
     def __init__(self, stream, where):
         self.stream = stream

@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from inputs import put
 
 from hpgcn.datasets.convert import read
 from hpgcn.datasets.parse import U, V, W
@@ -13,9 +14,7 @@ from hpgcn.datasets.text import Grammar, Table
 
 
 def dense(tmp_path, content, name="g.txt", **options):
-    path = tmp_path / name
-    path.write_bytes(content)
-    graph, _ = read(path, **options)
+    graph, _ = read(put(tmp_path / name, content), **options)
     return graph.adjacency.toarray().tolist()
 
 
@@ -65,9 +64,7 @@ def test_duplicates(tmp_path, content, expected):
 
 
 def test_counts_are_reported(tmp_path):
-    path = tmp_path / "g.txt"
-    path.write_bytes(b"0 1\n0 1\n1 1\n3 0\n")
-    graph, notes = read(path)
+    graph, notes = read(put(tmp_path / "g.txt", b"0 1\n0 1\n1 1\n3 0\n"))
     text = "\n".join(notes)
     assert graph.header.name == "g" and graph.header.directed
     for words in ("4 vertices, 3 edges, directed", "1 duplicates", "1 self loops", "1 isolated"):
@@ -82,9 +79,7 @@ def test_counts_are_reported(tmp_path):
     ([5, 2**63 - 1], False),
 ])
 def test_ids(tmp_path, ids, kept):
-    path = tmp_path / "g.txt"
-    path.write_text("".join(f"{u} {v}\n" for u, v in pairwise(ids)))
-    graph, notes = read(path)
+    graph, notes = read(put(tmp_path / "g.txt", "".join(f"{u} {v}\n" for u, v in pairwise(ids))))
     if kept:
         assert graph.header.num_nodes == max(ids) + 1 and graph.original_ids is None
     else:

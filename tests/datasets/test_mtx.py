@@ -4,6 +4,7 @@ import gzip
 import numpy as np
 import pytest
 import scipy.io
+from inputs import put
 
 from hpgcn.datasets.convert import read
 
@@ -24,9 +25,7 @@ BANNER = "%%MatrixMarket matrix coordinate"
 def test_literal(tmp_path, text, expected):
     for name, content in (("g.mtx", text.encode()), ("g.mtx.gz", gzip.compress(text.encode())),
                           ("g", text.encode())):
-        path = tmp_path / name
-        path.write_bytes(content)
-        graph, _ = read(path)
+        graph, _ = read(put(tmp_path / name, content))
         assert graph.adjacency.toarray().tolist() == expected
         assert graph.header.name == "g"
 

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from inputs import put, refused
 
 from hpgcn.datasets.convert import read
 from hpgcn.errors import DataError
@@ -159,8 +160,7 @@ def test_matrix_that_scipy_saved(tmp_path, kind):
     sp.save_npz(tmp_path / "A.npz", kind(A))
     assert read(tmp_path / "A.npz")[0].adjacency.toarray().tolist() == A.tolist()
     sp.save_npz(tmp_path / "A.npz", kind(A[:2]))
-    with pytest.raises(DataError, match=r"A\.npz shape: \(2, 3\), expected a square matrix"):
-        read(tmp_path / "A.npz")
+    refused(r"A\.npz shape: \(2, 3\), expected a square matrix", tmp_path / "A.npz")
 
 
 @pytest.mark.parametrize("again", ["x.npy", "x", "edge_index"])
@@ -172,9 +172,7 @@ def test_two_members_of_one_name_are_refused(tmp_path, again):
         archive.writestr(again, b"another")
     name = again.removesuffix(".npy")
     for options in ({"source": path}, {"source": "karate", "features": path}):
-        with pytest.raises(DataError,
-                           match=rf"g\.npz: two members are called '{name}', expected one"):
-            read(**options)
+        refused(rf"g\.npz: two members are called '{name}', expected one", **options)
 
 
 def test_other_members_are_never_touched(tmp_path):
@@ -197,8 +195,7 @@ def test_member_that_inflates_past_its_declared_size(tmp_path):
     content = path.read_bytes().replace(struct.pack("<I", declared),
                                         struct.pack("<I", declared - 8))
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"x: "):
-        read(path)
+    refused(r"x: ", path)
 
 
 def test_inflating_member_with_a_matching_crc(tmp_path):
@@ -214,7 +211,7 @@ def test_inflating_member_with_a_matching_crc(tmp_path):
     central = b"PK\1\2" + struct.pack("<H", 20) + fields + struct.pack("<HHHII", 0, 0, 0, 0,
                                                                        0) + name
     end = b"PK\5\6" + struct.pack("<HHHHIIH", 0, 0, 1, 1, len(central), len(local), 0)
-    (tmp_path / "F.npz").write_bytes(local + central + end)
+    put(tmp_path / "F.npz", local + central + end)
     with pytest.raises(DataError, match=r"F\.npz x: .*(Bad CRC|more than the declared)"):
         convert(tmp_path, CSR, features=tmp_path / "F.npz")
 

@@ -1,6 +1,7 @@
 """Which ids are kept, where they begin, and what the headers of SNAP and KONECT say of it."""
 import numpy as np
 import pytest
+from inputs import put
 
 from hpgcn.datasets.convert import read
 from hpgcn.errors import DataError, UsageError
@@ -9,8 +10,7 @@ GAPS = "0\t1\n1\t5\n5\t7\n"  # four ids
 
 
 def graph_of(tmp_path, text, name="g.txt", **options):
-    (tmp_path / name).write_text(text)
-    return read(tmp_path / name, **options)
+    return read(put(tmp_path / name, text), **options)
 
 
 def test_ids_from_one(tmp_path):

@@ -4,6 +4,7 @@ import hashlib
 
 import numpy as np
 import pytest
+from inputs import put, refused
 
 from hpgcn.datasets.convert import convert, read
 from hpgcn.datasets.formats import detect
@@ -84,19 +85,15 @@ def test_archives(tmp_path):
         assert graph.masks["train"].tolist() == [True, False, False, False]
         assert any("cast from float16" in note for note in notes)
     np.savez(raw / "data.npz", edge_index=[[0, 0, 3], [1, 2, 4]], num_nodes_list=[4])
-    with pytest.raises(DataError,
-                       match=r"data\.npz edge_index row 1: entry 2 is 4, expected 0\.\.3"):
-        read(raw / "data.npz")
+    refused(r"data\.npz edge_index row 1: entry 2 is 4, expected 0\.\.3", raw / "data.npz")
     np.savez(raw / "data.npz", edge_index=[[0], [1]], num_nodes_list=[4, 4])
-    with pytest.raises(DataError, match="num_nodes_list: a set of 2 graphs"):
-        read(raw / "data.npz")
+    refused("num_nodes_list: a set of 2 graphs", raw / "data.npz")
     np.savez(raw / "data.npz", edge_index=[[0], [1]])
-    with pytest.raises(DataError, match="no array num_nodes_list"):
-        read(raw / "data.npz")
+    refused("no array num_nodes_list", raw / "data.npz")
 
 
 def test_names_alone_do_not_make_a_set(tmp_path):
-    (tmp_path / "edge.csv.gz").write_bytes(gzip.compress(b"0,1\n"))
+    put(tmp_path / "edge.csv.gz", gzip.compress(b"0,1\n"))
     np.savez(tmp_path / "data.npz", edge_index=[[0], [1]])
     assert [detect(Source(tmp_path / name)) for name in ("edge.csv.gz", "data.npz")] == ["csv",
                                                                                          "npz"]
@@ -144,8 +141,7 @@ def test_two_splits_and_a_missing_part(tmp_path):
     raw = folder(tmp_path)
     (raw.parent / "split" / "random").mkdir()
     (raw.parent / "split" / "random" / "train.csv.gz").write_bytes(gzip.compress(b"0\n"))
-    with pytest.raises(DataError, match="splits random, time, expected one"):
-        read(raw / "edge.csv.gz")
+    refused("splits random, time, expected one", raw / "edge.csv.gz")
 
 
 def test_broken_gzip(tmp_path):
@@ -154,6 +150,5 @@ def test_broken_gzip(tmp_path):
         path = raw / f"{name}.csv.gz"
         content = path.read_bytes()
         path.write_bytes(content[:-9])
-        with pytest.raises(DataError, match=rf"{name}\.csv\.gz: broken gzip data"):
-            read(raw / "edge.csv.gz")
+        refused(rf"{name}\.csv\.gz: broken gzip data", raw / "edge.csv.gz")
         path.write_bytes(content)

@@ -1,6 +1,7 @@
 """Parquet edge lists, in memory and sorted on disk."""
 import numpy as np
 import pytest
+from inputs import put
 
 from hpgcn.datasets import convert, external
 from hpgcn.datasets.formats import detect
@@ -99,7 +100,7 @@ def test_damage_is_refused_in_one_line(tmp_path):
 
 def test_without_the_library(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
-    (tmp_path / "g.parquet").write_bytes(b"PAR1")
+    put(tmp_path / "g.parquet", b"PAR1")
     with pytest.raises(MissingError,
                        match=r"reading Parquet needs pyarrow: pip install 'hpgcn\[io\]'"):
         convert.read(tmp_path / "g.parquet")

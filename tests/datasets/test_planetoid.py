@@ -7,9 +7,10 @@ from collections import defaultdict
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from inputs import refused
 
 from hpgcn.datasets.convert import read
-from hpgcn.errors import DataError, InputNotFoundError
+from hpgcn.errors import InputNotFoundError
 
 
 def write_set(folder, protocol=2, **changes):
@@ -117,8 +118,7 @@ class Run:
 def test_foreign_global_is_refused_and_nothing_runs(tmp_path):
     flag = tmp_path / "flag"
     path = write_set(tmp_path, graph=Run(f"touch {flag}"))
-    with pytest.raises(DataError, match=r"ind\.tiny\.graph: forbidden global (posix|os)\.system"):
-        read(path)
+    refused(r"ind\.tiny\.graph: forbidden global (posix|os)\.system", path)
     assert not flag.exists()
 
 
@@ -128,8 +128,7 @@ def test_foreign_global_is_refused_and_nothing_runs(tmp_path):
     b"\x80\x02cnumpy.core.multiarray\nscalar\n.",
     b"\x80\x02ccopyreg\n_reconstructor\n.", b"\x80\x02c_codecs\ndecode\n."])
 def test_forbidden_globals(tmp_path, data):
-    with pytest.raises(DataError, match="forbidden global"):
-        read(write_set(tmp_path, allx=data))
+    refused("forbidden global", write_set(tmp_path, allx=data))
 
 
 GRAPH = pickle.dumps(defaultdict(list, {0: [1], 1: [0]}), protocol=2)
@@ -149,14 +148,14 @@ MATRIX = pickle.dumps(np.eye(2), protocol=2)
     ("allx", MATRIX.replace(b"f8", b"O8")), ("allx", MATRIX.replace(b"f8", b"M8")), ("allx", b"N."),
 ])
 def test_broken_pickles(tmp_path, part, data):
-    with pytest.raises(DataError, match=rf"ind\.tiny\.{part}: "):
-        read(write_set(tmp_path, **{part: data}))
+    refused(rf"ind\.tiny\.{part}: ", write_set(tmp_path, **{part: data}))
 
 
 @pytest.mark.parametrize("changes, message", [
     ({"index": b"5\nx\n6\n"}, r"test\.index: line 2: vertex is 'x'"),
     ({"index": b"5\n-3\n6\n"}, r"test\.index: line 2"),
-    ({"index": b"5\n3\n5\n"}, r"test\.index: vertex 5 is listed twice, the second time as number 3"),
+    ({"index": b"5\n3\n5\n"},
+     r"test\.index: vertex 5 is listed twice, the second time as number 3"),
     ({"index": b"5\n2\n6\n"}, r"test\.index: line 2: vertex is '2', expected 3 or more"),
     ({"index": b"5\n3\n"}, r"test\.index: 2 lines, but ty has 3 rows"),
     ({"index": b"5\n3\n999999999999999\n"}, r"test\.index: 1000000000000000 vertices: needs"),
@@ -166,15 +165,13 @@ def test_broken_pickles(tmp_path, part, data):
     ({"tx": sp.csr_matrix(np.ones((3, 5)))}, r"tx: 5 features, but 2"),
 ])
 def test_parts_that_do_not_fit(tmp_path, changes, message):
-    with pytest.raises(DataError, match=message):
-        read(write_set(tmp_path, **changes))
+    refused(message, write_set(tmp_path, **changes))
 
 
 def test_csr_with_wild_columns_is_refused(tmp_path):
     X = sp.csr_matrix([[1.0, 0], [2, 2], [0, 4]], dtype=np.float32)
     X.indices[-1] = 10**6
-    with pytest.raises(DataError, match=r"allx indices: entry 3 is 1000000, expected 0\.\.1"):
-        read(write_set(tmp_path, allx=X))
+    refused(r"allx indices: entry 3 is 1000000, expected 0\.\.1", write_set(tmp_path, allx=X))
 
 
 def test_sets_without_features_or_test_vertices(tmp_path):
