@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.check import check_features, check_labels, check_masks, index_dtype
-from hpgcn.datasets import fold
+from hpgcn.datasets import sort_kernels
 from hpgcn.datasets.ids import Ids, Numbering
 from hpgcn.datasets.runs import RANGES, Runs
 from hpgcn.datasets.source import need
@@ -40,7 +40,7 @@ class Entries:
     strict : bool
         Entries carry their numbers.
     tally : (6,) int64
-        See hpgcn.datasets.fold.
+        See hpgcn.datasets.sort_kernels.
     """
 
     where: str
@@ -54,7 +54,7 @@ class Entries:
     @property
     def zeros(self):
         """Entries of weight 0, which were left out."""
-        return int(self.tally[fold.ZEROS])
+        return int(self.tally[sort_kernels.ZEROS])
 
     @property
     def key_bits(self):
@@ -82,7 +82,7 @@ class Entries:
                 pending = pool.submit(next, windows, None)
                 rows.take(*window)
 
-        duplicates = int(self.tally[fold.KEPT] - rows.tally[fold.MERGED])
+        duplicates = int(self.tally[sort_kernels.KEPT] - rows.tally[sort_kernels.MERGED])
         if self.strict and duplicates:
             number, u, v = keys.repeated
             raise DataError(f"{self.where}: {duplicates} duplicate edges, the first at entry "
@@ -185,18 +185,18 @@ def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweigh
             if at + u[part].size * (2 if mirror else 1) > size:
                 runs.add(rows[:at], columns[:at], weights[:at], numbers[:at])
                 at = 0
-            at = fold.append(u[part], v[part], w[part], mirror, rows, columns, weights, numbers, at,
-                             tally)
+            at = sort_kernels.append(u[part], v[part], w[part], mirror, rows, columns, weights,
+                                     numbers, at, tally)
     runs.add(rows[:at], columns[:at], weights[:at], numbers[:at])
     del rows, columns, weights, numbers
 
     numbering = Numbering(stream.num_nodes) if ids is None else ids.result(stream.counted)
     original_ids = numbering.original_ids
-    if strict and tally[fold.LOOPS]:
-        u = tally[fold.LOOP_ID] + (0 if original_ids is None else stream.base)
-        raise DataError(f"{stream.where}: {tally[fold.LOOPS]} self loops, the first at entry "
-                        f"{tally[fold.LOOP_ENTRY]}: {u} -> {u} (--strict)")
-    weighted = bool(weighted and tally[fold.NOT_ONE])
+    if strict and tally[sort_kernels.LOOPS]:
+        u = tally[sort_kernels.LOOP_ID] + (0 if original_ids is None else stream.base)
+        raise DataError(f"{stream.where}: {tally[sort_kernels.LOOPS]} self loops, the first at "
+                        f"entry {tally[sort_kernels.LOOP_ENTRY]}: {u} -> {u} (--strict)")
+    weighted = bool(weighted and tally[sort_kernels.NOT_ONE])
     if original_ids is not None:
         runs = runs.renumbered(original_ids, scratch.spool(), size, weighted=weighted,
                                numbered=strict)
@@ -233,7 +233,7 @@ class _SortedKeys:
                 last = high == TOP
                 yield first << self.shift, min(n, stop << self.shift), keys, weights, last
                 if not last:
-                    low = high + fold.ONE
+                    low = high + sort_kernels.ONE
             first = stop
 
     def _window(self, first, stop, low):
@@ -252,9 +252,9 @@ class _SortedKeys:
             if at + piece[0].size > size:
                 at = self._merge(keys[:at], weights[:at], numbers[:at], row)
             if at + piece[0].size > size:  # still: leave the upper half to the next window
-                high = (keys[at // 2] & ~fold.ONE) - fold.ONE
+                high = (keys[at // 2] & ~sort_kernels.ONE) - sort_kernels.ONE
                 at = int(np.searchsorted(keys[:at], high, side="right"))
-            at = fold.join(*piece, row, bits, low, high, keys, weights, numbers, at)
+            at = sort_kernels.join(*piece, row, bits, low, high, keys, weights, numbers, at)
         at = self._merge(keys[:at], weights[:at], numbers[:at], row)
         return keys[:at], weights[:at], high
 
@@ -262,12 +262,13 @@ class _SortedKeys:
         """Sort in place and merge equal keys; return how many are left."""
         if not weights.size and not numbers.size:
             keys.sort()
-            return fold.unique(keys)
+            return sort_kernels.unique(keys)
         merged = np.empty_like(keys)
         sums = np.empty_like(weights)
-        end, again = fold.combine(keys, weights, numbers, np.argsort(keys), merged, sums)
+        end, again = sort_kernels.combine(keys, weights, numbers, np.argsort(keys), merged, sums)
         if again >= 0 and (self.repeated is None or again < self.repeated[0]):
-            key = int(keys[np.flatnonzero((numbers == again) & ((keys & fold.ONE) == 0))[0]])
+            originals = (keys & sort_kernels.ONE) == 0
+            key = int(keys[np.argmax((numbers == again) & originals)])
             bits = int(self.entries.key_bits)
             ends = np.array([(key >> bits) + int(row), (key & ((1 << bits) - 1)) >> 1])
             ids = self.entries.numbering.original_ids
@@ -286,7 +287,7 @@ class _Rows:
         n = entries.numbering.num_nodes
         self.entries = entries
         self.tally = np.zeros(7, np.int64)
-        self.tally[[fold.INFINITE, fold.OVERFLOW]] = -1
+        self.tally[[sort_kernels.INFINITE, sort_kernels.OVERFLOW]] = -1
         self.refused = np.zeros(2)
         self.indptr = scratch.spool(np.int64)
         self.indptr.append(np.zeros(1, np.int64))
@@ -305,14 +306,14 @@ class _Rows:
         if self.open is None:
             count = stop - start
             self.open = np.zeros(count, np.int64), np.zeros(count), np.zeros(count)
-            self.before = int(self.tally[fold.STORED])
+            self.before = int(self.tally[sort_kernels.STORED])
         counts, degree_row, degree_loop = self.open
         columns = np.empty(keys.size, self.indices.dtype)
         values = np.empty(0 if self.values is None else keys.size, np.float32)
-        end = fold.emit(keys, weights, self.entries.key_bits, start, self.entries.mirror,
-                        self.refused, columns, values, counts, degree_row, degree_loop,
-                        self.degree_column, self.touched, self.tally, self.hash_keys,
-                        self.fingerprint)
+        end = sort_kernels.emit(
+            keys, weights, self.entries.key_bits, start, self.entries.mirror, self.refused, columns,
+            values, counts, degree_row, degree_loop, self.degree_column, self.touched, self.tally,
+            self.hash_keys, self.fingerprint)
         self.indices.append(columns[:end])
         if self.values is not None:
             self.values.append(values[:end])
@@ -326,12 +327,12 @@ class _Rows:
         """Return the Adjacency, once all rows are finished."""
         tally = self.tally
         as_float32 = np.copysign(np.inf, self.refused[1])
-        for k, name, weight in ((fold.INFINITE, "weight", self.refused[0]),
-                                (fold.OVERFLOW, "weight (as float32)", as_float32)):
+        for k, name, weight in ((sort_kernels.INFINITE, "weight", self.refused[0]),
+                                (sort_kernels.OVERFLOW, "weight (as float32)", as_float32)):
             if tally[k] >= 0:
                 raise DataError(f"{self.entries.where}: {name} at {tally[k]} is {weight}, expected "
                                 "a finite number")
-        merged, zeros, stored, valued, loops = map(int, tally[:fold.DIAGONAL + 1])
+        merged, zeros, stored, valued, loops = map(int, tally[:sort_kernels.DIAGONAL + 1])
         mirror = self.entries.mirror
         counts = Counts(duplicates, zeros, loops, stored - (merged - zeros) if mirror else 0)
         return Adjacency(

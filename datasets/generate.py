@@ -9,7 +9,7 @@ import numpy as np
 
 from hpgcn.bar import bar
 from hpgcn.check import index_dtype
-from hpgcn.datasets import draw
+from hpgcn.datasets import keyed_sampling
 from hpgcn.datasets.split import describe_split, random_split
 from hpgcn.errors import UsageError
 from hpgcn.graph import Graph, Header
@@ -89,7 +89,8 @@ def write_edge_list(kind, path, *, scale=16, edge_factor=16, classes=8, seed=0, 
             room = 40 * int(indptr[stop] - indptr[row])  # twice 19 digits, a blank, a newline
             if text.size < room:
                 text = np.empty(room, np.uint8)
-            file.write(memoryview(text)[:draw.write_rows(indptr, indices, row, stop, text)])
+            size = keyed_sampling.write_rows(indptr, indices, row, stop, text)
+            file.write(memoryview(text)[:size])
             row = stop
 
     atomic_write(path, write, overwrite=overwrite)
@@ -97,8 +98,8 @@ def write_edge_list(kind, path, *, scale=16, edge_factor=16, classes=8, seed=0, 
 
 
 def _check(kind, scale, edge_factor, features, classes, seed):
-    if kind not in draw.KINDS:
-        raise UsageError(f"generate {kind!r}: expected {', '.join(draw.KINDS)}")
+    if kind not in keyed_sampling.KINDS:
+        raise UsageError(f"generate {kind!r}: expected {', '.join(keyed_sampling.KINDS)}")
     for name, value, low, high in (
             ("scale", scale, 1, 40), ("edge-factor", edge_factor, 1, 1 << 16),
             ("features", features, 0, 1 << 20), ("classes", classes, 0, 1 << 16),
@@ -133,18 +134,18 @@ def _adjacency(kind, scale, edge_factor, classes, seed, order):
     n = 1 << scale
     indptr = np.zeros(n + 1, np.int64)
     for u, v in _chunks(kind, scale, edge_factor, classes, seed, order):
-        draw.count(u, v, indptr[1:])
+        keyed_sampling.count(u, v, indptr[1:])
     np.cumsum(indptr, out=indptr)
     indices = np.empty(indptr[-1], order.dtype)
     place = indptr[:-1].copy()
     for u, v in _chunks(kind, scale, edge_factor, classes, seed, order):
-        draw.place(u, v, place, indices)
-    return indptr, indices[:draw.sort_rows(indptr, indices)]
+        keyed_sampling.place(u, v, place, indices)
+    return indptr, indices[:keyed_sampling.sort_rows(indptr, indices)]
 
 
 def _chunks(kind, scale, edge_factor, classes, seed, order):
     """Yield the ends (u, v) of all draws, loops and duplicates among them."""
-    edges = draw.KINDS[kind]
+    edges = keyed_sampling.KINDS[kind]
     total = (1 << scale) * (1 if kind == "grid" else edge_factor)
     for first in bar(range(0, total, CHUNK), desc=kind, unit="chunk", leave=False):
         u, v = edges(np.uint64(seed), first, min(first + CHUNK, total), scale, classes)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpgcn.datasets import fold
+from hpgcn.datasets import sort_kernels
 
 RANGES = 10  # bits: a run is divided into at most 2^RANGES ranges of rows
 
@@ -32,23 +32,16 @@ class Runs:
         return sum(int(run.index[-1]) for run in self.runs)
 
     def add(self, rows, columns, weights, numbers):
-        """Write entries in any order as a run.
-
-        Parameters
-        ----------
-        rows, columns : (k,) uint64
-            As `fold.append` makes them.
-        weights, numbers : (k,) or empty
-        """
+        """Write entries in any order as a run: arrays (k,) as `sort_kernels.append` makes them."""
         if not rows.size:
             return
         top = int(rows.max())
         shift = max(0, top.bit_length() - RANGES)
         index = np.zeros((top >> shift) + 2, np.int64)
-        fold.count(rows, np.uint64(shift), index)
+        sort_kernels.count(rows, np.uint64(shift), index)
         np.cumsum(index, out=index)
         order = np.empty(rows.size, np.int64)
-        fold.place(rows, np.uint64(shift), index[:-1].copy(), order)
+        sort_kernels.place(rows, np.uint64(shift), index[:-1].copy(), order)
 
         narrow = np.uint32 if max(top, int(columns.max())) < 2**32 else np.uint64
         written = []
@@ -91,8 +84,8 @@ class Runs:
             single.runs = [run]
             for rows, columns, weights, numbers in single.pieces(
                     0, run.index.size - 1, run.shift, size, weighted=weighted, numbered=numbered):
-                image = columns.astype(np.uint64) & fold.ONE
-                columns = _places(ids, columns >> columns.dtype.type(1)) << fold.ONE
+                image = columns.astype(np.uint64) & sort_kernels.ONE
+                columns = _places(ids, columns >> columns.dtype.type(1)) << sort_kernels.ONE
                 renumbered.add(_places(ids, rows), columns | image, weights, numbers)
         self.spool.remove()
         return renumbered

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from inputs import put
 
 from hpgcn.datasets import convert, external
 from hpgcn.errors import DataError, OutputError, StorageError
@@ -212,8 +213,7 @@ def test_any_edges(tmp_path, data, room, symmetrize, reverse, strict):
 def test_larger_than_its_memory(tmp_path):
     """Through nothing but the budget: 400,000 edges at 8 MB."""
     u, v = np.random.default_rng(3).integers(0, 50_000, (2, 400_000))
-    path = tmp_path / "g.txt"
-    path.write_bytes(lines(u, v))
+    path = put(tmp_path / "g.txt", lines(u, v))
     calls = []
     collect = external.collect
     with pytest.MonkeyPatch.context() as patch:
@@ -231,14 +231,13 @@ def test_larger_than_its_memory(tmp_path):
 
 
 def test_text_that_inflates_past_the_budget_is_sorted_on_disk(tmp_path):
-    path = tmp_path / "g.txt.gz"
-    path.write_bytes(gzip.compress(b"0 1\n" * 1_000_000))
+    path = put(tmp_path / "g.txt.gz", gzip.compress(b"0 1\n" * 1_000_000))
     assert "999999 duplicates merged" in convert.convert(path, tmp_path / "g.h5",
                                                          memory=10 << 20)[1]
 
 
 def test_refused_before_any_work(tmp_path):
-    (tmp_path / "g.h5").write_text("mine")
+    put(tmp_path / "g.h5", "mine")
     with pytest.raises(OutputError, match="exists already"):
         convert.convert(tmp_path / "absent", tmp_path / "g.h5")
     with pytest.raises(OutputError, match="no folder"):
@@ -247,7 +246,7 @@ def test_refused_before_any_work(tmp_path):
 
 RUN = """
 import sys, time
-from hpgcn.datasets import convert, external, fold
+from hpgcn.datasets import convert, external, sort_kernels
 convert.EDGE_BYTES = 1 << 60
 external.RUN = 1 << 12
 stage, path, out = sys.argv[1:]
@@ -255,9 +254,9 @@ def wait(*args, **options):
     print("here", flush=True)
     time.sleep(60)
 if stage == "merge":
-    fold.emit = wait
+    sort_kernels.emit = wait
 if stage == "read":
-    fold.append = wait
+    sort_kernels.append = wait
 if stage == "write":
     import hpgcn.store.graphs
     hpgcn.store.graphs.write_csr = wait
@@ -327,8 +326,7 @@ except StorageError as error:
 
 @pytest.mark.parametrize("limit", [100, 3000, 9000])
 def test_full_disk(tmp_path, limit):
-    path = tmp_path / "g.txt"
-    path.write_bytes(TRAPS["weights"])
+    path = put(tmp_path / "g.txt", TRAPS["weights"])
     done = subprocess.run([sys.executable, "-c", FULL, path, tmp_path / "g.h5", str(limit)],
                           capture_output=True,
                           text=True, check=True, timeout=60)

@@ -1,6 +1,7 @@
 """Synthetic graphs: shape, keyed draws, and the same edges as text."""
 import numpy as np
 import pytest
+from inputs import put
 
 from hpgcn.check import check_csr
 from hpgcn.datasets import generate as module
@@ -66,8 +67,7 @@ def test_text_is_the_same_adjacency(tmp_path, kind, scale, edge_factor):
 
 
 def test_text_is_not_overwritten(tmp_path):
-    path = tmp_path / "g.txt"
-    path.write_text("mine")
+    path = put(tmp_path / "g.txt", "mine")
     with pytest.raises(OutputError):
         write_edge_list("grid", path, scale=2)
     assert path.read_text() == "mine"
@@ -95,7 +95,7 @@ def test_rmat_has_a_heavy_tail_and_no_favoured_numbers():
 
 def test_rmat_quadrants():
     """Share of each quadrant at the top level, among the draws before they are shuffled."""
-    u, v = module.draw.rmat(np.uint64(9), 0, 200_000, 20, 0)
+    u, v = module.keyed_sampling.rmat(np.uint64(9), 0, 200_000, 20, 0)
     top = np.bincount(2 * (u >> 19) + (v >> 19), minlength=4) / u.size
     low = np.bincount(2 * (u & 1) + (v & 1), minlength=4) / u.size
     assert np.allclose(top, [0.57, 0.19, 0.19, 0.05], atol=0.005) and np.allclose(low, top,

@@ -18,7 +18,7 @@ SIGNALLED = Path(__file__).with_name("signalled.py")
 WRITES = "hpgcn.store.writer.Writer.finish"  # there is a temporary file then
 SERIAL = {  # name -> (point, arguments); files are those of `folder`
     "convert": (WRITES, ("convert", "karate", "new.h5")),
-    "convert in pieces": ("hpgcn.datasets.fold.emit", ("convert", "edges.txt", "new.h5", "--memory", "300K")),
+    "convert in pieces": ("hpgcn.datasets.sort_kernels.emit", ("convert", "edges.txt", "new.h5", "--memory", "300K")),
     "generate": (WRITES, ("generate", "sbm", "new.h5", "--scale", "6")),
     "generate text": ("hpgcn.atomic._fsync", ("generate", "sbm", "new.txt", "--scale", "6")),
     "partition": (WRITES, ("partition", "karate.h5", "-k", "2", "-o", "new.h5")),

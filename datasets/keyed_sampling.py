@@ -77,7 +77,7 @@ def sbm(seed, first, last, scale, classes):
 
 @jit()
 def grid(seed, first, last, scale, classes):
-    """Edges of vertices first..last - 1 of a lattice, right and down; a loop where there is none."""
+    """Edges of vertices first..last - 1 of a lattice, right and down; loops where none is."""
     u, v = np.empty((2, 2 * (last - first)), np.int64)
     width = np.int64(1) << (scale // 2)
     n = np.int64(1) << scale
