@@ -25,7 +25,8 @@ def read(source, memory):
         table = Table(stream, source)
         integral, sign = _banner(table)
         n, nnz = _sizes(table)
-        where = f"{source}: line {table.line}"
+        header = table.line
+        where = f"{source}: line {header}"
         if nnz > source.text_room - stream.tell():
             raise DataError(f"{where}: {nnz} entries declared, more than a file of {source.size} "
                             "bytes can hold")
@@ -35,8 +36,12 @@ def read(source, memory):
         grammar = Grammar(roles, low=1, high=n, names=("row", "column", "value"),
                           integral=bool(integral), comments=False)
         rows, columns, values = table.columns(grammar, memory)
-    if rows.size != nnz:
-        raise DataError(f"{where}: {nnz} entries declared, {rows.size} are there")
+    if rows.size < nnz:
+        raise DataError(f"{source}: ends after line {table.line} with {rows.size} entries, the "
+                        f"header says {nnz}")
+    if rows.size > nnz:
+        line = _line_of_entry(source, nnz + 1, header)
+        raise DataError(f"{source}: line {line}: more entries than the header says")
 
     rows -= 1
     columns -= 1
@@ -76,6 +81,17 @@ def _sizes(table):
     if n != num_columns:
         raise DataError(f"{where}: {n} rows and {num_columns} columns, expected a square matrix")
     return n, nnz
+
+
+def _line_of_entry(source, number, header):
+    """Return the line of an entry, counted from 1 after the header's line."""
+    with source.open() as stream:
+        table = Table(stream, source)
+        while number:
+            line = table.readline()
+            if table.line > header and words(line):
+                number -= 1
+    return table.line
 
 
 def _mirrored(rows, columns, values, sign, where):
