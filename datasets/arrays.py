@@ -271,5 +271,5 @@ def sparse_matrix(data, indices, indptr, shape, where, *, transposed=False):
 
 
 def _signed(numbers):
-    """Integers below 2^63 in a dtype that NumPy and SciPy count with: int64 for uint64."""
+    """Return integers below 2^63 in a dtype that SciPy counts with: int64 for uint64."""
     return numbers.astype(np.int64) if numbers.dtype == np.uint64 else numbers

@@ -21,7 +21,7 @@ KARATE_VAL = (3, 5, 13, 21, 14, 23, 27, 30)
 
 
 def digits():
-    """1,797 images of 8 x 8 pixels in 10 classes, each joined to its 10 nearest (and they to it).
+    """Make 1,797 images of 8 x 8 pixels in 10 classes, each joined with its 10 nearest.
 
     Features are X / 16. Distances are integers and ties go to the lower number, so the graph has
     the same 24,678 entries everywhere. The split is `planetoid_split`.
@@ -44,7 +44,7 @@ def digits():
 
 
 def karate():
-    """34 members of a karate club, 78 ties, the two factions it split into; features are I.
+    """Make 34 members of a karate club, 78 ties, the two factions it split into; features I.
 
     Train are two members of each faction, its leader and one close to it; 8 validate and 22 test.
     """
@@ -62,7 +62,7 @@ BUILTIN = {"digits": digits, "karate": karate}
 
 
 def sha256(raw):
-    """SHA-256 over the bytes of a built-in graph's entries, features and labels."""
+    """Return the SHA-256 over the bytes of a built-in graph's entries, features and labels."""
     digest = hashlib.sha256()
     for array, dtype in ((raw.rows, "<i8"), (raw.columns, "<i8"), (raw.features, "<f4"),
                          (raw.labels, "<i8")):

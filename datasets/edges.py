@@ -132,7 +132,7 @@ def _empty(table):
 
 
 def _first_line(line):
-    """Delimiter, fields as str, and whether they are a header, of the first line of no comment."""
+    """Return the first line's delimiter, its fields as str, and whether they are a header."""
     delimiter = b","
     if b"," not in line:
         delimiter = b";" if b";" in line else b" "
@@ -144,7 +144,7 @@ def _first_line(line):
 
 
 def _columns(fields, header, comments, names, where):
-    """Columns by `names`, by the header, by a header among the comments, or by their places."""
+    """Return columns by `names`, the header, a header among the comments, or their places."""
     count = len(fields)
     if names is not None:
         return columns.of_flag(names, fields if header else [""] * count, where)

@@ -106,7 +106,7 @@ class Adjacency:
     counts: Counts
 
     def sums(self):
-        """Row and column sums, two (n,) float64."""
+        """Return row and column sums, two (n,) float64."""
         return self.degree_row[:], self.degree_column
 
     def assemble(self, X=None, y=None, masks=None, *, name, original_ids=None, split="file",

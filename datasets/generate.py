@@ -120,7 +120,7 @@ def _check(kind, scale, edge_factor, features, classes, seed):
 
 
 def _order(kind, n, seed):
-    """New number of each vertex: shuffled by sorting keyed draws; a lattice keeps its order."""
+    """Return new numbers of the vertices, by sorting keyed draws; a lattice keeps its order."""
     if kind == "grid":
         return np.arange(n, dtype=index_dtype(n))
     draws = np.random.Philox(key=[seed, 1]).random_raw(n)
@@ -130,7 +130,7 @@ def _order(kind, n, seed):
 
 
 def _adjacency(kind, scale, edge_factor, classes, seed, order):
-    """CSR of both directions of all edges, by a counting sort: draws are made twice, never kept."""
+    """Return a CSR of both directions by a counting sort: draws are made twice, never kept."""
     n = 1 << scale
     indptr = np.zeros(n + 1, np.int64)
     for u, v in _chunks(kind, scale, edge_factor, classes, seed, order):
@@ -153,7 +153,7 @@ def _chunks(kind, scale, edge_factor, classes, seed, order):
 
 
 def _features(labels, classes, width, seed):
-    """Class mean and unit noise, (n, f) float32."""
+    """Return class means and unit noise, (n, f) float32."""
     def noise(key):
         return np.random.Generator(np.random.Philox(key=[seed, key]))
 

@@ -26,13 +26,13 @@ def _mix(x):
 
 @jit()
 def _key(seed, edge):
-    """Counter of draw 0 of an edge, less one step."""
+    """Return the counter of draw 0 of an edge, less one step."""
     return _mix(seed * GOLDEN + np.uint64(1)) + np.uint64(edge) * DRAWS * GOLDEN
 
 
 @jit()
 def rmat(seed, first, last, scale, classes):
-    """Edges first..last - 1 of an R-MAT graph: a quadrant for each bit.
+    """Return edges first..last - 1 of an R-MAT graph: a quadrant for each bit.
 
     Chakrabarti, Zhan and Faloutsos, R-MAT: A Recursive Model for Graph Mining, SDM 2004.
     """
@@ -57,7 +57,7 @@ def rmat(seed, first, last, scale, classes):
 
 @jit()
 def sbm(seed, first, last, scale, classes):
-    """Edges of a planted partition: a vertex, and another one of its class (4 of 5) or of all."""
+    """Return edges of a planted partition: 4 of 5 join a vertex with one of its class."""
     u, v = np.empty((2, last - first), np.int64)
     n = np.int64(1) << scale
     mask = np.uint64(n - 1)
@@ -77,7 +77,7 @@ def sbm(seed, first, last, scale, classes):
 
 @jit()
 def grid(seed, first, last, scale, classes):
-    """Edges of vertices first..last - 1 of a lattice, right and down; loops where none is."""
+    """Return the lattice's edges right and down of vertices first..last - 1, or loops."""
     u, v = np.empty((2, 2 * (last - first)), np.int64)
     width = np.int64(1) << (scale // 2)
     n = np.int64(1) << scale

@@ -94,7 +94,7 @@ def _parts(file, chosen, base, source):
 
 
 def _values(column, name, row, base, source):
-    """Values of a column from row `row` on: int64 ids from `base` on, or (None) float64 weights."""
+    """Return a column from row `row` on: int64 ids from `base` on, or (None) float64 weights."""
     if column.null_count:
         empty = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0]
         raise DataError(f"{source}: row {row + empty}: {shown(name)} is empty, expected a number")

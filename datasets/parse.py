@@ -17,7 +17,7 @@ DONE, MISSING, EXTRA, NOT_INTEGER, TOO_LARGE, OUT_OF_RANGE, NOT_NUMBER = range(7
 
 @jit()
 def _skip(text, at, delimiter):
-    """Position of the first byte from text[at] on that is no blank; text ends with a newline."""
+    """Return the position of the first byte from text[at] on that is no blank."""
     while text[at] == SPACE or text[at] == RETURN or (text[at] == TAB and delimiter != TAB):
         at += 1
     return at
@@ -25,7 +25,7 @@ def _skip(text, at, delimiter):
 
 @jit()
 def _pass(text, at, delimiter):
-    """Position after the field at text[at]; a delimiter within double quotes does not end it."""
+    """Return the position after the field at text[at]; double quotes hide a delimiter."""
     quoted = False
     while text[at] != NEWLINE and (quoted or text[at] != delimiter):
         if delimiter == SPACE and not quoted and (text[at] == TAB or text[at] == RETURN):
@@ -38,7 +38,7 @@ def _pass(text, at, delimiter):
 
 @jit()
 def _sign(text, at):
-    """Sign at text[at], +1 where there is none, and the position after it."""
+    """Return the sign at text[at], +1 where there is none, and the position after it."""
     if text[at] == MINUS:
         return -1, at + 1
     return 1, at + (text[at] == PLUS)

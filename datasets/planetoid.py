@@ -82,7 +82,7 @@ def read(source, memory):
 
 
 def _stack(allx, tx, test, n):
-    """Features of all vertices: those of allx, those of tx at `test`, and empty rows."""
+    """Return features of all vertices: of allx, of tx at `test`, and empty rows."""
     parts = sp.coo_array(sp.vstack([allx, tx]))
     row_of = np.concatenate([np.arange(allx.shape[0]), test])
     rows, columns = parts.coords
@@ -103,7 +103,7 @@ def _features(file, memory):
 
 
 def _classes(file, rows, memory):
-    """Class of each row of a one-hot matrix; -1 where a row is empty."""
+    """Return the class of each row of a one-hot matrix; -1 where a row is empty."""
     matrix = _matrix(file, memory)
     shape = (0,) if matrix is None else matrix.shape
     need(9 * math.prod(shape), memory, f"{file}: labels of shape {shape}")
@@ -137,7 +137,7 @@ def _test_index(file, first, count, memory):
 
 
 def _edges(graph, n, file, memory):
-    """Rows and columns of the lists of neighbours."""
+    """Return rows and columns of the lists of neighbours."""
     if not isinstance(graph, dict) or not all(type(row) is list for row in graph.values()):
         raise DataError(f"{file}: expected a dict of lists of neighbours")
     counts = [len(row) for row in graph.values()]

@@ -53,7 +53,7 @@ class Runs:
 
     @property
     def shift(self):
-        """Of the coarsest run: from this shift on, all runs can be cut at the same rows."""
+        """The coarsest run's shift: from it on, all runs can be cut at the same rows."""
         return max((run.shift for run in self.runs), default=0)
 
     def sizes(self, ranges, shift):

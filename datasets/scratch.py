@@ -62,7 +62,7 @@ class Spool:
 
     @property
     def shape(self):
-        """As of an array."""
+        """Shape, as of an array."""
         return (self.size,)
 
     def append(self, array):

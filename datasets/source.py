@@ -110,7 +110,7 @@ class Source:
             raise StorageError(f"{self}: {error.strerror or error}") from error
 
     def sha256(self):
-        """SHA-256 over the bytes of `files`, in hexadecimal; DataError if one has changed."""
+        """Return the SHA-256 over `files`, in hexadecimal; DataError if one has changed."""
         digest = hashlib.sha256()
         for source in self.files:
             source.refuse_changed()

@@ -115,7 +115,7 @@ def _classes(labels, where):
 
 
 def _ranks(labels, seed):
-    """Place of each vertex in its class, in the order of their draws; and the size of its class."""
+    """Return each vertex's place in its class, in the order of their draws, and its size."""
     draws = np.random.Philox(key=seed).random_raw(labels.size)
     order = np.lexsort((draws, labels))
     grouped = labels[order]

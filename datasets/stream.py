@@ -125,7 +125,7 @@ class Stream:
 
 
 def _both_directions(u, v, w):
-    """Edges and, unless they are loops, their images, each after the edge itself."""
+    """Return edges and, unless they are loops, their images, each after the edge itself."""
     times = 1 + (u != v)
     image = np.zeros(times.sum(), bool)
     image[np.cumsum(times) - 1] = times == 2

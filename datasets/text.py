@@ -153,7 +153,7 @@ class Table:
             return join_parts(parts, grammar.weighted, memory, self.where)
 
     def _parse(self, block, grammar, line):
-        """Columns of a block of whole lines, the first of them number `line`."""
+        """Return the columns of a block of whole lines, the first of them number `line`."""
         text = np.frombuffer(block, np.uint8)
         roles = np.array(grammar.roles, np.int64)
         shortest = 2 * roles.size - np.count_nonzero(roles == PASSED)  # fields passed may be empty
@@ -174,7 +174,7 @@ class Table:
         return u[:count].copy(), v[:count].copy(), w[:count].copy() if grammar.weighted else None
 
     def _floats(self, text, tokens):
-        """Values of the numbers that the compiled loop could not round itself."""
+        """Return the values of numbers that the compiled loop could not round itself."""
         _, start, end, line = tokens.T
         width = int((end - start).max())
         if width > LONGEST_NUMBER:
