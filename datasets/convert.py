@@ -121,11 +121,10 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     notes = raw.notes
     made = features if features in MADE else None
     if features is not None and not made:
-        array, file = _array_of(features, arrays.read_matrix, raw, "features", memory)
-        raw.features = check_features(array, raw.num_nodes, file)
+        raw.features = _from_file(features, arrays.read_matrix, check_features, raw, "features",
+                                  memory)
     if labels is not None:
-        array, file = _array_of(labels, arrays.read_array, raw, "labels", memory)
-        raw.labels = check_labels(array, raw.num_nodes, file)[0]
+        raw.labels, _ = _from_file(labels, arrays.read_array, check_labels, raw, "labels", memory)
 
     if entries is None:
         csr, counts = build(raw, where, notes, **asked)
@@ -185,11 +184,10 @@ def _read(source, fmt, memory, scratch, asked, layout):
     if fmt not in formats.STREAMED:
         _refuse_layout(layout, fmt)
     name = formats.graph_name(file, fmt)
-    reader = formats.reader(fmt)
     streamed = scratch is not None and fmt in formats.STREAMED
     if not streamed or EDGE_BYTES * formats.expected_edges(file) <= memory:
         try:
-            raw = reader.read(file, memory, **layout)
+            raw = formats.reader(fmt)(file, memory, **layout)
             return raw, name, str(file), file.sha256(), None
         except BudgetError:
             if not streamed:
@@ -198,7 +196,7 @@ def _read(source, fmt, memory, scratch, asked, layout):
     from hpgcn.datasets import external
 
     digest = hashlib.sha256()
-    with reader.stream(file, digest, default_threads(), **layout) as stream:
+    with formats.stream(fmt)(file, digest, default_threads(), **layout) as stream:
         entries = external.collect(stream, scratch, memory, **asked)
     file.refuse_changed()
     none = np.empty(0, np.int64)
@@ -206,14 +204,15 @@ def _read(source, fmt, memory, scratch, asked, layout):
     return raw, name, str(file), digest.hexdigest(), entries
 
 
-def _array_of(path, reader, raw, kind, memory):
-    """Return features or labels, a row for each vertex, and the name of the file they are in."""
+def _from_file(path, reader, check, raw, kind, memory):
+    """Return what `check` makes of features or labels from a file, a row for each vertex."""
     file = Source(path)
     array, notes = reader(file, memory)
     array = raw.by_vertex(array, f"{file}: {kind}")
-    file.refuse_changed()
     raw.notes += notes
-    return array, str(file)
+    checked = check(array, raw.num_nodes, str(file))
+    file.refuse_changed()
+    return checked
 
 
 def _split(raw, wanted, where):

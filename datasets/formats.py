@@ -36,8 +36,13 @@ GZIP_USUAL = 4  # times that text is longer than its gzip
 
 
 def reader(fmt):
-    """Return the module of a format's reader."""
-    return import_module(READERS[fmt])
+    """Return the function (source, memory) -> Raw of a format."""
+    return import_module(READERS[fmt]).read
+
+
+def stream(fmt):
+    """Return the function (source, digest, threads) -> context of a Stream of a format."""
+    return import_module(READERS[fmt]).stream
 
 
 def detect(source):
