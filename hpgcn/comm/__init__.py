@@ -1,4 +1,4 @@
-"""Ranks talking to each other: communicators, collectives, deadlines, errors raised together, GPU memory in messages.
+"""Ranks talking to each other: communicators, collectives, deadlines, errors raised together.
 
 Only `world` assumes COMM_WORLD, and importing this starts no MPI.
 """

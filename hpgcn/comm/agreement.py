@@ -1,4 +1,4 @@
-"""What ranks agree upon: errors that all raise together, settings that are the same everywhere, patience."""
+"""What ranks agree upon: errors that all raise together, settings that are the same, patience."""
 from __future__ import annotations
 
 import traceback
@@ -8,11 +8,11 @@ from hpgcn.errors import ConfigError, HpgcnError, InternalError, StoppedError
 
 
 class Agreement:
-    """Part of every communicator; needs its `rank`, `size`, `ranks`, `timeout`, `max` and `allgather`."""
+    """The part of every communicator that agrees, by its `max` and `allgather`."""
 
     @contextmanager
     def together(self):
-        """Errors raised within, on any rank, are raised on all ranks as the lowest such rank's error."""
+        """Raise errors of any rank within on all ranks, as the lowest such rank's error."""
         error = None
         try:
             yield
@@ -29,29 +29,29 @@ class Agreement:
             traceback.print_exc()
             error = InternalError(f"{type(caught).__name__}: {' '.join(str(caught).split())}")
         if self.max([error is not None])[0]:
-            errors = self.allgather(None if error is None else (type(error), str(error)))
-            rank, (kind, text) = next((rank, found) for rank, found in enumerate(errors) if found is not None)
-            everywhere = sum(found is not None for found in errors) == self.size
-            agreed = kind(text if everywhere else f"{text} (on rank {rank} of {self.size})")
+            answers = self.allgather(None if error is None else (type(error), str(error)))
+            errors = [(rank, *answer) for rank, answer in enumerate(answers) if answer is not None]
+            rank, kind, text = errors[0]
+            if len(errors) < self.size:
+                text += f" (on rank {rank} of {self.size})"
+            agreed = kind(text)
             agreed.collective = True
             raise agreed from error
 
     @contextmanager
     def patient(self, seconds):
-        """Within, waits may take so much longer: a rank does work that no message interrupts, and the others wait."""
-        before, self.timeout = self.timeout, self.timeout + seconds
+        """Let waits take so much longer: a rank does work that no message interrupts."""
+        before = self.timeout
+        self.timeout += seconds
         try:
             yield
         finally:
             self.timeout = before
 
     def same(self, thing, what):
-        """Refuse to go on unless all ranks hold an equal value; of dicts, the first entry that differs is named.
+        """Refuse to go on, with a ConfigError on all ranks, unless all hold an equal value.
 
-        Raises
-        ------
-        ConfigError
-            On all ranks, naming the first rank that differs from rank 0.
+        It names the first rank that differs from rank 0, and of dicts the first such entry.
         """
         first, *others = self.allgather(thing)
         for rank, other in enumerate(others, 1):
@@ -63,8 +63,9 @@ class Agreement:
 
 
 def difference(one, other):
-    """In words, the first entry by which two dicts differ; empty for anything else."""
+    """Say by which entry two dicts differ first; nothing of anything else."""
     if not isinstance(one, dict) or not isinstance(other, dict):
         return ""
-    key = next(key for key in [*one, *other] if key not in one or key not in other or one[key] != other[key])
+    key = next(key for key in [*one, *other]
+               if key not in one or key not in other or one[key] != other[key])
     return f": {key} is {one.get(key)!r}, not {other.get(key)!r}"

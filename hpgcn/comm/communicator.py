@@ -1,7 +1,6 @@
-"""Ranks talking to each other: communicators, counters, deadlines, errors raised on all ranks together.
+"""Communicators: `SerialComm` of one rank, which needs no MPI, and `MpiComm` over mpi4py.
 
-`SerialComm` is a communicator of one rank that needs no MPI; `MpiComm` has the same methods over mpi4py; both have the
-collectives of hpgcn.comm.collectives.
+Both have the collectives of hpgcn.comm.collectives and the agreements of hpgcn.comm.agreement.
 """
 from __future__ import annotations
 
@@ -30,58 +29,38 @@ STARTING = 60.0  # seconds between the first rank and the last to start MPI, bey
 
 
 class SerialComm(Collectives, Agreement):
-    """The communicator of a single rank; the methods are those of `MpiComm`.
+    """The communicator of a single rank; the methods are those of `MpiComm`."""
 
-    Attributes
-    ----------
-    rank, size : int
-        Within this communicator.
-    ranks : tuple of int
-        What its ranks are called in messages: their numbers in the communicator that the first group was made of.
-    local_rank : int
-        Number among the ranks of this node.
-    counters : Counters
-    clock : hpgcn.clock.Clock
-        Both are shared with the groups made of this communicator.
-    timeout : float
-        Seconds after which a wait ends with StoppedError.
-    device : hpgcn.device.Host or Cuda
-        Whose arrays the collectives take, besides those of the host; see `use`.
-    relay : hpgcn.comm.staging.Relay or None
-        How messages leave the device, if it is a GPU and there are others.
-    """
-
-    rank, size, local_rank, mpi, ranks = 0, 1, 0, None, (0,)
-    device, relay = HOST, None
+    rank = 0  # within this communicator
+    size = 1
+    ranks = (0,)  # in messages: numbers in the communicator that the first group was made of
+    local_rank = 0  # number among the ranks of this node
+    mpi = None  # that of mpi4py
+    device = HOST  # whose arrays the collectives take, besides those of the host; see `use`
+    relay = None  # how messages leave the device, if it is a GPU and there are others
 
     def __init__(self, timeout=600.0):
-        self.timeout = timeout
-        self.counters = Counters()
+        self.timeout = timeout  # seconds after which a wait ends with StoppedError
+        self.counters = Counters()  # it and the clock are shared with groups
         self.clock = Clock()
 
     def use(self, device, aware=None):
-        """Take arrays of this device in collectives from now on; all ranks call it, before groups are made.
+        """Take arrays of this device in collectives; all ranks call it, before groups are made.
 
-        Parameters
-        ----------
-        device : hpgcn.device.Host or Cuda
-        aware : "0", "1" or "auto", optional
-            Whether MPI takes GPU memory: see hpgcn.comm.route.choose.
-
-        Returns
-        -------
-        hpgcn.comm.route.Route
+        Returns the Route that messages take: see `hpgcn.comm.route.choose`, also for `aware`.
         """
         self.device = device
-        found = route.choose(self, device, aware)
-        self.relay = Relay(device, found.direct) if device.name == "cuda" and self.size > 1 else None
-        return found
+        way = route.choose(self, device, aware)
+        several_gpus = device.name == "cuda" and self.size > 1
+        self.relay = Relay(device, way.direct) if several_gpus else None
+        return way
 
     def group(self, ranks):
-        """The communicator of some of these ranks; their order is kept, their numbers start at 0.
+        """Return the communicator of some of these ranks, in their order, counted from 0.
 
-        Every rank calls it, with the group that it is in; groups may be made of groups. Asked for again, it is the same
-        communicator: `close` it as often as it was asked for. A group of one rank needs no MPI.
+        Every rank calls it, with the group that it is in; groups may be made of groups. Asked for
+        again, it is the same communicator: `close` it as often as it was asked for. A group of one
+        rank needs no MPI.
 
         Parameters
         ----------
@@ -90,8 +69,8 @@ class SerialComm(Collectives, Agreement):
         """
         ranks = tuple(int(rank) for rank in ranks)
         if self.rank not in ranks or ranks != tuple(sorted(set(ranks) & set(range(self.size)))):
-            raise InternalError(f"a group of ranks {ranks} cannot be made by rank {self.rank} of {self.size}: "
-                                "expected increasing numbers, its own among them")
+            raise InternalError(f"a group of ranks {ranks} cannot be made by rank {self.rank} "
+                                f"of {self.size}: expected increasing numbers, its own among them")
         return self._group(ranks)
 
     def _group(self, ranks):
@@ -100,35 +79,38 @@ class SerialComm(Collectives, Agreement):
     def close(self):
         """Free a communicator that `group` made, once all who asked for it have closed it.
 
-        Of any other communicator: its groups, and what ranks past their deadlines told the others in vain.
+        Of any other, free its groups, and what ranks past their deadlines told others in vain.
         """
 
     def allreduce(self, array, kind, op="sum"):
-        """Sum an array over ranks, or take the maximum (op "max"), in place; counted under `kind`."""
+        """Replace an array by its sum over ranks, or maximum (op "max"); counted under `kind`."""
         self.start_allreduce(array, kind, op).wait(f"an allreduce of {kind}")
 
     def sum(self, values):
-        """Sum of scalars over ranks, float64; not counted."""
-        return np.asarray(values, np.float64)
+        """Return the sum of scalars over ranks, float64; not counted."""
+        return self._reduce(values, "sum")
 
     def max(self, values):
-        """Maximum of scalars over ranks, float64; not counted."""
+        """Return the maximum of scalars over ranks, float64; not counted."""
+        return self._reduce(values, "max")
+
+    def _reduce(self, values, op):
         return np.asarray(values, np.float64)
 
     def allgather(self, thing):
-        """A small object of every rank, in rank order."""
+        """Return a small object of every rank, in rank order."""
         return [thing]
 
     def bcast(self, thing):
-        """Rank 0's object, on every rank."""
+        """Return rank 0's object on every rank."""
         return thing
 
     def alltoallv(self, arrays):
-        """Exchange 1-D int64 arrays: entry q goes to rank q, entry q of the result came from rank q. Counted."""
+        """Send 1-D int64 array q to rank q; entry q of the result came from rank q. Counted."""
         return arrays
 
     def gather_rows(self, array):
-        """Rows of all ranks stacked in rank order, on rank 0; None elsewhere."""
+        """Return the rows of all ranks stacked in rank order on rank 0; None elsewhere."""
         return array
 
     def barrier(self):
@@ -142,7 +124,9 @@ class MpiComm(SerialComm):
         super().__init__(timeout)
         from mpi4py import MPI
 
-        self.MPI, self.parent, self.busy = MPI, None, []
+        self.MPI = MPI
+        self.parent = None
+        self.busy = []
         self._over(mpi, range(mpi.Get_size()))
         if launched():
             die_with_parent()
@@ -153,8 +137,13 @@ class MpiComm(SerialComm):
         abort_on_exception()
 
     def _over(self, mpi, ranks):
-        self.mpi, self.ranks, self.rank, self.size = mpi, tuple(ranks), mpi.Get_rank(), mpi.Get_size()
-        self.groups, self.users, self.queue = {}, 0, Queue(self.busy)
+        self.mpi = mpi
+        self.ranks = tuple(ranks)
+        self.rank = mpi.Get_rank()
+        self.size = mpi.Get_size()
+        self.groups = {}
+        self.users = 0
+        self.queue = Queue(self.busy)
 
     def _group(self, ranks):
         if ranks not in self.groups:
@@ -166,19 +155,17 @@ class MpiComm(SerialComm):
 
     def _alone(self):
         group = SerialComm(self.timeout)
-        group.counters, group.clock, group.device = self.counters, self.clock, self.device
-        group.local_rank, group.ranks = self.local_rank, (self.ranks[self.rank],)
+        group.ranks = (self.ranks[self.rank],)
+        for name in ("counters", "clock", "device", "local_rank"):
+            setattr(group, name, getattr(self, name))
         return group
 
     def _among(self, ranks):
-        first, ends = ranks[0], np.zeros((2, self.size), np.int64)
-        if self.rank == first:
-            ends[1, list(ranks[1:])] = 1
-        else:
-            ends[0, first] = 1
-        for outgoing, incoming in (ends, ends[::-1]):  # Create_group has no deadline: a word to the first rank and back
-            words = [np.zeros(counts.sum(), np.uint8) for counts in (outgoing, incoming)]
-            self.start_alltoall(words[0], outgoing, words[1], incoming, None).wait("the making of a group")
+        counts = np.zeros(self.size, np.int64)
+        counts[list(ranks)] = 1
+        words = np.zeros((2, len(ranks)), np.uint8)  # Create_group has no deadline, but words do
+        pending = self.start_alltoall(words[0], counts, words[1], counts, None)
+        pending.wait("the making of a group")
         everyone = self.mpi.Get_group()
         members = everyone.Incl(ranks)
         group = copy.copy(self)  # shares counters, clock, timeout, device
@@ -196,7 +183,8 @@ class MpiComm(SerialComm):
             group.users = 1
             group.close()
         if self.parent is not None:
-            self.parent.groups = {ranks: group for ranks, group in self.parent.groups.items() if group is not self}
+            siblings = self.parent.groups.items()
+            self.parent.groups = {ranks: group for ranks, group in siblings if group is not self}
             self.mpi.Free()
         else:
             drain(self)
@@ -206,45 +194,46 @@ class MpiComm(SerialComm):
         self.start_allreduce(values, None, op).wait("a reduction of scalars")
         return values
 
-    def sum(self, values):
-        return self._reduce(values, "sum")
-
-    def max(self, values):
-        return self._reduce(values, "max")
-
     def allgather(self, thing):
-        data, sizes = np.frombuffer(pickle.dumps(thing), np.uint8), np.empty(self.size, np.int64)
-        self.start_allgather(np.array([data.size]), sizes, [1] * self.size, None).wait("the sizes of small objects")
-        found = np.empty(sizes.sum(), np.uint8)
-        self.start_allgather(data, found, sizes, None).wait("small objects of all ranks")
-        return [pickle.loads(part) for part in np.split(found, np.cumsum(sizes)[:-1])]
+        data = np.frombuffer(pickle.dumps(thing), np.uint8)
+        sizes = np.empty(self.size, np.int64)
+        pending = self.start_allgather(np.array([data.size]), sizes, [1] * self.size, None)
+        pending.wait("the sizes of small objects")
+        everything = np.empty(sizes.sum(), np.uint8)
+        self.start_allgather(data, everything, sizes, None).wait("small objects of all ranks")
+        return [pickle.loads(part) for part in np.split(everything, np.cumsum(sizes)[:-1])]
 
     def bcast(self, thing):
-        data = np.frombuffer(pickle.dumps(thing), np.uint8) if self.rank == 0 else np.empty(0, np.uint8)
+        data = np.frombuffer(pickle.dumps(thing) if self.rank == 0 else b"", np.uint8)
         size = np.array([data.size])
         self.start_bcast(size, 0, None).wait("the size of a small object")
-        data = data if self.rank == 0 else np.empty(size[0], np.uint8)
+        if self.rank:
+            data = np.empty(size[0], np.uint8)
         self.start_bcast(data, 0, None).wait("a small object")
         return pickle.loads(data) if self.rank else thing
 
     def alltoallv(self, arrays):
-        arrays = [np.ascontiguousarray(array, np.int64) for array in arrays]
-        sizes, ones = np.array([array.size for array in arrays], np.int64), [1] * self.size
+        sizes = np.array([len(array) for array in arrays], np.int64)
+        ones = [1] * self.size
         incoming = np.empty_like(sizes)
         self.start_alltoall(sizes, ones, incoming, ones, None).wait("an exchange of counts")
+        sent = np.concatenate(arrays, dtype=np.int64, casting="unsafe")
         received = np.empty(incoming.sum(), np.int64)
-        self.start_alltoall(np.concatenate(arrays), sizes, received, incoming, "plan").wait("an exchange of rows")
+        pending = self.start_alltoall(sent, sizes, received, incoming, "plan")
+        pending.wait("an exchange of rows")
         return np.split(received, np.cumsum(incoming)[:-1])
 
     def gather_rows(self, array):
-        sizes = np.zeros((2, self.size), np.int64)  # elements that this rank sends to each, and receives of each
-        sizes[0, 0] = array.size
+        to_root = np.zeros(self.size, np.int64)  # elements, as MPI counts
+        to_root[0] = array.size
+        received = np.zeros(self.size, np.int64)
         rows = self.allgather(len(array))
         if self.rank == 0:
-            sizes[1] = np.array(rows) * math.prod(array.shape[1:])
-        found = np.empty((sum(rows) if self.rank == 0 else 0, *array.shape[1:]), array.dtype)
-        self.start_alltoall(np.ascontiguousarray(array), sizes[0], found, sizes[1], None).wait("the rows of all ranks")
-        return found if self.rank == 0 else None
+            received[:] = np.array(rows) * math.prod(array.shape[1:])
+        stacked = np.empty((sum(rows) if self.rank == 0 else 0, *array.shape[1:]), array.dtype)
+        pending = self.start_alltoall(np.ascontiguousarray(array), to_root, stacked, received, None)
+        pending.wait("the rows of all ranks")
+        return stacked if self.rank == 0 else None
 
     def barrier(self):
         if self.relay is not None:
@@ -254,7 +243,7 @@ class MpiComm(SerialComm):
 
 
 def world(timeout=600.0, error=None):
-    """The communicator of this process: COMM_WORLD under an MPI launcher, else a single rank without MPI.
+    """Return COMM_WORLD under an MPI launcher, else a single rank without MPI.
 
     Parameters
     ----------
@@ -268,17 +257,19 @@ def world(timeout=600.0, error=None):
     MissingError
         A launcher started this process, but mpi4py or an MPI library is missing.
     ConfigError
-        Slurm, or another MPI's launcher, started several tasks that MPI does not connect: each would train alone and
-        write the same files.
+        Slurm, or another MPI's launcher, started several tasks that MPI does not connect: each
+        would train alone and write the same files.
     """
     if not launched() and "mpi4py.MPI" not in sys.modules:
         return SerialComm(timeout)
-    faulthandler.dump_traceback_later(timeout + STARTING, exit=True, file=2)  # MPI_Init itself has no deadline
+    # MPI_Init itself has no deadline
+    faulthandler.dump_traceback_later(timeout + STARTING, exit=True, file=2)
     try:
         MPI = require("mpi4py.MPI", "mpi,mpich", "running under an MPI launcher")
         if MPI.COMM_WORLD.Get_size() == 1 and launched_size() > 1:
-            raise ConfigError(f"{'srun' if slurm_tasks() > 1 else 'the launcher'} started {launched_size()} tasks, but "
-                              "MPI sees one rank: start with the srun --mpi=TYPE that your MPI was built for, or with "
+            launcher = "srun" if slurm_tasks() > 1 else "the launcher"
+            raise ConfigError(f"{launcher} started {launched_size()} tasks, but MPI sees one rank: "
+                              "start with the srun --mpi=TYPE that your MPI was built for, or with "
                               "its mpiexec (`hpgcn doctor` says which MPI it is)")
     except HpgcnError as missing:
         missing.collective = True  # every process finds the same
@@ -293,18 +284,17 @@ def world(timeout=600.0, error=None):
 
 
 def as_comm(comm, timeout=600.0):
-    """Wrap None (one rank), an mpi4py communicator, or what is wrapped already; UsageError for anything else."""
-    if comm is None:
-        return SerialComm(timeout)
+    """Wrap None (one rank), an mpi4py communicator, or what is wrapped; else raise UsageError."""
     if isinstance(comm, SerialComm):
         return comm
-    if not hasattr(comm, "Get_size"):
-        raise UsageError(f"comm is of type {type(comm).__name__}, expected a communicator of mpi4py, or None")
-    return MpiComm(comm, timeout) if comm.Get_size() > 1 else SerialComm(timeout)
+    if comm is not None and not hasattr(comm, "Get_size"):
+        raise UsageError(f"comm is of type {type(comm).__name__}, expected a communicator of "
+                         "mpi4py, or None")
+    return SerialComm(timeout) if comm is None or comm.Get_size() == 1 else MpiComm(comm, timeout)
 
 
 def abort_on_exception():
-    """Let an exception that nobody catches end all ranks: a rank that dies alone leaves the others waiting."""
+    """Let an exception that nobody catches end all ranks, which would wait for this one."""
     if getattr(sys.excepthook, "ends_all_ranks", False):
         return
     before = sys.excepthook
@@ -312,10 +302,11 @@ def abort_on_exception():
     def hook(kind, error, trace):
         from mpi4py import MPI
 
-        sys.stderr.write(f"rank {MPI.COMM_WORLD.Get_rank()} of {MPI.COMM_WORLD.Get_size()} failed:\n")
+        world = MPI.COMM_WORLD
+        sys.stderr.write(f"rank {world.Get_rank()} of {world.Get_size()} failed:\n")
         before(kind, error, trace)
         sys.stderr.flush()
-        MPI.COMM_WORLD.Abort(getattr(error, "code", 70) if isinstance(error, HpgcnError) else 70)
+        world.Abort(error.code if isinstance(error, HpgcnError) else HpgcnError.code)
 
     hook.ends_all_ranks = True
     sys.excepthook = hook

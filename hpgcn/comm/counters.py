@@ -3,7 +3,7 @@ from __future__ import annotations
 
 
 class Counters:
-    """Payload this rank contributed to others, by phase and by what it was for (definitions: hpgcn.parallel.counts)."""
+    """Payload this rank contributed to others; hpgcn.parallel.counts defines what counts."""
 
     def __init__(self):
         self.phase = "setup"
@@ -21,6 +21,6 @@ class Counters:
             sent[rank] = sent.get(rank, 0) + size
 
     def total(self, phase):
-        """(bytes, messages) of a phase, all kinds."""
-        return (sum(value for key, value in self.bytes.items() if key[0] == phase),
-                sum(value for key, value in self.messages.items() if key[0] == phase))
+        """Return (bytes, messages) of a phase, all kinds."""
+        return tuple(sum(value for (of, _), value in counted.items() if of == phase)
+                     for counted in (self.bytes, self.messages))

@@ -6,12 +6,15 @@ class Pending:
     """A collective under way. Its arrays belong to it until `wait` returns."""
 
     def __init__(self, comm, requests=(), describe=None, finish=None, name=None):
-        self.comm, self.requests, self.describe, self.finish = comm, requests, describe, finish
+        self.comm = comm
+        self.requests = requests
+        self.describe = describe
+        self.finish = finish
         self.name = name  # of the wait on a timeline
         self.open = set(range(len(requests)))
 
     def test(self):
-        """Let messages progress (MPI does so only within its calls); return whether all have arrived."""
+        """Let messages progress, as they do within calls alone; return whether all are here."""
         if self.open:
             with self.comm.clock("comm"):
                 self.comm.test(self.requests, self.open)
@@ -20,20 +23,18 @@ class Pending:
     def wait(self, what):
         """Wait until the result is there; calling it again does nothing.
 
-        Parameters
-        ----------
-        what : str
-            For the message if the deadline passes, e.g. "the broadcast of block 2 in layer 1 forward".
-
         Raises
         ------
         StoppedError
-            After the communicator's `timeout`, naming this rank and those it waits for.
+            After the communicator's `timeout`, naming this rank, those it waits for, and `what`,
+            e.g. "the broadcast of block 2 in layer 1 forward".
         """
         if self.open:
-            self.comm.wait(self.requests, lambda numbers: self.describe(what, numbers), self.open, self.name)
-        if self.finish is not None:
-            finish, self.finish = self.finish, None
+            self.comm.wait(self.requests, lambda numbers: self.describe(what, numbers), self.open,
+                           self.name)
+        finish = self.finish
+        if finish is not None:
+            self.finish = None
             with self.comm.clock("comm"):
                 finish()
 
@@ -41,4 +42,5 @@ class Pending:
 def named(ranks):
     """Name ranks in words, at most eight of them: "rank(s) 0, 2, 5"."""
     ranks = sorted(ranks)
-    return f"rank(s) {', '.join(map(str, ranks[:8]))}" + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
+    more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
+    return f"rank(s) {', '.join(map(str, ranks[:8]))}{more}"

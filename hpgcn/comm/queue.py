@@ -1,4 +1,4 @@
-"""Long sums in pieces, a few under way at a time: MPI keeps copies of all that it was asked to reduce."""
+"""Long sums in pieces, a few at a time: MPI keeps copies of all that it was asked to reduce."""
 from __future__ import annotations
 
 from collections import deque
@@ -10,22 +10,18 @@ UNDER_WAY = 4  # pieces: enough that one travels while others are added
 class Queue:
     """Pieces of the reductions of one communicator, which start in the order of the calls.
 
-    MPI tells the collectives of a communicator apart by their order, so `flush` comes before any other of them.
-
-    Parameters
-    ----------
-    busy : list of Queue
-        Those of this rank in which pieces wait, shared by all its communicators: whoever waits for one of them lets
-        the others go on, as MPI itself does.
+    MPI tells the collectives of a communicator apart by their order, so `flush` comes before any
+    other of them. `busy` lists the queues of this rank in which pieces wait, of all communicators:
+    whoever waits for one of them lets the others go on, as MPI itself does.
     """
 
     def __init__(self, busy):
         self.busy = busy
-        self.waiting = deque()  # (list of requests, place in it, function without arguments that returns the request)
+        self.waiting = deque()  # (list of requests, place in it, function that returns the request)
         self.running = []
 
     def extend(self, starts, null):
-        """Start calls as soon as there is room; return their requests, `null` for those that were not made yet."""
+        """Start calls as soon as there is room; return their requests, `null` until then."""
         requests = [null] * len(starts)
         idle = not self.waiting
         self.waiting.extend((requests, place, start) for place, start in enumerate(starts))

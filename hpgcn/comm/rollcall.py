@@ -1,4 +1,4 @@
-"""Who else is waiting, once a deadline has passed: MPI does not tell which rank of a collective is late."""
+"""Who else waits once a deadline has passed: MPI does not tell which rank is late."""
 from __future__ import annotations
 
 import time
@@ -7,28 +7,20 @@ WORD = 22  # tag
 
 
 def silent(comm, seconds):
-    """Ranks of the whole job from which no word comes: they compute, or hang, while this one waits.
+    """Listen for so many seconds; return the ranks of the whole job from which no word comes.
 
-    Every rank whose deadline has passed calls it, whatever it waits for, and sends a word to all others; those that
-    began to wait at about the same time hear each other.
-
-    Parameters
-    ----------
-    comm : hpgcn.comm.MpiComm
-    seconds : float
-        How long to listen.
-
-    Returns
-    -------
-    set of int
+    They compute, or hang, while this one waits. Every rank whose deadline has passed calls it,
+    whatever it waits for, and sends a word to all others; those that began to wait at about the
+    same time hear each other.
     """
     while comm.parent is not None:
         comm = comm.parent
-    MPI, missing = comm.MPI, set(range(comm.size)) - {comm.rank}
-    words = [comm.mpi.Isend(b"", other, WORD) for other in sorted(missing)]  # nobody waits for their arrival
+    missing = set(range(comm.size)) - {comm.rank}
+    # nobody waits for the arrival of these words
+    words = [comm.mpi.Isend(b"", other, WORD) for other in sorted(missing)]
     deadline = time.monotonic() + seconds
     while missing and time.monotonic() < deadline:
-        MPI.Request.Testsome(words)
+        comm.MPI.Request.Testsome(words)
         source = heard(comm)
         if source is None:
             time.sleep(1e-3)
@@ -37,21 +29,17 @@ def silent(comm, seconds):
 
 
 def drain(comm):
-    """Take the words that nobody listened to: MPICH does not finalise over messages that were never received.
+    """Take the words that nobody listened to; `comm` is of the whole job, not a group.
 
-    Words arrive after those that sent them gave up waiting; call it where they have gone on, after a barrier.
-
-    Parameters
-    ----------
-    comm : hpgcn.comm.MpiComm
-        Of the whole job, not a group.
+    MPICH does not finalise over messages that were never received. Words arrive after those that
+    sent them gave up waiting: call it where they have gone on, after a barrier.
     """
     while heard(comm) is not None:
         pass
 
 
 def heard(comm):
-    """Take one word, if any has come; the rank that sent it, else None."""
+    """Take one word, if any has come; return the rank that sent it, else None."""
     status = comm.MPI.Status()
     if not comm.mpi.Iprobe(comm.MPI.ANY_SOURCE, WORD, status):
         return None

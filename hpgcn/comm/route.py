@@ -1,8 +1,9 @@
 """Whether MPI takes GPU memory as it is: asked, then proved, and agreed upon by all ranks.
 
-Who is asked, in this order: the variable HPGCN_GPU_AWARE_MPI (0 or 1; auto: go on), MPI itself by what kinds of memory
-it names (MPI 4.1, section 3.2.4), its library by a function of its own. A yes is proved by a process that sends GPU
-memory to itself: where the library claims what it cannot do, that process crashes, and no rank does.
+Who is asked, in this order: the variable HPGCN_GPU_AWARE_MPI (0 or 1; auto: go on), MPI itself by
+what kinds of memory it names (MPI 4.1, section 3.2.4), its library by a function of its own. A yes
+is proved by a process that sends GPU memory to itself: where the library claims what it cannot do,
+that process crashes, and no rank does.
 """
 from __future__ import annotations
 
@@ -25,14 +26,10 @@ WORDS = {"message": "messages", "bcast": "broadcasts"}
 
 @dataclass(frozen=True)
 class Route:
-    """How messages leave the memory of a device.
+    """How messages leave the memory of a device, and why.
 
-    Attributes
-    ----------
-    direct : frozenset of str
-        Operations that take GPU memory as it is: of "message" and "bcast". The others go by way of pinned host memory.
-    reason : str
-        Why.
+    Operations in `direct` ("message", "bcast") take GPU memory as it is. The others go by way of
+    pinned host memory.
     """
 
     direct: frozenset
@@ -40,11 +37,12 @@ class Route:
 
     def __str__(self):
         straight = ", ".join(WORDS[name] for name in WORDS if name in self.direct)
-        return f"{straight or 'nothing'} straight, the rest by way of pinned host memory: {self.reason}"
+        return (f"{straight or 'nothing'} straight, the rest by way of pinned host memory: "
+                f"{self.reason}")
 
 
 def choose(comm, device, aware=None):
-    """How messages between the ranks of a communicator leave a device; all ranks call it together.
+    """Choose how messages of a communicator leave a device; all ranks call it together.
 
     Parameters
     ----------
@@ -56,7 +54,8 @@ def choose(comm, device, aware=None):
     Returns
     -------
     Route
-        The same on all ranks: if one of them cannot, none does. A claim that is not proved is a warning of rank 0.
+        The same on all ranks: if one of them cannot, none does. A claim that is not proved is a
+        warning of rank 0.
     """
     if device.name == "cpu" or comm.size == 1:
         return Route(frozenset(), "no messages from a GPU")
@@ -76,13 +75,14 @@ def choose(comm, device, aware=None):
     for claimed, reason in claims:
         if not claimed:
             return Route(frozenset(), reason)
-    if "Open MPI" in comm.MPI.Get_library_version():  # whose own nonblocking collectives know host memory alone
-        return Route(frozenset({"message"}), f"{reason}; proved")
-    return Route(frozenset({"message", "bcast"}), f"{reason}; proved")
+    direct = {"message", "bcast"}
+    if "Open MPI" in comm.MPI.Get_library_version():
+        direct.remove("bcast")  # its own nonblocking collectives know host memory alone
+    return Route(frozenset(direct), f"{reason}; proved")
 
 
 def asked(MPI, aware=None):
-    """(whether MPI is said to take GPU memory, who says so)."""
+    """Return whether MPI is said to take GPU memory, and who says so."""
     text = os.environ.get(VARIABLE, "auto") if aware is None else aware
     if text not in ("0", "1", "auto"):
         raise UsageError(f"{VARIABLE}={text}: expected 0, 1 or auto")
@@ -95,30 +95,33 @@ def asked(MPI, aware=None):
 
 
 def library(symbols):
-    """(whether the MPI library says that it takes GPU memory, in which words), by a function that it may have."""
+    """Return whether the MPI library says that it takes GPU memory, and by which function."""
     if hasattr(symbols, "MPIX_Query_cuda_support"):  # Open MPI, MVAPICH, MPICH
-        found, name = symbols.MPIX_Query_cuda_support(), "MPIX_Query_cuda_support"
+        name = "MPIX_Query_cuda_support"
+        answer = symbols.MPIX_Query_cuda_support()
     elif hasattr(symbols, "MPIX_GPU_query_support"):  # Cray MPICH; the first kind of GPU is CUDA
-        answer = ctypes.c_int(0)
-        symbols.MPIX_GPU_query_support(0, ctypes.byref(answer))
-        found, name = answer.value, "MPIX_GPU_query_support"
+        name = "MPIX_GPU_query_support"
+        written = ctypes.c_int(0)
+        symbols.MPIX_GPU_query_support(0, ctypes.byref(written))
+        answer = written.value
     else:
         return False, "the MPI library has no function that tells"
-    if found and os.environ.get("MPICH_GPU_SUPPORT_ENABLED") == "0":
+    if answer and os.environ.get("MPICH_GPU_SUPPORT_ENABLED") == "0":
         return False, "MPICH_GPU_SUPPORT_ENABLED=0"
-    return bool(found), f"{name} says {'yes' if found else 'no'}"
+    return bool(answer), f"{name} says {'yes' if answer else 'no'}"
 
 
 def probe(number):
-    """What is wrong if a process sends memory of GPU `number` to itself, in words; "" if nothing is."""
+    """Say what is wrong if a process sends memory of GPU `number` to itself; "" if nothing is."""
     try:
-        done = subprocess.run([*PROBE, str(number)], check=False, stdin=subprocess.DEVNULL, capture_output=True,
-                              text=True, errors="replace", timeout=PROBE_SECONDS, env=child_environment())
+        done = subprocess.run([*PROBE, str(number)], check=False, stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, errors="replace",
+                              timeout=PROBE_SECONDS, env=child_environment())
     except subprocess.TimeoutExpired:
         return f"no answer within {PROBE_SECONDS} s"
     except OSError as error:
         return str(error)
+    if done.returncode < 0:
+        return f"signal {-done.returncode}"
     last = (done.stderr.strip().splitlines() or [""])[-1]
-    if done.returncode:
-        return f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode} ({last[:200]})"
-    return ""
+    return f"exit code {done.returncode} ({last[:200]})" if done.returncode else ""

@@ -1,10 +1,11 @@
 """Messages from and to GPU memory: MPI takes it as it is, or pinned host memory takes its place.
 
-MPI knows nothing of CUDA streams: it may read what the GPU has yet to write. So a call is made only after an event of
-the stream that wrote its memory. Calls that wait for one stand in line (`Relay.waiting`), and each test of any request,
-also of other communicators, looks whether the first of them can go: the GPU computes meanwhile, and so does the host.
-Copies have two streams of their own, one a direction. What was received is copied up as it arrives; the stream that
-computes then waits for these copies, the host does not.
+MPI knows nothing of CUDA streams: it may read what the GPU has yet to write. So a call is made only
+after an event of the stream that wrote its memory. Calls that wait for one stand in line
+(`Relay.waiting`), and each test of any request, also of other communicators, looks whether the
+first of them can go: the GPU computes meanwhile, and so does the host. Copies have two streams of
+their own, one a direction. What was received is copied up as it arrives; the stream that computes
+then waits for these copies, the host does not.
 """
 from __future__ import annotations
 
@@ -14,12 +15,13 @@ from typing import NamedTuple
 
 from hpgcn.device import address
 
-CHUNK_BYTES = 4 << 20  # of a copy, and of a message by way of the host: one travels while the next is copied
-SEND, RECEIVE = 1, 2  # what a call does with its memory: bits, a sum in place has both
+CHUNK_BYTES = 4 << 20  # of a copy or a message: one travels while the next is copied
+SEND = 1  # what a call does with its memory: bits, a sum in place has both
+RECEIVE = 2
 
 
 class Call(NamedTuple):
-    """An MPI call to be made: `start(piece)` returns its request; `way`: bits of SEND and RECEIVE."""
+    """An MPI call to be made: `start(piece)` returns its request; `way`: bits SEND and RECEIVE."""
 
     start: object
     piece: object
@@ -27,7 +29,7 @@ class Call(NamedTuple):
 
 
 class Leg(NamedTuple):
-    """A call of `Messages`: `start()` makes it, addresses and bytes say what is copied; host is 0 if nothing is."""
+    """A call of `Messages`: `start()` makes it, the rest says what is copied; host 0: nothing."""
 
     start: object
     gpu: int
@@ -47,7 +49,8 @@ class Pinned:
     """
 
     def __init__(self, device, size):
-        self.memory, self.copied = device.pinned(size), None
+        self.memory = device.pinned(size)
+        self.copied = None
 
     def free(self):
         """Whether it can be written."""
@@ -60,7 +63,7 @@ class Pinned:
 
 
 class Messages(list):
-    """Requests of calls with GPU memory; a call that was not made yet has a request that is inactive or null.
+    """Requests of calls with GPU memory; that of a call not yet made is inactive or null.
 
     Attributes
     ----------
@@ -76,19 +79,24 @@ class Messages(list):
 
     def __init__(self, relay, requests=(), legs=(), blocks=(), held=None):
         super().__init__(requests)
-        self.relay, self.legs, self.blocks, self.held = relay, list(legs), list(blocks), held
-        self.queued = self.copied = None
+        self.relay = relay
+        self.legs = list(legs)
+        self.blocks = list(blocks)
+        self.held = held
+        self.queued = None
+        self.copied = None
 
     def make(self, number, start, piece):
         """Make a call and keep its request."""
         self[number] = start(piece)
 
     def landed(self, numbers):
-        """Requests of these numbers are complete: start the copies to the GPU of what they received."""
+        """Copy to the GPU what the requests of these numbers, now complete, received."""
         copies = sorted(self.legs[number][1:4] for number in numbers
                         if self.legs[number].host and self.legs[number].way & RECEIVE)
         if copies:
-            device, up = self.relay.device, self.relay.up
+            device = self.relay.device
+            up = self.relay.up
             up.wait_event(self.queued)
             for gpu, host, size, _ in joined(copies):
                 device.copy(gpu, host, size, up)
@@ -103,52 +111,58 @@ class Messages(list):
             self.copied = None
 
     def finish(self):
-        """All requests are complete: see `settle`; others may have the pinned memory."""
+        """Settle once all requests are complete; others may have the pinned memory."""
         self.settle()
         self.relay.give(self.blocks)
-        self.blocks, self.held = [], None
+        self.blocks = []
+        self.held = None
 
 
 class Relay:
     """How messages of a rank leave its GPU; shared by the communicators of the rank.
 
-    Parameters
-    ----------
-    device : hpgcn.device.Cuda
-    direct : set of str
-        Operations that take GPU memory: of "message", "bcast" and "reduce" (see hpgcn.comm.route). The others go by
-        way of pinned host memory.
+    Operations in `direct` ("message", "bcast", "reduce"; see hpgcn.comm.route) take GPU memory. The
+    others go by way of pinned host memory.
     """
 
     def __init__(self, device, direct=frozenset()):
-        self.device, self.direct = device, frozenset(direct)
-        self.down, self.up = device.stream(), device.stream()
-        self.waiting = deque()  # (event, communicator, function without arguments that makes an MPI call)
+        self.device = device
+        self.direct = frozenset(direct)
+        self.down = device.stream()
+        self.up = device.stream()
+        self.waiting = deque()  # (event, communicator, function that makes an MPI call)
         self.pool = {}  # Pinned by size, those that nobody has
 
     def most(self, operation, limit):
-        """Bytes of the longest piece of an operation; sums are not cut: their bits depend on where."""
-        return limit if operation == "reduce" or operation in self.direct else min(limit, CHUNK_BYTES)
+        """Return the bytes of the longest piece; sums are not cut: their bits depend on where."""
+        if operation == "reduce" or operation in self.direct:
+            return limit
+        return min(limit, CHUNK_BYTES)
 
     def begin(self, comm, calls, operation):
-        """Make calls, with GPU arrays, of an operation; returns their Messages."""
+        """Make calls, with GPU arrays, of an operation; return their Messages."""
         messages = Messages(self, [comm.MPI.REQUEST_NULL] * len(calls), held=calls)
         if operation in self.direct:
-            messages.legs = [Leg(partial(messages.make, number, call.start, call.piece), 0, 0, 0, call.way)
-                             for number, call in enumerate(calls)]
+            for number, call in enumerate(calls):
+                start = partial(messages.make, number, call.start, call.piece)
+                messages.legs.append(Leg(start, 0, 0, 0, call.way))
         else:
-            places, size = {}, 0
+            places = {}
+            total = 0
             for call in calls:  # one and the same piece may go to several ranks
-                key = address(call.piece), call.piece.nbytes
+                key = (address(call.piece), call.piece.nbytes)
                 if key not in places:
-                    places[key], size = size, size + call.piece.nbytes
-            messages.blocks = [self.take(size)]
+                    places[key] = total
+                    total += call.piece.nbytes
+            messages.blocks = [self.take(total)]
             memory = messages.blocks[0].memory
             for number, call in enumerate(calls):
-                gpu, size = address(call.piece), call.piece.nbytes
-                twin = memory[places[gpu, size]:places[gpu, size] + size].view(call.piece.dtype)
-                messages.legs.append(Leg(partial(messages.make, number, call.start, twin), gpu, address(twin), size,
-                                         call.way))
+                gpu = address(call.piece)
+                size = call.piece.nbytes
+                begin = places[gpu, size]
+                twin = memory[begin:begin + size].view(call.piece.dtype)
+                start = partial(messages.make, number, call.start, twin)
+                messages.legs.append(Leg(start, gpu, address(twin), size, call.way))
         self.launch(comm, messages)
         return messages
 
@@ -178,15 +192,16 @@ class Relay:
             self.waiting.popleft()[2]()
 
     def flush(self, comm):
-        """Make all calls of a communicator: MPI tells its collectives and messages apart by their order."""
-        last = max((place for place, (_, other, _) in enumerate(self.waiting, 1) if other is comm), default=0)
+        """Make all calls of a communicator: MPI tells them apart by their order."""
+        places = (place for place, (_, other, _) in enumerate(self.waiting, 1) if other is comm)
+        last = max(places, default=0)
         for _ in range(last):
             event, _, start = self.waiting.popleft()
             event.synchronize()
             start()
 
     def take(self, size):
-        """Pinned memory of at least some bytes: one given back, if its copies are done, else a new one."""
+        """Return pinned memory of at least some bytes: given back, its copies done, or new."""
         size = 1 << max(size - 1, 4095).bit_length()
         blocks = self.pool.setdefault(size, [])
         for place, block in enumerate(blocks):
@@ -201,11 +216,12 @@ class Relay:
 
 
 def joined(copies):
-    """Join copies, (GPU address, host address, bytes), of neighbours in both memories up to CHUNK_BYTES.
+    """Join copies (GPU address, host address, bytes) of neighbours in both memories, in chunks.
 
-    Yields (GPU address, host address, bytes, list of the copies).
+    Yield (GPU address, host address, bytes, list of the copies), of CHUNK_BYTES at most.
     """
-    parts, total = [], 0
+    parts = []
+    total = 0
     for copy in copies:
         if parts:
             gpu, host, _ = parts[0]
@@ -214,6 +230,7 @@ def joined(copies):
                 total += copy[2]
                 continue
             yield gpu, host, total, parts
-        parts, total = [copy], copy[2]
+        parts = [copy]
+        total = copy[2]
     if parts:
         yield *parts[0][:2], total, parts
