@@ -1,4 +1,4 @@
-"""Where the seconds of a rank go, by kind of work: "spmm", "dense", "comm" (packing, starting, testing), "wait"."""
+"""Where the seconds of a rank go, by kind: "spmm", "dense", "comm" (all but waiting), "wait"."""
 import time
 from contextlib import contextmanager
 
@@ -6,7 +6,7 @@ KINDS = ("spmm", "dense", "comm", "wait")
 
 
 class Clock:
-    """Sums seconds by kind since the last `reset`; after `record` it keeps every block as an event, too.
+    """Sums seconds by kind since the last `reset`; after `record` every block is an event, too.
 
     Attributes
     ----------
@@ -15,20 +15,23 @@ class Clock:
     detail : str
         Kept with the events that follow, e.g. "layer 1 forward".
     events : list of tuple, or None
-        (name, begin, end, epoch, detail) in order of their ends; begin and end are seconds of time.perf_counter.
-        None: nothing is recorded.
+        (name, begin, end, epoch, detail) in order of their ends; begin and end are seconds of
+        time.perf_counter. None: nothing is recorded.
     full : int or None
         Epoch of the first event that found no room.
     """
 
     def __init__(self):
         self.seconds = dict.fromkeys(KINDS, 0.0)
-        self.detail, self.epoch = "", 0
-        self.events, self.limit, self.full = None, 0, None
+        self.detail = ""
+        self.epoch = 0
+        self.events = None
+        self.limit = 0
+        self.full = None
 
     @contextmanager
     def __call__(self, kind, name=None):
-        """Time a block under one of KINDS; `name`: what an event is called (default: the kind). Blocks may nest."""
+        """Time a block under one of KINDS; an event is called `name` (default: the kind)."""
         begin = time.perf_counter()
         try:
             yield
@@ -40,8 +43,10 @@ class Clock:
 
     @contextmanager
     def span(self, name, epoch):
-        """Mark what happens within as a part of an epoch ("epoch" is the training step); adds to no sum."""
-        self.epoch, self.detail, begin = epoch, "", time.perf_counter()
+        """Mark a part of an epoch ("epoch" is the training step); add to no sum."""
+        self.epoch = epoch
+        self.detail = ""
+        begin = time.perf_counter()
         try:
             yield
         finally:
@@ -57,11 +62,14 @@ class Clock:
 
     def record(self, limit):
         """Keep events from now on, `limit` at most; later ones are dropped."""
-        self.events, self.limit, self.full = [], limit, None
+        self.events = []
+        self.limit = limit
+        self.full = None
 
     def stop(self):
         """Record no more, and return the events."""
-        events, self.events = self.events or [], None
+        events = self.events or []
+        self.events = None
         return events
 
     def reset(self):

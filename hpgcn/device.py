@@ -20,36 +20,40 @@ class Host:
     xp : module
         Whose functions make arrays here: NumPy or CuPy.
     in_tiles : bool
-        Whether a product is multiplied in tiles of rows while messages are under way: the host looks at them between.
+        Whether a product is multiplied in tiles of rows while messages are under way: the host
+        looks at them between.
     exhausted : tuple of exception types
         What is raised where a GPU has no memory left; () of the host.
     """
 
-    name, xp, in_tiles, exhausted = "cpu", np, True, ()
+    name = "cpu"
+    xp = np
+    in_tiles = True
+    exhausted = ()
 
     def empty(self, shape, dtype):
-        """An array that begins at a multiple of ALIGNMENT bytes; its contents are anything."""
+        """Return an array that begins at a multiple of ALIGNMENT bytes, with any contents."""
         dtype = np.dtype(dtype)
         size = int(np.prod(shape)) * dtype.itemsize
         memory = np.empty(size + ALIGNMENT, np.uint8)
         return memory[-memory.ctypes.data % ALIGNMENT:][:size].view(dtype).reshape(shape)
 
     def put(self, array):
-        """A host array as one of this device: itself here. None stays None."""
+        """Return a host array as one of this device: itself here. None stays None."""
         return array
 
     def get(self, array):
-        """An array of this device as one of the host: itself here, a copy from a GPU."""
+        """Return an array of this device as one of the host: itself here, a copy from a GPU."""
         return array
 
     def numbers(self, values):
-        """Numbers that kernels have found, as those of the host; a GPU is waited for once."""
+        """Return numbers of kernels as those of the host; a GPU is waited for once."""
         return values
 
     def lasting(self, known, key, array):
-        """The array, whose contents are the same whenever it is asked for under this key of the dict `known`.
+        """Return an array whose contents never change under this key of the dict `known`.
 
-        A GPU keeps a copy: its kernels know an array of row pointers again, and how they have cut its rows.
+        A GPU keeps a copy: its kernels know row pointers again, and how they have cut the rows.
         """
         return array
 
@@ -71,21 +75,24 @@ class Cuda(Host):
         CuPy, a driver or this GPU is missing.
     """
 
-    name, in_tiles = "cuda", False  # the host looks while the GPU multiplies
+    name = "cuda"
+    in_tiles = False  # the host looks while the GPU multiplies
 
     def __init__(self, number=0):
-        self.number, self.xp = number, find(number)
+        self.number = number
+        self.xp = find(number)
         self.exhausted = (self.xp.cuda.memory.OutOfMemoryError,)
-        self.xp.cuda.Device(number).use()
-        self.place = socket.gethostname(), self.xp.cuda.Device(number).pci_bus_id  # one and the same for all its ranks
+        gpu = self.xp.cuda.Device(number)
+        gpu.use()
+        self.place = (socket.gethostname(), gpu.pci_bus_id)  # the same for all its ranks
 
     def memory(self):
-        """Bytes that this rank may still put on the GPU, and those of the GPU."""
+        """Return the bytes that this rank may still put on the GPU, and those of the GPU."""
         free, total = self.xp.cuda.Device(self.number).mem_info
         return free + self.xp.get_default_memory_pool().free_bytes(), total
 
     def empty(self, shape, dtype):
-        """An array; memory of GPUs is aligned beyond need. Its contents are anything."""
+        """Return an array with any contents; memory of GPUs is aligned beyond need."""
         return self.xp.empty(shape, dtype)
 
     def put(self, array):
@@ -101,7 +108,7 @@ class Cuda(Host):
         return self.xp.stack(values).tolist()
 
     def lasting(self, known, key, array):
-        """A copy, made when it is first asked for."""
+        """Return a copy, made when it is first asked for."""
         if key not in known:
             known[key] = array.copy()
         return known[key]
@@ -111,25 +118,25 @@ class Cuda(Host):
         self.xp.cuda.get_current_stream().synchronize()
 
     def stream(self):
-        """A stream of its own, for copies beside what is computed."""
+        """Return a stream of its own, for copies beside what is computed."""
         return self.xp.cuda.Stream(non_blocking=True)
 
     def event(self, stream=None):
-        """An event after all that was queued on a stream so far (default: the current one)."""
+        """Return an event after all that was queued on a stream (default: the current one)."""
         event = self.xp.cuda.Event(disable_timing=True)
         event.record(self.xp.cuda.get_current_stream() if stream is None else stream)
         return event
 
     def wait(self, event):
-        """Let what is queued on the current stream from now on wait for an event; the host does not wait."""
+        """Let what is queued on the current stream from now on wait for an event."""
         self.xp.cuda.get_current_stream().wait_event(event)
 
     def pinned(self, size):
-        """Pinned host memory: an array of `size` uint8 that the GPU copies from and to while the host does else."""
+        """Return pinned host memory, (size,) uint8, which the GPU copies from and to by itself."""
         return np.frombuffer(self.xp.cuda.alloc_pinned_memory(size), np.uint8, size)
 
     def copy(self, target, source, size, stream):
-        """Queue a copy of `size` bytes between addresses, of pinned or of GPU memory, on a stream."""
+        """Queue a copy of `size` bytes between addresses, pinned or of the GPU, on a stream."""
         runtime = self.xp.cuda.runtime
         runtime.memcpyAsync(target, source, size, runtime.memcpyDefault, stream.ptr)
 
@@ -138,14 +145,9 @@ HOST = Host()
 
 
 def find(number=0):
-    """CuPy, where it can use GPU `number`.
-
-    Raises
-    ------
-    MissingError
-        Naming what is missing: CuPy, the driver, or that many GPUs.
-    """
-    cuda, cpu = setting("device", "cuda"), setting("device", "cpu")
+    """Return CuPy, where it can use GPU `number`; else raise a MissingError."""
+    cuda = setting("device", "cuda")
+    cpu = setting("device", "cpu")
     try:
         import cupy
 
@@ -153,19 +155,21 @@ def find(number=0):
     except ImportError as error:
         raise MissingError(f"{cuda} needs cupy: pip install 'hpgcn[cuda12]' ({error})") from error
     except Exception as error:  # CuPy has an exception of its own for each of its libraries
-        raise MissingError(f"{cuda}: no GPU can be used: {error}; {cpu} runs without one") from error
+        raise MissingError(f"{cuda}: no GPU can be used: {error}; "
+                           f"{cpu} runs without one") from error
     if number >= count:
-        raise MissingError(f"{cuda}: GPU {number} is missing, there are {count}; {cpu} runs without one")
+        raise MissingError(f"{cuda}: GPU {number} is missing, there are {count}; "
+                           f"{cpu} runs without one")
     return cupy
 
 
 def address(array):
-    """Address of the first element of an array, in host or GPU memory."""
+    """Return the address of the first element of an array, in host or GPU memory."""
     return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
 
 
 def choose(name, comm):
-    """The device of this rank; all ranks call it together.
+    """Choose the device of this rank; all ranks call it together.
 
     Parameters
     ----------
@@ -180,14 +184,15 @@ def choose(name, comm):
     """
     if name == "cpu":
         return HOST
-    found = missing = None
+    gpu = None
+    missing = None
     try:
-        found = Cuda(comm.local_rank % find().cuda.runtime.getDeviceCount())
+        gpu = Cuda(comm.local_rank % find().cuda.runtime.getDeviceCount())
     except MissingError as error:
         missing = error
     if name == "auto":
-        return HOST if comm.max([missing is not None])[0] else found
+        return HOST if comm.max([missing is not None])[0] else gpu
     with comm.together():
         if missing is not None:
             raise missing
-    return found
+    return gpu

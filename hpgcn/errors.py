@@ -1,18 +1,14 @@
-"""What can go wrong, and the exit code that each kind of it has: one class a code, one clear line a message."""
+"""What can go wrong, and the exit code of each kind: one class a code, one clear line a message."""
 from contextvars import ContextVar
 
 COMMAND_LINE = ContextVar("command_line", default=False)  # whether settings are given by flags
 
 
 def setting(name, value=None):
-    """Name a setting as its user writes it: `--comm-timeout 5` on the command line, `comm_timeout=5` in Python.
+    """Name a field of Config, or parameter of train, as its user writes it, maybe with a value.
 
-    Parameters
-    ----------
-    name : str
-        As a field of hpgcn.Config, or a parameter of hpgcn.train.
-    value : optional
-        To be advised; True is a flag alone.
+    That is `--comm-timeout 5` on the command line, and `comm_timeout=5` in Python. True is a flag
+    alone.
     """
     if COMMAND_LINE.get():
         return f"--{name.replace('_', '-')}" + ("" if value in (None, True) else f" {value}")
@@ -20,12 +16,13 @@ def setting(name, value=None):
 
 
 def printable(value):
-    """Text on one line: whatever a terminal would act on, or has no glyph for, is written as an escape."""
-    text = str(value)
-    return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
+    """Return text on one line, with escapes for what a terminal would act on or cannot show."""
+    return "".join(map(_escape, str(value)))
 
 
 def _escape(letter):
+    if letter.isprintable():
+        return letter
     if "\udc80" <= letter <= "\udcff":  # a byte of a file name that is not UTF-8
         return f"\\x{ord(letter) - 0xdc00:02x}"
     return ascii(letter)[1:-1]
@@ -34,7 +31,7 @@ def _escape(letter):
 class HpgcnError(Exception):
     """Base of all errors that the command line prints as one line.
 
-    The message is the whole line: what (file, field, index or line), what was found, what was expected.
+    The message is the whole line: what (file, field, index or line), what it is, what is expected.
     """
 
     code = 70
@@ -60,7 +57,7 @@ class InputNotFoundError(HpgcnError, FileNotFoundError):
 
 
 class MissingError(HpgcnError, ImportError):
-    """Something asked for is not installed or not present; the message names the extra that brings it."""
+    """Something is not installed or not present; the message names the extra that brings it."""
 
     code = 69
 
@@ -90,7 +87,7 @@ class StorageError(HpgcnError, OSError):
 
 
 class StoppedError(HpgcnError, TimeoutError):
-    """The work stopped before its end: a rank waited past its deadline, or a signal asked for a checkpoint."""
+    """The work stopped early: a rank waited past its deadline, or a signal came."""
 
     code = 75
 
@@ -120,17 +117,12 @@ def agreed(error):
 
 
 def require(module, extra, purpose):
-    """Import an optional module, or say which extra brings it.
-
-    Raises
-    ------
-    MissingError
-        If the module is not installed.
-    """
+    """Import an optional module, or raise a MissingError that says which extra brings it."""
     from importlib import import_module
 
     try:
         return import_module(module)
     except ImportError as error:
         why = " ".join(str(error).split())
-        raise MissingError(f"{purpose} needs {module.split('.')[0]}: pip install 'hpgcn[{extra}]' ({why})") from error
+        raise MissingError(f"{purpose} needs {module.split('.')[0]}: "
+                           f"pip install 'hpgcn[{extra}]' ({why})") from error

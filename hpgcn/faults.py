@@ -1,8 +1,9 @@
 """Faults on purpose, to see what happens then: HPGCN_FAULT=kind:rank:epoch:phase, off unless set.
 
-A point in the program is named by its phase; `point(phase)` does nothing unless the fault asked for is of this phase,
-rank and epoch, and then it happens, once. Ranks are those of the world, epochs count from 1 (0: outside of epochs).
-Kinds: raise (an exception of this rank alone), kill (SIGKILL), segv, hang, full (the error of a full disk), nan.
+A point in the program is named by its phase; `point(phase)` does nothing unless the fault asked for
+is of this phase, rank and epoch, and then it happens, once. Ranks are those of the world, epochs
+count from 1 (0: outside of epochs). Kinds: raise (an exception of this rank alone), kill (SIGKILL),
+segv, hang, full (the error of a full disk), nan.
 """
 from __future__ import annotations
 
@@ -16,32 +17,28 @@ from hpgcn.errors import UsageError
 
 VARIABLE = "HPGCN_FAULT"
 KINDS = ("raise", "kill", "segv", "hang", "full", "nan")
-PHASES = ("setup", "exchange", "forward", "loss", "backward", "update", "evaluate", "checkpoint.begin",
-          "checkpoint.write", "checkpoint.written", "checkpoint.fsync", "checkpoint.manifest", "checkpoint.rename",
-          "checkpoint.renamed", "checkpoint.prune", "checkpoint.end", "record", "end")
-POISONED = ("loss", "backward")  # where there are numbers that can be made NaN: logits, and the loss's gradient
+PHASES = ("setup", "exchange", "forward", "loss", "backward", "update", "evaluate", "record", "end",
+          "checkpoint.begin", "checkpoint.write", "checkpoint.written", "checkpoint.fsync",
+          "checkpoint.manifest", "checkpoint.rename", "checkpoint.renamed", "checkpoint.prune",
+          "checkpoint.end")
+POISONED = ("loss", "backward")  # where numbers can be made NaN: logits, and the loss's gradient
 _state = {"rank": 0, "epoch": 0, "fault": None, "done": False, "ignored": False}
 
 
 def parse(text):
-    """Return (kind, rank, epoch, phase) of a fault in words.
-
-    Raises
-    ------
-    UsageError
-        It is not one of KINDS, two numbers and one of PHASES, or NaN is asked for where there are no numbers.
-    """
-    words = text.split(":")
-    if len(words) != 4 or words[0] not in KINDS or words[3] not in PHASES or not all(w.isdigit() for w in words[1:3]):
-        raise UsageError(f"{VARIABLE}={text}: expected kind:rank:epoch:phase, kind one of {', '.join(KINDS)}, "
-                         f"phase one of {', '.join(PHASES)}")
-    if words[0] == "nan" and words[3] not in POISONED:
+    """Return (kind, rank, epoch, phase) of a fault in words, or raise UsageError."""
+    kind, rank, epoch, phase = (text.split(":") + [""] * 4)[:4]
+    is_number = rank.isdigit() and epoch.isdigit()
+    if kind not in KINDS or phase not in PHASES or not is_number or text.count(":") != 3:
+        raise UsageError(f"{VARIABLE}={text}: expected kind:rank:epoch:phase, kind one of "
+                         f"{', '.join(KINDS)}, phase one of {', '.join(PHASES)}")
+    if kind == "nan" and phase not in POISONED:
         raise UsageError(f"{VARIABLE}={text}: NaN is possible in the phases {', '.join(POISONED)}")
-    return words[0], int(words[1]), int(words[2]), words[3]
+    return kind, int(rank), int(epoch), phase
 
 
 def asked():
-    """The fault that the environment asks for, as `parse` returns it, or None."""
+    """Return the fault that the environment asks for, as `parse` does, or None."""
     text = os.environ.get(VARIABLE)
     return parse(text) if text else None
 
@@ -54,7 +51,7 @@ def begin(rank, epoch):
 
 @contextmanager
 def ignored():
-    """Within, no fault happens: a rehearsal has ranks and epochs of its own."""
+    """Let no fault happen within: a rehearsal has ranks and epochs of its own."""
     _state["ignored"] = True
     try:
         yield
@@ -63,7 +60,7 @@ def ignored():
 
 
 def point(phase):
-    """Let the fault happen if it belongs here; return True if the caller is to make its numbers NaN."""
+    """Let the fault happen if it belongs here; return whether the caller makes its numbers NaN."""
     if _state["fault"] is None or _state["done"] or _state["ignored"]:
         return False
     kind, *place = _state["fault"]

@@ -1,19 +1,22 @@
 """A graph in memory: adjacency, features, labels, split; its validation.
 
-Legend used throughout: n vertices, m owned rows, g ghost rows, f features, c classes, P ranks, nnz nonzeros.
-Row i of the adjacency aggregates its columns: a[u, v] is the weight with which u reads v.
+Legend of all shapes: n vertices, m owned rows, g ghost rows, f features, c classes, P ranks, nnz
+nonzeros. Row i of the adjacency aggregates its columns: a[u, v] is the weight with which u reads v.
 """
 from __future__ import annotations
 
 import dataclasses
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.check import check_adjacency, check_features, check_finite, check_labels, check_masks, index_dtype
+from hpgcn import check
 from hpgcn.errors import DataError
+
+ROW_ARRAYS = ("features", "labels", "degree_row", "degree_column", "degree_loop", "vertex",
+              "original_ids")  # of a Graph, one entry a row, beside the masks
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Header:
     name : str
         Name of the source, free of any path.
     num_nodes, num_edges, num_features, num_classes : int
-        n, stored nonzeros of the whole adjacency, f and c (0 where there are no features or labels).
+        n, stored nonzeros of the whole adjacency, f and c (0 without features or labels).
     directed : bool
         False only if pattern and values of the adjacency are symmetric.
     all_ones : bool
@@ -56,20 +59,20 @@ class Header:
     source_sha256: str = ""
 
     def __str__(self):
-        words = [repr(self.name), f"{self.num_nodes:,} vertices", f"{self.num_edges:,} stored entries",
-                 "directed" if self.directed else "undirected"]
-        if self.num_features:
-            words += [f"{self.num_features:,} features"]
-        if self.num_classes:
-            words += [f"{self.num_classes:,} {'labels per vertex' if self.multilabel else 'classes'}"]
-        if self.has_split:
-            words += ["split"]
-        return ", ".join(words)
+        words = [
+            repr(self.name), f"{self.num_nodes:,} vertices", f"{self.num_edges:,} stored entries",
+            "directed" if self.directed else "undirected",
+            f"{self.num_features:,} features" if self.num_features else "",
+            f"{self.num_classes:,} {'labels per vertex' if self.multilabel else 'classes'}"
+            if self.num_classes else "",
+            "split" if self.has_split else "",
+        ]
+        return ", ".join(filter(None, words))
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A contiguous range of rows of a graph: all of them (start 0, m == n), or the slab of one rank.
+    """A contiguous range of rows of a graph: all (start 0, m == n), or the slab of one rank.
 
     Attributes
     ----------
@@ -86,7 +89,7 @@ class Graph:
     labels : (m,) int64 with -1 for unknown, (m, t) float32, or None
     masks : dict of (m,) bool under "train", "val" and "test", or None
     degree_row, degree_column, degree_loop : (m,) float64
-        Row and column sums of the whole adjacency as stored; weight of the vertex's own loop, 0 if none.
+        Row and column sums of the whole adjacency as stored; weight of the own loop, 0 if none.
     vertex : (m,) int64
         ORIGINAL number of each row: its row in the graph before any partition.
     original_ids : (m,) int64 or None
@@ -111,11 +114,12 @@ class Graph:
     offsets: np.ndarray | None = None
 
     def __repr__(self):
-        whole = self.num_rows == self.header.num_nodes
-        return f"Graph({self.header}{'' if whole else f', rows {self.start:,} to {self.start + self.num_rows:,}'})"
+        if self.num_rows == self.header.num_nodes:
+            return f"Graph({self.header})"
+        return f"Graph({self.header}, rows {self.start:,} to {self.start + self.num_rows:,})"
 
     def save(self, path, *, overwrite=False):
-        """Write the whole graph, in its ORIGINAL order, to a file that `hpgcn.load` and the commands read (.h5).
+        """Write the whole graph, in its ORIGINAL order, to a file (.h5), which `hpgcn.load` reads.
 
         Raises
         ------
@@ -140,11 +144,12 @@ class Graph:
     def adjacency(self):
         """The rows held, as scipy.sparse.csr_array (m, n), float32."""
         data = np.ones(self.indices.size, np.float32) if self.data is None else self.data
-        return sp.csr_array((data, self.indices, self.indptr), shape=(self.num_rows, self.header.num_nodes))
+        return sp.csr_array((data, self.indices, self.indptr),
+                            shape=(self.num_rows, self.header.num_nodes))
 
     @staticmethod
-    def from_scipy(A, X=None, y=None, masks=None, *, name="graph", symmetrize=False, unweighted=False,
-                   original_ids=None, split="file", source_sha256=""):
+    def from_scipy(A, X=None, y=None, masks=None, *, name="graph", symmetrize=False,
+                   unweighted=False, original_ids=None, split="file", source_sha256=""):
         """Make a graph from a sparse matrix and arrays.
 
         Parameters
@@ -164,68 +169,106 @@ class Graph:
         Raises
         ------
         DataError
-            Not square, columns or row pointers that leave the matrix, NaN or Inf, wrong row counts, labels below -1,
-            overlapping masks.
+            Not square, columns or row pointers that leave the matrix, NaN or Inf, wrong row counts,
+            labels below -1, overlapping masks.
         """
-        A = check_adjacency(A, name)
-        shape = A.shape
-        if original_ids is not None and np.shape(original_ids) != shape[:1]:
-            raise DataError(f"{name}: original_ids have shape {np.shape(original_ids)}, expected {shape[:1]}")
+        A = check.check_adjacency(A, name)
+        n = A.shape[0]
+        if original_ids is not None and np.shape(original_ids) != (n,):
+            raise DataError(f"{name}: original_ids have shape {np.shape(original_ids)}, "
+                            f"expected ({n},)")
         kept = A.data != 0
         rows, columns = (axis[kept] for axis in A.coords)
         values = None if unweighted else A.data[kept]
-        indptr, indices, data, _ = build_adjacency(rows, columns, values, shape[0], symmetrize=symmetrize, name=name)
-        return assemble(indptr, indices, data, X, y, masks, name=name, original_ids=original_ids, split=split,
-                        source_sha256=source_sha256)
+        indptr, indices, data, _ = build_adjacency(rows, columns, values, n, symmetrize=symmetrize,
+                                                   name=name)
+        return assemble(indptr, indices, data, X, y, masks, name=name, original_ids=original_ids,
+                        split=split, source_sha256=source_sha256)
+
+    @classmethod
+    def from_edge_index(cls, edge_index, edge_weight=None, features=None, labels=None, masks=None,
+                        *, num_nodes=None, name="graph", **options):
+        """Make a graph from edges as PyG and DGL hold them: NumPy arrays, or tensors of the CPU.
+
+        Parameters
+        ----------
+        edge_index : (2, e) integers from 0
+            Row 0 the source of each edge, row 1 its target, which aggregates the source: edge
+            (u, v) is the entry a[v, u] of the adjacency. An undirected graph has each edge twice.
+        edge_weight : (e,) or (e, 1) numbers, optional
+            By default all are 1. Duplicates are merged as by `from_scipy`.
+        features, labels, masks, name, **options
+            As X, y and the others of `from_scipy`.
+        num_nodes : int, optional
+            By default the rows of the features, else of the labels, else the highest vertex
+            number and 1.
+
+        Raises
+        ------
+        DataError
+            An array of another dtype or shape, a vertex number below 0 or past num_nodes - 1, and
+            whatever `from_scipy` refuses.
+        """
+        for array in (features, labels):
+            if num_nodes is None and array is not None and np.shape(array):
+                num_nodes = np.shape(array)[0]
+        source, target, weights, n = check.check_edges(edge_index, edge_weight, num_nodes, name)
+        A = sp.coo_array((weights, (target, source)), shape=(n, n))
+        return cls.from_scipy(A, features, labels, masks, name=name, **options)
 
     def blocks(self):
-        """Yield (dtype and shape, bytes as 1-D uint8) of every array that a model is trained on, in a fixed order."""
+        """Yield dtype with shape, and bytes as 1-D uint8, of all that a model is trained on."""
         X = self.features
         parts = (X.indptr, X.indices, X.data) if sp.issparse(X) else (X,)
-        for array in (self.indptr, self.indices, self.data, *parts, self.labels, *(self.masks or {}).values()):
+        masks = (self.masks or {}).values()
+        for array in (self.indptr, self.indices, self.data, *parts, self.labels, *masks):
             if array is not None:
-                yield f"{array.dtype.str} {array.shape}", np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+                content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+                yield f"{array.dtype.str} {array.shape}", content
 
     def checksum(self):
-        """CRC32 of what a model is trained on: graphs that differ differ in it, short of chance."""
+        """Return the CRC32 of what a model is trained on: it tells graphs apart, but for chance."""
         crc = 0
         for kind, data in self.blocks():
             crc = zlib.crc32(data, zlib.crc32(kind.encode(), crc))
         return crc
 
     def slab(self, start, stop):
-        """Return the rows [start, stop) of the whole graph (views, no copies); they must be held here."""
-        lo, hi = start - self.start, stop - self.start
-        if not 0 <= lo <= hi <= self.num_rows:
+        """Return the rows [start, stop) of the whole graph, held here, as views."""
+        low = start - self.start
+        high = stop - self.start
+        if not 0 <= low <= high <= self.num_rows:
             raise DataError(f"{self.header.name}: rows {start}..{stop} asked for, {self.start}.."
                             f"{self.start + self.num_rows} held")
-        cut = slice(self.indptr[lo], self.indptr[hi])
-
-        def rows(array):
-            return None if array is None else array[lo:hi]
-
+        entries = slice(self.indptr[low], self.indptr[high])
         return dataclasses.replace(
-            self, start=start, indptr=self.indptr[lo:hi + 1] - self.indptr[lo], indices=self.indices[cut],
-            data=None if self.data is None else self.data[cut], features=rows(self.features), labels=rows(self.labels),
-            masks=None if self.masks is None else {key: rows(mask) for key, mask in self.masks.items()},
-            degree_row=rows(self.degree_row), degree_column=rows(self.degree_column),
-            degree_loop=rows(self.degree_loop), vertex=rows(self.vertex), original_ids=rows(self.original_ids))
+            self, start=start, indptr=self.indptr[low:high + 1] - self.indptr[low],
+            indices=self.indices[entries], data=None if self.data is None else self.data[entries],
+            **self._of_rows(slice(low, high)))
+
+    def _of_rows(self, chosen):
+        """Return those fields that have an entry a row, cut to the rows chosen."""
+        fields = {name: array[chosen] for name in ROW_ARRAYS
+                  if (array := getattr(self, name)) is not None}
+        if self.masks is not None:
+            fields["masks"] = {key: mask[chosen] for key, mask in self.masks.items()}
+        return fields
 
     def adjacency_rows(self, start, stop):
-        """(indptr from 0, indices, data or None) of the rows [start, stop)."""
+        """Return (indptr from 0, indices, data or None) of the rows [start, stop)."""
         rows = self.slab(start, stop)
         return rows.indptr, rows.indices, rows.data
 
     def pointers(self, start, stop):
-        """Row pointers of the rows [start, stop), (m + 1,) int64; their differences count."""
+        """Return the row pointers of the rows [start, stop), (m + 1,) int64; differences count."""
         return self.slab(start, stop).indptr
 
     def degrees(self):
-        """Row sums, column sums and loops: dict of (n,) float64 under "row", "column" and "loop"."""
+        """Return row sums, column sums and loops, (n,) float64 each, by their names."""
         return {"row": self.degree_row, "column": self.degree_column, "loop": self.degree_loop}
 
     def permuted(self, perm, offsets=None):
-        """Return the whole graph with rows and columns in the order `perm` (new -> old, (n,) int64).
+        """Return the whole graph in the order `perm` (new -> old, (n,) int64).
 
         `offsets` (k + 1,) says where the parts begin, if the order comes from a partition.
         """
@@ -233,23 +276,15 @@ class Graph:
         inverse[perm] = np.arange(perm.size, dtype=perm.dtype)
         counts = np.diff(self.indptr)[perm]
         indptr = np.concatenate([[0], np.cumsum(counts)])
-        # entry k of the result comes from entry source[k]: rows moved whole, then columns sorted within each
+        # entry k comes from entry source[k]: rows moved whole, then columns sorted within each
         source = np.repeat(self.indptr[perm] - indptr[:-1], counts) + np.arange(indptr[-1])
-        matrix = sp.csr_array((source, inverse[self.indices[source]].astype(self.indices.dtype), indptr),
-                              shape=(perm.size, self.header.num_nodes))
+        columns = inverse[self.indices[source]].astype(self.indices.dtype)
+        matrix = sp.csr_array((source, columns, indptr), shape=(perm.size, self.header.num_nodes))
         matrix.sort_indices()
-
-        def rows(array):
-            return None if array is None else array[perm]
-
         return dataclasses.replace(
             self, indptr=indptr, indices=matrix.indices.astype(self.indices.dtype, copy=False),
-            data=None if self.data is None else self.data[matrix.data], features=rows(self.features),
-            labels=rows(self.labels),
-            masks=None if self.masks is None else {key: rows(mask) for key, mask in self.masks.items()},
-            degree_row=rows(self.degree_row), degree_column=rows(self.degree_column),
-            degree_loop=rows(self.degree_loop), vertex=rows(self.vertex), original_ids=rows(self.original_ids),
-            offsets=offsets)
+            data=None if self.data is None else self.data[matrix.data], offsets=offsets,
+            **self._of_rows(perm))
 
 
 @dataclass
@@ -260,7 +295,6 @@ class Counts:
     zeros: int = 0
     loops: int = 0
     asymmetric: int = 0
-    notes: list[str] = field(default_factory=list)
 
 
 def build_adjacency(rows, columns, values, n, *, symmetrize=False, name="graph"):
@@ -283,22 +317,22 @@ def build_adjacency(rows, columns, values, n, *, symmetrize=False, name="graph")
         A weight is NaN or infinite, or does not fit float32.
     """
     counts = Counts()
-    dtype = index_dtype(n)
+    dtype = check.index_dtype(n)
     if values is not None:
         values = np.asarray(values, np.float64)
-        check_finite(values, f"{name}: weight")
+        check.check_finite(values, f"{name}: weight")
         if np.all(values == 1):
             values = None
     data = np.ones(len(rows), np.uint8) if values is None else values
-    matrix = sp.csr_array((data, (np.asarray(rows, dtype), np.asarray(columns, dtype))), shape=(n, n))
+    coords = (np.asarray(rows, dtype), np.asarray(columns, dtype))
+    matrix = sp.csr_array((data, coords), shape=(n, n))
     matrix.sum_duplicates()
     counts.duplicates = len(rows) - matrix.nnz
     if values is None:
-        matrix.data = np.ones(matrix.nnz, np.uint8)  # 0/1 input: a duplicate is the same edge, weight 1
-    else:
-        stored = matrix.nnz
-        matrix.eliminate_zeros()
-        counts.zeros = stored - matrix.nnz
+        matrix.data = np.ones(matrix.nnz, np.uint8)  # 0/1 input: a duplicate is the same edge
+    stored = matrix.nnz
+    matrix.eliminate_zeros()
+    counts.zeros = stored - matrix.nnz
     if symmetrize:
         before = matrix.nnz
         matrix = sp.csr_array(matrix.maximum(matrix.T.tocsr()))
@@ -306,18 +340,19 @@ def build_adjacency(rows, columns, values, n, *, symmetrize=False, name="graph")
         matrix.sort_indices()
         counts.asymmetric = matrix.nnz - before
     counts.loops = int(np.count_nonzero(matrix.diagonal()))
+
     data = None
     if values is not None:
         with np.errstate(over="ignore"):
             data = matrix.data.astype(np.float32)
-        check_finite(data, f"{name}: weight (as float32)")
+        check.check_finite(data, f"{name}: weight (as float32)")
         if np.all(data == 1):
             data = None
     return matrix.indptr.astype(np.int64), matrix.indices.astype(dtype, copy=False), data, counts
 
 
-def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, original_ids=None, split="file",
-             source_sha256=""):
+def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, original_ids=None,
+             split="file", source_sha256=""):
     """Make a whole Graph from a valid CSR adjacency and unchecked features, labels and masks.
 
     Raises
@@ -326,36 +361,38 @@ def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, origina
         As `Graph.from_scipy`.
     """
     n = indptr.size - 1
-    ones = np.ones(indices.size, np.float32) if data is None else data
-    matrix = sp.csr_array((ones, indices, indptr), shape=(n, n))
-    features = check_features(X, n, name)
-    labels, num_classes = check_labels(y, n, name)
-    masks = check_masks(masks, n, labels, name)
+    weights = np.ones(indices.size, np.float32) if data is None else data
+    matrix = sp.csr_array((weights, indices, indptr), shape=(n, n))
+    features = check.check_features(X, n, name)
+    labels, num_classes = check.check_labels(y, n, name)
+    masks = check.check_masks(masks, n, labels, name)
     degree_row, degree_column = row_and_column_sums(indptr, indices, data)
     header = Header(
-        name=name, num_nodes=n, num_edges=indices.size, num_features=0 if features is None else features.shape[1],
-        num_classes=num_classes, directed=not is_symmetric(matrix), all_ones=data is None,
+        name=name, num_nodes=n, num_edges=indices.size,
+        num_features=0 if features is None else features.shape[1], num_classes=num_classes,
+        directed=not is_symmetric(matrix), all_ones=data is None,
         multilabel=labels is not None and labels.ndim == 2, sparse_features=sp.issparse(features),
-        has_split=masks is not None, split=split if masks is not None else "", source_sha256=source_sha256)
+        has_split=masks is not None, split="" if masks is None else split,
+        source_sha256=source_sha256)
     return Graph(
-        header, 0, indptr, indices, data, features, labels, masks,
-        degree_row=degree_row, degree_column=degree_column,
+        header, 0, indptr, indices, data, features, labels, masks, degree_row, degree_column,
         degree_loop=matrix.diagonal().astype(np.float64), vertex=np.arange(n, dtype=np.int64),
         original_ids=original_ids)
 
 
 def row_and_column_sums(indptr, indices, data):
-    """Sums of a CSR (n, n), data None for ones: two (n,) float64, added in the order of the entries."""
+    """Sum a CSR (n, n), data None for ones, in the order of the entries: two (n,) float64."""
     n = indptr.size - 1
     weights = np.ones(indices.size) if data is None else data.astype(np.float64)
     row_of = np.repeat(np.arange(n), np.diff(indptr))
     # without entries bincount forgets the dtype of its weights
-    return tuple(np.bincount(numbers, weights, n).astype(np.float64, copy=False) for numbers in (row_of, indices))
+    return tuple(np.bincount(numbers, weights, n).astype(np.float64, copy=False)
+                 for numbers in (row_of, indices))
 
 
 def is_symmetric(matrix):
-    """Whether pattern and values of a CSR matrix with sorted columns are symmetric."""
+    """Return whether pattern and values of a CSR matrix with sorted columns are symmetric."""
     transposed = matrix.T.tocsr()
     transposed.sort_indices()
-    return (np.array_equal(matrix.indptr, transposed.indptr) and np.array_equal(matrix.indices, transposed.indices)
-            and np.array_equal(matrix.data, transposed.data))
+    return all(np.array_equal(getattr(matrix, name), getattr(transposed, name))
+               for name in ("indptr", "indices", "data"))

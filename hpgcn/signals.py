@@ -1,7 +1,8 @@
-"""What signals do: they end this process in order, or, where a training run takes note of them, after the epoch.
+"""What signals do: they end this process in order, or, where training takes note, after the epoch.
 
-An end in order is an exception in the main thread, which every `with` and `finally` on its way sees: KeyboardInterrupt
-for SIGINT, `Ended` for all others. Signals that this process ignores, or handles otherwise, are left alone.
+An end in order is an exception in the main thread, which every `with` and `finally` on its way
+sees: KeyboardInterrupt for SIGINT, `Ended` for all others. Signals that this process ignores, or
+handles otherwise, are left alone.
 """
 from __future__ import annotations
 
@@ -14,11 +15,11 @@ from contextlib import contextmanager, suppress
 KILLING = (signal.SIGTERM, signal.SIGHUP)
 ENDING = (signal.SIGINT, *KILLING, signal.SIGUSR1)
 PREEMPTED, INTERRUPTED = 1, 2  # what `asked` answers
-REPEATED = 1e-3  # seconds; timeout(1), for one, sends a signal to its child and then to its child's group
+REPEATED = 1e-3  # seconds; timeout(1), for one, signals its child, then its child's group
 UNWINDING = 5.0  # seconds that an end in order may take
 NOTICE = b"hpgcn: interrupted, ends after this epoch; a second Ctrl-C ends it at once\n"
-_state = {"early": False, "program": (), "noted": set(), "asked": set(), "last": (0, 0.0), "ended": None,
-          "number": 0}
+_state = {"early": False, "program": (), "noted": set(), "asked": set(), "last": (0, 0.0),
+          "ended": None, "number": 0}
 
 
 class Ended(SystemExit):
@@ -32,33 +33,26 @@ class Ended(SystemExit):
 def install(numbers, noted=()):
     """Handle those of these signals that would end this process without order.
 
-    Parameters
-    ----------
-    numbers : sequence of int
-    noted : sequence of int
-        Those that end nothing: `asked` tells of them.
-
-    Returns
-    -------
-    dict
-        The handlers from before; empty in a thread that may set none.
+    Those that are `noted` end nothing: `asked` tells of them. Return the handlers from before, a
+    dict; it is empty in a thread that may set none.
     """
     if threading.current_thread() is not threading.main_thread():
         return {}
     defaults = (signal.SIG_DFL, signal.default_int_handler)
     _state["noted"] |= set(noted)
-    return {number: signal.signal(number, _handle) for number in numbers if signal.getsignal(number) in defaults}
+    return {number: signal.signal(number, _handle) for number in numbers
+            if signal.getsignal(number) in defaults}
 
 
 def start(argv):
-    """Handle the signals of a command for good, before its imports: one that is not noted ends it at once."""
+    """Handle the signals of a command for good, before its imports; most end it at once."""
     install(ENDING, _noted_by(argv))
     _state["early"] = True
 
 
 @contextmanager
 def program(argv):
-    """Within, this process is a command: every signal of ENDING ends it, a second Ctrl-C without any order."""
+    """Be a command within: every signal of ENDING ends it, a second Ctrl-C without any order."""
     started = _state["early"]
     _state.update(early=False, program=ENDING)
     before = {} if started else install(ENDING, _noted_by(argv))
@@ -76,7 +70,7 @@ def _noted_by(argv):
 
 @contextmanager
 def ending():
-    """Within, SIGTERM and SIGHUP end this process in order."""
+    """Let SIGTERM and SIGHUP end this process in order within."""
     before = install(KILLING)
     try:
         yield
@@ -86,7 +80,7 @@ def ending():
 
 @contextmanager
 def noting(number):
-    """Within, take note of a signal for `asked`; a second SIGINT still ends this process."""
+    """Take note of a signal for `asked` within; a second SIGINT still ends this process."""
     if number in _state["noted"] or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -101,7 +95,7 @@ def noting(number):
 
 @contextmanager
 def blocked(*numbers):
-    """Within, these signals wait; a process started here never gets them."""
+    """Let these signals wait within; a process started here never gets them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield
@@ -110,14 +104,14 @@ def blocked(*numbers):
 
 
 def asked():
-    """Whether a signal that is noted has come: 0, PREEMPTED (SIGUSR1) or INTERRUPTED (SIGINT)."""
+    """Return which noted signal has come: 0, PREEMPTED (SIGUSR1) or INTERRUPTED (SIGINT)."""
     if signal.SIGINT in _state["asked"]:
         return INTERRUPTED
     return PREEMPTED if _state["asked"] else 0
 
 
 def ended_by():
-    """Return the signal that ends this process, 0 if none: compiled code may make an error of its own of the end."""
+    """Return the signal that ends this process, or 0: compiled code may change the error."""
     return 0 if _state["ended"] is None else _state["number"]
 
 
@@ -140,7 +134,9 @@ def _handle(number, _):
         if number == signal.SIGINT or now - _state["ended"] > UNWINDING:
             os._exit(128 + number)
         return
-    if number in _state["noted"] and (number == signal.SIGUSR1 or number not in _state["asked"]):
+
+    noted = number in _state["noted"]
+    if noted and (number == signal.SIGUSR1 or number not in _state["asked"]):
         _state["asked"].add(number)
         if number == signal.SIGINT and os.isatty(2):
             with suppress(OSError):
@@ -164,5 +160,5 @@ def _leave(number):
 
 
 def told(number):
-    """In words, what ended this process."""
+    """Say what ended this process."""
     return "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
