@@ -138,7 +138,7 @@ def check_edges(edge_index, edge_weight, num_nodes, name):
         weights = weights.reshape(-1).astype(np.float64)
         check_finite(weights, f"{name}: edge_weight")
     if num_nodes is None:
-        num_nodes = min(int(edges.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+        num_nodes = min(int(edges.max()) + 1, np.iinfo(np.int64).max) if edges.size else 0
     elif not isinstance(num_nodes, (int, np.integer)) or num_nodes < 0:
         raise DataError(f"{name}: num_nodes is {num_nodes!r}, expected an integer from 0")
     for row, numbers in enumerate(edges):

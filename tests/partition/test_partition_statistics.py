@@ -1,4 +1,4 @@
-"""Communication volume, messages and imbalance, against a literal case and a slow count in plain Python."""
+"""Communication volume, messages and imbalance, against a literal case and a slow count in Python."""
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -6,50 +6,45 @@ from small_graphs import edges, grid
 
 from hpgcn.errors import DataError
 from hpgcn.graph import Graph
-from hpgcn.partition import Partition, describe, format_statistics, make_partition, relative, statistics
+from hpgcn.partition import (
+    Partition,
+    describe,
+    format_statistics,
+    make_partition,
+    relative,
+    statistics,
+)
 from hpgcn.partition.methods import random_parts
 
 
 def slow_statistics(dense, part, k):
-    """The same counts from the definition, one net at a time."""
+    """Count from the definition, one net at a time."""
     n = len(dense)
-    sends, receives, pairs = [0] * k, [0] * k, set()
-    nonzeros, rows = [0] * k, [0] * k
-    for i in range(n):
-        rows[part[i]] += 1
-        nonzeros[part[i]] += sum(1 for j in range(n) if dense[i][j] != 0 or i == j)
+    read = (np.asarray(dense) != 0) | np.eye(n, dtype=bool)
+    sends = np.zeros((k, k), int)  # rows, by owner and reader
     for j in range(n):
-        touched = {part[i] for i in range(n) if dense[i][j] != 0 or i == j}
-        for reader in touched - {part[j]}:
-            sends[part[j]] += 1
-            receives[reader] += 1
-            pairs.add((part[j], reader))
-    messages = [sum(1 for source, _ in pairs if source == p) for p in range(k)]
+        for reader in {part[i] for i in range(n) if read[i, j]} - {part[j]}:
+            sends[part[j], reader] += 1
+    nonzeros = np.bincount(part, read.sum(1), k)
+    messages = (sends > 0).sum(1)
     return {
-        "volume": sum(sends), "volume_max": max(sends), "volume_avg": sum(sends) / k, "ghosts_max": max(receives),
-        "messages": len(pairs), "messages_max": max(messages), "messages_avg": len(pairs) / k,
-        "replication_factor": 1 + sum(sends) / n,
-        "imbalance_nnz": max(nonzeros) / (sum(nonzeros) / k) - 1, "imbalance_rows": max(rows) / (n / k) - 1,
+        "volume": sends.sum(), "volume_max": sends.sum(1).max(), "volume_avg": sends.sum() / k,
+        "ghosts_max": sends.sum(0).max(), "messages": messages.sum(),
+        "messages_max": messages.max(), "messages_avg": messages.sum() / k,
+        "replication_factor": 1 + sends.sum() / n,
+        "imbalance_nnz": nonzeros.max() / nonzeros.mean() - 1,
+        "imbalance_rows": np.bincount(part, minlength=k).max() / (n / k) - 1,
     }
 
 
 def test_literal():
-    # 0 reads 1; 2 reads 1; 3 reads 0 and 1. Part 0 = {0, 1} sends rows 0 and 1 to part 1 = {2, 3}, nothing returns.
+    # 0 reads 1; 2 reads 1; 3 reads 0 and 1: {0, 1} sends rows 0 and 1 to {2, 3}, nothing returns
     graph = edges(4, [(0, 1), (2, 1), (3, 0), (3, 1)], symmetrize=False)
     assert statistics(graph, np.array([0, 0, 1, 1]), 2) == {
         "volume": 2, "volume_max": 2, "volume_avg": 1.0, "ghosts_max": 2,
-        "messages": 1, "messages_max": 1, "messages_avg": 0.5,
-        "replication_factor": 1.5, "imbalance_nnz": 0.25, "imbalance_rows": 0.0,  # nonzeros with the diagonal: 3 and 5
+        "messages": 1, "messages_max": 1, "messages_avg": 0.5, "replication_factor": 1.5,
+        "imbalance_nnz": 0.25, "imbalance_rows": 0.0,  # nonzeros with the diagonal: 3 and 5
     }
-
-
-def test_direction_matters():
-    # vertex 0 is read by three others: one row sent to each part, or three rows received by one part
-    readers = edges(4, [(1, 0), (2, 0), (3, 0)], symmetrize=False)
-    read = edges(4, [(0, 1), (0, 2), (0, 3)], symmetrize=False)
-    part = np.array([0, 1, 1, 1])
-    assert statistics(readers, part, 2)["volume"] == 1
-    assert statistics(read, part, 2)["volume"] == 3
 
 
 def test_loops_change_nothing():
@@ -59,28 +54,25 @@ def test_loops_change_nothing():
     assert statistics(bare, part, 2) == statistics(looped, part, 2)
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 7, 40])
-@pytest.mark.parametrize("density", [0.0, 0.02, 0.3])
+@pytest.mark.parametrize(("k", "density"), [(1, 0.02), (2, 0.3), (3, 0.02), (7, 0.0), (40, 0.3)])
 @pytest.mark.parametrize("directed", [False, True])
 def test_against_slow_count(k, density, directed):
     rng = np.random.default_rng([k, int(100 * density)])
     matrix = sp.random_array((31, 31), density=density, rng=rng, format="csr")
     graph = Graph.from_scipy(matrix, symmetrize=not directed)
     part = rng.integers(0, k, 31)
-    assert statistics(graph, part, k) == pytest.approx(slow_statistics(graph.adjacency.toarray(), part, k), abs=1e-12)
+    expected = slow_statistics(graph.adjacency.toarray(), part, k)
+    assert statistics(graph, part, k) == pytest.approx(expected, abs=1e-12)
 
 
 def test_empty_parts_count_as_parts():
-    graph = grid(4)
-    part = np.repeat([0, 5], 8)
-    counted = statistics(graph, part, 8)
-    assert counted == pytest.approx(slow_statistics(graph.adjacency.toarray(), part, 8))
+    counted = statistics(grid(4), np.repeat([0, 5], 8), 8)
     assert counted["volume"] == 8
     assert counted["imbalance_rows"] == 3.0
 
 
 def test_scipy_matrix_with_explicit_zeros():
-    matrix = sp.csr_array((np.array([1.0, 0.0]), np.array([1, 0]), np.array([0, 1, 2])), shape=(2, 2))
+    matrix = sp.csr_array((np.array([1.0, 0.0]), np.array([1, 0]), np.array([0, 1, 2])))
     assert statistics(matrix, np.array([0, 1]), 2)["volume"] == 1
 
 
@@ -88,23 +80,20 @@ def test_more_than_32_bits_of_pairs():
     k = 70_000  # k^2 does not fit 32 bits
     path = edges(k, np.stack([np.arange(k - 1), np.arange(1, k)], 1))
     counted = statistics(path, np.arange(k), k)
-    assert (counted["volume"], counted["messages"], counted["messages_max"]) == (2 * (k - 1), 2 * (k - 1), 2)
+    assert counted["volume"] == counted["messages"] == 2 * (k - 1)
+    assert counted["messages_max"] == 2
 
 
-@pytest.mark.parametrize(("part", "message"), [
-    ([0, 1, 0], r"shape \(3,\), expected integers \(4,\)"),
-    ([0, 1, 0, 2], r"vertex 3 has part 2, expected 0\.\.1"),
-    ([0, -1, 0, 1], r"vertex 1 has part -1, expected 0\.\.1"),
-    ([0.0, 1.0, 0.0, 1.0], "dtype float64"),
+@pytest.mark.parametrize(("graph", "part", "message"), [
+    (edges(4, [(0, 1)]), [0, 1, 0], r"shape \(3,\), expected integers \(4,\)"),
+    (edges(4, [(0, 1)]), [0, 1, 0, 2], r"vertex 3 has part 2, expected 0\.\.1"),
+    (edges(4, [(0, 1)]), [0, -1, 0, 1], r"vertex 1 has part -1, expected 0\.\.1"),
+    (edges(4, [(0, 1)]), [0.0, 1.0, 0.0, 1.0], "dtype float64"),
+    (sp.csr_array((2, 3)), [0, 1], "square"),
 ])
-def test_bad_part_vector(part, message):
+def test_what_does_not_fit_is_refused(graph, part, message):
     with pytest.raises(DataError, match=message):
-        statistics(edges(4, [(0, 1)]), np.array(part), 2)
-
-
-def test_not_square():
-    with pytest.raises(DataError, match="square"):
-        statistics(sp.csr_array((2, 3)), np.array([0, 1]), 2)
+        statistics(graph, np.array(part), 2)
 
 
 def test_table():
@@ -125,13 +114,10 @@ def test_table():
     assert alone[0].split() == ["this"]
 
 
-def test_table_of_a_partition_without_statistics():
+def test_tables_with_nothing_to_compare():
     unnamed = Partition.from_parts(np.array([0, 1]), 2)
     assert describe(unnamed).startswith("unnamed, 2 parts")
     assert format_statistics({"this": unnamed}).split() == ["this"]
-
-
-def test_table_over_a_random_partition_that_sends_nothing():
-    this = make_partition(edges(4, []), 2, method="block", baseline=True)
-    assert "rows sent, total" in format_statistics({"this": this})
-    assert "volume" not in relative(this.statistics)
+    silent = make_partition(edges(4, []), 2, method="block", baseline=True)
+    assert "rows sent, total" in format_statistics({"this": silent})
+    assert "volume" not in relative(silent.statistics)
