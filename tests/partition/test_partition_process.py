@@ -1,4 +1,4 @@
-"""What happens when an engine crashes, hangs, lies or is missing: one line, and nothing left behind."""
+"""What happens when an engine crashes, hangs, lies or is missing: one line, and nothing left."""
 import os
 import signal
 import subprocess
@@ -13,7 +13,6 @@ from small_graphs import grid
 
 from hpgcn.errors import InternalError, MissingError
 from hpgcn.partition import make_partition
-from hpgcn.partition.process import child_environment
 
 
 @pytest.fixture(autouse=True)
@@ -32,22 +31,27 @@ def partition(**options):
 
 
 @pytest.mark.parametrize(("body", "message"), [
-    ("os.kill(os.getpid(), signal.SIGSEGV)", r"^metis was killed by SIGSEGV$"),
+    ("os.kill(os.getpid(), signal.SIGSEGV)",
+     r"^metis was killed by signal 11 \(Segmentation fault\)$"),
     ("print('Error: bad', file=sys.stderr, flush=True); os._exit(255)",
      r"^metis exited with code 255 \(its last line: Error: bad\)$"),
-    ("print('to stdout', flush=True); os._exit(3)", r"^metis exited with code 3 \(its last line: to stdout\)$"),
-    ("os.abort()", "^metis was killed by SIGABRT"),
-    ("os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL, perhaps because the machine ran out of memory"),
+    ("print('to stdout', flush=True); os._exit(3)",
+     r"^metis exited with code 3 \(its last line: to stdout\)$"),
+    ("os.kill(os.getpid(), signal.SIGKILL)",
+     r"signal 9 \(Killed\), perhaps because the machine ran out of memory"),
     ("os._exit(0)", "^metis ended the process without an answer$"),
     ("sys.exit(1)", "^metis failed with SystemExit: 1$"),
     ("raise RuntimeError('two\\nlines')", "^metis failed with RuntimeError: two lines$"),
-    ("return Cut([0] * (n - 1))", r"metis has dtype int64 and shape \(15,\), expected integers \(16,\)"),
+    ("return Cut([0] * (n - 1))",
+     r"metis has dtype int64 and shape \(15,\), expected integers \(16,\)"),
     ("return Cut([0] * (n - 1) + [2])", r"metis: vertex 15 has part 2, expected 0\.\.1"),
-    ("return Cut([-1] * n)", r"metis: vertex 0 has part -1, expected 0\.\.1"),
     ("return Cut([0.5] * n)", "metis has dtype float64"),
     ("return Cut([object()] * n)", "metis went wrong: Object arrays cannot be loaded"),
     ("print('x' * 10**6, flush=True); os._exit(9)", r"x\.\.\.\)$"),
-    ("sys.stderr.buffer.write(b'\\xff\\x1b[31m\\n'); sys.stderr.flush(); os._exit(9)", "metis exited with code 9"),
+    ("sys.stderr.buffer.write(b'\\xff\\x1b[31m\\n'); sys.stderr.flush(); os._exit(9)",
+     "metis exited with code 9"),
+    ("print('std::bad_alloc', file=sys.stderr, flush=True); os.abort()",
+     r"^metis ran out of memory under a limit of .*killed by signal 6"),
 ])
 def test_engine_fails(fake_metis, body, message):
     fake_metis(body)
@@ -59,91 +63,85 @@ def test_engine_fails(fake_metis, body, message):
 
 def test_time_limit(fake_metis):
     fake_metis("time.sleep(600)")
-    begin = time.monotonic()
-    with pytest.raises(InternalError, match=r"^metis did not finish within its time limit of 0\.5 s$"):
+    with pytest.raises(InternalError, match=r"^metis did not finish .* time limit of 0\.5 s$"):
         partition(time_limit=0.5)
-    assert time.monotonic() - begin < 30
 
 
 def test_memory_limit(fake_metis):
     fake_metis("bytearray(4 << 30)\nreturn Cut([0] * n)")
-    with pytest.raises(InternalError, match=r"^metis ran out of memory under a limit of 1\.00 GiB"):
+    with pytest.raises(InternalError, match=r"^metis ran out of memory .* limit of 1\.00 GiB"):
         partition(memory=1 << 30)
 
 
-def test_memory_of_a_library_in_c(fake_metis):
-    fake_metis("print('terminate called: std::bad_alloc', file=sys.stderr, flush=True); os.abort()")
-    with pytest.raises(InternalError, match=r"^metis ran out of memory under a limit of .*killed by SIGABRT"):
-        partition()
-
-
 def test_default_memory_limit_leaves_room(fake_metis):
-    fake_metis("import resource\nraise RuntimeError(str(resource.getrlimit(resource.RLIMIT_AS)[0]))")
+    fake_metis("import resource\n"
+               "raise RuntimeError(str(resource.getrlimit(resource.RLIMIT_AS)[0]))")
     with pytest.raises(InternalError) as caught:
         partition()
     assert int(str(caught.value).split()[-1]) > 2**28
 
 
-def test_missing_engine(monkeypatch):
-    for module, extra, arguments in (("pymetis", "partition", {"method": "graph"}),
-                                     ("mtkahypar", "partition", {}), ("kahypar", "kahypar", {"engine": "kahypar"})):
-        monkeypatch.setitem(sys.modules, module, None)
-        with pytest.raises(MissingError, match=rf"{module}: pip install 'hpgcn\[{extra}\]' \(not installed\)"):
-            make_partition(grid(4), 2, **arguments)
+@pytest.mark.parametrize(("module", "extra", "arguments"), [
+    ("pymetis", "partition", {"method": "graph"}), ("mtkahypar", "partition", {}),
+    ("kahypar", "kahypar", {"engine": "kahypar"})])
+def test_missing_engine(monkeypatch, module, extra, arguments):
+    monkeypatch.setitem(sys.modules, module, None)
+    message = rf"{module}: pip install 'hpgcn\[{extra}\]' \(not installed\)"
+    with pytest.raises(MissingError, match=message):
+        make_partition(grid(4), 2, **arguments)
 
 
 def test_engine_that_cannot_be_imported(tmp_path, monkeypatch):
-    (tmp_path / "pymetis.py").write_text("raise ImportError('libmetis.so: cannot open shared object file')")
+    (tmp_path / "pymetis.py").write_text("raise ImportError('libmetis.so: cannot open it')")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(MissingError, match=r"pip install 'hpgcn\[partition\]' .*libmetis\.so: cannot open"):
+    with pytest.raises(MissingError, match=r"'hpgcn\[partition\]' .*libmetis\.so: cannot open"):
         partition()
 
 
-def test_engine_output_stays_off_ours(fake_metis, capfd):
-    fake_metis("os.write(1, b'noise'); os.write(2, b'noise')\nreturn Cut([0, 1] * (n // 2))")
+def test_engine_has_no_part_in_our_input_and_output(fake_metis, capfd):
+    fake_metis("os.write(1, b'noise'); os.write(2, b'noise')\n"
+               "assert sys.stdin.read() == ''\n"
+               "return Cut([0, 1] * (n // 2))")
     assert partition().part.tolist() == [0, 1] * 8
     assert capfd.readouterr() == ("", "")
 
 
 def test_launcher_variables_are_dropped(fake_metis, monkeypatch):
-    launcher = ("PMI_RANK", "PMI_FD", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "HYDI_CONTROL_FD", "MPI_LOCALRANKID",
-                "MPI_LOCALNRANKS")
+    launcher = ("PMI_RANK", "PMI_FD", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "HYDI_CONTROL_FD",
+                "MPI_LOCALRANKID", "MPI_LOCALNRANKS")
     for name in launcher:
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("PMU", "kept")
-    fake_metis(f"raise RuntimeError(str(sorted(set({launcher!r}) & set(os.environ))) + os.environ['PMU'])")
+    fake_metis(f"left = set({launcher!r}) & set(os.environ)\n"
+               "raise RuntimeError(str(sorted(left)) + os.environ['PMU'])")
     with pytest.raises(InternalError, match=r"RuntimeError: \[\]kept$"):
         partition()
     assert os.environ["PMI_RANK"] == "1"
-    assert "PMI_RANK" not in child_environment()
-
-
-def test_standard_input_is_not_read(fake_metis):
-    fake_metis("assert sys.stdin.read() == ''\nreturn Cut([0, 1] * (n // 2))")
-    assert partition().k == 2
 
 
 PARENT = """
 import signal
 import sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored where the tests were started
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may ignore it
 sys.path.insert(0, {fake!r})
 import numpy as np, scipy.sparse as sp
 from hpgcn.graph import Graph
 from hpgcn.partition import make_partition
-ring = sp.coo_array((np.ones(8), (np.arange(8), (np.arange(8) + 1) % 8)), shape=(8, 8))
-make_partition(Graph.from_scipy(ring), 2, method="graph")
+make_partition(Graph.from_scipy(np.ones((8, 8))), 2, method="graph")
 """
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_child_dies_with_its_parent(fake_metis, tmp_path, number):
     mark = tmp_path / "child"
-    fake_metis(f"os.write(os.open({str(mark)!r}, os.O_CREAT | os.O_WRONLY), b'%d ' % os.getpid())\ntime.sleep(600)")
+    fake_metis(f"mark = os.open({str(mark)!r}, os.O_CREAT | os.O_WRONLY)\n"
+               "os.write(mark, b'%d ' % os.getpid())\n"
+               "time.sleep(600)")
     folder = tmp_path / "of-parent"
     folder.mkdir()
-    parent = subprocess.Popen([sys.executable, "-c", PARENT.format(fake=str(tmp_path))],
-                              stderr=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(folder)})
+    code = PARENT.format(fake=str(tmp_path))
+    parent = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL,
+                              env={**os.environ, "TMPDIR": str(folder)})
     try:
         assert _soon(lambda: mark.exists() and mark.read_text().endswith(" "))
         child = int(mark.read_text())
@@ -175,7 +173,7 @@ def _alive(pid):
 
 def test_real_engine_under_a_small_memory_limit():
     pytest.importorskip("mtkahypar")
-    with pytest.raises(InternalError, match=r"^mtkahypar ran out of memory under a limit of 0\.00 GiB"):
+    with pytest.raises(InternalError, match=r"^mtkahypar ran out of memory .* limit of 0\.00 GiB"):
         make_partition(grid(100), 2, memory=1 << 20)
 
 
