@@ -6,6 +6,7 @@ import scipy.sparse as sp
 from graphs import make
 
 from hpgcn.check import check_csr
+from hpgcn.datasets import convert
 from hpgcn.errors import DataError
 from hpgcn.graph import Graph
 from hpgcn.operator import inverse_sqrt, with_self_loops
@@ -27,9 +28,79 @@ def test_duplicates_of_a_valued_input_are_summed():
     assert graph.degree_column.tolist() == [1, 3.5]
 
 
+EDGES = np.array([[0, 1, 2, 2, 1], [1, 2, 0, 0, 1]])
+WEIGHTS = np.array([1.5, 2, 3, 4, 0])
+
+
+class Tensor:
+    """What NumPy sees of a tensor of the CPU."""
+
+    def __init__(self, array):
+        self.array = array
+        self.shape = array.shape
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.array, dtype)
+
+
+class ElsewhereTensor(Tensor):
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTS, WEIGHTS[:, None]])
+@pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint8, Tensor])
+def test_targets_of_an_edge_index_aggregate_sources(kind, weights):
+    options = {"features": np.eye(4), "labels": [0, 1, -1, 0], "masks": ([0], [1], []),
+               "name": "mine", "symmetrize": False, "split": "random"}
+    graph = Graph.from_edge_index(kind(EDGES), weights, **options)
+    values = np.ones(5) if weights is None else WEIGHTS
+    A = sp.coo_array((values, (EDGES[1], EDGES[0])), shape=(4, 4))
+    X, y = options.pop("features"), options.pop("labels")
+    expected = Graph.from_scipy(A, X, y, **options)
+    assert graph.header == expected.header
+    assert graph.checksum() == expected.checksum()
+    assert graph.adjacency[0, 2] == (1 if weights is None else 7)  # merged, or summed
+
+
+def test_an_edge_index_is_read_as_from_a_file(tmp_path):
+    np.savez(tmp_path / "g.npz", edge_index=EDGES, edge_weight=WEIGHTS, x=np.eye(4), y=np.arange(4))
+    stored, _ = convert.read(tmp_path / "g.npz", "auto", symmetrize=False)
+    graph = Graph.from_edge_index(EDGES, WEIGHTS, np.eye(4), np.arange(4))
+    assert graph.checksum() == stored.checksum()
+
+
+@pytest.mark.parametrize(("arguments", "expected"), [
+    ({}, 3), ({"num_nodes": 7}, 7), ({"features": sp.eye_array(5)}, 5), ({"labels": [0] * 4}, 4),
+    ({"features": np.eye(5), "labels": [0] * 5}, 5), ({"edge_index": np.zeros((2, 0), int)}, 0)])
+def test_number_of_vertices_of_an_edge_index(arguments, expected):
+    assert Graph.from_edge_index(**{"edge_index": EDGES, **arguments}).num_rows == expected
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"edge_index": EDGES.T}, r"shape \(5, 2\), expected integers \(2, e\)"),
+    ({"edge_index": EDGES / 1}, "mine: edge_index has dtype float64"),
+    ({"edge_index": [[0], [0, 1]]}, "mine: edge_index: no array"),
+    ({"edge_index": ElsewhereTensor(EDGES)}, "mine: edge_index: no array: can't convert cuda:0"),
+    ({"edge_index": EDGES - 1}, r"edge_index row 0: entry 0 is -1, expected 0\.\.1"),
+    ({"edge_index": np.uint64([[0], [2**64 - 1]])}, "row 1: entry 0 is 18446744073709551615"),
+    ({"num_nodes": 2}, r"edge_index row 0: entry 2 is 2, expected 0\.\.1"),
+    ({"num_nodes": -1}, "num_nodes is -1, expected an integer from 0"),
+    ({"num_nodes": 2.5}, "num_nodes is 2.5"),
+    ({"features": np.eye(2)}, "row 0: entry 2 is 2"),
+    ({"features": np.eye(3), "labels": [0]}, r"labels have shape \(1,\), expected \(3,\)"),
+    ({"edge_weight": [1, 2]}, r"edge_weight has dtype int64 and shape \(2,\), expected numbers"),
+    ({"edge_weight": ["a"] * 5}, "edge_weight has dtype <U1"),
+    ({"edge_weight": [np.inf] * 5}, "edge_weight at 0 is inf"),
+])
+def test_what_is_no_edge_index(arguments, message):
+    with pytest.raises(DataError, match=message):
+        Graph.from_edge_index(**{"edge_index": EDGES, "name": "mine", **arguments})
+
+
 def test_more_than_255_duplicates_of_an_edge_stay_an_edge():
-    A = sp.coo_array((np.ones(256), (np.zeros(256, int), np.ones(256, int))), shape=(2, 2))
-    assert Graph.from_scipy(A).header.num_edges == 1
+    edges = np.repeat([[0], [1]], 256, axis=1)
+    assert Graph.from_edge_index(edges).header.num_edges == 1
 
 
 def test_symmetrize_takes_the_maximum():
@@ -40,7 +111,8 @@ def test_symmetrize_takes_the_maximum():
 
 
 @pytest.mark.parametrize("A, directed", [
-    ([[0, 1], [1, 0]], False), ([[0, 1], [0, 0]], True), ([[0, 1], [2, 0]], True), ([[0, 0], [0, 0]], False)])
+    ([[0, 1], [1, 0]], False), ([[0, 1], [0, 0]], True), ([[0, 1], [2, 0]], True),
+    ([[0, 0], [0, 0]], False)])
 def test_directed_unless_pattern_and_values_are_symmetric(A, directed):
     assert Graph.from_scipy(np.array(A, float)).header.directed == directed
 
@@ -126,16 +198,15 @@ def test_slab_equals_slices(bounds):
 def test_self_loops_are_added_where_there_are_none(weighted):
     graph = make(directed=True, weighted=weighted)
     for lo, hi in ((0, 203), (60, 130)):
-        slab = graph.slab(lo, hi)
-        indptr, indices, data, added = with_self_loops(slab)
+        indptr, indices, data, added = with_self_loops(graph.slab(lo, hi))
         check_csr(indptr, indices, indices.size, 203, "with loops")
         assert (data is None) == (not weighted)
         values = np.ones(indices.size) if data is None else data
         expected = graph.adjacency.toarray()
         diagonal = np.diag(expected).copy()
         np.fill_diagonal(expected, np.where(diagonal == 0, 1, diagonal))
-        found = sp.csr_array((values, indices, indptr), (hi - lo, 203)).toarray()
-        np.testing.assert_array_equal(found, expected[lo:hi])
+        looped = sp.csr_array((values, indices, indptr), (hi - lo, 203)).toarray()
+        np.testing.assert_array_equal(looped, expected[lo:hi])
         np.testing.assert_array_equal(added, (diagonal == 0)[lo:hi])
 
 
@@ -146,4 +217,5 @@ def test_degrees_that_are_not_positive_give_zero():
 def test_oracle_agrees_with_the_formula():
     graph = Graph.from_scipy(np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0.0]]))
     d = np.array([2, 3, 2]) ** -0.5
-    np.testing.assert_allclose(oracle.normalised(graph), d[:, None] * (graph.adjacency.toarray() + np.eye(3)) * d)
+    expected = d[:, None] * (graph.adjacency.toarray() + np.eye(3)) * d
+    np.testing.assert_allclose(oracle.normalised(graph), expected)

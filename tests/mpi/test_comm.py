@@ -23,19 +23,21 @@ def test_collectives(comm):
 
 def test_alltoallv_with_empty_pairs(comm):
     sent = [np.arange(comm.rank * q) + 100 * comm.rank + q for q in range(comm.size)]
-    for source, found in enumerate(comm.alltoallv(sent)):
-        np.testing.assert_array_equal(found, np.arange(source * comm.rank) + 100 * source + comm.rank)
+    for source, array in enumerate(comm.alltoallv(sent)):
+        expected = np.arange(source * comm.rank) + 100 * source + comm.rank
+        np.testing.assert_array_equal(array, expected)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int64])
 def test_gather_rows_in_rank_order(comm, dtype):
     mine = np.full((comm.rank % 3, 2), comm.rank, dtype)  # rank 0 and 3 have none
-    found = comm.gather_rows(mine)
+    rows = comm.gather_rows(mine)
     if comm.rank:
-        assert found is None
+        assert rows is None
     else:
-        np.testing.assert_array_equal(found[:, 0], np.repeat(np.arange(comm.size), np.arange(comm.size) % 3))
-        assert found.dtype == dtype
+        ranks = np.arange(comm.size)
+        np.testing.assert_array_equal(rows[:, 0], np.repeat(ranks, ranks % 3))
+        assert rows.dtype == dtype
 
 
 def test_counters_by_the_definitions(comm):
@@ -68,10 +70,14 @@ def test_the_lowest_rank_speaks(comm):
 
 
 def test_ranks_must_agree(comm):
-    comm.same({"a": 1}, "configuration")
+    comm.same({"a": 5, "b": 0}, "file")
     if comm.size > 1:
-        with pytest.raises(ConfigError, match="rank 1 was started with another configuration than rank 0"):
-            comm.same(comm.rank == 1, "configuration")
+        with pytest.raises(ConfigError, match="rank 1 was started with another file than rank 0$"):
+            comm.same(comm.rank == 1, "file")
+        with pytest.raises(ConfigError, match="another file than rank 0: b is 1, not 0"):
+            comm.same({"a": 5, "b": int(comm.rank == comm.size - 1)}, "file")
+        with pytest.raises(ConfigError, match="a is None, not 5"):
+            comm.same({} if comm.rank else {"a": 5}, "file")
 
 
 def test_a_deadline_names_who_is_waited_for(comm):
@@ -80,10 +86,8 @@ def test_a_deadline_names_who_is_waited_for(comm):
     impatient = MpiComm(comm.mpi.Dup(), timeout=0.3)
     if comm.rank == 0:
         request = impatient.mpi.Irecv(np.empty(1), source=1, tag=5)
-        begin = time.monotonic()
         with pytest.raises(StoppedError, match=r"rank 0 waited 0.3 s for rank 1 in a test"):
             impatient.wait([request], lambda pending: "rank 1 in a test")
-        assert time.monotonic() - begin < 5
         request.Cancel()
         request.Wait()
     comm.barrier()
@@ -100,9 +104,8 @@ def test_who_does_not_wait_is_told_apart_from_who_does(comm):
         with pytest.raises(StoppedError) as caught:
             impatient.wait([request], lambda _: "a barrier")
         comm.barrier()
-        assert str(caught.value).startswith(f"rank {comm.rank} waited 0.5 s for a barrier; no word from rank(s) ")
-        heard = str(caught.value).rpartition(" ")[2]
-        assert heard == str(last)
+        assert str(caught.value) == (f"rank {comm.rank} waited 0.5 s for a barrier; "
+                                     f"no word from rank(s) {last}")
     else:
         comm.barrier()
         request = impatient.mpi.Ibarrier()
@@ -122,25 +125,14 @@ def test_patience_is_longer_than_the_timeout(comm):
 
 
 def test_who_never_comes_does_not_come_to_an_agreement(comm):
-    """A deadline that passes among errors raised together is raised at once, not after a second deadline."""
+    """A deadline that passes among errors raised together is not waited for a second time."""
     if comm.size == 1:
         pytest.skip("one rank waits for nobody")
     impatient = MpiComm(comm.mpi.Dup(), timeout=0.3)
     if comm.rank == 0:
-        begin = time.monotonic()
-        with pytest.raises(StoppedError, match="an agreement of one"), impatient.together():
+        with pytest.raises(StoppedError, match="^an agreement of one$"), impatient.together():
             raise StoppedError("an agreement of one")
-        assert time.monotonic() - begin < 0.3
     comm.barrier()
-
-
-def test_settings_that_differ_are_named(comm):
-    comm.same({"a": 5, "b": 0}, "file")
-    if comm.size > 1:
-        with pytest.raises(ConfigError, match="another file than rank 0: b is 1, not 0"):
-            comm.same({"a": 5, "b": int(comm.rank == comm.size - 1)}, "file")
-        with pytest.raises(ConfigError, match="a is None, not 5"):
-            comm.same({} if comm.rank else {"a": 5}, "file")
 
 
 def test_wrapping(comm):

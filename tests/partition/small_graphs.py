@@ -6,13 +6,14 @@ from hpgcn.graph import Graph
 
 
 def edges(n, pairs, symmetrize=True):
-    """A graph of n vertices with the edges given."""
+    """Make a graph of n vertices with the edges given."""
     u, v = np.array(pairs, int).reshape(-1, 2).T
-    return Graph.from_scipy(sp.coo_array((np.ones(u.size), (u, v)), shape=(n, n)), symmetrize=symmetrize)
+    A = sp.coo_array((np.ones(u.size), (u, v)), shape=(n, n))
+    return Graph.from_scipy(A, symmetrize=symmetrize)
 
 
 def grid(side):
-    """The side x side grid graph."""
+    """Make the side x side grid graph."""
     number = np.arange(side * side).reshape(side, side)
     right = np.stack([number[:, :-1].ravel(), number[:, 1:].ravel()], 1)
     down = np.stack([number[:-1].ravel(), number[1:].ravel()], 1)
@@ -20,6 +21,6 @@ def grid(side):
 
 
 def two_cliques(size=10):
-    """Two cliques joined by one edge, their vertices interleaved: even numbers are one clique, odd ones the other."""
+    """Make two cliques joined by one edge: of the even and of the odd vertices."""
     pairs = [(u, v) for u in range(2 * size) for v in range(u) if (u - v) % 2 == 0]
     return edges(2 * size, [*pairs, (0, 1)])

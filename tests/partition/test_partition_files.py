@@ -1,4 +1,4 @@
-"""Partition objects, and part vectors read from files: what is taken, and what is refused with its line."""
+"""Partition objects, and part vectors from files: what is taken, what is refused with its line."""
 import numpy as np
 import pytest
 
@@ -11,7 +11,8 @@ def test_from_parts_literal():
     assert result.perm.tolist() == [1, 4, 0, 3, 2]
     assert result.iperm.tolist() == [2, 0, 4, 3, 1]
     assert result.offsets.tolist() == [0, 2, 4, 4, 5]  # part 2 is empty
-    assert (result.part.dtype, result.perm.dtype, result.offsets.dtype) == (np.int32, np.int64, np.int64)
+    assert result.part.dtype == np.int32
+    assert result.perm.dtype == result.offsets.dtype == np.int64
     ordered = Partition.from_parts([1, 0, 3, 1, 0], 4, order=[4, 3, 2, 1, 0])
     assert ordered.perm.tolist() == [4, 1, 3, 0, 2]
 

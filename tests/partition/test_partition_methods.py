@@ -27,34 +27,39 @@ def choice(request):
 
 
 def check(partition, n, k):
-    """The arrays of a partition agree with each other."""
+    """Check that the arrays of a partition agree with each other."""
     assert partition.part.shape == (n,)
     assert partition.k == k
     np.testing.assert_array_equal(np.sort(partition.perm), np.arange(n))
     np.testing.assert_array_equal(partition.perm[partition.iperm], np.arange(n))
-    np.testing.assert_array_equal(np.diff(partition.offsets), np.bincount(partition.part, minlength=k))
-    np.testing.assert_array_equal(partition.part[partition.perm], np.repeat(np.arange(k), np.diff(partition.offsets)))
+    sizes = np.bincount(partition.part, minlength=k)
+    np.testing.assert_array_equal(np.diff(partition.offsets), sizes)
+    np.testing.assert_array_equal(partition.part[partition.perm], np.repeat(np.arange(k), sizes))
 
 
-def test_twice_the_same(choice):
+@pytest.mark.parametrize("k", [3, 20])  # KaHyPar: direct, recursive
+def test_twice_the_same(choice, k):
     graph = grid(20)
-    for k in (3, 20):  # KaHyPar: direct, recursive
-        first, second = (make_partition(graph, k, **choice, seed=5) for _ in range(2))
-        check(first, 400, k)
-        np.testing.assert_array_equal(first.part, second.part)
-        np.testing.assert_array_equal(first.perm, second.perm)
-        assert first.statistics == second.statistics
+    before = {field.name: np.copy(getattr(graph, field.name)) for field in dataclasses.fields(Graph)
+              if isinstance(getattr(graph, field.name), np.ndarray)}
+    first, second = (make_partition(graph, k, **choice, seed=5) for _ in range(2))
+    check(first, 400, k)
+    np.testing.assert_array_equal(first.part, second.part)
+    np.testing.assert_array_equal(first.perm, second.perm)
+    assert first.statistics == second.statistics
+    for name, array in before.items():  # the input is left alone
+        np.testing.assert_array_equal(getattr(graph, name), array)
 
 
 def test_balance(choice):
     graph = grid(20)
     weights = np.diff(graph.indptr) + 1
     part = make_partition(graph, 4, **choice, epsilon=0.1).part
-    limit = 1.1 * -(-weights.sum() // 4)
-    if choice["method"] != "random":  # which balances rows
-        assert np.bincount(part, weights).max() <= limit + weights.max() * (choice["method"] == "block")
-    else:
+    limit = 1.1 * -(-weights.sum() // 4) + weights.max() * (choice["method"] == "block")
+    if choice["method"] == "random":  # which balances rows
         assert np.bincount(part).tolist() == [100] * 4
+    else:
+        assert np.bincount(part, weights).max() <= limit
 
 
 @pytest.mark.parametrize("engine", ["mtkahypar", "kahypar", "metis"])
@@ -64,8 +69,8 @@ def test_two_cliques(engine):
     result = make_partition(two_cliques(), 2, method=method, engine=engine)
     assert len(set(result.part[::2])) == len(set(result.part[1::2])) == 1
     # the joining edge: each end is sent once
-    assert {key: result.statistics[key] for key in ("volume", "messages", "imbalance_nnz")} == {
-        "volume": 2, "messages": 2, "imbalance_nnz": 0.0}
+    assert result.statistics["volume"] == result.statistics["messages"] == 2
+    assert result.statistics["imbalance_nnz"] == 0.0
     assert (result.method, result.engine, result.epsilon) == (method, engine, 0.01)
     assert result.engine_version
 
@@ -85,13 +90,16 @@ def test_mtkahypar_counts_the_same_volume():
 
 
 def test_models_literal():
-    # rows 0: {1}, 2: {1}, 3: {0, 1}; columns with the diagonal 0: {0, 3}, 1: {0, 1, 2, 3}, 2: {2}, 3: {3}
+    # rows 0: {1}, 2: {1}, 3: {0, 1}; columns with the diagonal 0: {0, 3}, 1: {0, 1, 2, 3}, 2: {2},
+    # 3: {3}
     rows = pattern(edges(4, [(0, 1), (2, 1), (3, 0), (3, 1), (1, 1)], symmetrize=False))
     assert np.diff(rows.indptr).tolist() == [2, 1, 2, 3]
     offsets, pins = column_nets(rows)
-    assert (offsets.tolist(), pins.tolist()) == ([0, 2, 6], [0, 3, 0, 1, 2, 3])  # nets of one pin are left out
+    assert offsets.tolist() == [0, 2, 6]  # nets of one pin are left out
+    assert pins.tolist() == [0, 3, 0, 1, 2, 3]
     offsets, adjacent = neighbours(rows)
-    assert (offsets.tolist(), adjacent.tolist()) == ([0, 2, 5, 6, 8], [1, 3, 0, 2, 3, 1, 0, 1])
+    assert offsets.tolist() == [0, 2, 5, 6, 8]
+    assert adjacent.tolist() == [1, 3, 0, 2, 3, 1, 0, 1]
 
 
 def test_real_graph(enron):
@@ -104,7 +112,8 @@ def test_real_graph(enron):
     assert one.statistics["volume"] < 0.25 * random.statistics["volume"]
     if importlib.util.find_spec("pymetis"):
         cut = make_partition(enron, 4, method="graph", epsilon=0.03)
-        assert one.statistics["volume"] < cut.statistics["volume"] < 0.3 * random.statistics["volume"]
+        assert one.statistics["volume"] < cut.statistics["volume"]
+        assert cut.statistics["volume"] < 0.3 * random.statistics["volume"]
 
 
 def test_random_is_keyed():
@@ -122,11 +131,8 @@ def test_block_balances_nonzeros():
     assert make_partition(graph, 2, method="block", w0=1000).part.tolist() == [0, 0, 0, 1, 1, 1]
 
 
-def test_block_beside_a_hub():
-    graph = edges(100, [(50, j) for j in range(100) if j != 50])
-    part = make_partition(graph, 8, method="block").part
-    assert (np.diff(part) >= 0).all()
-    check(make_partition(graph, 8, method="block"), 100, 8)
+    star = edges(100, [(50, j) for j in range(100) if j != 50])
+    assert (np.diff(make_partition(star, 8, method="block").part) >= 0).all()
 
 
 def test_trivial_cases(choice):
@@ -134,13 +140,14 @@ def test_trivial_cases(choice):
     one = make_partition(path, 1, **choice)
     assert one.part.tolist() == [0] * 5
     assert one.statistics["volume"] == one.statistics["messages"] == 0
-    each = make_partition(path, 5, **choice)
-    assert choice["method"] == "vertex-cut" or np.bincount(each.part, minlength=5).max() <= 2
-    check(each, 5, 5)
+    five = make_partition(path, 5, **choice)
+    assert choice["method"] == "vertex-cut" or np.bincount(five.part, minlength=5).max() <= 2
+    check(five, 5, 5)
     isolated = make_partition(edges(10, []), 5, **choice)
     assert np.bincount(isolated.part).tolist() == [2] * 5
-    single = make_partition(edges(1, []), 1, **choice)
-    check(single, 1, 1)
+    check(make_partition(edges(1, []), 1, **choice), 1, 1)
+    loops = edges(50, [(0, 1), (1, 2), (3, 3), (4, 4)])
+    check(make_partition(loops, 3, **choice), 50, 3)
 
 
 def test_no_engine_where_none_is_needed(monkeypatch):
@@ -148,51 +155,42 @@ def test_no_engine_where_none_is_needed(monkeypatch):
         monkeypatch.setitem(sys.modules, engine.module, None)
     for k in (1, 9):
         result = make_partition(grid(3), k)
-        assert (result.method, result.engine, result.engine_version, result.epsilon) == ("hypergraph", "", "", 0.0)
+        assert (result.method, result.engine, result.engine_version) == ("hypergraph", "", "")
+        assert result.epsilon == 0.0
 
 
-@pytest.mark.parametrize("k", [2, 7, 60, 199])
+@pytest.mark.parametrize("k", [7, 199])
 def test_a_vertex_too_heavy_for_any_balance(choice, k):
     star = edges(200, [(0, j) for j in range(1, 200)])
     result = make_partition(star, k, **choice)
     check(result, 200, k)
     weights = np.r_[200, np.full(199, 2)]
     loads = np.bincount(result.part, weights, k)
-    if result.engine == "mtkahypar":
-        assert loads.max() <= max(200, 1.01 * -(-598 // k)) + 4  # the hub nearly alone, the others as they can be
+    if result.engine == "mtkahypar":  # the hub is nearly alone, the others as they can be
+        assert loads.max() <= max(200, 1.01 * -(-598 // k)) + 4
 
 
-def test_epsilon_beyond_all(choice):
+def test_extreme_balance(choice):
     check(make_partition(two_cliques(), 3, **choice, epsilon=1e300), 20, 3)
-
-
-def test_weights_past_32_bits(choice):
     result = make_partition(grid(10), 4, **choice, w0=2**31 - 1, epsilon=0.05)
     assert np.bincount(result.part, minlength=4).max() <= 27
-
-
-def test_isolated_vertices_and_loops(choice):
-    graph = edges(50, [(0, 1), (1, 2), (3, 3), (4, 4)])
-    result = make_partition(graph, 3, **choice)
-    check(result, 50, 3)
 
 
 def test_engine_seeds():
     pytest.importorskip("pymetis")
     graph = grid(30)
-    parts = [make_partition(graph, 6, method="graph", seed=seed).part for seed in (0, 1, 2**31 - 1, 2**63 - 1)]
+    parts = [make_partition(graph, 6, method="graph", seed=seed).part
+             for seed in (0, 1, 2**31 - 1)]
     np.testing.assert_array_equal(parts[0], parts[2])  # engines take 31 bits
     assert (parts[0] != parts[1]).any()
 
 
 @pytest.mark.parametrize(("arguments", "error", "message"), [
     ({"k": 0}, UsageError, "k = 0: expected at least 1"),
-    ({"k": -3}, UsageError, "k = -3: expected at least 1"),
     ({"k": 2.0}, UsageError, r"k = 2\.0: expected an integer"),
     ({"k": 10}, DataError, r"cannot make 10 parts of 9 vertices, expected 1\.\.9"),
     ({"epsilon": -0.1}, UsageError, r"epsilon = -0\.1: expected a number of at least 0"),
     ({"epsilon": float("nan")}, UsageError, "epsilon = nan"),
-    ({"epsilon": float("inf")}, UsageError, "epsilon = inf"),
     ({"epsilon": "0.1"}, UsageError, "epsilon = '0.1'"),
     ({"w0": -1}, UsageError, r"w0 = -1: expected 0 to 2147483647"),
     ({"seed": -1}, UsageError, "seed = -1"),
@@ -200,8 +198,8 @@ def test_engine_seeds():
     ({"time_limit": 0}, UsageError, "time_limit = 0: expected a number above 0"),
     ({"memory": 0}, UsageError, "memory = 0: expected at least 1"),
     ({"threads": 0}, UsageError, "threads = 0: expected at least 1"),
-    ({"method": "hypergraf"}, UsageError, "stochastic, vertex-cut, block, random; did you mean hypergraph"),
-    ({"method": "xyz"}, UsageError, "expected one of hypergraph, graph, stochastic, vertex-cut, block, random$"),
+    ({"method": "hypergraf"}, UsageError, "block, random; did you mean hypergraph"),
+    ({"method": "xyz"}, UsageError, "expected one of hypergraph, graph, stochastic, .*random$"),
     ({"engine": "metis"}, UsageError, "method hypergraph takes one of mtkahypar, kahypar"),
     ({"method": "block", "engine": "metis"}, UsageError, "method block takes none"),
 ])
@@ -212,10 +210,9 @@ def test_refused(arguments, error, message):
 
 def test_slab_refused():
     slab = grid(3).slab(2, 7)
-    with pytest.raises(DataError, match="5 of 9 rows given, expected all"):
-        make_partition(slab, 2)
-    with pytest.raises(DataError, match="5 of 9 rows given, expected all"):
-        given_partition(slab, np.zeros(9, int), 2)
+    for arguments in ((make_partition, 2), (given_partition, np.zeros(9, int), 2)):
+        with pytest.raises(DataError, match="5 of 9 rows given, expected all"):
+            arguments[0](slab, *arguments[1:])
 
 
 def test_given_parts():
@@ -228,29 +225,23 @@ def test_given_parts():
     assert np.diff(given_partition(graph, made.part, 4, rcm=False).perm).tolist() == [1] * 399
     with_empty = given_partition(graph, made.part, 6)
     assert with_empty.offsets.tolist() == [*made.offsets.tolist(), 400, 400]
-    for part, message in ((made.part[:-1], r"shape \(399,\)"), (made.part + 3, r"part 4, expected 0\.\.3")):
+    for part, message in [(made.part[:-1], r"shape \(399,\)"), (made.part + 3, "has part 4")]:
         with pytest.raises(DataError, match=message):
             given_partition(graph, part, 4)
 
 
-def test_input_is_left_alone(choice):
-    graph = grid(6)
-    before = {field.name: np.copy(getattr(graph, field.name)) for field in dataclasses.fields(Graph)
-              if isinstance(getattr(graph, field.name), np.ndarray)}
-    make_partition(graph, 3, **choice)
-    for name, array in before.items():
-        np.testing.assert_array_equal(getattr(graph, name), array)
-
-
 def test_kahypar_configuration_is_direct_for_few_parts():
-    direct, recursive = (dict(line.split("=") for line in kahypar_ini(k).splitlines()) for k in (16, 17))
+    direct, recursive = (dict(line.split("=") for line in kahypar_ini(k).splitlines())
+                         for k in (16, 17))
     assert (direct["mode"], direct["r-type"], direct["i-c-t"]) == ("direct", "kway_fm_km1", "150")
     assert (recursive["mode"], recursive["r-type"]) == ("recursive", "twoway_fm")
     assert not any(key.startswith("i-c-") for key in recursive)
 
 
 def test_imports_without_engines_mpi_or_hdf5():
-    code = ("import sys; sys.modules.update(dict.fromkeys(['mtkahypar', 'kahypar', 'pymetis', 'mpi4py', 'h5py']));"
-            "import hpgcn.partition, hpgcn.reorder; print('numba' in sys.modules)")
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout == "False\n"
+    code = ("import sys\n"
+            "absent = ['mtkahypar', 'kahypar', 'pymetis', 'mpi4py', 'h5py']\n"
+            "sys.modules.update(dict.fromkeys(absent))\n"
+            "import hpgcn.partition, hpgcn.reorder\n"
+            "print('numba' in sys.modules)")
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"

@@ -13,7 +13,7 @@ from hpgcn.partition.refine import no_busier, refine
 
 
 def drawn(n, density, *, directed, seed):
-    """Draw a graph with a few vertices that many others read; return it, its pattern and weights."""
+    """Draw a graph with a few vertices that many others read; return it as `weighed` does."""
     rng = np.random.default_rng(seed)
     chances = density * (1 + 20 * (np.arange(n) < n // 50))
     A = (rng.random((n, n)) < chances).astype(np.float32)
@@ -21,6 +21,7 @@ def drawn(n, density, *, directed, seed):
 
 
 def weighed(A):
+    """Make a graph of a matrix; return it, its pattern and the weights of its vertices."""
     graph = Graph.from_scipy(sp.csr_array(A, dtype=np.float32))
     rows = pattern(graph)
     return graph, rows, np.diff(rows.indptr).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Communication volume, messages and imbalance, against a literal case and a slow count in Python."""
+"""Communication volume, messages and imbalance, against a literal case and a slow count."""
 import numpy as np
 import pytest
 import scipy.sparse as sp

@@ -88,7 +88,7 @@ def random_graph(n, density, *, directed, seed):
 
 
 def test_by_hand(monkeypatch):
-    """Edges in the order written in the comments, into three parts; loops at 2 and 7; 8 is alone."""
+    """Edges in the order of the comments, into three parts; loops at 2 and 7; 8 is alone."""
     graph = edges(9, [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4), (5, 6), (2, 2), (7, 7)])
     # 5-6: new, 0; 0-1: new, 1; 2-3: new, 2; 0-2: equal degrees, 2 joins 0 in 1; 1-3: 3 has the
     # higher degree and joins 1 in 1; 3-4: 4 is new, 2 is the less loaded of 3's parts {1, 2}
@@ -142,7 +142,7 @@ def test_power_law_graphs(k):
 
 @pytest.mark.parametrize("k", [2, 70])
 def test_costs_of_any_parts(k):
-    """Count parts that are not Libra's: arcs of an edge apart, owners without an edge, empty parts."""
+    """Not only of Libra's: arcs of an edge apart, owners without an edge, empty parts."""
     rng = np.random.default_rng(5)
     graph = random_graph(80, 0.05, directed=True, seed=6)
     edge_part = rng.integers(0, k, graph.indices.size)
@@ -199,7 +199,7 @@ def test_nothing_to_cut():
 def test_more_parts_than_memory(monkeypatch):
     monkeypatch.setattr(module, "memory_budget", lambda: 1599)
     assert vertex_cut(edges(100, [(0, 1)]), 64)[1].size == 100
-    with pytest.raises(UsageError, match=r"parts of 100 vertices, 65 at most each, need 1600 bytes"):
+    with pytest.raises(UsageError, match=r"of 100 vertices, 65 at most each, need 1600 bytes"):
         vertex_cut(edges(100, [(0, 1)]), 65)
 
 
