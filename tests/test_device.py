@@ -1,9 +1,9 @@
-"""Which device ranks get, and by which route its messages go: every answer that an MPI may give, and false ones."""
+"""Which device ranks get, and by which route messages go: all answers of an MPI, and false ones."""
 import re
 import shutil
 import sys
-import types
 from pathlib import Path
+from types import SimpleNamespace as Namespace
 
 import numpy as np
 import pytest
@@ -22,10 +22,12 @@ class Ranks(SerialComm):
     def __init__(self, rank=0, size=4, others=()):
         super().__init__()
         self.rank = self.local_rank = rank
-        self.size, self.ranks, self.others = size, tuple(range(size)), others
+        self.size = size
+        self.ranks = tuple(range(size))
+        self.others = others
 
     def max(self, values):
-        return np.maximum(values, max((other for other in self.others if isinstance(other, bool)), default=0))
+        return np.maximum(values, True in self.others)
 
     def allgather(self, thing):
         return [thing, *self.others]
@@ -36,11 +38,6 @@ def cupy(tmp_path):
     """The fake CuPy; `kernels` of nothing."""
     with installed(tmp_path):
         yield sys.modules["cupy"]
-
-
-@pytest.fixture
-def no_gpu(monkeypatch):
-    monkeypatch.setitem(sys.modules, "cupy", None)
 
 
 def test_ranks_of_a_node_take_its_gpus_in_turn(cupy):
@@ -54,11 +51,9 @@ def test_auto_takes_no_gpu_unless_every_rank_has_one(cupy):
     assert type(choose("auto", Ranks(others=[True]))) is Host
 
 
-def test_auto_without_a_gpu(no_gpu):
+def test_without_a_gpu(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
     assert type(choose("auto", SerialComm())) is Host
-
-
-def test_cuda_without_a_gpu(no_gpu):
     with pytest.raises(MissingError, match="device='cuda' needs cupy") as caught:
         choose("cuda", SerialComm())
     assert caught.value.collective
@@ -66,19 +61,12 @@ def test_cuda_without_a_gpu(no_gpu):
 
 def test_pinned_memory_and_streams(cupy):
     gpu = Cuda()
-    memory, array = gpu.pinned(24), gpu.put(np.arange(3.0))
+    memory = gpu.pinned(24)
+    array = gpu.put(np.arange(3.0))
     stream = gpu.stream()
     gpu.copy(memory.ctypes.data, array.data.ptr, 24, stream)
     assert gpu.event(stream).done
     assert memory.view(np.float64).tolist() == [0, 1, 2]
-
-
-class Symbols:
-    """A library with some functions."""
-
-    def __init__(self, **answers):
-        for name, answer in answers.items():
-            setattr(self, name, answer)
 
 
 def gpu_query(answer):
@@ -90,21 +78,24 @@ def gpu_query(answer):
 
 
 def mpi(kinds=None, version="MPICH Version: 5", **answers):
-    """An MPI that answers so."""
-    info = types.SimpleNamespace(Get={"mpi_memory_alloc_kinds": kinds}.get)
-    return types.SimpleNamespace(COMM_WORLD=types.SimpleNamespace(Get_info=lambda: info), __file__=Symbols(**answers),
-                                 Get_library_version=lambda: version)
+    """Make an MPI that answers so."""
+    info = Namespace(Get={"mpi_memory_alloc_kinds": kinds}.get)
+    return Namespace(COMM_WORLD=Namespace(Get_info=lambda: info), __file__=Namespace(**answers),
+                     Get_library_version=lambda: version)
 
 
+CUDA = "MPIX_Query_cuda_support"
+GPU = "MPIX_GPU_query_support"
+NAMED = "MPI names the memory kinds"
 ANSWERS = [  # variable, kinds, functions of the library, (claimed, by whom)
-    ("0", "cuda", {"MPIX_Query_cuda_support": lambda: 1}, (False, "HPGCN_GPU_AWARE_MPI=0")),
+    ("0", "cuda", {CUDA: lambda: 1}, (False, "HPGCN_GPU_AWARE_MPI=0")),
     ("1", None, {}, (True, "HPGCN_GPU_AWARE_MPI=1")),
-    ("auto", "mpi,system,cuda:device", {}, (True, "MPI names the memory kinds mpi,system,cuda:device")),
-    (None, "system, cuda", {}, (True, "MPI names the memory kinds system, cuda")),
-    (None, "mpi,system", {"MPIX_Query_cuda_support": lambda: 1}, (True, "MPIX_Query_cuda_support says yes")),
-    (None, "mpi,system", {"MPIX_Query_cuda_support": lambda: 0}, (False, "MPIX_Query_cuda_support says no")),
-    (None, None, {"MPIX_GPU_query_support": gpu_query(1)}, (True, "MPIX_GPU_query_support says yes")),
-    (None, None, {"MPIX_GPU_query_support": gpu_query(0)}, (False, "MPIX_GPU_query_support says no")),
+    ("auto", "mpi,system,cuda:device", {}, (True, f"{NAMED} mpi,system,cuda:device")),
+    (None, "system, cuda", {}, (True, f"{NAMED} system, cuda")),
+    (None, "mpi,system", {CUDA: lambda: 1}, (True, f"{CUDA} says yes")),
+    (None, "mpi,system", {CUDA: lambda: 0}, (False, f"{CUDA} says no")),
+    (None, None, {GPU: gpu_query(1)}, (True, f"{GPU} says yes")),
+    (None, None, {GPU: gpu_query(0)}, (False, f"{GPU} says no")),
     (None, "cudagraph", {}, (False, "the MPI library has no function that tells")),
 ]
 
@@ -121,7 +112,8 @@ def test_who_says_that_mpi_takes_gpu_memory(variable, kinds, functions, expected
 
 def test_a_switch_of_cray_mpich_is_believed(monkeypatch):
     monkeypatch.setenv("MPICH_GPU_SUPPORT_ENABLED", "0")
-    assert route.library(Symbols(MPIX_GPU_query_support=gpu_query(1))) == (False, "MPICH_GPU_SUPPORT_ENABLED=0")
+    library = Namespace(**{GPU: gpu_query(1)})
+    assert route.library(library) == (False, "MPICH_GPU_SUPPORT_ENABLED=0")
 
 
 def test_another_value_of_the_variable_is_refused(monkeypatch):
@@ -130,14 +122,16 @@ def test_another_value_of_the_variable_is_refused(monkeypatch):
         route.asked(mpi())
 
 
-YES = ((True, "HPGCN_GPU_AWARE_MPI=1"), "")
+ASKED = "HPGCN_GPU_AWARE_MPI=1"
+YES = ((True, ASKED), "")
 CHOICES = [  # what the other rank says, this rank's probe, library, (direct, words, warned)
-    (YES, "", "MPICH", ({"message", "bcast"}, "HPGCN_GPU_AWARE_MPI=1; proved", False)),
-    (YES, "", "Open MPI v5.0.8", ({"message"}, "HPGCN_GPU_AWARE_MPI=1; proved", False)),
-    (YES, "signal 11", "MPICH", (set(), "HPGCN_GPU_AWARE_MPI=1, but the probe of rank 0 failed: signal 11", True)),
+    (YES, "", "MPICH", ({"message", "bcast"}, f"{ASKED}; proved", False)),
+    (YES, "", "Open MPI v5.0.8", ({"message"}, f"{ASKED}; proved", False)),
+    (YES, "signal 11", "MPICH",
+     (set(), f"{ASKED}, but the probe of rank 0 failed: signal 11", True)),
     ((YES[0], "signal 6"), "", "MPICH",
-     (set(), "HPGCN_GPU_AWARE_MPI=1, but the probe of rank 1 failed: signal 6", True)),
-    (((False, "MPIX_Query_cuda_support says no"), ""), "", "MPICH", (set(), "MPIX_Query_cuda_support says no", False)),
+     (set(), f"{ASKED}, but the probe of rank 1 failed: signal 6", True)),
+    (((False, f"{CUDA} says no"), ""), "", "MPICH", (set(), f"{CUDA} says no", False)),
 ]
 
 
@@ -146,19 +140,20 @@ def test_all_ranks_take_one_route(cupy, other, failure, version, expected, monke
     monkeypatch.setattr(route, "probe", lambda number: failure)
     comm = Ranks(size=2, others=[other])
     comm.MPI = mpi(version=version)
-    found = comm.use(Cuda(), aware="1")
+    taken = comm.use(Cuda(), aware="1")
     direct, reason, warned = expected
-    assert (found.direct, found.reason) == (direct, reason)
+    assert (taken.direct, taken.reason) == (direct, reason)
     assert comm.relay.direct == direct
     assert bool(caplog.records) == warned
     assert all(reason in record.getMessage() for record in caplog.records)
-    assert str(found).endswith(reason)
+    assert str(taken).endswith(reason)
 
 
 def test_no_route_without_others_or_without_a_gpu(cupy):
     alone = SerialComm()
     assert not alone.use(Cuda()).direct
-    assert (alone.device.name, alone.relay, alone.group([0]).device) == ("cuda", None, alone.device)
+    assert alone.device.name == "cuda"
+    assert alone.relay is None
     several = Ranks()
     several.use(Host())
     assert several.relay is None
@@ -175,14 +170,15 @@ sys.modules["cupy"] = fake
 PROBES = {
     "works": ("", ""),
     "crashes": ("fake_cupy.ndarray.__cuda_array_interface__ = property(lambda self: dict("
-                "self.memory.__array_interface__, version=3, data=(64, False)))", r"signal 11|exit code \d+ .*"),
+                "self.memory.__array_interface__, version=3, data=(64, False)))",
+                r"signal 11|exit code \d+ .*"),
     "loses": ("import numpy as np\nlost = []\n"
               "def elsewhere(self):\n    lost.append(np.zeros(self.shape, self.dtype))\n"
               "    return dict(lost[-1].__array_interface__, version=3)\n"
               "fake_cupy.ndarray.__cuda_array_interface__ = property(elsewhere)",
               r"exit code 1 \(a message of 64 bytes did not arrive\)"),
     "hangs": ("time.sleep(60)", "no answer within 1 s"),
-    "has no GPU": ("raise ImportError('libcuda.so.1')", r"exit code 1 \(ImportError: libcuda.so.1\)"),
+    "has no GPU": ("raise ImportError('libcuda')", r"exit code 1 \(ImportError: libcuda\)"),
 }
 
 
@@ -190,7 +186,8 @@ PROBES = {
 def test_the_probe_finds_out_in_a_process_of_its_own(name, tmp_path, monkeypatch):
     pytest.importorskip("mpi4py")
     more, expected = PROBES[name]
-    (tmp_path / "cupy.py").write_text(CUPY.format(tests=str(TESTS), kernels=str(TESTS / "kernels"), more=more))
+    code = CUPY.format(tests=str(TESTS), kernels=str(TESTS / "kernels"), more=more)
+    (tmp_path / "cupy.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)  # of the probe, too
     monkeypatch.setenv("PMI_RANK", "1")  # of a launcher that would not know the process
     monkeypatch.setenv("PMI_FD", "9")

@@ -152,12 +152,13 @@ def test_reduce_scatter_in_given_room(comm):
     work = np.empty((comm.size, 4))
     out = np.empty(4)
     packed = np.arange(4.0 * comm.size) + comm.rank
-    comm.start_reduce_scatter(packed, out, [4] * comm.size, None, work=work).wait("a reduce_scatter")
+    counts = [4] * comm.size
+    comm.start_reduce_scatter(packed, out, counts, None, work=work).wait("a reduce_scatter")
     total = comm.size * (4 * comm.rank + np.arange(4)) + sum(range(comm.size))
     np.testing.assert_array_equal(out, total)
     if comm.size > 1:
         with pytest.raises(InternalError, match="work holds 2 elements"):
-            comm.start_reduce_scatter(packed, out, [4] * comm.size, None, work=np.empty(2))
+            comm.start_reduce_scatter(packed, out, counts, None, work=np.empty(2))
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, np.bool_, np.float16])
@@ -360,13 +361,17 @@ def test_waiting_and_starting_are_clocked(comm):
     assert comm.clock.seconds["comm"] > 0
 
 
-STARTS = {  # of two ranks
-    "bcast": lambda comm: comm.start_bcast(np.zeros(9), 1, "x"),
-    "reduce": lambda comm: comm.start_reduce(np.zeros(9), None, 0, "x"),
-    "allgather": lambda comm: comm.start_allgather(np.zeros(9), np.zeros(18), [9, 9], "x"),
-    "reduce_scatter": lambda comm: comm.start_reduce_scatter(np.zeros(18), np.zeros(9), [9, 9], "x"),
-    "alltoall": lambda comm: comm.start_alltoall(np.zeros(18), [9, 9], np.zeros(18), [9, 9], "x"),
+STARTS = {  # of two ranks: the arguments but the last
+    "bcast": lambda: (np.zeros(9), 1),
+    "reduce": lambda: (np.zeros(9), None, 0),
+    "allgather": lambda: (np.zeros(9), np.zeros(18), [9, 9]),
+    "reduce_scatter": lambda: (np.zeros(18), np.zeros(9), [9, 9]),
+    "alltoall": lambda: (np.zeros(18), [9, 9], np.zeros(18), [9, 9]),
 }
+
+
+def start(name, comm):
+    return getattr(comm, f"start_{name}")(*STARTS[name](), "x")
 
 
 @pytest.mark.parametrize("name", STARTS)
@@ -380,7 +385,7 @@ def test_a_deadline_names_who_waits_and_for_what(comm, name):
         pair = comm.group([first, last])
         pair.timeout = 0.3
     if comm.rank == first:
-        pending = STARTS[name](pair)
+        pending = start(name, pair)
         where = rf"rank\(s\) {last} in block 2 in layer 1 forward"
         if name in ("bcast", "reduce"):
             root = first if name == "reduce" else last
@@ -390,7 +395,7 @@ def test_a_deadline_names_who_waits_and_for_what(comm, name):
     comm.barrier()
     if comm.rank >= first:
         pair.timeout = comm.timeout
-        (pending if comm.rank == first else STARTS[name](pair)).wait("the late one")
+        (pending if comm.rank == first else start(name, pair)).wait("the late one")
         pair.close()
     comm.barrier()
     comm.close()

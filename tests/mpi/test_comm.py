@@ -72,7 +72,7 @@ def test_the_lowest_rank_speaks(comm):
 def test_ranks_must_agree(comm):
     comm.same({"a": 5, "b": 0}, "file")
     if comm.size > 1:
-        with pytest.raises(ConfigError, match="rank 1 was started with another file than rank 0$"):
+        with pytest.raises(ConfigError, match=r"rank 1 was started with another file than rank 0$"):
             comm.same(comm.rank == 1, "file")
         with pytest.raises(ConfigError, match="another file than rank 0: b is 1, not 0"):
             comm.same({"a": 5, "b": int(comm.rank == comm.size - 1)}, "file")
@@ -130,7 +130,7 @@ def test_who_never_comes_does_not_come_to_an_agreement(comm):
         pytest.skip("one rank waits for nobody")
     impatient = MpiComm(comm.mpi.Dup(), timeout=0.3)
     if comm.rank == 0:
-        with pytest.raises(StoppedError, match="^an agreement of one$"), impatient.together():
+        with pytest.raises(StoppedError, match=r"^an agreement of one$"), impatient.together():
             raise StoppedError("an agreement of one")
     comm.barrier()
 

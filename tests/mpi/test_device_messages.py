@@ -1,6 +1,7 @@
 """Collectives and exchanges of GPU arrays, by every route: the same bits as on the host.
 
-The GPU is a fake one that is as late as it may be, in all or in kernels alone: what nobody waited for has not happened.
+The GPU is a fake one that is as late as it may be, in all or in kernels alone: what nobody waited
+for has not happened.
 """
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 from fake_cupy import Stream, installed
 from shim import COMPILER
+from test_collectives import block
 
 from hpgcn.comm import collectives, staging
 from hpgcn.device import Cuda
@@ -28,8 +30,8 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("kernels")
 
 
-@pytest.fixture(params=[*[("pinned", late) for late in LATE], ("messages straight", "kernels"), ("straight", "all")],
-                ids=", late: ".join)
+@pytest.fixture(ids=", late: ".join, params=[
+    *[("pinned", late) for late in LATE], ("messages straight", "kernels"), ("straight", "all")])
 def gpu(request, comm, folder, monkeypatch):
     """The device of `comm`, whose messages take a route."""
     monkeypatch.setattr(staging, "CHUNK_BYTES", 64)
@@ -42,15 +44,8 @@ def gpu(request, comm, folder, monkeypatch):
         yield device
 
 
-def block(rank, size, dtype, salt):
-    rng = np.random.default_rng([salt, rank])
-    if np.dtype(dtype).kind == "f":
-        return (rng.standard_normal(size) * 10.0 ** rng.integers(-3, 3, size)).astype(dtype)
-    return rng.integers(0, 30, size).astype(dtype)
-
-
 def computed(device, array):
-    """An array that a kernel has been asked to write on the GPU; before, it holds something else."""
+    """Ask a kernel to write an array on the GPU; before, it holds something else."""
     numbers = device.put(np.arange(array.size)[::-1].copy())
     source = device.put(np.ascontiguousarray(array[::-1]).reshape(-1, 1))
     out = device.put(np.full((array.size, 1), 77, array.dtype))
@@ -58,12 +53,12 @@ def computed(device, array):
 
 
 def doubled(device, array):
-    """A copy of an array made by a kernel on the GPU; then the array itself is overwritten."""
+    """Copy an array by a kernel on the GPU; then overwrite the array itself."""
     rows = array.reshape(-1, 1)
-    found = backend(rows).gather(rows, device.put(np.arange(rows.shape[0])))
+    copied = backend(rows).gather(rows, device.put(np.arange(rows.shape[0])))
     zero = device.put(np.zeros((1, 1), array.dtype))
     backend(zero).gather(zero, device.put(np.zeros(rows.shape[0], np.int64)), rows)
-    return found
+    return copied
 
 
 def bcast(comm, dtype, salt, made, kept):
@@ -73,7 +68,8 @@ def bcast(comm, dtype, salt, made, kept):
 
 
 def reduce(comm, dtype, salt, made, kept):
-    array, root = made(block(comm.rank, 99, dtype, salt)), salt % comm.size
+    array = made(block(comm.rank, 99, dtype, salt))
+    root = salt % comm.size
     out = made(np.zeros(99, dtype)) if salt % 3 and comm.rank == root else None
     comm.start_reduce(array, out, root, "a").wait("a reduction")
     return [kept(array if out is None else out)] if comm.rank == root else []
@@ -87,7 +83,8 @@ def allreduce(comm, dtype, salt, made, kept):
 
 def allgather(comm, dtype, salt, made, kept):
     counts = [SIZES[(rank + salt) % 7] for rank in range(comm.size)]
-    out, begin = made(np.zeros(sum(counts), dtype)), sum(counts[:comm.rank])
+    out = made(np.zeros(sum(counts), dtype))
+    begin = sum(counts[:comm.rank])
     own = made(block(comm.rank, counts[comm.rank], dtype, salt))
     if salt % 2:
         place = out[begin:begin + own.size]
@@ -98,84 +95,98 @@ def allgather(comm, dtype, salt, made, kept):
 
 
 def alltoall(comm, dtype, salt, made, kept):
-    table = np.array([[SIZES[(p + 2 * q + salt) % 7] for q in range(comm.size)] for p in range(comm.size)])
-    send = made(block(comm.rank, table[comm.rank].sum(), dtype, salt))
-    recv = made(np.zeros(table[:, comm.rank].sum(), dtype))
-    comm.start_alltoall(send, table[comm.rank], recv, table[:, comm.rank], "a").wait("an exchange")
+    ranks = range(comm.size)
+    outgoing = [SIZES[(comm.rank + 2 * q + salt) % 7] for q in ranks]
+    incoming = [SIZES[(q + 2 * comm.rank + salt) % 7] for q in ranks]
+    send = made(block(comm.rank, sum(outgoing), dtype, salt))
+    recv = made(np.zeros(sum(incoming), dtype))
+    comm.start_alltoall(send, outgoing, recv, incoming, "a").wait("an exchange")
     return [kept(recv)]
 
 
 def reduce_scatter(comm, dtype, salt, made, kept):
     counts = [SIZES[(rank + salt) % 7] for rank in range(comm.size)]
-    packed, begin = made(block(comm.rank, sum(counts), dtype, salt)), sum(counts[:comm.rank])
-    out = packed[begin:begin + counts[comm.rank]] if salt % 2 else made(np.zeros(counts[comm.rank], dtype))
+    packed = made(block(comm.rank, sum(counts), dtype, salt))
+    begin = sum(counts[:comm.rank])
+    size = counts[comm.rank]
+    out = packed[begin:begin + size] if salt % 2 else made(np.zeros(size, dtype))
     comm.start_reduce_scatter(packed, out, counts, "a").wait("a reduce_scatter")
     return [kept(out)]
 
 
 def several(comm, dtype, salt, made, kept):
-    """All under way together, waited for in reverse; small objects of the host between them."""
-    q, n = comm.size, 40
+    """Keep all under way together, waited for in reverse, with small objects in between."""
+    q = comm.size
+    n = 40
     arrays = [made(block(comm.rank, n, dtype, salt + i)) for i in range(4)]
     gathered, mine, swapped = (made(np.zeros(size, dtype)) for size in (n * q, n, n * q))
-    packed, last = made(block(comm.rank, n * q, dtype, salt + 5)), made(block(comm.rank, n, dtype, salt + 6))
-    under_way = [comm.start_bcast(arrays[0], q - 1, "a"), comm.start_allgather(arrays[1], gathered, [n] * q, "b")]
+    packed = made(block(comm.rank, n * q, dtype, salt + 5))
+    last = made(block(comm.rank, n, dtype, salt + 6))
+    under_way = [comm.start_bcast(arrays[0], q - 1, "a"),
+                 comm.start_allgather(arrays[1], gathered, [n] * q, "b")]
     assert comm.allgather(("word", comm.rank)) == [("word", rank) for rank in range(q)]
-    under_way += [comm.start_reduce_scatter(packed, mine, [n] * q, "c"), comm.start_bcast(arrays[2], 0, "a")]
+    under_way += [comm.start_reduce_scatter(packed, mine, [n] * q, "c"),
+                  comm.start_bcast(arrays[2], 0, "a")]
     assert comm.sum([1])[0] == q
     under_way += [comm.start_alltoall(packed, [n] * q, swapped, [n] * q, "d"),
-                  comm.start_reduce(arrays[3], None, 0, "e"), comm.start_bcast(last, salt % q, "a")]
+                  comm.start_reduce(arrays[3], None, 0, "e"),
+                  comm.start_bcast(last, salt % q, "a")]
     comm.barrier()
     for pending in reversed(under_way):
         pending.test()
         pending.wait("one of many")
         pending.wait("one of many")
         assert pending.test()
-    return [kept(one) for one in (arrays[0], arrays[2], gathered, mine, swapped, last, *arrays[3:][comm.rank:])]
+    results = (arrays[0], arrays[2], gathered, mine, swapped, last, *arrays[3:][comm.rank:])
+    return [kept(array) for array in results]
 
 
 CASES = [bcast, reduce, allreduce, allgather, alltoall, reduce_scatter, several]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("case", CASES)
-def test_collectives_give_the_bits_of_the_host(comm, gpu, case, dtype):
-    found, expected = [], []
-    for salt in range(6):  # buffers come back: nothing of the last call may be left over, nor be overwritten too soon
+def same_as_on_host(comm, gpu, case, dtype, salts):
+    """Compare results and counters of a case on the GPU with those on the host."""
+    results = []
+    expected = []
+    for salt in salts:
         comm.counters.phase = f"host {salt}"
         expected += case(comm, dtype, salt, np.copy, np.copy)
         comm.counters.phase = f"gpu {salt}"
-        found += case(comm, dtype, salt, lambda array: computed(gpu, array), lambda array: doubled(gpu, array))
+        results += case(comm, dtype, salt, lambda array: computed(gpu, array),
+                        lambda array: doubled(gpu, array))
         assert comm.counters.total(f"gpu {salt}") == comm.counters.total(f"host {salt}")
         assert comm.counters.sent.get(f"gpu {salt}") == comm.counters.sent.get(f"host {salt}")
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected):
-        np.testing.assert_array_equal(gpu.get(one)[:, 0], other)
+    assert len(results) == len(expected)
+    for array, other in zip(results, expected):
+        np.testing.assert_array_equal(gpu.get(array)[:, 0], other)
 
 
-@pytest.mark.parametrize("limit", [1 << 30, 16, 1])
-def test_pieces_change_no_bit(comm, gpu, limit, monkeypatch):
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", CASES)
+def test_collectives_give_the_bits_of_the_host(comm, gpu, case, dtype):
+    # buffers come back: nothing of the last call may be left over, nor be overwritten too soon
+    same_as_on_host(comm, gpu, case, dtype, range(6))
+
+
+@pytest.mark.parametrize("limit", [16, 1])
+@pytest.mark.parametrize("case", [several, reduce_scatter])
+def test_pieces_change_no_bit(comm, gpu, case, limit, monkeypatch):
     monkeypatch.setattr(collectives, "MAX_MESSAGE_BYTES", limit)
-    for case in (several, reduce_scatter):
-        expected = case(comm, np.float32, 3, np.copy, np.copy)
-        found = case(comm, np.float32, 3, lambda array: computed(gpu, array), lambda array: doubled(gpu, array))
-        for one, other in zip(found, expected):
-            np.testing.assert_array_equal(gpu.get(one)[:, 0], other)
+    same_as_on_host(comm, gpu, case, np.float32, [3])
 
 
 def test_a_message_that_waits_for_the_gpu_leaves_while_another_is_waited_for(comm, gpu):
-    """Two groups with the same ranks: one rank waits in the second for an answer to what it started in the first."""
+    """One rank waits in a second group for an answer to what it started in the first."""
     if comm.size < 2:
         pytest.skip("needs two ranks")
-    ranks = list(range(comm.size))
-    first, second = comm, comm._among(tuple(ranks))
+    second = comm._among(tuple(range(comm.size)))
     array = computed(gpu, block(comm.rank, 50, np.float32, 1))
+    pending = comm.start_bcast(array, 0, "a")
     if comm.rank == 0:
-        started = first.start_bcast(array, 0, "a")
         second.barrier()
-        started.wait("the first")
+        pending.wait("the first")
     else:
-        first.start_bcast(array, 0, "a").wait("the first")
+        pending.wait("the first")
         second.barrier()
     np.testing.assert_array_equal(gpu.get(array), block(0, 50, np.float32, 1))
 
@@ -190,20 +201,23 @@ def test_the_first_piece_leaves_while_the_next_is_copied(comm, folder, monkeypat
     with installed(folder, late="all"):
         comm.use(Cuda(), aware="0")
         array = computed(comm.device, np.arange(32.0))  # 256 bytes: four pieces
-        pending, left = comm.start_bcast(array, 0, "a"), []
+        pending = comm.start_bcast(array, 0, "a")
+        left = []
         while comm.rank == 0 and comm.relay.waiting:
             left.append((len(comm.relay.waiting), len(comm.relay.down.tasks)))
             pending.test()
         pending.wait("a broadcast")
         assert {number for number, _ in left} == ({4, 3, 2, 1} if comm.rank == 0 else set())
-        assert all(copies for number, copies in left if number > 1)  # the last ones are still to be copied
+        # the last ones are still to be copied
+        assert all(copies for number, copies in left if number > 1)
         np.testing.assert_array_equal(comm.device.get(array), np.arange(32.0))
 
 
 def test_a_launched_rank_proves_its_route_in_a_process_of_its_own(comm, folder, monkeypatch):
     tests = Path(__file__).parents[1]
-    (folder / "cupy.py").write_text(f"import sys\nsys.path[:0] = [{str(tests)!r}, {str(tests / 'kernels')!r}]\n"
-                                    "import fake_cupy\nsys.modules['cupy'] = fake_cupy.module()\n")
+    paths = [str(tests), str(tests / "kernels")]
+    (folder / "cupy.py").write_text(f"import sys\nsys.path[:0] = {paths}\nimport fake_cupy\n"
+                                    "sys.modules['cupy'] = fake_cupy.module()\n")
     monkeypatch.syspath_prepend(folder)  # of the probe, too
     with installed(folder):
         route = comm.use(Cuda(), aware="1")
@@ -212,43 +226,52 @@ def test_a_launched_rank_proves_its_route_in_a_process_of_its_own(comm, folder, 
 
 
 def plans(size, part):
-    """Plans of all ranks for a matrix, or for a part of its entries."""
-    pattern = sp.random_array((N, N), density=0.2, rng=np.random.default_rng(0), format="coo")
-    kept = (pattern.coords[0] + pattern.coords[1]) % 3 > 0 if part else slice(None)
-    pattern = sp.csr_array((pattern.data[kept], [axis[kept] for axis in pattern.coords]), shape=(N, N))
-    return build_all(pattern.indptr, pattern.indices, np.linspace(0, N, size + 1).astype(np.int64))
+    """Make the plans of all ranks for a matrix, or for a part of its entries."""
+    matrix = sp.random_array((N, N), density=0.2, rng=np.random.default_rng(0), format="coo")
+    if part:
+        matrix.data[(matrix.coords[0] + matrix.coords[1]) % 3 == 0] = 0
+    pattern = matrix.tocsr()
+    pattern.eliminate_zeros()
+    offsets = np.linspace(0, N, size + 1).astype(np.int64)
+    return build_all(pattern.indptr, pattern.indices, offsets)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_exchange_gives_the_rows_of_others_and_returns_sums(comm, gpu, dtype):
     whole = Exchange(plans(comm.size, False)[comm.rank], comm, dtype, 5)
     part = Exchange(plans(comm.size, True)[comm.rank], comm, dtype, 0, lender=whole)
-    found, expected = [], []
+    arrived = []  # rows of the GPU, and what they are
     for turn in range(8):
-        exchange, width = (whole, part)[turn % 2], (5, 3, 4)[turn % 3]
-        H, plan = block(0, N * width, dtype, turn).reshape(N, width), exchange.plan
-        mine = computed(gpu, H[plan.layout.start:plan.layout.stop].reshape(-1)).reshape(-1, width)
+        exchange = (whole, part)[turn % 2]
+        width = (5, 3, 4)[turn % 3]
+        plan = exchange.plan
+        H = block(0, N * width, dtype, turn).reshape(N, width)
+        own = H[plan.layout.start:plan.layout.stop]
+        mine = computed(gpu, own.reshape(-1)).reshape(-1, width)
         channel = exchange.forward(mine)
-        backend(mine).gather(gpu.put(np.zeros((1, width), dtype)), gpu.put(np.zeros(len(mine), np.int64)), mine)
+        zero = gpu.put(np.zeros((1, width), dtype))  # overwrites what is on its way
+        backend(mine).gather(zero, gpu.put(np.zeros(len(mine), np.int64)), mine)
         exchange.progress(channel)
         for source, rows in exchange.arrivals(channel, "a test"):
-            found.append((source, doubled(gpu, rows.reshape(-1))))
-            expected.append((source, H[plan.ghosts[plan.recv_offsets[source]:plan.recv_offsets[source + 1]]]))
+            ghosts = plan.ghosts[plan.recv_offsets[source]:plan.recv_offsets[source + 1]]
+            arrived.append((doubled(gpu, rows.reshape(-1)), H[ghosts]))
         if turn < 4:  # the next one receives where this one did
             continue
 
-        partials = computed(gpu, block(comm.rank, plan.ghosts.size * width, dtype, 9 + turn)).reshape(-1, width)
-        backend(partials).gather(partials, gpu.put(np.arange(plan.ghosts.size)), exchange.partials(width))
+        sums = block(comm.rank, plan.ghosts.size * width, dtype, 9 + turn)
+        partials = computed(gpu, sums).reshape(-1, width)
+        backend(partials).gather(partials, gpu.put(np.arange(plan.ghosts.size)),
+                                 exchange.partials(width))
         channel = exchange.adjoint(width)
         for source, rows in exchange.arrivals(channel, "a test"):
-            found.append((source, doubled(gpu, rows.reshape(-1))))
             theirs = plans(comm.size, exchange is part)[source]
             sent = block(source, theirs.ghosts.size * width, dtype, 9 + turn).reshape(-1, width)
-            expected.append((source, sent[theirs.recv_offsets[comm.rank]:theirs.recv_offsets[comm.rank + 1]]))
-    for (source, rows), (expected_source, expected_rows) in zip(found, expected):
-        assert source == expected_source
-        np.testing.assert_array_equal(gpu.get(rows)[:, 0], expected_rows.reshape(-1))
-    assert len(found) == sum(4 * one.plan.sources.size + 2 * one.plan.destinations.size for one in (whole, part))
+            ours = slice(*theirs.recv_offsets[comm.rank:comm.rank + 2])
+            arrived.append((doubled(gpu, rows.reshape(-1)), sent[ours]))
+    for rows, expected in arrived:
+        np.testing.assert_array_equal(gpu.get(rows)[:, 0], expected.reshape(-1))
+    assert len(arrived) == sum(4 * exchange.plan.sources.size + 2 * exchange.plan.destinations.size
+                               for exchange in (whole, part))
     for exchange in (whole, part):
         exchange.close()
 
@@ -258,8 +281,10 @@ def test_the_fake_gpu_is_late(folder, late):
     """What these tests rest on: a copy that waits for nothing finds what was there before."""
     with installed(folder, late=late):
         gpu = Cuda()
-        array, host = computed(gpu, np.arange(9.0)), np.zeros(9)
-        early, right = gpu.stream(), gpu.stream()
+        array = computed(gpu, np.arange(9.0))
+        host = np.zeros(9)
+        early = gpu.stream()
+        right = gpu.stream()
         gpu.copy(host.ctypes.data, array.data.ptr, 72, early)
         early.synchronize()
         np.testing.assert_array_equal(host, np.full(9, 77.0))
