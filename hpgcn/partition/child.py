@@ -1,8 +1,7 @@
 """The child process that runs one engine: `python -m hpgcn.partition.child FOLDER PARENT`.
 
-Reads settings.json and the .npy arrays of FOLDER, and leaves part.npy and volume.json, or
-failure.json, there. It checks nothing: an engine that crashes, ends the process or never returns
-takes only this process with it.
+It reads settings.json and the .npy arrays of FOLDER, and leaves part.npy and volume.json, or
+failure.json, there. An engine that crashes, exits or never returns takes only this process along.
 """
 from __future__ import annotations
 
@@ -30,7 +29,11 @@ def main(folder, parent):
     try:
         # before the memory limit, under which an import that fails means something else
         import_module(engine.module)
-        _limit_memory(settings["memory"])
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        size = settings["memory"]
+        soft = size if hard == resource.RLIM_INFINITY else min(size, hard)
+        with contextlib.suppress(OSError, ValueError):  # a system without address-space limits
+            resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
         arrays = {path.stem: np.load(path) for path in folder.glob("*.npy")}
         part, volume = engine.run(arrays, settings)
         (folder / "volume.json").write_text(json.dumps(volume))
@@ -40,13 +43,6 @@ def main(folder, parent):
         (folder / "failure.json").write_text(json.dumps(failure))
         return 1
     return 0
-
-
-def _limit_memory(size):
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    soft = size if hard == resource.RLIM_INFINITY else min(size, hard)
-    with contextlib.suppress(OSError, ValueError):  # a system without address-space limits
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 if __name__ == "__main__":

@@ -8,9 +8,8 @@ of nets where they are not 1; `settings` holds k, epsilon, seed and threads.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections import namedtuple
 from importlib import import_module
-from typing import NamedTuple
 
 import numpy as np
 
@@ -73,9 +72,7 @@ def kahypar(arrays, settings):
 
 def net_costs(arrays):
     """Return the costs of the nets, (nets,) int32; 1 each if there are none in `arrays`."""
-    if "costs" in arrays:
-        return arrays["costs"].astype(np.int32)
-    return np.ones(arrays["offsets"].size - 1, np.int32)
+    return arrays.get("costs", np.ones(arrays["offsets"].size - 1)).astype(np.int32)
 
 
 def kahypar_ini(k):
@@ -100,15 +97,8 @@ def metis(arrays, settings):
     return np.array(cut.vertex_part), None
 
 
-class Engine(NamedTuple):
-    """A partitioner: its function, what is imported, its package, and the extra that brings it."""
-
-    run: Callable
-    module: str
-    package: str
-    extra: str
-
-
+# the function, what is imported, its package, and the extra that brings it
+Engine = namedtuple("Engine", "run module package extra")
 ENGINES = {
     "mtkahypar": Engine(mtkahypar, "mtkahypar", "mtkahypar", "partition"),
     "kahypar": Engine(kahypar, "kahypar", "kahypar", "kahypar"),

@@ -10,12 +10,12 @@ import logging
 import math
 import operator
 import os
+from collections import namedtuple
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from hpgcn.errors import DataError, InternalError, MissingError, UsageError
-from hpgcn.graph import Graph
 from hpgcn.layout import cut_evenly
 from hpgcn.partition.model import column_nets, neighbours, pattern
 from hpgcn.partition.partition import Partition, check_parts
@@ -30,19 +30,8 @@ MAX_SEED = 2**63 - 1
 MAX_ENGINE_SEED = 2**31 - 1
 
 
-@dataclass(frozen=True)
-class Request:
-    """What `make_partition` was asked for, checked."""
-
-    graph: Graph
-    k: int
-    engine: str | None
-    epsilon: float
-    seed: int
-    time_limit: float
-    memory: int | None
-    threads: int
-    refine: bool
+# what `make_partition` was asked for, checked
+Request = namedtuple("Request", "graph k engine epsilon seed time_limit memory threads refine")
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,8 +105,8 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=0.01, 
     """
     cores = len(os.sched_getaffinity(0))
     request = Request(
-        graph, _integer("k", k, 1), _choose(method, engine), _number("epsilon", epsilon, 0),
-        _integer("seed", seed, 0, MAX_SEED), _number("time_limit", time_limit, 0, open_low=True),
+        graph, _integer("k", k, 1), _choose(method, engine), _number("epsilon", epsilon),
+        _integer("seed", seed, 0, MAX_SEED), _number("time_limit", time_limit, above=True),
         memory=None if memory is None else _integer("memory", memory, 1),
         threads=_integer("threads", cores if threads is None else threads, 1),
         refine=bool(refine))
@@ -171,7 +160,7 @@ def hypergraph(rows, weights, request):
         return parts
 
     try:
-        rival = graph(rows, weights, replace(request, engine=METHOD_ENGINES["graph"][0]))
+        rival = graph(rows, weights, request._replace(engine=METHOD_ENGINES["graph"][0]))
     except (MissingError, InternalError) as error:
         log.warning("the parts of %s were not held against those of method graph: %s",
                     parts.engine, error)
@@ -291,12 +280,10 @@ def _choose(method, engine):
         hint = f"; did you mean {near[0]}?" if near else ""
         raise UsageError(f"method = {method!r}: expected one of {', '.join(METHODS)}{hint}")
     known = METHOD_ENGINES[method]
-    if engine is None:
-        return known[0] if known else None
-    if engine not in known:
+    if engine not in (None, *known):
         expected = f"one of {', '.join(known)}" if known else "none"
         raise UsageError(f"engine = {engine!r}: method {method} takes {expected}")
-    return engine
+    return engine or next(iter(known), None)
 
 
 def _integer(name, value, low, high=math.inf):
@@ -310,9 +297,9 @@ def _integer(name, value, low, high=math.inf):
     return value
 
 
-def _number(name, value, low, *, open_low=False):
+def _number(name, value, *, above=False):
     number = float(value) if isinstance(value, (int, float, np.number)) else math.nan
-    if not math.isfinite(number) or number < low or (open_low and number == low):
-        bound = "above" if open_low else "of at least"
-        raise UsageError(f"{name} = {value!r}: expected a number {bound} {low}")
+    if not math.isfinite(number) or number < 0 or (above and number == 0):
+        bound = "above" if above else "of at least"
+        raise UsageError(f"{name} = {value!r}: expected a number {bound} 0")
     return number

@@ -31,15 +31,9 @@ def run_engine(name, arrays, settings, *, time_limit, memory):
 
     Arrays and settings are those of `hpgcn.partition.engines`; the child is killed after
     `time_limit` seconds, and has `memory` bytes of address space (None: 80% of what is available).
-
-    Raises
-    ------
-    MissingError
-        The engine is not installed.
-    InternalError
-        It crashed, ended the process, ran out of memory or time, or returned no valid part vector.
-    StorageError
-        Its input could not be written to the temporary folder.
+    Raises MissingError if the engine is not installed, StorageError if its input could not be
+    written to the temporary folder, and InternalError if it crashed, ended the process, ran out of
+    memory or time, or returned no valid part vector.
     """
     if importlib.util.find_spec(ENGINES[name].module) is None:
         raise _missing(name, "not installed")

@@ -1,7 +1,7 @@
 """What a partition costs: communication volume, messages and imbalance."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import namedtuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,6 +28,8 @@ LABELS = {
     "stages_stored": ("pipeline stages as stored", "{:,}"),
     "stages": ("pipeline stages in this order", "{:,}"),
 }
+# rows sent and received, and messages (non-empty pairs of parts) sent and received: (k,) int64 each
+Exchange = namedtuple("Exchange", "sent received pairs sources")
 COMPARED = tuple(LABELS)[:8]  # with random partitions: volumes, messages, replication
 
 
@@ -73,16 +75,6 @@ def count(rows, part, k):
     replication = 1 + int(exchange.sent.sum()) / part.size if part.size else 1.0
     nonzeros = np.bincount(part, np.diff(rows.indptr), k)
     return summary(exchange, replication, nonzeros, np.bincount(part, minlength=k))
-
-
-@dataclass(frozen=True, eq=False)
-class Exchange:
-    """Rows and messages of one exchange, by part: (k,) int64 each."""
-
-    sent: np.ndarray
-    received: np.ndarray
-    pairs: np.ndarray  # messages sent: non-empty (source, destination) pairs
-    sources: np.ndarray  # messages received
 
 
 def exchange_counts(rows, part, k):

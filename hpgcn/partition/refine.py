@@ -70,7 +70,7 @@ def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, s
     best_part = state.part.copy()
     waited = 0
     volume = state.totals[0]
-    for turn in range(GAIN_PASSES if goal is not None else 0, GAIN_PASSES + PASSES):
+    for turn in range(0 if goal is None else GAIN_PASSES, GAIN_PASSES + PASSES):
         gaining = turn < GAIN_PASSES
         if gaining and turn and state.totals[0] > 0.998 * volume:
             continue  # little is left to gain

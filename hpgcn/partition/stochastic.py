@@ -1,8 +1,7 @@
 """The stochastic hypergraph: random nets whose connectivity is what a mini-batch likely sends.
 
-Source: demirci-2022, section 4.3.3, Algorithm 3 and equations 12 to 14. In training by
-mini-batches, a batch of s of the n vertices is drawn at random and the adjacency that it induces
-takes the place of the whole one: net j is then {i in the batch : a_ij != 0}, for each j in it.
+Source: demirci-2022, section 4.3.3, Algorithm 3 and equations 12 to 14. A mini-batch draws s of the
+n vertices and trains on the adjacency that they induce: its nets are {i in the batch : a_ij != 0}.
 
 The paper unites the hypergraphs of sampled batches. An entry a_ij lies in a batch with probability
 (s / n)^2 only, so before (n / s)^2 batches are drawn most of the graph is in no net, and its

@@ -26,20 +26,17 @@ def vertex_cut(graph, k, *, seed=0):
     - are both in no part yet goes to the least loaded part,
     - one of which is in some part, to the least loaded part of that one,
     - share parts, to the least loaded of these,
-    - lie in different parts, to the least loaded part of the end of lower degree (of equal degree:
-      the lower number),
+    - lie in different parts, to the least loaded part of the end of lower degree, or number,
 
     where the load is the edges of a part, the degree is the final one without loops, and ties go to
     the lowest part. Both arcs of an edge are one, on directed graphs too: products with A and with
-    A^T need the same two rows beside an edge, so that arcs kept together share their clones, and
-    arcs kept apart could only add some.
+    A^T need the same two rows beside an edge, so arcs kept apart could only add clones.
 
     Roots: vertices are taken in the order of (parts that hold it, number), those without an edge as
     if held by all parts; each is owned by the part that owns the fewest rows among those that hold
     it, ties to the lowest. Loops are no part of the stream; they go to the root.
 
-    Takes O(edges k/64 + parts looked at) operations, one thread, and n ceil(k/64) words of memory
-    beside arrays of the length of the edges.
+    Takes O(edges k/64 + parts looked at) operations of one thread, and n ceil(k/64) words.
 
     Parameters
     ----------
