@@ -176,15 +176,6 @@ def test_extreme_balance(choice):
     assert np.bincount(result.part, minlength=4).max() <= 27
 
 
-def test_engine_seeds():
-    pytest.importorskip("pymetis")
-    graph = grid(30)
-    parts = [make_partition(graph, 6, method="graph", seed=seed).part
-             for seed in (0, 1, 2**31 - 1)]
-    np.testing.assert_array_equal(parts[0], parts[2])  # engines take 31 bits
-    assert (parts[0] != parts[1]).any()
-
-
 @pytest.mark.parametrize(("arguments", "error", "message"), [
     ({"k": 0}, UsageError, "k = 0: expected at least 1"),
     ({"k": 2.0}, UsageError, r"k = 2\.0: expected an integer"),
@@ -228,6 +219,14 @@ def test_given_parts():
     for part, message in [(made.part[:-1], r"shape \(399,\)"), (made.part + 3, "has part 4")]:
         with pytest.raises(DataError, match=message):
             given_partition(graph, part, 4)
+
+
+def test_engine_seeds_have_31_bits():
+    pytest.importorskip("pymetis")
+    parts = [make_partition(grid(30), 6, method="graph", seed=seed).part
+             for seed in (0, 1, 2**31 - 1)]
+    np.testing.assert_array_equal(parts[0], parts[2])
+    assert (parts[0] != parts[1]).any()
 
 
 def test_kahypar_configuration_is_direct_for_few_parts():
