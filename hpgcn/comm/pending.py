@@ -14,7 +14,7 @@ class Pending:
         self.open = set(range(len(requests)))
 
     def test(self):
-        """Let messages progress, as they do within calls alone; return whether all are here."""
+        """Let messages progress, which MPI does only within calls; return whether all arrived."""
         if self.open:
             with self.comm.clock("comm"):
                 self.comm.test(self.requests, self.open)

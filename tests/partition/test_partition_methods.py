@@ -129,8 +129,6 @@ def test_block_balances_nonzeros():
     graph = edges(6, [(0, j) for j in range(1, 6)])  # rows of 6, 2, 2, 2, 2, 2 with the diagonal
     assert make_partition(graph, 2, method="block").part.tolist() == [0, 0, 1, 1, 1, 1]
     assert make_partition(graph, 2, method="block", w0=1000).part.tolist() == [0, 0, 0, 1, 1, 1]
-
-
     star = edges(100, [(50, j) for j in range(100) if j != 50])
     assert (np.diff(make_partition(star, 8, method="block").part) >= 0).all()
 
@@ -170,9 +168,10 @@ def test_a_vertex_too_heavy_for_any_balance(choice, k):
         assert loads.max() <= max(200, 1.01 * -(-598 // k)) + 4
 
 
-def test_extreme_balance(choice):
+def test_extremes(choice):
     check(make_partition(two_cliques(), 3, **choice, epsilon=1e300), 20, 3)
-    result = make_partition(grid(10), 4, **choice, w0=2**31 - 1, epsilon=0.05)
+    extremes = {"w0": 2**31 - 1, "seed": 2**63 - 1}
+    result = make_partition(grid(10), 4, **choice, **extremes, epsilon=0.05)
     assert np.bincount(result.part, minlength=4).max() <= 27
 
 
