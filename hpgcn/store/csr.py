@@ -1,4 +1,4 @@
-"""A CSR matrix as an HDF5 group that Binsparse and AnnData can open, with one copy of its arrays."""
+"""A CSR matrix as an HDF5 group that Binsparse and AnnData can open, its arrays stored once."""
 from __future__ import annotations
 
 import json
@@ -9,7 +9,8 @@ import scipy.sparse as sp
 from hpgcn.check import check_csr
 from hpgcn.errors import DataError
 
-LINKS = {"indptr": "pointers_to_1", "indices": "indices_1", "data": "values"}  # AnnData's names of Binsparse's arrays
+# AnnData's names of Binsparse's arrays
+LINKS = {"indptr": "pointers_to_1", "indices": "indices_1", "data": "values"}
 VERSION = "0.1.0"  # of both specifications
 
 
@@ -24,47 +25,34 @@ def write_csr(writer, group, indptr, indices, values, num_columns):
         Ones are stored as uint8, and need never be read.
     """
     ones = values is None
-    arrays = {"pointers_to_1": indptr, "indices_1": indices, "values": _Ones(indices.shape) if ones else values}
+    if ones:
+        values = np.broadcast_to(np.uint8(1), indices.shape)
+    arrays = {"pointers_to_1": indptr, "indices_1": indices, "values": values}
     shape = [int(indptr.shape[0]) - 1, int(num_columns)]
     description = {
-        "version": VERSION, "format": "CSR", "shape": shape, "number_of_stored_values": int(indices.shape[0]),
+        "version": VERSION, "format": "CSR", "shape": shape,
+        "number_of_stored_values": int(indices.shape[0]),
         "data_types": {name: np.dtype(array.dtype).name for name, array in arrays.items()}}
     writer.attributes(group, {
-        "binsparse": json.dumps({"binsparse": description}), "encoding-type": "csr_matrix", "encoding-version": VERSION,
-        "shape": shape, "all_ones": ones})
+        "binsparse": json.dumps({"binsparse": description}), "encoding-type": "csr_matrix",
+        "encoding-version": VERSION, "shape": shape, "all_ones": ones})
     for name, array in arrays.items():
         writer.dataset(f"{group}/{name}", array)
     for alias, name in LINKS.items():
         writer.link(f"{group}/{alias}", f"{group}/{name}")
 
 
-class _Ones:
-    """As many uint8 ones as are asked for."""
-
-    dtype = np.dtype(np.uint8)
-
-    def __init__(self, shape):
-        self.shape = shape
-
-    def __getitem__(self, rows):
-        return np.ones(len(range(*rows.indices(self.shape[0]))), np.uint8)
-
-
 def expect_csr(reader, group, shape):
-    """Check dtypes and lengths of a CSR group against the shape it must have; no array is read.
+    """Check dtypes and lengths of a CSR group against its shape (DataError); no array is read.
 
     Returns
     -------
     all_ones : bool
     nnz : int
-
-    Raises
-    ------
-    DataError
     """
     stored = reader.field("shape", list, f"/{group}")
     if stored != list(shape):
-        raise DataError(f"{reader.path}: /{group}: attribute shape is {stored}, expected {list(shape)}")
+        raise reader.error(f"/{group}: attribute shape is {stored}, expected {list(shape)}")
     ones = reader.field("all_ones", int, f"/{group}") == 1
     reader.expect(f"{group}/pointers_to_1", (shape[0] + 1,), np.int64)
     nnz = reader.expect(f"{group}/indices_1", (None,), np.int32, np.int64).rows
@@ -85,21 +73,16 @@ def read_csr(reader, group, start, stop, num_rows, num_columns, ones):
     Returns
     -------
     indptr (m + 1,) int64 starting at 0, indices (nnz,), values (nnz,) float32 or None.
-
-    Raises
-    ------
-    DataError
-        Pointers that fall or leave the matrix, columns out of range or not increasing, NaN or Inf.
     """
     where = f"{reader.path}: {group}"
     nnz = reader.entries[f"{group}/indices_1"].rows
     indptr = reader.read(f"{group}/pointers_to_1", start, stop + 1)
-    first, last = int(indptr[0]), int(indptr[-1])
+    first = int(indptr[0])
+    last = int(indptr[-1])
     end = nnz if stop == num_rows else last
     check_csr(indptr, np.empty(0, np.int32), end, num_columns, where, start)
-    if first < 0 or last > nnz:
-        raise DataError(f"{where}: row pointers of rows {start}..{stop} run from {first} to {last}, "
-                        f"expected within 0..{nnz}")
+    refuse_pointers(reader, group, start, stop, first, last)
+
     indices = reader.read(f"{group}/indices_1", first, last)
     check_csr(indptr, indices, end, num_columns, where, start)
     values = None
@@ -109,12 +92,21 @@ def read_csr(reader, group, start, stop, num_rows, num_columns, ones):
         if wrong.size:
             k = wrong[0]
             row = start + int(np.searchsorted(indptr, first + k, side="right")) - 1
-            raise DataError(f"{where}: the value at ({row}, {indices[k]}) is {values[k]}, expected a finite number")
+            raise DataError(f"{where}: the value at ({row}, {indices[k]}) is {values[k]}, expected "
+                            "a finite number")
     return indptr - first, indices, values
 
 
+def refuse_pointers(reader, group, start, stop, first, last):
+    """Refuse entries [first, last) of the rows [start, stop) that are not in the matrix."""
+    nnz = reader.entries[f"{group}/indices_1"].rows
+    if not 0 <= first <= last <= nnz:
+        raise reader.error(f"{group}: row pointers of rows {start}..{stop} run from {first} to "
+                           f"{last}, expected within 0..{nnz}")
+
+
 def reorder_entries(values, indptr, indices, number):
-    """Put values of the stored entries into the order that the entries have once vertices are renumbered.
+    """Reorder values of the stored entries as the entries are once vertices are renumbered.
 
     Parameters
     ----------
@@ -130,6 +122,7 @@ def reorder_entries(values, indptr, indices, number):
     """
     number = number.astype(indices.dtype, copy=False)
     rows = np.repeat(number, np.diff(indptr))
-    matrix = sp.coo_array((values, (rows, number[indices])), shape=(number.size, number.size)).tocsr()
+    shape = (number.size, number.size)
+    matrix = sp.coo_array((values, (rows, number[indices])), shape=shape).tocsr()
     matrix.sort_indices()
     return matrix.data

@@ -21,18 +21,11 @@ def write_graph(path, graph, *, overwrite=False, compress="none", scratch=None):
     Parameters
     ----------
     graph : Graph
-        All rows (n,), in the order that is to be called the original one. Its arrays may be any objects with `shape`,
-        `size`, `dtype` and `array[start:stop]`: about 16 MiB of one are asked for at once.
-    compress : "none" or "gzip"
-    scratch : path, optional
-        Folder for the unfinished file, on the same file system; by default that of `path`.
-
-    Raises
-    ------
-    OutputError
-        The file exists and `overwrite` is false, or it cannot be created.
-    StorageError
-        The disk is full, or writing failed; no file is left behind.
+        All rows (n,), in the order that is to be called the original one. Its arrays may be any
+        objects with `shape`, `size`, `dtype` and `array[start:stop]`: about 16 MiB of one are asked
+        for at once.
+    overwrite, compress, scratch : optional
+        As in `hpgcn.store.writer.create`, which raises OutputError and StorageError.
     """
     _require_whole(graph)
     with create(path, GRAPH, overwrite=overwrite, compress=compress, scratch=scratch) as writer:
@@ -40,54 +33,52 @@ def write_graph(path, graph, *, overwrite=False, compress="none", scratch=None):
 
 
 def write_partitioned(path, graph, partition, *, overwrite=False, compress="none", source=None):
-    """Write a whole graph in the order of a partition, to a new file of format hpgcn-partitioned-graph.
+    """Write a whole graph in the order of a partition, to a file of format hpgcn-partitioned-graph.
 
     Parameters
     ----------
     graph : Graph
         All rows, in ORIGINAL order; rows and columns are permuted on the way.
     partition : hpgcn.partition.Partition
+    overwrite, compress : optional
+        As in `write_graph`.
     source : StoredGraph, optional
-        The open file that `graph` was read from: its SHA-256 becomes `source_sha256`. By default the graph's own.
-
-    Raises
-    ------
-    DataError
-        The partition is of another number of vertices or edges, the graph was read from a partitioned file, or
-        `source` changed since it was opened.
-    OutputError, StorageError
-        As `write_graph`.
+        The open file that `graph` was read from: its SHA-256 becomes `source_sha256`. By default
+        the graph's own.
     """
     _require_whole(graph)
     if graph.offsets is not None or not np.array_equal(graph.vertex, np.arange(graph.num_rows)):
-        raise DataError(f"{path}: the graph {graph.header.name} is already in the order of a partition")
+        raise DataError(f"{path}: the graph {graph.header.name} is already in the order of a "
+                        "partition")
     if partition.part.shape != (graph.num_rows,):
-        raise DataError(f"{path}: the partition has {partition.part.size} vertices, but the graph {graph.num_rows}")
+        raise DataError(f"{path}: the partition has {partition.part.size} vertices, but the graph "
+                        f"{graph.num_rows}")
     edge_part = partition.edge_part
     if edge_part is not None and edge_part.shape != graph.indices.shape:
-        raise DataError(f"{path}: the partition has parts for {edge_part.size} edges, but the graph stores "
-                        f"{graph.indices.size}")
+        raise DataError(f"{path}: the partition has parts for {edge_part.size} edges, but the "
+                        f"graph stores {graph.indices.size}")
+
     with create(path, PARTITIONED, overwrite=overwrite, compress=compress) as writer:
         sha256 = graph.header.source_sha256
         if source is not None:
             sha256 = source.sha256()
             source.refuse_replaced()
-        perm, features = partition.perm, graph.features
-        if isinstance(features, np.ndarray):  # the largest array: permuted piece by piece, not held twice
-            ordered = dataclasses.replace(graph, features=None).permuted(perm)
-            features = _Reordered(features, perm)
+        features = graph.features
+        if isinstance(features, np.ndarray):  # the largest array: permuted piece by piece
+            ordered = dataclasses.replace(graph, features=None).permuted(partition.perm)
+            features = _Reordered(features, partition.perm)
         else:
-            ordered = graph.permuted(perm)
+            ordered = graph.permuted(partition.perm)
             features = ordered.features
         _write(writer, ordered, features, sha256)
-        writer.attributes("partition", partition.statistics)
-        made = {name: kind(getattr(partition, name)) for name, kind in PARTITION_FIELDS.items()}
-        writer.attributes("partition", {**made, "k": partition.k})
+
+        fields = {name: kind(getattr(partition, name)) for name, kind in PARTITION_FIELDS.items()}
+        writer.attributes("partition", {**partition.statistics, **fields, "k": partition.k})
         for name in ("part", "perm", "iperm", "offsets"):
             writer.dataset(f"partition/{name}", getattr(partition, name))
         if edge_part is not None:
-            ordered = reorder_entries(edge_part, graph.indptr, graph.indices, partition.iperm)
-            writer.dataset("partition/edge_part", ordered)
+            edge_part = reorder_entries(edge_part, graph.indptr, graph.indices, partition.iperm)
+            writer.dataset("partition/edge_part", edge_part)
             writer.link("partition/owner", "partition/part")
 
 
@@ -95,30 +86,34 @@ class _Reordered:
     """Rows of an array in another order, made as they are asked for."""
 
     def __init__(self, array, perm):
-        self.array, self.perm = array, perm
-        self.shape, self.dtype = array.shape, array.dtype
+        self.array = array
+        self.perm = perm
+        self.shape = array.shape
+        self.dtype = array.dtype
 
     def __getitem__(self, rows):
         return self.array[self.perm[rows]]
 
 
 def _require_whole(graph):
-    if graph.start != 0 or graph.num_rows != graph.header.num_nodes:
-        raise DataError(f"{graph.header.name}: rows {graph.start}..{graph.start + graph.num_rows} held, but all "
+    stop = graph.start + graph.num_rows
+    if graph.start != 0 or stop != graph.header.num_nodes:
+        raise DataError(f"{graph.header.name}: rows {graph.start}..{stop} held, but all "
                         f"{graph.header.num_nodes} are needed to write a file")
 
 
 def _write(writer, graph, features, source_sha256):
     header = graph.header
+    n = header.num_nodes
     writer.attributes("/", {
-        "source_name": header.name, "source_sha256": source_sha256, "split": header.split, "directed": header.directed,
-        "num_nodes": header.num_nodes, "num_edges": header.num_edges, "num_features": header.num_features,
-        "num_classes": header.num_classes})
-    write_csr(writer, "adjacency", graph.indptr, graph.indices, graph.data, header.num_nodes)
+        "source_name": header.name, "source_sha256": source_sha256, "split": header.split,
+        "directed": header.directed, "num_nodes": n, "num_edges": header.num_edges,
+        "num_features": header.num_features, "num_classes": header.num_classes})
+    write_csr(writer, "adjacency", graph.indptr, graph.indices, graph.data, n)
     if sp.issparse(features):
-        write_csr(writer, "features", features.indptr.astype(np.int64, copy=False),
-                  features.indices.astype(index_dtype(header.num_features), copy=False), features.data,
-                  header.num_features)
+        indptr = features.indptr.astype(np.int64, copy=False)
+        indices = features.indices.astype(index_dtype(header.num_features), copy=False)
+        write_csr(writer, "features", indptr, indices, features.data, header.num_features)
     elif features is not None:
         writer.dataset("features", features)
     if graph.labels is not None:
@@ -150,20 +145,7 @@ def load(path, *, verify=True, memory=None):
     Returns
     -------
     StoredGraph
-
-    Raises
-    ------
-    UsageError
-        The path is none.
-    InputNotFoundError
-        The file does not exist or cannot be opened.
-    DataError
-        It is no graph, incomplete, inconsistent, or holds what is refused (links, external or virtual storage, ...).
-    StorageError
-        Reading failed, or a checksum does not match.
     """
     if not isinstance(path, str | bytes | os.PathLike):
         raise UsageError(f"path is of type {type(path).__name__}, expected str or path-like")
     return StoredGraph(path, verify=verify, memory=memory)
-
-

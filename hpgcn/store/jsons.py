@@ -1,6 +1,6 @@
 """JSON read with care: of bounded size and depth, no key twice, fields of the right kind and range.
 
-Every error is one line that names the file, the place and what was expected.
+Every error, a DataError, is one line that names the file, the place and what was expected.
 """
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from hpgcn.files import reading
 MAX_BYTES = 1 << 20  # of a file, or of a line
 MAX_DEPTH = 64
 MAX_DIGITS = 19  # of an integer of 64 bits
+NAMES = {int: "an integer", float: "a number", str: "text", dict: "an object"}
 
 
 class Field(NamedTuple):
-    """What a field may hold: int, float (an integer, too), str or dict; numbers from low to high; None if optional.
+    """What a field may hold: int, float (an integer, too), str or dict; None if optional.
 
-    A number that may be absent may be NaN or infinite, too.
+    Numbers lie from low to high; one that may be absent may be NaN or infinite, too.
     """
 
     kind: type
@@ -29,20 +30,24 @@ class Field(NamedTuple):
     optional: bool = False
 
     def takes(self, value):
-        """Whether the field may hold a value."""
+        """Return whether the field may hold a value."""
         if value is None:
             return self.optional
         if self.kind not in (int, float):
             return isinstance(value, self.kind)
-        if isinstance(value, bool) or not isinstance(value, int if self.kind is int else int | float):
+        kinds = int if self.kind is int else int | float
+        if isinstance(value, bool) or not isinstance(value, kinds):
             return False
-        return self.low <= value <= self.high or (self.optional and type(value) is float and not math.isfinite(value))
+        undefined = type(value) is float and not math.isfinite(value)
+        return self.low <= value <= self.high or (self.optional and undefined)
 
     def __str__(self):
-        name = {int: "an integer", float: "a number", str: "text", dict: "an object"}[self.kind]
-        low = "" if self.low <= -1e12 else f" of at least {self.low:g}"
-        high = "" if self.high >= 1e12 else f"{' and' if low else ' of'} at most {self.high:g}"
-        return f"{name}{low}{high}" + ", or null" * self.optional
+        text = NAMES[self.kind]
+        if self.low > -1e12:
+            text += f" of at least {self.low:g}"
+        if self.high < 1e12:
+            text += f"{' and' if self.low > -1e12 else ' of'} at most {self.high:g}"
+        return text + ", or null" * self.optional
 
 
 class Huge(float):
@@ -58,51 +63,32 @@ class Huge(float):
 
 
 def parse_json(text, where):
-    """The object in a text.
+    """Return the object (a dict; NaN and Infinity are floats) in a text.
 
     Parameters
     ----------
     text : bytes
     where : str or path-like
         File, and line of it, for errors.
-
-    Returns
-    -------
-    dict
-        NaN and Infinity are floats; see `check_fields`.
-
-    Raises
-    ------
-    DataError
-        Not UTF-8, not JSON, no object, a key twice, or nested too deeply.
     """
     try:
-        found = DECODER.decode(text.decode())
-    except UnicodeDecodeError as error:
-        raise DataError(f"{where}: byte {error.start} is not UTF-8 text") from error
+        values = DECODER.decode(text.decode())
+        if len(text) <= MAX_BYTES and _depth(values) > MAX_DEPTH:
+            raise RecursionError
     except json.JSONDecodeError as error:
-        raise DataError(f"{where}: not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from error
+        place = f"line {error.lineno}, column {error.colno}"
+        raise DataError(f"{where}: not JSON: {error.msg} ({place})") from error
     except RecursionError:
         raise DataError(f"{where}: not JSON that hpgcn writes: nested too deeply") from None
     except ValueError as error:
         raise DataError(f"{where}: {error}") from error
-    if not isinstance(found, dict):
-        raise DataError(f"{where}: {type(found).__name__}, expected one JSON object")
-    if len(text) <= MAX_BYTES and text.count(b"[") + text.count(b"{") > MAX_DEPTH and _depth(found) > MAX_DEPTH:
-        raise DataError(f"{where}: not JSON that hpgcn writes: nested too deeply")
-    return found
+    if not isinstance(values, dict):
+        raise DataError(f"{where}: {type(values).__name__}, expected one JSON object")
+    return values
 
 
 def read_json(path, most=MAX_BYTES):
-    """The one object in a file of at most so many bytes.
-
-    Raises
-    ------
-    InputNotFoundError, StorageError
-        It cannot be opened, or reading failed.
-    DataError
-        It is no regular file, is larger, or as `parse_json`.
-    """
+    """Return the one object in a file of at most so many bytes."""
     with reading(path) as file:
         text = file.read(most + 1)
     if len(text) > most:
@@ -111,19 +97,16 @@ def read_json(path, most=MAX_BYTES):
 
 
 def read_lines(path):
-    """Yield (number from 1, bytes with the line feed) of the lines of a file; one past MAX_BYTES is cut in two.
+    """Yield (number from 1, bytes with the line feed) of the lines of a file.
 
-    Raises
-    ------
-    InputNotFoundError, DataError, StorageError
-        As `read_json`.
+    A line past MAX_BYTES is cut in two.
     """
     with reading(path) as file:
         yield from enumerate(iter(lambda: file.readline(MAX_BYTES), b""), 1)
 
 
 def check_fields(values, fields, where, *, whole=True):
-    """Refuse an object with a field of another kind or range.
+    """Refuse (DataError) a dict with a field of another kind or range.
 
     Parameters
     ----------
@@ -133,11 +116,6 @@ def check_fields(values, fields, where, *, whole=True):
         As `parse_json`.
     whole : bool
         All of the fields must be there.
-
-    Raises
-    ------
-    DataError
-        Naming the first field that is wrong.
     """
     for name, field in fields.items():
         if name in values and not field.takes(values[name]):
@@ -148,12 +126,11 @@ def check_fields(values, fields, where, *, whole=True):
 
 
 def _object(pairs):
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"key {printable(twice)!r:.60} is there twice")
-    return found
+    return dict(pairs)
 
 
 def _integer(text):
@@ -165,13 +142,14 @@ def _fraction(text):
 
 
 def _depth(value):
-    """Levels of lists and objects."""
-    deepest, inside = 0, [value]
-    while inside:
-        deepest += 1
-        inside = [each for outer in inside for each in (outer.values() if isinstance(outer, dict) else outer)
-                  if isinstance(each, dict | list)]
-    return deepest
+    """Count the levels of lists and objects."""
+    depth = 0
+    level = [value]
+    while level := [item for item in level if isinstance(item, dict | list)]:
+        depth += 1
+        level = [item for outer in level
+                 for item in (outer.values() if isinstance(outer, dict) else outer)]
+    return depth
 
 
 SHORT = reprlib.Repr()

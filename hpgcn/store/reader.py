@@ -1,4 +1,4 @@
-"""Reading HDF5 files that nobody vouches for: everything is checked before a byte of data is read."""
+"""Reading HDF5 files nobody vouches for: all is checked before a byte of data is read."""
 from __future__ import annotations
 
 import hashlib
@@ -12,14 +12,15 @@ from hpgcn import identity
 from hpgcn.errors import DataError, HpgcnError, StorageError, printable, setting
 from hpgcn.machine import memory_budget
 from hpgcn.store import manifest
-from hpgcn.store.attributes import plain, raw_attributes
-from hpgcn.store.entry import address, inspect
-from hpgcn.store.superblock import check_superblock
+from hpgcn.store.objects import address, check_superblock, inspect, plain, raw_attributes
 from hpgcn.store.writer import FORMAT_VERSION
 
 MAX_OBJECTS = 100_000
 MAX_DEPTH = 16
 REFUSED_LINKS = {h5py.ExternalLink: "an external link", h5py.SoftLink: "a soft link"}
+RAISED_BY_H5PY = (OSError, RuntimeError, LookupError, ValueError, TypeError, ArithmeticError,
+                  AttributeError, SystemError, NotImplementedError)
+CHECKSUMS = f"/{manifest.GROUP}/"
 
 
 class Reader:
@@ -42,19 +43,11 @@ class Reader:
         Of the file when it was opened.
     entries : dict of str -> Entry
         Datasets by path, hard links included, the manifest's own left out.
-
-    Raises
-    ------
-    InputNotFoundError
-        The file does not exist or cannot be opened.
-    DataError
-        It is not a complete file of these formats, or holds something that is refused.
-    StorageError
-        Reading failed, or a checksum does not match.
     """
 
     def __init__(self, path, formats, *, verify=True, memory=None):
-        self.path, self.verify = os.fspath(path), verify
+        self.path = os.fspath(path)
+        self.verify = verify
         self.memory = memory_budget() if memory is None else memory
         self.opened = check_superblock(self.path)
         with self._refusing("the file"):
@@ -64,7 +57,9 @@ class Reader:
             with self._refusing("/"):
                 self._raw = {"/": raw_attributes(self.file)}
             self.format = self._check_format(formats)
-            self.entries, self._checksums, self._checked = {}, {}, {}
+            self.entries = {}
+            self._checksums = {}  # Entry of those of each dataset
+            self._checked = {}  # (blocks,) uint32 of those that were read
             self._walk()
         except BaseException:
             self.close()
@@ -76,7 +71,7 @@ class Reader:
 
     @property
     def _handle(self):
-        """Descriptor of the open file: what it reads is read of this file, whatever its name leads to by now."""
+        """Descriptor of the open file, whatever its name leads to by now."""
         return self.file.id.get_vfd_handle()
 
     def refuse_rewritten(self):
@@ -84,86 +79,83 @@ class Reader:
         identity.refuse_rewritten(self.path, self._handle, self.opened)
 
     def sha256(self):
-        """SHA-256 of the open file (hexadecimal), read in pieces; DataError if it was written to since."""
+        """Return the SHA-256 of the open file; DataError if it was written to since."""
         digest = hashlib.sha256()
         with self._refusing("the file", data=True):
             identity.add_to(digest, self.path, self._handle, self.opened)
         return digest.hexdigest()
 
     def attributes(self, group="/"):
-        """Attributes of a group as a dict of int, float, str or list of numbers."""
+        """Return the attributes of a group as int, float, str or list of numbers, by name."""
         with self._refusing(group):
             return {name: plain(value) for name, value in self._raw.get(group, {}).items()}
 
     def field(self, name, kind, group="/"):
-        """One attribute, which must exist and be of type `kind` (int, float or str); integers not below 0."""
+        """Return an attribute, which must be of this type; integers are not below 0."""
         value = self.attributes(group).get(name)
-        where = f"{self.path}: {group}: attribute {name}"
+        where = f"{group}: attribute {name}"
         if value is None:
-            raise DataError(f"{where} is missing")
+            raise self.error(f"{where} is missing")
         if not isinstance(value, kind) or (kind is int and value < 0):
-            raise DataError(f"{where} is {value!r}, expected {'an integer >= 0' if kind is int else kind.__name__}")
+            expected = "an integer >= 0" if kind is int else kind.__name__
+            raise self.error(f"{where} is {value!r}, expected {expected}")
         return value
 
     def expect(self, name, shape, *dtypes):
-        """Return the Entry of a dataset that must exist with this shape and one of these dtypes.
-
-        A None in `shape` stands for any length.
-        """
+        """Return the Entry of a dataset of this shape (None: any length) and one of the dtypes."""
         entry = self.entries.get(name)
         if entry is None:
-            raise DataError(f"{self.path}: dataset {name} is missing")
+            raise self.error(f"dataset {name} is missing")
         if entry.dtype not in [np.dtype(dtype) for dtype in dtypes]:
-            wanted = " or ".join(np.dtype(dtype).name for dtype in dtypes)
-            raise DataError(f"{self.path}: {name} has dtype {_dtype_name(entry.dtype)}, expected {wanted}")
-        fits = len(entry.shape) == len(shape) and all(want in (None, have) for want, have in zip(shape, entry.shape))
-        if not fits:
-            wanted = ", ".join("any" if want is None else str(want) for want in shape)
-            raise DataError(f"{self.path}: {name} has shape {entry.shape}, expected ({wanted})")
+            stored = entry.dtype.name + ("" if entry.dtype.isnative else " (big-endian)")
+            expected = " or ".join(np.dtype(dtype).name for dtype in dtypes)
+            raise self.error(f"{name} has dtype {stored}, expected {expected}")
+        lengths = zip(shape, entry.shape)
+        if len(entry.shape) != len(shape) or any(want not in (None, is_) for want, is_ in lengths):
+            expected = ", ".join("any" if length is None else str(length) for length in shape)
+            raise self.error(f"{name} has shape {entry.shape}, expected ({expected})")
         return entry
 
+    def error(self, problem):
+        """Return the DataError of a problem of this file."""
+        return DataError(f"{self.path}: {problem}")
+
     def reserve(self, nbytes, what):
-        """Refuse to read more bytes at once than the memory budget allows."""
+        """Refuse to read more bytes at once than the memory budget allows; DataError."""
         if nbytes > self.memory:
-            raise DataError(f"{self.path}: {what} needs {nbytes} bytes of memory, but only {self.memory} may be used; "
-                            f"{setting('memory')} sets the limit")
+            raise self.error(f"{what} needs {nbytes} bytes of memory, but only {self.memory} may "
+                             f"be used; {setting('memory')} sets the limit")
 
     def read(self, name, start=0, stop=None):
-        """Read rows [start, stop) of a dataset, and verify the checksums of the blocks they lie in.
-
-        Returns
-        -------
-        ndarray, C-contiguous
-        """
+        """Return rows [start, stop) of a dataset, C-contiguous, once their checksums match."""
         entry = self.entries[name]
         stop = entry.rows if stop is None else stop
         nbytes = (stop - start) * entry.row_bytes
         self.reserve(nbytes, f"{name}[{start}:{stop}]")
         if nbytes == 0 or not self.verify:
             return self._read(name, entry, start, stop)
+
         checksums = self._block_checksums(name)
-        blocks = range(start * entry.row_bytes // manifest.BLOCK, manifest.num_blocks(stop * entry.row_bytes))
-        first = blocks.start * manifest.BLOCK // entry.row_bytes
-        last = min(entry.rows, -(-blocks.stop * manifest.BLOCK // entry.row_bytes))
+        size = manifest.BLOCK
+        row = entry.row_bytes
+        blocks = range(start * row // size, manifest.num_blocks(stop * row))
+        first = blocks.start * size // row
+        last = min(entry.rows, -(-blocks.stop * size // row))
         array = self._read(name, entry, first, last)
-        wrong = manifest.first_wrong_block(array, first * entry.row_bytes, blocks, checksums)
+        wrong = manifest.first_wrong_block(array, first * row, blocks, checksums)
         if wrong is not None:
             self.refuse_rewritten()
-            start, stop = wrong * manifest.BLOCK, min((wrong + 1) * manifest.BLOCK, entry.nbytes)
-            raise StorageError(f"{self.path}: {name}: the checksum of block {wrong} (bytes {start} to {stop}) does not "
-                               "match: the file is damaged")
+            end = min((wrong + 1) * size, entry.nbytes)
+            raise StorageError(f"{self.path}: {name}: the checksum of block {wrong} (bytes "
+                               f"{wrong * size} to {end}) does not match: the file is damaged")
         return array[start - first:stop - first] if entry.shape else array
 
-    @property
-    def attributes_checksum(self):
-        """Checksum of all attributes, as they are."""
-        return manifest.attributes_crc(self._raw)
-
     def content_sha256(self):
-        """SHA-256 over all attributes and all checksums of blocks, which from now on are those that reads compare with.
+        """Return the SHA-256 over all attributes and all checksums of blocks.
 
-        Little is read for it, and every block that is read later is a block of this content, even if the file was
-        written to in between. Who wrote the file and when, and how it is compressed, is no part of it.
+        Reads are compared with these checksums from now on. So little is read for it, and every
+        block that is read later is a block of this content, even if the file was written to in
+        between. Who wrote the file and when, and how it is compressed, is no part of it.
         """
         digest = hashlib.sha256()
         for piece in manifest.attribute_bytes(self._raw, manifest.CIRCUMSTANCES):
@@ -174,27 +166,29 @@ class Reader:
         return digest.hexdigest()
 
     def expect_ones(self, name):
-        """Refuse a dataset of uint8 that are not all 1; its checksums tell, so that no more than a block is read."""
+        """Refuse uint8 that are not all 1; the checksums tell, no more than a block is read."""
         entry = self.entries[name]
         block = manifest.first_block_not_ones(entry.nbytes, self._block_checksums(name))
         if block is not None:
             start = block * manifest.BLOCK
             array = self.read(name, start, min(entry.rows, start + manifest.BLOCK))
             place = int(np.argmax(array != 1))
-            raise DataError(f"{self.path}: {name}[{start + place}] is {array[place]}, but attribute all_ones is 1")
+            raise self.error(f"{name}[{start + place}] is {array[place]}, but attribute all_ones "
+                             "is 1")
 
     def verify_attributes(self):
         """Compare the checksum of all attributes, unless verification is off."""
         stored = self._raw.get(f"/{manifest.GROUP}", {}).get(manifest.ATTRIBUTES)
         if stored is None or isinstance(stored, bytes) or stored.shape:
-            raise DataError(f"{self.path}: /{manifest.GROUP}: attribute {manifest.ATTRIBUTES} is missing")
-        if self.verify and self.attributes_checksum != int(stored):
-            raise StorageError(f"{self.path}: the checksum of the attributes does not match: the file is damaged, or "
-                               "was changed by another program")
+            raise self.error(f"/{manifest.GROUP}: attribute {manifest.ATTRIBUTES} is missing")
+        if self.verify and manifest.attributes_crc(self._raw) != int(stored):
+            raise StorageError(f"{self.path}: the checksum of the attributes does not match: the "
+                               "file is damaged, or was changed by another program")
 
     def distinct(self):
-        """Entries without second names: hard links of one dataset are one, under the name the manifest knows."""
-        known = {entry.address: name for name, entry in self.entries.items() if name in self._checksums}
+        """Return the entries without second names, each under the name that the manifest knows."""
+        known = {entry.address: name for name, entry in self.entries.items()
+                 if name in self._checksums}
         return {known.get(entry.address, name): entry for name, entry in self.entries.items()}
 
     def verify_dataset(self, name):
@@ -208,88 +202,95 @@ class Reader:
     def _read(self, name, entry, start, stop):
         with self._refusing(name, data=True):
             array = np.empty((stop - start, *entry.shape[1:]) if entry.shape else (), entry.dtype)
-            if array.size and entry.shape:
-                self.file[name].read_direct(array, np.s_[start:stop])
-            elif array.size:
-                self.file[name].read_direct(array)
+            if array.size:
+                rows = np.s_[start:stop] if entry.shape else None
+                self.file[name].read_direct(array, rows)
             return array
 
     def _block_checksums(self, name):
-        """(blocks,) uint32 of a dataset, whose dtype and shape must be the manifest's."""
-        if name not in self._checked:
-            entry, known = self.entries[name], self._checksums.get(name)
-            where = f"{self.path}: {name}"
-            if known is None:
-                raise DataError(f"{where} has no checksums in /{manifest.GROUP}")
-            described = self.attributes(f"/{manifest.GROUP}/{name}")
-            if described.get("dtype") != entry.dtype.str or described.get("shape") != list(entry.shape):
-                raise DataError(f"{where} has dtype {entry.dtype.str} and shape {entry.shape}, but /manifest says "
-                                f"{described.get('dtype')} and {described.get('shape')}")
-            blocks = manifest.num_blocks(entry.nbytes)
-            if known.shape != (blocks,) or known.dtype != np.uint32:
-                raise DataError(f"{where}: its checksums in /{manifest.GROUP} are {known.dtype.name} {known.shape}, "
-                                f"expected uint32 ({blocks},)")
-            self.reserve(known.nbytes, f"the checksums of {name}")
-            self._checked[name] = self._read(f"{manifest.GROUP}/{name}", known, 0, known.rows)
+        """Return (blocks,) uint32 of a dataset of the dtype and shape that the manifest says."""
+        if name in self._checked:
+            return self._checked[name]
+        entry = self.entries[name]
+        checksums = self._checksums.get(name)
+        if checksums is None:
+            raise self.error(f"{name} has no checksums in /{manifest.GROUP}")
+        described = self.attributes(CHECKSUMS + name)
+        dtype = described.get("dtype")
+        shape = described.get("shape")
+        if dtype != entry.dtype.str or shape != list(entry.shape):
+            raise self.error(f"{name} has dtype {entry.dtype.str} and shape {entry.shape}, but "
+                             f"/manifest says {dtype} and {shape}")
+        blocks = manifest.num_blocks(entry.nbytes)
+        if checksums.shape != (blocks,) or checksums.dtype != np.uint32:
+            raise self.error(f"{name}: its checksums in /{manifest.GROUP} are "
+                             f"{checksums.dtype.name} {checksums.shape}, expected uint32 "
+                             f"({blocks},)")
+        self.reserve(checksums.nbytes, f"the checksums of {name}")
+        self._checked[name] = self._read(CHECKSUMS + name, checksums, 0, checksums.rows)
         return self._checked[name]
 
     def _check_format(self, formats):
         root = self.attributes()
-        found = root.get("format")
-        if found is None:
-            raise DataError(f"{self.path}: not an hpgcn file: it has no attribute format")
-        if found not in formats:
-            raise DataError(f"{self.path}: format is {found!r}, expected {' or '.join(formats)}")
-        version, complete = root.get("format_version"), root.get(manifest.COMPLETE)
+        stored = root.get("format")
+        version = root.get("format_version")
+        complete = root.get(manifest.COMPLETE)
+        if stored is None:
+            raise self.error("not an hpgcn file: it has no attribute format")
+        if stored not in formats:
+            raise self.error(f"format is {stored!r}, expected {' or '.join(formats)}")
         if version != FORMAT_VERSION:
-            raise DataError(f"{self.path}: format_version is {version!r}, expected {FORMAT_VERSION!r}")
+            raise self.error(f"format_version is {version!r}, expected {FORMAT_VERSION!r}")
         if complete != 1:
-            raise DataError(f"{self.path}: attribute complete is {complete!r}, expected 1: the file was not written to "
-                            "its end")
-        return found
+            raise self.error(f"attribute complete is {complete!r}, expected 1: the file was not "
+                             "written to its end")
+        return stored
 
     def _walk(self):
-        """Look at every link before following it, and at every object before reading any data."""
+        """Look at every link before following it, at every object before reading any data."""
         with self._refusing("/"):
             root = h5py.h5g.open(self.file.id, b"/")
-            pending, seen, objects = [("", root)], {address(root)}, 0
+            seen = {address(root)}
+        pending = [("", root)]
+        objects = 0
         while pending:
             parent, group = pending.pop()
             with self._refusing(parent or "/"):
                 names = list(h5py.Group(group))
             objects += len(names)
             if objects > MAX_OBJECTS or parent.count("/") > MAX_DEPTH:
-                raise DataError(f"{self.path}: more than {MAX_OBJECTS} objects or {MAX_DEPTH} levels of groups")
+                raise self.error(f"more than {MAX_OBJECTS} objects or {MAX_DEPTH} levels of groups")
             for name in names:
-                with self._refusing(f"{parent}/{name}"):
-                    item = self._visit(f"{parent}/{name}", group, name)
-                    if isinstance(item, h5py.h5g.GroupID):
-                        if address(item) in seen:
-                            raise DataError("is a group that has another name already, which is refused")
-                        seen.add(address(item))
-                        pending.append((f"{parent}/{name}", item))
+                path = f"{parent}/{name}"
+                with self._refusing(path):
+                    item = self._visit(path, group, name)
+                    if not isinstance(item, h5py.h5g.GroupID):
+                        continue
+                    if address(item) in seen:
+                        raise DataError("is a group that has another name already, which is "
+                                        "refused")
+                    seen.add(address(item))
+                    pending.append((path, item))
 
     def _visit(self, path, group, name):
         link = h5py.Group(group).get(name, getlink=True)
         if not isinstance(link, h5py.HardLink):
-            raise DataError(f"is {REFUSED_LINKS.get(type(link), 'an unknown link')}, which is refused")
+            kind = REFUSED_LINKS.get(type(link), "an unknown link")
+            raise DataError(f"is {kind}, which is refused")
         item = h5py.h5o.open(group, name.encode("utf-8", "surrogateescape"))
         if isinstance(item, h5py.h5d.DatasetID):
             self._raw[path] = raw_attributes(h5py.Dataset(item))
-            self._add(path, inspect(item, self.opened.st_size))
+            entry = inspect(item, self.opened.st_size)
+            self.reserve(entry.chunk_bytes, f"one chunk of {path}")
+            if path.startswith(CHECKSUMS):
+                self._checksums[path.removeprefix(CHECKSUMS)] = entry
+            else:
+                self.entries[path[1:]] = entry
         elif isinstance(item, h5py.h5g.GroupID):
             self._raw[path] = raw_attributes(h5py.Group(item))
         else:
             raise DataError("is a named type, which is refused")
         return item
-
-    def _add(self, path, entry):
-        self.reserve(entry.chunk_bytes, f"one chunk of {path}")
-        checksums = f"/{manifest.GROUP}/"
-        if path.startswith(checksums):
-            self._checksums[path.removeprefix(checksums)] = entry
-        else:
-            self.entries[path[1:]] = entry
 
     @contextmanager
     def _refusing(self, where, data=False):
@@ -303,14 +304,10 @@ class Reader:
             raise type(error)(f"{label}: {error}") from error
         except MemoryError as error:
             raise DataError(f"{label} does not fit into memory") from error
-        except (OSError, RuntimeError, LookupError, ValueError, TypeError, ArithmeticError, AttributeError, SystemError,
-                NotImplementedError) as error:
+        except RAISED_BY_H5PY as error:
             reason = printable(" ".join(str(error).split())[:200])
             damaged = data or "checksum" in reason or getattr(error, "errno", None)
             if damaged and getattr(self, "file", None):
                 self.refuse_rewritten()
-            raise (StorageError if damaged else DataError)(f"{label} cannot be read: {reason}") from error
-
-
-def _dtype_name(dtype):
-    return dtype.name if dtype.isnative else f"{dtype.name} (big-endian)"
+            kind = StorageError if damaged else DataError
+            raise kind(f"{label} cannot be read: {reason}") from error

@@ -4,36 +4,49 @@ from __future__ import annotations
 import numpy as np
 
 from hpgcn.check import MAX_WIDTH, SPLIT, most_classes
-from hpgcn.errors import DataError
 from hpgcn.graph import Header
 from hpgcn.store.csr import expect_csr
 
-GRAPH, PARTITIONED = "hpgcn-graph", "hpgcn-partitioned-graph"
+GRAPH = "hpgcn-graph"
+PARTITIONED = "hpgcn-partitioned-graph"
 DEGREES = ("row", "column", "loop")
-PARTITION_FIELDS = {"method": str, "engine": str, "engine_version": str, "seed": int, "epsilon": float}
+PARTITION_FIELDS = {
+    "method": str, "engine": str, "engine_version": str, "seed": int, "epsilon": float}
 
 
 def read_header(reader):
-    """Return the Header of an open file, once its attributes, and dtype and shape of every dataset, are found right.
-
-    Raises
-    ------
-    DataError
-        Something is missing, of another dtype or shape, or contradicts the attributes.
-    StorageError
-        The checksum of the attributes does not match.
-    """
-    numbers = {name: reader.field(name, int) for name in ("num_nodes", "num_edges", "num_features", "num_classes")}
-    texts = {name: reader.field(name, str) for name in ("source_name", "source_sha256", "split")}
+    """Return the Header of an open file, once dtype and shape of every dataset are right."""
+    n, num_edges, f, c = (reader.field(f"num_{name}", int)
+                          for name in ("nodes", "edges", "features", "classes"))
+    name, sha256, split = (reader.field(name, str)
+                           for name in ("source_name", "source_sha256", "split"))
     directed = reader.field("directed", int) == 1
     reader.verify_attributes()
-    n, f, c = numbers["num_nodes"], numbers["num_features"], numbers["num_classes"]
-    for name, most in (("num_features", MAX_WIDTH), ("num_classes", max(most_classes(n), MAX_WIDTH))):
-        if numbers[name] > most:
-            raise DataError(f"{reader.path}: /: attribute {name} is {numbers[name]}, expected at most {most}")
+    most = max(most_classes(n), MAX_WIDTH)
+    for kind, number, limit in (("features", f, MAX_WIDTH), ("classes", c, most)):
+        if number > limit:
+            raise reader.error(f"/: attribute num_{kind} is {number}, expected at most {limit}")
+
     ones, nnz = expect_csr(reader, "adjacency", (n, n))
-    if nnz != numbers["num_edges"]:
-        raise DataError(f"{reader.path}: adjacency has {nnz} entries, but num_edges is {numbers['num_edges']}")
+    if nnz != num_edges:
+        raise reader.error(f"adjacency has {nnz} entries, but num_edges is {num_edges}")
+    sparse = _expect_features(reader, n, f)
+    multilabel = _expect_labels(reader, n, c)
+    has_split = any(f"masks/{key}" in reader.entries for key in SPLIT)
+    for key in SPLIT if has_split else ():
+        reader.expect(f"masks/{key}", (n,), np.uint8)
+    for degree in DEGREES:
+        reader.expect(f"degree/{degree}", (n,), np.float64)
+    if "original_ids" in reader.entries:
+        reader.expect("original_ids", (n,), np.int64)
+    # a name that is safe to print, and as part of a file name
+    name = "".join(letter if letter.isprintable() and letter not in "/\\" else "_"
+                   for letter in name)
+    return Header(name, n, nnz, f, c, directed, ones, multilabel, sparse, has_split, split, sha256)
+
+
+def _expect_features(reader, n, f):
+    """Return whether the features are sparse."""
     sparse = "features/pointers_to_1" in reader.entries
     if sparse:
         expect_csr(reader, "features", (n, f))
@@ -41,34 +54,29 @@ def read_header(reader):
     elif "features" in reader.entries:
         reader.expect("features", (n, f), np.float32)
     elif f:
-        raise DataError(f"{reader.path}: dataset features is missing, but num_features is {f}")
-    multilabel = "labels" in reader.entries and len(reader.entries["labels"].shape) == 2
+        raise reader.error(f"dataset features is missing, but num_features is {f}")
+    return sparse
+
+
+def _expect_labels(reader, n, c):
+    """Return whether vertices may have several labels."""
+    labels = reader.entries.get("labels")
+    if labels is None:
+        if c:
+            raise reader.error(f"dataset labels is missing, but num_classes is {c}")
+        return False
+    multilabel = len(labels.shape) == 2
     if multilabel:
         reader.expect("labels", (n, c), np.float32)
-    elif "labels" in reader.entries:
+    else:
         reader.expect("labels", (n,), np.int64)
-    elif c:
-        raise DataError(f"{reader.path}: dataset labels is missing, but num_classes is {c}")
-    split = any(f"masks/{key}" in reader.entries for key in SPLIT)
-    for key in SPLIT if split else ():
-        reader.expect(f"masks/{key}", (n,), np.uint8)
-    for name in DEGREES:
-        reader.expect(f"degree/{name}", (n,), np.float64)
-    if "original_ids" in reader.entries:
-        reader.expect("original_ids", (n,), np.int64)
-    return Header(_plain_name(texts["source_name"]), n, nnz, f, c, directed, ones, multilabel, sparse, split,
-                  texts["split"], texts["source_sha256"])
+    return multilabel
 
 
 def read_offsets(reader, header):
-    """Return where the parts of a partitioned graph begin, (k + 1,) int64, once all of its partition is of right shape.
-
-    Raises
-    ------
-    DataError
-        Something is missing or of another dtype or shape; offsets that do not rise from 0 to n.
-    """
-    n, k = header.num_nodes, reader.field("k", int, "/partition")
+    """Return where the parts begin, (k + 1,) int64, once all of the partition is of right shape."""
+    n = header.num_nodes
+    k = reader.field("k", int, "/partition")
     reader.expect("partition/offsets", (k + 1,), np.int64)
     for name, dtype in (("part", np.int32), ("perm", np.int64), ("iperm", np.int64)):
         reader.expect(f"partition/{name}", (n,), dtype)
@@ -76,18 +84,14 @@ def read_offsets(reader, header):
         reader.expect("partition/edge_part", (header.num_edges,), np.int32)
         owner = reader.expect("partition/owner", (n,), np.int32)
         if owner.address != reader.entries["partition/part"].address:
-            raise DataError(f"{reader.path}: partition/owner is a dataset of its own, expected another name of "
-                            "partition/part")
+            raise reader.error("partition/owner is a dataset of its own, expected another name of "
+                               "partition/part")
+
     offsets = reader.read("partition/offsets")
     wrong = np.diff(offsets, prepend=0) < 0
     wrong[[0, -1]] |= offsets[[0, -1]] != [0, n]
     if wrong.any():
         i = int(np.argmax(wrong))
-        raise DataError(f"{reader.path}: partition/offsets[{i}] is {offsets[i]}, expected offsets that rise "
-                        f"from 0 to {n}")
+        raise reader.error(f"partition/offsets[{i}] is {offsets[i]}, expected offsets that rise "
+                           f"from 0 to {n}")
     return offsets
-
-
-def _plain_name(name):
-    """A name that is safe to print, and as part of a file name."""
-    return "".join(letter if letter.isprintable() and letter not in "/\\" else "_" for letter in name)

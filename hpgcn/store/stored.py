@@ -3,25 +3,31 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from itertools import combinations
 
 import numpy as np
 import scipy.sparse as sp
 
 from hpgcn import consistency
 from hpgcn.check import SPLIT
-from hpgcn.errors import DataError
 from hpgcn.graph import Graph
 from hpgcn.identity import refuse_replaced
 from hpgcn.partition import Partition
-from hpgcn.store.csr import read_csr, reorder_entries
+from hpgcn.store import schema
+from hpgcn.store.csr import read_csr, refuse_pointers, reorder_entries
 from hpgcn.store.reader import Reader
-from hpgcn.store.schema import DEGREES, GRAPH, PARTITION_FIELDS, PARTITIONED, read_header, read_offsets
+from hpgcn.store.schema import DEGREES, GRAPH, PARTITION_FIELDS, PARTITIONED
 
 ENTRY_BYTES = 32  # of memory that putting the part of one edge into the original order takes
+DENSE = ("features", "labels", "original_ids", "partition/perm",
+         *(f"masks/{key}" for key in SPLIT), *(f"degree/{name}" for name in DEGREES))
 
 
 class StoredGraph:
-    """A graph in a file: header at once, rows as they are asked for. Picklable; usable as a context manager.
+    """A graph in a file: header at once, rows as they are asked for. Picklable; a context manager.
+
+    Whatever reads validates what it reads; it raises DataError and StorageError as hpgcn.store
+    says, DataError for rows that do not exist and more bytes than the memory budget, too.
 
     Attributes
     ----------
@@ -36,12 +42,16 @@ class StoredGraph:
     """
 
     def __init__(self, path, *, verify=True, memory=None):
-        self._options, self._sha256 = {"verify": verify, "memory": memory}, None
+        self._options = {"verify": verify, "memory": memory}
+        self._sha256 = None
         self.reader = reader = Reader(path, (GRAPH, PARTITIONED), verify=verify, memory=memory)
-        self.path, self.format = reader.path, reader.format
+        self.path = reader.path
+        self.format = reader.format
         try:
-            self.header = read_header(reader)
-            self.offsets = read_offsets(reader, self.header) if self.format == PARTITIONED else None
+            self.header = schema.read_header(reader)
+            self.offsets = None
+            if self.format == PARTITIONED:
+                self.offsets = schema.read_offsets(reader, self.header)
             self._content = reader.content_sha256()
             if self.header.all_ones:
                 reader.expect_ones("adjacency/values")
@@ -71,116 +81,94 @@ class StoredGraph:
         return StoredGraph(path, **self._options)
 
     def sha256(self):
-        """SHA-256 of the file that is open here (hexadecimal), whatever has its name by now; read once, in pieces.
+        """Return the SHA-256 of the file that is open here, whatever has its name by now.
 
-        Raises
-        ------
-        DataError
-            It was written to since it was opened.
+        It is read once, in pieces; DataError if it was written to since it was opened.
         """
         if self._sha256 is None:
             self._sha256 = self.reader.sha256()
         return self._sha256
 
     def checksum(self):
-        """SHA-256 of what the file held when it was opened, from the checksums in it: files that differ differ in it.
+        """Return the SHA-256 of what the file held when it was opened, from the checksums in it.
 
-        Everything that is read is compared with these checksums, so it is the digest of what is read.
+        Everything that is read is compared with these, so it is the digest of what is read.
         """
         return self._content
 
     def refuse_replaced(self):
-        """Refuse to go on with what was read, unless this file still has its name and was not written to; DataError."""
+        """Refuse (DataError) to go on with what was read if the file was replaced or written to."""
         refuse_replaced(self.path, self.reader.opened)
 
     def slab(self, start, stop):
-        """Read and validate the rows [start, stop).
-
-        Returns
-        -------
-        Graph
-            With `vertex` the ORIGINAL row of each.
-
-        Raises
-        ------
-        DataError
-            Invalid CSR, NaN or Inf, a label out of range, overlapping masks, or more bytes than the memory budget:
-            each with file, dataset and index.
-        StorageError
-            Reading failed, or a checksum does not match.
-        """
-        header, reader = self.header, self.reader
+        """Read and validate the rows [start, stop); return a Graph."""
         self._check_rows(start, stop)
         self._reserve(start, stop)
-        indptr, indices, data = read_csr(reader, "adjacency", start, stop, header.num_nodes, header.num_nodes,
-                                         header.all_ones)
-        labels, masks = self._read_labels(start, stop), self._read_masks(start, stop)
+        indptr, indices, data = self.adjacency_rows(start, stop)
+        labels = self._read_labels(start, stop)
+        masks = self._read_masks(start, stop)
         if masks is not None and labels is not None and labels.ndim == 1:
             for key in SPLIT:
-                self._refuse(masks[key] & (labels < 0), start, f"masks/{key}", "is set, but the vertex has no label")
+                self._refuse(masks[key] & (labels < 0), start, f"masks/{key}",
+                             "is set, but the vertex has no label")
         degrees = [self._read_finite(f"degree/{name}", start, stop) for name in DEGREES]
+        features = self._read_features(start, stop)
+
         vertex = np.arange(start, stop, dtype=np.int64)
         if self.offsets is not None:
-            vertex = reader.read("partition/perm", start, stop)
-            self._refuse((vertex < 0) | (vertex >= header.num_nodes), start, "partition/perm",
-                         f"is outside 0..{header.num_nodes - 1}")
-        ids = reader.read("original_ids", start, stop) if "original_ids" in reader.entries else None
-        return Graph(header, start, indptr, indices, data, self._read_features(start, stop), labels, masks, *degrees,
+            vertex = self._read_numbers("partition/perm", start, stop, self.header.num_nodes)
+        ids = None
+        if "original_ids" in self.reader.entries:
+            ids = self.reader.read("original_ids", start, stop)
+        return Graph(self.header, start, indptr, indices, data, features, labels, masks, *degrees,
                      vertex=vertex, original_ids=ids, offsets=self.offsets)
 
     def adjacency_rows(self, start, stop):
-        """(indptr from 0, indices, data or None) of the rows [start, stop), read and validated."""
+        """Read and validate the rows [start, stop): (indptr from 0, indices, data or None)."""
         self._check_rows(start, stop)
-        return read_csr(self.reader, "adjacency", start, stop, self.header.num_nodes, self.header.num_nodes,
-                        self.header.all_ones)
+        n = self.header.num_nodes
+        return read_csr(self.reader, "adjacency", start, stop, n, n, self.header.all_ones)
 
     def pointers(self, start, stop):
-        """Row pointers of the rows [start, stop), (m + 1,) int64."""
+        """Return row pointers of the rows [start, stop), (m + 1,) int64."""
         self._check_rows(start, stop)
         pointers = self.reader.read("adjacency/pointers_to_1", start, stop + 1)
-        self._refuse(np.diff(pointers, prepend=0) < 0, start, "adjacency/pointers_to_1", "is below the one before")
+        self._refuse(np.diff(pointers, prepend=0) < 0, start, "adjacency/pointers_to_1",
+                     "is below the one before")
         return pointers
 
     def degrees(self):
-        """Row sums, column sums and loops of all vertices: dict of (n,) float64 under "row", "column" and "loop"."""
-        return {name: self._read_finite(f"degree/{name}", 0, self.header.num_nodes) for name in DEGREES}
+        """Return (n,) float64: sums under "row" and "column", weights of own loops under "loop"."""
+        n = self.header.num_nodes
+        return {name: self._read_finite(f"degree/{name}", 0, n) for name in DEGREES}
 
     def read(self):
-        """Read and validate all rows, as `slab`, `check_whole` and `vertex_partition`; no train mask must be empty."""
-        graph = self.slab(0, self.header.num_nodes)
+        """Read and validate all rows, `check_whole` included; no train mask must be empty."""
+        n = self.header.num_nodes
+        graph = self.slab(0, n)
         self.check_whole([graph])
-        if self.offsets is not None and consistency.nonzero(self.partition_sums(0, self.header.num_nodes)):
+        if self.offsets is not None and consistency.nonzero(self.partition_sums(0, n)):
             self.vertex_partition  # noqa: B018 (refuses)
         if graph.masks is not None and not graph.masks["train"].any():
-            raise DataError(f"{self.path}: masks/train is empty")
+            raise self.reader.error("masks/train is empty")
         return graph
 
     def check_whole(self, slabs):
-        """Refuse degrees, loops and a symmetry that are not what the entries of the adjacency say.
+        """Refuse degrees, loops and a symmetry that are not what the entries say; DataError.
 
         Parameters
         ----------
         slabs : iterable of Graph
             All rows, each once.
-
-        Raises
-        ------
-        DataError
-            As `hpgcn.consistency.add_up` and `refuse`.
         """
-        consistency.refuse(sum(consistency.add_up(slab, self.path) for slab in slabs), self, self.path)
+        total = sum(consistency.add_up(slab, self.path) for slab in slabs)
+        consistency.refuse(total, self, self.path)
 
     def partition_sums(self, start, stop):
-        """What tells of the vertices [start, stop) whether perm, iperm, part and offsets belong together, (4,) float64.
+        """Return (4,) float64 about the vertices [start, stop) and their partition.
 
-        If `hpgcn.consistency.nonzero` of the sum over all vertices, `vertex_partition` names what is wrong.
-
-        Raises
-        ------
-        DataError
-            A number out of range.
-        StorageError
-            As `slab`.
+        If `hpgcn.consistency.nonzero` of the sum over all vertices, perm, iperm, part and offsets
+        do not belong together; `vertex_partition` then names what is wrong.
         """
         self._check_rows(start, stop)
         perm, iperm, part = self._read_partition(start, stop)
@@ -188,51 +176,44 @@ class StoredGraph:
         return consistency.permutation_sums(start, perm, iperm, part, owner)
 
     def edge_part(self, start, stop):
-        """Part of each stored entry of the rows [start, stop), (nnz,) int32, as `slab` orders them.
+        """Return the part of each entry of the rows [start, stop), (nnz,) int32, in their order.
 
         None where the partition is no vertex cut.
-
-        Raises
-        ------
-        DataError
-            A part outside 0..k-1, or pointers that leave the matrix.
-        StorageError
-            As `slab`.
         """
-        reader = self.reader
         self._check_rows(start, stop)
         if not self._cuts_vertices:
             return None
-        first, last = (int(reader.read("adjacency/pointers_to_1", row, row + 1)[0]) for row in (start, stop))
-        if not 0 <= first <= last <= self.header.num_edges:
-            raise DataError(f"{self.path}: adjacency: row pointers of rows {start}..{stop} run from {first} to {last}, "
-                            f"expected within 0..{self.header.num_edges}")
-        part, k = reader.read("partition/edge_part", first, last), self.offsets.size - 1
-        self._refuse((part < 0) | (part >= k), first, "partition/edge_part", f"is outside 0..{k - 1}")
-        return part
+        first, last = self._ends("adjacency", start, stop)
+        refuse_pointers(self.reader, "adjacency", start, stop, first, last)
+        return self._read_numbers("partition/edge_part", first, last, self.offsets.size - 1)
 
     @functools.cached_property
     def partition(self):
         """The hpgcn.partition.Partition that ordered the rows, read once; None if unpartitioned."""
-        made, n = self.vertex_partition, self.header.num_nodes
+        partition = self.vertex_partition
         if not self._cuts_vertices:
-            return made
-        self.reader.reserve(ENTRY_BYTES * self.header.num_edges, "partition/edge_part in the original order")
+            return partition
+        n = self.header.num_nodes
+        need = ENTRY_BYTES * self.header.num_edges
+        self.reader.reserve(need, "partition/edge_part in the original order")
         indptr, indices, _ = read_csr(self.reader, "adjacency", 0, n, n, n, True)
-        return dataclasses.replace(made, edge_part=reorder_entries(self.edge_part(0, n), indptr, indices, made.perm))
+        edge_part = reorder_entries(self.edge_part(0, n), indptr, indices, partition.perm)
+        return dataclasses.replace(partition, edge_part=edge_part)
 
     @functools.cached_property
     def vertex_partition(self):
         """The same without the parts of edges, for which the whole adjacency must be read."""
         if self.offsets is None:
             return None
-        n, k = self.header.num_nodes, self.offsets.size - 1
-        fields = {name: self.reader.field(name, kind, "/partition") for name, kind in PARTITION_FIELDS.items()}
+        n = self.header.num_nodes
+        fields = {name: self.reader.field(name, kind, "/partition")
+                  for name, kind in PARTITION_FIELDS.items()}
         statistics = {name: value for name, value in self.reader.attributes("/partition").items()
                       if name != "k" and name not in fields}
         perm, iperm, part = self._read_partition(0, n)
+        owner = np.repeat(np.arange(self.offsets.size - 1), np.diff(self.offsets))
         self._refuse(iperm[perm] != np.arange(n), 0, "partition/perm", "is not undone by iperm")
-        self._refuse(part[perm] != np.repeat(np.arange(k), np.diff(self.offsets)), 0, "partition/perm",
+        self._refuse(part[perm] != owner, 0, "partition/perm",
                      "is a vertex of another part than the offsets say")
         return Partition(part, perm, iperm, self.offsets, **fields, statistics=statistics)
 
@@ -242,7 +223,7 @@ class StoredGraph:
 
     @property
     def adjacency(self):
-        """All rows as scipy.sparse.csr_array (n, n), float32; this and the next three read everything once."""
+        """All rows as scipy.sparse.csr_array (n, n), float32; this and the next three read once."""
         return self._whole.adjacency
 
     @property
@@ -266,49 +247,48 @@ class StoredGraph:
 
     def _check_rows(self, start, stop):
         if not 0 <= start <= stop <= self.header.num_nodes:
-            raise DataError(f"{self.path}: rows {start}..{stop} asked for, 0..{self.header.num_nodes} stored")
+            raise self.reader.error(f"rows {start}..{stop} asked for, 0..{self.header.num_nodes} "
+                                    "stored")
 
-    def _read_partition(self, start, stop):
-        """perm, iperm and part of the vertices [start, stop), none of them out of range."""
-        found, n, k = [], self.header.num_nodes, self.offsets.size - 1
-        for name, end in (("perm", n), ("iperm", n), ("part", k)):
-            found.append(self.reader.read(f"partition/{name}", start, stop))
-            self._refuse((found[-1] < 0) | (found[-1] >= end), start, f"partition/{name}", f"is outside 0..{end - 1}")
-        return found
+    def _ends(self, group, start, stop):
+        """Pointers of the rows `start` and `stop`."""
+        name = f"{group}/pointers_to_1"
+        return [int(self.reader.read(name, row, row + 1)[0]) for row in (start, stop)]
 
     def _reserve(self, start, stop):
-        """Refuse rows whose bytes, all datasets together, pass the memory budget, before they are read."""
-        reader, need = self.reader, 0
+        """Refuse rows whose bytes, all datasets together, pass the memory budget."""
+        entries = self.reader.entries
+        need = sum((stop - start) * entries[name].row_bytes for name in DENSE if name in entries)
         for group in ["adjacency"] + ["features"] * self.header.sparse_features:
-            entry = reader.entries[f"{group}/indices_1"]
-            first, last = (int(reader.read(f"{group}/pointers_to_1", row, row + 1)[0]) for row in (start, stop))
+            entry = entries[f"{group}/indices_1"]
+            first, last = self._ends(group, start, stop)
+            # pointers that make no sense are read_csr's to refuse
+            nnz = max(0, min(last, entry.rows) - max(first, 0))
             values = 0 if group == "adjacency" and self.header.all_ones else 4
-            nnz = max(0, min(last, entry.rows) - max(first, 0))  # pointers that make no sense are read_csr's to refuse
             need += nnz * (entry.row_bytes + values) + (stop + 1 - start) * 8
-        names = {"features", "labels", "original_ids", "partition/perm", *(f"masks/{key}" for key in SPLIT),
-                 *(f"degree/{name}" for name in DEGREES)}
-        need += sum((stop - start) * reader.entries[name].row_bytes for name in names & set(reader.entries))
-        reader.reserve(need, f"rows {start}..{stop}")
+        self.reader.reserve(need, f"rows {start}..{stop}")
 
     def _read_features(self, start, stop):
-        f = self.header.num_features
         if "features" in self.reader.entries:
             return self._read_finite("features", start, stop)
         if not self.header.sparse_features:
             return None
-        indptr, indices, data = read_csr(self.reader, "features", start, stop, self.header.num_nodes, f, False)
+        f = self.header.num_features
         features = sp.csr_array((stop - start, f), dtype=np.float32)
-        features.indptr, features.indices, features.data = indptr, indices, data
+        features.indptr, features.indices, features.data = read_csr(
+            self.reader, "features", start, stop, self.header.num_nodes, f, False)
         return features
 
     def _read_labels(self, start, stop):
         if "labels" not in self.reader.entries:
             return None
-        labels, c = self.reader.read("labels", start, stop), self.header.num_classes
+        labels = self.reader.read("labels", start, stop)
         if labels.ndim == 2:
             self._refuse((labels != 0) & (labels != 1), start, "labels", "is neither 0 nor 1")
         else:
-            self._refuse((labels < -1) | (labels >= c), start, "labels", f"is outside 0..{c - 1}, and not -1 (unknown)")
+            c = self.header.num_classes
+            self._refuse((labels < -1) | (labels >= c), start, "labels",
+                         f"is outside 0..{c - 1}, and not -1 (unknown)")
         return labels
 
     def _read_masks(self, start, stop):
@@ -317,9 +297,22 @@ class StoredGraph:
         masks = {key: self.reader.read(f"masks/{key}", start, stop) for key in SPLIT}
         for key, mask in masks.items():
             self._refuse(mask > 1, start, f"masks/{key}", "is neither 0 nor 1")
-        for a, b in (("train", "val"), ("train", "test"), ("val", "test")):
-            self._refuse((masks[a] & masks[b]) > 0, start, f"masks/{a}", f"is set, and in masks/{b} too")
+        for a, b in combinations(SPLIT, 2):
+            self._refuse((masks[a] & masks[b]) > 0, start, f"masks/{a}",
+                         f"is set, and in masks/{b} too")
         return {key: mask.view(bool) for key, mask in masks.items()}
+
+    def _read_partition(self, start, stop):
+        """Read perm, iperm and part of the vertices [start, stop), none of them out of range."""
+        n = self.header.num_nodes
+        ends = {"perm": n, "iperm": n, "part": self.offsets.size - 1}
+        return [self._read_numbers(f"partition/{name}", start, stop, end)
+                for name, end in ends.items()]
+
+    def _read_numbers(self, name, start, stop, end):
+        array = self.reader.read(name, start, stop)
+        self._refuse((array < 0) | (array >= end), start, name, f"is outside 0..{end - 1}")
+        return array
 
     def _read_finite(self, name, start, stop):
         array = self.reader.read(name, start, stop)
@@ -327,8 +320,8 @@ class StoredGraph:
         return array
 
     def _refuse(self, wrong, start, name, problem):
-        """Raise at the first True of `wrong` ((m,) or (m, w) bool), whose row 0 is row `start` of the dataset."""
+        """Raise at the first True of `wrong`, (m,) or (m, w), whose row 0 is row `start`."""
         if wrong.any():
-            index = np.unravel_index(np.argmax(wrong), wrong.shape)
-            place = ", ".join(str(int(i) + start * (axis == 0)) for axis, i in enumerate(index))
-            raise DataError(f"{self.path}: {name}[{place}] {problem}")
+            row, *rest = map(int, np.unravel_index(np.argmax(wrong), wrong.shape))
+            place = ", ".join(map(str, (row + start, *rest)))
+            raise self.reader.error(f"{name}[{place}] {problem}")

@@ -1,21 +1,22 @@
-"""Writing HDF5 files: whole or not at all, with checksummed headers and a checksum for every mebibyte."""
+"""Writing HDF5 files: whole or not at all, with a checksum for every header and every mebibyte."""
 from __future__ import annotations
 
 import datetime
 import io
+import math
 import os
 import zlib
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import h5py
 import numpy as np
 
 from hpgcn import __version__
-from hpgcn.atomic import refuse_existing, replacing, writing
+from hpgcn.atomic import refuse_existing, replacing, synchronise, writing
 from hpgcn.errors import StorageError, UsageError
 from hpgcn.store import manifest
-from hpgcn.store.attributes import raw_attributes
+from hpgcn.store.objects import raw_attributes
 
 FORMAT_VERSION = "1.0"
 LIBVER = ("v110", "v110")  # every header and chunk index carries a checksum
@@ -33,29 +34,25 @@ def create(path, file_format, *, overwrite=False, compress="none", scratch=None,
     file_format : str
         The root attribute `format`.
     overwrite, follow : bool
-        As of `hpgcn.atomic.replacing`.
+        As in `hpgcn.atomic.replacing`.
     compress : "none" or "gzip"
     scratch : path, optional
         Folder for the unfinished file, on the same file system; by default that of `path`.
-
-    Raises
-    ------
-    OutputError
-        The file exists and `overwrite` is false, or it cannot be created; before the block is entered.
-    StorageError
-        The disk is full, or writing failed.
     """
     if compress not in COMPRESSION:
         raise UsageError(f"compress = {compress!r}: expected one of {', '.join(COMPRESSION)}")
-    with replacing(path, overwrite, follow) if scratch is None else _moved(path, overwrite, scratch) as temporary:
+    place = _moved(path, overwrite, scratch) if scratch else replacing(path, overwrite, follow)
+    with place as temporary:
         with writing(path):
             sink = _Sink(temporary, "r+")
         try:
             with h5py.File(sink, "w", libver=LIBVER) as file:
                 writer = Writer(file, sink, path, compress)
+                now = datetime.datetime.now(datetime.UTC)
                 writer.attributes("/", {
-                    "format": file_format, "format_version": FORMAT_VERSION, "creator": f"hpgcn {__version__}",
-                    "created_utc": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")})
+                    "format": file_format, "format_version": FORMAT_VERSION,
+                    "creator": f"hpgcn {__version__}",
+                    "created_utc": now.isoformat(timespec="seconds")})
                 yield writer
                 writer.finish()
             writer.check()
@@ -67,24 +64,21 @@ def create(path, file_format, *, overwrite=False, compress="none", scratch=None,
 @contextmanager
 def _moved(path, overwrite, scratch):
     """As `replacing`, with the temporary file in a folder that its owner cleans up."""
-    finished, target = Path(scratch) / "finished", refuse_existing(path, overwrite)
+    finished = Path(scratch) / "finished"
+    target = refuse_existing(path, overwrite)
     with replacing(finished) as temporary:
         yield temporary
     refuse_existing(path, overwrite)  # another process may have been faster
     with writing(path):
         os.replace(finished, target)
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            with suppress(OSError):  # file systems that cannot synchronise a folder
-                os.fsync(folder)
-        finally:
-            os.close(folder)
+        synchronise(target.parent)
 
 
 class _Sink(io.FileIO):
-    """A file whose failures HDF5 never sees, since HDF5 can crash the process after a write that failed.
+    """A file whose failures HDF5 never sees, since HDF5 can crash after a write that failed.
 
-    The first failure is kept in `failure` for the Writer to raise; what is written after it goes nowhere.
+    The first failure is kept in `failure` for the Writer to raise; what is written after it goes
+    nowhere.
     """
 
     failure = None
@@ -109,10 +103,13 @@ class _Sink(io.FileIO):
 
 
 class Writer:
-    """Writes datasets with their checksums, attributes and hard links into a file that `create` opened."""
+    """Writes datasets with their checksums, attributes and hard links into a new file."""
 
     def __init__(self, file, sink, path, compress):
-        self.file, self.sink, self.path, self.compress = file, sink, path, compress
+        self.file = file
+        self.sink = sink
+        self.path = path
+        self.compress = compress
         self.checksums = {}
 
     def check(self):
@@ -128,17 +125,16 @@ class Writer:
 
         Parameters
         ----------
-        values : dict of str -> bool, int, float, str, one-dimensional numbers, or None
-            Text is stored with a fixed length (no global heap, which has no checksum); None is left out.
+        values : dict of str -> bool, int, float, str, one-dimensional numbers, or None (left out)
+            Text is stored with a fixed length (no global heap, which has no checksum).
         """
         target = self.file.require_group(group)
         for name, value in values.items():
-            if value is None:
-                continue
             if isinstance(value, str):
                 text = value.encode("utf-8", "replace")
-                target.attrs.create(name, np.bytes_(text), dtype=h5py.string_dtype("utf-8", max(1, len(text))))
-            else:
+                dtype = h5py.string_dtype("utf-8", max(1, len(text)))
+                target.attrs.create(name, np.bytes_(text), dtype=dtype)
+            elif value is not None:
                 target.attrs.create(name, _number(name, value))
         self.check()
 
@@ -150,29 +146,36 @@ class Writer:
         source : ndarray, or any object with `shape`, `dtype` and `source[start:stop]`
             Only about 16 MiB of it are asked for at once.
         """
-        shape, dtype = tuple(source.shape), np.dtype(source.dtype).newbyteorder("<")
+        shape = tuple(source.shape)
+        dtype = np.dtype(source.dtype).newbyteorder("<")
         checksums = manifest.BlockChecksums()
-        if not shape:
+        if shape:
+            self._pieces(name, source, shape, dtype, checksums)
+        else:
             array = np.ascontiguousarray(source, dtype)
             self.file.create_dataset(name, data=array.reshape(()))
             checksums.update(array)
-        else:
-            row_bytes = dtype.itemsize * int(np.prod(shape[1:], dtype=object))
-            chunk = max(1, min(shape[0], manifest.BLOCK // max(1, row_bytes)))
-            packed = self.compress == "gzip" and shape[0] * row_bytes > 0
-            options = {"chunks": (chunk, *shape[1:]), "compression": "gzip", "shuffle": True} if packed else {}
-            target = self.file.create_dataset(name, shape, dtype, **options)
-            step = chunk if packed else max(1, WRITE_BYTES // max(1, row_bytes))
-            for start in range(0, shape[0], step):
-                block = np.ascontiguousarray(source[start:start + step], dtype)
-                checksums.update(block)
-                if packed:
-                    _write_chunk(target, start, block, chunk)
-                elif block.size:
-                    target[start:start + len(block)] = block
-                self.check()
         self.checksums[name] = (dtype, shape, checksums.result())
         self.check()
+
+    def _pieces(self, name, source, shape, dtype, checksums):
+        row_bytes = dtype.itemsize * math.prod(shape[1:])
+        rows = max(1, min(shape[0], manifest.BLOCK // max(1, row_bytes)))
+        packed = self.compress == "gzip" and shape[0] * row_bytes > 0
+        options = {}
+        if packed:
+            options = {"chunks": (rows, *shape[1:]), "compression": "gzip", "shuffle": True}
+        target = self.file.create_dataset(name, shape, dtype, **options)
+
+        step = rows if packed else max(1, WRITE_BYTES // max(1, row_bytes))
+        for start in range(0, shape[0], step):
+            block = np.ascontiguousarray(source[start:start + step], dtype)
+            checksums.update(block)
+            if packed:
+                _write_chunk(target, start, block, rows)
+            elif block.size:
+                target[start:start + len(block)] = block
+            self.check()
 
     def link(self, name, existing):
         """Give a dataset a second name (a hard link: one copy on disk)."""
@@ -186,33 +189,35 @@ class Writer:
             entry.attrs["dtype"] = np.bytes_(dtype.str)
             entry.attrs["shape"] = np.array(shape, np.int64)
         attributes = {"/": raw_attributes(self.file)}
-        self.file.visititems(lambda name, item: attributes.update({f"/{name}": raw_attributes(item)}))
-        self.file[manifest.GROUP].attrs[manifest.ATTRIBUTES] = np.uint32(manifest.attributes_crc(attributes))
+        self.file.visititems(
+            lambda name, item: attributes.update({f"/{name}": raw_attributes(item)}))
+        crc = np.uint32(manifest.attributes_crc(attributes))
+        self.file[manifest.GROUP].attrs[manifest.ATTRIBUTES] = crc
         self.file.flush()
         self.check()
         self.file.attrs[manifest.COMPLETE] = np.int64(1)
 
 
 def _write_chunk(target, start, block, rows):
-    """Compress one chunk as HDF5's shuffle and gzip filters would, past its chunk cache: see _Sink."""
+    """Compress a chunk as HDF5's filters would, past its chunk cache: see _Sink."""
     if len(block) < rows:
         padding = np.zeros((rows - len(block), *block.shape[1:]), block.dtype)
         block = np.concatenate([block, padding])
-    size = block.dtype.itemsize
-    shuffled = block.reshape(-1).view(np.uint8).reshape(-1, size).T.tobytes()
-    target.id.write_direct_chunk((start,) + (0,) * (block.ndim - 1), zlib.compress(shuffled, GZIP_LEVEL))
+    shuffled = block.reshape(-1).view(np.uint8).reshape(-1, block.dtype.itemsize).T.tobytes()
+    place = (start,) + (0,) * (block.ndim - 1)
+    target.id.write_direct_chunk(place, zlib.compress(shuffled, GZIP_LEVEL))
 
 
 def _number(name, value):
     array = np.asarray(value)
-    if array.dtype.kind == "b":
-        array = array.astype(np.uint8)
-    elif array.dtype.kind in "iu" and np.can_cast(array.dtype, np.int64):
-        array = array.astype(np.int64)
-    elif array.dtype.kind == "f":
-        array = array.astype(np.float64)
-    elif array.dtype.kind != "u":
-        raise TypeError(f"attribute {name!r} is {value!r}, expected a number, text or a list of numbers")
+    kind = array.dtype.kind
+    if kind not in "biuf":
+        raise TypeError(f"attribute {name!r} is {value!r}, expected a number, text or a list of "
+                        "numbers")
     if array.ndim > 1:
-        raise TypeError(f"attribute {name!r} has shape {array.shape}, expected one dimension at most")
-    return array
+        raise TypeError(f"attribute {name!r} has shape {array.shape}, expected one dimension")
+    if kind == "b":
+        return array.astype(np.uint8)
+    if kind == "f":
+        return array.astype(np.float64)
+    return array.astype(np.int64) if np.can_cast(array.dtype, np.int64) else array

@@ -8,8 +8,8 @@ import scipy.sparse as sp
 
 from hpgcn.graph import Graph
 from hpgcn.partition import Partition
-from hpgcn.store.attributes import raw_attributes
 from hpgcn.store.manifest import attributes_crc
+from hpgcn.store.objects import raw_attributes
 
 
 def make_graph(n=60, *, weighted=True, features="dense", labels="class", masks=True, ids=False, density=0.1, seed=0):

@@ -1,0 +1,182 @@
+"""What an HDF5 file, a dataset and an attribute claim to be, checked before their data is read."""
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+
+import h5py
+import numpy as np
+
+from hpgcn.errors import DataError
+from hpgcn.files import regular, unreadable
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+SUPERBLOCK_BYTES = 48
+MAX_ATTRIBUTE_BYTES = 1 << 20
+MAX_ATTRIBUTES = 4096
+GZIP_RATIO = 1032  # deflate can say no more than this many bytes with one
+FILTERS = {  # those that HDF5 itself brings along and that need no further library
+    h5py.h5z.FILTER_DEFLATE: "gzip",
+    h5py.h5z.FILTER_SHUFFLE: "shuffle",
+    h5py.h5z.FILTER_FLETCHER32: "fletcher32"}
+NUMBERS = (h5py.h5t.INTEGER, h5py.h5t.FLOAT)
+REFUSED_TYPES = {
+    h5py.h5t.STRING: "text", h5py.h5t.BITFIELD: "bitfield", h5py.h5t.OPAQUE: "opaque",
+    h5py.h5t.COMPOUND: "compound", h5py.h5t.REFERENCE: "reference", h5py.h5t.ENUM: "enumeration",
+    h5py.h5t.VLEN: "variable-length", h5py.h5t.ARRAY: "array"}
+
+
+def check_superblock(path):
+    """Refuse what is no HDF5 file, is truncated, or has headers without checksums.
+
+    Returns
+    -------
+    os.stat_result
+        Of the file that was looked at.
+    """
+    try:
+        with open(path, "rb", opener=regular) as file:
+            status = os.fstat(file.fileno())
+            head = file.read(SUPERBLOCK_BYTES)
+    except DataError:
+        raise
+    except IsADirectoryError as error:
+        raise DataError(f"{path}: is a folder, expected an HDF5 file") from error
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from error
+
+    if not head:
+        raise DataError(f"{path}: is empty (0 bytes), expected an HDF5 file")
+    if head[:8] != SIGNATURE:
+        raise DataError(f"{path}: is not an HDF5 file; `hpgcn convert` makes one of a graph in "
+                        "another format")
+    if len(head) >= 9 and head[8] not in (2, 3):
+        raise DataError(f"{path}: HDF5 superblock version {head[8]}, expected 2 or 3 (checksummed "
+                        "headers)")
+    whole = len(head) == SUPERBLOCK_BYTES
+    end = int.from_bytes(head[28:36], "little")
+    if not whole or end > status.st_size:
+        expected = f" of {end}" if whole else ""
+        raise DataError(f"{path}: is truncated: {status.st_size} bytes{expected}")
+    if head[9:11] != b"\x08\x08" or head[12:20] != bytes(8):
+        raise DataError(f"{path}: HDF5 superblock has unusual offsets, expected 8-byte ones from 0")
+    return status
+
+
+def raw_attributes(item):
+    """Read all attributes of an h5py group or dataset.
+
+    Returns
+    -------
+    dict of str -> bytes (text, UTF-8) or ndarray of numbers (at most one dimension)
+    """
+    names = list(item.attrs)
+    if len(names) > MAX_ATTRIBUTES:
+        raise DataError(f"{len(names)} attributes, expected at most {MAX_ATTRIBUTES}")
+    return {name: _raw_attribute(name, item.attrs.get_id(name)) for name in names}
+
+
+def _raw_attribute(name, attribute):
+    kind = attribute.get_type()
+    shape = attribute.shape
+    size = kind.get_size()
+    if shape is None or len(shape) > 1 or size * math.prod(shape) > MAX_ATTRIBUTE_BYTES:
+        raise DataError(f"attribute {name} has shape {shape} of {size} bytes each, expected one "
+                        f"dimension and {MAX_ATTRIBUTE_BYTES} bytes at most")
+    is_text = kind.get_class() == h5py.h5t.STRING and shape == ()
+    if not is_text and kind.get_class() not in NUMBERS:
+        raise DataError(f"attribute {name} is neither a number nor text")
+
+    array = np.empty(shape, attribute.dtype)
+    if array.size:
+        attribute.read(array)
+    if not is_text:
+        return array
+    text = array[()]
+    return text if isinstance(text, bytes) else str(text).encode("utf-8", "surrogateescape")
+
+
+def plain(value):
+    """Return a raw attribute as int, float, str, or list of numbers; DataError if not UTF-8."""
+    if not isinstance(value, bytes):
+        return value.tolist()
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise DataError(f"text is not UTF-8 ({error.reason} at byte {error.start})") from error
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A dataset that passed all checks.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : numpy.dtype
+    stored, chunk_bytes : int
+        Bytes on disk, and of one chunk when read (0 if it has none).
+    filters : tuple of str
+    address : int
+        Place in the file, the same for all names of the dataset.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    stored: int
+    filters: tuple[str, ...]
+    chunk_bytes: int
+    address: int
+
+    @property
+    def rows(self):
+        """Length of axis 0; 1 for a scalar."""
+        return self.shape[0] if self.shape else 1
+
+    @property
+    def row_bytes(self):
+        """Bytes of one row."""
+        return self.dtype.itemsize * math.prod(self.shape[1:])
+
+    @property
+    def nbytes(self):
+        """Bytes when read."""
+        return self.rows * self.row_bytes
+
+
+def inspect(item, file_size):
+    """Return the Entry of an open dataset (h5py.h5d.DatasetID) in a file of so many bytes."""
+    kind = item.get_type()
+    plist = item.get_create_plist()
+    if kind.get_class() not in NUMBERS:
+        refused = REFUSED_TYPES.get(kind.get_class(), "unknown")
+        raise DataError(f"has {refused} elements, expected numbers")
+    if plist.get_external_count():
+        raise DataError("is stored in external files, which is refused")
+    layout = plist.get_layout()
+    if layout not in (h5py.h5d.COMPACT, h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED):
+        raise DataError("is a virtual dataset, which is refused")
+    if item.shape is None:
+        raise DataError("has no shape (null dataspace), expected an array")
+    codes = [plist.get_filter(k)[0] for k in range(plist.get_nfilters())]
+    if not set(codes) <= set(FILTERS) or len(set(codes)) != len(codes):
+        known = ", ".join(f"{code} ({name})" for code, name in FILTERS.items())
+        raise DataError(f"has filters {codes}, expected at most one of each of {known}")
+
+    stored = item.get_storage_size()
+    claimed = kind.get_size() * math.prod(item.shape)
+    ratio = GZIP_RATIO if h5py.h5z.FILTER_DEFLATE in codes else 1
+    if stored > file_size or claimed > stored * ratio:
+        raise DataError(f"claims {claimed} bytes in shape {item.shape}, but has {stored} of the "
+                        f"file's {file_size}")
+    chunk = 0
+    if layout == h5py.h5d.CHUNKED:
+        chunk = kind.get_size() * math.prod(plist.get_chunk())
+    filters = tuple(FILTERS[code] for code in codes)
+    return Entry(item.shape, item.dtype, stored, filters, chunk, address(item))
+
+
+def address(item):
+    """Place in the file of the header of an open object: the same for all its names."""
+    return h5py.h5o.get_info(item).addr
