@@ -15,15 +15,13 @@ HDF5_SUFFIXES = (".h5", ".hdf5")
 
 
 def check_suffix(path, *others):
-    """Refuse the name of an HDF5 file that does not say so; `others` are endings under which something else is written.
+    """Refuse (UsageError) the name of an HDF5 file that does not say so.
 
-    Raises
-    ------
-    UsageError
+    Under the endings in `others` something else is written.
     """
     if not os.fspath(path).lower().endswith(HDF5_SUFFIXES):
-        expected = ", ".join((*HDF5_SUFFIXES, *others)[:-1]) + f" or {(*HDF5_SUFFIXES, *others)[-1]}"
-        raise UsageError(f"{path}: an output must end in {expected}")
+        *suffixes, last = (*HDF5_SUFFIXES, *others)
+        raise UsageError(f"{path}: an output must end in {', '.join(suffixes)} or {last}")
 
 
 def refuse_existing(path, overwrite=False, follow=True):
@@ -32,12 +30,14 @@ def refuse_existing(path, overwrite=False, follow=True):
     Returns
     -------
     pathlib.Path
-        Where the file will lie: symbolic links are followed, that of the file itself only if `follow`.
+        Where the file will lie: symbolic links are followed, that of the file itself only if
+        `follow`.
 
     Raises
     ------
     OutputError
-        It exists and `overwrite` is false, is no regular file, or its folder is missing or not writable.
+        It exists and `overwrite` is false, is no regular file, or its folder is missing or not
+        writable.
     """
     try:
         target = Path(os.path.realpath(path))
@@ -46,9 +46,11 @@ def refuse_existing(path, overwrite=False, follow=True):
         kind = _mode(target, follow)
         folder = _mode(target.parent)
     except (OSError, ValueError) as error:
-        raise OutputError(f"{path}: cannot be created: {_reason(error)}") from error
+        raise _uncreatable(path, error) from error
+
     if kind is not None and not stat.S_ISREG(kind) and not stat.S_ISLNK(kind):
-        raise OutputError(f"{path}: is a {'folder' if stat.S_ISDIR(kind) else 'special file'}, expected a file name")
+        other = "folder" if stat.S_ISDIR(kind) else "special file"
+        raise OutputError(f"{path}: is a {other}, expected a file name")
     if kind is not None and not overwrite:
         raise OutputError(f"{path}: exists already; {setting('overwrite', True)} replaces it")
     if folder is None or not stat.S_ISDIR(folder):
@@ -60,10 +62,10 @@ def refuse_existing(path, overwrite=False, follow=True):
 
 @contextmanager
 def replacing(path, overwrite=False, follow=True):
-    """Give the name of an empty temporary file beside `path`; it becomes `path` when the block ends well.
+    """Give the name of an empty temporary file, which becomes `path` when the block ends well.
 
-    The file and its folder are synchronised to disk. When the block raises, a signal included, nothing is left behind
-    and an older file under that name stays as it was.
+    It lies beside `path`. File and folder are synchronised to disk. When the block raises, a signal
+    included, nothing is left behind and an older file under that name stays as it was.
 
     Parameters
     ----------
@@ -82,15 +84,15 @@ def replacing(path, overwrite=False, follow=True):
         try:
             temporary = held.enter_context(temporary_file(target.parent))
         except OSError as error:
-            raise OutputError(f"{path}: cannot be created: {_reason(error)}") from error
+            raise _uncreatable(path, error) from error
         yield temporary
         with writing(path):
-            _fsync(temporary)
+            synchronise(temporary)
         refuse_existing(path, overwrite, follow)  # another process may have been faster
         with writing(path):
             os.replace(temporary, target)
     with writing(path):
-        _fsync(target.parent)
+        synchronise(target.parent)
 
 
 @contextmanager
@@ -106,7 +108,7 @@ def scratch_folder(path):
         try:
             folder = held.enter_context(temporary_folder(Path(os.path.realpath(path)).parent))
         except OSError as error:
-            raise OutputError(f"{path}: cannot be created: {_reason(error)}") from error
+            raise _uncreatable(path, error) from error
         yield folder
 
 
@@ -118,7 +120,7 @@ def atomic_write(path, content, overwrite=False, follow=True):
     content : bytes, str, or function of a binary file
         Text is encoded as UTF-8; a function is called once with the open file.
     overwrite, follow : bool
-        As of `replacing`.
+        As in `replacing`.
 
     Raises
     ------
@@ -127,20 +129,22 @@ def atomic_write(path, content, overwrite=False, follow=True):
     StorageError
         The disk is full, or writing failed.
     """
-    with replacing(path, overwrite, follow) as temporary, writing(path), open(temporary, "r+b") as file:
-        if callable(content):
-            content(file)
-        else:
-            file.write(content.encode() if isinstance(content, str) else content)
+    if isinstance(content, str):
+        content = content.encode()
+    write = content if callable(content) else lambda file: file.write(content)
+    with (replacing(path, overwrite, follow) as temporary, writing(path),
+          open(temporary, "r+b") as file):
+        write(file)
 
 
 @contextmanager
 def replacing_folder(path):
     """Give an empty temporary folder beside `path`; it becomes `path` when the block ends well.
 
-    The files in it must be synchronised to disk already, as those of `replacing` are; the folders are here. Where the
-    block raises nothing is left behind, and an older folder of that name stays; killed, it leaves `.NAME.tmp`, which
-    the next one replaces. The folder around it is made where it is missing.
+    The files in it must be synchronised to disk already, as those of `replacing` are; the folders
+    are here. Where the block raises nothing is left behind, and an older folder of that name stays;
+    killed, it leaves `.NAME.tmp`, which the next one replaces. The folder around it is made where
+    it is missing.
 
     Raises
     ------
@@ -154,24 +158,24 @@ def replacing_folder(path):
             remove(temporary)
             if not target.parent.is_dir():
                 target.parent.mkdir()
-                _fsync(target.parent.parent)
+                synchronise(target.parent.parent)
             temporary.mkdir()
             yield temporary
-            _fsync(temporary)
+            synchronise(temporary)
             faults.point("checkpoint.fsync")
             if target.exists():
                 discard(target)
             faults.point("checkpoint.rename")
             os.rename(temporary, target)
             faults.point("checkpoint.renamed")
-            _fsync(target.parent)
+            synchronise(target.parent)
     except BaseException:
         remove(temporary)
         raise
 
 
 def discard(path):
-    """Remove a folder; killed in between, it leaves `.NAME.old` and never half a folder under its name."""
+    """Remove a folder; killed in between, it leaves `.NAME.old` and never half a folder."""
     path = Path(path)
     aside = path.with_name(f".{path.name}.old")
     with writing(path):
@@ -199,12 +203,14 @@ def _mode(path, follow=True):
         return None
 
 
-def _fsync(path):
+def synchronise(path):
+    """Bring a file or a folder to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot synchronise a folder
+        # some file systems cannot synchronise a folder
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
     finally:
         os.close(handle)
@@ -212,3 +218,7 @@ def _fsync(path):
 
 def _reason(error):
     return getattr(error, "strerror", None) or str(error)
+
+
+def _uncreatable(path, error):
+    return OutputError(f"{path}: cannot be created: {_reason(error)}")

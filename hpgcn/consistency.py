@@ -1,7 +1,8 @@
-"""Whether what is stored beside an adjacency is what its entries say: degrees, loops, symmetry, and a permutation.
+"""Whether what is stored beside an adjacency is what its entries say.
 
-Each rank looks at the rows that it has read anyway, once, and the ranks add up a few numbers; only when they tell that
-something is wrong does one rank read everything, to name it. Keys are fixed: the same file gives the same answer.
+That is degrees, loops, symmetry, and a permutation. Each rank looks at the rows that it has read
+anyway, once, and the ranks add up a few numbers; only when they tell that something is wrong does
+one rank read everything, to name it. Keys are fixed: the same file gives the same answer.
 """
 from __future__ import annotations
 
@@ -11,13 +12,14 @@ import scipy.sparse as sp
 from hpgcn.errors import DataError
 
 KEYS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)
-BUCKETS = 1024  # that columns are summed in: an error hides in one behind the rounding of its columns alone
+# Columns are summed in buckets: an error hides behind the rounding of the columns of one alone.
+BUCKETS = 1024
 ENTRY_BYTES = 64  # of memory that naming the first offender takes for each entry
 TOLERANCE = 1e-9  # of a sum of float32 weights in float64, relative to their absolute values
 
 
 def add_up(slab, where):
-    """Compare degrees and loops of some rows with their entries; return what tells of the rest, to be added up.
+    """Compare degrees and loops of some rows with their entries; sum up what tells of the rest.
 
     Parameters
     ----------
@@ -37,26 +39,28 @@ def add_up(slab, where):
     """
     from hpgcn.kernels import entries  # late: it brings the compiler
 
-    prints, columns = np.zeros(2, np.uint64), np.zeros((BUCKETS, 2))
-    degrees = [np.ascontiguousarray(degree, np.float64) for degree in
-               (slab.degree_row, slab.degree_column, slab.degree_loop)]
+    hashes = np.zeros(2, np.uint64)
+    columns = np.zeros((BUCKETS, 2))
+    row, column, loop = (np.ascontiguousarray(degree, np.float64) for degree in
+                         (slab.degree_row, slab.degree_column, slab.degree_loop))
     data = np.empty(0, np.float32) if slab.data is None else slab.data
-    wrong = entries.add_up(slab.indptr, slab.indices, data, slab.start, *degrees, not slab.header.directed, TOLERANCE,
-                           KEYS, prints, columns)
-    for name, row, degree in zip(("row", "loop"), wrong.tolist(), (degrees[0], degrees[2])):
-        if row < slab.num_rows:
-            _refuse_degree(slab, name, row, degree[row], where)
-    return np.concatenate([halves(prints), columns.ravel()])
+    symmetric = not slab.header.directed
+    wrong = entries.add_up(slab.indptr, slab.indices, data, slab.start, row, column, loop,
+                           symmetric, TOLERANCE, KEYS, hashes, columns)
+    for name, place, degree in zip(("row", "loop"), wrong.tolist(), (row, loop)):
+        if place < slab.num_rows:
+            _refuse_degree(slab, name, place, degree[place], where)
+    return np.concatenate([halves(hashes), columns.ravel()])
 
 
 def refuse(total, source, where):
-    """Refuse a graph whose entries, by the sums of `add_up` over all its rows, are not what its header says.
+    """Refuse a graph whose entries, by `add_up` over all rows, are not what its header says.
 
     Parameters
     ----------
     total : (4 + 2 * BUCKETS,) float64
     source : hpgcn.Graph with all rows, or hpgcn.store.StoredGraph
-        Read whole, to name the first offender, if there is one; not named where that takes too much memory.
+        Read whole, to name the first offender; not named where that takes too much memory.
     where : str
 
     Raises
@@ -66,7 +70,8 @@ def refuse(total, source, where):
     """
     if not doubtful(total):
         return
-    n, asymmetric = source.header.num_nodes, nonzero(total[:4])
+    n = source.header.num_nodes
+    asymmetric = nonzero(total[:4])
     try:
         if hasattr(source, "reader"):
             source.reader.reserve(ENTRY_BYTES * source.header.num_edges, "naming an entry")
@@ -80,18 +85,19 @@ def refuse(total, source, where):
             _refuse_asymmetry(matrix, where)
         else:
             _refuse_column(matrix, source.degrees()["column"], where)
-    raise DataError(f"{where}: " + ("/: attribute directed is 0, but the adjacency is not symmetric" if asymmetric else
-                                    "degree/column is not what the columns of the adjacency sum to"))
+    if asymmetric:
+        raise DataError(f"{where}: /: attribute directed is 0, but the adjacency is not symmetric")
+    raise DataError(f"{where}: degree/column is not what the columns of the adjacency sum to")
 
 
 def doubtful(total):
-    """Whether the sums of `add_up` over all rows tell that something is wrong."""
+    """Return whether the sums of `add_up` over all rows tell that something is wrong."""
     difference, size = total[4:].reshape(BUCKETS, 2).T
     return bool(nonzero(total[:4]) or (np.abs(difference) > TOLERANCE * size).any())
 
 
 def permutation_sums(start, perm, iperm, part, parts):
-    """Add up what tells whether a permutation, its inverse and the parts of the vertices belong together.
+    """Sum up what tells whether a permutation, its inverse and the parts belong together.
 
     Parameters
     ----------
@@ -99,10 +105,8 @@ def permutation_sums(start, perm, iperm, part, parts):
         Number of the first vertex, in both orders.
     perm, iperm : (m,) integers in [0, n)
         Old number of each vertex from `start` on, and new number of each.
-    part : (m,) integers
-        Part of each vertex in the old order.
-    parts : (m,) integers
-        Part of each vertex in the new order, as the offsets say.
+    part, parts : (m,) integers
+        Part of each vertex in the old order; and in the new order, as the offsets say.
 
     Returns
     -------
@@ -118,47 +122,56 @@ def permutation_sums(start, perm, iperm, part, parts):
 
 
 def halves(numbers):
-    """(2 k,) float64 whose sums over any number of ranks are exact: the high and low 32 bits of (k,) uint64."""
-    return np.concatenate([numbers >> np.uint64(32), numbers & np.uint64(0xFFFFFFFF)]).astype(np.float64)
+    """Return (2 k,) float64, exact when summed over ranks: high and low 32 bits of (k,) uint64."""
+    low = np.uint64(0xFFFFFFFF)
+    return np.concatenate([numbers >> np.uint64(32), numbers & low]).astype(np.float64)
 
 
 def nonzero(sums):
-    """Whether any of the numbers whose `halves` were summed is not 0 modulo 2^64."""
+    """Return whether any number whose `halves` were summed is not 0 modulo 2^64."""
     high, low = sums.reshape(2, -1).tolist()
     return any(((int(a) << 32) + int(b)) % 2**64 for a, b in zip(high, low))
 
 
 def _refuse_degree(slab, name, row, stored, where):
     entries = slice(slab.indptr[row], slab.indptr[row + 1])
-    weights = np.ones(entries.stop - entries.start) if slab.data is None else slab.data[entries].astype(np.float64)
+    weights = np.ones(entries.stop - entries.start)
+    if slab.data is not None:
+        weights = slab.data[entries].astype(np.float64)
     vertex = slab.start + row
+    expected = f"the weights of row {vertex} sum to {weights.sum():.12g}"
     if name == "loop":
-        found = f"the weight at ({vertex}, {vertex}) is {weights[slab.indices[entries] == vertex].sum():.12g}"
-    else:
-        found = f"the weights of row {vertex} sum to {weights.sum():.12g}"
-    raise DataError(f"{where}: degree/{name}[{vertex}] is {stored:.12g}, but {found}")
+        loop = weights[slab.indices[entries] == vertex].sum()
+        expected = f"the weight at ({vertex}, {vertex}) is {loop:.12g}"
+    raise DataError(f"{where}: degree/{name}[{vertex}] is {stored:.12g}, but {expected}")
 
 
 def _refuse_asymmetry(matrix, where):
+    def entry(u, v):
+        stored = v in matrix.indices[matrix.indptr[u]:matrix.indptr[u + 1]]
+        return f"{matrix[u, v]:.12g}" if stored else "missing"
+
     transposed = matrix.T.tocsr()
     transposed.sort_indices()
-    rows, mirrored = (np.repeat(np.arange(matrix.shape[0]), np.diff(each.indptr)) for each in (matrix, transposed))
-    wrong = (rows != mirrored) | (matrix.indices != transposed.indices) | (matrix.data != transposed.data)
+    rows, mirrored = (np.repeat(np.arange(matrix.shape[0]), np.diff(csr.indptr))
+                      for csr in (matrix, transposed))
+    wrong = ((rows != mirrored) | (matrix.indices != transposed.indices)
+             | (matrix.data != transposed.data))
     if not wrong.any():
         return
     k = int(np.argmax(wrong))
-    u, v = min((int(rows[k]), int(matrix.indices[k])), (int(mirrored[k]), int(transposed.indices[k])))
-    there, back = (f"{matrix[a, b]:.12g}" if b in matrix.indices[matrix.indptr[a]:matrix.indptr[a + 1]] else "missing"
-                   for a, b in ((u, v), (v, u)))
-    raise DataError(f"{where}: /: attribute directed is 0, but the adjacency is not symmetric: the entry at ({u}, {v}) "
-                    f"is {there}, at ({v}, {u}) {back}")
+    u, v = min((int(rows[k]), int(matrix.indices[k])),
+               (int(mirrored[k]), int(transposed.indices[k])))
+    raise DataError(f"{where}: /: attribute directed is 0, but the adjacency is not symmetric: the "
+                    f"entry at ({u}, {v}) is {entry(u, v)}, at ({v}, {u}) {entry(v, u)}")
 
 
 def _refuse_column(matrix, stored, where):
-    weights, n = matrix.data.astype(np.float64), matrix.shape[0]
-    sums, sizes = (np.bincount(matrix.indices, each, n) for each in (weights, np.abs(weights)))
+    weights = matrix.data.astype(np.float64)
+    sums, sizes = (np.bincount(matrix.indices, summed, matrix.shape[0])
+                   for summed in (weights, np.abs(weights)))
     wrong = np.flatnonzero(~(np.abs(sums - stored) <= TOLERANCE * sizes))
     if wrong.size:
         k = int(wrong[0])
-        raise DataError(f"{where}: degree/column[{k}] is {stored[k]:.12g}, but the weights of column {k} sum to "
-                        f"{sums[k]:.12g}")
+        raise DataError(f"{where}: degree/column[{k}] is {stored[k]:.12g}, but the weights of "
+                        f"column {k} sum to {sums[k]:.12g}")

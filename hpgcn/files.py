@@ -1,4 +1,7 @@
-"""Input files: opened only if they are regular, so that no pipe is waited for and no device is read to its end."""
+"""Input files: opened only if they are regular.
+
+So no pipe is waited for, and no device is read to its end.
+"""
 from __future__ import annotations
 
 import errno
@@ -61,7 +64,7 @@ def file_sha256(path):
 
 
 def unreadable(path, error):
-    """Return what to raise when opening or reading an input failed: StorageError if the device is at fault."""
+    """Return what to raise when an input failed: StorageError if the device is at fault."""
     reason = getattr(error, "strerror", None) or error
     if getattr(error, "errno", None) in (errno.EIO, errno.ENXIO, errno.ESTALE):
         return StorageError(f"{path}: cannot be read: {reason}")

@@ -1,4 +1,4 @@
-"""Which file was opened, and whether it still is the one under its name: a digest is of what was read."""
+"""Which file was opened, and whether its name still leads to it: a digest is of what was read."""
 from __future__ import annotations
 
 import os
@@ -9,12 +9,12 @@ PIECE = 1 << 20  # bytes hashed at a time
 
 
 def signature(status):
-    """What another file, or another content, changes in an os.stat_result: device, inode, size and two times."""
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    """Return what another file or content changes: device, inode, size and two times."""
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def refuse_replaced(path, opened):
-    """Refuse to go on with what was read of a file unless its name still leads to it, unchanged.
+    """Refuse to go on with a file that its name does not lead to any more, or that was written to.
 
     Parameters
     ----------
@@ -25,18 +25,17 @@ def refuse_replaced(path, opened):
     Raises
     ------
     DataError
-        Another file has its name, it was written to, or it is gone.
     """
     try:
         now = os.stat(path)
-    except OSError:
-        now = None
-    if now is None or signature(now) != signature(opened):
+    except OSError as error:
+        raise changed(path) from error
+    if signature(now) != signature(opened):
         raise changed(path)
 
 
 def refuse_rewritten(path, handle, opened):
-    """Refuse an open file that was written to since `opened`; what its name leads to by now does not matter.
+    """Refuse (DataError) an open file that was written to, whatever its name leads to by now.
 
     Parameters
     ----------
@@ -45,19 +44,15 @@ def refuse_rewritten(path, handle, opened):
     handle : int
         File descriptor.
     opened : os.stat_result
-
-    Raises
-    ------
-    DataError
     """
     now = os.fstat(handle)
-    unlinked = now.st_nlink == 0  # which changes its second time
-    if signature(now)[:4 if unlinked else 5] != signature(opened)[:4 if unlinked else 5]:
+    compared = 4 if now.st_nlink == 0 else 5  # removing a file changes its second time
+    if signature(now)[:compared] != signature(opened)[:compared]:
         raise changed(path)
 
 
 def add_to(digest, path, handle, opened):
-    """Put all bytes of an open file through a hash function, without moving its position; as `refuse_rewritten`."""
+    """Put an open file through a hash function, its position unmoved; as `refuse_rewritten`."""
     place = 0
     while block := os.pread(handle, PIECE, place):
         digest.update(block)
@@ -66,5 +61,6 @@ def add_to(digest, path, handle, opened):
 
 
 def changed(path):
-    """The error about a file that did not stay as it was."""
-    return DataError(f"{path}: changed while it was read; run this again once nothing replaces or writes it")
+    """Return the error about a file that did not stay as it was."""
+    return DataError(f"{path}: changed while it was read; run this again once nothing replaces or "
+                     "writes it")

@@ -1,4 +1,4 @@
-"""What a run records of itself, read back and checked: the lines of metrics.jsonl, and summary.json."""
+"""What a run records of itself, read back and checked: lines of metrics.jsonl, and summary.json."""
 from __future__ import annotations
 
 import math
@@ -9,26 +9,29 @@ from hpgcn.errors import DataError
 from hpgcn.store import Field, check_fields, parse_json, read_json, read_lines
 
 MOST = 2**63 - 1
-LONGEST = 1e12  # seconds
-COUNT, SECONDS = Field(int, 0, MOST), Field(float, 0, LONGEST)
-ACCURACY, FINITE = Field(float, 0, 1, optional=True), Field(float, -1e300, 1e300)
+COUNT = Field(int, 0, MOST)
+FROM_ONE = Field(int, 1, MOST)
+SECONDS = Field(float, 0, 1e12)
+ACCURACY = Field(float, 0, 1, optional=True)
+FINITE = Field(float, -1e300, 1e300)
+TEXT = Field(str)
 METRICS = {
-    "epoch": Field(int, 1, MOST), "loss": FINITE, "train_acc": ACCURACY, "val_acc": ACCURACY, "test_acc": ACCURACY,
-    "val_loss": FINITE._replace(optional=True), "epoch_s": SECONDS, "eval_s": SECONDS, "spmm_s": SECONDS,
-    "dense_s": SECONDS, "comm_s": SECONDS, "wait_s": SECONDS, "sent_bytes": COUNT, "sent_messages": COUNT,
-    "peak_rss_bytes": COUNT}
+    "epoch": FROM_ONE, "loss": FINITE, "train_acc": ACCURACY, "val_acc": ACCURACY,
+    "test_acc": ACCURACY, "val_loss": FINITE._replace(optional=True), "epoch_s": SECONDS,
+    "eval_s": SECONDS, "spmm_s": SECONDS, "dense_s": SECONDS, "comm_s": SECONDS, "wait_s": SECONDS,
+    "sent_bytes": COUNT, "sent_messages": COUNT, "peak_rss_bytes": COUNT}
 SUMMARY = {
-    "graph": Field(str), "strategy": Field(str), "grid": Field(str), "replication": COUNT, "ranks": Field(int, 1, MOST),
-    "threads": Field(int, 1, MOST), "device": Field(str), "epochs": Field(int, 1, MOST), "final_loss": FINITE,
-    "best_epoch": COUNT, "best_val_acc": ACCURACY, "test_acc": ACCURACY, "epoch_s_median": SECONDS, "setup_s": SECONDS,
-    "setup_bytes": COUNT, "sent_bytes_per_epoch": COUNT, "sent_messages_per_epoch": COUNT,
-    "predicted_bytes_per_epoch": COUNT, "predicted_messages_per_epoch": COUNT,
-    "max_rank_sent_bytes_per_epoch": Field(float, 0, MOST), "peak_rss_bytes": COUNT, "out": Field(str),
-    "versions": Field(dict)}
+    "graph": TEXT, "strategy": TEXT, "grid": TEXT, "replication": COUNT, "ranks": FROM_ONE,
+    "threads": FROM_ONE, "device": TEXT, "epochs": FROM_ONE, "final_loss": FINITE,
+    "best_epoch": COUNT, "best_val_acc": ACCURACY, "test_acc": ACCURACY, "epoch_s_median": SECONDS,
+    "setup_s": SECONDS, "setup_bytes": COUNT, "sent_bytes_per_epoch": COUNT,
+    "sent_messages_per_epoch": COUNT, "predicted_bytes_per_epoch": COUNT,
+    "predicted_messages_per_epoch": COUNT, "max_rank_sent_bytes_per_epoch": Field(float, 0, MOST),
+    "peak_rss_bytes": COUNT, "out": TEXT, "versions": Field(dict)}
 
 
 def read_history(run, before=math.inf):
-    """The lines of a run's metrics.jsonl up to an epoch, those left out that are malformed or out of order.
+    """Read a run's metrics.jsonl; lines that are malformed or out of order are left out.
 
     Parameters
     ----------
@@ -43,9 +46,12 @@ def read_history(run, before=math.inf):
     wrong : str
         What is wrong with the first line that was left out; empty if none was.
     """
-    path, history, wrong = Path(run) / "metrics.jsonl", [], ""
+    path = Path(run) / "metrics.jsonl"
+    history = []
+    wrong = ""
+    last = 0
     for number, line in read_lines(path) if os.path.lexists(path) else ():
-        where, last = f"line {number}", history[-1]["epoch"] if history else 0
+        where = f"line {number}"
         try:
             row = parse_json(line, where)
             check_metrics(row, where)
@@ -53,9 +59,11 @@ def read_history(run, before=math.inf):
                 break
             if row["epoch"] <= last:
                 raise DataError(f"{where}: epoch {row['epoch']} after epoch {last}")
-            history.append(row)
         except DataError as error:
             wrong = wrong or str(error)
+            continue
+        last = row["epoch"]
+        history.append(row)
     return history, wrong
 
 
@@ -67,7 +75,7 @@ def check_metrics(row, where):
 
 
 def read_summary(run, *, whole=True):
-    """The summary of a run directory; None while the run is not finished.
+    """Return the summary of a run directory; None while the run is not finished.
 
     Parameters
     ----------

@@ -1,8 +1,9 @@
-"""Temporary files and folders: gone when their block ends, by an error or a signal too, or swept by a later command.
+"""Temporary files and folders, gone when their block ends, by an error or a signal too.
 
-A name tells the machine and the process that it belongs to, and ends in 16 random digits; the process holds a lock on
-it. Whoever makes something sweeps what lies beside: only what is of this machine and user, of a process that is no
-more, and locked by nobody.
+A name tells the machine and the process that it belongs to, and ends in 16 random digits; the
+process holds a lock on it. What a killed process leaves the next command sweeps that makes
+something beside it: only what is of this machine and user, of a process that is no more, and locked
+by nobody.
 """
 from __future__ import annotations
 
@@ -24,14 +25,14 @@ NAME = re.compile(rf"\.hpgcn-{MACHINE}-([0-9]+)-([0-9]+)-[0-9a-f]{{16}}\.tmp")
 
 @contextmanager
 def temporary_file(folder):
-    """Give the path of a new, empty file in a folder; removed when the block ends, unless it was renamed.
+    """Give the path of a new, empty file in a folder; removed at the end, unless it was renamed.
 
     Raises
     ------
     OSError
         It cannot be created.
     """
-    with _held(folder, lambda path: os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)) as path:
+    with _held(folder, _make_file) as path:
         yield path
 
 
@@ -49,7 +50,7 @@ def temporary_folder(folder):
 
 
 def remove(path):
-    """Remove whatever has this name, as far as that is possible; a symbolic link, not what it leads to."""
+    """Remove what has this name, as far as possible; a symbolic link, not what it leads to."""
     with suppress(OSError):
         if stat.S_ISDIR(os.lstat(path).st_mode):
             shutil.rmtree(path, ignore_errors=True)
@@ -61,7 +62,8 @@ def remove(path):
 def _held(folder, make):
     folder = Path(folder)
     process = os.getpid()
-    path = folder / f".hpgcn-{MACHINE}-{process}-{_state_of(process)[1]}-{secrets.token_hex(8)}.tmp"
+    _, begin = _state_of(process)
+    path = folder / f".hpgcn-{MACHINE}-{process}-{begin}-{secrets.token_hex(8)}.tmp"
     handle = None
     _sweep(folder)
     with signals.ending():
@@ -75,6 +77,10 @@ def _held(folder, make):
                 remove(path)
                 if handle is not None:
                     os.close(handle)
+
+
+def _make_file(path):
+    return os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
 
 
 def _make_folder(path):
@@ -115,9 +121,10 @@ def _lives(process, started):
 
 
 def _state_of(process):
-    """State of a process (proc(5)) and the clock tick that it was started at; "?" and "0" if unknown."""
+    """Return the state of a process and the clock tick of its start (proc(5)); else "?" and "0"."""
     try:
-        fields = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        text = Path(f"/proc/{process}/stat").read_text(errors="replace")
+        fields = text.rpartition(")")[2].split()
         return fields[0], fields[19]
     except (OSError, IndexError):
         return "?", "0"
