@@ -1,4 +1,4 @@
-"""Small files to read and to damage."""
+"""Small files to read and to damage: 60 vertices with weights, dense features, labels and masks."""
 import pytest
 from stored_graphs import make_graph, make_partition
 
@@ -7,23 +7,23 @@ from hpgcn import store
 
 @pytest.fixture
 def graph_file(tmp_path):
-    """A small graph.h5 with dense features, weights, labels and masks."""
+    """Path of the graph."""
     path = tmp_path / "graph.h5"
     store.write_graph(path, make_graph())
     return path
 
 
 @pytest.fixture
-def cut_file(tmp_path):
-    """The same graph in three parts, its 360 entries in parts of their own."""
-    path = tmp_path / "graph.c3.h5"
-    store.write_partitioned(path, make_graph(), make_partition(edges=360))
+def parts_file(tmp_path):
+    """Path of the graph in three parts."""
+    path = tmp_path / "graph.p3.h5"
+    store.write_partitioned(path, make_graph(), make_partition())
     return path
 
 
 @pytest.fixture
-def parts_file(tmp_path):
-    """The same graph in three parts."""
-    path = tmp_path / "graph.p3.h5"
-    store.write_partitioned(path, make_graph(), make_partition())
+def cut_file(tmp_path):
+    """Path of the graph in three parts, its 360 entries in parts of their own."""
+    path = tmp_path / "graph.c3.h5"
+    store.write_partitioned(path, make_graph(), make_partition(edges=360))
     return path

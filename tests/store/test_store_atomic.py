@@ -16,7 +16,8 @@ from hpgcn.store.writer import create
 class Interrupted:
     """Rows that end in an exception after the first piece."""
 
-    shape, dtype = (30_000_000,), np.dtype(np.float32)
+    shape = (30_000_000,)
+    dtype = np.dtype(np.float32)
 
     def __init__(self, error):
         self.error = error
@@ -27,19 +28,23 @@ class Interrupted:
         return np.ones(rows.stop, np.float32)
 
 
-@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt(), OSError(errno.EIO, "disk")])
+ERRORS = [ValueError("mine"), KeyboardInterrupt(), OSError(errno.EIO, "disk")]
+
+
+@pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("compress", ["none", "gzip"])
 @pytest.mark.parametrize("before", [None, b"the old file"])
 def test_a_writer_that_raises_leaves_everything_as_it_was(tmp_path, before, compress, error):
     path = tmp_path / "x.h5"
     if before:
         path.write_bytes(before)
-    with pytest.raises(type(error)), create(path, "hpgcn-model", overwrite=True, compress=compress) as writer:
+    creating = create(path, "hpgcn-model", overwrite=True, compress=compress)
+    with pytest.raises(type(error)), creating as writer:
         writer.dataset("weights/W", Interrupted(error))
     assert [file.read_bytes() for file in tmp_path.iterdir()] == ([before] if before else [])
 
 
-@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt()])
+@pytest.mark.parametrize("error", ERRORS[:2])
 def test_atomic_write_that_raises(tmp_path, error):
     def write(file):
         file.write(b"half")
@@ -53,43 +58,46 @@ def test_atomic_write_that_raises(tmp_path, error):
 
 
 def test_atomic_write(tmp_path):
+    text, link = tmp_path / "text", tmp_path / "link"
     before = os.umask(0o027)
-    contents = {"bytes": b"\x00\xff", "text": "h\u00e9", "npy": lambda file: np.save(file, np.arange(3))}
-    for name, content in contents.items():
+    for name, content in {"bytes": b"\x00\xff", "text": "h\u00e9",
+                          "npy": lambda file: np.save(file, np.arange(3))}.items():
         store.atomic_write(tmp_path / name, content)
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o640
     os.umask(before)
     assert (tmp_path / "bytes").read_bytes() == b"\x00\xff"
-    assert (tmp_path / "text").read_bytes() == b"h\xc3\xa9"
+    assert text.read_bytes() == b"h\xc3\xa9"
     assert np.load(tmp_path / "npy").tolist() == [0, 1, 2]
     with pytest.raises(OutputError, match="exists already"):
-        store.atomic_write(tmp_path / "text", b"new")
-    store.atomic_write(tmp_path / "text", b"new", overwrite=True)
-    assert (tmp_path / "text").read_bytes() == b"new"
-    (tmp_path / "link").symlink_to("text")
-    store.atomic_write(tmp_path / "link", b"through the link", overwrite=True)
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "text").read_bytes() == b"through the link"
+        store.atomic_write(text, b"new")
+    store.atomic_write(text, b"new", overwrite=True)
+    assert text.read_bytes() == b"new"
+    link.symlink_to("text")
+    store.atomic_write(link, b"through the link", overwrite=True)
+    assert link.is_symlink()
+    assert text.read_bytes() == b"through the link"
     assert len(list(tmp_path.iterdir())) == 4
 
 
 def test_outputs_that_cannot_be_created(tmp_path, graph_file):
     asked = []
     os.mkfifo(tmp_path / "fifo")
-    cases = {graph_file: "exists already; overwrite=True", tmp_path / "absent" / "x.h5": "there is no folder",
-             graph_file / "x.h5": "cannot be created", "/proc/x.h5": "cannot be created",
-             tmp_path / ("n" * 300): "cannot be created", "nul\0byte": "cannot be created"}
-    for path, message in cases.items():
-        attempts = [(store.atomic_write, asked.append), (store.write_graph, make_graph())]
+    graph = make_graph()
+    for path, message in {
+            graph_file: "exists already; overwrite=True",
+            tmp_path / "absent" / "x.h5": "there is no folder",
+            graph_file / "x.h5": "cannot be created", "/proc/x.h5": "cannot be created",
+            tmp_path / ("n" * 300): "cannot be created", "nul\0byte": "cannot be created"}.items():
+        attempts = [(store.atomic_write, asked.append), (store.write_graph, graph)]
         if path != "/proc/x.h5":  # there only the attempt tells
             attempts += [(store.refuse_existing, False)]
         for function, argument in attempts:
             with pytest.raises(OutputError, match=message) as refusal:
                 function(path, argument)
             assert str(refusal.value).startswith(str(path))
-    special = "is a special file"
-    for path, message in {tmp_path: "is a folder", tmp_path / "fifo": special, "/dev/null": special}.items():
-        with pytest.raises(OutputError, match=message):
+    for path, kind in {tmp_path: "folder", tmp_path / "fifo": "special file",
+                       "/dev/null": "special file"}.items():
+        with pytest.raises(OutputError, match=f"is a {kind}"):
             store.atomic_write(path, asked.append, overwrite=True)
     assert not asked, "refused before any work"
 
@@ -137,17 +145,18 @@ for limit in (0, 40, 50, 300, 2000, 5000, 70_000, 800_000, 900_000, 2_500_000):
 
 @pytest.mark.parametrize("compress", ["none", "gzip"])
 def test_full_disk(tmp_path, compress):
-    """HDF5 itself can crash after a write that failed: wherever the limit hits, one line and exit code 0 here."""
+    """HDF5 can crash after a write that failed: wherever the limit hits, here it does not."""
     path = tmp_path / "x.h5"
-    child = subprocess.run([sys.executable, "-c", FULL, path, compress], capture_output=True, text=True, timeout=60,
-                           check=False)
+    child = subprocess.run([sys.executable, "-c", FULL, path, compress], capture_output=True,
+                           text=True, timeout=60, check=False)
     assert child.returncode == 0, child.stderr
     assert child.stdout.splitlines() == [f"{path}: writing failed: File too large"] * 10
 
 
 def test_file_sha256(tmp_path):
     (tmp_path / "abc").write_text("abc")
-    expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # FIPS 180-2, appendix B.1
+    # FIPS 180-2, appendix B.1
+    expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert store.file_sha256(tmp_path / "abc") == expected
     for absent in (tmp_path / "absent", tmp_path):
         with pytest.raises(InputNotFoundError, match=str(absent)):
