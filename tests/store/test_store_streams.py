@@ -1,4 +1,4 @@
-"""Graphs whose arrays are read from elsewhere while they are written; unfinished files in a folder of their own."""
+"""Arrays read from elsewhere while they are written; unfinished files in a folder of their own."""
 import dataclasses
 import os
 
@@ -27,7 +27,8 @@ class Slices:
 def streamed(graph, most=1 << 24):
     names = ["indptr", "indices", "degree_row", "degree_column", "degree_loop", "original_ids"]
     names += ["data"] * (graph.data is not None)
-    return dataclasses.replace(graph, **{name: Slices(getattr(graph, name), most) for name in names}, vertex=None)
+    slices = {name: Slices(getattr(graph, name), most) for name in names}
+    return dataclasses.replace(graph, **slices, vertex=None)
 
 
 @pytest.mark.parametrize("compress", ["none", "gzip"])
@@ -59,8 +60,8 @@ def test_unfinished_file_in_its_own_folder(tmp_path):
 
     graph = make_graph()
     with pytest.raises(StorageError, match="mine"):
-        store.write_graph(out / "g.h5", dataclasses.replace(graph, data=Broken(graph.data, 0)), overwrite=True,
-                          scratch=scratch)
+        broken = dataclasses.replace(graph, data=Broken(graph.data, 0))
+        store.write_graph(out / "g.h5", broken, overwrite=True, scratch=scratch)
     assert not list(scratch.iterdir()) and sorted(os.listdir(out)) == ["g.h5", "link.h5"]
 
 
