@@ -44,7 +44,8 @@ def karate(tmp_path_factory):
     graph = convert.read("karate")[0]
     store.write_graph(folder / "karate.h5", graph)
     for k in (2, 3):
-        store.write_partitioned(folder / f"karate.p{k}.h5", graph, make_partition(graph, k, method="random"),
+        store.write_partitioned(folder / f"karate.p{k}.h5", graph,
+                                make_partition(graph, k, method="random"),
                                 source=store.load(folder / "karate.h5"))
     return folder
 
@@ -54,5 +55,6 @@ def trained(karate, tmp_path_factory):
     """As `karate`, with done, the directory of a traced run with checkpoints."""
     folder = tmp_path_factory.mktemp("trained") / "of"
     shutil.copytree(karate, folder)
-    succeed("train", "karate.h5", "--epochs", 4, "--checkpoint-every", 2, "--out", "done", "--trace", cwd=folder)
+    succeed("train", "karate.h5", "--epochs", 4, "--checkpoint-every", 2, "--out", "done",
+            "--trace", cwd=folder)
     return folder

@@ -21,17 +21,20 @@ def edge_lines(separator, weighted, n=40, count=120):
     """Lines of edges between n vertices, a few twice, a few loops."""
     rng = np.random.default_rng(3)
     lines = []
-    for u, v, w in zip(rng.integers(0, n, count), rng.integers(0, n, count), rng.integers(-300, 300, count)):
+    for u, v, w in zip(rng.integers(0, n, count), rng.integers(0, n, count),
+                       rng.integers(-300, 300, count)):
         lines.append(separator.join([str(u), str(v), *([str(w / 4)] if weighted else [])]))
     return lines
 
 
 def snap(_=None):
-    return "\n".join(["# Directed graph: made up", "# FromNodeId ToNodeId", *edge_lines("\t", False)]).encode() + b"\n"
+    return "\n".join(["# Directed graph: made up", "# FromNodeId ToNodeId",
+                      *edge_lines("\t", False)]).encode() + b"\n"
 
 
 def weighted_snap(_=None):
-    return "\n".join(["# hpgcn sbm: vertices 50, edges 120", *edge_lines(" ", True)]).encode() + b"\n"
+    return "\n".join(["# hpgcn sbm: vertices 50, edges 120",
+                      *edge_lines(" ", True)]).encode() + b"\n"
 
 
 def csv(_=None):
@@ -42,11 +45,13 @@ def mtx(field, symmetry):
     """A function that makes a MatrixMarket file."""
     def make(_=None):
         lines = [" ".join(str(int(end) + 1) for end in line.split()[:2])
-                 + ("" if field == "pattern" else " " + (line.split()[2] if field == "real" else str(k - 60)))
+                 + ("" if field == "pattern" else " "
+                    + (line.split()[2] if field == "real" else str(k - 60)))
                  for k, line in enumerate(edge_lines(" ", True))]
         if symmetry == "skew-symmetric":
             lines = [line for line in lines if line.split()[0] != line.split()[1]]
-        head = [f"%%MatrixMarket matrix coordinate {field} {symmetry}", "% made up", f"40 40 {len(lines)}"]
+        head = [f"%%MatrixMarket matrix coordinate {field} {symmetry}", "% made up",
+                f"40 40 {len(lines)}"]
         return "\n".join(head + lines).encode() + b"\n"
     return make
 
@@ -56,7 +61,8 @@ def npz(save):
     def make(_=None):
         graph, buffer = make_graph(features="sparse"), io.BytesIO()
         A, X = graph.adjacency, graph.features
-        save(buffer, adj_data=A.data, adj_indices=A.indices, adj_indptr=A.indptr, adj_shape=A.shape, attr_data=X.data,
+        save(buffer, adj_data=A.data, adj_indices=A.indices, adj_indptr=A.indptr, adj_shape=A.shape,
+             attr_data=X.data,
              attr_indices=X.indices, attr_indptr=X.indptr, attr_shape=X.shape, labels=graph.labels,
              **{f"{key}_mask": mask for key, mask in graph.masks.items()})
         return buffer.getvalue()
@@ -70,26 +76,31 @@ def graph_file(path, **options):
 
 def parts_file(path, compress="none"):
     graph = make_graph(features="sparse", ids=True)
-    store.write_partitioned(path, graph, make_partition(edges=graph.indices.size), compress=compress, overwrite=True)
+    store.write_partitioned(path, graph, make_partition(edges=graph.indices.size),
+                            compress=compress, overwrite=True)
     return path.read_bytes()
 
 
 def model_file(path):
     rng = np.random.default_rng(1)
     store.write_model(path, {"W0": rng.standard_normal((7, 16)), "b0": rng.standard_normal(16)},
-                      config_toml="layers = 1\n", epoch=3, attributes={"strategy": "p2p"}, overwrite=True)
+                      config_toml="layers = 1\n", epoch=3, attributes={"strategy": "p2p"},
+                      overwrite=True)
     return path.read_bytes()
 
 
 def predictions_file(path):
     rng = np.random.default_rng(1)
-    store.write_predictions(path, {"logits": rng.standard_normal((60, 4)), "label": rng.integers(0, 4, 60),
+    store.write_predictions(path, {"logits": rng.standard_normal((60, 4)),
+                                   "label": rng.integers(0, 4, 60),
                                    "embedding": rng.standard_normal((60, 16))}, overwrite=True)
     return path.read_bytes()
 
 
 def planetoid(part):
-    """A function that makes the eight files of a set around the path of one part, and returns that one."""
+    """A function that makes the eight files of a set around the path of one part, and returns that
+    one.
+    """
     def make(path):
         y, X = np.eye(2), sp.csr_matrix(np.eye(4, 3, dtype=np.float32))
         parts = {"x": X[:2], "y": y, "tx": X[2:], "ty": y, "allx": X, "ally": np.vstack([y, y]),
@@ -106,7 +117,8 @@ def parquet(path):
     from pyarrow.parquet import write_table
 
     rng = np.random.default_rng(2)
-    write_table(pyarrow.table({"source": rng.integers(0, 40, 100), "target": rng.integers(0, 40, 100),
+    write_table(pyarrow.table({"source": rng.integers(0, 40, 100),
+                               "target": rng.integers(0, 40, 100),
                                "weight": rng.standard_normal(100)}), path, write_page_checksum=True)
     return path.read_bytes()
 
@@ -134,38 +146,46 @@ def config(path):
 
 
 def convert(source, out=None, *more):
-    return ["convert", source, out or source.with_name("to.h5"), "--overwrite", "--memory", 1 << 24, *more]
+    return ["convert", source, out or source.with_name("to.h5"), "--overwrite", "--memory", 1 << 24,
+            *more]
 
 
 def partition(path):
-    return ["partition", path.with_name("graph.h5"), "-k", 3, "--parts", path, "-o", path.with_name("to.h5"),
+    return ["partition", path.with_name("graph.h5"), "-k", 3, "--parts", path, "-o",
+            path.with_name("to.h5"),
             "--overwrite"]
 
 
 FILES = {  # kind: function of a path (ending like the kind) that returns the bytes of a whole file
-    "graph-h5": graph_file, "multi-h5": lambda path: graph_file(path, labels="multi", weighted=False),
+    "graph-h5": graph_file, "multi-h5": lambda path: graph_file(path, labels="multi",
+                                                                weighted=False),
     "parts-h5": parts_file, "packed-h5": lambda path: parts_file(path, "gzip"),
     "model-h5": model_file, "predictions-h5": predictions_file,
     "snap-txt": snap, "weighted-txt": weighted_snap, "csv-csv": csv,
     "mtx-mtx": mtx("real", "general"), "mtx-symmetric-mtx": mtx("integer", "symmetric"),
     "mtx-skew-mtx": mtx("real", "skew-symmetric"), "mtx-pattern-mtx": mtx("pattern", "symmetric"),
-    "snap-txt.gz": lambda path: gzip.compress(snap()), "csv-csv.gz": lambda path: gzip.compress(csv()),
+    "snap-txt.gz": lambda path: gzip.compress(snap()),
+         "csv-csv.gz": lambda path: gzip.compress(csv()),
     "mtx-mtx.gz": lambda path: gzip.compress(mtx("real", "symmetric")()),
     "npz-stored-npz": npz(np.savez), "npz-deflated-npz": npz(np.savez_compressed),
 }
 STORED = tuple(kind for kind in FILES if kind.endswith("h5"))
 TEXTS = tuple(kind for kind in FILES if kind not in STORED)
 
-Loose = namedtuple("Loose", "file make command")  # file name, as FILES, words of a command that reads it
+# file name, as FILES, words of a command that reads it
+Loose = namedtuple("Loose", "file make command")
 LOOSE = {  # inputs without checksums: what is damaged may be as good as before
     **{f"planetoid-{part}": Loose(f"ind.t.{part}", planetoid(part), convert)
        for part in ("graph", "allx", "ty", "test.index")},
     "parquet": Loose("g.parquet", parquet, convert),
-    "features-npy": Loose("x.npy", array, lambda path: convert("karate", path.with_name("to.h5"), "--features", path)),
+    "features-npy": Loose("x.npy", array,
+                          lambda path: convert("karate", path.with_name("to.h5"), "--features",
+                                               path)),
     "parts-npy": Loose("p.npy", part_array, partition),
     "parts-txt": Loose("p.txt", part_lines, partition),
-    "config-toml": Loose("c.toml", config, lambda path: ["train", path.with_name("graph.h5"), "--config", path,
-                                                         "--dry-run"])}
+    "config-toml": Loose("c.toml", config,
+                         lambda path: ["train", path.with_name("graph.h5"), "--config", path,
+                                       "--dry-run"])}
 LOOSE_TEXTS = ("planetoid-test.index", "parts-txt", "config-toml")
 
 
@@ -173,15 +193,18 @@ def contents(kind, path):
     """Everything that can be read out of a stored file, nested in tuples."""
     if kind == "model-h5":
         weights, attributes = store.read_model(path)
-        return sorted(weights), [weights[name] for name in sorted(weights)], sorted(attributes.items())
+        return sorted(weights), [weights[name]
+                                 for name in sorted(weights)], sorted(attributes.items())
     if kind == "predictions-h5":
         arrays, attributes = store.read_predictions(path)
         return sorted(arrays), [arrays[name] for name in sorted(arrays)], sorted(attributes.items())
     with store.load(path, memory=10**8) as stored:
         graph, made = stored.read(), stored.partition
     X = graph.features
-    arrays = [graph.indptr, graph.indices, graph.data, *((X.indptr, X.indices, X.data) if sp.issparse(X) else (X,)),
-              graph.labels, *graph.masks.values(), graph.degree_row, graph.degree_column, graph.degree_loop,
+    arrays = [graph.indptr, graph.indices, graph.data,
+              *((X.indptr, X.indices, X.data) if sp.issparse(X) else (X,)),
+              graph.labels, *graph.masks.values(), graph.degree_row, graph.degree_column,
+              graph.degree_loop,
               graph.vertex, graph.original_ids, stored.offsets]
     if made is not None:
         arrays += [made.part, made.perm, made.iperm, made.edge_part]

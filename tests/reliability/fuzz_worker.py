@@ -1,9 +1,11 @@
-"""Damaged inputs, many in one process of bounded memory: each is refused in one line, or read right.
+"""Damaged inputs, many in one process of bounded memory: each is refused in one line, or read
+right.
 
     python fuzz_worker.py KIND,KIND SEED FIRST COUNT
 
-A case depends on (kind, seed, number) alone. These are printed before it runs: what ends the process, an error, a
-signal or SIGALRM after SECONDS, is the fault of the last case printed. The last line is JSON: outcomes of each kind.
+A case depends on (kind, seed, number) alone. These are printed before it runs: what ends the
+process, an error, a signal or SIGALRM after SECONDS, is the fault of the last case printed. The
+last line is JSON: outcomes of each kind.
 """
 import gzip
 import json
@@ -28,10 +30,14 @@ MEMORY = 16 << 20  # bytes that an input may ask for
 SMALL = 12_000  # bytes: edge lists are sorted on disk
 ROOM = 2 << 30  # bytes of address space beyond what the process has once everything is loaded
 TOKENS = [
-    b"-", b"+", b".", b"e", b"E5", b" ", b"\t", b",", b";", b"\n", b"\r\n", b"\r", b"#", b"%", b"\0", b"nan", b"inf",
-    b"0", b"-1", b"1e39", b"1e-400", b"1e400", b"0x1", b"1_0", b"9" * 19, b"9" * 20, b"\x0b", b"\xa0", b"\xff\xfe",
-    b"0.1", b"9223372036854775807", b"9223372036854775808", b"1000000000000000", b"4000000000000", b"\xef\xbb\xbf",
-    b"\"", b"%%MatrixMarket ", b"# Undirected graph\n", b"# hpgcn vertices 5\n", b"0 0\n", b"\n\n", b"5 5 5"]
+    b"-", b"+", b".", b"e", b"E5", b" ", b"\t", b",", b";", b"\n", b"\r\n", b"\r", b"#", b"%",
+    b"\0", b"nan", b"inf",
+    b"0", b"-1", b"1e39", b"1e-400", b"1e400", b"0x1", b"1_0", b"9" * 19, b"9" * 20, b"\x0b",
+    b"\xa0", b"\xff\xfe",
+    b"0.1", b"9223372036854775807", b"9223372036854775808", b"1000000000000000", b"4000000000000",
+    b"\xef\xbb\xbf",
+    b"\"", b"%%MatrixMarket ", b"# Undirected graph\n", b"# hpgcn vertices 5\n", b"0 0\n", b"\n\n",
+    b"5 5 5"]
 
 
 def mutated(raw, rng, text):
@@ -74,7 +80,8 @@ def reworded(data, rng):
     elif kind == 1:
         lines[one:one] = lines[other:other + 1]
     elif kind == 2:
-        lines[one] = lines[one].replace(*[(b" ", b" \t "), (b",", b" , "), (b"\t", b"  "), (b".", b".0"), (b"-", b"+")][
+        lines[one] = lines[one].replace(*[(b" ", b" \t "), (b",", b" , "), (b"\t", b"  "),
+                                          (b".", b".0"), (b"-", b"+")][
             rng.integers(5)])
     elif kind == 3:
         places = [k for k, byte in enumerate(data) if 48 <= byte <= 57] or [0]
@@ -102,7 +109,10 @@ def refused(code, line, path):
 
 
 def store_case(kind, raw, path, expected, **_):
-    """A damaged HDF5 file: `inspect --verify` and reading it agree, and nothing but the original's arrays come out."""
+    """A damaged HDF5 file.
+
+    `inspect --verify` and reading it agree, and nothing but the original's arrays come out.
+    """
     path.write_bytes(raw)
     code, line, _ = run("inspect", path, "--verify")
     outcome = "read" if code == 0 else refused(code, line, path)
@@ -116,7 +126,10 @@ def store_case(kind, raw, path, expected, **_):
 
 
 def text_case(kind, raw, path, rng, **_):
-    """A damaged edge list or matrix: refused where the slow reader refuses it, else the same graph."""
+    """A damaged edge list or matrix.
+
+    Refused where the slow reader refuses it, else the same graph.
+    """
     path.write_bytes(raw)
     reader = slow_readers.read_mtx if kind.startswith("mtx") else slow_readers.read_edges
     memory = SMALL if rng.random() < 0.5 and not kind.startswith("mtx") else MEMORY
@@ -147,7 +160,8 @@ def npz_case(kind, raw, path, expected, **_):
         return refused(code, line, path)
     found = written(path.with_name("out.h5"))
     assert found[1:] == expected[1:], "other arrays"
-    wanted = {key: value for key, value in expected[0].items() if key not in ("created_utc", "source_sha256")}
+    wanted = {key: value for key, value in expected[0].items()
+              if key not in ("created_utc", "source_sha256")}
     assert {key: found[0].get(key) for key in wanted} == wanted, "other attributes"
     return "read"
 
@@ -155,7 +169,8 @@ def npz_case(kind, raw, path, expected, **_):
 def converted(path, memory):
     """Convert into out.h5 beside `path`; nothing else may be left there."""
     before = set(os.listdir(path.parent)) - {"out.h5"}
-    code, line, _ = run("convert", path, path.with_name("out.h5"), "--overwrite", "--memory", memory)
+    code, line, _ = run("convert", path, path.with_name("out.h5"), "--overwrite", "--memory",
+                        memory)
     left = set(os.listdir(path.parent)) - before
     assert left <= {"out.h5"}, f"left behind: {left}"
     return code, line
@@ -170,9 +185,11 @@ def written(path):
         rows = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
         data = file["adjacency/data"][()].astype(np.float32)
         arrays = {}
-        file.visititems(lambda name, item: arrays.update({name: item[()].tolist()}) if hasattr(item, "shape")
+        file.visititems(lambda name, item: arrays.update({name: item[()].tolist()})
+                        if hasattr(item, "shape")
                         and not name.startswith(("adjacency", "manifest")) else None)
-        attributes = {key: value.decode() if isinstance(value, bytes) else value for key, value in file.attrs.items()}
+        attributes = {key: value.decode() if isinstance(value, bytes) else value for key,
+                      value in file.attrs.items()}
     path.unlink()
     return attributes, dict(zip(zip(rows.tolist(), indices.tolist()), data)), arrays
 
@@ -206,7 +223,10 @@ def loose_case(kind, raw, path, **_):
 
 
 class Kind:
-    """A kind of input in a folder of its own: the whole file, what is right to come out of it, and its cases."""
+    """A kind of input in a folder of its own.
+
+    The whole file, what is right to come out of it, and its cases.
+    """
 
     def __init__(self, name, folder):
         folder.mkdir()
@@ -230,14 +250,19 @@ class Kind:
     def run(self, seed, number):
         """Outcome of a case."""
         rng = np.random.default_rng([seed, number, *self.name.encode()])
-        whole = self.name.endswith("gz") and rng.random() < 0.5  # damage what is packed, or else the gzip data
+        # damage what is packed, or else the gzip data
+        whole = self.name.endswith("gz") and rng.random() < 0.5
         raw = mutated(gzip.decompress(self.original) if whole else self.original, rng,
                       self.text and (whole or not self.name.endswith("gz")))
-        return self.case(self.name, gzip.compress(raw, 1) if whole else raw, self.path, rng=rng, expected=self.expected)
+        return self.case(self.name, gzip.compress(raw, 1) if whole else raw, self.path, rng=rng,
+                         expected=self.expected)
 
 
 def work(kinds, seed, first, count):
-    """Run the cases first..first + count - 1 of some kinds; return a Counter of outcomes of each."""
+    """Run the cases first..first + count - 1 of some kinds.
+
+    Return a Counter of outcomes of each.
+    """
     outcomes = {name: Counter() for name in kinds}
     with tempfile.TemporaryDirectory() as folder:
         made = [Kind(name, Path(folder) / name) for name in kinds]

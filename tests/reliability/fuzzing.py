@@ -21,12 +21,17 @@ def fuzz(kinds, seed, count, first=0):
         Failures: the case, and the end of what the worker said.
     """
     outcomes, failures = {kind: Counter() for kind in kinds}, []
-    environment = {**os.environ, "MALLOC_ARENA_MAX": "2", "NUMBA_NUM_THREADS": "2",  # address space is limited
-                   "PYTHONPATH": os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))}
+    # address space is limited
+    environment = {**os.environ, "MALLOC_ARENA_MAX": "2", "NUMBA_NUM_THREADS": "2",
+                   "PYTHONPATH": os.pathsep.join(filter(None,
+                                                        (str(TESTS),
+                                                         os.environ.get("PYTHONPATH"))))}
     stop = first + count
     while first < stop and len(failures) < MOST_FAILURES:
-        worker = subprocess.run([sys.executable, WORKER, ",".join(kinds), str(seed), str(first), str(stop - first)],
-                                capture_output=True, text=True, errors="replace", env=environment, check=False)
+        worker = subprocess.run([sys.executable, WORKER, ",".join(kinds), str(seed), str(first),
+                                 str(stop - first)],
+                                capture_output=True, text=True, errors="replace", env=environment,
+                                check=False)
         last = (worker.stdout.splitlines() or [""])[-1]
         if worker.returncode == 0:
             for kind, found in json.loads(last).items():

@@ -14,7 +14,8 @@ from hpgcn.__main__ import main
 def run(*argv):
     """(exit code, standard error, standard output) of a command."""
     errors, output = io.StringIO(), io.StringIO()
-    threads = mock.patch.object(machine, "limit_threads")  # would change the environment of all tests behind this one
+    # would change the environment of all tests behind this one
+    threads = mock.patch.object(machine, "limit_threads")
     with threads, contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output):
         code = main([str(word) for word in argv])
     return code, without_notice(errors.getvalue()), output.getvalue()
@@ -28,7 +29,9 @@ def succeed(*argv):
 
 
 def refused(code, message, *argv, folder):
-    """Check that a command fails with this code and one line that matches, and leaves `folder` as it was."""
+    """Check that a command fails with this code and one line that matches, and leaves `folder` as
+    it was.
+    """
     before = sorted(os.listdir(folder))
     found, errors, _ = run(*argv)
     assert found == code, errors

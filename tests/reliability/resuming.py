@@ -8,7 +8,8 @@ TIMES = ("epoch_s", "eval_s", "spmm_s", "dense_s", "comm_s", "wait_s", "peak_rss
 
 
 def settings(out, **changes):
-    return hpgcn.Config(**{"out": str(out), "epochs": 12, "hidden": 6, "checkpoint_every": 4, **changes})
+    return hpgcn.Config(**{"out": str(out), "epochs": 12, "hidden": 6, "checkpoint_every": 4,
+                           **changes})
 
 
 def steps(out):
@@ -22,8 +23,12 @@ def lines(out):
 def left_behind(out):
     """Everything a run leaves that does not depend on the clock."""
     weights, _, attributes = read_run(out)
-    rows = [{name: value for name, value in line.items() if name not in TIMES} for line in lines(out)]
+    rows = [{name: value for name, value in line.items() if name not in TIMES}
+            for line in lines(out)]
     summary = json.loads((out / "summary.json").read_text())
-    kept = {name: summary[name] for name in ("epochs", "final_loss", "best_epoch", "best_val_acc", "test_acc",
-                                             "sent_bytes_per_epoch", "max_rank_sent_bytes_per_epoch")}
-    return {name: array.tobytes() for name, array in weights.items()}, attributes["epoch"], rows, kept
+    kept = {name: summary[name] for name in ("epochs", "final_loss", "best_epoch", "best_val_acc",
+                                             "test_acc",
+                                             "sent_bytes_per_epoch",
+                                             "max_rank_sent_bytes_per_epoch")}
+    return {name: array.tobytes() for name,
+            array in weights.items()}, attributes["epoch"], rows, kept

@@ -1,6 +1,8 @@
-"""What an edge list or a MatrixMarket file says, read slowly and in plain Python: the word on what hpgcn must read.
+"""What an edge list or a MatrixMarket file says, read slowly and in plain Python: the word on what
+hpgcn must read.
 
-Nothing of hpgcn is used. A `Graph` is what the text says; `InvalidError` that it says nothing that may be read.
+Nothing of hpgcn is used. A `Graph` is what the text says; `InvalidError` that it says nothing that
+may be read.
 """
 import gzip
 import math
@@ -11,7 +13,8 @@ from collections import namedtuple
 
 import numpy as np
 
-Graph = namedtuple("Graph", "num_nodes weights original_ids")  # weights: dict (row, column) -> float32, sorted
+# weights: dict (row, column) -> float32, sorted
+Graph = namedtuple("Graph", "num_nodes weights original_ids")
 INTEGER = re.compile(r"[+-]?[0-9]+")
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 BLANKS = " \t\r"
@@ -44,12 +47,14 @@ def read_edges(raw):
     if at == len(lines):
         raise InvalidError("no edges")
     delimiter = next((letter for letter in ",;" if letter in lines[at]), None)
-    header = not any(re.match(r"[-+.]?[0-9]", field.strip("\"'")) for field in fields(lines[at], delimiter))
+    header = not any(re.match(r"[-+.]?[0-9]", field.strip("\"'"))
+                     for field in fields(lines[at], delimiter))
     if header and "\t" in lines[at]:
         delimiter = "\t"
     first = fields(lines[at], delimiter)
     named = [words for words in comments if len(words) == len(first) and order(words)]
-    places = (order(first) if header else order(named[-1]) if named else [0, 1, 2][:len(first)]) or []
+    places = (order(first) if header else order(named[-1]) if named
+              else [0, 1, 2][:len(first)]) or []
     if len(first) not in (2, 3) or not places:
         raise InvalidError(f"fields {first}")
     directed = plain(first[places[0]]) in DIRECTED if header else bool(named) and plain(
@@ -67,7 +72,8 @@ def read_edges(raw):
     if ids[-1] < 2 * len(ids) + 1024:
         return merged(ids[-1] + 1, edges)
     number = {end: k for k, end in enumerate(ids)}
-    return merged(len(ids), [(number[u], number[v], w) for u, v, w in edges])._replace(original_ids=ids)
+    return merged(len(ids), [(number[u], number[v], w) for u, v,
+                             w in edges])._replace(original_ids=ids)
 
 
 def read_mtx(raw):
@@ -77,7 +83,8 @@ def read_mtx(raw):
     if len(words) != 5 or words[:3] != ["%%matrixmarket", "matrix", "coordinate"]:
         raise InvalidError("banner")
     kind, symmetry = words[3:]
-    values = {"real": NUMBER, "double": NUMBER, "integer": INTEGER, "unsigned-integer": INTEGER, "pattern": None}
+    values = {"real": NUMBER, "double": NUMBER, "integer": INTEGER, "unsigned-integer": INTEGER,
+              "pattern": None}
     if kind not in values or symmetry not in ("general", "symmetric", "skew-symmetric"):
         raise InvalidError("banner")
     if kind == "pattern" and symmetry == "skew-symmetric":
@@ -91,7 +98,8 @@ def read_mtx(raw):
     n, columns, nnz = map(int, sizes)
     if n != columns or n == 0:
         raise InvalidError("shape")
-    edges = [edge(fields(line, None), [0, 1] if values[kind] is None else [0, 1, 2], 1, n + 1, values[kind])
+    edges = [edge(fields(line, None), [0, 1] if values[kind] is None else [0, 1, 2], 1, n + 1,
+                  values[kind])
              for line in lines[at + 1:] if line.strip(BLANKS)]
     if len(edges) != nnz:
         raise InvalidError("number of entries")
@@ -99,19 +107,22 @@ def read_mtx(raw):
     sign = {"general": 0, "symmetric": 1, "skew-symmetric": -1}[symmetry]
     if sign < 0 and any(u == v and w for u, v, w in edges):
         raise InvalidError("diagonal")
-    return merged(n, edges + [(v, u, w if w is None else sign * w) for u, v, w in edges if sign and u != v])
+    return merged(n, edges + [(v, u, w if w is None else sign * w) for u, v, w in edges if sign
+                              and u != v])
 
 
 def fields(line, delimiter):
     """Fields of a line; without a delimiter they are separated by any run of blanks."""
     if delimiter is None:
         return re.findall(f"[^{BLANKS}]+", line)
-    return [re.sub(r'\A"([^" \t\r]*)"\Z', r"\1", field.strip(BLANKS)) for field in line.split(delimiter)]
+    return [re.sub(r'\A"([^" \t\r]*)"\Z', r"\1", field.strip(BLANKS))
+            for field in line.split(delimiter)]
 
 
 def plain(name):
     """A name without case, blanks and punctuation."""
-    return "".join(letter for letter in name.lower() if letter not in string.punctuation + string.whitespace)
+    return "".join(letter for letter in name.lower() if letter not in string.punctuation
+                   + string.whitespace)
 
 
 def order(names):
@@ -125,7 +136,10 @@ def order(names):
 
 
 def edge(found, places, low, high, pattern):
-    """(u, v, weight or None) of the fields of a line, which lie at `places`; ids in low..high - 1."""
+    """(u, v, weight or None) of the fields of a line, which lie at `places`.
+
+    Ids in low..high - 1.
+    """
     if len(found) != len(places):
         raise InvalidError(f"{len(found)} fields")
     found = [found[place] for place in places]
@@ -142,10 +156,14 @@ def edge(found, places, low, high, pattern):
 
 
 def merged(n, edges):
-    """The matrix of n vertices: no zeros, no duplicates; weights of an edge are summed unless all weights are 1."""
+    """The matrix of n vertices.
+
+    No zeros, no duplicates; weights of an edge are summed unless all weights are 1.
+    """
     edges = [(u, v, w) for u, v, w in edges if w != 0]
     if all(w is None or w == 1 for _, _, w in edges):
-        return Graph(n, {(u, v): np.float32(1) for u, v, _ in sorted(edges, key=lambda each: each[:2])}, None)
+        return Graph(n, {(u, v): np.float32(1) for u, v,
+                         _ in sorted(edges, key=lambda each: each[:2])}, None)
     sums = {}
     for u, v, w in edges:
         sums[u, v] = sums.get((u, v), 0.0) + w

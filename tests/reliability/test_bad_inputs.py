@@ -1,6 +1,8 @@
-"""Bad edge lists and matrices, row by row of the table in docs/reliability.md: one line, 65, nothing left behind.
+"""Bad edge lists and matrices, row by row of the table in docs/reliability.md: one line, 65,
+nothing left behind.
 
-Ids begin with the number of the row. Each input is read plain and gzip, edge lists in memory and sorted on disk.
+Ids begin with the number of the row. Each input is read plain and gzip, edge lists in memory and
+sorted on disk.
 """
 import gzip
 
@@ -20,23 +22,33 @@ MATRICES = [  # row, content, what the line says
     ("01-mtx-row-0", MTX + b"3 3 2\n1 2\n0 1\n", r"line 4: row is '0', expected 1\.\.3"),
     ("01-mtx-row-past", MTX + b"3 3 2\n1 2\n4 1\n", r"line 4: row is '4', expected 1\.\.3"),
     ("01-mtx-column-0", MTX + b"3 3 1\n1 0\n", r"line 3: column is '0', expected 1\.\.3"),
-    ("01-mtx-column-past", REAL + b"% c\n3 3 1\n1 99999999999 1.5\n", r"line 4: column is '99999999999'"),
-    ("02-mtx-fewer", MTX + b"3 3 3\n1 2\n2 1\n", r"ends after line 4 with 2 entries, the header says 3"),
+    ("01-mtx-column-past", REAL + b"% c\n3 3 1\n1 99999999999 1.5\n",
+     r"line 4: column is '99999999999'"),
+    ("02-mtx-fewer", MTX + b"3 3 3\n1 2\n2 1\n",
+     r"ends after line 4 with 2 entries, the header says 3"),
     ("02-mtx-more", MTX + b"3 3 1\n1 2\n2 1\n", r"line 4: more entries than the header says"),
-    ("03-mtx-nnz", MTX + b"3 3 4000000000000\n1 2\n", r"line 2: 4000000000000 entries declared, more than a file of"),
-    ("03-mtx-rows", MTX + b"4000000000000 4000000000000 1\n1 2\n", r"line 2: 4000000000000 rows .* needs \d+ bytes"),
-    ("04-mtx-not-square", MTX + b"9223372036854775807 2 1\n1 2\n", r"line 2: .* expected a square matrix"),
-    ("04-mtx-square", MTX + b"9223372036854775807 9223372036854775807 1\n1 2\n", r"line 2: .* needs \d+ bytes"),
-    ("04-mtx-20-digits", MTX + b"99999999999999999999 99999999999999999999 1\n1 2\n", r"line 2: '9+"),
-    ("05-mtx-nan", REAL + b"3 3 2\n1 2 1\n1 1 nan\n", r"line 4: value is 'nan', expected a finite number"),
+    ("03-mtx-nnz", MTX + b"3 3 4000000000000\n1 2\n",
+     r"line 2: 4000000000000 entries declared, more than a file of"),
+    ("03-mtx-rows", MTX + b"4000000000000 4000000000000 1\n1 2\n",
+     r"line 2: 4000000000000 rows .* needs \d+ bytes"),
+    ("04-mtx-not-square", MTX + b"9223372036854775807 2 1\n1 2\n",
+     r"line 2: .* expected a square matrix"),
+    ("04-mtx-square", MTX + b"9223372036854775807 9223372036854775807 1\n1 2\n",
+     r"line 2: .* needs \d+ bytes"),
+    ("04-mtx-20-digits", MTX + b"99999999999999999999 99999999999999999999 1\n1 2\n",
+     r"line 2: '9+"),
+    ("05-mtx-nan", REAL + b"3 3 2\n1 2 1\n1 1 nan\n",
+     r"line 4: value is 'nan', expected a finite number"),
     ("05-mtx-inf", REAL + b"3 3 2\n1 2 1\n1 1 -inf\n", r"line 4: value is '-inf'"),
     ("05-mtx-1e999", REAL + b"3 3 2\n1 2 1\n1 1 1e999\n", r"line 4: .*1e999 is too large"),
     ("05-mtx-1e39", REAL + b"3 3 2\n1 2 1\n1 1 1e39\n", r"weight \(as float32\)"),
     ("06-mtx-empty", b"", r"line 1: no %%MatrixMarket banner"),
     ("06-mtx-mark-alone", b"\xef\xbb\xbf", r"line 1: no %%MatrixMarket banner"),
     ("06-mtx-no-banner", b"3 3 1\n1 2\n", r"line 1: no %%MatrixMarket banner"),
-    ("07-mtx-strict-duplicate", MTX + b"3 3 3\n1 2\n2 1\n1 2\n", r"1 duplicate edges, the first at entry 2: 0 -> 1"),
-    ("07-mtx-strict-loop", MTX + b"3 3 2\n1 2\n3 3\n", r"1 self loops, the first at entry 1: 2 -> 2"),
+    ("07-mtx-strict-duplicate", MTX + b"3 3 3\n1 2\n2 1\n1 2\n",
+     r"1 duplicate edges, the first at entry 2: 0 -> 1"),
+    ("07-mtx-strict-loop", MTX + b"3 3 2\n1 2\n3 3\n",
+     r"1 self loops, the first at entry 1: 2 -> 2"),
     ("08-mtx-negative", MTX + b"3 3 1\n-1 2\n", r"line 3: row is '-1', expected 1\.\.3"),
     ("09-mtx-float", MTX + b"3 3 1\n1.5 2\n", r"line 3: row is '1\.5', expected an integer"),
     ("09-mtx-text", MTX + b"3 3 1\none 2\n", r"line 3: row is 'one', expected an integer"),
@@ -48,30 +60,39 @@ EDGES = [
     ("05-weight-inf", b"0 1 1\n2 3 Inf\n", r"line 2: weight is 'Inf'"),
     ("05-weight-1e999", b"0 1 1\n2 3 -1e999\n", r"line 2: weight -1e999 is too large"),
     ("05-weight-1e39", b"0 1 1\n2 3 1e39\n", r"weight \(as float32\) at 1 is inf"),
-    ("05-weights-sum-to-inf", b"0 1 1e308\n2 3 1\n0 1 1e308\n", r"weight .*inf, expected a finite number"),
+    ("05-weights-sum-to-inf", b"0 1 1e308\n2 3 1\n0 1 1e308\n",
+     r"weight .*inf, expected a finite number"),
     ("06-empty", b"", r"no edges in 0 lines"),
     ("06-mark-alone", b"\xef\xbb\xbf", r"no edges"),
     ("06-comments-alone", b"# one\n% two\n\n", r"no edges in 3 lines"),
-    ("07-strict-duplicate", b"0 1\n2 3\n0 1\n", r"1 duplicate edges, the first at entry 2: 0 -> 1 \(--strict\)"),
+    ("07-strict-duplicate", b"0 1\n2 3\n0 1\n",
+     r"1 duplicate edges, the first at entry 2: 0 -> 1 \(--strict\)"),
     ("07-strict-loop", b"0 1\n2 2\n", r"1 self loops, the first at entry 1: 2 -> 2 \(--strict\)"),
-    ("07-strict-asymmetric", b"# Undirected graph: x\n0 1\n1 0\n2 3\n", r"says it is undirected, but .* not symmetric"),
+    ("07-strict-asymmetric", b"# Undirected graph: x\n0 1\n1 0\n2 3\n",
+     r"says it is undirected, but .* not symmetric"),
     ("08-negative", b"0 1\n2 -7\n", r"line 2: second id is '-7', expected 0 or more"),
     ("09-float", b"0 1\n\n1.5 2\n", r"line 3: first id is '1\.5', expected an integer"),
     ("09-exponent", b"0 1\n1e3 2\n", r"line 2: first id is '1e3', expected an integer"),
     ("09-text", b"0 1\nzero one\n", r"line 2: first id is 'zero', expected an integer"),
-    ("09-20-digits", b"0 1\n12345678901234567890 2\n", r"line 2: first id is '12345678901234567890', .* 64 bits"),
-    ("09-2^63", b"0 1\n2 9223372036854775808\n", r"line 2: second id is '9223372036854775808', .* 64 bits"),
+    ("09-20-digits", b"0 1\n12345678901234567890 2\n",
+     r"line 2: first id is '12345678901234567890', .* 64 bits"),
+    ("09-2^63", b"0 1\n2 9223372036854775808\n",
+     r"line 2: second id is '9223372036854775808', .* 64 bits"),
     ("09-ragged-short", b"0 1\n2\n", r"line 2: 1 field\(s\), expected 2"),
     ("09-ragged-long", b"0 1\n2 3 4\n", r"line 2: more than 2 fields"),
     ("09-nul", b"0 1\n\x002 3\n", r"line 2: first id is '\\x002'"),
     ("09-utf-16", "0 1\n2 3\n".encode("utf-16"), r"is UTF-16 text"),
     ("09-long-line", b"0 1\n" + b"1" * (1 << 21), r"line 2 has more than 1048576 bytes"),
-    ("10-past-what-the-file-declares", b"# hpgcn rmat: vertices 4, edges 2\n0 1\n4 1000000000000000\n",
+    ("10-past-what-the-file-declares",
+     b"# hpgcn rmat: vertices 4, edges 2\n0 1\n4 1000000000000000\n",
      r"line 3: first id is '4', expected 0\.\.3")]
 
 
 def cases():
-    """(name, content, message, options): plain and gzip, in memory and on disk, blanks and commas."""
+    """(name, content, message, options).
+
+    Plain and gzip, in memory and on disk, blanks and commas.
+    """
     def packed(row, name, content, *rest):
         yield pytest.param(name, content, *rest, id=f"{row}")
         yield pytest.param(name + ".gz", gzip.compress(content), *rest, id=f"{row}-gz")
@@ -90,29 +111,35 @@ def cases():
 @pytest.mark.parametrize(("name", "content", "message", "options"), list(cases()))
 def test_refused(tmp_path, name, content, message, options):
     (tmp_path / name).write_bytes(content)
-    line = refused(65, message, "convert", tmp_path / name, tmp_path / "out.h5", *options, folder=tmp_path)
+    line = refused(65, message, "convert", tmp_path / name, tmp_path / "out.h5", *options,
+                   folder=tmp_path)
     assert line.startswith(f"hpgcn: {tmp_path / name}")
 
 
 @pytest.mark.parametrize(("code", "options", "message"), [
     (2, ("--columns", "u,w"), r"--columns u,w: expected a word for each column"),
     (2, ("--base", "2"), r"--base: invalid choice"),
-    (2, ("--base", "1", "--format", "mtx"), r"--columns and --base are for edge lists \(snap, csv, parquet\), not for"),
+    (2, ("--base", "1", "--format", "mtx"),
+     r"--columns and --base are for edge lists \(snap, csv, parquet\), not for"),
     (65, ("--columns", "u,v"), r"g\.csv: line 1: 3 column\(s\), but --columns u,v names 2"),
     (65, (), r"g\.csv: line 1: columns source, target, foo: foo is not known: --columns source,target,- leaves it out"),
-    (65, ("--columns", "source,target,-", "--base", "1"), r"g\.csv: line 2: first id is '0', expected 1 or more"),
+    (65, ("--columns", "source,target,-", "--base", "1"),
+     r"g\.csv: line 2: first id is '0', expected 1 or more"),
 ])
 def test_columns_and_base_are_refused(tmp_path, code, options, message):
     (tmp_path / "g.csv").write_bytes(b"source,target,foo\n0,1,2\n")
-    refused(code, message, "convert", tmp_path / "g.csv", tmp_path / "out.h5", *options, folder=tmp_path)
+    refused(code, message, "convert", tmp_path / "g.csv", tmp_path / "out.h5", *options,
+            folder=tmp_path)
     if code == 65:
-        refused(code, message, "convert", tmp_path / "g.csv", tmp_path / "out.h5", *options, *DISK, folder=tmp_path)
+        refused(code, message, "convert", tmp_path / "g.csv", tmp_path / "out.h5", *options, *DISK,
+                folder=tmp_path)
 
 
 def test_columns_and_base_are_read(tmp_path):
     (tmp_path / "g.csv").write_bytes(b"source,target,foo\n2,1,2\n")
     for options in ((), DISK):
-        n, edges, said, _ = read(tmp_path / "g.csv", "--columns", "source,target,-", "--base", "1", *options)
+        n, edges, said, _ = read(tmp_path / "g.csv", "--columns", "source,target,-", "--base", "1",
+                                 *options)
         assert (n, edges) == (2, {(0, 1)}) and "row target aggregates source" in said
 
 
@@ -130,7 +157,8 @@ def read(path, *options):
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gz"])
 @pytest.mark.parametrize(("name", "content", "edges"), [
-    ("g.mtx", MTX + b"4 4 2\n1 2\n3 4\n", {(0, 1), (2, 3)}), ("g.txt", b"# c\n0 1\n2 3\n", {(0, 1), (2, 3)}),
+    ("g.mtx", MTX + b"4 4 2\n1 2\n3 4\n", {(0, 1), (2, 3)}),
+    ("g.txt", b"# c\n0 1\n2 3\n", {(0, 1), (2, 3)}),
     ("g.csv", b"u,v\n0,1\n2,3\n", {(0, 1), (2, 3)})], ids=["06-mtx", "06-txt", "06-csv"])
 def test_byte_order_mark_and_crlf_are_read(tmp_path, name, content, edges, pack):
     path = tmp_path / name
@@ -147,7 +175,8 @@ def test_irregular_edges_are_counted(tmp_path, options):
     path.write_bytes(b"# Undirected graph: x\n0 1\n1 2\n0 1\n2 2\n0 1\n5 5\n")
     n, edges, said, _ = read(path, *options)
     assert (n, edges) == (6, {(0, 1), (1, 0), (1, 2), (2, 1), (2, 2), (5, 5)})
-    for words in ("6 vertices, 6 edges, undirected", "2 duplicates merged, 2 self loops, 3 isolated vertices",
+    for words in ("6 vertices, 6 edges, undirected",
+                  "2 duplicates merged, 2 self loops, 3 isolated vertices",
                   "2 edges added to make it symmetric"):
         assert words in said
     assert read(path, "--symmetrize", *options)[1:3] == (edges, said)
@@ -173,7 +202,8 @@ def test_far_ids_are_relabelled(tmp_path, options):
 @pytest.mark.parametrize("name", ["out", "out.csv", "out.h5.bak", "out.part.3", "out.TXT", "h5"])
 def test_an_output_that_does_not_say_what_it_is(tmp_path, monkeypatch, command, expected, name):
     monkeypatch.chdir(tmp_path)
-    refused(2, rf"^hpgcn: {name}: an output must end in {expected}$", *command, name, folder=tmp_path)
+    refused(2, rf"^hpgcn: {name}: an output must end in {expected}$", *command, name,
+            folder=tmp_path)
 
 
 @pytest.mark.parametrize("name", ["k.h5", "k.hdf5", "K.H5"])

@@ -1,4 +1,7 @@
-"""Bad arrays, row by row of the table in docs/reliability.md: .npz, .npy, pickles, Parquet, part vectors, in memory."""
+"""Bad arrays, row by row of the table in docs/reliability.md.
+
+.npz, .npy, pickles, Parquet, part vectors, in memory.
+"""
 import gzip
 import io
 import os
@@ -16,7 +19,8 @@ from in_process import refused, succeed
 from hpgcn import Graph, store
 from hpgcn.errors import DataError
 
-CSR = {"adj_indices": np.array([1, 2, 0]), "adj_indptr": np.array([0, 1, 2, 3]), "adj_shape": np.array([3, 3])}
+CSR = {"adj_indices": np.array([1, 2, 0]), "adj_indptr": np.array([0, 1, 2, 3]),
+       "adj_shape": np.array([3, 3])}
 EDGES = {"edge_index": np.array([[0, 1], [1, 2]])}
 Y = {**CSR, "y": np.array([0, 1, 0])}
 X = {"attr_data": np.ones(1), "attr_indices": np.array([0]), "attr_indptr": np.array([0, 1, 1, 1]),
@@ -24,37 +28,56 @@ X = {"attr_data": np.ones(1), "attr_indices": np.array([0]), "attr_indptr": np.a
 
 ARCHIVES = {
     "05-weight-nan": ({**CSR, "adj_data": np.array([1, np.nan, 1])}, r"weight at 1 is nan"),
-    "05-feature-inf": ({**CSR, "x": np.array([[0, 1], [0, -np.inf], [0, 0]])}, r"feature at \(1, 1\) is -inf"),
-    "05-feature-past-float32": ({**CSR, "x": np.array([[0, 1], [0, 1e300], [0, 0]])}, r"feature at \(1, 1\) is inf"),
-    "05-sparse-feature-nan": ({**CSR, **X, "attr_data": np.array([np.nan])}, r"feature at \(0, 0\) is nan"),
-    "08-edge-index": ({"edge_index": np.array([[0, -1], [1, 0]])}, r"edge_index: entry \(0, 1\) is -1"),
+    "05-feature-inf": ({**CSR, "x": np.array([[0, 1], [0, -np.inf], [0, 0]])},
+                       r"feature at \(1, 1\) is -inf"),
+    "05-feature-past-float32": ({**CSR, "x": np.array([[0, 1], [0, 1e300], [0, 0]])},
+                                r"feature at \(1, 1\) is inf"),
+    "05-sparse-feature-nan": ({**CSR, **X, "attr_data": np.array([np.nan])},
+                              r"feature at \(0, 0\) is nan"),
+    "08-edge-index": ({"edge_index": np.array([[0, -1], [1, 0]])},
+                      r"edge_index: entry \(0, 1\) is -1"),
     "09-edge-index-float": ({"edge_index": np.array([[0.0], [1.0]])}, r"edge_index: dtype float64"),
     "10-num-nodes": ({**EDGES, "num_nodes": 10**15}, r"1000000000000000 vertices: needs \d+ bytes"),
-    "10-features-of-no-width": ({**EDGES, "x": np.empty((1 << 40, 0))}, r"1099511627776 vertices: needs \d+ bytes"),
-    "11-no-vertices": ({"adj_indices": np.empty(0, int), "adj_indptr": np.array([0]), "adj_shape": np.array([0, 0])},
+    "10-features-of-no-width": ({**EDGES, "x": np.empty((1 << 40, 0))},
+                                r"1099511627776 vertices: needs \d+ bytes"),
+    "11-no-vertices": ({"adj_indices": np.empty(0, int), "adj_indptr": np.array([0]),
+                        "adj_shape": np.array([0, 0])},
                        r"no vertices"),
-    "12-column-past": ({**CSR, "adj_indices": np.array([1, 3, 0])}, r"indices: entry 1 is 3, expected 0\.\.2"),
+    "12-column-past": ({**CSR, "adj_indices": np.array([1, 3, 0])},
+                       r"indices: entry 1 is 3, expected 0\.\.2"),
     "12-column-negative": ({**CSR, "adj_indices": np.array([1, 1, -1])}, r"indices: entry 2 is -1"),
-    "12-column-2^63": ({**CSR, "adj_indices": np.array([1, 2**63, 0], np.uint64)}, r"entry 1 is 9223372036854775808"),
-    "12-feature-column": ({**CSR, **X, "attr_indices": np.array([4])}, r"attr indices: entry 0 is 4, expected 0\.\.3"),
-    "13-pointers-fall": ({**CSR, "adj_indptr": np.array([0, 2, 1, 3])}, r"row pointers fall from 2 to 1 at row 1"),
-    "13-pointers-start": ({**CSR, "adj_indptr": np.array([1, 1, 2, 3])}, r"row pointers start at 1, expected 0"),
-    "13-pointers-past": ({**CSR, "adj_indptr": np.array([0, 1, 2, 4])}, r"row pointers end at 4, but there are 3"),
-    "13-pointers-few": ({**CSR, "adj_indptr": np.array([0, 3])}, r"2 row pointers, expected 4 for 3 rows"),
-    "13-feature-pointers": ({**CSR, **X, "attr_indptr": np.array([0, 1, 0, 1])}, r"attr indptr: row pointers fall"),
+    "12-column-2^63": ({**CSR, "adj_indices": np.array([1, 2**63, 0], np.uint64)},
+                       r"entry 1 is 9223372036854775808"),
+    "12-feature-column": ({**CSR, **X, "attr_indices": np.array([4])},
+                          r"attr indices: entry 0 is 4, expected 0\.\.3"),
+    "13-pointers-fall": ({**CSR, "adj_indptr": np.array([0, 2, 1, 3])},
+                         r"row pointers fall from 2 to 1 at row 1"),
+    "13-pointers-start": ({**CSR, "adj_indptr": np.array([1, 1, 2, 3])},
+                          r"row pointers start at 1, expected 0"),
+    "13-pointers-past": ({**CSR, "adj_indptr": np.array([0, 1, 2, 4])},
+                         r"row pointers end at 4, but there are 3"),
+    "13-pointers-few": ({**CSR, "adj_indptr": np.array([0, 3])},
+                        r"2 row pointers, expected 4 for 3 rows"),
+    "13-feature-pointers": ({**CSR, **X, "attr_indptr": np.array([0, 1, 0, 1])},
+                            r"attr indptr: row pointers fall"),
     "15-rows": ({**CSR, "x": np.ones((4, 2))}, r"features have shape \(4, 2\), expected \(3, f\)"),
-    "15-width": ({**CSR, **X, "attr_shape": np.array([3, 1 << 60])}, r"features have shape \(3, 1152921504606846976\)"),
+    "15-width": ({**CSR, **X, "attr_shape": np.array([3, 1 << 60])},
+                 r"features have shape \(3, 1152921504606846976\)"),
     "15-complex": ({**CSR, "x": np.ones((3, 2), complex)}, r"x: dtype complex128"),
-    "16-label-below": ({**Y, "y": np.array([0, -2, 1])}, r"label of vertex 1 is -2, expected an integer"),
+    "16-label-below": ({**Y, "y": np.array([0, -2, 1])},
+                       r"label of vertex 1 is -2, expected an integer"),
     "16-label-past": ({**Y, "y": np.array([0, 2**40, 1])}, r"label of vertex 1 is 1099511627776"),
     "16-empty-train": ({**Y, "train_mask": np.zeros(3, bool)}, r"train mask is empty"),
     "16-overlap": ({**Y, "train_idx": np.array([0, 1]), "test_idx": np.array([1, 2])},
                    r"vertex 1 is in both the train and the test mask"),
     "16-masked-unknown": ({**Y, "y": np.array([0, -1, 1]), "train_idx": np.array([0, 1])},
                           r"vertex 1 is in the train mask but has no label"),
-    "18-object": ({**CSR, "adj_data": np.array([None, 1, 2], object)}, r"adj_data: dtype object, expected numbers"),
-    "19-names": ({f"../{key}": array for key, array in CSR.items()}, r"arrays \.\./adj_indices, .*expected adj_"),
-    "19-absolute": ({f"/etc/{key}": array for key, array in CSR.items()}, r"arrays /etc/adj_indices, .*expected adj_"),
+    "18-object": ({**CSR, "adj_data": np.array([None, 1, 2], object)},
+                  r"adj_data: dtype object, expected numbers"),
+    "19-names": ({f"../{key}": array for key, array in CSR.items()},
+                 r"arrays \.\./adj_indices, .*expected adj_"),
+    "19-absolute": ({f"/etc/{key}": array for key, array in CSR.items()},
+                    r"arrays /etc/adj_indices, .*expected adj_"),
     "24-attributes-in-part": ({**CSR, "attr_data": np.ones(1)}, r"no array attr_indices"),
     "24-missing": ({key: CSR[key] for key in ("adj_indices", "adj_indptr")}, r"no array adj_shape"),
     "24-dtype": ({**CSR, "adj_indices": np.array([1.0, 2, 0])}, r"indices: dtype float64"),
@@ -71,7 +94,8 @@ def test_archive_is_refused(tmp_path, case):
 def test_archives_that_are_none(tmp_path):
     for content in (b"", b"0 1\n", b"PK\x03\x04 and no more"):
         (tmp_path / "g.npz").write_bytes(content)
-        refused(65, "broken data", "convert", tmp_path / "g.npz", tmp_path / "out.h5", folder=tmp_path)
+        refused(65, "broken data", "convert", tmp_path / "g.npz", tmp_path / "out.h5",
+                folder=tmp_path)
 
 
 def npy(array):
@@ -90,7 +114,8 @@ def test_19_archive_with_foreign_members(tmp_path, monkeypatch):
         link = zipfile.ZipInfo("link.npy")
         link.external_attr = (stat.S_IFLNK | 0o777) << 16
         archive.writestr(link, "/etc/passwd")
-    assert "arrays not read: ../up, /absolute, folder/x, link" in succeed("convert", "g.npz", "out.h5")
+    assert "arrays not read: ../up, /absolute, folder/x, link" in succeed("convert", "g.npz",
+                                                                          "out.h5")
     assert sorted(os.listdir()) == ["g.npz", "out.h5"]
     assert not Path("../up.npy").exists()
 
@@ -98,9 +123,11 @@ def test_19_archive_with_foreign_members(tmp_path, monkeypatch):
 def test_19_archive_member_past_half_of_the_memory(tmp_path):
     np.savez_compressed(tmp_path / "g.npz", **CSR, x=np.zeros((3, 1 << 20)))
     assert (tmp_path / "g.npz").stat().st_size < 100_000
-    refused(65, r"g\.npz x: needs 25165952 bytes of memory, the limit is 20000000", "convert", tmp_path / "g.npz",
+    refused(65, r"g\.npz x: needs 25165952 bytes of memory, the limit is 20000000", "convert",
+            tmp_path / "g.npz",
             tmp_path / "out.h5", "--memory", 40_000_000, folder=tmp_path)
-    assert "3 vertices" in succeed("convert", tmp_path / "g.npz", tmp_path / "out.h5", "--memory", 100_000_000)
+    assert "3 vertices" in succeed("convert", tmp_path / "g.npz", tmp_path / "out.h5", "--memory",
+                                   100_000_000)
 
 
 def test_19_archive_member_past_its_declared_size(tmp_path):
@@ -124,7 +151,8 @@ def test_23_damage_to_the_list_of_members_is_no_absence(tmp_path):
     swallowed = bytearray(raw)  # the first of the last two members takes the other for its comment
     before = raw.rindex(b"PK\x01\x02", 0, last)
     swallowed[before + 32:before + 34] = (end - last).to_bytes(2, "little")
-    for damaged in (raw[:name] + b"x" + raw[name + 1:], bytes(swallowed), raw[:end + 10] + b"\x03" + raw[end + 11:]):
+    for damaged in (raw[:name] + b"x" + raw[name + 1:], bytes(swallowed), raw[:end + 10] + b"\x03"
+                    + raw[end + 11:]):
         path.write_bytes(damaged)
         refused(65, r"g\.npz: broken data", "convert", path, tmp_path / "out.h5", folder=tmp_path)
 
@@ -132,14 +160,18 @@ def test_23_damage_to_the_list_of_members_is_no_absence(tmp_path):
 def test_15_features_are_cast_swapped_or_copied_with_a_note(tmp_path):
     wanted = np.random.default_rng(0).integers(0, 9, (34, 3)).astype(np.float32)
     for array, note in ((wanted, None), (wanted.astype(np.float16), "cast from float16 to float32"),
-                        (wanted.astype(">f4"), "byte order of >f4 swapped"), (wanted.astype(int), None),
+                        (wanted.astype(">f4"), "byte order of >f4 swapped"),
+                        (wanted.astype(int), None),
                         (np.asfortranarray(wanted), "copied from Fortran order")):
         np.save(tmp_path / "x.npy", array)
-        said = succeed("convert", "karate", tmp_path / "g.h5", "--features", tmp_path / "x.npy", "--overwrite")
+        said = succeed("convert", "karate", tmp_path / "g.h5", "--features", tmp_path / "x.npy",
+                       "--overwrite")
         assert note is None or note in said
         np.testing.assert_array_equal(store.load(tmp_path / "g.h5").features, wanted)
-    for array in (wanted.astype(np.float16), wanted.astype(">f8"), np.repeat(np.repeat(wanted, 2, 0), 3, 1)[::2, ::3],
-                  np.asfortranarray(wanted), wanted.tolist(), sp.csr_array(wanted), sp.coo_array(wanted)):
+    for array in (wanted.astype(np.float16), wanted.astype(">f8"),
+                  np.repeat(np.repeat(wanted, 2, 0), 3, 1)[::2, ::3],
+                  np.asfortranarray(wanted), wanted.tolist(), sp.csr_array(wanted),
+                  sp.coo_array(wanted)):
         X = Graph.from_scipy(sp.eye_array(34), array).features
         assert X.dtype == np.float32
         np.testing.assert_array_equal(X.toarray() if sp.issparse(X) else X, wanted)
@@ -152,17 +184,21 @@ def test_15_features_are_cast_swapped_or_copied_with_a_note(tmp_path):
     ("--features", b"", r"not an array in \.npy format"),
     ("--features", npy(np.ones((34, 2)))[:-1], r"takes 544 bytes, but 543 are there"),
     ("--features", npy(np.ones((34, 2))).replace(b"(34, 2)", b"(34,2**45)"), r"not an array"),
-    ("--features", npy(np.ones((34, 2))).replace(b"(34, 2)", b"(34, 99999999999), }"), r"not an array|takes"),
-    ("--features", gzip.compress(npy(np.ones((34, 2)))), r"compressed, expected a plain \.npy file"),
+    ("--features", npy(np.ones((34, 2))).replace(b"(34, 2)", b"(34, 99999999999), }"),
+     r"not an array|takes"),
+    ("--features", gzip.compress(npy(np.ones((34, 2)))),
+     r"compressed, expected a plain \.npy file"),
     ("--labels", npy(np.full(34, -3)), r"x\.npy: label of vertex 0 is -3"),
     ("--labels", npy(np.arange(34) / 2), r"x\.npy: label of vertex 1 is 0\.5"),
     ("--labels", npy(np.zeros(33, int)), r"labels have shape \(33,\), expected 34 rows"),
     ("--labels", npy(np.full((34, 2), 2)), r"multi-label entry at \(0, 0\) is 2, expected 0 or 1")],
-    ids=["05-nan", "15-rows", "15-complex", "20-empty", "20-short", "22-header", "22-size", "22-gzip", "16-below",
+    ids=["05-nan", "15-rows", "15-complex", "20-empty", "20-short", "22-header", "22-size",
+         "22-gzip", "16-below",
          "16-fraction", "16-rows", "16-multi"])
 def test_file_of_features_or_labels_is_refused(tmp_path, flag, content, message):
     (tmp_path / "x.npy").write_bytes(content)
-    refused(65, message, "convert", "karate", tmp_path / "g.h5", flag, tmp_path / "x.npy", folder=tmp_path)
+    refused(65, message, "convert", "karate", tmp_path / "g.h5", flag, tmp_path / "x.npy",
+            folder=tmp_path)
 
 
 class Executed:
@@ -179,31 +215,38 @@ def test_18_no_pickle_is_executed(tmp_path, monkeypatch):
     for part in ("x", "ally", "graph"):
         original = Path(f"ind.t.{part}").read_bytes()
         Path(f"ind.t.{part}").write_bytes(evil)
-        refused(65, rf"ind\.t\.{part}: forbidden global posix\.mkdir", "convert", "ind.t.graph", "out.h5", folder=".")
+        refused(65, rf"ind\.t\.{part}: forbidden global posix\.mkdir", "convert", "ind.t.graph",
+                "out.h5", folder=".")
         Path(f"ind.t.{part}").write_bytes(original)
     assert "6 vertices" in succeed("convert", "ind.t.graph", "g.h5")
     np.save("p.npy", np.array([Executed()] * 6, object))
     np.savez("x.npz", x=np.array([Executed()] * 6, object))
-    refused(65, r"p\.npy: not an \.npy file of numbers", "partition", "g.h5", "-k", 2, "--parts", "p.npy", folder=".")
+    refused(65, r"p\.npy: not an \.npy file of numbers", "partition", "g.h5", "-k", 2, "--parts",
+            "p.npy", folder=".")
     for name in ("p.npy", "x.npz"):
-        refused(65, "dtype object, expected numbers", "convert", "ind.t.graph", "o.h5", "--features", name, folder=".")
+        refused(65, "dtype object, expected numbers", "convert", "ind.t.graph", "o.h5",
+                "--features", name, folder=".")
     assert not Path("executed").exists()
 
 
 @pytest.mark.parametrize(("part", "content", "message"), [
-    ("graph", pickle.dumps({0: [1, 99]}, 2), r"graph: vertex 0 has the neighbour 99, expected 0\.\.5"),
+    ("graph", pickle.dumps({0: [1, 99]}, 2),
+     r"graph: vertex 0 has the neighbour 99, expected 0\.\.5"),
     ("graph", pickle.dumps({0: [1, -1]}, 2), r"graph: vertex 0 has the neighbour -1"),
-    ("graph", pickle.dumps({vertex: [0, 1] * 5 for vertex in range(6)}, 2)[:-20], r"graph: broken pickle"),
+    ("graph", pickle.dumps({vertex: [0, 1] * 5 for vertex in range(6)}, 2)[:-20],
+     r"graph: broken pickle"),
     ("graph", gzip.compress(bytes(1 << 27)), r"graph: compressed, expected a plain file"),
     ("graph", b"\x80\x02" + b"]" * 1_000_000 + b".", r"graph: needs \d+ bytes of memory"),
     ("allx", b"", r"allx: broken pickle"),
     ("test.index", b"4\nfive\n", r"test\.index: line 2: 'five', expected a vertex number"),
     ("test.index", b"4\n1000000000000000\n", r"test\.index: 1000000000000001 vertices: needs")],
-    ids=["12-past", "12-negative", "20-truncated", "22-gzip", "22-objects", "20-empty", "09-text", "10-far"])
+    ids=["12-past", "12-negative", "20-truncated", "22-gzip", "22-objects", "20-empty", "09-text",
+         "10-far"])
 def test_planetoid_is_refused(tmp_path, part, content, message):
     planetoid(part)(tmp_path / f"ind.t.{part}")
     (tmp_path / f"ind.t.{part}").write_bytes(content)
-    refused(65, message, "convert", tmp_path / "ind.t.x", tmp_path / "out.h5", "--memory", 1 << 26, folder=tmp_path)
+    refused(65, message, "convert", tmp_path / "ind.t.x", tmp_path / "out.h5", "--memory", 1 << 26,
+            folder=tmp_path)
 
 
 def test_22_a_pickle_that_names_one_list_many_times(tmp_path):
@@ -215,10 +258,13 @@ def test_22_a_pickle_that_names_one_list_many_times(tmp_path):
 
 
 PARQUET = {
-    "05-weight": ({"source": [0, 1], "target": [1, 2], "weight": [1.0, np.nan]}, r"row 1: weight is nan"),
+    "05-weight": ({"source": [0, 1], "target": [1, 2], "weight": [1.0, np.nan]},
+                  r"row 1: weight is nan"),
     "08-negative": ({"source": [0, -4], "target": [1, 2]}, r"row 1: source is -4, expected 0\.\."),
-    "09-text": ({"source": ["0", "1"], "target": ["1", "2"]}, r"column source is .*string, expected integers"),
-    "09-missing": ({"source": [0, None], "target": [1, 2]}, r"row 1: source is empty, expected a number"),
+    "09-text": ({"source": ["0", "1"], "target": ["1", "2"]},
+                r"column source is .*string, expected integers"),
+    "09-missing": ({"source": [0, None], "target": [1, 2]},
+                   r"row 1: source is empty, expected a number"),
 }
 
 
@@ -228,7 +274,8 @@ def test_parquet_is_refused(tmp_path, case, options):
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     table, message = PARQUET[case]
     parquet.write_table(arrow.table(table), tmp_path / "g.parquet")
-    refused(65, message, "convert", tmp_path / "g.parquet", tmp_path / "out.h5", *options, folder=tmp_path)
+    refused(65, message, "convert", tmp_path / "g.parquet", tmp_path / "out.h5", *options,
+            folder=tmp_path)
 
 
 PARTS = np.arange(34) % 3
@@ -242,7 +289,8 @@ VECTORS = {
     "20-empty": (b"", r"not an \.npy file of numbers"),
     "20-zip": (b"PK\x03\x04", r"an archive, expected an \.npy file"),
     "20-header": (b"\x93NUMPY\x01\x00\x10\x00" + b"{" * 16, r"not an \.npy file of numbers"),
-    "22-header": (npy(PARTS).replace(b"(34,)", b"(9" + b"0" * 12 + b",)"), r"takes \d+ bytes, but \d+ are there"),
+    "22-header": (npy(PARTS).replace(b"(34,)", b"(9" + b"0" * 12 + b",)"),
+                  r"takes \d+ bytes, but \d+ are there"),
     "17-lines-short": (LINES[:-2], r"33 lines, expected 34 parts"),
     "17-lines-past-k": (LINES.replace(b"2", b"3"), r"line 3 has part 3, expected 0\.\.2"),
     "17-lines-negative": (b"-1\n" * 34, r"line 1 has part -1"),
@@ -260,22 +308,29 @@ def test_part_vector_is_refused(tmp_path, karate, case):
     content, message = VECTORS[case]
     path = tmp_path / ("p.txt" if "lines" in case else "p.npy")
     path.write_bytes(content if isinstance(content, bytes) else npy(content))
-    refused(65, message, "partition", karate, "-k", 3, "--parts", path, "-o", tmp_path / "out.h5", folder=tmp_path)
+    refused(65, message, "partition", karate, "-k", 3, "--parts", path, "-o", tmp_path / "out.h5",
+            folder=tmp_path)
 
 
 def test_part_vectors_that_are_read(tmp_path, karate):
     path = tmp_path / "p.txt"
-    for content in (LINES, LINES.replace(b"\n", b"\r\n"), b"\xef\xbb\xbf" + LINES, b"\n" + LINES[:-1]):
+    for content in (LINES, LINES.replace(b"\n", b"\r\n"), b"\xef\xbb\xbf" + LINES, b"\n"
+                    + LINES[:-1]):
         path.write_bytes(content)
-        succeed("partition", karate, "-k", 3, "--parts", path, "-o", tmp_path / "out.h5", "--overwrite")
+        succeed("partition", karate, "-k", 3, "--parts", path, "-o", tmp_path / "out.h5",
+                "--overwrite")
         np.testing.assert_array_equal(store.load(tmp_path / "out.h5").partition.part, PARTS)
     for k, message in ((35, "35 parts asked of 34 vertices"), (0, "0 parts"), (-1, "-1 parts")):
-        refused(65, message, "partition", karate, "-k", k, "--parts", path, "-o", tmp_path / "o.h5", folder=tmp_path)
-    refused(65, "cannot make 35 parts of 34 vertices", "partition", karate, "-k", 35, "-o", tmp_path / "o.h5",
+        refused(65, message, "partition", karate, "-k", k, "--parts", path, "-o", tmp_path / "o.h5",
+                folder=tmp_path)
+    refused(65, "cannot make 35 parts of 34 vertices", "partition", karate, "-k", 35, "-o",
+            tmp_path / "o.h5",
             folder=tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    refused(65, "is a special file", "partition", karate, "-k", 3, "--parts", tmp_path / "pipe", folder=tmp_path)
-    refused(66, "No such file", "partition", karate, "-k", 3, "--parts", tmp_path / "none.txt", folder=tmp_path)
+    refused(65, "is a special file", "partition", karate, "-k", 3, "--parts", tmp_path / "pipe",
+            folder=tmp_path)
+    refused(66, "No such file", "partition", karate, "-k", 3, "--parts", tmp_path / "none.txt",
+            folder=tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -299,21 +354,26 @@ IN_MEMORY = {
     "05-complex": ((np.eye(3) * 1j,), r"adjacency has dtype complex128, expected numbers"),
     "05-object": ((np.eye(3, dtype=object),), r"adjacency has dtype object, expected numbers"),
     "12-past": ((csr(indices=(1, 3, 0)),), r"adjacency indices: entry 1 is 3, expected 0\.\.2"),
-    "12-negative": ((csr(indices=(1, -1, 0), kind=sp.csc_array),), r"adjacency indices: entry 1 is -1"),
+    "12-negative": ((csr(indices=(1, -1, 0), kind=sp.csc_array),),
+                    r"adjacency indices: entry 1 is -1"),
     "12-feature": ((I3, csr(indices=(1, 2, 5))), r"features indices: entry 2 is 5"),
     "13-fall": ((csr(indptr=(0, 2, 1, 3)),), r"row pointers fall from 2 to 1 at row 1"),
-    "13-past": ((csr(indptr=(0, 1, 2, 4000)),), r"row pointers end at 4000, but there are 3 entries"),
+    "13-past": ((csr(indptr=(0, 1, 2, 4000)),),
+                r"row pointers end at 4000, but there are 3 entries"),
     "13-before": ((csr(indptr=(0, 1, 2, 2)),), r"row pointers end at 2, but there are 3 entries"),
     "13-start": ((csr(indptr=(1, 1, 2, 3)),), r"row pointers start at 1"),
     "13-data": ((csr(data=(1.0, 1.0)),), r"data: 2 values, expected 3"),
-    "13-feature": ((I3, csr(indptr=(0, 3, 1, 3))), r"features indptr: row pointers fall from 3 to 1"),
+    "13-feature": ((I3, csr(indptr=(0, 3, 1, 3))),
+                   r"features indptr: row pointers fall from 3 to 1"),
     "15-rows": ((I3, np.ones((2, 3))), r"features have shape \(2, 3\), expected \(3, f\)"),
     "15-dtype": ((I3, np.array([["a"]] * 3)), r"features have dtype <U1, expected numbers"),
     "16-range": ((I3, None, [0, -2, 1]), r"label of vertex 1 is -2"),
     "16-ragged": ((I3, None, [[0], [1, 2], [3]]), r"labels: no array"),
     "16-empty-train": ((I3, None, [0, 1, 0], ([], [1], [2])), r"train mask is empty"),
-    "16-overlap": ((I3, None, [0, 1, 0], ([0, 1], [1], [2])), r"vertex 1 is in both the train and the val mask"),
-    "16-two-masks": ((I3, None, [0, 1, 0], ([0], [1])), r"2 masks, expected three: train, val, test"),
+    "16-overlap": ((I3, None, [0, 1, 0], ([0, 1], [1], [2])),
+                   r"vertex 1 is in both the train and the val mask"),
+    "16-two-masks": ((I3, None, [0, 1, 0], ([0], [1])),
+                     r"2 masks, expected three: train, val, test"),
     "16-name": ((I3, None, [0, 1, 0], {"train": [0], "valid": [1]}), r"mask 'valid' is unknown"),
 }
 

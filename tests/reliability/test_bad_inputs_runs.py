@@ -41,10 +41,14 @@ for argv in commands:
 
 
 def bounded(folder, warm, commands, room=1 << 30):
-    """(exit code, standard error, bytes that the peak of memory grew by) of commands in a child of bounded memory."""
-    done = subprocess.run([sys.executable, "-c", CHILD], input=json.dumps([warm, room, *commands]), cwd=folder,
+    """(exit code, standard error, bytes that the peak of memory grew by) of commands in a child of
+    bounded memory.
+    """
+    done = subprocess.run([sys.executable, "-c", CHILD], input=json.dumps([warm, room, *commands]),
+                          cwd=folder,
                           text=True, capture_output=True, timeout=300, check=False,
-                          env={**clean_environment(), "MALLOC_ARENA_MAX": "2", "NUMBA_NUM_THREADS": "2"})
+                          env={**clean_environment(), "MALLOC_ARENA_MAX": "2",
+                               "NUMBA_NUM_THREADS": "2"})
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -53,20 +57,25 @@ def inputs_that_ask_for_memory(folder):
     """Write inputs that are small on disk; return what the line says of each, by name."""
     (folder / "03.mtx").write_bytes(REAL + b"3 3 4000000000000\n")
     (folder / "03-rows.mtx").write_bytes(REAL + b"4000000000000 4000000000000 1\n1 2 1\n")
-    (folder / "22.mtx.gz").write_bytes(gzip.compress(REAL + b"3 3 100000000\n" + b"1 2 1\n" * (1 << 22), 1))
+    (folder / "22.mtx.gz").write_bytes(gzip.compress(REAL + b"3 3 100000000\n"
+                                                     + b"1 2 1\n" * (1 << 22), 1))
     (folder / "22-line.txt.gz").write_bytes(gzip.compress(b"0 1\n" + b"1" * (1 << 27), 1))
     (folder / "22-array.npz").write_bytes(gzip.compress(bytes(1 << 27), 1))
     (folder / "ind.t.x").write_bytes(gzip.compress(bytes(1 << 27), 1))
     for part in ("y", "tx", "ty", "allx", "ally", "graph", "test.index"):
         (folder / f"ind.t.{part}").write_bytes(b"")
-    np.savez_compressed(folder / "19.npz", edge_index=np.array([[0], [1]]), x=np.zeros((2, 1 << 24)))
-    with h5py.File(folder / "g.h5", "r") as file, h5py.File(folder / "22.h5", "w", libver="v110") as other:
+    np.savez_compressed(folder / "19.npz", edge_index=np.array([[0], [1]]),
+                        x=np.zeros((2, 1 << 24)))
+    with h5py.File(folder / "g.h5", "r") as file, h5py.File(folder / "22.h5", "w",
+                                                            libver="v110") as other:
         other.attrs.update(file.attrs)
         for name in file:
             file.copy(name, other)
         del other["features"]
-        other.create_dataset("features", (2**42, 8), np.float64, chunks=(1 << 10, 8), compression="gzip")
-    return {"03.mtx": "4000000000000 entries declared", "03-rows.mtx": "needs 256000", "22.mtx.gz": "100000000 entries",
+        other.create_dataset("features", (2**42, 8), np.float64, chunks=(1 << 10, 8),
+                             compression="gzip")
+    return {"03.mtx": "4000000000000 entries declared", "03-rows.mtx": "needs 256000",
+            "22.mtx.gz": "100000000 entries",
             "22-line.txt.gz": "line 2 has more than 1048576 bytes", "22-array.npz": "broken data",
             "ind.t.x": "compressed, expected a plain file", "19.npz": "x: needs 268435584 bytes",
             "22.h5": "claims 281474976710656 bytes"}
@@ -78,11 +87,15 @@ def test_03_19_22_memory_is_bounded(tmp_path):
     (tmp_path / "ok.txt").write_bytes(b"0 1\n1 2\n")
     said = inputs_that_ask_for_memory(tmp_path)
     budget = ["--memory", "200M"]
-    commands = [["inspect", name] if name.endswith("h5") else ["convert", name, "out.h5", *budget] for name in said]
-    warm = [["convert", "ok.mtx", "w.h5"], ["convert", "ok.txt", "w.h5", "--overwrite", "--memory", "200"],
+    commands = [["inspect", name] if name.endswith("h5") else ["convert", name, "out.h5", *budget]
+                for name in said]
+    warm = [["convert", "ok.mtx", "w.h5"],
+            ["convert", "ok.txt", "w.h5", "--overwrite", "--memory", "200"],
             ["inspect", "g.h5"]]
     before = {*os.listdir(tmp_path), "w.h5"}
-    for (name, message), (code, errors, grown) in zip(said.items(), bounded(tmp_path, warm, commands), strict=True):
+    for (name, message), (code, errors, grown) in zip(said.items(),
+                                                      bounded(tmp_path, warm, commands),
+                                                      strict=True):
         assert code == 65, (name, errors)
         assert errors.startswith(f"hpgcn: {name}"), errors
         assert message in errors
@@ -96,7 +109,8 @@ def test_22_an_edge_list_of_many_times_its_size_is_sorted_on_disk(tmp_path):
     (tmp_path / "g.txt.gz").write_bytes(gzip.compress(b"0 1\n" * (1 << 23), 1))
     (tmp_path / "ok.txt").write_bytes(b"0 1\n1 2\n")
     warm = [["convert", "ok.txt", "w.h5", "--memory", "200"]]
-    [(code, errors, grown)] = bounded(tmp_path, warm, [["convert", "g.txt.gz", "out.h5", "--memory", "32M"]])
+    [(code, errors, grown)] = bounded(tmp_path, warm,
+                                      [["convert", "g.txt.gz", "out.h5", "--memory", "32M"]])
     assert (code, errors) == (0, "")
     assert grown < 200 << 20
     assert store.load(tmp_path / "out.h5").header.num_edges == 1
@@ -104,16 +118,20 @@ def test_22_an_edge_list_of_many_times_its_size_is_sorted_on_disk(tmp_path):
 
 def trained(path, *options, ranks=None, program=None):
     """(losses, weights) of a run of three epochs."""
-    words = ["train", path, "--epochs", "3", "--out", path.with_name("run"), "--overwrite", *options]
+    words = ["train", path, "--epochs", "3", "--out", path.with_name("run"), "--overwrite",
+             *options]
     if ranks is None:
         succeed(*words)
     else:
-        command = [MPIEXEC, "-n", str(ranks), sys.executable, *(("-c", program) if program else ("-m", "hpgcn"))]
-        done = subprocess.run([*command, *map(str, words)], capture_output=True, text=True, timeout=300, check=False,
+        command = [MPIEXEC, "-n", str(ranks), sys.executable,
+                   *(("-c", program) if program else ("-m", "hpgcn"))]
+        done = subprocess.run([*command, *map(str, words)], capture_output=True, text=True,
+                              timeout=300, check=False,
                               env={**clean_environment(), "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"})
         assert done.returncode == 0, done.stderr
     lines = path.with_name("run").joinpath("metrics.jsonl").read_text().splitlines()
-    return [json.loads(line)["loss"] for line in lines], store.read_model(path.with_name("run") / "model.h5")[0]
+    return [json.loads(line)["loss"]
+            for line in lines], store.read_model(path.with_name("run") / "model.h5")[0]
 
 
 @pytest.mark.parametrize("model", ["gcn", "sage", "gin"])
@@ -122,7 +140,8 @@ def test_11_one_vertex_or_no_edges_trains(tmp_path, n, model):
     (tmp_path / "g.mtx").write_bytes(REAL + f"{n} {n} 0\n".encode())
     np.save(tmp_path / "x.npy", np.ones((n, 3)))
     np.save(tmp_path / "y.npy", np.arange(n) % 2)
-    said = succeed("convert", tmp_path / "g.mtx", tmp_path / "g.h5", "--features", tmp_path / "x.npy", "--labels",
+    said = succeed("convert", tmp_path / "g.mtx", tmp_path / "g.h5", "--features",
+                   tmp_path / "x.npy", "--labels",
                    tmp_path / "y.npy", "--split", "random:100/0/0")
     assert f"{n} vertices, 0 edges" in said
     assert f"{n} isolated vertices" in said
@@ -141,7 +160,8 @@ def karate(tmp_path_factory):
     """Karate with 40 features and a split."""
     folder = tmp_path_factory.mktemp("karate")
     np.save(folder / "x.npy", np.random.default_rng(0).standard_normal((34, 40)))
-    succeed("convert", "karate", folder / "g.h5", "--split", "random:60/20/20", "--features", folder / "x.npy")
+    succeed("convert", "karate", folder / "g.h5", "--split", "random:60/20/20", "--features",
+            folder / "x.npy")
     return folder / "g.h5"
 
 
@@ -149,7 +169,8 @@ def test_17_a_rank_without_vertices_trains(tmp_path, karate):
     needs_mpi()
     alone, _ = trained(karate, "--dropout", 0)
     (tmp_path / "parts.txt").write_text("".join(f"{2 * (vertex % 2)}\n" for vertex in range(34)))
-    said = succeed("partition", karate, "-k", 3, "--parts", tmp_path / "parts.txt", "-o", tmp_path / "p.h5")
+    said = succeed("partition", karate, "-k", 3, "--parts", tmp_path / "parts.txt", "-o",
+                   tmp_path / "p.h5")
     assert "p.h5" in said
     losses, _ = trained(tmp_path / "p.h5", "--dropout", 0, ranks=3)
     np.testing.assert_allclose(losses, alone, rtol=1e-5)
@@ -182,7 +203,8 @@ def test_25_messages_in_pieces_and_64_bits_change_no_bit(tmp_path, karate, strat
 def test_25_the_same_graph_with_64_bit_numbers(tmp_path, monkeypatch):
     from hpgcn import check
 
-    (tmp_path / "g.txt").write_bytes(b"0 1 2.5\n3 2 1\n2 2 4\n0 1 1\n90 3 7\n" * 50)  # more than 20 kB hold in memory
+    # more than 20 kB hold in memory
+    (tmp_path / "g.txt").write_bytes(b"0 1 2.5\n3 2 1\n2 2 4\n0 1 1\n90 3 7\n" * 50)
     succeed("convert", tmp_path / "g.txt", tmp_path / "narrow.h5")
     monkeypatch.setattr(check, "INT32_MAX", 10)
     for name, options in (("memory.h5", ()), ("disk.h5", ("--memory", 20_000))):
@@ -194,7 +216,8 @@ def test_25_the_same_graph_with_64_bit_numbers(tmp_path, monkeypatch):
                 assert np.array_equal(wide[f"adjacency/{key}"], narrow[f"adjacency/{key}"])
     found = store.load(tmp_path / "memory.h5").read()
     assert found.indices.dtype == np.int64
-    succeed("partition", tmp_path / "memory.h5", "-k", 2, "--method", "vertex-cut", "-o", tmp_path / "p.h5")
+    succeed("partition", tmp_path / "memory.h5", "-k", 2, "--method", "vertex-cut", "-o",
+            tmp_path / "p.h5")
     assert store.load(tmp_path / "p.h5").read().indices.dtype == np.int64
 
 

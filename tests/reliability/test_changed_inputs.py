@@ -1,4 +1,7 @@
-"""Inputs replaced or written to while they are read: a digest is of what was read, or nothing is left."""
+"""Inputs replaced or written to while they are read.
+
+A digest is of what was read, or nothing is left.
+"""
 import os
 import shutil
 from pathlib import Path
@@ -96,7 +99,10 @@ def test_a_partition_of_another_graph_is_not_used(folder):
 
 
 def test_a_file_is_read_as_it_was_when_it_was_opened(folder):
-    """Written to with right checksums and old times: no block of the new content passes for one of the old."""
+    """Written to with right checksums and old times.
+
+    No block of the new content passes for one of the old.
+    """
     with load("g.h5") as stored:
         stored.adjacency_rows(0, 120)
         in_place_with_the_old_times("g.h5", "other.h5")
@@ -137,7 +143,8 @@ def test_a_checkpoint_of_an_older_version_goes_on(folder, monkeypatch):
 
 INPUTS = {  # name: input, its successor, arguments, and the function after which it comes
     "text": ("0 1\n1 2\n", "0 2\n2 1\n", (), (convert, "_build")),
-    "sorted on disk": ("0 1\n1 2\n" * 9, "0 2\n2 1\n" * 9, ("--memory", "200"), (external, "collect")),
+    "sorted on disk": ("0 1\n1 2\n" * 9, "0 2\n2 1\n" * 9, ("--memory", "200"),
+                       (external, "collect")),
     "features": ("0 1\n1 2\n", None, ("--features", "x.npy"), (convert, "check_features")),
     "labels": ("0 1\n1 2\n", None, ("--labels", "y.npy"), (convert, "check_labels")),
 }
@@ -156,10 +163,12 @@ def test_an_input_that_changes_while_it_is_converted(tmp_path, monkeypatch, case
     if second is None:
         shutil.copy(name, "other")
     elif case == "text":  # before the SHA-256, right after the bytes are read
-        monkeypatch.setattr(convert.formats, "reader", reading(convert.formats.reader, lambda: change(name, "other")))
+        monkeypatch.setattr(convert.formats, "reader",
+                            reading(convert.formats.reader, lambda: change(name, "other")))
     if case != "text":
         after(monkeypatch, *where, lambda: change(name, "other"))
-    refused_here(65, rf"hpgcn: {name}: changed while it was read", "convert", "edges.txt", "g.h5", *options,
+    refused_here(65, rf"hpgcn: {name}: changed while it was read", "convert", "edges.txt", "g.h5",
+                 *options,
                  folder=tmp_path)
 
 
@@ -179,7 +188,8 @@ def test_a_part_vector_that_changes_while_it_is_read(folder, monkeypatch, name):
     partition.write_parts("p.txt" if name.endswith("txt") else "p.npy", np.arange(120) % 2)
     reader = "_read_text" if name.endswith("txt") else "_read_array"
     after(monkeypatch, partition.files, reader, lambda: rename(name, "p" + Path(name).suffix))
-    refused_here(65, rf"hpgcn: {name}: changed while it was read", "partition", "g.h5", "-k", 2, "--parts", name, "-o",
+    refused_here(65, rf"hpgcn: {name}: changed while it was read", "partition", "g.h5", "-k", 2,
+                 "--parts", name, "-o",
                  "out.h5", folder=folder)
 
 
@@ -221,7 +231,8 @@ place._kept = kept
 
 
 @pytest.mark.parametrize(("hook", "command", "ranks", "code", "words"), [
-    ("partitioning", ("partition", "g.h5", "-k", 2, "--method", "block"), None, 65, "g.h5: changed while it was read"),
+    ("partitioning", ("partition", "g.h5", "-k", 2, "--method", "block"), None, 65,
+     "g.h5: changed while it was read"),
     ("partitioning", TRAIN, 2, 65, "g.h5: changed while it was read"),
     ("between two ranks", TRAIN, 2, 78, "checksum is"),
     ("between two ranks", (*TRAIN, "--dry-run"), 2, 78, "checksum is"),
@@ -236,8 +247,10 @@ def test_real_processes(folder, hook, command, ranks, code, words):
     if hook == "a partition in use":
         with load("other.h5") as stored:
             place._kept(stored, 2)
-        assert hpgcn("train", "g.h5", "--epochs", 1, "--out", "first", ranks=2, cwd=folder).returncode == 0
+        assert hpgcn("train", "g.h5", "--epochs", 1, "--out", "first", ranks=2,
+                     cwd=folder).returncode == 0
     apart = {"opened", "other.h5", "other.p2.h5"}
     before = {*os.listdir(folder)} - apart
-    assert words in refused(code, *command, ranks=ranks, cwd=folder, PYTHONPATH=str(folder / "hooks"))
+    assert words in refused(code, *command, ranks=ranks, cwd=folder,
+                            PYTHONPATH=str(folder / "hooks"))
     assert {*os.listdir(folder)} - apart == before

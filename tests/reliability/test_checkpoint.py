@@ -1,4 +1,7 @@
-"""Checkpoints on one rank: a run that stops and goes on leaves what an undisturbed one leaves, bit for bit."""
+"""Checkpoints on one rank.
+
+A run that stops and goes on leaves what an undisturbed one leaves, bit for bit.
+"""
 import errno
 import fcntl
 import json
@@ -34,7 +37,8 @@ def fault(monkeypatch):
 
 
 @pytest.mark.parametrize("changes", [
-    {}, {"optimizer": "sgd", "lr": 0.5}, {"dtype": "float64", "layers": 3}, {"patience": 6, "lr": 0.0, "epochs": 30},
+    {}, {"optimizer": "sgd", "lr": 0.5}, {"dtype": "float64", "layers": 3},
+    {"patience": 6, "lr": 0.0, "epochs": 30},
     {"eval_every": 3}, {"model": "sage", "layer_norm": True, "input_dropout": 0.0},
     {"model": "gin", "strategy": "mop"}], ids=str)
 def test_a_run_that_goes_on_ends_as_an_undisturbed_one(graph, tmp_path, fault, changes):
@@ -69,7 +73,8 @@ def test_the_newest_two_are_kept_and_the_last_is_written(graph, tmp_path):
     assert steps(out) == ["step-00000009", "step-00000011"]
     manifest = json.loads((out / "checkpoints/step-00000011/manifest.json").read_text())
     file = out / "checkpoints/step-00000011/state.h5"
-    assert manifest["files"] == {"state.h5": {"bytes": file.stat().st_size, "sha256": store.file_sha256(file)}}
+    assert manifest["files"] == {"state.h5": {"bytes": file.stat().st_size,
+                                              "sha256": store.file_sha256(file)}}
     assert "checkpoint" in store.describe(file, verify=True)
     hpgcn.train(graph, settings(out, epochs=2), overwrite=True)
     assert steps(out) == ["step-00000002"]
@@ -117,7 +122,8 @@ def test_a_directory_that_another_job_writes_to_is_refused(graph, tmp_path):
     with RunDirectory(settings(out)) as record:
         record.append({"epoch": 1})
         for options in ({"overwrite": True}, {"resume": out}):
-            with pytest.raises(OutputError, match=r"run: another job writes to it; wait for its end, or choose"):
+            with pytest.raises(OutputError,
+                               match=r"run: another job writes to it; wait for its end, or choose"):
                 hpgcn.train(graph, settings(out), **options)
         assert lines(out) == [{"epoch": 1}]
         assert sorted(path.name for path in out.iterdir()) == ["config.toml", "metrics.jsonl"]
@@ -182,7 +188,8 @@ def test_no_checkpoint_that_can_be_read_is_one_clear_error(graph, two, tmp_path)
     shutil.copytree(two / "run", out)
     flip(out / "checkpoints/step-00000012")
     (out / "checkpoints/step-00000008/manifest.json").unlink()
-    with pytest.raises(StorageError, match=r"none of 2 checkpoints can be read: .*step-00000012/state.h5: SHA-256 is"
+    with pytest.raises(StorageError,
+                       match=r"none of 2 checkpoints can be read: .*step-00000012/state.h5: SHA-256 is"
                                            r".*; .*step-00000008/manifest.json: No such file"):
         hpgcn.train(graph, settings(out, epochs=16), resume=out)
     assert json.loads((out / "summary.json").read_text())["epochs"] == 12
@@ -209,7 +216,8 @@ def test_lost_metrics_cost_a_warning(graph, two, tmp_path, caplog):
 
 
 @pytest.mark.parametrize("changes", [
-    {"lr": 0.02}, {"hidden": 7}, {"seed": 1}, {"dtype": "float64"}, {"optimizer": "sgd"}, {"eval_every": 2},
+    {"lr": 0.02}, {"hidden": 7}, {"seed": 1}, {"dtype": "float64"}, {"optimizer": "sgd"},
+    {"eval_every": 2},
     {"dropout": 0.1}, {"model": "gin"}, {"weight_decay": 0.0}], ids=str)
 def test_other_settings_are_refused(graph, two, changes):
     (name, _), = changes.items()
@@ -217,7 +225,8 @@ def test_other_settings_are_refused(graph, two, changes):
         hpgcn.train(graph, settings(two / "run", epochs=16, **changes), resume=two / "run")
 
 
-@pytest.mark.parametrize("other", [{"seed": 3}, {"weighted": True}, {"sparse": True}, {"train": 30}], ids=str)
+@pytest.mark.parametrize("other", [{"seed": 3}, {"weighted": True}, {"sparse": True},
+                                   {"train": 30}], ids=str)
 def test_other_data_is_refused(graph, two, other):
     with pytest.raises(ConfigError, match="was trained on other data than made"):
         hpgcn.train(make(n=120, f=9, **other), settings(two / "run", epochs=16), resume=two / "run")
@@ -228,7 +237,8 @@ def test_a_file_and_its_partitions_are_the_same_data(graph, tmp_path):
 
     store.write_graph(tmp_path / "g.h5", graph)
     for k in (1, 2):
-        store.write_partitioned(tmp_path / f"g.p{k}.h5", graph, make_partition(graph, k, method="random"),
+        store.write_partitioned(tmp_path / f"g.p{k}.h5", graph,
+                                make_partition(graph, k, method="random"),
                                 source=store.load(tmp_path / "g.h5"))
     out = tmp_path / "run"
     hpgcn.train(hpgcn.load(tmp_path / "g.h5"), settings(out, epochs=4))
@@ -257,7 +267,8 @@ def test_a_file_that_cannot_grow_leaves_the_checkpoint_before(graph, tmp_path):
     out = tmp_path / "run"
     hpgcn.train(graph, settings(out, hidden=100, epochs=4))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, before[1]))  # state.h5 is larger, all other files are smaller
+    # state.h5 is larger, all other files are smaller
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, before[1]))
     try:
         with pytest.raises(StorageError, match=r"step-00000008.*writing failed: File too large"):
             hpgcn.train(graph, settings(out, hidden=100), resume=out)
@@ -267,9 +278,12 @@ def test_a_file_that_cannot_grow_leaves_the_checkpoint_before(graph, tmp_path):
 
 
 @pytest.mark.parametrize("names, words", [
-    (["ranks"], "another number of ranks"), (["ranks", "grid"], "another number of ranks and another grid"),
-    (["ranks", "grid", "versions", "layout_sha256"], "another number of ranks, another grid and other versions"),
-    (["layout_sha256"], "another partition"), (["strategy", "memory"], "another strategy and another memory limit")])
+    (["ranks"], "another number of ranks"),
+    (["ranks", "grid"], "another number of ranks and another grid"),
+    (["ranks", "grid", "versions", "layout_sha256"],
+     "another number of ranks, another grid and other versions"),
+    (["layout_sha256"], "another partition"),
+    (["strategy", "memory"], "another strategy and another memory limit")])
 def test_what_differs_is_said_in_english(names, words):
     assert in_words(names) == words
 
@@ -284,5 +298,6 @@ class Disagreeing(SerialComm):
 
 
 def test_ranks_that_disagree_write_no_checkpoint():
-    with pytest.raises(InternalError, match=r"no checkpoint: rank 2 \(weights\) differ from rank 0"):
+    with pytest.raises(InternalError,
+                       match=r"no checkpoint: rank 2 \(weights\) differ from rank 0"):
         agree(Disagreeing(), {"weights": np.ones(3), "optimizer/mean": np.zeros(3)})

@@ -1,4 +1,7 @@
-"""Runs that are killed, signalled or out of disk, from outside: there is always a checkpoint to go on from."""
+"""Runs that are killed, signalled or out of disk, from outside.
+
+There is always a checkpoint to go on from.
+"""
 import contextlib
 import json
 import os
@@ -17,7 +20,8 @@ from jobs import processes
 from hpgcn import store
 from hpgcn.faults import PHASES
 
-KILLS = int(os.environ.get("HPGCN_KILLS", "20"))  # of one run of three ranks; scripts/soak.sh asks for more
+# of one run of three ranks; scripts/soak.sh asks for more
+KILLS = int(os.environ.get("HPGCN_KILLS", "20"))
 SHARE = 30  # epochs that a run may do before it is killed, if the one that kills comes late
 EPOCHS = 2 * SHARE * KILLS  # not all done when the last attempt to kill has been made
 COMMIT = [phase.partition(".")[2] for phase in PHASES if phase.startswith("checkpoint.")]
@@ -47,9 +51,11 @@ def folder(tmp_path_factory):
 
 def children(folder, runs):
     """Exit codes of hpgcn.train in one child process after another; empty settings: go on."""
-    done = subprocess.run([sys.executable, "-c", CHILDREN], input=json.dumps(runs), cwd=folder, timeout=120,
+    done = subprocess.run([sys.executable, "-c", CHILDREN], input=json.dumps(runs), cwd=folder,
+                          timeout=120,
                           check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                          env={**clean_environment(), "NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
+                          env={**clean_environment(), "NUMBA_NUM_THREADS": "1",
+                               "OPENBLAS_NUM_THREADS": "1"})
     return [int(line) for line in done.stdout.split()]
 
 
@@ -76,7 +82,8 @@ def test_killed_at_every_step_of_a_commit(folder):
             assert (folder / phase / "checkpoints" / name / "manifest.json").exists()
             store.read_state(folder / phase / "checkpoints" / name / "state.h5")
     new = {"renamed", "prune", "end"}
-    assert newest == {phase: "step-00000009" if phase in new else "step-00000006" for phase in COMMIT}
+    assert newest == {phase: "step-00000009" if phase in new else "step-00000006"
+                      for phase in COMMIT}
     assert children(folder, [(phase, "", {}) for phase in COMMIT]) == [0] * len(COMMIT)
     for phase in COMMIT:
         assert outcome(folder / phase) == outcome(folder / "whole"), phase
@@ -92,8 +99,10 @@ class Run:
             pytest.skip("no mpiexec: pip install 'hpgcn[mpi,mpich]'")
         self.metrics = folder / out / "metrics.jsonl"
         self.process = subprocess.Popen(
-            [MPIEXEC, "-n", "3", sys.executable, "-m", "hpgcn", "train", "g.p3.h5", "--out", out, "--resume",
-             *map(str, flags)], cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            [MPIEXEC, "-n", "3", sys.executable, "-m", "hpgcn", "train", "g.p3.h5", "--out", out,
+             "--resume",
+             *map(str, flags)], cwd=folder, text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             env={**clean_environment(), "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", **environment})
 
     def epochs(self):
@@ -111,7 +120,10 @@ class Run:
             time.sleep(0.002)
 
     def ranks(self):
-        """Process ids of the ranks: the Pythons below mpiexec, at once or with a proxy of it between."""
+        """Process ids of the ranks.
+
+        The Pythons below mpiexec, at once or with a proxy of it between.
+        """
         def below(pid):
             while pid > 1 and pid != self.process.pid:
                 pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
@@ -136,7 +148,8 @@ class Run:
 @pytest.fixture(scope="module")
 def whole(folder):
     """What an undisturbed run of three ranks leaves."""
-    succeed("train", "g.p3.h5", "--epochs", EPOCHS, "--checkpoint-every", 2, "--out", "whole3", ranks=3, cwd=folder,
+    succeed("train", "g.p3.h5", "--epochs", EPOCHS, "--checkpoint-every", 2, "--out", "whole3",
+            ranks=3, cwd=folder,
             timeout=600)
     return outcome(folder / "whole3")
 
@@ -150,7 +163,8 @@ def test_killed_at_random_moments_again_and_again(folder, whole):
         run = Run(folder, "killed", "--epochs", done + SHARE, "--checkpoint-every", 2)
         more, moment, rank = int(rng.integers(0, 10)), float(rng.random()), int(rng.integers(0, 3))
         run.wait_for(more)
-        time.sleep(moment * (0.05 if more else 2))  # in an epoch or a commit, or while the run starts
+        # in an epoch or a commit, or while the run starts
+        time.sleep(moment * (0.05 if more else 2))
         ranks = run.ranks()
         if ranks and run.process.poll() is None:
             os.kill(ranks[rank % len(ranks)], signal.SIGKILL)
@@ -165,7 +179,10 @@ def test_killed_at_random_moments_again_and_again(folder, whole):
 
 
 def test_signals_and_a_full_disk_in_turn(folder, whole):
-    """One run: SIGUSR1 to all (75), a full disk (74), SIGTERM, SIGUSR1 to one rank (75), and to its end."""
+    """One run.
+
+    SIGUSR1 to all (75), a full disk (74), SIGTERM, SIGUSR1 to one rank (75), and to its end.
+    """
     flags = ("--epochs", EPOCHS, "--checkpoint-every", 1000)
     run = Run(folder, "turns", *flags)
     run.wait_for(3)
@@ -211,14 +228,17 @@ def test_signals_and_a_full_disk_in_turn(folder, whole):
     assert "with another number of ranks" in done.stderr
     found = outcome(folder / "one rank")
     for name, array in found[0].items():
-        np.testing.assert_allclose(np.frombuffer(array, np.float32), np.frombuffer(whole[0][name], np.float32),
+        np.testing.assert_allclose(np.frombuffer(array, np.float32),
+                                   np.frombuffer(whole[0][name], np.float32),
                                    rtol=0, atol=1e-4)
 
 
 def test_the_command_line_refuses_other_settings_and_data(folder, whole):
     given = ("train", "g.p3.h5", "--out", "whole3", "--resume")
-    assert "lr is 0.5, but the run was started with 0.01" in refused(78, *given, "--lr", 0.5, ranks=3, cwd=folder)
-    succeed("generate", "sbm", "other.h5", "--scale", 8, "--features", 12, "--classes", 4, "--seed", 1, cwd=folder)
+    assert "lr is 0.5, but the run was started with 0.01" in refused(78, *given, "--lr", 0.5,
+                                                                     ranks=3, cwd=folder)
+    succeed("generate", "sbm", "other.h5", "--scale", 8, "--features", 12, "--classes", 4, "--seed",
+            1, cwd=folder)
     assert "was trained on other data" in refused(78, "train", "other.h5", *given[2:], cwd=folder)
     assert "--resume needs --out RUN" in refused(2, "train", "g.p3.h5", "--resume", cwd=folder)
     assert "nothing to do" in refused(0, *given, ranks=3, cwd=folder)

@@ -1,4 +1,7 @@
-"""What a run goes on from is judged whole: a state, manifest, line of metrics or summary of another kind is named."""
+"""What a run goes on from is judged whole.
+
+A state, manifest, line of metrics or summary of another kind is named.
+"""
 import json
 import re
 import shutil
@@ -58,50 +61,70 @@ def array(name, make):
 
 
 def filled(value):
-    return lambda found: np.where(np.arange(found.size).reshape(found.shape) == 1, np.float32(value), found)
+    return lambda found: np.where(np.arange(found.size).reshape(found.shape) == 1,
+                                  np.float32(value), found)
 
 
 DEEP = "[" * 100_000
 REHASHED = {  # what is changed, and what the warning names; the SHA-256 of the manifest is right
-    "no max_sent_bytes": (attribute(max_sent_bytes=None), "state.h5: max_sent_bytes is missing, expected a number"),
-    "max_sent_bytes nan": (attribute(max_sent_bytes=float("nan")), "max_sent_bytes is nan, expected a number"),
-    "max_sent_bytes text": (attribute(max_sent_bytes="many"), "max_sent_bytes is 'many', expected a number"),
+    "no max_sent_bytes": (attribute(max_sent_bytes=None),
+                          "state.h5: max_sent_bytes is missing, expected a number"),
+    "max_sent_bytes nan": (attribute(max_sent_bytes=float("nan")),
+                           "max_sent_bytes is nan, expected a number"),
+    "max_sent_bytes text": (attribute(max_sent_bytes="many"),
+                            "max_sent_bytes is 'many', expected a number"),
     "no metrics": (attribute(metrics=None), "metrics is missing, expected an object"),
     "metrics a number": (attribute(metrics=3), "metrics is 3, expected an object"),
     "metrics a list": (attribute(metrics="[1]"), "metrics: list, expected one JSON object"),
-    "metrics of brackets": (attribute(metrics=DEEP), "metrics: not JSON that hpgcn writes: nested too deeply"),
+    "metrics of brackets": (attribute(metrics=DEEP),
+                            "metrics: not JSON that hpgcn writes: nested too deeply"),
     "metrics cut": (attribute(metrics="{"), "metrics: not JSON: Expecting"),
-    "metrics without a time": (metrics(epoch_s=None), "metrics: epoch_s is missing, expected a number of at least 0"),
+    "metrics without a time": (metrics(epoch_s=None),
+                               "metrics: epoch_s is missing, expected a number of at least 0"),
     "a time of text": (metrics(wait_s="long"), "metrics: wait_s is 'long', expected a number"),
-    "an accuracy of 7": (metrics(val_acc=7), "metrics: val_acc is 7, expected a number of at least 0 and at most 1"),
+    "an accuracy of 7": (metrics(val_acc=7),
+                         "metrics: val_acc is 7, expected a number of at least 0 and at most 1"),
     "metrics of another epoch": (metrics(epoch=11), "metrics is of epoch 11, expected 12"),
     "no best_metrics": (attribute(best_metrics=None), "best_metrics is missing"),
     "empty best_metrics": (attribute(best_metrics="{}"), "best_metrics: epoch is missing"),
-    "best without its loss": (metrics("best_metrics", val_loss=None), "best_metrics: val_loss is missing"),
-    "negative best_epoch": (attribute(best_epoch=-1), "best_epoch is -1, expected an integer of at least 0"),
+    "best without its loss": (metrics("best_metrics", val_loss=None),
+                              "best_metrics: val_loss is missing"),
+    "negative best_epoch": (attribute(best_epoch=-1),
+                            "best_epoch is -1, expected an integer of at least 0"),
     "best_epoch to come": (attribute(best_epoch=13), "best_metrics is of epoch"),
     "negative epoch": (attribute(epoch=-12), "epoch is -12, expected an integer >= 0"),
     "no ranks": (attribute(ranks=None), "ranks is missing"),
     "no source": (attribute(source_sha256=None), "source_sha256 is missing, expected text"),
     "no versions": (attribute(versions=None), "versions is missing"),
-    "an unknown setting": (attribute(config_toml="hiden = 3"), "attribute config_toml: key 'hiden' is unknown"),
-    "a setting out of range": (attribute(config_toml="hidden = 0"), "attribute hidden = 0: expected 1 to"),
-    "other hidden": (attribute(config_toml="hidden = 7"), r"weights has widths \[9, 6, 5\], expected \[9, 7, 5\]"),
-    "nan weights": (array("weights/W0", filled(np.nan)), r"weights/W0 at \(0, 1\) is nan, expected a finite number"),
+    "an unknown setting": (attribute(config_toml="hiden = 3"),
+                           "attribute config_toml: key 'hiden' is unknown"),
+    "a setting out of range": (attribute(config_toml="hidden = 0"),
+                               "attribute hidden = 0: expected 1 to"),
+    "other hidden": (attribute(config_toml="hidden = 7"),
+                     r"weights has widths \[9, 6, 5\], expected \[9, 7, 5\]"),
+    "nan weights": (array("weights/W0", filled(np.nan)),
+                    r"weights/W0 at \(0, 1\) is nan, expected a finite number"),
     "inf best": (array("best/b1", filled(np.inf)), "best/b1 at 1 is inf, expected a finite number"),
-    "nan moments": (array("optimizer/mean/W1", filled(np.nan)), r"optimizer/mean/W1 at \(0, 1\) is nan"),
-    "negative variance": (array("optimizer/variance/W1", filled(-1)), "optimizer/variance/W1 is negative at 1"),
-    "weights of another shape": (array("weights/W0", lambda found: found[:, :5]), "weights: weights/W0 has shape"),
-    "best of another shape": (array("best/W0", lambda found: found[:, :5]), "best: weights/W0 has shape"),
+    "nan moments": (array("optimizer/mean/W1", filled(np.nan)),
+                    r"optimizer/mean/W1 at \(0, 1\) is nan"),
+    "negative variance": (array("optimizer/variance/W1", filled(-1)),
+                          "optimizer/variance/W1 is negative at 1"),
+    "weights of another shape": (array("weights/W0", lambda found: found[:, :5]),
+                                 "weights: weights/W0 has shape"),
+    "best of another shape": (array("best/W0", lambda found: found[:, :5]),
+                              "best: weights/W0 has shape"),
     "moments of another shape": (array("optimizer/mean/W0", lambda found: found[:8]),
                                  r"optimizer/mean has widths \[8, 6, 5\], expected \[9, 6, 5\]"),
     "no weights": (array("weights/W0", lambda _: None), "weights/W0 is missing"),
     "no best": (array("best/b1", lambda _: None), "best: weights/b1 is missing"),
     "no moments": (array("optimizer/variance/W1", lambda _: None), "weights/W1 is missing"),
-    "weights of another type": (array("weights/W0", np.float64), "weights/W0 has dtype float64, expected float32"),
+    "weights of another type": (array("weights/W0", np.float64),
+                                "weights/W0 has dtype float64, expected float32"),
     "integers": (array("best/W0", lambda found: found.astype(np.int32)), "best/W0 has dtype int32"),
-    "one array more": (array("weights/W2", lambda _: np.ones((5, 5), np.float32)), "weights/W2 has shape"),
-    "an unknown array": (array("wieghts/W0", lambda _: np.ones(3, np.float32)), "array wieghts/W0 is unknown"),
+    "one array more": (array("weights/W2", lambda _: np.ones((5, 5), np.float32)),
+                       "weights/W2 has shape"),
+    "an unknown array": (array("wieghts/W0", lambda _: np.ones(3, np.float32)),
+                         "array wieghts/W0 is unknown"),
 }
 
 
@@ -124,7 +147,8 @@ def test_a_state_that_cannot_be_gone_on_from_is_passed_over(graph, two, tmp_path
     shutil.copytree(two / "run", out)
     rehash(out / "checkpoints/step-00000012", change)
     assert Checkpoints(out, graph).load().epoch == 8
-    assert re.search(f"falling back to step-00000008: .*step-00000012.*{words}", caplog.text), caplog.text
+    assert re.search(f"falling back to step-00000008: .*step-00000012.*{words}",
+                     caplog.text), caplog.text
 
 
 def test_weights_for_another_width_than_the_graph_has_are_passed_over(graph, two, tmp_path, caplog):
@@ -140,8 +164,11 @@ def test_weights_for_another_width_than_the_graph_has_are_passed_over(graph, two
     assert left_behind(out) == left_behind(two / "whole")
 
 
-@pytest.mark.parametrize("manifest", [DEEP, "[1]", "{}", '{"files": 1}', '{"files": {"state.h5": {}}}', "\xff", "NaN",
-                                      '{"files": {"state.h5": {"sha256": 1}}}', '{"a": 1, "a": 2}', " " * (1 << 21)],
+@pytest.mark.parametrize("manifest",
+                         [DEEP, "[1]", "{}", '{"files": 1}', '{"files": {"state.h5": {}}}', "\xff",
+                          "NaN",
+                          '{"files": {"state.h5": {"sha256": 1}}}', '{"a": 1, "a": 2}',
+                          " " * (1 << 21)],
                          ids=lambda text: text[:40])
 def test_a_manifest_of_any_kind_is_passed_over(graph, two, tmp_path, caplog, manifest):
     out = tmp_path / "run"
@@ -156,7 +183,8 @@ LINES = {  # line 3 of metrics.jsonl, and what the warning says
     "no time": ({"epoch_s": None}, "line 3: epoch_s is missing, expected a number"),
     "time nan": ({"epoch_s": float("nan")}, "line 3: epoch_s is nan, expected a number"),
     "time of text": ({"epoch_s": "1"}, "line 3: epoch_s is '1', expected a number"),
-    "memory of text": ({"peak_rss_bytes": "1"}, "line 3: peak_rss_bytes is '1', expected an integer"),
+    "memory of text": ({"peak_rss_bytes": "1"},
+                       "line 3: peak_rss_bytes is '1', expected an integer"),
     "out of order": ({"epoch": 2}, "line 3: epoch 2 after epoch 2"),
     "epoch nan": ({"epoch": float("nan")}, "line 3: epoch is nan, expected an integer"),
     "brackets": (DEEP, "line 3: not JSON that hpgcn writes"),
@@ -182,7 +210,8 @@ def test_a_malformed_line_of_metrics_is_left_out_with_a_warning(graph, two, tmp_
 
 
 @pytest.mark.parametrize("change, words", [
-    ({"epochs": "12"}, "epochs is '12', expected an integer"), ({"best_epoch": -1}, "best_epoch is -1"),
+    ({"epochs": "12"}, "epochs is '12', expected an integer"),
+    ({"best_epoch": -1}, "best_epoch is -1"),
     ({"test_acc": 10**400}, r"test_acc is 10000000000000000000\.\.\. \(401 characters\), expected a number")],
                          ids=["text", "negative", "huge"])
 def test_a_malformed_summary_of_a_finished_run_is_named(graph, two, tmp_path, change, words):

@@ -31,7 +31,8 @@ def test_the_first_layer_that_is_not_finite_is_named(settings, layer, value):
 
 def test_a_learning_rate_far_too_high_is_found():
     trainer = Trainer(make(), Config(lr=1e30, optimizer="sgd"), SerialComm(), warm=False)
-    with np.errstate(all="ignore"), pytest.raises(DivergedError, match=r"layer \d (forward|backward).*than 1e\+30"):
+    with np.errstate(all="ignore"), pytest.raises(DivergedError,
+                                                  match=r"layer \d (forward|backward).*than 1e\+30"):
         for epoch in range(1, 20):
             trainer.step(epoch)
 

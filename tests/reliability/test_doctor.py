@@ -1,4 +1,7 @@
-"""`hpgcn doctor`: what it says of this machine, and that nothing missing, crashing or hanging can stop it."""
+"""`hpgcn doctor`.
+
+What it says of this machine, and that nothing missing, crashing or hanging can stop it.
+"""
 import json
 import os
 import sys
@@ -8,7 +11,8 @@ from commands import hpgcn
 
 from hpgcn import doctor
 
-NAMES = ["hpgcn", "python", "libraries", "hdf5", "mpi", "mpiexec", "gpu", "cores", "memory", "mtkahypar", "metis",
+NAMES = ["hpgcn", "python", "libraries", "hdf5", "mpi", "mpiexec", "gpu", "cores", "memory",
+         "mtkahypar", "metis",
          "kahypar", "folder", "scratch", "training", "2 ranks"]
 PAIR = {"size": 2, "losses": [0.7, 0.6], "pieces": [0.7, 0.6], "limit": 1 << 30, "piece": 64,
         "threading_layer": "omp", "vector_bytes": 32}
@@ -36,7 +40,8 @@ def test_what_is_missing_or_crashes_is_a_line(tmp_path):
     (tmp_path / "kahypar.py").write_text("import os\nos.abort()\n")
     (tmp_path / "pymetis.py").write_text("import os\nprint('noise')\nos._exit(3)\n")
     (tmp_path / "mtkahypar.py").write_text("print('noise')\nraise RuntimeError('built for another machine')\n")
-    done = hpgcn("doctor", cwd=tmp_path, PYTHONPATH=f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    done = hpgcn("doctor", cwd=tmp_path,
+                 PYTHONPATH=f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     lines = done.stdout.splitlines()
     told = {line[6:20].strip(): (line[:4].strip(), line[22:]) for line in lines}
     assert list(told) == NAMES
@@ -51,12 +56,14 @@ def test_what_is_missing_or_crashes_is_a_line(tmp_path):
 
 
 def test_a_part_that_hangs_is_given_up():
-    code, out, err = doctor.ask([sys.executable, "-c", "import time; print('a', flush=True); time.sleep(60)"], 1)
+    code, out, err = doctor.ask([sys.executable, "-c",
+                                 "import time; print('a', flush=True); time.sleep(60)"], 1)
     assert (code, out, err) == (None, "a\n", "")
     status, text = doctor.ended(code, err, 1)
     assert status == "slow"
     assert text.startswith("no answer within 1 s: the machine is busy")
-    assert doctor.ask(["/nowhere/mpiexec"], 1) == (1, "", "/nowhere/mpiexec: No such file or directory")
+    assert doctor.ask(["/nowhere/mpiexec"], 1) == (1, "",
+                                                   "/nowhere/mpiexec: No such file or directory")
 
 
 @pytest.mark.parametrize("alone, pair, expected", [
@@ -77,7 +84,8 @@ def test_a_busy_machine_is_slow_and_no_failure(monkeypatch):
     monkeypatch.setattr(doctor, "PROBE_SECONDS", 0.01)
     monkeypatch.setattr(doctor, "SELFTEST_SECONDS", 0.01)
     found = {each.name: each for each in doctor.examine()}
-    asked = ("libraries", "hdf5", "mpi", "gpu", "mtkahypar", "metis", "kahypar", "folder", "scratch", "training")
+    asked = ("libraries", "hdf5", "mpi", "gpu", "mtkahypar", "metis", "kahypar", "folder",
+             "scratch", "training")
     assert {found[name].status for name in asked} == {"slow"}
     assert found["training"].text.startswith("no answer within 0.01 s: the machine is busy (load ")
     assert not [each for each in found.values() if each.status == "fail"]

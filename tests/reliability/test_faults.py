@@ -1,4 +1,7 @@
-"""Faults on purpose, in real jobs: each ends in time, on all ranks, with its code and a line that says why."""
+"""Faults on purpose, in real jobs.
+
+Each ends in time, on all ranks, with its code and a line that says why.
+"""
 import json
 import time
 from pathlib import Path
@@ -23,7 +26,8 @@ def lines(err):
 
 
 def test_a_rank_that_raises_ends_all(launcher, karate, tmp_path):
-    code, err = launcher.run("train", karate / "karate.p3.h5", *settings(tmp_path, timeout=60), ranks=3,
+    code, err = launcher.run("train", karate / "karate.p3.h5", *settings(tmp_path, timeout=60),
+                             ranks=3,
                              HPGCN_FAULT="raise:1:3:backward")
     assert code == 70, err
     assert "rank 1 of 3 failed:" in err
@@ -52,7 +56,8 @@ def test_a_rank_that_never_comes_is_named(launcher, karate, tmp_path):
 
 
 @pytest.mark.parametrize("fault, where", [
-    ("hang:1:0:setup", "a reduction of scalars (rank(s) 0, 1)"), ("hang:0:2:update", "an allreduce of weights"),
+    ("hang:1:0:setup", "a reduction of scalars (rank(s) 0, 1)"),
+    ("hang:0:2:update", "an allreduce of weights"),
     ("hang:1:0:end", "a barrier (rank(s) 0, 1)")])
 def test_no_wait_is_without_a_deadline(here, karate, tmp_path, fault, where):
     code, err = here.run("train", karate / "karate.p2.h5", *settings(tmp_path), HPGCN_FAULT=fault)
@@ -67,7 +72,8 @@ def test_no_wait_is_without_a_deadline(here, karate, tmp_path, fault, where):
 
 @pytest.mark.parametrize("hung", [False, True])
 def test_no_rank_outlives_its_launcher(launcher, karate, tmp_path, hung):
-    process = launcher.start("train", karate / "karate.p2.h5", *settings(tmp_path, epochs=10_000_000, timeout=600),
+    process = launcher.start("train", karate / "karate.p2.h5",
+                             *settings(tmp_path, epochs=10_000_000, timeout=600),
                              HPGCN_FAULT="hang:1:9:loss" if hung else "")
     metrics, end = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 60
     while not metrics.exists() or metrics.read_bytes().count(b"\n") < 8:
@@ -88,7 +94,8 @@ def test_nan_stops_all_ranks_in_the_same_epoch(here, karate, tmp_path, fault, wh
     line, = lines(err)
     assert line.startswith("hpgcn: epoch 2: ")
     assert where in line
-    assert [json.loads(line)["epoch"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()] == [1]
+    assert [json.loads(line)["epoch"]
+            for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()] == [1]
 
 
 def test_ranks_started_with_different_settings(launcher, karate, tmp_path):
@@ -111,7 +118,8 @@ def test_what_one_rank_finds_before_it_meets_the_others(launcher, karate, tmp_pa
 
 def test_tasks_that_mpi_does_not_connect(karate, tmp_path):
     pytest.importorskip("mpi4py")
-    line = refused(78, "train", karate / "karate.h5", *settings(tmp_path), SLURM_STEP_NUM_TASKS="4", SLURM_PROCID="0")
+    line = refused(78, "train", karate / "karate.h5", *settings(tmp_path), SLURM_STEP_NUM_TASKS="4",
+                   SLURM_PROCID="0")
     assert "srun started 4 tasks, but MPI sees one rank" in line
     line = refused(78, "train", karate / "karate.h5", *settings(tmp_path), OMPI_COMM_WORLD_SIZE="2",
                    OMPI_COMM_WORLD_RANK="0")
@@ -120,14 +128,16 @@ def test_tasks_that_mpi_does_not_connect(karate, tmp_path):
 
 
 def test_a_fault_that_makes_no_sense_is_refused(here, karate, tmp_path):
-    code, err = here.run("train", karate / "karate.p2.h5", *settings(tmp_path), HPGCN_FAULT="bang:1:2:loss")
+    code, err = here.run("train", karate / "karate.p2.h5", *settings(tmp_path),
+                         HPGCN_FAULT="bang:1:2:loss")
     assert code == 2, err
     line, = lines(err)
     assert line.startswith("hpgcn: HPGCN_FAULT=bang:1:2:loss: expected kind:rank:epoch:phase")
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("text", ["", "kill", "kill:0:1", "kill:0:1:loss:2", "kill:-1:1:loss", "kill:0:x:loss",
+@pytest.mark.parametrize("text", ["", "kill", "kill:0:1", "kill:0:1:loss:2", "kill:-1:1:loss",
+                                  "kill:0:x:loss",
                                   "kill:0:1:lunch", "nan:0:1:update"])
 def test_words_that_name_no_fault(text):
     with pytest.raises(UsageError, match="HPGCN_FAULT="):
@@ -150,6 +160,7 @@ def test_a_fault_happens_once_where_it_was_asked_for(monkeypatch):
 
 def test_points_are_where_faults_can_be_asked_for():
     """Every phase has its point in the program."""
-    sources = "".join(path.read_text() for path in (Path(__file__).parents[2] / "hpgcn").rglob("*.py"))
+    sources = "".join(path.read_text()
+                      for path in (Path(__file__).parents[2] / "hpgcn").rglob("*.py"))
     missing = [phase for phase in faults.PHASES if f'faults.point("{phase}")' not in sources]
     assert [phase for phase in missing if not phase.startswith("checkpoint.")] == []

@@ -1,4 +1,5 @@
-"""Damaged inputs of every kind in a child process of bounded memory: refused in one line, or read right.
+"""Damaged inputs of every kind in a child process of bounded memory: refused in one line, or read
+right.
 
 A few of each here; HPGCN_FUZZ_CASES=N runs N of each, and scripts/soak_fuzz.py thousands.
 """

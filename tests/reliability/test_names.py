@@ -1,4 +1,7 @@
-"""Names of any length and of any letters: one line, nothing left; what is printed commands no terminal."""
+"""Names of any length and of any letters.
+
+One line, nothing left; what is printed commands no terminal.
+"""
 import dataclasses
 import json
 import shutil
@@ -12,7 +15,8 @@ from hpgcn import store
 from hpgcn.errors import OutputError, UsageError
 
 TOO_LONG = {"300": "x" * 300, "5000": "x" * 5000, "folders": "/".join(["y" * 200] * 30)}
-ODD = {"line feed": "a\nb", "return": "a\rb", "escape": "a\x1b[31mb", "bytes": "a\udcffb", "unseen": "a\u200eb"}
+ODD = {"line feed": "a\nb", "return": "a\rb", "escape": "a\x1b[31mb", "bytes": "a\udcffb",
+       "unseen": "a\u200eb"}
 
 
 @pytest.fixture
@@ -31,8 +35,10 @@ def test_a_name_that_is_too_long(folder, name):
             (73, "partition", "g.h5", "-k", 2, "--method", "block", "-o", f"{name}.h5"),
             (73, "partition", "g.h5", "-k", 2, "--method", "block", "-o", f"{name}.npy"),
             (66, "partition", "g.h5", "-k", 2, "--parts", name, "-o", "p.h5"),
-            (73, *train, "--out", name), (73, *train, "--out", f"new/{name}"), (73, *train, "--out", name, "--resume"),
-            (66, "train", name), (66, *train, "--config", name), (66, "predict", name), (66, "report", name),
+            (73, *train, "--out", name), (73, *train, "--out", f"new/{name}"),
+            (73, *train, "--out", name, "--resume"),
+            (66, "train", name), (66, *train, "--config", name), (66, "predict", name),
+            (66, "report", name),
             (66, "inspect", name), (66, "plan", name), (66, "plan", "g.h5", "--machine", name)]:
         line = refused(code, "(?i)file name too long|no such|no folder", *words, folder=folder)
         assert len(line) < 700 or len(name) < 400, "a long word is cut"
@@ -53,7 +59,8 @@ def test_a_graph_of_any_name_trains_in_a_directory_of_its_own(folder, name):
 
 @pytest.mark.parametrize("name", ODD.values(), ids=ODD)
 def test_names_of_odd_letters_are_printed_escaped(folder, name):
-    for words in (("convert", "karate", f"{name}.h5"), ("inspect", f"{name}.h5"), ("plan", f"{name}.h5", "-k", 2),
+    for words in (("convert", "karate", f"{name}.h5"), ("inspect", f"{name}.h5"),
+                  ("plan", f"{name}.h5", "-k", 2),
                   ("partition", f"{name}.h5", "-k", 2, "--method", "block")):
         code, errors, output = run(*words)
         assert code == 0, errors
@@ -61,7 +68,8 @@ def test_names_of_odd_letters_are_printed_escaped(folder, name):
     code, errors, output = run("train", "g.h5", "--epochs", 1, "--out", f"{name}.run")
     assert (code, errors) == (0, "") or (code == 2 and "text that UTF-8 can hold" in errors)
     assert all(line.isprintable() for line in (output + errors).split("\n"))
-    refused(66, r"^hpgcn: no[^\n]*: No such file or directory", "inspect", f"no{name}", folder=folder)
+    refused(66, r"^hpgcn: no[^\n]*: No such file or directory", "inspect", f"no{name}",
+            folder=folder)
 
 
 def test_a_name_without_an_end_or_with_nul_in_python(folder):
@@ -70,7 +78,8 @@ def test_a_name_without_an_end_or_with_nul_in_python(folder):
     with pytest.raises(OutputError, match="cannot be created: File name too long"):
         hpgcn.train("g.h5", hpgcn.Config(epochs=1, out="x" * 300))
     (folder / "run.toml").write_text('out = "a\\u0000b"\n')
-    refused(2, "out = .*: expected text without NUL", "train", "g.h5", "--config", "run.toml", folder=folder)
+    refused(2, "out = .*: expected text without NUL", "train", "g.h5", "--config", "run.toml",
+            folder=folder)
 
 
 def test_a_partition_beside_a_graph_of_a_long_name_is_refused_before_the_work(folder, monkeypatch):
@@ -85,12 +94,14 @@ def test_a_partition_beside_a_graph_of_a_long_name_is_refused_before_the_work(fo
 
 
 def test_memory_that_there_is_not_is_one_line(folder):
-    refused(70, "out of memory: Unable to allocate", "train", "g.h5", "--hidden", 1 << 24, "--layers", 1000,
+    refused(70, "out of memory: Unable to allocate", "train", "g.h5", "--hidden", 1 << 24,
+            "--layers", 1000,
             "--out", "run", folder=folder)
 
 
 @pytest.mark.parametrize("words", [
-    ("predict", "run", "--threads", -1), ("bench", "gather", "--threads", -1), ("train", "g.h5", "--threads", 2**62)],
+    ("predict", "run", "--threads", -1), ("bench", "gather", "--threads", -1),
+    ("train", "g.h5", "--threads", 2**62)],
     ids=str)
 def test_threads_have_bounds_everywhere(folder, words):
     refused(2, "threads = .*: expected 0 to 4096", *words, folder=folder)
@@ -98,10 +109,13 @@ def test_threads_have_bounds_everywhere(folder, words):
 
 def test_lines_of_the_command_line_speak_of_flags_and_those_of_python_of_arguments(folder):
     succeed("train", "g.h5", "--epochs", 1, "--out", "run")
-    refused(73, "--resume goes on in it, --overwrite replaces it; or choose another --out$", "train", "g.h5", "--out",
+    refused(73, "--resume goes on in it, --overwrite replaces it; or choose another --out$",
+            "train", "g.h5", "--out",
             "run", folder=folder)
-    refused(73, "exists already; --overwrite replaces it$", "convert", "karate", "g.h5", folder=folder)
-    refused(78, "train anew with another --out, or --overwrite$", "train", "g.h5", "--epochs", 2, "--out", "run",
+    refused(73, "exists already; --overwrite replaces it$", "convert", "karate", "g.h5",
+            folder=folder)
+    refused(78, "train anew with another --out, or --overwrite$", "train", "g.h5", "--epochs", 2,
+            "--out", "run",
             "--resume", folder=folder)
     with pytest.raises(OutputError, match="resume= goes on in it, overwrite=True replaces it; or choose another out="):
         hpgcn.train("g.h5", hpgcn.Config(epochs=1, out="run"))
@@ -112,14 +126,20 @@ def test_lines_of_the_command_line_speak_of_flags_and_those_of_python_of_argumen
 
 
 WRONG = {  # what is called, and what the UsageError says
-    "graph": (lambda: hpgcn.train([1]), "graph is of type list, expected hpgcn.Graph, hpgcn.load.path. or a path"),
+    "graph": (lambda: hpgcn.train([1]),
+              "graph is of type list, expected hpgcn.Graph, hpgcn.load.path. or a path"),
     "array": (lambda: hpgcn.train(np.eye(3)), "graph is of type ndarray"),
-    "config": (lambda: hpgcn.train("g.h5", {"epochs": 1}), "config is of type dict, expected hpgcn.Config"),
-    "comm": (lambda: hpgcn.train("g.h5", comm=3), "comm is of type int, expected a communicator of mpi4py, or None"),
-    "resume": (lambda: hpgcn.train("g.h5", resume=True), "resume is of type bool, expected the path of a run"),
-    "run": (lambda: hpgcn.predict("g.h5", 3), "a int: expected a run directory, its model.h5, or what train returned"),
+    "config": (lambda: hpgcn.train("g.h5", {"epochs": 1}),
+               "config is of type dict, expected hpgcn.Config"),
+    "comm": (lambda: hpgcn.train("g.h5", comm=3),
+             "comm is of type int, expected a communicator of mpi4py, or None"),
+    "resume": (lambda: hpgcn.train("g.h5", resume=True),
+               "resume is of type bool, expected the path of a run"),
+    "run": (lambda: hpgcn.predict("g.h5", 3),
+            "a int: expected a run directory, its model.h5, or what train returned"),
     "predict": (lambda: hpgcn.predict(None, "run"), "graph is of type NoneType"),
-    "device": (lambda: hpgcn.predict("g.h5", "run", device="gpu"), "device = 'gpu': expected one of auto, cpu, cuda"),
+    "device": (lambda: hpgcn.predict("g.h5", "run", device="gpu"),
+               "device = 'gpu': expected one of auto, cpu, cuda"),
     "load": (lambda: hpgcn.load(3), "path is of type int, expected str or path-like"),
 }
 
@@ -137,5 +157,6 @@ def test_a_path_is_a_graph(folder):
     losses = [hpgcn.train(source, config, overwrite=True)["final_loss"]
               for source in (folder / "g.h5", "g.h5", hpgcn.load("g.h5"))]
     assert len(set(losses)) == 1
-    found = [hpgcn.predict(source, folder / "run")["logits"] for source in ("g.h5", hpgcn.load("g.h5"))]
+    found = [hpgcn.predict(source, folder / "run")["logits"]
+             for source in ("g.h5", hpgcn.load("g.h5"))]
     assert np.array_equal(*found)

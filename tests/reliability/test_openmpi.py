@@ -1,4 +1,6 @@
-"""What the README says of Open MPI's launcher is so, where it is installed (scripts/test_openmpi.sh)."""
+"""What the README says of Open MPI's launcher is so, where it is installed
+(scripts/test_openmpi.sh).
+"""
 import os
 import re
 import subprocess
@@ -20,8 +22,10 @@ def starts(words, variables, ranks):
     mpiexec = OPENMPI / "bin" / "mpiexec"
     if not mpiexec.exists():
         pytest.skip(f"no Open MPI in {OPENMPI}: scripts/test_openmpi.sh makes it")
-    environment = {name: value for name, value in clean_environment().items() if not name.startswith(("OMPI", "PRTE"))}
-    done = subprocess.run([mpiexec, *words, "-n", str(ranks), "true"], env=environment | variables, timeout=100,
+    environment = {name: value for name, value in clean_environment().items()
+                   if not name.startswith(("OMPI", "PRTE"))}
+    done = subprocess.run([mpiexec, *words, "-n", str(ranks), "true"], env=environment | variables,
+                          timeout=100,
                           capture_output=True, check=False)
     return not done.returncode
 

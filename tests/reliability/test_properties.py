@@ -1,4 +1,7 @@
-"""Properties that hold for whatever an input says: it is read as a slow reader reads it, or refused."""
+"""Properties that hold for whatever an input says.
+
+It is read as a slow reader reads it, or refused.
+"""
 import dataclasses
 import tempfile
 from itertools import pairwise
@@ -17,7 +20,8 @@ from hpgcn.datasets.convert import convert, read
 from hpgcn.errors import DataError, UsageError
 from hpgcn.partition import read_parts, write_parts
 
-quick = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=60, deadline=None, derandomize=True,
+                 suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +37,8 @@ def triples(draw):
     rows = draw(st.lists(st.lists(st.integers(0, n - 1), max_size=5), min_size=n, max_size=n))
     indptr = [0, *np.cumsum([len(row) for row in rows]).tolist()]
     indices = [column for row in rows for column in row]
-    data = draw(st.lists(st.sampled_from([1.0, 1.0, 0.0, -2.5, 3.0]), min_size=len(indices), max_size=len(indices)))
+    data = draw(st.lists(st.sampled_from([1.0, 1.0, 0.0, -2.5, 3.0]), min_size=len(indices),
+                         max_size=len(indices)))
     number = st.one_of(st.integers(-2, 12), st.sampled_from([2**31, 2**40, -2**62]))
     for array in draw(st.sampled_from([[], [], [indptr], [indices], [indptr, indices]])):
         if array:
@@ -44,7 +49,10 @@ def triples(draw):
 
 
 def dense(indptr, indices, data, n):
-    """The matrix of a triple, summed entry by entry; None if it is no CSR matrix of finite numbers."""
+    """The matrix of a triple, summed entry by entry.
+
+    None if it is no CSR matrix of finite numbers.
+    """
     if indptr[0] != 0 or indptr[-1] != len(indices) or any(b < a for a, b in pairwise(indptr)):
         return None
     if any(not 0 <= column < n for column in indices) or not np.isfinite(data).all():
@@ -64,7 +72,8 @@ def test_csr_triples(folder, triple, index):
     wanted, path = dense(*triple), folder / "csr.npz"
     A = sp.csr_array((n, n))
     kind = index if all(abs(number) < 2**31 for number in indptr + indices) else np.int64
-    A.indptr, A.indices, A.data = np.array(indptr, kind), np.array(indices, kind), np.array(data, float)
+    A.indptr, A.indices, A.data = np.array(indptr, kind), np.array(indices, kind), np.array(data,
+                                                                                            float)
     np.savez(path, adj_indptr=A.indptr, adj_indices=A.indices, adj_data=A.data, adj_shape=(n, n))
     for made in (lambda: Graph.from_scipy(A), lambda: read(path)[0]):
         if wanted is None:
@@ -83,7 +92,8 @@ def test_csr_triples(folder, triple, index):
 
 
 @quick
-@given(part=st.lists(st.one_of(st.integers(-1, 5), st.sampled_from([2**31, -2**63, 2**63 - 1])), max_size=12),
+@given(part=st.lists(st.one_of(st.integers(-1, 5), st.sampled_from([2**31, -2**63, 2**63 - 1])),
+                     max_size=12),
        n=st.integers(1, 12), k=st.integers(-1, 13), same=st.booleans())
 def test_part_vectors(folder, part, n, k, same):
     n = len(part) if same and part else n
@@ -112,7 +122,8 @@ def edge_lists(draw):
     weighted, lines = draw(st.booleans()), []
     for u, v in draw(st.lists(st.tuples(IDS, IDS), max_size=8)):
         lines.append(separator.join([str(u), str(v), *([draw(WEIGHTS)] if weighted else [])]))
-    for extra in draw(st.lists(st.sampled_from(["", "# a comment", "% another", "   ", "1", "0 0 0 0"]), max_size=2)):
+    for extra in draw(st.lists(st.sampled_from(["", "# a comment", "% another", "   ", "1",
+                                                "0 0 0 0"]), max_size=2)):
         lines.insert(draw(st.integers(0, len(lines))), extra)
     end = draw(st.sampled_from(["\n", "\r\n"]))
     return draw(st.sampled_from(["", "\ufeff"])) + end.join(lines) + draw(st.sampled_from(["", end]))
@@ -138,7 +149,8 @@ def test_edge_lists(folder, text, name):
         weights = [1] * len(rows) if found.data is None else found.data.tolist()
         assert found.num_rows == wanted.num_nodes
         assert dict(zip(zip(rows, found.indices.tolist()), weights)) == wanted.weights
-        assert (None if found.original_ids is None else found.original_ids.tolist()) == wanted.original_ids
+        assert (None if found.original_ids is None
+                else found.original_ids.tolist()) == wanted.original_ids
 
 
 def values(entry):
@@ -161,14 +173,16 @@ def values(entry):
 def test_settings_come_back_from_toml(folder, found):
     if found["model"] != "sage":
         found["aggregator"] = "mean"
-    if found["strategy"] != "mop" or (found["aggregate_on"] == "cuda" and found["update_on"] != "cuda"):
+    if found["strategy"] != "mop" or (found["aggregate_on"] == "cuda"
+                                      and found["update_on"] != "cuda"):
         found["aggregate_on"] = found["update_on"] = "device"
     config = Config(**found)
     (folder / "c.toml").write_bytes(config.to_toml().encode())
     assert Config(**Config.from_toml(folder / "c.toml")) == config
 
 
-ANY = st.one_of(st.integers(), st.floats(), st.text(), st.booleans(), st.none(), st.lists(st.integers(), max_size=2),
+ANY = st.one_of(st.integers(), st.floats(), st.text(), st.booleans(), st.none(),
+                st.lists(st.integers(), max_size=2),
                 st.just(10**400), st.just("\udcff"))
 
 

@@ -1,4 +1,7 @@
-"""Signals, in real processes: whatever a command does, it ends in order, with its code, and leaves nothing behind."""
+"""Signals, in real processes.
+
+Whatever a command does, it ends in order, with its code, and leaves nothing behind.
+"""
 import contextlib
 import json
 import os
@@ -18,21 +21,24 @@ SIGNALLED = Path(__file__).with_name("signalled.py")
 WRITES = "hpgcn.store.writer.Writer.finish"  # there is a temporary file then
 SERIAL = {  # name -> (point, arguments); files are those of `folder`
     "convert": (WRITES, ("convert", "karate", "new.h5")),
-    "convert in pieces": ("hpgcn.datasets.sort_kernels.emit", ("convert", "edges.txt", "new.h5", "--memory", "300K")),
+    "convert in pieces": ("hpgcn.datasets.sort_kernels.emit",
+                          ("convert", "edges.txt", "new.h5", "--memory", "300K")),
     "generate": (WRITES, ("generate", "sbm", "new.h5", "--scale", "6")),
     "generate text": ("hpgcn.atomic.synchronise", ("generate", "sbm", "new.txt", "--scale", "6")),
     "partition": (WRITES, ("partition", "karate.h5", "-k", "2", "-o", "new.h5")),
     "partition by an engine": ("hpgcn.partition.process._answer",
                                ("partition", "karate.h5", "-k", "2", "-o", "new.h5")),
-    "partition to text": ("hpgcn.atomic.synchronise", ("partition", "karate.h5", "-k", "2", "-o", "new.txt", "--method",
-                                                  "block")),
+    "partition to text": ("hpgcn.atomic.synchronise",
+                          ("partition", "karate.h5", "-k", "2", "-o", "new.txt", "--method",
+                      "block")),
     "plan": ("hpgcn.forecast.table", ("plan", "karate.h5", "-k", "2")),
     "inspect": ("hpgcn.store.describe", ("inspect", "karate.h5")),
     "predict": (WRITES, ("predict", "done", "karate.h5", "-o", "new.h5")),
     "report": ("hpgcn.atomic.synchronise", ("report", "done", "--html", "new.html")),
     "bench": ("hpgcn.bench.table", ("bench", "growth", "--scale-down", "512", "--repeats", "1")),
     "doctor": ("hpgcn.doctor.told_launcher", ("doctor",)),
-    "train": ("hpgcn.rows.Rows.aggregate", ("train", "karate.h5", "--out", "new", "--input-dropout", "0")),
+    "train": ("hpgcn.rows.Rows.aggregate",
+              ("train", "karate.h5", "--out", "new", "--input-dropout", "0")),
     "train in a checkpoint": (WRITES, ("train", "karate.h5", "--out", "new",
                                        "--checkpoint-every", "1"))}
 NUMBERS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGUSR1)
@@ -50,9 +56,11 @@ def run(how, point, *args, cwd, ranks=None, **environment):
     if ranks is not None and MPIEXEC is None:
         pytest.skip("no mpiexec: pip install 'hpgcn[mpi,mpich]'")
     launcher = [MPIEXEC, "-n", str(ranks)] if ranks else []
-    return subprocess.run([*launcher, sys.executable, SIGNALLED, how, point, *map(str, args)], cwd=cwd, timeout=300,
+    return subprocess.run([*launcher, sys.executable, SIGNALLED, how, point, *map(str, args)],
+                          cwd=cwd, timeout=300,
                           capture_output=True, text=True, check=False,
-                          env={**clean_environment(), "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", **environment})
+                          env={**clean_environment(), "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
+                               **environment})
 
 
 def lines(done):
@@ -60,11 +68,13 @@ def lines(done):
 
 
 def leftovers(*folders):
-    return [path for each in folders for path in each.rglob("*") if path.name.startswith((".", "new", "hpgcn"))]
+    return [path for each in folders for path in each.rglob("*")
+            if path.name.startswith((".", "new", "hpgcn"))]
 
 
 @pytest.mark.parametrize("name, number", [
-    *((name, NUMBERS[place % 3]) for place, name in enumerate(SERIAL) if name != "train in a checkpoint"),
+    *((name, NUMBERS[place % 3]) for place, name in enumerate(SERIAL)
+      if name != "train in a checkpoint"),
     *(("convert", number) for number in NUMBERS[1:]), ("train in a checkpoint", signal.SIGTERM)])
 def test_every_command_ends_in_order(folder, tmp_path, name, number):
     point, args = SERIAL[name]
@@ -92,7 +102,9 @@ def test_a_signal_in_compiled_code_ends_in_order(folder, number):
 
 
 def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path):
-    """A killed command's folder goes with the next one, a living one's stays, and so does what only looks like it."""
+    """A killed command's folder goes with the next one, a living one's stays, and so does what only
+    looks like it.
+    """
     with waiting("convert", "karate", tmp_path / "a.h5", point=WRITES) as killed, \
             waiting("convert", "karate", tmp_path / "b.h5", point=WRITES) as living:
         killed.kill()
@@ -102,7 +114,8 @@ def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path):
         other = tmp_path / f".hpgcn-00000000-{killed.pid}-1-0123456789abcdef.tmp"
         other.write_text("another machine's")
         succeed("convert", "karate", tmp_path / "new.h5")
-        found = {path.name for path in tmp_path.iterdir()} - {"new.h5", ".hpgcn-mine.tmp", other.name}
+        found = {path.name for path in tmp_path.iterdir()} - {"new.h5", ".hpgcn-mine.tmp",
+                                                              other.name}
         (name,) = found
         assert f"-{living.pid}-" in name
 
@@ -110,7 +123,8 @@ def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path):
 @contextlib.contextmanager
 def waiting(*args, point, after=1, **environment):
     """A command that has come to a point, and waits there."""
-    child = subprocess.Popen([sys.executable, SIGNALLED, f"0:none:{after}", point, *map(str, args)], text=True,
+    child = subprocess.Popen([sys.executable, SIGNALLED, f"0:none:{after}", point, *map(str, args)],
+                             text=True,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                              env={**clean_environment(), **environment})
     with child:
@@ -138,12 +152,15 @@ sys.exit(main())
 
 
 @pytest.mark.parametrize("number, code, words, args", [
-    (signal.SIGUSR1, 75, "stopped by SIGUSR1 before epoch 1", ("train", "karate.h5", "--out", "new")),
+    (signal.SIGUSR1, 75, "stopped by SIGUSR1 before epoch 1",
+     ("train", "karate.h5", "--out", "new")),
     (signal.SIGTERM, 143, "ended by SIGTERM", ("train", "karate.h5", "--out", "new")),
-    (signal.SIGUSR1, 138, "ended by SIGUSR1", ("partition", "karate.h5", "-k", "2", "-o", "new.h5")),
+    (signal.SIGUSR1, 138, "ended by SIGUSR1",
+     ("partition", "karate.h5", "-k", "2", "-o", "new.h5")),
     (signal.SIGINT, 130, "interrupted", ("convert", "karate", "new.h5"))])
 def test_a_signal_while_the_program_is_imported(folder, number, code, words, args):
-    done = subprocess.run([sys.executable, "-c", AT_IMPORT, str(int(number)), *args], cwd=folder, timeout=120,
+    done = subprocess.run([sys.executable, "-c", AT_IMPORT, str(int(number)), *args], cwd=folder,
+                          timeout=120,
                           text=True, capture_output=True, check=False, env=clean_environment())
     assert done.returncode == code, done.stderr
     assert words in done.stderr
@@ -160,7 +177,8 @@ def losses(out):
     (None, "karate.h5", "0:SIGUSR1:1", "hpgcn.rundir.RunDirectory.__init__"),
     (3, "karate.p3.h5", "1:SIGUSR1:1", "hpgcn.trainer.warm_up"),
     (2, "karate.h5", "0:SIGUSR1:1", "hpgcn.partition.process._spawn")])
-def test_a_run_that_is_stopped_before_epoch_1_starts_there_again(folder, tmp_path, ranks, graph, how, point):
+def test_a_run_that_is_stopped_before_epoch_1_starts_there_again(folder, tmp_path, ranks, graph,
+                                                                 how, point):
     if "partition" in point:
         pytest.importorskip("mtkahypar")
     command = ("train", folder / graph, "--epochs", 3, "--out", tmp_path / "run")
@@ -177,7 +195,8 @@ def test_a_run_that_is_stopped_before_epoch_1_starts_there_again(folder, tmp_pat
 @pytest.mark.parametrize("ranks, graph, rank", [(None, "karate.h5", 0), (3, "karate.p3.h5", 1)])
 def test_ctrl_c_keeps_the_best_model_so_far(folder, tmp_path, ranks, graph, rank):
     command = ("train", folder / graph, "--epochs", 40, "--out", tmp_path / "run")
-    done = run(f"{rank}:SIGINT:12", "hpgcn.trainer.Trainer.evaluate", *command, cwd=folder, ranks=ranks)
+    done = run(f"{rank}:SIGINT:12", "hpgcn.trainer.Trainer.evaluate", *command, cwd=folder,
+               ranks=ranks)
     assert done.returncode == 130, done.stderr
     (line,) = lines(done)
     epochs = len(losses(tmp_path / "run"))
@@ -192,7 +211,8 @@ def test_ctrl_c_keeps_the_best_model_so_far(folder, tmp_path, ranks, graph, rank
 
 
 def test_ctrl_c_at_the_launcher(here, karate, tmp_path):
-    process = here.start("train", karate / "karate.p3.h5", "--epochs", 10**7, "--out", tmp_path / "run", ranks=3)
+    process = here.start("train", karate / "karate.p3.h5", "--epochs", 10**7, "--out",
+                         tmp_path / "run", ranks=3)
     metrics = tmp_path / "run" / "metrics.jsonl"
     while not metrics.exists() or metrics.read_bytes().count(b"\n") < 8:
         assert process.poll() is None, process.communicate()
@@ -207,8 +227,10 @@ def test_ctrl_c_at_the_launcher(here, karate, tmp_path):
 def test_a_second_ctrl_c_ends_a_run_at_once(folder, tmp_path):
     terminal, theirs = os.openpty()
     nowhere = "9:none:1", "hpgcn.trainer.warm_up"
-    child = subprocess.Popen([sys.executable, SIGNALLED, *nowhere, "train", "karate.h5", "--out", tmp_path / "run"],
-                             cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs,
+    child = subprocess.Popen([sys.executable, SIGNALLED, *nowhere, "train", "karate.h5", "--out",
+                              tmp_path / "run"],
+                             cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                             stderr=theirs,
                              env={**clean_environment(), "HPGCN_FAULT": "hang:0:3:loss"})
     os.close(theirs)
     try:

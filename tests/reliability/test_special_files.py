@@ -1,4 +1,7 @@
-"""Named pipes, sockets and links where files are expected: never waited for, never written through."""
+"""Named pipes, sockets and links where files are expected.
+
+Never waited for, never written through.
+"""
 import contextlib
 import os
 import shutil
@@ -20,16 +23,19 @@ def folder(trained, tmp_path):
 
 GIVEN = {
     "--config": ("train", "karate.h5", "--config"), "--machine": ("plan", "karate.h5", "--machine"),
-    "--parts": ("partition", "karate.h5", "-k", "2", "-o", "new.h5", "--parts"), "graph": ("train",),
+    "--parts": ("partition", "karate.h5", "-k", "2", "-o", "new.h5", "--parts"),
+    "graph": ("train",),
     "inspected": ("inspect",),
-    "partitioned": ("partition", "-k", "2"), "predicted with": ("predict",), "on": ("predict", "done"),
+    "partitioned": ("partition", "-k", "2"), "predicted with": ("predict",),
+    "on": ("predict", "done"),
     "--features": ("convert", "karate", "new.h5", "--features"),
     "--labels": ("convert", "karate", "new.h5", "--labels"), "reported": ("report",)}
 
 
 @pytest.mark.parametrize("name, kind", [
     *((name, "pipe") for name in GIVEN),
-    *((name, kind) for name in ("--config", "--parts", "inspected") for kind in ("socket", "/dev/zero", "link"))])
+    *((name, kind) for name in ("--config", "--parts", "inspected")
+      for kind in ("socket", "/dev/zero", "link"))])
 def test_what_is_given_is_a_regular_file(folder, name, kind):
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as listening:
         here = os.getcwd()
@@ -44,7 +50,8 @@ def test_what_is_given_is_a_regular_file(folder, name, kind):
     assert not list(folder.glob("*new*"))
 
 
-@pytest.mark.parametrize("member", ["metrics.jsonl", "config.toml", "summary.json", "trace.json", "traffic.npy"])
+@pytest.mark.parametrize("member", ["metrics.jsonl", "config.toml", "summary.json", "trace.json",
+                                    "traffic.npy"])
 def test_a_run_that_is_reported_has_regular_files(folder, member):
     pytest.importorskip("matplotlib")
     replace(folder / "done" / member, os.mkfifo)
@@ -77,7 +84,8 @@ def replace(path, make):
     make(path)
 
 
-LINKS = ("metrics.jsonl", "config.toml", "summary.json", "model.h5", "trace.json", "traffic.npy", "predictions.h5")
+LINKS = ("metrics.jsonl", "config.toml", "summary.json", "model.h5", "trace.json", "traffic.npy",
+         "predictions.h5")
 
 
 @pytest.mark.parametrize("how", [("--resume", "--epochs", 6), ("--overwrite", "--epochs", 2)])
@@ -104,7 +112,8 @@ def test_links_in_a_run_directory_are_not_written_through(folder, how):
 def test_a_folder_of_that_name_is_not_removed(folder):
     replace(folder / "done" / "model.h5", os.mkdir)
     (folder / "done" / "model.h5" / "mine").write_text("mine")
-    assert "model.h5: is a folder" in refused(73, "train", "karate.h5", "--out", "done", "--overwrite", cwd=folder)
+    assert "model.h5: is a folder" in refused(73, "train", "karate.h5", "--out", "done",
+                                              "--overwrite", cwd=folder)
     assert (folder / "done" / "model.h5" / "mine").read_text() == "mine"
     assert (folder / "done" / "metrics.jsonl").exists()
 

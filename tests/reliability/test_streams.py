@@ -1,4 +1,7 @@
-"""Standard output and error that take no more, or are closed: one line where there is a place for it, and 74."""
+"""Standard output and error that take no more, or are closed.
+
+One line where there is a place for it, and 74.
+"""
 import os
 import subprocess
 import sys
@@ -7,11 +10,14 @@ import pytest
 from commands import clean_environment, succeed
 
 COMMANDS = {
-    "convert": ("convert", "karate", "new.h5"), "generate": ("generate", "sbm", "new.h5", "--scale", "5"),
+    "convert": ("convert", "karate", "new.h5"),
+    "generate": ("generate", "sbm", "new.h5", "--scale", "5"),
     "partition": ("partition", "karate.h5", "-k", "2", "--method", "block", "-o", "new.h5"),
-    "compare": ("partition", "karate.h5", "-k", "2", "--compare", "block,random"), "plan": ("plan", "karate.h5"),
+    "compare": ("partition", "karate.h5", "-k", "2", "--compare", "block,random"),
+    "plan": ("plan", "karate.h5"),
     "plan --json": ("plan", "karate.h5", "--json"), "inspect": ("inspect", "karate.h5"),
-    "train": ("train", "karate.h5", "--epochs", "2", "--out", "new"), "dry run": ("train", "karate.h5", "--dry-run"),
+    "train": ("train", "karate.h5", "--epochs", "2", "--out", "new"),
+    "dry run": ("train", "karate.h5", "--dry-run"),
     "predict": ("predict", "done", "-o", "new.h5"), "report": ("report", "done"),
     "bench": ("bench", "growth", "--scale-down", "512", "--repeats", "1"), "--help": ("--help",),
     "train --help": ("train", "--help"), "--version": ("--version",)}
@@ -20,15 +26,20 @@ COMMANDS = {
 def run(redirected, *args, cwd, unbuffered=""):
     """The finished process of a command, started by a shell."""
     command = 'exec "$@" ' + redirected
-    return subprocess.run(["sh", "-c", command, "sh", sys.executable, "-m", "hpgcn", *map(str, args)], cwd=cwd,
+    return subprocess.run(["sh", "-c", command, "sh", sys.executable, "-m", "hpgcn",
+                           *map(str, args)], cwd=cwd,
                           capture_output=True, text=True, check=False, timeout=300,
                           env={**clean_environment(), "PYTHONUNBUFFERED": unbuffered})
 
 
 @pytest.mark.parametrize("place, name", list(enumerate(COMMANDS)))
 def test_output_that_goes_nowhere(trained, tmp_path, place, name):
-    """On a full device, and (every second command) on a closed stream; buffered, and (every third one) not."""
-    redirected, reason = ((">&-", "Bad file descriptor") if place % 2 else (">/dev/full", "No space left on device"))
+    """On a full device, and (every second command) on a closed stream.
+
+    Buffered, and (every third one) not.
+    """
+    redirected, reason = ((">&-", "Bad file descriptor") if place % 2
+                          else (">/dev/full", "No space left on device"))
     (tmp_path / "karate.h5").symlink_to(trained / "karate.h5")
     (tmp_path / "done").symlink_to(trained / "done")
     done = run(redirected, *COMMANDS[name], cwd=tmp_path, unbuffered="1" if place % 3 == 0 else "")
@@ -47,10 +58,14 @@ def test_output_that_goes_nowhere(trained, tmp_path, place, name):
     ("2>/dev/full", 0, ("inspect", "karate.h5")), ("2>&-", 0, ("inspect", "karate.h5")),
     ("2>&-", 66, ("report", "none")),
     ("2>/dev/full", 74, ("train", "karate.h5", "--resume", "--out", "new", "--epochs", "1")),
-    (">/dev/full 2>/dev/full", 74, ("inspect", "karate.h5")), ("<&- >&- 2>&-", 0, ("convert", "karate", "a.h5", "-q")),
+    (">/dev/full 2>/dev/full", 74, ("inspect", "karate.h5")),
+    ("<&- >&- 2>&-", 0, ("convert", "karate", "a.h5", "-q")),
     ("<&- >&- 2>&-", 74, ("convert", "karate", "b.h5"))])
 def test_errors_that_nobody_can_read(trained, tmp_path, redirected, code, args):
-    """A command that failed keeps its code; one that lost what it had to say does not end with 0."""
+    """A command that failed keeps its code.
+
+    One that lost what it had to say does not end with 0.
+    """
     (tmp_path / "karate.h5").symlink_to(trained / "karate.h5")
     done = run(redirected, *args, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (code, "")
@@ -62,6 +77,8 @@ def test_a_reader_that_leaves_is_no_error(trained):
     ours, theirs = os.pipe()
     os.close(ours)
     with os.fdopen(theirs, "wb") as pipe:
-        done = subprocess.run([sys.executable, "-m", "hpgcn", "plan", "karate.h5"], cwd=trained, stdout=pipe, text=True,
-                              stderr=subprocess.PIPE, check=False, timeout=120, env=clean_environment())
+        done = subprocess.run([sys.executable, "-m", "hpgcn", "plan", "karate.h5"], cwd=trained,
+                              stdout=pipe, text=True,
+                              stderr=subprocess.PIPE, check=False, timeout=120,
+                              env=clean_environment())
     assert (done.returncode, done.stderr) == (0, "")
