@@ -1,12 +1,15 @@
-"""The MPI that tests run with, Open MPI in an environment of its own, and a small graph for both."""
+"""The MPI that tests run with, Open MPI in an environment of its own; small graphs and runs."""
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
 from commands import succeed
+from graphs import make
 from jobs import OPENMPI, launching
+from resuming import settings
 
+import hpgcn
 from hpgcn import store
 from hpgcn.datasets import convert
 from hpgcn.partition import make_partition
@@ -58,3 +61,25 @@ def trained(karate, tmp_path_factory):
     succeed("train", "karate.h5", "--epochs", 4, "--checkpoint-every", 2, "--out", "done",
             "--trace", cwd=folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def graph():
+    """A graph of 120 vertices, 9 features and 5 classes in memory."""
+    return make(n=120, f=9)
+
+
+@pytest.fixture(scope="session")
+def two(graph, tmp_path_factory):
+    """Folder with run, which has checkpoints after epochs 8 and 12, and whole, to epoch 16."""
+    folder = tmp_path_factory.mktemp("two")
+    hpgcn.train(graph, settings(folder / "run"))
+    hpgcn.train(graph, settings(folder / "whole", epochs=16))
+    return folder
+
+
+@pytest.fixture
+def out(two, tmp_path):
+    """A copy of that run, to be damaged."""
+    shutil.copytree(two / "run", tmp_path / "run")
+    return tmp_path / "run"

@@ -141,7 +141,8 @@ def text_case(kind, raw, path, rng, **_):
     if code:
         outcome = refused(code, line, path)
         large = getattr(wanted, "num_nodes", 0) * 64 > memory or "limit is" in line
-        assert isinstance(wanted, slow_readers.InvalidError) or large, f"a valid input was refused: {line}"
+        right = isinstance(wanted, slow_readers.InvalidError) or large
+        assert right, f"a valid input was refused: {line}"
         return outcome
     assert not isinstance(wanted, slow_readers.InvalidError), f"was read, but: {wanted}"
     attributes, adjacency, arrays = written(path.with_name("out.h5"))
@@ -177,7 +178,7 @@ def converted(path, memory):
 
 
 def written(path):
-    """(attributes, adjacency as a dict, other arrays as lists) of a graph file, read without hpgcn."""
+    """Read a graph file without hpgcn: attributes, adjacency as a dict, other arrays as lists."""
     import h5py
 
     with h5py.File(path) as file:

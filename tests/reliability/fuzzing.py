@@ -37,7 +37,8 @@ def fuzz(kinds, seed, count, first=0):
             for kind, found in json.loads(last).items():
                 outcomes[kind].update(found)
             break
-        failures.append(f"{last or 'start'}: exit code {worker.returncode}: {worker.stderr.strip()[-1500:]}")
+        said = worker.stderr.strip()[-1500:]
+        failures.append(f"{last or 'start'}: exit code {worker.returncode}: {said}")
         if not last:
             break
         first = int(last.split()[-1]) + 1

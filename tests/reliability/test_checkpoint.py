@@ -5,7 +5,7 @@ A run that stops and goes on leaves what an undisturbed one leaves, bit for bit.
 import errno
 import fcntl
 import json
-import shutil
+import os
 
 import numpy as np
 import pytest
@@ -18,11 +18,6 @@ from hpgcn.comm import SerialComm
 from hpgcn.errors import ConfigError, InternalError, OutputError, StorageError, UsageError
 from hpgcn.rundir import RunDirectory, read_run
 from hpgcn.state import agree, in_words
-
-
-@pytest.fixture(scope="module")
-def graph():
-    return make(n=120, f=9)
 
 
 @pytest.fixture
@@ -80,29 +75,27 @@ def test_the_newest_two_are_kept_and_the_last_is_written(graph, tmp_path):
     assert steps(out) == ["step-00000002"]
 
 
-def test_a_finished_run_is_left_alone_and_one_of_more_epochs_goes_on(graph, tmp_path, caplog):
+def test_a_finished_run_is_left_alone_and_one_of_more_epochs_goes_on(graph, out, two, caplog):
+    def contents():
+        return {path: path.read_bytes() for path in out.rglob("*.*") if path.is_file()}
+
     caplog.set_level("INFO", "hpgcn")
-    out, whole = tmp_path / "run", tmp_path / "whole"
-    summary = hpgcn.train(graph, settings(out))
-    before = {path: path.read_bytes() for path in out.rglob("*.*") if path.is_file()}
-    assert hpgcn.train(graph, resume=out) == summary
+    before = contents()
+    summary = hpgcn.train(graph, settings(out), resume=out)
+    assert summary == json.loads((out / "summary.json").read_text())
     assert "finished after epoch 12, nothing to do" in caplog.text
-    assert {path: path.read_bytes() for path in out.rglob("*.*") if path.is_file()} == before
-    hpgcn.train(graph, settings(whole, epochs=20))
-    hpgcn.train(graph, settings(out, epochs=20), resume=out)
-    assert left_behind(out) == left_behind(whole)
-    with pytest.raises(ConfigError, match="checkpoint after epoch 20, expected more epochs= than 15"):
+    assert contents() == before
+    hpgcn.train(graph, settings(out, epochs=16), resume=out)
+    assert left_behind(out) == left_behind(two / "whole")
+    with pytest.raises(ConfigError, match="epoch 16, expected more epochs= than 15"):
         hpgcn.train(graph, settings(out, epochs=15), resume=out)
 
 
-def test_a_run_killed_before_its_summary_is_finished_without_a_further_epoch(graph, tmp_path):
-    out, whole = tmp_path / "run", tmp_path / "whole"
-    hpgcn.train(graph, settings(whole))
-    hpgcn.train(graph, settings(out))
+def test_a_run_killed_before_its_summary_is_finished_without_a_further_epoch(graph, out, two):
     for name in ("summary.json", "model.h5"):
         (out / name).unlink()
-    hpgcn.train(graph, resume=out)
-    assert left_behind(out) == left_behind(whole)
+    hpgcn.train(graph, settings(out), resume=out)
+    assert left_behind(out) == left_behind(two / "run")
 
 
 def test_without_a_checkpoint_it_starts_anew_and_says_so(graph, tmp_path, caplog):
@@ -154,27 +147,14 @@ def flip(folder):
 
 SPOILT = {
     "flipped": flip,
-    "truncated": lambda folder: (folder / "state.h5").write_bytes((folder / "state.h5").read_bytes()[:-100]),
+    "truncated": lambda folder: os.truncate(folder / "state.h5", 5_000),
     "no manifest": lambda folder: (folder / "manifest.json").unlink(),
-    "half a manifest": lambda folder: (folder / "manifest.json").write_text('{"format": "hpgcn-ch'),
     "no state": lambda folder: (folder / "state.h5").unlink(),
-    "empty": lambda folder: [path.unlink() for path in folder.iterdir()],
-    "another manifest": lambda folder: (folder / "manifest.json").write_text("[]")}
-
-
-@pytest.fixture(scope="module")
-def two(graph, tmp_path_factory):
-    """A run with checkpoints after epochs 8 and 12, and the same one to epoch 16."""
-    folder = tmp_path_factory.mktemp("two")
-    hpgcn.train(graph, settings(folder / "run"))
-    hpgcn.train(graph, settings(folder / "whole", epochs=16))
-    return folder
+    "empty": lambda folder: [path.unlink() for path in folder.iterdir()]}
 
 
 @pytest.mark.parametrize("how", SPOILT)
-def test_a_spoilt_checkpoint_falls_back_to_the_one_before(graph, two, tmp_path, caplog, how):
-    out = tmp_path / "run"
-    shutil.copytree(two / "run", out)
+def test_a_spoilt_checkpoint_falls_back_to_the_one_before(graph, out, two, caplog, how):
     SPOILT[how](out / "checkpoints/step-00000012")
     hpgcn.train(graph, settings(out, epochs=16), resume=out)
     assert "falling back to step-00000008: " in caplog.text
@@ -183,31 +163,25 @@ def test_a_spoilt_checkpoint_falls_back_to_the_one_before(graph, two, tmp_path, 
     assert steps(out) == ["step-00000012", "step-00000016"]
 
 
-def test_no_checkpoint_that_can_be_read_is_one_clear_error(graph, two, tmp_path):
-    out = tmp_path / "run"
-    shutil.copytree(two / "run", out)
+def test_no_checkpoint_that_can_be_read_is_one_clear_error(graph, out):
     flip(out / "checkpoints/step-00000012")
     (out / "checkpoints/step-00000008/manifest.json").unlink()
-    with pytest.raises(StorageError,
-                       match=r"none of 2 checkpoints can be read: .*step-00000012/state.h5: SHA-256 is"
-                                           r".*; .*step-00000008/manifest.json: No such file"):
+    reasons = (r"none of 2 checkpoints can be read: .*step-00000012/state.h5: SHA-256 is.*; "
+               r".*step-00000008/manifest.json: No such file")
+    with pytest.raises(StorageError, match=reasons):
         hpgcn.train(graph, settings(out, epochs=16), resume=out)
     assert json.loads((out / "summary.json").read_text())["epochs"] == 12
 
 
 @pytest.mark.parametrize("tail", [b'{"epoch": 13, "loss": 0.2}\n{"epo', b"\xff\xfe", b"[1]\n", b""])
-def test_metrics_are_cut_back_to_the_checkpoint(graph, two, tmp_path, tail):
-    out = tmp_path / "run"
-    shutil.copytree(two / "run", out)
+def test_metrics_are_cut_back_to_the_checkpoint(graph, out, two, tail):
     with (out / "metrics.jsonl").open("ab") as file:
         file.write(tail)
     hpgcn.train(graph, settings(out, epochs=16), resume=out)
     assert left_behind(out)[2] == left_behind(two / "whole")[2]
 
 
-def test_lost_metrics_cost_a_warning(graph, two, tmp_path, caplog):
-    out = tmp_path / "run"
-    shutil.copytree(two / "run", out)
+def test_lost_metrics_cost_a_warning(graph, out, two, caplog):
     (out / "metrics.jsonl").unlink()
     hpgcn.train(graph, settings(out, epochs=16), resume=out)
     assert "metrics.jsonl: holds 0 of the 11 epochs before" in caplog.text

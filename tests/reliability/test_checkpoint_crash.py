@@ -25,7 +25,7 @@ KILLS = int(os.environ.get("HPGCN_KILLS", "20"))
 SHARE = 30  # epochs that a run may do before it is killed, if the one that kills comes late
 EPOCHS = 2 * SHARE * KILLS  # not all done when the last attempt to kill has been made
 COMMIT = [phase.partition(".")[2] for phase in PHASES if phase.startswith("checkpoint.")]
-# One process that imports everything once, then a child for each run: hpgcn's threads start only in the children.
+# One process that imports everything, then a child for each run: threads start in these alone.
 CHILDREN = """
 import json, os, sys
 import hpgcn, hpgcn.trainer, h5py
@@ -34,7 +34,10 @@ for out, fault, settings in json.load(sys.stdin):
     if not child:
         os.environ["HPGCN_FAULT"] = fault
         graph = hpgcn.load("g.h5")
-        hpgcn.train(graph, hpgcn.Config(**settings, out=out) if settings else None, resume=None if settings else out)
+        if settings:
+            hpgcn.train(graph, hpgcn.Config(**settings, out=out))
+        else:
+            hpgcn.train(graph, resume=out)
         os._exit(0)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
@@ -87,8 +90,8 @@ def test_killed_at_every_step_of_a_commit(folder):
     assert children(folder, [(phase, "", {}) for phase in COMMIT]) == [0] * len(COMMIT)
     for phase in COMMIT:
         assert outcome(folder / phase) == outcome(folder / "whole"), phase
-        assert sorted(path.name for path in (folder / phase / "checkpoints").iterdir()) == ["step-00000009",
-                                                                                            "step-00000010"], phase
+        kept = sorted(path.name for path in (folder / phase / "checkpoints").iterdir())
+        assert kept == ["step-00000009", "step-00000010"], phase
 
 
 class Run:

@@ -4,31 +4,15 @@ A state, manifest, line of metrics or summary of another kind is named.
 """
 import json
 import re
-import shutil
 
 import numpy as np
 import pytest
-from graphs import make
 from resuming import left_behind, lines, settings
 
 import hpgcn
 from hpgcn import store
 from hpgcn.checkpoint import Checkpoints
 from hpgcn.errors import DataError
-
-
-@pytest.fixture(scope="module")
-def graph():
-    return make(n=120, f=9)
-
-
-@pytest.fixture(scope="module")
-def two(graph, tmp_path_factory):
-    """A run with checkpoints after epochs 8 and 12, and the same one to epoch 16."""
-    folder = tmp_path_factory.mktemp("two")
-    hpgcn.train(graph, settings(folder / "run"))
-    hpgcn.train(graph, settings(folder / "whole", epochs=16))
-    return folder
 
 
 def attribute(**changes):
@@ -137,27 +121,24 @@ def rehash(folder, change):
     path.unlink()
     store.write_state(path, arrays, **given, attributes={
         name: value for name, value in told.items() if name not in ("creator", "created_utc")})
-    (folder / "manifest.json").write_text(json.dumps({"files": {"state.h5": {"sha256": store.file_sha256(path)}}}))
+    manifest = {"files": {"state.h5": {"sha256": store.file_sha256(path)}}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
 @pytest.mark.parametrize("case", REHASHED)
-def test_a_state_that_cannot_be_gone_on_from_is_passed_over(graph, two, tmp_path, caplog, case):
+def test_a_state_that_cannot_be_gone_on_from_is_passed_over(graph, out, caplog, case):
     change, words = REHASHED[case]
-    out = tmp_path / "run"
-    shutil.copytree(two / "run", out)
     rehash(out / "checkpoints/step-00000012", change)
     assert Checkpoints(out, graph).load().epoch == 8
     assert re.search(f"falling back to step-00000008: .*step-00000012.*{words}",
                      caplog.text), caplog.text
 
 
-def test_weights_for_another_width_than_the_graph_has_are_passed_over(graph, two, tmp_path, caplog):
+def test_weights_for_another_width_than_the_graph_has_are_passed_over(graph, out, two, caplog):
     def wider(arrays, _):
         for name in [name for name in arrays if name.endswith("W0")]:
             arrays[name] = np.zeros((10, 6), np.float32)
 
-    out = tmp_path / "run"
-    shutil.copytree(two / "run", out)
     rehash(out / "checkpoints/step-00000012", wider)
     hpgcn.train(graph, settings(out, epochs=16), resume=out)
     assert "weights are for 10 features and 5 classes, expected 9 and 5" in caplog.text
@@ -170,9 +151,7 @@ def test_weights_for_another_width_than_the_graph_has_are_passed_over(graph, two
                           '{"files": {"state.h5": {"sha256": 1}}}', '{"a": 1, "a": 2}',
                           " " * (1 << 21)],
                          ids=lambda text: text[:40])
-def test_a_manifest_of_any_kind_is_passed_over(graph, two, tmp_path, caplog, manifest):
-    out = tmp_path / "run"
-    shutil.copytree(two / "run", out)
+def test_a_manifest_of_any_kind_is_passed_over(graph, out, caplog, manifest):
     (out / "checkpoints/step-00000012/manifest.json").write_text(manifest, encoding="latin-1")
     assert Checkpoints(out, graph).load().epoch == 8
     assert "falling back to step-00000008: " in caplog.text
@@ -193,10 +172,8 @@ LINES = {  # line 3 of metrics.jsonl, and what the warning says
 
 
 @pytest.mark.parametrize("case", LINES)
-def test_a_malformed_line_of_metrics_is_left_out_with_a_warning(graph, two, tmp_path, caplog, case):
+def test_a_malformed_line_of_metrics_is_left_out_with_a_warning(graph, out, caplog, case):
     change, words = LINES[case]
-    out = tmp_path / "run"
-    shutil.copytree(two / "run", out)
     text = (out / "metrics.jsonl").read_text().splitlines()
     if isinstance(change, dict):
         row = {**json.loads(text[2]), **change}
@@ -212,11 +189,9 @@ def test_a_malformed_line_of_metrics_is_left_out_with_a_warning(graph, two, tmp_
 @pytest.mark.parametrize("change, words", [
     ({"epochs": "12"}, "epochs is '12', expected an integer"),
     ({"best_epoch": -1}, "best_epoch is -1"),
-    ({"test_acc": 10**400}, r"test_acc is 10000000000000000000\.\.\. \(401 characters\), expected a number")],
+    ({"test_acc": 10**400}, r"test_acc is 10+\.\.\. \(401 characters\), expected a number")],
                          ids=["text", "negative", "huge"])
-def test_a_malformed_summary_of_a_finished_run_is_named(graph, two, tmp_path, change, words):
-    out = tmp_path / "run"
-    shutil.copytree(two / "run", out)
+def test_a_malformed_summary_of_a_finished_run_is_named(graph, out, change, words):
     summary = {**json.loads((out / "summary.json").read_text()), **change}
     (out / "summary.json").write_text(json.dumps(summary))
     with pytest.raises(DataError, match=f"summary.json: {words}"):

@@ -14,8 +14,7 @@ MODELS = {"gcn": {}, "sage": {"model": "sage"}, "sage-gcn": {"model": "sage", "a
           "gin": {"model": "gin"}, "norm": {"layer_norm": True}}
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("layer", [0, 1, 2])
+@pytest.mark.parametrize("layer, value", [(0, np.nan), (1, np.inf), (2, np.nan)])
 @pytest.mark.parametrize("settings", MODELS.values(), ids=MODELS)
 def test_the_first_layer_that_is_not_finite_is_named(settings, layer, value):
     trainer = Trainer(make(), Config(layers=3, hidden=8, **settings), SerialComm(), warm=False)
@@ -24,21 +23,22 @@ def test_the_first_layer_that_is_not_finite_is_named(settings, layer, value):
     trainer.parameters.arrays[name][0, 0] = value
     with np.errstate(all="ignore"), pytest.raises(DivergedError) as caught:
         trainer.step(2)
-    assert re.match(rf"epoch 2: the training loss is \S+; layer {layer} forward has [\d,]+ values that are not finite, "
-                    r"layers before it none; try a lower lr= than 0.01", str(caught.value))
+    said = (rf"epoch 2: the training loss is \S+; layer {layer} forward has [\d,]+ values that are "
+            r"not finite, layers before it none; try a lower lr= than 0.01")
+    assert re.match(said, str(caught.value))
     assert caught.value.collective
 
 
 def test_a_learning_rate_far_too_high_is_found():
     trainer = Trainer(make(), Config(lr=1e30, optimizer="sgd"), SerialComm(), warm=False)
-    with np.errstate(all="ignore"), pytest.raises(DivergedError,
-                                                  match=r"layer \d (forward|backward).*than 1e\+30"):
+    said = r"layer \d (forward|backward).*than 1e\+30"
+    with np.errstate(all="ignore"), pytest.raises(DivergedError, match=said):
         for epoch in range(1, 20):
             trainer.step(epoch)
 
 
 @pytest.mark.parametrize("settings, words", [
-    ({"lr": 1e300}, r"epoch 1: the training loss is \S+; the update leaves W0, W1, b0, b1 with values that are not"),
+    ({"lr": 1e300}, r"epoch 1: the training loss is \S+; the update leaves W0, W1, b0, b1 with values"),
     ({"weight_decay": 1e308}, r"epoch 1: .* the update leaves W0 with values"),
     ({"lr": 1e38}, "epoch 1: the validation loss is (nan|inf); try a lower lr= than 1e")], ids=str)
 def test_weights_of_the_last_epoch_are_judged_too(settings, words):

@@ -36,10 +36,11 @@ def test_this_machine_is_fit(tmp_path, here):
 def test_what_is_missing_or_crashes_is_a_line(tmp_path):
     """MPI without a library, one engine that aborts, one that exits: the rest is told as before."""
     (tmp_path / "mpi4py").mkdir()
-    (tmp_path / "mpi4py" / "__init__.py").write_text("raise ImportError('cannot load MPI library')\n")
+    (tmp_path / "mpi4py/__init__.py").write_text("raise ImportError('cannot load MPI library')\n")
     (tmp_path / "kahypar.py").write_text("import os\nos.abort()\n")
     (tmp_path / "pymetis.py").write_text("import os\nprint('noise')\nos._exit(3)\n")
-    (tmp_path / "mtkahypar.py").write_text("print('noise')\nraise RuntimeError('built for another machine')\n")
+    raises = "print('noise')\nraise RuntimeError('built for another machine')\n"
+    (tmp_path / "mtkahypar.py").write_text(raises)
     done = hpgcn("doctor", cwd=tmp_path,
                  PYTHONPATH=f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     lines = done.stdout.splitlines()

@@ -117,7 +117,7 @@ def test_lines_of_the_command_line_speak_of_flags_and_those_of_python_of_argumen
     refused(78, "train anew with another --out, or --overwrite$", "train", "g.h5", "--epochs", 2,
             "--out", "run",
             "--resume", folder=folder)
-    with pytest.raises(OutputError, match="resume= goes on in it, overwrite=True replaces it; or choose another out="):
+    with pytest.raises(OutputError, match="resume= goes on in it, overwrite=True replaces it; or"):
         hpgcn.train("g.h5", hpgcn.Config(epochs=1, out="run"))
     with pytest.raises(OutputError, match=r"exists already; overwrite=True replaces it$"):
         store.write_graph("g.h5", store.load("g.h5").read())

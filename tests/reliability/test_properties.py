@@ -126,7 +126,8 @@ def edge_lists(draw):
                                                 "0 0 0 0"]), max_size=2)):
         lines.insert(draw(st.integers(0, len(lines))), extra)
     end = draw(st.sampled_from(["\n", "\r\n"]))
-    return draw(st.sampled_from(["", "\ufeff"])) + end.join(lines) + draw(st.sampled_from(["", end]))
+    mark = draw(st.sampled_from(["", "\ufeff"]))
+    return mark + end.join(lines) + draw(st.sampled_from(["", end]))
 
 
 @quick

@@ -52,7 +52,7 @@ def folder(trained):
 
 
 def run(how, point, *args, cwd, ranks=None, **environment):
-    """The finished process, in a folder for temporary files of its own, which must be empty then."""
+    """Return the finished process, started in `cwd`."""
     if ranks is not None and MPIEXEC is None:
         pytest.skip("no mpiexec: pip install 'hpgcn[mpi,mpich]'")
     launcher = [MPIEXEC, "-n", str(ranks)] if ranks else []
@@ -138,7 +138,7 @@ def waiting(*args, point, after=1, **environment):
 AT_IMPORT = """
 import os, signal, sys
 number, *argv = sys.argv[1:]
-signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored where the tests were started
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored here
 class Finder:
     def find_spec(self, name, *_):
         if name == "argparse":
@@ -201,8 +201,8 @@ def test_ctrl_c_keeps_the_best_model_so_far(folder, tmp_path, ranks, graph, rank
     (line,) = lines(done)
     epochs = len(losses(tmp_path / "run"))
     best = store.read_model(tmp_path / "run" / "model.h5")[1]["epoch"]
-    assert line.startswith(f"hpgcn: interrupted after epoch {epochs}, with a checkpoint; model.h5 has the weights of "
-                           f"epoch {best}; go on with `hpgcn train ")
+    assert line.startswith(f"hpgcn: interrupted after epoch {epochs}, with a checkpoint; model.h5 "
+                           f"has the weights of epoch {best}; go on with `hpgcn train ")
     assert not (tmp_path / "run" / "summary.json").exists()
     assert "--resume goes on in it" in refused(73, *command, ranks=ranks)
     succeed(*command, "--resume", ranks=ranks)
