@@ -124,8 +124,7 @@ def test_19_archive_member_past_half_of_the_memory(tmp_path):
     np.savez_compressed(tmp_path / "g.npz", **CSR, x=np.zeros((3, 1 << 20)))
     assert (tmp_path / "g.npz").stat().st_size < 100_000
     refused(65, r"g\.npz x: needs 25165952 bytes of memory, the limit is 20000000", "convert",
-            tmp_path / "g.npz",
-            tmp_path / "out.h5", "--memory", 40_000_000, folder=tmp_path)
+            tmp_path / "g.npz", tmp_path / "out.h5", "--memory", 40_000_000, folder=tmp_path)
     assert "3 vertices" in succeed("convert", tmp_path / "g.npz", tmp_path / "out.h5", "--memory",
                                    100_000_000)
 
@@ -324,8 +323,7 @@ def test_part_vectors_that_are_read(tmp_path, karate):
         refused(65, message, "partition", karate, "-k", k, "--parts", path, "-o", tmp_path / "o.h5",
                 folder=tmp_path)
     refused(65, "cannot make 35 parts of 34 vertices", "partition", karate, "-k", 35, "-o",
-            tmp_path / "o.h5",
-            folder=tmp_path)
+            tmp_path / "o.h5", folder=tmp_path)
     os.mkfifo(tmp_path / "pipe")
     refused(65, "is a special file", "partition", karate, "-k", 3, "--parts", tmp_path / "pipe",
             folder=tmp_path)

@@ -45,8 +45,7 @@ def bounded(folder, warm, commands, room=1 << 30):
     bounded memory.
     """
     done = subprocess.run([sys.executable, "-c", CHILD], input=json.dumps([warm, room, *commands]),
-                          cwd=folder,
-                          text=True, capture_output=True, timeout=300, check=False,
+                          cwd=folder, text=True, capture_output=True, timeout=300, check=False,
                           env={**clean_environment(), "MALLOC_ARENA_MAX": "2",
                                "NUMBA_NUM_THREADS": "2"})
     assert done.returncode == 0, done.stdout + done.stderr
@@ -141,8 +140,7 @@ def test_11_one_vertex_or_no_edges_trains(tmp_path, n, model):
     np.save(tmp_path / "x.npy", np.ones((n, 3)))
     np.save(tmp_path / "y.npy", np.arange(n) % 2)
     said = succeed("convert", tmp_path / "g.mtx", tmp_path / "g.h5", "--features",
-                   tmp_path / "x.npy", "--labels",
-                   tmp_path / "y.npy", "--split", "random:100/0/0")
+                   tmp_path / "x.npy", "--labels", tmp_path / "y.npy", "--split", "random:100/0/0")
     assert f"{n} vertices, 0 edges" in said
     assert f"{n} isolated vertices" in said
     losses, weights = trained(tmp_path / "g.h5", "--model", model)

@@ -68,7 +68,8 @@ def after(monkeypatch, where, name, action):
 
 
 @pytest.mark.parametrize("change, out", [
-    *((change, "parts.h5") for change in CHANGES), (rename, "parts.npy")], ids=str)
+    *((change, "parts.h5") for change in CHANGES), (rename, "parts.npy")],
+    ids=lambda value: getattr(value, "__name__", value))
 def test_a_graph_that_changes_while_it_is_partitioned(folder, monkeypatch, change, out):
     after(monkeypatch, partition, "make_partition", lambda: change("g.h5", "other.h5"))
     code, errors, _ = run("partition", "g.h5", "-k", 2, "--method", "block", "-o", out)
@@ -168,8 +169,7 @@ def test_an_input_that_changes_while_it_is_converted(tmp_path, monkeypatch, case
     if case != "text":
         after(monkeypatch, *where, lambda: change(name, "other"))
     refused_here(65, rf"hpgcn: {name}: changed while it was read", "convert", "edges.txt", "g.h5",
-                 *options,
-                 folder=tmp_path)
+                 *options, folder=tmp_path)
 
 
 def reading(reader, action):
@@ -189,8 +189,7 @@ def test_a_part_vector_that_changes_while_it_is_read(folder, monkeypatch, name):
     reader = "_read_text" if name.endswith("txt") else "_read_array"
     after(monkeypatch, partition.files, reader, lambda: rename(name, "p" + Path(name).suffix))
     refused_here(65, rf"hpgcn: {name}: changed while it was read", "partition", "g.h5", "-k", 2,
-                 "--parts", name, "-o",
-                 "out.h5", folder=folder)
+                 "--parts", name, "-o", "out.h5", folder=folder)
 
 
 TRAIN = ("train", "g.h5", "--epochs", 1, "--out", "run", "-q")

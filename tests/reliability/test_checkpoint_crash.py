@@ -103,8 +103,7 @@ class Run:
         self.metrics = folder / out / "metrics.jsonl"
         self.process = subprocess.Popen(
             [MPIEXEC, "-n", "3", sys.executable, "-m", "hpgcn", "train", "g.p3.h5", "--out", out,
-             "--resume",
-             *map(str, flags)], cwd=folder, text=True, stdout=subprocess.PIPE,
+             "--resume", *map(str, flags)], cwd=folder, text=True, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={**clean_environment(), "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", **environment})
 
@@ -152,8 +151,7 @@ class Run:
 def whole(folder):
     """What an undisturbed run of three ranks leaves."""
     succeed("train", "g.p3.h5", "--epochs", EPOCHS, "--checkpoint-every", 2, "--out", "whole3",
-            ranks=3, cwd=folder,
-            timeout=600)
+            ranks=3, cwd=folder, timeout=600)
     return outcome(folder / "whole3")
 
 
@@ -232,8 +230,7 @@ def test_signals_and_a_full_disk_in_turn(folder, whole):
     found = outcome(folder / "one rank")
     for name, array in found[0].items():
         np.testing.assert_allclose(np.frombuffer(array, np.float32),
-                                   np.frombuffer(whole[0][name], np.float32),
-                                   rtol=0, atol=1e-4)
+                                   np.frombuffer(whole[0][name], np.float32), rtol=0, atol=1e-4)
 
 
 def test_the_command_line_refuses_other_settings_and_data(folder, whole):

@@ -27,8 +27,7 @@ def lines(err):
 
 def test_a_rank_that_raises_ends_all(launcher, karate, tmp_path):
     code, err = launcher.run("train", karate / "karate.p3.h5", *settings(tmp_path, timeout=60),
-                             ranks=3,
-                             HPGCN_FAULT="raise:1:3:backward")
+                             ranks=3, HPGCN_FAULT="raise:1:3:backward")
     assert code == 70, err
     assert "rank 1 of 3 failed:" in err
     assert "RuntimeError: a fault on purpose" in err

@@ -95,8 +95,7 @@ def test_a_partition_beside_a_graph_of_a_long_name_is_refused_before_the_work(fo
 
 def test_memory_that_there_is_not_is_one_line(folder):
     refused(70, "out of memory: Unable to allocate", "train", "g.h5", "--hidden", 1 << 24,
-            "--layers", 1000,
-            "--out", "run", folder=folder)
+            "--layers", 1000, "--out", "run", folder=folder)
 
 
 @pytest.mark.parametrize("words", [
@@ -110,13 +109,11 @@ def test_threads_have_bounds_everywhere(folder, words):
 def test_lines_of_the_command_line_speak_of_flags_and_those_of_python_of_arguments(folder):
     succeed("train", "g.h5", "--epochs", 1, "--out", "run")
     refused(73, "--resume goes on in it, --overwrite replaces it; or choose another --out$",
-            "train", "g.h5", "--out",
-            "run", folder=folder)
+            "train", "g.h5", "--out", "run", folder=folder)
     refused(73, "exists already; --overwrite replaces it$", "convert", "karate", "g.h5",
             folder=folder)
     refused(78, "train anew with another --out, or --overwrite$", "train", "g.h5", "--epochs", 2,
-            "--out", "run",
-            "--resume", folder=folder)
+            "--out", "run", "--resume", folder=folder)
     with pytest.raises(OutputError, match="resume= goes on in it, overwrite=True replaces it; or"):
         hpgcn.train("g.h5", hpgcn.Config(epochs=1, out="run"))
     with pytest.raises(OutputError, match=r"exists already; overwrite=True replaces it$"):

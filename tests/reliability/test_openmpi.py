@@ -25,8 +25,7 @@ def starts(words, variables, ranks):
     environment = {name: value for name, value in clean_environment().items()
                    if not name.startswith(("OMPI", "PRTE"))}
     done = subprocess.run([mpiexec, *words, "-n", str(ranks), "true"], env=environment | variables,
-                          timeout=100,
-                          capture_output=True, check=False)
+                          timeout=100, capture_output=True, check=False)
     return not done.returncode
 
 

@@ -57,8 +57,7 @@ def run(how, point, *args, cwd, ranks=None, **environment):
         pytest.skip("no mpiexec: pip install 'hpgcn[mpi,mpich]'")
     launcher = [MPIEXEC, "-n", str(ranks)] if ranks else []
     return subprocess.run([*launcher, sys.executable, SIGNALLED, how, point, *map(str, args)],
-                          cwd=cwd, timeout=300,
-                          capture_output=True, text=True, check=False,
+                          cwd=cwd, timeout=300, capture_output=True, text=True, check=False,
                           env={**clean_environment(), "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
                                **environment})
 
@@ -124,8 +123,7 @@ def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path):
 def waiting(*args, point, after=1, **environment):
     """A command that has come to a point, and waits there."""
     child = subprocess.Popen([sys.executable, SIGNALLED, f"0:none:{after}", point, *map(str, args)],
-                             text=True,
-                             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                              env={**clean_environment(), **environment})
     with child:
         try:

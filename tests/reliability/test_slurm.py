@@ -21,8 +21,7 @@ def test_requeue(tmp_path, code, restarts, requeued):
     done = subprocess.run(["bash", SCRIPT, "g.h5", "--hidden", "8"], cwd=tmp_path, timeout=30,
                           check=False, env={
 "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "SLURM_NTASKS": "8",
-"SLURM_CPUS_PER_TASK": "2",
-"SLURM_JOB_ID": "17", "SLURM_RESTART_COUNT": str(restarts)})
+"SLURM_CPUS_PER_TASK": "2", "SLURM_JOB_ID": "17", "SLURM_RESTART_COUNT": str(restarts)})
     assert done.returncode == code
     partition, train, *rest = (tmp_path / "log").read_text().splitlines()
     assert partition == "hpgcn partition g.h5 -k 8 -o g.p8.h5"
