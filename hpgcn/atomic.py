@@ -1,4 +1,8 @@
-"""Output files that appear whole or not at all."""
+"""Output files that appear whole or not at all.
+
+What cannot be created, or exists and is not to be overwritten, is an OutputError; a disk that is
+full, or writing that fails, a StorageError.
+"""
 from __future__ import annotations
 
 import errno
@@ -32,12 +36,6 @@ def refuse_existing(path, overwrite=False, follow=True):
     pathlib.Path
         Where the file will lie: symbolic links are followed, that of the file itself only if
         `follow`.
-
-    Raises
-    ------
-    OutputError
-        It exists and `overwrite` is false, is no regular file, or its folder is missing or not
-        writable.
     """
     try:
         target = Path(os.path.realpath(path))
@@ -71,13 +69,6 @@ def replacing(path, overwrite=False, follow=True):
     ----------
     follow : bool
         Of a symbolic link, replace what it leads to; else the link itself.
-
-    Raises
-    ------
-    OutputError
-        As `refuse_existing`, or the file cannot be created.
-    StorageError
-        Synchronising to disk failed.
     """
     target = refuse_existing(path, overwrite, follow)
     with ExitStack() as held:
@@ -97,13 +88,7 @@ def replacing(path, overwrite=False, follow=True):
 
 @contextmanager
 def scratch_folder(path):
-    """Give an empty temporary folder beside the output `path`; it is gone when the block ends.
-
-    Raises
-    ------
-    OutputError
-        It cannot be created.
-    """
+    """Give an empty temporary folder beside the output `path`; it is gone when the block ends."""
     with ExitStack() as held:
         try:
             folder = held.enter_context(temporary_folder(Path(os.path.realpath(path)).parent))
@@ -121,13 +106,6 @@ def atomic_write(path, content, overwrite=False, follow=True):
         Text is encoded as UTF-8; a function is called once with the open file.
     overwrite, follow : bool
         As in `replacing`.
-
-    Raises
-    ------
-    OutputError
-        As `refuse_existing`.
-    StorageError
-        The disk is full, or writing failed.
     """
     if isinstance(content, str):
         content = content.encode()
@@ -145,11 +123,6 @@ def replacing_folder(path):
     are here. Where the block raises nothing is left behind, and an older folder of that name stays;
     killed, it leaves `.NAME.tmp`, which the next one replaces. The folder around it is made where
     it is missing.
-
-    Raises
-    ------
-    StorageError
-        The disk is full, or writing failed.
     """
     target = Path(path)
     temporary = target.with_name(f".{target.name}.tmp")

@@ -2,7 +2,8 @@
 
 That is degrees, loops, symmetry, and a permutation. Each rank looks at the rows that it has read
 anyway, once, and the ranks add up a few numbers; only when they tell that something is wrong does
-one rank read everything, to name it. Keys are fixed: the same file gives the same answer.
+one rank read everything, to name it, in a DataError. Keys are fixed: the same file gives the same
+answer.
 """
 from __future__ import annotations
 
@@ -31,11 +32,6 @@ def add_up(slab, where):
     -------
     (4 + 2 * BUCKETS,) float64
         For `refuse`, once it is summed over all rows.
-
-    Raises
-    ------
-    DataError
-        A degree or a loop is not what the row says.
     """
     from hpgcn.kernels import entries  # late: it brings the compiler
 
@@ -62,11 +58,6 @@ def refuse(total, source, where):
     source : hpgcn.Graph with all rows, or hpgcn.store.StoredGraph
         Read whole, to name the first offender; not named where that takes too much memory.
     where : str
-
-    Raises
-    ------
-    DataError
-        It is said to be undirected and is not symmetric, or a column sum is wrong.
     """
     if not doubtful(total):
         return

@@ -1,6 +1,7 @@
 """Input files: opened only if they are regular.
 
-So no pipe is waited for, and no device is read to its end.
+So no pipe is waited for, and no device is read to its end. What is not regular is a DataError, what
+cannot be opened an InputNotFoundError, and a device that fails a StorageError.
 """
 from __future__ import annotations
 
@@ -14,15 +15,7 @@ from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, StorageError
 
 
 def regular(path, flags):
-    """Open a regular file and nothing else: the `opener` of open() and io.FileIO.
-
-    Raises
-    ------
-    DataError
-        It is a named pipe, a socket or a device; nothing of it was opened or read.
-    OSError
-        As open() does: IsADirectoryError, for one.
-    """
+    """Open a regular file and nothing else: the `opener` of open() and io.FileIO."""
     _check_regular(path, os.stat(path))
     handle = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY, 0o666)
     try:
@@ -35,13 +28,7 @@ def regular(path, flags):
 
 @contextmanager
 def reading(path):
-    """Open a regular file to read its bytes.
-
-    Raises
-    ------
-    InputNotFoundError, DataError, StorageError
-        It cannot be opened; it is not regular; reading failed.
-    """
+    """Open a regular file to read its bytes."""
     try:
         with open(path, "rb", opener=regular) as file:
             yield file

@@ -1,4 +1,7 @@
-"""Which file was opened, and whether its name still leads to it: a digest is of what was read."""
+"""Which file was opened, and whether its name still leads to it: a digest is of what was read.
+
+A file that was replaced or written to is a DataError.
+"""
 from __future__ import annotations
 
 import os
@@ -21,10 +24,6 @@ def refuse_replaced(path, opened):
     path : str or path-like
     opened : os.stat_result
         Of the file, before anything was read.
-
-    Raises
-    ------
-    DataError
     """
     try:
         now = os.stat(path)

@@ -3,7 +3,7 @@
 A name tells the machine and the process that it belongs to, and ends in 16 random digits; the
 process holds a lock on it. What a killed process leaves the next command sweeps that makes
 something beside it: only what is of this machine and user, of a process that is no more, and locked
-by nobody.
+by nobody. What cannot be created is an OSError.
 """
 from __future__ import annotations
 
@@ -25,26 +25,14 @@ NAME = re.compile(rf"\.hpgcn-{MACHINE}-([0-9]+)-([0-9]+)-[0-9a-f]{{16}}\.tmp")
 
 @contextmanager
 def temporary_file(folder):
-    """Give the path of a new, empty file in a folder; removed at the end, unless it was renamed.
-
-    Raises
-    ------
-    OSError
-        It cannot be created.
-    """
+    """Give the path of a new, empty file in a folder; removed at the end, unless it was renamed."""
     with _held(folder, _make_file) as path:
         yield path
 
 
 @contextmanager
 def temporary_folder(folder):
-    """Give the path of a new, empty folder in a folder; removed with all in it when the block ends.
-
-    Raises
-    ------
-    OSError
-        It cannot be created.
-    """
+    """Give the path of a new, empty folder in a folder; removed with all in it when the block ends."""
     with _held(folder, _make_folder) as path:
         yield path
 

@@ -15,14 +15,10 @@ VERSION = "0.1.0"  # of both specifications
 
 
 def write_csr(writer, group, indptr, indices, values, num_columns):
-    """Write the arrays of a CSR matrix, and what the two specifications want to know.
+    """Write a CSR matrix, and what the two specifications want to know.
 
-    Parameters
-    ----------
-    indptr : (m + 1,) int64
-    indices : (nnz,) int32 or int64
-    values : (nnz,) float32, or None if all are 1
-        Ones are stored as uint8, and need never be read.
+    `indptr` is (m + 1,) int64, `indices` (nnz,) int32 or int64, `values` (nnz,) float32, or None if
+    all are 1: ones are stored as uint8, and need never be read.
     """
     ones = values is None
     if ones:
@@ -43,13 +39,7 @@ def write_csr(writer, group, indptr, indices, values, num_columns):
 
 
 def expect_csr(reader, group, shape):
-    """Check dtypes and lengths of a CSR group against its shape (DataError); no array is read.
-
-    Returns
-    -------
-    all_ones : bool
-    nnz : int
-    """
+    """Check dtypes and lengths of a CSR group, unread; return whether all are ones, and nnz."""
     stored = reader.field("shape", list, f"/{group}")
     if stored != list(shape):
         raise reader.error(f"/{group}: attribute shape is {stored}, expected {list(shape)}")
@@ -61,18 +51,10 @@ def expect_csr(reader, group, shape):
 
 
 def read_csr(reader, group, start, stop, num_rows, num_columns, ones):
-    """Read and validate the rows [start, stop) of a CSR matrix.
+    """Read and validate the rows [start, stop) of a CSR matrix of this whole shape.
 
-    Parameters
-    ----------
-    num_rows, num_columns : int
-        Shape of the whole matrix.
-    ones : bool
-        All values are 1: they are not read.
-
-    Returns
-    -------
-    indptr (m + 1,) int64 starting at 0, indices (nnz,), values (nnz,) float32 or None.
+    Return indptr (m + 1,) int64 starting at 0, indices (nnz,), values (nnz,) float32, or None if
+    they are `ones`, which are not read.
     """
     where = f"{reader.path}: {group}"
     nnz = reader.entries[f"{group}/indices_1"].rows
@@ -106,19 +88,10 @@ def refuse_pointers(reader, group, start, stop, first, last):
 
 
 def reorder_entries(values, indptr, indices, number):
-    """Reorder values of the stored entries as the entries are once vertices are renumbered.
+    """Reorder values (nnz,) of the entries of a CSR matrix (n, n) as `Graph.permuted` orders them.
 
-    Parameters
-    ----------
-    values : (nnz,)
-    indptr, indices : CSR (n, n) without duplicates, as the values lie
-    number : (n,) int64
-        New number of row and column i: iperm to permute a graph by perm, perm to undo it.
-
-    Returns
-    -------
-    (nnz,)
-        Row by row, columns increasing, as `Graph.permuted` orders them.
+    `number`, (n,) int64, is the new number of row and column i: iperm to permute a graph by perm,
+    perm to undo it.
     """
     number = number.astype(indices.dtype, copy=False)
     rows = np.repeat(number, np.diff(indptr))

@@ -63,13 +63,9 @@ class Huge(float):
 
 
 def parse_json(text, where):
-    """Return the object (a dict; NaN and Infinity are floats) in a text.
+    """Return the object in a text (bytes), a dict; NaN and Infinity are floats.
 
-    Parameters
-    ----------
-    text : bytes
-    where : str or path-like
-        File, and line of it, for errors.
+    `where`, for errors, is a file, or a line of it.
     """
     try:
         values = DECODER.decode(text.decode())
@@ -106,16 +102,9 @@ def read_lines(path):
 
 
 def check_fields(values, fields, where, *, whole=True):
-    """Refuse (DataError) a dict with a field of another kind or range.
+    """Refuse a dict with a field of another kind or range than `fields` (Field by name) say.
 
-    Parameters
-    ----------
-    values : dict
-    fields : dict of str -> Field
-    where : str or path-like
-        As `parse_json`.
-    whole : bool
-        All of the fields must be there.
+    With `whole` all of them must be there; `where` as in `parse_json`.
     """
     for name, field in fields.items():
         if name in values and not field.takes(values[name]):

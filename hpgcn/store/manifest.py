@@ -61,14 +61,9 @@ def first_block_not_ones(nbytes, checksums):
 
 
 def first_wrong_block(array, offset, blocks, checksums):
-    """Return the first block of a range whose checksum does not match; or None.
+    """Return the first block of a range whose checksum, of those of the dataset, is wrong; or None.
 
-    Parameters
-    ----------
-    array : C-contiguous ndarray
-        Holds the bytes of the dataset from `offset` on, at least to the end of the last block.
-    blocks : range
-    checksums : (number of blocks in the dataset,) uint32
+    The C-contiguous `array` holds the bytes of the dataset from `offset` on.
     """
     raw = memoryview(array.reshape(-1).view(np.uint8))
     for block in blocks:
@@ -81,10 +76,7 @@ def first_wrong_block(array, offset, blocks, checksums):
 def attribute_bytes(attributes, without=UNSUMMED):
     """Yield the sorted attributes of a file as bytes, each behind its path, name, kind and length.
 
-    Parameters
-    ----------
-    attributes : dict of object path -> dict of name -> bytes or ndarray
-    without : container of (object path, name)
+    They are bytes or ndarrays by path of the object and by name; (path, name) in `without` are not.
     """
     for path in sorted(attributes):
         for name in sorted(attributes[path]):

@@ -21,20 +21,10 @@ FILTERS = {  # those that HDF5 itself brings along and that need no further libr
     h5py.h5z.FILTER_SHUFFLE: "shuffle",
     h5py.h5z.FILTER_FLETCHER32: "fletcher32"}
 NUMBERS = (h5py.h5t.INTEGER, h5py.h5t.FLOAT)
-REFUSED_TYPES = {
-    h5py.h5t.STRING: "text", h5py.h5t.BITFIELD: "bitfield", h5py.h5t.OPAQUE: "opaque",
-    h5py.h5t.COMPOUND: "compound", h5py.h5t.REFERENCE: "reference", h5py.h5t.ENUM: "enumeration",
-    h5py.h5t.VLEN: "variable-length", h5py.h5t.ARRAY: "array"}
 
 
 def check_superblock(path):
-    """Refuse what is no HDF5 file, is truncated, or has headers without checksums.
-
-    Returns
-    -------
-    os.stat_result
-        Of the file that was looked at.
-    """
+    """Refuse no HDF5 file, a truncated one, or headers without checksums; return its os.stat."""
     try:
         with open(path, "rb", opener=regular) as file:
             status = os.fstat(file.fileno())
@@ -65,12 +55,7 @@ def check_superblock(path):
 
 
 def raw_attributes(item):
-    """Read all attributes of an h5py group or dataset.
-
-    Returns
-    -------
-    dict of str -> bytes (text, UTF-8) or ndarray of numbers (at most one dimension)
-    """
+    """Return all attributes of an object: text as bytes, numbers as ndarray (at most 1-d)."""
     names = list(item.attrs)
     if len(names) > MAX_ATTRIBUTES:
         raise DataError(f"{len(names)} attributes, expected at most {MAX_ATTRIBUTES}")
@@ -109,25 +94,14 @@ def plain(value):
 
 @dataclass(frozen=True)
 class Entry:
-    """A dataset that passed all checks.
-
-    Attributes
-    ----------
-    shape : tuple of int
-    dtype : numpy.dtype
-    stored, chunk_bytes : int
-        Bytes on disk, and of one chunk when read (0 if it has none).
-    filters : tuple of str
-    address : int
-        Place in the file, the same for all names of the dataset.
-    """
+    """A dataset that passed all checks."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
-    stored: int
+    stored: int  # bytes on disk
     filters: tuple[str, ...]
-    chunk_bytes: int
-    address: int
+    chunk_bytes: int  # of one chunk when read; 0 without
+    address: int  # the same for all names of the dataset
 
     @property
     def rows(self):
@@ -150,8 +124,7 @@ def inspect(item, file_size):
     kind = item.get_type()
     plist = item.get_create_plist()
     if kind.get_class() not in NUMBERS:
-        refused = REFUSED_TYPES.get(kind.get_class(), "unknown")
-        raise DataError(f"has {refused} elements, expected numbers")
+        raise DataError(f"has {type(kind).__name__[4:-2].lower()} elements, expected numbers")
     if plist.get_external_count():
         raise DataError("is stored in external files, which is refused")
     layout = plist.get_layout()

@@ -187,8 +187,7 @@ class Reader:
 
     def distinct(self):
         """Return the entries without second names, each under the name that the manifest knows."""
-        known = {entry.address: name for name, entry in self.entries.items()
-                 if name in self._checksums}
+        known = {self.entries[name].address: name for name in self.entries.keys() & self._checksums}
         return {known.get(entry.address, name): entry for name, entry in self.entries.items()}
 
     def verify_dataset(self, name):

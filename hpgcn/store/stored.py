@@ -154,13 +154,7 @@ class StoredGraph:
         return graph
 
     def check_whole(self, slabs):
-        """Refuse degrees, loops and a symmetry that are not what the entries say; DataError.
-
-        Parameters
-        ----------
-        slabs : iterable of Graph
-            All rows, each once.
-        """
+        """Refuse degrees, loops and a symmetry that are not what the entries of all slabs say."""
         total = sum(consistency.add_up(slab, self.path) for slab in slabs)
         consistency.refuse(total, self, self.path)
 

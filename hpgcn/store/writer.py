@@ -121,12 +121,9 @@ class Writer:
             raise failure
 
     def attributes(self, group, values):
-        """Set attributes of a group, made where it is missing.
+        """Set attributes of a group, made where it is missing: bool, int, float, str, 1-d numbers.
 
-        Parameters
-        ----------
-        values : dict of str -> bool, int, float, str, one-dimensional numbers, or None (left out)
-            Text is stored with a fixed length (no global heap, which has no checksum).
+        None is left out. Text is stored with a fixed length: the global heap has no checksum.
         """
         target = self.file.require_group(group)
         for name, value in values.items():
@@ -139,12 +136,9 @@ class Writer:
         self.check()
 
     def dataset(self, name, source):
-        """Write a dataset piece by piece.
+        """Write an ndarray, or any object with `shape`, `dtype` and `source[start:stop]`.
 
-        Parameters
-        ----------
-        source : ndarray, or any object with `shape`, `dtype` and `source[start:stop]`
-            Only about 16 MiB of it are asked for at once.
+        Only about 16 MiB of it are asked for at once.
         """
         shape = tuple(source.shape)
         dtype = np.dtype(source.dtype).newbyteorder("<")
