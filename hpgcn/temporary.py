@@ -25,14 +25,14 @@ NAME = re.compile(rf"\.hpgcn-{MACHINE}-([0-9]+)-([0-9]+)-[0-9a-f]{{16}}\.tmp")
 
 @contextmanager
 def temporary_file(folder):
-    """Give the path of a new, empty file in a folder; removed at the end, unless it was renamed."""
+    """Give the path of a new, empty file in a folder; removed at the end, unless renamed."""
     with _held(folder, _make_file) as path:
         yield path
 
 
 @contextmanager
 def temporary_folder(folder):
-    """Give the path of a new, empty folder in a folder; removed with all in it when the block ends."""
+    """Give the path of a new, empty folder in a folder; removed at the end with all in it."""
     with _held(folder, _make_folder) as path:
         yield path
 

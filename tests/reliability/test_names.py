@@ -123,20 +123,14 @@ def test_lines_of_the_command_line_speak_of_flags_and_those_of_python_of_argumen
 
 
 WRONG = {  # what is called, and what the UsageError says
-    "graph": (lambda: hpgcn.train([1]),
-              "graph is of type list, expected hpgcn.Graph, hpgcn.load.path. or a path"),
+    "graph": (lambda: hpgcn.train([1]), "graph is of type list, expected hpgcn.Graph,"),
     "array": (lambda: hpgcn.train(np.eye(3)), "graph is of type ndarray"),
-    "config": (lambda: hpgcn.train("g.h5", {"epochs": 1}),
-               "config is of type dict, expected hpgcn.Config"),
-    "comm": (lambda: hpgcn.train("g.h5", comm=3),
-             "comm is of type int, expected a communicator of mpi4py, or None"),
-    "resume": (lambda: hpgcn.train("g.h5", resume=True),
-               "resume is of type bool, expected the path of a run"),
-    "run": (lambda: hpgcn.predict("g.h5", 3),
-            "a int: expected a run directory, its model.h5, or what train returned"),
+    "config": (lambda: hpgcn.train("g.h5", {"epochs": 1}), "config is of type dict, expected"),
+    "comm": (lambda: hpgcn.train("g.h5", comm=3), "comm is of type int, expected a communicator"),
+    "resume": (lambda: hpgcn.train("g.h5", resume=True), "resume is of type bool, expected the"),
+    "run": (lambda: hpgcn.predict("g.h5", 3), "a int: expected a run directory, its model.h5, or"),
     "predict": (lambda: hpgcn.predict(None, "run"), "graph is of type NoneType"),
-    "device": (lambda: hpgcn.predict("g.h5", "run", device="gpu"),
-               "device = 'gpu': expected one of auto, cpu, cuda"),
+    "device": (lambda: hpgcn.predict("g.h5", "run", device="gpu"), "device = 'gpu': expected one"),
     "load": (lambda: hpgcn.load(3), "path is of type int, expected str or path-like"),
 }
 

@@ -109,8 +109,7 @@ def claims(**options):
 
 # What is refused when the file is opened: structure, types, names, shapes.
 STRUCTURE = {
-    "21 external link": (link(h5py.ExternalLink, "/etc/passwd", "/x"),
-                         "labels: is an external link, which is refused"),
+    "21 external link": (link(h5py.ExternalLink, "/etc/passwd", "/x"), "labels: is an external"),
     "21 soft link": (link(h5py.SoftLink, "/masks/train"), "labels: is a soft link"),
     "21 dangling soft link": (link(h5py.SoftLink, "/nowhere"), "labels: is a soft link"),
     "21 external storage": (external_storage, "features: is stored in external files"),
@@ -159,8 +158,7 @@ STRUCTURE = {
                            r"features has shape \(59, 7\), expected \(60, 7\)"),
     "labels too long": (replace("labels", np.zeros(61, int)), r"expected \(60\)"),
     "another number of nodes": (attribute("num_nodes", 61), "expected"),
-    "another shape": (attribute("shape", [60, 61], "adjacency"),
-                      r"shape is \[60, 61\], expected \[60, 60\]"),
+    "another shape": (attribute("shape", [60, 61], "adjacency"), r"shape is \[60, 61\], expected"),
     "another number of edges": (attribute("num_edges", 7), "num_edges is 7")}
 
 
@@ -211,15 +209,13 @@ ENTRIES = {
 
 # What is refused of a partition into three parts.
 PARTITION = {
-    "29 start": (change("partition/offsets", 0, 1),
-                 r"partition/offsets\[0\] is 1, expected offsets that rise from 0 to 60"),
+    "29 start": (change("partition/offsets", 0, 1), r"partition/offsets\[0\] is 1, expected"),
     "29 end": (change("partition/offsets", 3, 59), r"partition/offsets\[3\] is 59"),
     "29 rise": (change("partition/offsets", 1, 61), r"partition/offsets\[2\] is \d+"),
     "29 part": (change("partition/part", 4, 3), r"partition/part\[4\] is outside 0\.\.2"),
     "29 past": (change("partition/perm", 4, -1), r"partition/perm\[4\] is outside 0\.\.59"),
     "29 inverse past": (change("partition/iperm", 4, 60), r"partition/iperm\[4\] is outside 0\.\."),
-    "29 twice": (change("partition/perm", slice(0, 2), 7),
-                 r"partition/perm\[[01]\] is not undone by iperm"),
+    "29 twice": (change("partition/perm", slice(0, 2), 7), r"partition/perm\[[01]\] is not undone"),
     "29 swapped": (swap("partition/perm", 3, 4), r"partition/perm\[3\] is not undone by iperm"),
     "29 inverse": (swap("partition/iperm", 3, 4), r"partition/perm\[\d+\] is not undone by iperm"),
     "29 other part": (lambda file: change("partition/part", 4,
