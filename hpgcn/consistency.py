@@ -1,4 +1,4 @@
-"""Whether what is stored beside an adjacency is what its entries say.
+"""Checks that what is stored beside an adjacency is what its entries say.
 
 That is degrees, loops, symmetry, and a permutation. Each rank looks at the rows that it has read
 anyway, once, and the ranks add up a few numbers; only when they tell that something is wrong does

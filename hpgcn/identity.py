@@ -1,4 +1,4 @@
-"""Which file was opened, and whether its name still leads to it: a digest is of what was read.
+"""Checks that a file is still the one that was opened: a digest is of what was read.
 
 A file that was replaced or written to is a DataError.
 """

@@ -1,4 +1,4 @@
-"""What a run records of itself, read back and checked: lines of metrics.jsonl, and summary.json."""
+"""Reads back what a run records of itself, and checks it: metrics.jsonl and summary.json."""
 from __future__ import annotations
 
 import math

@@ -1,4 +1,4 @@
-"""What is in a file, in words: the text of `hpgcn inspect`."""
+"""Says what is in a file, in words: the text of `hpgcn inspect`."""
 from __future__ import annotations
 
 import os

@@ -19,7 +19,7 @@ NAMES = {int: "an integer", float: "a number", str: "text", dict: "an object"}
 
 
 class Field(NamedTuple):
-    """What a field may hold: int, float (an integer, too), str or dict; None if optional.
+    """The values of a field: int, float (an integer, too), str or dict; None if optional.
 
     Numbers lie from low to high; one that may be absent may be NaN or infinite, too.
     """

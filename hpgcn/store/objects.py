@@ -1,4 +1,4 @@
-"""What an HDF5 file, a dataset and an attribute claim to be, checked before their data is read."""
+"""Checks what an HDF5 file, a dataset and an attribute claim to be before data is read."""
 from __future__ import annotations
 
 import math

@@ -1,4 +1,4 @@
-"""What a graph file must hold: names, dtypes and shapes, checked before any array is read."""
+"""Checks names, dtypes and shapes of what a graph file must hold before any array is read."""
 from __future__ import annotations
 
 import numpy as np

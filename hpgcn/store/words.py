@@ -1,4 +1,4 @@
-"""What runs leave behind, in words: models, predictions and checkpoints, and their settings.
+"""Describes what runs leave behind: models, predictions and checkpoints, and their settings.
 
 `model`, `predictions` and `checkpoint` take the arrays of a file as name -> (shape, dtype) and its
 attributes, of which they take out those that they use; they return (label, text) pairs.

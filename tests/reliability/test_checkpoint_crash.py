@@ -21,7 +21,7 @@ from hpgcn import store
 from hpgcn.faults import PHASES
 
 # of one run of three ranks; scripts/soak.sh asks for more
-KILLS = int(os.environ.get("HPGCN_KILLS", "20"))
+KILLS = int(os.environ.get("HPGCN_KILLS", "10"))
 SHARE = 30  # epochs that a run may do before it is killed, if the one that kills comes late
 EPOCHS = 2 * SHARE * KILLS  # not all done when the last attempt to kill has been made
 COMMIT = [phase.partition(".")[2] for phase in PHASES if phase.startswith("checkpoint.")]
