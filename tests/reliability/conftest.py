@@ -22,8 +22,8 @@ def here():
     """The MPI of this Python: for what does not depend on the library."""
     if not (HERE / "mpiexec").exists():
         pytest.skip("no mpiexec beside this Python: pip install 'hpgcn[mpi,mpich]'")
-    with launching(HERE) as found:
-        yield found
+    with launching(HERE) as launcher:
+        yield launcher
 
 
 @pytest.fixture(params=["here", "openmpi"])
@@ -36,8 +36,8 @@ def launcher(request):
         pytest.skip(f"no Open MPI in {OPENMPI}: scripts/test_openmpi.sh makes it")
     if OPENMPI / "bin" == HERE:
         pytest.skip("this is Open MPI")
-    with launching(OPENMPI / "bin") as found:
-        yield found
+    with launching(OPENMPI / "bin") as launcher:
+        yield launcher
 
 
 @pytest.fixture(scope="session")

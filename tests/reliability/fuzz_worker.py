@@ -117,11 +117,11 @@ def store_case(kind, raw, path, expected, **_):
     code, line, _ = run("inspect", path, "--verify")
     outcome = "read" if code == 0 else refused(code, line, path)
     try:
-        found = contents(kind, path)
+        data = contents(kind, path)
     except (DataError, StorageError) as error:
         assert code, f"inspect --verify let pass: {error}"
         return refused(error.code, f"hpgcn: {error}\n", path)
-    same(found, expected)
+    same(data, expected)
     return outcome
 
 
@@ -159,11 +159,11 @@ def npz_case(kind, raw, path, expected, **_):
     code, line = converted(path, MEMORY)
     if code:
         return refused(code, line, path)
-    found = written(path.with_name("out.h5"))
-    assert found[1:] == expected[1:], "other arrays"
+    data = written(path.with_name("out.h5"))
+    assert data[1:] == expected[1:], "other arrays"
     wanted = {key: value for key, value in expected[0].items()
               if key not in ("created_utc", "source_sha256")}
-    assert {key: found[0].get(key) for key in wanted} == wanted, "other attributes"
+    assert {key: data[0].get(key) for key in wanted} == wanted, "other attributes"
     return "read"
 
 
@@ -195,17 +195,17 @@ def written(path):
     return attributes, dict(zip(zip(rows.tolist(), indices.tolist()), data)), arrays
 
 
-def same(found, expected):
+def same(data, expected):
     """Nested dicts and tuples of arrays and plain values are equal, dtypes included."""
     if isinstance(expected, (tuple, list)):
-        assert len(found) == len(expected)
-        for each, wanted in zip(found, expected):
+        assert len(data) == len(expected)
+        for each, wanted in zip(data, expected):
             same(each, wanted)
     elif isinstance(expected, np.ndarray):
-        assert found.dtype == expected.dtype
-        np.testing.assert_array_equal(found, expected)
+        assert data.dtype == expected.dtype
+        np.testing.assert_array_equal(data, expected)
     else:
-        assert found == expected, (found, expected)
+        assert data == expected, (data, expected)
 
 
 def loose_case(kind, raw, path, **_):
@@ -283,5 +283,5 @@ def address_space():
 
 
 if __name__ == "__main__":
-    found = work(sys.argv[1].split(","), *map(int, sys.argv[2:]))
-    print(json.dumps(found))
+    outcomes = work(sys.argv[1].split(","), *map(int, sys.argv[2:]))
+    print(json.dumps(outcomes))

@@ -34,8 +34,8 @@ def fuzz(kinds, seed, count, first=0):
                                 check=False)
         last = (worker.stdout.splitlines() or [""])[-1]
         if worker.returncode == 0:
-            for kind, found in json.loads(last).items():
-                outcomes[kind].update(found)
+            for kind, counts in json.loads(last).items():
+                outcomes[kind].update(counts)
             break
         said = worker.stderr.strip()[-1500:]
         failures.append(f"{last or 'start'}: exit code {worker.returncode}: {said}")

@@ -33,8 +33,8 @@ def refused(code, message, *argv, folder):
     it was.
     """
     before = sorted(os.listdir(folder))
-    found, errors, _ = run(*argv)
-    assert found == code, errors
+    ended, errors, _ = run(*argv)
+    assert ended == code, errors
     assert re.fullmatch(r"hpgcn: [^\n]+\n", errors), errors
     assert re.search(message, errors), errors
     assert errors[:-1].isprintable()

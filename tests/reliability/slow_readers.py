@@ -40,8 +40,8 @@ def read_edges(raw):
     lines = unpacked(raw).split("\n")
     at, declared, comments = 0, None, []
     while at < len(lines) and (not lines[at].strip(BLANKS) or lines[at].strip(BLANKS)[0] in "#%"):
-        found = re.match(r"[#%] hpgcn .*\bvertices ([0-9]{1,18})\b", lines[at], re.ASCII)
-        declared = int(found[1]) if found else declared
+        match = re.match(r"[#%] hpgcn .*\bvertices ([0-9]{1,18})\b", lines[at], re.ASCII)
+        declared = int(match[1]) if match else declared
         comments.append(re.split(r"[\s,;]+", lines[at].strip(BLANKS).lstrip("#% \t")))
         at += 1
     if at == len(lines):
@@ -135,24 +135,24 @@ def order(names):
     return None
 
 
-def edge(found, places, low, high, pattern):
+def edge(words, places, low, high, pattern):
     """(u, v, weight or None) of the fields of a line, which lie at `places`.
 
     Ids in low..high - 1.
     """
-    if len(found) != len(places):
-        raise InvalidError(f"{len(found)} fields")
-    found = [found[place] for place in places]
+    if len(words) != len(places):
+        raise InvalidError(f"{len(words)} fields")
+    words = [words[place] for place in places]
     ends = []
-    for field in found[:2]:
+    for field in words[:2]:
         if not INTEGER.fullmatch(field) or not low <= int(field) < min(high, 2**63):
             raise InvalidError(f"id {field}")
         ends.append(int(field))
-    if len(found) == 2:
+    if len(words) == 2:
         return (*ends, None)
-    if not pattern.fullmatch(found[2]) or not math.isfinite(float(found[2])):
-        raise InvalidError(f"weight {found[2]}")
-    return (*ends, float(found[2]))
+    if not pattern.fullmatch(words[2]) or not math.isfinite(float(words[2])):
+        raise InvalidError(f"weight {words[2]}")
+    return (*ends, float(words[2]))
 
 
 def merged(n, edges):

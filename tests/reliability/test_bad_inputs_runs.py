@@ -190,10 +190,10 @@ def test_25_messages_in_pieces_and_64_bits_change_no_bit(tmp_path, karate):
     succeed("partition", karate, "-k", 2, "--method", "block", "-o", tmp_path / "p.h5")
     losses, weights = trained(tmp_path / "p.h5", "--hidden", 64, ranks=2)
     assert all(array.nbytes > 512 for name, array in weights.items() if name == "W0")
-    again, found = trained(tmp_path / "p.h5", "--hidden", 64, ranks=2, program=LOWERED)
+    again, wide = trained(tmp_path / "p.h5", "--hidden", 64, ranks=2, program=LOWERED)
     assert again == losses
     for name, array in weights.items():
-        assert np.array_equal(found[name], array), name
+        assert np.array_equal(wide[name], array), name
 
 
 def test_25_the_same_graph_with_64_bit_numbers(tmp_path, monkeypatch):
@@ -210,8 +210,8 @@ def test_25_the_same_graph_with_64_bit_numbers(tmp_path, monkeypatch):
             assert narrow["adjacency/indices"].dtype == np.int32
             for key in ("indptr", "indices", "data"):
                 assert np.array_equal(wide[f"adjacency/{key}"], narrow[f"adjacency/{key}"])
-    found = store.load(tmp_path / "memory.h5").read()
-    assert found.indices.dtype == np.int64
+    graph = store.load(tmp_path / "memory.h5").read()
+    assert graph.indices.dtype == np.int64
     succeed("partition", tmp_path / "memory.h5", "-k", 2, "--method", "vertex-cut", "-o",
             tmp_path / "p.h5")
     assert store.load(tmp_path / "p.h5").read().indices.dtype == np.int64

@@ -60,9 +60,9 @@ def after(monkeypatch, where, name, action):
     real, done = getattr(where, name), []
 
     def wrapped(*args, **options):
-        found = real(*args, **options)
+        result = real(*args, **options)
         done.append(done or action())
-        return found
+        return result
 
     monkeypatch.setattr(where, name, wrapped)
 
@@ -173,13 +173,13 @@ def test_an_input_that_changes_while_it_is_converted(tmp_path, monkeypatch, case
 
 
 def reading(reader, action):
-    def found(fmt):
+    def reader_of(fmt):
         def read(*args):
             raw = reader(fmt)(*args)
             action()
             return raw
         return read
-    return found
+    return reader_of
 
 
 @pytest.mark.parametrize("name", ["parts.txt", "parts.npy"])
@@ -198,9 +198,9 @@ HOOKS = {  # what real processes do at the right moment
 from hpgcn import partition
 real = partition.make_partition
 def make_partition(*args, **options):
-    found = real(*args, **options)
+    result = real(*args, **options)
     os.replace("other.h5", "g.h5")
-    return found
+    return result
 partition.make_partition = make_partition
 """,
     "between two ranks": """
@@ -208,9 +208,9 @@ from hpgcn import machine, store
 real = store.load
 def load(*args, **options):
     if machine.launched_rank() == 0:
-        found = real(*args, **options)
+        result = real(*args, **options)
         open("opened", "w").close()
-        return found
+        return result
     while not os.path.exists("opened"):
         time.sleep(0.01)
     os.replace("other.h5", "g.h5")
@@ -221,9 +221,9 @@ store.load = load
 from hpgcn import place
 real = place._kept
 def kept(*args):
-    found = real(*args)
+    result = real(*args)
     os.replace("other.p2.h5", "g.p2.h5")
-    return found
+    return result
 place._kept = kept
 """,
 }

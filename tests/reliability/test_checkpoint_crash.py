@@ -131,11 +131,11 @@ class Run:
                 pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
             return pid == self.process.pid
 
-        found = []
+        pids = []
         for pid in processes(sys.executable):
             with contextlib.suppress(OSError):  # it has ended meanwhile
-                found += [pid] if pid != self.process.pid and below(pid) else []
-        return sorted(found)
+                pids += [pid] if pid != self.process.pid and below(pid) else []
+        return sorted(pids)
 
     def end(self):
         """Exit code and output, within five minutes."""
@@ -227,8 +227,8 @@ def test_signals_and_a_full_disk_in_turn(folder, whole):
     done = hpgcn("train", "g.h5", "--out", "one rank", "--resume", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "with another number of ranks" in done.stderr
-    found = outcome(folder / "one rank")
-    for name, array in found[0].items():
+    one_rank = outcome(folder / "one rank")
+    for name, array in one_rank[0].items():
         np.testing.assert_allclose(np.frombuffer(array, np.float32),
                                    np.frombuffer(whole[0][name], np.float32), rtol=0, atol=1e-4)
 

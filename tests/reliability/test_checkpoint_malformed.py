@@ -45,8 +45,8 @@ def array(name, make):
 
 
 def filled(value):
-    return lambda found: np.where(np.arange(found.size).reshape(found.shape) == 1,
-                                  np.float32(value), found)
+    return lambda old: np.where(np.arange(old.size).reshape(old.shape) == 1,
+                                  np.float32(value), old)
 
 
 DEEP = "[" * 100_000
@@ -80,17 +80,17 @@ REHASHED = {  # what is changed, and what the warning names; the SHA-256 of the 
     "inf best": (array("best/b1", filled(np.inf)), "best/b1 at 1 is inf, expected a finite number"),
     "nan moments": (array("optimizer/mean/W1", filled(np.nan)), r"optimizer/mean/W1 at \(0, 1\)"),
     "negative variance": (array("optimizer/variance/W1", filled(-1)), "optimizer/variance/W1 is"),
-    "weights of another shape": (array("weights/W0", lambda found: found[:, :5]),
+    "weights of another shape": (array("weights/W0", lambda old: old[:, :5]),
                                  "weights: weights/W0 has shape"),
-    "best of another shape": (array("best/W0", lambda found: found[:, :5]),
+    "best of another shape": (array("best/W0", lambda old: old[:, :5]),
                               "best: weights/W0 has shape"),
-    "moments of another shape": (array("optimizer/mean/W0", lambda found: found[:8]),
+    "moments of another shape": (array("optimizer/mean/W0", lambda old: old[:8]),
                                  r"optimizer/mean has widths \[8, 6, 5\], expected \[9, 6, 5\]"),
     "no weights": (array("weights/W0", lambda _: None), "weights/W0 is missing"),
     "no best": (array("best/b1", lambda _: None), "best: weights/b1 is missing"),
     "no moments": (array("optimizer/variance/W1", lambda _: None), "weights/W1 is missing"),
     "weights of another type": (array("weights/W0", np.float64), "weights/W0 has dtype float64,"),
-    "integers": (array("best/W0", lambda found: found.astype(np.int32)), "best/W0 has dtype int32"),
+    "integers": (array("best/W0", lambda old: old.astype(np.int32)), "best/W0 has dtype int32"),
     "one array more": (array("weights/W2", lambda _: np.ones((5, 5), np.float32)),
                        "weights/W2 has shape"),
     "an unknown array": (array("wieghts/W0", lambda _: np.ones(3, np.float32)),

@@ -21,12 +21,12 @@ ALONE = {**PAIR, "size": 1}
 
 def test_this_machine_is_fit(tmp_path, here):
     done = hpgcn("doctor", "--json", cwd=tmp_path, **here.environment)
-    found = json.loads(done.stdout)
-    assert [each["name"] for each in found] == [*NAMES, "long messages"]
-    failed = [each for each in found if each["status"] == "fail"]
+    checks = json.loads(done.stdout)
+    assert [check["name"] for check in checks] == [*NAMES, "long messages"]
+    failed = [check for check in checks if check["status"] == "fail"]
     assert failed == []
     assert done.returncode == 0
-    text = {each["name"]: each["text"] for each in found}
+    text = {check["name"]: check["text"] for check in checks}
     assert str(tmp_path) in text["folder"]
     assert "HDF5 " in text["hdf5"]
     assert "thread level" in text["mpi"]
@@ -77,16 +77,16 @@ def test_a_part_that_hangs_is_given_up():
     (ALONE, None, ["ok", "warn"]),
     (("fail", "ended with code 70: hpgcn: no"), PAIR, ["fail"])])
 def test_self_tests_are_judged(alone, pair, expected):
-    assert [each.status for each in doctor.judge(alone, pair)] == expected
+    assert [check.status for check in doctor.judge(alone, pair)] == expected
 
 
 
 def test_a_busy_machine_is_slow_and_no_failure(monkeypatch):
     monkeypatch.setattr(doctor, "PROBE_SECONDS", 0.01)
     monkeypatch.setattr(doctor, "SELFTEST_SECONDS", 0.01)
-    found = {each.name: each for each in doctor.examine()}
+    checks = {check.name: check for check in doctor.examine()}
     asked = ("libraries", "hdf5", "mpi", "gpu", "mtkahypar", "metis", "kahypar", "folder",
              "scratch", "training")
-    assert {found[name].status for name in asked} == {"slow"}
-    assert found["training"].text.startswith("no answer within 0.01 s: the machine is busy (load ")
-    assert not [each for each in found.values() if each.status == "fail"]
+    assert {checks[name].status for name in asked} == {"slow"}
+    assert checks["training"].text.startswith("no answer within 0.01 s: the machine is busy (load ")
+    assert not [check for check in checks.values() if check.status == "fail"]

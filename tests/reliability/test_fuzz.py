@@ -16,6 +16,6 @@ CASES = int(os.environ.get("HPGCN_FUZZ_CASES", "20"))
 def test_no_crash_no_hang_no_wrong_data(kinds):
     outcomes, failures = fuzz(kinds, seed=1, count=CASES)
     assert not failures, "\n\n".join(failures)
-    for kind, found in outcomes.items():
-        assert found.total() == CASES
-        assert found["read"] < CASES, f"{kind}: nothing was refused"
+    for kind, counts in outcomes.items():
+        assert counts.total() == CASES
+        assert counts["read"] < CASES, f"{kind}: nothing was refused"

@@ -148,6 +148,6 @@ def test_a_path_is_a_graph(folder):
     losses = [hpgcn.train(source, config, overwrite=True)["final_loss"]
               for source in (folder / "g.h5", "g.h5", hpgcn.load("g.h5"))]
     assert len(set(losses)) == 1
-    found = [hpgcn.predict(source, folder / "run")["logits"]
+    logits = [hpgcn.predict(source, folder / "run")["logits"]
              for source in ("g.h5", hpgcn.load("g.h5"))]
-    assert np.array_equal(*found)
+    assert np.array_equal(*logits)

@@ -86,9 +86,9 @@ def test_csr_triples(folder, triple, index):
         assert graph.header.directed == (not np.array_equal(wanted, wanted.T))
     if wanted is not None:
         store.write_graph(folder / "csr.h5", graph, overwrite=True)
-        found = store.load(folder / "csr.h5").read()
+        stored = store.load(folder / "csr.h5").read()
         for name in ("indptr", "indices", "data", "degree_row", "degree_column", "degree_loop"):
-            assert np.array_equal(getattr(found, name), getattr(graph, name))
+            assert np.array_equal(getattr(stored, name), getattr(graph, name))
 
 
 @quick
@@ -145,13 +145,13 @@ def test_edge_lists(folder, text, name):
         except DataError as error:
             assert wanted is None or (memory == 100 and "vertices: needs" in str(error)), error
             continue
-        found = store.load(folder / "out.h5").read()
-        rows = np.repeat(np.arange(found.num_rows), np.diff(found.indptr)).tolist()
-        weights = [1] * len(rows) if found.data is None else found.data.tolist()
-        assert found.num_rows == wanted.num_nodes
-        assert dict(zip(zip(rows, found.indices.tolist()), weights)) == wanted.weights
-        assert (None if found.original_ids is None
-                else found.original_ids.tolist()) == wanted.original_ids
+        stored = store.load(folder / "out.h5").read()
+        rows = np.repeat(np.arange(stored.num_rows), np.diff(stored.indptr)).tolist()
+        weights = [1] * len(rows) if stored.data is None else stored.data.tolist()
+        assert stored.num_rows == wanted.num_nodes
+        assert dict(zip(zip(rows, stored.indices.tolist()), weights)) == wanted.weights
+        assert (None if stored.original_ids is None
+                else stored.original_ids.tolist()) == wanted.original_ids
 
 
 def values(entry):
@@ -171,13 +171,13 @@ def values(entry):
 
 @quick
 @given(st.fixed_dictionaries({entry.name: values(entry) for entry in dataclasses.fields(Config)}))
-def test_settings_come_back_from_toml(folder, found):
-    if found["model"] != "sage":
-        found["aggregator"] = "mean"
-    if found["strategy"] != "mop" or (found["aggregate_on"] == "cuda"
-                                      and found["update_on"] != "cuda"):
-        found["aggregate_on"] = found["update_on"] = "device"
-    config = Config(**found)
+def test_settings_come_back_from_toml(folder, chosen):
+    if chosen["model"] != "sage":
+        chosen["aggregator"] = "mean"
+    if chosen["strategy"] != "mop" or (chosen["aggregate_on"] == "cuda"
+                                      and chosen["update_on"] != "cuda"):
+        chosen["aggregate_on"] = chosen["update_on"] = "device"
+    config = Config(**chosen)
     (folder / "c.toml").write_bytes(config.to_toml().encode())
     assert Config(**Config.from_toml(folder / "c.toml")) == config
 

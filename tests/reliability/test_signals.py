@@ -113,9 +113,9 @@ def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path):
         other = tmp_path / f".hpgcn-00000000-{killed.pid}-1-0123456789abcdef.tmp"
         other.write_text("another machine's")
         succeed("convert", "karate", tmp_path / "new.h5")
-        found = {path.name for path in tmp_path.iterdir()} - {"new.h5", ".hpgcn-mine.tmp",
+        left = {path.name for path in tmp_path.iterdir()} - {"new.h5", ".hpgcn-mine.tmp",
                                                               other.name}
-        (name,) = found
+        (name,) = left
         assert f"-{living.pid}-" in name
 
 
