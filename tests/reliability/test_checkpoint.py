@@ -254,7 +254,8 @@ def test_a_file_that_cannot_grow_leaves_the_checkpoint_before(graph, tmp_path):
 @pytest.mark.parametrize("names, words", [
     (["ranks"], "another number of ranks"),
     (["ranks", "grid"], "another number of ranks and another grid"),
-    (["ranks", "grid", "versions", "layout_sha256"], "another number of ranks, another grid and"),
+    (["ranks", "grid", "versions", "layout_sha256"],
+     "another number of ranks, another grid and other versions"),
     (["layout_sha256"], "another partition"),
     (["strategy", "memory"], "another strategy and another memory limit")])
 def test_what_differs_is_said_in_english(names, words):
