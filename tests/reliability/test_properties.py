@@ -166,7 +166,9 @@ def values(entry):
     if kind == "float":
         low = 0 if entry.name == "input_dropout" else limits["low"]  # below, -1 alone is a value
         return st.floats(low, 1e300 if limits["high"] is None else 0.99, allow_subnormal=False)
-    return st.sampled_from(["", "500M", "2G"]) if entry.name == "memory" else st.text()
+    if entry.name == "memory":
+        return st.sampled_from(["", "500M", "2G"])
+    return st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 
 
 @quick
