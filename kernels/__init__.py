@@ -1,11 +1,11 @@
-"""Kernels: arrays in, arrays out. They know nothing of MPI, HDF5 or graphs.
-
-`backend(array)` answers which kernels serve an array; these trust their arguments, which those of the packages check.
-"""
+"""Kernels: arrays in, arrays out. They know nothing of MPI, HDF5 or graphs."""
 
 
 def backend(array):
-    """Return the kernels for this array, unchecked: of hpgcn.kernels.cpu for NumPy's, hpgcn.kernels.cuda for CuPy's."""
+    """Return the kernels for an array of NumPy (hpgcn.kernels.cpu) or CuPy (hpgcn.kernels.cuda).
+
+    They trust their arguments, which the functions of these packages check.
+    """
     import numpy as np
 
     if isinstance(array, np.ndarray):
@@ -14,8 +14,9 @@ def backend(array):
         return cpu.trusted
     if hasattr(array, "kernels"):  # arrays that bring their own: those of hpgcn.planning.shapes
         return array.kernels
-    if type(array).__module__.partition(".")[0] == "cupy":  # whose import takes a GPU's driver, and seconds
+    owner = type(array).__module__
+    if owner.partition(".")[0] == "cupy":  # to import CuPy takes a GPU's driver, and seconds
         from hpgcn.kernels import cuda
 
         return cuda.trusted
-    raise TypeError(f"no kernels for arrays of type {type(array).__module__}.{type(array).__name__}")
+    raise TypeError(f"no kernels for arrays of type {owner}.{type(array).__name__}")

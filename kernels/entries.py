@@ -1,7 +1,8 @@
-"""Sums over entries that tell whether a matrix is what is said of it, in one pass and with next to no memory.
+"""Sums over entries that tell whether a matrix is what is said of it, in one pass.
 
-Hashes of entries are summed modulo 2^64 with a sign, so that those of equal entries cancel wherever they lie, on
-whatever rank: a multiset that differs from another leaves a sum other than 0, short of a chance of 2^-64.
+They take next to no memory. Hashes of entries are summed modulo 2^64 with a sign, so that those of
+equal entries cancel wherever they lie, on whatever rank: a multiset that differs from another
+leaves a sum other than 0, short of a chance of 2^-64.
 """
 import numpy as np
 
@@ -20,11 +21,13 @@ def mix(x):
 
 @jit()
 def add_fingerprint(row, column, number, keyed, sums):
-    """Add the hashes of an entry above the diagonal to `sums`, (2,) uint64; take those of one below it off.
+    """Add the hashes of an entry above the diagonal to `sums`, take off those of one below.
 
-    They end at zeros where the matrix is symmetric; `keyed` (2,) uint64 are the keys of two hash functions.
+    `sums` (2,) uint64 end at zeros where the matrix is symmetric; `keyed` (2,) uint64 are the keys
+    of two hash functions.
     """
-    low, high = np.uint64(min(row, column)), np.uint64(max(row, column))
+    low = np.uint64(min(row, column))
+    high = np.uint64(max(row, column))
     weight = np.uint64(0) if number == 0 else np.uint64(np.float32(number).view(np.uint32))
     for j in range(2):
         x = mix(mix(mix(keyed[j] + low) + keyed[1 - j] + high) + weight)
@@ -41,14 +44,15 @@ def pair_sum(first, second, key):
 
 
 @jit()
-def _factor(x):
-    """A number in [1, 2) out of 64 scrambled bits, the lowest aside."""
-    return 1 + np.float64(x >> np.uint64(40)) / 2**24
+def _bucket(number, key, buckets):
+    """Bucket of a column, and its factor: a number in [1, 2) out of the upper scrambled bits."""
+    x = mix(key + np.uint64(number))
+    return x % buckets, 1 + np.float64(x >> np.uint64(40)) / 2**24
 
 
 @jit()
-def add_up(indptr, indices, data, first, degree_row, degree_column, degree_loop, symmetric, tolerance, keyed, prints,
-           columns):
+def add_up(indptr, indices, data, first, degree_row, degree_column, degree_loop, symmetric,
+           tolerance, keyed, prints, columns):
     """Compare degrees with the rows they are of, and add up what tells about columns.
 
     Parameters
@@ -67,20 +71,24 @@ def add_up(indptr, indices, data, first, degree_row, degree_column, degree_loop,
     prints : (2,) uint64
         Added to: `add_fingerprint` of every entry.
     columns : (b, 2) float64
-        Added to, in the bucket of each column: its weights less its degree, and the absolute weights, all times a
-        factor that hangs on the column alone.
+        Added to, in the bucket of each column: its weights less its degree, and the absolute
+        weights, all times a factor that hangs on the column alone.
 
     Returns
     -------
     (2,) int64
         The first row whose ROW or LOOP is wrong; m where none is.
     """
-    m, buckets = indptr.size - 1, np.uint64(columns.shape[0])
+    m = indptr.size - 1
+    buckets = np.uint64(columns.shape[0])
     wrong = np.full(2, m)
     for i in range(m):
-        total, size, loop = 0.0, 0.0, 0.0
+        total = 0.0
+        size = 0.0
+        loop = 0.0
         for k in range(indptr[i], indptr[i + 1]):
-            column, weight = np.int64(indices[k]), np.float64(data[k]) if data.size else 1.0
+            column = np.int64(indices[k])
+            weight = np.float64(data[k]) if data.size else 1.0
             total += weight
             size += abs(weight)
             if column == first + i:
@@ -88,16 +96,14 @@ def add_up(indptr, indices, data, first, degree_row, degree_column, degree_loop,
             elif symmetric:
                 add_fingerprint(first + i, column, weight, keyed, prints)
             if not symmetric:
-                x = mix(keyed[0] + np.uint64(column))
-                factor = _factor(x)
-                columns[x % buckets, 0] += factor * weight
-                columns[x % buckets, 1] += factor * abs(weight)
-        x = mix(keyed[0] + np.uint64(first + i))
-        factor = _factor(x)
-        columns[x % buckets, 0] -= factor * degree_column[i]
+                bucket, factor = _bucket(column, keyed[0], buckets)
+                columns[bucket, 0] += factor * weight
+                columns[bucket, 1] += factor * abs(weight)
+        bucket, factor = _bucket(first + i, keyed[0], buckets)
+        columns[bucket, 0] -= factor * degree_column[i]
         if symmetric:
-            columns[x % buckets, 0] += factor * total
-            columns[x % buckets, 1] += factor * size
+            columns[bucket, 0] += factor * total
+            columns[bucket, 1] += factor * size
         if not abs(total - degree_row[i]) <= tolerance * size:
             wrong[ROW] = min(wrong[ROW], i)
         if loop != degree_loop[i]:

@@ -1,7 +1,7 @@
 """Numba's compiler with a cache that is always writable and never stale.
 
-Numba refuses to import a cached function when no place is writable, and keeps a cached kernel after a helper in
-another file has changed. So the cache lies in a folder named by a hash of all kernel sources.
+Numba refuses to import a cached function when no place is writable, and keeps a cached kernel after
+a helper in another file has changed. So the cache lies in a folder named by a hash of all sources.
 """
 import functools
 import hashlib
@@ -9,22 +9,34 @@ import os
 import tempfile
 import types
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+from threading import Lock
 
 import numba
 from numba.core import config
 
+# scalar operations from which on threads are worth waking: about a millisecond
+_least_work = ContextVar("least_work", default=1 << 20)
+# Numba's layer "workqueue" ends a process whose threads run parallel code at once
+_parallel = Lock()
+
 
 @functools.cache
 def cache_dir():
-    """Folder of compiled kernels: NUMBA_CACHE_DIR if set, else under the user's cache, else a temporary folder."""
+    """Return the folder of compiled kernels.
+
+    It lies in NUMBA_CACHE_DIR if that is set, else in the user's cache, else it is temporary.
+    """
     digest = hashlib.sha256(numba.__version__.encode())
     for source in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(source.read_bytes())
     name = f"numba-{digest.hexdigest()[:16]}"
-    roots = [os.environ.get("NUMBA_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME"), "~/.cache"]
-    for root in (Path(root).expanduser() for root in roots if root):
-        folder = root / "hpgcn" / name
+
+    for root in (os.environ.get("NUMBA_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME"), "~/.cache"):
+        if not root:
+            continue
+        folder = Path(root).expanduser() / "hpgcn" / name
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder):
@@ -35,12 +47,14 @@ def cache_dir():
 
 
 def jit(**options):
-    """Return a decorator like numba.njit(cache=True, nogil=True, **options), cached in `cache_dir()`."""
+    """Return a decorator like numba.njit(cache=True, nogil=True, **options)."""
 
     def decorate(function):
-        before, config.CACHE_DIR = config.CACHE_DIR, cache_dir()
+        before = config.CACHE_DIR
+        config.CACHE_DIR = cache_dir()
         try:
-            return numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+            compiler = numba.njit(cache=True, nogil=True, error_model="numpy", **options)
+            return compiler(function)
         finally:
             config.CACHE_DIR = before
 
@@ -50,33 +64,41 @@ def jit(**options):
 class Threaded:
     """A kernel over chunks, compiled twice: for one thread and for all.
 
-    Waking threads costs more than a small kernel takes, and on a busy machine a whole time slice. Both versions take
-    the same chunks in the same order of sums, so they give the same bits.
+    Waking threads costs more than a small kernel takes, and on a busy machine a whole time slice.
+    Both versions take the same chunks in the same order of sums, so they give the same bits.
+    Python threads may call kernels at once: those that use all threads wait for each other.
     """
-
-    threshold = 1 << 20  # scalar operations from which on threads are worth waking: about a millisecond
 
     def __init__(self, function):
         # Numba's cache tells functions apart by name and line, not by their options
-        alone = types.FunctionType(function.__code__, function.__globals__, function.__name__ + "_alone")
-        alone.__qualname__, alone.__module__ = alone.__name__, function.__module__
-        self.alone, self.together = jit()(alone), jit(parallel=True)(function)
+        name = function.__name__ + "_alone"
+        alone = types.FunctionType(function.__code__, function.__globals__, name)
+        alone.__qualname__ = name
+        alone.__module__ = function.__module__
+        self.alone = jit()(alone)
+        self.together = jit(parallel=True)(function)
         functools.update_wrapper(self, function)
 
     def __call__(self, work, *args):
         """Run on all threads if `work`, about the number of scalar operations, is worth it."""
-        if work < self.threshold:
+        if not worth_threads(work):
             self.alone(*args)
             return
-        with numba.parallel_chunksize(1):  # chunks go to threads as these come: one that lost its core takes fewer
+        # chunks go to threads as these come: one that lost its core takes fewer
+        with _parallel, numba.parallel_chunksize(1):
             self.together(*args)
+
+
+def worth_threads(work):
+    """Whether so many scalar operations are worth waking threads."""
+    return work >= _least_work.get()
 
 
 @contextmanager
 def threshold(work):
-    """Within, threads are woken from `work` scalar operations on: 0 for always."""
-    before, Threaded.threshold = Threaded.threshold, work
+    """Within, in this thread, others are woken from `work` scalar operations on: 0 for always."""
+    token = _least_work.set(work)
     try:
         yield
     finally:
-        Threaded.threshold = before
+        _least_work.reset(token)

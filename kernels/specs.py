@@ -1,12 +1,13 @@
-"""What the public kernels take: a line an array, which `hpgcn.kernels.checks` holds arguments against."""
+"""What the public kernels take, one entry an array: `hpgcn.kernels.checks` reads it."""
 from typing import NamedTuple
 
-# Kernel: "name kind lengths" of each array. "name?" may be None. A length is a number, a letter (bound where it is
-# met first), m+1, f/8 (bytes of bits), f|1 (either), * (any) or ... (any axes). "<n": all values are in [0, n).
-# "<V": vertex
-# numbers. "=k": pointers cover all k entries. "~x": may be x itself.
+# Kernel: "name kind lengths" of each array; "name?" may be None. A length is a number, a letter
+# (bound where it is met first), m+1, f/8 (bytes of bits), f|1 (either), * (any) or ... (any axes).
+# "<n": values lie in [0, n), "<V": vertex numbers. "=k": pointers cover all k entries.
+# "~x": may be x itself.
 CSR = "indices index k <n; indptr pointers m+1; "
-SPMM = "x real n f; " + CSR + "data? like k; out? into m f; row_scale? like m; col_scale? like n; rows? once * <m; "
+SPMM = "x real n f; " + CSR + ("data? like k; out? into m f; row_scale? like m; col_scale? like n; "
+                               "rows? once * <m; ")
 LOSS = "logits real m f; rows index r <m; grad? into m f; "
 SPECS = {
     "activate": "z into m f; bias like f; vertex? index m <V; mask? into_bits m f/8",
@@ -17,14 +18,15 @@ SPECS = {
     "column_sum": "x real m f",
     "dropout": "x real m f; vertex index m <V; out? into m f ~x",
     "dropout_bits": "vertex index m <V",
-    "dropout_csr": "data real k; indices index k; indptr pointers m+1 =k; vertex index m <V; out? into k ~data",
+    "dropout_csr": "data real k; indices index k; indptr pointers m+1 =k; vertex index m <V; "
+                   "out? into k ~data",
     "dropout_scale": "",
     "gather": "x rows n f; index index r <n; out? into_moved r f",
     "inner": "x real m f; y like m f",
-    "layer_norm": "x real m f; mean wide m; inv_std wide m; gain float f; bias float f; out? into m f ~x; "
-                  "xhat? into m f ~x",
-    "layer_norm_backward": "g real m f; xhat like m f; inv_std wide m; gain float f; means wide m 2; "
-                           "out? into m f ~g ~xhat",
+    "layer_norm": "x real m f; mean wide m; inv_std wide m; gain float f; bias float f; "
+                  "out? into m f ~x; xhat? into m f ~x",
+    "layer_norm_backward": "g real m f; xhat like m f; inv_std wide m; gain float f; "
+                           "means wide m 2; out? into m f ~g ~xhat",
     "layer_norm_backward_sums": "g real m f; xhat like m f; gain float f",
     "matmul": "x strided m k; y strided k n; out? into_strided m n",
     "philox": "counter words ... 4; key words 2",
@@ -44,8 +46,8 @@ SPECS = {
 }
 TRANSPOSED = "indices index k <m; indptr pointers n+1 =k; edge index k <e"
 NUMBERS = {  # arguments that are integers: the least, and the first too large
-    "decayed": (0, 1 << 62), "epoch": (0, 1 << 32), "first": (0, 1 << 35), "layer": (0, 1 << 16), "n": (0, 1 << 62),
-    "seed": (0, 1 << 64), "step": (1, 1 << 62), "width": (0, 1 << 35)}
+    "decayed": (0, 1 << 62), "epoch": (0, 1 << 32), "first": (0, 1 << 35), "layer": (0, 1 << 16),
+    "n": (0, 1 << 62), "seed": (0, 1 << 64), "step": (1, 1 << 62), "width": (0, 1 << 35)}
 
 
 class Argument(NamedTuple):
@@ -62,11 +64,13 @@ class Argument(NamedTuple):
 
 def parse(text):
     """Return the Arguments of a spec."""
-    found = []
+    arguments = []
     for entry in filter(None, map(str.strip, text.split(";"))):
         name, kind, *words = entry.split()
-        limit, covers, *aliases = ("".join(word[1:] for word in words if word[0] == mark) for mark in "<=")
-        aliases = tuple(word[1:] for word in words if word[0] == "~")
-        shape = tuple(word for word in words if word[0] not in "<=~")
-        found.append(Argument(name.rstrip("?"), name.endswith("?"), kind, shape, limit, covers, aliases))
-    return found
+        marked = {mark: tuple(word[1:] for word in words if word[0] == mark) for mark in "<=~"}
+        shape = tuple(word for word in words if word[0] not in marked)
+        limit = "".join(marked["<"])
+        covers = "".join(marked["="])
+        arguments.append(Argument(
+            name.rstrip("?"), name.endswith("?"), kind, shape, limit, covers, marked["~"]))
+    return arguments

@@ -1,25 +1,26 @@
-"""DistGNN's aggregation primitive on CPU threads: edge operator, reduction, and the gradients of both."""
+"""DistGNN's aggregation primitive on CPU threads, and the gradients of its operands."""
 import numba
 import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.kernels.cpu.chunks import by_nonzeros
 from hpgcn.kernels.cpu.pieces import prefetch
-from hpgcn.kernels.cpu.spmm import spmm
+from hpgcn.kernels.cpu.spmm import product
 from hpgcn.kernels.jit import Threaded, jit
-from hpgcn.kernels.reference import check_operands
+from hpgcn.kernels.reference.aggregate import OPS, REDUCES, check_operands
 
 ADD, SUB, MUL, DIV, COPYLHS, COPYRHS = range(6)
 SUM, MEAN, MAX, MIN = range(4)
-OPS = {"add": ADD, "sub": SUB, "mul": MUL, "div": DIV, "copylhs": COPYLHS, "copyrhs": COPYRHS}
-REDUCES = {"sum": SUM, "mean": MEAN, "max": MAX, "min": MIN}
+OP_CODES = {op: code for code, op in enumerate(OPS)}
+REDUCE_CODES = {reduce: code for code, reduce in enumerate(REDUCES)}
 AHEAD = 16  # edges between asking for a row of x and reading it
-NO_EDGE, NO_ARG = np.empty(0, np.int64), np.empty((0, 0), np.int64)
+NO_EDGE = np.empty(0, np.int64)
+NO_ARG = np.empty((0, 0), np.int64)
 
 
 @jit()
 def _message(op, x, u, e, k, out):
-    """One message, out = op(x[u], e[k]): a branch a row, then loops over columns that the compiler vectorises."""
+    """One message, out = op(x[u], e[k]): a branch a row, then loops that become vector code."""
     width = out.size
     if op == COPYLHS:
         for q in range(width):
@@ -55,28 +56,31 @@ def _prefetch(x, u):
 @Threaded
 def _aggregate(indptr, indices, edge, x, e, op, reduce, chosen, out, arg, bounds):
     width = out.shape[1]
+    zero = out.dtype.type(0)
+    sign = out.dtype.type(1 if reduce == MAX else -1)
     for chunk in numba.prange(bounds.size - 1):
         message = np.empty(width, out.dtype)
         for v in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(width):
-                out[v, q] = 0
+                out[v, q] = zero
             for t in range(indptr[v], indptr[v + 1]):
-                u, k = indices[t], edge[t] if edge.size else t
+                u = indices[t]
+                k = edge[t] if edge.size else t
                 if t + AHEAD < indices.size:
                     _prefetch(x, indices[t + AHEAD])
                     if edge.size and e.size:
                         _prefetch(e, edge[t + AHEAD])
                 _message(op, x, u, e, k, message)
                 if reduce >= MAX:
-                    first, sign = t == indptr[v], out.dtype.type(1 if reduce == MAX else -1)
                     for q in range(width):
                         # not <= takes a NaN; the second test keeps the first one met
-                        better = not (sign * message[q] <= sign * out[v, q]) and out[v, q] == out[v, q]
-                        if first or better:
-                            out[v, q], arg[v, q] = message[q], k
+                        above = not (sign * message[q] <= sign * out[v, q])
+                        if t == indptr[v] or (above and out[v, q] == out[v, q]):
+                            out[v, q] = message[q]
+                            arg[v, q] = k
                 elif chosen.size:
                     for q in range(width):
-                        out[v, q] += message[q] if chosen[u, q] == k else out.dtype.type(0)
+                        out[v, q] += message[q] if chosen[u, q] == k else zero
                 else:
                     for q in range(width):
                         out[v, q] += message[q]
@@ -104,21 +108,21 @@ def _edge_gradient(indptr, indices, x, e, op, grad, chosen, de, bounds):
                         g[q] = -g[q]
                 elif op == DIV:
                     for q in range(width):
-                        by = e[k, q if e.shape[1] > 1 else 0]
-                        g[q] = -(g[q] / by) / by
+                        divisor = e[k, q if e.shape[1] > 1 else 0]
+                        g[q] = -(g[q] / divisor) / divisor
                 if chosen.size:
                     for q in range(width):
                         g[q] = g[q] if chosen[v, q] == k else de.dtype.type(0)
                 if de.shape[1] == 1:
-                    de[k, 0] = _fold(g)
+                    de[k, 0] = _halved_sum(g)
                 else:
                     for q in range(width):
                         de[k, q] = g[q]
 
 
 @jit()
-def _fold(g):
-    """Sum of g, which is destroyed: its halves are added until one element is left, which vectorises."""
+def _halved_sum(g):
+    """Sum of g, which is destroyed: halves are added until one element is left, by vectors."""
     width = g.size
     while width > 1:
         half = (width + 1) // 2
@@ -128,41 +132,52 @@ def _fold(g):
     return g[0]
 
 
-def _reduce(indptr, indices, x, e, out, *, op, reduce, arg=NO_ARG, edge=NO_EDGE, chosen=NO_ARG):
-    """Fill out, and arg for max and min. Entry t is edge[t] of e; only edges found in `chosen` (x's shape) count."""
+def _reduction(indptr, indices, x, e, out, op, reduce, *, arg=NO_ARG, edge=NO_EDGE, chosen=NO_ARG):
+    """Return the kernels that fill out, and arg for max and min, each with its arguments.
+
+    Entry t is edge[t] of e; only edges found in `chosen` (x's shape) count.
+    """
     column = op == "mul" and e.shape[1] == 1
-    if reduce in ("sum", "mean") and not chosen.size and (op == "copylhs" or column):  # SpMM (distgnn equation 2)
-        data = None if op == "copylhs" else e.ravel()[edge] if edge.size else e.ravel()
+    if reduce in ("sum", "mean") and not chosen.size and (op == "copylhs" or column):
+        data = None  # SpMM (distgnn equation 2)
+        if column:
+            data = e.ravel()[edge] if edge.size else e.ravel()
         scale = None if reduce == "sum" else 1 / np.maximum(np.diff(indptr), 1)
-        spmm(indptr, indices, data, x, out, row_scale=scale)
-    else:
-        none = np.empty((0, 0), out.dtype)
-        work = (int(indptr[-1]) - int(indptr[0]) + indptr.size) * out.shape[1]
-        _aggregate(work, indptr, indices, edge, none if op == "copyrhs" else x, none if op == "copylhs" else e, OPS[op],
-                   REDUCES[reduce], chosen, out, arg, by_nonzeros(indptr))
+        return product(indptr, indices, data, x, out, row_scale=scale)[1]
+    work = (int(indptr[-1]) - int(indptr[0]) + indptr.size) * out.shape[1]
+    none = np.empty((0, 0), out.dtype)
+    x = none if op == "copyrhs" else x
+    e = none if op == "copylhs" else e
+    return [(_aggregate, (work, indptr, indices, edge, x, e, OP_CODES[op], REDUCE_CODES[reduce],
+                          chosen, out, arg, by_nonzeros(indptr)))]
 
 
 def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum"):
-    """Edge operator and reduction: see `hpgcn.kernels.reference.aggregate` for what each argument means.
+    """Edge operator and reduction.
 
-    Threads take chunks of rows balanced by nonzeros; a row is reduced by one thread in the order of its edges, so the
-    bits do not depend on the number of threads. Sum and mean of copylhs, and of mul by one column, are `spmm`.
+    Threads take chunks of rows balanced by nonzeros; a row is reduced by one thread in the order of
+    its edges, so the bits do not depend on the number of threads. Sum and mean of copylhs, and of
+    mul by one column, are `spmm`.
     """
     x, e, width, dtype = check_operands(x, e, op, reduce)
-    indptr, m = indptr.astype(np.int64, copy=False), indptr.size - 1
+    indptr = indptr.astype(np.int64, copy=False)
+    m = indptr.size - 1
     out = np.empty((m, width), dtype) if out is None else out
     arg = np.full((m, width), -1, np.int64) if reduce in ("max", "min") else None
     if indptr[0] == indptr[-1]:
         out[:] = 0
     elif width:
-        _reduce(indptr, indices, x, e, out, op=op, reduce=reduce, arg=NO_ARG if arg is None else arg)
+        for kernel, arguments in _reduction(indptr, indices, x, e, out, op, reduce,
+                                            arg=NO_ARG if arg is None else arg):
+            kernel(*arguments)
     return out, arg
 
 
 def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
-    """Gradients of `aggregate`: see `hpgcn.kernels.reference.aggregate_backward` for what each argument means.
+    """Gradients of `aggregate`.
 
-    dx is itself an aggregation, over the transposed pattern: of grad, of grad * e (mul) or of grad / e (div).
+    dx is itself an aggregation, over the transposed pattern: of grad, of grad * e (mul) or of
+    grad / e (div).
     """
     extreme = reduce in ("max", "min")
     x, e, width, dtype = check_operands(x, e, op, reduce, arg if extreme else ())
@@ -171,24 +186,34 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
     indptr = indptr.astype(np.int64, copy=False)
     if indptr[0] == indptr[-1] or width == 0:
         return dx, de
+
     grad = np.ascontiguousarray(grad, dtype)
     if reduce == "mean":
         grad = grad / np.maximum(np.diff(indptr), 1)[:, None].astype(dtype)
     chosen = np.ascontiguousarray(arg) if extreme else NO_ARG
+    launches = []
     if dx is not None:
         indptr_t, indices_t, edge_t = transposed or transpose_pattern(indptr, indices, x.shape[0])
-        _reduce(indptr_t, indices_t, grad, e, dx, op=op if op in ("mul", "div") else "copylhs", reduce="sum",
-                edge=edge_t, chosen=chosen)
+        launches += _reduction(indptr_t, indices_t, grad, e, dx,
+                               op if op in ("mul", "div") else "copylhs", "sum",
+                               edge=edge_t, chosen=chosen)
     if de is not None:
         work = (int(indptr[-1]) - int(indptr[0])) * width
-        _edge_gradient(work, indptr, indices, np.empty((0, 0), dtype) if x is None else x, e, OPS[op], grad, chosen, de,
-                       by_nonzeros(indptr))
+        x = np.empty((0, 0), dtype) if x is None else x
+        launches.append((_edge_gradient, (work, indptr, indices, x, e, OP_CODES[op], grad, chosen,
+                                          de, by_nonzeros(indptr))))
+    for kernel, arguments in launches:
+        kernel(*arguments)
     return dx, de
 
 
 def transpose_pattern(indptr, indices, n):
-    """Entries of each column by increasing number: see `hpgcn.kernels.reference.transpose_pattern`."""
-    first, last, m = int(indptr[0]), int(indptr[-1]), indptr.size - 1
-    by_row = sp.csr_array((np.arange(first, last), indices[first:last], indptr - first), shape=(m, n))
-    by_column = by_row.tocsc()  # a stable counting sort; it keeps duplicates
-    return by_column.indptr.astype(np.int64), by_column.indices.astype(indices.dtype, copy=False), by_column.data
+    """Entries of each column by increasing number."""
+    first = int(indptr[0])
+    last = int(indptr[-1])
+    shape = (indptr.size - 1, n)
+    entries = (np.arange(first, last), indices[first:last], indptr - first)
+    # a stable counting sort; it keeps duplicates
+    by_column = sp.csr_array(entries, shape=shape).tocsc()
+    rows = by_column.indices.astype(indices.dtype, copy=False)
+    return by_column.indptr.astype(np.int64), rows, by_column.data

@@ -12,16 +12,18 @@ def by_nonzeros(indptr, chunks=CHUNKS):
     m = indptr.size - 1
     if m <= chunks:
         return np.arange(m + 1, dtype=np.int64)
-    # searching the pointers for the nonzero targets alone would pile empty rows into one chunk: probe the mixed cost
+    # binary search for all bounds at once: costs of all rows would take as much memory as indptr
     total = int(indptr[-1]) - int(indptr[0]) + 4 * m
     targets = np.arange(1, chunks) * (total / chunks)
-    lo, hi = np.zeros(chunks - 1, np.int64), np.full(chunks - 1, m, np.int64)
-    while (lo < hi).any():
-        middle = (lo + hi) // 2
-        left = indptr[middle] - indptr[0] + 4 * middle < targets
-        lo, hi = np.where(left & (lo < hi), middle + 1, lo), np.where(left, hi, middle)
-        lo = np.minimum(lo, hi)
-    return np.concatenate([[0], lo, [m]]).astype(np.int64)
+    low = np.zeros(chunks - 1, np.int64)
+    high = np.full(chunks - 1, m, np.int64)
+    while (low < high).any():
+        middle = (low + high) // 2
+        below = indptr[middle] - indptr[0] + 4 * middle < targets
+        low = np.where(below & (low < high), middle + 1, low)
+        high = np.where(below, high, middle)
+        low = np.minimum(low, high)
+    return np.concatenate([[0], low, [m]]).astype(np.int64)
 
 
 def evenly(m, chunks=CHUNKS):

@@ -17,7 +17,7 @@ VECTOR = vector_bytes()
 def _prefetch_row(row, row_bytes):
     for offset in range(0, row_bytes, 64):
         prefetch(row + offset, False)
-    prefetch(row + row_bytes - 1, False)  # a row that does not begin a cache line spills into one more
+    prefetch(row + row_bytes - 1, False)  # a row may spill into one more cache line
 
 
 @jit()
@@ -33,7 +33,8 @@ def _copy_row(source, out, row_bytes):
 
 @jit()
 def _stream_row(source, out, row_bytes):
-    # 16 bytes at a time until out begins a vector, then by vectors; pieces of one cache line meet in the write buffer
+    # 16 bytes at a time until out begins a vector, then by vectors: pieces of one cache line meet
+    # in the write buffer
     head = min(-out % VECTOR, row_bytes)
     whole = head + (row_bytes - head) // VECTOR * VECTOR
     for at in range(0, head, 16):
@@ -58,16 +59,21 @@ def _gather(x, stride, index, out, out_stride, row_bytes, streamed, bounds):
 
 @Threaded
 def _scatter_add(x, stride, index, out, out_stride, width, zero, itemsize, firsts, lasts, bounds):
-    # a chunk adds rows firsts to lasts of x, of these what falls into its own rows of out: in order, without atomics
-    row_bytes, whole = width * itemsize, width * itemsize // VECTOR * VECTOR
+    # of rows firsts to lasts of x a chunk adds what falls into its own rows of out: in order, and
+    # without atomics
+    row_bytes = width * itemsize
+    whole = row_bytes // VECTOR * VECTOR
     for chunk in numba.prange(bounds.size - 1):
-        low, high, last = bounds[chunk], bounds[chunk + 1], lasts[chunk] - 1
+        low = bounds[chunk]
+        high = bounds[chunk + 1]
+        last = lasts[chunk] - 1
         for i in range(firsts[chunk], lasts[chunk]):
-            ahead, j = index[min(i + AHEAD, last)], index[i]
+            ahead = index[min(i + AHEAD, last)]
             if low <= ahead < high:
                 _prefetch_row(out + ahead * out_stride, row_bytes)
-            if low <= j < high:
-                source, target = x + i * stride, out + j * out_stride
+            if low <= index[i] < high:
+                source = x + i * stride
+                target = out + index[i] * out_stride
                 for at in range(0, whole, VECTOR):
                     add(source + at, target + at, VECTOR, zero)
                 for at in range(whole, row_bytes, itemsize):
@@ -75,38 +81,41 @@ def _scatter_add(x, stride, index, out, out_stride, width, zero, itemsize, first
 
 
 def gather(x, index, out=None):
-    """Copy rows: see `hpgcn.kernels.reference.gather`.
+    """Copy rows.
 
-    Rows that follow each other in memory and are multiples of 16 bytes are stored past the cache if all of them
-    together would not stay in half of it: a store that goes to the cache first reads the line from memory.
+    Rows that follow each other in memory and are multiples of 16 bytes are stored past the cache if
+    all of them together would not stay in half of it: a store that goes to the cache first reads
+    the line from memory.
     """
     if out is None:
         out = np.empty((index.size, x.shape[1]), x.dtype)
     if out.size:
         row_bytes = x.shape[1] * x.itemsize
-        streamed = (out.nbytes > last_level_cache() // 2 and out.strides[0] == row_bytes
-                    and (address(out) | row_bytes) % 16 == 0)
-        _gather(out.size, address(x), x.strides[0], index, address(out), out.strides[0], row_bytes, streamed,
-                evenly(index.size, CHUNKS))
+        in_order = out.strides[0] == row_bytes and (address(out) | row_bytes) % 16 == 0
+        streamed = in_order and out.nbytes > last_level_cache() // 2
+        _gather(out.size, address(x), x.strides[0], index, address(out), out.strides[0], row_bytes,
+                streamed, evenly(index.size, CHUNKS))
     return out
 
 
 def scatter_add(x, index, out):
-    """Add rows in increasing order of x's rows: see `hpgcn.kernels.reference.scatter_add`.
+    """Add rows in increasing order of x's rows.
 
-    Chunks own ranges of rows of out. An index that does not decrease, as those of a plan, is cut where it rises; of any
-    other each thread reads the whole and takes its own. Either way each sum is taken in the order of x's rows, so the
-    bits do not depend on the number of threads.
+    Chunks own ranges of rows of out. An index that does not decrease, as those of a plan, is cut
+    where it rises; of any other each thread reads the whole and takes its own. Either way each sum
+    is taken in the order of x's rows, so the bits do not depend on the number of threads.
     """
     if not x.size:
         return out
     if (index[1:] >= index[:-1]).all():
         bounds = np.append(index[evenly(index.size, CHUNKS)[:-1]], out.shape[0]).astype(np.int64)
         cuts = np.searchsorted(index, bounds)
-        firsts, lasts = cuts[:-1], cuts[1:]
+        firsts = cuts[:-1]
+        lasts = cuts[1:]
     else:
         bounds = evenly(out.shape[0], numba.get_num_threads())
-        firsts, lasts = np.zeros(bounds.size - 1, np.int64), np.full(bounds.size - 1, index.size)
-    _scatter_add(x.size, address(x), x.strides[0], index, address(out), out.strides[0], x.shape[1], x.dtype.type(0),
-                 x.itemsize, firsts, lasts, bounds)
+        firsts = np.zeros(bounds.size - 1, np.int64)
+        lasts = np.full(bounds.size - 1, index.size)
+    _scatter_add(x.size, address(x), x.strides[0], index, address(out), out.strides[0], x.shape[1],
+                 x.dtype.type(0), x.itemsize, firsts, lasts, bounds)
     return out

@@ -1,4 +1,4 @@
-"""Losses over dense rows on CPU threads: softmax, its columns on one rank or spread over ranks, and sigmoids."""
+"""Losses over dense rows on CPU threads: softmax, of whole rows or of blocks, and sigmoids."""
 import math
 
 import numba
@@ -15,15 +15,16 @@ MAGIC = 1.5 * 2.0**52
 
 @jit(inline="always")
 def _exp(x):
-    """Exponential of x <= 0, to 2e-16 relative, without branches or calls: a loop over it becomes vector code.
+    """Exponential of x <= 0, to 2e-16 relative.
 
-    x = k ln 2 + r with |r| <= ln 2 / 2; k is rounded by adding 1.5 * 2^52, whose low bits then hold it.
+    x = k ln 2 + r with |r| <= ln 2 / 2; k is rounded by adding 1.5 * 2^52, whose low bits then hold
+    it. Without branches or calls, so that a loop over it becomes vector code.
     """
     x = max(x, -700.0)
     rounded = x * 1.4426950408889634 + MAGIC
     k = rounded - MAGIC
     r = x - k * 6.93147180369123816490e-01 - k * 1.90821492927058770002e-10  # ln 2, in two parts
-    # Taylor's series to r^13; a loop over the coefficients would keep the caller's loop from becoming vector code
+    # Taylor's series to r^13; a loop over the coefficients would not become vector code
     p = ((r / 6227020800.0 + 1 / 479001600.0) * r + 1 / 39916800.0) * r + 1 / 3628800.0
     p = (((p * r + 1 / 362880.0) * r + 1 / 40320.0) * r + 1 / 5040.0) * r + 1 / 720.0
     p = (((p * r + 1 / 120.0) * r + 1 / 24.0) * r + 1 / 6.0) * r + 0.5
@@ -32,9 +33,9 @@ def _exp(x):
 
 @jit(inline="always")
 def _log1p(x):
-    """Logarithm of 1 + x for 0 <= x <= 1, to 4e-16 relative: 2 artanh(s), s = x / (2 + x), by its series to s^33.
+    """Logarithm of 1 + x for 0 <= x <= 1, to 4e-16 relative, without branches or calls.
 
-    Without branches or calls, as `_exp`.
+    It is 2 artanh(s), s = x / (2 + x), by its series to s^33.
     """
     s = x / (2.0 + x)
     t = s * s
@@ -49,12 +50,15 @@ def _log1p(x):
 def _softmax_cross_entropy(logits, labels, rows, scale, grad, losses, corrects, bounds):
     width = logits.shape[1]
     for chunk in numba.prange(bounds.size - 1):
-        loss, correct, power = 0.0, 0, np.empty(width)
+        loss = 0.0
+        correct = 0
+        power = np.empty(width)
         for r in range(bounds[chunk], bounds[chunk + 1]):
             i = rows[r]
-            best, sick = 0, 0.0
+            best = 0
+            sick = 0.0
             for q in range(width):
-                sick += logits[i, q] - logits[i, q]  # NaN or Inf anywhere in the row shows in its loss
+                sick += logits[i, q] - logits[i, q]  # NaN or Inf in the row shows in its loss
                 if logits[i, q] > logits[i, best]:
                     best = q
             top = np.float64(logits[i, best])
@@ -76,17 +80,23 @@ def _softmax_cross_entropy(logits, labels, rows, scale, grad, losses, corrects, 
 def _sigmoid_cross_entropy(logits, labels, rows, scale, grad, losses, counts, bounds):
     width = logits.shape[1]
     for chunk in numba.prange(bounds.size - 1):
-        loss, small, term = 0.0, np.empty(width), np.empty(width)
-        hits, calls, truths = 0, 0, 0
+        loss = 0.0
+        hits = 0
+        calls = 0
+        truths = 0
+        small = np.empty(width)
+        term = np.empty(width)
         for r in range(bounds[chunk], bounds[chunk + 1]):
             i = rows[r]
             for q in range(width):
-                z, y = np.float64(logits[i, q]), np.float64(labels[i, q])
+                z = np.float64(logits[i, q])
                 small[q] = _exp(-abs(z))
-                term[q] = max(z, 0.0) - z * y + _log1p(small[q])  # never finite where z is not
+                # never finite where z is not
+                term[q] = max(z, 0.0) - z * np.float64(labels[i, q]) + _log1p(small[q])
             loss += row_total(term)
             for q in range(width):
-                predicted, true = logits[i, q] > 0, labels[i, q] > 0
+                predicted = logits[i, q] > 0
+                true = labels[i, q] > 0
                 hits += predicted & true
                 calls += predicted
                 truths += true
@@ -95,7 +105,9 @@ def _sigmoid_cross_entropy(logits, labels, rows, scale, grad, losses, counts, bo
                     sigmoid = (1.0 if logits[i, q] >= 0 else small[q]) / (1.0 + small[q])
                     grad[i, q] = (sigmoid - np.float64(labels[i, q])) * scale
         losses[chunk] = loss
-        counts[chunk, 0], counts[chunk, 1], counts[chunk, 2] = hits, calls - hits, truths - hits
+        counts[chunk, 0] = hits
+        counts[chunk, 1] = calls - hits
+        counts[chunk, 2] = truths - hits
 
 
 @Threaded
@@ -127,7 +139,8 @@ def _spread_gradient(logits, labels, first, rows, top, total, scale, grad, losse
         loss = 0.0
         for r in range(bounds[chunk], bounds[chunk + 1]):
             i = rows[r]
-            column, highest = labels[i] - first, np.float64(top[i])
+            column = labels[i] - first
+            highest = np.float64(top[i])
             here = 0 <= column < width
             if here:
                 loss += math.log(total[i]) + highest - np.float64(logits[i, column])
@@ -136,7 +149,8 @@ def _spread_gradient(logits, labels, first, rows, top, total, scale, grad, losse
                 for q in range(width):
                     grad[i, q] = _exp(np.float64(logits[i, q]) - highest) * factor
                 if here:
-                    grad[i, column] = (_exp(np.float64(logits[i, column]) - highest) / total[i] - 1.0) * scale
+                    power = _exp(np.float64(logits[i, column]) - highest)
+                    grad[i, column] = (power / total[i] - 1.0) * scale
         losses[chunk] = loss
 
 
@@ -152,58 +166,61 @@ def _spread_argmax(logits, first, top, out, bounds):
 
 
 def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
-    """Loss, right answers and gradient in one pass: see `hpgcn.kernels.reference.softmax_cross_entropy`."""
-    if grad is not None:
-        grad[:] = 0
-    if rows.size == 0:
-        return 0.0, 0
+    """Loss, right answers and gradient in one pass."""
     bounds = evenly(rows.size)
-    losses, corrects = np.empty(bounds.size - 1), np.empty(bounds.size - 1, np.int64)
-    target = np.empty((0, 0), logits.dtype) if grad is None else grad
+    losses = np.empty(bounds.size - 1)
+    corrects = np.empty(bounds.size - 1, np.int64)
     work = 20 * rows.size * logits.shape[1]
-    _softmax_cross_entropy(work, logits, labels, rows, scale, target, losses, corrects, bounds)
+    _softmax_cross_entropy(work, logits, labels, rows, scale, _cleared(grad, logits), losses,
+                           corrects, bounds)
     return float(losses.sum()), int(corrects.sum())
 
 
 def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
-    """Loss, gradient and counts in one pass: see `hpgcn.kernels.reference.sigmoid_cross_entropy`."""
-    if grad is not None:
-        grad[:] = 0
+    """Loss, gradient and counts in one pass."""
     bounds = evenly(rows.size)
-    losses, counts = np.zeros(bounds.size - 1), np.zeros((bounds.size - 1, 3), np.int64)
-    target = np.empty((0, 0), logits.dtype) if grad is None else grad
+    losses = np.empty(bounds.size - 1)
+    counts = np.empty((bounds.size - 1, 3), np.int64)
     work = 60 * rows.size * logits.shape[1]
-    _sigmoid_cross_entropy(work, logits, labels, rows, scale, target, losses, counts, bounds)
-    return float(losses.sum()), *(int(count) for count in counts.sum(0))
+    _sigmoid_cross_entropy(work, logits, labels, rows, scale, _cleared(grad, logits), losses,
+                           counts, bounds)
+    return float(losses.sum()), *counts.sum(0).tolist()
 
 
 def spread_max(logits):
-    """Maximum of each row of a block of columns: see `hpgcn.kernels.reference.spread_max`."""
+    """Maximum of each row of a block of columns."""
     out = np.empty(logits.shape[0], logits.dtype)
-    _spread_max(logits.size, logits, out, evenly(logits.shape[0]))
+    _spread_max(logits.size, logits, out, evenly(out.size))
     return out
 
 
 def spread_sum(logits, top):
-    """Sum of exp(logits - top) over a block's columns: see `hpgcn.kernels.reference.spread_sum`."""
+    """Sum of exp(logits - top) over a block's columns."""
     out = np.empty(logits.shape[0])
-    _spread_sum(20 * logits.size, logits, top, out, evenly(logits.shape[0]))
+    _spread_sum(20 * logits.size, logits, top, out, evenly(out.size))
     return out
 
 
 def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=None):
-    """Return a block's part of loss and gradient in one pass: see `hpgcn.kernels.reference.spread_gradient`."""
-    if grad is not None:
-        grad[:] = 0
+    """Return a block's part of loss and gradient in one pass."""
     bounds = evenly(rows.size)
-    losses, target = np.zeros(bounds.size - 1), np.empty((0, 0), logits.dtype) if grad is None else grad
+    losses = np.empty(bounds.size - 1)
     work = rows.size * (20 if grad is None else 20 * logits.shape[1])
-    _spread_gradient(work, logits, labels, first, rows, top, total, scale, target, losses, bounds)
+    _spread_gradient(work, logits, labels, first, rows, top, total, scale, _cleared(grad, logits),
+                     losses, bounds)
     return float(losses.sum())
 
 
 def spread_argmax(logits, first, top):
-    """Lowest column of a block that attains the row's maximum: see `hpgcn.kernels.reference.spread_argmax`."""
+    """Lowest column of a block that attains the row's maximum."""
     out = np.empty(logits.shape[0], np.int64)
-    _spread_argmax(logits.size, logits, first, top, out, evenly(logits.shape[0]))
+    _spread_argmax(logits.size, logits, first, top, out, evenly(out.size))
     return out
+
+
+def _cleared(grad, logits):
+    """Return the gradient, 0 everywhere, or an empty one where none is asked for."""
+    if grad is None:
+        return np.empty((0, 0), logits.dtype)
+    grad[:] = 0
+    return grad

@@ -1,6 +1,7 @@
-"""Layer normalisation on CPU threads; columns on one rank or spread over ranks. See `hpgcn.kernels.reference.norm`.
+"""Layer normalisation on CPU threads: see `hpgcn.kernels.reference.norm`.
 
-Everything is computed in float64 and rounded as it is stored. A row is summed by one thread, in a fixed order.
+Everything is computed in float64 and rounded as it is stored. A row is summed by one thread, in a
+fixed order.
 """
 import numba
 import numpy as np
@@ -37,7 +38,8 @@ def _layer_norm(x, mean, inv_std, gain, bias, out, xhat, bounds):
     for chunk in numba.prange(bounds.size - 1):
         normal = np.empty(x.shape[1])
         for i in range(bounds[chunk], bounds[chunk + 1]):
-            middle, factor = mean[i], inv_std[i]
+            middle = mean[i]
+            factor = inv_std[i]
             for q in range(normal.size):
                 normal[q] = (np.float64(x[i, q]) - middle) * factor
             if xhat.size:
@@ -50,8 +52,10 @@ def _layer_norm(x, mean, inv_std, gain, bias, out, xhat, bounds):
 @Threaded
 def _backward_sums(g, xhat, gain, sums, dgain, dbias, bounds):
     for chunk in numba.prange(bounds.size - 1):
-        slope, product = np.empty(gain.size), np.empty(gain.size)
-        by_gain, by_bias = np.zeros(gain.size), np.zeros(gain.size)
+        slope = np.empty(gain.size)
+        product = np.empty(gain.size)
+        by_gain = np.zeros(gain.size)
+        by_bias = np.zeros(gain.size)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(gain.size):
                 value = np.float64(g[i, q])
@@ -71,44 +75,49 @@ def _backward_sums(g, xhat, gain, sums, dgain, dbias, bounds):
 def _layer_norm_backward(g, xhat, inv_std, gain, means, out, bounds):
     for chunk in numba.prange(bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
-            factor, first, second = inv_std[i], means[i, 0], means[i, 1]
+            factor = inv_std[i]
+            first = means[i, 0]
+            second = means[i, 1]
             for q in range(gain.size):
-                out[i, q] = factor * (g[i, q] * gain[q] - first - np.float64(xhat[i, q]) * second)
+                centred = g[i, q] * gain[q] - first
+                out[i, q] = factor * (centred - np.float64(xhat[i, q]) * second)
 
 
 def row_sum(x):
-    """Sum over columns, in float64: see `hpgcn.kernels.reference.row_sum`."""
+    """Sum over columns, in float64."""
     out = np.empty(x.shape[0])
     _row_sum(2 * x.size, x, out, evenly(x.shape[0]))
     return out
 
 
 def row_squares(x, mean):
-    """Sum of squared deviations, in float64: see `hpgcn.kernels.reference.row_squares`."""
+    """Sum of squared deviations, in float64."""
     out = np.empty(x.shape[0])
     _row_squares(4 * x.size, x, mean, out, evenly(x.shape[0]))
     return out
 
 
 def layer_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
-    """Normalise rows in one pass: see `hpgcn.kernels.reference.layer_norm`."""
+    """Normalise rows in one pass."""
     out = np.empty_like(x) if out is None else out
-    target = np.empty((0, 0), x.dtype) if xhat is None else xhat
-    _layer_norm(6 * x.size, x, mean, inv_std, gain.astype(np.float64), bias.astype(np.float64), out, target,
-                evenly(x.shape[0]))
+    xhat = np.empty((0, 0), x.dtype) if xhat is None else xhat
+    _layer_norm(6 * x.size, x, mean, inv_std, gain.astype(np.float64), bias.astype(np.float64), out,
+                xhat, evenly(x.shape[0]))
     return out
 
 
 def layer_norm_backward_sums(g, xhat, gain):
-    """Return all sums of the backward, in one pass: see `hpgcn.kernels.reference.layer_norm_backward_sums`."""
+    """Return all sums of the backward, in one pass."""
     bounds = evenly(g.shape[0])
-    sums, columns = np.empty((g.shape[0], 2)), np.empty((2, bounds.size - 1, gain.size))
-    _backward_sums(10 * g.size, g, xhat, gain.astype(np.float64), sums, columns[0], columns[1], bounds)
+    sums = np.empty((g.shape[0], 2))
+    columns = np.empty((2, bounds.size - 1, gain.size))
+    _backward_sums(10 * g.size, g, xhat, gain.astype(np.float64), sums, *columns, bounds)
     return sums, *columns.sum(1)
 
 
 def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
-    """Gradient of x in one pass: see `hpgcn.kernels.reference.layer_norm_backward`."""
+    """Gradient of x in one pass."""
     out = np.empty_like(g) if out is None else out
-    _layer_norm_backward(6 * g.size, g, xhat, inv_std, gain.astype(np.float64), means, out, evenly(g.shape[0]))
+    _layer_norm_backward(6 * g.size, g, xhat, inv_std, gain.astype(np.float64), means, out,
+                         evenly(g.shape[0]))
     return out

@@ -1,15 +1,10 @@
-"""Small pieces of vector code, emitted through LLVM: masked groups of eight, copies, sums, prefetches by address."""
+"""Vector intrinsics emitted through LLVM: masked groups of eight, copies, sums, prefetches."""
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from hpgcn.kernels.cpu.simd import BYTES, I1, I8, I32, I64, splat
-
-
-def _eight(builder, kind, pointer):
-    """Pointer to eight numbers from an address."""
-    return builder.inttoptr(pointer, ir.VectorType(kind, 8).as_pointer())
 
 
 @intrinsic
@@ -21,16 +16,15 @@ def activate_eight(typingctx, z, bias, bits, relu, scale):
     signature = types.uint8(z, bias, types.uint8, relu, scale)
 
     def codegen(context, builder, signature, args):
-        kind = ir.FloatType() if signature.args[4] == types.float32 else ir.DoubleType()
         z, bias, bits, relu, scale = args
-        vector, at, size = ir.VectorType(kind, 8), _eight(builder, kind, z), 4 if isinstance(kind, ir.FloatType) else 8
+        size = signature.args[4].bitwidth // 8
+        vector = ir.VectorType(scale.type, 8)
+        at, addend = (builder.inttoptr(place, vector.as_pointer()) for place in (z, bias))
+        total = builder.fadd(builder.load(at, align=size), builder.load(addend, align=size))
         zero = ir.Constant(vector, [0.0] * 8)
-        total = builder.fadd(builder.load(at, align=size), builder.load(_eight(builder, kind, bias), align=size))
         alive = builder.bitcast(builder.fcmp_unordered("ugt", total, zero), I8)
         kept = builder.and_(bits, builder.select(relu, alive, I8(255)))
-        total = builder.fmul(total, splat(builder, scale, 8))
-        result = builder.select(builder.bitcast(kept, ir.VectorType(I1, 8)), total, zero)
-        builder.store(result, at, align=size)
+        _store_masked(builder, builder.fmul(total, splat(builder, scale, 8)), kept, at, size)
         return kept
 
     return signature, codegen
@@ -42,15 +36,21 @@ def mask_eight(typingctx, x, bits, scale):
     signature = types.void(x, types.uint8, scale)
 
     def codegen(context, builder, signature, args):
-        kind = ir.FloatType() if signature.args[2] == types.float32 else ir.DoubleType()
         x, bits, scale = args
-        at, size = _eight(builder, kind, x), 4 if isinstance(kind, ir.FloatType) else 8
-        total = builder.fmul(builder.load(at, align=size), splat(builder, scale, 8))
-        zero = ir.Constant(total.type, [0.0] * 8)
-        builder.store(builder.select(builder.bitcast(bits, ir.VectorType(I1, 8)), total, zero), at, align=size)
+        size = signature.args[2].bitwidth // 8
+        at = builder.inttoptr(x, ir.VectorType(scale.type, 8).as_pointer())
+        scaled = builder.fmul(builder.load(at, align=size), splat(builder, scale, 8))
+        _store_masked(builder, scaled, bits, at, size)
         return context.get_dummy_value()
 
     return signature, codegen
+
+
+def _store_masked(builder, numbers, bits, at, size):
+    """Store eight numbers, 0 where the bit is not set."""
+    zero = ir.Constant(numbers.type, [0.0] * 8)
+    keep = builder.bitcast(bits, ir.VectorType(I1, 8))
+    builder.store(builder.select(keep, numbers, zero), at, align=size)
 
 
 @intrinsic
@@ -72,11 +72,12 @@ def move(typingctx, source, target, size, streamed):
     If `streamed` (a constant) the store passes the cache by, and target must be a multiple of size.
     """
     signature = types.void(source, target, size, streamed)
-    length, past = size.literal_value, streamed.literal_value
+    length = size.literal_value
+    past = streamed.literal_value
 
     def codegen(context, builder, signature, args):
         kind = ir.VectorType(I32, length // 4) if length > 4 else ir.IntType(8 * length)
-        source, target = (builder.inttoptr(at, kind.as_pointer()) for at in args[:2])
+        source, target = (builder.inttoptr(place, kind.as_pointer()) for place in args[:2])
         stored = builder.store(builder.load(source, align=1), target, align=length if past else 1)
         if past:
             stored.set_metadata("nontemporal", builder.module.add_metadata([I32(1)]))
@@ -87,7 +88,7 @@ def move(typingctx, source, target, size, streamed):
 
 @intrinsic(prefer_literal=True)
 def add(typingctx, source, target, size, zero):
-    """Add the numbers of `size` bytes at address source to those at target; their type is that of zero.
+    """Add the numbers of `size` bytes at address source to those at target, all of zero's type.
 
     size is a constant, a multiple of a number's, or a variable: then it is that of one number.
     """
@@ -95,11 +96,12 @@ def add(typingctx, source, target, size, zero):
 
     def codegen(context, builder, signature, args):
         kind = context.get_value_type(zero)
-        itemsize = 4 if isinstance(kind, ir.FloatType) else 8
+        itemsize = zero.bitwidth // 8
         if isinstance(size, types.IntegerLiteral):
             kind = ir.VectorType(kind, size.literal_value // itemsize)
-        source, target = (builder.inttoptr(at, kind.as_pointer()) for at in args[:2])
-        total = builder.fadd(builder.load(target, align=itemsize), builder.load(source, align=itemsize))
+        source, target = (builder.inttoptr(place, kind.as_pointer()) for place in args[:2])
+        total = builder.fadd(builder.load(target, align=itemsize),
+                             builder.load(source, align=itemsize))
         builder.store(total, target, align=itemsize)
         return context.get_dummy_value()
 
@@ -108,18 +110,23 @@ def add(typingctx, source, target, size, zero):
 
 @intrinsic(prefer_literal=True)
 def prefetch(typingctx, at, often):
-    """Ask for the cache line at an address, for one use or `often` (a constant); harmless if it is not mapped."""
-    signature, locality = types.void(at, often), 3 if often.literal_value else 0
+    """Ask for the cache line at an address, for one use or `often` (a constant).
+
+    An address that is not mapped does no harm.
+    """
+    signature = types.void(at, often)
+    locality = 3 if often.literal_value else 0
 
     def codegen(context, builder, signature, args):
-        function = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(ir.VoidType(), [BYTES, I32, I32, I32]), "llvm.prefetch.p0")
-        builder.call(function, [builder.inttoptr(args[0], BYTES), I32(0), I32(locality), I32(1)])
+        kind = ir.FunctionType(ir.VoidType(), [BYTES, I32, I32, I32])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        line = builder.inttoptr(args[0], BYTES)
+        builder.call(function, [line, I32(0), I32(locality), I32(1)])
         return context.get_dummy_value()
 
     return signature, codegen
 
 
 def address(array):
-    """Address of the first element."""
+    """Return the address of the first element."""
     return array.__array_interface__["data"][0] if array.size else 0

@@ -1,7 +1,8 @@
-"""CUDA kernels for CuPy arrays. Names and signatures are those of hpgcn.kernels.reference.
+"""CUDA kernels for CuPy arrays: those of hpgcn.kernels.reference, which says what each means.
 
-What they are given is checked (`hpgcn.kernels.checks`); `trusted` holds the same kernels without.
+What they are given is checked (`hpgcn.kernels.checks`); `trusted` holds the same without checks.
 """
+# ruff: noqa: F401 - the names are said in SPECS
 from hpgcn.kernels.checks import guard
 from hpgcn.kernels.cuda.aggregate import aggregate, aggregate_backward, transpose_pattern
 from hpgcn.kernels.cuda.device import current
@@ -25,14 +26,17 @@ from hpgcn.kernels.cuda.loss import (
     spread_sum,
 )
 from hpgcn.kernels.cuda.matmul import matmul
-from hpgcn.kernels.cuda.norm import layer_norm, layer_norm_backward, layer_norm_backward_sums, row_squares, row_sum
+from hpgcn.kernels.cuda.norm import (
+    layer_norm,
+    layer_norm_backward,
+    layer_norm_backward_sums,
+    row_squares,
+    row_sum,
+)
 from hpgcn.kernels.cuda.spmm import spmm, sspmm
 from hpgcn.kernels.cuda.total import column_sum, inner
 from hpgcn.kernels.reference.random import dropout_scale
+from hpgcn.kernels.specs import SPECS
 
-__all__ = ["activate", "adam", "aggregate", "aggregate_backward", "apply_mask", "column_sum", "dropout", "dropout_bits",
-           "dropout_csr", "dropout_scale", "gather", "inner", "layer_norm", "layer_norm_backward",
-           "layer_norm_backward_sums", "matmul", "philox", "row_squares", "row_sum", "scatter_add", "sgd",
-           "sigmoid_cross_entropy", "softmax_cross_entropy", "spmm", "spread_argmax", "spread_gradient", "spread_max",
-           "spread_sum", "sspmm", "transpose_pattern"]
-trusted = guard(__all__, globals(), lambda: current().xp)
+__all__ = list(SPECS)
+trusted = guard(globals(), lambda: current().xp)

@@ -1,21 +1,23 @@
-"""DistGNN's aggregation primitive on a GPU: edge operator, reduction, and the gradients of both."""
+"""DistGNN's aggregation primitive on a GPU, and the gradients of its operands."""
 import numpy as np
 
 from hpgcn.kernels.cuda.device import current
 from hpgcn.kernels.cuda.spmm import spmm
-from hpgcn.kernels.reference import OPS, REDUCES, check_operands
+from hpgcn.kernels.reference.aggregate import OPS, REDUCES, check_operands
 
 OP_CODES = {op: code for code, op in enumerate(OPS)}
 REDUCE_CODES = {reduce: code for code, reduce in enumerate(REDUCES)}
 
 
 def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum"):
-    """Edge operator and reduction: see `hpgcn.kernels.reference.aggregate` for what each argument means.
+    """Edge operator and reduction.
 
-    Sum and mean of copylhs, and of mul by one column, are `spmm`; of the others a thread takes all edges of a row.
+    Sum and mean of copylhs, and of mul by one column, are `spmm`; of the others a thread takes all
+    edges of a row.
     """
     x, e, width, dtype = check_operands(x, e, op, reduce, ordered=current().ordered)
-    xp, m = current().xp, indptr.size - 1
+    xp = current().xp
+    m = indptr.size - 1
     out = xp.empty((m, width), dtype) if out is None else out
     arg = xp.full((m, width), -1, np.int64) if reduce in ("max", "min") else None
     if m and width:
@@ -24,51 +26,67 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
 
 
 def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
-    """Gradients of `aggregate`: see `hpgcn.kernels.reference.aggregate_backward` for what each argument means.
+    """Gradients of `aggregate`.
 
-    dx is itself an aggregation, over the transposed pattern: of grad, of grad * e (mul) or of grad / e (div).
+    dx is itself an aggregation, over the transposed pattern: of grad, of grad * e (mul) or of
+    grad / e (div).
     """
-    extreme, device = reduce in ("max", "min"), current()
-    x, e, width, dtype = check_operands(x, e, op, reduce, arg if extreme else (), ordered=current().ordered)
-    dx = None if op == "copyrhs" else device.xp.zeros(x.shape, dtype)
-    de = None if op == "copylhs" else device.xp.zeros(e.shape, dtype)
-    indptr, indices = device.ordered(indptr, np.int64), device.ordered(indices)
+    device = current()
+    xp = device.xp
+    extreme = reduce in ("max", "min")
+    x, e, width, dtype = check_operands(x, e, op, reduce, arg if extreme else (), device.ordered)
+    dx = None if op == "copyrhs" else xp.zeros(x.shape, dtype)
+    de = None if op == "copylhs" else xp.zeros(e.shape, dtype)
+    indptr = device.ordered(indptr, np.int64)
+    indices = device.ordered(indices)
     if indptr.size < 2 or indices.size == 0 or width == 0:
         return dx, de
     grad = device.ordered(grad, dtype)
     if reduce == "mean":
-        grad = grad / device.xp.maximum(device.xp.diff(indptr), 1)[:, None].astype(dtype)
+        grad = grad / xp.maximum(xp.diff(indptr), 1)[:, None].astype(dtype)
     chosen = device.ordered(arg, np.int64) if extreme else None
     if dx is not None and dx.size:
         indptr_t, indices_t, edge_t = transposed or transpose_pattern(indptr, indices, x.shape[0])
-        _reduce(indptr_t, indices_t, grad, e, dx, op=op if op in ("mul", "div") else "copylhs", reduce="sum",
-                edge=device.ordered(edge_t, np.int64), chosen=chosen)
+        _reduce(indptr_t, indices_t, grad, e, dx, op=op if op in ("mul", "div") else "copylhs",
+                reduce="sum", edge=device.ordered(edge_t, np.int64), chosen=chosen)
     if de is not None:
-        first, last = int(indptr[0]), int(indptr[-1])
+        first = int(indptr[0])
+        count = int(indptr[-1]) - first
         narrow = e.shape[1] < width
-        device.launch("aggregate", "edge_gradient_sum" if narrow else "edge_gradient",
-                      (last - first) * (device.team if narrow else width), indptr, indptr.size - 1, indices, x, e,
-                      e.shape[1], OP_CODES[op], grad, chosen, de, width, first, last - first, REAL=dtype,
-                      INDEX=indices.dtype)
+        device.launch(
+            "aggregate", "edge_gradient_sum" if narrow else "edge_gradient",
+            count * (device.team if narrow else width), indptr, indptr.size - 1, indices, x, e,
+            e.shape[1], OP_CODES[op], grad, chosen, de, width, first, count, REAL=dtype,
+            INDEX=indices.dtype)
     return dx, de
 
 
 def _reduce(indptr, indices, x, e, out, *, op, reduce, arg=None, edge=None, chosen=None):
-    """Fill out, and arg for max and min. Entry t is edge[t] of e; only edges found in `chosen` (x's shape) count."""
-    device, (m, width) = current(), out.shape
-    if reduce in ("sum", "mean") and chosen is None and (op == "copylhs" or (op == "mul" and e.shape[1] == 1)):
-        data = None if op == "copylhs" else e.ravel() if edge is None else e.ravel()[edge]
+    """Fill out, and arg for max and min.
+
+    Entry t is edge[t] of e; only edges found in `chosen` (x's shape) count.
+    """
+    device = current()
+    m, width = out.shape
+    column = op == "mul" and e.shape[1] == 1
+    if reduce in ("sum", "mean") and chosen is None and (op == "copylhs" or column):
+        data = None
+        if column:
+            data = e.ravel() if edge is None else e.ravel()[edge]
         scale = None if reduce == "sum" else 1 / device.xp.maximum(device.xp.diff(indptr), 1)
         spmm(indptr, indices, data, x, out, row_scale=scale)  # distgnn equation 2
         return
-    device.launch("aggregate", "aggregate", m * width, device.ordered(indptr, np.int64), device.ordered(indices), edge,
-                  x, e, 1 if e is None else e.shape[1], OP_CODES[op], REDUCE_CODES[reduce], chosen, out, arg, m, width,
-                  REAL=out.dtype, INDEX=indices.dtype)
+    device.launch(
+        "aggregate", "aggregate", m * width, device.ordered(indptr, np.int64),
+        device.ordered(indices), edge, x, e, 1 if e is None else e.shape[1], OP_CODES[op],
+        REDUCE_CODES[reduce], chosen, out, arg, m, width, REAL=out.dtype, INDEX=indices.dtype)
 
 
 def transpose_pattern(indptr, indices, n):
-    """Entries of each column by increasing number: see `hpgcn.kernels.reference.transpose_pattern`."""
-    xp, first, last = current().xp, int(indptr[0]), int(indptr[-1])
+    """Entries of each column by increasing number."""
+    xp = current().xp
+    first = int(indptr[0])
+    last = int(indptr[-1])
     if first == last:
         return xp.zeros(n + 1, np.int64), indices[:0], xp.zeros(0, np.int64)
     column = indices[first:last]

@@ -1,12 +1,13 @@
 """Where CUDA kernels run and how one is launched: all that kernels.cuda knows of a GPU.
 
-Kernels are written against `current()`: an array module `xp`, which is CuPy's, and `launch`. Another device can take
-its place (`using`), with NumPy arrays and kernels compiled for the CPU, so that all but the machine code can be tested
-where there is no GPU.
+Kernels are written against `current()`: an array module `xp`, which is CuPy's, and `launch`.
+Another device can take its place (`using`), with NumPy arrays and kernels compiled for the CPU, so
+that all but the machine code can be tested where there is no GPU.
 
-A source is compiled when a kernel of it is first called, for the types of its arguments (-DREAL=float and so on), with
-HPGCN_GPU_ONLY defined. Without that, every thread of every kernel is a function of its number alone and writes outputs
-of its own; with it, threads of a warp also exchange registers. Neither has atomics: the same call gives the same bits.
+A source is compiled when a kernel of it is first called, for the types of its arguments
+(-DREAL=float and so on), with HPGCN_GPU_ONLY defined. Without that, every thread of every kernel is
+a function of its number alone and writes outputs of its own; with it, threads of a warp also
+exchange registers. Neither has atomics: the same call gives the same bits.
 """
 import functools
 import weakref
@@ -28,16 +29,19 @@ class Device:
     xp : module
         NumPy or CuPy.
     team : int
-        Threads that share a row in kernels which sum over its columns: a warp, or 1 where threads know no others.
+        Threads that share a row in kernels which sum over its columns: a warp, or 1 where threads
+        know no others.
     """
 
-    xp, team = np, 1
+    xp = np
+    team = 1
 
     def launch(self, source, name, threads, *arguments, **types):
         """Run kernel `name` of `source`.cu on at least `threads` threads.
 
-        Arguments become what the kernel's parameters are: arrays and None pointers, Python integers long long, Python
-        floats double, NumPy scalars their own type. `types` are macros of the source and the dtypes they stand for.
+        Arguments become what the kernel's parameters are: arrays and None pointers, Python integers
+        long long, Python floats double, NumPy scalars their own type. `types` are macros of the
+        source and the dtypes they stand for.
 
         Raises
         ------
@@ -46,12 +50,14 @@ class Device:
         TypeError
             If a dtype has no place in the source.
         """
+        macros = []
         for macro, dtype in types.items():
             if np.dtype(dtype).name not in TYPES:
-                raise TypeError(f"{name}: no kernel for {macro} of dtype {dtype}: known are {', '.join(TYPES)}")
+                raise TypeError(f"{name}: no kernel for {macro} of dtype {dtype}: known are "
+                                f"{', '.join(TYPES)}")
+            macros.append(f"-D{macro}={TYPES[np.dtype(dtype).name]}")
         if threads:
-            macros = tuple(f"-D{macro}={TYPES[np.dtype(dtype).name]}" for macro, dtype in types.items())
-            self.start(self.function(source, name, macros), -(-threads // BLOCK), BLOCK,
+            self.start(self.function(source, name, tuple(macros)), -(-threads // BLOCK), BLOCK,
                        [self._argument(name, argument) for argument in arguments])
 
     def function(self, source, name, macros):
@@ -71,8 +77,9 @@ class Device:
         return None if array is None else self.xp.ascontiguousarray(array, dtype)
 
     def aligned(self, *arrays):
-        """Whether rows of all arrays begin at multiples of 16 bytes, so that 128 bits can be loaded at a time."""
-        return all(self.address(a) % 16 == 0 and a.shape[-1] * a.itemsize % 16 == 0 for a in arrays if a is not None)
+        """Whether rows of all arrays begin at multiples of 16 bytes: 128 bits can be loaded."""
+        return all(self.address(array) % 16 == 0 and array.shape[-1] * array.itemsize % 16 == 0
+                   for array in arrays if array is not None)
 
     def _argument(self, name, value):
         if isinstance(value, self.xp.ndarray):
@@ -98,8 +105,10 @@ class CupyDevice(Device):
     def __init__(self, warps=True):
         import cupy
 
-        self.xp, self.team = cupy, 32 if warps else 1
-        self.modules, self.functions = {}, {}
+        self.xp = cupy
+        self.team = 32 if warps else 1
+        self.modules = {}
+        self.functions = {}
 
     def function(self, source, name, macros):
         """Return the kernel as CuPy compiled it; its binary is kept in CuPy's cache on disk."""
@@ -144,7 +153,7 @@ _kept = {}
 
 
 def kept(make, *arrays):
-    """Return make(*arrays), made once for these very arrays and forgotten with the first of them to go.
+    """Return make(*arrays), made once for these arrays and forgotten as one goes.
 
     What the arrays hold must not change between calls. None stands for an absent array.
     """

@@ -1,4 +1,4 @@
-"""Passes over dense rows and over parameters on a GPU: keyed dropout, activation, masks, optimiser steps."""
+"""Passes over dense rows and parameters on a GPU: dropout, activation, masks, optimisers."""
 import numpy as np
 
 from hpgcn.kernels.cuda.device import current
@@ -6,79 +6,88 @@ from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold
 
 
 def philox(counter, key):
-    """Philox4x32-10: see `hpgcn.kernels.reference.philox`."""
+    """Philox4x32-10."""
     device = current()
     counter = device.ordered(device.xp.asarray(counter).astype(np.uint32))
     out = device.xp.empty_like(counter)
     items = counter.size // 4
-    device.launch("elementwise", "philox", items, counter, items, *(np.uint32(int(k)) for k in key), out)
+    device.launch("elementwise", "philox", items, counter, items,
+                  *(np.uint32(int(k)) for k in key), out)
     return out
 
 
 def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
-    """Keyed dropout bits: see `hpgcn.kernels.reference.dropout_bits`."""
+    """Keyed dropout bits."""
     device = current()
     out = device.xp.empty((vertex.size, -(-width // 8)), np.uint8)
-    device.launch("elementwise", "dropout_bits", out.size, device.ordered(vertex, np.int64), vertex.size, width, first,
-                  *key_of(seed, epoch, layer, p), out)
+    device.launch("elementwise", "dropout_bits", out.size, device.ordered(vertex, np.int64),
+                  vertex.size, width, first, *key_of(seed, epoch, layer, p), out)
     return out
 
 
 def dropout(x, vertex, *, seed, epoch, layer, p, first=0, out=None):
-    """Dense dropout: see `hpgcn.kernels.reference.dropout`."""
-    device, (m, width), x_type = current(), x.shape, x.dtype
-    out = device.xp.empty((m, width), x_type) if out is None else out
+    """Dense dropout."""
+    device = current()
+    m, width = x.shape
+    out = device.xp.empty((m, width), x.dtype) if out is None else out
     x = device.ordered(x)
-    device.launch("elementwise", "dropout", m * -(-width // 8), x, device.ordered(vertex, np.int64), m, width, first,
-                  *key_of(seed, epoch, layer, p), x_type.type(dropout_scale(p)), out, int(device.aligned(x, out)),
-                  REAL=x_type)
+    device.launch("elementwise", "dropout", m * -(-width // 8), x, device.ordered(vertex, np.int64),
+                  m, width, first, *key_of(seed, epoch, layer, p), x.dtype.type(dropout_scale(p)),
+                  out, int(device.aligned(x, out)), REAL=x.dtype)
     return out
 
 
 def dropout_csr(indptr, indices, data, vertex, *, seed, epoch, layer, p, first=0, out=None):
-    """Dropout of stored entries: see `hpgcn.kernels.reference.dropout_csr`."""
-    device, m = current(), indptr.size - 1
+    """Dropout of stored entries."""
+    device = current()
+    m = indptr.size - 1
     out = device.xp.empty_like(data) if out is None else out
-    device.launch("elementwise", "dropout_csr", m * device.team if data.size else 0, device.ordered(indptr, np.int64),
-                  device.ordered(indices), device.ordered(data), device.ordered(vertex, np.int64), m, first,
-                  *key_of(seed, epoch, layer, p), data.dtype.type(dropout_scale(p)), out, REAL=data.dtype,
-                  INDEX=indices.dtype)
+    device.launch("elementwise", "dropout_csr", m * device.team if data.size else 0,
+                  device.ordered(indptr, np.int64), device.ordered(indices), device.ordered(data),
+                  device.ordered(vertex, np.int64), m, first, *key_of(seed, epoch, layer, p),
+                  data.dtype.type(dropout_scale(p)), out, REAL=data.dtype, INDEX=indices.dtype)
     return out
 
 
-def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0, first=0, mask=None):
-    """Bias, ReLU and keyed dropout in one pass: see `hpgcn.kernels.reference.activate`."""
-    device, (m, width) = current(), z.shape
+def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0, first=0,
+             mask=None):
+    """Bias, ReLU and keyed dropout in one pass."""
+    device = current()
+    m, width = z.shape
     bias = device.ordered(bias, z.dtype)
-    device.launch("elementwise", "activate", m * -(-width // 8), z, bias, device.ordered(vertex, np.int64), m, width,
-                  int(relu), first, *key_of(seed, epoch, layer, p), z.dtype.type(dropout_scale(p)), mask,
+    device.launch("elementwise", "activate", m * -(-width // 8), z, bias,
+                  device.ordered(vertex, np.int64), m, width, int(relu), first,
+                  *key_of(seed, epoch, layer, p), z.dtype.type(dropout_scale(p)), mask,
                   int(device.aligned(z, bias)), REAL=z.dtype)
     return z
 
 
 def apply_mask(x, mask, scale=1.0):
-    """Keep the masked entries, scaled: see `hpgcn.kernels.reference.apply_mask`."""
-    device, (m, width) = current(), x.shape
-    device.launch("elementwise", "apply_mask", m * -(-width // 8), x, device.ordered(mask), m, width,
-                  x.dtype.type(scale), int(device.aligned(x)), REAL=x.dtype)
+    """Keep the masked entries, scaled."""
+    device = current()
+    m, width = x.shape
+    device.launch("elementwise", "apply_mask", m * -(-width // 8), x, device.ordered(mask), m,
+                  width, x.dtype.type(scale), int(device.aligned(x)), REAL=x.dtype)
     return x
 
 
-def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, beta2=0.999, epsilon=1e-8):
-    """One Adam step in one pass: see `hpgcn.kernels.reference.adam`."""
+def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, beta2=0.999,
+         epsilon=1e-8):
+    """One Adam step in one pass."""
     device = current()
-    device.launch("elementwise", "adam", w.size, w, device.ordered(g, w.dtype), mean, variance, w.size, float(decay),
-                  decayed, float(beta1), float(beta2), lr / (1 - beta1**step), (1 - beta2**step) ** -0.5,
-                  float(epsilon), REAL=w.dtype)
+    device.launch("elementwise", "adam", w.size, w, device.ordered(g, w.dtype), mean, variance,
+                  w.size, float(decay), decayed, float(beta1), float(beta2), lr / (1 - beta1**step),
+                  (1 - beta2**step) ** -0.5, float(epsilon), REAL=w.dtype)
 
 
 def sgd(w, g, *, lr, decay=0.0, decayed=0):
-    """One step of gradient descent: see `hpgcn.kernels.reference.sgd`."""
+    """One step of gradient descent."""
     device = current()
-    device.launch("elementwise", "sgd", w.size, w, device.ordered(g, w.dtype), w.size, float(decay), decayed, float(lr),
-                  REAL=w.dtype)
+    device.launch("elementwise", "sgd", w.size, w, device.ordered(g, w.dtype), w.size, float(decay),
+                  decayed, float(lr), REAL=w.dtype)
 
 
 def key_of(seed, epoch, layer, p):
     """Epoch, layer, the two words of the seed and the threshold, as 32-bit words."""
-    return [np.uint32(word) for word in (epoch, layer, seed & 0xFFFFFFFF, seed >> 32, dropout_threshold(p))]
+    words = (epoch, layer, seed & 0xFFFFFFFF, seed >> 32, dropout_threshold(p))
+    return list(map(np.uint32, words))

@@ -1,41 +1,47 @@
 """Rows into exchange buffers and back, on a GPU."""
+import math
+
 import numpy as np
 
 from hpgcn.kernels.cuda.device import current, kept
 
 
 def gather(x, index, out=None):
-    """Copy rows: see `hpgcn.kernels.reference.gather`. Rows of x and of out may be parts of longer ones."""
+    """Copy rows. Rows of x and of out may be parts of longer ones."""
     device = current()
     if out is None:
         out = device.xp.empty((index.size, x.shape[1]), x.dtype)
     if out.size == 0:
         return out
-    row_bytes, source, target = x.shape[1] * x.itemsize, _row(device, x), _row(device, out)
-    unit = next(unit for unit in (16, 4, 1) if all(place % unit == 0 for place in (row_bytes, *source, *target)))
+    row_bytes = x.shape[1] * x.itemsize
+    source = _row(device, x)
+    target = _row(device, out)
+    common = math.gcd(row_bytes, *source, *target)
+    unit = next(unit for unit in (16, 4, 1) if common % unit == 0)
     device.launch("gather", f"gather_{unit}", index.size * (row_bytes // unit), *source,
                   device.ordered(index, np.int64), *target, row_bytes // unit, index.size)
     return out
 
 
 def scatter_add(x, index, out):
-    """Add rows in increasing order of x's rows: see `hpgcn.kernels.reference.scatter_add`.
+    """Add rows in increasing order of x's rows.
 
-    A stable sort of the index brings the rows of a sum together; each sum is taken by one thread a piece, in order.
-    Its result is kept as long as the index lives, whose contents must not change.
+    A stable sort of the index brings the rows of a sum together; each sum is taken by one thread a
+    piece, in order. The sort is kept as long as the index lives, whose contents must not change.
     """
     device = current()
     if x.size == 0:
         return out
     index = device.ordered(index, np.int64)
     order = kept(_order, index)
-    (source, stride), (target, out_stride) = _row(device, x), _row(device, out)
+    source, stride = _row(device, x)
+    target, out_stride = _row(device, out)
     row_bytes = x.shape[1] * x.itemsize
-    wide = all(place % 16 == 0 for place in (row_bytes, source, stride, target, out_stride))
+    wide = math.gcd(row_bytes, source, stride, target, out_stride) % 16 == 0
     pieces = row_bytes // 16 if wide else x.shape[1]
-    device.launch("gather", "scatter_add_16" if wide else "scatter_add_1", index.size * pieces, source,
-                  stride // x.itemsize, index, order, target, out_stride // x.itemsize, pieces, index.size,
-                  REAL=x.dtype)
+    device.launch("gather", "scatter_add_16" if wide else "scatter_add_1", index.size * pieces,
+                  source, stride // x.itemsize, index, order, target, out_stride // x.itemsize,
+                  pieces, index.size, REAL=x.dtype)
     return out
 
 
@@ -46,6 +52,6 @@ def _order(index):
 def _row(device, array):
     """Address and distance of rows, in bytes; numbers of one row follow each other."""
     if array.shape[1] > 1 and array.strides[1] != array.itemsize:
-        raise ValueError(f"rows of an array of strides {array.strides} are not contiguous: expected {array.itemsize} "
-                         "bytes between columns")
+        raise ValueError(f"rows of an array of strides {array.strides} are not contiguous: "
+                         f"expected {array.itemsize} bytes between columns")
     return device.address(array), array.strides[0]

@@ -1,4 +1,4 @@
-"""Losses over dense rows on a GPU: softmax, its columns on one device or spread over several, and sigmoids.
+"""Losses over dense rows on a GPU: softmax, of whole rows or of blocks, and sigmoids.
 
 Losses and counts are arrays without axes, float64: to read one is to wait for the GPU.
 """
@@ -9,61 +9,57 @@ from hpgcn.kernels.cuda.total import column_sum
 
 
 def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
-    """Loss, right answers and gradient: see `hpgcn.kernels.reference.softmax_cross_entropy`."""
-    device, rows = _start(rows, grad)
-    terms = device.xp.empty((rows.size, 2))
-    device.launch("loss", "softmax_cross_entropy", rows.size * device.team, device.ordered(logits), logits.shape[1],
-                  device.ordered(labels, np.int64), rows, rows.size, float(scale), grad, terms, REAL=logits.dtype)
-    return tuple(column_sum(terms))
+    """Loss, right answers and gradient."""
+    labels = current().ordered(labels, np.int64)
+    return tuple(_loss("softmax_cross_entropy", 2, logits, (labels,), rows, (), scale, grad))
 
 
 def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
-    """Loss, gradient and counts: see `hpgcn.kernels.reference.sigmoid_cross_entropy`."""
-    device, rows = _start(rows, grad)
-    terms = device.xp.empty((rows.size, 4))
-    device.launch("loss", "sigmoid_cross_entropy", rows.size * device.team, device.ordered(logits), logits.shape[1],
-                  device.ordered(labels, logits.dtype), rows, rows.size, float(scale), grad, terms, REAL=logits.dtype)
-    return tuple(column_sum(terms))
-
-
-def spread_max(logits):
-    """Maximum of each row of a block of columns: see `hpgcn.kernels.reference.spread_max`."""
-    device, (m, width) = current(), logits.shape
-    out = device.xp.empty(m, logits.dtype)
-    device.launch("loss", "spread_max", m * device.team, device.ordered(logits), m, width, out, REAL=logits.dtype)
-    return out
-
-
-def spread_sum(logits, top):
-    """Sum of exp(logits - top) over a block's columns: see `hpgcn.kernels.reference.spread_sum`."""
-    device, (m, width) = current(), logits.shape
-    out = device.xp.empty(m)
-    device.launch("loss", "spread_sum", m * device.team, device.ordered(logits), m, width,
-                  device.ordered(top, np.float64), out, REAL=logits.dtype)
-    return out
+    """Loss, gradient and counts."""
+    labels = current().ordered(labels, logits.dtype)
+    return tuple(_loss("sigmoid_cross_entropy", 4, logits, (labels,), rows, (), scale, grad))
 
 
 def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=None):
-    """Return a block's part of loss and gradient: see `hpgcn.kernels.reference.spread_gradient`."""
-    device, rows = _start(rows, grad)
-    terms = device.xp.empty((rows.size, 1))
-    device.launch("loss", "spread_gradient", rows.size * device.team, device.ordered(logits), logits.shape[1],
-                  device.ordered(labels, np.int64), first, rows, rows.size, device.ordered(top, np.float64),
-                  device.ordered(total, np.float64), float(scale), grad, terms, REAL=logits.dtype)
-    return column_sum(terms)[0]
+    """Return a block's part of loss and gradient."""
+    ordered = current().ordered
+    labels = ordered(labels, np.int64)
+    sums = (ordered(top, np.float64), ordered(total, np.float64))
+    return _loss("spread_gradient", 1, logits, (labels, first), rows, sums, scale, grad)[0]
+
+
+def spread_max(logits):
+    """Maximum of each row of a block of columns."""
+    return _spread("spread_max", logits, logits.dtype)
+
+
+def spread_sum(logits, top):
+    """Sum of exp(logits - top) over a block's columns."""
+    return _spread("spread_sum", logits, np.float64, current().ordered(top, np.float64))
 
 
 def spread_argmax(logits, first, top):
-    """Lowest column of a block that attains the row's maximum: see `hpgcn.kernels.reference.spread_argmax`."""
-    device, (m, width) = current(), logits.shape
-    out = device.xp.empty(m, np.int64)
-    device.launch("loss", "spread_argmax", m * device.team, device.ordered(logits), m, width, first,
-                  device.ordered(top, np.float64), out, REAL=logits.dtype)
-    return out
+    """Lowest column of a block that attains the row's maximum."""
+    return _spread("spread_argmax", logits, np.int64, first, current().ordered(top, np.float64))
 
 
-def _start(rows, grad):
-    """Device, and rows as int64; the gradient of rows that do not count is 0."""
+def _loss(name, terms, logits, labels, rows, sums, scale, grad):
+    """Run a kernel over rows that count; return the sums of its terms, (terms,) float64."""
+    device = current()
     if grad is not None:
-        grad[:] = 0
-    return current(), current().ordered(rows, np.int64)
+        grad[:] = 0  # of rows that do not count
+    rows = device.ordered(rows, np.int64)
+    out = device.xp.empty((rows.size, terms))
+    device.launch("loss", name, rows.size * device.team, device.ordered(logits), logits.shape[1],
+                  *labels, rows, rows.size, *sums, float(scale), grad, out, REAL=logits.dtype)
+    return column_sum(out)
+
+
+def _spread(name, logits, dtype, *operands):
+    """Run a kernel over the rows of a block of columns; return its (m,) answers."""
+    device = current()
+    m, width = logits.shape
+    out = device.xp.empty(m, dtype)
+    device.launch("loss", name, m * device.team, device.ordered(logits), m, width, *operands, out,
+                  REAL=logits.dtype)
+    return out

@@ -1,4 +1,4 @@
-"""Layer normalisation on a GPU; columns on one device or spread over several. See `hpgcn.kernels.reference.norm`."""
+"""Layer normalisation on a GPU: see `hpgcn.kernels.reference.norm`."""
 import numpy as np
 
 from hpgcn.kernels.cuda.device import current
@@ -6,48 +6,59 @@ from hpgcn.kernels.cuda.total import chunks_of, total
 
 
 def row_sum(x):
-    """Sum over columns, in float64: see `hpgcn.kernels.reference.row_sum`."""
-    device, (m, width) = current(), x.shape
+    """Sum over columns, in float64."""
+    device = current()
+    m, width = x.shape
     out = device.xp.empty(m)
-    device.launch("norm", "row_sum", m * device.team, device.ordered(x), m, width, out, REAL=x.dtype)
+    device.launch("norm", "row_sum", m * device.team, device.ordered(x), m, width, out,
+                  REAL=x.dtype)
     return out
 
 
 def row_squares(x, mean):
-    """Sum of squared deviations, in float64: see `hpgcn.kernels.reference.row_squares`."""
-    device, (m, width) = current(), x.shape
+    """Sum of squared deviations, in float64."""
+    device = current()
+    m, width = x.shape
     out = device.xp.empty(m)
-    device.launch("norm", "row_squares", m * device.team, device.ordered(x), device.ordered(mean, np.float64), m, width,
-                  out, REAL=x.dtype)
+    device.launch("norm", "row_squares", m * device.team, device.ordered(x),
+                  device.ordered(mean, np.float64), m, width, out, REAL=x.dtype)
     return out
 
 
 def layer_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
-    """Normalise rows in one pass: see `hpgcn.kernels.reference.layer_norm`."""
-    device, (m, width) = current(), x.shape
+    """Normalise rows in one pass."""
+    device = current()
+    m, width = x.shape
     out = device.xp.empty((m, width), x.dtype) if out is None else out
-    device.launch("norm", "layer_norm", m * width, device.ordered(x),
-                  *(device.ordered(a, np.float64) for a in (mean, inv_std, gain, bias)), m, width, out, xhat,
+    wide = (device.ordered(array, np.float64) for array in (mean, inv_std, gain, bias))
+    device.launch("norm", "layer_norm", m * width, device.ordered(x), *wide, m, width, out, xhat,
                   REAL=x.dtype)
     return out
 
 
 def layer_norm_backward_sums(g, xhat, gain):
-    """Return all sums of the backward: see `hpgcn.kernels.reference.layer_norm_backward_sums`."""
-    device, (m, width) = current(), g.shape
-    g, xhat, chunks = device.ordered(g), device.ordered(xhat, g.dtype), chunks_of(m)
-    sums, columns = device.xp.empty((m, 2)), device.xp.empty((chunks, 2 * width))
-    device.launch("norm", "backward_row_sums", m * device.team, g, xhat, device.ordered(gain, np.float64), m, width,
-                  sums, REAL=g.dtype)
-    device.launch("norm", "backward_column_sums", chunks * width, g, xhat, m, width, chunks, columns, REAL=g.dtype)
+    """Return all sums of the backward."""
+    device = current()
+    m, width = g.shape
+    g = device.ordered(g)
+    xhat = device.ordered(xhat, g.dtype)
+    chunks = chunks_of(m)
+    sums = device.xp.empty((m, 2))
+    columns = device.xp.empty((chunks, 2 * width))
+    device.launch("norm", "backward_row_sums", m * device.team, g, xhat,
+                  device.ordered(gain, np.float64), m, width, sums, REAL=g.dtype)
+    device.launch("norm", "backward_column_sums", chunks * width, g, xhat, m, width, chunks,
+                  columns, REAL=g.dtype)
     both = total(columns)
     return sums, both[:width], both[width:]
 
 
 def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
-    """Gradient of x in one pass: see `hpgcn.kernels.reference.layer_norm_backward`."""
-    device, (m, width) = current(), g.shape
+    """Gradient of x in one pass."""
+    device = current()
+    m, width = g.shape
     out = device.xp.empty((m, width), g.dtype) if out is None else out
-    device.launch("norm", "layer_norm_backward", m * width, device.ordered(g), device.ordered(xhat, g.dtype),
-                  *(device.ordered(a, np.float64) for a in (inv_std, gain, means)), m, width, out, REAL=g.dtype)
+    wide = (device.ordered(array, np.float64) for array in (inv_std, gain, means))
+    device.launch("norm", "layer_norm_backward", m * width, device.ordered(g),
+                  device.ordered(xhat, g.dtype), *wide, m, width, out, REAL=g.dtype)
     return out

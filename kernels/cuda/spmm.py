@@ -1,61 +1,76 @@
-"""Sparse times dense on a GPU: a row, or a piece of one where degrees are skewed, for each group of threads."""
+"""Sparse times dense on a GPU: a row, or a piece of a long one, for each group of threads."""
 from dataclasses import dataclass
 from typing import Any
 
 from hpgcn.kernels.cuda.device import current, kept
 
 PIECE = 512  # nonzeros: what one group may take while others wait
-PADDED = 4  # nonzeros per row of x from which on a copy of x whose rows can be loaded 128 bits at a time pays
+PADDED = 4  # nonzeros per row of x from which on a copy of x pays whose rows are loaded by 128 bits
 
 
-def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, rows=None, mask=None, accumulate=False):
-    """Sparse times dense: see `hpgcn.kernels.reference.spmm` for what each argument means.
+def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, rows=None,
+         mask=None, accumulate=False):
+    """Sparse times dense.
 
-    Where degrees are skewed, the work is cut into pieces when indptr (and rows) are first seen, and the cut is kept as
-    long as they live: their contents must not change.
+    Where degrees are skewed, the work is cut into pieces when indptr (and rows) are first seen, and
+    the cut is kept as long as they live: their contents must not change.
     """
     device = current()
-    xp, m, width, dtype = device.xp, indptr.size - 1, x.shape[1], x.dtype
+    xp = device.xp
+    m = indptr.size - 1
+    width = x.shape[1]
+    dtype = x.dtype
     if out is None:
-        out = xp.zeros((m, width), dtype) if rows is not None or accumulate else xp.empty((m, width), dtype)
+        out = (xp.empty if rows is None and not accumulate else xp.zeros)((m, width), dtype)
     if m == 0 or width == 0 or (rows is not None and rows.size == 0):
         return out
     pack = 16 // dtype.itemsize
     full = -(-width // pack) * pack
-    x, row_scale, col_scale = device.ordered(x), device.ordered(row_scale, dtype), device.ordered(col_scale, dtype)
+    x = device.ordered(x)
+    row_scale = device.ordered(row_scale, dtype)
+    col_scale = device.ordered(col_scale, dtype)
     aligned = device.aligned(x)
     if not aligned and indices.size >= PADDED * x.shape[0] and 2 * full <= 3 * width:
         padded = xp.empty((x.shape[0], full), dtype)  # what lies past width is read, never stored
         padded[:, :width] = x
-        x, aligned = padded, device.aligned(padded)
+        x = padded
+        aligned = device.aligned(padded)
+
     cut = kept(pieces_of, indptr, rows)
-    items = (m if rows is None else rows.size) if cut is None else cut.pieces.shape[0]
-    pieces, carries = None, None
+    items = m if rows is None else rows.size
+    pieces = None
+    carries = None
     if cut is not None:
-        pieces, carries = cut.pieces, xp.empty((cut.slots, width), dtype)
+        items = cut.pieces.shape[0]
+        pieces = cut.pieces
+        carries = xp.empty((cut.slots, width), dtype)
     name, threads = shape_of(width, pack, items, device.team > 1)
-    mask, accumulate = device.ordered(mask), int(accumulate)
+    mask = device.ordered(mask)
+    types = {"REAL": dtype, "INDEX": indices.dtype, "POINTER": indptr.dtype}
     device.launch(
-        "spmm", name, threads, device.ordered(indptr), device.ordered(indices), device.ordered(data, dtype), x,
-        x.shape[1], out, width, row_scale, col_scale, device.ordered(rows, xp.int64), pieces, mask, accumulate, carries,
-        items, int(aligned), int(device.aligned(out, carries)), REAL=dtype, INDEX=indices.dtype, POINTER=indptr.dtype)
+        "spmm", name, threads, device.ordered(indptr), device.ordered(indices),
+        device.ordered(data, dtype), x, x.shape[1], out, width, row_scale, col_scale,
+        device.ordered(rows, xp.int64), pieces, mask, int(accumulate), carries, items, int(aligned),
+        int(device.aligned(out, carries)), **types)
     if cut is not None and cut.slots:
-        device.launch("spmm", "spmm_carries", cut.rows.size * width, carries, cut.rows, cut.firsts, cut.rows.size, out,
-                      width, row_scale, mask, accumulate, REAL=dtype, INDEX=indices.dtype, POINTER=indptr.dtype)
+        device.launch("spmm", "spmm_carries", cut.rows.size * width, carries, cut.rows, cut.firsts,
+                      cut.rows.size, out, width, row_scale, mask, int(accumulate), **types)
     return out
 
 
-def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale=None, rows=None, accumulate=False):
-    """Masked SpMM, (A x) .* M: see `hpgcn.kernels.reference.sspmm`. Columns that are dropped are not read."""
-    return spmm(indptr, indices, data, x, out, row_scale=row_scale, col_scale=col_scale, rows=rows, mask=mask,
-                accumulate=accumulate)
+def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale=None, rows=None,
+          accumulate=False):
+    """Masked SpMM, (A x) .* M. Columns that are dropped are not read."""
+    return spmm(indptr, indices, data, x, out, row_scale=row_scale, col_scale=col_scale, rows=rows,
+                mask=mask, accumulate=accumulate)
 
 
 def shape_of(width, pack, items, warps):
-    """Name of the kernel, and threads in all, for `items` rows or pieces of `width` columns, `pack` of them a load.
+    """Return the kernel, and the threads in all, for `items` rows or pieces of `width` columns.
 
-    Without warps a thread takes 8 columns. Else a row is shared by the power of two of lanes that covers its packs;
-    a thread takes two packs alone, and from 33 on a warp takes 64 of them, each lane two.
+    `pack` columns are a load. Without warps a thread takes 8 columns. Else a row is shared by the
+    power of two of lanes that covers its packs; a thread takes two packs alone, and from 33 on a
+    warp takes 64 of them, each lane two.
     """
     packs = -(-width // pack)
     if not warps:
@@ -75,7 +90,8 @@ class Cut:
     Attributes
     ----------
     pieces : (s, 4) int64
-        Row, first and last nonzero + 1, and place among `slots`, -1 for a row in one piece; longest pieces first.
+        Row, first and last nonzero + 1, and place among `slots`, -1 for a row in one piece;
+        longest pieces first.
     slots : int
     rows, firsts : (c,) and (c + 1,) int64
         Rows in several pieces, and the place of the first piece of each.
@@ -88,14 +104,15 @@ class Cut:
 
 
 def pieces_of(indptr, rows):
-    """Cut the rows into pieces of at most PIECE nonzeros, or return None if no row is much longer than the others.
+    """Cut the rows into pieces of at most PIECE nonzeros; None if all are about equally long.
 
-    Pieces of about the same length lie together, the longest first: the rows that a warp works on then end together,
-    and no long one begins when all others have ended.
+    Pieces of about the same length lie together, the longest first: the rows that a warp works on
+    then end together, and no long one begins when all others have ended.
     """
     xp = current().xp
     rows = xp.arange(indptr.size - 1) if rows is None else rows.astype(xp.int64)
-    starts, stops = indptr[rows].astype(xp.int64), indptr[rows + 1].astype(xp.int64)
+    starts = indptr[rows].astype(xp.int64)
+    stops = indptr[rows + 1].astype(xp.int64)
     count = stops - starts
     if int(count.max()) <= min(PIECE, max(32, 4 * float(count.mean()))):
         return None

@@ -5,27 +5,31 @@ from hpgcn.kernels.cuda.device import CHUNKS, current
 
 
 def column_sum(x):
-    """Sum over rows, in float64: see `hpgcn.kernels.reference.column_sum`."""
-    device, (m, width) = current(), x.shape
-    chunks = chunks_of(m)
-    sums = device.xp.empty((chunks, width))
-    device.launch("total", "chunk_sums", sums.size, device.ordered(x), m, width, chunks, sums, REAL=x.dtype)
-    return total(sums)
+    """Sum over rows, in float64."""
+    return total(_chunk_sums("chunk_sums", x))
 
 
 def inner(x, y):
-    """Sum of all products of elements, in float64: see `hpgcn.kernels.reference.inner`."""
-    device, (m, width) = current(), x.shape
+    """Sum of all products of elements, in float64."""
+    sums = _chunk_sums("chunk_products", x, current().ordered(y, x.dtype))
+    return total(sums.reshape(sums.size, 1))
+
+
+def _chunk_sums(name, x, *others):
+    """Run a kernel that sums over chunks of rows; return (chunks, f) float64."""
+    device = current()
+    m, width = x.shape
     chunks = chunks_of(m)
     sums = device.xp.empty((chunks, width))
-    device.launch("total", "chunk_products", sums.size, device.ordered(x), device.ordered(y, x.dtype), m, width, chunks,
-                  sums, REAL=x.dtype)
-    return total(sums.reshape(sums.size, 1))
+    device.launch("total", name, sums.size, device.ordered(x), *others, m, width, chunks, sums,
+                  REAL=x.dtype)
+    return sums
 
 
 def total(sums):
     """Sum over chunks: (chunks, f) float64 to (f,)."""
-    device, (chunks, width) = current(), sums.shape
+    device = current()
+    chunks, width = sums.shape
     out = device.xp.empty(width)
     device.launch("total", "total", width * device.team, sums, chunks, width, out, REAL=np.float64)
     return out

@@ -1,12 +1,12 @@
 """Passes over dense rows: activation, column sums, optimiser steps."""
 import numpy as np
 
-from hpgcn.kernels.reference.bits import pack, unpack
-from hpgcn.kernels.reference.random import dropout_bits, dropout_scale
+from hpgcn.kernels.reference.random import dropout_bits, dropout_scale, pack, unpack
 
 
-def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0, first=0, mask=None):
-    """In place z = keep * scale * relu(z + bias), in one pass; emits the bits where the derivative is not 0.
+def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0, first=0,
+             mask=None):
+    """In place z = keep * scale * relu(z + bias); emits the bits where its derivative is not 0.
 
     Parameters
     ----------
@@ -28,7 +28,8 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
     z += bias
     keep = ~(z <= 0) if relu else np.ones(z.shape, bool)  # NaN passes on: the loss must see it
     if p:
-        bits = dropout_bits(vertex, z.shape[1], seed=seed, epoch=epoch, layer=layer, p=p, first=first)
+        bits = dropout_bits(
+            vertex, z.shape[1], seed=seed, epoch=epoch, layer=layer, p=p, first=first)
         keep = keep & unpack(bits, z.shape[1])
     z[:] = np.where(keep, z * z.dtype.type(dropout_scale(p)), 0)
     if mask is not None:
@@ -52,10 +53,12 @@ def inner(x, y):
     return (x.astype(np.float64) * y).sum().reshape(1)
 
 
-def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, beta2=0.999, epsilon=1e-8):
-    """One Adam step in place (Kingma and Ba 2015, Algorithm 1, with bias correction); step counts from 1.
+def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, beta2=0.999,
+         epsilon=1e-8):
+    """One Adam step in place (Kingma and Ba 2015, Algorithm 1, with bias correction).
 
-    g += decay * w is taken for the first `decayed` elements. w, mean and variance change; g does not.
+    step counts from 1. g += decay * w is taken for the first `decayed` elements. w, mean and
+    variance change; g does not.
     """
     g = g.copy()
     g[:decayed] += w.dtype.type(decay) * w[:decayed]

@@ -1,5 +1,7 @@
-"""Losses over rows: softmax, its columns on one rank or spread over ranks, and sigmoids for several labels."""
+"""Losses over rows: softmax, of whole rows or of blocks, and sigmoids for several labels."""
 import numpy as np
+
+ABSENT = np.iinfo(np.int64).max  # above all columns, so that a minimum passes it by
 
 
 def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
@@ -39,18 +41,16 @@ def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
 
 
 def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
-    """Binary cross-entropy of the sigmoids of some rows, for several labels a vertex, with the gradient and counts.
+    """Binary cross-entropy of the sigmoids of some rows, with the gradient and counts.
 
-    The loss is a SUM over rows and labels: divided by (global number of counted rows) * (global number of labels) it
-    is the mean over both, as PyTorch's BCEWithLogitsLoss takes it. A block of columns gives its part of every result.
+    The loss is a SUM over rows and labels: divided by (global number of counted rows) * (global
+    number of labels) it is the mean over both, as PyTorch's BCEWithLogitsLoss takes it. A block of
+    columns gives its part of every result. What is not said here is as in `softmax_cross_entropy`.
 
     Parameters
     ----------
-    logits : (m, t)
     labels : (m, t)
-        0 or 1, of any real dtype.
-    rows : (r,) int64
-        Rows that count.
+        0 or 1, of any real dtype: several labels a vertex.
     scale : float
         Factor of the gradient (1 / (global number of counted rows * global number of labels)).
     grad : (m, t), optional
@@ -63,24 +63,26 @@ def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
     true_positives, false_positives, false_negatives : int
         A label is predicted where its logit is > 0.
     """
-    z, y = logits[rows].astype(np.float64), labels[rows].astype(np.float64)
+    z = logits[rows].astype(np.float64)
+    y = labels[rows].astype(np.float64)
     small = np.exp(-np.abs(z))  # never overflows
     with np.errstate(invalid="ignore"):
         loss = float((np.maximum(z, 0) - z * y + np.log1p(small)).sum())
     if grad is not None:
         grad[:] = 0
         grad[rows] = (np.where(z >= 0, 1, small) / (1 + small) - y) * scale
-    true, predicted = y > 0, z > 0
-    return loss, int((true & predicted).sum()), int((~true & predicted).sum()), int((true & ~predicted).sum())
-
-
-ABSENT = np.iinfo(np.int64).max  # the column of no column: above all others, so that a minimum passes it by
+    true = y > 0
+    predicted = z > 0
+    counts = (true & predicted, ~true & predicted, true & ~predicted)
+    return loss, *(int(count.sum()) for count in counts)
 
 
 def spread_max(logits):
-    """Maximum of each row of a block of columns, (m, f) to (m,) of logits' dtype: -inf without columns, NaN ignored.
+    """Maximum of each row of a block of columns, (m, f) to (m,) of logits' dtype.
 
-    Softmax over columns that are spread over ranks, `first` the global number of a block's column 0:
+    -inf without columns; NaN is ignored.
+
+    Softmax over columns spread over ranks, `first` the global number of a block's column 0:
 
         top   = maximum over the blocks of spread_max(logits)
         total = sum over the blocks of spread_sum(logits, top)
@@ -107,26 +109,25 @@ def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=Non
 
     Parameters
     ----------
-    logits : (m, f)
     labels : (m,) int64
         GLOBAL class ids at `rows`.
     first : int
         Global number of column 0.
-    rows : (r,) int64
-        Rows that count.
     top, total : (m,)
         Maximum, and sum of exp(logits - top), of whole rows.
-    scale, grad
+    logits, rows, scale, grad
         As in `softmax_cross_entropy`.
 
     Returns
     -------
     loss : float
-        Sum of log(total) + top - logit of the label, over those rows whose label's column lies in this block.
+        Sum of log(total) + top - logit of the label, over rows whose label lies in this block.
     """
-    z, column = logits[rows].astype(np.float64), labels[rows] - first
+    z = logits[rows].astype(np.float64)
+    column = labels[rows] - first
     own = np.flatnonzero((column >= 0) & (column < logits.shape[1]))
-    own_rows, own_columns = rows[own], column[own]
+    own_rows = rows[own]
+    own_columns = column[own]
     loss = float((np.log(total[own_rows]) + top[own_rows] - z[own, own_columns]).sum())
     if grad is not None:
         with np.errstate(invalid="ignore"):
@@ -138,6 +139,9 @@ def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=Non
 
 
 def spread_argmax(logits, first, top):
-    """Lowest global column of a block that attains the row's maximum `top`, (m,) int64; ABSENT (2^63 - 1) if none."""
+    """Lowest global column of a block that attains the row's maximum `top`, (m,) int64.
+
+    ABSENT (2^63 - 1) if none does.
+    """
     columns = np.where(logits == top[:, None], first + np.arange(logits.shape[1]), ABSENT)
     return columns.min(1, initial=ABSENT)

@@ -3,5 +3,5 @@ import numpy as np
 
 
 def matmul(x, y, out=None):
-    """Dense product: out = x y, of which either may be a transpose: (m, k) by (k, n) to (m, n), made if absent."""
+    """Dense product: out (m, n) = x (m, k) y (k, n), of which either may be a transpose."""
     return np.matmul(x, y, out=out)

@@ -1,15 +1,17 @@
-"""Layer normalisation (Ba, Kiros and Hinton 2016, section 3), its columns on one rank or spread over ranks.
+"""Layer normalisation (Ba, Kiros and Hinton 2016, section 3), of whole rows or of blocks.
 
-Per row: xhat = (x - mean) / sqrt(variance + epsilon), y = gain * xhat + bias. With s() for "summed over the blocks of
-the row", f the GLOBAL number of columns:
+Per row: xhat = (x - mean) / sqrt(variance + epsilon), y = gain * xhat + bias. With s() for "summed
+over the blocks of the row", f the GLOBAL number of columns:
 
-    mean = s(row_sum(x)) / f                                inv_std = 1 / sqrt(s(row_squares(x, mean)) / f + epsilon)
-    y    = layer_norm(x, mean, inv_std, gain, bias, xhat)
+    mean = s(row_sum(x)) / f
+    inv_std = 1 / sqrt(s(row_squares(x, mean)) / f + epsilon)
+    y = layer_norm(x, mean, inv_std, gain, bias, xhat)
     sums, dgain, dbias = layer_norm_backward_sums(g, xhat, gain)
-    dx   = layer_norm_backward(g, xhat, inv_std, gain, s(sums) / f)
+    dx = layer_norm_backward(g, xhat, inv_std, gain, s(sums) / f)
 
-The mean comes first and squares are of deviations from it: the difference of sums of x^2 and mean^2 would cancel where
-the mean is large against the deviation. Both ways send two float64 numbers a row.
+The mean comes first and squares are of deviations from it: the difference of sums of x^2 and
+mean^2 would cancel where the mean is large against the deviation. Both send two float64 numbers a
+row.
 """
 import numpy as np
 
@@ -67,12 +69,16 @@ def layer_norm_backward_sums(g, xhat, gain):
     dgain, dbias : (f,) float64
         Over rows, of g * xhat and of g: gradients of gain and bias.
     """
-    g, xhat = g.astype(np.float64), xhat.astype(np.float64)
-    return np.stack([(gain * g).sum(1), (gain * g * xhat).sum(1)], 1), (g * xhat).sum(0), g.sum(0)
+    g = g.astype(np.float64)
+    xhat = xhat.astype(np.float64)
+    sums = np.stack([(gain * g).sum(1), (gain * g * xhat).sum(1)], 1)
+    return sums, (g * xhat).sum(0), g.sum(0)
 
 
 def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
-    """Gradient of x: out = inv_std * (gain * g - means[:, 0] - xhat * means[:, 1]), in float64 until it is stored.
+    """Gradient of x: out = inv_std * (gain * g - means[:, 0] - xhat * means[:, 1]).
+
+    In float64 until it is stored.
 
     Parameters
     ----------
@@ -80,7 +86,7 @@ def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
     inv_std : (m,) float64
     gain : (f,)
     means : (m, 2) float64
-        Sums of `layer_norm_backward_sums` over whole rows, divided by the global number of columns.
+        Sums of `layer_norm_backward_sums` over whole rows, by the global number of columns.
     out : (m, f), optional
         Made if absent; may be g or xhat.
 
@@ -89,6 +95,6 @@ def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
     out
     """
     out = np.empty_like(g) if out is None else out
-    wide = xhat.astype(np.float64)
-    out[:] = inv_std[:, None] * (g * gain.astype(np.float64) - means[:, :1] - wide * means[:, 1:])
+    centred = g * gain.astype(np.float64) - means[:, :1]
+    out[:] = inv_std[:, None] * (centred - xhat.astype(np.float64) * means[:, 1:])
     return out

@@ -2,13 +2,15 @@
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.kernels.reference.bits import unpack
+from hpgcn.kernels.reference.random import unpack
 
 
-def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, rows=None, mask=None, accumulate=False):
-    """Sparse times dense: out[i] = mask[i] * (out[i] if accumulate + row_scale[i] * sum_k data[k] col_scale[j] x[j]).
+def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, rows=None,
+         mask=None, accumulate=False):
+    """Sparse times dense, with scales, rows and columns left out, and a sum to add to.
 
-    Here j = indices[k] and k runs over indptr[i]..indptr[i + 1].
+    out[i] = mask[i] * (out[i] if accumulate + row_scale[i] * sum_k data[k] col_scale[j] x[j]),
+    where j = indices[k] and k runs over indptr[i]..indptr[i + 1].
 
     Parameters
     ----------
@@ -34,10 +36,12 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
     -------
     out : (m, f)
     """
-    m, (n, f) = indptr.size - 1, x.shape
+    m = indptr.size - 1
+    n, f = x.shape
     out = np.zeros((m, f), x.dtype) if out is None else out
     rows = np.arange(m) if rows is None else rows
-    first, last = int(indptr[0]), int(indptr[-1])
+    first = int(indptr[0])
+    last = int(indptr[-1])
     values = np.ones(last - first, x.dtype) if data is None else data[first:last]
     total = sp.csr_array((values, indices[first:last], indptr - first), shape=(m, n))
     total = total @ (x if col_scale is None else x * np.asarray(col_scale)[:, None])
@@ -50,7 +54,8 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
     return out
 
 
-def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale=None, rows=None, accumulate=False):
+def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale=None, rows=None,
+          accumulate=False):
     """Masked SpMM, (A x) .* M: `spmm` with its mask named first (mixgcn, S-SpMM)."""
-    return spmm(indptr, indices, data, x, out, row_scale=row_scale, col_scale=col_scale, rows=rows, mask=mask,
-                accumulate=accumulate)
+    return spmm(indptr, indices, data, x, out, row_scale=row_scale, col_scale=col_scale, rows=rows,
+                mask=mask, accumulate=accumulate)
