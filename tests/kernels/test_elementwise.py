@@ -1,81 +1,90 @@
 """Fused passes against the reference, and the reference against definitions."""
+import itertools
+
 import numpy as np
 import pytest
 
 from hpgcn.kernels import cpu, reference
 
 DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+BOTH = pytest.mark.parametrize("kernels", [reference, cpu])
 KEY = {"seed": 99, "epoch": 3, "layer": 1}
 
 
 def tolerance(dtype):
-    return {"rtol": 2e-6 if dtype == np.float32 else 1e-13, "atol": 1e-7 if dtype == np.float32 else 1e-14}
+    single = dtype == np.float32
+    return {"rtol": 2e-6 if single else 1e-13, "atol": 1e-7 if single else 1e-14}
 
 
 @DTYPES
 @pytest.mark.parametrize("width", [1, 5, 8, 16, 43])
-@pytest.mark.parametrize("p", [0.0, 0.5])
-@pytest.mark.parametrize("relu", [False, True])
-@pytest.mark.parametrize("masked", [False, True])
-def test_activate(dtype, width, p, relu, masked):
+def test_activate(dtype, width):
     rng = np.random.default_rng(width)
-    z, bias = rng.standard_normal((70, width)).astype(dtype), rng.standard_normal(width).astype(dtype)
+    z = rng.standard_normal((70, width)).astype(dtype)
+    bias = rng.standard_normal(width).astype(dtype)
     vertex = rng.integers(0, 2**35, 70)
-    shape = (70, -(-width // 8))
-    found, expected = z.copy(), z.copy()
-    masks = [np.full(shape, 255, np.uint8) if masked else None for _ in range(2)]
-    cpu.activate(found, bias, vertex, relu=relu, p=p, mask=masks[0], **KEY)
-    reference.activate(expected, bias, vertex, relu=relu, p=p, mask=masks[1], **KEY)
-    np.testing.assert_allclose(found, expected, **tolerance(dtype))
-    if masked:
-        np.testing.assert_array_equal(masks[0], masks[1])
-        kept = reference.unpack(masks[0], width)
-        assert not found[~kept].any()
-        if relu:
-            assert (found[kept] > 0).all()
-    if not p:
-        np.testing.assert_allclose(expected, np.maximum(z + bias, 0) if relu else z + bias, **tolerance(dtype))
+    for p, relu, masked in itertools.product((0.0, 0.5), (False, True), (False, True)):
+        results = []
+        for kernels in (cpu, reference):
+            out = z.copy()
+            mask = np.full((70, -(-width // 8)), 255, np.uint8) if masked else None
+            kernels.activate(out, bias, vertex, relu=relu, p=p, mask=mask, **KEY)
+            results.append((out, mask))
+        (out, mask), (expected, bits) = results
+        np.testing.assert_allclose(out, expected, **tolerance(dtype))
+        if masked:
+            np.testing.assert_array_equal(mask, bits)
+            kept = reference.unpack(mask, width)
+            assert not out[~kept].any()
+            assert not relu or (out[kept] > 0).all()
+        if not p:
+            total = np.maximum(z + bias, 0) if relu else z + bias
+            np.testing.assert_allclose(expected, total, **tolerance(dtype))
 
 
-def test_nan_passes_the_activation():
-    for kernels in (reference, cpu):
-        z = np.array([[np.nan, -1.0, 2.0]])
-        kernels.activate(z, np.zeros(3))
-        assert np.isnan(z[0, 0])
-        assert z[0, 1:].tolist() == [0, 2]
+@BOTH
+def test_nan_passes_the_activation(kernels):
+    z = kernels.activate(np.array([[np.nan, -1.0, 2.0]]), np.zeros(3))
+    np.testing.assert_array_equal(z, [[np.nan, 0, 2]])
 
 
+@BOTH
 @DTYPES
-def test_apply_mask(dtype):
+def test_apply_mask(kernels, dtype):
     rng = np.random.default_rng(0)
-    x, keep = rng.standard_normal((33, 13)).astype(dtype), rng.random((33, 13)) < 0.4
-    for kernels in (reference, cpu):
-        found = kernels.apply_mask(x.copy(), reference.pack(keep), 2.0)
-        np.testing.assert_array_equal(found, np.where(keep, 2 * x, 0))
+    x = rng.standard_normal((33, 13)).astype(dtype)
+    keep = rng.random((33, 13)) < 0.4
+    masked = kernels.apply_mask(x.copy(), reference.pack(keep), 2.0)
+    np.testing.assert_array_equal(masked, np.where(keep, 2 * x, 0))
 
 
+@BOTH
 @DTYPES
-@pytest.mark.parametrize("width", [1, 8, 13, 40])
-def test_activation_of_a_block_of_columns(dtype, width):
-    rng = np.random.default_rng(width)
-    z, bias, vertex = rng.standard_normal((9, 57)).astype(dtype), np.zeros(57, dtype), rng.integers(0, 2**40, 9)
+def test_activation_of_a_block_of_columns(kernels, dtype):
+    rng = np.random.default_rng(1)
+    z = rng.standard_normal((9, 57)).astype(dtype)
+    bias = np.zeros(57, dtype)
+    vertex = rng.integers(0, 2**40, 9)
     mask = np.empty((9, 8), np.uint8)
-    whole = cpu.activate(z.copy(), bias, vertex, p=0.5, mask=mask, **KEY)
+    whole = kernels.activate(z.copy(), bias, vertex, p=0.5, mask=mask, **KEY)
     kept = reference.unpack(mask, 57)
-    for first in range(18):
+    for first, width in itertools.product(range(18), (1, 8, 13)):
         columns = slice(first, first + width)
-        for kernels in (reference, cpu):
-            block, bits = z[:, columns].copy(), np.full((9, -(-width // 8)), 255, np.uint8)
-            kernels.activate(block, bias[columns], vertex, p=0.5, first=first, mask=bits, **KEY)
-            np.testing.assert_array_equal(block, whole[:, columns])
-            np.testing.assert_array_equal(bits, reference.pack(kept[:, columns]))  # local: bit 0 is column `first`
+        block = z[:, columns].copy()
+        bits = np.full((9, -(-width // 8)), 255, np.uint8)
+        kernels.activate(block, bias[columns], vertex, p=0.5, first=first, mask=bits, **KEY)
+        np.testing.assert_array_equal(block, whole[:, columns])
+        # bit 0 is column `first`
+        np.testing.assert_array_equal(bits, reference.pack(kept[:, columns]))
 
 
-@pytest.mark.parametrize("kernels", [reference, cpu])
+@BOTH
 @pytest.mark.parametrize("shape", [(0, 5), (4, 0), (0, 0)])
 def test_activation_of_nothing(kernels, shape):
-    mask = np.empty((shape[0], -(-shape[1] // 8)), np.uint8)
-    z = kernels.activate(np.empty(shape), np.zeros(shape[1]), np.arange(shape[0]), p=0.5, first=3, mask=mask, **KEY)
+    m, width = shape
+    mask = np.empty((m, -(-width // 8)), np.uint8)
+    z = kernels.activate(np.empty(shape), np.zeros(width), np.arange(m), p=0.5, first=3, mask=mask,
+                         **KEY)
     assert z.shape == shape
 
 
@@ -86,32 +95,36 @@ def test_column_sum_is_summed_in_float64(dtype):
     assert cpu.column_sum(np.empty((0, 4), dtype)).tolist() == [0, 0, 0, 0]
 
 
-@pytest.mark.parametrize("kernels", [reference, cpu])
+@BOTH
 @pytest.mark.parametrize("m, f", [(0, 3), (1, 1), (33, 7), (5000, 20)])
 @DTYPES
 def test_inner_product_is_summed_in_float64(kernels, dtype, m, f):
     x, y = np.random.default_rng(m).integers(-9, 10, (2, m, f)).astype(dtype)
-    assert kernels.inner(x, y).tolist() == [sum(int(a) * int(b) for a, b in zip(x.ravel(), y.ravel()))]
-    np.testing.assert_allclose(kernels.inner(np.full_like(x, 0.1), np.full_like(x, 3)),
-                               [x.size * 3 * np.float64(dtype(0.1))], rtol=1e-12)
+    exact = sum(int(a) * int(b) for a, b in zip(x.ravel(), y.ravel()))
+    assert kernels.inner(x, y).tolist() == [exact]
+    product = kernels.inner(np.full_like(x, 0.1), np.full_like(x, 3))
+    np.testing.assert_allclose(product, [x.size * 3 * np.float64(dtype(0.1))], rtol=1e-12)
 
 
 @DTYPES
 @pytest.mark.parametrize("decay, decayed", [(0.0, 0), (0.1, 40), (0.1, 100)])
 def test_optimisers(dtype, decay, decayed):
-    rng = np.random.default_rng(0)
-    w = rng.standard_normal(100).astype(dtype)
-    twins = [(w.copy(), np.zeros_like(w), np.zeros_like(w)) for _ in range(2)]
-    for step in range(1, 6):
-        g = rng.standard_normal(100).astype(dtype)
-        for kernels, (weights, mean, variance) in zip((cpu, reference), twins):
-            kernels.adam(weights, g, mean, variance, step=step, lr=0.01, decay=decay, decayed=decayed)
-    np.testing.assert_allclose(twins[0][0], twins[1][0], rtol=1e-5 if dtype == np.float32 else 1e-12)
-    assert np.abs(twins[0][0] - w).max() < 0.06
-    one, two = w.copy(), w.copy()
-    cpu.sgd(one, g, lr=0.5, decay=decay, decayed=decayed)
-    reference.sgd(two, g, lr=0.5, decay=decay, decayed=decayed)
-    np.testing.assert_allclose(one, two, rtol=1e-6)
+    results = []
+    for kernels in (cpu, reference):
+        rng = np.random.default_rng(0)
+        start = rng.standard_normal(100).astype(dtype)
+        weights = start.copy()
+        moments = np.zeros((2, 100), dtype)
+        for step in range(1, 6):
+            g = rng.standard_normal(100).astype(dtype)
+            kernels.adam(weights, g, *moments, step=step, lr=0.01, decay=decay, decayed=decayed)
+        descended = start.copy()
+        kernels.sgd(descended, g, lr=0.5, decay=decay, decayed=decayed)
+        assert np.abs(weights - start).max() < 0.06
+        results.append((weights, descended))
+    (weights, descended), (expected, other) = results
+    np.testing.assert_allclose(weights, expected, rtol=1e-5 if dtype == np.float32 else 1e-12)
+    np.testing.assert_allclose(descended, other, rtol=1e-6)
 
 
 def test_first_adam_step_moves_by_the_learning_rate():

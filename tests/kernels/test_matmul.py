@@ -32,8 +32,9 @@ def operands(m, k, n, dtype=np.float32):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("m, k, n", [WORK, (70, 1500, 90), (90, 1500, 70), (7, 3, 1000), (1000, 3, 7), (1, 1, 1),
-                                     (0, 4, 5), (5, 0, 4), (5, 4, 0)])
+@pytest.mark.parametrize("m, k, n", [
+    WORK, (70, 1500, 90), (90, 1500, 70), (7, 3, 1000), (1000, 3, 7), (1, 1, 1), (0, 4, 5),
+    (5, 0, 4), (5, 4, 0)])
 def test_in_blocks(blocks, m, k, n, dtype):
     x, y = operands(m, k, n, dtype)
     expected = reference.matmul(x, y)
@@ -45,23 +46,26 @@ def test_in_blocks(blocks, m, k, n, dtype):
         assert cpu.matmul(left, right).tobytes() == out.tobytes()
 
 
-@pytest.mark.parametrize("threads", [2, 3, 16, 64])
 @pytest.mark.parametrize("size", [0, 1, 23, 24, 64, 100, 513, 5000, 1 << 20])
-def test_blocks_cover_all_rows_once(size, threads):
-    blocks = module.cut(size, 1 << 20, threads)
-    assert [first for first, _ in blocks] == [0, *(last for _, last in blocks[:-1])]
-    assert blocks[-1][1] == size
-    assert all(first % module.UNIT == 0 and (first < last or size == 0) for first, last in blocks)
-    assert len(blocks) <= module.PER_THREAD * threads + 1
+def test_blocks_cover_all_rows_once(size):
+    for threads in (2, 3, 16, 64):
+        blocks = module.cut(size, 1 << 20, threads)
+        assert [first for first, _ in blocks] == [0, *(last for _, last in blocks[:-1])]
+        assert blocks[-1][1] == size
+        assert all(first % module.UNIT == 0 for first, _ in blocks)
+        assert all(first < last or size == 0 for first, last in blocks)
+        assert len(blocks) <= module.PER_THREAD * threads + 1
 
 
 def test_a_thread_that_has_not_begun_is_not_waited_for(blocks, monkeypatch):
-    held, pool = threading.Event(), ThreadPoolExecutor(1)
+    held = threading.Event()
+    pool = ThreadPoolExecutor(1)
     monkeypatch.setattr(module, "_pool", lambda: pool)
     pool.submit(held.wait)
     x, y = operands(*WORK)
     try:
-        np.testing.assert_allclose(cpu.matmul(x, y), reference.matmul(x, y), atol=1e-4)  # or it waits for ever
+        # or it waits for ever
+        np.testing.assert_allclose(cpu.matmul(x, y), reference.matmul(x, y), atol=1e-4)
     finally:
         held.set()
         pool.shutdown()
@@ -79,6 +83,6 @@ def test_what_fails_in_a_block_is_raised_and_nobody_writes_on(blocks, monkeypatc
 
 def test_blas_divides_products_itself_where_it_has_threads(blocks, monkeypatch):
     monkeypatch.setattr(module, "one_blas_thread", lambda: False)
-    monkeypatch.setattr(module, "_share", None)
+    monkeypatch.setattr(module, "_multiply", None)
     x, y = operands(*WORK)
     np.testing.assert_array_equal(cpu.matmul(x, y), np.matmul(x, y))

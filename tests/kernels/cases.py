@@ -1,0 +1,82 @@
+"""Right arguments of every kernel."""
+import numpy as np
+
+from hpgcn.kernels import reference
+
+KEY = {"seed": 3, "epoch": 2, "layer": 1, "p": 0.5}
+CSR = {"indptr": "indptr", "indices": "indices"}
+SPMM = {**CSR, "data": "data", "x": "x", "out": "out", "row_scale": "row", "col_scale": "col",
+        "rows": "rows", "mask": "mask"}
+ROWS = {"logits": "z", "labels": "labels", "rows": "rows", "grad": "out"}
+NORM = {"inv_std": "wide", "gain": "f", "out": "out", "xhat": "xhat"}
+STEP = {"w": "w", "g": "slope", "lr": 0.1, "decay": 0.1, "decayed": 5}
+CASES = {  # kernel: argument to the name of an array of `arrays`, or to itself
+    "activate": {"z": "z", "bias": "f", "vertex": "vertex", "mask": "bits", **KEY},
+    "adam": {**STEP, "mean": "average", "variance": "v", "step": 2},
+    "aggregate": {**CSR, "x": "x", "e": "e", "out": "out", "op": "mul", "reduce": "max"},
+    "aggregate_backward": {**CSR, "x": "x", "e": "e", "grad": "g", "op": "div", "reduce": "mean"},
+    "apply_mask": {"x": "z", "mask": "mask"},
+    "column_sum": {"x": "x"},
+    "dropout": {"x": "z", "vertex": "vertex", "out": "out", **KEY},
+    "dropout_bits": {"vertex": "vertex", "width": 9, **KEY},
+    "dropout_csr": {**CSR, "data": "data", "vertex": "vertex", "out": "values", **KEY},
+    "dropout_scale": {"p": 0.5},
+    "gather": {"x": "x", "index": "index", "out": "out"},
+    "inner": {"x": "x", "y": "y"},
+    "layer_norm": {"x": "z", "mean": "row", "bias": "f", **NORM},
+    "layer_norm_backward": {"g": "g", "means": "means", **NORM, "xhat": "z"},
+    "layer_norm_backward_sums": {"g": "g", "xhat": "z", "gain": "f"},
+    "matmul": {"x": "z", "y": "W", "out": "z4"},
+    "philox": {"counter": "counter", "key": "key"},
+    "row_squares": {"x": "z", "mean": "wide"},
+    "row_sum": {"x": "x"},
+    "scatter_add": {"x": "z", "index": "index", "out": "x"},
+    "sgd": STEP,
+    "sigmoid_cross_entropy": {**ROWS, "labels": "many"},
+    "softmax_cross_entropy": ROWS,
+    "spmm": SPMM,
+    "spread_argmax": {"logits": "z", "first": 3, "top": "row"},
+    "spread_gradient": {**ROWS, "first": 3, "top": "row", "total": "row"},
+    "spread_max": {"logits": "z"},
+    "spread_sum": {"logits": "z", "top": "row"},
+    "sspmm": SPMM,
+    "transpose_pattern": {**CSR, "n": 10},
+}
+
+
+def arrays(scale):
+    """One fresh array of each kind that the cases take: 12 `scale` rows, 10 columns of A, f = 9."""
+    rng = np.random.default_rng(0)
+    m, n, f, k = 12 * scale, 10, 9, 40 * scale
+    shapes = {
+        "x": (n, f), "y": (n, f), "z": (m, f), "g": (m, f), "out": (m, f), "col": n, "row": m,
+        "f": f, "e": (k, f), "w": 20 * scale, "v": 20 * scale, "average": 20 * scale,
+        "slope": 20 * scale, "W": (f, 4), "data": k, "values": k, "z4": (m, 4), "xhat": (m, f)}
+    reals = {name: rng.random(shape).astype(np.float32) + np.float32(0.5)
+             for name, shape in shapes.items()}
+    ends = np.array([5, 5, 9, 12, 13, 20, 22, 25, 30, 33, 36, 40])  # a row is empty
+    indptr = np.r_[0, (ends + 40 * np.arange(scale)[:, None]).ravel()]
+    return {**reals, "indptr": indptr, "indices": rng.integers(0, n, k).astype(np.int32),
+            "rows": rng.permutation(m)[:5 * scale], "index": np.sort(rng.integers(0, n, m)),
+            "vertex": rng.permutation(m), "mask": reference.pack(rng.random((m, f)) < 0.5),
+            "labels": rng.integers(0, f, m), "wide": rng.random(m) + 1,
+            "bits": np.zeros((m, 2), np.uint8), "means": rng.random((m, 2)),
+            "many": rng.integers(0, 2, (m, f)).astype(np.float32),
+            "counter": rng.integers(0, 99, (3, 4)), "key": np.array([3, 4])}
+
+
+def case(name, scale=1):
+    """Return the arguments of a kernel, fresh."""
+    known = arrays(scale)
+    return {key: known[value] if isinstance(value, str) and value in known else value
+            for key, value in CASES[name].items()}
+
+
+def outcome(kernels, name, given):
+    """Return what a kernel returns and what it leaves in each array, as float64."""
+    result = getattr(kernels, name)(**given)
+    results = result if isinstance(result, tuple) else (result,)
+    numbers = [np.asarray(value) for value in (*results, *given.values())
+               if isinstance(value, (np.ndarray, np.generic, float, int))
+               and not isinstance(value, np.ma.MaskedArray)]
+    return [array.astype(np.float64) for array in numbers if array.dtype.kind in "biuf"]
