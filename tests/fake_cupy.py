@@ -1,9 +1,10 @@
-"""CuPy without a GPU, for tests: arrays of a memory that NumPy cannot see, and kernels compiled for the CPU.
+"""CuPy without a GPU, for tests: arrays that NumPy cannot see, and kernels compiled for the CPU.
 
-Stricter than NumPy where CuPy is: an array never turns into NumPy's by itself, and no function takes both kinds.
-`installed(folder)` puts it in the place of CuPy. With late="all", kernels and copies between addresses are as late as
-a GPU may be: they happen when their stream is waited for, or one at a time when an event behind them is looked at.
-With late="kernels", streams other than the null stream are as early as their events allow.
+Stricter than NumPy where CuPy is: an array never turns into NumPy's by itself, and no function
+takes both kinds. `installed(folder)` puts it in the place of CuPy. With late="all", kernels and
+copies between addresses are as late as a GPU may be: they happen when their stream is waited for,
+or one at a time when an event behind them is looked at. With late="kernels", streams other than the
+null stream are as early as their events allow.
 """
 import contextlib
 import ctypes
@@ -56,7 +57,10 @@ def adapted(function):
 
 
 class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 - the name is CuPy's
-    """An array on a GPU that is not there; `memory` is its memory, `held` too, after what was queued so far."""
+    """An array on a GPU that is not there.
+
+    `memory` is its memory; `held`, too, after what was queued so far.
+    """
 
     __module__ = "cupy"
     __array_priority__ = 100
@@ -80,7 +84,7 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 - the name is 
         return self.memory
 
     def __array__(self, *_, **__):
-        raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()` to construct one.")
+        raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`.")
 
     def __array_ufunc__(self, ufunc, method, *inputs, out=None, **options):
         options = {key: bare(value) for key, value in options.items()}
@@ -94,7 +98,8 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 - the name is 
 
     def __getitem__(self, key):
         parts = key if isinstance(key, tuple) else (key,)
-        if all(part is None or part is Ellipsis or isinstance(part, (int, np.integer, slice)) for part in parts):
+        if all(part is None or part is Ellipsis or isinstance(part, (int, np.integer, slice))
+               for part in parts):
             view = self.memory[bare(key)]
             if isinstance(view, np.ndarray):
                 return ndarray(view)
@@ -149,7 +154,8 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 - the name is 
         return out
 
     def set(self, array, stream=None):
-        assert type(array) is np.ndarray and array.shape == self.shape and array.dtype == self.dtype
+        assert type(array) is np.ndarray
+        assert (array.shape, array.dtype) == (self.shape, self.dtype)
         self.held[...] = array
 
 
@@ -157,20 +163,25 @@ class Event:
     """A place in the queue of a stream."""
 
     def __init__(self, block=False, disable_timing=False, interprocess=False):
-        self.stream, self.place = None, 0
+        self.stream = None
+        self.place = 0
 
     def record(self, stream=None):
-        self.stream, self.seconds = current_stream() if stream is None else stream, time.perf_counter()
+        self.stream = current_stream() if stream is None else stream
         self.place = self.stream.queued
+        self.seconds = time.perf_counter()
 
     def now(self):
         """What a stream waits for: the place of this moment, whatever is recorded later."""
         event = Event()
-        event.stream, event.place = self.stream, self.place
+        event.stream = self.stream
+        event.place = self.place
         return event
 
     def behind(self):
-        return self.stream is not None and self.stream.queued - len(self.stream.tasks) < self.place
+        if self.stream is None:
+            return False
+        return self.stream.queued - len(self.stream.tasks) < self.place
 
     @property
     def done(self):
@@ -195,7 +206,10 @@ class Stream:
     numbers: ClassVar = itertools.count()
 
     def __init__(self, null=False, non_blocking=False, ptds=False, priority=None):
-        self.synchronized, self.queued, self.tasks, self.ptr = 0, 0, deque(), next(Stream.numbers)
+        self.synchronized = 0
+        self.queued = 0
+        self.tasks = deque()
+        self.ptr = next(Stream.numbers)
         Stream.known[self.ptr] = self
 
     def __enter__(self):
@@ -288,7 +302,8 @@ class Device:
 
 class OutOfMemoryError(MemoryError):
     def __init__(self, size, total, limit=0):
-        super().__init__(f"Out of memory allocating {size:,} bytes (allocated so far: {total:,} bytes).")
+        super().__init__(f"Out of memory allocating {size:,} bytes (allocated so far: {total:,} "
+                         "bytes).")
 
 
 def module():
@@ -308,21 +323,26 @@ def module():
         same = isinstance(array, ndarray) and (dtype is None or held.dtype == dtype)
         return array if same else ndarray(held.astype(dtype or held.dtype))
 
-    cupy.asarray, cupy.asnumpy = asarray, lambda array: array.get() if isinstance(array, ndarray) else np.array(array)
+    cupy.asarray = asarray
+    cupy.asnumpy = lambda array: array.get() if isinstance(array, ndarray) else np.array(array)
     cupy.array = lambda array, dtype=None, copy=True: ndarray(asarray(array, dtype).held.copy())
 
     def ascontiguousarray(array, dtype=None):
         same = array.flags.c_contiguous and array.ndim and (dtype is None or array.dtype == dtype)
         return array if same else ndarray(np.ascontiguousarray(bare(array), dtype))
 
+    def get_array_module(*arrays):
+        return cupy if any(isinstance(array, ndarray) for array in arrays) else np
+
     cupy.ascontiguousarray = ascontiguousarray
-    cupy.get_array_module = lambda *arrays: cupy if any(isinstance(one, ndarray) for one in arrays) else np
-    pool = types.SimpleNamespace(used_bytes=lambda: 0, free_bytes=lambda: 0, total_bytes=lambda: 0,
-                                 free_all_blocks=lambda: None, set_limit=lambda **_: None)
+    cupy.get_array_module = get_array_module
+    pool = types.SimpleNamespace(
+        used_bytes=lambda: 0, free_bytes=lambda: 0, total_bytes=lambda: 0,
+        free_all_blocks=lambda: None, set_limit=lambda **_: None)
     cupy.get_default_memory_pool = lambda: pool
-    runtime = types.SimpleNamespace(getDeviceCount=lambda: 1, memGetInfo=lambda: Device.mem_info,
-                                    driverGetVersion=lambda: 0, runtimeGetVersion=lambda: 0,
-                                    memcpyAsync=memcpy_async, memcpyDefault=4)
+    runtime = types.SimpleNamespace(
+        getDeviceCount=lambda: 1, memGetInfo=lambda: Device.mem_info, driverGetVersion=lambda: 0,
+        runtimeGetVersion=lambda: 0, memcpyAsync=memcpy_async, memcpyDefault=4)
     cupy.cuda = types.SimpleNamespace(
         runtime=runtime, Device=Device, Stream=Stream, Event=Event,
         get_current_stream=current_stream,
@@ -351,8 +371,10 @@ class FakeGpu(ShimDevice):
 @contextlib.contextmanager
 def installed(folder, warps=False, late=""):
     """Within, `import cupy` finds the fake one, and kernels run on it; yields their device."""
-    before, cupy = sys.modules.get("cupy"), module()
-    sys.modules["cupy"], Stream.late = cupy, late
+    before = sys.modules.get("cupy")
+    cupy = module()
+    sys.modules["cupy"] = cupy
+    Stream.late = late
     try:
         with using(FakeGpu(folder, cupy, warps)) as device:
             yield device

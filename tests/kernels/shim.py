@@ -1,4 +1,4 @@
-"""A device for kernels.cuda without a GPU: NumPy arrays, and kernels compiled by a C++ compiler (see shim.hpp)."""
+"""A device for kernels.cuda without a GPU: NumPy arrays, kernels compiled as C++ (see shim.hpp)."""
 import ctypes
 import fcntl
 import functools
@@ -19,7 +19,9 @@ from hpgcn.kernels.cuda import device as cuda_device
 KERNELS = Path(cuda_device.__file__).parent
 SOURCES = sorted(path.stem for path in KERNELS.glob("*.cu"))
 FAMILIES = ("spmm", "gather", "random", "elementwise", "aggregate", "loss", "norm", "checks")
-OF_THE_CPU = ("thread", "past_the_cache", "the_name_is_the_function", "in_any_place")  # of names of tests
+# parts of names of tests of the CPU alone
+OF_THE_CPU = ("past_the_cache", "the_name_is_the_function", "in_any_place")
+WITHOUT_WARPS = ("gather", "checks")  # families whose kernels are the same without warps
 COMPILER = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("c++")
 
 
@@ -35,24 +37,32 @@ class ShimDevice(cuda_device.Device):
     """
 
     def __init__(self, folder, warps=False):
-        self.folder, self.team, self.libraries, self.launched = folder, 32 if warps else 1, {}, []
+        self.folder = folder
+        self.team = 32 if warps else 1
+        self.libraries = {}
+        self.launched = []
 
     def function(self, source, name, macros):
         """Return the launcher of a kernel."""
-        key = source, macros
+        key = (source, macros)
         if key not in self.libraries:
-            self.libraries[key] = ctypes.CDLL(str(build(source, self.folder, self.team > 1, macros)))
+            library = build(source, self.folder, self.team > 1, macros)
+            self.libraries[key] = ctypes.CDLL(str(library))
         self.launched.append(name)
         return name, getattr(self.libraries[key], f"launch_{name}")
 
     def start(self, function, grid, block, arguments):
-        """Run all threads; a number of arguments or a size that is not the kernel's is an error."""
+        """Run all threads; another number of arguments, or size, than the kernel's is an error."""
         name, call = function
-        values = [np.uint64(self.address(a)) if isinstance(a, np.ndarray) else a for a in arguments]
-        held = [value.tobytes() for value in values]
-        failed = call(grid, block, (ctypes.c_char_p * len(held))(*held),
-                      (ctypes.c_int * len(held))(*map(len, held)), len(held))
-        assert failed == 0, f"{name}: argument {failed} of {len(held)}" if failed > 0 else f"{name}: {len(held)} given"
+        held = []
+        for argument in arguments:
+            if isinstance(argument, np.ndarray):
+                argument = np.uint64(self.address(argument))
+            held.append(argument.tobytes())
+        count = len(held)
+        failed = call(grid, block, (ctypes.c_char_p * count)(*held),
+                      (ctypes.c_int * count)(*map(len, held)), count)
+        assert failed == 0, f"{name}: argument {failed} of {count}, or another number of them"
 
     def address(self, array):
         """Address of the first element."""
@@ -67,7 +77,7 @@ def names_of(source):
 
 
 def build(source, folder, warps, macros):
-    """Compile a .cu file as C++ into a shared library with a launcher for each kernel, once; return its path."""
+    """Compile a .cu file as C++ into a library with a launcher for each kernel, once."""
     path = folder / (re.sub(r"\W+", "-", "_".join((source, "warps" * warps, *macros))) + ".so")
     with path.with_suffix(".lock").open("w") as lock:  # ranks share a folder
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -79,23 +89,27 @@ def build(source, folder, warps, macros):
 def compile_source(source, path, warps, macros):
     """Compile a .cu file to a library."""
     code = [f'#include "{KERNELS / source}.cu"']
-    code += [f'extern "C" int launch_{name}(unsigned grid, unsigned block, void **arguments, const int *sizes, '
-             f"int count) {{ return launch({name}, grid, block, arguments, sizes, count); }}"
+    code += [f'extern "C" int launch_{name}(unsigned grid, unsigned block, void **arguments, '
+             f"const int *sizes, int count) "
+             f"{{ return launch({name}, grid, block, arguments, sizes, count); }}"
              for name in names_of(source)[warps]]
     path.with_suffix(".cpp").write_text("\n".join(code) + "\n")
     options = ["-DHPGCN_GPU_ONLY"] * warps + list(macros)
     # nothing contracted, so that order alone decides the bits
-    subprocess.run([COMPILER, "-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", *options, "-include",
-                    str(Path(__file__).with_name("shim.hpp")), str(path.with_suffix(".cpp")), "-o", str(path)],
-                   check=True)
+    subprocess.run(
+        [COMPILER, "-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", *options,
+         "-include", Path(__file__).with_name("shim.hpp"), path.with_suffix(".cpp"), "-o", path],
+        check=True)
 
 
 def twins(kernels):
     """Tests of the CPU kernels as tests of other kernels, by name: `cpu` in them stands for `kernels`."""
-    found = {}
+    tests = {}
     for family in FAMILIES:
-        spec = importlib.util.spec_from_file_location(f"twin_{family}", Path(__file__).with_name(f"test_{family}.py"))
-        module, before = importlib.util.module_from_spec(spec), hpgcn.kernels.cpu
+        file = Path(__file__).with_name(f"test_{family}.py")
+        spec = importlib.util.spec_from_file_location(f"twin_{family}", file)
+        module = importlib.util.module_from_spec(spec)
+        before = hpgcn.kernels.cpu
         hpgcn.kernels.cpu = kernels
         try:
             spec.loader.exec_module(module)
@@ -106,12 +120,12 @@ def twins(kernels):
                 for mark in getattr(test, "pytestmark", ()):
                     if reference in mark.args[1]:
                         mark.args[1].remove(reference)  # tested where the CPU kernels are
-                found[f"{name}_of_{family}"] = test
-    return found
+                tests[f"{name}_of_{family}"] = test
+    return tests
 
 
 def host_twin(kernels, xp):
-    """Kernels for NumPy arrays by kernels for those of xp: operands are copied there, and what they become back."""
+    """Kernels for NumPy arrays by kernels for those of xp: operands are copied there and back."""
 
     def adapt(function):
         @functools.wraps(function)
@@ -133,7 +147,8 @@ def host_twin(kernels, xp):
                     return tuple(map(back, value))
                 return value.get() if isinstance(value, xp.ndarray) else value
 
-            result = function(*map(there, args), **{key: there(value) for key, value in options.items()})
+            result = function(*map(there, args),
+                              **{key: there(value) for key, value in options.items()})
             for mine, theirs in copies.values():
                 if mine.flags.writeable:
                     mine[...] = theirs.get()
@@ -141,5 +156,6 @@ def host_twin(kernels, xp):
 
         return call
 
-    names = {name: adapt(getattr(kernels, name)) for name in kernels.__all__ if name != "dropout_scale"}
-    return types.SimpleNamespace(__all__=kernels.__all__, dropout_scale=kernels.dropout_scale, **names)
+    adapted = {name: adapt(getattr(kernels, name)) for name in kernels.__all__}
+    adapted["dropout_scale"] = kernels.dropout_scale
+    return types.SimpleNamespace(__all__=kernels.__all__, **adapted)

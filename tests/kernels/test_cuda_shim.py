@@ -1,24 +1,28 @@
-"""CUDA kernels without a GPU: compiled as C++, run on the CPU with their wrappers, by the tests of the CPU kernels too.
+"""CUDA kernels without a GPU: compiled as C++, run on the CPU by the tests of its kernels too.
 
-Twice: as threads that know of no other, and as the GPU runs them, with warps whose threads exchange registers.
+Twice where it matters: as threads that know of no other, and as the GPU runs them, with warps whose
+threads exchange registers.
 """
 import re
-import shutil
 import subprocess
 import sys
 import types
 
 import numpy as np
 import pytest
-from shim import COMPILER, KERNELS, SOURCES, ShimDevice, names_of, twins
+from shim import COMPILER, KERNELS, SOURCES, WITHOUT_WARPS, ShimDevice, names_of, twins
 
 from hpgcn.kernels import backend, cuda, reference
 from hpgcn.kernels.cuda import device as cuda_device
 from hpgcn.kernels.cuda.device import CupyDevice, kept, using
 
-pieces_of, shape_of = (getattr(sys.modules["hpgcn.kernels.cuda.spmm"], name) for name in ("pieces_of", "shape_of"))
+spmm_module = sys.modules["hpgcn.kernels.cuda.spmm"]
+pieces_of = spmm_module.pieces_of
+shape_of = spmm_module.shape_of
 on_device = pytest.mark.usefixtures("device")
-globals().update({name: on_device(test) for name, test in twins(cuda).items()})
+alone = pytest.mark.parametrize("device", ["threads"], indirect=True)
+globals().update({name: on_device(alone(test) if name.endswith(WITHOUT_WARPS) else test)
+                  for name, test in twins(cuda).items()})
 
 
 @pytest.fixture(scope="session")
@@ -45,26 +49,25 @@ def skewed(f, dtype=np.float64, seed=0):
     count[[7, 40, 41]] = 512, 513, 1700
     indptr = np.r_[0, count.cumsum()]
     indices = rng.integers(0, 60, indptr[-1]).astype(np.int32)
-    data, x = rng.standard_normal(indptr[-1]).astype(dtype), rng.standard_normal((60, f)).astype(dtype)
-    return indptr, indices, data, x, rng
+    data = rng.standard_normal(indptr[-1]).astype(dtype)
+    return indptr, indices, data, rng.standard_normal((60, f)).astype(dtype), rng
 
 
 @pytest.mark.parametrize("f", [1, 8, 19, 64, 130])
 @pytest.mark.parametrize("options", ["", "rows", "mask accumulate", "rows mask accumulate scales"])
 def test_long_rows_are_cut(device, f, options):
     indptr, indices, data, x, rng = skewed(f)
-    given = {"rows": np.r_[41, 80:20:-1, 7][1:] if "rows" in options else None, "accumulate": "accumulate" in options,
-             "mask": reference.pack(rng.random((90, f)) < 0.5) if "mask" in options else None}
+    given = {"rows": np.r_[41, 80:20:-1, 7][1:] if "rows" in options else None,
+             "mask": reference.pack(rng.random((90, f)) < 0.5) if "mask" in options else None,
+             "accumulate": "accumulate" in options}
     if "scales" in options:
         given |= {"row_scale": rng.standard_normal(90), "col_scale": rng.standard_normal(60)}
     start = rng.standard_normal((90, f))
-    found, expected = start.copy(), start.copy()
-    cuda.spmm(indptr, indices, data, x, found, **given)
-    reference.spmm(indptr, indices, data, x, expected, **given)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+    one, two = (cuda.spmm(indptr, indices, data, x, start.copy(), **given) for _ in range(2))
+    expected = reference.spmm(indptr, indices, data, x, start.copy(), **given)
+    np.testing.assert_allclose(one, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
     assert "spmm_carries" in device.launched
-    again = start.copy()
-    assert cuda.spmm(indptr, indices, data, x, again, **given).tobytes() == found.tobytes()
+    assert one.tobytes() == two.tobytes()
 
 
 @on_device
@@ -92,15 +95,16 @@ def test_pieces_hold_every_nonzero_once():
 def test_even_rows_are_not_cut():
     assert pieces_of(np.arange(0, 5000, 50), None) is None
     assert pieces_of(np.r_[0, np.arange(30).cumsum()], None) is None
-    assert pieces_of(np.r_[0, 5000, 10000, 15000], None).slots == 30  # even, but too long for one group
+    # even, but too long for one group
+    assert pieces_of(np.r_[0, 5000, 10000, 15000], None).slots == 30
     assert pieces_of(skewed(1)[0], np.array([0, 1, 2])) is None
 
 
 @pytest.mark.parametrize("width, pack, name, threads", [
-    (1, 4, "spmm_2", 10), (8, 4, "spmm_2", 10), (4, 2, "spmm_2", 10), (9, 4, "spmm_4", 40), (16, 4, "spmm_4", 40),
-    (32, 4, "spmm_8", 80), (41, 4, "spmm_16", 160), (64, 4, "spmm_16", 160), (128, 4, "spmm_32", 320),
-    (129, 4, "spmm_64", 320), (256, 4, "spmm_64", 320), (602, 4, "spmm_64", 960), (5, 2, "spmm_4", 40),
-    (64, 2, "spmm_32", 320), (128, 2, "spmm_64", 320)])
+    (1, 4, "spmm_2", 10), (8, 4, "spmm_2", 10), (4, 2, "spmm_2", 10), (9, 4, "spmm_4", 40),
+    (16, 4, "spmm_4", 40), (32, 4, "spmm_8", 80), (41, 4, "spmm_16", 160), (64, 4, "spmm_16", 160),
+    (128, 4, "spmm_32", 320), (129, 4, "spmm_64", 320), (256, 4, "spmm_64", 320),
+    (602, 4, "spmm_64", 960), (5, 2, "spmm_4", 40), (64, 2, "spmm_32", 320)])
 def test_lanes_cover_the_width(width, pack, name, threads):
     assert shape_of(width, pack, 10, True) == (name, threads)
     assert shape_of(width, pack, 10, False) == ("spmm_thread", 10 * -(-width // 8))
@@ -113,7 +117,8 @@ def test_lanes_cover_the_width(width, pack, name, threads):
 def test_rows_that_begin_anywhere(f, offset, nonzeros):
     rng = np.random.default_rng(f)
     indptr = np.r_[0, np.sort(rng.integers(0, nonzeros, 29)), nonzeros]
-    indices, memory = rng.integers(0, 50, nonzeros), rng.standard_normal(52 * f + 8).astype(np.float32)
+    indices = rng.integers(0, 50, nonzeros)
+    memory = rng.standard_normal(52 * f + 8).astype(np.float32)
     x = memory[offset:offset + 50 * f].reshape(50, f)
     expected = reference.spmm(indptr, indices, None, x.astype(np.float64))
     out = np.full(30 * f + 8, 7, np.float32)
@@ -125,8 +130,8 @@ def test_rows_that_begin_anywhere(f, offset, nonzeros):
 
 @on_device
 def test_what_a_mask_drops_is_not_seen():
-    x, mask = np.full((3, 12), np.nan), np.array([[0x0F, 0x08]] * 2, np.uint8)
-    x[:, :4], x[:, 11] = 1, 2
+    x = np.array([[1] * 4 + [np.nan] * 7 + [2]] * 3)
+    mask = np.array([[0x0F, 0x08]] * 2, np.uint8)
     out = cuda.sspmm(np.array([0, 2, 2]), np.array([0, 2]), None, x, mask, np.full((2, 12), np.nan))
     np.testing.assert_array_equal(out, [[2] * 4 + [0] * 7 + [4], [0] * 12])
 
@@ -141,21 +146,12 @@ def test_rows_of_all_shapes_have_the_same_bits(device):
 
 
 @on_device
-@pytest.mark.parametrize("order", ["sorted", "random", "one row"])
-def test_sums_of_rows_are_taken_in_order(order):
-    rng = np.random.default_rng(9)
-    x, index = rng.standard_normal((700, 33)).astype(np.float32), rng.integers(0, 77, 700)
-    index = {"sorted": np.sort(index), "random": index, "one row": np.full(700, 3)}[order]
-    expected = reference.scatter_add(x, index, np.zeros((77, 33), np.float32))
-    np.testing.assert_array_equal(cuda.scatter_add(x, index, np.zeros((77, 33), np.float32)), expected)
-
-
-@on_device
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32, np.complex128])
 @pytest.mark.parametrize("f", [1, 4, 16, 21])
 def test_rows_of_any_kind_are_gathered(dtype, f):
     rng = np.random.default_rng(f)
-    x, index = rng.integers(0, 99, (40, f)).astype(dtype), rng.integers(0, 40, 90)
+    x = rng.integers(0, 99, (40, f)).astype(dtype)
+    index = rng.integers(0, 40, 90)
     np.testing.assert_array_equal(cuda.gather(x, index), x[index])
     out = np.zeros((90, f + 3), dtype)
     cuda.gather(x, index.astype(np.int32), out[:, 1:f + 1])
@@ -173,11 +169,12 @@ def test_column_sums(m):
 
 def test_what_cupy_is_given(monkeypatch):
     """Sources, options, grid and arguments as CuPy's RawModule takes them."""
-    made, started = [], []
+    compiled = []
+    started = []
 
     class RawModule:
         def __init__(self, code, options):
-            made.append(options)
+            compiled.append(options)
             self.code = code
 
         def get_function(self, name):
@@ -186,13 +183,15 @@ def test_what_cupy_is_given(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(
         RawModule=RawModule, ndarray=np.ndarray, ascontiguousarray=np.ascontiguousarray))
-    w, g = np.ones(700, np.float32), np.ones(700, np.float32)
+    w = np.ones(700, np.float32)
+    g = np.ones(700, np.float32)
     with using(CupyDevice()):
         for _ in range(2):
             cuda.sgd(w, g, lr=0.5)
     with using(CupyDevice(warps=False)):
         cuda.sgd(w.astype(float), g, lr=0.5)
-    assert made == [("-std=c++17", "-DHPGCN_GPU_ONLY", "-DREAL=float"), ("-std=c++17", "-DREAL=double")]
+    assert compiled == [("-std=c++17", "-DHPGCN_GPU_ONLY", "-DREAL=float"),
+                        ("-std=c++17", "-DREAL=double")]
     name, grid, block, args = started[1]
     assert (name, grid, block, len(started)) == ("sgd", (3,), (256,), 3)
     assert args[0] is w
@@ -208,21 +207,23 @@ def test_arrays_out_of_order_are_refused():
         cuda.trusted.activate(z, np.zeros(3))
     with pytest.raises(ValueError, match="not contiguous"):
         cuda.trusted.gather(z, np.array([0]))
-    with pytest.raises(TypeError, match=r"chunk_sums: no kernel for REAL of dtype float16: .* float32, float64"):
+    message = r"chunk_sums: no kernel for REAL of dtype float16: .* float32, float64"
+    with pytest.raises(TypeError, match=message):
         cuda.trusted.column_sum(np.ones((2, 2), np.float16))
 
 
 def test_what_is_kept_goes_with_its_array(monkeypatch):
     monkeypatch.setattr(cuda_device, "_kept", {})
-    made = []
+    sizes = []
 
     def make(array, _):
-        made.append(array.size)
-        return made[-1]
+        sizes.append(array.size)
+        return array.size
 
-    one, two = np.zeros(3), np.zeros(4)
-    assert [kept(make, a, None) for a in (one, two, one)] == [3, 4, 3]
-    assert made == [3, 4]
+    one = np.zeros(3)
+    two = np.zeros(4)
+    assert [kept(make, array, None) for array in (one, two, one)] == [3, 4, 3]
+    assert sizes == [3, 4]
     del one
     assert list(cuda_device._kept.values()) == [4]
 
@@ -234,7 +235,8 @@ def test_arrays_of_cupy_are_served_without_an_import_for_others():
         backend(type("ndarray", (), {"__module__": "cupyx_like"})())
     code = ("import sys, numpy; from hpgcn.kernels import backend; backend(numpy.empty(1)); "
             "print(any(m.startswith('hpgcn.kernels.cuda') or m == 'cupy' for m in sys.modules))")
-    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "False\n"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "False\n"
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -245,16 +247,3 @@ def test_threads_know_of_no_other_without_warps(source):
     assert not re.search(r"__shfl|__ballot|__syncwarp", plain)
     assert set(names_of(source)[0]) <= set(names_of(source)[1])
     assert names_of(source)[0]
-
-
-@pytest.mark.parametrize("arch, warps", [(75, False), (80, False), (90, False), (90, True)])
-@pytest.mark.parametrize("source", SOURCES)
-def test_sources_compile_alone(source, arch, warps, tmp_path):
-    if shutil.which("nvcc") is None:
-        pytest.skip("no nvcc")
-    options = ["-DHPGCN_GPU_ONLY", "-DREAL=double", "-DINDEX=long long", "-DPOINTER=int"] * warps
-    done = subprocess.run(["nvcc", f"-arch=compute_{arch}", "-ptx", "-o", tmp_path / "out.ptx", *options,
-                           KERNELS / f"{source}.cu"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    entries = set(re.findall(r"\.entry (\w+)\(", (tmp_path / "out.ptx").read_text()))
-    assert entries == set(names_of(source)[warps])

@@ -1,4 +1,4 @@
-"""Dense products in blocks: the reference's numbers, whoever multiplies them and however many begin."""
+"""Dense products in blocks: the numbers of the reference, however many threads begin."""
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor

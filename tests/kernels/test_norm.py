@@ -1,4 +1,4 @@
-"""Layer normalisation: literal rows, blocks of columns against the whole, gradients by differences."""
+"""Layer normalisation: literal rows, blocks of columns against the whole, gradients."""
 import numpy as np
 import pytest
 
@@ -6,12 +6,12 @@ from hpgcn.kernels import cpu, reference
 
 BOTH = pytest.mark.parametrize("kernels", [reference, cpu])
 DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
-CUTS = [[], [0], [5], [0, 0, 3, 3, 8, 11], [*range(1, 11)]]  # of 11 columns: some blocks are empty
+CUTS = [[], [0], [5], [0, 0, 3, 3, 8, 11], [*range(1, 11)]]  # of 11 columns, into blocks
 EPSILON = 1e-5
 
 
 def forward(kernels, blocks, gains, biases):
-    """Results and xhat of every block, and inv_std; sums are taken over the blocks as ranks would."""
+    """Results and xhat of every block, and inv_std; blocks are summed over as ranks would."""
     f = sum(block.shape[1] for block in blocks)
     mean = sum(kernels.row_sum(block) for block in blocks) / f
     inv_std = 1 / np.sqrt(sum(kernels.row_squares(block, mean) for block in blocks) / f + EPSILON)

@@ -29,7 +29,8 @@ TABLE = [
 def test_table(kernels, case, dtype, index):
     indptr, indices, data, x, expected = case
     data = None if data is None else np.array(data, dtype)
-    out = kernels.spmm(np.array(indptr, np.int64), np.array(indices, index), data, np.array(x, dtype))
+    indptr = np.array(indptr, np.int64)
+    out = kernels.spmm(indptr, np.array(indices, index), data, np.array(x, dtype))
     assert out.dtype == dtype
     np.testing.assert_array_equal(out, np.array(expected, dtype))
 
@@ -47,7 +48,8 @@ def random_case(m, n, f, *, index=np.int32, dtype=np.float64, density=0.1):
 
 @pytest.mark.parametrize("f, index, dtype", [
     *((f, np.int32, np.float32) for f in (1, 2, 7, 8, 16, 17, 41, 64, 128, 602)),
-    *((f, np.int64, np.float32) for f in (7, 64)), *((f, np.int32, np.float64) for f in (1, 41, 602)),
+    *((f, np.int64, np.float32) for f in (7, 64)),
+    *((f, np.int32, np.float64) for f in (1, 41, 602)),
     *((f, np.int64, np.float64) for f in (8, 17))])
 def test_widths(f, index, dtype):
     indptr, indices, weights, x, _ = random_case(97, 61, f, index=index, dtype=dtype)

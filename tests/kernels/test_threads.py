@@ -17,7 +17,8 @@ AGGREGATIONS = [("aggregate", {"op": op, "reduce": reduce})
 BACKWARDS = [("aggregate_backward", {"op": "mul", "reduce": "max", "arg": None}),
              ("aggregate_backward", {"op": "div", "reduce": "sum"})]
 INDEX = np.random.default_rng(0).integers(0, 10, 300)
-ALL = [*((name, {}) for name in CASES), *AGGREGATIONS, *BACKWARDS, ("scatter_add", {"index": INDEX})]
+ALL = [*((name, {}) for name in CASES), *AGGREGATIONS, *BACKWARDS,
+       ("scatter_add", {"index": INDEX})]
 
 
 def bits(name, changed, work):
@@ -89,7 +90,7 @@ def test_a_threshold_holds_for_its_own_thread():
     assert worth_threads(1000) == usual == worth_threads(0) is False
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name not in ("philox", "dropout_scale")])
+@pytest.mark.parametrize("name", CASES)
 def test_two_frames_of_python_lie_between_a_caller_and_compiled_code(name, monkeypatch):
     depths = []
     call = Threaded.__call__
