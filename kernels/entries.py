@@ -26,8 +26,7 @@ def add_fingerprint(row, column, number, keyed, sums):
     `sums` (2,) uint64 end at zeros where the matrix is symmetric; `keyed` (2,) uint64 are the keys
     of two hash functions.
     """
-    low = np.uint64(min(row, column))
-    high = np.uint64(max(row, column))
+    low, high = np.uint64(min(row, column)), np.uint64(max(row, column))
     weight = np.uint64(0) if number == 0 else np.uint64(np.float32(number).view(np.uint32))
     for j in range(2):
         x = mix(mix(mix(keyed[j] + low) + keyed[1 - j] + high) + weight)
@@ -83,9 +82,7 @@ def add_up(indptr, indices, data, first, degree_row, degree_column, degree_loop,
     buckets = np.uint64(columns.shape[0])
     wrong = np.full(2, m)
     for i in range(m):
-        total = 0.0
-        size = 0.0
-        loop = 0.0
+        total, size, loop = 0.0, 0.0, 0.0
         for k in range(indptr[i], indptr[i + 1]):
             column = np.int64(indices[k])
             weight = np.float64(data[k]) if data.size else 1.0

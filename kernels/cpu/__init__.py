@@ -1,8 +1,9 @@
-"""Numba kernels for NumPy arrays: those of hpgcn.kernels.reference, which says what each means.
+"""Numba kernels for NumPy arrays: documented by hpgcn.kernels.reference.
 
 What they are given is checked (`hpgcn.kernels.checks`); `trusted` holds the same without checks.
 """
 # ruff: noqa: F401 - the names are said in SPECS
+from hpgcn.kernels import reference
 from hpgcn.kernels.checks import guard
 from hpgcn.kernels.cpu.aggregate import aggregate, aggregate_backward, transpose_pattern
 from hpgcn.kernels.cpu.elementwise import activate, adam, apply_mask, column_sum, inner, sgd
@@ -29,4 +30,4 @@ from hpgcn.kernels.reference.random import dropout_scale, philox
 from hpgcn.kernels.specs import SPECS
 
 __all__ = list(SPECS)
-trusted = guard(globals())
+trusted = guard(globals(), reference)

@@ -153,11 +153,10 @@ def _reduction(indptr, indices, x, e, out, op, reduce, *, arg=NO_ARG, edge=NO_ED
 
 
 def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum"):
-    """Edge operator and reduction.
+    """Threads take chunks of rows balanced by nonzeros.
 
-    Threads take chunks of rows balanced by nonzeros; a row is reduced by one thread in the order of
-    its edges, so the bits do not depend on the number of threads. Sum and mean of copylhs, and of
-    mul by one column, are `spmm`.
+    A row is reduced by one thread in the order of its edges, so the bits do not depend on the
+    number of threads. Sum and mean of copylhs, and of mul by one column, are `spmm`.
     """
     x, e, width, dtype = check_operands(x, e, op, reduce)
     indptr = indptr.astype(np.int64, copy=False)
@@ -174,10 +173,9 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
 
 
 def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
-    """Gradients of `aggregate`.
+    """The gradient dx is itself an aggregation over the transposed pattern.
 
-    dx is itself an aggregation, over the transposed pattern: of grad, of grad * e (mul) or of
-    grad / e (div).
+    It is that of grad, of grad * e (mul) or of grad / e (div).
     """
     extreme = reduce in ("max", "min")
     x, e, width, dtype = check_operands(x, e, op, reduce, arg if extreme else ())
@@ -208,9 +206,7 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
 
 
 def transpose_pattern(indptr, indices, n):
-    """Entries of each column by increasing number."""
-    first = int(indptr[0])
-    last = int(indptr[-1])
+    first, last = int(indptr[0]), int(indptr[-1])
     shape = (indptr.size - 1, n)
     entries = (np.arange(first, last), indices[first:last], indptr - first)
     # a stable counting sort; it keeps duplicates

@@ -15,8 +15,7 @@ def by_nonzeros(indptr, chunks=CHUNKS):
     # binary search for all bounds at once: costs of all rows would take as much memory as indptr
     total = int(indptr[-1]) - int(indptr[0]) + 4 * m
     targets = np.arange(1, chunks) * (total / chunks)
-    low = np.zeros(chunks - 1, np.int64)
-    high = np.full(chunks - 1, m, np.int64)
+    low, high = np.zeros(chunks - 1, np.int64), np.full(chunks - 1, m, np.int64)
     while (low < high).any():
         middle = (low + high) // 2
         below = indptr[middle] - indptr[0] + 4 * middle < targets

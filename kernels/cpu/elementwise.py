@@ -73,7 +73,6 @@ def _adam(w, g, mean, variance, decay, decayed, beta1, beta2, lr, root_correctio
 
 def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0, first=0,
              mask=None):
-    """Bias, ReLU and keyed dropout in one pass."""
     if z.size:
         vertex = NO_VERTEX if vertex is None else vertex
         mask = NO_MASK if mask is None else mask
@@ -85,14 +84,12 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
 
 
 def apply_mask(x, mask, scale=1.0):
-    """Keep the masked entries, scaled."""
     if x.size:
         _apply_mask(2 * x.size, x, mask, x.dtype.type(scale), evenly(x.shape[0]))
     return x
 
 
 def column_sum(x):
-    """Sum over rows, in float64."""
     bounds = evenly(x.shape[0])
     sums = np.empty((bounds.size - 1, x.shape[1]))
     _column_sum(x.size, x, sums, bounds)
@@ -100,14 +97,12 @@ def column_sum(x):
 
 
 def inner(x, y):
-    """Sum of all products of elements, in float64."""
     product = np.einsum("ij,ij->", x, y, dtype=np.float64)  # takes no (m, f) array
     return product.reshape(1)
 
 
 def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, beta2=0.999,
          epsilon=1e-8):
-    """One Adam step in one pass."""
     rate = lr / (1 - beta1**step)
     correction = (1 - beta2**step) ** -0.5
     _adam(8 * w.size, w, g, mean, variance, decay, decayed, beta1, beta2, rate, correction, epsilon,
@@ -115,7 +110,6 @@ def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, bet
 
 
 def sgd(w, g, *, lr, decay=0.0, decayed=0):
-    """One step of gradient descent."""
     kind = w.dtype.type
     w[decayed:] -= kind(lr) * g[decayed:]
     w[:decayed] -= kind(lr) * (g[:decayed] + kind(decay) * w[:decayed])

@@ -64,8 +64,7 @@ def _scatter_add(x, stride, index, out, out_stride, width, zero, itemsize, first
     row_bytes = width * itemsize
     whole = row_bytes // VECTOR * VECTOR
     for chunk in numba.prange(bounds.size - 1):
-        low = bounds[chunk]
-        high = bounds[chunk + 1]
+        low, high = bounds[chunk], bounds[chunk + 1]
         last = lasts[chunk] - 1
         for i in range(firsts[chunk], lasts[chunk]):
             ahead = index[min(i + AHEAD, last)]
@@ -81,11 +80,10 @@ def _scatter_add(x, stride, index, out, out_stride, width, zero, itemsize, first
 
 
 def gather(x, index, out=None):
-    """Copy rows.
+    """Rows that would not stay in half of the cache, all together, are stored past it.
 
-    Rows that follow each other in memory and are multiples of 16 bytes are stored past the cache if
-    all of them together would not stay in half of it: a store that goes to the cache first reads
-    the line from memory.
+    A store that goes to the cache first reads the line from memory. For this rows must follow each
+    other in memory and be multiples of 16 bytes.
     """
     if out is None:
         out = np.empty((index.size, x.shape[1]), x.dtype)
@@ -99,9 +97,7 @@ def gather(x, index, out=None):
 
 
 def scatter_add(x, index, out):
-    """Add rows in increasing order of x's rows.
-
-    Chunks own ranges of rows of out. An index that does not decrease, as those of a plan, is cut
+    """Chunks own ranges of rows of out. An index that does not decrease, as those of a plan, is cut
     where it rises; of any other each thread reads the whole and takes its own. Either way each sum
     is taken in the order of x's rows, so the bits do not depend on the number of threads.
     """
@@ -110,8 +106,7 @@ def scatter_add(x, index, out):
     if (index[1:] >= index[:-1]).all():
         bounds = np.append(index[evenly(index.size, CHUNKS)[:-1]], out.shape[0]).astype(np.int64)
         cuts = np.searchsorted(index, bounds)
-        firsts = cuts[:-1]
-        lasts = cuts[1:]
+        firsts, lasts = cuts[:-1], cuts[1:]
     else:
         bounds = evenly(out.shape[0], numba.get_num_threads())
         firsts = np.zeros(bounds.size - 1, np.int64)

@@ -81,11 +81,8 @@ def _sigmoid_cross_entropy(logits, labels, rows, scale, grad, losses, counts, bo
     width = logits.shape[1]
     for chunk in numba.prange(bounds.size - 1):
         loss = 0.0
-        hits = 0
-        calls = 0
-        truths = 0
-        small = np.empty(width)
-        term = np.empty(width)
+        hits, calls, truths = 0, 0, 0
+        small, term = np.empty(width), np.empty(width)
         for r in range(bounds[chunk], bounds[chunk + 1]):
             i = rows[r]
             for q in range(width):
@@ -166,7 +163,6 @@ def _spread_argmax(logits, first, top, out, bounds):
 
 
 def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
-    """Loss, right answers and gradient in one pass."""
     bounds = evenly(rows.size)
     losses = np.empty(bounds.size - 1)
     corrects = np.empty(bounds.size - 1, np.int64)
@@ -177,7 +173,6 @@ def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
 
 
 def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
-    """Loss, gradient and counts in one pass."""
     bounds = evenly(rows.size)
     losses = np.empty(bounds.size - 1)
     counts = np.empty((bounds.size - 1, 3), np.int64)
@@ -188,21 +183,18 @@ def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
 
 
 def spread_max(logits):
-    """Maximum of each row of a block of columns."""
     out = np.empty(logits.shape[0], logits.dtype)
     _spread_max(logits.size, logits, out, evenly(out.size))
     return out
 
 
 def spread_sum(logits, top):
-    """Sum of exp(logits - top) over a block's columns."""
     out = np.empty(logits.shape[0])
     _spread_sum(20 * logits.size, logits, top, out, evenly(out.size))
     return out
 
 
 def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=None):
-    """Return a block's part of loss and gradient in one pass."""
     bounds = evenly(rows.size)
     losses = np.empty(bounds.size - 1)
     work = rows.size * (20 if grad is None else 20 * logits.shape[1])
@@ -212,7 +204,6 @@ def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=Non
 
 
 def spread_argmax(logits, first, top):
-    """Lowest column of a block that attains the row's maximum."""
     out = np.empty(logits.shape[0], np.int64)
     _spread_argmax(logits.size, logits, first, top, out, evenly(out.size))
     return out

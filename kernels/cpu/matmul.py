@@ -24,10 +24,9 @@ SMALL = 1 << 21  # multiplications: BLAS takes other ways with less, and other r
 
 
 def matmul(x, y, out=None):
-    """Dense product.
+    """Where BLAS was told to use one thread, all threads multiply blocks of the result.
 
-    Where BLAS was told to use one thread, all threads multiply blocks of rows, or of columns where
-    there are more.
+    Of rows, or of columns where there are more.
     """
     m, k = x.shape
     n = y.shape[1]

@@ -52,10 +52,8 @@ def _layer_norm(x, mean, inv_std, gain, bias, out, xhat, bounds):
 @Threaded
 def _backward_sums(g, xhat, gain, sums, dgain, dbias, bounds):
     for chunk in numba.prange(bounds.size - 1):
-        slope = np.empty(gain.size)
-        product = np.empty(gain.size)
-        by_gain = np.zeros(gain.size)
-        by_bias = np.zeros(gain.size)
+        slope, product = np.empty(gain.size), np.empty(gain.size)
+        by_gain, by_bias = np.zeros(gain.size), np.zeros(gain.size)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(gain.size):
                 value = np.float64(g[i, q])
@@ -76,29 +74,25 @@ def _layer_norm_backward(g, xhat, inv_std, gain, means, out, bounds):
     for chunk in numba.prange(bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             factor = inv_std[i]
-            first = means[i, 0]
-            second = means[i, 1]
+            first, second = means[i, 0], means[i, 1]
             for q in range(gain.size):
                 centred = g[i, q] * gain[q] - first
                 out[i, q] = factor * (centred - np.float64(xhat[i, q]) * second)
 
 
 def row_sum(x):
-    """Sum over columns, in float64."""
     out = np.empty(x.shape[0])
     _row_sum(2 * x.size, x, out, evenly(x.shape[0]))
     return out
 
 
 def row_squares(x, mean):
-    """Sum of squared deviations, in float64."""
     out = np.empty(x.shape[0])
     _row_squares(4 * x.size, x, mean, out, evenly(x.shape[0]))
     return out
 
 
 def layer_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
-    """Normalise rows in one pass."""
     out = np.empty_like(x) if out is None else out
     xhat = np.empty((0, 0), x.dtype) if xhat is None else xhat
     _layer_norm(6 * x.size, x, mean, inv_std, gain.astype(np.float64), bias.astype(np.float64), out,
@@ -107,7 +101,6 @@ def layer_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
 
 
 def layer_norm_backward_sums(g, xhat, gain):
-    """Return all sums of the backward, in one pass."""
     bounds = evenly(g.shape[0])
     sums = np.empty((g.shape[0], 2))
     columns = np.empty((2, bounds.size - 1, gain.size))
@@ -116,7 +109,6 @@ def layer_norm_backward_sums(g, xhat, gain):
 
 
 def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
-    """Gradient of x in one pass."""
     out = np.empty_like(g) if out is None else out
     _layer_norm_backward(6 * g.size, g, xhat, inv_std, gain.astype(np.float64), means, out,
                          evenly(g.shape[0]))

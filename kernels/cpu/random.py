@@ -120,7 +120,6 @@ def draw_key(seed, epoch, layer, p):
 
 
 def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
-    """Keyed dropout bits."""
     out = np.empty((vertex.size, -(-width // 8)), np.uint8)
     if out.size:
         _dropout_bits(DRAW * out.size, vertex, width, first, draw_key(seed, epoch, layer, p), out,
@@ -129,7 +128,6 @@ def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
 
 
 def dropout(x, vertex, *, seed, epoch, layer, p, first=0, out=None):
-    """Dense dropout."""
     out = np.empty_like(x) if out is None else out
     _dropout(DRAW // 8 * x.size, x, vertex, first, draw_key(seed, epoch, layer, p),
              x.dtype.type(dropout_scale(p)), out, evenly(x.shape[0]))
@@ -137,7 +135,6 @@ def dropout(x, vertex, *, seed, epoch, layer, p, first=0, out=None):
 
 
 def dropout_csr(indptr, indices, data, vertex, *, seed, epoch, layer, p, first=0, out=None):
-    """Dropout of stored entries."""
     out = np.empty_like(data) if out is None else out
     _dropout_csr(DRAW * data.size, indptr, indices, data, vertex, first,
                  draw_key(seed, epoch, layer, p), data.dtype.type(dropout_scale(p)), out,

@@ -171,8 +171,7 @@ def row_product(typingctx, indices, data, col_scale, start, stop, ahead, last, x
     signature = types.void(
         indices, data, col_scale, start, stop, ahead, last, x, ldx, out, width, scale, accumulate,
         mask, num_bytes, vectors, sets, lanes, lines, power)
-    count_sets = sets.count
-    count_lines = lines.count
+    count_sets, count_lines = sets.count, lines.count
     shifted = power.count == 2
 
     def codegen(context, builder, signature, args):

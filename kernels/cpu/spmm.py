@@ -44,11 +44,10 @@ def _pack(x, first, columns, slab, bounds):
 
 def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, rows=None,
          mask=None, accumulate=False):
-    """Sparse times dense.
+    """Threads take chunks of rows balanced by nonzeros, on a dynamic schedule.
 
-    Threads take chunks of rows balanced by nonzeros, on a dynamic schedule; a row is summed by one
-    thread in an order that its length and the width fix, so the bits do not depend on the number
-    of threads.
+    A row is summed by one thread in an order that its length and the width fix, so the bits do not
+    depend on the number of threads.
     """
     out, launches = product(indptr, indices, data, x, out, row_scale, col_scale, rows, mask,
                             accumulate)
@@ -59,7 +58,6 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
 
 def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale=None, rows=None,
           accumulate=False):
-    """Masked SpMM, (A x) .* M: the mask is applied as each row is stored."""
     out, launches = product(indptr, indices, data, x, out, row_scale, col_scale, rows, mask,
                             accumulate)
     for kernel, arguments in launches:

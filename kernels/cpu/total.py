@@ -5,10 +5,7 @@ from hpgcn.kernels.jit import jit
 @jit(inline="always")
 def row_total(values):
     """Sum of a float64 array, in four sums: one would wait for each addition."""
-    a = 0.0
-    b = 0.0
-    c = 0.0
-    d = 0.0
+    a, b, c, d = 0.0, 0.0, 0.0, 0.0
     for q in range(0, values.size - 3, 4):
         a += values[q]
         b += values[q + 1]

@@ -1,8 +1,9 @@
-"""CUDA kernels for CuPy arrays: those of hpgcn.kernels.reference, which says what each means.
+"""CUDA kernels for CuPy arrays: documented by hpgcn.kernels.reference.
 
 What they are given is checked (`hpgcn.kernels.checks`); `trusted` holds the same without checks.
 """
 # ruff: noqa: F401 - the names are said in SPECS
+from hpgcn.kernels import reference
 from hpgcn.kernels.checks import guard
 from hpgcn.kernels.cuda.aggregate import aggregate, aggregate_backward, transpose_pattern
 from hpgcn.kernels.cuda.device import current
@@ -39,4 +40,4 @@ from hpgcn.kernels.reference.random import dropout_scale
 from hpgcn.kernels.specs import SPECS
 
 __all__ = list(SPECS)
-trusted = guard(globals(), lambda: current().xp)
+trusted = guard(globals(), reference, lambda: current().xp)

@@ -10,10 +10,9 @@ REDUCE_CODES = {reduce: code for code, reduce in enumerate(REDUCES)}
 
 
 def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum"):
-    """Edge operator and reduction.
+    """Sum and mean of copylhs, and of mul by one column, are `spmm`.
 
-    Sum and mean of copylhs, and of mul by one column, are `spmm`; of the others a thread takes all
-    edges of a row.
+    Of the others a thread takes all edges of a row.
     """
     x, e, width, dtype = check_operands(x, e, op, reduce, ordered=current().ordered)
     xp = current().xp
@@ -26,10 +25,9 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
 
 
 def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
-    """Gradients of `aggregate`.
+    """The gradient dx is itself an aggregation over the transposed pattern.
 
-    dx is itself an aggregation, over the transposed pattern: of grad, of grad * e (mul) or of
-    grad / e (div).
+    It is that of grad, of grad * e (mul) or of grad / e (div).
     """
     device = current()
     xp = device.xp
@@ -83,10 +81,8 @@ def _reduce(indptr, indices, x, e, out, *, op, reduce, arg=None, edge=None, chos
 
 
 def transpose_pattern(indptr, indices, n):
-    """Entries of each column by increasing number."""
     xp = current().xp
-    first = int(indptr[0])
-    last = int(indptr[-1])
+    first, last = int(indptr[0]), int(indptr[-1])
     if first == last:
         return xp.zeros(n + 1, np.int64), indices[:0], xp.zeros(0, np.int64)
     column = indices[first:last]

@@ -24,6 +24,10 @@ TYPES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long
 class Device:
     """What kernels need: arrays, and a way to run a function of a .cu file.
 
+    A subclass has function(source, name, macros), which returns a compiled kernel,
+    start(function, grid, block, arguments), which runs it with arrays and NumPy scalars, and
+    address(array), which returns that of the first element in the memory of the device.
+
     Attributes
     ----------
     xp : module
@@ -33,8 +37,7 @@ class Device:
         know no others.
     """
 
-    xp = np
-    team = 1
+    xp, team = np, 1
 
     def launch(self, source, name, threads, *arguments, **types):
         """Run kernel `name` of `source`.cu on at least `threads` threads.
@@ -59,18 +62,6 @@ class Device:
         if threads:
             self.start(self.function(source, name, tuple(macros)), -(-threads // BLOCK), BLOCK,
                        [self._argument(name, argument) for argument in arguments])
-
-    def function(self, source, name, macros):
-        """Return the compiled kernel."""
-        raise NotImplementedError
-
-    def start(self, function, grid, block, arguments):
-        """Run it: arguments are arrays and NumPy scalars."""
-        raise NotImplementedError
-
-    def address(self, array):
-        """Address of an array's first element, in the memory of the device."""
-        raise NotImplementedError
 
     def ordered(self, array, dtype=None):
         """Return the array in C order and of this dtype: itself where it is; None for None."""
@@ -107,8 +98,7 @@ class CupyDevice(Device):
 
         self.xp = cupy
         self.team = 32 if warps else 1
-        self.modules = {}
-        self.functions = {}
+        self.modules, self.functions = {}, {}
 
     def function(self, source, name, macros):
         """Return the kernel as CuPy compiled it; its binary is kept in CuPy's cache on disk."""

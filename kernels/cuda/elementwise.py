@@ -6,7 +6,6 @@ from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold
 
 
 def philox(counter, key):
-    """Philox4x32-10."""
     device = current()
     counter = device.ordered(device.xp.asarray(counter).astype(np.uint32))
     out = device.xp.empty_like(counter)
@@ -17,7 +16,6 @@ def philox(counter, key):
 
 
 def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
-    """Keyed dropout bits."""
     device = current()
     out = device.xp.empty((vertex.size, -(-width // 8)), np.uint8)
     device.launch("elementwise", "dropout_bits", out.size, device.ordered(vertex, np.int64),
@@ -26,7 +24,6 @@ def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
 
 
 def dropout(x, vertex, *, seed, epoch, layer, p, first=0, out=None):
-    """Dense dropout."""
     device = current()
     m, width = x.shape
     out = device.xp.empty((m, width), x.dtype) if out is None else out
@@ -38,7 +35,6 @@ def dropout(x, vertex, *, seed, epoch, layer, p, first=0, out=None):
 
 
 def dropout_csr(indptr, indices, data, vertex, *, seed, epoch, layer, p, first=0, out=None):
-    """Dropout of stored entries."""
     device = current()
     m = indptr.size - 1
     out = device.xp.empty_like(data) if out is None else out
@@ -51,7 +47,6 @@ def dropout_csr(indptr, indices, data, vertex, *, seed, epoch, layer, p, first=0
 
 def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0, first=0,
              mask=None):
-    """Bias, ReLU and keyed dropout in one pass."""
     device = current()
     m, width = z.shape
     bias = device.ordered(bias, z.dtype)
@@ -63,7 +58,6 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
 
 
 def apply_mask(x, mask, scale=1.0):
-    """Keep the masked entries, scaled."""
     device = current()
     m, width = x.shape
     device.launch("elementwise", "apply_mask", m * -(-width // 8), x, device.ordered(mask), m,
@@ -73,7 +67,6 @@ def apply_mask(x, mask, scale=1.0):
 
 def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, beta2=0.999,
          epsilon=1e-8):
-    """One Adam step in one pass."""
     device = current()
     device.launch("elementwise", "adam", w.size, w, device.ordered(g, w.dtype), mean, variance,
                   w.size, float(decay), decayed, float(beta1), float(beta2), lr / (1 - beta1**step),
@@ -81,7 +74,6 @@ def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, bet
 
 
 def sgd(w, g, *, lr, decay=0.0, decayed=0):
-    """One step of gradient descent."""
     device = current()
     device.launch("elementwise", "sgd", w.size, w, device.ordered(g, w.dtype), w.size, float(decay),
                   decayed, float(lr), REAL=w.dtype)

@@ -7,15 +7,13 @@ from hpgcn.kernels.cuda.device import current, kept
 
 
 def gather(x, index, out=None):
-    """Copy rows. Rows of x and of out may be parts of longer ones."""
     device = current()
     if out is None:
         out = device.xp.empty((index.size, x.shape[1]), x.dtype)
     if out.size == 0:
         return out
     row_bytes = x.shape[1] * x.itemsize
-    source = _row(device, x)
-    target = _row(device, out)
+    source, target = _row(device, x), _row(device, out)
     common = math.gcd(row_bytes, *source, *target)
     unit = next(unit for unit in (16, 4, 1) if common % unit == 0)
     device.launch("gather", f"gather_{unit}", index.size * (row_bytes // unit), *source,
@@ -24,10 +22,9 @@ def gather(x, index, out=None):
 
 
 def scatter_add(x, index, out):
-    """Add rows in increasing order of x's rows.
+    """A stable sort of the index brings the rows of a sum together, added by one thread a piece.
 
-    A stable sort of the index brings the rows of a sum together; each sum is taken by one thread a
-    piece, in order. The sort is kept as long as the index lives, whose contents must not change.
+    The sort is kept as long as the index lives, whose contents must not change.
     """
     device = current()
     if x.size == 0:

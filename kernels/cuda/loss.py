@@ -9,19 +9,16 @@ from hpgcn.kernels.cuda.total import column_sum
 
 
 def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
-    """Loss, right answers and gradient."""
     labels = current().ordered(labels, np.int64)
     return tuple(_loss("softmax_cross_entropy", 2, logits, (labels,), rows, (), scale, grad))
 
 
 def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
-    """Loss, gradient and counts."""
     labels = current().ordered(labels, logits.dtype)
     return tuple(_loss("sigmoid_cross_entropy", 4, logits, (labels,), rows, (), scale, grad))
 
 
 def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=None):
-    """Return a block's part of loss and gradient."""
     ordered = current().ordered
     labels = ordered(labels, np.int64)
     sums = (ordered(top, np.float64), ordered(total, np.float64))
@@ -29,17 +26,14 @@ def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=Non
 
 
 def spread_max(logits):
-    """Maximum of each row of a block of columns."""
     return _spread("spread_max", logits, logits.dtype)
 
 
 def spread_sum(logits, top):
-    """Sum of exp(logits - top) over a block's columns."""
     return _spread("spread_sum", logits, np.float64, current().ordered(top, np.float64))
 
 
 def spread_argmax(logits, first, top):
-    """Lowest column of a block that attains the row's maximum."""
     return _spread("spread_argmax", logits, np.int64, first, current().ordered(top, np.float64))
 
 

@@ -6,5 +6,4 @@ from hpgcn.kernels.cuda.device import current
 
 
 def matmul(x, y, out=None):
-    """Dense product."""
     return current().xp.matmul(x, y, out=out)

@@ -6,7 +6,6 @@ from hpgcn.kernels.cuda.total import chunks_of, total
 
 
 def row_sum(x):
-    """Sum over columns, in float64."""
     device = current()
     m, width = x.shape
     out = device.xp.empty(m)
@@ -16,7 +15,6 @@ def row_sum(x):
 
 
 def row_squares(x, mean):
-    """Sum of squared deviations, in float64."""
     device = current()
     m, width = x.shape
     out = device.xp.empty(m)
@@ -26,7 +24,6 @@ def row_squares(x, mean):
 
 
 def layer_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
-    """Normalise rows in one pass."""
     device = current()
     m, width = x.shape
     out = device.xp.empty((m, width), x.dtype) if out is None else out
@@ -37,7 +34,6 @@ def layer_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
 
 
 def layer_norm_backward_sums(g, xhat, gain):
-    """Return all sums of the backward."""
     device = current()
     m, width = g.shape
     g = device.ordered(g)
@@ -54,7 +50,6 @@ def layer_norm_backward_sums(g, xhat, gain):
 
 
 def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
-    """Gradient of x in one pass."""
     device = current()
     m, width = g.shape
     out = device.xp.empty((m, width), g.dtype) if out is None else out

@@ -1,6 +1,5 @@
 """Sparse times dense on a GPU: a row, or a piece of a long one, for each group of threads."""
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from hpgcn.kernels.cuda.device import current, kept
 
@@ -10,10 +9,9 @@ PADDED = 4  # nonzeros per row of x from which on a copy of x pays whose rows ar
 
 def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, rows=None,
          mask=None, accumulate=False):
-    """Sparse times dense.
+    """Where degrees are skewed, the work is cut into pieces when indptr (and rows) are first seen.
 
-    Where degrees are skewed, the work is cut into pieces when indptr (and rows) are first seen, and
-    the cut is kept as long as they live: their contents must not change.
+    The cut is kept as long as they live: their contents must not change.
     """
     device = current()
     xp = device.xp
@@ -38,8 +36,7 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
 
     cut = kept(pieces_of, indptr, rows)
     items = m if rows is None else rows.size
-    pieces = None
-    carries = None
+    pieces, carries = None, None
     if cut is not None:
         items = cut.pieces.shape[0]
         pieces = cut.pieces
@@ -60,7 +57,6 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
 
 def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale=None, rows=None,
           accumulate=False):
-    """Masked SpMM, (A x) .* M. Columns that are dropped are not read."""
     return spmm(indptr, indices, data, x, out, row_scale=row_scale, col_scale=col_scale, rows=rows,
                 mask=mask, accumulate=accumulate)
 
@@ -83,24 +79,13 @@ def shape_of(width, pack, items, warps):
     return f"spmm_{lanes}", items * lanes
 
 
-@dataclass(frozen=True)
-class Cut:
-    """Rows cut into pieces: arrays of the device.
+class Cut(NamedTuple):
+    """Rows cut into pieces: arrays of the device, int64, the longest pieces first."""
 
-    Attributes
-    ----------
-    pieces : (s, 4) int64
-        Row, first and last nonzero + 1, and place among `slots`, -1 for a row in one piece;
-        longest pieces first.
-    slots : int
-    rows, firsts : (c,) and (c + 1,) int64
-        Rows in several pieces, and the place of the first piece of each.
-    """
-
-    pieces: Any
+    pieces: Any  # (s, 4): row, first and last nonzero + 1, place among slots (-1: a whole row)
     slots: int
-    rows: Any
-    firsts: Any
+    rows: Any  # (c,) rows in several pieces
+    firsts: Any  # (c + 1,) place of the first piece of each
 
 
 def pieces_of(indptr, rows):
@@ -111,8 +96,7 @@ def pieces_of(indptr, rows):
     """
     xp = current().xp
     rows = xp.arange(indptr.size - 1) if rows is None else rows.astype(xp.int64)
-    starts = indptr[rows].astype(xp.int64)
-    stops = indptr[rows + 1].astype(xp.int64)
+    starts, stops = indptr[rows].astype(xp.int64), indptr[rows + 1].astype(xp.int64)
     count = stops - starts
     if int(count.max()) <= min(PIECE, max(32, 4 * float(count.mean()))):
         return None

@@ -5,12 +5,10 @@ from hpgcn.kernels.cuda.device import CHUNKS, current
 
 
 def column_sum(x):
-    """Sum over rows, in float64."""
     return total(_chunk_sums("chunk_sums", x))
 
 
 def inner(x, y):
-    """Sum of all products of elements, in float64."""
     sums = _chunk_sums("chunk_products", x, current().ordered(y, x.dtype))
     return total(sums.reshape(sums.size, 1))
 

@@ -79,8 +79,7 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
     with np.errstate(all="ignore"):
         to_x, to_e = (
             partial and np.where(chosen, partial(*operands), 0) for partial in OPS[op][1:])
-    dx = None
-    de = None
+    dx, de = None, None
     if to_x is not None:
         dx = np.zeros(x.shape, dtype)
         np.add.at(dx, source, to_x)

@@ -71,8 +71,7 @@ def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
     if grad is not None:
         grad[:] = 0
         grad[rows] = (np.where(z >= 0, 1, small) / (1 + small) - y) * scale
-    true = y > 0
-    predicted = z > 0
+    true, predicted = y > 0, z > 0
     counts = (true & predicted, ~true & predicted, true & ~predicted)
     return loss, *(int(count.sum()) for count in counts)
 
@@ -126,8 +125,7 @@ def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=Non
     z = logits[rows].astype(np.float64)
     column = labels[rows] - first
     own = np.flatnonzero((column >= 0) & (column < logits.shape[1]))
-    own_rows = rows[own]
-    own_columns = column[own]
+    own_rows, own_columns = rows[own], column[own]
     loss = float((np.log(total[own_rows]) + top[own_rows] - z[own, own_columns]).sum())
     if grad is not None:
         with np.errstate(invalid="ignore"):

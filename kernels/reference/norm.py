@@ -69,8 +69,7 @@ def layer_norm_backward_sums(g, xhat, gain):
     dgain, dbias : (f,) float64
         Over rows, of g * xhat and of g: gradients of gain and bias.
     """
-    g = g.astype(np.float64)
-    xhat = xhat.astype(np.float64)
+    g, xhat = g.astype(np.float64), xhat.astype(np.float64)
     sums = np.stack([(gain * g).sum(1), (gain * g * xhat).sum(1)], 1)
     return sums, (g * xhat).sum(0), g.sum(0)
 

@@ -40,8 +40,7 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
     n, f = x.shape
     out = np.zeros((m, f), x.dtype) if out is None else out
     rows = np.arange(m) if rows is None else rows
-    first = int(indptr[0])
-    last = int(indptr[-1])
+    first, last = int(indptr[0]), int(indptr[-1])
     values = np.ones(last - first, x.dtype) if data is None else data[first:last]
     total = sp.csr_array((values, indices[first:last], indptr - first), shape=(m, n))
     total = total @ (x if col_scale is None else x * np.asarray(col_scale)[:, None])
