@@ -21,9 +21,9 @@ from shim import ShimDevice
 from hpgcn.kernels.cuda.device import using
 
 METHODS = {
-    "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "copy", "cumsum", "dot", "fill", "max",
-    "mean", "min", "nonzero", "prod", "ravel", "repeat", "reshape", "round", "searchsorted", "sort",
-    "squeeze", "std", "sum", "swapaxes", "take", "transpose", "view"}
+    "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "copy", "cumsum", "dot", "fill",
+    "max", "mean", "min", "nonzero", "prod", "ravel", "repeat", "reshape", "round", "searchsorted",
+    "sort", "squeeze", "std", "sum", "swapaxes", "take", "transpose", "view"}
 VIEWS = {"ravel", "reshape", "squeeze", "swapaxes", "transpose", "view"}
 
 
@@ -32,7 +32,7 @@ def bare(value):
     if isinstance(value, ndarray):
         return value.held
     if isinstance(value, np.ndarray) and value.ndim:
-        raise TypeError(f"Unsupported type {type(value)}: a host array of shape {value.shape} on a GPU")
+        raise TypeError(f"Unsupported type {type(value)}: a host array of shape {value.shape}")
     if isinstance(value, (tuple, list)):
         return type(value)(map(bare, value))
     if isinstance(value, slice):
@@ -74,9 +74,13 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 - the name is 
         property(lambda self, name=name: getattr(self.memory, name))
         for name in ("shape", "dtype", "size", "ndim", "nbytes", "itemsize", "strides", "flags"))
     T = property(lambda self: ndarray(self.memory.T))
-    data = property(lambda self: types.SimpleNamespace(ptr=self.memory.__array_interface__["data"][0]))
+    data = property(
+        lambda self: types.SimpleNamespace(ptr=self.__cuda_array_interface__["data"][0]))
     base = property(lambda self: None if self.memory.base is None else ndarray(self.memory.base))
-    __cuda_array_interface__ = property(lambda self: dict(self.memory.__array_interface__, version=3))
+
+    @property
+    def __cuda_array_interface__(self):
+        return {**self.memory.__array_interface__, "version": 3}
 
     @property
     def held(self):

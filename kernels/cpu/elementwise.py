@@ -16,10 +16,9 @@ NO_VERTEX = np.empty(0, np.int64)
 
 @Threaded
 def _activate(z, bias, vertex, first, relu, key, dropping, scale, mask, bounds):
-    width = z.shape[1]
+    width, itemsize = z.shape[1], z.itemsize
     whole = width // 8
-    start = z.ctypes.data
-    addend = bias.ctypes.data
+    start, addend = z.ctypes.data, bias.ctypes.data
     zero = z.dtype.type(0)
     for chunk in numba.prange(bounds.size - 1):
         bits = np.full((1, (width + 7) // 8), 0xFF, np.uint8)
@@ -27,8 +26,8 @@ def _activate(z, bias, vertex, first, relu, key, dropping, scale, mask, bounds):
             if dropping:
                 draw(vertex[i], first, key, bits, 0)
             for b in range(whole):
-                kept = activate_eight(start + (i * width + 8 * b) * z.itemsize,
-                                      addend + 8 * b * z.itemsize, bits[0, b], relu, scale)
+                kept = activate_eight(start + (i * width + 8 * b) * itemsize,
+                                      addend + 8 * b * itemsize, bits[0, b], relu, scale)
                 if mask.size:
                     mask[i, b] = kept
             if width % 8:

@@ -33,7 +33,7 @@ class ShimDevice(cuda_device.Device):
     folder : pathlib.Path
         Where libraries are built, each once.
     warps : bool
-        Compile what the GPU compiles, with HPGCN_GPU_ONLY, and run the threads of a block as fibers.
+        Compile with HPGCN_GPU_ONLY, as for a GPU, and run the threads of a block as fibers.
     """
 
     def __init__(self, folder, warps=False):
@@ -103,7 +103,7 @@ def compile_source(source, path, warps, macros):
 
 
 def twins(kernels):
-    """Tests of the CPU kernels as tests of other kernels, by name: `cpu` in them stands for `kernels`."""
+    """Tests of the CPU kernels by name: `cpu` in them stands for `kernels`."""
     tests = {}
     for family in FAMILIES:
         file = Path(__file__).with_name(f"test_{family}.py")
