@@ -33,7 +33,7 @@ def run():
     """What the table needs, a dict."""
     import numba
 
-    from hpgcn.kernels.cpu.simd import vector_bytes
+    from hpgcn.kernels.cpu.row_product import vector_bytes
 
     ranks = world(SECONDS)
     total = np.array([ranks.rank + 1.0])

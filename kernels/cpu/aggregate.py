@@ -4,8 +4,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.kernels.cpu.chunks import by_nonzeros
-from hpgcn.kernels.cpu.pieces import prefetch
 from hpgcn.kernels.cpu.spmm import product
+from hpgcn.kernels.cpu.vector_intrinsics import prefetch
 from hpgcn.kernels.jit import Threaded, jit
 from hpgcn.kernels.reference.aggregate import OPS, REDUCES, check_operands
 

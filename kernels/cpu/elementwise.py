@@ -5,8 +5,8 @@ import numba
 import numpy as np
 
 from hpgcn.kernels.cpu.chunks import evenly
-from hpgcn.kernels.cpu.pieces import activate_eight
 from hpgcn.kernels.cpu.random import draw, draw_key, mask_row
+from hpgcn.kernels.cpu.vector_intrinsics import activate_eight
 from hpgcn.kernels.jit import Threaded
 from hpgcn.kernels.reference.random import dropout_scale
 

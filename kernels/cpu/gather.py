@@ -3,9 +3,9 @@ import numba
 import numpy as np
 
 from hpgcn.kernels.cpu.chunks import evenly
-from hpgcn.kernels.cpu.pieces import add, address, move, prefetch
-from hpgcn.kernels.cpu.simd import vector_bytes
+from hpgcn.kernels.cpu.row_product import vector_bytes
 from hpgcn.kernels.cpu.spmm import last_level_cache
+from hpgcn.kernels.cpu.vector_intrinsics import add, address, move, prefetch
 from hpgcn.kernels.jit import Threaded, jit
 
 CHUNKS = 256

@@ -5,8 +5,8 @@ import numba
 import numpy as np
 
 from hpgcn.kernels.cpu.chunks import evenly
-from hpgcn.kernels.cpu.pieces import power_of_two
-from hpgcn.kernels.cpu.total import row_total
+from hpgcn.kernels.cpu.reductions import row_total
+from hpgcn.kernels.cpu.vector_intrinsics import power_of_two
 from hpgcn.kernels.jit import Threaded, jit
 from hpgcn.kernels.reference import ABSENT
 

@@ -7,7 +7,7 @@ import numba
 import numpy as np
 
 from hpgcn.kernels.cpu.chunks import evenly
-from hpgcn.kernels.cpu.total import row_total
+from hpgcn.kernels.cpu.reductions import row_total
 from hpgcn.kernels.jit import Threaded
 
 

@@ -7,7 +7,7 @@ import numba
 import numpy as np
 
 from hpgcn.kernels.cpu.chunks import evenly
-from hpgcn.kernels.cpu.pieces import mask_eight
+from hpgcn.kernels.cpu.vector_intrinsics import mask_eight
 from hpgcn.kernels.jit import Threaded, jit
 from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold
 

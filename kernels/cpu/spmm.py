@@ -7,8 +7,8 @@ import numba
 import numpy as np
 
 from hpgcn.kernels.cpu.chunks import by_nonzeros, evenly
-from hpgcn.kernels.cpu.pieces import address
-from hpgcn.kernels.cpu.simd import distance, max_width, row_product, shape_of
+from hpgcn.kernels.cpu.row_product import distance, max_width, row_product, shape_of
+from hpgcn.kernels.cpu.vector_intrinsics import address
 from hpgcn.kernels.jit import Threaded
 
 NO_ROWS = np.empty(0, np.int64)

@@ -34,8 +34,8 @@ from hpgcn.kernels.cuda.norm import (
     row_squares,
     row_sum,
 )
+from hpgcn.kernels.cuda.reductions import column_sum, inner
 from hpgcn.kernels.cuda.spmm import spmm, sspmm
-from hpgcn.kernels.cuda.total import column_sum, inner
 from hpgcn.kernels.reference.random import dropout_scale
 from hpgcn.kernels.specs import SPECS
 

@@ -1,7 +1,7 @@
 // Losses over rows: softmax, its columns on one device or spread over several, and sigmoids for several labels.
 //
 // A team takes a row: a warp on a GPU, whose lanes read neighbouring columns, or one thread. All is computed in double
-// and rounded as it is stored. A row leaves its terms of loss and counts in `terms`; total.cu sums them over rows in an
+// and rounded as it is stored. A row leaves its terms of loss and counts in `terms`; reductions.cu sums them over rows in an
 // order that their number alone fixes.
 
 #ifndef REAL

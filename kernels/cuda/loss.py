@@ -5,7 +5,7 @@ Losses and counts are arrays without axes, float64: to read one is to wait for t
 import numpy as np
 
 from hpgcn.kernels.cuda.device import current
-from hpgcn.kernels.cuda.total import column_sum
+from hpgcn.kernels.cuda.reductions import column_sum
 
 
 def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):

@@ -1,7 +1,7 @@
 // Layer normalisation (see kernels/reference/norm.py), in double and rounded as it is stored.
 //
 // Sums over the columns of a row are taken by a team: a warp on a GPU, whose lanes read neighbouring columns, or one
-// thread. Sums over rows are taken in chunks, and total.cu sums the chunks. Results may replace operands: a thread
+// thread. Sums over rows are taken in chunks, and reductions.cu sums the chunks. Results may replace operands: a thread
 // reads all that it needs of an element before it writes there.
 
 #ifndef REAL

@@ -2,7 +2,7 @@
 import numpy as np
 
 from hpgcn.kernels.cuda.device import current
-from hpgcn.kernels.cuda.total import chunks_of, total
+from hpgcn.kernels.cuda.reductions import chunks_of, total
 
 
 def row_sum(x):

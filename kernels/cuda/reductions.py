@@ -19,7 +19,7 @@ def _chunk_sums(name, x, *others):
     m, width = x.shape
     chunks = chunks_of(m)
     sums = device.xp.empty((chunks, width))
-    device.launch("total", name, sums.size, device.ordered(x), *others, m, width, chunks, sums,
+    device.launch("reductions", name, sums.size, device.ordered(x), *others, m, width, chunks, sums,
                   REAL=x.dtype)
     return sums
 
@@ -29,7 +29,8 @@ def total(sums):
     device = current()
     chunks, width = sums.shape
     out = device.xp.empty(width)
-    device.launch("total", "total", width * device.team, sums, chunks, width, out, REAL=np.float64)
+    device.launch("reductions", "total", width * device.team, sums, chunks, width, out,
+                  REAL=np.float64)
     return out
 
 

@@ -4,7 +4,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from hpgcn.kernels.cpu.simd import BYTES, I1, I8, I32, I64, splat
+from hpgcn.kernels.cpu.row_product import BYTES, I1, I8, I32, I64, splat
 
 
 @intrinsic
