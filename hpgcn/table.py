@@ -32,7 +32,7 @@ def table(rows, *, left=(0,), widths=(), rule=False, marks=None):
     """
     rows = [[printable(cell) for cell in row] for row in rows]
     columns = [max(map(len, column)) for column in zip(*rows)]
-    for column, least in enumerate(widths):
+    for column, least in enumerate(widths[:len(columns)]):
         columns[column] = max(columns[column], least)
 
     lines = []

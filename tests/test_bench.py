@@ -1,26 +1,27 @@
-"""Benchmarks: floors by hand, what the machine says of itself, the schema of every command. No timing is judged."""
+"""Benchmarks: bytes by hand, what the machine says of itself, every command. No timing is judged."""
 import json
 import math
 from collections import OrderedDict
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from commands import refused, succeed
 
 from hpgcn import bench
 from hpgcn.__main__ import main
-from hpgcn.bench import floors, graphs, hardware, peers, tables, timing
+from hpgcn.bench import graphs, host, peers, roofline, tables, timing
 from hpgcn.errors import InternalError, UsageError
 
 QUICK = ("--scale-down", 4096, "--repeats", 1, "--threads", 1, "--json")
-PRODUCT = {"graph", "vertices", "nonzeros", "width", "kernel", "time_ms", "least_bytes", "floor_ms", "share_of_floor",
-           "traffic_bytes", "traffic_ms", "share_of_traffic", "relative_error"}
-MEMORY = {"read_bytes_per_s", "copy_bytes_per_s", "triad_bytes_per_s", "memory_bytes_per_s", "array_bytes"}
+TIMES = {"time_ms", "median_ms", "relative_error"}
+PRODUCT = TIMES | {"graph", "vertices", "nonzeros", "width", "kernel", "least_bytes", "floor_ms",
+                   "share_of_floor", "traffic_bytes", "share_of_traffic"}
+MEMORY = {"read_bytes_per_s", "copy_bytes_per_s", "triad_bytes_per_s", "memory_bytes_per_s",
+          "array_bytes"}
 
 
 def measured(*args):
-    """Report of a command: one JSON object, every number in it finite and positive, shares and errors aside."""
+    """Return the report of a command, whose numbers must be finite and positive."""
     report = json.loads(succeed("bench", *args), parse_constant=pytest.fail)
     assert report["bench"] == args[0]
     assert report["machine"]["cpu_model"]
@@ -30,8 +31,7 @@ def measured(*args):
             if isinstance(value, int | float) and key != "relative_error":
                 assert value > 0 or (value == 0 and key.endswith("_share")), key
         assert 0 <= row.get("relative_error", 0) < 1e-4
-    for key, value in report.get("limits", {}).items():
-        assert value > 0, key
+    assert all(value > 0 for value in report.get("limits", {}).values())
     return report
 
 
@@ -45,31 +45,25 @@ def measured(*args):
     # rows of 80 bytes take 2 lines
     (2, 3, 5, 20, {"cache_bytes": 0}, 24 + 40 + 240 + 160, 24 + 40 + 5 * 128 + 160),
     # no values, int32 pointers, float64, scales of 7 bytes
-    (2, 3, 5, 2, {"cache_bytes": 1000, "value": 0, "pointer": 4, "item": 8, "extra": 7}, 12 + 20 + 48 + 32 + 7, 119),
+    (2, 3, 5, 2, {"cache_bytes": 1000, "value": 0, "pointer": 4, "item": 8, "extra": 7},
+     12 + 20 + 48 + 32 + 7, 119),
     # one nonzero reads one row of x
     (2, 1000, 1, 16, {"cache_bytes": 0}, 24 + 8 + 64 + 128, 24 + 8 + 64 + 128),
     # nothing to multiply: pointers are read, zeros are written
     (4, 4, 0, 1, {"cache_bytes": 0}, 40 + 16, 40 + 16),
 ])
 def test_spmm_bytes(m, n, nnz, width, options, least, traffic):
-    assert floors.spmm_bytes(m, n, nnz, width, **options) == (least, traffic)
+    assert roofline.spmm_bytes(m, n, nnz, width, **options) == (least, traffic)
 
 
-def test_bytes_of_masks_and_rows():
-    assert [floors.mask_bytes(10, width) for width in (1, 8, 9, 128)] == [10, 10, 20, 160]
-    assert floors.gather_bytes(3, 2) == 3 * 8 + 3 * 8 + 3 * 8
-    assert floors.gather_bytes(3, 2, index=4, item=8) == 12 + 48 + 48
-    assert floors.scatter_add_bytes(3, 2) == 3 * 8 + 3 * 3 * 8
-
-
-def test_operator_is_the_normalised_adjacency():
+def test_a_benchmark_matrix_is_the_normalised_adjacency():
     graph = graphs.make("dense", 1 << 12)
-    A = graphs.operator(graph)
+    A = graphs.normalized(graph)
     dense = graph.adjacency.toarray().astype(np.float64) + np.eye(64)
     scale = dense.sum(1) ** -0.5
     np.testing.assert_allclose(A.matrix.toarray(), scale[:, None] * dense * scale, rtol=1e-6)
     np.testing.assert_allclose(A.scale, scale, rtol=1e-6)
-    assert sp.csr_array((A.values, A.indices, A.indptr), shape=(64, 64)).nnz == np.count_nonzero(dense)
+    assert A.values.size == np.count_nonzero(dense)
 
 
 def test_families():
@@ -77,82 +71,86 @@ def test_families():
     road = graphs.make("road", 1 << 10)
     degrees = np.diff(road.indptr)
     assert (degrees.min(), degrees.max(), degrees.sum()) == (2, 4, 4 * 32 * 31)
-    assert np.abs(road.indices - np.repeat(np.arange(1024), degrees)).max() > 64  # not in the lattice's own order
+    rows = np.repeat(np.arange(1024), degrees)
+    assert np.abs(road.indices - rows).max() > 64  # not in the lattice's own order
 
 
 @pytest.fixture
 def system(tmp_path):
-    """Two sockets as /sys/devices/system/cpu shows them: a core of two threads each, one L1 a core, one L3 a socket."""
+    """Two sockets as /sys shows them: a core of two threads each, an L1 a core, an L3 a socket."""
     for cpu, (package, users) in enumerate([(0, "0-1"), (0, "0-1"), (1, "2-3"), (1, "2-3")]):
-        topology = tmp_path / f"cpu{cpu}" / "topology"
-        topology.mkdir(parents=True)
-        (topology / "physical_package_id").write_text(f"{package}\n")
-        (topology / "core_id").write_text("0\n")
-        for index, (level, kind, size) in enumerate([(1, "Data", "48K"), (1, "Instruction", "64K"),
-                                                     (3, "Unified", "32M")]):
-            folder = tmp_path / f"cpu{cpu}" / "cache" / f"index{index}"
-            folder.mkdir(parents=True)
-            for name, text in (("level", level), ("type", kind), ("size", size), ("coherency_line_size", 64),
-                               ("shared_cpu_list", users)):
-                (folder / name).write_text(f"{text}\n")
+        files = {"topology/physical_package_id": package, "topology/core_id": 0}
+        for index, cache in enumerate([(1, "Data", "48K"), (1, "Instruction", "64K"),
+                                       (3, "Unified", "32M")]):
+            names = ("level", "type", "size", "coherency_line_size", "shared_cpu_list")
+            files |= {f"cache/index{index}/{name}": text
+                      for name, text in zip(names, (*cache, 64, users))}
+        for name, text in files.items():
+            path = tmp_path / f"cpu{cpu}" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{text}\n")
     return tmp_path
 
 
 def test_caches_and_cores(system):
-    found = hardware.caches(range(4), system)
-    assert found == [
-        {"level": 1, "type": "Data", "size_bytes": 49152, "line_bytes": 64, "instances": 2},
-        {"level": 1, "type": "Instruction", "size_bytes": 65536, "line_bytes": 64, "instances": 2},
-        {"level": 3, "type": "Unified", "size_bytes": 33554432, "line_bytes": 64, "instances": 2}]
-    assert hardware.last_level(found) == 2 * 33554432
-    assert hardware.last_level(hardware.caches([0, 1], system)) == 33554432
-    assert [hardware.cores(allowed, system) for allowed in ([0], [0, 1], [0, 2], range(4))] == [1, 1, 2, 2]
+    listed = host.caches(range(4), system)
+    assert listed == [
+        {"level": level, "type": kind, "size_bytes": size, "line_bytes": 64, "instances": 2}
+        for level, kind, size in ((1, "Data", 48 << 10), (1, "Instruction", 64 << 10),
+                                  (3, "Unified", 32 << 20))]
+    assert host.last_level(listed) == 64 << 20
+    assert host.last_level(host.caches([0, 1], system)) == 32 << 20
+    assert [host.cores(cpus, system) for cpus in ([0], [0, 1], [0, 2], range(4))] == [1, 1, 2, 2]
 
 
 def test_a_system_that_says_nothing(system, tmp_path):
     (system / "cpu0" / "cache" / "index2" / "size").write_text("")
-    assert [cache["level"] for cache in hardware.caches([0], system)] == [1, 1]
-    assert hardware.caches([7], tmp_path) == []
-    assert hardware.last_level([]) == hardware.ASSUMED_CACHE
-    assert hardware.cores([5, 6, 7], tmp_path) == 3
+    assert [cache["level"] for cache in host.caches([0], system)] == [1, 1]
+    assert host.caches([7], tmp_path) == []
+    assert host.last_level([]) == host.ASSUMED_CACHE
+    assert host.cores([5, 6, 7], tmp_path) == 3
 
 
 def test_a_missing_peer_is_named_not_needed():
-    def maker(error):
-        def make():
-            raise error
-        return make
+    def failing(error):
+        raise error
 
-    found, absent = peers.installed({
-        "none": maker(ModuleNotFoundError("No module named 'none'")), "half": maker(OSError("libx.so\nnot found")),
-        "here": lambda: {"here": abs}})
-    assert found == {"here": abs}
-    assert absent == {"none": "ModuleNotFoundError: No module named 'none'", "half": "OSError: libx.so"}
+    absent = {}
+    assert peers.installed({
+        "none": lambda: failing(ModuleNotFoundError("No module named 'none'")),
+        "half": lambda: failing(OSError("libx.so\nnot found")),
+        "here": lambda: {"here": abs}}, absent) == {"here": abs}
+    assert absent == {"none": "ModuleNotFoundError: No module named 'none'",
+                      "half": "OSError: libx.so not found"}
 
 
 def test_turns_are_counted_and_results_checked():
     seen = []
-    calls = {name: lambda name=name: seen.append(name) or np.ones((2, 2)) for name in ("hpgcn", "peer")}
-    found = timing.compare(calls, {None: np.ones((2, 2)), "peer": np.full((2, 2), 2.0)}, 2, "test",
-                           prepare=lambda: seen.append("prepare"))
+    calls = {name: lambda name=name: seen.append(name) or np.ones((2, 2))
+             for name in ("hpgcn", "peer")}
+    expected = {"hpgcn": np.ones((2, 2)), "peer": np.full((2, 2), 2.0)}
+    timings = timing.in_turns(host.Host(), calls, 2, "test", expected=expected,
+                              prepare=lambda: seen.append("prepare"))
     assert seen == ["prepare", "hpgcn", "prepare", "peer", "hpgcn", "peer", "hpgcn", "peer"]
-    assert (found["hpgcn"][1], found["peer"][1]) == (0, 0.5)
-    assert all(seconds > 0 for seconds, _ in found.values())
+    assert [timings[name]["relative_error"] for name in calls] == [0, 0.5]
+    assert all(0 < row["time_ms"] <= row["median_ms"] for row in timings.values())
 
 
 @pytest.mark.parametrize("result", [[1, 2.01], [1, math.nan], [1, 2, 3]])
 def test_a_wrong_kernel_is_an_error_and_a_wrong_peer_is_not(result):
-    expected = {None: np.array([1.0, 2.0])}
+    expected = np.array([1.0, 2.0])
     with pytest.raises(InternalError, match="test: the result of hpgcn has relative error"):
-        timing.compare({"hpgcn": lambda: np.array(result, float)}, expected, 1, "test")
-    _, error = timing.compare({"peer": lambda: np.array(result, float)}, expected, 1, "test")["peer"]
+        timing.check_result("test", "hpgcn", np.array(result, float), expected)
+    error = timing.check_result("test", "peer", np.array(result, float), expected)
     assert error == (pytest.approx(0.005) if result == [1, 2.01] else None)
 
 
 def test_table_is_aligned_with_units():
-    rows = [{"kernel": "a", "time_ms": 1.5, "share_of_floor": 0.25, "moved_bytes": 2_000_000, "relative_error": None},
-            {"kernel": "long", "time_ms": 1234.5, "share_of_floor": 1.0, "moved_bytes": 0, "relative_error": 1e-7}]
-    assert tables.aligned(rows) == [
+    rows = [{"kernel": "a", "time_ms": 1.5, "share_of_floor": 0.25, "moved_bytes": 2_000_000,
+             "relative_error": None},
+            {"kernel": "long", "time_ms": 1234.5, "share_of_floor": 1.0, "moved_bytes": 0,
+             "relative_error": 1e-7}]
+    assert tables.aligned(rows).splitlines() == [
         "kernel       time  share of floor  moved bytes  relative error",
         "               ms               %           MB",
         "a           1.500              25         2.00               -",
@@ -161,41 +159,46 @@ def test_table_is_aligned_with_units():
 
 def test_machine():
     limits = measured("machine", "--repeats", 1, "--threads", 1, "--json")["limits"]
-    assert set(limits) == MEMORY | {"gemm_float32_flops_per_s", "gemm_float64_flops_per_s", "gemm_size"}
-    assert limits["memory_bytes_per_s"] == max(limits[f"{name}_bytes_per_s"] for name in ("read", "copy", "triad"))
+    gemm = {"gemm_float32_flops_per_s", "gemm_float64_flops_per_s", "gemm_size"}
+    assert set(limits) == MEMORY | gemm
+    rates = [limits[f"{name}_bytes_per_s"] for name in ("read", "copy", "triad")]
+    assert limits["memory_bytes_per_s"] == max(rates)
 
 
-@pytest.mark.parametrize(("command", "kernels"), [
-    ("spmm", {"hpgcn", "hpgcn_scaled", "scipy"}),
-    ("sspmm", {"hpgcn", "hpgcn_two_passes", "hpgcn_spmm", "scipy"})])
-def test_products(command, kernels):
+@pytest.mark.parametrize(("command", "kernels", "bytes_of"), [
+    # 16 x 16 lattice: 257 pointers, 1216 columns and values, x and out of 256 x 7; scales; bits
+    ("spmm", {"hpgcn", "scipy"}, {"hpgcn": 0, "hpgcn_scaled": -1216 * 4 + 2 * 256 * 4}),
+    ("sspmm", {"hpgcn_two_passes", "scipy"}, {"hpgcn": 256, "hpgcn_spmm": 0})])
+def test_products(command, kernels, bytes_of):
     report = measured(command, "--graphs", "dense,road", "--widths", "7,16", *QUICK)
     assert set(report["limits"]) == MEMORY
     assert all(set(row) == PRODUCT for row in report["rows"])
-    found = {(row["graph"], row["width"], row["kernel"]): row for row in report["rows"]}
-    assert set(found) >= {(graph, width, kernel) for graph in ("dense", "road") for width in (7, 16)
-                          for kernel in kernels}
-    row = found["road", 7, "hpgcn"]  # 16 x 16 lattice: 2 x 2 x 16 x 15 entries and 256 loops, all in the cache
-    assert (row["vertices"], row["nonzeros"]) == (256, 1216)
-    least = 257 * 8 + 1216 * 8 + 2 * 256 * 7 * 4 + (256 if command == "sspmm" else 0)
-    assert row["least_bytes"] == row["traffic_bytes"] == least
-    assert row["floor_ms"] == pytest.approx(1e3 * least / report["limits"]["memory_bytes_per_s"])
-    assert row["share_of_floor"] == pytest.approx(row["floor_ms"] / row["time_ms"])
-    unmasked = {"spmm": ("hpgcn_scaled", least - 1216 * 4 + 2 * 256 * 4), "sspmm": ("hpgcn_spmm", least - 256)}[command]
-    assert found["road", 7, unmasked[0]]["least_bytes"] == unmasked[1]
+    rows = {(row["graph"], row["width"], row["kernel"]): row for row in report["rows"]}
+    assert set(rows) >= {(graph, width, kernel) for graph in ("dense", "road") for width in (7, 16)
+                         for kernel in kernels | set(bytes_of)}
+    for kernel, extra in bytes_of.items():
+        row = rows["road", 7, kernel]
+        least = 257 * 8 + 1216 * 8 + 2 * 256 * 7 * 4 + extra
+        assert (row["vertices"], row["nonzeros"]) == (256, 1216)
+        assert row["least_bytes"] == row["traffic_bytes"] == least  # all in the cache
+        floor_ms = 1e3 * least / report["limits"]["memory_bytes_per_s"]
+        assert row["floor_ms"] == pytest.approx(floor_ms)
+        assert row["share_of_floor"] == pytest.approx(floor_ms / row["time_ms"])
 
 
 def test_gather():
     report = measured("gather", "--widths", "5", *QUICK)
-    found = {(row["operation"], row["order"], row["kernel"]): row for row in report["rows"]}
-    assert set(found) >= {(operation, order, kernel) for operation in ("gather", "scatter_add")
-                          for order in ("random", "sorted") for kernel in ("hpgcn", "numpy", "copy")}
-    row = found["gather", "random", "hpgcn"]
-    assert (row["rows"], row["bytes"]) == (128, 128 * (8 + 2 * 5 * 4))
-    assert row["bytes_per_s"] == pytest.approx(row["bytes"] / row["time_ms"] * 1e3)
-    copy = found["gather", "random", "copy"]
+    rows = {(row["operation"], row["order"], row["kernel"]): row for row in report["rows"]}
+    assert set(rows) >= {(operation, order, kernel) for operation in ("gather", "scatter_add")
+                         for order in ("random", "sorted") for kernel in ("hpgcn", "numpy", "copy")}
+    copy = rows["gather", "random", "copy"]
     assert copy["bytes"] == 128 * 2 * 5 * 4
-    assert row["share_of_copy"] == pytest.approx(row["bytes_per_s"] / copy["bytes_per_s"])
+    for operation, passes in (("gather", 2), ("scatter_add", 3)):
+        row = rows[operation, "random", "hpgcn"]
+        assert (row["rows"], row["bytes"]) == (128, 128 * (8 + passes * 5 * 4))
+        assert row["bytes_per_s"] == pytest.approx(row["bytes"] / row["time_ms"] * 1e3)
+        rate = rows[operation, "random", "copy"]["bytes_per_s"]
+        assert row["share_of_copy"] == pytest.approx(row["bytes_per_s"] / rate)
 
 
 def test_growth():
@@ -204,35 +207,39 @@ def test_growth():
     for row in rows:
         assert row["ratio"] == pytest.approx(row["time_ms"] / row["predicted_ms"])
         shares = [row[f"{level}_share"] for level in ("l2", "last", "memory")]
+        costs = [row[f"{level}_ns"] for level in ("l2", "last", "memory")]
         assert sum(shares) == pytest.approx(1)
-        each = [row[f"{level}_ns"] for level in ("l2", "last", "memory")]
-        assert row["predicted_ms"] == pytest.approx(1e-6 * row["nonzeros"] * np.dot(shares, each))
+        assert row["predicted_ms"] == pytest.approx(1e-6 * row["nonzeros"] * np.dot(shares, costs))
 
 
-@pytest.mark.parametrize("passing", [0, 2])
-@pytest.mark.parametrize("held", [50, 400, 1900])
+@pytest.mark.parametrize(("held", "passing"), [(50, 0), (400, 2), (1900, 0), (1900, 2)])
 def test_cache_misses_are_those_of_a_simulated_cache(held, passing):
     rng = np.random.default_rng(held)
     p = 1 / np.arange(1, 2001)
     reads = rng.choice(2000, 60_000, p=p / p.sum())
-    cache, free, missed = OrderedDict(), 4 * held, 0
+    cache = OrderedDict()
+    free = 4 * held
+    missed = 0
     for at, row in enumerate(reads):
         if row in cache:
             cache.move_to_end(row)
         else:
-            missed, free = missed + 1, free - 4
+            missed += 1
+            free -= 4
             cache[row] = 4
         for line in range(passing):  # lines that come by once
-            cache[-1 - at * passing - line], free = 1, free - 1
+            cache[-1 - at * passing - line] = 1
+            free -= 1
         while free < 0:
             free += cache.popitem(last=False)[1]
     counts = np.bincount(reads, minlength=2500)  # some rows are not read at all
-    assert floors.cache_misses(counts, 4, passing, 4 * held) == pytest.approx(missed / reads.size, rel=0.03)
+    share = roofline.cache_misses(counts, 4, passing, 4 * held)
+    assert share == pytest.approx(missed / reads.size, rel=0.03)
 
 
 def test_a_cache_that_holds_all_misses_each_row_once():
-    assert floors.cache_misses(np.array([3, 0, 5]), 1, 0, 100) == 2 / 8
-    assert floors.cache_misses(np.zeros(4, int), 1, 0, 100) == 0
+    assert roofline.cache_misses(np.array([3, 0, 5]), 1, 0, 100) == 2 / 8
+    assert roofline.cache_misses(np.zeros(4, int), 1, 0, 100) == 0
 
 
 def test_epoch():
@@ -251,28 +258,30 @@ def test_output_for_people():
     assert "GB/s" in text
 
 
-@pytest.mark.parametrize(("args", "message"), [
-    (("spmm", "--graphs", "dens"), "did you mean dense"),
-    (("spmm", "--graphs", ""), "graph '' is unknown"),
-    (("spmm", "--widths", "16,x"), "width 'x'"),
-    (("spmm", "--widths", "0"), "width '0'"),
-    (("spmm", "--widths", "-1"), "width '-1'"),
-    (("spmm", "--repeats", "0"), "repeats is 0"),
-    (("spmm", "--scale-down", "0"), "scale-down is 0"),
-    (("spmm", "--threads", "-1"), "threads = -1: expected 0 to 4096"),
-    (("gather", "--graphs", "road"), "takes no --graphs"),
-    (("machine", "--widths", "16"), "takes no --widths"),
-    (("epoch", "--widths", "16"), "widths 16: expected features, hidden widths"),
-    (("epoch", "--widths", "8,4,5,3"), "widths 8,4,5,3"),
+@pytest.mark.parametrize(("command", "options", "message"), [
+    ("spmm", {"graphs": "dens"}, "did you mean dense"),
+    ("spmm", {"graphs": ""}, "graph '' is unknown"),
+    ("spmm", {"widths": "16,x"}, "width 'x'"),
+    ("spmm", {"widths": "0"}, "width '0'"),
+    ("spmm", {"widths": "-1"}, "width '-1'"),
+    ("spmm", {"repeats": 0}, "repeats is 0"),
+    ("spmm", {"scale_down": 0}, "scale-down is 0"),
+    ("gather", {"graphs": "road"}, "takes no --graphs"),
+    ("cuda-epoch", {"graphs": "road"}, "takes no --graphs"),
+    ("machine", {"widths": "16"}, "takes no --widths"),
+    ("epoch", {"widths": "16"}, "widths 16: expected features, hidden widths"),
+    ("epoch", {"widths": "8,4,5,3"}, "widths 8,4,5,3"),
+    ("nothing", {}, "bench 'nothing'"),
 ])
-def test_usage(args, message):
-    assert message in refused(2, "bench", *args)
+def test_usage(command, options, message):
+    with pytest.raises(UsageError, match=message):
+        bench.run(command, **options)
 
 
-def test_unknown_command_and_more_than_the_memory(capsys):
+def test_refusals_of_the_command_line_and_of_more_than_the_memory(capsys):
+    assert "threads = -1: expected 0 to 4096" in refused(2, "bench", "spmm", "--threads", -1)
     assert main(["bench", "nothing"]) == 2
     assert "invalid choice: 'nothing'" in capsys.readouterr().err
-    with pytest.raises(UsageError, match="bench 'nothing'"):
-        bench.run("nothing")
-    with pytest.raises(UsageError, match=r"x need 1\d{18} bytes of memory, the limit is \d+; use --scale-down"):
-        timing.need(10**18, "x")
+    message = r"x needs 1\d{18} bytes of memory, the limit is \d+; use --scale-down"
+    with pytest.raises(UsageError, match=message):
+        host.Host().need(10**18, 0, "x")

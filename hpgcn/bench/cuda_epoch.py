@@ -1,194 +1,149 @@
-"""Training epochs on a GPU: a graph of the size of Reddit, the share of each kernel, and the losses of the CPU."""
+"""Training epochs on a GPU: a graph of Reddit's size, shares of work, the losses of the CPU."""
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.bench import hardware, tables
-from hpgcn.bench.gpu import Gpu
-from hpgcn.bench.timing import OURS
+from hpgcn.bench.graphs import scaled
 from hpgcn.clock import Clock
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
-from hpgcn.datasets import generate
+from hpgcn.datasets.generate import generate
 from hpgcn.device import HOST, Cuda
 from hpgcn.errors import InternalError
 from hpgcn.graph import Graph
-from hpgcn.kernels.cuda.device import Device, current, using
-from hpgcn.trainer import make_trainer
+from hpgcn.trainer import Trainer
 
-VERTICES, SCALE, EDGE_FACTOR = 232_965, 18, 460  # of 2^18 vertices as many as Reddit has: about 115 M entries
-FEATURES, CLASSES = 602, 41
+VERTICES = 232_965  # as many as Reddit has, of the 2^SCALE of an R-MAT graph of 115 M entries
+SCALE = 18
+EDGE_FACTOR = 460
+FEATURES = 602
+CLASSES = 41
 SMALLEST = 8  # 2^8 vertices are left, however far the graph is scaled down
-WHOLE = "a step"
 COMPARED = 5  # epochs whose losses are compared
 TOLERANCE = 1e-4  # between losses on the GPU and on the CPU, relative
 
 
-def measure(settings):
-    """Train a GCN of two layers, full batch, at each hidden width: epochs timed, then taken apart, then compared.
+def measure(settings, gpu, limits):
+    """Train a GCN of two layers, full batch, at each hidden width, on the GPU and on the CPU.
 
     Returns
     -------
     dict
-        "machine": hpgcn.bench.hardware, and the GPU. "rows", one a width: hidden, vertices, nonzeros (of A-hat),
-        features, classes, epochs (timed, after the first ones), epoch_ms and least_ms (wall clock of a step, median and
-        least), spmm_share and dense_share (of the GPU's time in a step, by events around both), gpu_bytes (of
-        CuPy's pool), loss_error (largest relative difference to the CPU over the first epochs), cpu_epoch_ms (median).
-        "kernels": hidden, kernel, calls, time_ms and share of a step; the last row is what no kernel of this package
-        did: products of dense matrices, CuPy's own passes, and idle time.
+        "rows", one a width: hidden, vertices, nonzeros (of A-hat), features, classes, epochs
+        (timed, after the first ones), epoch_ms and least_ms (wall clock of a step, median and
+        least), spmm_share and dense_share (of the GPU's time in a step, by events around both),
+        gpu_bytes (of CuPy's pool), loss_error (largest relative difference to the CPU over the
+        first epochs), cpu_epoch_ms (median).
 
     Raises
     ------
-    MissingError
-        No CuPy or no GPU.
     InternalError
         Losses differ from those of the CPU by more than TOLERANCE.
     """
-    gpu = Gpu()
-    graph, rows, kernels = make(settings), [], []
+    graph = make(settings)
+    rows = []
     for hidden in settings.widths:
         config = Config(hidden=hidden, seed=settings.seed, threads=settings.threads, prune=False)
-        row, found = measure_width(graph, config, settings.repeats, gpu)
-        rows.append(row)
-        kernels += found
+        rows.append(measure_width(graph, config, settings.repeats, gpu))
         gpu.release()
-    return {"machine": hardware.describe() | gpu.describe(), "rows": rows, "kernels": kernels}
+    return {"rows": rows}
 
 
 def make(settings):
-    """An R-MAT graph of about 1 / settings.scale_down of the vertices of Reddit."""
-    scale = max(SMALLEST, SCALE - (settings.scale_down.bit_length() - 1))
+    """Return an R-MAT graph of about 1 / settings.scale_down of the vertices of Reddit."""
+    scale = scaled(SCALE, settings.scale_down, SMALLEST)
     n = (VERTICES << scale) >> SCALE
-    graph = generate.generate("rmat", scale=scale, edge_factor=EDGE_FACTOR, features=FEATURES, classes=CLASSES,
-                              seed=settings.seed)
-    A = sp.csr_array((np.ones(graph.indices.size, np.uint8), graph.indices, graph.indptr), shape=2 * (graph.num_rows,))
+    graph = generate("rmat", scale=scale, edge_factor=EDGE_FACTOR, features=FEATURES,
+                     classes=CLASSES, seed=settings.seed)
+    ones = np.ones(graph.indices.size, np.uint8)
+    A = sp.csr_array((ones, graph.indices, graph.indptr), shape=2 * (graph.num_rows,))
     masks = {key: mask[:n] for key, mask in graph.masks.items()}
-    return Graph.from_scipy(A[:n][:, :n], graph.features[:n], graph.labels[:n], masks, name="reddit-like")
+    return Graph.from_scipy(A[:n][:, :n], graph.features[:n], graph.labels[:n], masks,
+                            name="reddit-like")
 
 
 def measure_width(graph, config, epochs, gpu):
-    """Return the row of a width, and those of its kernels."""
+    """Return the row of a width."""
     losses, seconds, trainer = train(graph, config, Cuda(), COMPARED + epochs)
-    bytes_held = gpu.xp.get_default_memory_pool().total_bytes()
-    shares, kernels = taken_apart(trainer, COMPARED + epochs + 1)
-    _, whole = kernels.pop(WHOLE)
-    trainer.shard.close()
+    gpu_bytes = gpu.xp.get_default_memory_pool().total_bytes()
+    shares = time_kinds(trainer, COMPARED + epochs + 1, gpu.xp.cuda)
+    trainer.rows.close()
     del trainer
-    expected, on_cpu, _ = train(graph, config, HOST, COMPARED)
+
+    expected, cpu_seconds, _ = train(graph, config, HOST, COMPARED)
     error = float(np.max(np.abs(losses[:COMPARED] / expected - 1)))
     if not error <= TOLERANCE:
-        raise InternalError(f"cuda-epoch {config.hidden}: losses differ from those of the CPU by {error:.2g}, expected "
-                            f"at most {TOLERANCE:g}")
-    took = seconds[COMPARED:]
-    row = {"hidden": config.hidden, "vertices": graph.num_rows, "nonzeros": graph.header.num_edges + graph.num_rows,
-           "features": graph.header.num_features, "classes": graph.header.num_classes, "epochs": epochs,
-           "epoch_ms": 1e3 * float(np.median(took)), "least_ms": 1e3 * float(np.min(took)),
-           "spmm_share": shares["spmm"], "dense_share": shares["dense"], "gpu_bytes": bytes_held,
-           "loss_error": error, "cpu_epoch_ms": 1e3 * float(np.median(on_cpu[1:]))}
-    found = [{"hidden": config.hidden, "kernel": name, "calls": calls, "time_ms": ms, "share": ms / whole}
-             for name, (calls, ms) in sorted(kernels.items(), key=lambda item: -item[1][1])]
-    rest = max(0.0, whole - sum(line["time_ms"] for line in found))
-    return row, [*found, {"hidden": config.hidden, "kernel": f"not {OURS}", "calls": 0, "time_ms": rest,
-                          "share": rest / whole}]
+        raise InternalError(f"cuda-epoch {config.hidden}: losses differ from those of the CPU by "
+                            f"{error:.2g}, expected at most {TOLERANCE:g}")
+
+    timed = 1e3 * seconds[COMPARED:]
+    return {"hidden": config.hidden, "vertices": graph.num_rows,
+            "nonzeros": graph.header.num_edges + graph.num_rows,
+            "features": graph.header.num_features, "classes": graph.header.num_classes,
+            "epochs": epochs, "epoch_ms": np.median(timed), "least_ms": timed.min(),
+            "spmm_share": shares["spmm"], "dense_share": shares["dense"], "gpu_bytes": gpu_bytes,
+            "loss_error": error, "cpu_epoch_ms": 1e3 * np.median(cpu_seconds[1:])}
 
 
 def train(graph, config, device, epochs):
-    """Losses and seconds of some training steps, and the Trainer."""
+    """Take some training steps; return their losses and seconds, and the Trainer."""
     comm = SerialComm()
     comm.use(device)
     comm.clock = EventClock()
-    trainer = make_trainer(graph, config.replace(device=device.name), comm)
-    found = [trainer.epoch(epoch) for epoch in range(1, epochs + 1)]
-    return np.array([m["loss"] for m in found]), np.array([m["epoch_s"] for m in found]), trainer
+    trainer = Trainer(graph, config.replace(device=device.name), comm)
+    metrics = [trainer.step(epoch) for epoch in range(1, epochs + 1)]
+    losses, seconds = (np.array([line[name] for line in metrics]) for name in ("loss", "epoch_s"))
+    return losses, seconds, trainer
 
 
-def taken_apart(trainer, epoch):
-    """Take two steps: shares of the GPU's time by kind of work; (calls, milliseconds) by kernel, WHOLE among them."""
-    clock, timed = trainer.comm.clock, Timed(current())
-    clock.spans = Spans(timed.xp)
-    with clock.spans(WHOLE):
-        trainer.epoch(epoch)
-    kinds, clock.spans = clock.spans.milliseconds(), None
-    with using(timed), timed.spans(WHOLE):
-        trainer.epoch(epoch + 1)
-    shares = {kind: milliseconds / kinds[WHOLE][1] for kind, (_, milliseconds) in kinds.items()}
-    return shares, timed.spans.milliseconds()
+def time_kinds(trainer, epoch, cuda):
+    """Take a step; return the share of each kind of work in the GPU's time."""
+    clock = trainer.comm.clock
+    clock.cuda = cuda
+    step = ("step", cuda.Event(), cuda.Event())
+    step[1].record()
+    trainer.step(epoch)
+    step[2].record()
+    clock.cuda = None
 
-
-class Spans:
-    """Times between pairs of events on the current stream, by name."""
-
-    def __init__(self, xp):
-        self.xp, self.found = xp, []
-
-    @contextmanager
-    def __call__(self, name):
-        """Time what is queued within."""
-        begin, end = self.xp.cuda.Event(), self.xp.cuda.Event()
-        begin.record()
-        yield
-        end.record()
-        self.found.append((name, begin, end))
-
-    def milliseconds(self):
-        """(calls, milliseconds) by name; waits for all of them."""
-        calls, total = Counter(), Counter()
-        for name, begin, end in self.found:
-            end.synchronize()
-            calls[name] += 1
-            total[name] += self.xp.cuda.get_elapsed_time(begin, end)
-        return {name: (calls[name], total[name]) for name in calls}
+    milliseconds = Counter()
+    for kind, begin, end in (*clock.pairs, step):
+        end.synchronize()
+        milliseconds[kind] += cuda.get_elapsed_time(begin, end)
+    return {kind: time / milliseconds["step"] for kind, time in milliseconds.items()}
 
 
 class EventClock(Clock):
-    """A Clock that also times what the GPU does in its outermost blocks, while `spans` is not None."""
+    """A Clock that also times what the GPU does in its outermost blocks, while `cuda` is set.
+
+    Attributes
+    ----------
+    cuda : module or None
+        cupy.cuda, whose events are put around the blocks.
+    pairs : list of (kind, begin, end)
+    """
 
     def __init__(self):
         super().__init__()
-        self.spans, self.inside = None, False
+        self.cuda = None
+        self.inside = False
+        self.pairs = []
 
     @contextmanager
     def __call__(self, kind, name=None):
-        outer, self.inside = not self.inside, True
-        try:
-            with super().__call__(kind, name), self.spans(kind) if self.spans and outer else nullcontext():
+        with super().__call__(kind, name):
+            if self.cuda is None or self.inside:
                 yield
-        finally:
-            self.inside = not outer
-
-
-class Timed(Device):
-    """A device that times each kernel that it launches.
-
-    Parameters
-    ----------
-    device : hpgcn.kernels.cuda.device.Device
-        What launches it.
-    """
-
-    def __init__(self, device):
-        self.device, self.xp, self.team = device, device.xp, device.team
-        self.spans = Spans(device.xp)
-
-    def function(self, source, name, macros):
-        """Return the kernel and its name."""
-        return name, self.device.function(source, name, macros)
-
-    def start(self, function, grid, block, arguments):
-        """Run it between two events."""
-        name, kernel = function
-        with self.spans(name):
-            self.device.start(kernel, grid, block, arguments)
-
-    def address(self, array):
-        """As of the device itself."""
-        return self.device.address(array)
-
-
-def table(report):
-    """Lines for people."""
-    return "\n".join([tables.format_report(report), "", *tables.aligned(report["kernels"])])
+                return
+            begin = self.cuda.Event()
+            end = self.cuda.Event()
+            self.inside = True
+            begin.record()
+            yield
+            end.record()
+            self.inside = False
+            self.pairs.append((kind, begin, end))

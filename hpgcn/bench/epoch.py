@@ -1,4 +1,4 @@
-"""Training epochs of a GCN on the benchmark graphs, in memory."""
+"""Training epochs on the benchmark graphs, in memory."""
 from __future__ import annotations
 
 import dataclasses
@@ -16,19 +16,18 @@ from hpgcn.config import Config
 from hpgcn.errors import InternalError
 from hpgcn.temporary import temporary_folder
 
-DROPOUT = 0.5
 
-
-def measure(settings):
+def measure(settings, host, limits):
     """Train a GCN with dropout 0.5 and Adam on every vertex of each graph.
 
-    Each graph has a process of its own, whose peak memory (the making of the graph included) is that of this run alone.
+    Each graph has a process of its own, so that peak memory (the making of the graph included) is
+    that of this run alone.
 
     Returns
     -------
     dict
-        "rows": graph, vertices, nonzeros (of A-hat), widths, epochs (timed, after one that is not), epoch_s, spmm_s,
-        dense_s (medians), spmm_share, dense_share, peak_rss_bytes.
+        "rows": graph, vertices, nonzeros (of A-hat), widths, epochs (timed, after one that is
+        not), epoch_s, spmm_s, dense_s (medians), spmm_share, dense_share, peak_rss_bytes.
     """
     rows = []
     for name in bar(settings.graphs, desc="epoch", unit="graph", leave=False):
@@ -36,8 +35,8 @@ def measure(settings):
             try:
                 rows.append(pool.submit(train_on, name, settings).result())
             except BrokenProcessPool as error:
-                raise InternalError(f"bench epoch: the process that trained on {name} died, perhaps for lack of "
-                                    "memory; use --scale-down") from error
+                raise InternalError(f"bench epoch: the process that trained on {name} died, perhaps "
+                                    "for lack of memory; use --scale-down") from error
             except BaseException:  # a signal: the pool would wait for the end of the training
                 for process in active_children():
                     process.terminate()
@@ -55,12 +54,17 @@ def train_on(name, settings):
     graph = dataclasses.replace(graph, masks={"train": ~nobody, "val": nobody, "test": nobody})
     with temporary_folder(tempfile.gettempdir()) as folder:
         out = folder / "run"
-        train(graph, Config(out=str(out), layers=len(hidden) + 1, hidden=(hidden or [1])[0], dropout=DROPOUT,
-                            epochs=settings.repeats + 1, eval_every=0, optimizer="adam", seed=settings.seed,
-                            threads=settings.threads))
+        train(graph, Config(
+            out=str(out), layers=len(hidden) + 1, hidden=(hidden or [1])[0], dropout=0.5,
+            epochs=settings.repeats + 1, eval_every=0, optimizer="adam", seed=settings.seed,
+            threads=settings.threads))
         epochs = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    median = {key: float(np.median([epoch[key] for epoch in epochs[1:]])) for key in ("epoch_s", "spmm_s", "dense_s")}
-    return {"graph": name, "vertices": graph.num_rows, "nonzeros": graph.header.num_edges + graph.num_rows,
+
+    median = {key: float(np.median([epoch[key] for epoch in epochs[1:]]))
+              for key in ("epoch_s", "spmm_s", "dense_s")}
+    return {"graph": name, "vertices": graph.num_rows,
+            "nonzeros": graph.header.num_edges + graph.num_rows,
             "widths": list(settings.widths), "epochs": settings.repeats, **median,
-            "spmm_share": median["spmm_s"] / median["epoch_s"], "dense_share": median["dense_s"] / median["epoch_s"],
+            "spmm_share": median["spmm_s"] / median["epoch_s"],
+            "dense_share": median["dense_s"] / median["epoch_s"],
             "peak_rss_bytes": max(epoch["peak_rss_bytes"] for epoch in epochs)}

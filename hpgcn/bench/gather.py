@@ -1,65 +1,71 @@
-"""Rows gathered and rows added, against the copy bandwidth and their peers."""
+"""Rows gathered and rows added, against a copy of as many rows and their peers."""
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 
-from hpgcn.bench import peers
-from hpgcn.bench.floors import gather_bytes, scatter_add_bytes
-from hpgcn.bench.limits import copy
-from hpgcn.bench.timing import compare, need
-from hpgcn.kernels.cpu import trusted as cpu
+from hpgcn.bench.timing import OURS, in_turns
 
 ROWS = 1 << 20  # rows of the larger matrix; half of them, each once, are gathered or added to
-ORDERS = ("random", "sorted")
+PASSES = {"gather": 2, "scatter_add": 3}  # rows that move for an index: x and out read, out written
 ARRAYS = 5  # of the larger matrix' size at once
 
 
-def measure(settings):
-    """Time gather and scatter_add over half of the rows of a matrix, in random and in increasing order.
+def measure(settings, device, limits):
+    """Time gather and scatter_add over half of the rows of a matrix.
 
-    bytes are those of hpgcn.bench.floors; share_of_copy is bytes_per_s over that of a copy of as many rows, in turns.
+    bytes are those of the index and of each row read and written; share_of_copy is bytes_per_s
+    over that of a copy of as many rows, in the same turns.
 
     Returns
     -------
     dict
-        "rows": operation, order, rows, width, kernel, time_ms, bytes, bytes_per_s, share_of_copy, relative_error
-        (against NumPy). "absent": peers that are not installed.
+        "rows": operation, order (of the index), rows, width, kernel, those of `in_turns` (errors
+        are against NumPy), bytes, bytes_per_s, share_of_copy. "absent": peers not installed.
     """
     n = max(64, ROWS // settings.scale_down)
     chosen = np.random.default_rng(settings.seed).permutation(n)[:n // 2]
-    gathers, scatters, absent = peers.copies(settings.threads)
+    absent = {}
+    peers = device.row_peers(settings.threads, absent)
     rows = []
     for width in settings.widths:
-        need(ARRAYS * 4 * n * width, f"gather at width {width}:")
+        size = ARRAYS * 4 * n * width
+        device.need(size, size, f"gather at width {width}")
         x = np.random.default_rng(settings.seed).standard_normal((n, width), np.float32)
-        for order in ORDERS:
-            index = chosen if order == "random" else np.sort(chosen)
-            label, copied = f"{order} {width}", 2 * x.itemsize * width * index.size
-            for operation, size, took in (
-                    ("gather", gather_bytes(index.size, width), time_gather(x, index, gathers, settings, label)),
-                    ("scatter_add", scatter_add_bytes(index.size, width),
-                     time_scatter_add(x, index, scatters, settings, label))):
-                rows += [{"operation": operation, "order": order, "rows": index.size, "width": width, "kernel": kernel,
-                          "time_ms": 1e3 * seconds, "bytes": moved, "bytes_per_s": moved / seconds,
-                          "share_of_copy": moved / seconds / (copied / took["copy"][0]), "relative_error": error}
-                         for kernel, (seconds, error) in took.items()
-                         for moved in [copied if kernel == "copy" else size]]
+        for order, index in (("random", chosen), ("sorted", np.sort(chosen))):
+            for operation in PASSES:
+                row = {"operation": operation, "order": order, "rows": index.size, "width": width}
+                for timing in time_rows(operation, x, index, settings, device, peers, absent):
+                    rows.append({**row, **timing})
     return {"rows": rows, "absent": absent}
 
 
-def time_gather(x, index, others, settings, label):
-    """Seconds and error of each gather of x (n, f) at index (r,), as `compare`."""
-    out = np.full((index.size, x.shape[1]), np.nan, np.float32)
-    calls = {"hpgcn": lambda: cpu.gather(x, index, out), "copy": lambda: copy(out, x[:index.size]),
-             **{name: lambda take=take: take(x, index, out) for name, take in others.items()}}
-    return compare(calls, {None: x[index], "copy": x[:index.size]}, settings.repeats, f"gather {label}")
+def time_rows(operation, x, index, settings, device, peers, absent):
+    """Gather the rows `index` of x, or add the first rows of x to those; yield a dict a kernel."""
+    part = x[:index.size]
+    if operation == "gather":
+        source = device.put(x)
+        out = device.put(np.empty_like(part))
+        result = x[index]
+    else:
+        source = device.put(part)
+        out = device.put(np.empty_like(x))
+        result = np.zeros_like(x)
+        result[index] = part
+    kernels = {OURS: getattr(device.kernels, operation),
+               **{name: functions[operation] for name, functions in peers.items()}}
+    target = device.put(np.empty_like(part))
+    place = device.put(index)
+    calls = {"copy": partial(device.copy, target, device.put(part)),
+             **{name: partial(kernel, source, place, out) for name, kernel in kernels.items()}}
+    expected = {**dict.fromkeys(kernels, result), "copy": part}
+    timings = in_turns(device, calls, settings.repeats, f"{operation} at width {x.shape[1]}",
+                       prepare=partial(out.fill, 0), expected=expected, absent=absent)
 
-
-def time_scatter_add(x, index, others, settings, label):
-    """Seconds and error of adding the first r rows of x (n, f) to the rows index (r,), as `compare`."""
-    part, out, expected = x[:index.size], np.empty_like(x), np.zeros_like(x)
-    expected[index], target = part, np.ones_like(part)
-    calls = {"hpgcn": lambda: cpu.scatter_add(part, index, out), "copy": lambda: copy(target, part),
-             **{name: lambda add=add: add(part, index, out) for name, add in others.items()}}
-    return compare(calls, {None: expected, "copy": part}, settings.repeats, f"scatter_add {label}",
-                   prepare=lambda: out.fill(0))
+    copied = 2 * part.nbytes
+    for kernel, timing in timings.items():
+        moved = copied if kernel == "copy" else index.nbytes + PASSES[operation] * part.nbytes
+        rate = moved / timing["time_ms"]
+        yield {"kernel": kernel, **timing, "bytes": moved, "bytes_per_s": 1e3 * rate,
+               "share_of_copy": rate / (copied / timings["copy"]["time_ms"])}

@@ -5,80 +5,89 @@ from functools import partial
 
 import numpy as np
 
-from hpgcn.bench.floors import cache_misses
-from hpgcn.bench.graphs import operator
-from hpgcn.bench.timing import best_of, need
-from hpgcn.datasets import generate
-from hpgcn.kernels.cpu import trusted as cpu
+from hpgcn.bench.graphs import normalized, scaled
+from hpgcn.bench.roofline import LINE, cache_misses
+from hpgcn.bench.timing import in_turns
+from hpgcn.datasets.generate import generate
 
-SCALES, EDGE_FACTOR = (16, 18, 20, 22), 13  # R-MAT of 1.6 to 109 million nonzeros
+SCALES = (16, 18, 20, 22)  # R-MAT of 1.6 to 109 million nonzeros
+EDGE_FACTOR = 13
 SAMPLE = 1 << 22  # nonzeros of a matrix that rates are measured with
 LEVELS = ("l2", "last", "memory")  # a core's own cache, the last-level cache, memory
-FILL = (0.5, 0.5, 16)  # size of x in a rate's matrix, over that of the L2, the last-level and the last-level cache
-LINE = 64
+FILL = (0.5, 0.5, 16)  # size of x in a rate's matrix, over the L2, the last-level cache, that again
 
 
-def measure(settings, caches, cache_bytes):
+def measure(settings, host, limits):
     """Time SpMM with values over R-MAT graphs that quadruple, and predict the times.
 
-    predicted_ms = nonzeros (share_l2 c_l2 + share_last c_last + share_memory c_memory). The shares come from
-    `cache_misses`, once with a core's L2 and once with that and the last-level cache. c_* are the seconds per nonzero
-    of the same kernel over the first rows of the graph, at most SAMPLE nonzeros, with columns drawn evenly from an x
-    that half fills the L2 or the last-level cache, or far exceeds it: what a row costs at each level, its part of
-    indices and of out included. All are timed in turns.
-
-    Parameters
-    ----------
-    settings : hpgcn.bench.Settings
-    caches : list of dict
-        hpgcn.bench.hardware.describe()["caches"].
-    cache_bytes : int
-        Last-level cache.
+    predicted_ms = nonzeros (share_l2 c_l2 + share_last c_last + share_memory c_memory). The shares
+    come from `cache_misses`, once with a core's L2 and once with that and the last-level cache.
+    c_* are the seconds per nonzero of the same kernel over the first rows of the graph, with
+    columns drawn evenly from an x that half fills the L2 or the last-level cache, or far exceeds
+    it: what a row costs at each level, its part of indices and of out included.
 
     Returns
     -------
     dict
-        "rows": vertices, nonzeros, width, time_ms, predicted_ms, ratio (time over predicted), l2_share, last_share,
-        memory_share (of the reads of x), l2_ns, last_ns, memory_ns (per nonzero).
+        "rows": vertices, nonzeros, width, time_ms, predicted_ms, ratio (time over predicted), of
+        each of LEVELS LEVEL_share (of the reads of x) and LEVEL_ns (per nonzero).
     """
-    private = max((cache["size_bytes"] for cache in caches if cache["level"] == 2), default=LINE << 14)
-    sizes = (private, cache_bytes, cache_bytes)
+    private = [cache["size_bytes"] for cache in host.caches if cache["level"] == 2]
+    sizes = (max(private, default=1 << 20), host.cache_bytes)
     rows = []
     for scale in SCALES:
-        scale = max(6, scale - (settings.scale_down.bit_length() - 1))
-        A = operator(generate.generate("rmat", scale=scale, edge_factor=EDGE_FACTOR, features=0, classes=0,
-                                       seed=settings.seed))
+        scale = scaled(scale, settings.scale_down)
+        A = normalized(generate("rmat", scale=scale, edge_factor=EDGE_FACTOR, features=0,
+                                classes=0, seed=settings.seed))
         for width in settings.widths:
-            rows.append(one(A, width, sizes, settings))
+            milliseconds, costs = time_levels(A, width, sizes, settings, host)
+            shares = read_shares(A, width, sizes)
+            predicted = 1e-6 * A.indices.size * np.dot(shares, costs)
+            rows.append({
+                "vertices": A.scale.size, "nonzeros": A.indices.size, "width": width,
+                "time_ms": milliseconds, "predicted_ms": predicted,
+                "ratio": milliseconds / predicted,
+                **{f"{level}_share": share for level, share in zip(LEVELS, shares)},
+                **{f"{level}_ns": cost for level, cost in zip(LEVELS, costs)}})
     return {"rows": rows}
 
 
-def one(A, width, sizes, settings):
-    """Row of one graph and width."""
-    n, nnz, row_bytes = A.scale.size, A.indices.size, 4 * width
-    need(4 * n * row_bytes + int(FILL[-1] * sizes[-1]), f"growth at {nnz} nonzeros and width {width}:")
-    x, out = np.ones((n, width), np.float32), np.ones((n, width), np.float32)
-    calls = {"time": partial(cpu.spmm, A.indptr, A.indices, A.values, x, out)}
+def time_levels(A, width, sizes, settings, host):
+    """Time the product, in ms, and a nonzero of it whose row of x comes from each level, in ns."""
+    n = A.scale.size
+    label = f"growth, {n} x {width}"
+    host.need(4 * 4 * n * width + FILL[-1] * sizes[-1], 0, label)
+    x = np.ones((n, width), np.float32)
+    calls = {"all": partial(host.kernels.spmm, A.indptr, A.indices, A.values, x, np.ones_like(x))}
+
     last = max(1, int(np.searchsorted(A.indptr, SAMPLE, "right")) - 1)
-    indptr, sampled = A.indptr[:last + 1], int(A.indptr[last])
-    rng, part = np.random.default_rng(settings.seed), np.ones((last, width), np.float32)
-    for level, size, fill in zip(LEVELS, sizes, FILL):
-        columns = max(1, int(fill * size) // row_bytes)
-        calls[level] = partial(cpu.spmm, indptr, rng.integers(0, columns, sampled, np.int32), A.values[:sampled],
-                               np.ones((columns, width), np.float32), part)
-    seconds = best_of(calls, settings.repeats, f"growth {nnz} x {width}")
+    sampled = int(A.indptr[last])
+    rng = np.random.default_rng(settings.seed)
+    out = np.ones((last, width), np.float32)
+    for level, size, fill in zip(LEVELS, (*sizes, sizes[-1]), FILL):
+        columns = max(1, int(fill * size) // (4 * width))
+        indices = rng.integers(0, columns, sampled, np.int32)
+        calls[level] = partial(host.kernels.spmm, A.indptr[:last + 1], indices, A.values[:sampled],
+                               np.ones((columns, width), np.float32), out)
+
+    timings = in_turns(host, calls, settings.repeats, label)
+    costs = [1e6 * timings[level]["time_ms"] / sampled for level in LEVELS]
+    return timings["all"]["time_ms"], costs
+
+
+def read_shares(A, width, sizes):
+    """Estimate the shares of the reads of x that each of LEVELS serves."""
+    n = A.scale.size
+    nnz = A.indices.size
+    private, shared = sizes
     counts = np.bincount(A.indices, minlength=n)
     # a row of x that does not begin a cache line takes one more, most of the time
-    lines = row_bytes / LINE + (0.75 if n * row_bytes > sizes[1] // 2 else 0)
-    passing = (A.indices.itemsize + A.values.itemsize) / LINE + lines * n / nnz
-    first = cache_misses(counts, lines, passing, sizes[0] // LINE)
-    second = min(first, cache_misses(counts, lines, passing, (sizes[0] + sizes[1]) // LINE))
-    if nnz * (A.indices.itemsize + A.values.itemsize) + 2 * n * row_bytes <= sizes[1]:
-        second = 0.0  # everything stays from one call to the next
-    shares = (1 - first, first - second, second)
-    each = {level: seconds[level] / sampled for level in LEVELS}
-    predicted = nnz * sum(share * each[level] for share, level in zip(shares, LEVELS))
-    return {"vertices": n, "nonzeros": nnz, "width": width, "time_ms": 1e3 * seconds["time"],
-            "predicted_ms": 1e3 * predicted, "ratio": seconds["time"] / predicted,
-            **{f"{level}_share": share for level, share in zip(LEVELS, shares)},
-            **{f"{level}_ns": 1e9 * each[level] for level in LEVELS}}
+    lines = 4 * width / LINE + (0.75 if 4 * n * width > shared // 2 else 0)
+    entry_bytes = A.indices.itemsize + A.values.itemsize
+    passing = entry_bytes / LINE + lines * n / nnz
+
+    beyond_l2 = cache_misses(counts, lines, passing, private // LINE)
+    beyond_last = min(beyond_l2, cache_misses(counts, lines, passing, (private + shared) // LINE))
+    if nnz * entry_bytes + 8 * n * width <= shared:
+        beyond_last = 0.0  # everything stays from one call to the next
+    return 1 - beyond_l2, beyond_l2 - beyond_last, beyond_last

@@ -1,104 +1,124 @@
-"""Other libraries' kernels, where they are installed. None is a dependency: what cannot be imported is left out."""
+"""Other libraries' kernels, where they are installed; what cannot be imported is left out.
+
+A peer of a product A-hat x is a function of (x, out) that returns what is timed, a function without
+arguments; conversions are made before. A peer that moves rows is a function of (x, index, out).
+"""
 from __future__ import annotations
 
 import os
 import warnings
+from functools import partial
 from importlib import import_module
 
 import numpy as np
 
+from hpgcn.bench.timing import tolerated
 
-def installed(makers):
-    """Build what can be built.
 
-    Parameters
-    ----------
-    makers : dict of str to callable
-        Each imports its library late and returns a dict of name to function.
-
-    Returns
-    -------
-    found : dict of str to function
-    absent : dict of str to str
-        Name to reason, one line.
-    """
-    found, absent = {}, {}
+def installed(makers, absent):
+    """Join the dicts of peers that makers return; note in `absent` which of them fail, and why."""
+    peers = {}
     for name, maker in makers.items():
-        try:
-            found |= maker()
-        except (ImportError, OSError, AttributeError) as error:  # a library with half of its files raises any of these
-            absent[name] = f"{type(error).__name__}: {error}".splitlines()[0]
-    return found, absent
+        with tolerated(name, absent):
+            peers |= maker()
+    return peers
 
 
-def products(operator, threads):
-    """Functions (x, out) of A-hat x: SciPy always; MKL, torch and DGL if installed. As `installed`."""
+def products_on_cpu(A, threads, absent):
+    """Return SciPy, and if installed MKL, torch and DGL, for a matrix of hpgcn.bench.graphs."""
     return installed({
-        "scipy": lambda: {"scipy": lambda x, out: operator.matrix @ x}, "mkl": lambda: _mkl(operator, threads),
-        "torch": lambda: _torch(operator, threads), "dgl": lambda: _dgl(operator, threads)})
+        "scipy": lambda: {"scipy": lambda x, out: lambda: A.matrix @ x},
+        "mkl": lambda: _mkl(A.matrix, threads),
+        "torch": lambda: _torch(load_torch(threads), *_csr(A.matrix), A.matrix.shape),
+        "dgl": lambda: _dgl(A, load_torch(threads))}, absent)
 
 
-def copies(threads):
-    """Functions (x, index, out): rows copied, and rows added, by NumPy and, if installed, torch.
+def products_on_gpu(A, gpu, absent):
+    """Return cuSPARSE by CuPy, and if installed torch, for a matrix of hpgcn.bench.graphs."""
+    arrays = [gpu.put(array) for array in _csr(A.matrix)]
 
-    Returns
-    -------
-    gathers, scatters, absent
-        `out` must have no row twice in index.
-    """
-    gathers = {"numpy": lambda x, index, out: np.take(x, index, axis=0, out=out, mode="clip")}
-    scatters = {"numpy": _add_rows}
+    def torch():
+        module = import_module("torch")
+        if not module.cuda.is_available():
+            raise ImportError("torch finds no GPU")
+        return _torch(module, *arrays, A.matrix.shape)
+
+    cusparse = partial(_cusparse, gpu.xp, *arrays, A.matrix.shape)
+    return installed({"cusparse": cusparse, "torch": torch}, absent)
+
+
+def copies(threads, absent):
+    """Return "gather" and "scatter_add" (no row twice) of NumPy and, if installed, torch."""
+    def add_rows(x, index, out):
+        out[index] += x
+        return out
 
     def torch_copies():
-        torch = _load_torch(threads)
+        torch = load_torch(threads)
+        view = torch.from_numpy
+        return {"torch": {
+            "gather": lambda x, index, out: torch.index_select(
+                view(x), 0, view(index), out=view(out)),
+            "scatter_add": lambda x, index, out: view(out).index_add_(0, view(index), view(x))}}
 
-        def gather(x, index, out):
-            torch.index_select(torch.from_numpy(x), 0, torch.from_numpy(index), out=torch.from_numpy(out))
-            return out
-
-        def scatter_add(x, index, out):
-            torch.from_numpy(out).index_add_(0, torch.from_numpy(index), torch.from_numpy(x))
-            return out
-
-        gathers["torch"], scatters["torch"] = gather, scatter_add
-        return {}
-
-    return gathers, scatters, installed({"torch": torch_copies})[1]
+    take = partial(np.take, axis=0, mode="clip")
+    numpy = {"gather": lambda x, index, out: take(x, index, out=out), "scatter_add": add_rows}
+    return {"numpy": numpy, **installed({"torch": torch_copies}, absent)}
 
 
-def _add_rows(x, index, out):
-    out[index] += x
-    return out
-
-
-def _mkl(operator, threads):
-    mkl = import_module("sparse_dot_mkl")
-    mkl.mkl_set_num_threads(threads)
-    return {"mkl": lambda x, out: mkl.dot_product_mkl(operator.matrix, x, out=out, out_scalar=0.0)}
-
-
-def _load_torch(threads):
+def load_torch(threads):
+    """Import torch for inference on some threads."""
     torch = import_module("torch")
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
     return torch
 
 
-def _torch(operator, threads):
-    torch, A = _load_torch(threads), operator.matrix
+def _csr(matrix):
+    return matrix.indptr, matrix.indices, matrix.data
+
+
+def _mkl(matrix, threads):
+    mkl = import_module("sparse_dot_mkl")
+    mkl.mkl_set_num_threads(threads)
+    return {"mkl": lambda x, out: partial(mkl.dot_product_mkl, matrix, x, out=out, out_scalar=0.0)}
+
+
+def _torch(torch, indptr, indices, values, shape):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that its CSR is in beta
-        csr = torch.sparse_csr_tensor(*map(torch.from_numpy, (A.indptr, A.indices, A.data)), size=A.shape)
-    return {"torch": lambda x, out: csr @ torch.from_numpy(x)}
+        arrays = map(torch.from_dlpack, (indptr, indices, values))
+        csr = torch.sparse_csr_tensor(*arrays, size=shape)
+    return {"torch": lambda x, out: partial(torch.matmul, csr, torch.from_dlpack(x))}
 
 
-def _dgl(operator, threads):
-    """DGL with a weight for each edge, and as its GraphConv does it: rows scaled before and after a plain sum."""
-    os.environ.setdefault("DGLBACKEND", "pytorch")  # else it prints a notice and writes a file into the home
-    torch = _load_torch(threads)
-    dgl, A = import_module("dgl"), operator.matrix
-    indptr, indices = (torch.from_numpy(array.astype(np.int64)) for array in (A.indptr, A.indices))
-    graph = dgl.graph(("csc", (indptr, indices, torch.arange(A.nnz))), num_nodes=A.shape[0]).int()
-    weight, scale = torch.from_numpy(A.data).reshape(-1, 1), torch.from_numpy(operator.scale).reshape(-1, 1)
-    return {"dgl": lambda x, out: dgl.ops.u_mul_e_sum(graph, torch.from_numpy(x), weight),
-            "dgl_scaled": lambda x, out: dgl.ops.copy_u_sum(graph, torch.from_numpy(x) * scale) * scale}
+def _dgl(A, torch):
+    """DGL with a weight for each edge, and as its GraphConv does: rows scaled around a sum."""
+    os.environ.setdefault("DGLBACKEND", "pytorch")  # else it prints a notice and writes into the home
+    dgl = import_module("dgl")
+    indptr, indices, values = (torch.from_numpy(array) for array in _csr(A.matrix))
+    edges = ("csc", (indptr.long(), indices.long(), torch.arange(A.matrix.nnz)))
+    graph = dgl.graph(edges, num_nodes=A.scale.size).int()
+    weight = values.reshape(-1, 1)
+    scale = torch.from_numpy(A.scale).reshape(-1, 1)
+
+    def weighted(x, out):
+        return partial(dgl.ops.u_mul_e_sum, graph, torch.from_numpy(x), weight)
+
+    def scaled(x, out):
+        return lambda: dgl.ops.copy_u_sum(graph, torch.from_numpy(x) * scale) * scale
+    return {"dgl": weighted, "dgl_scaled": scaled}
+
+
+def _cusparse(xp, indptr, indices, values, shape):
+    """CuPy's, whose dense matrices lie by columns, and with an x that lies by rows."""
+    library = import_module("cupyx.cusparse")
+    matrix = import_module("cupyx.scipy.sparse").csr_matrix((values, indices, indptr), shape=shape)
+    matrix.sum_duplicates()
+
+    def by_columns(x, out):
+        return partial(library.spmm, matrix, xp.asfortranarray(x), c=xp.empty_like(x, order="F"))
+
+    def by_rows(x, out):
+        return partial(library.spmm, matrix, x.T, c=xp.empty_like(x, order="F"), transb=True)
+    return {"cusparse": by_columns, "cusparse_rows": by_rows}

@@ -1,89 +1,109 @@
-"""SpMM and S-SpMM against their floors and their peers."""
+"""SpMM and S-SpMM, on the processors or a GPU, against their rooflines and their peers."""
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
+import scipy.sparse as sp
 
-from hpgcn.bench import peers
-from hpgcn.bench.floors import mask_bytes, spmm_bytes
-from hpgcn.bench.graphs import make, operator
-from hpgcn.bench.timing import compare, need
-from hpgcn.kernels.cpu import trusted as cpu
+from hpgcn.bench.graphs import make, normalized
+from hpgcn.bench.roofline import spmm_bytes
+from hpgcn.bench.timing import OURS, in_turns, tolerated
 
-ARRAYS = 7  # of the size of x at once: x, out, what is expected, a peer's result and its copies, a difference
+HOST_BYTES = 52  # of an element of x on the host: x, out, results, those expected in float64
+GPU_BYTES = 28  # on a GPU: x and out by rows and by columns, and what torch returns
+SCALED = f"{OURS}_scaled"
+MASKED = f"{OURS}_masked"
+UNMASKED = f"{OURS}_spmm"
 
 
-def measure(command, settings, bytes_per_s, cache_bytes):
+def measure(settings, device, limits):
     """Time each kernel on each graph at each width.
 
-    floor_ms is hpgcn.bench.floors.spmm_bytes' least over the bandwidth, traffic_ms its traffic; shares are these over
-    time_ms. A kernel that stores no values has fewer bytes; masking after the product is held against the floor of
-    masking within it.
+    floor_ms is the least of hpgcn.bench.roofline.spmm_bytes over the bandwidth of memory; shares
+    are the times of least and traffic over time_ms. A kernel without values has fewer bytes;
+    masking after the product is held against masking within it.
 
     Returns
     -------
     dict
-        "rows": graph, vertices, nonzeros, width, kernel, time_ms, least_bytes, floor_ms, share_of_floor, traffic_bytes,
-        traffic_ms, share_of_traffic, relative_error (against SciPy). "absent": peers that are not installed.
+        "rows": graph, vertices, nonzeros, width, kernel, those of `in_turns` (errors are against
+        SciPy in float64), least_bytes, floor_ms, share_of_floor, traffic_bytes, share_of_traffic.
+        "absent": peers that are missing or fail (name: reason).
     """
-    rows, absent = [], {}
+    rows = []
+    absent = {}
     for name in settings.graphs:
-        A = operator(make(name, settings.scale_down, settings.seed))
-        others = {}
-        if command == "spmm":
-            others, absent = peers.products(A, settings.threads)
+        A = normalized(make(name, settings.scale_down, settings.seed))
+        arrays = [device.put(array) for array in A[:4]]
+        peers = {}
+        if settings.command != "sspmm":
+            peers = device.product_peers(A, settings.threads, absent)
         for width in settings.widths:
-            n, nnz = A.scale.size, A.indices.size
-            need(ARRAYS * 4 * n * width, f"{command} on {name} at width {width}:")
-            x = np.random.default_rng(settings.seed).standard_normal((n, width), np.float32)
-            if command == "spmm":
-                calls, expected, sizes = spmm_calls(A, x, others)
-            else:
-                calls, expected, sizes = sspmm_calls(A, x, settings.seed)
-            took = compare(calls, expected, settings.repeats, f"{command} {name} {width}")
-            for kernel, (seconds, error) in took.items():
-                least, traffic = spmm_bytes(n, n, nnz, width, cache_bytes=cache_bytes, pointer=A.indptr.itemsize,
-                                            index=A.indices.itemsize, **sizes.get(kernel, sizes[None]))
-                floors = {key: 1e3 * size / bytes_per_s for key, size in (("floor", least), ("traffic", traffic))}
-                rows.append({
-                    "graph": name, "vertices": n, "nonzeros": nnz, "width": width, "kernel": kernel,
-                    "time_ms": 1e3 * seconds, "least_bytes": least, "floor_ms": floors["floor"],
-                    "share_of_floor": floors["floor"] / (1e3 * seconds), "traffic_bytes": traffic,
-                    "traffic_ms": floors["traffic"], "share_of_traffic": floors["traffic"] / (1e3 * seconds),
-                    "relative_error": error})
+            row = {"graph": name, "vertices": A.scale.size, "nonzeros": A.indices.size,
+                   "width": width}
+            timings = time_width(A, arrays, width, settings, device, peers, absent)
+            for kernel, timing in timings.items():
+                least, traffic = bytes_of(A, width, kind(settings.command, kernel), device)
+                floor_ms = 1e3 * least / limits["memory_bytes_per_s"]
+                share = floor_ms / timing["time_ms"]
+                rows.append({**row, "kernel": kernel, **timing, "least_bytes": least,
+                             "floor_ms": floor_ms, "share_of_floor": share,
+                             "traffic_bytes": traffic, "share_of_traffic": share * traffic / least})
+        device.release()
     return {"rows": rows, "absent": absent}
 
 
-def spmm_calls(A, x, others):
-    """SpMM with values, SpMM without (rows and columns scaled), and the peers.
+def time_width(A, arrays, width, settings, device, peers, absent):
+    """Time all kernels at one width, a mask's bits 1 with probability 1/2; return as `in_turns`."""
+    command = settings.command
+    n = A.scale.size
+    label = f"{command}, {n} x {width}"
+    device.need(HOST_BYTES * n * width, GPU_BYTES * n * width, label)
+    x = np.random.default_rng(settings.seed).standard_normal((n, width), np.float32)
+    keep = np.random.default_rng(settings.seed + 1).integers(0, 2, (n, width), np.uint8)
+    mask = device.put(np.packbits(keep, axis=1, bitorder="little"))
+    out = device.put(np.empty_like(x))
 
-    Returns
-    -------
-    calls : dict of name to callable
-    expected : dict of name (None: the others) to (n, f)
-    sizes : dict of name (None: the others) to arguments of `spmm_bytes`
-    """
-    out = np.full_like(x, np.nan)
-    calls = {
-        "hpgcn": lambda: cpu.spmm(A.indptr, A.indices, A.values, x, out),
-        "hpgcn_scaled": lambda: cpu.spmm(A.indptr, A.indices, None, x, out, row_scale=A.scale, col_scale=A.scale),
-        **{name: lambda multiply=multiply: multiply(x, out) for name, multiply in others.items()}}
-    scaled = {"value": 0, "extra": 2 * A.scale.nbytes}
-    return calls, {None: A.matrix @ x}, {None: {}, "hpgcn_scaled": scaled, "dgl_scaled": scaled}
+    on_device = device.put(x)
+    calls = our_calls(command, device.kernels, arrays, on_device, mask, out)
+    for name, bind in peers.items():
+        with tolerated(name, absent):
+            calls[name] = bind(on_device, out)
+    if command == "sspmm":
+        calls["scipy"] = lambda: (A.matrix @ x) * keep
+
+    exact = sp.csr_array((A.values.astype(float), A.indices, A.indptr), shape=(n, n)) @ x
+    masked = exact * keep
+    expected = {name: masked if kind(command, name) == "masked" else exact for name in calls}
+    return in_turns(device, calls, settings.repeats, label, prepare=partial(out.fill, np.nan),
+                    expected=expected, absent=absent)
 
 
-def sspmm_calls(A, x, seed):
-    """S-SpMM, the same in two passes, by SciPy, and SpMM without a mask for comparison; returns as `spmm_calls`.
+def our_calls(command, kernels, arrays, x, mask, out):
+    """Return the kernels of this package that a command times, by name."""
+    indptr, indices, values, scale = arrays
+    spmm = partial(kernels.spmm, indptr, indices, values, x, out)
+    sspmm = partial(kernels.sspmm, indptr, indices, values, x, mask, out)
+    if command == "sspmm":
+        return {OURS: sspmm, UNMASKED: spmm,
+                f"{OURS}_two_passes": lambda: kernels.apply_mask(spmm(), mask)}
+    scaled = partial(
+        kernels.spmm, indptr, indices, None, x, out, row_scale=scale, col_scale=scale)
+    return {OURS: spmm, SCALED: scaled, **({MASKED: sspmm} if command == "cuda" else {})}
 
-    Each bit of the mask is 1 with probability 1/2.
-    """
-    out = np.full_like(x, np.nan)
-    keep = np.random.default_rng(seed + 1).integers(0, 2, x.shape, np.uint8)
-    mask = np.packbits(keep, axis=1, bitorder="little")
-    calls = {
-        "hpgcn": lambda: cpu.sspmm(A.indptr, A.indices, A.values, x, mask, out),
-        "hpgcn_two_passes": lambda: cpu.apply_mask(cpu.spmm(A.indptr, A.indices, A.values, x, out), mask),
-        "hpgcn_spmm": lambda: cpu.spmm(A.indptr, A.indices, A.values, x, out),
-        "scipy": lambda: (A.matrix @ x) * keep}
-    product = A.matrix @ x
-    sizes = {None: {"extra": mask_bytes(*x.shape)}, "hpgcn_spmm": {}}
-    return calls, {None: product * keep, "hpgcn_spmm": product}, sizes
+
+def kind(command, kernel):
+    """Return how a kernel multiplies: "plain", "scaled" (it reads no values) or "masked"."""
+    if command == "sspmm":
+        return "plain" if kernel == UNMASKED else "masked"
+    return {MASKED: "masked", SCALED: "scaled", "dgl_scaled": "scaled"}.get(kernel, "plain")
+
+
+def bytes_of(A, width, product, device):
+    """Return the least bytes and the traffic of a kind of product by A."""
+    n = A.scale.size
+    options = {"plain": {}, "scaled": {"value": 0, "extra": 2 * A.scale.nbytes},
+               "masked": {"extra": n * -(-width // 8)}}  # bits, rows padded to a byte
+    return spmm_bytes(n, n, A.indices.size, width, cache_bytes=device.cache_bytes,
+                      pointer=A.indptr.itemsize, index=A.indices.itemsize, **options[product])

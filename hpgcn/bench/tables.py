@@ -1,66 +1,68 @@
 """Reports of `hpgcn bench` as aligned text."""
 from __future__ import annotations
 
+from hpgcn.table import label_list, table
+
 UNITS = {  # end of a key: divisor, unit, format
-    "bytes_per_s": (1e9, "GB/s", ".1f"), "flops_per_s": (1e9, "GFLOP/s", ".1f"), "bytes": (1e6, "MB", ",.2f"),
+    "_share": (0.01, "%", ".0f"), "bytes_per_s": (1e9, "GB/s", ".1f"),
+    "flops_per_s": (1e9, "GFLOP/s", ".1f"), "bytes": (1e6, "MB", ",.2f"),
     "_ms": (1, "ms", ",.3f"), "_ns": (1, "ns", ".2f"), "ratio": (1, "", ".2f"),
     "_s": (1, "s", ".4g"), "_error": (1, "", ".1e")}
-SHARE = (0.01, "%", ".0f")
-HIDDEN = ("caches", "versions", "epochs", "traffic_ms")
+HIDDEN = ("caches", "versions", "epochs", "peer_ratios")
+TABLES = ("rows", "ratios", "copies")
 
 
 def format_report(report):
-    """Return the text of a report of hpgcn.bench.run: what the machine is and can do, then a table of the rows."""
-    lines = pairs({**report["machine"], **report.get("limits", {})})
-    for cache in report["machine"]["caches"]:
-        lines.append(f"{'cache level ' + str(cache['level']):<30}{cache['instances']} x {cache['size_bytes']:,} bytes, "
-                     f"{cache['type'].lower()}, lines of {cache['line_bytes']} bytes")
+    """Return the text of what hpgcn.bench.run returned: the machine, its limits, then tables."""
+    machine = report["machine"]
+    pairs = labelled(machine | report.get("limits", {}))
+    for cache in machine["caches"]:
+        text = (f"{cache['instances']} x {cache['size_bytes']:,} bytes, {cache['type'].lower()}, "
+                f"lines of {cache['line_bytes']} bytes")
+        pairs.append((f"cache level {cache['level']}", text))
     if report["bench"] == "machine":
-        versions = report["machine"]["versions"].items()
-        lines.append(f"{'versions':<30}" + ", ".join(f"{name} {version}" for name, version in versions))
-    if report.get("rows"):
-        lines += ["", *aligned(report["rows"])]
+        versions = " ".join(f"{name} {version}," for name, version in machine["versions"].items())
+        pairs.append(("versions", versions.rstrip(",")))
+
+    parts = [label_list(pairs, 28), *(aligned(report[name]) for name in TABLES if report.get(name))]
+    if report.get("summary"):
+        parts.append(label_list(labelled(report["summary"]), 28))
     if report.get("absent"):
-        lines += ["", *(f"without {name}: {reason}" for name, reason in report["absent"].items())]
-    return "\n".join(lines)
+        reasons = report["absent"].items()
+        parts.append(label_list((f"without {name}:", reason) for name, reason in reasons))
+    return "\n\n".join(parts)
 
 
-def pairs(values):
-    """A line for each entry of a dict."""
-    lines = []
-    for key, value in values.items():
-        if key not in HIDDEN:
-            lines.append(f"{plain(key):<30}{cell(key, value)} {measure_of(key)[1]}".rstrip())
-    return lines
+def labelled(values):
+    """Return (label, value with its unit) for each entry of a dict."""
+    return [(plain(key), f"{cell(key, value)} {measure_of(key)[1]}".rstrip())
+            for key, value in values.items() if key not in HIDDEN]
 
 
 def aligned(rows):
-    """A heading with units and a line for each row; text to the left, numbers to the right."""
+    """Align a heading with units and a line a row; text to the left, numbers to the right."""
     keys = [key for key in rows[0] if key not in HIDDEN]
-    units = [measure_of(key)[1] for key in keys]
-    grid = [[plain(key) for key in keys], units, *([cell(key, row[key]) for key in keys] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*grid)]
-    text = [isinstance(rows[0][key], str) for key in keys]
-    return ["  ".join(word.ljust(width) if left else word.rjust(width)
-                      for word, width, left in zip(line, widths, text)).rstrip() for line in grid]
+    text = [column for column, key in enumerate(keys) if isinstance(rows[0][key], str)]
+    heading = [[plain(key) for key in keys], [measure_of(key)[1] for key in keys]]
+    return table([*heading, *([cell(key, row[key]) for key in keys] for row in rows)], left=text)
 
 
 def measure_of(key):
-    """(divisor, unit, format) of a key; no unit for a plain number or text."""
-    if "share" in key:
-        return SHARE
-    return next((found for end, found in UNITS.items() if key.endswith(end)), (1, "", ""))
+    """Return (divisor, unit, format) of a key; no unit for a plain number or text."""
+    if key.startswith("share_of"):
+        key = "_share"
+    return next((unit for end, unit in UNITS.items() if key.endswith(end)), (1, "", ""))
 
 
 def plain(key):
-    """Key in words, without what its unit says."""
+    """Return a key in words, without what its unit says."""
     for end in ("_per_s", "_ms", "_ns", "_s"):
         key = key.removesuffix(end)
     return key.replace("_", " ")
 
 
 def cell(key, value):
-    """A value as text, in the unit of its key."""
+    """Return a value as text, in the unit of its key."""
     divisor, _, style = measure_of(key)
     if value is None:
         return "-"

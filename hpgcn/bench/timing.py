@@ -2,103 +2,93 @@
 from __future__ import annotations
 
 import math
-import time
+from contextlib import contextmanager
 
 import numpy as np
 
 from hpgcn.bar import bar
-from hpgcn.errors import InternalError, UsageError
-from hpgcn.machine import memory_budget
+from hpgcn.errors import InternalError
 
 OURS = "hpgcn"  # names of this package's kernels start so
 TOLERANCE = 1e-3  # relative error in float32 from which on a kernel is wrong, not rounded
 
 
-def best_of(calls, repeats, label, *, prepare=None, check=None):
-    """Least seconds of each call. The calls take turns, so that what disturbs the machine disturbs all alike.
+def in_turns(device, calls, repeats, label, *, prepare=None, expected=None, absent=None):
+    """Time calls in turns, so that what disturbs the machine disturbs all alike.
+
+    In a first turn, not timed, compilers run, pages are touched and results are checked.
 
     Parameters
     ----------
+    device : hpgcn.bench.host.Host or hpgcn.bench.gpu.Gpu
     calls : dict of str to callable
     repeats : int
-        Turns after one that is not timed, in which compilers run and pages are touched.
     label : str
-        Of the progress bar (on a terminal or in a notebook).
+        Of the progress bar and in errors.
     prepare : callable, optional
         Called before the first call of each.
-    check : callable, optional
-        Given (name, result) of each first call.
-    """
-    best = dict.fromkeys(calls, math.inf)
-    with bar(total=len(calls) * (repeats + 1), desc=label, unit="call", leave=False) as done:
-        for turn in range(repeats + 1):
-            for name, call in calls.items():
-                if prepare and not turn:
-                    prepare()
-                begin = time.perf_counter()
-                result = call()
-                seconds = time.perf_counter() - begin
-                if turn:
-                    best[name] = min(best[name], max(seconds, 1e-9))
-                elif check:
-                    check(name, result)
-                del result
-                done.update()
-    return best
-
-
-def compare(calls, expected, repeats, label, *, prepare=None):
-    """Time calls and check their results.
-
-    Parameters
-    ----------
-    calls, repeats, label, prepare
-        As in `best_of`.
-    expected : dict of str to ndarray
-        What each call computes; None is the key of all that have none of their own.
+    expected : dict of str to ndarray, optional
+        The result of each call.
+    absent : dict of str to str, optional
+        Takes the name of a peer that fails, and why, in place of the error.
 
     Returns
     -------
-    dict of str to (seconds, relative error)
-        The error is the largest difference over the largest number; None if it is not finite.
+    dict of str to dict
+        time_ms (least), median_ms, on a GPU host_ms (median of queueing the call), and where
+        results are expected relative_error, as `check_result`.
+    """
+    seconds = {}
+    errors = {}
+    with bar(total=len(calls) * (repeats + 1), desc=label, unit="call", leave=False) as progress:
+        for name, call in calls.items():
+            with tolerated(name, absent):
+                if prepare:
+                    prepare()
+                result = call()
+                if expected:
+                    error = check_result(label, name, device.get(result), expected[name])
+                    errors[name] = {"relative_error": error}
+                seconds[name] = []
+            result = None  # its memory is the next one's
+            progress.update()
+        for _ in range(repeats):
+            for name, times in seconds.items():
+                times.append(device.seconds(calls[name]))
+                progress.update()
+
+    timings = {}
+    for name, times in seconds.items():
+        milliseconds = 1e3 * np.maximum(times, 1e-9)
+        medians = dict(zip(("median_ms", "host_ms"), np.median(milliseconds, axis=0)))
+        timings[name] = {"time_ms": milliseconds[:, 0].min(), **medians, **errors.get(name, {})}
+    return timings
+
+
+@contextmanager
+def tolerated(name, absent):
+    """Note in `absent` that a peer fails, and why, in place of the error; our kernels must not."""
+    try:
+        yield
+    except Exception as error:
+        if absent is None or name.startswith(OURS):
+            raise
+        absent[name] = " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def check_result(label, name, result, expected):
+    """Return the largest difference over the largest number expected; None if it is not finite.
 
     Raises
     ------
     InternalError
         A kernel of this package is wrong.
     """
-    errors = {}
-
-    def check(name, result):
-        error = relative_error(np.asarray(result), expected.get(name, expected[None]))
-        if name.startswith(OURS) and not error <= TOLERANCE:
-            raise InternalError(f"{label}: the result of {name} has relative error {error:.2g}, expected at most "
-                                f"{TOLERANCE:g}")
-        errors[name] = error if math.isfinite(error) else None
-
-    seconds = best_of(calls, repeats, label, prepare=prepare, check=check)
-    return {name: (seconds[name], errors[name]) for name in calls}
-
-
-def relative_error(found, expected):
-    """Largest |found - expected| over largest |expected|; infinite if the shapes differ."""
-    if found.shape != expected.shape:
-        return math.inf
-    if not expected.size:
-        return 0.0
-    difference = found - expected
-    largest = float(np.abs(difference, out=difference).max())
-    size = max(float(expected.max()), -float(expected.min()))
-    return largest / size if size else largest
-
-
-def need(size, what):
-    """Refuse to allocate more than the memory.
-
-    Raises
-    ------
-    UsageError
-    """
-    budget = memory_budget()
-    if size > budget:
-        raise UsageError(f"bench: {what} need {size} bytes of memory, the limit is {budget}; use --scale-down")
+    error = math.inf
+    if result.shape == expected.shape:
+        difference = np.abs(result - expected).max(initial=0)
+        error = float(difference / (np.abs(expected).max(initial=0) or 1))
+    if name.startswith(OURS) and not error <= TOLERANCE:
+        raise InternalError(f"{label}: the result of {name} has relative error {error:.2g}, "
+                            f"expected at most {TOLERANCE:g}")
+    return error if math.isfinite(error) else None
