@@ -35,8 +35,9 @@ def measure(settings, host, limits):
             try:
                 rows.append(pool.submit(train_on, name, settings).result())
             except BrokenProcessPool as error:
-                raise InternalError(f"bench epoch: the process that trained on {name} died, perhaps "
-                                    "for lack of memory; use --scale-down") from error
+                raise InternalError(
+                    f"bench epoch: the process that trained on {name} died, perhaps for lack of "
+                    "memory; use --scale-down") from error
             except BaseException:  # a signal: the pool would wait for the end of the training
                 for process in active_children():
                     process.terminate()

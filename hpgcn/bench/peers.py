@@ -94,7 +94,7 @@ def _torch(torch, indptr, indices, values, shape):
 
 def _dgl(A, torch):
     """DGL with a weight for each edge, and as its GraphConv does: rows scaled around a sum."""
-    os.environ.setdefault("DGLBACKEND", "pytorch")  # else it prints a notice and writes into the home
+    os.environ.setdefault("DGLBACKEND", "pytorch")  # else it writes a file into the home
     dgl = import_module("dgl")
     indptr, indices, values = (torch.from_numpy(array) for array in _csr(A.matrix))
     edges = ("csc", (indptr.long(), indices.long(), torch.arange(A.matrix.nnz)))
