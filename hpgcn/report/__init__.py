@@ -1,4 +1,4 @@
-"""What training runs did, side by side: a table for the terminal, pictures, one HTML file. See docs/report.md."""
+"""Runs side by side: a table for the terminal, pictures, one HTML file. See docs/report.md."""
 from hpgcn.report.page import check_output, write
 from hpgcn.report.runs import Run, read_runs
 from hpgcn.report.table import table

@@ -1,9 +1,8 @@
-"""Run directories, read back: settings, metrics by column, summary, communication matrix; half-written ones too."""
+"""Run directories, read back, unfinished ones too."""
 from __future__ import annotations
 
 import io
 import math
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,8 +14,8 @@ from hpgcn.files import read_bytes
 from hpgcn.records import METRICS, read_summary
 from hpgcn.store import check_fields, parse_json, read_json, read_lines
 
-FIELDS = {name: field if name in ("epoch", "loss") else field._replace(optional=True)
-          for name, field in METRICS.items()}
+FIELDS = {name: kind if name in ("epoch", "loss") else kind._replace(optional=True)
+          for name, kind in METRICS.items()}
 MAX_TRACE = 1 << 30  # bytes
 MOST_EVENT = [2**31, 2**53, 1e15, 1e15]  # rank, epoch, microseconds from when and for how long
 
@@ -56,31 +55,33 @@ class Run:
         return len(self.metrics["epoch"])
 
     def get(self, key):
-        """A value of the summary, else of the settings, else None."""
+        """Return a value of the summary, else of the settings, else None."""
         return self.summary.get(key, self.settings.get(key))
 
-    def median(self, column):
-        """Median of a column over epochs, None without numbers."""
-        known = self.metrics[column][np.isfinite(self.metrics[column])]
-        return float(np.median(known)) if known.size else None
-
     def number(self, key):
-        """`get`, if it is a finite number; else None."""
+        """Return `get`, if it is a finite number; else None."""
         value = self.get(key)
         return value if isinstance(value, int | float) and math.isfinite(value) else None
 
+    def median(self, column):
+        """Return the median of a column over epochs, None without numbers."""
+        known = self.metrics[column][np.isfinite(self.metrics[column])]
+        return float(np.median(known)) if known.size else None
+
     @property
     def best(self):
-        """Place in the columns of the best epoch: highest validation accuracy, lowest loss, earliest; None if unknown.
+        """Place in the columns of the summary's best epoch; None if it is unknown.
 
-        The summary's best epoch, when there is a summary.
+        Without a summary it is that of highest validation accuracy, lowest loss, earliest.
         """
-        found = np.flatnonzero(self.metrics["epoch"] == (self.number("best_epoch") or 0))
-        if found.size:
-            return int(found[0])
-        val_acc, val_loss = (np.nan_to_num(self.metrics[name], nan=worst)
-                             for name, worst in (("val_acc", -1.0), ("val_loss", math.inf)))
-        return int(np.lexsort([val_loss, -val_acc])[0]) if np.isfinite(self.metrics["val_acc"]).any() else None
+        known = np.flatnonzero(self.metrics["epoch"] == (self.number("best_epoch") or 0))
+        if known.size:
+            return int(known[0])
+        if not np.isfinite(self.metrics["val_acc"]).any():
+            return None
+        accuracy = np.nan_to_num(self.metrics["val_acc"], nan=-1.0)
+        loss = np.nan_to_num(self.metrics["val_loss"], nan=math.inf)
+        return int(np.lexsort([loss, -accuracy])[0])
 
 
 def read_runs(paths):
@@ -116,25 +117,25 @@ def read_runs(paths):
 
 def _read_run(path):
     try:
-        there, folder = path.exists(), path.is_dir()
+        if not path.exists():
+            raise InputNotFoundError(f"{path}: no such run directory")
+        is_folder = path.is_dir()
     except (OSError, ValueError) as error:
         raise InputNotFoundError(f"{path}: {error}") from error
-    if not there:
-        raise InputNotFoundError(f"{path}: no such run directory")
-    if not folder:
+    if not is_folder:
         raise DataError(f"{path}: a file, expected a run directory (what `hpgcn train --out` made)")
     if not (path / "metrics.jsonl").exists():
         raise DataError(f"{path}: no run directory: it has no metrics.jsonl")
+
     notes = []
     metrics = _metrics(path / "metrics.jsonl", notes)
     summary = read_summary(path, whole=False) or {}
-    settings = _settings(path / "config.toml")
     if not summary:
         notes.append(f"not finished: no summary.json after {len(metrics['epoch'])} epochs")
-    run = Run(path, printable(path.resolve().name or path), settings, metrics, summary, notes=notes)
-    if (path / "traffic.npy").exists():
-        run.traffic = _traffic(path / "traffic.npy")
-    return run
+    settings = _settings(path / "config.toml")
+    traffic = _traffic(path / "traffic.npy")
+    name = printable(path.resolve().name or path)
+    return Run(path, name, settings, metrics, summary, traffic, notes)
 
 
 def _metrics(path, notes):
@@ -148,20 +149,18 @@ def _metrics(path, notes):
                 raise
             notes.append(f"metrics.jsonl: line {number} is half-written and left out")
             break
-        check_fields({**dict.fromkeys(FIELDS), **row}, FIELDS, where)
-        rows.append([_number(row.get(name)) for name in FIELDS])
-        if len(rows) > 1 and rows[-1][0] <= rows[-2][0]:
-            raise DataError(f"{where}: epoch {rows[-1][0]:g} after epoch {rows[-2][0]:g}, expected increasing epochs")
-    return dict(zip(FIELDS, np.array(rows, np.float64).reshape(-1, len(FIELDS)).T))
-
-
-def _number(value):
-    return float(value) if value is not None and math.isfinite(value) else math.nan
+        row = {**dict.fromkeys(FIELDS), **row}
+        check_fields(row, FIELDS, where)
+        if rows and row["epoch"] <= rows[-1][0]:
+            raise DataError(f"{where}: epoch {row['epoch']} after epoch {rows[-1][0]:g}, expected "
+                            "increasing epochs")
+        rows.append([row[name] for name in FIELDS])
+    columns = np.array(rows, np.float64).reshape(-1, len(FIELDS)).T  # None becomes NaN
+    return dict(zip(FIELDS, np.where(np.isfinite(columns), columns, np.nan)))
 
 
 def _settings(path):
-    """Settings of a run, as they stand in its file; empty if there is none."""
-    if not os.path.exists(path):
+    if not path.exists():
         return {}
     try:
         return toml_values(read_bytes(path), path)
@@ -169,14 +168,30 @@ def _settings(path):
         raise DataError(str(error)) from error
 
 
+def _traffic(path):
+    if not path.exists():
+        return None
+    try:
+        matrix = np.load(io.BytesIO(read_bytes(path)), allow_pickle=False)
+    except HpgcnError:
+        raise
+    except (ValueError, EOFError, MemoryError) as error:
+        raise DataError(f"{path}: not a .npy file: {error}") from error
+    square = isinstance(matrix, np.ndarray) and matrix.ndim == 2 and len(set(matrix.shape)) == 1
+    if not square or not matrix.size or matrix.dtype.kind not in "iu" or matrix.min() < 0:
+        raise DataError(f"{path}: expected a square matrix of integers >= 0, one row and one "
+                        "column a rank")
+    return matrix.astype(np.int64)
+
+
 def read_trace(path):
-    """The rank, epoch, name, begin and end of every complete event of a trace, and what the file says of itself.
+    """Read the complete events of a trace, and what the file says of itself.
 
     Returns
     -------
     events : dict
-        rank, epoch (events,) int64; name (events,) str; begin, end (events,) float64, seconds. Events without an
-        epoch are left out.
+        rank, epoch (events,) int64; name (events,) str; begin, end (events,) float64, seconds.
+        Events without an epoch are left out.
     notes : dict
 
     Raises
@@ -187,27 +202,18 @@ def read_trace(path):
     trace = read_json(path, MAX_TRACE)
     try:
         rows = [(event["pid"], event["args"]["epoch"], event["ts"], event["dur"], event["name"])
-                for event in trace["traceEvents"] if event["ph"] == "X" and "epoch" in event.get("args", ())]
+                for event in trace["traceEvents"]
+                if event["ph"] == "X" and "epoch" in event.get("args", ())]
         numbers = np.array([row[:4] for row in rows], np.float64).reshape(-1, 4)
-        if not (np.abs(numbers) <= MOST_EVENT).all() or not all(isinstance(row[4], str) for row in rows):
-            raise ValueError("an event lacks a name, or has a rank, epoch or time that is no sensible number")
+        names = [row[4] for row in rows]
+        if not (np.abs(numbers) <= MOST_EVENT).all() or {*map(type, names)} - {str}:
+            raise ValueError("an event lacks a name, or has a rank, epoch or time that is no "
+                             "sensible number")
         notes = dict(trace.get("otherData", {}))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise DataError(f"{path}: not a trace of `hpgcn train --trace`: {type(error).__name__}: {error}") from error
+        raise DataError(f"{path}: not a trace of `hpgcn train --trace`: {type(error).__name__}: "
+                        f"{error}") from error
     rank, epoch = numbers[:, :2].astype(np.int64).T
     begin, duration = numbers[:, 2:].T / 1e6
-    return {"rank": rank, "epoch": epoch, "name": np.array([row[4] for row in rows], str), "begin": begin,
+    return {"rank": rank, "epoch": epoch, "name": np.array(names, str), "begin": begin,
             "end": begin + duration}, notes
-
-
-def _traffic(path):
-    try:
-        matrix = np.load(io.BytesIO(read_bytes(path)), allow_pickle=False)
-    except HpgcnError:
-        raise
-    except (ValueError, EOFError, MemoryError) as error:
-        raise DataError(f"{path}: not a .npy file: {error}") from error
-    if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or not (
-            matrix.shape[0] == matrix.shape[1] > 0 and matrix.dtype.kind in "iu" and matrix.min() >= 0):
-        raise DataError(f"{path}: expected a square matrix of integers >= 0, one row and one column a rank")
-    return matrix.astype(np.int64)
