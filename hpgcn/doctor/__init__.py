@@ -1,7 +1,7 @@
 """Whether what hpgcn rests on is there and works: `hpgcn doctor`.
 
-Whatever may crash, hang or be missing is asked in a process of its own (hpgcn.doctor.probes, hpgcn.doctor.selftest),
-under a deadline; nothing else is imported here than the standard library.
+Whatever may crash, hang or be missing is asked in a process of its own (hpgcn.doctor.probes,
+hpgcn.doctor.selftest), under a deadline; only the standard library is imported here.
 """
 from __future__ import annotations
 
@@ -19,9 +19,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hpgcn import __version__, machine
+from hpgcn import table as text_table
 
-PROBE_SECONDS, SELFTEST_SECONDS, ENDING_SECONDS = 30, 120, 5
+PROBE_SECONDS = 30
+SELFTEST_SECONDS = 120
+ENDING_SECONDS = 5
 EXTRAS = {"mpi": "mpi,mpich", "mtkahypar": "partition", "metis": "partition", "kahypar": "kahypar"}
+ENVIRONMENT = {"NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
+               "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+               "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
 GIB = 1 << 30
 _children = set()
 
@@ -29,8 +35,8 @@ _children = set()
 class Finding(NamedTuple):
     """One line of the table.
 
-    Status is "ok", "warn" (works, but something is missing), "slow" (no answer in time: a busy machine is no failure,
-    and from here it cannot be told from one that hangs) or "fail".
+    Status is "ok", "warn" (works, but something is missing), "slow" (no answer in time: a busy
+    machine is no failure, and cannot be told from one that hangs) or "fail".
     """
 
     name: str
@@ -39,30 +45,29 @@ class Finding(NamedTuple):
 
 
 def examine():
-    """Look at everything.
-
-    Returns
-    -------
-    list of Finding
-    """
+    """Look at everything; return a list of Finding."""
     launcher = find_launcher()
-    probes = ("libraries", "hdf5", "mpi", "gpu", *(name for name in EXTRAS if name != "mpi"), "folder", "scratch")
-    arguments = {"folder": ["files", os.getcwd()], "scratch": ["files", ""]}
+    arguments = {"libraries": ["libraries"], "hdf5": ["hdf5"], "mpi": ["mpi"], "gpu": ["gpu"],
+                 "mtkahypar": ["mtkahypar"], "metis": ["metis"], "kahypar": ["kahypar"],
+                 "folder": ["files", os.getcwd()], "scratch": ["files", ""]}
     with asking(ThreadPoolExecutor(max(2, len(os.sched_getaffinity(0))))) as pool:
         alone = pool.submit(selftest, [])
         pair = pool.submit(selftest, [launcher, "-n", "2"]) if launcher else None
-        answers = {name: pool.submit(probe, name, arguments.get(name, [name])) for name in probes}
-        found = [Finding("hpgcn", "ok", f"{__version__}, {Path(__file__).parents[1]}"), python(),
-                 answers.pop("libraries").result(), answers.pop("hdf5").result(), mpi := answers.pop("mpi").result(),
-                 told_launcher(launcher), answers.pop("gpu").result(), cores(), memory(),
-                 *(answer.result() for answer in answers.values())]
-        paired = pair and (mpi.status == "slow" or mpi.text.startswith("mpi4py "))
-        return found + judge(alone.result(), pair.result() if paired else None)
+        answers = {name: pool.submit(probe, name, words) for name, words in arguments.items()}
+        findings = [Finding("hpgcn", "ok", f"{__version__}, {Path(__file__).parents[1]}"), python()]
+        for name, answer in answers.items():
+            findings.append(answer.result())
+            if name == "mpi":
+                has_mpi = findings[-1].status == "slow" or findings[-1].text.startswith("mpi4py ")
+                findings.append(describe_launcher(launcher))
+            elif name == "gpu":
+                findings += [cores(), memory()]
+        return findings + judge(alone.result(), pair.result() if pair and has_mpi else None)
 
 
 @contextmanager
 def asking(pool):
-    """Within, processes are asked from the threads of a pool; whatever ends the block ends them, too."""
+    """Ask processes from the threads of a pool; whatever ends the block ends them, too."""
     try:
         yield pool
     except BaseException:
@@ -74,64 +79,75 @@ def asking(pool):
         pool.shutdown()
 
 
-def table(found):
-    """For people."""
-    return "\n".join(f"{each.status:<4}  {each.name:<14}  {each.text}" for each in found)
+def table(findings):
+    """Return the findings as aligned text."""
+    rows = [(finding.status, finding.name, finding.text) for finding in findings]
+    return text_table.table(rows, left=range(3), widths=(4, 14))
 
 
 def probe(name, arguments):
-    """Ask hpgcn.doctor.probes; a Finding."""
-    code, out, err = ask([sys.executable, "-P", "-m", "hpgcn.doctor.probes", *arguments], PROBE_SECONDS)
+    """Ask hpgcn.doctor.probes; return a Finding."""
+    command = [sys.executable, "-P", "-m", "hpgcn.doctor.probes", *arguments]
+    code, out, err = ask(command, PROBE_SECONDS)
     try:
         status, text = json.loads(out.splitlines()[-1])
     except (ValueError, IndexError):
-        return Finding(name, *ended(code, err, PROBE_SECONDS))
-    if status == "missing":
-        needed = f": pip install 'hpgcn[{EXTRAS[name]}]'" if name in EXTRAS else ""
-        return Finding(name, "warn" if needed or name == "gpu" else "fail", f"{text}{needed}")
-    return Finding(name, status, text)
+        return Finding(name, *no_answer(code, err, PROBE_SECONDS))
+    if status != "missing":
+        return Finding(name, status, text)
+    if name in EXTRAS:
+        text += f": pip install 'hpgcn[{EXTRAS[name]}]'"
+    return Finding(name, "warn" if name in EXTRAS or name == "gpu" else "fail", text)
 
 
 def selftest(launcher):
-    """Run hpgcn.doctor.selftest; what it found, a dict, or what went wrong: a status and words."""
-    code, out, err = ask([*launcher, sys.executable, "-P", "-m", "hpgcn.doctor.selftest"], SELFTEST_SECONDS)
+    """Run hpgcn.doctor.selftest; return what it found, a dict, or else a status and words."""
+    command = [*launcher, sys.executable, "-P", "-m", "hpgcn.doctor.selftest"]
+    code, out, err = ask(command, SELFTEST_SECONDS)
     try:
         return json.loads(out.splitlines()[-1])
     except (ValueError, IndexError):
-        return ended(code, err, SELFTEST_SECONDS)
+        return no_answer(code, err, SELFTEST_SECONDS)
 
 
 def judge(alone, pair):
-    """Findings of the self tests on one rank and on two; `pair` is None without a launcher or MPI."""
+    """Judge the self tests on one rank and on two; `pair` is None without a launcher or MPI."""
     if isinstance(alone, tuple):
         return [Finding("training", *alone)]
-    found = [Finding("training", "ok", f"kernels for {8 * alone['vector_bytes']}-bit vectors, Numba's threads: "
-                                       f"{alone['threading_layer']}")]
+    text = (f"kernels for {8 * alone['vector_bytes']}-bit vectors, Numba's threads: "
+            f"{alone['threading_layer']}")
+    findings = [Finding("training", "ok", text)]
     if pair is None:
-        return [*found, Finding("2 ranks", "warn", "not tried: no mpiexec, or no MPI")]
+        pair = ("warn", "not tried: no mpiexec, or no MPI")
+    elif isinstance(pair, dict) and pair["size"] != 2:
+        pair = ("fail", "mpiexec -n 2 started two jobs of one rank: it belongs to another MPI than "
+                        "mpi4py")
     if isinstance(pair, tuple):
-        return [*found, Finding("2 ranks", *pair)]
-    if pair["size"] != 2:
-        return [*found, Finding("2 ranks", "fail", "mpiexec -n 2 started two jobs of one rank: it belongs to another "
-                                                   "MPI than mpi4py")]
-    equal = max(abs(a / b - 1) for a, b in zip(alone["losses"], pair["losses"])) < 1e-9
-    texts = ("same losses as on one rank", f"losses {pair['losses']}, but on one rank {alone['losses']}")
-    found += [Finding("2 ranks", *(("ok", texts[0]) if equal else ("fail", texts[1])))]
-    equal = pair["losses"] == pair["pieces"]
-    texts = (f"travel in pieces of {pair['limit'] / GIB:g} GiB; in pieces of {pair['piece']} bytes: the same bits",
-             f"in pieces of {pair['piece']} bytes the losses are {pair['pieces']}, not {pair['losses']}")
-    return [*found, Finding("long messages", *(("ok", texts[0]) if equal else ("fail", texts[1])))]
+        return [*findings, Finding("2 ranks", *pair)]
+
+    status, text = "ok", "same losses as on one rank"
+    if max(abs(a / b - 1) for a, b in zip(alone["losses"], pair["losses"])) >= 1e-9:
+        status, text = "fail", f"losses {pair['losses']}, but on one rank {alone['losses']}"
+    findings.append(Finding("2 ranks", status, text))
+
+    pieces = f"in pieces of {pair['piece']} bytes"
+    status, text = "ok", f"travel in pieces of {pair['limit'] / GIB:g} GiB; {pieces}: the same bits"
+    if pair["losses"] != pair["pieces"]:
+        status, text = "fail", f"{pieces} the losses are {pair['pieces']}, not {pair['losses']}"
+    return [*findings, Finding("long messages", status, text)]
 
 
 def find_launcher():
-    """Path of mpiexec: beside this Python, else on the PATH; None if there is none."""
-    return shutil.which("mpiexec", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
+    """Find mpiexec: beside this Python, else on the PATH; None if there is none."""
+    folders = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    return shutil.which("mpiexec", path=os.pathsep.join(folders))
 
 
-def told_launcher(launcher):
-    """Which mpiexec is meant, and whether the shell would find another."""
+def describe_launcher(launcher):
+    """Say which mpiexec is meant, and whether the shell would find another."""
     if launcher is None:
-        return Finding("mpiexec", "warn", "not found: one rank only, unless the site has a launcher of its own (srun)")
+        return Finding("mpiexec", "warn", "not found: one rank only, unless the site has a "
+                                          "launcher of its own (srun)")
     first = shutil.which("mpiexec")
     if first and os.path.realpath(first) != os.path.realpath(launcher):
         return Finding("mpiexec", "warn", f"{launcher}, but the PATH finds {first} first")
@@ -139,29 +155,32 @@ def told_launcher(launcher):
 
 
 def python():
-    """Version and system."""
+    """Say which Python this is, on which system."""
     status = "ok" if sys.version_info >= (3, 11) else "fail"
-    return Finding("python", status, f"{platform.python_version()}, {platform.system()} {platform.machine()}, "
-                                     f"{sys.executable}")
+    words = (platform.python_version(), f"{platform.system()} {platform.machine()}", sys.executable)
+    return Finding("python", status, ", ".join(words))
 
 
 def cores():
-    """Cores that this process may use, and what the container leaves of them."""
-    allowed, total, quota = len(os.sched_getaffinity(0)), os.cpu_count() or 1, machine.cpu_quota()
-    text = f"{allowed} of {total} usable; P ranks on this node take max(1, {allowed} / P) threads each"
+    """Count the cores that this process may use, and what the container leaves of them."""
+    allowed = len(os.sched_getaffinity(0))
+    quota = machine.cpu_quota()
+    text = (f"{allowed} of {os.cpu_count() or 1} usable; P ranks on this node take "
+            f"max(1, {allowed} / P) threads each")
     if quota is not None and quota < allowed:
-        return Finding("cores", "warn", f"{text}; the container gives only {quota:g}: use --threads")
+        text += f"; the container gives only {quota:g}: use --threads"
+        return Finding("cores", "warn", text)
     return Finding("cores", "ok", text)
 
 
 def memory():
-    """What can still be given."""
+    """Say how much memory can still be given."""
     free = machine.available_memory()
     return Finding("memory", "ok" if free > GIB else "warn", f"{free / GIB:.1f} GiB available")
 
 
 def version(name):
-    """Of an installed package, or "none"."""
+    """Return the version of an installed package, or "none"."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -169,12 +188,12 @@ def version(name):
 
 
 def ask(command, seconds):
-    """Run a process under a deadline; (code, standard output, standard error), code None if it did not end."""
-    environment = {**machine.child_environment(), "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
-                   "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
+    """Run a process; return (code, standard output, standard error), code None on a timeout."""
     try:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                 text=True, errors="replace", env=environment, start_new_session=True)
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, errors="replace", env={**machine.child_environment(), **ENVIRONMENT},
+            start_new_session=True)
     except OSError as error:
         return 1, "", f"{command[0]}: {error.strerror}"
     _children.add(child)
@@ -200,13 +219,17 @@ def end(child):
             child.wait(ENDING_SECONDS)
 
 
-def ended(code, err, seconds):
-    """How a process ended that gave no answer: a status, and words."""
+def no_answer(code, err, seconds):
+    """Say how a process ended that gave no answer: a status, and words."""
     if code is None:
-        return "slow", (f"no answer within {seconds} s: the machine is busy (load {os.getloadavg()[0]:.0f} on "
-                        f"{os.cpu_count()} cores), or it hangs; look again when less else runs")
+        return "slow", (f"no answer within {seconds} s: the machine is busy (load "
+                        f"{os.getloadavg()[0]:.0f} on {os.cpu_count()} cores), or it hangs; look "
+                        "again when less else runs")
     lines = [line.strip() for line in err.splitlines() if any(map(str.isalpha, line))]
-    last = -1 if "Traceback" in err else 0
-    told = next((line for line in lines if line.startswith("hpgcn: ")), lines[last] if lines else "")
-    how = f"ended with code {code}"
-    return "fail", f"{how}: {told[:200]}" if told else how
+    ours = [line for line in lines if line.startswith("hpgcn: ")]
+    if ours:
+        lines = ours
+    elif "Traceback" in err:
+        lines.reverse()
+    reason = f": {lines[0][:200]}" if lines else ""
+    return "fail", f"ended with code {code}{reason}"

@@ -1,4 +1,4 @@
-"""What a process of its own finds out: `python -m hpgcn.doctor.probes NAME`; prints [status, text] as JSON.
+"""Ask in a process of its own: `python -m hpgcn.doctor.probes NAME` prints [status, text] as JSON.
 
 Status is "ok", "warn", "fail", or "missing" where a module is not installed.
 """
@@ -22,7 +22,7 @@ THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
 
 
 def libraries():
-    """NumPy, SciPy, Numba."""
+    """Load NumPy, SciPy and Numba."""
     names = ("numpy", "scipy", "numba")
     for name in names:
         import_module(name)
@@ -30,45 +30,45 @@ def libraries():
 
 
 def hdf5():
-    """h5py and the HDF5 it was built with."""
+    """Load h5py and the HDF5 it was built with."""
     import h5py
 
-    kind = "parallel (not needed)" if h5py.get_config().mpi else "serial, which is what hpgcn uses"
+    kind = "parallel (not needed)" if h5py.get_config().mpi else "serial, which hpgcn uses"
     return "ok", f"h5py {h5py.version.version}, HDF5 {h5py.version.hdf5_version}, {kind}"
 
 
 def mpi():
-    """mpi4py, the library it found, its thread level."""
+    """Load mpi4py and the library it finds."""
     from mpi4py import MPI
 
     vendor, number = MPI.get_vendor()
-    level = [MPI.THREAD_SINGLE, MPI.THREAD_FUNNELED, MPI.THREAD_SERIALIZED, MPI.THREAD_MULTIPLE].index(
-        MPI.Query_thread())
-    both = [name for name in ("mpich", "openmpi") if version(name) != "none"]
+    levels = {getattr(MPI, f"THREAD_{name.upper()}"): name for name in THREAD_LEVELS}
     text = (f"mpi4py {version('mpi4py')}, {vendor} {'.'.join(map(str, number))}, MPI "
-            f"{'.'.join(map(str, MPI.Get_version()))}, thread level {THREAD_LEVELS[level]}, {takes_gpu_memory(MPI)}")
-    if len(both) > 1:
-        return "warn", f"{text}; the packages {' and '.join(both)} are both installed: keep one"
+            f"{'.'.join(map(str, MPI.Get_version()))}, thread level {levels[MPI.Query_thread()]}, "
+            f"{takes_gpu_memory(MPI)}")
+    if "none" not in (version("mpich"), version("openmpi")):
+        return "warn", f"{text}; the packages mpich and openmpi are both installed: keep one"
     return "ok", text
 
 
 def takes_gpu_memory(MPI):
-    """In words: whether messages leave a GPU straight, and why; a claim is put to the proof where CuPy is installed."""
+    """Say whether messages leave a GPU straight, and why; with CuPy a claim is tried."""
     claimed, reason = route.asked(MPI)
-    if not claimed or not installed():
-        return f"GPU memory {'as it is' if claimed else 'by way of the host'} ({reason})"
-    failure = route.probe(0)
-    return f"GPU memory by way of the host ({reason}, but {failure})" if failure else f"GPU memory as it is ({reason})"
+    failure = route.probe(0) if claimed and cupy_packages() else None
+    if failure:
+        reason += f", but {failure}"
+    way = "as it is" if claimed and not failure else "by way of the host"
+    return f"GPU memory {way} ({reason})"
 
 
-def installed():
-    """Names of the packages of CuPy that are installed."""
+def cupy_packages():
+    """List the packages of CuPy that are installed."""
     return [name for name in ("cupy-cuda12x", "cupy-cuda13x", "cupy") if version(name) != "none"]
 
 
 def gpu():
-    """What CuPy tells."""
-    names = installed()
+    """Load CuPy and ask for its GPUs."""
+    names = cupy_packages()
     if not names:
         return "ok", "none used: no CuPy installed (extras cuda12, cuda13)"
     import cupy
@@ -79,11 +79,12 @@ def gpu():
     except cupy.cuda.runtime.CUDARuntimeError as error:
         return "warn", f"{names[0]} {version(names[0])}, but no GPU: {error}"
     name = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
-    return "ok", (f"{count} x {name}, {free / GIB:.1f} of {total / GIB:.1f} GiB free, {names[0]} {version(names[0])}")
+    return "ok", (f"{count} x {name}, {free / GIB:.1f} of {total / GIB:.1f} GiB free, {names[0]} "
+                  f"{version(names[0])}")
 
 
 def engine(name):
-    """One partitioner: can it be loaded?"""
+    """Load a partitioner."""
     from hpgcn.partition.engines import ENGINES
 
     import_module(ENGINES[name].module)
@@ -91,30 +92,31 @@ def engine(name):
 
 
 def files(folder):
-    """What the file system of a folder (empty: of temporary files) does: free space, fsync, rename, locks."""
+    """Try the file system of a folder (empty: of temporary files): fsync, rename, locks."""
     folder = folder or tempfile.gettempdir()
     text = f"{folder}: {shutil.disk_usage(folder).free / GIB:.1f} GiB free"
     try:
         with temporary_folder(folder) as scratch:
-            with open(os.path.join(scratch, "a"), "wb") as file:
+            path = scratch / "a"
+            with open(path, "wb") as file:
                 file.write(b"hpgcn")
                 file.flush()
                 os.fsync(file.fileno())
-            os.rename(os.path.join(scratch, "a"), os.path.join(scratch, "b"))
+            path = path.rename(scratch / "b")
             directory = os.open(scratch, os.O_RDONLY)
             try:
                 os.fsync(directory)
             finally:
                 os.close(directory)
-            with open(os.path.join(scratch, "b"), "rb") as file:
-                locks = True
-                try:
+            locks = "too"
+            try:
+                with open(path, "rb") as file:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:
-                    locks = False
+            except OSError:
+                locks = "do not (not needed)"
     except OSError as error:
         return "warn", f"{text}; cannot be written to: {error.strerror}"
-    return "ok", f"{text}; fsync and rename work, locks {'too' if locks else 'do not (not needed)'}"
+    return "ok", f"{text}; fsync and rename work, locks {locks}"
 
 
 PROBES = {"libraries": libraries, "hdf5": hdf5, "mpi": mpi, "gpu": gpu, "files": files,
@@ -122,7 +124,7 @@ PROBES = {"libraries": libraries, "hdf5": hdf5, "mpi": mpi, "gpu": gpu, "files":
 
 
 def main(name, *arguments):
-    """Print what a probe finds."""
+    """Print what a probe answers."""
     die_with_parent()
     with contextlib.redirect_stdout(sys.stderr):  # engines print what they like
         try:

@@ -248,5 +248,7 @@ def timeline(trace):
              xlabel=f"{unit} since the first rank began the step")
     if len(ranks) > 32:
         axis.set(yticks=[], ylabel=f"{len(ranks)} ranks, 0 on top")
-    drawing.legend(loc="outside right center")
+    legend = drawing.legend(loc="outside right center")
+    for handle in legend.legend_handles:
+        handle.set_linewidth(8)
     return drawing

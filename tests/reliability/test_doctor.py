@@ -60,7 +60,7 @@ def test_a_part_that_hangs_is_given_up():
     code, out, err = doctor.ask([sys.executable, "-c",
                                  "import time; print('a', flush=True); time.sleep(60)"], 1)
     assert (code, out, err) == (None, "a\n", "")
-    status, text = doctor.ended(code, err, 1)
+    status, text = doctor.no_answer(code, err, 1)
     assert status == "slow"
     assert text.startswith("no answer within 1 s: the machine is busy")
     assert doctor.ask(["/nowhere/mpiexec"], 1) == (1, "",

@@ -36,9 +36,8 @@ SERIAL = {  # name -> (point, arguments); files are those of `folder`
     "predict": (WRITES, ("predict", "done", "karate.h5", "-o", "new.h5")),
     "report": ("hpgcn.atomic.synchronise", ("report", "done", "--html", "new.html")),
     "bench": ("hpgcn.bench.table", ("bench", "growth", "--scale-down", "512", "--repeats", "1")),
-    "doctor": ("hpgcn.doctor.told_launcher", ("doctor",)),
-    "train": ("hpgcn.rows.Rows.aggregate",
-              ("train", "karate.h5", "--out", "new", "--input-dropout", "0")),
+    "doctor": ("hpgcn.doctor.describe_launcher", ("doctor",)),
+    "train": ("hpgcn.rows.Rows.aggregate", ("train", "karate.h5", "--out", "new", "--input-dropout", "0")),
     "train in a checkpoint": (WRITES, ("train", "karate.h5", "--out", "new",
                                        "--checkpoint-every", "1"))}
 NUMBERS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGUSR1)
