@@ -5,28 +5,16 @@ import sys
 import warnings
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # a notebook without ipywidgets gets a bar of letters, without advice
+    warnings.simplefilter("ignore")  # without ipywidgets a notebook gets a bar of letters
     from tqdm.auto import tqdm
 
 
 def bar(iterable=None, *, shown=True, **options):
     """Make a tqdm bar that shows itself on a terminal or in a notebook, if `shown`.
 
-    Parameters
-    ----------
-    iterable : iterable, optional
-    shown : bool
-    **options
-        Those of tqdm.
-
-    Returns
-    -------
-    tqdm.tqdm
+    Parameters are otherwise those of tqdm.tqdm, which is returned.
     """
-    if not shown:
-        disable = True
-    elif type(sys.stderr).__module__.startswith("ipykernel"):
+    disable = None if shown else True  # None: tqdm looks for a terminal
+    if shown and type(sys.stderr).__module__.startswith("ipykernel"):
         disable = False  # a notebook, whose stream calls itself no terminal
-    else:
-        disable = None  # tqdm looks for a terminal
     return tqdm(iterable, disable=disable, **options)

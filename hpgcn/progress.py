@@ -1,4 +1,4 @@
-"""How far a run has come: its best epoch, whether it is finished, what its directory holds to go on with."""
+"""How far a run has come: its best epoch, whether it is finished, what it can go on with."""
 from __future__ import annotations
 
 import logging
@@ -17,17 +17,25 @@ class Best:
     """The best epoch so far: highest validation accuracy, then lowest validation loss, then earliest."""
 
     def __init__(self):
-        self.epoch, self.metrics, self.weights, self.key = 0, {}, None, None
+        self.epoch = 0
+        self.metrics = {}
+        self.weights = None
+        self.key = None
 
     def offer(self, epoch, metrics, flat):
         """Keep the weights if they are better; without validation vertices the latest are."""
-        key = None if metrics["val_acc"] is None else (metrics["val_acc"], -metrics["val_loss"])
+        key = None
+        if metrics["val_acc"] is not None:
+            key = (metrics["val_acc"], -metrics["val_loss"])
         if self.key is None or key is None or key > self.key:
-            self.epoch, self.metrics, self.weights, self.key = epoch, metrics, flat.copy(), key
+            self.epoch = epoch
+            self.metrics = metrics
+            self.weights = flat.copy()
+            self.key = key
 
 
 def to_go_on(checkpoints, config, comm):
-    """What a run directory holds to go on with; every rank calls this together.
+    """Read what a run directory holds to go on with; every rank calls this together.
 
     Returns
     -------
@@ -39,34 +47,41 @@ def to_go_on(checkpoints, config, comm):
     Raises
     ------
     ConfigError, DataError, StorageError
-        On all ranks together: as `Checkpoints.load` and `Checkpoints.check`; the run has done more epochs than it is
-        to do, or is finished, is to do more, and has no checkpoint.
+        On all ranks together: as `Checkpoints.load` and `Checkpoints.check`; the run has done more
+        epochs than it is to do, or is finished, is to do more, and has no checkpoint.
     """
     state = summary = None
     with comm.together():
         if comm.rank == 0:
-            state, summary = checkpoints.load(), read_summary(config.out)
+            state = checkpoints.load()
             if state is not None:
                 checkpoints.check(state, config)
-                if state.epoch > config.epochs or (state.epoch == config.epochs and not state.best_epoch):
+                unknown = state.epoch == config.epochs and not state.best_epoch
+                if state.epoch > config.epochs or unknown:
                     raise ConfigError(f"{config.out}: has a checkpoint after epoch {state.epoch}, "
                                       f"expected more {setting('epochs')} than {config.epochs}")
-            if summary is not None and finished(config, summary["epochs"], summary["best_epoch"]):
-                log.info("%s: finished after epoch %d, nothing to do", config.out, summary["epochs"])
-                summary = Result.read(config, summary)
-            elif state is not None:
-                summary = None
-            elif summary is not None:
-                raise ConfigError(f"{config.out}: finished after epoch {summary['epochs']} and keeps no checkpoint to "
-                                  f"go on from: train anew with another {setting('out')}, or "
-                                  f"{setting('overwrite', True)}")
-            else:
-                log.info("%s: no checkpoint, starting at epoch 1", config.out)
+            summary = _summary(config, state)
     return comm.bcast((state, summary))
 
 
+def _summary(config, state):
+    """Return the Result of a finished run; None if there is more to do."""
+    out = config.out
+    summary = read_summary(out)
+    if summary is not None and finished(config, summary["epochs"], summary["best_epoch"]):
+        log.info("%s: finished after epoch %d, nothing to do", out, summary["epochs"])
+        return Result.read(config, summary)
+    if state is None and summary is not None:
+        raise ConfigError(f"{out}: finished after epoch {summary['epochs']} and keeps no "
+                          f"checkpoint to go on from: train anew with another {setting('out')}, or "
+                          f"{setting('overwrite', True)}")
+    if state is None:
+        log.info("%s: no checkpoint, starting at epoch 1", out)
+    return None
+
+
 def finished(config, epoch, best_epoch):
-    """Whether a run ends with this epoch: it is the last, or patience is over."""
+    """Tell whether a run ends with this epoch: it is the last, or patience is over."""
     impatient = config.patience and best_epoch and epoch - best_epoch >= config.patience
     return epoch >= config.epochs or bool(impatient)
 
@@ -85,12 +100,14 @@ def stop_before(epoch, config, comm):
 
 
 def stopped(asked, where, config):
-    """Return what to raise, on all ranks, where a run stops because it was asked to (`hpgcn.signals.asked`)."""
-    again = (f"hpgcn train {config.graph or 'GRAPH'} --out {config.out} --resume" if COMMAND_LINE.get() else
-             f"hpgcn.train(graph, {setting('resume', config.out)})")
-    kind, how = ((CancelledError, "interrupted") if asked == signals.INTERRUPTED else
-                 (StoppedError, "stopped by SIGUSR1"))
-    error = kind(f"{how} {where}; go on with `{again}`")
+    """Return what to raise, on all ranks, where a run stops as `hpgcn.signals.asked` it to."""
+    again = f"hpgcn.train(graph, {setting('resume', config.out)})"
+    if COMMAND_LINE.get():
+        again = f"hpgcn train {config.graph or 'GRAPH'} --out {config.out} --resume"
+    if asked == signals.INTERRUPTED:
+        error = CancelledError(f"interrupted {where}; go on with `{again}`")
+    else:
+        error = StoppedError(f"stopped by SIGUSR1 {where}; go on with `{again}`")
     error.collective = True
     return error
 
@@ -105,7 +122,7 @@ def check_callbacks(callbacks):
 
 
 def told_to_stop(callbacks, metrics, comm):
-    """Whether a callback ends the run with this epoch; rank 0 calls them, and every rank calls this together.
+    """Call the callbacks on rank 0, and tell all ranks whether one ends the run with this epoch.
 
     Raises
     ------
@@ -116,4 +133,4 @@ def told_to_stop(callbacks, metrics, comm):
     with comm.together():
         if comm.rank == 0:
             answers = [callback(dict(metrics)) for callback in callbacks]
-    return comm.bcast(any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers))
+    return comm.bcast(any(isinstance(answer, bool | np.bool_) and answer for answer in answers))

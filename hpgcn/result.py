@@ -1,4 +1,4 @@
-"""The result of a training: its summary, history and weights, without a look into a run directory."""
+"""The result of a training: its summary, history and weights."""
 from __future__ import annotations
 
 from hpgcn.records import read_history
@@ -6,7 +6,7 @@ from hpgcn.rundir import read_run
 
 
 class Result(dict):
-    """The summary of a training, by the names of summary.json, and what was trained; equal on all ranks.
+    """The summary of a training, as in summary.json, and what was trained; equal on all ranks.
 
     Attributes
     ----------

@@ -10,9 +10,9 @@ _unsaid = []
 
 
 def repair():
-    """Occupy standard streams that are closed, so that no file that is opened later gets their numbers.
+    """Occupy standard streams that are closed, so that no file opened later gets their numbers.
 
-    What is then printed on standard output fails as on a closed one; what is said on standard error goes nowhere.
+    Output then fails as on a closed stream; what is said on standard error goes nowhere.
     """
     for number, mode in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
@@ -26,7 +26,7 @@ def repair():
 
 
 class Lines(logging.Handler):
-    """Says what is logged."""
+    """Write log records as `say` does."""
 
     def emit(self, record):
         say(self.format(record))
@@ -42,12 +42,12 @@ def say(text):
 
 
 def said():
-    """Whether all that was to be said could be."""
+    """Tell whether all that was to be said could be."""
     return not _unsaid and not failure(sys.stderr)
 
 
 def failure(stream, probe=b""):
-    """The error of writing out what a stream still holds, and then `probe`; None if it takes it."""
+    """Write out what a stream still holds, and then `probe`; return the error, or None."""
     try:
         stream.flush()
         if probe:
@@ -58,7 +58,7 @@ def failure(stream, probe=b""):
 
 
 def silence(stream):
-    """Let what a stream still holds go nowhere: Python would fail again at the end of the process."""
+    """Let what a stream still holds go nowhere: Python would fail again when it ends."""
     with suppress(OSError, ValueError):
         handle = os.open(os.devnull, os.O_WRONLY)
         os.dup2(handle, stream.fileno())

@@ -1,9 +1,10 @@
-"""What `hpgcn report` draws of a run besides its metrics: the timeline of all ranks, and who sends how much to whom.
+"""The timeline of all ranks, and who sends how much to whom: what `hpgcn report` draws of a run.
 
-The timeline is a file of Chrome trace events (chrome://tracing, ui.perfetto.dev): one process a rank, microseconds on
-the clock of rank 0. No barrier aligns the ranks: the distance of their clocks is measured by messages there and back,
-before and after the run, and interpolated. Half the shortest round trip bounds its error; a distance within that
-bound is taken as 0, for the ranks of one node share a clock. The file states the bound of each rank.
+The timeline is a file of Chrome trace events (chrome://tracing, ui.perfetto.dev): one process a
+rank, microseconds on the clock of rank 0. No barrier aligns the ranks: the distance of their clocks
+is measured by messages there and back, before and after the run, and interpolated. Half the
+shortest round trip bounds its error; a distance within that bound is taken as 0, for the ranks of
+one node share a clock. The file states the bound of each rank.
 """
 from __future__ import annotations
 
@@ -24,10 +25,11 @@ SPANS = ("epoch", "evaluate", "checkpoint")
 
 
 class Trace:
-    """Records the events of all ranks' clocks from now on; every rank makes it and writes it together.
+    """Records the events of all ranks' clocks from now on; ranks make it and write it together.
 
-    Recording ends when a rank has min(EVENTS_PER_RANK, EVENTS / P) events (FEWEST_PER_RANK at least); epochs that
-    some rank did not record whole are left out of the file, which says how many it holds.
+    Recording ends when a rank has min(EVENTS_PER_RANK, EVENTS / P) events (FEWEST_PER_RANK at
+    least); epochs that some rank did not record whole are left out of the file, which says how many
+    it holds.
 
     Parameters
     ----------
@@ -39,7 +41,8 @@ class Trace:
     def __init__(self, comm, limit=None):
         self.comm = comm
         self.begin = clock_offset(comm)
-        comm.clock.record(limit or min(EVENTS_PER_RANK, max(FEWEST_PER_RANK, EVENTS // comm.size)))
+        fair = max(FEWEST_PER_RANK, EVENTS // comm.size)
+        comm.clock.record(limit or min(EVENTS_PER_RANK, fair))
 
     def write(self, path):
         """Stop recording and write the trace; an older file of that name is replaced.
@@ -49,102 +52,112 @@ class Trace:
         OutputError, StorageError
             On all ranks together.
         """
-        comm, clock = self.comm, self.comm.clock
-        events = clock.stop()
-        rows, texts = _rows(events)
+        comm = self.comm
+        clock = comm.clock
+        rows, texts = _rows(clock.stop())
         end = clock_offset(comm)
         rows[:, :2] -= _offsets(rows[:, :2], self.begin, end)
+
+        full = math.inf if clock.full is None else clock.full
         accuracy = max(self.begin[2], end[2])
-        told = comm.allgather((len(events), texts, clock.full, clock.epoch, accuracy))
+        counts, texts, fulls, accuracies = zip(*comm.allgather((len(rows), texts, full, accuracy)))
         rows = comm.gather_rows(rows)
         with comm.together():
             if comm.rank == 0:
-                whole = min((full - 1 for _, _, full, _, _ in told if full is not None), default=math.inf)
-                rank = np.repeat(np.arange(comm.size), [count for count, *_ in told])
-                kept = rows[:, 2] <= whole if whole >= 1 else np.ones(len(rows), bool)
-                notes = {"clock": "rank 0's; ts and dur in microseconds", "ranks": comm.size, "epochs": told[0][3],
-                         "epochs_recorded": int(min(told[0][3], max(whole, 0))),
-                         "clock_accuracy_us": [round(entry[4] * 1e6, 3) for entry in told]}
-                lines = _lines(rows[kept], rank[kept], [entry[1] for entry in told], comm.size)
+                whole = min(fulls) - 1  # the last epoch that all ranks have
+                rank = np.repeat(np.arange(comm.size), counts)
+                kept = (rows[:, 2] <= whole) | (whole < 1)
+                notes = {"clock": "rank 0's; ts and dur in microseconds", "ranks": comm.size,
+                         "epochs": clock.epoch,
+                         "epochs_recorded": int(min(clock.epoch, max(whole, 0))),
+                         "clock_accuracy_us": [round(1e6 * bound, 3) for bound in accuracies]}
+                lines = _lines(rows[kept], rank[kept], texts)
                 atomic_write(path, lambda file: _write(file, notes, lines), overwrite=True,
                              follow=False)
 
 
 def clock_offset(comm):
-    """How far this rank's clock is ahead of rank 0's; every rank calls this together.
+    """Measure how far this rank's clock is ahead of rank 0's; every rank calls this together.
 
     Returns
     -------
     when, offset, accuracy : float
         Seconds; `when` is this rank's time.perf_counter at the measurement.
     """
-    mine = np.zeros(2)
+    offset = np.zeros(2)
     for other in range(1, comm.size):
         if comm.rank == 0:
-            found = []
+            rounds = []
             for _ in range(ROUNDS):
                 begin = time.perf_counter()
                 _transfer(comm, "Isend", np.zeros(1), other)
                 there = float(_transfer(comm, "Irecv", np.zeros(1), other)[0])
                 end = time.perf_counter()
-                found.append(((end - begin) / 2, there - (begin + end) / 2))
-            accuracy, offset = min(found)
-            _transfer(comm, "Isend", np.array([0.0 if abs(offset) <= accuracy else offset, accuracy]), other)
+                rounds.append(((end - begin) / 2, there - (begin + end) / 2))
+            accuracy, distance = min(rounds)
+            distance = 0.0 if abs(distance) <= accuracy else distance
+            _transfer(comm, "Isend", np.array([distance, accuracy]), other)
         elif comm.rank == other:
             for _ in range(ROUNDS):
                 _transfer(comm, "Irecv", np.zeros(1), 0)
                 _transfer(comm, "Isend", np.array([time.perf_counter()]), 0)
-            _transfer(comm, "Irecv", mine, 0)
-    return time.perf_counter(), *mine.tolist()
+            _transfer(comm, "Irecv", offset, 0)
+    return time.perf_counter(), *offset.tolist()
 
 
 def _transfer(comm, kind, values, other):
-    comm.wait([getattr(comm.mpi, kind)(values, other, TAG)], lambda _: f"rank {other} in a comparison of clocks")
+    request = getattr(comm.mpi, kind)(values, other, TAG)
+    comm.wait([request], lambda _: f"rank {other} in a comparison of clocks")
     return values
 
 
 def _offsets(times, begin, end):
-    """Offsets at some times, on the line through two measurements (when, offset, accuracy)."""
+    """Return offsets at some times, on the line through two results of `clock_offset`."""
     slope = (end[1] - begin[1]) / max(end[0] - begin[0], 1e-9)
     return begin[1] + slope * (times - begin[0])
 
 
 def _rows(events):
-    """Events as float64 (events, 5): begin, end, epoch, number of the name, number of the detail; and the texts."""
-    texts = list(dict.fromkeys(text for name, _, _, _, detail in events for text in (name, detail)))
+    """Return events as float64 (events, 5), names and details by their number in the texts."""
+    texts = list(dict.fromkeys(text for name, *_, detail in events for text in (name, detail)))
     number = {text: place for place, text in enumerate(texts)}
-    rows = [(begin, end, epoch, number[name], number[detail]) for name, begin, end, epoch, detail in events]
+    rows = [(begin, end, epoch, number[name], number[detail])
+            for name, begin, end, epoch, detail in events]
     return np.array(rows, np.float64).reshape(-1, 5), texts
 
 
-def _lines(rows, rank, texts, size):
+def _lines(rows, rank, texts):
     """Yield the events as JSON objects, enclosing ones before what they enclose."""
-    for p in range(size):
-        for name, args in (("process_name", {"name": f"rank {p}"}), ("process_sort_index", {"sort_index": p})):
+    for p in range(len(texts)):
+        for name, args in (("process_name", {"name": f"rank {p}"}),
+                           ("process_sort_index", {"sort_index": p})):
             yield json.dumps({"name": name, "ph": "M", "pid": p, "tid": 0, "args": args})
-    quoted = [[json.dumps(text) for text in own] for own in texts]
-    spans = [[text in SPANS for text in own] for own in texts]
+
     zero = rows[:, 0].min(initial=math.inf)
-    for place in np.lexsort([-rows[:, 1], rows[:, 0], rank]).tolist():
-        begin, end, epoch, name, detail = rows[place].tolist()
-        p, name, detail = int(rank[place]), int(name), int(detail)
-        called = f'"{texts[p][name]} {epoch:.0f}"' if spans[p][name] else quoted[p][name]
-        at = f', "at": {quoted[p][detail]}' if texts[p][detail] else ""
-        yield (f'{{"name": {called}, "ph": "X", "pid": {p}, "tid": 0, "ts": {(begin - zero) * 1e6:.3f}, '
-               f'"dur": {(end - begin) * 1e6:.3f}, "args": {{"epoch": {epoch:.0f}{at}}}}}')
+    order = np.lexsort([-rows[:, 1], rows[:, 0], rank])
+    for p, (begin, end, *numbers) in zip(rank[order].tolist(), rows[order].tolist()):
+        epoch, name, detail = map(int, numbers)
+        name = texts[p][name]
+        args = {"epoch": epoch}
+        if texts[p][detail]:
+            args["at"] = texts[p][detail]
+        yield json.dumps({"name": f"{name} {epoch}" if name in SPANS else name, "ph": "X", "pid": p,
+                          "tid": 0, "ts": round((begin - zero) * 1e6, 3),
+                          "dur": round((end - begin) * 1e6, 3), "args": args})
 
 
 def _write(file, notes, lines):
-    file.write(('{"displayTimeUnit": "ms",\n"otherData": ' + json.dumps(notes) + ',\n"traceEvents": [\n').encode())
-    file.write(next(lines).encode())
+    head = f'{{"displayTimeUnit": "ms",\n"otherData": {json.dumps(notes)},\n"traceEvents": [\n'
+    file.write((head + next(lines)).encode())
     file.writelines((",\n" + line).encode() for line in lines)
     file.write(b"\n]}\n")
 
 
 def traffic(comm, steps):
-    """Bytes from rank to rank in one training step, as counted; every rank calls this together.
+    """Count the bytes from rank to rank in one training step; every rank calls this together.
 
-    Reductions that MPI routes (allreduce) are not in it: which ranks they pass through is MPI's affair.
+    Reductions that MPI routes (allreduce) are not in it: which ranks they pass through is MPI's
+    affair.
 
     Parameters
     ----------
