@@ -87,7 +87,7 @@ def child_environment():
 
 
 def die_with_parent(parent=None):
-    """Have this process killed when its parent ends, by whatever signal: no orphan goes on computing.
+    """Have this process killed when its parent ends, by whatever signal.
 
     Parameters
     ----------

@@ -6,7 +6,14 @@ import logging
 import numpy as np
 
 from hpgcn import signals
-from hpgcn.errors import COMMAND_LINE, CancelledError, ConfigError, StoppedError, UsageError, setting
+from hpgcn.errors import (
+    COMMAND_LINE,
+    CancelledError,
+    ConfigError,
+    StoppedError,
+    UsageError,
+    setting,
+)
 from hpgcn.records import read_summary
 from hpgcn.result import Result
 
@@ -14,7 +21,7 @@ log = logging.getLogger("hpgcn")
 
 
 class Best:
-    """The best epoch so far: highest validation accuracy, then lowest validation loss, then earliest."""
+    """The best epoch so far: highest validation accuracy, then lowest loss, then earliest."""
 
     def __init__(self):
         self.epoch = 0
@@ -115,7 +122,8 @@ def stopped(asked, where, config):
 def check_callbacks(callbacks):
     """Refuse what is no sequence of callables with a UsageError."""
     if not isinstance(callbacks, list | tuple):
-        raise UsageError(f"callbacks: expected a list of functions, not a {type(callbacks).__name__}")
+        kind = type(callbacks).__name__
+        raise UsageError(f"callbacks: expected a list of functions, not a {kind}")
     for callback in callbacks:
         if not callable(callback):
             raise UsageError(f"callbacks: {repr(callback)[:80]} cannot be called")
