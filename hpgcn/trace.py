@@ -153,39 +153,29 @@ def _write(file, notes, lines):
     file.write(b"\n]}\n")
 
 
-def traffic(comm, steps):
-    """Count the bytes from rank to rank in one training step; every rank calls this together.
+def write_traffic(path, comm, steps):
+    """Write the bytes from rank to rank in one training step; every rank calls this together.
 
-    Reductions that MPI routes (allreduce) are not in it: which ranks they pass through is MPI's
-    affair.
+    The file, .npy, holds (P, P) int64, a row for each sender; an older one is replaced. Reductions
+    that MPI routes (allreduce) are not in it: which ranks they pass through is MPI's affair.
 
     Parameters
     ----------
+    path : str or path-like
     comm : hpgcn.comm.SerialComm or MpiComm
         Its counters' `sent["train"]` holds bytes by destination.
     steps : int
         Training steps counted.
-
-    Returns
-    -------
-    (P, P) int64, or None
-        Row p: what rank p sends to each rank; on rank 0 alone.
-    """
-    row = np.zeros((1, comm.size), np.int64)
-    for rank, payload in comm.counters.sent.get("train", {}).items():
-        row[0, rank] = round(payload / max(1, steps))
-    return comm.gather_rows(row)
-
-
-def write_traffic(path, comm, steps):
-    """Write `traffic` as a .npy file, in place of an older one; every rank calls this together.
 
     Raises
     ------
     OutputError, StorageError
         On all ranks together.
     """
-    matrix = traffic(comm, steps)
+    row = np.zeros((1, comm.size), np.int64)
+    for rank, payload in comm.counters.sent.get("train", {}).items():
+        row[0, rank] = round(payload / max(1, steps))
+    matrix = comm.gather_rows(row)
     with comm.together():
         if comm.rank == 0:
             atomic_write(path, lambda file: np.save(file, matrix), overwrite=True, follow=False)

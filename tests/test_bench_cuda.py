@@ -55,9 +55,6 @@ class Fake(Host):
         return {"right": taking(3e-3), "slow": taking(4e-3), "wrong": taking(1e-6, 1.01),
                 "unprepared": unprepared, "fails": lambda x, out: partial_failure}
 
-    def row_peers(self, threads, absent):
-        return {}
-
 
 def partial_failure():
     raise RuntimeError("out of\n  memory")

@@ -22,12 +22,10 @@ def measure(settings, device, limits):
     -------
     dict
         "rows": operation, order (of the index), rows, width, kernel, those of `in_turns` (errors
-        are against NumPy), bytes, bytes_per_s, share_of_copy. "absent": peers not installed.
+        are against NumPy), bytes, bytes_per_s, share_of_copy.
     """
     n = max(64, ROWS // settings.scale_down)
     chosen = np.random.default_rng(settings.seed).permutation(n)[:n // 2]
-    absent = {}
-    peers = device.row_peers(settings.threads, absent)
     rows = []
     for width in settings.widths:
         size = ARRAYS * 4 * n * width
@@ -36,12 +34,12 @@ def measure(settings, device, limits):
         for order, index in (("random", chosen), ("sorted", np.sort(chosen))):
             for operation in PASSES:
                 row = {"operation": operation, "order": order, "rows": index.size, "width": width}
-                for timing in time_rows(operation, x, index, settings, device, peers, absent):
+                for timing in time_rows(operation, x, index, settings, device):
                     rows.append({**row, **timing})
-    return {"rows": rows, "absent": absent}
+    return {"rows": rows}
 
 
-def time_rows(operation, x, index, settings, device, peers, absent):
+def time_rows(operation, x, index, settings, device):
     """Gather the rows `index` of x, or add the first rows of x to those; yield a dict a kernel."""
     part = x[:index.size]
     if operation == "gather":
@@ -53,15 +51,15 @@ def time_rows(operation, x, index, settings, device, peers, absent):
         out = device.put(np.empty_like(x))
         result = np.zeros_like(x)
         result[index] = part
-    kernels = {OURS: getattr(device.kernels, operation),
-               **{name: functions[operation] for name, functions in peers.items()}}
     target = device.put(np.empty_like(part))
     place = device.put(index)
-    calls = {"copy": partial(device.copy, target, device.put(part)),
-             **{name: partial(kernel, source, place, out) for name, kernel in kernels.items()}}
-    expected = {**dict.fromkeys(kernels, result), "copy": part}
+    calls = {OURS: partial(getattr(device.kernels, operation), source, place, out),
+             "copy": partial(device.copy, target, device.put(part))}
+    if device.xp is np:
+        calls["numpy"] = partial(by_numpy, operation, source, place, out)
     timings = in_turns(device, calls, settings.repeats, f"{operation} at width {x.shape[1]}",
-                       prepare=partial(out.fill, 0), expected=expected, absent=absent)
+                       prepare=partial(out.fill, 0),
+                       expected={OURS: result, "numpy": result, "copy": part})
 
     copied = 2 * part.nbytes
     for kernel, timing in timings.items():
@@ -69,3 +67,11 @@ def time_rows(operation, x, index, settings, device, peers, absent):
         rate = moved / timing["time_ms"]
         yield {"kernel": kernel, **timing, "bytes": moved, "bytes_per_s": 1e3 * rate,
                "share_of_copy": rate / (copied / timings["copy"]["time_ms"])}
+
+
+def by_numpy(operation, x, index, out):
+    """Do as NumPy does; no row is twice in index."""
+    if operation == "gather":
+        return np.take(x, index, axis=0, out=out, mode="clip")
+    out[index] += x
+    return out

@@ -64,10 +64,6 @@ class Gpu(Host):
         """Return what multiplies by A here, besides us."""
         return peers.products_on_gpu(A, self, absent)
 
-    def row_peers(self, threads, absent):
-        """Return no peers: none is timed here."""
-        return {}
-
     def need(self, host_bytes, gpu_bytes, purpose):
         """Refuse, by a UsageError, to allocate more than the memory of the host or of the GPU."""
         super().need(host_bytes, gpu_bytes, purpose)

@@ -35,11 +35,13 @@ class Host:
 
     Attributes
     ----------
-    kernels : module
+    xp, kernels : module
+        NumPy, hpgcn.kernels.cpu.
     cache_bytes : int
         Last-level cache.
     """
 
+    xp = np
     kernels = trusted
 
     def __init__(self):
@@ -103,10 +105,6 @@ class Host:
     def product_peers(self, A, threads, absent):
         """Return what multiplies by A on processors, besides us (hpgcn.bench.peers)."""
         return peers.products_on_cpu(A, threads, absent)
-
-    def row_peers(self, threads, absent):
-        """Return what copies and adds rows on processors, besides us."""
-        return peers.copies(threads, absent)
 
     def need(self, host_bytes, gpu_bytes, purpose):
         """Refuse, by a UsageError, to allocate more than the memory of the host."""

@@ -97,7 +97,7 @@ def kind(command, kernel):
     """Return how a kernel multiplies: "plain", "scaled" (it reads no values) or "masked"."""
     if command == "sspmm":
         return "plain" if kernel == UNMASKED else "masked"
-    return {MASKED: "masked", SCALED: "scaled", "dgl_scaled": "scaled"}.get(kernel, "plain")
+    return {MASKED: "masked", SCALED: "scaled"}.get(kernel, "plain")
 
 
 def bytes_of(A, width, product, device):
