@@ -1,5 +1,4 @@
 """`hpgcn report`: the table over runs, the page and its pictures, and what it says of directories that are no run."""
-import io
 import json
 import re
 import shutil
@@ -9,7 +8,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from commands import hpgcn, refused, succeed
+from commands import refused, succeed
 
 from hpgcn import report
 from hpgcn.errors import DataError, InputNotFoundError, MissingError, OutputError, UsageError
@@ -17,21 +16,27 @@ from hpgcn.report import figures
 from hpgcn.report.runs import read_trace
 from hpgcn.report.table import HEADINGS, cells
 
-LINE = {"epoch": 1, "loss": 2.0, "train_acc": 0.5, "val_acc": 0.25, "test_acc": 0.5, "val_loss": 1.9, "epoch_s": 0.5,
-        "eval_s": 0.1, "spmm_s": 0.2, "dense_s": 0.1, "comm_s": 0.05, "wait_s": 0.125, "sent_bytes": 2_500_000,
-        "sent_messages": 4, "peak_rss_bytes": 3_000_000_000}
-SUMMARY = {"graph": "cora", "strategy": "p2p", "ranks": 2, "threads": 4, "epochs": 3, "best_epoch": 2}
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+LINE = {"epoch": 1, "loss": 2.0, "train_acc": 0.5, "val_acc": 0.25, "test_acc": 0.5,
+        "val_loss": 1.9, "epoch_s": 0.5, "eval_s": 0.1, "spmm_s": 0.2, "dense_s": 0.1,
+        "comm_s": 0.05, "wait_s": 0.125, "sent_bytes": 2_500_000, "sent_messages": 4,
+        "peak_rss_bytes": 3_000_000_000}
+SUMMARY = {"graph": "cora", "strategy": "p2p", "ranks": 2, "threads": 4, "epochs": 3,
+           "best_epoch": 2}
+SETTINGS = 'graph = "/data/cora.h5"\nstrategy = "p2p"\nthreads = 4\n'
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
 def lines(*changes):
     return [{**LINE, "epoch": epoch, **change} for epoch, change in enumerate(changes, 1)]
 
 
-def make(path, rows=None, summary=SUMMARY, settings='graph = "/data/cora.h5"\nstrategy = "p2p"\nthreads = 4\n'):
+def make(path, rows=None, summary=SUMMARY, settings=SETTINGS):
     """A run directory; by default of three epochs, the second the best."""
     path.mkdir(parents=True)
-    rows = lines({}, {"val_acc": 0.75, "test_acc": 0.7, "epoch_s": 0.1}, {"epoch_s": 0.2}) if rows is None else rows
+    if rows is None:
+        best = {"val_acc": 0.75, "test_acc": 0.7, "epoch_s": 0.1}
+        rows = lines({}, best, {"epoch_s": 0.2})
     (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     if summary is not None:
         (path / "summary.json").write_text(json.dumps(summary))
@@ -41,7 +46,8 @@ def make(path, rows=None, summary=SUMMARY, settings='graph = "/data/cora.h5"\nst
 
 
 def event(name="spmm", rank=0, epoch=1, ts=0.0, dur=10.0):
-    return {"name": name, "ph": "X", "pid": rank, "tid": 0, "ts": ts, "dur": dur, "args": {"epoch": epoch}}
+    return {"name": name, "ph": "X", "pid": rank, "tid": 0, "ts": ts, "dur": dur,
+            "args": {"epoch": epoch}}
 
 
 def add_trace(path, ranks=2, epochs=3):
@@ -49,11 +55,13 @@ def add_trace(path, ranks=2, epochs=3):
     events = [{"name": "process_name", "ph": "M", "pid": 0, "tid": 0, "args": {"name": "rank 0"}}]
     for rank in range(ranks):
         for epoch in range(1, epochs + 1):
-            events += [event(f"epoch {epoch}", rank, epoch, 200.0 * epoch, 100.0),
-                       event("spmm", rank, epoch, 200.0 * epoch, 50.0),
-                       event("reduce", rank, epoch, 200.0 * epoch + 60, 30.0),
-                       event("dense", rank, epoch, 200.0 * epoch + 150, 10.0)]  # after the step: evaluation
-    (path / "trace.json").write_text(json.dumps({"traceEvents": events, "otherData": {"clock_accuracy_us": [0, 1.5]}}))
+            at = 200.0 * epoch
+            events += [event(f"epoch {epoch}", rank, epoch, at, 100.0),
+                       event("spmm", rank, epoch, at, 50.0),
+                       event("reduce", rank, epoch, at + 60, 30.0),
+                       event("dense", rank, epoch, at + 150, 10.0)]  # after the step: evaluation
+    trace = {"traceEvents": events, "otherData": {"clock_accuracy_us": [0, 1.5]}}
+    (path / "trace.json").write_text(json.dumps(trace))
 
 
 class Page(HTMLParser):
@@ -81,8 +89,9 @@ def test_a_row_by_hand(tmp_path):
     run, = report.read_runs([make(tmp_path / "run")])
     assert dict(zip(HEADINGS, cells(run))) == {
         "run": "run", "graph": "cora", "strategy": "p2p", "ranks": "2", "threads": "4", "epochs": "3",
-        "best epoch": "2", "val acc %": "75.00", "test acc %": "70.00", "s/epoch": "0.2", "spmm s": "0.2",
-        "dense s": "0.1", "comm s": "0.05", "wait s": "0.125", "MB sent": "2.500", "peak GB": "3.00"}
+        "best epoch": "2", "val acc %": "75.00", "test acc %": "70.00", "s/epoch": "0.2",
+        "spmm s": "0.2", "dense s": "0.1", "comm s": "0.05", "wait s": "0.125",
+        "MB sent": "2.500", "peak GB": "3.00"}
     assert run.notes == []
 
 
@@ -94,16 +103,18 @@ def test_the_table_is_aligned(tmp_path):
 
 
 def test_a_run_that_goes_on(tmp_path):
-    path = make(tmp_path / "run", lines({}, {"val_acc": 0.5, "val_loss": 1.5}, {"val_acc": 0.5, "val_loss": 1.2},
-                                        {"val_acc": None, "test_acc": None, "val_loss": None}), summary=None)
+    rows = lines({}, {"val_acc": 0.5, "val_loss": 1.5}, {"val_acc": 0.5, "val_loss": 1.2},
+                 {"val_acc": None, "test_acc": None, "val_loss": None})
+    path = make(tmp_path / "run", rows, summary=None)
     with open(path / "metrics.jsonl", "a") as file:
         file.write('{"epoch": 5, "lo')
     run, = report.read_runs([path])
     row = dict(zip(HEADINGS, cells(run)))
-    assert (row["epochs"], row["best epoch"], row["ranks"], row["graph"]) == ("4", "3", "-", "cora.h5")
+    assert [row[name] for name in ("epochs", "best epoch", "ranks", "graph")] == [
+        "4", "3", "-", "cora.h5"]
     assert run.notes == ["metrics.jsonl: line 5 is half-written and left out",
                          "not finished: no summary.json after 4 epochs"]
-    assert "run: metrics.jsonl: line 5 is half-written and left out" in report.table([run])
+    assert f"run: {run.notes[0]}" in report.table([run])
 
 
 def test_no_evaluation_and_no_epoch(tmp_path):
@@ -122,9 +133,10 @@ def test_runs_of_one_name_are_told_apart(tmp_path):
 
 
 def test_names_are_printed_without_control_characters(tmp_path):
-    run, = report.read_runs([make(tmp_path / "red\x1b[31m\nline", summary={**SUMMARY, "graph": "a\tb\x07"})])
-    assert report.table([run]).isprintable() or all(line.isprintable() for line in report.table([run]).split("\n"))
-    assert len(report.table([run]).splitlines()) == 5
+    summary = {**SUMMARY, "graph": "a\tb\x07"}
+    table = report.table(report.read_runs([make(tmp_path / "red\x1b[31m\nline", summary=summary)]))
+    assert all(line.isprintable() for line in table.split("\n"))
+    assert len(table.splitlines()) == 5
 
 
 @pytest.mark.parametrize("row, words", [
@@ -149,9 +161,9 @@ def test_malformed_metrics_name_the_line(tmp_path, row, words):
 
 
 @pytest.mark.parametrize("name, content, words", [
-    ("summary.json", b"{", "not JSON"), ("summary.json", b"[1]", "list, expected one JSON object"),
+    ("summary.json", b"[1]", "list, expected one JSON object"),
     ("config.toml", b"a = ", "Invalid value"), ("config.toml", b"\xff", "not UTF-8"),
-    ("traffic.npy", b"nothing", "traffic.npy: not a .npy file"), ("traffic.npy", b"", "traffic.npy: not a .npy file")])
+    ("traffic.npy", b"nothing", "not a .npy file"), ("traffic.npy", b"", "not a .npy file")])
 def test_other_malformed_files(tmp_path, name, content, words):
     path = make(tmp_path / "run")
     (path / name).write_bytes(content)
@@ -160,8 +172,9 @@ def test_other_malformed_files(tmp_path, name, content, words):
     assert name in str(caught.value)
 
 
-@pytest.mark.parametrize("matrix", [np.zeros((2, 3), int), np.zeros(4, int), np.full((2, 2), -1), np.eye(2),
-                                    np.zeros((0, 0), int)], ids=str)
+@pytest.mark.parametrize("matrix", [
+    np.zeros((2, 3), int), np.zeros(4, int), np.full((2, 2), -1), np.eye(2), np.zeros((0, 0), int)],
+    ids=str)
 def test_a_matrix_of_another_kind(tmp_path, matrix):
     path = make(tmp_path / "run")
     np.save(path / "traffic.npy", matrix)
@@ -169,9 +182,10 @@ def test_a_matrix_of_another_kind(tmp_path, matrix):
         report.read_runs([path])
 
 
-@pytest.mark.parametrize("trace", [[], {}, {"traceEvents": 1}, {"traceEvents": [{"ph": "X", "args": {"epoch": 1}}]},
-                                   {"traceEvents": [{**event(), "ts": "x"}]}, {"traceEvents": [{**event(), "name": 1}]},
-                                   {"traceEvents": [event(ts=float("nan"))]}], ids=str)
+@pytest.mark.parametrize("trace", [
+    [], {}, {"traceEvents": 1}, {"traceEvents": [{"ph": "X", "args": {"epoch": 1}}]},
+    {"traceEvents": [{**event(), "ts": "x"}]}, {"traceEvents": [{**event(), "name": 1}]},
+    {"traceEvents": [event(ts=float("nan"))]}], ids=str)
 def test_a_trace_of_another_kind(tmp_path, trace):
     (tmp_path / "trace.json").write_text(json.dumps(trace))
     with pytest.raises(DataError, match=r"trace\.json: (not a trace of|list, expected)"):
@@ -181,8 +195,9 @@ def test_a_trace_of_another_kind(tmp_path, trace):
 def test_what_is_no_run(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("x")
-    for path, kind, words in (("none", InputNotFoundError, "no such run directory"), ("file", DataError, "a file"),
-                              ("empty", DataError, "no metrics.jsonl"), ("a\0b", InputNotFoundError, "no such run")):
+    for path, kind, words in (("none", InputNotFoundError, "no such run directory"),
+                              ("file", DataError, "a file"), ("empty", DataError, "no metrics"),
+                              ("a\0b", InputNotFoundError, "no such run")):
         with pytest.raises(kind, match=words):
             report.read_runs([tmp_path / path])
 
@@ -198,10 +213,10 @@ def test_the_page_stands_alone_and_escapes_what_it_is_given(tmp_path):
     page = Page((tmp_path / "report.html").read_text())
     assert not [tag for tag, _ in page.tags if tag in ("script", "link", "iframe", "object")]
     images = [attributes for tag, attributes in page.tags if tag == "img"]
-    assert all(image["src"].startswith("data:image/png;base64,") and image["alt"] for image in images)
-    assert len(images) == 2 + 3 + 2  # curves, comparison; times of three runs; matrix and timeline of one
-    assert not [value for _, attributes in page.tags for name, value in attributes.items()
-                if name in ("src", "href") and not value.startswith("data:")]
+    assert len(images) == 2 + 3 + 2  # comparisons; times of three runs; matrix, timeline of one
+    assert all(image["alt"] for image in images)
+    assert all(value.startswith("data:image/png;base64,") for _, attributes in page.tags
+               for name, value in attributes.items() if name in ("src", "href"))
     assert not re.search(r"url\(|@import", (tmp_path / "report.html").read_text())
     assert page.text.count(evil) >= 3
     assert '"><img src=x>' in page.text
@@ -210,14 +225,15 @@ def test_the_page_stands_alone_and_escapes_what_it_is_given(tmp_path):
 
 
 def test_the_page_says_when_and_where_a_run_took_place(tmp_path):
-    told = {"started_utc": "2026-03-04T05:06:07+00:00", "hosts": ["node1", "node<2>"], "device": "cpu",
-            "setup_s": 1.2345, "versions": {"python": "3.12", "hpgcn": "0.1.0"}}
+    known = {"started_utc": "2026-03-04T05:06:07+00:00", "hosts": ["node1", "node<2>"],
+             "device": "cpu", "setup_s": 1.2345, "versions": {"python": "3.12", "hpgcn": "0.1.0"}}
     odd = {"started_utc": 3, "hosts": "node"}
-    runs = report.read_runs([make(tmp_path / "run", summary={**SUMMARY, **told}),
-                             make(tmp_path / "odd", summary={**SUMMARY, **odd}), make(tmp_path / "none")])
-    report.write(runs, tmp_path / "report.html")
+    paths = [make(tmp_path / name, summary={**SUMMARY, **summary})
+             for name, summary in (("run", known), ("odd", odd), ("none", {}))]
+    report.write(report.read_runs(paths), tmp_path / "report.html")
     text = Page((tmp_path / "report.html").read_text()).text
-    for words in ("2026-03-04 05:06:07 UTC", "node1, node<2>", "1.23 s", "python 3.12, hpgcn 0.1.0"):
+    for words in ("2026-03-04 05:06:07 UTC", "node1, node<2>", "1.23 s",
+                  "python 3.12, hpgcn 0.1.0"):
         assert text.count(words) == 1
     assert text.count("set-up") == text.count("versions") == 1
     assert text.count("started") == 2
@@ -232,16 +248,17 @@ def test_a_browser_shows_the_page(tmp_path, width, height):
     file = tmp_path / "report.html"
     report.write(report.read_runs([path, make(tmp_path / "b")]), file)
     measure = """<script>onload = () => { document.title = JSON.stringify([
-        [...document.images].map(image => image.complete && image.naturalWidth > 0 && image.clientWidth),
+        [...document.images].map(image => image.complete && image.naturalWidth > 0
+                                          && image.clientWidth),
         document.documentElement.scrollWidth, innerWidth]) }</script>"""
     file.write_text(file.read_text().replace("</body>", measure + "</body>"))
     run = subprocess.run(
-        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
-         "--enable-logging=stderr", f"--window-size={width},{height}", "--dump-dom", file.as_uri()],
-        capture_output=True, text=True, timeout=300, check=True)
+        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
+         f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},{height}",
+         "--dump-dom", file.as_uri()], capture_output=True, text=True, timeout=300, check=True)
     assert "CONSOLE" not in run.stderr
     pictures, scrolled, inner = json.loads(re.search("<title>(.*?)</title>", run.stdout)[1])
-    assert len(pictures) == 6  # curves, comparison; times of two runs; matrix and timeline of one
+    assert len(pictures) == 6  # comparisons; times of two runs; matrix, timeline of one
     assert all(pictures)
     assert max(pictures) > 700  # letters stay large enough to read; wide parts scroll by themselves
     assert scrolled <= inner
@@ -267,16 +284,17 @@ def test_what_the_pictures_show(tmp_path):
         loss, accuracy = figures.curves([run]).axes
         assert loss.lines[0].get_xydata().tolist() == [[1, 2.0], [2, 2.0], [3, 2.0]]
         assert [25, 75, 25] in [line.get_ydata().tolist() for line in accuracy.lines]
-        assert [[2.0, 75.0]] in [line.get_xydata().tolist() for line in accuracy.lines]  # the ring at the best epoch
+        points = [line.get_xydata().tolist() for line in accuracy.lines]
+        assert [[2.0, 75.0]] in points  # the ring at the best epoch
         axis = figures.matrix(run).axes[0]
-        assert {(*text.get_position(), text.get_text()) for text in axis.texts} == {(1, 0, "0.01"), (0, 1, "2.5")}
+        assert {(*text.get_position(), text.get_text()) for text in axis.texts} == {
+            (1, 0, "0.01"), (0, 1, "2.5")}
         axis = figures.timeline(read_trace(path / "trace.json")[0]).axes[0]
-        boxes = {each.get_label(): [each.get_datalim(axis.transData).intervalx.tolist(), len(each.get_paths())]
-                 for each in axis.collections}
     assert axis.get_title(loc="left") == "Timeline of epoch 2"
-    assert {label: count for label, (_, count) in boxes.items()} == {"other": 2, "SpMM": 2, "wait (reduction)": 2}
-    np.testing.assert_allclose(boxes["SpMM"][0], [0, 50], atol=1e-6)
-    np.testing.assert_allclose(boxes["wait (reduction)"][0], [60, 90], atol=1e-6)
+    boxes = {lines.get_label(): np.array(lines.get_segments()) for lines in axis.collections}
+    assert set(boxes) == {"other", "SpMM", "wait (reduction)"}
+    for label, interval in (("SpMM", [0, 50]), ("wait (reduction)", [60, 90])):
+        np.testing.assert_allclose(boxes[label][:, :, 0], [interval] * 2, atol=1e-6)
 
 
 @pytest.mark.parametrize("epochs", [1, 249, 1003])
@@ -303,8 +321,6 @@ def test_output_is_refused_before_any_work(tmp_path, monkeypatch):
     for name in ("report.pdf", "report", ".html.gz"):
         with pytest.raises(UsageError, match=r"ends in \.html"):
             report.check_output(tmp_path / name)
-    with pytest.raises(OutputError, match="no folder"):
-        report.check_output(tmp_path / "nowhere" / "report.html")
     (tmp_path / "folder.html").mkdir()
     with pytest.raises(OutputError, match="is a folder"):
         report.check_output(tmp_path / "folder.html")
@@ -313,54 +329,47 @@ def test_output_is_refused_before_any_work(tmp_path, monkeypatch):
         report.check_output(tmp_path / "report.html")
 
 
-def test_an_older_report_is_replaced(tmp_path):
-    run = report.read_runs([make(tmp_path / "run")])
-    (tmp_path / "report.html").write_text("old")
-    report.write(run, tmp_path / "report.html")
-    assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
-
-
 def test_the_table_needs_no_matplotlib(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert "cora" in report.table(report.read_runs([make(tmp_path / "run")]))
 
 
-@pytest.fixture
-def command():
-    """Skip where the command line has no `report`."""
-    if hpgcn("report", "--help").returncode:
-        pytest.skip("the command line has no `report` yet")
-
-
-@pytest.mark.usefixtures("command")
 def test_the_command(tmp_path):
     make(tmp_path / "a")
     make(tmp_path / "b")
+    (tmp_path / "report.html").write_text("old")
     out = succeed("report", "a", "b", "--html", "report.html", cwd=tmp_path)
-    assert [line.split()[0] for line in io.StringIO(out).readlines()[2:4]] == ["a", "b"]
+    assert [line.split()[0] for line in out.splitlines()[2:4]] == ["a", "b"]
     assert out.endswith("wrote report.html\n")
-    assert "nowhere" in refused(66, "report", "a", "nowhere", cwd=tmp_path)
+    assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
     (tmp_path / "c").mkdir()
-    assert "no metrics.jsonl" in refused(65, "report", "c", cwd=tmp_path)
-    assert "ends in .html" in refused(2, "report", "a", "--html", "report.txt", cwd=tmp_path)
-    assert "no folder" in refused(73, "report", "a", "--html", "no/report.html", cwd=tmp_path)
+    for code, words, *args in ((66, "nowhere", "a", "nowhere"), (65, "no metrics.jsonl", "c"),
+                               (2, "ends in .html", "a", "--html", "report.txt"),
+                               (73, "no folder", "a", "--html", "no/report.html")):
+        assert words in refused(code, "report", *args, cwd=tmp_path)
 
 
-VALUES = ["-1", "1e308", "1e400", "-1e400", "NaN", "9" * 4000, "9" * 5000, '"x"', "[]", "{}", "true", "[" * 100_000]
+VALUES = ["-1", "1e400", "-1e400", "NaN", "9" * 4000, "9" * 5000, '"x"', "[]", "true",
+          "[" * 100_000]
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda text: text[:8])
 def test_a_value_of_any_kind_in_any_field_is_one_line_or_a_table(tmp_path, value):
-    """Of a line of metrics, of the summary and of the settings: each is read, or the file and the field are named."""
-    for name, fields, put in (("metrics.jsonl", LINE, json.dumps), ("summary.json", SUMMARY, json.dumps),
-                              ("config.toml", ("graph", "threads"), lambda row: "\n".join(
-                                  f"{key} = {json.dumps(each)}" for key, each in row.items() if each is not None))):
+    """Each field of metrics, summary and settings is read, or the file and the field are named."""
+    def toml(row):
+        return "\n".join(f"{key} = {json.dumps(entry)}" for key, entry in row.items())
+
+    for name, row, fields, dump in (
+            ("metrics.jsonl", LINE, LINE, json.dumps),
+            ("summary.json", SUMMARY, SUMMARY, json.dumps),
+            ("config.toml", {}, ("graph", "threads"), toml)):
         for field in fields:
             path = make(tmp_path / f"{name}-{field}")
-            row = {**(LINE if name == "metrics.jsonl" else SUMMARY if name == "summary.json" else {}), field: "@"}
-            (path / name).write_text(put(row).replace('"@"', value) + "\n")
+            (path / name).write_text(dump({**row, field: "@"}).replace('"@"', value) + "\n")
             try:
                 assert report.table(report.read_runs([path])).count("\n") < 9
             except DataError as error:
-                assert re.fullmatch(rf"{re.escape(str(path / name))}: [ -~]{{1,300}}", str(error)), error
-                assert field in str(error) or "nested too deeply" in str(error) or name == "config.toml", error
+                text = str(error)
+                assert re.fullmatch(rf"{re.escape(str(path / name))}: [ -~]{{1,300}}", text), text
+                named = (field, "nested too deeply", "config.toml")
+                assert any(word in text for word in named), text
