@@ -4,10 +4,11 @@ import dataclasses
 
 import pytest
 
-from hpgcn.__main__ import parser
 from hpgcn.config import Config
+from hpgcn.parser import parser
 
-COMMANDS = next(action for action in parser()._actions if isinstance(action, argparse._SubParsersAction)).choices
+COMMANDS = next(action.choices for action in parser()._actions
+                if isinstance(action, argparse._SubParsersAction))
 ACTIONS = [pytest.param(name, action, id=f"{name} {'/'.join(action.option_strings) or action.dest}")
            for name, command in COMMANDS.items() for action in command._actions]
 SETTINGS = {entry.name: entry.default for entry in dataclasses.fields(Config)}
@@ -24,7 +25,9 @@ def test_it_is_explained(command, action):
         assert f"(default: {action.default}" in action.help
     if command in ("train", "plan") and action.dest in SETTINGS and action.default is None:
         default = SETTINGS[action.dest]
-        assert f"(default: {('off', 'on')[default] if isinstance(default, bool) else default}" in action.help
+        if isinstance(default, bool):
+            default = "on" if default else "off"
+        assert f"(default: {default}" in action.help
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -10,7 +10,8 @@ from hpgcn import store
 from hpgcn.errors import DataError, InputNotFoundError, StorageError
 from hpgcn.overview import describe
 
-CONFIG = hpgcn.Config(epochs=6, hidden=6, lr=0.02, patience=50, checkpoint_every=2, graph="/data/my graph.h5")
+CONFIG = hpgcn.Config(epochs=6, hidden=6, lr=0.02, patience=50, checkpoint_every=2,
+                      graph="/data/my graph.h5")
 
 
 @pytest.fixture
@@ -21,8 +22,9 @@ def run(tmp_path):
 
 
 def words(path, **options):
-    """The description as a dict of label -> text; a label that stands several times has all of its lines."""
-    found, label = {}, ""
+    """The description as a dict of label -> text, of all lines of a label."""
+    found = {}
+    label = ""
     for line in describe(path, **options).splitlines():
         first, _, text = re.match(r"(\S.*?|)(  +|$)(.*)", line).groups()
         label = first or label
@@ -35,8 +37,9 @@ def test_a_finished_run(run):
     summary = hpgcn.train(make(), resume=run)
     assert found["kind"] == "run directory, finished"
     assert found["epochs"] == "6 of 6 at most"
-    assert found["best epoch"] == (f"{summary['best_epoch']}, validation {100 * summary['best_val_acc']:.2f}%, "
-                                   f"test {100 * summary['test_acc']:.2f}%")
+    assert found["best epoch"] == (
+        f"{summary['best_epoch']}, validation {100 * summary['best_val_acc']:.2f}%, "
+        f"test {100 * summary['test_acc']:.2f}%")
     assert found["model"] == "gcn, layers 2, hidden 6, dropout 0.5"
     assert "adam, learning rate 0.02, weight decay 0.0005 on the first layer" in found["training"]
     assert found["settings"] == "patience = 50, checkpoint_every = 2; all else as by default"
@@ -47,13 +50,16 @@ def test_a_finished_run(run):
                                    "step-00000006: sound, --resume goes on after it")
     assert found["checksums"] == "all match: model.h5"
     assert found["next"].splitlines()[0] == f"hpgcn predict {run}"
-    assert f"hpgcn train '/data/my graph.h5' --out {run} --resume --epochs 12    # trains longer" in found["next"]
+    longer = f"hpgcn train '/data/my graph.h5' --out {run} --resume --epochs 12    # trains longer"
+    assert longer in found["next"]
 
 
 @pytest.mark.parametrize("changes, stop, why", [
-    ({"patience": 1, "lr": 0.0}, 9, "2 of 6 at most, ended by patience 1"), ({}, 3, "3 of 6 at most, ended early")])
+    ({"patience": 1, "lr": 0.0}, 9, "2 of 6 at most, ended by patience 1"),
+    ({}, 3, "3 of 6 at most, ended early")])
 def test_a_run_that_ended_early(tmp_path, changes, stop, why):
-    hpgcn.train(make(), CONFIG.replace(out=str(tmp_path / "run"), **changes), callbacks=[lambda m: m["epoch"] == stop])
+    config = CONFIG.replace(out=str(tmp_path / "run"), **changes)
+    hpgcn.train(make(), config, callbacks=[lambda metrics: metrics["epoch"] == stop])
     assert words(tmp_path / "run")["epochs"] == why
 
 
@@ -70,8 +76,8 @@ def test_a_run_that_was_killed(run, kept, line):
     found = words(run)
     assert found["kind"] == "run directory, not finished"
     assert found["epochs"] == "5 of 6 at most"
-    assert found["next"].splitlines()[0] == (f"hpgcn train '/data/my graph.h5' --out {run} --resume    # {line}, "
-                                             "if no job is at it now")
+    assert found["next"].splitlines()[0] == (
+        f"hpgcn train '/data/my graph.h5' --out {run} --resume    # {line}, if no job is at it now")
     assert "hpgcn predict" not in found["next"]
     if kept:
         assert "step-00000004: sound" in found["checkpoint"]
@@ -93,12 +99,13 @@ def test_a_checkpoint(run):
     assert found["next"] == f"hpgcn train GRAPH --out {run} --resume goes on after it"
     assert not {"metrics", "config_toml", "layout_sha256", "max_sent_bytes"} & found.keys()
     (folder / "manifest.json").write_text("{}")
-    assert describe(folder).splitlines()[0].startswith("step-00000004: damaged, --resume leaves it out: ")
+    assert describe(folder).startswith("step-00000004: damaged, --resume leaves it out: ")
 
 
 def test_predictions(run):
     found = hpgcn.predict(make(), run)
-    store.write_predictions(run / "predictions.h5", found, attributes={"graph": "made", "model": "run"})
+    store.write_predictions(run / "predictions.h5", found,
+                            attributes={"graph": "made", "model": "run"})
     said = words(run / "predictions.h5")
     assert said["vertices"] == "203, in their original order"
     assert said["embedding"] == "input of the last layer, 203 x 6 float32"

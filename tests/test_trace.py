@@ -1,5 +1,4 @@
-"""The clock's events, the trace of all ranks on one axis of time, and the matrix of who sends how much to whom."""
-import dataclasses
+"""The clock's events, the trace of all ranks on one axis of time, the bytes between ranks."""
 import json
 import subprocess
 import sys
@@ -13,7 +12,6 @@ from commands import MPIEXEC, clean_environment, succeed
 from hpgcn import trace
 from hpgcn.clock import KINDS, Clock
 from hpgcn.comm import SerialComm
-from hpgcn.config import Config
 from hpgcn.errors import OutputError
 
 
@@ -89,11 +87,13 @@ def test_chrome_trace_events(tmp_path):
         pass
     recorder.write(tmp_path / "trace.json")
     found = json.loads((tmp_path / "trace.json").read_text())
-    assert [(event["name"], event["args"]) for event in found["traceEvents"] if event["ph"] == "M"] == [
+    kinds = [event for event in found["traceEvents"] if event["ph"] == "M"]
+    assert [(event["name"], event["args"]) for event in kinds] == [
         ("process_name", {"name": "rank 0"}), ("process_sort_index", {"sort_index": 0})]
-    assert [(event["name"], event["pid"], event["tid"], event["args"]) for event in complete(found)] == [
-        ("epoch 1", 0, 0, {"epoch": 1}), ("spmm", 0, 0, {"epoch": 1, "at": 'layer 0 "forward"'}),
-        ("evaluate 1", 0, 0, {"epoch": 1})]
+    assert {(event["pid"], event["tid"]) for event in complete(found)} == {(0, 0)}
+    assert [(event["name"], event["args"]) for event in complete(found)] == [
+        ("epoch 1", {"epoch": 1}), ("spmm", {"epoch": 1, "at": 'layer 0 "forward"'}),
+        ("evaluate 1", {"epoch": 1})]
     step, spmm, evaluate = complete(found)
     assert step["ts"] == 0
     assert 20_000 <= spmm["dur"] <= step["dur"] < 2_000_000  # microseconds
@@ -152,19 +152,21 @@ RANKS = """
                     time.sleep(0.01)
             comm.barrier()
     recorder.write(sys.argv[1])
-    comm.counters.sent = {"train": {q: 30 * comm.rank + 3 * q for q in range(comm.size) if q != comm.rank}}
+    others = [q for q in range(comm.size) if q != comm.rank]
+    comm.counters.sent = {"train": {q: 30 * comm.rank + 3 * q for q in others}}
     trace.write_traffic(sys.argv[1].replace("trace.json", "traffic.npy"), comm, 3)
 """
 
 
-@pytest.mark.parametrize("shift", [0.0, 1000.0, -0.5])
+@pytest.mark.parametrize("shift", [0.0, 1000.0])
 def test_ranks_share_one_axis_of_time(tmp_path, shift):
     if MPIEXEC is None:
         pytest.skip("no mpiexec: pip install 'hpgcn[mpi,mpich]'")
     path = tmp_path / "trace.json"
     (tmp_path / "ranks.py").write_text(textwrap.dedent(RANKS))
-    subprocess.run([MPIEXEC, "-n", "3", sys.executable, tmp_path / "ranks.py", path, str(shift)], check=True,
-                   timeout=100, env={**clean_environment(), "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"})
+    subprocess.run([MPIEXEC, "-n", "3", sys.executable, tmp_path / "ranks.py", path, str(shift)],
+                   check=True, timeout=100,
+                   env={**clean_environment(), "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"})
     found = json.loads(path.read_text())
     events = complete(found)
     accuracy = found["otherData"]["clock_accuracy_us"]
@@ -172,8 +174,9 @@ def test_ranks_share_one_axis_of_time(tmp_path, shift):
     assert len(accuracy) == 3
     for rank in range(3):
         own = [event for event in events if event["pid"] == rank]
-        assert [event["name"] for event in own if event["name"] in ("spmm", f"epoch {event['args']['epoch']}")] == (
-            ["epoch 1"] + (rank + 1) * ["spmm"] + ["epoch 2"] + (rank + 1) * ["spmm"])
+        names = [event["name"] for event in own if event["name"].startswith(("spmm", "epoch"))]
+        spmm = (rank + 1) * ["spmm"]
+        assert names == ["epoch 1", *spmm, "epoch 2", *spmm]
         assert {event["args"]["at"] for event in own if event["name"] == "spmm"} == {f"rank {rank}"}
     # no rank leaves the barrier of an epoch before the last one has reached it
     arrived = max(event["ts"] + event["dur"] for event in events if event["name"] == "spmm"
@@ -181,16 +184,14 @@ def test_ranks_share_one_axis_of_time(tmp_path, shift):
     left = [event["ts"] + event["dur"] for event in events if event["name"] == "epoch 1"]
     assert min(left) >= arrived - 2 * max(accuracy) - 1
     assert max(left) - min(left) < 1e6
-    np.testing.assert_array_equal(np.load(tmp_path / "traffic.npy"), [[0, 1, 2], [10, 0, 12], [20, 21, 0]])
+    assert np.load(tmp_path / "traffic.npy").tolist() == [[0, 1, 2], [10, 0, 12], [20, 21, 0]]
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_run_leaves_its_timeline_and_traffic(tmp_path, ranks):
-    if "trace" not in {entry.name for entry in dataclasses.fields(Config)}:
-        pytest.skip("hpgcn train has no --trace yet")
     succeed("generate", "rmat", "g.h5", "--scale", 7, cwd=tmp_path)
-    succeed("train", "g.h5", "--epochs", 3, "--trace", "--out", "run", "--threads", 1, "--eval-every", 3, cwd=tmp_path,
-            ranks=ranks)
+    succeed("train", "g.h5", "--epochs", 3, "--trace", "--out", "run", "--threads", 1,
+            "--eval-every", 3, cwd=tmp_path, ranks=ranks)
     found = json.loads((tmp_path / "run" / "trace.json").read_text())
     for rank in range(ranks):
         names = [event["name"] for event in complete(found) if event["pid"] == rank]
@@ -202,5 +203,6 @@ def test_a_run_leaves_its_timeline_and_traffic(tmp_path, ranks):
     sent = np.load(tmp_path / "run" / "traffic.npy")
     assert sent.shape == (ranks, ranks)
     assert not sent.diagonal().any()
-    parameters = 64 * 16 + 16 + 16 * 8 + 8  # whose gradients are summed over ranks, and are not in the matrix
-    assert sent.sum() == summary["sent_bytes_per_epoch"] - 2 * (ranks - 1) * 4 * parameters
+    parameters = 64 * 16 + 16 + 16 * 8 + 8
+    reduced = 2 * (ranks - 1) * 4 * parameters  # sums of gradients are not in the matrix
+    assert sent.sum() == summary["sent_bytes_per_epoch"] - reduced
