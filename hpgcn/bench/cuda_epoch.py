@@ -1,4 +1,4 @@
-"""Training epochs on a GPU: a graph of Reddit's size, shares of work, the losses of the CPU."""
+"""Training epochs on a GPU: a graph of Reddit's size, and the losses of the CPU."""
 from __future__ import annotations
 
 from collections import Counter
@@ -17,7 +17,7 @@ from hpgcn.errors import InternalError
 from hpgcn.graph import Graph
 from hpgcn.trainer import Trainer
 
-VERTICES = 232_965  # as many as Reddit has, of the 2^SCALE of an R-MAT graph of 115 M entries
+VERTICES = 232_965  # as Reddit, of the 2^SCALE of an R-MAT graph of 115 M entries
 SCALE = 18
 EDGE_FACTOR = 460
 FEATURES = 602

@@ -7,8 +7,8 @@ import numpy as np
 
 from hpgcn.bench.timing import OURS, in_turns
 
-ROWS = 1 << 20  # rows of the larger matrix; half of them, each once, are gathered or added to
-PASSES = {"gather": 2, "scatter_add": 3}  # rows that move for an index: x and out read, out written
+ROWS = 1 << 20  # of the larger matrix; half, each once, are gathered or added to
+PASSES = {"gather": 2, "scatter_add": 3}  # rows that are read or written for an index
 ARRAYS = 5  # of the larger matrix' size at once
 
 
@@ -40,7 +40,7 @@ def measure(settings, device, limits):
 
 
 def time_rows(operation, x, index, settings, device):
-    """Gather the rows `index` of x, or add the first rows of x to those; yield a dict a kernel."""
+    """Gather the rows `index` of x, or add to them; yield a dict for each kernel."""
     part = x[:index.size]
     if operation == "gather":
         source = device.put(x)

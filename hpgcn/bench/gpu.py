@@ -12,8 +12,8 @@ from hpgcn.bench.host import Host
 from hpgcn.bench.timing import in_turns
 from hpgcn.errors import MissingError, UsageError, require
 
-BUFFER = 1 << 30  # bytes that a copy is measured with, and that clear the cache before each call
-AHEAD = 4  # copies of that many bytes: while they run, the host queues the call that is timed
+BUFFER = 1 << 30  # bytes that copies are measured with, and that clear the cache
+AHEAD = 4  # such copies: while they run, the host queues the call that is timed
 
 
 class Gpu(Host):
@@ -32,7 +32,7 @@ class Gpu(Host):
         runtime = self.xp.cuda.runtime
         try:
             count = runtime.getDeviceCount()
-        except Exception as error:  # CuPy's class, which tells no driver from one that is too old
+        except Exception as error:  # CuPy's, which tells no driver from an old one
             raise MissingError("bench cuda needs a GPU, and CuPy for its driver (extra cuda12 or "
                                f"cuda13): {error}") from error
         if not count:
@@ -54,7 +54,7 @@ class Gpu(Host):
             "cuda_runtime": str(runtime.runtimeGetVersion())}
 
     def limits(self, settings):
-        """Measure a copy within the GPU: memory_bytes_per_s, read plus written, array_bytes."""
+        """Measure a copy: memory_bytes_per_s, read plus written, and array_bytes."""
         copy = {"copy": partial(self.copy, *self.buffers)}
         milliseconds = in_turns(self, copy, 2 * settings.repeats, "copy")["copy"]["time_ms"]
         size = self.buffers[0].nbytes
@@ -65,7 +65,7 @@ class Gpu(Host):
         return peers.products_on_gpu(A, self, absent)
 
     def need(self, host_bytes, gpu_bytes, purpose):
-        """Refuse, by a UsageError, to allocate more than the memory of the host or of the GPU."""
+        """Refuse by a UsageError to allocate more than the memory of host or GPU."""
         super().need(host_bytes, gpu_bytes, purpose)
         free = self.free_bytes()
         if gpu_bytes > free:
@@ -87,7 +87,7 @@ class Gpu(Host):
 
     @cached_property
     def buffers(self):
-        """Two arrays of BUFFER bytes, or an eighth of what is free; zeros might move faster."""
+        """Two arrays of BUFFER bytes or an eighth of what is free; zeros may be faster."""
         numbers = self.xp.arange(min(BUFFER, self.free_bytes() // 8) // 4, dtype=np.uint32)
         numbers *= np.uint32(2654435761)
         return self.xp.empty_like(numbers), numbers
@@ -98,7 +98,7 @@ class Gpu(Host):
         return target
 
     def seconds(self, call):
-        """Time a call: seconds of the GPU, its cache cold, and of the host that queued it."""
+        """Time a call: seconds of the GPU, its cache cold, and of queueing it."""
         for _ in range(AHEAD):
             self.copy(*self.buffers)
         start = self.xp.cuda.Event()

@@ -24,7 +24,7 @@ def scaled(scale, scale_down, smallest=SMALLEST):
 
 
 def make(name, scale_down=1, seed=0, *, features=0, classes=0):
-    """Return a Graph of a family with about 1 / scale_down of its vertices (a power of two)."""
+    """Return a Graph of a family, with about 1 / scale_down of its vertices."""
     kind, scale, edge_factor = FAMILIES[name]
     graph = generate(kind, scale=scaled(scale, scale_down), edge_factor=edge_factor,
                      features=features, classes=classes, seed=seed)

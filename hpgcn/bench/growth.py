@@ -14,7 +14,7 @@ SCALES = (16, 18, 20, 22)  # R-MAT of 1.6 to 109 million nonzeros
 EDGE_FACTOR = 13
 SAMPLE = 1 << 22  # nonzeros of a matrix that rates are measured with
 LEVELS = ("l2", "last", "memory")  # a core's own cache, the last-level cache, memory
-FILL = (0.5, 0.5, 16)  # size of x in a rate's matrix, over the L2, the last-level cache, that again
+FILL = (0.5, 0.5, 16)  # x of a rate's matrix, over the L2, the last-level cache, that again
 
 
 def measure(settings, host, limits):
@@ -53,7 +53,7 @@ def measure(settings, host, limits):
 
 
 def time_levels(A, width, sizes, settings, host):
-    """Time the product, in ms, and a nonzero of it whose row of x comes from each level, in ns."""
+    """Time the product, in ms, and a nonzero by where its row of x is, in ns."""
     n = A.scale.size
     label = f"growth, {n} x {width}"
     host.need(4 * 4 * n * width + FILL[-1] * sizes[-1], 0, label)

@@ -1,4 +1,4 @@
-"""The processors: what they are, what they can do at most, and how long work takes there."""
+"""The processors: what they are, what they can do at most, how long work takes there."""
 from __future__ import annotations
 
 import os
@@ -78,7 +78,7 @@ class Host:
         """
         size = min(max(CACHES * self.cache_bytes, SMALLEST), memory_budget() // 4) // 8
         a, b, c = (np.empty(size) for _ in range(3))
-        for array in (a, b, c):  # each thread touches its pages first, so that they lie near it
+        for array in (a, b, c):  # each thread touches its pages first: they lie near it
             _fill(array, 1.0)
         calls = {"read": partial(_read, b), "copy": partial(_copy, a, b),
                  "triad": partial(_triad, a, b, c, 0.5)}
@@ -122,7 +122,7 @@ class Host:
         return np.asarray(array)
 
     def copy(self, target, source):
-        """Copy, by all threads, between contiguous arrays of one shape; return the target."""
+        """Copy, by all threads, between contiguous arrays; return the target."""
         _copy(target.reshape(-1), source.reshape(-1))
         return target
 
@@ -176,7 +176,7 @@ def cpu_model():
 
 
 def cores(cpus, root=CPUS):
-    """Count the physical cores among some processors; these where the system does not say."""
+    """Count the cores of some processors; those where the system does not say."""
     names = ("physical_package_id", "core_id")
     folders = [root / f"cpu{cpu}" / "topology" for cpu in cpus]
     try:
@@ -186,7 +186,7 @@ def cores(cpus, root=CPUS):
 
 
 def caches(cpus, root=CPUS):
-    """List caches of processors: level, type, size_bytes (of one), line_bytes, instances."""
+    """List caches: level, type, size_bytes (of one), line_bytes, instances."""
     files = ("level", "type", "size", "coherency_line_size", "shared_cpu_list")
     sharers = {}
     for cpu in cpus:

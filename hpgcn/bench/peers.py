@@ -13,7 +13,7 @@ from hpgcn.bench.timing import tolerated
 
 
 def installed(makers, absent):
-    """Join the dicts of peers that makers return; note in `absent` which of them fail, and why."""
+    """Join the dicts of peers that makers return; note in `absent` why some fail."""
     peers = {}
     for name, maker in makers.items():
         with tolerated(name, absent):
@@ -30,7 +30,7 @@ def products_on_cpu(A, threads, absent):
 
 
 def products_on_gpu(A, gpu, absent):
-    """Return cuSPARSE by CuPy, and if installed torch, for a matrix of hpgcn.bench.graphs."""
+    """Return cuSPARSE, and if installed torch, for a matrix of hpgcn.bench.graphs."""
     arrays = [gpu.put(array) for array in _csr(A.matrix)]
     return installed({"cusparse": partial(_cusparse, gpu.xp, *arrays, A.matrix.shape),
                       "torch": partial(_torch, 1, *arrays, A.matrix.shape)}, absent)

@@ -10,7 +10,7 @@ from hpgcn.bench.graphs import make, normalized
 from hpgcn.bench.roofline import spmm_bytes
 from hpgcn.bench.timing import OURS, in_turns, tolerated
 
-HOST_BYTES = 52  # of an element of x on the host: x, out, results, those expected in float64
+HOST_BYTES = 52  # of an element of x on the host: x, out, results, in float64, too
 GPU_BYTES = 28  # on a GPU: x and out by rows and by columns, and what torch returns
 SCALED = f"{OURS}_scaled"
 MASKED = f"{OURS}_masked"
@@ -55,7 +55,7 @@ def measure(settings, device, limits):
 
 
 def time_width(A, arrays, width, settings, device, peers, absent):
-    """Time all kernels at one width, a mask's bits 1 with probability 1/2; return as `in_turns`."""
+    """Time all kernels at one width, half of a mask's bits set; return as `in_turns`."""
     command = settings.command
     n = A.scale.size
     label = f"{command}, {n} x {width}"
@@ -94,7 +94,7 @@ def our_calls(command, kernels, arrays, x, mask, out):
 
 
 def kind(command, kernel):
-    """Return how a kernel multiplies: "plain", "scaled" (it reads no values) or "masked"."""
+    """Return how a kernel multiplies: "plain", "scaled" (no values) or "masked"."""
     if command == "sspmm":
         return "plain" if kernel == UNMASKED else "masked"
     return {MASKED: "masked", SCALED: "scaled"}.get(kernel, "plain")

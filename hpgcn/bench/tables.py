@@ -13,7 +13,7 @@ TABLES = ("rows", "ratios", "copies")
 
 
 def format_report(report):
-    """Return the text of what hpgcn.bench.run returned: the machine, its limits, then tables."""
+    """Return a report of hpgcn.bench.run as text: machine, limits, then tables."""
     machine = report["machine"]
     pairs = labelled(machine | report.get("limits", {}))
     for cache in machine["caches"]:
@@ -40,7 +40,7 @@ def labelled(values):
 
 
 def aligned(rows):
-    """Align a heading with units and a line a row; text to the left, numbers to the right."""
+    """Align a heading with units, and rows; text to the left, numbers to the right."""
     keys = [key for key in rows[0] if key not in HIDDEN]
     text = [column for column, key in enumerate(keys) if isinstance(rows[0][key], str)]
     heading = [[plain(key) for key in keys], [measure_of(key)[1] for key in keys]]

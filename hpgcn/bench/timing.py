@@ -67,7 +67,7 @@ def in_turns(device, calls, repeats, label, *, prepare=None, expected=None, abse
 
 @contextmanager
 def tolerated(name, absent):
-    """Note in `absent` that a peer fails, and why, in place of the error; our kernels must not."""
+    """Note in `absent` why a peer fails, in place of the error; our kernels must not."""
     try:
         yield
     except Exception as error:
