@@ -15,7 +15,7 @@ from hpgcn.datasets.generate import generate
 from hpgcn.device import HOST, Cuda
 from hpgcn.errors import InternalError
 from hpgcn.graph import Graph
-from hpgcn.trainer import Trainer
+from hpgcn.trainer import make_trainer
 
 VERTICES = 232_965  # as Reddit, of the 2^SCALE of an R-MAT graph of 115 M entries
 SCALE = 18
@@ -71,7 +71,7 @@ def measure_width(graph, config, epochs, gpu):
     losses, seconds, trainer = train(graph, config, Cuda(), COMPARED + epochs)
     gpu_bytes = gpu.xp.get_default_memory_pool().total_bytes()
     shares = time_kinds(trainer, COMPARED + epochs + 1, gpu.xp.cuda)
-    trainer.rows.close()
+    trainer.shard.close()
     del trainer
 
     expected, cpu_seconds, _ = train(graph, config, HOST, COMPARED)
@@ -94,8 +94,8 @@ def train(graph, config, device, epochs):
     comm = SerialComm()
     comm.use(device)
     comm.clock = EventClock()
-    trainer = Trainer(graph, config.replace(device=device.name), comm)
-    metrics = [trainer.step(epoch) for epoch in range(1, epochs + 1)]
+    trainer = make_trainer(graph, config.replace(device=device.name), comm)
+    metrics = [trainer.epoch(epoch) for epoch in range(1, epochs + 1)]
     losses, seconds = (np.array([line[name] for line in metrics]) for name in ("loss", "epoch_s"))
     return losses, seconds, trainer
 
@@ -106,7 +106,7 @@ def time_kinds(trainer, epoch, cuda):
     clock.cuda = cuda
     step = ("step", cuda.Event(), cuda.Event())
     step[1].record()
-    trainer.step(epoch)
+    trainer.epoch(epoch)
     step[2].record()
     clock.cuda = None
 

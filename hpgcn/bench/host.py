@@ -17,7 +17,7 @@ from hpgcn.bench import peers
 from hpgcn.bench.timing import in_turns
 from hpgcn.errors import UsageError
 from hpgcn.kernels.cpu import trusted
-from hpgcn.kernels.cpu.simd import vector_bytes
+from hpgcn.kernels.cpu.row_product import vector_bytes
 from hpgcn.kernels.jit import jit
 from hpgcn.machine import available_memory, memory_budget
 from hpgcn.rundir import versions

@@ -25,9 +25,9 @@ CONFIG = Config(epochs=2, hidden=8, dtype="float64", threads=1, comm_timeout=SEC
 
 def losses(graph, ranks):
     """Return the training loss of each epoch, float64."""
-    trainer = Trainer(graph, CONFIG, ranks)
-    with trainer.rows:
-        return [trainer.step(epoch)["loss"] for epoch in range(1, CONFIG.epochs + 1)]
+    trainer = make_trainer(graph, CONFIG, ranks)
+    with trainer.shard:
+        return [trainer.epoch(epoch)["loss"] for epoch in range(1, CONFIG.epochs + 1)]
 
 
 def run():

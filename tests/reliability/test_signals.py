@@ -31,7 +31,7 @@ SERIAL = {  # name -> (point, arguments); files are those of `folder`
     "partition to text": ("hpgcn.atomic.synchronise",
                           ("partition", "karate.h5", "-k", "2", "-o", "new.txt", "--method",
                       "block")),
-    "plan": ("hpgcn.forecast.table", ("plan", "karate.h5", "-k", "2")),
+    "plan": ("hpgcn.planning.report.table", ("plan", "karate.h5", "-k", "2")),
     "inspect": ("hpgcn.store.describe", ("inspect", "karate.h5")),
     "predict": (WRITES, ("predict", "done", "karate.h5", "-o", "new.h5")),
     "report": ("hpgcn.atomic.synchronise", ("report", "done", "--html", "new.html")),
