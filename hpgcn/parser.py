@@ -14,6 +14,23 @@ from hpgcn.errors import UsageError
 METAVARS = {"out": "RUN", "grid": "RxC", "memory": "BYTES", "int": "N", "float": "X"}
 
 
+def strategies():
+    """The words that --strategy takes."""
+    from hpgcn.strategies import STRATEGIES
+
+    return STRATEGIES
+
+
+def models():
+    """The words that --model takes."""
+    from hpgcn.model.registry import model_kinds
+
+    return model_kinds()
+
+
+REGISTRIES = {"strategy": strategies, "model": models}
+
+
 class Parser(argparse.ArgumentParser):
     """Raises what argparse would print."""
 
@@ -244,8 +261,22 @@ def knobs(command, names):
             text += f" (default: {entry.default})"
         choices = entry.metadata["choices"]
         metavar = METAVARS.get(entry.name, METAVARS.get(entry.type))
-        command.add_argument(flag, type={"int": int, "float": float, "str": str}[entry.type],
-                             choices=choices, metavar=None if choices else metavar, help=text)
+        if entry.name in REGISTRIES:
+            metavar = "NAME"
+            text += "; one of %(names)s"
+        added = command.add_argument(flag, type={"int": int, "float": float, "str": str}[entry.type],
+                                     choices=choices, metavar=None if choices else metavar, help=text)
+        added.names = Names(entry.name)
+
+
+class Names:
+    """The words that a setting takes, looked up when a help text is printed: that imports their room."""
+
+    def __init__(self, setting):
+        self.setting = setting
+
+    def __str__(self):
+        return ", ".join(REGISTRIES[self.setting]())
 
 
 def size(text):

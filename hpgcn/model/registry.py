@@ -21,7 +21,6 @@ def find_model(config):
     name = f"{config.model}-{config.aggregator}"
     if name in MODELS:
         return name
-    kinds = list(dict.fromkeys(each.partition("-")[0] for each in MODELS))
     if config.model in MODELS:
         if config.aggregator != DEFAULT_AGGREGATOR:
             raise UsageError(f"aggregator = {config.aggregator}: model {config.model} takes none")
@@ -29,4 +28,9 @@ def find_model(config):
     aggregators = [each.partition("-")[2] for each in MODELS if each.startswith(f"{config.model}-")]
     if aggregators:
         raise UsageError(f"aggregator = {config.aggregator!r}: expected one of {', '.join(aggregators)}")
-    raise UsageError(f"model = {config.model!r}: expected one of {', '.join(kinds)}")
+    raise UsageError(f"model = {config.model!r}: expected one of {', '.join(model_kinds())}")
+
+
+def model_kinds():
+    """The words that --model takes, list of str."""
+    return list(dict.fromkeys(name.partition("-")[0] for name in MODELS))

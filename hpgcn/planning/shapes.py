@@ -350,5 +350,6 @@ class ShapeComm(SerialComm):
     def _own(self, *call, **named):
         return Pending(self)
 
-    def _messages(self, *call):
+    def _exchange(self, outgoing, incoming, kind, finish=None):
+        self._count_blocks(kind, outgoing)
         return Pending(self)
