@@ -8,6 +8,7 @@ import os
 from hpgcn import __version__, machine
 from hpgcn.config import COSTS, Config, settings_of_run
 from hpgcn.errors import UsageError, printable
+from hpgcn.table import label_list
 
 
 def say(args, *lines):
@@ -211,7 +212,7 @@ def table(summary):
         ("seconds per epoch", f"{summary['epoch_s_median']:.4g} (set-up {summary['setup_s']:.3g})"),
         ("results", f"{printable(summary['out'])}/summary.json, metrics.jsonl, model.h5"),
     ]
-    return "\n".join(f"{name:<20} {value}" for name, value in rows)
+    return label_list(rows, width=19)
 
 
 def predict(args):

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from hpgcn.graph import Graph
 from hpgcn.partition.model import pattern, run_offsets
 from hpgcn.partition.partition import check_parts
+from hpgcn.table import table
 
 # key of Partition.statistics -> how the table calls it, and how it is written
 LABELS = {
@@ -144,11 +145,7 @@ def format_statistics(columns):
                                         for key in LABELS)])
 
     heading, *lines = zip(*cells)
-    table = [heading, *(line for line in lines if any(cell.strip("-") for cell in line[1:]))]
-    label_width, *widths = (max(map(len, column)) for column in zip(*table))
-    rows = ([label.ljust(label_width), *map(str.rjust, numbers, widths)]
-            for label, *numbers in table)
-    return "\n".join("  ".join(row).rstrip() for row in rows)
+    return table([heading, *(line for line in lines if any(cell.strip("-") for cell in line[1:]))])
 
 
 def describe(partition):

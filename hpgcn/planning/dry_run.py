@@ -12,6 +12,8 @@ from hpgcn.planning.footprint import ON_GPU, PARTS
 from hpgcn.planning.seconds import Machine, step_seconds
 from hpgcn.planning.survey import Survey
 from hpgcn.strategies import find_strategy
+from hpgcn.table import label_list
+from hpgcn.table import table as table_of
 
 COUNTING = 3600.0  # seconds that ranks wait for the one that reads the pattern, beyond their timeout
 
@@ -123,20 +125,20 @@ def table(report):
                               f"{seconds['communication']:.3g}) on the machine that `hpgcn plan` assumes")]
     if report["lean"]:
         lines.append(("T = A H", "not kept, it does not fit: its backward takes the wider product"))
-    text = [f"{name:<20} {value}" for name, value in lines]
-    text += ["", *_memory("MB of memory", report["memory"], "peak", (*PARTS, "setup", "peak"))]
+    text = [label_list(lines, width=19), ""]
+    text += [_memory("MB of memory", report["memory"], "peak", (*PARTS, "setup", "peak"))]
     if report["gpu_memory"]:
         names = (*ON_GPU[:-1], "total", "staging")
-        text += ["", *_memory("MB of GPU memory", report["gpu_memory"], "total", names)]
+        text += ["", _memory("MB of GPU memory", report["gpu_memory"], "total", names)]
     return "\n".join(text)
 
 
 def _memory(heading, ranks, decisive, names):
-    """Lines of the rank that holds most, and of all ranks."""
+    """A table of the rank that holds most, and of all ranks."""
     most = int(np.argmax([rank[decisive] for rank in ranks]))
-    text = [f"{heading:<20} {f'rank {most}':>12} {'all ranks':>12}"]
+    rows = [(heading, f"rank {most}", "all ranks")]
     for name in names:
         label = "pinned on the host" if name == "staging" else name
         total = sum(rank[name] for rank in ranks)
-        text.append(f"{label:<20} {ranks[most][name] / 1e6:>12,.3f} {total / 1e6:>12,.3f}")
-    return text
+        rows.append((label, f"{ranks[most][name] / 1e6:,.3f}", f"{total / 1e6:,.3f}"))
+    return table_of(rows, widths=(19, 11, 11))

@@ -7,13 +7,13 @@ from itertools import pairwise
 import numpy as np
 
 from hpgcn.check import SPLIT, check_range
-from hpgcn.errors import printable
 from hpgcn.identity import changed, signature
 from hpgcn.store import words
 from hpgcn.store.models import CHECKPOINT, MODEL, PREDICTIONS
 from hpgcn.store.reader import Reader
 from hpgcn.store.schema import GRAPH, PARTITIONED
 from hpgcn.store.stored import StoredGraph
+from hpgcn.table import label_list, table
 
 KINDS = {GRAPH: "graph", PARTITIONED: "partitioned graph", MODEL: "model",
          PREDICTIONS: "predictions", CHECKPOINT: "checkpoint"}
@@ -60,7 +60,7 @@ def describe(path, *, verify=False):
                      "not all compared; --verify does"))
     finally:
         reader.close()
-    return table(rows)
+    return label_list(rows)
 
 
 def _verify(reader):
@@ -92,18 +92,6 @@ def size(nbytes):
         if nbytes < 1024:
             return f"{nbytes:.1f} {unit}"
     return f"{nbytes / 1024:,.1f} TiB"
-
-
-def table(rows):
-    """Align (label, text) pairs; a label is shown once."""
-    width = max(len(label) for label, _ in rows)
-    lines = []
-    last = None
-    for label, text in rows:
-        shown = "" if label == last else label
-        lines.append(printable(f"{shown:<{width}}  {text}"))  # names come from the file
-        last = label
-    return "\n".join(lines)
 
 
 def _graph(stored, reader):
@@ -214,8 +202,7 @@ def _result(reader):
 
 
 def _sizes(reader):
-    entries = reader.distinct()
-    width = max((len(name) for name in entries), default=0)
-    for name, entry in sorted(entries.items()):
-        packed = f" ({', '.join(entry.filters)})" if entry.filters else ""
-        yield f"{name:<{width}}  {size(entry.stored):>12}{packed}"
+    """Return a line for each array: its name, what it takes, how it is packed."""
+    rows = [(name, size(entry.stored), f"({', '.join(entry.filters)})" if entry.filters else "")
+            for name, entry in sorted(reader.distinct().items())]
+    return table(rows, left=(0, 2), widths=(0, 12)).split("\n") if rows else []
