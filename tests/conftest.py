@@ -21,7 +21,7 @@ LEFT_OUT = pytest.StashKey[Counter]()
 
 def pytest_addoption(parser):
     parser.addoption("--all", action="store_true",
-                     help="run long tests too, and all parametrised cases: not some with each value")
+                     help="run long tests too, and all parametrised cases, not a few of each test")
 
 
 def pytest_configure(config):

@@ -16,8 +16,7 @@ import pytest
 import hpgcn
 
 ROOT = Path(__file__).parents[1]
-NOT_TRACKED = shutil.ignore_patterns(
-    ".git", ".venv*", "build", "*.egg-info", "__pycache__", ".coverage*")
+NOT_TRACKED = shutil.ignore_patterns(".git", *(ROOT / ".gitignore").read_text().replace("/", "").split())
 SETUP = configparser.ConfigParser()
 SETUP.read(ROOT / "setup.cfg")
 
