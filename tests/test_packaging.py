@@ -16,7 +16,8 @@ import pytest
 import hpgcn
 
 ROOT = Path(__file__).parents[1]
-NOT_TRACKED = shutil.ignore_patterns(".git", *(ROOT / ".gitignore").read_text().replace("/", "").split())
+IGNORED = (ROOT / ".gitignore").read_text().replace("/", "").split()
+NOT_TRACKED = shutil.ignore_patterns(".git", *IGNORED)
 SETUP = configparser.ConfigParser()
 SETUP.read(ROOT / "setup.cfg")
 
