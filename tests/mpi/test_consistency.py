@@ -31,7 +31,7 @@ def swapped(file):
     (None, ""), (directed, "directed is 0, but the adjacency is not symmetric: the entry at"),
     (put("degree/column", 40, 99), r"degree/column\[40\] is 99, but the weights of column 40 sum to"),
     (put("degree/row", 40, 99), r"degree/row\[40\] is 99, but"),
-    (swapped, r"partition/perm\[3\] is not undone by iperm")], ids=str)
+    (swapped, r"partition/perm\[3\] is not undone by iperm")])
 def test_all_ranks_refuse(comm, tmp_path, strategy, change, message):
     graph, path = make(n=60, f=4, directed=True), tmp_path / f"{comm.rank}.h5"
     store.write_partitioned(path, graph, make_partition(graph, comm.size, method="block"))
