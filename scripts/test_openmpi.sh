@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What an MPI library can change, on Open MPI: the MPI tests at 2 and 3 ranks, faults, doctor. Makes .venv-openmpi;
-# tests/reliability then find it there and try both libraries.
+# What an MPI library can change, on Open MPI: faults, doctor, the MPI tests at 2 and 3 ranks. Makes .venv-openmpi;
+# tests/reliability then find it there and try both libraries. Arguments go to pytest: --all leaves no case out.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 VENV=.venv-openmpi setup mpi,openmpi,partition,demo,test
@@ -12,6 +12,6 @@ export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
 "$python" -m pytest -q tests/reliability "$@"
 for ranks in 2 3; do
     echo "== $ranks ranks"
-    .venv-openmpi/bin/mpiexec -n "$ranks" "$python" -m pytest -q tests/mpi --ignore=tests/mpi/test_memory.py
+    .venv-openmpi/bin/mpiexec -n "$ranks" "$python" -m pytest -q tests/mpi --ignore=tests/mpi/test_memory.py "$@"
 done
 echo "all tests passed on Open MPI"

@@ -36,6 +36,8 @@ def pytest_collection_modifyitems(config, items):
 
     functions = defaultdict(list)
     for item in items:
+        if " at 0x" in item.nodeid:
+            raise pytest.UsageError(f"{item.nodeid} is named otherwise by each process: give it an id")
         if not item.get_closest_marker("long"):
             functions[item.nodeid.partition("[")[0]].append(item)
     chosen = {item for cases in functions.values() for item in covering(cases)}
@@ -52,7 +54,7 @@ def covering(cases):
     """Return few of the parametrised cases of a test, in which each value of each parameter occurs.
 
     Greedy: always the case with the most new values; of equals the one whose values were used
-    least, then the first. Names take no part, as they may hold addresses: all ranks choose alike.
+    least, then the first. So all ranks choose alike.
     """
     values = {item: values_of(item) for item in cases}
     missing = set().union(*values.values())
