@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(config, items):
     functions = defaultdict(list)
     for item in items:
         if " at 0x" in item.nodeid:
-            raise pytest.UsageError(f"{item.nodeid}: each process names it otherwise; give it an id")
+            raise pytest.UsageError(f"{item.nodeid}: processes name it differently; give it an id")
         if not item.get_closest_marker("long"):
             functions[item.nodeid.partition("[")[0]].append(item)
     chosen = {item for cases in functions.values() for item in covering(cases)}
