@@ -74,6 +74,7 @@ def test_one_rank_and_three_find_the_same(graphs):
     assert arrays["embedding"].shape == (1797, 32)
 
 
+@pytest.mark.long
 def test_same_command_twice_is_the_same_to_the_bit(graphs):
     for name in ("a", "b"):
         succeed("train", "digits.p3.h5", "--epochs", 10, "--out", name, ranks=3)
@@ -82,6 +83,7 @@ def test_same_command_twice_is_the_same_to_the_bit(graphs):
     assert all(a[key].tobytes() == b[key].tobytes() for key in a)
 
 
+@pytest.mark.long
 def test_an_unpartitioned_graph_is_partitioned_once(graphs):
     partitions = []
     for out, words in (("a", "partitioning"), ("b", "using the partition in")):
@@ -113,6 +115,7 @@ def test_parts_from_a_file(graphs):
     assert "short.txt" in refused(65, *arguments, "short.txt", "-o", "x.h5")
 
 
+@pytest.mark.long
 def test_an_empty_part_trains(graphs):
     np.save("parts.npy", np.arange(1797) % 2 * 2)
     succeed("partition", "digits.h5", "-k", 3, "--parts", "parts.npy", "-o", "p.h5")

@@ -197,6 +197,7 @@ def test_features_labels_split_and_compression(tmp_path, compress):
     assert "expected 40 rows" in assert_same(tmp_path, TRAPS["plain"], **options)
 
 
+@pytest.mark.long
 @settings(max_examples=120, deadline=None,
           suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), room=st.integers(1, 5000), symmetrize=st.booleans(), reverse=st.booleans(),
@@ -287,6 +288,7 @@ def test_a_signal_leaves_nothing(tmp_path, stage, number):
             for file in out.parent.iterdir()] == [("g.h5", "the old file")]
 
 
+@pytest.mark.long
 def test_what_a_killed_conversion_leaves_goes_with_the_next(tmp_path):
     path, out = tmp_path / "g.txt", tmp_path / "out" / "g.h5"
     out.parent.mkdir()
@@ -324,6 +326,7 @@ except StorageError as error:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("limit", [100, 3000, 9000])
 def test_full_disk(tmp_path, limit):
     path = put(tmp_path / "g.txt", TRAPS["weights"])

@@ -14,6 +14,7 @@ HERE = Path(__file__).parent
 OLDER = {"AVX2": ("haswell", "+avx,+avx2,+fma"), "128 bits": ("x86-64", "")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", OLDER)
 def test_older_cpus_give_the_same_answers(name, tmp_path):
     cpu, features = OLDER[name]

@@ -37,6 +37,7 @@ def check(partition, n, k):
     np.testing.assert_array_equal(partition.part[partition.perm], np.repeat(np.arange(k), sizes))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("k", [3, 20])  # KaHyPar: direct, recursive
 def test_twice_the_same(choice, k):
     graph = grid(20)

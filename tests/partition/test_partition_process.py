@@ -131,6 +131,7 @@ make_partition(Graph.from_scipy(np.ones((8, 8))), 2, method="graph")
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_child_dies_with_its_parent(fake_metis, tmp_path, number):
     mark = tmp_path / "child"

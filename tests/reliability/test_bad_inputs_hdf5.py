@@ -141,6 +141,7 @@ def test_20_truncated_empty_or_another_file(folder):
             folder=folder)
 
 
+@pytest.mark.long
 def test_23_flipped_bits_are_storage_errors(folder):
     """tests/store flips one in each dataset."""
     path = Path("g.h5")

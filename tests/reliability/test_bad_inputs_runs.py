@@ -184,6 +184,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.long
 def test_25_messages_in_pieces_and_64_bits_change_no_bit(tmp_path, karate):
     """As tests/mpi/test_long_messages.py has it of all strategies, with numbers of 64 bits."""
     needs_mpi()

@@ -229,6 +229,7 @@ place._kept = kept
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("hook", "command", "ranks", "code", "words"), [
     ("partitioning", ("partition", "g.h5", "-k", 2, "--method", "block"), None, 65,
      "g.h5: changed while it was read"),

@@ -71,6 +71,7 @@ def outcome(out):
             [summary[name] for name in ("epochs", "final_loss", "best_epoch", "test_acc")])
 
 
+@pytest.mark.long
 def test_killed_at_every_step_of_a_commit(folder):
     settings = {"epochs": 10, "checkpoint_every": 3}
     runs = [("whole", "", settings)]
@@ -155,6 +156,7 @@ def whole(folder):
     return outcome(folder / "whole3")
 
 
+@pytest.mark.long
 def test_killed_at_random_moments_again_and_again(folder, whole):
     rng = np.random.default_rng(int(os.environ.get("HPGCN_SEED", "0")))
     killed = done = 0
@@ -179,6 +181,7 @@ def test_killed_at_random_moments_again_and_again(folder, whole):
     assert outcome(folder / "killed") == whole
 
 
+@pytest.mark.long
 def test_signals_and_a_full_disk_in_turn(folder, whole):
     """One run.
 

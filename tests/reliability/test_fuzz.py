@@ -12,6 +12,7 @@ from fuzzing import fuzz
 CASES = int(os.environ.get("HPGCN_FUZZ_CASES", "20"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kinds", [STORED, TEXTS, tuple(LOOSE)], ids=["stored", "texts", "loose"])
 def test_no_crash_no_hang_no_wrong_data(kinds):
     outcomes, failures = fuzz(kinds, seed=1, count=CASES)
