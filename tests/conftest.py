@@ -28,6 +28,11 @@ def pytest_configure(config):
     config.stash[LEFT_OUT] = Counter()
 
 
+def pytest_make_parametrize_id(val, argname):
+    """Name binary data by its parameter: gzip holds the time, but all processes need one name."""
+    return argname if isinstance(val, bytes) and not val.isascii() else None
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     """Keep tests that are not long and a covering choice of their cases, unless told otherwise."""

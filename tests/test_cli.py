@@ -187,6 +187,7 @@ class Evil:
         return os.system, ("touch executed",)
 
 
+@pytest.mark.long
 def test_bad_files_have_their_codes(graphs):
     whole = Path("digits.h5").read_bytes()
     flipped = bytearray(whole)

@@ -29,6 +29,7 @@ def told(file, *settings, ranks=None):
     return json.loads(succeed("train", file, *settings, "--dry-run", "--json", ranks=ranks))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("settings, ranks", [
     (("--strategy", "2d", "--model", "gin", "--dtype", "float64"), 4),
     (("--strategy", "mop", "--stages", 3, "--model", "sage", "--input-dropout", 0), 3),

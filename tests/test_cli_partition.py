@@ -46,6 +46,7 @@ def test_compare(graph, tmp_path):
     assert "did you mean block" in refused(2, "partition", graph, "-k", 4, "--compare", "blok")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["p.npy", "p.txt", "g.part.5"])
 def test_a_part_vector_goes_out_and_comes_back(graph, tmp_path, name):
     out = tmp_path / name
