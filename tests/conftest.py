@@ -29,8 +29,8 @@ def pytest_configure(config):
 
 
 def pytest_make_parametrize_id(val, argname):
-    """Name binary data by its parameter: gzip holds the time, but all processes need one name."""
-    return argname if isinstance(val, bytes) and not val.isascii() else None
+    """Name binary data by its parameter: all processes need one name, and gzip holds the time."""
+    return argname if isinstance(val, bytes) and not is_plain(val) else None
 
 
 @pytest.hookimpl(trylast=True)
@@ -86,7 +86,9 @@ def is_plain(value):
         return is_plain([*value.items()])
     if isinstance(value, tuple | list):
         return all(map(is_plain, value))
-    return value is None or isinstance(value, str | bytes | int | float | type)
+    if isinstance(value, bytes):
+        return value.isascii()
+    return value is None or isinstance(value, str | int | float | type)
 
 
 def pytest_sessionfinish(session):
