@@ -104,6 +104,7 @@ def test_seconds_by_hand(path_of_four):
     assert seconds["epoch"] == seconds["compute"] + seconds["communication"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("kind", [{}, {"directed": True, "weighted": True}, {"sparse": True}])
 def test_training_sends_what_is_predicted(tmp_path, kind, ranks):
