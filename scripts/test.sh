@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The tests in about five minutes: each value of each parameter once, and what is left out is said.
-#   --all       everything, as a change needs before it is published: an hour on two cores
-#   --coverage  measure which lines run, and print the share; with --all of everything
+#   --all       everything, before a change is published: half an hour on two cores
+#   --coverage  measure which lines run, and print their share; add --all for the share of all tests
 # Other arguments go to the serial pytest.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
