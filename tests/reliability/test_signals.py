@@ -70,6 +70,7 @@ def leftovers(*folders):
             if path.name.startswith((".", "new", "hpgcn"))]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name, number", [
     *((name, NUMBERS[place % 3]) for place, name in enumerate(SERIAL)
       if name != "train in a checkpoint"),
