@@ -170,6 +170,7 @@ def test_a_vertex_too_heavy_for_any_balance(choice, k):
         assert loads.max() <= max(200, 1.01 * -(-598 // k)) + 4
 
 
+@pytest.mark.long
 def test_extremes(choice):
     check(make_partition(two_cliques(), 3, **choice, epsilon=1e300), 20, 3)
     extremes = {"w0": 2**31 - 1, "seed": 2**63 - 1}
@@ -222,6 +223,7 @@ def test_given_parts():
             given_partition(graph, part, 4)
 
 
+@pytest.mark.long
 def test_engine_seeds_have_31_bits():
     pytest.importorskip("pymetis")
     parts = [make_partition(grid(30), 6, method="graph", seed=seed).part

@@ -32,6 +32,7 @@ GIVEN = {
     "--labels": ("convert", "karate", "new.h5", "--labels"), "reported": ("report",)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name, kind", [
     *((name, "pipe") for name in GIVEN),
     *((name, kind) for name in ("--config", "--parts", "inspected")

@@ -32,6 +32,7 @@ def run(redirected, *args, cwd, unbuffered=""):
                           env={**clean_environment(), "PYTHONUNBUFFERED": unbuffered})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place, name", list(enumerate(COMMANDS)))
 def test_output_that_goes_nowhere(trained, tmp_path, place, name):
     """On a full device, and (every second command) on a closed stream.
