@@ -203,8 +203,8 @@ class HaloExchange:
             plan = self.plan
             self.reserve(width)
             buffers = self.buffers
-            owned = buffers.owned[:plan.send_rows.size * width].reshape(-1, width)
-            ghost = buffers.ghost[:plan.ghosts.size * width].reshape(-1, width)
+            owned = buffers.owned[:plan.send_rows.size * width].reshape(plan.send_rows.size, width)
+            ghost = buffers.ghost[:plan.ghosts.size * width].reshape(plan.ghosts.size, width)
             ends = [(owned, plan.send_offsets, buffers.twins[0]), (ghost, plan.recv_offsets, buffers.twins[1])]
             (outgoing, to, sent), (incoming, cuts, received) = reversed(ends) if adjoint else ends
             requests = Messages(self.relay, blocks=buffers.pinned) if self.relay is not None else []

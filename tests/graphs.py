@@ -3,7 +3,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.graph import Graph
-from hpgcn.layout import BlockLayout, split
+from hpgcn.layout import split
+from hpgcn.partition import Partition
 
 
 def make(n=203, f=13, c=5, *, directed=False, weighted=False, sparse=False, seed=0, degree=8, train=None):
@@ -32,9 +33,26 @@ def make(n=203, f=13, c=5, *, directed=False, weighted=False, sparse=False, seed
     return Graph.from_scipy(A, sp.csr_array(X) if sparse else X, y, masks, symmetrize=not directed, name="made")
 
 
-def cut(n, comm, kind="uneven"):
-    """Row blocks of any heights; "gaps": those of the first and the last of three ranks or more are empty."""
-    cuts = np.sort(np.random.default_rng(6).integers(0, n + 1, comm.size - 1))
-    if kind == "gaps" and comm.size > 2:
+def several_labels(graph, labels=4):
+    """The graph with that many labels of 0 or 1 a vertex."""
+    y = (np.random.default_rng(7).random((graph.num_rows, labels)) < 0.4).astype(float)
+    return Graph.from_scipy(graph.adjacency, graph.features, y, graph.masks)
+
+
+def scattered(graph, comm):
+    """The graph partitioned at random, a part for each rank."""
+    part = np.random.default_rng(5).integers(0, comm.size, graph.num_rows)
+    partition = Partition.from_parts(part, comm.size)
+    return graph.permuted(partition.perm, partition.offsets)
+
+
+def row_blocks(n, parts, kind="uneven"):
+    """Offsets of row blocks of any heights; "gaps": the first and the last of three or more are empty."""
+    if kind == "even":
+        return split(n, parts)
+    if kind == "last":
+        return np.array([0] * parts + [n])
+    cuts = np.sort(np.random.default_rng(6).integers(0, n + 1, parts - 1))
+    if kind == "gaps" and parts > 2:
         cuts[0], cuts[-1] = 0, n
-    return BlockLayout(split(n, comm.size) if kind == "even" else np.concatenate([[0], cuts, [n]]), 1, comm.rank)
+    return np.concatenate([[0], cuts, [n]])

@@ -5,6 +5,7 @@ Nothing is reordered here: sage multiplies [H, A H] by its two matrices stacked,
 import numpy as np
 
 from hpgcn.kernels import reference
+from hpgcn.model import find_model
 
 MATRIX = {"gcn": ("sym", True), "sage-mean": ("row", False), "sage-gcn": ("row", True), "gin": ("none", False)}
 
@@ -130,7 +131,7 @@ def logits(model, A, X, w, layers):
 
 def losses(graph, config, initial, epochs):
     """Training losses of epochs 1..epochs, with Adam, from the initial weights; and the first gradient, flat."""
-    model = config.architecture
+    model = find_model(config)
     A, X = normalised(graph, *MATRIX[model]), features(graph)
     train = np.flatnonzero(graph.masks["train"])
     w = {name: array.astype(np.float64) for name, array in initial.arrays.items()}

@@ -72,10 +72,11 @@ class Blocks:
         """
         _, rows, own = held(layout, cuts)
         intervals = [tuple(cuts.offsets[stage:stage + 2].tolist()) for stage in own]
-        if transposed:
-            blocks = [adjacency.block(lo, hi, rows[0], rows[-1]).T.tocsr() for lo, hi in intervals]
-        else:
-            blocks = adjacency.blocks(rows, intervals)
+        with comm.together():
+            if transposed:
+                blocks = [adjacency.block(lo, hi, rows[0], rows[-1]).T.tocsr() for lo, hi in intervals]
+            else:
+                blocks = adjacency.blocks(rows, intervals)
         packed = ((stage, blocks.pop()) for stage in reversed(own))
         return cls(layout, layout, cuts, packed, adjacency.dtype, comm)
 

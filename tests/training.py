@@ -1,0 +1,55 @@
+"""Short runs, a step at a time, for tests of what training computes and sends."""
+import numpy as np
+
+from hpgcn.comm import SerialComm
+from hpgcn.progress import Best
+from hpgcn.trainer import make_trainer
+
+SETTINGS = {
+    "gcn": {"model": "gcn"}, "sage-mean": {"model": "sage"},
+    "sage-gcn": {"model": "sage", "aggregator": "gcn"}, "gin": {"model": "gin"}}
+
+
+def start(source, config, comm=None):
+    """Make a Trainer on the given ranks, by default on one."""
+    return make_trainer(source, config, comm or SerialComm(), warm=False)
+
+
+def loss_and_gradient(trainer, step=1):
+    """This rank's share of the mean training loss; the gradient over all ranks, flat."""
+    view = trainer.training
+    trainer.comm.counters.phase = "other"
+    logits, backward = view.model.forward(view.features, step)
+    total, G = view.loss.gradient(logits)
+    gradient = backward(G)
+    trainer.shard.columns.reduce(gradient)
+    return total / view.loss.count["train"], gradient.flat
+
+
+def metrics_of(trainer, epochs):
+    """Train for epochs 1 to `epochs`, evaluate after each, and hold what was sent against the prediction."""
+    history = []
+    for epoch in range(1, epochs + 1):
+        history.append(trainer.epoch(epoch))
+        trainer.judge(history[-1], Best())
+    for entry in history:
+        for kind in ("bytes", "messages"):
+            assert entry[f"sent_{kind}"] == trainer.about[f"predicted_{kind}_per_epoch"]
+    return history
+
+
+def run(source, config, comm=None, epochs=8):
+    """Metrics of a short run, and the parameters after it, on the host."""
+    trainer = start(source, config, comm)
+    with trainer.shard:
+        history = metrics_of(trainer, epochs)
+        return history, trainer.comm.device.get(trainer.parameters.flat).copy()
+
+
+def assert_same_curves(ours, theirs, bound):
+    """Equal losses to a relative bound, equal accuracies."""
+    for key in ("loss", "val_loss"):
+        curves = [[entry[key] for entry in history] for history in (ours, theirs)]
+        np.testing.assert_allclose(*curves, rtol=bound, err_msg=key)
+    for key in ("train_acc", "val_acc", "test_acc"):
+        assert [entry[key] for entry in ours] == [entry[key] for entry in theirs]
