@@ -129,10 +129,14 @@ def logits(model, A, X, w, layers):
     return Z
 
 
-def losses(graph, config, initial, epochs):
-    """Training losses of epochs 1..epochs, with Adam, from the initial weights; and the first gradient, flat."""
-    model = find_model(config)
-    A, X = normalised(graph, *MATRIX[model]), features(graph)
+def losses(graph, config, initial, epochs, *, model=None, A=None):
+    """Training losses of epochs 1..epochs, with Adam, from the initial weights; and the first gradient, flat.
+
+    `model`, `A`: what stands for the settings' model, and a matrix in place of the graph's.
+    """
+    model = model or find_model(config)
+    A = normalised(graph, *MATRIX[model]) if A is None else A
+    X = features(graph)
     train = np.flatnonzero(graph.masks["train"])
     w = {name: array.astype(np.float64) for name, array in initial.arrays.items()}
     drops = [config.first_dropout] + [config.dropout] * (config.layers - 1)

@@ -337,8 +337,6 @@ class GatheredPlan:
     def buffer_rows(self):
         """Rows of the big block, of its partial sums, and what `inner` holds; (R, L)."""
         L = self.rows.shape[1]
-        if L == 1:
-            return self.inner.buffer_rows
         big = self.rows.sum(1, keepdims=True)
         return self.inner.buffer_rows + np.maximum(big, (L - 1) * self.rows) + big
 

@@ -68,10 +68,6 @@ def groups_of(arrangement):
 class StagedRowPlan(RowPlan):
     """Broadcasts in stages, the big blocks gathered before and added up after where there are replicas."""
 
-    def right_shape(self):
-        """See `RowPlan`."""
-        return self._heights(self.layout).shape
-
     def _heights(self, layout):
         """Rows of each piece of each big block; (P / c, c)."""
         return np.diff(layout.offsets).reshape(groups_of(self.arrangement))

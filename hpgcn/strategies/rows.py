@@ -13,7 +13,7 @@ import numpy as np
 from hpgcn import kernels
 from hpgcn.capacity import check_nonzeros
 from hpgcn.parallel.csr import rows_of
-from hpgcn.strategies.plan import Plan
+from hpgcn.strategies.plan import Operand, Plan
 from hpgcn.strategies.strategy import Strategy
 
 
@@ -185,13 +185,16 @@ class RowPlan(Plan):
         yield from pull.pull(row_bytes)
         yield from push.push(row_bytes)
 
+    def make_operands(self):
+        """See `Plan`: the rows that each rank owns in one block, and its transpose where A is not symmetric."""
+        forward = self._own_rows(self.pattern, self.layout)
+        if self.symmetric:
+            square = self.pattern.square
+            return forward, forward if square else self._own_rows(self.pattern.transposed, self.layout_in)
+        rows = int(self.layout_in.offsets[-1])
+        return forward, Operand.of(forward.entries.shape, forward.entries, rows + 1, results=rows)
+
     def buffer_bytes(self, width, itemsize):
         """See `Plan`."""
-        rows = np.broadcast_to(self.right.buffer_rows, self.right_shape()).ravel()
+        rows = np.broadcast_to(np.ravel(self.right.buffer_rows), (self.num_ranks,))
         return rows * width * itemsize
-
-    def right_shape(self):
-        """Shape of the sizes by rank."""
-        return (self.num_ranks,)
-
-

@@ -207,6 +207,7 @@ def test_a_path_by_hand(comm, case, directed):
             (made.backward, G, made.layout, made.layout_in, [100, 0, 105] if directed else [100, 105, 105])):
         expected = np.array(expected, float)[:, None]
         np.testing.assert_array_equal(multiply(own(layout_in, x)), own(layout, expected))
+    made.close()
     whole.close()
 
 
@@ -237,6 +238,8 @@ def test_buffers_grow_and_are_made_once(comm, case):
         H = own(wide.layout, rng.standard_normal((n, width)))
         for one, other in ((wide.forward, grown.forward), (wide.backward, grown.backward)):
             assert one(H).tobytes() == other(H).tobytes()
+    assert grown.buffer_bytes <= wide.buffer_bytes
+    grown.reserve(f)
     size = grown.buffer_bytes
     assert size == wide.buffer_bytes
     mask = np.full((len(H), -(-H.shape[1] // 8)), 255, np.uint8)

@@ -1,0 +1,156 @@
+"""What single strategies do besides: 1.5d as 1d, packed blocks of grids, batches and bits of mop, refusals."""
+import numpy as np
+import oracle
+import pytest
+import scipy.sparse as sp
+from graphs import make
+from test_strategies import PLAIN, P, build, check, counted, own, pattern_of
+
+from hpgcn.config import Config
+from hpgcn.errors import ConfigError, UsageError
+from hpgcn.graph import Graph
+from hpgcn.kernels import reference
+from hpgcn.layout import BlockLayout
+from hpgcn.operator import NormalizedAdjacency
+from hpgcn.parallel.csr import Csr
+from hpgcn.strategies import STRATEGIES, Arrangement
+from hpgcn.strategies.batches import default_stages
+from hpgcn.strategies.blocks import Blocks
+from hpgcn.strategies.mop import column_bits
+
+pytestmark = pytest.mark.mpi
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_15d_with_one_replica_is_1d_to_the_bit(comm, directed):
+    graph = make(directed=directed, weighted=True)
+    rng = np.random.default_rng(5)
+    H = rng.standard_normal((graph.num_rows, 20)).astype(np.float32)
+    keep = rng.random(H.shape) < 0.5
+    results = []
+    for case in (("1d", (P,), 0), ("1.5d", (P, 1), 0)):
+        made, _ = build(comm, case, graph, dtype=np.float32)
+        mine = own(made.layout, H)
+        bits = reference.pack(own(made.layout, keep))
+        results.append([multiply(mine, mask=mask).tobytes() for multiply in (made.forward, made.backward)
+                        for mask in (None, bits)] + [made.buffer_bytes])
+        made.close()
+    assert results[0] == results[1]
+
+
+def test_a_layout_of_another_grid_is_refused(comm):
+    adjacency = NormalizedAdjacency(make(67))
+    layout = BlockLayout(np.arange(P + 2), P, comm.rank)
+    with pytest.raises(ConfigError, match=rf"2d: {P + 1} row blocks x {P} column blocks given, expected {P} x 1 on "):
+        STRATEGIES["2d"].build(adjacency, Arrangement((P, 1), layout, {}), comm)
+
+
+@pytest.mark.parametrize("name, grid, said", [
+    ("2d", f"{P + 1}x1", f"grid {P + 1}x1 holds {P + 1} ranks, but there are {P}: expected RxC with product {P}"),
+    ("3d", "1x1", "grid 1x1: strategy 3d takes RxCxL"),
+    ("2d", "0x1", "grid 0x1: every axis must be a whole number of at least 1"),
+    ("2d", "two", "grid two: expected RxC or RxCxL"),
+    ("1d", "1x1", "grid = 1x1: strategy 1d takes none"),
+    ("2d", "", None)])
+def test_grids(comm, name, grid, said):
+    strategy = STRATEGIES[name]
+    config = Config(strategy=name, grid=grid)
+    if said is None:
+        assert strategy.choose_shape(config, P) == strategy.default_shape(P)
+        return
+    with pytest.raises(ConfigError, match=said) as caught:
+        strategy.choose_shape(config, P)
+    assert caught.value.collective
+
+
+def test_replicas():
+    strategy = STRATEGIES["1.5d"]
+    assert [strategy.default_shape(ranks) for ranks in (1, 4, 6, 7, 12)] == [(1, 1), (2, 2), (3, 2), (7, 1), (4, 3)]
+    assert strategy.choose_shape(Config(strategy="1.5d", replication=3), 12) == (4, 3)
+    with pytest.raises(ConfigError, match="replication = 5: expected a divisor of the 12 ranks"):
+        strategy.choose_shape(Config(strategy="1.5d", replication=5), 12)
+    with pytest.raises(UsageError, match="there are 12"):
+        strategy.check_shape(12, (12, 2))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("columns", [np.int32, np.int64])
+def test_a_packed_block(dtype, columns):
+    blocks = object.__new__(Blocks)
+    blocks.num_rows, blocks.dtype, blocks.columns = 2, np.dtype(dtype), np.dtype(columns)
+    block = Csr(np.array([0, 1, 3]), np.array([4, 0, 2], columns), np.array([0.5, -1, 3], dtype), 5)
+    message = blocks.pack(block)
+    assert message.nbytes == 3 * 8 + 3 * (np.dtype(dtype).itemsize + np.dtype(columns).itemsize)
+    for part, expected in zip(blocks.unpack(message, 3), (block.indptr, block.indices, block.data)):
+        np.testing.assert_array_equal(part, expected)
+        assert part.flags.aligned
+        assert np.shares_memory(part, message)
+    empty = Csr(np.zeros(3, np.int64), np.empty(0, columns), np.empty(0, dtype), 5)
+    assert blocks.pack(empty).size == 0
+
+
+@pytest.mark.parametrize("dtype, bound", [("float32", 1e-5), ("float64", 1e-12)])
+@pytest.mark.parametrize("stages", [0, 7])
+def test_a_real_graph_in_batches(comm, data_dir, dtype, bound, stages):
+    from hpgcn.datasets.convert import read
+
+    graph = read(data_dir / "npz" / "amazon_computers.npz", "auto")[0]
+    made, _ = build(comm, ("mop", (P,), stages), graph, "even", dtype=dtype, **PLAIN)
+    assert made.stages == (1 if P == 1 else stages or default_stages(made.layout.offsets, 13000))
+    H = np.random.default_rng(2).standard_normal((graph.num_rows, 17)).astype(dtype)
+    A = graph.adjacency.astype(np.float64)
+    for multiply, matrix in ((made.forward, A), (made.backward, A.T)):
+        expected = matrix @ H
+        error = np.abs(multiply(own(made.layout, H)) - own(made.layout, expected)).max(initial=0)
+        assert error <= bound * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("stages", [0, 3, 12])
+def test_a_banded_matrix_starts_early_and_is_right(comm, stages, directed):
+    n = 40 * P
+    rng = np.random.default_rng(7)
+    near = np.abs(np.subtract.outer(np.arange(n), np.arange(n))) <= 6
+    graph = Graph.from_scipy(sp.csr_array(near * (1 + rng.random((n, n)))), symmetrize=not directed)
+    made, arrangement = build(comm, ("mop", (P,), stages), graph, "even", norm="none")
+    plan = made.Plan.of(pattern_of(graph, not directed), arrangement)
+    check(comm, made, plan, sp.csr_array(oracle.normalised(graph, "none")), (20, 20))
+
+
+@pytest.mark.parametrize("stages, expected", [(0, (3, 2)), (4, (4, 4))])
+def test_batches_of_some_rows(comm, stages, expected):
+    n = 5000 * P
+    chain = sp.diags_array([np.arange(1.0, n) / n] * 2, offsets=[-1, 1]).tocsr()
+    graph = Graph.from_scipy(chain, name="chain")
+    whole, arrangement = build(comm, ("mop", (P,), stages), graph, "even", **PLAIN)
+    rows_out, rows_in = np.arange(n) % 7 == 0, np.arange(n) % 2 == 1
+    made = whole.restrict(rows_out, rows_in)
+    assert (whole.stages, made.stages) == (expected if P > 1 else (1, 1))
+    plan = whole.Plan.of(pattern_of(graph, symmetric=True, loops=False), arrangement)
+    check(comm, made, plan.restrict(rows_out, rows_in), chain[rows_out][:, rows_in], (9,))
+
+
+def test_counts_of_some_rows_by_hand(comm):
+    pair = comm.group((0, 1) if comm.rank < 2 <= P else (comm.rank,))
+    if pair.size == 2:
+        layout = BlockLayout(np.array([0, 4, 6]), 1, pair.rank)
+        options = STRATEGIES["mop"].own_options(Config(strategy="mop", stages=2), pair.device)
+        adjacency = NormalizedAdjacency(make(n=6), dtype=np.float64)
+        whole = STRATEGIES["mop"].build(adjacency, Arrangement((2,), layout, options), pair)
+        made = whole.restrict(np.array([0, 0, 1, 0, 1, 1]) == 1, np.array([1, 1, 0, 1, 0, 1]) == 1)
+        m_in, m_out = (3, 1)[pair.rank], (1, 2)[pair.rank]
+        mask = np.zeros((m_out, 1), np.uint8)
+        _, sent = counted(pair, lambda: made.forward(np.ones((m_in, 3)), mask=mask))
+        # rank 0 owns two columns of three: it sends 3 rows of one, returns 2 rows of two, and 1 byte of the mask
+        assert sent == [[24 + 32 + 1, 2 + 2 + 1], [16 + 8 + 2, 1 + 1 + 1]][pair.rank]
+    pair.close()
+
+
+@pytest.mark.parametrize("width", [1, 7, 8, 9, 24, 37])
+def test_bits_of_some_columns(width):
+    keep = np.random.default_rng(9).random((11, width)) < 0.5
+    for first in range(width + 1):
+        for last in range(first, width + 1):
+            out = np.full((11, -(-(last - first) // 8)), 255, np.uint8)
+            column_bits(reference.pack(keep), first, last, out)
+            np.testing.assert_array_equal(out, reference.pack(keep[:, first:last]))
