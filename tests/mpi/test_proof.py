@@ -16,6 +16,7 @@ from hpgcn.model import MODELS, Layer
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.transfers import OWN, GatheredPlan, GatheredRows, OwnRows, OwnRowsPlan
 from hpgcn.parallel.workspace import Workspace
+from hpgcn.placement import assign_rows
 from hpgcn.planning import dry_run, report
 from hpgcn.planning.footprint import PARTS
 from hpgcn.planning.options import Options
@@ -161,7 +162,7 @@ def test_rows_that_nobody_reads_are_left_out(comm):
 def test_a_dry_run_tells_what_a_run_sends(comm, directed):
     graph = scattered(make(n=500, degree=1.5, directed=directed, train=6), comm)
     config = Config(**SETTINGS)
-    told = dry_run.forecast(graph, config, comm)
+    told = dry_run.forecast(assign_rows(graph, comm, config), config, comm)
     history, _ = run(graph, config, comm, 2)
     for kind in ("bytes", "messages"):
         assert told[f"predicted_{kind}_per_epoch"] == history[-1][f"sent_{kind}"]
