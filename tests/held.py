@@ -1,81 +1,105 @@
-"""The arrays that a trainer holds, summed up and held against what hpgcn.cost.memory says of its rank."""
+"""Hold the arrays of a trainer against what planning says of its rank."""
 from pathlib import Path
 
 import numpy as np
 
-from hpgcn.cost.memory import PARTS, footprint, owned
-from hpgcn.cost.work import kept_arrays
-from hpgcn.dense import SparseRows
+from hpgcn.parallel.csr import Csr
+from hpgcn.parallel.transfers import OWN
+from hpgcn.planning.candidates import count
+from hpgcn.placement import assign_rows
+from hpgcn.strategies import STRATEGIES
 from hpgcn.strategies.mop import MixtureOfParallelism
-from hpgcn.strategies.p2p import PointToPoint
 from hpgcn.strategies.summa import Summa
+from hpgcn.step import evaluate
+from hpgcn.trainer import make_trainer
+
+
+def run_two_epochs(source, config, comm):
+    """Return a Trainer that has taken two steps and evaluations, and the metrics of the steps."""
+    trainer = make_trainer(source, config, comm, warm=False)
+    metrics = []
+    for number in (1, 2):
+        metrics.append(trainer.epoch(number))
+        evaluate(trainer.evaluation)
+    return trainer, metrics
+
+
+def footprint_of(source, config, comm, survey):
+    """The RankFootprint of a run on these ranks, from a Survey alone."""
+    arrangement = assign_rows(source, comm, config).arrangement
+    strategy = STRATEGIES[config.strategy]
+    offsets = arrangement.layout.offsets
+    return count(survey.reading, survey, strategy, arrangement.shape, offsets, config)
 
 
 def distinct(arrays):
     """Bytes of arrays, each once."""
-    return sum({id(array): array.nbytes for array in arrays}.values())
+    return sum({id(array): array.nbytes for array in arrays if array is not None}.values())
 
 
-def of_strategy(strategy):
-    """(arrays of the matrix, row numbers) of one map."""
-    if isinstance(strategy, PointToPoint):
-        blocks, listed = [], []
-        for product in {strategy.product, strategy.product_back}:
-            blocks += product.local
-            for block in product.blocks.values():
-                blocks += block[:3]
-                listed.append(block[3])
-            if not strategy.symmetric:
-                blocks += [*product.local_transposed, *product.ghost_transposed]
-            listed += [product.plan.ghosts, product.plan.send_rows]
-        return blocks, listed
+def arrays_of(matrix):
+    """Arrays of a Csr, with its kept transpose, or a dense array."""
+    if not isinstance(matrix, Csr):
+        return [matrix]
+    arrays = [matrix.indptr, matrix.indices, matrix.data, matrix.edges]
+    transpose = matrix._known.get("transpose")
+    return arrays + (arrays_of(transpose) if transpose else [])
+
+
+def matrix_of(strategy):
+    """(arrays of the blocks of A, row numbers) of one map."""
     if isinstance(strategy, Summa):
-        return [message for blocks in {strategy.A, strategy.A_transposed} for message in blocks.messages.values()], []
+        blocks = {strategy.A, strategy.A_transposed}
+        return [message for each in blocks for message in each.messages.values()], []
     if isinstance(strategy, MixtureOfParallelism):
-        return [array for operand in (strategy.operand, strategy.operand_back) for array in operand.matrix], []
-    products = {strategy.product, strategy.reverse} - {None}
-    blocks = [block for product in products for block in [*product.blocks, *(product.transposed or [])]]
-    return [array for block in blocks for array in block[:3]], [block[3] for block in blocks]
+        blocks = strategy.operand.block, strategy.operand_back.block
+        return [array for each in blocks for array in arrays_of(each)], []
+    blocks, listed = [], []
+    for product in dict.fromkeys((strategy.product, strategy.back)):
+        blocks += product.all_blocks()
+        halo = getattr(product.pull, "plan", None)
+        if halo:
+            listed += [halo.ghosts, halo.send_rows]
+        if not strategy.needs_parts:
+            listed += [each.nonempty_rows for each in product.all_blocks()]
+        elif halo:
+            listed += [each.nonempty_rows for source, each in product.blocks[OWN].items() if source != OWN]
+    return [array for each in blocks for array in arrays_of(each)], listed
 
 
-def features(X):
-    """Arrays of dense or sparse features."""
-    if isinstance(X, tuple):
-        return [array for each in X for array in features(each)]
-    if isinstance(X, SparseRows):
-        own = [X.indptr, X.indices, X.data, X.transposed_indptr, X.transposed_indices, X.order]
-        return own + [array for _, part in X.parts.values() for array in features(part)]
-    return [X]
+def work_arrays(trainer):
+    """Work arrays of a trainer by name."""
+    spaces = trainer.training.model.workspace, trainer.shard.columns.workspace
+    return {name: array for space in spaces for name, array in space.arrays.items()}
 
 
-def check_held(step, share, trainer, rank):
+def check_held(footprint, trainer, rank=0):
     """Hold every part of the footprint of a rank against the arrays of its trainer."""
-    said = {name: int(sizes[rank]) for name, sizes in footprint(step, share).items()}
-    assert tuple(said) == PARTS
-    rows, flat = trainer.rows, dict(trainer.buffers.flat)
-    X = [trainer.training.X, trainer.evaluation.X]
-    dropped = flat.pop("X", np.empty(0)).nbytes
-    if step.sparse_features:
-        dropped += 2 * X[0].data.nbytes
-    kept = kept_arrays(step, share.train, share.evaluated, owned(share))
-    kept, held = {name: int(sizes[rank]) for name, sizes in kept.items()}, {k: each.nbytes for k, each in flat.items()}
-    np.testing.assert_equal(*({name: each.get(name, 0) for name in kept | held} for each in (kept, held)))
-    found = {"activations": distinct(flat.values()) + distinct(rows.columns.buffers.values())}
-    found["features"] = distinct([array for each in X for array in features(each)]) + dropped
-    maps = {id(each): each for reach in (rows.train, rows.evaluated) for each in reach.maps if each is not None}
-    maps[id(rows.strategy)] = rows.strategy
-    matrices, listed = zip(*map(of_strategy, maps.values()))
-    found["matrix"] = distinct([array for each in matrices for array in each])
-    found["plan"] = distinct([array for each in listed for array in each])
-    if isinstance(rows.strategy, PointToPoint):
-        exchange = rows.strategy.product.exchange
-        found["buffers"] = exchange.owned.nbytes + exchange.ghost.nbytes
-    else:
-        found["buffers"] = rows.strategy.buffer_bytes
-    found["parameters"] = 6 * trainer.parameters.flat.nbytes
-    if step.sparse_features and share.columns > 1:  # a column block is taken to have an even share of the entries
-        assert abs(said["features"] / found.pop("features") - 1) < 0.3
-    np.testing.assert_equal({name: said[name] for name in found}, found)
+    said = {name: int(sizes[rank]) for name, sizes in footprint.parts.items()}
+    shard, spec = trainer.shard, trainer.shard.spec
+    views = trainer.training, trainer.evaluation
+    work = {name: array.nbytes for name, array in work_arrays(trainer).items() if array.nbytes}
+    step = footprint.rank_steps[rank].arrays
+    np.testing.assert_equal({name: nbytes for name, nbytes in step.items() if nbytes}, work)
+
+    dropped = work.pop("X", 0)
+    features = [each for view in views for each in view.features.arrays()]
+    parts = [layer._self_part for view in views for layer in view.model.layers[:1]]
+    features += [each for each in parts if each is not None]
+    if spec.sparse_features:
+        dropped += 2 * trainer.training.features.X.data.nbytes
+    maps = [shard.strategy, *(each for field in (shard.train, shard.evaluated) for hop in field.hops
+                              for each in hop.maps if each is not None)]
+    matrices, listed = zip(*map(matrix_of, dict.fromkeys(maps)))
+    held = {
+        "matrix": distinct([array for each in matrices for array in each]),
+        "features": distinct([array for each in features for array in arrays_of(each)]) + dropped,
+        "activations": sum(work.values()), "buffers": shard.strategy.buffer_bytes,
+        "plan": distinct([array for each in listed for array in each]),
+        "parameters": 6 * trainer.parameters.flat.nbytes}
+    if spec.sparse_features and shard.columns.row.size > 1:  # a column block is said to have its even share
+        assert abs(said["features"] / held.pop("features") - 1) < 0.3
+    np.testing.assert_equal({name: said[name] for name in held}, held)
 
 
 def highest_resident():

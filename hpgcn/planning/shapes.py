@@ -307,16 +307,23 @@ class ShapeCsr(Csr):
         super().__init__(device.empty(rows + 1, np.int64), device.empty(entries, np.int32), data, columns, device,
                          device.empty(entries, np.int64))
         self.some = some
+        self.is_part = False  # it was cut out, and is kept with its transpose
 
     def take_rows(self, numbers):
-        """See `Csr`: the part and its transpose are kept, each with the places of its entries."""
+        """See `Csr`: the part is kept, with the places of its entries."""
         part = ShapeCsr(self.device, numbers.size, self.shape[1], self.some, self.data.dtype)
-        self.device.part_bytes += 2 * (self.some * (4 + 8)) + 8 * (sum(part.shape) + 2)
+        part.is_part = True
+        self.device.part_bytes += part.nbytes + part.edges.nbytes
         return part
 
     def ordered_transpose(self):
-        """See `Csr`."""
-        return ShapeCsr(self.device, *self.shape[::-1], self.indices.size, self.data.dtype)
+        """See `Csr`: that of a part is kept, too."""
+        if "transpose" not in self._known:
+            flipped = ShapeCsr(self.device, *self.shape[::-1], self.indices.size, self.data.dtype)
+            if self.is_part:
+                self.device.part_bytes += flipped.nbytes - flipped.data.nbytes + flipped.edges.nbytes
+            self._known["transpose"] = flipped
+        return self._known["transpose"]
 
     def with_data(self, data):
         """See `Csr`."""

@@ -1,0 +1,59 @@
+"""A step that is run on shapes takes the arrays that a real one takes, and what it says ranks hold is held."""
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from graphs import make
+from held import check_held, footprint_of, run_two_epochs
+
+import hpgcn
+from hpgcn import store
+from hpgcn.comm import SerialComm
+from hpgcn.config import Config
+from hpgcn.model import MODELS
+from hpgcn.planning.survey import Survey
+
+
+def check_run(source, config, survey=None):
+    """Take two steps on one rank, and hold what it has against what planning says."""
+    survey = survey or Survey(source, config)
+    trainer, _ = run_two_epochs(source, config, SerialComm())
+    check_held(footprint_of(source, config, SerialComm(), survey), trainer)
+
+
+def settings_of(model):
+    """Settings of Config that name a model."""
+    model, _, aggregator = model.partition("-")
+    return {"model": model, **({"aggregator": aggregator} if aggregator else {})}
+
+
+@pytest.mark.parametrize("train", [8, None], ids=["pruned", "all rows"])
+@pytest.mark.parametrize("drops", [False, True], ids=["keeps T", "drops T"])
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model(model, drops, train, monkeypatch):
+    graph = make(n=400, c=40, degree=1.5, train=train)
+    config = Config(**settings_of(model), layers=3, hidden=20)
+    survey = Survey(graph, config)
+    survey.spec = replace(survey.spec, drop_AX=drops)
+    monkeypatch.setattr("hpgcn.trainer.drops_AX", lambda *_: drops)
+    check_run(graph, config, survey)
+
+
+@pytest.mark.parametrize("kind, settings", [
+    ({}, {"input_dropout": 0.0}), ({}, {"layers": 1}), ({"sparse": True}, {"layers": 1}),
+    ({"directed": True, "weighted": True}, {"layers": 3, "dtype": "float64"}),
+    ({"sparse": True}, {"layer_norm": True}), ({"sparse": True}, {"dtype": "float64"})], ids=str)
+@pytest.mark.parametrize("model", MODELS)
+def test_other_graphs_and_steps(tmp_path, model, kind, settings):
+    graph = make(n=400, c=6, degree=1.5, train=8, **kind)
+    store.write_graph(tmp_path / "graph.h5", graph)
+    config = Config(**settings_of(model), hidden=16 if "mean" in model else 5, **settings)
+    check_run(hpgcn.load(tmp_path / "graph.h5"), config, Survey(tmp_path / "graph.h5", config))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_several_labels(model):
+    graph = make()
+    labels = np.random.default_rng(7).random((graph.num_rows, 3)) < 0.4
+    graph = hpgcn.Graph.from_scipy(graph.adjacency, graph.features, labels.astype(float), graph.masks)
+    check_run(graph, Config(**settings_of(model), prune=False))

@@ -1,0 +1,363 @@
+"""Bytes and messages of a training step: against dense counts, closed forms and literals."""
+from functools import cache
+from itertools import pairwise, product
+from math import gcd, prod
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from hpgcn.config import Config
+from hpgcn.errors import UsageError
+from hpgcn.graph import Graph
+from hpgcn.layout import BlockLayout, divisors, split, stages
+from hpgcn.model import ModelSpec
+from hpgcn.model.parameters import parameter_shapes
+from hpgcn.planning.candidates import count
+from hpgcn.planning.step import PHASES, LevelSizes, Steps
+from hpgcn.planning.survey import Survey
+from hpgcn.planning.traffic import predict_step
+from hpgcn.strategies import STRATEGIES, Arrangement, Product
+from hpgcn.strategies.summa import Travelling, cube_of
+
+SHAPES = {
+    "1.5d": [(P // c, c) for P in (2, 6, 7, 12) for c in divisors(P)],
+    "2d": [(R, P // R) for P in (2, 6, 7, 12) for R in divisors(P)],
+    "3d": [(R, C, P // (R * C)) for P in (2, 8, 12) for R in divisors(P) for C in divisors(P // R)]}
+SOME = [("p2p", (5,)), ("1d", (5,)), ("mop", (7,)), ("1.5d", (5, 3)), ("1.5d", (2, 3)),
+        ("2d", (3, 4)), ("2d", (4, 3)), ("3d", (2, 3, 2)), ("3d", (3, 2, 2))]
+
+
+@cache
+def survey(widths=(5, 7, 7, 3), *, directed=True, sparse=False, n=23, **settings):
+    """The Survey of a random graph that holds all its rows in every layer."""
+    rng = np.random.default_rng(0)
+    A = sp.random_array((n, n), density=0.15, rng=rng, format="csr")
+    X = rng.standard_normal((n, widths[0]))
+    X = sp.csr_array(X) if sparse else X
+    graph = Graph.from_scipy(A, X, rng.integers(0, 2, n), symmetrize=not directed)
+    return Survey(graph, Config(**{"dtype": "float64", "prune": False, **settings}), widths)
+
+
+def footprint_of(name, shape, graph, offsets=None, **settings):
+    """What ranks hold of the graph of a Survey, and do with it."""
+    if offsets is None:
+        offsets = STRATEGIES[name].row_offsets(shape, graph.pointers)
+    return count(graph.reading, graph, STRATEGIES[name], shape, offsets, Config(**settings))
+
+
+class Sends:
+    """Bytes and messages of P ranks, counted pair by pair."""
+
+    def __init__(self, ranks):
+        self.counts = np.zeros((2, ranks), np.int64)
+
+    def __call__(self, source, destination, nbytes, messages=1):
+        if source != destination and nbytes:
+            self.counts[:, source] += int(nbytes), messages
+
+    def allreduce(self, group, nbytes):
+        """Byte number i of 2 m (q - 1) is booked on rank i mod q."""
+        total = 2 * int(nbytes) * (len(group) - 1)
+        for place, rank in enumerate(group):
+            messages = 2 * (len(group) - 1) * (total > 0)
+            self.counts[:, rank] += len(range(place, total, len(group))), messages
+
+
+def count_halo(send, A, offsets, row_bytes, adjoint):
+    """p2p: rows go to those who read them, or their partial sums back."""
+    blocks = [slice(*pair) for pair in pairwise(offsets)]
+    for (owner, theirs), (reader, mine) in product(enumerate(blocks), repeat=2):
+        pair = (reader, owner) if adjoint else (owner, reader)
+        send(*pair, A[mine, theirs].any(0).sum() * row_bytes)
+
+
+def count_staged(send, heights, row_bytes, adjoint):
+    """1d and 1.5d: pieces of a big block are gathered, blocks broadcast, sums scattered."""
+    groups, replicas = heights.shape
+    for i, j, k in product(range(groups), range(replicas), range(replicas)):
+        send(i * replicas + j, i * replicas + k, heights[i, j] * row_bytes)
+        send(i * replicas + j, i * replicas + k, heights[i, k] * row_bytes)
+    replica = np.searchsorted(split(groups, replicas), np.arange(groups), side="right") - 1
+    for root, other in product(range(groups), repeat=2):
+        pair = [group * replicas + replica[root] for group in (root, other)]
+        send(*(pair[::-1] if adjoint else pair), heights[root].sum() * row_bytes)
+
+
+def count_summa(send, A, offsets, cube, width, itemsize):
+    """2d and 3d: blocks of A along rows of ranks, intervals of H along columns, sums."""
+    R, L, C = cube
+    columns = np.diff(split(width, C)) * itemsize
+    heights, tall = np.diff(offsets).reshape(R, L), np.diff(offsets[::L])
+    cuts = stages(offsets, R, L, C)
+    places = zip(pairwise(cuts.offsets), cuts.row, cuts.column, cuts.piece)
+    for (lo, hi), owner, holder, piece in places:
+        for i, rows in enumerate(pairwise(offsets[::L])):
+            nonzeros = np.count_nonzero(A[slice(*rows), lo:hi])
+            message = (8 * (tall[i] + 1) + nonzeros * (4 + itemsize)) * (nonzeros > 0)
+            for j in range(C):
+                here = (i * L + piece) * C
+                send(here + holder, here + j, message)
+                send((owner * L + piece) * C + j, here + j, (hi - lo) * columns[j])
+    for i, piece, other, j in product(range(R), range(L), range(L), range(C)):
+        send((i * L + piece) * C + j, (i * L + other) * C + j, heights[i, other] * columns[j])
+
+
+def count_mop(send, heights, width, itemsize, batches, masked):
+    """Mop: rows to columns and back in batches, the bits of a mask in one message."""
+    columns = np.diff(split(width, heights.size))
+    for p, q in product(range(heights.size), repeat=2):
+        send(p, q, heights[p] * columns[q] * itemsize, min(heights[p], batches))
+        send(p, q, heights[q] * columns[p] * itemsize, min(heights[q], batches))
+        send(p, q, masked * heights[p] * -(-columns[q] // 8))
+
+
+def count_product(send, name, footprint, one, itemsize):
+    """One product with A, or with A^T."""
+    plan = footprint.plan
+    A = plan.pattern.matrix.toarray()
+    offsets, shape = plan.layout.offsets, plan.arrangement.shape
+    adjoint = one.backward and not plan.pattern.symmetric
+    if name == "p2p":
+        count_halo(send, A, offsets, one.width * itemsize, adjoint)
+    elif name in ("1d", "1.5d"):
+        count_staged(send, np.diff(offsets).reshape((*shape, 1)[:2]), one.width * itemsize, adjoint)
+    elif name == "mop":
+        count_mop(send, np.diff(offsets), one.width, itemsize, plan.batches, one.masked)
+    else:
+        count_summa(send, A.T if adjoint else A, offsets, cube_of(shape), one.width, itemsize)
+
+
+def count_dense(sends, spec, layout):
+    """Products with W and softmax, where C ranks share rows; gradients of all parameters."""
+    C, s = layout.columns, spec.itemsize
+    groups = [range(rank, rank + C) for rank in range(0, layout.size, C)]
+    for group, m in zip(groups, np.diff(layout.offsets)):
+        for width in spec.widths[1:]:
+            own = np.diff(split(width, C)) * m * s
+            for p, q in product(range(C), repeat=2):
+                sends["dense", "forward"](group[p], group[q], own[q])
+                sends["dense", "backward"](group[p], group[q], own[p])
+        sends["dense", "forward"].allreduce(group, m * s)
+        sends["dense", "forward"].allreduce(group, m * 8)
+    shapes = parameter_shapes(spec).values()
+    sizes = sum(np.diff(split(shape[0], C)) * prod(shape[1:]) for shape in shapes) * s
+    for j in range(C):
+        sends["weights", "backward"].allreduce(range(j, layout.size, C), sizes[j])
+    for group in groups:
+        for p, q in product(range(C), repeat=2):
+            sends["weights", "backward"](group[p], group[q], sizes[p])
+
+
+def check(name, footprint):
+    """Hold the prediction of every rank against what is counted pair by pair."""
+    spec, layout, found = footprint.spec, footprint.layout, footprint.prediction
+    sends = {key: Sends(layout.size) for key in found.bytes}
+    for one in footprint.steps.products(spec, footprint.levels):
+        count_product(sends["aggregation", one.phase], name, footprint, one, spec.itemsize)
+    count_dense(sends, spec, layout)
+    for key, expected in sends.items():
+        assert found.bytes[key].dtype == np.int64
+        counts = [found.bytes[key].tolist(), found.messages[key].tolist()]
+        assert counts == expected.counts.tolist(), key
+    total = sum(each.counts.sum(1) for each in sends.values())
+    assert [found.total_bytes(), found.total_messages()] == total.tolist()
+
+
+@pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_shape(name, directed):
+    others = [STRATEGIES[name].default_shape(P) for P in range(1, 9)]
+    for shape in SHAPES.get(name, others):
+        check(name, footprint_of(name, shape, survey(directed=directed)))
+
+
+@pytest.mark.parametrize("widths, settings", [
+    ((2, 9, 17, 30), {"sparse": True}), ((2, 9, 17, 30), {"input_dropout": 0.0}),
+    ((11, 5, 2), {"dtype": "float32"}), ((6, 1), {"sparse": True}),
+    ((6, 1), {"input_dropout": 0.0}), ((2, 9), {"dtype": "float32"})], ids=str)
+@pytest.mark.parametrize("name, shape", SOME, ids=str)
+def test_other_steps(name, shape, widths, settings):
+    check(name, footprint_of(name, shape, survey(widths, **settings)))
+
+
+@pytest.mark.parametrize("blocks", [
+    (0, 0, 4, 4, 9, 23, 23), (0, 23, 23, 23, 23, 23, 23), (0, 0, 0, 1, 22, 22, 23)], ids=str)
+@pytest.mark.parametrize("name, shape", [
+    ("p2p", (6,)), ("1d", (6,)), ("mop", (6,)), ("1.5d", (3, 2)), ("1.5d", (2, 3)),
+    ("2d", (6, 2)), ("3d", (3, 2, 2)), ("3d", (2, 3, 3))], ids=str)
+def test_empty_blocks_send_nothing(name, shape, blocks, monkeypatch):
+    monkeypatch.setattr("hpgcn.parallel.pattern.CHUNK", 3)  # entries are counted in pieces
+    check(name, footprint_of(name, shape, survey((4, 6, 3)), blocks))
+
+
+@pytest.mark.parametrize("name, shape", [
+    ("p2p", (8,)), ("1d", (8,)), ("mop", (8,)), ("1.5d", (4, 2)), ("2d", (4, 3)),
+    ("3d", (3, 2, 3))], ids=str)
+def test_more_ranks_than_rows(name, shape):
+    check(name, footprint_of(name, shape, survey((3, 4, 2), directed=False, n=5)))
+
+
+def plan_of(name, shape, offsets, **counted):
+    """A Plan without a pattern, of all rows of a symmetric matrix."""
+    strategy = STRATEGIES[name]
+    layout = BlockLayout(np.asarray(offsets), strategy.blocks(shape)[1], 0)
+    arrangement = Arrangement(shape, layout, {"stages": 0, "on_host": False})
+    return strategy.Plan(None, arrangement, (layout, layout), **counted)
+
+
+def predict(plan, widths, dtype="float32"):
+    """The Prediction of a step of GCN on all rows."""
+    levels = LevelSizes.of([None] * len(widths), plan.layout)
+    spec = ModelSpec("gcn", widths, dtype)
+    return predict_step(spec, [plan] * spec.num_layers, (levels, levels), plan.layout, Steps())
+
+
+@pytest.mark.parametrize("name, shape", [
+    ("1.5d", (6, 3)), ("1.5d", (2, 4)), ("2d", (4, 3)), ("2d", (2, 6)), ("3d", (3, 2, 4)),
+    ("3d", (5, 1, 2))], ids=str)
+def test_closed_forms(name, shape):
+    n, f, s = 1003, 45, 4
+    rng = np.random.default_rng(0)
+    R, L, C = (*shape, 1) if name == "1.5d" else cube_of(shape)
+    offsets = np.concatenate([[0], np.sort(rng.integers(1, n, R * L - 1)), [n]])
+    if name == "1.5d":
+        plan, sparse = plan_of(name, shape, offsets, symmetric=True), 0
+    else:
+        number = L * (R + C - gcd(R, C))
+        nonzeros = rng.integers(1, 90, (R, number))
+        layout = BlockLayout(offsets, C, 0)
+        blocks = Travelling(layout, layout, stages(offsets, R, L, C), nonzeros)
+        plan = plan_of(name, shape, offsets, directions=(blocks, blocks))
+        sparse = (4 + s) * int(nonzeros.sum()) + 8 * number * (n + R)
+    found = predict(plan, (f, f))
+    over_layers = (2 if name == "1.5d" else 1) * (L - 1)
+    parameters = f * f + f
+    expected = {
+        "aggregation": 2 * (s * n * f * (R - 1 + over_layers) + sparse * (C - 1)),
+        "dense": 2 * s * n * f * (C - 1) + 2 * (s + 8) * n * (C - 1),
+        "weights": 2 * s * parameters * (R * L - 1) + s * parameters * R * L * (C - 1)}
+    for kind, nbytes in expected.items():
+        assert sum(found.bytes[kind, phase].sum() for phase in PHASES) == nbytes, kind
+
+
+@pytest.mark.parametrize("P", [1, 2, 3, 4, 6])
+def test_mop_moves_two_n_f_whatever_the_graph(P):
+    n, f = 24, 12  # P divides both: 2 n f (1 - 1/P) elements a product, evenly
+    found = predict(plan_of("mop", (P,), split(n, P), batches=1), (f, f, f))
+    sent = found.bytes["aggregation", "forward"]
+    assert sent.tolist() == [2 * 2 * n * f * 4 * (P - 1) // P // P] * P
+    # rows and columns that P does not divide: n f - sum of own rows x own columns, each way
+    odd = plan_of("mop", (3,), (0, 10, 11, 23), batches=1).counts(Product(0, 7), 4)
+    assert odd[0].sum() == 2 * (23 * 7 - (10 * 3 + 1 * 2 + 12 * 2)) * 4
+
+
+@pytest.mark.parametrize("blocks", [
+    (0, 23), (0, 3, 11, 23), (0, 0, 4, 4, 9, 23, 23), (0, 4, 8, 12, 15, 18, 21, 23)], ids=str)
+def test_batches_change_messages_alone(blocks):
+    graph, shape = survey((5, 7, 9, 3)), (len(blocks) - 1,)
+    whole, *batched = (footprint_of("mop", shape, graph, blocks, stages=stages)
+                       for stages in (1, 2, 5, 40))
+    for footprint in (whole, *batched):
+        check("mop", footprint)
+        found, expected = footprint.prediction, whole.prediction
+        assert found.total_bytes() == expected.total_bytes()
+        assert found.total_messages() <= footprint.plan.batches * expected.total_messages()
+    assert batched[0].plan.batches == min(2, len(blocks) - 1)
+
+
+def test_literal_mop_in_batches():
+    # rows 3, 1, 0 and columns 1, 1, 1 of width 3, float32
+    plan = plan_of("mop", (3,), (0, 3, 4, 4), batches=2)
+    there_and_back = plan.counts(Product(0, 3), 4).tolist()
+    # there 2 x 3, 2 x 1, 0 elements; back to the others 1, 3, 4
+    assert there_and_back[0] == [4 * (6 + 1), 4 * (2 + 3), 4 * (0 + 4)]
+    # there: two others, 2 batches of rank 0 and 1 of rank 1; back: 1 of rank 1's, 2 of rank 0's
+    assert there_and_back[1] == [4 + 1, 2 + 2, 0 + 3]
+    # the bits: a byte a row for each of two others, in one message each
+    masked = plan.counts(Product(0, 3, masked=True, backward=True), 4) - there_and_back
+    assert masked.tolist() == [[6, 2, 0], [2, 2, 0]]
+
+
+def test_literal_one_d():
+    # rows 2, 1, 0; one layer 3 -> 2, W first: one product of width 2 each way, float32
+    found = predict(plan_of("1d", (3,), (0, 2, 3, 3), symmetric=True), (3, 2))
+    assert found.bytes["aggregation", "forward"].tolist() == [2 * 2 * 2 * 4, 2 * 1 * 2 * 4, 0]
+    assert found.messages["aggregation", "backward"].tolist() == [2, 2, 0]
+    # allreduce of 8 parameters: 2 x 32 x 2 = 128 bytes over three ranks
+    assert found.bytes["weights", "backward"].tolist() == [43, 43, 42]
+    assert found.messages["weights", "backward"].tolist() == [4, 4, 4]
+    assert (found.total_bytes(), found.total_messages(), found.max_bytes()) == (224, 20, 107)
+    assert found.rank_bytes().tolist() == [107, 75, 42]
+    assert found.rank_messages().tolist() == [8, 8, 4]
+
+
+def test_literal_two_d():
+    # rows 2 + 1, width 3 in columns 2 + 1, float32; blocks of A hold 2, 1, 1 and 0 entries
+    layout = BlockLayout(np.array([0, 2, 3]), 2, 0)
+    cuts = stages(layout.offsets, 2, 1, 2)
+    blocks = Travelling(layout, layout, cuts, np.array([[2, 1], [1, 0]]))
+    found = predict(plan_of("2d", (2, 2), layout.offsets, directions=(blocks, blocks)), (3, 3))
+    # pointers int64, entries of 4 + 4 bytes, to one other rank
+    A = [[3 * 8 + 2 * 8, 3 * 8 + 8], [2 * 8 + 8, 0]]
+    H = [[2 * 2 * 4, 2 * 4], [2 * 4, 4]]
+    for phase in ("forward", "backward"):
+        assert found.bytes["aggregation", phase].tolist() == np.add(A, H).ravel().tolist()
+        assert found.messages["aggregation", phase].tolist() == [2, 2, 2, 1]
+    # forward: the other's columns of the partial product, and 2 m (4 + 8) / 2 bytes for softmax
+    forward = [2 * 4 + 24, 2 * 2 * 4 + 24, 4 + 12, 2 * 4 + 12]
+    assert found.bytes["dense", "forward"].tolist() == forward
+    assert found.messages["dense", "forward"].tolist() == [1 + 4] * 4
+    assert found.bytes["dense", "backward"].tolist() == [16, 8, 8, 4]
+    # own rows of W x 3 and own biases: 2 x 3 + 2 and 1 x 3 + 1 numbers, reduced and then gathered
+    assert found.bytes["weights", "backward"].tolist() == [32 + 32, 16 + 16] * 2
+    assert found.messages["weights", "backward"].tolist() == [2 + 1] * 4
+
+
+@pytest.mark.parametrize("widths, settings, expected", [
+    ((3, 16, 16, 40), {},
+     [(0, 3, 0, 0), (1, 16, 0, 0), (2, 16, 0, 0), (2, 16, 1, 1), (1, 16, 0, 1)]),
+    ((9, 4, 3), {"precomputed": True}, [(1, 3, 0, 0), (1, 3, 0, 1)]),
+    ((3, 16, 7), {"sparse_features": True},
+     [(0, 16, 0, 0), (1, 7, 0, 0), (1, 7, 0, 1), (0, 16, 0, 1)])])
+def test_products_of_a_step(widths, settings, expected):
+    levels = LevelSizes.of([None] * len(widths), BlockLayout(np.array([0, 1]), 1, 0))
+    products = Steps().products(ModelSpec("gcn", widths, **settings), (levels, levels))
+    assert [(one.layer, one.width, one.masked, one.backward) for one in products] == expected
+
+
+def test_large_counts_stay_exact():
+    n, P = 2**40, 512
+    plan = plan_of("1d", (P,), np.arange(P + 1) * (n // P), symmetric=True)
+    assert plan.counts(Product(0, 256), 8)[0].sum() == (P - 1) * n * 256 * 8
+
+
+def test_default_shapes():
+    expected = {
+        1: ((1, 1), (1, 1, 1)), 4: ((2, 2), (2, 1, 2)), 7: ((7, 1), (7, 1, 1)),
+        8: ((4, 2), (2, 2, 2)), 12: ((4, 3), (3, 2, 2)), 27: ((9, 3), (3, 3, 3)), 512: ((32, 16), (8, 8, 8))}
+    for P, (square, cube) in expected.items():
+        shapes = [STRATEGIES[name].default_shape(P) for name in ("1.5d", "2d", "3d")]
+        assert shapes == [square, square, cube]
+        assert {STRATEGIES[name].default_shape(P) for name in ("p2p", "1d", "mop")} == {(P,)}
+    for strategy, P in product(STRATEGIES.values(), range(1, 65)):
+        shape = strategy.default_shape(P)
+        assert strategy.check_shape(P, shape) == shape
+
+
+@pytest.mark.parametrize("call, words", [
+    (lambda: STRATEGIES["2d"].check_shape(6, (2, 2)),
+     "grid 2x2 holds 4 ranks, but there are 6: expected RxC with product 6, e.g. 3x2"),
+    (lambda: STRATEGIES["2d"].check_shape(6, (6,)), "grid 6: strategy 2d takes RxC"),
+    (lambda: STRATEGIES["3d"].check_shape(8, (4, 2)), "grid 4x2: strategy 3d takes RxCxL"),
+    (lambda: STRATEGIES["1.5d"].check_shape(6, (3, 4)), "grid 3x4 holds 12 ranks"),
+    (lambda: STRATEGIES["2d"].check_shape(4, (-2, -2)), "at least 1"),
+    (lambda: STRATEGIES["2d"].check_shape(4, (2.5, 2)), "whole number"),
+    (lambda: STRATEGIES["1d"].check_shape(0, (0,)), "at least 1"),
+    (lambda: ModelSpec("gcn", [4]), "widths 4: expected two or more"),
+    (lambda: ModelSpec("gcn", [4, 0, 3]), "widths 4,0,3"),
+    (lambda: ModelSpec("gcn", [4, 3], sparse_features=True, precomputed=True), "exclude")])
+def test_refusals(call, words):
+    with pytest.raises(UsageError) as error:
+        call()
+    assert words in str(error.value)
