@@ -1,20 +1,43 @@
-"""`hpgcn train --dry-run` and `--memory`: what is told is what the run does, and nothing is left behind."""
+"""`hpgcn train --dry-run` and `--memory`: a run does what was told, and nothing is left behind."""
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from commands import hpgcn, refused, succeed
+from commands import MPIEXEC, clean_environment, hpgcn, refused, succeed
 from graphs import make
 
 from hpgcn import store
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
-from hpgcn.cost.gpu import ON_GPU
-from hpgcn.cost.memory import PARTS
-from hpgcn.dryrun import choose_lean, forecast, table
 from hpgcn.errors import ConfigError, UsageError
 from hpgcn.graph import Graph
+from hpgcn.placement import assign_rows
+from hpgcn.planning.dry_run import drops_AX, forecast, table
+from hpgcn.planning.footprint import ON_GPU, PARTS
+
+SLOW = """
+import sys, time
+from hpgcn import comm, config, store
+from hpgcn.planning import dry_run
+from hpgcn.placement import assign_rows
+
+class SlowSurvey(dry_run.Survey):
+    def __init__(self, *given):
+        time.sleep(4)
+        super().__init__(*given)
+
+dry_run.Survey = SlowSurvey
+ranks = comm.world(timeout=1)
+settings = config.Config(strategy="1d", memory="1G", comm_timeout=1)
+source = store.load(sys.argv[1])
+report = dry_run.forecast(source, settings, ranks)
+drops = dry_run.drops_AX(assign_rows(source, ranks, settings), settings, ranks)
+if ranks.rank == 1:
+    print(report["ranks"], drops, ranks.timeout)
+"""
 
 
 @pytest.fixture
@@ -25,8 +48,15 @@ def few(tmp_path):
     return path
 
 
-def told(file, *settings, ranks=None):
+def dry_run(file, *settings, ranks=None):
+    """The JSON object of a dry run."""
     return json.loads(succeed("train", file, *settings, "--dry-run", "--json", ranks=ranks))
+
+
+def row_of(file, strategy, *settings):
+    """The row of a strategy in what `hpgcn plan` says of a file."""
+    rows = json.loads(succeed("plan", file, *settings, "--json"))["rows"]
+    return next(row for row in rows if row["strategy"] == strategy)
 
 
 @pytest.mark.long
@@ -35,18 +65,18 @@ def told(file, *settings, ranks=None):
     (("--strategy", "mop", "--stages", 3, "--model", "sage", "--input-dropout", 0), 3),
     (("--strategy", "1.5d", "--replication", 2, "--no-prune"), 4), (("--layers", 3), None)])
 def test_a_run_does_what_was_told(few, tmp_path, settings, ranks):
-    report = told(few, *settings, ranks=ranks)
+    report = dry_run(few, *settings, ranks=ranks)
     assert [path.name for path in tmp_path.iterdir()] == ["few.h5"]
-    summary = json.loads(succeed("train", few, *settings, "--epochs", 2, "--threads", 1, "--out", tmp_path / "run",
-                                 "--json", ranks=ranks))
+    run = "--epochs", 2, "--threads", 1, "--out", tmp_path / "run", "--json"
+    summary = json.loads(succeed("train", few, *settings, *run, ranks=ranks))
     assert report["ranks"] == summary["ranks"] == len(report["memory"])
     assert (report["strategy"], report["grid"]) == (summary["strategy"], summary["grid"])
     for name in ("predicted_bytes_per_epoch", "predicted_messages_per_epoch"):
         assert report[name] == summary[name] == summary[name.replace("predicted", "sent")]
-    assert report["max_rank_bytes_per_epoch"] == pytest.approx(summary["max_rank_sent_bytes_per_epoch"], abs=1)
+    most = summary["max_rank_sent_bytes_per_epoch"]
+    assert report["max_rank_bytes_per_epoch"] == pytest.approx(most, abs=1)
     if ranks:  # from the file alone, without these ranks
-        planned = json.loads(succeed("plan", few, "-k", ranks, *settings[2:], "--json"))["rows"]
-        row = next(row for row in planned if row["strategy"] == settings[1])
+        row = row_of(few, settings[1], "-k", ranks, *settings[2:])
         assert row["bytes"]["total"] == report["predicted_bytes_per_epoch"]
         assert row["messages"]["total"] == report["predicted_messages_per_epoch"]
         assert row["memory"]["max_bytes"] == max(each["peak"] for each in report["memory"])
@@ -64,9 +94,8 @@ def test_parts_are_kept_for_the_run(few, tmp_path):
     pytest.importorskip("mtkahypar", reason="needs pip install 'hpgcn[partition]'")
     assert "partitioning" in hpgcn("train", few, "--dry-run", ranks=2).stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["few.h5", "few.p2.h5"]
-    report = told(few, ranks=2)
-    planned = json.loads(succeed("plan", tmp_path / "few.p2.h5", "--json"))
-    row = next(row for row in planned["rows"] if row["strategy"] == "p2p")
+    report = dry_run(few, ranks=2)
+    row = row_of(tmp_path / "few.p2.h5", report["strategy"])
     assert row["bytes"]["total"] == report["predicted_bytes_per_epoch"] > 0
     assert row["memory"]["max_bytes"] == max(each["peak"] for each in report["memory"])
 
@@ -84,42 +113,56 @@ def test_refusals(few, tmp_path):
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("run")]
 
 
+def test_counting_may_take_longer_than_messages(few):
+    if MPIEXEC is None:
+        pytest.skip("no mpiexec: pip install 'hpgcn[mpi,mpich]'")
+    command = [MPIEXEC, "-n", "2", sys.executable, "-c", SLOW, str(few)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False,
+                          env={**clean_environment(), "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["2", "False", "1"]  # and the timeout is what it was
+
+
 def test_text(few):
     text = succeed("train", few, "--dry-run")
     assert "1, strategy p2p (1)" in text
     assert "6" in next(line for line in text.splitlines() if line.startswith("rows per level"))
-    assert [line.split()[0] for line in text.splitlines()[-len(PARTS) - 2:]] == [*PARTS, "setup", "peak"]
+    last = text.splitlines()[-len(PARTS) - 2:]
+    assert [line.split()[0] for line in last] == [*PARTS, "setup", "peak"]
     assert text.strip() == table(forecast(store.load(few), Config(), SerialComm()))
 
 
-def wide():
-    """A graph that needs most in training: a sparse matrix, and a last layer that multiplies by A first."""
-    rng = np.random.default_rng(0)
-    return Graph.from_scipy(sp.random_array((2000, 2000), density=1 / 2000, rng=rng), rng.random((2000, 4)),
-                            rng.permutation(2000) % 20, (np.arange(1800), [1900], [1950]), symmetrize=True)
-
-
 def test_products_are_formed_again_where_they_do_not_fit():
-    graph, comm = wide(), SerialComm()
-    config = Config(hidden=16)
+    # most is needed in training: a sparse matrix, and a last layer that multiplies by A first
+    rng = np.random.default_rng(0)
+    A = sp.random_array((2000, 2000), density=1 / 2000, rng=rng)
+    labels = rng.permutation(2000) % 20
+    masks = np.arange(1800), [1900], [1950]
+    graph = Graph.from_scipy(A, rng.random((2000, 4)), labels, masks, symmetrize=True)
+    config, comm = Config(hidden=16), SerialComm()
+    placed = assign_rows(graph, comm, config)
+
     whole = forecast(graph, config, comm)["memory"][0]["peak"]
-    assert not choose_lean(graph, config, comm)
-    assert not choose_lean(graph, config.replace(memory=str(whole)), comm)
+    assert not drops_AX(placed, config, comm)
+    assert not drops_AX(placed, config.replace(memory=str(whole)), comm)
     limited = config.replace(memory=str(whole - 1))
-    assert choose_lean(graph, limited, comm)
+    assert drops_AX(placed, limited, comm)
     report = forecast(graph, limited, comm)
     saved = whole - report["memory"][0]["peak"]
-    assert saved == 2000 * (16 - (20 - 16)) * 4  # T is not kept; a work array takes A^T G of 20 columns, not 16
+    # T is not kept; a work array takes A^T G of 20 columns, not 16
+    assert saved == 2000 * (16 - (20 - 16)) * 4
     assert "takes the wider product" in table(report)
-    with pytest.raises(ConfigError, match=f"rank 0 of 1 needs {whole - saved:,} bytes, but memory= is"):
-        choose_lean(graph, config.replace(memory=str(whole - saved - 1)), comm)
+    least = f"rank 0 of 1 needs {whole - saved:,} bytes, but memory= is"
+    with pytest.raises(ConfigError, match=least):
+        drops_AX(placed, config.replace(memory=str(whole - saved - 1)), comm)
 
 
 def test_graphs_in_memory_and_in_files_agree(tmp_path):
     graph = make(n=300, sparse=True, directed=True, train=5)
     store.write_graph(tmp_path / "g.h5", graph)
     config = Config(model="sage", strategy="mop")
-    assert forecast(graph, config, SerialComm()) == forecast(store.load(tmp_path / "g.h5"), config, SerialComm())
+    stored = store.load(tmp_path / "g.h5")
+    assert forecast(graph, config, SerialComm()) == forecast(stored, config, SerialComm())
 
 
 def test_sizes():
@@ -130,11 +173,10 @@ def test_sizes():
 
 
 def test_what_gpus_will_hold_is_told_without_one(few):
-    report = told(few, "--strategy", "2d", "--device", "cuda", ranks=2)
-    assert len(report["gpu_memory"]) == 2
-    for gpu, host in zip(report["gpu_memory"], report["memory"]):
+    report = dry_run(few, "--strategy", "2d", "--device", "cuda", ranks=2)
+    for gpu, host in zip(report["gpu_memory"], report["memory"], strict=True):
         assert set(gpu) == {*ON_GPU, "total"}
         assert gpu["total"] == sum(gpu[name] for name in ON_GPU if name != "staging")
         assert (gpu["matrix"], gpu["activations"]) == (host["matrix"], host["activations"])
     assert "MB of GPU memory" in table(report)
-    assert told(few)["gpu_memory"] is None
+    assert dry_run(few)["gpu_memory"] is None

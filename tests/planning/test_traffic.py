@@ -266,19 +266,6 @@ def test_batches_change_messages_alone(blocks):
     assert batched[0].plan.batches == min(2, len(blocks) - 1)
 
 
-def test_literal_mop_in_batches():
-    # rows 3, 1, 0 and columns 1, 1, 1 of width 3, float32
-    plan = plan_of("mop", (3,), (0, 3, 4, 4), batches=2)
-    there_and_back = plan.counts(Product(0, 3), 4).tolist()
-    # there 2 x 3, 2 x 1, 0 elements; back to the others 1, 3, 4
-    assert there_and_back[0] == [4 * (6 + 1), 4 * (2 + 3), 4 * (0 + 4)]
-    # there: two others, 2 batches of rank 0 and 1 of rank 1; back: 1 of rank 1's, 2 of rank 0's
-    assert there_and_back[1] == [4 + 1, 2 + 2, 0 + 3]
-    # the bits: a byte a row for each of two others, in one message each
-    masked = plan.counts(Product(0, 3, masked=True, backward=True), 4) - there_and_back
-    assert masked.tolist() == [[6, 2, 0], [2, 2, 0]]
-
-
 def test_literal_one_d():
     # rows 2, 1, 0; one layer 3 -> 2, W first: one product of width 2 each way, float32
     found = predict(plan_of("1d", (3,), (0, 2, 3, 3), symmetric=True), (3, 2))
