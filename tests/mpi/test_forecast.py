@@ -1,58 +1,45 @@
-"""What a forecast says of a run on these ranks is what the run sends, and what its arrays hold."""
+"""A forecast of a run on these ranks says what the run sends, and what its arrays hold."""
 import numpy as np
 import pytest
 from graphs import make
-from held import check_held
+from held import check_held, footprint_of, run_two_epochs
 
 from hpgcn.config import Config
-from hpgcn.forecast.cases import arrangements, case, count
-from hpgcn.forecast.survey import Survey
+from hpgcn.model import MODELS
 from hpgcn.partition import Partition
+from hpgcn.planning.survey import Survey
 from hpgcn.strategies import STRATEGIES
-from hpgcn.trainer import Trainer
 
 pytestmark = pytest.mark.mpi
-MODELS = [("gcn", "mean"), ("sage", "mean"), ("sage", "gcn"), ("gin", "mean")]
-
-
-def parted(graph, comm):
-    parts = np.random.default_rng(0).integers(0, comm.size, graph.num_rows)
-    partition = Partition.from_parts(parts, comm.size)
-    return graph.permuted(partition.perm, partition.offsets)
-
-
-def forecast(source, config, comm):
-    survey, strategy = Survey(source, config), config.strategy
-    grid = arrangements(config, (comm.size,))[strategy, comm.size]
-    if strategy in ("p2p", "1d"):
-        return survey.step, count(survey, strategy, "given", grid, source.offsets)
-    return survey.step, case(survey, strategy, "stored", comm.size, grid, stages=config.stages)
 
 
 def check(comm, graph, config):
-    source = parted(graph, comm)
-    step, found = forecast(source, config, comm)
-    trainer = Trainer(source, config, comm, warm=False)
-    metrics = [trainer.step(epoch) for epoch in (1, 2)]
-    trainer.evaluate()
-    traffic = found.prediction.traffic()
-    assert traffic == trainer.predicted
-    assert all((one["sent_bytes"], one["sent_messages"]) == (traffic.bytes, traffic.messages) for one in metrics)
-    assert found.prediction.max_bytes() == pytest.approx(trainer.max_sent, abs=1)
-    check_held(step, found.share, trainer, comm.rank)
-    trainer.rows.close()
+    parts = np.random.default_rng(0).integers(0, comm.size, graph.num_rows)
+    partition = Partition.from_parts(parts, comm.size)
+    source = graph.permuted(partition.perm, partition.offsets)
+    footprint = footprint_of(source, config, comm, Survey(source, config))
+    trainer, metrics = run_two_epochs(source, config, comm)
+    prediction = footprint.prediction
+    total = prediction.total_bytes(), prediction.total_messages()
+    about = trainer.about
+    assert total == (about["predicted_bytes_per_epoch"], about["predicted_messages_per_epoch"])
+    assert all((one["sent_bytes"], one["sent_messages"]) == total for one in metrics)
+    assert prediction.max_bytes() == pytest.approx(trainer.max_sent, abs=1)
+    check_held(footprint, trainer, comm.rank)
+    trainer.shard.close()
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("model, aggregator", MODELS)
-@pytest.mark.parametrize("directed, sparse, input_dropout, hidden, train", [
-    (False, False, -1, 10, 6), (True, False, 0, 20, 6), (False, True, -1, 7, 6), (True, False, -1, 20, None)])
-def test_runs_send_and_hold_what_is_forecast(comm, strategy, model, aggregator, directed, sparse, input_dropout, hidden,
-                                             train):
-    graph = make(n=500, degree=1.5, directed=directed, weighted=directed, sparse=sparse, train=train)
-    check(comm, graph, Config(strategy=strategy, model=model, aggregator=aggregator, layers=3, hidden=hidden,
-                              input_dropout=input_dropout, dtype="float64" if hidden == 10 else "float32",
-                              layer_norm=hidden == 20))
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("kind, settings", [
+    ({"train": 6}, {"hidden": 10, "dtype": "float64"}),
+    ({"train": 6, "directed": True, "weighted": True}, {"input_dropout": 0, "hidden": 20}),
+    ({"train": 6, "sparse": True}, {"hidden": 7}),
+    ({"directed": True, "weighted": True}, {"hidden": 20, "layer_norm": True})], ids=str)
+def test_runs_send_and_hold_what_is_forecast(comm, strategy, model, kind, settings):
+    model, _, aggregator = model.partition("-")
+    config = Config(strategy=strategy, model=model, aggregator=aggregator or "mean", layers=3, **settings)
+    check(comm, make(n=500, degree=1.5, **kind), config)
 
 
 @pytest.mark.parametrize("stages, n", [(0, 9000), (3, 500)])

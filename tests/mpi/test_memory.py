@@ -1,58 +1,56 @@
-"""After the first epoch nothing of the size of a dense matrix is allocated: work arrays are made once."""
+"""Work arrays are made once: no later epoch allocates a matrix; and setting up takes what is said."""
 import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from held import highest_resident
+from held import highest_resident, run_two_epochs
 
 from hpgcn import store
 from hpgcn.config import Config
-from hpgcn.dryrun import forecast
 from hpgcn.graph import Graph
 from hpgcn.machine import return_freed_memory
 from hpgcn.partition import Partition
+from hpgcn.planning.dry_run import forecast
+from hpgcn.step import evaluate
 from hpgcn.strategies import STRATEGIES
-from hpgcn.trainer import Trainer
+from hpgcn.trainer import make_trainer
 
 pytestmark = pytest.mark.mpi
 F = 48
 
 
-def chain(n, directed):
+@pytest.mark.parametrize("strategy, model, input_dropout, directed", [
+    *((strategy, "gcn", 0.5, False) for strategy in STRATEGIES),
+    ("p2p", "sage", 0, True), ("2d", "gin", 0.5, False)])
+def test_an_epoch_allocates_no_matrix(comm, strategy, model, input_dropout, directed):
+    n = 8000 * comm.size
     offsets = [1, 3] if directed else [-3, -1, 1, 3]
     A = sp.diags_array([np.ones(n - abs(k)) for k in offsets], offsets=offsets)
     X = np.random.default_rng(0).standard_normal((n, F)).astype(np.float32)
     rows = np.arange(n)
-    return Graph.from_scipy(A, X, rows % 40, (rows[::2], rows[1::4], rows[3::4]), name="chain")
-
-
-@pytest.mark.parametrize("strategy, model, input_dropout, directed", [
-    *((strategy, "gcn", 0.5, False) for strategy in STRATEGIES), ("p2p", "sage", 0, True), ("2d", "gin", 0.5, False)])
-def test_an_epoch_allocates_no_matrix(comm, strategy, model, input_dropout, directed):
-    graph = chain(8000 * comm.size, directed)
-    partition = Partition.from_parts(np.arange(graph.num_rows) // 8000, comm.size)
+    graph = Graph.from_scipy(A, X, rows % 40, (rows[::2], rows[1::4], rows[3::4]), name="chain")
+    partition = Partition.from_parts(rows // 8000, comm.size)
+    config = Config(strategy=strategy, model=model, input_dropout=input_dropout, layers=3, hidden=44,
+                    layer_norm=model == "gin")
     source = graph.permuted(partition.perm, partition.offsets)
-    config = Config(strategy=strategy, model=model, input_dropout=input_dropout, layers=3,
-                    hidden=44, layer_norm=model == "gin")
-    trainer = Trainer(source, config, comm, warm=False)
-    for epoch in (1, 2):
-        trainer.step(epoch)
-        trainer.evaluate()
+    trainer, _ = run_two_epochs(source, config, comm)
+
     tracemalloc.start()
-    trainer.step(3)
-    trainer.evaluate()
+    trainer.epoch(3)
+    evaluate(trainer.evaluation)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    block = 4 * trainer.rows.train.sizes[0] * 40 // trainer.rows.columns.row.size  # the narrowest matrix of a layer
-    trainer.rows.close()
+    shard = trainer.shard
+    block = 4 * shard.train.sizes[0] * 40 // shard.columns.row.size  # the narrowest matrix of a layer
+    shard.close()
     assert peak < 0.75 * block + 300_000, f"{peak} bytes at once, the smallest matrix has {block}"
 
 
-@pytest.mark.parametrize("strategy", [each for each in STRATEGIES if each != "p2p"])
+@pytest.mark.parametrize("strategy", [name for name, each in STRATEGIES.items() if not each.needs_parts])
 def test_setting_up_takes_what_is_said(comm, tmp_path, strategy):
-    """Matrices far below the entries that are read at a time, times ranks: beside the arrays, chunks are large."""
+    """Matrices far below the entries that are read at a time, times ranks: beside them, chunks are large."""
     n, entries = 40_000, 1_500_000
     rng = np.random.default_rng(0)
     A = sp.coo_array((np.ones(entries), rng.integers(0, n, (2, entries))), shape=(n, n))
@@ -60,8 +58,9 @@ def test_setting_up_takes_what_is_said(comm, tmp_path, strategy):
     folder = Path(comm.bcast(str(tmp_path)))
     for name, matrix in (("small", A.tocsr()[:500, :500]), ("large", A)):  # the first loads what is compiled
         m = matrix.shape[0]
+        masks = rows[:m:2], rows[1:m:4], rows[3:m:4]
         X = np.ones((m, 4), np.float32)
-        graph = Graph.from_scipy(matrix, X, rows[:m] % 4, (rows[:m:2], rows[1:m:4], rows[3:m:4]), symmetrize=True)
+        graph = Graph.from_scipy(matrix, X, rows[:m] % 4, masks, symmetrize=True)
         path = folder / f"{name}.h5"
         if comm.rank == 0:
             store.write_graph(path, graph)
@@ -69,7 +68,7 @@ def test_setting_up_takes_what_is_said(comm, tmp_path, strategy):
         del graph, X
 
         config = Config(strategy=strategy, hidden=4)
-        said = forecast(store.load(path), config, comm)["memory"][comm.rank]["setup"]
+        expected = forecast(store.load(path), config, comm)["memory"][comm.rank]["setup"]
         source = store.load(path)
         return_freed_memory()
         try:
@@ -77,8 +76,8 @@ def test_setting_up_takes_what_is_said(comm, tmp_path, strategy):
             before = highest_resident()
         except OSError as error:
             pytest.skip(f"the peak of this process cannot be taken anew: {error}")
-        trainer = Trainer(source, config, comm, warm=False)
+        trainer = make_trainer(source, config, comm, warm=False)
         peak = highest_resident() - before
-        trainer.rows.close()
+        trainer.shard.close()
     comm.barrier()  # the folder goes with its test
-    assert abs(said - peak) < 0.2 * peak + 10_000_000, f"{said} bytes said, {peak} found"
+    assert abs(expected - peak) < 0.2 * peak + 10_000_000, f"{expected} bytes said, {peak} found"
