@@ -5,12 +5,12 @@ import numpy as np
 
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.transfers import OWN
-from hpgcn.planning.candidates import count
 from hpgcn.placement import assign_rows
+from hpgcn.planning.candidates import count
+from hpgcn.step import evaluate
 from hpgcn.strategies import STRATEGIES
 from hpgcn.strategies.mop import MixtureOfParallelism
 from hpgcn.strategies.summa import Summa
-from hpgcn.step import evaluate
 from hpgcn.trainer import make_trainer
 
 
@@ -63,7 +63,8 @@ def matrix_of(strategy):
         if not strategy.needs_parts:
             listed += [each.nonempty_rows for each in product.all_blocks()]
         elif halo:
-            listed += [each.nonempty_rows for source, each in product.blocks[OWN].items() if source != OWN]
+            others = {source: each for source, each in product.blocks[OWN].items() if source != OWN}
+            listed += [each.nonempty_rows for each in others.values()]
     return [array for each in blocks for array in arrays_of(each)], listed
 
 
@@ -97,7 +98,7 @@ def check_held(footprint, trainer, rank=0):
         "activations": sum(work.values()), "buffers": shard.strategy.buffer_bytes,
         "plan": distinct([array for each in listed for array in each]),
         "parameters": 6 * trainer.parameters.flat.nbytes}
-    if spec.sparse_features and shard.columns.row.size > 1:  # a column block is said to have its even share
+    if spec.sparse_features and shard.columns.row.size > 1:  # even shares of the columns are told
         assert abs(said["features"] / held.pop("features") - 1) < 0.3
     np.testing.assert_equal({name: said[name] for name in held}, held)
 

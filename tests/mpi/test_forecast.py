@@ -38,8 +38,8 @@ def check(comm, graph, config):
     ({"directed": True, "weighted": True}, {"hidden": 20, "layer_norm": True})], ids=str)
 def test_runs_send_and_hold_what_is_forecast(comm, strategy, model, kind, settings):
     model, _, aggregator = model.partition("-")
-    config = Config(strategy=strategy, model=model, aggregator=aggregator or "mean", layers=3, **settings)
-    check(comm, make(n=500, degree=1.5, **kind), config)
+    config = Config(strategy=strategy, model=model, aggregator=aggregator or "mean", layers=3)
+    check(comm, make(n=500, degree=1.5, **kind), config.replace(**settings))
 
 
 @pytest.mark.parametrize("stages, n", [(0, 9000), (3, 500)])

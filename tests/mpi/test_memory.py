@@ -1,4 +1,4 @@
-"""Work arrays are made once: no later epoch allocates a matrix; and setting up takes what is said."""
+"""Later epochs allocate no matrix: work arrays are made once; setting up takes what is said."""
 import tracemalloc
 from pathlib import Path
 
@@ -32,8 +32,8 @@ def test_an_epoch_allocates_no_matrix(comm, strategy, model, input_dropout, dire
     rows = np.arange(n)
     graph = Graph.from_scipy(A, X, rows % 40, (rows[::2], rows[1::4], rows[3::4]), name="chain")
     partition = Partition.from_parts(rows // 8000, comm.size)
-    config = Config(strategy=strategy, model=model, input_dropout=input_dropout, layers=3, hidden=44,
-                    layer_norm=model == "gin")
+    config = Config(strategy=strategy, model=model, input_dropout=input_dropout, layers=3,
+                    hidden=44, layer_norm=model == "gin")
     source = graph.permuted(partition.perm, partition.offsets)
     trainer, _ = run_two_epochs(source, config, comm)
 
@@ -43,20 +43,22 @@ def test_an_epoch_allocates_no_matrix(comm, strategy, model, input_dropout, dire
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     shard = trainer.shard
-    block = 4 * shard.train.sizes[0] * 40 // shard.columns.row.size  # the narrowest matrix of a layer
+    block = 4 * shard.train.sizes[0] * 40 // shard.columns.row.size  # the narrowest of a layer
     shard.close()
     assert peak < 0.75 * block + 300_000, f"{peak} bytes at once, the smallest matrix has {block}"
 
 
-@pytest.mark.parametrize("strategy", [name for name, each in STRATEGIES.items() if not each.needs_parts])
+@pytest.mark.parametrize("strategy", [
+    name for name, each in STRATEGIES.items() if not each.needs_parts])
 def test_setting_up_takes_what_is_said(comm, tmp_path, strategy):
-    """Matrices far below the entries that are read at a time, times ranks: beside them, chunks are large."""
+    """Beside matrices far below what is read at a time, times ranks, chunks are large."""
     n, entries = 40_000, 1_500_000
     rng = np.random.default_rng(0)
     A = sp.coo_array((np.ones(entries), rng.integers(0, n, (2, entries))), shape=(n, n))
     rows = np.arange(n)
     folder = Path(comm.bcast(str(tmp_path)))
-    for name, matrix in (("small", A.tocsr()[:500, :500]), ("large", A)):  # the first loads what is compiled
+    first = A.tocsr()[:500, :500]  # loads what is compiled
+    for name, matrix in (("small", first), ("large", A)):
         m = matrix.shape[0]
         masks = rows[:m:2], rows[1:m:4], rows[3:m:4]
         X = np.ones((m, 4), np.float32)

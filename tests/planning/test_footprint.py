@@ -37,7 +37,7 @@ def test_by_hand(path_of_four):
     survey = Survey(path_of_four, Config(hidden=2, prune=False))
     footprint = footprint_of(survey, "p2p", (2,), [0, 2, 4])
     assert {name: size.tolist() for name, size in footprint.parts.items()} == {
-        "matrix": [5 * 8 + 2 * 3 * 8] * 2,  # two blocks of 3 row pointers; numbers and values of 4 bytes
+        "matrix": [5 * 8 + 2 * 3 * 8] * 2,  # two blocks of 3 row pointers; entries of 4 + 4 bytes
         "features": [2 * 2 * 3 * 4] * 2,  # X and its dropped copy
         "vertices": [2 * (8 + 8 + 3 + 16)] * 2,
         "activations": [2 * (4 * 2 * 4 + 1)] * 2,  # H1, Z, two work arrays, a byte of mask
@@ -55,7 +55,7 @@ def test_rows_that_are_left_out_by_hand(path_of_four):
     survey = Survey(path_of_four, Config(hidden=2))
     parts = footprint_of(survey, "p2p", (1,), [0, 4]).parts
     whole = 10 * 8 + 5 * 8
-    # rows 0, 1 of 0, 1, 2: 2 + 3 nonzeros; back, 0, 1, 2 of 0, 1: the same; row 0 of 0, 1: 2; and back
+    # rows 0, 1 of 0, 1, 2: 2 + 3 nonzeros, and back 0, 1, 2 of 0, 1; row 0 of 0, 1: 2, and back
     maps = (5 * 8 + 3 * 8) + (5 * 8 + 4 * 8) + (2 * 8 + 2 * 8) + (2 * 8 + 3 * 8)
     assert parts["matrix"] == whole + maps
     # of the step H1 and its mask of 2 rows, Z of one, T of one (A first); all rows of an evaluation
@@ -65,10 +65,12 @@ def test_rows_that_are_left_out_by_hand(path_of_four):
 
 def test_products_that_are_formed_again_are_not_held():
     config = Config(layers=3, hidden=16, input_dropout=0.0, prune=False)
-    kept = footprint_of(Survey(make(directed=True), config, (13, 16, 30, 40)), "p2p", (1,), [0, 203])
+    survey = Survey(make(directed=True), config, (13, 16, 30, 40))
+    kept = footprint_of(survey, "p2p", (1,), [0, 203])
     formed = replace(kept, spec=replace(kept.spec, drop_AX=True))
     saved = kept.parts["activations"] - formed.parts["activations"]
-    assert saved == 203 * (16 + 30) * 4 - 203 * (40 - 30) * 4  # a work array takes A^T G, of 40 columns
+    # a work array takes A^T G, of 40 columns
+    assert saved == 203 * (16 + 30) * 4 - 203 * (40 - 30) * 4
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 6, 12])
@@ -85,7 +87,7 @@ def test_ranks_add_up_to_the_graph(name, ranks, directed):
     nonzeros = survey.reading.pattern.matrix.nnz
     for operand in plan.held:
         assert operand.entries.sum() == nonzeros * copies
-        assert operand.multiplied.sum() == nonzeros * plan.slices  # each entry meets every column once
+        assert operand.multiplied.sum() == nonzeros * plan.slices  # each meets every column once
     assert (footprint.parts["matrix"] > 0).all()
     assert (footprint.setup > footprint.parts["matrix"]).all()
     gpu = footprint.on_gpu
@@ -104,7 +106,8 @@ def test_blocks_by_hand():
     assert plan.rows().tolist() == [2, 2, 2, 2]
     assert (plan.layout.columns, plan.slices) == (2, 2)
     # the other column's block with its pointers, and two rows of a column of H
-    assert plan.buffer_bytes(2, 4).tolist() == [entries * 8 + 3 * 8 + 2 * 4 for entries in (2, 4, 2, 2)]
+    expected = [entries * 8 + 3 * 8 + 2 * 4 for entries in (2, 4, 2, 2)]
+    assert plan.buffer_bytes(2, 4).tolist() == expected
     plan = footprint_of(survey, "mop", (2,), [0, 2, 4]).plan
     assert plan.operands[0].entries.tolist() == plan.operands[0].multiplied.tolist() == [10, 10]
     assert (plan.layout.columns, plan.slices, plan.rows().tolist()) == (1, 2, [2, 2])

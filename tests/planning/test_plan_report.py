@@ -317,7 +317,7 @@ def test_what_is_left_out_is_said(tmp_path, ranks, settings, parts, said):
     ({"ranks": "0"}, "-k 0: '0'"), ({"ranks": "2,"}, "-k 2,: ''"), ({"ranks": "-3"}, "'-3'"),
     ({"ranks": "2,x"}, "'x' is not a whole number"), ({"ranks": "1e3"}, "'1e3'"),
     ({"ranks": "99999"}, "1 to 8192"), ({"ranks": "9" * 30}, "1 to 8192"),
-    ({"widths": ""}, "'' is not"), ({"widths": "16"}, "expected features, hidden widths and classes"),
+    ({"widths": ""}, "'' is not"), ({"widths": "16"}, "expected features, hidden widths and"),
     ({"widths": "16,0"}, "'0' is not"), ({"widths": "16,1.5"}, "'1.5' is not"),
     ({"methods": "random,nothing"}, "'nothing' is unknown")])
 def test_refused_words(given, said):

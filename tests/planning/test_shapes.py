@@ -1,4 +1,4 @@
-"""A step that is run on shapes takes the arrays that a real one takes, and what it says ranks hold is held."""
+"""A step on shapes takes the arrays that a real one takes, and a rank holds what is said of it."""
 from dataclasses import replace
 
 import numpy as np
@@ -55,5 +55,6 @@ def test_other_graphs_and_steps(tmp_path, model, kind, settings):
 def test_several_labels(model):
     graph = make()
     labels = np.random.default_rng(7).random((graph.num_rows, 3)) < 0.4
-    graph = hpgcn.Graph.from_scipy(graph.adjacency, graph.features, labels.astype(float), graph.masks)
+    labels = labels.astype(float)
+    graph = hpgcn.Graph.from_scipy(graph.adjacency, graph.features, labels, graph.masks)
     check_run(graph, Config(**settings_of(model), prune=False))
