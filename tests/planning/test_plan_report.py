@@ -16,9 +16,9 @@ from hpgcn.graph import Graph
 from hpgcn.partition import make_partition
 from hpgcn.planning.footprint import PARTS
 from hpgcn.planning.options import Options, read_machine
-from hpgcn.planning.picture import check_picture, draw, plot
 from hpgcn.planning.report import forecast, table
 from hpgcn.planning.seconds import Machine
+from hpgcn.report.comparison import check_picture, draw, plot
 from hpgcn.strategies import STRATEGIES
 
 WHOLE = Config(prune=False)

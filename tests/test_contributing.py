@@ -1,0 +1,32 @@
+"""The examples of CONTRIBUTING are the code that tests/mpi/test_proof.py runs."""
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+PAGE = (TESTS.parent / "CONTRIBUTING.md").read_text()
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+def definitions(text):
+    """Source of the classes and functions of a file, by name; and the names that it imports."""
+    body = ast.parse(text).body
+    named = [node for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    imports = [node for node in body if isinstance(node, ast.ImportFrom)]
+    sources = {node.name: ast.get_source_segment(text, node) for node in named}
+    return sources, {each.name for node in imports for each in node.names}
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_examples_are_proven(number):
+    proven, imported = definitions((TESTS / "mpi" / "test_proof.py").read_text())
+    shown, needed = definitions(EXAMPLES[number])
+    assert {name: proven.get(name) for name in shown} == shown
+    assert needed <= imported
+    exec(EXAMPLES[number], {})  # what it imports is there
+
+
+def test_there_are_two():
+    assert len(EXAMPLES) == 2
