@@ -19,7 +19,7 @@ from hpgcn.strategies import STRATEGIES, find_strategy
 
 def test_toml_round_trip(tmp_path):
     config = Config(graph='a "quoted"\\ path\n.h5', dropout=0.25, hidden=64, seed=2**62,
-                    comm_timeout=5.0, strategy="a word of a stranger's")
+                    memory="1.5G", comm_timeout=5.0, strategy="a word of a stranger's")
     (tmp_path / "run.toml").write_text(config.to_toml())
     settings = Config.from_toml(tmp_path / "run.toml")
     assert Config(**settings) == config
@@ -52,6 +52,7 @@ def test_every_number_has_bounds_and_a_type(entry):
     ({"hidden": 0}, "hidden = 0: expected 1 to 16777216"), ({"hidden": 2.5}, "= 2.5: expected int"),
     ({"dropout": 1.0}, "dropout = 1.0: expected 0 to 1"),
     ({"dropout": 0.999999}, "drops everything"),
+    *(({"memory": text}, "is no size; write") for text in ("much", "-1", "0", "1e300")),
     ({"lr": "fast"}, "expected float"), ({"optimizer": "adamm"}, "did you mean adam"),
     ({"aggregate_on": "cuda", "update_on": "cpu"}, "expected update_on = cuda")])
 def test_bad_values(change, message):

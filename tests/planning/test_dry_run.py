@@ -12,7 +12,7 @@ from graphs import make
 from hpgcn import store
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
-from hpgcn.errors import ConfigError, UsageError
+from hpgcn.errors import ConfigError
 from hpgcn.graph import Graph
 from hpgcn.placement import assign_rows
 from hpgcn.planning.dry_run import drops_AX, forecast, table
@@ -168,13 +168,6 @@ def test_graphs_in_memory_and_in_files_agree(tmp_path):
     config = Config(model="sage", strategy="mop")
     stored = store.load(tmp_path / "g.h5")
     assert forecast_of(graph, config) == forecast_of(stored, config)
-
-
-def test_sizes():
-    assert Config(memory="1.5G").memory == "1.5G"
-    for text in ("much", "-1", "0", "1e300"):
-        with pytest.raises(UsageError, match="is no size; write"):
-            Config(memory=text)
 
 
 def test_what_gpus_will_hold_is_told_without_one(few):

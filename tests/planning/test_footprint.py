@@ -1,6 +1,5 @@
 """What ranks are said to hold: by hand on four vertices, and in sum over ranks."""
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -8,7 +7,6 @@ from graphs import make
 
 from hpgcn.config import Config
 from hpgcn.graph import Graph
-from hpgcn.parallel.pattern import Pattern
 from hpgcn.planning.candidates import count
 from hpgcn.planning.footprint import ON_GPU
 from hpgcn.planning.survey import Survey
@@ -116,18 +114,3 @@ def test_blocks_by_hand():
     assert operand.entries.tolist() == [6, 4]
     assert operand.listed.tolist() == [3, 4]
     assert operand.pointers.tolist() == [6, 6]
-
-
-def test_rows_and_ghosts_against_a_dense_matrix():
-    survey = Survey(make(n=40, degree=2, directed=True), Config(prune=False))
-    pattern = Pattern(survey.reading.pattern.matrix, symmetric=False)
-    A = pattern.matrix.toarray() > 0
-    cuts = np.array([0, 0, 9, 30, 40])
-    blocks = [slice(*pair) for pair in pairwise(cuts)]
-    expected = [[int(A[rows, columns].any(1).sum()) for columns in blocks] for rows in blocks]
-    assert pattern.touched_rows(cuts, cuts).tolist() == expected
-    ghosts = [[int(A[rows, columns].any(0).sum()) * (rows is not columns) for columns in blocks]
-              for rows in blocks]
-    found = np.zeros((4, 4), int)
-    np.add.at(found, pattern.ghosts(cuts), 1)
-    assert found.tolist() == ghosts
