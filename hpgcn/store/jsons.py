@@ -71,6 +71,8 @@ def parse_json(text, where):
         values = DECODER.decode(text.decode())
         if len(text) <= MAX_BYTES and _depth(values) > MAX_DEPTH:
             raise RecursionError
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: byte {error.start} is not UTF-8 text") from error
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise DataError(f"{where}: not JSON: {error.msg} ({place})") from error
