@@ -5,7 +5,7 @@ from math import gcd
 import numpy as np
 import pytest
 
-from hpgcn.layout import Grid, balanced, split, stages
+from hpgcn.layout import BlockLayout, balanced, split, stages
 
 
 @pytest.mark.parametrize("length, parts, expected", [
@@ -51,10 +51,10 @@ def test_every_element_has_one_owner(offsets, columns, width):
     owners = np.zeros((offsets[-1], width), np.int64)
     size = (offsets.size - 1) * columns
     for rank in range(size):
-        one = Grid(offsets, columns, rank)
+        one = BlockLayout(offsets, columns, rank)
         assert (one.size, one.block * columns + one.column) == (size, rank)
         owners[one.rows.start:one.rows.stop, one.columns_of(width)] += 1
-        together = [Grid(offsets, columns, other) for other in range(size)]
+        together = [BlockLayout(offsets, columns, other) for other in range(size)]
         assert one.row_ranks.tolist() == [other.rank for other in together if other.block == one.block]
         assert one.column_ranks.tolist() == [other.rank for other in together if other.column == one.column]
     assert np.all(owners == 1)

@@ -4,21 +4,30 @@ import oracle
 import pytest
 from graphs import make
 
-from hpgcn.comm import SerialComm
+from training import loss_and_gradient, run, start
+
 from hpgcn.config import Config
-from hpgcn.cost import aggregate_first, gcn_exchanges, num_parameters
-from hpgcn.model import Parameters, keyed_uniform
-from hpgcn.trainer import Trainer
+from hpgcn.model import ModelSpec, Parameters, keyed_uniform, num_parameters
+from hpgcn.model.layer import spmm_first
+from hpgcn.planning.step import LevelSizes, Steps
+from hpgcn.step import evaluate
+
+
+def spec_of(*widths, architecture="gcn", **options):
+    return ModelSpec(architecture, widths, **options)
 
 
 def trainer_of(graph, **settings):
-    return Trainer(graph, Config(dtype="float64", **settings), SerialComm(), warm=False)
+    return start(graph, Config(dtype="float64", **settings))
 
 
-def loss_and_gradient(trainer, epoch=1):
-    logits, backward = trainer.training.model.forward(trainer.training.X, epoch)
-    total, G = trainer.training.loss.gradient(logits)
-    return total / trainer.training.loss.count["train"], backward(G).flat
+def products(*widths, **options):
+    """Widths of the products with A, and with A^T, of a training step."""
+    spec = spec_of(*widths, **options)
+    levels = len(widths)
+    sizes = LevelSizes([np.array([50])] * levels, [True] * levels, [50] * levels, np.ones((2, 1), np.int64))
+    found = Steps().products(spec, (sizes, sizes))
+    return [[each.width for each in found if each.backward == backward] for backward in (False, True)]
 
 
 @pytest.mark.parametrize("directed, weighted, sparse",
@@ -45,15 +54,16 @@ def test_every_parameter_by_finite_differences(layers, hidden, directed, weighte
 def test_twenty_epochs_equal_the_dense_oracle(directed, settings):
     graph = make(directed=directed, weighted=True)
     config = Config(dtype="float64", layers=3, hidden=7, **settings)
-    trainer = trainer_of(graph, layers=3, hidden=7, **settings)
-    expected, _ = oracle.losses(graph, config, Parameters.initial([13, 7, 7, 5], "float64", 0), 20)
-    np.testing.assert_allclose([trainer.step(e)["loss"] for e in range(1, 21)], expected, rtol=1e-11)
+    initial = Parameters.initial(spec_of(13, 7, 7, 5, dtype="float64"))
+    expected, _ = oracle.losses(graph, config, initial, 20)
+    history, _ = run(graph, config, epochs=20)
+    np.testing.assert_allclose([metrics["loss"] for metrics in history], expected, rtol=1e-11)
 
 
 def test_evaluation_has_no_dropout_and_global_counts():
     graph = make()
     trainer = trainer_of(graph, hidden=8, dropout=0.9)
-    found = trainer.evaluate()
+    found = evaluate(trainer.evaluation)
     A, H = oracle.normalised(graph), oracle.features(graph)
     H = np.maximum(A @ H @ trainer.parameters.weights[0] + trainer.parameters.biases[0], 0)
     logits = A @ H @ trainer.parameters.weights[1] + trainer.parameters.biases[1]
@@ -67,13 +77,13 @@ def test_evaluation_has_no_dropout_and_global_counts():
 
 
 def test_initial_weights_are_keyed():
-    one, two = Parameters.initial([5, 4, 3], "float32", 7), Parameters.initial([5, 4, 3], "float32", 7)
+    one, two = (Parameters.initial(spec_of(5, 4, 3, seed=7)) for _ in range(2))
     assert one.flat.tobytes() == two.flat.tobytes()
-    assert np.any(Parameters.initial([5, 4, 3], "float32", 8).flat != one.flat)
+    assert np.any(Parameters.initial(spec_of(5, 4, 3, seed=8)).flat != one.flat)
     assert np.abs(one.weights[0]).max() <= np.sqrt(6 / 9)
     assert not one.biases[0].any()
     # a layer's weights do not depend on how many layers there are
-    np.testing.assert_array_equal(Parameters.initial([5, 4, 3, 2], "float32", 7).weights[0], one.weights[0])
+    np.testing.assert_array_equal(Parameters.initial(spec_of(5, 4, 3, 2, seed=7)).weights[0], one.weights[0])
     draws = keyed_uniform(0, "W0", 100_000)
     assert draws.min() >= 0
     assert draws.max() < 1
@@ -81,7 +91,7 @@ def test_initial_weights_are_keyed():
 
 
 def test_views_share_the_flat_array():
-    parameters = Parameters.zeros([3, 2, 4], "float64")
+    parameters = Parameters.zeros(spec_of(3, 2, 4, dtype="float64"))
     parameters.weights[1][:] = 1
     parameters.biases[0][:] = 2
     assert parameters.flat.tolist() == [0] * 6 + [1] * 8 + [2] * 2 + [0] * 4
@@ -89,10 +99,14 @@ def test_views_share_the_flat_array():
 
 
 def test_order_of_products():
-    assert aggregate_first(3, 5)
-    assert not aggregate_first(5, 5)
-    assert not aggregate_first(3, 5, sparse=True)
-    assert gcn_exchanges([128, 128, 128, 40]) == ([128, 128, 40], [128, 128, 40])
-    assert gcn_exchanges([3, 16, 7]) == ([3, 7], [7])
-    assert gcn_exchanges([128, 128, 40], constant=True) == ([40], [40])
-    assert num_parameters([3, 16, 7]) == 3 * 16 + 16 + 16 * 7 + 7
+    assert spmm_first(3, 5)
+    assert not spmm_first(5, 5)
+    assert spmm_first(5, 5, narrows=True)
+    assert not spmm_first(3, 5, sparse=True)
+    assert products(128, 128, 128, 40) == [[128, 128, 40], [40, 128, 128]]
+    assert products(3, 16, 7) == [[3, 7], [7]]
+    assert products(128, 128, 40, precomputed=True) == [[40], [40]]
+    assert products(3, 16, 7, architecture="gin") == [[3, 16], [16]]
+    assert products(9, 4, 7, architecture="sage-mean") == [[4, 4], [4, 4]]
+    assert products(9, 4, 7, architecture="sage-mean", precomputed=True) == [[4], [4]]
+    assert num_parameters(spec_of(3, 16, 7)) == 3 * 16 + 16 + 16 * 7 + 7

@@ -1,36 +1,32 @@
 """GraphSAGE and GIN, serial: gradients by finite differences, the dense oracle, limits, what is stored and read."""
+from dataclasses import replace
+
 import numpy as np
 import oracle
 import pytest
 import scipy.sparse as sp
-from graphs import make
+from graphs import make, several_labels
+from training import SETTINGS, loss_and_gradient, run, start
 
 import hpgcn
-from hpgcn.comm import SerialComm
 from hpgcn.config import Config
-from hpgcn.cost import Step
-from hpgcn.cost.step import MODELS as NAMES
-from hpgcn.cost.step import num_parameters, shapes
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graph import Graph
-from hpgcn.model import MODELS, Parameters
-from hpgcn.operator import Operator
+from hpgcn.model import MODELS, ModelSpec, Parameters, find_model, num_parameters
+from hpgcn.model.parameters import parameter_shapes
+from hpgcn.operator import NormalizedAdjacency
 from hpgcn.rundir import read_run
-from hpgcn.trainer import Trainer
+from hpgcn.step import evaluate
 
-SETTINGS = {"gcn": {"model": "gcn"}, "sage-mean": {"model": "sage"}, "sage-gcn": {"model": "sage", "aggregator": "gcn"},
-            "gin": {"model": "gin"}}
 NEW = ["sage-mean", "sage-gcn", "gin"]
 
 
 def trainer_of(graph, model, **settings):
-    return Trainer(graph, Config(dtype="float64", **SETTINGS[model], **settings), SerialComm(), warm=False)
+    return start(graph, Config(dtype="float64", **SETTINGS[model], **settings))
 
 
-def loss_and_gradient(trainer, epoch=1):
-    logits, backward = trainer.training.model.forward(trainer.training.X, epoch)
-    total, G = trainer.training.loss.gradient(logits)
-    return total / trainer.training.loss.count["train"], backward(G).flat
+def logits_of(trainer):
+    return trainer.evaluation.model.infer(trainer.evaluation.features)[0]
 
 
 def shaken(trainer, size=0.05):
@@ -41,7 +37,7 @@ def shaken(trainer, size=0.05):
 
 
 def test_registries_agree():
-    assert tuple(MODELS) == NAMES == tuple(SETTINGS) == tuple(oracle.MATRIX)
+    assert tuple(MODELS) == tuple(SETTINGS) == tuple(oracle.MATRIX)
     assert {name: (kind.norm, kind.self_loops) for name, kind in MODELS.items()} == oracle.MATRIX
 
 
@@ -68,11 +64,6 @@ def test_every_parameter_with_several_labels_by_finite_differences(model):
     check_gradient(trainer_of(several_labels(make(n=24, f=6, directed=True)), model, hidden=5, dropout=0.3))
 
 
-def several_labels(graph, t=4):
-    y = (np.random.default_rng(7).random((graph.num_rows, t)) < 0.4).astype(float)
-    return hpgcn.Graph.from_scipy(graph.adjacency, graph.features, y, graph.masks)
-
-
 def check_gradient(trainer):
     flat = shaken(trainer).parameters.flat
     _, gradient = loss_and_gradient(trainer)
@@ -97,11 +88,11 @@ def test_twenty_epochs_equal_the_dense_oracle(model, directed, several, settings
     graph = make(directed=directed, weighted=True)
     graph = several_labels(graph) if several else graph
     trainer = trainer_of(graph, model, **{"layers": 3, "hidden": 7, "lr": 0.003, **settings})
-    initial = Parameters.initial(trainer.widths, "float64", 0, model, trainer.config.layer_norm)
-    expected, slope = oracle.losses(graph, trainer.config, initial, 20)
+    losses, expected = oracle.losses(graph, trainer.config, Parameters.initial(trainer.shard.spec), 20)
     _, gradient = loss_and_gradient(trainer)
-    assert np.linalg.norm(gradient - slope) < 1e-12 * np.linalg.norm(slope)
-    np.testing.assert_allclose([trainer.step(e)["loss"] for e in range(1, 21)], expected, rtol=1e-9)
+    assert np.linalg.norm(gradient - expected) < 1e-12 * np.linalg.norm(expected)
+    history, _ = run(graph, trainer.config, epochs=20)
+    np.testing.assert_allclose([metrics["loss"] for metrics in history], losses, rtol=1e-9)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -113,7 +104,7 @@ def test_logits_of_three_vertices_by_hand(model, sparse):
     trainer = trainer_of(graph, model, layers=1, input_dropout=0.0)
     for name, array in trainer.parameters.arrays.items():
         array[:] = np.eye(2) if name.startswith("W") else 0.5 if name.startswith("eps") else 0
-    found, _ = trainer.evaluation.model.infer(trainer.evaluation.X)
+    found = logits_of(trainer)
     expected = {"sage-mean": [[1 + 4, 4 + 3], [2 + 1, -2 + 4], [6, 8]],
                 "sage-gcn": [[3, 10 / 3], [5 / 4, 10 / 4], [6, 8]],
                 "gin": [[1.5 + 8, 6 + 6], [3 + 3, -3 + 12], [9, 12]]}[model]
@@ -126,7 +117,7 @@ def same_with(graph, one, other, layers=2, **settings):
     for model, change in (one, other):
         trainer = trainer_of(graph, model, layers=layers, hidden=9, **settings)
         change(trainer.parameters.arrays)
-        found.append((loss_and_gradient(trainer)[0], trainer.evaluation.model.infer(trainer.evaluation.X)[0].copy()))
+        found.append((loss_and_gradient(trainer)[0], logits_of(trainer).copy()))
     np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-10, atol=1e-12)
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-10)
 
@@ -173,7 +164,7 @@ def test_without_edges_sage_and_gin_are_perceptrons():
     for array in w.values():
         array[:] = rng.standard_normal(array.shape)
     expected = np.maximum((1 + w["eps0"]) * X.astype(np.float32) @ w["W0_a"] + w["b0_a"], 0) @ w["W0_b"] + w["b0_b"]
-    np.testing.assert_allclose(trainer.evaluation.model.infer(trainer.evaluation.X)[0], expected)
+    np.testing.assert_allclose(logits_of(trainer), expected)
 
 
 def test_gin_with_epsilon_minus_one_forgets_the_vertex():
@@ -181,7 +172,7 @@ def test_gin_with_epsilon_minus_one_forgets_the_vertex():
     graph = make(weighted=True)
     trainer = shaken(trainer_of(graph, "gin", layers=1), 0.5)
     trainer.parameters.arrays["eps0"][:] = -1
-    found = trainer.evaluation.model.infer(trainer.evaluation.X)[0]
+    found = logits_of(trainer)
     w = trainer.parameters.arrays
     alone = np.flatnonzero(graph.degree_row == 0)
     assert alone.size
@@ -191,71 +182,55 @@ def test_gin_with_epsilon_minus_one_forgets_the_vertex():
                                + w["b0_b"], atol=1e-12)
 
 
+def initial(model, *widths):
+    return Parameters.initial(ModelSpec(model, widths, seed=7))
+
+
 def test_initial_weights_are_keyed_by_name():
-    sage = Parameters.initial([5, 4, 3], "float32", 7, "sage-mean")
+    sage = initial("sage-mean", 5, 4, 3)
     assert list(sage.named()) == ["W0_self", "W0_neighbour", "W1_self", "W1_neighbour", "b0", "b1"]
     assert np.any(sage.arrays["W0_self"] != sage.arrays["W0_neighbour"])
-    deeper = Parameters.initial([5, 4, 3, 2], "float32", 7, "sage-mean")
+    deeper = initial("sage-mean", 5, 4, 3, 2)
     np.testing.assert_array_equal(deeper.arrays["W1_neighbour"], sage.arrays["W1_neighbour"])
-    gin = Parameters.initial([5, 4, 3], "float32", 7, "gin")
+    gin = initial("gin", 5, 4, 3)
     assert {name: array.shape for name, array in gin.named().items()} == {
         "W0_a": (5, 4), "W0_b": (4, 4), "W1_a": (4, 4), "W1_b": (4, 3),
         "b0_a": (4,), "b0_b": (4,), "eps0": (1,), "b1_a": (4,), "b1_b": (3,), "eps1": (1,)}
-    assert Parameters.zeros([5, 3], "float32", "gin").arrays["W0_a"].shape == (5, 3)
+    assert initial("gin", 5, 3).arrays["W0_a"].shape == (5, 3)
     assert all(array.any() == (array.ndim == 2) for array in gin.named().values())
-    np.testing.assert_array_equal(Parameters.initial([5, 4], "float32", 7, "sage-gcn").flat,
-                                  Parameters.initial([5, 4], "float32", 7).flat)
+    np.testing.assert_array_equal(initial("sage-gcn", 5, 4).flat, initial("gcn", 5, 4).flat)
 
 
 @pytest.mark.parametrize("model, first, every", [("gcn", 20, 32), ("sage-gcn", 20, 32), ("sage-mean", 40, 64),
                                                  ("gin", 36, 64)])
 def test_what_decays_leads(model, first, every):
-    parameters = Parameters.zeros([5, 4, 3], "float64", model)
+    spec = ModelSpec(model, (5, 4, 3))
+    parameters = Parameters.zeros(spec)
     assert (parameters.decayed("first"), parameters.decayed("all")) == (first, every)
     for name, array in parameters.arrays.items():
         array[:] = 2 if name.startswith("W0") else 1 if name.startswith("W") else 0
     assert np.all(parameters.flat[:first] == 2)
     assert np.all(parameters.flat[first:every] == 1)
     assert not parameters.flat[every:].any()
-    assert num_parameters([5, 4, 3], model) == parameters.flat.size
-    assert num_parameters([5, 4, 3], model, True) == parameters.flat.size + 2 * 4
-
-
-def test_what_a_step_multiplies():
-    step = Step((3, 16, 7), model="gin")
-    assert [one.width for one in step.forward] == [3, 16]
-    assert [(one.layer, one.width, one.masked) for one in step.backward] == [(1, 16, False)]
-    assert step.linear == ((1, 16), (1, 16), (1, 16), (2, 7))  # (level, width): both of layer 0 on the rows it computes
-    assert step.gathered == ((2, 7), (1, 16), (1, 16), (1, 16))
-    assert not any(one.masked for one in Step((9, 4, 8, 2), model="sage-mean").backward)
-    assert any(one.masked for one in Step((9, 4, 8, 2), model="sage-gcn").backward)
-    assert Step((3, 16, 7), model="sage-mean").linear == ((1, 16), (1, 16), (2, 7), (1, 7))
-    assert Step((3, 16, 7), model="sage-mean").gathered == ((2, 7), (1, 7), (1, 16))
-    assert Step((9, 4, 7), model="sage-mean").gathered == ((2, 7), (1, 4), (0, 4))
-    assert Step((9, 4, 7), model="sage-mean", constant=True).gathered == ((2, 7), (1, 4))
-    assert Step((9, 4, 7)).gathered == ((2, 7), (0, 4))
-    assert Step((9, 4, 7)).row_sums == (("forward", 2, 4), ("forward", 2, 8))
-    assert Step((9, 4, 4, 7), multilabel=True).row_sums == ()
-    assert Step((9, 4, 7), 8, multilabel=True, layer_norm=True).row_sums == (
-        ("forward", 1, 8), ("forward", 1, 8), ("backward", 1, 16))
-    with pytest.raises(UsageError, match=r"model sage: expected one of gcn, sage-mean, sage-gcn, gin"):
-        Step((3, 2), model="sage")
+    assert num_parameters(spec) == parameters.flat.size
+    assert num_parameters(replace(spec, layer_norm=True)) == parameters.flat.size + 2 * 4
 
 
 @pytest.mark.parametrize("model", NEW)
 @pytest.mark.parametrize("input_dropout", [-1, 0])
 def test_buffers_are_made_once(model, input_dropout):
     trainer = trainer_of(make(), model, layers=3, hidden=9, input_dropout=input_dropout)
-    trainer.step(1)
-    trainer.evaluate()
-    before = {name: array.ctypes.data for name, array in trainer.buffers.flat.items()}
-    X = trainer.training.X if isinstance(trainer.training.X, tuple) else (trainer.training.X,)
-    kept = [x.copy() for x in X]
+    work = trainer.training.model.workspace.arrays
+    trainer.epoch(1)
+    evaluate(trainer.evaluation)
+    before = {name: array.ctypes.data for name, array in work.items()}
+    features = trainer.training.features.arrays()
+    kept = [array.copy() for array in features]
     for epoch in range(2, 5):
-        trainer.step(epoch)
-        trainer.evaluate()
-    assert {name: array.ctypes.data for name, array in trainer.buffers.flat.items()} == before
-    assert all(np.array_equal(*pair) for pair in zip(kept, X))  # X and A X are read, never written
+        trainer.epoch(epoch)
+        evaluate(trainer.evaluation)
+    assert {name: array.ctypes.data for name, array in work.items()} == before
+    assert all(np.array_equal(*pair) for pair in zip(kept, features))  # X and A X are read, never written
 
 
 @pytest.mark.parametrize("layers", [1, 3])
@@ -267,8 +242,9 @@ def test_a_run_is_stored_and_predicts(tmp_path, model, sparse, layers):
                     layer_norm=layers == 3, **SETTINGS[model])
     hpgcn.train(graph, config)
     weights, settings, _ = read_run(out)
-    assert Config(**settings).architecture == model
-    assert sorted(weights) == sorted(shapes([13, *[6] * (layers - 1), 5], model, layer_norm=True))
+    assert find_model(Config(**settings)) == model
+    spec = ModelSpec(model, [13, *[6] * (layers - 1), 5], layer_norm=layers == 3)
+    assert sorted(weights) == sorted(parameter_shapes(spec))
     found = hpgcn.predict(graph, out)
     A = oracle.normalised(graph, *oracle.MATRIX[model])
     expected = oracle.logits(model, A, oracle.features(graph), weights, layers)
@@ -278,8 +254,9 @@ def test_a_run_is_stored_and_predicts(tmp_path, model, sparse, layers):
 
 
 def test_a_model_file_that_does_not_fit_is_one_line():
-    good = Parameters.initial([5, 4, 3], "float32", 0, "gin").named()
-    assert Parameters.stored(good, "float64", 2, "gin", False, "m.h5")[1] == [5, 4, 3]
+    good = initial("gin", 5, 4, 3).named()
+    config = Config(model="gin", layers=2)
+    assert Parameters.stored(good, config, "gin", "m.h5")[1].widths == (5, 4, 3)
     bad = {"weights/W1_a is missing": {k: v for k, v in good.items() if k != "W1_a"},
            r"weights/b0_a has shape \(3,\), expected \(4,\)": {**good, "b0_a": np.zeros(3)},
            r"weights/eps1 has shape None, expected \(1,\)": {k: v for k, v in good.items() if k != "eps1"},
@@ -289,9 +266,9 @@ def test_a_model_file_that_does_not_fit_is_one_line():
            "weights/b1_b is missing": {k: v for k, v in good.items() if k != "b1_b"}}
     for message, arrays in bad.items():
         with pytest.raises(DataError, match=f"m.h5: {message}"):
-            Parameters.stored(arrays, "float32", 2, "gin", False, "m.h5")
+            Parameters.stored(arrays, config, "gin", "m.h5")
     with pytest.raises(DataError, match=r"m.h5: weights/gain0 has shape None, expected \(4,\)"):
-        Parameters.stored(good, "float32", 2, "gin", True, "m.h5")
+        Parameters.stored(good, config.replace(layer_norm=True), "gin", "m.h5")
 
 
 def test_metrics_of_several_labels_by_hand():
@@ -303,18 +280,20 @@ def test_metrics_of_several_labels_by_hand():
     assert (found["train_acc"], found["val_acc"], found["test_acc"]) == (2 / 3, 0, 0)
     assert found["val_loss"] == pytest.approx((np.log(1 + np.e) + np.log(1 + 1 / np.e) + np.log(2)) / 3)
     empty = hpgcn.Graph.from_scipy(np.zeros((3, 3)), np.eye(3), y, ([0], [], []))
-    found = trainer_of(empty, "gcn", layers=1).evaluate()
+    found = evaluate(trainer_of(empty, "gcn", layers=1).evaluation)
     assert found["val_acc"] is found["test_acc"] is found["val_loss"] is None
 
 
 def test_settings():
-    assert Config().architecture == "gcn"
-    assert Config(model="sage").architecture == "sage-mean"
-    assert Config(model="sage", aggregator="gcn").architecture == "sage-gcn"
-    with pytest.raises(UsageError, match="aggregator = gcn: model gin takes none"):
-        Config(model="gin", aggregator="gcn")
-    with pytest.raises(UsageError, match="did you mean sage"):
-        Config(model="sagee")
+    assert find_model(Config()) == "gcn"
+    assert {name: find_model(Config(**settings)) for name, settings in SETTINGS.items()} == {
+        name: name for name in SETTINGS}
+    for settings, said in (
+            ({"model": "gin", "aggregator": "gcn"}, "aggregator = gcn: model gin takes none"),
+            ({"model": "sage", "aggregator": "max"}, "aggregator = 'max': expected one of mean, gcn"),
+            ({"model": "sagee"}, "model = 'sagee': expected one of gcn, sage, gin")):
+        with pytest.raises(UsageError, match=said):
+            find_model(Config(**settings))
 
 
 @pytest.mark.parametrize("model", NEW)
@@ -338,16 +317,16 @@ def test_training_learns(model):
 
 @pytest.mark.parametrize("layer_norm", [False, True])
 @pytest.mark.parametrize("model", SETTINGS)
-def test_gradients_without_T_are_the_same(model, layer_norm, monkeypatch):
+def test_gradients_without_A_H_are_the_same(model, layer_norm, monkeypatch):
     """Widths rise in every layer, so that each multiplies by A first."""
     graph = make(n=60, f=4, c=19, directed=True, weighted=True)
     found, held = [], []
-    for lean in (False, True):
-        monkeypatch.setattr("hpgcn.trainer.choose_lean", lambda *_, lean=lean: lean)
+    for drops in (False, True):
+        monkeypatch.setattr("hpgcn.trainer.drops_AX", lambda *_, drops=drops: drops)
         trainer = trainer_of(graph, model, layers=2, hidden=11, dropout=0.3, layer_norm=layer_norm)
         trainer = shaken(trainer)
         found.append(loss_and_gradient(trainer))
-        held.append("T1" in trainer.buffers.flat)
+        held.append("T1" in trainer.training.model.workspace.arrays)
     assert held == [True, False]
     assert found[0][0] == found[1][0]
     np.testing.assert_allclose(found[1][1], found[0][1], rtol=1e-9, atol=1e-12)
@@ -357,7 +336,7 @@ def test_normalisation_of_a_directed_graph():
     """The table of docs/models.md: edges 0 -> 1, 0 -> 2, 1 -> 2, stored as a[target, source]."""
     A = np.zeros((3, 3))
     A[[1, 2, 2], [0, 0, 1]] = 1
-    found = Operator(Graph.from_scipy(A), dtype=np.float64).block(0, 3).toarray()
+    found = NormalizedAdjacency(Graph.from_scipy(A), dtype=np.float64).block(0, 3).toarray()
     expected = [[3 ** -0.5, 0, 0], [6 ** -0.5, 1 / 2, 0], [1 / 3, 6 ** -0.5, 3 ** -0.5]]
     np.testing.assert_allclose(found, expected)
 
@@ -367,5 +346,5 @@ def test_normalisation_of_a_directed_graph():
     of_pyg[target, source] = factor[source] * factor[target]
     np.testing.assert_allclose(of_pyg, [[1, 0, 0], [2 ** -0.5, 1 / 2, 0], [3 ** -0.5, 6 ** -0.5, 1 / 3]])
 
-    undirected = Operator(Graph.from_scipy(A, symmetrize=True), dtype=np.float64).block(0, 3).toarray()
+    undirected = NormalizedAdjacency(Graph.from_scipy(A, symmetrize=True), dtype=np.float64).block(0, 3).toarray()
     np.testing.assert_allclose(undirected, np.full((3, 3), 1 / 3))

@@ -4,8 +4,7 @@ import pytest
 from graphs import make
 
 from hpgcn import plan
-from hpgcn.cost import Step, Traffic, p2p_step
-from hpgcn.layout import Layout
+from hpgcn.layout import RowPartition
 from hpgcn.partition import Partition
 
 
@@ -46,13 +45,6 @@ def test_volume_is_connectivity_minus_one(directed):
 
 
 def test_owner_skips_empty_blocks():
-    layout = Layout(np.array([0, 3, 3, 5]), 0)
+    layout = RowPartition(np.array([0, 3, 3, 5]), 0)
     assert layout.owner(np.arange(5)).tolist() == [0, 0, 0, 2, 2]
     assert (layout.size, layout.start, layout.stop, layout.num_rows) == (3, 0, 3, 3)
-
-
-def test_traffic_by_hand():
-    # 10 rows to 3 neighbour pairs, 4 -> 2 -> 3 on 2 ranks, float32: widths 2, 2 (W first) and 2, 2 (A first)
-    traffic = p2p_step(10, 3, Step([4, 2, 3]), 2)
-    assert traffic == Traffic(10 * (2 + 2 + 2 + 2) * 4, 3 * 4, 2 * (4 * 2 + 2 + 2 * 3 + 3) * 4, 4)
-    assert p2p_step(0, 0, Step([4, 2, 3]), 1) == Traffic(0, 0, 0, 0)

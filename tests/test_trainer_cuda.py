@@ -6,45 +6,36 @@ import numpy as np
 import pytest
 from commands import refused
 from cuda_ranks import cuda, gpu, held_bytes
-from graphs import make
-from test_models_serial import SETTINGS, several_labels
+from graphs import make, several_labels
+from training import SETTINGS, assert_same_curves, run, start
 
 import hpgcn
 from hpgcn import store
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
-from hpgcn.cost.gpu import ON_GPU, gpu_footprint, gpu_total
 from hpgcn.errors import ConfigError, DeviceMemoryError, MissingError, UsageError
-from hpgcn.forecast.cases import count
-from hpgcn.forecast.survey import Survey
 from hpgcn.kernels.cuda.device import _kept as known
+from hpgcn.planning import dry_run
+from hpgcn.planning.footprint import ON_GPU
+from hpgcn.step import evaluate
 from hpgcn.strategies import STRATEGIES
-from hpgcn.trainer import Trainer
 
 __all__ = ["cuda", "gpu"]
 BOUND = {"float32": 1e-5, "float64": 1e-12}
 
 
-def curve(graph, config, device=None, epochs=6):
-    """Losses and metrics of some epochs, and the weights after them."""
+def on(device):
+    """A single rank, its arrays on a device."""
     comm = SerialComm()
-    if device is not None:
-        comm.use(device)
-    trainer = Trainer(graph, config, comm, warm=False)
-    found = [trainer.step(epoch) | trainer.evaluate() for epoch in range(1, epochs + 1)]
-    weights = comm.device.get(trainer.parameters.flat)
-    trainer.rows.close()
-    return found, weights
+    comm.use(device)
+    return comm
 
 
 def check(graph, config, device):
     """Hold a run on the GPU against the same on the CPU."""
-    (expected, flat), (found, weights) = curve(graph, config), curve(graph, config, device)
     bound = BOUND[config.dtype]
-    for key in ("loss", "val_loss"):
-        np.testing.assert_allclose([m[key] for m in found], [m[key] for m in expected], rtol=bound, err_msg=key)
-    for key in ("train_acc", "val_acc", "test_acc"):
-        assert [m[key] for m in found] == [m[key] for m in expected]
+    (expected, flat), (history, weights) = run(graph, config, epochs=6), run(graph, config, on(device), 6)
+    assert_same_curves(history, expected, bound)
     assert np.linalg.norm(weights - flat) <= 10 * bound * np.linalg.norm(flat)
 
 
@@ -80,13 +71,13 @@ def test_aggregation_on_the_host(cuda):
 
 
 @pytest.mark.parametrize("options, message", [
-    ({"aggregate_on": "cpu"}, "aggregate_on = cpu: strategy p2p takes none, mop does"),
+    ({"aggregate_on": "cpu"}, "aggregate_on = cpu: strategy p2p takes none"),
     ({"update_on": "cuda", "strategy": "2d"}, "update_on = cuda: strategy 2d takes none"),
     ({"strategy": "mop", "aggregate_on": "cuda", "update_on": "cpu"}, "aggregate_on = cuda: expected update_on = cuda"),
     ({"strategy": "mop", "aggregate_on": "cuda", "device": "cpu"}, "aggregate_on = cuda: expected update_on = cuda")])
 def test_devices_that_make_no_sense(options, message):
     with pytest.raises(UsageError, match=message):
-        Config(**options)
+        hpgcn.train(make(), Config(**options))
 
 
 def test_a_run_and_its_prediction(cuda, tmp_path):
@@ -104,16 +95,15 @@ def test_a_run_and_its_prediction(cuda, tmp_path):
 
 def test_the_host_waits_once_an_epoch(gpu, monkeypatch):
     """Besides the evaluation: the end of the step, after which the loss is read, and whether all is finite."""
-    waits, comm = [], SerialComm()
-    comm.use(gpu)
-    trainer = Trainer(make(), Config(model="gin", layer_norm=True), comm, warm=False)
-    trainer.step(1)
+    waits = []
+    trainer = start(make(), Config(model="gin", layer_norm=True), on(gpu))
+    trainer.epoch(1)
     for name in ("__float__", "__int__", "__bool__", "item", "tolist", "get"):
         original = getattr(gpu.xp.ndarray, name)
         monkeypatch.setattr(gpu.xp.ndarray, name, lambda *args, name=name, original=original, **options: (
             waits.append(name), original(*args, **options))[1])
     monkeypatch.setattr(gpu, "synchronize", lambda: waits.append("synchronize"))
-    trainer.step(2)
+    trainer.epoch(2)
     assert waits == ["synchronize", "tolist"]
 
 
@@ -121,15 +111,13 @@ def test_arrays_of_rows_are_kept_as_they_are(gpu, cuda):
     """No product makes row pointers anew, and no kernel is given a part of them: cuts are found once."""
     if cuda is None:
         pytest.skip("seen through the fake GPU")
-    comm = SerialComm()
-    comm.use(gpu)
-    trainer = Trainer(make(directed=True, train=9, degree=3), Config(model="sage", layers=3), comm, warm=False)
+    trainer = start(make(directed=True, train=9, degree=3), Config(model="sage", layers=3), on(gpu))
     for epoch in (1, 2):
-        trainer.step(epoch)
-        trainer.evaluate()
+        trainer.epoch(epoch)
+        evaluate(trainer.evaluation)
     before = set(known)
-    trainer.step(3)
-    trainer.evaluate()
+    trainer.epoch(3)
+    evaluate(trainer.evaluation)
     assert set(known) == before
 
 
@@ -141,22 +129,19 @@ def test_memory_is_what_was_told(gpu, cuda, model, case):
         pytest.skip("seen through the fake GPU")
     gc.collect()
     before = held_bytes()
-    graph, config = make(n=3000, f=40, **case), Config(model=model, layers=3, hidden=24)
-    comm = SerialComm()
-    comm.use(gpu)
-    trainer = Trainer(graph, config, comm, warm=False)
+    graph, config = make(n=3000, f=40, **case), Config(model=model, layers=3, hidden=24, device="cuda")
+    comm = on(gpu)
+    trainer = start(graph, config, comm)
     for epoch in (1, 2, 3):
-        trainer.step(epoch)
-        trainer.evaluate()
+        trainer.epoch(epoch)
+        evaluate(trainer.evaluation)
     gc.collect()
-    found = held_bytes() - before
-    survey = Survey(graph, config)
-    told = gpu_footprint(survey.step, count(survey, "p2p", "given", (1,), [0, 3000]).share)
-    assert set(told) == set(ON_GPU)
-    total = int(gpu_total(told)[0])
-    assert found <= total
-    assert total - told["kernels"][0] <= 1.15 * found  # what kernels take within a call is let go after it
-    trainer.rows.close()
+    held = held_bytes() - before
+    told, = dry_run.forecast(graph, config, comm)["gpu_memory"]
+    assert set(told) == {*ON_GPU, "total"}
+    assert held <= told["total"]
+    assert told["total"] - told["kernels"] <= 1.15 * held  # what kernels take within a call is let go after it
+    trainer.shard.close()
 
 
 def test_too_little_memory_is_said_before_the_first_epoch(gpu, cuda, monkeypatch):

@@ -3,18 +3,16 @@ import fake_cupy
 import numpy as np
 import pytest
 from cuda_ranks import held_bytes, real_or_fake
-from graphs import make
+from graphs import make, scattered, several_labels
 from mpi4py import MPI
-from test_models_serial import SETTINGS, several_labels
+from training import SETTINGS, assert_same_curves, metrics_of, run, start
 
 import hpgcn
 from hpgcn.comm import as_comm
 from hpgcn.config import Config
 from hpgcn.device import choose
-from hpgcn.dryrun import forecast
-from hpgcn.partition import Partition
+from hpgcn.planning.dry_run import forecast
 from hpgcn.strategies import STRATEGIES
-from hpgcn.trainer import Trainer
 
 pytestmark = pytest.mark.mpi
 
@@ -39,33 +37,12 @@ def gpus(cuda, comm):
     fake_cupy.Stream.alive.clear()
 
 
-def parted(graph, comm):
-    part = np.random.default_rng(5).integers(0, comm.size, graph.num_rows)
-    partition = Partition.from_parts(part, comm.size)
-    return graph.permuted(partition.perm, partition.offsets)
-
-
-def curve(source, config, comm, epochs=3):
-    """Return metrics of some epochs, the weights after them, and the traffic predicted."""
-    trainer = Trainer(source, config, comm, warm=False)
-    metrics = [trainer.step(epoch) | trainer.evaluate() for epoch in range(1, epochs + 1)]
-    weights = comm.device.get(trainer.parameters.flat)
-    trainer.rows.close()
-    return metrics, weights, trainer.predicted
-
-
 def check(graph, config, comm, gpus, **options):
     """Hold a run on GPUs against one on CPUs, and what was sent against the prediction."""
-    source = parted(graph, comm)
-    expected, flat, _ = curve(source, config, comm)
-    metrics, weights, predicted = curve(source, config.replace(**options), gpus)
-    for entry, other in zip(metrics, expected, strict=True):
-        for key in ("loss", "val_loss"):
-            assert entry[key] == pytest.approx(other[key], rel=1e-12), key
-        for key in ("train_acc", "val_acc", "test_acc"):
-            assert entry[key] == other[key]
-        assert entry["sent_bytes"] == predicted.bytes
-        assert entry["sent_messages"] == predicted.messages
+    source = scattered(graph, comm)
+    expected, flat = run(source, config, comm, 3)
+    history, weights = run(source, config.replace(**options), gpus, 3)
+    assert_same_curves(history, expected, 1e-12)
     assert np.linalg.norm(weights - flat) <= 1e-11 * np.linalg.norm(flat)
 
 
@@ -106,15 +83,13 @@ def test_memory_is_what_was_told(comm, cuda, gpus, strategy, options):
     before = held_bytes()
     config = Config(strategy=strategy, device="cuda", hidden=24, layers=3, dtype="float64",
                     **options)
-    source = parted(make(n=2000, f=40, directed=True), comm)
+    source = scattered(make(n=2000, f=40, directed=True), comm)
     predicted = forecast(source, config, gpus)["gpu_memory"][comm.rank]
-    trainer = Trainer(source, config, gpus, warm=False)
-    for epoch in (1, 2):
-        trainer.step(epoch)
-        trainer.evaluate()
+    trainer = start(source, config, gpus)
+    metrics_of(trainer, 2)
     fake_cupy.Stream.alive.clear()
     held = held_bytes() - before
-    trainer.rows.close()
+    trainer.shard.close()
     assert held <= predicted["total"]
     assert predicted["total"] - predicted["kernels"] <= 1.15 * held
 
@@ -122,7 +97,7 @@ def test_memory_is_what_was_told(comm, cuda, gpus, strategy, options):
 @pytest.mark.parametrize("strategy", ["2d", "mop"])
 def test_trained_on_gpus_and_predicted_on_cpus(comm, cuda, tmp_path, strategy):
     out = comm.bcast(str(tmp_path / "run"))
-    source = parted(make(directed=True), comm)
+    source = scattered(make(directed=True), comm)
     config = Config(strategy=strategy, out=out, epochs=3, hidden=6, device="cuda",
                     dtype="float64")
     summary = hpgcn.train(source, config, comm)

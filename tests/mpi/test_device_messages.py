@@ -14,8 +14,9 @@ from test_collectives import block
 
 from hpgcn.comm import collectives, staging
 from hpgcn.device import Cuda
-from hpgcn.exchange import Exchange
+from hpgcn.exchange import HaloBuffers, HaloExchange
 from hpgcn.kernels import backend
+from hpgcn.parallel.transfers import OWN
 from hpgcn.plan import build_all
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")]
@@ -238,8 +239,10 @@ def plans(size, part):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_exchange_gives_the_rows_of_others_and_returns_sums(comm, gpu, dtype):
-    whole = Exchange(plans(comm.size, False)[comm.rank], comm, dtype, 5)
-    part = Exchange(plans(comm.size, True)[comm.rank], comm, dtype, 0, lender=whole)
+    buffers = HaloBuffers(gpu, comm.relay, dtype)
+    whole, part = (HaloExchange(plans(comm.size, some)[comm.rank], comm, buffers)
+                   for some in (False, True))
+    whole.reserve(5)
     arrived = []  # rows of the GPU, and what they are
     for turn in range(8):
         exchange = (whole, part)[turn % 2]
@@ -248,11 +251,14 @@ def test_exchange_gives_the_rows_of_others_and_returns_sums(comm, gpu, dtype):
         H = block(0, N * width, dtype, turn).reshape(N, width)
         own = H[plan.layout.start:plan.layout.stop]
         mine = computed(gpu, own.reshape(-1)).reshape(-1, width)
-        channel = exchange.forward(mine)
+        exchange.start(mine, "a test")
         zero = gpu.put(np.zeros((1, width), dtype))  # overwrites what is on its way
         backend(mine).gather(zero, gpu.put(np.zeros(len(mine), np.int64)), mine)
-        exchange.progress(channel)
-        for source, rows in exchange.arrivals(channel, "a test"):
+        exchange.progress()
+        for source, rows in exchange.arrivals([OWN, *plan.sources.tolist()], "a test"):
+            if source == OWN:
+                assert rows is mine
+                continue
             ghosts = plan.ghosts[plan.recv_offsets[source]:plan.recv_offsets[source + 1]]
             arrived.append((doubled(gpu, rows.reshape(-1)), H[ghosts]))
         if turn < 4:  # the next one receives where this one did
@@ -260,18 +266,22 @@ def test_exchange_gives_the_rows_of_others_and_returns_sums(comm, gpu, dtype):
 
         sums = block(comm.rank, plan.ghosts.size * width, dtype, 9 + turn)
         partials = computed(gpu, sums).reshape(-1, width)
-        backend(partials).gather(partials, gpu.put(np.arange(plan.ghosts.size)),
-                                 exchange.partials(width))
-        channel = exchange.adjoint(width)
-        for source, rows in exchange.arrivals(channel, "a test"):
+        total = own.copy()
+        out = gpu.put(own.copy())
+        for source, room in exchange.slots(out, "a test"):
+            if source != OWN:
+                rows = np.arange(*plan.recv_offsets[source:source + 2])
+                backend(partials).gather(partials, gpu.put(rows), room)
+        for source in plan.destinations.tolist():
             theirs = plans(comm.size, exchange is part)[source]
             sent = block(source, theirs.ghosts.size * width, dtype, 9 + turn).reshape(-1, width)
             ours = slice(*theirs.recv_offsets[comm.rank:comm.rank + 2])
-            arrived.append((doubled(gpu, rows.reshape(-1)), sent[ours]))
+            rows = plan.send_rows[slice(*plan.send_offsets[source:source + 2])]
+            np.add.at(total, rows, sent[ours])
+        arrived.append((doubled(gpu, out.reshape(-1)), total))
     for rows, expected in arrived:
         np.testing.assert_array_equal(gpu.get(rows)[:, 0], expected.reshape(-1))
-    assert len(arrived) == sum(4 * exchange.plan.sources.size + 2 * exchange.plan.destinations.size
-                               for exchange in (whole, part))
+    assert len(arrived) == sum(4 * each.plan.sources.size + 2 for each in (whole, part))
     for exchange in (whole, part):
         exchange.close()
 

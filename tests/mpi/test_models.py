@@ -2,26 +2,17 @@
 import numpy as np
 import oracle
 import pytest
-from graphs import make
-from test_models_serial import NEW, SETTINGS, several_labels
+from graphs import make, scattered, several_labels
+from test_contract import check_against_the_oracle
+from training import SETTINGS, assert_same_curves, run
 
 import hpgcn
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
-from hpgcn.model import Parameters
-from hpgcn.partition import Partition
 from hpgcn.strategies import STRATEGIES
-from hpgcn.trainer import Trainer
 
 pytestmark = pytest.mark.mpi
-
-
-def parted(graph, comm):
-    part = np.random.default_rng(5).integers(0, comm.size, graph.num_rows)
-    partition = Partition.from_parts(part, comm.size)
-    return graph.permuted(partition.perm, partition.offsets)
-
-
+NEW = [name for name in SETTINGS if name != "gcn"]
 CASES = [  # hidden 20: A first in the first layer; 3: fewer columns than the features, and than 2d and 3d may cut
     (10, False, True, -1, "float64"), (20, True, False, -1, "float64"), (10, True, True, -1, "float32"),
     (20, True, False, 0, "float64"), (3, False, False, 0, "float64")]
@@ -35,25 +26,7 @@ def test_equals_the_oracle_and_the_prediction(comm, strategy, model, hidden, dir
     graph = make(directed=directed, weighted=not sparse, sparse=sparse)
     config = Config(strategy=strategy, layers=3, hidden=hidden, dropout=0.4, dtype=dtype, seed=3, lr=0.003,
                     input_dropout=input_dropout, **SETTINGS[model])
-    trainer = Trainer(parted(graph, comm), config, comm, warm=False)
-    expected, slope = oracle.losses(graph, config, Parameters.initial(trainer.widths, dtype, 3, model), 20)
-    check(comm, trainer, expected, slope)
-
-
-def check(comm, trainer, expected, slope):
-    """Hold the gradient of epoch 1 and 20 losses against the oracle, what was sent against the prediction."""
-    comm.counters.phase, dtype = "other", trainer.config.dtype
-    logits, backward = trainer.training.model.forward(trainer.training.X, 1)
-    gradient = backward(trainer.training.loss.gradient(logits)[1])
-    trainer.rows.columns.reduce(gradient)
-    metrics = [trainer.step(epoch) for epoch in range(1, 21)]
-    predicted = trainer.predicted
-    trainer.rows.close()
-    loss_bound, gradient_bound = (1e-4, 1e-5) if dtype == "float32" else (1e-9, 1e-12)
-    assert np.linalg.norm(gradient.flat - slope) < gradient_bound * np.linalg.norm(slope)
-    np.testing.assert_allclose([m["loss"] for m in metrics], expected, rtol=loss_bound)
-    for entry in metrics:
-        assert (entry["sent_bytes"], entry["sent_messages"]) == (predicted.bytes, predicted.messages)
+    check_against_the_oracle(graph, scattered(graph, comm), config, comm)
 
 
 @pytest.mark.parametrize("layer_norm, several", [(True, False), (False, True), (True, True)])
@@ -63,19 +36,9 @@ def test_layer_norm_and_several_labels(comm, strategy, model, layer_norm, severa
     graph = several_labels(make(directed=True), 3) if several else make(directed=True)
     config = Config(strategy=strategy, layers=3, hidden=9, dropout=0.4, dtype="float64", lr=0.003, seed=3,
                     layer_norm=layer_norm, **SETTINGS[model])
-    source = parted(graph, comm)
-    trainer = Trainer(source, config, comm, warm=False)
-    initial = Parameters.initial(trainer.widths, "float64", 3, model, layer_norm)
-    alone = Trainer(graph, config.replace(strategy="p2p"), SerialComm(), warm=False)
-    alone.step(1)
-    one = alone.evaluate()
-    check(comm, trainer, *oracle.losses(graph, config, initial, 20))
-    trainer = Trainer(source, config, comm, warm=False)
-    trainer.step(1)
-    found = trainer.evaluate()
-    trainer.rows.close()
-    for key in ("train_acc", "val_acc", "test_acc", "val_loss"):
-        assert found[key] == pytest.approx(one[key], rel=1e-10)
+    history = check_against_the_oracle(graph, scattered(graph, comm), config, comm)
+    alone, _ = run(graph, config.replace(strategy=Config.strategy), SerialComm(), 1)
+    assert_same_curves(history[:1], alone, 1e-9)
 
 
 @pytest.mark.parametrize("model", NEW)
@@ -85,7 +48,7 @@ def test_predictions_equal_the_dense_model(comm, tmp_path, strategy, model):
     out = comm.bcast(str(tmp_path / "run"))
     config = Config(strategy=strategy, out=out, epochs=2, hidden=6, dtype="float64", input_dropout=0.0,
                     **SETTINGS[model])
-    source = parted(graph, comm)
+    source = scattered(graph, comm)
     hpgcn.train(source, config, comm)
     comm.barrier()  # rank 0 writes the model when the others are done
     found = hpgcn.predict(source, out, comm)
@@ -95,14 +58,3 @@ def test_predictions_equal_the_dense_model(comm, tmp_path, strategy, model):
         expected = oracle.logits(model, A, oracle.features(graph), weights, 2)
         np.testing.assert_allclose(found["logits"], expected, atol=1e-10)
         assert found["embedding"].shape == (203, 6)
-
-
-@pytest.mark.parametrize("model", NEW)
-def test_same_command_same_bits(comm, model):
-    source = parted(make(directed=True), comm)
-    found = []
-    for _ in range(2):
-        trainer = Trainer(source, Config(hidden=16, **SETTINGS[model]), comm, warm=False)
-        found.append([trainer.step(epoch)["loss"] for epoch in range(1, 6)])
-        trainer.rows.close()
-    assert found[0] == found[1]

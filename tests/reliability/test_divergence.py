@@ -4,25 +4,24 @@ import re
 import numpy as np
 import pytest
 from graphs import make
+from training import SETTINGS, start
 
-from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.errors import DivergedError
-from hpgcn.trainer import Trainer, train
+from hpgcn.trainer import train
 
-MODELS = {"gcn": {}, "sage": {"model": "sage"}, "sage-gcn": {"model": "sage", "aggregator": "gcn"},
-          "gin": {"model": "gin"}, "norm": {"layer_norm": True}}
+MODELS = {**SETTINGS, "norm": {"layer_norm": True}}
 
 
 @pytest.mark.parametrize("layer, value", [(0, np.nan), (1, np.inf), (2, np.nan)])
 @pytest.mark.parametrize("settings", MODELS.values(), ids=MODELS)
 def test_the_first_layer_that_is_not_finite_is_named(settings, layer, value):
-    trainer = Trainer(make(), Config(layers=3, hidden=8, **settings), SerialComm(), warm=False)
-    trainer.step(1)
+    trainer = start(make(), Config(layers=3, hidden=8, **settings))
+    trainer.epoch(1)
     name = next(name for name in trainer.parameters.arrays if re.match(f"W{layer}", name))
     trainer.parameters.arrays[name][0, 0] = value
     with np.errstate(all="ignore"), pytest.raises(DivergedError) as caught:
-        trainer.step(2)
+        trainer.epoch(2)
     said = (rf"epoch 2: the training loss is \S+; layer {layer} forward has [\d,]+ values that are "
             r"not finite, layers before it none; try a lower lr= than 0.01")
     assert re.match(said, str(caught.value))
@@ -30,11 +29,11 @@ def test_the_first_layer_that_is_not_finite_is_named(settings, layer, value):
 
 
 def test_a_learning_rate_far_too_high_is_found():
-    trainer = Trainer(make(), Config(lr=1e30, optimizer="sgd"), SerialComm(), warm=False)
+    trainer = start(make(), Config(lr=1e30, optimizer="sgd"))
     said = r"layer \d (forward|backward).*than 1e\+30"
     with np.errstate(all="ignore"), pytest.raises(DivergedError, match=said):
         for epoch in range(1, 20):
-            trainer.step(epoch)
+            trainer.epoch(epoch)
 
 
 @pytest.mark.parametrize("settings, words", [

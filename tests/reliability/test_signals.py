@@ -37,7 +37,7 @@ SERIAL = {  # name -> (point, arguments); files are those of `folder`
     "report": ("hpgcn.atomic.synchronise", ("report", "done", "--html", "new.html")),
     "bench": ("hpgcn.bench.table", ("bench", "growth", "--scale-down", "512", "--repeats", "1")),
     "doctor": ("hpgcn.doctor.describe_launcher", ("doctor",)),
-    "train": ("hpgcn.rows.Rows.aggregate", ("train", "karate.h5", "--out", "new", "--input-dropout", "0")),
+    "train": ("hpgcn.shard.GraphShard._aggregated", ("train", "karate.h5", "--out", "new", "--input-dropout", "0")),
     "train in a checkpoint": (WRITES, ("train", "karate.h5", "--out", "new",
                                        "--checkpoint-every", "1"))}
 NUMBERS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGUSR1)
@@ -193,7 +193,7 @@ def test_a_run_that_is_stopped_before_epoch_1_starts_there_again(folder, tmp_pat
 @pytest.mark.parametrize("ranks, graph, rank", [(None, "karate.h5", 0), (3, "karate.p3.h5", 1)])
 def test_ctrl_c_keeps_the_best_model_so_far(folder, tmp_path, ranks, graph, rank):
     command = ("train", folder / graph, "--epochs", 40, "--out", tmp_path / "run")
-    done = run(f"{rank}:SIGINT:12", "hpgcn.trainer.Trainer.evaluate", *command, cwd=folder,
+    done = run(f"{rank}:SIGINT:12", "hpgcn.trainer.evaluate", *command, cwd=folder,
                ranks=ranks)
     assert done.returncode == 130, done.stderr
     (line,) = lines(done)
