@@ -6,16 +6,24 @@ from pathlib import Path
 
 import pytest
 
+from hpgcn.config import Config
+from hpgcn.model import MODELS
+from hpgcn.strategies import STRATEGIES
+
 ROOT = Path(__file__).parents[1]
-LAYERS = {
-    "kernels": 0, "errors": 1, "faults": 1, "device": 1, "config": 1, "clock": 1, "machine": 1, "check": 1,
-    "identity": 1, "consistency": 1, "graph": 1, "partition": 1, "reorder": 1, "operator": 1, "layout": 1, "plan": 1,
-    "cost": 1, "capacity": 1, "signals": 1, "files": 1, "temporary": 1, "atomic": 1, "streams": 1,
-    "comm": 2, "store": 2, "exchange": 3, "dense": 3,
-    "strategies": 4, "model": 5, "optim": 5, "reach": 5, "place": 6, "rundir": 6, "rows": 6, "trainer": 6,
-    "progress": 6, "records": 6, "bar": 6, "result": 6, "overview": 6, "warmup": 6, "state": 6, "checkpoint": 6,
-    "predictor": 6, "dryrun": 6, "commands": 6, "trace": 6, "report": 6, "__main__": 6, "__init__": 6,
-    "datasets": 6, "bench": 6, "forecast": 6, "divergence": 6, "doctor": 6}
+FLOORS = [  # from the lowest: who is on one imports from those below, or from the same
+    "kernels",
+    "errors faults device config clock machine check identity consistency graph reorder operator layout plan "
+    "partition capacity signals files temporary atomic streams table bar",
+    "comm store",
+    "parallel exchange",
+    "strategies",
+    "model optim",
+    "planning",
+    "placement shard step fault_view trainer propagator predictor checkpoint state records rundir result "
+    "progress trace warmup divergence datasets",
+    "__init__ __main__ parser commands overview report doctor bench"]
+LAYERS = {name: floor for floor, names in enumerate(FLOORS) for name in names.split()}
 OUTSIDE = {  # who may import what, besides NumPy, SciPy and the standard library
     "numba": {"kernels", "warmup", "datasets", "partition", "bench", "doctor"}, "llvmlite": {"kernels", "bench"},
     "cupy": {"kernels", "device", "comm", "doctor"}, "h5py": {"store", "doctor"}, "mpi4py": {"comm", "doctor"},
@@ -59,6 +67,26 @@ def test_imports_go_down(path):
             assert here in OUTSIDE[first], f"{path}:{line}: {here} may not import {first}"
         else:
             assert first in sys.stdlib_module_names | {"numpy", "scipy"}, f"{path}:{line}: {first} is no dependency"
+
+
+def words(path):
+    """Lines of the string constants of a file, by their text."""
+    found = {}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.setdefault(node.value, []).append(node.lineno)
+    return found
+
+
+@pytest.mark.parametrize("registry, home", [(STRATEGIES, "hpgcn/strategies"), (MODELS, "hpgcn/model")])
+def test_no_entry_of_a_registry_is_named_outside_its_room(registry, home):
+    """Whoever needs one asks the registry; the defaults of settings alone are said in config.py."""
+    names = {*registry, *(name.partition("-")[0] for name in registry)}
+    found = {path: sorted(names & words(path).keys()) for path in SOURCES if not path.is_relative_to(ROOT / home)}
+    config = found.pop(ROOT / "hpgcn" / "config.py")
+    assert len(config) == 1
+    assert config[0] in {Config.strategy, Config.model}
+    assert not any(found.values()), {str(path): each for path, each in found.items() if each}
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -1,11 +1,21 @@
-"""Plans of all ranks in one process: what is sent is what is needed, no more; volumes by brute force."""
+"""Plans of all ranks in one process: what is sent is what is needed, no more; volumes by brute force.
+
+Plans of products are held against a simulation of every strategy, on more ranks than MPI has here.
+"""
+from itertools import product as all_of
+from math import prod
+
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from graphs import make
+from simulated import SIMULATED
 
 from hpgcn import plan
-from hpgcn.layout import RowPartition
+from hpgcn.layout import BlockLayout, RowPartition, divisors
+from hpgcn.parallel.pattern import Pattern
 from hpgcn.partition import Partition
+from hpgcn.strategies import STRATEGIES, Arrangement, Product
 
 
 def plans_of(k, *, directed=True, seed=0, empty=()):
@@ -48,3 +58,53 @@ def test_owner_skips_empty_blocks():
     layout = RowPartition(np.array([0, 3, 3, 5]), 0)
     assert layout.owner(np.arange(5)).tolist() == [0, 0, 0, 2, 2]
     assert (layout.size, layout.start, layout.stop, layout.num_rows) == (3, 0, 3, 3)
+
+
+def grids():
+    """(strategy, grid) for up to 8 ranks, and 12 where ranks stand in several axes."""
+    for name in SIMULATED:
+        axes = STRATEGIES[name].axes.count("x") + 1
+        for ranks in [*range(1, 9), 12]:
+            for shape in all_of(divisors(ranks), repeat=axes):
+                if prod(shape) == ranks and (axes > 1 or ranks < 12):
+                    yield pytest.param(name, shape, id=f"{name}-{'x'.join(map(str, shape))}")
+
+
+def cube_of(strategy, shape):
+    """(R, L, C): big row blocks, pieces of each, column blocks."""
+    rows, columns = strategy.blocks(shape)
+    return shape[0], rows // shape[0], columns
+
+
+def matrix_of(n, *, directed):
+    """Random weights in single precision, dense, with a full diagonal."""
+    rng = np.random.default_rng(0)
+    A = (rng.random((n, n)) < 0.15) * rng.integers(1, 9, (n, n)) / 8
+    A = A if directed else np.maximum(A, A.T)
+    return (A + np.eye(n)).astype(np.float32)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("blocks", ["balanced", "gaps"])
+@pytest.mark.parametrize("name, shape", list(grids()))
+def test_a_simulation_of_all_ranks_sends_what_is_planned(name, shape, blocks, directed):
+    strategy = STRATEGIES[name]
+    n = 23
+    A = matrix_of(n, directed=directed)
+    pattern = Pattern(sp.csr_array(A), not directed)
+    rows, columns = strategy.blocks(shape)
+    offsets = strategy.row_offsets(shape, pattern.indptr)
+    if blocks == "gaps":
+        offsets = np.sort(np.resize([0, 0, 4, n, n], rows + 1))
+        offsets[0], offsets[-1] = 0, n
+    layout = BlockLayout(offsets, columns, 0)
+    planned = strategy.Plan.of(pattern, Arrangement(shape, layout, {"stages": 1, "on_host": False}))
+    for width, masked, backward in ((5, False, False), (5, False, True), (9, True, False), (9, True, True)):
+        simulated = SIMULATED[name](A, cube_of(strategy, shape), offsets)
+        H = np.random.default_rng(1).standard_normal((n, width)).astype(np.float32)
+        mask = simulated.scatter(np.ones(H.shape, bool)) if masked else None
+        multiply = simulated.backward if backward else simulated.forward
+        result = simulated.gather(multiply(simulated.scatter(H), mask))
+        np.testing.assert_allclose(result, (A.T if backward else A) @ H, rtol=1e-4, atol=1e-4)
+        counts = planned.counts(Product(0, width, masked, backward), A.itemsize)
+        assert counts.tolist() == [simulated.ranks.bytes, simulated.ranks.messages]

@@ -1,0 +1,104 @@
+"""What ranks send and hold that exchange rows for columns (pure); see hpgcn.strategies.mop."""
+from __future__ import annotations
+
+import numpy as np
+
+from hpgcn.layout import split
+from hpgcn.strategies.batches import count_batches, count_fewer
+from hpgcn.strategies.plan import Operand, Plan
+
+ORDERED = 2.5  # times the matrix is held while it is put in the order of batches
+
+
+class MopPlan(Plan):
+    """An all-to-all from rows to columns, and one back; every rank holds all of A.
+
+    Parameters
+    ----------
+    pattern, arrangement, layouts
+        As hpgcn.strategies.plan.Plan.
+    batches : int, optional
+        Pieces that the rows of each rank travel in: from the arrangement's "stages" and the bandwidth if absent.
+    """
+
+    def __init__(self, pattern, arrangement, layouts=None, batches=None):
+        super().__init__(pattern, arrangement, layouts)
+        self.slices = self.num_ranks
+        self.batches = batches
+        self.on_host = arrangement is not None and arrangement.options["on_host"]
+
+    @classmethod
+    def of(cls, pattern, arrangement):
+        """See `Plan`."""
+        asked = arrangement.options["stages"]
+        layouts = pattern.layouts(arrangement.layout)
+        batches = count_batches(arrangement.layout.offsets, asked, lambda: pattern.bandwidth)
+        if pattern.rows_out is not None or pattern.rows_in is not None:
+            batches = count_fewer(batches, asked, longest(layouts))
+        return cls(pattern, arrangement, layouts, batches)
+
+    def restrict(self, rows_out, rows_in):
+        """See `Plan`: as many batches as here, unless the longest row block is too short for them."""
+        pattern = self.pattern.restrict(rows_out, rows_in)
+        layouts = pattern.layouts(self.arrangement.layout)
+        batches = self.batches
+        if pattern is not self.pattern:
+            batches = count_fewer(batches, self.arrangement.options["stages"], longest(layouts))
+        return type(self)(pattern, self.arrangement, layouts, batches)
+
+    def calls(self, product, itemsize):
+        """See `Plan`: a message for each batch; before them the bits of a mask, in one."""
+        layouts = self.layout_in, self.layout
+        rows, rows_out = (np.diff(layout.offsets)[:, None] for layout in layouts)
+        if product.backward:
+            rows, rows_out = rows_out, rows
+        width = np.diff(split(product.width, self.num_ranks))
+        others = ~np.eye(self.num_ranks, dtype=bool)
+        for each, axis in ((rows, 1), (rows_out, 0)):
+            moved = each * width * itemsize * others
+            yield moved.sum(axis), (np.minimum(each, self.batches) * (moved > 0)).sum(axis)
+        if product.masked:
+            bits = rows_out * -(-width // 8) * others
+            yield bits.sum(1), np.count_nonzero(bits, axis=1)
+
+    def make_operands(self):
+        """See `Plan`: all of A on every rank."""
+        forward = self._whole(self.pattern, self.layout)
+        if self.pattern.symmetric and self.pattern.square:
+            return forward, forward
+        return forward, self._whole(self.pattern.transposed, self.layout_in)
+
+    def _whole(self, pattern, layout):
+        rows = int(layout.offsets[-1])
+        return Operand.of((self.num_ranks,), int(pattern.indptr[-1]), rows + 1, results=rows)
+
+    def buffer_bytes(self, width, itemsize):
+        """See `Plan`: rows on their way, columns of all rows, of H and of the result, and bits of masks."""
+        P = self.num_ranks
+        rows = self.rows()
+        if P == 1:
+            return 0 * rows
+        n = int(rows.sum())
+        part = -(-width // P)
+        bits = (1 + (self.batches > 1)) * n + P * rows
+        return (rows * width + 2 * n * part) * itemsize + bits * -(-part // 8)
+
+    def packed_bytes(self, width, itemsize):
+        """See `Plan`."""
+        if not self.on_host:
+            return None
+        return self.rows() * (self.num_ranks > 1) * width * itemsize
+
+    def reading_bytes(self, itemsize):
+        """See `Plan`."""
+        forward, *back = self.held
+        held = forward.nbytes(itemsize)
+        transposes = sum(operand.nbytes(itemsize) for operand in back)
+        ordered = held * (ORDERED if self.batches > 1 else 1)
+        filling = self.filling_bytes(held, np.maximum(forward.entries, 1))
+        return self.factor_bytes() + np.maximum.reduce([filling, ordered, held + transposes])
+
+
+def longest(layouts):
+    """Rows of the longest block of any of some layouts."""
+    return max(int(np.diff(layout.offsets).max()) for layout in layouts)

@@ -1,0 +1,179 @@
+"""What ranks of a grid send and hold in a product in broadcast stages (pure); see hpgcn.strategies.summa."""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hpgcn.check import index_dtype
+from hpgcn.layout import BlockLayout, image, split, stages
+from hpgcn.layout import Stages as Cuts
+from hpgcn.parallel.counts import reduce_scatter
+from hpgcn.strategies.blocks import POINTER_BYTES
+from hpgcn.strategies.plan import INDEX, POINTER, Operand, Plan
+
+TWICE, TWICE_LAYERS = 2, 2.7  # blocks as read, as they are cut or packed, and as transposes are read
+
+
+def cube_of(shape):
+    """(R, L, C): big row blocks, pieces of each, column blocks; ranks are numbered in this order."""
+    rows, columns, *layers = shape
+    return rows, layers[0] if layers else 1, columns
+
+
+@dataclass(frozen=True, eq=False)
+class Travelling:
+    """The blocks of A in one direction; hpgcn.strategies.blocks.Blocks has the same attributes.
+
+    Attributes
+    ----------
+    layout, layout_in : hpgcn.layout.BlockLayout
+        Who owns rows of the result, and of what is multiplied.
+    cuts : hpgcn.layout.Stages
+    nonzeros : (R, S) int64
+        Entries by big row block and stage.
+    """
+
+    layout: BlockLayout
+    layout_in: BlockLayout
+    cuts: Cuts
+    nonzeros: np.ndarray
+
+
+class SummaPlan(Plan):
+    """Broadcasts of blocks of A along rows, and of intervals of H along columns, in stages.
+
+    Parameters
+    ----------
+    pattern, arrangement, layouts
+        As hpgcn.strategies.plan.Plan.
+    directions : pair of Travelling or Blocks, optional
+        Of A, and of what the backward multiplies by: counted from the pattern if absent.
+    """
+
+    def __init__(self, pattern, arrangement, layouts=None, directions=None):
+        super().__init__(pattern, arrangement, layouts)
+        self.shape = cube_of(arrangement.shape)
+        self.directions = directions or self._count()
+
+    def _count(self):
+        """Count the entries of all blocks."""
+        pattern = self.pattern
+        offsets = self.arrangement.layout.offsets
+        cuts = stages(offsets, *self.shape)
+        big = offsets[::self.shape[1]]
+
+        def direction(pattern, layout, layout_in):
+            rows_in = pattern.rows_in
+            kept = cuts if rows_in is None else replace(cuts, offsets=image(cuts.offsets, rows_in))
+            return Travelling(layout, layout_in, kept, pattern.nonzeros(big, cuts.offsets))
+
+        forward = direction(pattern, self.layout, self.layout_in)
+        if pattern.symmetric and pattern.square:
+            return forward, forward
+        return forward, direction(pattern.transposed, self.layout_in, self.layout)
+
+    def _pieces(self, layout):
+        """Rows of each piece of each big block, (R, L)."""
+        R, L, _ = self.shape
+        return np.diff(layout.offsets).reshape(R, L)
+
+    def calls(self, product, itemsize):
+        """See `Plan`: A along rows, H along columns, sums over layers."""
+        R, L, C = self.shape
+        blocks = self.directions[product.backward]
+        cuts = blocks.cuts
+        rows_out = self._pieces(blocks.layout)
+        width = np.diff(split(product.width, C))
+
+        sparse = block_bytes(blocks.nonzeros, rows_out, C, itemsize, int(blocks.layout_in.offsets[-1])).T
+        yield tuple(gathered(counts * (C - 1), (cuts.piece, cuts.column), (L, C, R)).transpose(2, 0, 1)
+                    for counts in (sparse, sparse > 0))
+        tall = np.diff(cuts.offsets)[:, None] * width * itemsize
+        yield tuple(gathered(counts * (R - 1), (cuts.row, cuts.piece), (R, L, C))
+                    for counts in (tall, tall > 0))
+        yield reduce_scatter(rows_out[..., None] * width * itemsize, 1)
+
+    def make_operands(self):
+        """See `Plan`."""
+        forward, backward = self.directions
+        operand = self._operand(forward)
+        return operand, operand if backward is forward else self._operand(backward)
+
+    def _operand(self, blocks):
+        R, L, C = self.shape
+        cuts = blocks.cuts
+        rows = self._pieces(blocks.layout).reshape(R, L, 1)
+        big = rows.sum(1, keepdims=True)
+        holder = (cuts.piece * C + cuts.column)[:, None] == np.arange(L * C)
+        entries = (blocks.nonzeros @ holder).reshape(R, L, C)
+        full = ((blocks.nonzeros > 0).astype(np.int64) @ holder).reshape(R, L, C)
+        results = big + rows * (L > 1)
+        count = holder.sum(0).reshape(1, L, C).sum(2, keepdims=True)
+        pointers = full * (big + 1)
+        return Operand.of((R, L, C), entries, pointers, multiplied=entries.sum(2, keepdims=True),
+                          results=results, blocks=count,
+                          copied_pointers=np.maximum(count * (results + 1) - pointers, 0))
+
+    def buffer_bytes(self, width, itemsize):
+        """See `Plan`: two buffers for blocks of A and for intervals of H, and what layers add up in."""
+        R, L, C = self.shape
+        rows = self._pieces(self.layout)[..., None]
+        big = rows.sum(1)[:, 0]
+        cuts = self.directions[0].cuts
+        heights = np.diff(cuts.offsets)
+        tall, entries, pointers = (np.zeros((R, L, C), np.int64) for _ in range(3))
+        for piece in range(L):
+            mine = np.flatnonzero(cuts.piece == piece)
+            for turn in (mine[::2], mine[1::2]):
+                for i in range(R):
+                    tall[i, piece] += heights[turn[cuts.row[turn] != i]].max(initial=0)
+                for j in range(C):
+                    moved = turn[cuts.column[turn] != j]
+                    most = np.max([blocks.nonzeros[:, moved].max(1, initial=0)
+                                   for blocks in dict.fromkeys(self.directions)], axis=0)
+                    entries[:, piece, j] += most
+                    pointers[:, piece, j] += np.where(most > 0, big + 1, 0)
+        if L > 1:
+            tall += big.reshape(R, 1, 1) + (L - 1) * rows
+        part = -(-width // C)
+        return (tall * part * itemsize + entries * (INDEX + itemsize) + pointers * POINTER).ravel()
+
+    def reading_bytes(self, itemsize):
+        """See `Plan`: blocks as they are read, cut and packed."""
+        _, L, C = self.shape
+        forward, *back = self.held
+        held = forward.nbytes(itemsize)
+        transposes = sum(operand.nbytes(itemsize) for operand in back)
+        rows = self.of_big_rows(forward.entries, L * C)
+        chunk = self.chunk_bytes(rows // np.maximum(forward.blocks, 1), forward.entries / rows)
+        again = (held + transposes + chunk) * (len(back) > 0)
+        twice = held * (TWICE_LAYERS if L > 1 else TWICE)
+        return self.factor_bytes() + np.maximum.reduce([self.filling_bytes(held, rows), twice, again])
+
+
+def block_bytes(nonzeros, rows, columns, itemsize, n):
+    """Bytes of the blocks of A, each in one message; an empty block is not sent.
+
+    Parameters
+    ----------
+    nonzeros : (R, S) int64
+    rows : (R, L) int64
+        Rows of A in each piece of each big block.
+    columns : int
+        C; with one column block A stays where it is.
+    itemsize : int
+    n : int
+        Columns of A.
+    """
+    if columns == 1:
+        return np.zeros(nonzeros.shape, np.int64)
+    pointers = (rows.sum(1, keepdims=True) + 1) * POINTER_BYTES
+    return np.where(nonzeros > 0, pointers + nonzeros * (itemsize + index_dtype(n).itemsize), 0)
+
+
+def gathered(counts, places, shape):
+    """Sum rows of counts, one a stage, at the places of the ranks that send them."""
+    sums = np.zeros(shape, np.int64)
+    np.add.at(sums, places, counts)
+    return sums
