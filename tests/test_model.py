@@ -3,7 +3,6 @@ import numpy as np
 import oracle
 import pytest
 from graphs import make
-
 from training import loss_and_gradient, run, start
 
 from hpgcn.config import Config

@@ -6,8 +6,8 @@ import pytest
 from held import highest_resident
 
 from hpgcn.comm import MpiComm, SerialComm, collectives
-from hpgcn.cost import traffic
 from hpgcn.errors import InternalError, StoppedError
+from hpgcn.parallel import counts as traffic
 
 pytestmark = pytest.mark.mpi
 DTYPES = [np.float32, np.float64, np.uint8, np.int64]

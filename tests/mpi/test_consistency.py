@@ -5,9 +5,9 @@ from graphs import make
 
 import hpgcn
 from hpgcn import store
-from hpgcn.cost import STRATEGIES
 from hpgcn.errors import DataError
 from hpgcn.partition import make_partition
+from hpgcn.strategies import STRATEGIES
 
 pytestmark = pytest.mark.mpi
 
