@@ -1,0 +1,229 @@
+"""All ranks in one process: products of each strategy, block by block, on collectives that count.
+
+`Ranks` moves NumPy arrays between ranks and counts each on its way; the strategies below compute A H
+and A^T G from the blocks that each rank holds. They know nothing of hpgcn.strategies.
+"""
+from itertools import pairwise
+
+import numpy as np
+
+from hpgcn.layout import BlockLayout, split, stages
+
+
+class Ranks:
+    """Collectives over groups of P ranks; what each sends is counted."""
+
+    def __init__(self, size):
+        self.size = size
+        self.bytes = [0] * size
+        self.messages = [0] * size
+
+    def send(self, source, destination, array):
+        if source != destination and array.nbytes:
+            self.bytes[source] += array.nbytes
+            self.messages[source] += 1
+        return array.copy()
+
+    def broadcast(self, group, root, array):
+        return {q: self.send(root, q, array) for q in group}
+
+    def reduce(self, group, root, parts):
+        return sum(self.send(p, root, parts[p]) for p in group)
+
+    def allgather(self, group, parts):
+        return {q: [self.send(p, q, parts[p]) for p in group] for q in group}
+
+    def reduce_scatter(self, group, parts):
+        """parts[p]: a list of one block for each member of the group."""
+        return {q: sum(self.send(p, q, parts[p][place]) for p in group) for place, q in enumerate(group)}
+
+    def alltoall(self, group, parts):
+        return {q: [self.send(p, q, parts[p][place]) for p in group] for place, q in enumerate(group)}
+
+
+class Simulated:
+    """Blocks of A, H and G on a grid of R big row blocks x L pieces x C column blocks."""
+
+    def __init__(self, A, cube, offsets):
+        self.A = A
+        self.R, self.L, self.C = cube
+        self.ranks = Ranks(self.R * self.L * self.C)
+        self.offsets = np.asarray(offsets)
+        self.symmetric = np.array_equal(A, A.T)
+        self.owners = [BlockLayout(self.offsets, self.C, rank) for rank in range(self.ranks.size)]
+        self.blocks = [slice(*pair) for pair in pairwise(self.offsets.tolist())]
+        self.big = [slice(*pair) for pair in pairwise(self.offsets[::self.L].tolist())]
+
+    def rank(self, row, piece, column):
+        return (row * self.L + piece) * self.C + column
+
+    def scatter(self, M):
+        return [M[one.rows.start:one.rows.stop, one.columns_of(M.shape[1])] for one in self.owners]
+
+    def gather(self, parts):
+        return np.concatenate([np.concatenate(parts[b:b + self.C], 1) for b in range(0, len(parts), self.C)])
+
+    def pieces(self, row, array):
+        """Rows of a big block, cut into its L pieces."""
+        return np.split(array, self.offsets[row * self.L + 1:(row + 1) * self.L] - self.offsets[row * self.L])
+
+    def forward(self, H, mask=None):
+        """Blocks of A H from those of H; `mask`: of the result, which they know here in any case."""
+        return self.multiply(H)
+
+    def backward(self, G, mask=None):
+        return self.multiply(G) if self.symmetric else self.adjoint(G)
+
+
+class PointToPoint(Simulated):
+    def needs(self):
+        """(reader, owner, rows): what each rank reads of each other's rows."""
+        for reader, mine in enumerate(self.blocks):
+            read = np.flatnonzero(self.A[mine].any(0))
+            for owner, theirs in enumerate(self.blocks):
+                yield reader, owner, read[(read >= theirs.start) & (read < theirs.stop)]
+
+    def multiply(self, H):
+        T = [np.zeros_like(block) for block in H]
+        for reader, owner, rows in self.needs():
+            ghosts = self.ranks.send(owner, reader, H[owner][rows - self.blocks[owner].start])
+            T[reader] += self.A[self.blocks[reader]][:, rows] @ ghosts
+        return T
+
+    def adjoint(self, G):
+        T = [np.zeros_like(block) for block in G]
+        for reader, owner, rows in self.needs():
+            partial = self.A[self.blocks[reader]][:, rows].T @ G[reader]
+            T[owner][rows - self.blocks[owner].start] += self.ranks.send(reader, owner, partial)
+        return T
+
+
+class OneD(Simulated):
+    def multiply(self, H):
+        T = [np.zeros_like(block) for block in H]
+        everyone = range(self.ranks.size)
+        for root, columns in enumerate(self.blocks):
+            for rank, block in self.ranks.broadcast(everyone, root, H[root]).items():
+                T[rank] += self.A[self.blocks[rank], columns] @ block
+        return T
+
+    def adjoint(self, G):
+        everyone = range(self.ranks.size)
+        return [self.ranks.reduce(everyone, root, {p: self.A[self.blocks[p], columns].T @ G[p] for p in everyone})
+                for root, columns in enumerate(self.blocks)]
+
+
+class OneAndAHalfD(Simulated):
+    """Rank (i, j): big block i, replica j; L is c."""
+
+    def replica(self, block):
+        return int(np.searchsorted(split(self.R, self.L), block, side="right")) - 1
+
+    def row_group(self, i):
+        return [self.rank(i, j, 0) for j in range(self.L)]
+
+    def whole(self, H):
+        """Allgather of each big block over its replicas."""
+        parts = [self.ranks.allgather(self.row_group(i), H) for i in range(self.R)]
+        return {rank: np.concatenate(blocks) for part in parts for rank, blocks in part.items()}
+
+    def sums(self, partial):
+        """Reduce_scatter of each big block over its replicas."""
+        found = {}
+        for i in range(self.R):
+            group = self.row_group(i)
+            found |= self.ranks.reduce_scatter(group, {rank: self.pieces(i, partial[rank]) for rank in group})
+        return [found[rank] for rank in range(self.ranks.size)]
+
+    def multiply(self, H):
+        whole = self.whole(H)
+        T = {rank: np.zeros_like(block) for rank, block in whole.items()}
+        for k in range(self.R):
+            j = self.replica(k)
+            column = [self.rank(i, j, 0) for i in range(self.R)]
+            arrived = self.ranks.broadcast(column, column[k], whole[column[k]])
+            for i, rank in enumerate(column):
+                T[rank] += self.A[self.big[i], self.big[k]] @ arrived[rank]
+        return self.sums(T)
+
+    def adjoint(self, G):
+        whole = self.whole(G)
+        T = {rank: np.zeros_like(block) for rank, block in whole.items()}
+        for k in range(self.R):
+            j = self.replica(k)
+            column = [self.rank(i, j, 0) for i in range(self.R)]
+            partial = {rank: self.A[self.big[i], self.big[k]].T @ whole[rank] for i, rank in enumerate(column)}
+            T[column[k]] += self.ranks.reduce(column, column[k], partial)
+        return self.sums(T)
+
+
+class Summa(Simulated):
+    """Rank (i, j, l): big block i, column block j, layer l."""
+
+    def multiply(self, H, A=None):
+        A = self.A if A is None else A
+        cuts = stages(self.offsets, self.R, self.L, self.C)
+        widths = [H[j].shape[1] for j in range(self.C)]
+        T = {self.rank(i, piece, j): np.zeros((rows.stop - rows.start, widths[j]), H[0].dtype)
+             for i, rows in enumerate(self.big) for piece in range(self.L) for j in range(self.C)}
+        for (lo, hi), k, q, piece in zip(pairwise(cuts.offsets.tolist()), cuts.row, cuts.column, cuts.piece):
+            start = self.offsets[k * self.L + piece]
+            tall = [self.ranks.broadcast([self.rank(i, piece, j) for i in range(self.R)], self.rank(k, piece, j),
+                                         H[self.rank(k, piece, j)][lo - start:hi - start]) for j in range(self.C)]
+            for i, rows in enumerate(self.big):
+                row = [self.rank(i, piece, j) for j in range(self.C)]
+                for j, (rank, message) in enumerate(self.ranks.broadcast(row, row[q], packed(A[rows, lo:hi])).items()):
+                    T[rank] += unpacked(message, (rows.stop - rows.start, hi - lo), A.dtype) @ tall[j][rank]
+        found = {}
+        for i in range(self.R):
+            for j in range(self.C):
+                fibre = [self.rank(i, piece, j) for piece in range(self.L)]
+                found |= self.ranks.reduce_scatter(fibre, {rank: self.pieces(i, T[rank]) for rank in fibre})
+        return [found[rank] for rank in range(self.ranks.size)]
+
+    def adjoint(self, G):
+        return self.multiply(G, self.A.T)
+
+
+class Mixture(Simulated):
+    def multiply(self, H, A=None, mask=None):
+        A = self.A if A is None else A
+        everyone, width = range(self.ranks.size), H[0].shape[1]
+        cuts = [slice(*pair) for pair in pairwise(split(width, self.ranks.size).tolist())]
+        tall = self.ranks.alltoall(everyone, {p: [H[p][:, cut] for cut in cuts] for p in everyone})
+        Z = {p: A @ np.concatenate(tall[p]) for p in everyone}
+        if mask is not None:
+            bits = {p: [np.packbits(mask[p][:, cut], axis=1, bitorder="little") for cut in cuts] for p in everyone}
+            for p, parts in self.ranks.alltoall(everyone, bits).items():
+                width = cuts[p].stop - cuts[p].start
+                Z[p] *= np.unpackbits(np.concatenate(parts), axis=1, count=width, bitorder="little")
+        back = self.ranks.alltoall(everyone, {p: [Z[p][rows] for rows in self.blocks] for p in everyone})
+        return [np.concatenate(back[p], 1) for p in everyone]
+
+    def forward(self, H, mask=None):
+        return self.multiply(H, mask=mask)
+
+    def backward(self, G, mask=None):
+        return self.multiply(G, self.A.T, mask)
+
+
+SIMULATED = {"p2p": PointToPoint, "1d": OneD, "1.5d": OneAndAHalfD, "2d": Summa, "3d": Summa, "mop": Mixture}
+
+
+def packed(block):
+    """CSR of a block as bytes: row pointers int64, values, column numbers int32; nothing if it is empty."""
+    rows, columns = np.nonzero(block)
+    if not rows.size:
+        return np.empty(0, np.uint8)
+    pointers = np.searchsorted(rows, np.arange(block.shape[0] + 1)).astype(np.int64)
+    return np.concatenate([part.view(np.uint8) for part in (pointers, block[rows, columns], columns.astype(np.int32))])
+
+
+def unpacked(message, shape, dtype):
+    """The block that `packed` packed."""
+    block = np.zeros(shape, dtype)
+    if message.size:
+        pointers, rest = message[:8 * (shape[0] + 1)].view(np.int64), message[8 * (shape[0] + 1):]
+        values, columns = np.split(rest, [pointers[-1] * block.itemsize])
+        block[np.repeat(np.arange(shape[0]), np.diff(pointers)), columns.view(np.int32)] = values.view(dtype)
+    return block
