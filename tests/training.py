@@ -16,7 +16,7 @@ def start(source, config, comm=None):
 
 
 def loss_and_gradient(trainer, step=1):
-    """This rank's share of the mean training loss; the gradient over all ranks, flat."""
+    """The share of this rank of the mean training loss; the gradient over all ranks, flat."""
     view = trainer.training
     trainer.comm.counters.phase = "other"
     logits, backward = view.model.forward(view.features, step)

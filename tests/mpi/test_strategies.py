@@ -85,7 +85,7 @@ def pattern_of(graph, symmetric, loops=True):
 
 
 def own(layout, M):
-    """This rank's block of a matrix."""
+    """The block of a matrix that this rank owns."""
     return np.ascontiguousarray(M[layout.rows.start:layout.rows.stop, layout.columns_of(M.shape[1])])
 
 

@@ -18,7 +18,7 @@ from hpgcn.planning.step import PHASES, LevelSizes, Steps
 from hpgcn.planning.survey import Survey
 from hpgcn.planning.traffic import predict_step
 from hpgcn.strategies import STRATEGIES, Arrangement, Product
-from hpgcn.strategies.summa import Travelling, cube_of
+from hpgcn.strategies.summa_plan import Travelling, cube_of
 
 SHAPES = {
     **{name: [(P,) for P in range(1, 9)] for name in ("p2p", "1d", "mop")},

@@ -13,7 +13,7 @@ from graphs import make
 from in_process import refused as refused_here
 from in_process import run
 
-from hpgcn import checkpoint, load, partition, place, store
+from hpgcn import checkpoint, load, partition, placement, store
 from hpgcn.config import Config
 from hpgcn.datasets import convert, external
 from hpgcn.errors import ConfigError, DataError
@@ -83,18 +83,18 @@ def test_a_graph_that_changes_while_ranks_partition_it(folder, monkeypatch, chan
     with load("g.h5") as stored:
         after(monkeypatch, partition, "make_partition", lambda: change("g.h5", "other.h5"))
         with pytest.raises(DataError, match=r"g\.h5: changed while it was read"):
-            place._kept(stored, 2)
+            placement._kept(stored, 2)
     assert not list(folder.glob("*p2*"))
     assert not list(folder.glob(".*"))
 
 
 def test_a_partition_of_another_graph_is_not_used(folder):
     with load("g.h5") as stored:
-        path, checksum = place._kept(stored, 2)
-        assert place._kept(stored, 2) == (path, checksum)
+        path, checksum = placement._kept(stored, 2)
+        assert placement._kept(stored, 2) == (path, checksum)
     rename("g.h5", "other.h5")
     with load("g.h5") as stored:
-        other, _ = place._kept(stored, 2)
+        other, _ = placement._kept(stored, 2)
         assert (path, other) == ("g.p2.h5", "g.p2-hypergraph-0.h5")
         np.testing.assert_array_equal(np.sort(load(other).features, 0), np.sort(stored.features, 0))
 
@@ -218,13 +218,13 @@ def load(*args, **options):
 store.load = load
 """,
     "a partition in use": """
-from hpgcn import place
-real = place._kept
+from hpgcn import placement
+real = placement._kept
 def kept(*args):
     result = real(*args)
     os.replace("other.p2.h5", "g.p2.h5")
     return result
-place._kept = kept
+placement._kept = kept
 """,
 }
 
@@ -245,7 +245,7 @@ def test_real_processes(folder, hook, command, ranks, code, words):
         succeed("train", "g.h5", "--epochs", 1, "--out", "trained", "-q", cwd=folder)
     if hook == "a partition in use":
         with load("other.h5") as stored:
-            place._kept(stored, 2)
+            placement._kept(stored, 2)
         assert hpgcn("train", "g.h5", "--epochs", 1, "--out", "first", ranks=2,
                      cwd=folder).returncode == 0
     apart = {"opened", "other.h5", "other.p2.h5"}
