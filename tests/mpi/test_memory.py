@@ -12,6 +12,7 @@ from hpgcn.config import Config
 from hpgcn.graph import Graph
 from hpgcn.machine import return_freed_memory
 from hpgcn.partition import Partition
+from hpgcn.placement import assign_rows
 from hpgcn.planning.dry_run import forecast
 from hpgcn.step import evaluate
 from hpgcn.strategies import STRATEGIES
@@ -70,7 +71,9 @@ def test_setting_up_takes_what_is_said(comm, tmp_path, strategy):
         del graph, X
 
         config = Config(strategy=strategy, hidden=4)
-        expected = forecast(store.load(path), config, comm)["memory"][comm.rank]["setup"]
+        placed = assign_rows(store.load(path), comm, config)
+        expected = forecast(placed, config, comm)["memory"][comm.rank]["setup"]
+        del placed
         source = store.load(path)
         return_freed_memory()
         try:
