@@ -118,6 +118,11 @@ class HaloExchange:
         self.buffers.reserve(self.plan.send_rows.size * width, self.plan.ghosts.size * width)
 
     @property
+    def nbytes(self):
+        """Bytes of the buffers."""
+        return self.buffers.owned.nbytes + self.buffers.ghost.nbytes
+
+    @property
     def pending(self):
         """Whether messages are under way."""
         return self.channel is not None and bool(self.channel.pending)

@@ -7,10 +7,13 @@ from hpgcn.layout import split
 from hpgcn.partition import Partition
 
 
-def make(n=203, f=13, c=5, *, directed=False, weighted=False, sparse=False, seed=0, degree=8, train=None):
-    """A random graph with loops, isolated vertices, empty feature rows and columns, unknown labels, an odd width.
+def make(n=203, f=13, c=5, *, directed=False, weighted=False, sparse=False, seed=0, degree=8,
+         train=None):
+    """A random graph with traps.
 
-    `train`: so many training vertices, three quarters as many for validation; without it nearly all are in a mask.
+    Loops, isolated vertices, empty feature rows and columns, unknown labels, an odd width. `train`:
+    so many training vertices, three quarters as many for validation; without it nearly all are in a
+    mask.
     """
     rng = np.random.default_rng(seed)
     A = sp.random_array((n, n), density=min(1, degree / n), rng=rng, format="lil")
@@ -30,7 +33,8 @@ def make(n=203, f=13, c=5, *, directed=False, weighted=False, sparse=False, seed
     if train:
         masks = masks[0], masks[1], []
     y[order[n - 3:]] = -1
-    return Graph.from_scipy(A, sp.csr_array(X) if sparse else X, y, masks, symmetrize=not directed, name="made")
+    return Graph.from_scipy(A, sp.csr_array(X) if sparse else X, y, masks, symmetrize=not directed,
+                            name="made")
 
 
 def several_labels(graph, labels=4):
@@ -47,7 +51,7 @@ def scattered(graph, comm):
 
 
 def row_blocks(n, parts, kind="uneven"):
-    """Offsets of row blocks of any heights; "gaps": the first and the last of three or more are empty."""
+    """Offsets of row blocks; "gaps": the first and the last of three or more are empty."""
     if kind == "even":
         return split(n, parts)
     if kind == "last":

@@ -1,17 +1,19 @@
-"""The models in dense NumPy, float64, all rows in one place: what every parallel run is held against.
+"""The models in dense NumPy, float64, all rows in one place: what parallel runs are held against.
 
-Nothing is reordered here: sage multiplies [H, A H] by its two matrices stacked, gin multiplies by A + (1 + eps) I.
+Nothing is reordered here: sage multiplies [H, A H] by its two matrices stacked, gin multiplies by
+A + (1 + eps) I.
 """
 import numpy as np
 
 from hpgcn.kernels import reference
 from hpgcn.model import find_model
 
-MATRIX = {"gcn": ("sym", True), "sage-mean": ("row", False), "sage-gcn": ("row", True), "gin": ("none", False)}
+MATRIX = {"gcn": ("sym", True), "sage-mean": ("row", False), "sage-gcn": ("row", True),
+          "gin": ("none", False)}
 
 
 def normalised(graph, norm="sym", self_loops=True):
-    """A, with a loop of 1 where there is none; D_row^-1/2 A D_col^-1/2 ("sym"), D_row^-1 A ("row") or A; dense."""
+    """Dense A with loops of 1: D_row^-1/2 A D_col^-1/2 ("sym"), D_row^-1 A ("row") or A."""
     A = graph.adjacency.toarray().astype(np.float64)
     if self_loops:
         A[np.diag_indices_from(A)] = np.where(np.diag(A) == 0, 1, np.diag(A))
@@ -33,7 +35,8 @@ def drop(H, p, **key):
     """The factor of each element: 0, or 1 / (1 - p)."""
     if not p:
         return np.ones(H.shape)
-    keep = reference.unpack(reference.dropout_bits(np.arange(len(H)), H.shape[1], p=p, **key), H.shape[1])
+    keep = reference.unpack(reference.dropout_bits(np.arange(len(H)), H.shape[1], p=p, **key),
+                            H.shape[1])
     return keep / (1 - round(p * 65536) / 65536)
 
 
@@ -41,7 +44,8 @@ def layer_forward(model, A, H, w, layer):
     """Z of one layer, and what its backward needs."""
     if model == "sage-mean":
         both = np.hstack([H, A @ H])
-        return both @ np.vstack([w[f"W{layer}_self"], w[f"W{layer}_neighbour"]]) + w[f"b{layer}"], both
+        return both @ np.vstack([w[f"W{layer}_self"],
+                                 w[f"W{layer}_neighbour"]]) + w[f"b{layer}"], both
     if model == "gin":
         S = (A + (1 + w[f"eps{layer}"]) * np.eye(len(A))) @ H
         U = S @ w[f"W{layer}_a"] + w[f"b{layer}_a"]
@@ -60,14 +64,15 @@ def layer_backward(model, A, H, w, layer, kept, G):
         S, U = kept
         dU = (G @ w[f"W{layer}_b"].T) * (U > 0)
         dS = dU @ w[f"W{layer}_a"].T
-        slopes = {f"W{layer}_a": S.T @ dU, f"W{layer}_b": np.maximum(U, 0).T @ G, f"b{layer}_a": dU.sum(0),
+        slopes = {f"W{layer}_a": S.T @ dU, f"W{layer}_b": np.maximum(U, 0).T @ G,
+                  f"b{layer}_a": dU.sum(0),
                   f"b{layer}_b": G.sum(0), f"eps{layer}": np.array([np.trace(dS.T @ H)])}
         return slopes, (A + (1 + w[f"eps{layer}"]) * np.eye(len(A))).T @ dS
     return {f"W{layer}": kept.T @ G, f"b{layer}": G.sum(0)}, A.T @ G @ w[f"W{layer}"].T
 
 
 def loss_and_slope(Z, y, train):
-    """Mean loss over the rows in `train` and its gradient: of one class a vertex, or of several (y a matrix)."""
+    """Mean loss over the rows in `train` and its gradient; y is a matrix of several labels."""
     G = np.zeros_like(Z)
     if y.ndim == 2:
         z, t = Z[train], y[train]
@@ -81,14 +86,17 @@ def loss_and_slope(Z, y, train):
 
 
 def norm_forward(Z, gain, shift):
-    """Rows of mean 0 and variance 1 (epsilon 1e-5), times gain plus shift; and what the backward needs."""
+    """Rows of mean 0 and variance 1, times gain plus shift; and what the backward needs."""
     deviation = np.sqrt(Z.var(1, keepdims=True) + 1e-5)
     normal = (Z - Z.mean(1, keepdims=True)) / deviation
     return normal * gain + shift, (normal, deviation)
 
 
 def norm_backward(G, gain, normal, deviation):
-    """Gradients of gain, shift, and Z: the Jacobian of a row is (1 - 1 1^T / f - n n^T / f) / deviation."""
+    """Gradients of gain, shift, and Z.
+
+    The Jacobian of a row is (1 - 1 1^T / f - n n^T / f) / deviation.
+    """
     g = G * gain
     f = g.shape[1]
     along = np.einsum("if,ig,ig->if", normal, normal, g) / f
@@ -112,7 +120,8 @@ def loss_and_gradient(model, A, X, y, train, w, *, drops, seed, epoch):
     for layer in reversed(range(len(drops))):
         H, factor, saved, norm = kept[layer]
         if norm:
-            slopes[f"gain{layer}"], slopes[f"shift{layer}"], G = norm_backward(G, w[f"gain{layer}"], *norm)
+            slopes[f"gain{layer}"], slopes[f"shift{layer}"], G = norm_backward(G, w[f"gain{layer}"],
+                                                                               *norm)
         found, G = layer_backward(model, A, H, w, layer, saved, G)
         slopes |= found
         G = G * factor  # 0 where ReLU or dropout cut
@@ -130,7 +139,7 @@ def logits(model, A, X, w, layers):
 
 
 def losses(graph, config, initial, epochs, *, model=None, A=None):
-    """Training losses of epochs 1..epochs, with Adam, from the initial weights; and the first gradient, flat.
+    """Training losses of some epochs of Adam from initial weights; the first gradient, flat.
 
     `model`, `A`: what stands for the settings' model, and a matrix in place of the graph's.
     """
@@ -143,7 +152,8 @@ def losses(graph, config, initial, epochs, *, model=None, A=None):
     mean, square = ({name: np.zeros_like(v) for name, v in w.items()} for _ in range(2))
     found, first = [], None
     for epoch in range(1, epochs + 1):
-        loss, slopes = loss_and_gradient(model, A, X, graph.labels, train, w, drops=drops, seed=config.seed,
+        loss, slopes = loss_and_gradient(model, A, X, graph.labels, train, w, drops=drops,
+                                         seed=config.seed,
                                          epoch=epoch)
         found.append(loss)
         if first is None:

@@ -1,7 +1,7 @@
 """All ranks in one process: products of each strategy, block by block, on collectives that count.
 
-`Ranks` moves NumPy arrays between ranks and counts each on its way; the strategies below compute A H
-and A^T G from the blocks that each rank holds. They know nothing of hpgcn.strategies.
+`Ranks` moves NumPy arrays between ranks and counts each on its way; the strategies below compute
+A H and A^T G from the blocks that each rank holds. They know nothing of hpgcn.strategies.
 """
 from itertools import pairwise
 
@@ -35,10 +35,12 @@ class Ranks:
 
     def reduce_scatter(self, group, parts):
         """parts[p]: a list of one block for each member of the group."""
-        return {q: sum(self.send(p, q, parts[p][place]) for p in group) for place, q in enumerate(group)}
+        return {q: sum(self.send(p, q, parts[p][place]) for p in group) for place,
+                q in enumerate(group)}
 
     def alltoall(self, group, parts):
-        return {q: [self.send(p, q, parts[p][place]) for p in group] for place, q in enumerate(group)}
+        return {q: [self.send(p, q, parts[p][place]) for p in group] for place,
+                q in enumerate(group)}
 
 
 class Simulated:
@@ -61,14 +63,16 @@ class Simulated:
         return [M[one.rows.start:one.rows.stop, one.columns_of(M.shape[1])] for one in self.owners]
 
     def gather(self, parts):
-        return np.concatenate([np.concatenate(parts[b:b + self.C], 1) for b in range(0, len(parts), self.C)])
+        return np.concatenate([np.concatenate(parts[b:b + self.C], 1)
+                               for b in range(0, len(parts), self.C)])
 
     def pieces(self, row, array):
         """Rows of a big block, cut into its L pieces."""
-        return np.split(array, self.offsets[row * self.L + 1:(row + 1) * self.L] - self.offsets[row * self.L])
+        return np.split(array, self.offsets[row * self.L + 1:(row + 1) * self.L]
+                        - self.offsets[row * self.L])
 
     def forward(self, H, mask=None):
-        """Blocks of A H from those of H; `mask`: of the result, which they know here in any case."""
+        """Return blocks of A H from those of H; `mask`: of the result."""
         return self.multiply(H)
 
     def backward(self, G, mask=None):
@@ -109,7 +113,8 @@ class OneD(Simulated):
 
     def adjoint(self, G):
         everyone = range(self.ranks.size)
-        return [self.ranks.reduce(everyone, root, {p: self.A[self.blocks[p], columns].T @ G[p] for p in everyone})
+        return [self.ranks.reduce(everyone, root,
+                                  {p: self.A[self.blocks[p], columns].T @ G[p] for p in everyone})
                 for root, columns in enumerate(self.blocks)]
 
 
@@ -132,7 +137,9 @@ class OneAndAHalfD(Simulated):
         found = {}
         for i in range(self.R):
             group = self.row_group(i)
-            found |= self.ranks.reduce_scatter(group, {rank: self.pieces(i, partial[rank]) for rank in group})
+            found |= self.ranks.reduce_scatter(group,
+                                               {rank: self.pieces(i, partial[rank])
+                                                for rank in group})
         return [found[rank] for rank in range(self.ranks.size)]
 
     def multiply(self, H):
@@ -152,7 +159,8 @@ class OneAndAHalfD(Simulated):
         for k in range(self.R):
             j = self.replica(k)
             column = [self.rank(i, j, 0) for i in range(self.R)]
-            partial = {rank: self.A[self.big[i], self.big[k]].T @ whole[rank] for i, rank in enumerate(column)}
+            partial = {rank: self.A[self.big[i], self.big[k]].T @ whole[rank] for i,
+                       rank in enumerate(column)}
             T[column[k]] += self.ranks.reduce(column, column[k], partial)
         return self.sums(T)
 
@@ -166,19 +174,27 @@ class Summa(Simulated):
         widths = [H[j].shape[1] for j in range(self.C)]
         T = {self.rank(i, piece, j): np.zeros((rows.stop - rows.start, widths[j]), H[0].dtype)
              for i, rows in enumerate(self.big) for piece in range(self.L) for j in range(self.C)}
-        for (lo, hi), k, q, piece in zip(pairwise(cuts.offsets.tolist()), cuts.row, cuts.column, cuts.piece):
+        for (lo, hi), k, q, piece in zip(pairwise(cuts.offsets.tolist()), cuts.row, cuts.column,
+                                         cuts.piece):
             start = self.offsets[k * self.L + piece]
-            tall = [self.ranks.broadcast([self.rank(i, piece, j) for i in range(self.R)], self.rank(k, piece, j),
-                                         H[self.rank(k, piece, j)][lo - start:hi - start]) for j in range(self.C)]
+            tall = [self.ranks.broadcast([self.rank(i, piece, j) for i in range(self.R)],
+                                         self.rank(k, piece, j),
+                                         H[self.rank(k, piece, j)][lo - start:hi - start])
+                                         for j in range(self.C)]
             for i, rows in enumerate(self.big):
                 row = [self.rank(i, piece, j) for j in range(self.C)]
-                for j, (rank, message) in enumerate(self.ranks.broadcast(row, row[q], packed(A[rows, lo:hi])).items()):
-                    T[rank] += unpacked(message, (rows.stop - rows.start, hi - lo), A.dtype) @ tall[j][rank]
+                for j, (rank, message) in enumerate(self.ranks.broadcast(row, row[q],
+                                                                         packed(A[rows,
+                                                                                  lo:hi])).items()):
+                    T[rank] += unpacked(message, (rows.stop - rows.start, hi - lo),
+                                        A.dtype) @ tall[j][rank]
         found = {}
         for i in range(self.R):
             for j in range(self.C):
                 fibre = [self.rank(i, piece, j) for piece in range(self.L)]
-                found |= self.ranks.reduce_scatter(fibre, {rank: self.pieces(i, T[rank]) for rank in fibre})
+                found |= self.ranks.reduce_scatter(fibre,
+                                                   {rank: self.pieces(i, T[rank])
+                                                    for rank in fibre})
         return [found[rank] for rank in range(self.ranks.size)]
 
     def adjoint(self, G):
@@ -193,11 +209,13 @@ class Mixture(Simulated):
         tall = self.ranks.alltoall(everyone, {p: [H[p][:, cut] for cut in cuts] for p in everyone})
         Z = {p: A @ np.concatenate(tall[p]) for p in everyone}
         if mask is not None:
-            bits = {p: [np.packbits(mask[p][:, cut], axis=1, bitorder="little") for cut in cuts] for p in everyone}
+            bits = {p: [np.packbits(mask[p][:, cut], axis=1, bitorder="little") for cut in cuts]
+                    for p in everyone}
             for p, parts in self.ranks.alltoall(everyone, bits).items():
                 width = cuts[p].stop - cuts[p].start
                 Z[p] *= np.unpackbits(np.concatenate(parts), axis=1, count=width, bitorder="little")
-        back = self.ranks.alltoall(everyone, {p: [Z[p][rows] for rows in self.blocks] for p in everyone})
+        back = self.ranks.alltoall(everyone, {p: [Z[p][rows] for rows in self.blocks]
+                                              for p in everyone})
         return [np.concatenate(back[p], 1) for p in everyone]
 
     def forward(self, H, mask=None):
@@ -207,16 +225,18 @@ class Mixture(Simulated):
         return self.multiply(G, self.A.T, mask)
 
 
-SIMULATED = {"p2p": PointToPoint, "1d": OneD, "1.5d": OneAndAHalfD, "2d": Summa, "3d": Summa, "mop": Mixture}
+SIMULATED = {"p2p": PointToPoint, "1d": OneD, "1.5d": OneAndAHalfD, "2d": Summa, "3d": Summa,
+             "mop": Mixture}
 
 
 def packed(block):
-    """CSR of a block as bytes: row pointers int64, values, column numbers int32; nothing if it is empty."""
+    """Pack a block as CSR: row pointers int64, values, columns int32; nothing if it is empty."""
     rows, columns = np.nonzero(block)
     if not rows.size:
         return np.empty(0, np.uint8)
     pointers = np.searchsorted(rows, np.arange(block.shape[0] + 1)).astype(np.int64)
-    return np.concatenate([part.view(np.uint8) for part in (pointers, block[rows, columns], columns.astype(np.int32))])
+    return np.concatenate([part.view(np.uint8)
+                           for part in (pointers, block[rows, columns], columns.astype(np.int32))])
 
 
 def unpacked(message, shape, dtype):
@@ -225,5 +245,6 @@ def unpacked(message, shape, dtype):
     if message.size:
         pointers, rest = message[:8 * (shape[0] + 1)].view(np.int64), message[8 * (shape[0] + 1):]
         values, columns = np.split(rest, [pointers[-1] * block.itemsize])
-        block[np.repeat(np.arange(shape[0]), np.diff(pointers)), columns.view(np.int32)] = values.view(dtype)
+        block[np.repeat(np.arange(shape[0]), np.diff(pointers)),
+              columns.view(np.int32)] = values.view(dtype)
     return block

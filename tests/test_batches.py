@@ -1,4 +1,4 @@
-"""Batches of rows: how they are dealt and ordered, what each must wait for, and room that two matrices share."""
+"""Batches of rows: how they are dealt and ordered, what each waits for, room that they share."""
 import itertools
 
 import numpy as np
@@ -10,14 +10,18 @@ from hpgcn.strategies.batches import MAX_STAGES, TILES, Batches, Parcels, defaul
 
 
 def test_what_returns_overwrites_only_what_has_gone():
-    for m, out, into, stages, rank in itertools.product(range(0, 13, 3), range(13), range(13), (1, 2, 5, 7), (0, 1)):
+    for m, out, into, stages, rank in itertools.product(range(0, 13, 3), range(13), range(13),
+                                                        (1, 2, 5, 7), (0, 1)):
         if max(out, into) <= m:
             flat, cuts = np.arange(2 * m), np.array([0, 1, 2])
-            going = Parcels(Batches.deal(np.array([0, into, 2 * into]), stages), rank, flat[2 * (m - into):], cuts)
-            coming = Parcels(Batches.deal(np.array([0, out, 2 * out]), stages), rank, flat[:2 * out], cuts)
+            going = Parcels(Batches.deal(np.array([0, into, 2 * into]), stages), rank,
+                            flat[2 * (m - into):], cuts)
+            coming = Parcels(Batches.deal(np.array([0, out, 2 * out]), stages), rank,
+                             flat[:2 * out], cuts)
             for batch in range(stages - 1):
                 later = np.concatenate(going.parts[batch + 1:])
-                assert np.concatenate(coming.parts[:batch + 1]).max(initial=-1) < later.min(initial=2 * m)
+                assert np.concatenate(coming.parts[:batch
+                                                   + 1]).max(initial=-1) < later.min(initial=2 * m)
 
 
 def test_batches_by_hand():
@@ -27,7 +31,7 @@ def test_batches_by_hand():
     assert batches.bounds.tolist() == [0, 5, 10]
     assert batches.counts.tolist() == [[3, 0, 1, 1], [2, 0, 1, 2]]
     assert batches.starts[:, [0, 2, 3]].tolist() == [[0, 5, 9], [3, 6, 7]]
-    # in that order, rows of the first batch that read columns 0 and 4 alone; the second batch reads column 9
+    # in that order, rows of the first batch read columns 0 and 4 alone, the second batch column 9
     indptr = np.array([0, 1, 1, 2, 2, 2, 3, 3, 3, 3, 3])
     assert batches.read(indptr, np.array([0, 4, 9]), batches).tolist() == [1, 2]
     assert batches.read(indptr, np.array([0, 5, 1]), batches).tolist() == [2, 2]

@@ -1,4 +1,4 @@
-"""The rules of the house, from the syntax tree: who imports whom, what is loaded late, how long files are."""
+"""The rules of the house, from the syntax tree: who imports and names whom; length of files."""
 import ast
 import subprocess
 import sys
@@ -13,24 +13,27 @@ from hpgcn.strategies import STRATEGIES
 ROOT = Path(__file__).parents[1]
 FLOORS = [  # from the lowest: who is on one imports from those below, or from the same
     "kernels",
-    "errors faults device config clock machine check identity consistency graph reorder operator layout plan "
-    "partition capacity signals files temporary atomic streams table bar",
+    "errors faults device config clock machine check identity consistency graph reorder operator "
+    "layout plan partition capacity signals files temporary atomic streams table bar",
     "comm store",
     "parallel exchange",
     "strategies",
     "model optim",
     "planning",
-    "placement shard step fault_view trainer propagator predictor checkpoint state records rundir result "
-    "progress trace warmup divergence datasets",
+    "placement shard step fault_view trainer propagator predictor checkpoint state records rundir "
+    "result progress trace warmup divergence datasets",
     "__init__ __main__ parser commands overview report doctor bench"]
 LAYERS = {name: floor for floor, names in enumerate(FLOORS) for name in names.split()}
 OUTSIDE = {  # who may import what, besides NumPy, SciPy and the standard library
-    "numba": {"kernels", "warmup", "datasets", "partition", "bench", "doctor"}, "llvmlite": {"kernels", "bench"},
-    "cupy": {"kernels", "device", "comm", "doctor"}, "h5py": {"store", "doctor"}, "mpi4py": {"comm", "doctor"},
+    "numba": {"kernels", "warmup", "datasets", "partition", "bench", "doctor"},
+    "llvmlite": {"kernels", "bench"},
+    "cupy": {"kernels", "device", "comm", "doctor"}, "h5py": {"store", "doctor"},
+    "mpi4py": {"comm", "doctor"},
     "mtkahypar": {"partition"},
     "kahypar": {"partition"}, "pymetis": {"partition"}, "sklearn": {"datasets"},
     "tqdm": {"bar"}}
-SOURCES = sorted(path for folder in ("hpgcn", "kernels", "datasets") for path in (ROOT / folder).rglob("*.py"))
+SOURCES = sorted(path for folder in ("hpgcn", "kernels", "datasets")
+                 for path in (ROOT / folder).rglob("*.py"))
 
 
 def room(path):
@@ -46,7 +49,8 @@ def imports(path):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: relative import"
-            names = [f"{node.module}.{alias.name}" for alias in node.names] if node.module == "hpgcn" else [node.module]
+            names = [f"{node.module}.{alias.name}"
+                     for alias in node.names] if node.module == "hpgcn" else [node.module]
             yield from ((node.lineno, name) for name in names)
 
 
@@ -62,11 +66,13 @@ def test_imports_go_down(path):
                 continue
             if (here, name) == ("graph", "hpgcn.store"):  # Graph.save, late
                 continue
-            assert LAYERS[there] <= LAYERS[here], f"{path}:{line}: {here} imports {there}, which lies higher"
+            said = f"{path}:{line}: {here} imports {there}, which lies higher"
+            assert LAYERS[there] <= LAYERS[here], said
         elif first in OUTSIDE:
             assert here in OUTSIDE[first], f"{path}:{line}: {here} may not import {first}"
         else:
-            assert first in sys.stdlib_module_names | {"numpy", "scipy"}, f"{path}:{line}: {first} is no dependency"
+            known = sys.stdlib_module_names | {"numpy", "scipy"}
+            assert first in known, f"{path}:{line}: {first} is no dependency"
 
 
 def words(path):
@@ -78,11 +84,13 @@ def words(path):
     return found
 
 
-@pytest.mark.parametrize("registry, home", [(STRATEGIES, "hpgcn/strategies"), (MODELS, "hpgcn/model")])
+@pytest.mark.parametrize("registry, home", [(STRATEGIES, "hpgcn/strategies"),
+                                            (MODELS, "hpgcn/model")])
 def test_no_entry_of_a_registry_is_named_outside_its_room(registry, home):
     """Whoever needs one asks the registry; the defaults of settings alone are said in config.py."""
     names = {*registry, *(name.partition("-")[0] for name in registry)}
-    found = {path: sorted(names & words(path).keys()) for path in SOURCES if not path.is_relative_to(ROOT / home)}
+    found = {path: sorted(names & words(path).keys()) for path in SOURCES
+             if not path.is_relative_to(ROOT / home)}
     config = found.pop(ROOT / "hpgcn" / "config.py")
     assert len(config) == 1
     assert config[0] in {Config.strategy, Config.model}
@@ -96,7 +104,8 @@ def test_files_stay_readable(path):
 
 def loaded_by(statement):
     code = f"import sys; {statement}; print(*sorted(m for m in sys.modules if '.' not in m))"
-    return set(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split())
+    return set(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True,
+                              text=True).stdout.split())
 
 
 def test_import_is_light():
@@ -104,7 +113,8 @@ def test_import_is_light():
     assert not loaded_by("import hpgcn") & heavy
     assert not loaded_by("import hpgcn.__main__") & heavy
     assert not loaded_by("import hpgcn; hpgcn.load") & {"numba", "mpi4py", "mtkahypar"}
-    assert not loaded_by("import hpgcn; hpgcn.train") & {"mpi4py", "mtkahypar", "kahypar", "pymetis", "sklearn"}
+    assert not loaded_by("import hpgcn; hpgcn.train") & {"mpi4py", "mtkahypar", "kahypar",
+                                                         "pymetis", "sklearn"}
 
 
 def test_public_names():

@@ -1,4 +1,4 @@
-"""Owners of rows and columns, cuts of rows, and the stages of two- and three-dimensional products."""
+"""Owners of rows and columns, cuts of rows, and the stages of products on grids."""
 from itertools import pairwise
 from math import gcd
 
@@ -9,7 +9,8 @@ from hpgcn.layout import BlockLayout, balanced, split, stages
 
 
 @pytest.mark.parametrize("length, parts, expected", [
-    (7, 3, [0, 3, 5, 7]), (6, 3, [0, 2, 4, 6]), (2, 4, [0, 1, 2, 2, 2]), (0, 2, [0, 0, 0]), (5, 1, [0, 5])])
+    (7, 3, [0, 3, 5, 7]), (6, 3, [0, 2, 4, 6]), (2, 4, [0, 1, 2, 2, 2]), (0, 2, [0, 0, 0]),
+    (5, 1, [0, 5])])
 def test_split(length, parts, expected):
     found = split(length, parts)
     assert found.tolist() == expected
@@ -55,13 +56,16 @@ def test_every_element_has_one_owner(offsets, columns, width):
         assert (one.size, one.block * columns + one.column) == (size, rank)
         owners[one.rows.start:one.rows.stop, one.columns_of(width)] += 1
         together = [BlockLayout(offsets, columns, other) for other in range(size)]
-        assert one.row_ranks.tolist() == [other.rank for other in together if other.block == one.block]
-        assert one.column_ranks.tolist() == [other.rank for other in together if other.column == one.column]
+        assert one.row_ranks.tolist() == [other.rank for other in together
+                                          if other.block == one.block]
+        assert one.column_ranks.tolist() == [other.rank for other in together
+                                             if other.column == one.column]
     assert np.all(owners == 1)
 
 
 @pytest.mark.parametrize("rows, pieces, columns", [
-    (1, 1, 1), (3, 1, 1), (1, 1, 3), (3, 1, 2), (2, 1, 3), (4, 1, 2), (2, 1, 4), (6, 1, 4), (1, 2, 2), (3, 2, 2),
+    (1, 1, 1), (3, 1, 1), (1, 1, 3), (3, 1, 2), (2, 1, 3), (4, 1, 2), (2, 1, 4), (6, 1, 4),
+    (1, 2, 2), (3, 2, 2),
     (2, 3, 4)])
 def test_stages_partition_the_columns(rows, pieces, columns):
     rng = np.random.default_rng(rows * 100 + pieces * 10 + columns)
@@ -71,11 +75,14 @@ def test_stages_partition_the_columns(rows, pieces, columns):
     assert found.offsets[0] == 0
     assert found.offsets[-1] == 50
     assert np.all(np.diff(found.offsets) >= 0)
-    for (lo, hi), row, column, piece in zip(pairwise(found.offsets), found.row, found.column, found.piece):
+    for (lo, hi), row, column, piece in zip(pairwise(found.offsets), found.row, found.column,
+                                            found.piece):
         block = row * pieces + piece
         assert offsets[block] <= lo <= hi <= offsets[block + 1]  # H's rows lie in one block
-        assert column * rows // columns <= row <= -(-(column + 1) * rows // columns) - 1  # A's in one column block
-    for piece in range(pieces):  # a layer meets its row blocks and its column blocks in rising order
+        # A's in one column block
+        assert column * rows // columns <= row <= -(-(column + 1) * rows // columns) - 1
+    # a layer meets its row blocks and its column blocks in rising order
+    for piece in range(pieces):
         mine = found.piece == piece
         assert np.all(np.diff(found.row[mine]) >= 0)
         assert np.all(np.diff(found.column[mine]) >= 0)

@@ -1,4 +1,4 @@
-"""Gradients of every parameter by finite differences, in float64; keyed initial weights; order of A and W."""
+"""Gradients of every parameter by finite differences; initial weights; order of A and W."""
 import numpy as np
 import oracle
 import pytest
@@ -24,9 +24,11 @@ def products(*widths, **options):
     """Widths of the products with A, and with A^T, of a training step."""
     spec = spec_of(*widths, **options)
     levels = len(widths)
-    sizes = LevelSizes([np.array([50])] * levels, [True] * levels, [50] * levels, np.ones((2, 1), np.int64))
+    sizes = LevelSizes([np.array([50])] * levels, [True] * levels, [50] * levels,
+                       np.ones((2, 1), np.int64))
     found = Steps().products(spec, (sizes, sizes))
-    return [[each.width for each in found if each.backward == backward] for backward in (False, True)]
+    return [[each.width for each in found if each.backward == backward]
+            for backward in (False, True)]
 
 
 @pytest.mark.parametrize("directed, weighted, sparse",
@@ -36,7 +38,8 @@ def test_every_parameter_by_finite_differences(layers, hidden, directed, weighte
     graph = make(n=30, f=9, c=4, directed=directed, weighted=weighted, sparse=sparse)
     trainer = trainer_of(graph, layers=layers, hidden=hidden, dropout=0.3)
     flat = trainer.parameters.flat
-    flat += 0.01 * np.random.default_rng(1).standard_normal(flat.size)  # biases off 0, so that ReLU has no ties
+    # biases off 0, so that ReLU has no ties
+    flat += 0.01 * np.random.default_rng(1).standard_normal(flat.size)
     _, gradient = loss_and_gradient(trainer)
     for i in range(flat.size):
         before = flat[i]
@@ -48,7 +51,8 @@ def test_every_parameter_by_finite_differences(layers, hidden, directed, weighte
         assert gradient[i] == pytest.approx((above - below) / 2e-6, rel=1e-5, abs=2e-9), i
 
 
-@pytest.mark.parametrize("settings", [{}, {"decay_layers": "all"}, {"weight_decay": 0.0}, {"input_dropout": 0.0}])
+@pytest.mark.parametrize("settings", [{}, {"decay_layers": "all"}, {"weight_decay": 0.0},
+                                      {"input_dropout": 0.0}])
 @pytest.mark.parametrize("directed", [False, True])
 def test_twenty_epochs_equal_the_dense_oracle(directed, settings):
     graph = make(directed=directed, weighted=True)
@@ -82,7 +86,8 @@ def test_initial_weights_are_keyed():
     assert np.abs(one.weights[0]).max() <= np.sqrt(6 / 9)
     assert not one.biases[0].any()
     # a layer's weights do not depend on how many layers there are
-    np.testing.assert_array_equal(Parameters.initial(spec_of(5, 4, 3, 2, seed=7)).weights[0], one.weights[0])
+    np.testing.assert_array_equal(Parameters.initial(spec_of(5, 4, 3, 2, seed=7)).weights[0],
+                                  one.weights[0])
     draws = keyed_uniform(0, "W0", 100_000)
     assert draws.min() >= 0
     assert draws.max() < 1

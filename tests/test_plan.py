@@ -1,4 +1,4 @@
-"""Plans of all ranks in one process: what is sent is what is needed, no more; volumes by brute force.
+"""Plans of all ranks in one process: what is sent is what is needed; volumes by brute force.
 
 Plans of products are held against a simulation of every strategy, on more ranks than MPI has here.
 """
@@ -99,7 +99,8 @@ def test_a_simulation_of_all_ranks_sends_what_is_planned(name, shape, blocks, di
         offsets[0], offsets[-1] = 0, n
     layout = BlockLayout(offsets, columns, 0)
     planned = strategy.Plan.of(pattern, Arrangement(shape, layout, {"stages": 1, "on_host": False}))
-    for width, masked, backward in ((5, False, False), (5, False, True), (9, True, False), (9, True, True)):
+    for width, masked, backward in ((5, False, False), (5, False, True), (9, True, False),
+                                    (9, True, True)):
         simulated = SIMULATED[name](A, cube_of(strategy, shape), offsets)
         H = np.random.default_rng(1).standard_normal((n, width)).astype(np.float32)
         mask = simulated.scatter(np.ones(H.shape, bool)) if masked else None

@@ -1,4 +1,4 @@
-"""Levels of rows against a search on the graph by hand, and where rows of one level lie in the one below."""
+"""Levels of rows against a search by hand; where rows of one level lie in the one below."""
 import numpy as np
 import pytest
 from graphs import make
@@ -15,7 +15,8 @@ def reached(graph, first, hops):
     A = graph.adjacency
     sets = [set(first)]
     for _ in range(hops):
-        sets.append(sets[-1] | {int(v) for u in sets[-1] for v in A.indices[A.indptr[u]:A.indptr[u + 1]]})
+        sets.append(sets[-1] | {int(v) for u in sets[-1]
+                                for v in A.indices[A.indptr[u]:A.indptr[u + 1]]})
     return sets
 
 
@@ -50,7 +51,8 @@ def test_rows_lie_within_those_of_the_level_below(model):
     assert field.sizes == field.totals == [rows.size for rows in field.rows]
     for layer, hop in enumerate(field.hops):
         below, above = field.rows[layer:layer + 2]
-        np.testing.assert_array_equal(below if hop.self_rows is None else below[hop.self_rows], above)
+        np.testing.assert_array_equal(below if hop.self_rows is None else below[hop.self_rows],
+                                      above)
         assert hop.rows == field.sizes[layer:layer + 2]
         assert hop.narrows == (below.size > above.size)
         H = np.random.default_rng(0).standard_normal((graph.num_rows, 3)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""The loop, serial: what is recorded, which epoch is kept, when it stops; the Python entry points."""
+"""The loop, serial: what is recorded, which epoch is kept, when it stops; entry points."""
 import json
 
 import numpy as np
@@ -11,7 +11,8 @@ from hpgcn.errors import DataError, DivergedError, InputNotFoundError, OutputErr
 from hpgcn.rundir import read_run
 from hpgcn.trainer import Best
 
-KEYS = {"epoch", "loss", "train_acc", "val_acc", "test_acc", "val_loss", "epoch_s", "eval_s", "spmm_s", "dense_s",
+KEYS = {"epoch", "loss", "train_acc", "val_acc", "test_acc", "val_loss", "epoch_s", "eval_s",
+        "spmm_s", "dense_s",
         "comm_s", "wait_s", "sent_bytes", "sent_messages", "peak_rss_bytes"}
 
 
@@ -83,7 +84,8 @@ def test_patience_stops():
 
 def test_best_rule():
     best = Best()
-    for epoch, (acc, loss) in enumerate([(0.5, 1.0), (0.6, 2.0), (0.6, 1.5), (0.6, 1.5), (0.55, 0.1)], 1):
+    for epoch, (acc, loss) in enumerate([(0.5, 1.0), (0.6, 2.0), (0.6, 1.5), (0.6, 1.5),
+                                         (0.55, 0.1)], 1):
         best.offer(epoch, {"val_acc": acc, "val_loss": loss}, np.array([epoch]))
     assert (best.epoch, best.weights.tolist()) == (3, [3])
     without = Best()
@@ -95,7 +97,8 @@ def test_best_rule():
 def test_empty_validation_and_test_masks_are_null():
     graph = make()
     everyone = graph.labels >= 0
-    graph = hpgcn.Graph.from_scipy(graph.adjacency, graph.features, graph.labels, (everyone, [], []))
+    graph = hpgcn.Graph.from_scipy(graph.adjacency, graph.features, graph.labels,
+                                   (everyone, [], []))
     summary = hpgcn.train(graph, hpgcn.Config(epochs=3))
     assert summary["best_epoch"] == 3
     assert summary["best_val_acc"] is None
@@ -108,14 +111,16 @@ def test_training_learns(optimizer):
     y = np.arange(300) % 3
     X = np.eye(3)[y] + rng.standard_normal((300, 3))
     A = (rng.random((300, 300)) < np.where(y[:, None] == y, 0.05, 0.005)).astype(float)
-    masks = np.arange(300) < 60, (np.arange(300) >= 60) & (np.arange(300) < 120), np.arange(300) >= 120
+    masks = np.arange(60), np.arange(60, 120), np.arange(120, 300)
     graph = hpgcn.Graph.from_scipy(A, X, y, masks, symmetrize=True)
-    summary = hpgcn.train(graph, hpgcn.Config(optimizer=optimizer, lr=0.05 if optimizer == "adam" else 1.0, epochs=100))
+    summary = hpgcn.train(graph, hpgcn.Config(optimizer=optimizer, lr=0.05 if optimizer == "adam"
+                                              else 1.0, epochs=100))
     assert summary["test_acc"] > 0.9
 
 
 @pytest.mark.parametrize("case, kind, message", [
-    ("features", DataError, "--features"), ("labels", DataError, "--labels"), ("split", DataError, "--split")])
+    ("features", DataError, "--features"), ("labels", DataError, "--labels"),
+    ("split", DataError, "--split")])
 def test_what_is_missing_is_named(case, kind, message):
     A, X, y, masks = np.eye(4), np.ones((4, 2)), [0, 1, 0, 1], ([0], [1], [2])
     given = {"features": (A, None, y, masks), "labels": (A, X), "split": (A, X, y)}[case]
@@ -125,19 +130,22 @@ def test_what_is_missing_is_named(case, kind, message):
 
 def test_divergence_is_named():
     with pytest.raises(DivergedError, match=r"epoch \d+: the training loss is"):
-        hpgcn.train(make(), hpgcn.Config(optimizer="sgd", lr=1e30, epochs=50, dropout=0, eval_every=0))
+        hpgcn.train(make(), hpgcn.Config(optimizer="sgd", lr=1e30, epochs=50, dropout=0,
+                                         eval_every=0))
 
 
 @pytest.mark.parametrize("n", [1, 2])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_tiny_and_edgeless_graphs_train(n, sparse):
     X = np.ones((n, 3), np.float32)
-    graph = hpgcn.Graph.from_scipy(sp.csr_array((n, n)), sp.csr_array(X) if sparse else X, np.arange(n), ([0], [], []))
+    graph = hpgcn.Graph.from_scipy(sp.csr_array((n, n)), sp.csr_array(X) if sparse else X,
+                                   np.arange(n), ([0], [], []))
     assert np.isfinite(hpgcn.train(graph, hpgcn.Config(epochs=3))["final_loss"])
 
 
 def test_degrees_that_are_not_positive_train(caplog):
-    graph = hpgcn.Graph.from_scipy(np.array([[0, -3.0, 0], [-3.0, 0, 1], [0, 1, 0]]), np.eye(3), [0, 1, 0],
+    graph = hpgcn.Graph.from_scipy(np.array([[0, -3.0, 0], [-3.0, 0, 1], [0, 1, 0]]), np.eye(3),
+                                   [0, 1, 0],
                                    ([0, 1], [2], []))
     assert np.isfinite(hpgcn.train(graph, hpgcn.Config(epochs=3))["final_loss"])
     assert "2 of 3 vertices have a degree of 0 or less" in caplog.text

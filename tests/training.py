@@ -16,7 +16,7 @@ def start(source, config, comm=None):
 
 
 def loss_and_gradient(trainer, step=1):
-    """The share of this rank of the mean training loss; the gradient over all ranks, flat."""
+    """Return the share of this rank of the mean training loss, and the whole gradient, flat."""
     view = trainer.training
     trainer.comm.counters.phase = "other"
     logits, backward = view.model.forward(view.features, step)
@@ -27,7 +27,7 @@ def loss_and_gradient(trainer, step=1):
 
 
 def metrics_of(trainer, epochs):
-    """Train for epochs 1 to `epochs`, evaluate after each, and hold what was sent against the prediction."""
+    """Train and evaluate for some epochs, and hold what was sent against the prediction."""
     history = []
     for epoch in range(1, epochs + 1):
         history.append(trainer.epoch(epoch))

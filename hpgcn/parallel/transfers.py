@@ -8,8 +8,9 @@ to those who read them; pushed, partial sums go from those who formed them to th
 
 Sources and targets are numbers that blocks of A are kept under; the rank's own rows are OWN. `adds` says
 that a push adds to what the rank has formed itself, `pending` that messages are under way, which
-`progress` lets move. Beside each transfer stands its plan: what all ranks send, pure. hpgcn.exchange has
-the transfer of single rows to those who read them.
+`progress` lets move; `nbytes` are those of the buffers, which the two transfers of a product share. Beside
+each transfer stands its plan: what all ranks send, pure. hpgcn.exchange has the transfer of single rows to
+those who read them.
 """
 from __future__ import annotations
 
@@ -28,6 +29,7 @@ class OwnRows:
     """Rows stay where they are."""
 
     adds = pending = False
+    nbytes = 0
 
     def reserve(self, width):
         """Nothing is needed."""
@@ -92,6 +94,11 @@ class StagedRows:
 
     def _rows_of(self, buffer, rows, width):
         return self.workspace.flat(buffer, self.tallest * width)[:rows * width].reshape(rows, width)
+
+    @property
+    def nbytes(self):
+        """Bytes of the buffers."""
+        return self.workspace.nbytes
 
     @property
     def pending(self):
@@ -190,6 +197,11 @@ class GatheredRows:
         self.workspace.flat("whole", max(self.rows, others) * width)
         self.workspace.flat("partial", self.rows * width)
         self.inner.reserve(width)
+
+    @property
+    def nbytes(self):
+        """Bytes of the buffers."""
+        return self.workspace.nbytes
 
     @property
     def pending(self):

@@ -170,11 +170,6 @@ class StagedStrategy(RowStrategy):
         """See `Strategy`."""
         return StagedRowPlan(None, self.stages.arrangement, (self.layout, self.layout_in), self.symmetric)
 
-    @property
-    def buffer_bytes(self):
-        """See `Strategy`."""
-        return 0 if self.whole else self.stages.workspace.nbytes
-
     def close(self):
         """Free the communicators, which a restricted map leaves to the whole one."""
         if not self.whole:

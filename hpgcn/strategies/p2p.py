@@ -152,14 +152,6 @@ class PointToPoint(RowStrategy):
         sizes = plan.send_rows.size, plan.ghosts.size, plan.destinations.size, plan.sources.size
         return HaloPlanSizes(*np.array(self.comm.allgather(sizes), np.int64).T)
 
-    @property
-    def buffer_bytes(self):
-        """See `Strategy`."""
-        if self.whole:
-            return 0
-        buffers = self.product.pull.buffers
-        return buffers.owned.nbytes + buffers.ghost.nbytes
-
 
 def halo_plan(rows, ghosts, comm):
     """The HaloPlan of a rank that owns `rows` and reads `ghosts`; all ranks make theirs together."""

@@ -110,6 +110,15 @@ class RowStrategy(Strategy):
         self.product.pull.reserve(width)
         self.product.push.reserve(width)
 
+    def plan(self):
+        """See `Strategy`: of layouts alone, unless a strategy's plan takes more."""
+        return self.Plan(None, None, (self.layout, self.layout_in), self.symmetric)
+
+    @property
+    def buffer_bytes(self):
+        """See `Strategy`."""
+        return 0 if self.whole else self.product.pull.nbytes
+
     def close(self):
         """See `Strategy`."""
         for product in (self.product, self.back):

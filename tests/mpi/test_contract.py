@@ -27,7 +27,8 @@ def parts_of(kind, graph, comm):
         return comm.bcast(make_partition(graph, k, method=kind).part if comm.rank == 0 else None)
     if kind == "block":
         return np.arange(n) * k // n
-    return rng.integers(0, max(1, k - (kind == "empty")), n)  # the last part owns nothing, if it is not the only one
+    # the last part owns nothing, if it is not the only one
+    return rng.integers(0, max(1, k - (kind == "empty")), n)
 
 
 def distributed(kind, graph, comm):
@@ -50,7 +51,8 @@ def check_against_the_oracle(graph, source, config, comm):
 
 
 CASES = [(kind, directed, weighted, sparse) for kind in ("hypergraph", "empty")
-         for directed, weighted, sparse in ((False, False, True), (True, True, False), (True, False, True))]
+         for directed, weighted, sparse in ((False, False, True), (True, True, False),
+                                            (True, False, True))]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -62,10 +64,12 @@ def test_any_partition_equals_the_serial_oracle(comm, kind, directed, weighted, 
 
 
 @pytest.mark.parametrize("dtype, directed, weighted, sparse, input_dropout", [
-    ("float32", False, False, True, -1), ("float32", True, True, False, 0), ("float64", True, True, False, -1),
+    ("float32", False, False, True, -1), ("float32", True, True, False, 0),
+    ("float64", True, True, False, -1),
     ("float64", True, False, True, -1), ("float64", False, True, False, 0)])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_every_strategy_equals_the_serial_oracle(comm, strategy, directed, weighted, sparse, input_dropout, dtype):
+def test_every_strategy_equals_the_serial_oracle(comm, strategy, directed, weighted, sparse,
+                                                 input_dropout, dtype):
     graph = make(directed=directed, weighted=weighted, sparse=sparse)
     config = Config(strategy=strategy, layers=3, hidden=10, dropout=0.4, dtype=dtype, seed=3,
                     input_dropout=input_dropout)
@@ -78,7 +82,8 @@ def test_every_strategy_equals_the_serial_oracle(comm, strategy, directed, weigh
 @pytest.mark.parametrize("layers", [1, 2, 4])
 def test_metrics_equal_those_of_one_rank(comm, directed, layers):
     graph = make(directed=directed, f=40)
-    config = Config(layers=layers, hidden=7, dropout=0.5, dtype="float64", input_dropout=0.2 if layers < 4 else 0)
+    config = Config(layers=layers, hidden=7, dropout=0.5, dtype="float64", input_dropout=0.2
+                    if layers < 4 else 0)
     many, _ = run(scattered(graph, comm), config, comm)
     alone, _ = run(graph, config, SerialComm())
     assert_same_curves(many, alone, 1e-10)
@@ -96,7 +101,8 @@ def test_sent_by_hand(comm, kind, directed, hidden, precomputed):
     rows, columns = graph.adjacency.tocoo().coords
     pairs = {(part[u], v) for u, v in zip(rows, columns) if part[u] != part[v]}
     volume, neighbours = len(pairs), len({(reader, part[v]) for reader, v in pairs})
-    # 13 -> 4 (sparse: W first), 4 -> 4, 4 -> 5 (A first); 13 -> 33 (A first, so once only), 33 -> 33, 33 -> 5 (W first)
+    # 13 -> 4 (sparse: W first), 4 -> 4, 4 -> 5 (A first);
+    # 13 -> 33 (A first, so once only), 33 -> 33, 33 -> 5 (W first)
     width, products = (4 + 4 + 4 + 4 + 4 + 4, 6) if hidden == 4 else (13 + 33 + 33 + 5 + 5, 5)
     if precomputed:  # A X was formed before the first step
         width, products = width - 13, products - 1
@@ -120,7 +126,8 @@ def test_volume_is_what_one_exchange_of_width_1_sends(comm, directed):
     sent = comm.sum(np.subtract(comm.counters.total("width 1"), before))
     assert tuple(sent) == (8 * found["volume"], found["messages"])
     moved = source.adjacency + sp.eye_array(graph.num_rows)
-    planned = [plan.send_rows.size for plan in build_all(moved.indptr, moved.indices, source.offsets)]
+    planned = [plan.send_rows.size for plan in build_all(moved.indptr, moved.indices,
+                                                         source.offsets)]
     assert (sum(planned), max(planned)) == (found["volume"], found["volume_max"])
     strategy.close()
 
@@ -128,6 +135,7 @@ def test_volume_is_what_one_exchange_of_width_1_sends(comm, directed):
 @pytest.mark.parametrize("model", SETTINGS)
 def test_same_command_same_bits(comm, model):
     source = scattered(make(directed=True), comm)
-    (first, flat), (again, flat_again) = (run(source, Config(hidden=16, **SETTINGS[model]), comm) for _ in range(2))
+    (first, flat), (again, flat_again) = (run(source, Config(hidden=16, **SETTINGS[model]), comm)
+                                          for _ in range(2))
     assert [metrics["loss"] for metrics in first] == [metrics["loss"] for metrics in again]
     assert flat.tobytes() == flat_again.tobytes()

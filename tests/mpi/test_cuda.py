@@ -11,6 +11,7 @@ import hpgcn
 from hpgcn.comm import as_comm
 from hpgcn.config import Config
 from hpgcn.device import choose
+from hpgcn.placement import assign_rows
 from hpgcn.planning.dry_run import forecast
 from hpgcn.strategies import STRATEGIES
 
@@ -84,7 +85,8 @@ def test_memory_is_what_was_told(comm, cuda, gpus, strategy, options):
     config = Config(strategy=strategy, device="cuda", hidden=24, layers=3, dtype="float64",
                     **options)
     source = scattered(make(n=2000, f=40, directed=True), comm)
-    predicted = forecast(source, config, gpus)["gpu_memory"][comm.rank]
+    told = forecast(assign_rows(source, gpus, config), config, gpus)
+    predicted = told["gpu_memory"][comm.rank]
     trainer = start(source, config, gpus)
     metrics_of(trainer, 2)
     fake_cupy.Stream.alive.clear()

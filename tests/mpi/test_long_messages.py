@@ -1,4 +1,4 @@
-"""Messages longer than a piece may be: the threshold is lowered to 1 KiB, and a whole training keeps its bits."""
+"""Messages longer than a piece may be, here of 1 KiB: a whole training keeps its bits."""
 import numpy as np
 import pytest
 from graphs import make
@@ -20,7 +20,8 @@ def test_training_in_pieces_has_the_same_bits(comm, strategy, monkeypatch):
     results = []
     for limit in (1 << 30, 1 << 10):
         monkeypatch.setattr(collectives, "MAX_MESSAGE_BYTES", limit)
-        history, parameters = run(graph, Config(strategy=strategy, hidden=60, dtype="float64"), comm, 3)
+        history, parameters = run(graph, Config(strategy=strategy, hidden=60, dtype="float64"),
+                                  comm, 3)
         results.append(([metrics["loss"] for metrics in history], parameters.tobytes()))
     assert parameters.nbytes > 8 << 10  # the gradients travel in pieces, too
     assert results[0] == results[1]

@@ -1,4 +1,4 @@
-"""GraphSAGE and GIN on any number of ranks: the oracle's losses, and exactly the bytes and messages predicted."""
+"""GraphSAGE and GIN on any number of ranks: the oracle's losses, and the traffic predicted."""
 import numpy as np
 import oracle
 import pytest
@@ -13,8 +13,10 @@ from hpgcn.strategies import STRATEGIES
 
 pytestmark = pytest.mark.mpi
 NEW = [name for name in SETTINGS if name != "gcn"]
-CASES = [  # hidden 20: A first in the first layer; 3: fewer columns than the features, and than 2d and 3d may cut
-    (10, False, True, -1, "float64"), (20, True, False, -1, "float64"), (10, True, True, -1, "float32"),
+# hidden 20: A first in the first layer; 3: fewer columns than the features, and than ranks may cut
+CASES = [
+    (10, False, True, -1, "float64"), (20, True, False, -1, "float64"),
+    (10, True, True, -1, "float32"),
     (20, True, False, 0, "float64"), (3, False, False, 0, "float64")]
 
 
@@ -22,9 +24,11 @@ CASES = [  # hidden 20: A first in the first layer; 3: fewer columns than the fe
     *[(model, *case) for model in ("sage-mean", "gin") for case in CASES], ("sage-gcn", *CASES[1]),
     ("sage-gcn", *CASES[2])])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_equals_the_oracle_and_the_prediction(comm, strategy, model, hidden, directed, sparse, input_dropout, dtype):
+def test_equals_the_oracle_and_the_prediction(comm, strategy, model, hidden, directed, sparse,
+                                              input_dropout, dtype):
     graph = make(directed=directed, weighted=not sparse, sparse=sparse)
-    config = Config(strategy=strategy, layers=3, hidden=hidden, dropout=0.4, dtype=dtype, seed=3, lr=0.003,
+    config = Config(strategy=strategy, layers=3, hidden=hidden, dropout=0.4, dtype=dtype, seed=3,
+                    lr=0.003,
                     input_dropout=input_dropout, **SETTINGS[model])
     check_against_the_oracle(graph, scattered(graph, comm), config, comm)
 
@@ -34,7 +38,8 @@ def test_equals_the_oracle_and_the_prediction(comm, strategy, model, hidden, dir
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_layer_norm_and_several_labels(comm, strategy, model, layer_norm, several):
     graph = several_labels(make(directed=True), 3) if several else make(directed=True)
-    config = Config(strategy=strategy, layers=3, hidden=9, dropout=0.4, dtype="float64", lr=0.003, seed=3,
+    config = Config(strategy=strategy, layers=3, hidden=9, dropout=0.4, dtype="float64", lr=0.003,
+                    seed=3,
                     layer_norm=layer_norm, **SETTINGS[model])
     history = check_against_the_oracle(graph, scattered(graph, comm), config, comm)
     alone, _ = run(graph, config.replace(strategy=Config.strategy), SerialComm(), 1)
@@ -46,7 +51,8 @@ def test_layer_norm_and_several_labels(comm, strategy, model, layer_norm, severa
 def test_predictions_equal_the_dense_model(comm, tmp_path, strategy, model):
     graph = make(directed=True)
     out = comm.bcast(str(tmp_path / "run"))
-    config = Config(strategy=strategy, out=out, epochs=2, hidden=6, dtype="float64", input_dropout=0.0,
+    config = Config(strategy=strategy, out=out, epochs=2, hidden=6, dtype="float64",
+                    input_dropout=0.0,
                     **SETTINGS[model])
     source = scattered(graph, comm)
     hpgcn.train(source, config, comm)

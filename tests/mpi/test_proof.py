@@ -1,6 +1,7 @@
-"""The proof of the house: a strategy and a layer that are written here do all that others do, nothing else touched.
+"""The proof of the house: a strategy and a layer that are written here do all that others do.
 
-What a stranger writes is between the two lines; CONTRIBUTING tells it step by step.
+Nothing else is touched. What a stranger writes is between the two lines; CONTRIBUTING tells it step
+by step.
 """
 import numpy as np
 import oracle
@@ -24,7 +25,7 @@ from hpgcn.strategies import STRATEGIES, RowPlan, RowProduct, RowStrategy
 
 pytestmark = pytest.mark.mpi
 
-# -------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------
 
 
 class EverybodyPlan(RowPlan):
@@ -33,7 +34,8 @@ class EverybodyPlan(RowPlan):
     def transfers(self):
         """See `RowPlan`."""
         return [each for layout in (self.layout_in, self.layout)
-                for each in (GatheredPlan(np.diff(layout.offsets)[None], OwnRowsPlan()), OwnRowsPlan())]
+                for each in (GatheredPlan(np.diff(layout.offsets)[None], OwnRowsPlan()),
+                             OwnRowsPlan())]
 
 
 class Everybody(RowStrategy):
@@ -49,7 +51,8 @@ class Everybody(RowStrategy):
         with comm.together():
             rows = adjacency.block(layout.rows.start, layout.rows.stop)
         workspace = Workspace(adjacency.dtype, comm.device)
-        strategy = cls(layout, layout, comm, gathered(rows, layout, comm, workspace), symmetric=adjacency.symmetric)
+        strategy = cls(layout, layout, comm, gathered(rows, layout, comm, workspace),
+                       symmetric=adjacency.symmetric)
         strategy.reserve(width)
         return strategy
 
@@ -57,16 +60,8 @@ class Everybody(RowStrategy):
         """See `RowStrategy`."""
         block, = self.product.all_blocks()
         rows = block.select(rows_out[self.layout.rows.start:self.layout.rows.stop], rows_in)
-        return gathered(rows, self.layout.restricted(rows_in), self.comm, self.product.pull.workspace)
-
-    def plan(self):
-        """See `Strategy`."""
-        return EverybodyPlan(None, None, (self.layout, self.layout_in), self.symmetric)
-
-    @property
-    def buffer_bytes(self):
-        """See `Strategy`."""
-        return 0 if self.whole else self.product.pull.workspace.nbytes
+        return gathered(rows, self.layout.restricted(rows_in), self.comm,
+                        self.product.pull.workspace)
 
 
 def gathered(rows, layout_in, comm, workspace):
@@ -98,7 +93,7 @@ class TwoHops(Layer):
         return self.masked(self.times_W_transposed(G, "W", "even", self.scale), below)
 
 
-# -------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(autouse=True)
@@ -108,7 +103,8 @@ def registered(monkeypatch):
     monkeypatch.setitem(MODELS, "hops", TwoHops)
 
 
-SETTINGS = {"strategy": "everybody", "model": "hops", "dtype": "float64", "layers": 3, "hidden": 6, "seed": 3}
+SETTINGS = {"strategy": "everybody", "model": "hops", "dtype": "float64", "layers": 3, "hidden": 6,
+            "seed": 3}
 CASES = [{}, {"dropout": 0.0}, {"strategy": "2d"}, {"strategy": "mop"}, {"strategy": "1.5d"}]
 
 
@@ -145,14 +141,17 @@ def test_the_strategy_trains_other_models(comm):
     graph = scattered(make(directed=True), comm)
     for model in ("gcn", "gin", "sage"):
         config = Config(**{**SETTINGS, "model": model})
-        ours, theirs = (run(graph, config.replace(strategy=name), comm)[0] for name in ("everybody", "1d"))
-        np.testing.assert_allclose([m["loss"] for m in ours], [m["loss"] for m in theirs], rtol=1e-10)
+        ours, theirs = (run(graph, config.replace(strategy=name), comm)[0]
+                        for name in ("everybody", "1d"))
+        np.testing.assert_allclose([m["loss"] for m in ours], [m["loss"] for m in theirs],
+                                   rtol=1e-10)
 
 
 def test_rows_that_nobody_reads_are_left_out(comm):
     graph = scattered(make(n=500, degree=1.5, train=6), comm)
     config = Config(**SETTINGS)
-    (pruned, _), (whole, _) = (run(graph, config.replace(prune=prune), comm) for prune in (True, False))
+    (pruned, _), (whole, _) = (run(graph, config.replace(prune=prune), comm)
+                               for prune in (True, False))
     for key in ("loss", "val_loss", "train_acc"):
         np.testing.assert_allclose([m[key] for m in pruned], [m[key] for m in whole], rtol=1e-10)
     assert pruned[0]["sent_bytes"] < whole[0]["sent_bytes"] or comm.size == 1
@@ -167,7 +166,8 @@ def test_a_dry_run_tells_what_a_run_sends(comm, directed):
     for kind in ("bytes", "messages"):
         assert told[f"predicted_{kind}_per_epoch"] == history[-1][f"sent_{kind}"]
     assert len(told["memory"]) == comm.size
-    assert all(rank[part] > 0 for rank in told["memory"] for part in set(PARTS) - {"buffers", "plan"})
+    assert all(rank[part] > 0 for rank in told["memory"]
+               for part in set(PARTS) - {"buffers", "plan"})
     assert (told["model"], told["strategy"]) == ("hops", "everybody")
     assert dry_run.table(told)
 

@@ -1,4 +1,4 @@
-"""Rows that nobody reads are left out: losses and metrics stay, bytes shrink, and are those predicted."""
+"""Rows that nobody reads are left out: losses and metrics stay, bytes shrink as predicted."""
 import numpy as np
 import pytest
 from graphs import make, scattered
@@ -26,10 +26,12 @@ def same(comm, graph, config, *, smaller):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("directed, sparse, input_dropout", [(False, False, 0), (True, False, 0.3), (False, True, 0.3)])
+@pytest.mark.parametrize("directed, sparse, input_dropout",
+                         [(False, False, 0), (True, False, 0.3), (False, True, 0.3)])
 def test_the_loss_curve_is_unchanged(comm, strategy, directed, sparse, input_dropout):
     graph = make(n=500, degree=1.5, directed=directed, weighted=directed, sparse=sparse, train=6)
-    config = Config(strategy=strategy, layers=3, hidden=10, input_dropout=input_dropout, dtype="float64", seed=1)
+    config = Config(strategy=strategy, layers=3, hidden=10, input_dropout=input_dropout,
+                    dtype="float64", seed=1)
     totals = same(comm, graph, config, smaller=True)
     assert totals[-1] == 6
     assert np.all(np.diff(totals) <= 0)
@@ -37,10 +39,12 @@ def test_the_loss_curve_is_unchanged(comm, strategy, directed, sparse, input_dro
 
 @pytest.mark.parametrize("strategy", ["p2p", "1.5d", "2d", "mop"])
 @pytest.mark.parametrize("model", ["sage-mean", "sage-gcn", "gin"])
-@pytest.mark.parametrize("hidden, sparse, input_dropout", [(40, False, 0), (20, False, 0.5), (6, True, 0.5)])
+@pytest.mark.parametrize("hidden, sparse, input_dropout",
+                         [(40, False, 0), (20, False, 0.5), (6, True, 0.5)])
 def test_of_other_models_too(comm, strategy, model, hidden, sparse, input_dropout):
     graph = make(n=500, degree=1.5, directed=hidden == 20, sparse=sparse, train=6)
-    config = Config(strategy=strategy, layers=3, hidden=hidden, dtype="float64", input_dropout=input_dropout,
+    config = Config(strategy=strategy, layers=3, hidden=hidden, dtype="float64",
+                    input_dropout=input_dropout,
                     layer_norm=hidden == 20, **SETTINGS[model])
     same(comm, graph, config, smaller=False)
 
@@ -51,7 +55,8 @@ def test_float32_and_four_layers(comm):
 
 def test_one_training_vertex_of_all(comm):
     """Most ranks compute nothing in the last layer."""
-    same(comm, make(n=400, degree=1.5, train=1), Config(layers=2, hidden=16, dtype="float64"), smaller=False)
+    same(comm, make(n=400, degree=1.5, train=1), Config(layers=2, hidden=16, dtype="float64"),
+         smaller=False)
 
 
 def test_on_one_rank_without_mpi():
@@ -62,9 +67,10 @@ def test_on_one_rank_without_mpi():
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("model", ["gcn", "sage-mean", "gin"])
 def test_without_A_H_what_is_sent_is_predicted(comm, strategy, model, monkeypatch):
-    """Widths rise, so each layer multiplies by A first; if A H is not kept the backward takes the wider way."""
+    """Each layer multiplies by A first; if A H is not kept the backward takes the wider way."""
     graph = make(n=300, f=4, c=19, degree=2, train=9)
-    config = Config(strategy=strategy, layers=3, hidden=11, input_dropout=0, dtype="float64", prune=False,
+    config = Config(strategy=strategy, layers=3, hidden=11, input_dropout=0, dtype="float64",
+                    prune=False,
                     **SETTINGS[model])
     source = scattered(graph, comm) if STRATEGIES[strategy].needs_parts else graph
     histories = []

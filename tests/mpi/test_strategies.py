@@ -1,7 +1,7 @@
-"""Every strategy is A and its transpose, to all rows or some, and sends and holds what its plans say.
+"""Every strategy is A and its transpose, and sends and holds what its plans say.
 
-A new entry of STRATEGIES is tested by being there: on every grid of the ranks at hand, on every graph and
-restriction below. What one strategy alone does is tested in test_strategy_details.py.
+A new entry of STRATEGIES is tested by being there: on every grid of the ranks at hand, on every
+graph and restriction below. What one strategy alone does is tested in test_strategy_details.py.
 """
 import math
 import tracemalloc
@@ -31,7 +31,7 @@ P = MPI.COMM_WORLD.Get_size()
 
 
 def cases():
-    """(strategy, grid, settings) for all grids of the ranks at hand; rows in one batch or in several."""
+    """Yield (strategy, grid, batches of rows) for all grids of the ranks at hand."""
     for name, strategy in STRATEGIES.items():
         axes = strategy.axes.count("x") + 1
         batches = (1, 5) if "stages" in strategy.options else (0,)
@@ -85,8 +85,9 @@ def pattern_of(graph, symmetric, loops=True):
 
 
 def own(layout, M):
-    """The block of a matrix that this rank owns."""
-    return np.ascontiguousarray(M[layout.rows.start:layout.rows.stop, layout.columns_of(M.shape[1])])
+    """Cut the block of this rank out of a matrix."""
+    return np.ascontiguousarray(M[layout.rows.start:layout.rows.stop,
+                                  layout.columns_of(M.shape[1])])
 
 
 def restrictions(offsets):
@@ -99,22 +100,23 @@ def restrictions(offsets):
     return {
         "half": (third, half), "few": (few, third), "most": (half, most), "all in": (third, every),
         "all out": (every, half), "equal": (half, half.copy()), "everything": (every, every),
-        "a block without rows out": (half & gap, most), "a block without rows in": (third, half & gap),
+        "a block without rows out": (half & gap, most),
+        "a block without rows in": (third, half & gap),
         "nothing out": (none, half), "nothing in": (half, none), "nothing": (none, none)}
 
 
-def counted(comm, call):
-    """Result of a call, and (bytes, messages) that this rank sent in it."""
+def counted(comm, call, *args, **options):
+    """Return the result of a call, and [bytes, messages] that this rank sent in it."""
     comm.counters.phase = "counted"
     before = comm.counters.total("counted")
-    result = call()
+    result = call(*args, **options)
     sent = np.subtract(comm.counters.total("counted"), before)
     comm.counters.phase = "setup"
     return result, sent.tolist()
 
 
 def check(comm, made, plan, A, widths, dtype=np.float64):
-    """Hold products, masks and counts of a map against its matrix, (n_out, n_in), and its pure plan."""
+    """Hold products, masks and counts of a map against its matrix, (n_out, n_in), and plan."""
     bound = 2e-5 if dtype == np.float32 else 1e-12
     itemsize = np.dtype(dtype).itemsize
     rng = np.random.default_rng(2)
@@ -129,17 +131,18 @@ def check(comm, made, plan, A, widths, dtype=np.float64):
             x = own(layout_in, X)
             keep = own(layout, keeps[backward])
             out = np.full(keep.shape, np.nan, dtype)
-            result, sent = counted(comm, lambda: multiply(x, out=out))  # noqa: B023
+            result, sent = counted(comm, multiply, x, out=out)
             assert result is out
             np.testing.assert_allclose(out, own(layout, matrix @ X), rtol=bound, atol=bound)
             np.testing.assert_array_equal(x, own(layout_in, X))  # which is as it was
 
-            again, sent_masked = counted(comm, lambda: multiply(x, mask=reference.pack(keep)))  # noqa: B023
+            again, sent_masked = counted(comm, multiply, x, mask=reference.pack(keep))
             np.testing.assert_array_equal(again, np.where(keep, out, 0))
             for masked, amount in ((False, sent), (True, sent_masked)):
                 product = Product(0, width, masked, bool(backward))
-                assert plan.counts(product, itemsize)[:, comm.rank].tolist() == amount
-                assert plan_of_run.counts(product, itemsize).tolist() == plan.counts(product, itemsize).tolist()
+                planned = plan.counts(product, itemsize)
+                assert planned[:, comm.rank].tolist() == amount
+                assert plan_of_run.counts(product, itemsize).tolist() == planned.tolist()
             dots.append((out * own(layout, (H, G)[not backward])).sum(dtype=np.float64))
         forward, backward = comm.sum(dots)
         assert forward == pytest.approx(backward, rel=100 * bound, abs=100 * bound * A.nnz)
@@ -151,9 +154,11 @@ def check_held(made, plan, rank):
         blocks = made.product.all_blocks() + made.back.all_blocks()
         arrays = {id(block): (block.indptr, block.indices) for block in blocks}.values()
     elif hasattr(made, "operand"):
-        arrays = [(each.block.indptr, each.block.indices) for each in {made.operand, made.operand_back}]
+        arrays = [(each.block.indptr, each.block.indices)
+                  for each in {made.operand, made.operand_back}]
     else:
-        arrays = [blocks.unpack(message, blocks.entries[stage])[:2] for blocks in {made.A, made.A_transposed}
+        arrays = [blocks.unpack(message, blocks.entries[stage])[:2]
+                  for blocks in {made.A, made.A_transposed}
                   for stage, message in blocks.messages.items() if message.size]
     entries = sum(indices.size for _, indices in arrays)
     pointers = sum(indptr.size for indptr, _ in arrays)
@@ -178,12 +183,14 @@ def test_it_is_the_matrix_and_sends_and_holds_what_is_planned(comm, case, kind):
     assert plan.buffer_bytes(20, np.dtype(dtype).itemsize)[comm.rank] == whole.buffer_bytes
 
     rows = restrictions(arrangement.layout.offsets)
-    maps = {name: whole.restrict(*kept) for name, kept in rows.items()}  # all before the first is used
+    # all before the first is used
+    maps = {name: whole.restrict(*kept) for name, kept in rows.items()}
     for turn, (name, (rows_out, rows_in)) in enumerate(rows.items()):
         made = maps[name]
         part = plan.restrict(rows_out, rows_in)
         for layout, kept in ((made.layout, rows_out), (made.layout_in, rows_in)):
-            heights = [kept[lo:hi].sum() for lo, hi in zip(arrangement.layout.offsets, arrangement.layout.offsets[1:])]
+            heights = [kept[lo:hi].sum() for lo,
+                       hi in zip(arrangement.layout.offsets, arrangement.layout.offsets[1:])]
             assert np.diff(layout.offsets).tolist() == heights, name
         assert (type(made), made.symmetric, made.buffer_bytes) == (type(whole), whole.symmetric, 0)
         check(comm, made, part, A[rows_out][:, rows_in], [(20, 1, 7)[turn % 3]], dtype)
@@ -203,8 +210,10 @@ def test_a_path_by_hand(comm, case, directed):
     made = whole.restrict(np.isin(np.arange(12), [0, 5, 11]), np.isin(np.arange(12), [1, 4, 6]))
     H, G = np.array([[101.0], [104], [106]]), np.array([[100.0], [105], [111]])
     for multiply, x, layout_in, layout, expected in (
-            (made.forward, H, made.layout_in, made.layout, [101, 106, 0] if directed else [101, 210, 0]),
-            (made.backward, G, made.layout, made.layout_in, [100, 0, 105] if directed else [100, 105, 105])):
+            (made.forward, H, made.layout_in, made.layout, [101, 106, 0] if directed
+             else [101, 210, 0]),
+            (made.backward, G, made.layout, made.layout_in, [100, 0, 105] if directed
+             else [100, 105, 105])):
         expected = np.array(expected, float)[:, None]
         np.testing.assert_array_equal(multiply(own(layout_in, x)), own(layout, expected))
     made.close()
@@ -270,16 +279,18 @@ def test_messages_in_pieces_and_products_in_tiles_change_no_bit(comm, case, dire
         monkeypatch.setattr(csr, "TILE_NONZEROS", nonzeros)
         made, _ = build(comm, case, graph)
         mine = own(made.layout, H)
-        both, sent = counted(comm, lambda: [made.forward(mine), made.backward(mine)])  # noqa: B023
-        results.append(both)
-        counts.append(sent)
+        forward, sent_forward = counted(comm, made.forward, mine)
+        backward, sent_backward = counted(comm, made.backward, mine)
+        results.append((forward, backward))
+        counts.append((sent_forward, sent_backward))
         made.close()
     assert counts[0] == counts[1] == counts[2]
     whole, tiled, pieces = ([part.tobytes() for part in result] for result in results)
     assert whole == tiled
     assert whole[0] == pieces[0]
     np.testing.assert_allclose(results[0][1], results[2][1], atol=1e-13)
-    if not (directed and isinstance(made, RowStrategy)):  # MPI may add up a sum in pieces in another order
+    # MPI may add up a sum in pieces in another order
+    if not (directed and isinstance(made, RowStrategy)):
         assert whole[1] == pieces[1]
 
 

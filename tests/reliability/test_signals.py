@@ -37,7 +37,8 @@ SERIAL = {  # name -> (point, arguments); files are those of `folder`
     "report": ("hpgcn.atomic.synchronise", ("report", "done", "--html", "new.html")),
     "bench": ("hpgcn.bench.table", ("bench", "growth", "--scale-down", "512", "--repeats", "1")),
     "doctor": ("hpgcn.doctor.describe_launcher", ("doctor",)),
-    "train": ("hpgcn.shard.GraphShard._aggregated", ("train", "karate.h5", "--out", "new", "--input-dropout", "0")),
+    "train": ("hpgcn.shard.GraphShard._aggregated",
+              ("train", "karate.h5", "--out", "new", "--input-dropout", "0")),
     "train in a checkpoint": (WRITES, ("train", "karate.h5", "--out", "new",
                                        "--checkpoint-every", "1"))}
 NUMBERS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGUSR1)
