@@ -12,10 +12,10 @@ from contextlib import contextmanager
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.check import check_csr_arrays, check_range
 from hpgcn.datasets import foreign
 from hpgcn.datasets.source import need, shown
 from hpgcn.errors import DataError
+from hpgcn.graphs.validation import check_csr_arrays, check_range
 
 END_RECORD = 22  # bytes at the end of a zip, its comment aside
 HEADER_LIMIT = 10_000  # bytes; NumPy's own limit

@@ -3,9 +3,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpgcn.check import check_finite
 from hpgcn.errors import DataError
-from hpgcn.graph import build_adjacency
+from hpgcn.graphs.graph import build_adjacency
+from hpgcn.graphs.validation import check_finite
 
 
 def build(raw, where, notes, *, reverse, symmetrize, unweighted, strict):
@@ -16,7 +16,7 @@ def build(raw, where, notes, *, reverse, symmetrize, unweighted, strict):
     Returns
     -------
     (indptr, indices, data), Counts
-        As `hpgcn.graph.build_adjacency`.
+        As `hpgcn.graphs.graph.build_adjacency`.
 
     Raises
     ------

@@ -7,7 +7,6 @@ from functools import partial
 
 import numpy as np
 
-from hpgcn.check import check_features, check_labels
 from hpgcn.datasets import arrays, builtin, foreign, formats
 from hpgcn.datasets.build import build, count_isolated
 from hpgcn.datasets.columns import check_flag
@@ -15,8 +14,9 @@ from hpgcn.datasets.features import MADE, make_features, normalize_rows
 from hpgcn.datasets.source import BudgetError, Source
 from hpgcn.datasets.split import describe_split, parse_split, planetoid_split, random_split
 from hpgcn.errors import DataError, InputNotFoundError, UsageError
-from hpgcn.graph import assemble, row_and_column_sums
-from hpgcn.machine import default_threads, memory_budget
+from hpgcn.graphs.graph import assemble, row_and_column_sums
+from hpgcn.graphs.validation import check_features, check_labels
+from hpgcn.runtime.machine import default_threads, memory_budget
 
 EDGE_BYTES = 128  # of memory that an edge takes on its way through `read`
 

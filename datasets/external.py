@@ -1,6 +1,6 @@
 """An edge list larger than memory into CSR: runs on disk, then ranges of rows, sorted and merged.
 
-The result is that of `hpgcn.graph.build_adjacency` and `assemble`, bit for bit, whatever the
+The result is that of `hpgcn.graphs.graph.build_adjacency` and `assemble`, bit for bit, whatever the
 memory: equal edges meet in the order of the input, and sums over rows and columns are taken in the
 order of the stored entries.
 """
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.check import check_features, check_labels, check_masks, index_dtype
 from hpgcn.datasets import sort_kernels
 from hpgcn.datasets.ids import Ids, Numbering
 from hpgcn.datasets.runs import RANGES, Runs
 from hpgcn.datasets.source import need
 from hpgcn.errors import DataError
-from hpgcn.graph import Counts, Graph, Header
+from hpgcn.graphs.graph import Counts, Graph, Header
+from hpgcn.graphs.validation import check_features, check_labels, check_masks, index_dtype
 
 VERTEX_BYTES = 32  # of memory for each vertex, besides features and labels
 SLACK = 96 << 20  # bytes that parsing, imports yet to come and the allocator take
@@ -111,7 +111,7 @@ class Adjacency:
 
     def assemble(self, X=None, y=None, masks=None, *, name, original_ids=None, split="file",
                  source_sha256=""):
-        """Make a Graph, fit to be written, as `hpgcn.graph.assemble`; its arrays are Spools."""
+        """Make a Graph, fit to be written, as `hpgcn.graphs.graph.assemble`; its arrays are Spools."""
         n = self.indptr.size - 1
         features = check_features(X, n, name)
         labels, num_classes = check_labels(y, n, name)

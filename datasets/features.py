@@ -2,9 +2,9 @@
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.check import MAX_WIDTH, index_dtype
 from hpgcn.datasets.source import need
 from hpgcn.errors import DataError
+from hpgcn.graphs.validation import MAX_WIDTH, index_dtype
 
 VERTEX_BYTES = 48  # of memory that making either takes
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpgcn.bar import bar
-from hpgcn.check import index_dtype
 from hpgcn.datasets import keyed_sampling
 from hpgcn.datasets.split import describe_split, random_split
 from hpgcn.errors import UsageError
-from hpgcn.graph import Graph, Header
-from hpgcn.machine import memory_budget
+from hpgcn.graphs.graph import Graph, Header
+from hpgcn.graphs.validation import index_dtype
+from hpgcn.runtime.machine import memory_budget
+from hpgcn.runtime.progress_bar import bar
 
 CHUNK = 1 << 20  # edges or vertices at a time
 PERCENT = (60, 20, 20)

@@ -1,12 +1,12 @@
 """Graphs in .npz files: CSR arrays or edge_index, with attributes, labels and split."""
 import numpy as np
 
-from hpgcn.check import SPLIT, check_finite, check_range
 from hpgcn.datasets.arrays import COMPRESSED, Archive
 from hpgcn.datasets.ids import compact_ids
 from hpgcn.datasets.raw import TARGET_FIRST, Raw
 from hpgcn.datasets.source import need, shown
 from hpgcn.errors import DataError
+from hpgcn.graphs.validation import SPLIT, check_finite, check_range
 
 WEIGHTS = ("edge_weight", "weight")  # one number an edge
 ATTRIBUTES = ("edge_attr", "edge_feat")  # one number an edge, or several: names of PyG and OGB

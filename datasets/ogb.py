@@ -14,7 +14,6 @@ import re
 
 import numpy as np
 
-from hpgcn.check import check_range
 from hpgcn.datasets.arrays import Archive
 from hpgcn.datasets.npz import read_edge_index
 from hpgcn.datasets.parse import U, V
@@ -22,6 +21,7 @@ from hpgcn.datasets.raw import TARGET_FIRST, Raw
 from hpgcn.datasets.source import LINE_LIMIT, Source, need, shown
 from hpgcn.datasets.text import Grammar, Table
 from hpgcn.errors import DataError
+from hpgcn.graphs.validation import check_range
 
 NODES = "num-node-list.csv.gz"
 TABLES = ("edge.csv.gz", NODES, "node-feat.csv.gz", "node-label.csv.gz")

@@ -10,7 +10,7 @@ from hpgcn.datasets.parse import INT64_MAX, U, V, W
 from hpgcn.datasets.source import need, shown
 from hpgcn.datasets.stream import Stream
 from hpgcn.errors import DataError, require
-from hpgcn.machine import memory_budget
+from hpgcn.runtime.machine import memory_budget
 
 BATCH = 1 << 18  # rows
 INTEGERS = ("int", "uint")

@@ -6,8 +6,8 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from hpgcn.atomic import scratch_folder, writing
 from hpgcn.errors import StorageError
+from hpgcn.runtime.atomic import scratch_folder, writing
 
 
 class Scratch:

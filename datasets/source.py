@@ -10,8 +10,8 @@ import zlib
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from hpgcn import identity
 from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, StorageError
+from hpgcn.graphs import identity
 
 GZIP_RATIO = 1032  # deflate cannot shrink more than this
 LINE_LIMIT = 1 << 20  # bytes

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpgcn.bar import bar
 from hpgcn.datasets import parse
 from hpgcn.datasets.parse import INT64_MAX, PASSED, U, V, W
 from hpgcn.datasets.source import BYTE_ORDER_MARK, LINE_LIMIT, need
 from hpgcn.errors import DataError
+from hpgcn.runtime.progress_bar import bar
 
 BLOCK = 1 << 22  # bytes
 LONGEST_NUMBER = 400  # characters

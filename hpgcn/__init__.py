@@ -9,13 +9,13 @@ __all__ = ["Config", "Graph", "HpgcnError", "Result", "load", "predict", "propag
 
 _HOMES = {
     "Config": "hpgcn.config",
-    "Graph": "hpgcn.graph",
+    "Graph": "hpgcn.graphs.graph",
     "HpgcnError": "hpgcn.errors",
-    "Result": "hpgcn.result",
+    "Result": "hpgcn.training.result",
     "load": "hpgcn.store",
-    "predict": "hpgcn.predictor",
-    "propagation": "hpgcn.propagator",
-    "train": "hpgcn.trainer",
+    "predict": "hpgcn.training.inference",
+    "propagation": "hpgcn.training.propagator",
+    "train": "hpgcn.training.trainer",
 }
 
 

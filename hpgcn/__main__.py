@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 
-from hpgcn import signals
+from hpgcn.runtime import signals
 
 # the program ends in order on signals, from its first line on
 if __name__ == "__main__" or os.path.basename(sys.argv[0]) == "hpgcn":
@@ -21,7 +21,7 @@ import re
 import traceback
 from contextlib import suppress
 
-from hpgcn import machine, streams
+from hpgcn.cli.parser import parser
 from hpgcn.errors import (
     COMMAND_LINE,
     HpgcnError,
@@ -30,7 +30,7 @@ from hpgcn.errors import (
     UsageError,
     printable,
 )
-from hpgcn.parser import parser
+from hpgcn.runtime import machine, streams
 
 log = logging.getLogger("hpgcn")
 LONG = re.compile(r"(\S{160})\S{160,}(\S{80})")  # a word that nobody reads to its end
@@ -140,7 +140,7 @@ def fail_to_print(error):
 def interrupted(number):
     """Print a line on rank 0, end all ranks, and return the exit code that a signal gives."""
     if not machine.launched_rank():
-        streams.say(f"hpgcn: {signals.told(number)}")
+        streams.say(f"hpgcn: {signals.provenance(number)}")
     return end_all(128 + number)
 
 

@@ -11,15 +11,16 @@ import tomllib
 from dataclasses import dataclass, field
 
 from hpgcn.errors import InputNotFoundError, UsageError
-from hpgcn.files import reading
+from hpgcn.runtime.files import reading
 
 # fields on which it depends what a training step of given widths sends and holds
-COSTS = ("grid", "replication", "stages", "model", "aggregator", "layer_norm", "input_dropout", "precompute", "prune",
-         "dtype")
+COST_FIELDS = ("grid", "replication", "stages", "model", "aggregator", "layer_norm", "input_dropout",
+               "precompute", "prune", "dtype")
 # fields in which a run that goes on from a checkpoint may differ from the run that wrote it: how it computes, how long
 # and where, but not what; all others would make it another run
-FREE = ("graph", "out", "strategy", "grid", "replication", "stages", "epochs", "patience", "device", "aggregate_on",
-        "update_on", "threads", "memory", "checkpoint_every", "trace", "comm_timeout")
+RESUMABLE_FIELDS = ("graph", "out", "strategy", "grid", "replication", "stages", "epochs", "patience",
+                    "device", "aggregate_on", "update_on", "threads", "memory", "checkpoint_every", "trace",
+                    "comm_timeout")
 MAX_FILE = 1 << 20  # bytes of a TOML file
 
 
@@ -136,7 +137,7 @@ class Config:
         Raises
         ------
         InputNotFoundError, DataError, StorageError, UsageError
-            As `hpgcn.files.reading` and `parse_toml`.
+            As `hpgcn.runtime.files.reading` and `parse_toml`.
         """
         with reading(path) as file:
             text = file.read(MAX_FILE + 1)

@@ -6,8 +6,8 @@ import fake_cupy
 import pytest
 from shim import COMPILER
 
-from hpgcn.device import Cuda, find
 from hpgcn.errors import MissingError
+from hpgcn.runtime.device import Cuda, find
 
 
 def real():
@@ -41,7 +41,7 @@ def cuda(tmp_path_factory):
 
 @pytest.fixture
 def gpu(cuda):
-    """A hpgcn.device.Cuda."""
+    """A hpgcn.runtime.device.Cuda."""
     return Cuda()
 
 

@@ -2,8 +2,8 @@
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.graph import Graph
-from hpgcn.layout import split
+from hpgcn.graphs.graph import Graph
+from hpgcn.parallel.layout import split
 from hpgcn.partition import Partition
 
 

@@ -5,13 +5,13 @@ import numpy as np
 
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.transfers import OWN
-from hpgcn.placement import assign_rows
 from hpgcn.planning.candidates import count
-from hpgcn.step import evaluate
 from hpgcn.strategies import STRATEGIES
 from hpgcn.strategies.mop import MixtureOfParallelism
 from hpgcn.strategies.summa import Summa
-from hpgcn.trainer import make_trainer
+from hpgcn.training.placement import assign_rows
+from hpgcn.training.step import evaluate
+from hpgcn.training.trainer import make_trainer
 
 
 def run_two_epochs(source, config, comm):

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from hpgcn.layout import BlockLayout, split, stages
+from hpgcn.parallel.layout import BlockLayout, split, stages
 
 
 class Ranks:

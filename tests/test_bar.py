@@ -7,8 +7,8 @@ import sys
 import numba
 import pytest
 
-from hpgcn.bar import bar
-from hpgcn.warmup import compiling
+from hpgcn.runtime.progress_bar import bar
+from hpgcn.training.warmup import compiling
 
 NOTEBOOK = """
 import io, sys, types, warnings
@@ -18,7 +18,7 @@ for name in ("IPython", "ipykernel", "ipykernel.iostream", "ipykernel.zmqshell")
 sys.modules["IPython"].get_ipython = object
 OutStream = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})
 sys.stderr = OutStream()
-from hpgcn.bar import bar
+from hpgcn.runtime.progress_bar import bar
 for _ in bar(range(3), shown=SHOWN):
     pass
 print("3/3" in sys.stderr.getvalue())

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from hpgcn import reorder
+from hpgcn.graphs import reordering
 from hpgcn.strategies.batches import MAX_STAGES, TILES, Batches, Parcels, default_stages, in_order
 
 
@@ -43,8 +43,8 @@ def test_batches_by_hand():
 def test_the_first_batch_does_not_wait_for_the_last(P, m, b):
     n = m * P
     near = sp.csr_array(np.abs(np.subtract.outer(np.arange(n), np.arange(n))) <= b)
-    assert reorder.bandwidth(near) == b
-    stages = reorder.pipeline_stages(m, b)
+    assert reordering.bandwidth(near) == b
+    stages = reordering.pipeline_stages(m, b)
     batches = Batches.deal(np.arange(P + 1) * m, stages)
     assert sorted(batches.order.tolist()) == list(range(n))
     place = batches.places(np.arange(n))

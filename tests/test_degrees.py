@@ -5,7 +5,7 @@ import scipy.sparse as sp
 from commands import MPIEXEC, hpgcn
 
 from hpgcn import Config, store, train
-from hpgcn.graph import Graph
+from hpgcn.graphs.graph import Graph
 
 N = 12
 

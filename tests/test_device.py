@@ -10,8 +10,8 @@ import pytest
 from fake_cupy import installed
 
 from hpgcn.comm import SerialComm, route
-from hpgcn.device import Cuda, Host, choose
 from hpgcn.errors import MissingError, UsageError
+from hpgcn.runtime.device import Cuda, Host, choose
 
 TESTS = Path(__file__).parent
 

@@ -5,11 +5,11 @@ import pytest
 import scipy.sparse as sp
 from graphs import make
 
-from hpgcn.check import check_csr
 from hpgcn.datasets import convert
 from hpgcn.errors import DataError
-from hpgcn.graph import Graph
-from hpgcn.operator import inverse_sqrt, with_self_loops
+from hpgcn.graphs.graph import Graph
+from hpgcn.graphs.normalization import inverse_sqrt, with_self_loops
+from hpgcn.graphs.validation import check_csr
 
 
 def test_duplicates_of_a_0_1_input_are_one_edge():

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
+from hpgcn.cli.parser import parser
 from hpgcn.config import Config
-from hpgcn.parser import parser
 
 COMMANDS = next(action.choices for action in parser()._actions
                 if isinstance(action, argparse._SubParsersAction))

@@ -5,7 +5,7 @@ from math import gcd
 import numpy as np
 import pytest
 
-from hpgcn.layout import BlockLayout, balanced, split, stages
+from hpgcn.parallel.layout import BlockLayout, balanced, split, stages
 
 
 @pytest.mark.parametrize("length, parts, expected", [

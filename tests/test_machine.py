@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from hpgcn import machine
+from hpgcn.runtime import machine
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from hpgcn.config import Config
 from hpgcn.model import ModelSpec, Parameters, keyed_uniform, num_parameters
 from hpgcn.model.layer import spmm_first
 from hpgcn.planning.step import LevelSizes, Steps
-from hpgcn.step import evaluate
+from hpgcn.training.step import evaluate
 
 
 def spec_of(*widths, architecture="gcn", **options):

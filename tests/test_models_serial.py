@@ -11,12 +11,12 @@ from training import SETTINGS, loss_and_gradient, run, start
 import hpgcn
 from hpgcn.config import Config
 from hpgcn.errors import DataError, UsageError
-from hpgcn.graph import Graph
+from hpgcn.graphs.graph import Graph
+from hpgcn.graphs.normalization import NormalizedAdjacency
 from hpgcn.model import MODELS, ModelSpec, Parameters, find_model, num_parameters
 from hpgcn.model.parameters import parameter_shapes
-from hpgcn.operator import NormalizedAdjacency
-from hpgcn.rundir import read_run
-from hpgcn.step import evaluate
+from hpgcn.training.run_directory import read_run
+from hpgcn.training.step import evaluate
 
 NEW = ["sage-mean", "sage-gcn", "gin"]
 
@@ -347,7 +347,7 @@ def test_gradients_without_A_H_are_the_same(model, layer_norm, monkeypatch):
     graph = make(n=60, f=4, c=19, directed=True, weighted=True)
     found, held = [], []
     for drops in (False, True):
-        monkeypatch.setattr("hpgcn.trainer.drops_AX", lambda *_, drops=drops: drops)
+        monkeypatch.setattr("hpgcn.training.trainer.drops_AX", lambda *_, drops=drops: drops)
         trainer = trainer_of(graph, model, layers=2, hidden=11, dropout=0.3, layer_norm=layer_norm)
         trainer = shaken(trainer)
         found.append(loss_and_gradient(trainer))

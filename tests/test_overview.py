@@ -7,8 +7,8 @@ from graphs import make
 
 import hpgcn
 from hpgcn import store
+from hpgcn.cli.overview import describe
 from hpgcn.errors import DataError, InputNotFoundError, StorageError
-from hpgcn.overview import describe
 
 CONFIG = hpgcn.Config(epochs=6, hidden=6, lr=0.02, patience=50, checkpoint_every=2,
                       graph="/data/my graph.h5")

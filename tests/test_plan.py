@@ -11,8 +11,8 @@ import scipy.sparse as sp
 from graphs import make
 from simulated import SIMULATED
 
-from hpgcn import plan
-from hpgcn.layout import BlockLayout, RowPartition, divisors
+from hpgcn.parallel import halo_plan
+from hpgcn.parallel.layout import BlockLayout, RowPartition, divisors
 from hpgcn.parallel.pattern import Pattern
 from hpgcn.partition import Partition
 from hpgcn.strategies import STRATEGIES, Arrangement, Product
@@ -24,7 +24,7 @@ def plans_of(k, *, directed=True, seed=0, empty=()):
     part[np.isin(part, empty)] = (max(empty, default=0) + 1) % k
     partition = Partition.from_parts(part, k)
     moved = graph.permuted(partition.perm)
-    return moved, partition.offsets, plan.build_all(moved.indptr, moved.indices, partition.offsets)
+    return moved, partition.offsets, halo_plan.build_all(moved.indptr, moved.indices, partition.offsets)
 
 
 @pytest.mark.parametrize("k, empty", [(1, ()), (2, ()), (3, (1,)), (7, ()), (12, (0, 5))])

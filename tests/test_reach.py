@@ -6,7 +6,7 @@ from training import SETTINGS, start
 
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
-from hpgcn.graph import Graph
+from hpgcn.graphs.graph import Graph
 from hpgcn.parallel.receptive_field import find_levels
 
 

@@ -1,7 +1,7 @@
 """The printer of all tables: alignment, marks, labels, and no control characters."""
 import pytest
 
-from hpgcn.table import label_list, table
+from hpgcn.runtime.text_table import label_list, table
 
 
 @pytest.mark.parametrize(("options", "expected"), [

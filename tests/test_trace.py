@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from commands import MPIEXEC, clean_environment, succeed
 
-from hpgcn import trace
-from hpgcn.clock import KINDS, Clock
 from hpgcn.comm import SerialComm
 from hpgcn.errors import OutputError
+from hpgcn.runtime.clock import KINDS, Clock
+from hpgcn.training import trace
 
 
 def test_sums_without_recording():
@@ -136,7 +136,7 @@ def test_offsets_on_the_line_between_two_measurements():
 RANKS = """
     import sys, time
     import numpy as np
-    from hpgcn import trace
+    from hpgcn.training import trace
     from hpgcn.comm import world
 
     comm = world(30)

@@ -8,8 +8,8 @@ from graphs import make
 
 import hpgcn
 from hpgcn.errors import DataError, DivergedError, InputNotFoundError, OutputError
-from hpgcn.rundir import read_run
-from hpgcn.trainer import Best
+from hpgcn.training.run_directory import read_run
+from hpgcn.training.trainer import Best
 
 KEYS = {"epoch", "loss", "train_acc", "val_acc", "test_acc", "val_loss", "epoch_s", "eval_s",
         "spmm_s", "dense_s",

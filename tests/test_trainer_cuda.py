@@ -15,11 +15,11 @@ from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.errors import ConfigError, DeviceMemoryError, MissingError, UsageError
 from hpgcn.kernels.cuda.device import _kept as known
-from hpgcn.placement import assign_rows
 from hpgcn.planning import dry_run
 from hpgcn.planning.footprint import ON_GPU
-from hpgcn.step import evaluate
 from hpgcn.strategies import STRATEGIES
+from hpgcn.training.placement import assign_rows
+from hpgcn.training.step import evaluate
 
 __all__ = ["cuda", "gpu"]
 BOUND = {"float32": 1e-5, "float64": 1e-12}
@@ -188,7 +188,7 @@ def test_a_gpu_that_is_full_is_named(gpu, cuda, monkeypatch, call):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_more_nonzeros_than_a_gpu_takes(gpu, monkeypatch, strategy):
-    monkeypatch.setattr("hpgcn.capacity.MAX_NONZEROS", 700)
+    monkeypatch.setattr("hpgcn.runtime.gpu_limits.MAX_NONZEROS", 700)
     graph = make()
     nonzeros = graph.adjacency.nnz + 203 - int((graph.adjacency.diagonal() > 0).sum())
     ranks = -(-nonzeros // 700)

@@ -2,8 +2,8 @@
 import numpy as np
 
 from hpgcn.comm import SerialComm
-from hpgcn.progress import Best
-from hpgcn.trainer import make_trainer
+from hpgcn.training.progress import Best
+from hpgcn.training.trainer import make_trainer
 
 SETTINGS = {
     "gcn": {"model": "gcn"}, "sage-mean": {"model": "sage"},

@@ -8,14 +8,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.bench.graphs import scaled
-from hpgcn.clock import Clock
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.datasets.generate import generate
-from hpgcn.device import HOST, Cuda
 from hpgcn.errors import InternalError
-from hpgcn.graph import Graph
-from hpgcn.trainer import make_trainer
+from hpgcn.graphs.graph import Graph
+from hpgcn.runtime.clock import Clock
+from hpgcn.runtime.device import HOST, Cuda
+from hpgcn.training.trainer import make_trainer
 
 VERTICES = 232_965  # as Reddit, of the 2^SCALE of an R-MAT graph of 115 M entries
 SCALE = 18

@@ -10,11 +10,11 @@ from multiprocessing import active_children, get_context
 
 import numpy as np
 
-from hpgcn.bar import bar
 from hpgcn.bench.graphs import make
 from hpgcn.config import Config
 from hpgcn.errors import InternalError
-from hpgcn.temporary import temporary_folder
+from hpgcn.runtime.progress_bar import bar
+from hpgcn.runtime.temporary import temporary_folder
 
 
 def measure(settings, host, limits):
@@ -47,7 +47,7 @@ def measure(settings, host, limits):
 
 def train_on(name, settings):
     """Train on one graph; return its row."""
-    from hpgcn.trainer import train
+    from hpgcn.training.trainer import train
 
     features, *hidden, classes = settings.widths
     graph = make(name, settings.scale_down, settings.seed, features=features, classes=classes)

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.datasets.generate import generate
-from hpgcn.operator import inverse_sqrt, with_self_loops
+from hpgcn.graphs.normalization import inverse_sqrt, with_self_loops
 
 FAMILIES = {"dense": ("rmat", 16, 214), "prod": ("rmat", 20, 13), "road": ("grid", 20, 1)}
 SMALLEST = 6  # 2^6 vertices are left, however far a graph is scaled down

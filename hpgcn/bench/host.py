@@ -19,8 +19,8 @@ from hpgcn.errors import UsageError
 from hpgcn.kernels.cpu import trusted
 from hpgcn.kernels.cpu.row_product import vector_bytes
 from hpgcn.kernels.jit import jit
-from hpgcn.machine import available_memory, memory_budget
-from hpgcn.rundir import versions
+from hpgcn.runtime.machine import available_memory, memory_budget
+from hpgcn.training.run_directory import versions
 
 CPUS = Path("/sys/devices/system/cpu")
 ASSUMED_CACHE = 32 << 20  # bytes, where the system does not say

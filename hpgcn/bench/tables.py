@@ -1,7 +1,7 @@
 """Reports of `hpgcn bench` as aligned text."""
 from __future__ import annotations
 
-from hpgcn.table import label_list, table
+from hpgcn.runtime.text_table import label_list, table
 
 UNITS = {  # end of a key: divisor, unit, format
     "_share": (0.01, "%", ".0f"), "bytes_per_s": (1e9, "GB/s", ".1f"),

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from hpgcn.bar import bar
 from hpgcn.errors import InternalError
+from hpgcn.runtime.progress_bar import bar
 
 OURS = "hpgcn"  # names of this package's kernels start so
 TOLERANCE = 1e-3  # relative error in float32 from which on a kernel is wrong, not rounded

@@ -11,7 +11,7 @@ class Agreement:
     """The part of every communicator that agrees, by its `max` and `allgather`."""
 
     @contextmanager
-    def together(self):
+    def collective_errors(self):
         """Raise errors of any rank within on all ranks, as the lowest such rank's error."""
         error = None
         try:
@@ -39,7 +39,7 @@ class Agreement:
             raise agreed from error
 
     @contextmanager
-    def patient(self, seconds):
+    def extended_timeout(self, seconds):
         """Let waits take so much longer: a rank does work that no message interrupts."""
         before = self.timeout
         self.timeout += seconds
@@ -48,7 +48,7 @@ class Agreement:
         finally:
             self.timeout = before
 
-    def same(self, thing, what):
+    def assert_same(self, thing, what):
         """Refuse to go on, with a ConfigError on all ranks, unless all hold an equal value.
 
         It names the first rank that differs from rank 0, and of dicts the first such entry.

@@ -15,10 +15,10 @@ import numpy as np
 
 from hpgcn.comm.pending import Pending, named
 from hpgcn.comm.queue import PIECE_BYTES
-from hpgcn.comm.rollcall import silent
 from hpgcn.comm.staging import RECEIVE, SEND, Call, Messages
-from hpgcn.device import address
+from hpgcn.comm.stragglers import silent
 from hpgcn.errors import InternalError, StoppedError
+from hpgcn.runtime.device import address
 
 MAX_MESSAGE_BYTES = 1 << 30  # longer ones go in pieces: not every MPI takes counts past 2^31 - 1
 TAG = 21  # messages of one tag between two ranks arrive in the order of their start

@@ -12,18 +12,18 @@ import sys
 
 import numpy as np
 
-from hpgcn.clock import Clock
 from hpgcn.comm import route
 from hpgcn.comm.agreement import Agreement
 from hpgcn.comm.collectives import Collectives
 from hpgcn.comm.counters import Counters
 from hpgcn.comm.pending import named
 from hpgcn.comm.queue import Queue
-from hpgcn.comm.rollcall import drain
 from hpgcn.comm.staging import Relay
-from hpgcn.device import HOST
+from hpgcn.comm.stragglers import drain
 from hpgcn.errors import ConfigError, HpgcnError, InternalError, UsageError, require
-from hpgcn.machine import die_with_parent, launched, launched_size, slurm_tasks
+from hpgcn.runtime.clock import Clock
+from hpgcn.runtime.device import HOST
+from hpgcn.runtime.machine import die_with_parent, launched, launched_size, slurm_tasks
 
 STARTING = 60.0  # seconds between the first rank and the last to start MPI, beyond the timeout
 
@@ -277,7 +277,7 @@ def world(timeout=600.0, error=None):
     finally:
         faulthandler.cancel_dump_traceback_later()
     ranks = as_comm(MPI.COMM_WORLD, timeout)
-    with ranks.together():
+    with ranks.collective_errors():
         if error is not None:
             raise error
     return ranks

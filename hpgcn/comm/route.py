@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass
 
 from hpgcn.errors import UsageError
-from hpgcn.machine import child_environment
+from hpgcn.runtime.machine import child_environment
 
 log = logging.getLogger("hpgcn")
 VARIABLE = "HPGCN_GPU_AWARE_MPI"
@@ -47,7 +47,7 @@ def choose(comm, device, aware=None):
     Parameters
     ----------
     comm : hpgcn.comm.SerialComm or MpiComm
-    device : hpgcn.device.Host or Cuda
+    device : hpgcn.runtime.device.Host or Cuda
     aware : "0", "1" or "auto", optional
         In place of HPGCN_GPU_AWARE_MPI.
 
@@ -59,7 +59,7 @@ def choose(comm, device, aware=None):
     """
     if device.name == "cpu" or comm.size == 1:
         return Route(frozenset(), "no messages from a GPU")
-    with comm.together():
+    with comm.collective_errors():
         claimed, reason = asked(comm.MPI, aware)
     failure = ""
     if claimed and comm.local_rank == 0:

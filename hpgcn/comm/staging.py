@@ -13,7 +13,7 @@ from collections import deque
 from functools import partial
 from typing import NamedTuple
 
-from hpgcn.device import address
+from hpgcn.runtime.device import address
 
 CHUNK_BYTES = 4 << 20  # of a copy or a message: one travels while the next is copied
 SEND = 1  # what a call does with its memory: bits, a sum in place has both

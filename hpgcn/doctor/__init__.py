@@ -18,8 +18,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from hpgcn import __version__, machine
-from hpgcn import table as text_table
+from hpgcn import __version__
+from hpgcn.runtime import machine, text_table
 
 PROBE_SECONDS = 30
 SELFTEST_SECONDS = 120

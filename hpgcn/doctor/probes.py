@@ -15,8 +15,8 @@ from importlib import import_module
 
 from hpgcn.comm import route
 from hpgcn.doctor import GIB, version
-from hpgcn.machine import die_with_parent
-from hpgcn.temporary import temporary_folder
+from hpgcn.runtime.machine import die_with_parent
+from hpgcn.runtime.temporary import temporary_folder
 
 THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
 

@@ -13,7 +13,7 @@ class Layer:
     products : int
         Products with A that separate the rows it computes from those that it reads: 1, or 2 for A^2.
     norm : "sym", "row" or "none", and self_loops : bool
-        The matrix that it multiplies by: see hpgcn.operator.NormalizedAdjacency.
+        The matrix that it multiplies by: see hpgcn.graphs.normalization.NormalizedAdjacency.
     takes_AX : bool
         Its first layer can do with an A X that was formed once, given to `forward` as `AX`.
     reads_self : bool

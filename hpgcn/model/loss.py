@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hpgcn import kernels
-from hpgcn.check import SPLIT
+from hpgcn.graphs.validation import SPLIT
 
 
 class MaskedRows(NamedTuple):

@@ -8,11 +8,11 @@ from itertools import accumulate
 
 import numpy as np
 
-from hpgcn.device import HOST
 from hpgcn.errors import DataError
 from hpgcn.model.layer import indexed
 from hpgcn.model.registry import MODELS
 from hpgcn.model.spec import ModelSpec
+from hpgcn.runtime.device import HOST
 
 
 @dataclass(frozen=True, eq=False)

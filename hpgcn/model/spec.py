@@ -83,7 +83,7 @@ def make_spec(header, config, architecture, takes_AX, widths=None):
 
     Parameters
     ----------
-    header : hpgcn.graph.Header
+    header : hpgcn.graphs.graph.Header
     config : hpgcn.Config
     architecture : str
         One of hpgcn.model.MODELS.

@@ -11,8 +11,8 @@ from itertools import pairwise
 import numpy as np
 
 from hpgcn import kernels
-from hpgcn.layout import split
 from hpgcn.parallel.csr import Csr
+from hpgcn.parallel.layout import split
 from hpgcn.parallel.workspace import Workspace
 
 
@@ -24,7 +24,7 @@ class Columns:
 
     Parameters
     ----------
-    layout : hpgcn.layout.BlockLayout
+    layout : hpgcn.parallel.layout.BlockLayout
     comm : hpgcn.comm.SerialComm or MpiComm
     dtype : numpy dtype
     """

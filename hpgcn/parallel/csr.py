@@ -7,8 +7,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn import kernels
-from hpgcn.check import index_dtype
-from hpgcn.device import HOST
+from hpgcn.graphs.validation import index_dtype
+from hpgcn.runtime.device import HOST
 
 TILES = 8  # a block is multiplied in as many at most, while messages are under way
 TILE_NONZEROS = 1 << 13  # of a tile, at least
@@ -28,7 +28,7 @@ class Csr:
         All three in the memory of `device`.
     num_columns : int
         n.
-    device : hpgcn.device.Host or Cuda
+    device : hpgcn.runtime.device.Host or Cuda
     edges : (nnz,) int64, optional
         Numbers of the entries in the matrix that this one was cut from, or is the transpose of.
 

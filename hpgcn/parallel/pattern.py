@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.layout import RowPartition
-from hpgcn.reorder import bandwidth
+from hpgcn.graphs.reordering import bandwidth
+from hpgcn.parallel.layout import RowPartition
 
 CHUNK = 1 << 22  # entries counted at a time
 

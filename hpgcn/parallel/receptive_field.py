@@ -21,7 +21,7 @@ def find_levels(slab, masks, hops, comm, *, precomputed=False):
 
     Parameters
     ----------
-    slab : hpgcn.graph.Graph
+    slab : hpgcn.graphs.graph.Graph
         This rank's rows.
     masks : list of (m,) bool
         Rows of this rank whose logits are read.

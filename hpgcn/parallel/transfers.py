@@ -9,8 +9,8 @@ to those who read them; pushed, partial sums go from those who formed them to th
 Sources and targets are numbers that blocks of A are kept under; the rank's own rows are OWN. `adds` says
 that a push adds to what the rank has formed itself, `pending` that messages are under way, which
 `progress` lets move; `nbytes` are those of the buffers, which the two transfers of a product share. Beside
-each transfer stands its plan: what all ranks send, pure. hpgcn.exchange has the transfer of single rows to
-those who read them.
+each transfer stands its plan: what all ranks send, pure. hpgcn.parallel.halo_exchange has the transfer of
+single rows to those who read them.
 """
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpgcn.layout import split
 from hpgcn.parallel.counts import reduce_scatter, replicate
+from hpgcn.parallel.layout import split
 
 OWN = -1
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpgcn.device import HOST
+from hpgcn.runtime.device import HOST
 
 
 class Workspace:
@@ -14,7 +14,7 @@ class Workspace:
     Parameters
     ----------
     dtype : numpy dtype
-    device : hpgcn.device.Host or Cuda
+    device : hpgcn.runtime.device.Host or Cuda
         Where they lie.
     """
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hpgcn.machine import die_with_parent
 from hpgcn.partition.engines import ENGINES
+from hpgcn.runtime.machine import die_with_parent
 
 
 def main(folder, parent):

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from hpgcn.atomic import atomic_write
 from hpgcn.errors import DataError
-from hpgcn.files import reading
-from hpgcn.identity import changed, refuse_replaced
-from hpgcn.partition.partition import check_parts
+from hpgcn.graphs.identity import changed, refuse_replaced
+from hpgcn.graphs.partition import check_parts
+from hpgcn.runtime.atomic import atomic_write
+from hpgcn.runtime.files import reading
 
 
 def read_parts(path, n, k=None):

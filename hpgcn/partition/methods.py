@@ -16,13 +16,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from hpgcn.errors import DataError, InternalError, MissingError, UsageError
-from hpgcn.layout import cut_evenly
+from hpgcn.graphs.partition import Partition, check_parts
+from hpgcn.graphs.reordering import profile, random_order, rcm_within_parts
+from hpgcn.parallel.layout import cut_evenly
 from hpgcn.partition.model import column_nets, neighbours, pattern
-from hpgcn.partition.partition import Partition, check_parts
 from hpgcn.partition.process import engine_version, run_engine
 from hpgcn.partition.quality import COMPARED, count
 from hpgcn.partition.stochastic import stochastic_nets
-from hpgcn.reorder import profile, random_order, rcm_within_parts
 
 log = logging.getLogger("hpgcn")
 MAX_TOTAL_WEIGHT = 2**30  # engines add weights in 32 bits
@@ -54,7 +54,7 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=0.01, 
 
     Parameters
     ----------
-    graph : hpgcn.graph.Graph
+    graph : hpgcn.graphs.graph.Graph
         All rows, in memory.
     k : int
         Number of parts, at most n. Parts may come out empty.
@@ -126,7 +126,7 @@ def given_partition(graph, part, k, *, rcm=True, baseline=False):
 
     Parameters
     ----------
-    graph : hpgcn.graph.Graph
+    graph : hpgcn.graphs.graph.Graph
         All rows, in memory.
     part : (n,) integers in [0, k)
 

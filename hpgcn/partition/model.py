@@ -6,9 +6,10 @@ from itertools import pairwise
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.check import index_dtype
-from hpgcn.operator import with_self_loops
-from hpgcn.reorder import symmetric_pattern
+from hpgcn.graphs.normalization import with_self_loops
+from hpgcn.graphs.partition import run_offsets
+from hpgcn.graphs.reordering import symmetric_pattern
+from hpgcn.graphs.validation import index_dtype
 
 DENSE_SPEED = 4  # dense operations in the time of a sparse one
 
@@ -19,11 +20,6 @@ def pattern(graph):
     indptr, indices, _, _ = with_self_loops(graph)
     indptr = indptr.astype(index_dtype(indptr[-1]), copy=False)  # lest SciPy widens the columns
     return sp.csr_array((np.ones(indices.size, bool), indices, indptr), shape=(n, n))
-
-
-def run_offsets(sizes):
-    """Return where each of some runs begins, and the last one ends: (runs + 1,) int64."""
-    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
 
 def column_nets(rows):

@@ -13,12 +13,12 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from hpgcn import signals
 from hpgcn.errors import InternalError, MissingError, StorageError
-from hpgcn.machine import available_memory, child_environment
+from hpgcn.graphs.partition import check_parts
 from hpgcn.partition.engines import ENGINES
-from hpgcn.partition.partition import check_parts
-from hpgcn.temporary import temporary_folder
+from hpgcn.runtime import signals
+from hpgcn.runtime.machine import available_memory, child_environment
+from hpgcn.runtime.temporary import temporary_folder
 
 OUT_OF_MEMORY = (
     "bad_alloc", "memoryerror", "cannot allocate memory", "memory allocation failed",

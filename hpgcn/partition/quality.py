@@ -6,10 +6,10 @@ from collections import namedtuple
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.graph import Graph
-from hpgcn.partition.model import pattern, run_offsets
-from hpgcn.partition.partition import check_parts
-from hpgcn.table import table
+from hpgcn.graphs.graph import Graph
+from hpgcn.graphs.partition import check_parts, run_offsets
+from hpgcn.partition.model import pattern
+from hpgcn.runtime.text_table import table
 
 # key of Partition.statistics -> how the table calls it, and how it is written
 LABELS = {
@@ -43,7 +43,7 @@ def statistics(graph, part, k):
 
     Parameters
     ----------
-    graph : hpgcn.graph.Graph with all rows, or scipy sparse (n, n)
+    graph : hpgcn.graphs.graph.Graph with all rows, or scipy sparse (n, n)
     part : (n,) integers in [0, k)
     k : int
 

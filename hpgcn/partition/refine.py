@@ -9,10 +9,10 @@ from collections import namedtuple
 
 import numpy as np
 
+from hpgcn.graphs.partition import run_offsets
+from hpgcn.graphs.reordering import random_order
 from hpgcn.kernels.jit import jit
-from hpgcn.partition.model import run_offsets
 from hpgcn.partition.quality import count
-from hpgcn.reorder import random_order
 
 GAIN_PASSES = 6  # at most, for the total alone
 PASSES = 60  # at most, for the maximum

@@ -19,8 +19,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.errors import InternalError
-from hpgcn.machine import available_memory
-from hpgcn.partition.model import run_offsets
+from hpgcn.graphs.partition import run_offsets
+from hpgcn.runtime.machine import available_memory
 
 BATCH = 20_000  # vertices of a mini-batch, or a tenth of all where that is less
 MAX_ROUNDS = 32  # for many parts of a small graph the bound asks for millions of nets, mostly equal

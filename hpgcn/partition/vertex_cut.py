@@ -5,14 +5,14 @@ import numpy as np
 import scipy.sparse as sp
 from numba.cpython.unsafe.numbers import trailing_zeros
 
-from hpgcn.check import index_dtype
 from hpgcn.errors import UsageError
+from hpgcn.graphs.normalization import with_self_loops
+from hpgcn.graphs.partition import check_parts
+from hpgcn.graphs.reordering import random_order
+from hpgcn.graphs.validation import index_dtype
 from hpgcn.kernels.jit import jit
-from hpgcn.machine import memory_budget
-from hpgcn.operator import with_self_loops
-from hpgcn.partition.partition import check_parts
 from hpgcn.partition.quality import exchange_of, summary
-from hpgcn.reorder import random_order
+from hpgcn.runtime.machine import memory_budget
 
 ONE = np.uint64(1)
 
@@ -40,7 +40,7 @@ def vertex_cut(graph, k, *, seed=0):
 
     Parameters
     ----------
-    graph : hpgcn.graph.Graph
+    graph : hpgcn.graphs.graph.Graph
         All rows.
     k : int
         Number of parts, at least 1.

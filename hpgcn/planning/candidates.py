@@ -6,13 +6,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from hpgcn.device import HOST
 from hpgcn.errors import DataError, UsageError, setting
-from hpgcn.layout import BlockLayout
+from hpgcn.parallel.layout import BlockLayout
 from hpgcn.partition import make_partition
 from hpgcn.planning.footprint import RankFootprint
 from hpgcn.planning.options import MOST_RANKS, QUICK
 from hpgcn.planning.step import LevelSizes
+from hpgcn.runtime.device import HOST
 from hpgcn.strategies import STRATEGIES, Arrangement
 
 

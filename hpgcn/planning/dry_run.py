@@ -11,9 +11,9 @@ from hpgcn.planning.candidates import count
 from hpgcn.planning.footprint import ON_GPU, PARTS
 from hpgcn.planning.seconds import Machine, step_seconds
 from hpgcn.planning.survey import Survey
+from hpgcn.runtime.text_table import label_list
+from hpgcn.runtime.text_table import table as table_of
 from hpgcn.strategies import find_strategy
-from hpgcn.table import label_list
-from hpgcn.table import table as table_of
 
 COUNTING = 3600.0  # seconds that ranks wait for the one that reads the pattern, beyond their timeout
 
@@ -25,7 +25,7 @@ def forecast(placed, config, comm):
 
     Parameters
     ----------
-    placed : hpgcn.placement.Placement
+    placed : hpgcn.training.placement.Placement
     config : hpgcn.Config
     comm : hpgcn.comm.SerialComm or MpiComm
 
@@ -45,7 +45,7 @@ def forecast(placed, config, comm):
         On all ranks: a rank needs more than config.memory, even if nothing is kept that need not be.
     """
     report = None
-    with comm.patient(COUNTING), comm.together():
+    with comm.extended_timeout(COUNTING), comm.collective_errors():
         if comm.rank == 0:
             report = _count(placed, config)
     return comm.bcast(report)
@@ -58,7 +58,7 @@ def drops_AX(placed, config, comm):
 
     Parameters
     ----------
-    placed : hpgcn.placement.Placement
+    placed : hpgcn.training.placement.Placement
 
     Raises
     ------
@@ -68,7 +68,7 @@ def drops_AX(placed, config, comm):
     if not config.memory:
         return False
     drops = None
-    with comm.patient(COUNTING), comm.together():
+    with comm.extended_timeout(COUNTING), comm.collective_errors():
         if comm.rank == 0:
             drops = _count(placed, config)["lean"]
     return comm.bcast(drops)

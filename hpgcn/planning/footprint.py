@@ -10,8 +10,8 @@ from functools import cached_property
 
 import numpy as np
 
-from hpgcn.layout import split
 from hpgcn.model import MODELS, ModelSpec, num_parameters
+from hpgcn.parallel.layout import split
 from hpgcn.planning.step import LevelSizes, Steps, products_of
 from hpgcn.planning.traffic import predict_step
 from hpgcn.strategies import Plan

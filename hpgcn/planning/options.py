@@ -4,9 +4,9 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 
-from hpgcn.check import layer_widths, numbers
 from hpgcn.config import Config
 from hpgcn.errors import DataError, UsageError
+from hpgcn.graphs.validation import layer_widths, numbers
 from hpgcn.partition import METHODS
 from hpgcn.planning.seconds import Machine
 from hpgcn.store import Field, check_fields, read_json
@@ -36,7 +36,7 @@ class Options:
     memory : int or None
         Bytes that a rank may hold; None: any number.
     config : hpgcn.Config
-        Settings of a run of which its costs depend, those that hpgcn.config.COSTS names.
+        Settings of a run of which its costs depend, those that hpgcn.config.COST_FIELDS names.
     """
 
     ranks: tuple[int, ...] | None = None

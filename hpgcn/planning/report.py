@@ -3,18 +3,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpgcn.bar import bar
-from hpgcn.config import COSTS
+from hpgcn.config import COST_FIELDS
 from hpgcn.errors import ConfigError, setting
-from hpgcn.machine import available_memory
 from hpgcn.planning.candidates import Candidate, candidates, count_candidate, grid_owner
 from hpgcn.planning.options import MAX_RANKS, QUICK
 from hpgcn.planning.seconds import Machine, step_seconds
 from hpgcn.planning.step import PHASES
 from hpgcn.planning.survey import Survey
 from hpgcn.planning.traffic import KINDS
+from hpgcn.runtime.machine import available_memory
+from hpgcn.runtime.progress_bar import bar
+from hpgcn.runtime.text_table import table as aligned
 from hpgcn.strategies import STRATEGIES
-from hpgcn.table import table as aligned
 
 ENOUGH = 1.1  # fewer ranks are chosen if they take at most so much longer than the fastest
 
@@ -60,7 +60,7 @@ def forecast(path, options, *, progress=False):
         "graph": {"path": str(path), "name": header.name, "num_nodes": header.num_nodes,
                   "num_edges": header.num_edges, "directed": header.directed,
                   "multiplied_nonzeros": int(survey.reading.pattern.matrix.nnz), "parts": parts},
-        "step": step_settings(survey), "settings": {name: getattr(config, name) for name in COSTS},
+        "step": step_settings(survey), "settings": {name: getattr(config, name) for name in COST_FIELDS},
         "rows_per_level": {"train": survey.totals(survey.reading.train),
                            "evaluated": survey.totals(survey.reading.evaluated)},
         "machine": {**vars(options.machine), "network_from_file": options.network},

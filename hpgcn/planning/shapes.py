@@ -257,7 +257,7 @@ class ShapeKernels:
 
 
 class Shapes:
-    """The device; see hpgcn.device.Host."""
+    """The device; see hpgcn.runtime.device.Host."""
 
     name = "shapes"
     in_tiles = False

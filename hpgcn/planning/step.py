@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from hpgcn.layout import BlockLayout
 from hpgcn.model import MODELS, Features, Loss, MaskedRows, Model, MultiLabelLoss, Parameters
 from hpgcn.model.parameters import parameter_shapes
 from hpgcn.parallel.columns import Columns
+from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.receptive_field import Hop, ReceptiveField
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.planning.shapes import ShapeComm, ShapeCsr, Shapes, Work

@@ -8,11 +8,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn import store
-from hpgcn.check import SPLIT, check_csr, index_dtype
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.errors import DataError
-from hpgcn.graph import Graph
+from hpgcn.graphs.graph import Graph
+from hpgcn.graphs.validation import SPLIT, check_csr, index_dtype
 from hpgcn.model import MODELS, find_model, make_spec
 from hpgcn.parallel.pattern import Pattern, permuted
 from hpgcn.parallel.receptive_field import find_levels
@@ -58,7 +58,7 @@ class Survey:
 
     Parameters
     ----------
-    source : hpgcn.graph.Graph with all rows, or path or hpgcn.store.StoredGraph
+    source : hpgcn.graphs.graph.Graph with all rows, or path or hpgcn.store.StoredGraph
     config : hpgcn.Config
         Its model, aggregator, layer_norm, hidden, input_dropout, dropout, dtype and prune.
     widths : tuple of int, optional
@@ -68,10 +68,10 @@ class Survey:
     ----------
     name : str
         Path of the file, or name of the graph.
-    header : hpgcn.graph.Header
+    header : hpgcn.graphs.graph.Header
     offsets : (k + 1,) int64 or None
         Parts of a partitioned graph, and `method`, how they were made.
-    graph : hpgcn.graph.Graph
+    graph : hpgcn.graphs.graph.Graph
         Pattern as stored; nothing else.
     spec : hpgcn.model.ModelSpec
     pointers : (n + 1,) int64

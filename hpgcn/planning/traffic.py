@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hpgcn.layout import split
 from hpgcn.model.parameters import parameter_shapes
 from hpgcn.parallel.counts import allreduce, replicate
+from hpgcn.parallel.layout import split
 from hpgcn.planning.step import PHASES
 
 KINDS = ("aggregation", "dense", "weights")
@@ -75,7 +75,7 @@ def predict_step(spec, plans, levels, layout, steps):
         Of each product with A; None for one that was formed once.
     levels : pair of hpgcn.planning.step.LevelSizes
         Of a training step, and of an evaluation.
-    layout : hpgcn.layout.BlockLayout
+    layout : hpgcn.parallel.layout.BlockLayout
         Of all rows.
     steps : hpgcn.planning.step.Steps
 

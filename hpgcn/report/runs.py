@@ -10,9 +10,9 @@ import numpy as np
 
 from hpgcn.config import toml_values
 from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, UsageError, printable
-from hpgcn.files import read_bytes
-from hpgcn.records import METRICS, read_summary
+from hpgcn.runtime.files import read_bytes
 from hpgcn.store import check_fields, parse_json, read_json, read_lines
+from hpgcn.training.records import METRICS, read_summary
 
 FIELDS = {name: kind if name in ("epoch", "loss") else kind._replace(optional=True)
           for name, kind in METRICS.items()}

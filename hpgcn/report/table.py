@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 
-from hpgcn import table as text_table
 from hpgcn.errors import printable
+from hpgcn.runtime import text_table
 
 WORK = ("spmm", "dense", "comm", "wait")  # kinds of work, each timed in a column of the metrics
 HEADINGS = ("run", "graph", "strategy", "ranks", "threads", "epochs", "best epoch", "val acc %",

@@ -7,7 +7,7 @@ not match. Whatever writes raises OutputError where a file exists and `overwrite
 it cannot be created, and StorageError where the disk is full or writing failed; it then leaves no
 file behind.
 """
-from hpgcn.atomic import (
+from hpgcn.runtime.atomic import (
     atomic_write,
     check_suffix,
     discard,
@@ -15,7 +15,7 @@ from hpgcn.atomic import (
     replacing_folder,
     writing,
 )
-from hpgcn.files import file_sha256
+from hpgcn.runtime.files import file_sha256
 from hpgcn.store.describe import describe, table
 from hpgcn.store.graphs import load, write_graph, write_partitioned
 from hpgcn.store.jsons import Field, check_fields, parse_json, read_json, read_lines

@@ -6,8 +6,8 @@ import json
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.check import check_csr
 from hpgcn.errors import DataError
+from hpgcn.graphs.validation import check_csr
 
 # AnnData's names of Binsparse's arrays
 LINKS = {"indptr": "pointers_to_1", "indices": "indices_1", "data": "values"}

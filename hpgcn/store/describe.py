@@ -6,14 +6,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from hpgcn.check import SPLIT, check_range
-from hpgcn.identity import changed, signature
+from hpgcn.graphs.identity import changed, signature
+from hpgcn.graphs.validation import SPLIT, check_range
+from hpgcn.runtime.text_table import label_list, table
 from hpgcn.store import words
 from hpgcn.store.models import CHECKPOINT, MODEL, PREDICTIONS
 from hpgcn.store.reader import Reader
 from hpgcn.store.schema import GRAPH, PARTITIONED
 from hpgcn.store.stored import StoredGraph
-from hpgcn.table import label_list, table
 
 KINDS = {GRAPH: "graph", PARTITIONED: "partitioned graph", MODEL: "model",
          PREDICTIONS: "predictions", CHECKPOINT: "checkpoint"}

@@ -7,8 +7,8 @@ import os
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.check import SPLIT, index_dtype
 from hpgcn.errors import DataError, UsageError
+from hpgcn.graphs.validation import SPLIT, index_dtype
 from hpgcn.store.csr import reorder_entries, write_csr
 from hpgcn.store.schema import DEGREES, GRAPH, PARTITION_FIELDS, PARTITIONED
 from hpgcn.store.stored import StoredGraph

@@ -10,7 +10,7 @@ import reprlib
 from typing import NamedTuple
 
 from hpgcn.errors import DataError, printable
-from hpgcn.files import reading
+from hpgcn.runtime.files import reading
 
 MAX_BYTES = 1 << 20  # of a file, or of a line
 MAX_DEPTH = 64

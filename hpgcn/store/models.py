@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpgcn import faults
 from hpgcn.errors import DataError
+from hpgcn.runtime import faults
 from hpgcn.store.reader import Reader
 from hpgcn.store.writer import create
 
@@ -31,7 +31,7 @@ def write_model(path, weights, *, config_toml, epoch, attributes=None, **options
     epoch : int
     attributes : dict of str -> bool, int, float, str, list of numbers, or None (left out)
     overwrite, follow : bool, optional
-        As in `hpgcn.atomic.replacing`.
+        As in `hpgcn.runtime.atomic.replacing`.
     """
     arrays = {f"weights/{name}": array for name, array in weights.items()}
     of_run = {"config_toml": config_toml, "epoch": int(epoch)}

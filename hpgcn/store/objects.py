@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 
 from hpgcn.errors import DataError
-from hpgcn.files import regular, unreadable
+from hpgcn.runtime.files import regular, unreadable
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 SUPERBLOCK_BYTES = 48

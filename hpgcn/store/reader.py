@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import h5py
 import numpy as np
 
-from hpgcn import identity
 from hpgcn.errors import DataError, HpgcnError, StorageError, printable, setting
-from hpgcn.machine import memory_budget
+from hpgcn.graphs import identity
+from hpgcn.runtime.machine import memory_budget
 from hpgcn.store import manifest
 from hpgcn.store.objects import address, check_superblock, inspect, plain, raw_attributes
 from hpgcn.store.writer import FORMAT_VERSION

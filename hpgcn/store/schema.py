@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpgcn.check import MAX_WIDTH, SPLIT, most_classes
-from hpgcn.graph import Header
+from hpgcn.graphs.graph import Header
+from hpgcn.graphs.validation import MAX_WIDTH, SPLIT, most_classes
 from hpgcn.store.csr import expect_csr
 
 GRAPH = "hpgcn-graph"

@@ -8,11 +8,11 @@ from itertools import combinations
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn import consistency
-from hpgcn.check import SPLIT
-from hpgcn.graph import Graph
-from hpgcn.identity import refuse_replaced
-from hpgcn.partition import Partition
+from hpgcn.graphs import consistency
+from hpgcn.graphs.graph import Graph
+from hpgcn.graphs.identity import refuse_replaced
+from hpgcn.graphs.partition import Partition
+from hpgcn.graphs.validation import SPLIT
 from hpgcn.store import schema
 from hpgcn.store.csr import read_csr, refuse_pointers, reorder_entries
 from hpgcn.store.reader import Reader
@@ -161,7 +161,7 @@ class StoredGraph:
     def partition_sums(self, start, stop):
         """Return (4,) float64 about the vertices [start, stop) and their partition.
 
-        If `hpgcn.consistency.nonzero` of the sum over all vertices, perm, iperm, part and offsets
+        If `hpgcn.graphs.consistency.nonzero` of the sum over all vertices, perm, iperm, part and offsets
         do not belong together; `vertex_partition` then names what is wrong.
         """
         self._check_rows(start, stop)

@@ -13,8 +13,8 @@ import h5py
 import numpy as np
 
 from hpgcn import __version__
-from hpgcn.atomic import refuse_existing, replacing, synchronise, writing
 from hpgcn.errors import StorageError, UsageError
+from hpgcn.runtime.atomic import refuse_existing, replacing, synchronise, writing
 from hpgcn.store import manifest
 from hpgcn.store.objects import raw_attributes
 
@@ -34,7 +34,7 @@ def create(path, file_format, *, overwrite=False, compress="none", scratch=None,
     file_format : str
         The root attribute `format`.
     overwrite, follow : bool
-        As in `hpgcn.atomic.replacing`.
+        As in `hpgcn.runtime.atomic.replacing`.
     compress : "none" or "gzip"
     scratch : path, optional
         Folder for the unfinished file, on the same file system; by default that of `path`.

@@ -13,9 +13,9 @@ from itertools import pairwise
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.layout import split
+from hpgcn.graphs.reordering import pipeline_stages
 from hpgcn.parallel.csr import TILES, cut_rows, rows_of
-from hpgcn.reorder import pipeline_stages
+from hpgcn.parallel.layout import split
 
 MAX_STAGES = 16
 BATCH_ROWS = 1024  # a rank's rows in a batch, at least: messages of fewer cost more than they hide

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from hpgcn.capacity import check_nonzeros
-from hpgcn.check import index_dtype
-from hpgcn.layout import image
+from hpgcn.graphs.validation import index_dtype
 from hpgcn.parallel.csr import Csr, select
+from hpgcn.parallel.layout import image
+from hpgcn.runtime.gpu_limits import check_nonzeros
 
 POINTER_BYTES = 8
 
@@ -18,9 +18,9 @@ class Blocks:
 
     Parameters
     ----------
-    layout, layout_in : hpgcn.layout.BlockLayout
+    layout, layout_in : hpgcn.parallel.layout.BlockLayout
         Who owns rows of the result, and rows of what is multiplied: the matrix has n_out rows, n_in columns.
-    cuts : hpgcn.layout.Stages
+    cuts : hpgcn.parallel.layout.Stages
         Of its columns.
     blocks : iterable of (int, scipy.sparse.csr_array)
         Stage and block of those that this rank keeps; what is left out has no entries.
@@ -65,14 +65,14 @@ class Blocks:
 
     @classmethod
     def read(cls, adjacency, layout, cuts, comm, *, transposed=False):
-        """Read blocks of A, or of A^T, from a hpgcn.operator.NormalizedAdjacency.
+        """Read blocks of A, or of A^T, from a hpgcn.graphs.normalization.NormalizedAdjacency.
 
         The intervals of one rank lie among those of L layers: rows are read in L portions, so that what is
         cut away is never more than what stays.
         """
         _, rows, own = held(layout, cuts)
         intervals = [tuple(cuts.offsets[stage:stage + 2].tolist()) for stage in own]
-        with comm.together():
+        with comm.collective_errors():
             if transposed:
                 blocks = [adjacency.block(lo, hi, rows[0], rows[-1]).T.tocsr() for lo, hi in intervals]
             else:

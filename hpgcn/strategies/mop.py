@@ -33,14 +33,14 @@ from itertools import pairwise
 import numpy as np
 
 from hpgcn import kernels
-from hpgcn.capacity import check_nonzeros
-from hpgcn.device import HOST
-from hpgcn.layout import split
+from hpgcn.graphs.reordering import bandwidth
 from hpgcn.parallel.csr import Csr, rows_of
-from hpgcn.reorder import bandwidth
+from hpgcn.parallel.layout import split
+from hpgcn.runtime.device import HOST
+from hpgcn.runtime.gpu_limits import check_nonzeros
 from hpgcn.strategies.batches import Batches, Parcels, count_batches, count_fewer, in_order, pieces, tile_batch
-from hpgcn.strategies.ferry import Ferry, Shared
 from hpgcn.strategies.mop_plan import MopPlan, longest
+from hpgcn.strategies.staged_buffers import Shared, StagedBuffers
 from hpgcn.strategies.strategy import Strategy
 
 
@@ -94,10 +94,10 @@ class MopBuffers:
 
     Parameters
     ----------
-    layout : hpgcn.layout.BlockLayout
+    layout : hpgcn.parallel.layout.BlockLayout
         Of all rows.
     comm : hpgcn.comm.SerialComm or MpiComm
-    home : hpgcn.device.Host or Cuda
+    home : hpgcn.runtime.device.Host or Cuda
         Where rows are aggregated.
     dtype : numpy dtype
     batched : bool
@@ -124,7 +124,7 @@ class MopBuffers:
         device = self.comm.device
         empty = self.home.empty
         self.columns = empty((2, self.num_rows * mine), self.dtype)  # of H and of the result
-        self.packed = (Shared if self.home is device else Ferry)(device, self.room * width, self.dtype)
+        self.packed = (Shared if self.home is device else StagedBuffers)(device, self.room * width, self.dtype)
         bits = 1 + self.batched, self.num_rows * -(-mine // 8)  # as they come, and in batches
         self.bits = empty(bits, np.uint8)
         self.packed_bits = empty(self.room * self.comm.size * -(-mine // 8) if width else 0, np.uint8)
@@ -140,7 +140,7 @@ class MixtureOfParallelism(Strategy):
 
     Parameters
     ----------
-    layout, layout_in : hpgcn.layout.BlockLayout
+    layout, layout_in : hpgcn.parallel.layout.BlockLayout
     comm : hpgcn.comm.SerialComm or MpiComm
     operands : pair of Operand
         Of the forward product and of the backward; the same object where one serves both.
@@ -191,7 +191,7 @@ class MixtureOfParallelism(Strategy):
         layout = arrangement.layout
         home = arrangement.options["home"]
         asked = arrangement.options["stages"]
-        with comm.together():  # each rank reads all of A: each may meet an error of its own
+        with comm.collective_errors():  # each rank reads all of A: each may meet an error of its own
             matrix = adjacency.block(0, adjacency.num_rows)
         check_nonzeros(comm, home, matrix.nnz, cut=False)
         matrix.sort_indices()

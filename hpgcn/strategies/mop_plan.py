@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpgcn.layout import split
+from hpgcn.parallel.layout import split
 from hpgcn.strategies.batches import count_batches, count_fewer
 from hpgcn.strategies.plan import Operand, Plan
 

@@ -41,9 +41,9 @@ from itertools import pairwise
 import numpy as np
 
 from hpgcn.errors import ConfigError, agreed
-from hpgcn.layout import split
-from hpgcn.operator import PORTIONS
+from hpgcn.graphs.normalization import PORTIONS
 from hpgcn.parallel.csr import Csr
+from hpgcn.parallel.layout import split
 from hpgcn.parallel.transfers import (
     OWN,
     GatheredPlan,
@@ -147,7 +147,7 @@ class StagedStrategy(RowStrategy):
         portions = PORTIONS if len(stages.intervals) > 1 else 1
         start, stop = stages.rows
         bounds = start + split(stop - start, portions)
-        with comm.together():
+        with comm.collective_errors():
             matrices = adjacency.blocks(bounds.tolist(), stages.intervals)
         blocks = {}
         for stage in range(len(matrices)):
@@ -161,7 +161,7 @@ class StagedStrategy(RowStrategy):
         """See `RowStrategy`."""
         stages = self.stages
         kept = rows_out[slice(*stages.rows)]
-        with self.comm.together():
+        with self.comm.collective_errors():
             blocks = {stage: Csr.of(block.select(kept, rows_in[slice(*stages.intervals[stage])]), block.device)
                       for stage, block in self.product.blocks[OWN].items()}
         return stages.product(blocks, self.layout.restricted(rows_in), self.layout.restricted(rows_out))

@@ -19,12 +19,12 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.check import index_dtype
-from hpgcn.exchange import HaloBuffers, HaloExchange
-from hpgcn.operator import scales, with_self_loops
+from hpgcn.graphs.normalization import scales, with_self_loops
+from hpgcn.graphs.validation import index_dtype
 from hpgcn.parallel.csr import Csr
+from hpgcn.parallel.halo_exchange import HaloBuffers, HaloExchange
+from hpgcn.parallel.halo_plan import by_owner, complete, needs
 from hpgcn.parallel.transfers import OWN, HaloPlanSizes, OwnRows, OwnRowsPlan
-from hpgcn.plan import by_owner, complete, needs
 from hpgcn.strategies.plan import INDEX, POINTER, WEIGHT, Operand
 from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpgcn.layout import BlockLayout
-from hpgcn.operator import CHUNK
+from hpgcn.graphs.normalization import CHUNK
+from hpgcn.parallel.layout import BlockLayout
 
 INDEX = 4  # bytes of a column number, below 2^31 rows and entries a rank
 POINTER = 8
@@ -54,7 +54,7 @@ class Arrangement:
     ----------
     shape : tuple of int
         The grid of ranks; its product is P.
-    layout : hpgcn.layout.BlockLayout
+    layout : hpgcn.parallel.layout.BlockLayout
     options : dict
         The strategy's own settings.
     """
@@ -119,7 +119,7 @@ class Plan:
 
     Attributes
     ----------
-    layout, layout_in : hpgcn.layout.BlockLayout
+    layout, layout_in : hpgcn.parallel.layout.BlockLayout
         Who owns rows of the result of the forward product, and rows of what it multiplies.
     slices : int
         A product is of at most ceil(width / slices) columns on each rank.

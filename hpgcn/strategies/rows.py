@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpgcn import kernels
-from hpgcn.capacity import check_nonzeros
 from hpgcn.parallel.csr import rows_of
+from hpgcn.runtime.gpu_limits import check_nonzeros
 from hpgcn.strategies.plan import Operand, Plan
 from hpgcn.strategies.strategy import Strategy
 
@@ -54,7 +54,7 @@ class RowStrategy(Strategy):
 
     Parameters
     ----------
-    layout, layout_in : hpgcn.layout.BlockLayout
+    layout, layout_in : hpgcn.parallel.layout.BlockLayout
     comm : hpgcn.comm.SerialComm or MpiComm
     product : RowProduct
         Of A, read by this rank.

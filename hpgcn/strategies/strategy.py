@@ -5,7 +5,7 @@ import numpy as np
 
 from hpgcn.config import Config
 from hpgcn.errors import ConfigError, UsageError, agreed
-from hpgcn.layout import balanced, divisors
+from hpgcn.parallel.layout import balanced, divisors
 from hpgcn.strategies.plan import Plan
 
 
@@ -27,9 +27,9 @@ class Strategy:
 
     Attributes
     ----------
-    layout : hpgcn.layout.BlockLayout
+    layout : hpgcn.parallel.layout.BlockLayout
         Who owns which element of A H and of G; each has exactly one owner.
-    layout_in : hpgcn.layout.BlockLayout
+    layout_in : hpgcn.parallel.layout.BlockLayout
         Who owns which element of H and of A^T G: `layout`, unless the map is restricted.
     """
 
@@ -121,7 +121,7 @@ class Strategy:
 
         Parameters
         ----------
-        adjacency : hpgcn.operator.NormalizedAdjacency
+        adjacency : hpgcn.graphs.normalization.NormalizedAdjacency
         arrangement : hpgcn.strategies.plan.Arrangement
         comm : hpgcn.comm.SerialComm or MpiComm
         width : int

@@ -2,7 +2,7 @@
 
 Ranks form a grid of R big row blocks x L layers x C column blocks (2d: L = 1). Rank (i L + l) C + j owns the columns of
 block j of H, G and Z in rows il, piece l of big block i. Layer l multiplies by the columns of A that are piece l of
-every big block, cut into the stages of hpgcn.layout.stages: rank (i, l, j) holds the rows of big block i in those
+every big block, cut into the stages of hpgcn.parallel.layout: rank (i, l, j) holds the rows of big block i in those
 stages of layer l that fall to column block j. W is on every rank.
 
 A stage broadcasts its block of A (row pointers, values, column numbers: one message) to the C ranks of row (i, l), and
@@ -31,8 +31,8 @@ import numpy as np
 
 from hpgcn import kernels
 from hpgcn.errors import ConfigError
-from hpgcn.layout import divisors, stages
 from hpgcn.parallel.csr import rows_of
+from hpgcn.parallel.layout import divisors, stages
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.strategies.blocks import Blocks
 from hpgcn.strategies.strategy import Strategy, most_square

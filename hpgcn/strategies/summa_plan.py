@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hpgcn.check import index_dtype
-from hpgcn.layout import BlockLayout, image, split, stages
-from hpgcn.layout import Stages as Cuts
+from hpgcn.graphs.validation import index_dtype
 from hpgcn.parallel.counts import reduce_scatter
+from hpgcn.parallel.layout import BlockLayout, image, split, stages
+from hpgcn.parallel.layout import Stages as Cuts
 from hpgcn.strategies.blocks import POINTER_BYTES
 from hpgcn.strategies.plan import INDEX, POINTER, Operand, Plan
 
@@ -27,9 +27,9 @@ class Travelling:
 
     Attributes
     ----------
-    layout, layout_in : hpgcn.layout.BlockLayout
+    layout, layout_in : hpgcn.parallel.layout.BlockLayout
         Who owns rows of the result, and of what is multiplied.
-    cuts : hpgcn.layout.Stages
+    cuts : hpgcn.parallel.layout.Stages
     nonzeros : (R, S) int64
         Entries by big row block and stage.
     """

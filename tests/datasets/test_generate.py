@@ -3,11 +3,11 @@ import numpy as np
 import pytest
 from inputs import put
 
-from hpgcn.check import check_csr
 from hpgcn.datasets import generate as module
 from hpgcn.datasets.convert import read
 from hpgcn.datasets.generate import generate, write_edge_list
 from hpgcn.errors import OutputError, UsageError
+from hpgcn.graphs.validation import check_csr
 
 KINDS = ("rmat", "sbm", "grid")
 

@@ -9,7 +9,7 @@ from graphs import make
 
 import hpgcn
 from hpgcn.errors import ConfigError, StorageError
-from hpgcn.rundir import read_run
+from hpgcn.training.run_directory import read_run
 
 pytestmark = pytest.mark.mpi
 

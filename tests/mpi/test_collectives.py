@@ -405,7 +405,7 @@ def test_a_deadline_names_who_waits_and_for_what(comm, name):
 SMALL = {
     "bcast": lambda comm: comm.bcast(1),
     "allgather": lambda comm: comm.allgather(1),
-    "same": lambda comm: comm.same(1, "thing"),
+    "same": lambda comm: comm.assert_same(1, "thing"),
     "gather_rows": lambda comm: comm.gather_rows(np.zeros((2, 2))),
     "alltoallv": lambda comm: comm.alltoallv([[1]] * comm.size),
     "group": lambda comm: comm.group(range(comm.size)),

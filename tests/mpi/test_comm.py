@@ -49,28 +49,28 @@ def test_counters_by_the_definitions(comm):
 def test_an_error_on_one_rank_is_raised_on_all(comm):
     last = comm.size - 1
     where = rf" \(on rank {last} of {comm.size}\)" if last else ""
-    with pytest.raises(DataError, match=f"bad row{where}") as caught, comm.together():
+    with pytest.raises(DataError, match=f"bad row{where}") as caught, comm.collective_errors():
         if comm.rank == last:
             raise DataError("bad row")
     assert caught.value.collective
-    with comm.together():
+    with comm.collective_errors():
         pass
 
 
 def test_the_lowest_rank_speaks(comm):
-    with pytest.raises(DataError, match="error of 0"), comm.together():
+    with pytest.raises(DataError, match="error of 0"), comm.collective_errors():
         raise DataError(f"error of {comm.rank}")
 
 
 def test_ranks_must_agree(comm):
-    comm.same({"a": 5, "b": 0}, "file")
+    comm.assert_same({"a": 5, "b": 0}, "file")
     if comm.size > 1:
         with pytest.raises(ConfigError, match=r"rank 1 was started with another file than rank 0$"):
-            comm.same(comm.rank == 1, "file")
+            comm.assert_same(comm.rank == 1, "file")
         with pytest.raises(ConfigError, match="another file than rank 0: b is 1, not 0"):
-            comm.same({"a": 5, "b": int(comm.rank == comm.size - 1)}, "file")
+            comm.assert_same({"a": 5, "b": int(comm.rank == comm.size - 1)}, "file")
         with pytest.raises(ConfigError, match="a is None, not 5"):
-            comm.same({} if comm.rank else {"a": 5}, "file")
+            comm.assert_same({} if comm.rank else {"a": 5}, "file")
 
 
 def test_who_does_not_wait_is_told_apart_from_who_does(comm):
@@ -96,7 +96,7 @@ def test_who_does_not_wait_is_told_apart_from_who_does(comm):
 
 def test_patience_is_longer_than_the_timeout(comm):
     impatient = MpiComm(comm.mpi.Dup(), timeout=0.3)
-    with impatient.patient(60), impatient.together():
+    with impatient.extended_timeout(60), impatient.collective_errors():
         if comm.rank == 0:
             time.sleep(1)
     assert impatient.timeout == 0.3
@@ -109,7 +109,7 @@ def test_who_never_comes_does_not_come_to_an_agreement(comm):
         pytest.skip("one rank waits for nobody")
     impatient = MpiComm(comm.mpi.Dup(), timeout=0.3)
     if comm.rank == 0:
-        with pytest.raises(StoppedError, match=r"^an agreement of one$"), impatient.together():
+        with pytest.raises(StoppedError, match=r"^an agreement of one$"), impatient.collective_errors():
             raise StoppedError("an agreement of one")
     comm.barrier()
 

@@ -8,11 +8,11 @@ from training import SETTINGS, assert_same_curves, loss_and_gradient, metrics_of
 
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
-from hpgcn.layout import BlockLayout
+from hpgcn.graphs.normalization import NormalizedAdjacency
 from hpgcn.model import Parameters
-from hpgcn.operator import NormalizedAdjacency
+from hpgcn.parallel.halo_plan import build_all
+from hpgcn.parallel.layout import BlockLayout
 from hpgcn.partition import Partition, make_partition, statistics
-from hpgcn.plan import build_all
 from hpgcn.strategies import STRATEGIES, Arrangement
 
 pytestmark = pytest.mark.mpi

@@ -10,10 +10,10 @@ from training import SETTINGS, assert_same_curves, metrics_of, run, start
 import hpgcn
 from hpgcn.comm import as_comm
 from hpgcn.config import Config
-from hpgcn.device import choose
-from hpgcn.placement import assign_rows
 from hpgcn.planning.dry_run import forecast
+from hpgcn.runtime.device import choose
 from hpgcn.strategies import STRATEGIES
+from hpgcn.training.placement import assign_rows
 
 pytestmark = pytest.mark.mpi
 

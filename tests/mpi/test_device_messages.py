@@ -13,11 +13,11 @@ from shim import COMPILER
 from test_collectives import block
 
 from hpgcn.comm import collectives, staging
-from hpgcn.device import Cuda
-from hpgcn.exchange import HaloBuffers, HaloExchange
 from hpgcn.kernels import backend
+from hpgcn.parallel.halo_exchange import HaloBuffers, HaloExchange
+from hpgcn.parallel.halo_plan import build_all
 from hpgcn.parallel.transfers import OWN
-from hpgcn.plan import build_all
+from hpgcn.runtime.device import Cuda
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")]
 ROUTES = {"pinned": (), "messages straight": ("message",), "straight": ("message", "bcast")}

@@ -9,14 +9,14 @@ from held import highest_resident, run_two_epochs
 
 from hpgcn import store
 from hpgcn.config import Config
-from hpgcn.graph import Graph
-from hpgcn.machine import return_freed_memory
+from hpgcn.graphs.graph import Graph
 from hpgcn.partition import Partition
-from hpgcn.placement import assign_rows
 from hpgcn.planning.dry_run import forecast
-from hpgcn.step import evaluate
+from hpgcn.runtime.machine import return_freed_memory
 from hpgcn.strategies import STRATEGIES
-from hpgcn.trainer import make_trainer
+from hpgcn.training.placement import assign_rows
+from hpgcn.training.step import evaluate
+from hpgcn.training.trainer import make_trainer
 
 pytestmark = pytest.mark.mpi
 F = 48

@@ -17,11 +17,11 @@ from hpgcn.model import MODELS, Layer
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.transfers import OWN, GatheredPlan, GatheredRows, OwnRows, OwnRowsPlan
 from hpgcn.parallel.workspace import Workspace
-from hpgcn.placement import assign_rows
 from hpgcn.planning import dry_run, report
 from hpgcn.planning.footprint import PARTS
 from hpgcn.planning.options import Options
 from hpgcn.strategies import STRATEGIES, RowPlan, RowProduct, RowStrategy
+from hpgcn.training.placement import assign_rows
 
 pytestmark = pytest.mark.mpi
 
@@ -48,7 +48,7 @@ class Everybody(RowStrategy):
     def build(cls, adjacency, arrangement, comm, *, width=0):
         """See `Strategy`."""
         layout = arrangement.layout
-        with comm.together():
+        with comm.collective_errors():
             rows = adjacency.block(layout.rows.start, layout.rows.stop)
         workspace = Workspace(adjacency.dtype, comm.device)
         strategy = cls(layout, layout, comm, gathered(rows, layout, comm, workspace),

@@ -75,7 +75,7 @@ def test_without_A_H_what_is_sent_is_predicted(comm, strategy, model, monkeypatc
     source = scattered(graph, comm) if STRATEGIES[strategy].needs_parts else graph
     histories = []
     for drops in (False, True):
-        monkeypatch.setattr("hpgcn.trainer.drops_AX", lambda *_, drops=drops: drops)
+        monkeypatch.setattr("hpgcn.training.trainer.drops_AX", lambda *_, drops=drops: drops)
         histories.append(run(source, config, comm, 4)[0])
     assert_same_curves(*histories, 1e-10)
     kept, dropped = (history[-1]["sent_bytes"] for history in histories)

@@ -14,7 +14,7 @@ def test_every_rank_has_the_same_result(comm):
     graph = make(n=90, f=9)
     result = hpgcn.train(graph, CONFIG, comm.mpi)
     found = {**result, "history": result.history, **{name: w.tobytes() for name, w in result.weights.items()}}
-    comm.same(found, "result")
+    comm.assert_same(found, "result")
     alone = hpgcn.train(graph, CONFIG)
     assert result.weights.keys() == alone.weights.keys()
     for name, array in alone.weights.items():

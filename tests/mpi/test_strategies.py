@@ -17,11 +17,11 @@ from mpi4py import MPI
 from hpgcn.comm import collectives
 from hpgcn.config import Config
 from hpgcn.errors import DataError
-from hpgcn.graph import Graph
+from hpgcn.graphs.graph import Graph
+from hpgcn.graphs.normalization import NormalizedAdjacency
 from hpgcn.kernels import reference
-from hpgcn.layout import BlockLayout, divisors
-from hpgcn.operator import NormalizedAdjacency
 from hpgcn.parallel import csr
+from hpgcn.parallel.layout import BlockLayout, divisors
 from hpgcn.parallel.pattern import Pattern
 from hpgcn.store import load, write_graph
 from hpgcn.strategies import STRATEGIES, Arrangement, Product, RowStrategy

@@ -8,11 +8,11 @@ from test_strategies import PLAIN, P, build, check, counted, own, pattern_of
 
 from hpgcn.config import Config
 from hpgcn.errors import ConfigError, UsageError
-from hpgcn.graph import Graph
+from hpgcn.graphs.graph import Graph
+from hpgcn.graphs.normalization import NormalizedAdjacency
 from hpgcn.kernels import reference
-from hpgcn.layout import BlockLayout
-from hpgcn.operator import NormalizedAdjacency
 from hpgcn.parallel.csr import Csr
+from hpgcn.parallel.layout import BlockLayout
 from hpgcn.strategies import STRATEGIES, Arrangement
 from hpgcn.strategies.batches import default_stages
 from hpgcn.strategies.blocks import Blocks

@@ -2,7 +2,7 @@
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.graph import Graph
+from hpgcn.graphs.graph import Graph
 
 
 def edges(n, pairs, symmetrize=True):

@@ -9,7 +9,7 @@ import pytest
 from small_graphs import edges, grid, two_cliques
 
 from hpgcn.errors import DataError, UsageError
-from hpgcn.graph import Graph
+from hpgcn.graphs.graph import Graph
 from hpgcn.partition import METHOD_ENGINES, METHODS, given_partition, make_partition
 from hpgcn.partition.engines import ENGINES, kahypar_ini
 from hpgcn.partition.model import column_nets, neighbours, pattern
@@ -244,6 +244,6 @@ def test_imports_without_engines_mpi_or_hdf5():
     code = ("import sys\n"
             "absent = ['mtkahypar', 'kahypar', 'pymetis', 'mpi4py', 'h5py']\n"
             "sys.modules.update(dict.fromkeys(absent))\n"
-            "import hpgcn.partition, hpgcn.reorder\n"
+            "import hpgcn.partition, hpgcn.graphs.reordering\n"
             "print('numba' in sys.modules)")
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"

@@ -125,7 +125,7 @@ import sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may ignore it
 sys.path.insert(0, {fake!r})
 import numpy as np, scipy.sparse as sp
-from hpgcn.graph import Graph
+from hpgcn.graphs.graph import Graph
 from hpgcn.partition import make_partition
 make_partition(Graph.from_scipy(np.ones((8, 8))), 2, method="graph")
 """

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from hpgcn.graph import Graph
+from hpgcn.graphs.graph import Graph
 from hpgcn.partition import make_partition, statistics
 from hpgcn.partition.model import pattern
 from hpgcn.partition.refine import no_busier, refine

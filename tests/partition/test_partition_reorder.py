@@ -4,9 +4,9 @@ import pytest
 import scipy.sparse as sp
 from small_graphs import edges, grid
 
-from hpgcn.graph import Graph
+from hpgcn.graphs.graph import Graph
+from hpgcn.graphs.reordering import bandwidth, random_order, rcm_within_parts
 from hpgcn.partition import Partition, make_partition
-from hpgcn.reorder import bandwidth, random_order, rcm_within_parts
 
 
 def shuffled(graph, seed=0):

@@ -5,7 +5,7 @@ import scipy.sparse as sp
 from small_graphs import edges, grid
 
 from hpgcn.errors import DataError
-from hpgcn.graph import Graph
+from hpgcn.graphs.graph import Graph
 from hpgcn.partition import (
     Partition,
     describe,

@@ -9,9 +9,9 @@ from small_graphs import edges, grid
 
 from hpgcn.datasets.generate import generate
 from hpgcn.errors import DataError, UsageError
-from hpgcn.graph import Graph
+from hpgcn.graphs.graph import Graph
+from hpgcn.graphs.partition import Partition
 from hpgcn.partition import vertex_cut as module
-from hpgcn.partition.partition import Partition
 from hpgcn.partition.vertex_cut import vertex_cut, vertex_cut_statistics
 
 

@@ -13,16 +13,16 @@ from hpgcn import store
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.errors import ConfigError
-from hpgcn.graph import Graph
-from hpgcn.placement import assign_rows
+from hpgcn.graphs.graph import Graph
 from hpgcn.planning.dry_run import drops_AX, forecast, table
 from hpgcn.planning.footprint import ON_GPU, PARTS
+from hpgcn.training.placement import assign_rows
 
 SLOW = """
 import sys, time
 from hpgcn import comm, config, store
 from hpgcn.planning import dry_run
-from hpgcn.placement import assign_rows
+from hpgcn.training.placement import assign_rows
 
 class SlowSurvey(dry_run.Survey):
     def __init__(self, *given):

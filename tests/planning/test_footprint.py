@@ -6,7 +6,7 @@ import pytest
 from graphs import make
 
 from hpgcn.config import Config
-from hpgcn.graph import Graph
+from hpgcn.graphs.graph import Graph
 from hpgcn.planning.candidates import count
 from hpgcn.planning.footprint import ON_GPU
 from hpgcn.planning.survey import Survey

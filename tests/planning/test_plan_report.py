@@ -12,7 +12,7 @@ from graphs import make
 from hpgcn import store
 from hpgcn.config import Config
 from hpgcn.errors import ConfigError, DataError, InputNotFoundError, UsageError
-from hpgcn.graph import Graph
+from hpgcn.graphs.graph import Graph
 from hpgcn.partition import make_partition
 from hpgcn.planning.footprint import PARTS
 from hpgcn.planning.options import Options, read_machine

@@ -7,8 +7,8 @@ from unittest import mock
 
 from commands import without_notice
 
-from hpgcn import machine
 from hpgcn.__main__ import main
+from hpgcn.runtime import machine
 
 
 def run(*argv):

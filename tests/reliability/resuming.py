@@ -2,7 +2,7 @@
 import json
 
 import hpgcn
-from hpgcn.rundir import read_run
+from hpgcn.training.run_directory import read_run
 
 TIMES = ("epoch_s", "eval_s", "spmm_s", "dense_s", "comm_s", "wait_s", "peak_rss_bytes")
 

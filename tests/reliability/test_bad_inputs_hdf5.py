@@ -12,7 +12,7 @@ from in_process import refused, run, succeed
 from stored_graphs import edit, make_graph, make_partition, middle
 
 from hpgcn import store
-from hpgcn.graph import Graph
+from hpgcn.graphs.graph import Graph
 
 TRAIN = ("train", "g.h5", "--epochs", "1", "--out", "run")
 PARTITION_IT = ("partition", "g.h5", "-k", "3", "--method", "block", "-o", "parts.h5")

@@ -176,9 +176,9 @@ def test_17_a_rank_without_vertices_trains(tmp_path, karate):
 
 LOWERED = """
 import sys
-from hpgcn import check
+from hpgcn.graphs import validation
 from hpgcn.comm import collectives
-check.INT32_MAX, collectives.MAX_MESSAGE_BYTES = 10, 512
+validation.INT32_MAX, collectives.MAX_MESSAGE_BYTES = 10, 512
 from hpgcn.__main__ import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -198,12 +198,12 @@ def test_25_messages_in_pieces_and_64_bits_change_no_bit(tmp_path, karate):
 
 
 def test_25_the_same_graph_with_64_bit_numbers(tmp_path, monkeypatch):
-    from hpgcn import check
+    from hpgcn.graphs import validation
 
     # more than 20 kB hold in memory
     (tmp_path / "g.txt").write_bytes(b"0 1 2.5\n3 2 1\n2 2 4\n0 1 1\n90 3 7\n" * 50)
     succeed("convert", tmp_path / "g.txt", tmp_path / "narrow.h5")
-    monkeypatch.setattr(check, "INT32_MAX", 10)
+    monkeypatch.setattr(validation, "INT32_MAX", 10)
     for name, options in (("memory.h5", ()), ("disk.h5", ("--memory", 20_000))):
         succeed("convert", tmp_path / "g.txt", tmp_path / name, *options)
         with h5py.File(tmp_path / name) as wide, h5py.File(tmp_path / "narrow.h5") as narrow:

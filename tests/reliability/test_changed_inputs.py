@@ -13,11 +13,12 @@ from graphs import make
 from in_process import refused as refused_here
 from in_process import run
 
-from hpgcn import checkpoint, load, partition, placement, store
+from hpgcn import load, partition, store
 from hpgcn.config import Config
 from hpgcn.datasets import convert, external
 from hpgcn.errors import ConfigError, DataError
-from hpgcn.trainer import train
+from hpgcn.training import checkpoint, placement
+from hpgcn.training.trainer import train
 
 
 def rename(path, other):
@@ -204,7 +205,8 @@ def make_partition(*args, **options):
 partition.make_partition = make_partition
 """,
     "between two ranks": """
-from hpgcn import machine, store
+from hpgcn import store
+from hpgcn.runtime import machine
 real = store.load
 def load(*args, **options):
     if machine.launched_rank() == 0:
@@ -218,7 +220,7 @@ def load(*args, **options):
 store.load = load
 """,
     "a partition in use": """
-from hpgcn import placement
+from hpgcn.training import placement
 real = placement._kept
 def kept(*args):
     result = real(*args)

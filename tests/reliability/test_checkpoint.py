@@ -13,11 +13,12 @@ from graphs import make
 from resuming import left_behind, lines, settings, steps
 
 import hpgcn
-from hpgcn import faults, store
+from hpgcn import store
 from hpgcn.comm import SerialComm
 from hpgcn.errors import ConfigError, InternalError, OutputError, StorageError, UsageError
-from hpgcn.rundir import RunDirectory, read_run
-from hpgcn.state import agree, in_words
+from hpgcn.runtime import faults
+from hpgcn.training.run_directory import RunDirectory, read_run
+from hpgcn.training.state import agree, in_words
 
 
 @pytest.fixture

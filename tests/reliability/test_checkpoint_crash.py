@@ -18,7 +18,7 @@ from commands import MPIEXEC, clean_environment, hpgcn, refused, succeed
 from jobs import processes
 
 from hpgcn import store
-from hpgcn.faults import PHASES
+from hpgcn.runtime.faults import PHASES
 
 # of one run of three ranks; scripts/soak.sh asks for more
 KILLS = int(os.environ.get("HPGCN_KILLS", "10"))
@@ -28,7 +28,7 @@ COMMIT = [phase.partition(".")[2] for phase in PHASES if phase.startswith("check
 # One process that imports everything, then a child for each run: threads start in these alone.
 CHILDREN = """
 import json, os, sys
-import hpgcn, hpgcn.trainer, h5py
+import hpgcn, hpgcn.training.trainer, h5py
 for out, fault, settings in json.load(sys.stdin):
     child = os.fork()
     if not child:

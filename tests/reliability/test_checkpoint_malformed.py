@@ -11,8 +11,8 @@ from resuming import left_behind, lines, settings
 
 import hpgcn
 from hpgcn import store
-from hpgcn.checkpoint import Checkpoints
 from hpgcn.errors import DataError
+from hpgcn.training.checkpoint import Checkpoints
 
 
 def attribute(**changes):

@@ -8,7 +8,7 @@ from training import SETTINGS, start
 
 from hpgcn.config import Config
 from hpgcn.errors import DivergedError
-from hpgcn.trainer import train
+from hpgcn.training.trainer import train
 
 MODELS = {**SETTINGS, "norm": {"layer_norm": True}}
 

@@ -10,8 +10,8 @@ import pytest
 from commands import refused, without_notice
 from jobs import none_left, processes
 
-from hpgcn import faults
 from hpgcn.errors import UsageError
+from hpgcn.runtime import faults
 
 SIGSEGV = (11, 139)  # as MPICH's mpiexec and Open MPI's report it
 

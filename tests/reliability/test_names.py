@@ -84,7 +84,7 @@ def test_a_name_without_an_end_or_with_nul_in_python(folder):
 
 def test_a_partition_beside_a_graph_of_a_long_name_is_refused_before_the_work(folder, monkeypatch):
     from hpgcn import partition
-    from hpgcn.placement import _kept
+    from hpgcn.training.placement import _kept
 
     monkeypatch.setattr(partition, "make_partition", None)
     name = folder / f"{'x' * 251}.h5"

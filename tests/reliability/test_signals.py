@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from commands import MPIEXEC, clean_environment, refused, succeed
 
-from hpgcn import signals, store
+from hpgcn import store
+from hpgcn.runtime import signals
 
 SIGNALLED = Path(__file__).with_name("signalled.py")
 WRITES = "hpgcn.store.writer.Writer.finish"  # there is a temporary file then
@@ -24,20 +25,20 @@ SERIAL = {  # name -> (point, arguments); files are those of `folder`
     "convert in pieces": ("hpgcn.datasets.sort_kernels.emit",
                           ("convert", "edges.txt", "new.h5", "--memory", "300K")),
     "generate": (WRITES, ("generate", "sbm", "new.h5", "--scale", "6")),
-    "generate text": ("hpgcn.atomic.synchronise", ("generate", "sbm", "new.txt", "--scale", "6")),
+    "generate text": ("hpgcn.runtime.atomic.synchronise", ("generate", "sbm", "new.txt", "--scale", "6")),
     "partition": (WRITES, ("partition", "karate.h5", "-k", "2", "-o", "new.h5")),
     "partition by an engine": ("hpgcn.partition.process._answer",
                                ("partition", "karate.h5", "-k", "2", "-o", "new.h5")),
-    "partition to text": ("hpgcn.atomic.synchronise",
+    "partition to text": ("hpgcn.runtime.atomic.synchronise",
                           ("partition", "karate.h5", "-k", "2", "-o", "new.txt", "--method",
                       "block")),
     "plan": ("hpgcn.planning.report.table", ("plan", "karate.h5", "-k", "2")),
     "inspect": ("hpgcn.store.describe", ("inspect", "karate.h5")),
     "predict": (WRITES, ("predict", "done", "karate.h5", "-o", "new.h5")),
-    "report": ("hpgcn.atomic.synchronise", ("report", "done", "--html", "new.html")),
+    "report": ("hpgcn.runtime.atomic.synchronise", ("report", "done", "--html", "new.html")),
     "bench": ("hpgcn.bench.table", ("bench", "growth", "--scale-down", "512", "--repeats", "1")),
     "doctor": ("hpgcn.doctor.describe_launcher", ("doctor",)),
-    "train": ("hpgcn.shard.GraphShard._aggregated",
+    "train": ("hpgcn.training.shard.GraphShard._aggregated",
               ("train", "karate.h5", "--out", "new", "--input-dropout", "0")),
     "train in a checkpoint": (WRITES, ("train", "karate.h5", "--out", "new",
                                        "--checkpoint-every", "1"))}
@@ -96,7 +97,7 @@ def test_a_signal_in_compiled_code_ends_in_order(folder, number):
     point, args = SERIAL["generate"]
     done = run(f"0:{number.name}!:1", point, *args, cwd=folder)
     assert done.returncode == 128 + number, done.stderr
-    assert lines(done) == [f"hpgcn: {signals.told(number)}"]
+    assert lines(done) == [f"hpgcn: {signals.provenance(number)}"]
     assert "Traceback" not in done.stderr
     assert leftovers(folder) == []
 
@@ -172,9 +173,9 @@ def losses(out):
 
 
 @pytest.mark.parametrize("ranks, graph, how, point", [
-    (None, "karate.h5", "0:SIGUSR1:1", "hpgcn.trainer.warm_up"),
-    (None, "karate.h5", "0:SIGUSR1:1", "hpgcn.rundir.RunDirectory.__init__"),
-    (3, "karate.p3.h5", "1:SIGUSR1:1", "hpgcn.trainer.warm_up"),
+    (None, "karate.h5", "0:SIGUSR1:1", "hpgcn.training.trainer.warm_up"),
+    (None, "karate.h5", "0:SIGUSR1:1", "hpgcn.training.run_directory.RunDirectory.__init__"),
+    (3, "karate.p3.h5", "1:SIGUSR1:1", "hpgcn.training.trainer.warm_up"),
     (2, "karate.h5", "0:SIGUSR1:1", "hpgcn.partition.process._spawn")])
 def test_a_run_that_is_stopped_before_epoch_1_starts_there_again(folder, tmp_path, ranks, graph,
                                                                  how, point):
@@ -194,7 +195,7 @@ def test_a_run_that_is_stopped_before_epoch_1_starts_there_again(folder, tmp_pat
 @pytest.mark.parametrize("ranks, graph, rank", [(None, "karate.h5", 0), (3, "karate.p3.h5", 1)])
 def test_ctrl_c_keeps_the_best_model_so_far(folder, tmp_path, ranks, graph, rank):
     command = ("train", folder / graph, "--epochs", 40, "--out", tmp_path / "run")
-    done = run(f"{rank}:SIGINT:12", "hpgcn.trainer.evaluate", *command, cwd=folder,
+    done = run(f"{rank}:SIGINT:12", "hpgcn.training.trainer.evaluate", *command, cwd=folder,
                ranks=ranks)
     assert done.returncode == 130, done.stderr
     (line,) = lines(done)
@@ -225,7 +226,7 @@ def test_ctrl_c_at_the_launcher(here, karate, tmp_path):
 
 def test_a_second_ctrl_c_ends_a_run_at_once(folder, tmp_path):
     terminal, theirs = os.openpty()
-    nowhere = "9:none:1", "hpgcn.trainer.warm_up"
+    nowhere = "9:none:1", "hpgcn.training.trainer.warm_up"
     child = subprocess.Popen([sys.executable, SIGNALLED, *nowhere, "train", "karate.h5", "--out",
                               tmp_path / "run"],
                              cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.errors import DataError
-from hpgcn.graph import Graph
+from hpgcn.graphs.graph import Graph
 from hpgcn.partition import Partition
 from hpgcn.store.manifest import attributes_crc
 from hpgcn.store.objects import raw_attributes

@@ -15,7 +15,7 @@ from stored_graphs import assert_same, make_graph, make_partition
 import hpgcn
 from hpgcn import store
 from hpgcn.errors import DataError, StorageError
-from hpgcn.graph import Graph
+from hpgcn.graphs.graph import Graph
 
 KINDS = {
     "dense weighted": {},

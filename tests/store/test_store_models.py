@@ -9,7 +9,7 @@ from stored_graphs import make_graph, make_partition, restamp
 from hpgcn import store
 from hpgcn.config import Config
 from hpgcn.errors import DataError, OutputError, StorageError
-from hpgcn.graph import Graph
+from hpgcn.graphs.graph import Graph
 
 ONES = {"W": np.ones((3, 2), np.float32)}
 

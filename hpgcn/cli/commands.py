@@ -1,0 +1,288 @@
+"""What each command does, from its parsed arguments. Heavy imports wait for the command."""
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+
+from hpgcn import __version__
+from hpgcn.config import COST_FIELDS, Config, settings_of_run
+from hpgcn.errors import UsageError, printable
+from hpgcn.runtime import machine
+from hpgcn.runtime.text_table import label_list
+
+
+def say(args, *lines):
+    """Print what a command did, unless it was told to be quiet."""
+    if not args.quiet:
+        show(*lines)
+
+
+def show(*texts):
+    """Print text for people; what is in it of names cannot command a terminal."""
+    print("\n".join(printable(line) for text in texts for line in text.split("\n")))
+
+
+def compiles(command):
+    """Make a command say when it compiles kernels: where it runs for the first time that takes most of its time."""
+    @functools.wraps(command)
+    def run(args):
+        from hpgcn.training.warmup import compiling
+
+        with compiling(not args.quiet):
+            return command(args)
+    return run
+
+
+@compiles
+def convert(args):
+    """`hpgcn convert`."""
+    from hpgcn.datasets import convert
+
+    notes = convert.convert(
+        args.source, args.out, args.format, compress=args.compress, overwrite=args.overwrite, features=args.features,
+        labels=args.labels, symmetrize=args.symmetrize, unweighted=args.unweighted, reverse=args.reverse,
+        strict=args.strict, row_normalize=args.row_normalize, split=args.split, memory=args.memory,
+        columns=args.columns, base=args.base)
+    say(args, *notes, f"wrote {printable(args.out)}")
+
+
+@compiles
+def generate(args):
+    """`hpgcn generate`."""
+    from hpgcn import store
+    from hpgcn.datasets import generate
+
+    text = args.out.endswith(".txt")
+    if not text:
+        store.check_suffix(args.out, ".txt")
+    store.refuse_existing(args.out, args.overwrite)
+    if text:
+        generate.write_edge_list(args.kind, args.out, scale=args.scale, edge_factor=args.edge_factor, seed=args.seed,
+                                 overwrite=args.overwrite)
+    else:
+        graph = generate.generate(args.kind, scale=args.scale, edge_factor=args.edge_factor, features=args.features,
+                                  classes=args.classes, seed=args.seed)
+        store.write_graph(args.out, graph, overwrite=args.overwrite)
+        say(args, f"{graph.header.num_nodes:,} vertices, {graph.header.num_edges:,} stored entries")
+    say(args, f"wrote {printable(args.out)}")
+
+
+@compiles
+def partition(args):
+    """`hpgcn partition`."""
+    import json
+    from pathlib import Path
+
+    from hpgcn import partition as parts
+    from hpgcn import store
+    from hpgcn.graphs.validation import layer_widths
+
+    out = args.out or f"{Path(args.graph).with_suffix('')}.p{args.k}.h5"
+    vectors = (".npy", ".txt", f".part.{args.k}")
+    vector = out.endswith(vectors)
+    if not vector:
+        store.check_suffix(out, *vectors)
+    if not args.compare:
+        store.refuse_existing(out, args.overwrite)
+    elif args.out or args.parts:
+        raise UsageError("--compare runs methods and writes nothing: leave out --out and --parts")
+    source = store.load(args.graph)
+    graph = source.read()
+    w0 = parts.dense_weight(layer_widths(args.widths)) if args.widths else args.w0
+    settings = {"epsilon": args.epsilon, "seed": args.seed, "w0": w0, "rcm": not args.no_rcm, "baseline": True,
+                "refine": not args.no_refine}
+    if args.compare:
+        made = {name: parts.make_partition(graph, args.k, method=name, engine=args.engine if name == args.method else
+                                           None, **settings) for name in args.compare.split(",")}
+        show(json.dumps({name: told(each) for name, each in made.items()}) if args.json else
+             parts.format_statistics(made))
+        return
+    if args.parts:
+        made = parts.given_partition(graph, parts.read_parts(args.parts, graph.header.num_nodes, args.k), args.k,
+                                     rcm=not args.no_rcm, baseline=True)
+    else:
+        made = parts.make_partition(graph, args.k, method=args.method, engine=args.engine, **settings)
+    source.refuse_replaced()
+    if vector:
+        parts.write_parts(out, made.part, overwrite=args.overwrite)
+    else:
+        store.write_partitioned(out, graph, made, source=source, overwrite=args.overwrite)
+    if args.json:
+        show(json.dumps({"out": out, **told(made)}))
+    else:
+        say(args, parts.describe(made), parts.format_statistics({"this": made}), f"wrote {printable(out)}")
+
+
+def told(made):
+    """What `--json` says of a partition."""
+    from hpgcn.partition import relative
+
+    return {"k": made.k, "method": made.method, "engine": made.engine, "seed": made.seed, "epsilon": made.epsilon,
+            **made.statistics, "relative": relative(made.statistics)}
+
+
+@compiles
+def plan(args):
+    """`hpgcn plan`."""
+    import json
+
+    from hpgcn.planning import options
+    from hpgcn.planning import report as comparison
+    from hpgcn.report import comparison as picture
+
+    if args.plot:
+        picture.check_picture(args.plot)
+    given = {name: getattr(args, name) for name in COST_FIELDS if getattr(args, name) is not None}
+    asked = options.Options.parse(args.ranks, args.widths, args.method, args.machine, args.memory, **given)
+    report = comparison.forecast(args.graph, asked, progress=not args.quiet)
+    if args.plot:
+        picture.plot(report, args.plot)
+    show(json.dumps(report) if args.json else comparison.table(report))
+
+
+def inspect(args):
+    """`hpgcn inspect`."""
+    from hpgcn.cli import overview
+
+    show(overview.describe(args.file, verify=args.verify))
+
+
+def train(args):
+    """`hpgcn train`."""
+    given = {entry.name: getattr(args, entry.name) for entry in dataclasses.fields(Config)
+             if entry.name != "graph" and getattr(args, entry.name) is not None}
+    given = {**(Config.from_toml(args.config) if args.config else {}), **given, "graph": os.path.abspath(args.graph)}
+    config = Config(**{**(settings_of_run(given.get("out") or "", given) if args.resume else {}), **given})
+    threads = config.threads or machine.default_threads()
+    machine.limit_threads(threads)
+    import json
+
+    from hpgcn import comm, store
+    from hpgcn.model import find_model
+    from hpgcn.runtime import faults
+    from hpgcn.strategies import find_strategy
+    from hpgcn.training import run_directory, trainer
+
+    find_strategy(config)
+    find_model(config)
+    ranks = comm.world(config.comm_timeout)
+    ranks.assert_same(started(args, config), "command line")
+    with ranks.collective_errors():
+        faults.asked()  # refused now, if it makes no sense
+        if args.resume and not config.out:
+            raise UsageError("--resume needs --out RUN, the run directory to go on in")
+        source = store.load(args.graph, verify=not args.no_verify)
+        trainer.check(source.header)
+    if args.dry_run:
+        from hpgcn.planning import dry_run
+        from hpgcn.training.placement import assign_rows, same_everywhere
+
+        same_everywhere(source, config, ranks)
+        report = dry_run.forecast(assign_rows(source, ranks, config), config, ranks)
+        if ranks.rank == 0:
+            show(json.dumps(report) if args.json else dry_run.table(report))
+        return
+    if not config.out:
+        config = config.replace(out=ranks.bcast(run_directory.free_name(source.header.name)))
+    summary = trainer.train(source, config.replace(threads=threads), ranks, progress=not args.quiet,
+                            overwrite=args.overwrite, resume=config.out if args.resume else None)
+    if ranks.rank == 0:
+        show(json.dumps(summary) if args.json else table(summary))
+    faults.begin(ranks.rank, 0)
+    faults.point("end")
+    ranks.barrier()  # MPI_Finalize has no deadline
+
+
+def started(args, config=None):
+    """What all ranks must have been started with alike: they then make the same calls in the same order."""
+    own = {"run": args.run.__name__, "version": __version__, "threads": 0, "verbose": 0, "quiet": 0, "config": None}
+    return {**vars(args), **(dataclasses.asdict(config) if config else {}), **own}
+
+
+def table(summary):
+    """The end of a run, for people."""
+    from hpgcn.store.words import percent
+
+    rows = [
+        ("test accuracy", f"{percent(summary['test_acc'])} at epoch {summary['best_epoch']} "
+                          f"(validation {percent(summary['best_val_acc'])})"),
+        ("ranks x threads", f"{summary['ranks']} x {summary['threads']}, strategy {summary['strategy']}"),
+        ("bytes per epoch", f"{summary['sent_bytes_per_epoch']:,} sent, "
+                            f"{summary['predicted_bytes_per_epoch']:,} predicted"),
+        ("messages per epoch", f"{summary['sent_messages_per_epoch']:,} sent, "
+                               f"{summary['predicted_messages_per_epoch']:,} predicted"),
+        ("seconds per epoch", f"{summary['epoch_s_median']:.4g} (set-up {summary['setup_s']:.3g})"),
+        ("results", f"{printable(summary['out'])}/summary.json, metrics.jsonl, model.h5"),
+    ]
+    return label_list(rows, width=19)
+
+
+def predict(args):
+    """`hpgcn predict`."""
+    machine.limit_threads(Config(threads=args.threads).threads or machine.default_threads())
+    from pathlib import Path
+
+    from hpgcn import comm, store
+    from hpgcn.training import inference, run_directory
+    from hpgcn.training.warmup import compiling
+
+    run = Path(args.model)
+    follow = args.out is not None  # a link in the run directory is replaced, not written through
+    out = args.out or str((run if os.path.isdir(run) else run.parent) / "predictions.h5")
+    ranks = comm.world()
+    ranks.assert_same(started(args), "command line")
+    with ranks.collective_errors():
+        store.check_suffix(out)
+        _, settings, _ = run_directory.read_run(run)
+        store.refuse_existing(out, args.overwrite, follow)
+        path = args.graph or settings["graph"]
+        if not path:
+            raise UsageError(f"{run}: trained on a graph in memory; name the graph to predict on")
+        source = store.load(path)
+    with compiling(not args.quiet, ranks.rank):
+        found = inference.predict(source, run, ranks, device=args.device)
+    with ranks.collective_errors():
+        if ranks.rank == 0:
+            store.write_predictions(out, found, attributes={"graph": source.header.name, "model": str(run)},
+                                    overwrite=args.overwrite, follow=follow)
+            say(args, f"wrote {printable(out)}")
+
+
+def report(args):
+    """`hpgcn report`."""
+    from hpgcn import report
+
+    if args.html:
+        report.check_output(args.html)
+    runs = report.read_runs(args.runs)
+    show(report.table(runs))
+    if args.html:
+        report.write(runs, args.html)
+        say(args, f"wrote {printable(args.html)}")
+
+
+def bench(args):
+    """`hpgcn bench`."""
+    threads = Config(threads=args.threads).threads or machine.default_threads()
+    machine.limit_threads(threads)
+    import json
+
+    from hpgcn import bench
+
+    report = bench.run(args.what, graphs=args.graphs, widths=args.widths, scale_down=args.scale_down,
+                       repeats=args.repeats, threads=threads, seed=args.seed)
+    show(json.dumps(report) if args.json else bench.table(report))
+
+
+def doctor(args):
+    """`hpgcn doctor`; 70 if something failed."""
+    if machine.launched_rank():
+        return 0  # under a launcher, too, one process looks
+    import json
+
+    from hpgcn import doctor
+
+    found = doctor.examine()
+    show(json.dumps([each._asdict() for each in found]) if args.json else doctor.table(found))
+    return 70 if any(each.status == "fail" for each in found) else 0

@@ -1,0 +1,175 @@
+"""What lies at a path, in words: `hpgcn inspect` of files, run directories and checkpoints."""
+from __future__ import annotations
+
+import shlex
+import time
+from pathlib import Path
+
+from hpgcn import store
+from hpgcn.config import Config
+from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, UsageError
+from hpgcn.report import read_runs
+from hpgcn.runtime.text_table import label_list
+from hpgcn.store import words
+from hpgcn.training.checkpoint import NAME, Checkpoints, read_checkpoint
+from hpgcn.training.run_directory import FILES
+
+
+def describe(path, *, verify=False):
+    """Say what a file of hpgcn, a run directory or a checkpoint of one holds, and what is next.
+
+    Parameters
+    ----------
+    verify : bool
+        Compare every checksum, of a run directory that of its model.
+
+    Returns
+    -------
+    str
+        Aligned lines, no line feed at the end.
+
+    Raises
+    ------
+    InputNotFoundError, DataError, StorageError
+        As `hpgcn.store.describe`; the folder is none of these, or a file in it is malformed.
+    """
+    folder = Path(path)
+    try:
+        is_folder = folder.is_dir()
+        names = {entry.name for entry in folder.iterdir()} if is_folder else set()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputNotFoundError(f"{path}: {reason}") from error
+
+    if not is_folder:
+        return store.describe(path, verify=verify)
+    if "state.h5" in names:
+        return f"{_checkpoint(folder)}\n{store.describe(folder / 'state.h5', verify=verify)}"
+    if any(map(NAME.fullmatch, names)):
+        return label_list([("folder", path), ("kind", "checkpoints of a run"),
+                           *_checkpoints(folder.parent)])
+    if names & {"metrics.jsonl", "config.toml"}:
+        return label_list([*_run(folder, names), *(_verified(folder, names) if verify else ())])
+    raise DataError(f"{path}: is a folder, but no run directory (it has no config.toml and no "
+                    "metrics.jsonl) and no checkpoint (it has no state.h5)")
+
+
+def _checkpoint(folder):
+    """Say whether a run can go on from a checkpoint."""
+    try:
+        read_checkpoint(folder)
+    except HpgcnError as error:
+        return f"{folder.name}: damaged, --resume leaves it out: {error}"
+    return f"{folder.name}: sound, --resume goes on after it"
+
+
+def _checkpoints(run):
+    """Return a pair for each checkpoint of a run directory."""
+    folder = Checkpoints(run, None).path
+    entries = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [("checkpoint", _checkpoint(entry)) for entry in entries if NAME.fullmatch(entry.name)]
+
+
+def _verified(folder, names):
+    """Read the files of a run directory that have checksums; StorageError if one does not match."""
+    checked = [name for name in ("model.h5", "predictions.h5") if name in names]
+    for name in checked:
+        store.describe(folder / name, verify=True)
+    yield "checksums", f"all match: {', '.join(checked) or 'there are none'}"
+
+
+def _run(folder, names):
+    """Yield (label, text) pairs about a run directory."""
+    run, = read_runs([folder])
+    config = None
+    if "config.toml" in names:
+        try:
+            config = Config(**Config.from_toml(folder / "config.toml"))
+        except UsageError as error:
+            raise DataError(str(error)) from error
+    checkpoints = _checkpoints(folder)
+
+    yield "folder", folder
+    yield "kind", f"run directory, {'' if run.summary else 'not '}finished"
+    yield "epochs", _epochs(run, config)
+    yield from _figures(run)
+    if config:
+        yield from words.settings(config)
+    else:
+        yield "settings", "unknown: there is no config.toml"
+    if run.summary:
+        yield from _circumstances(run.summary)
+    yield "when", _when(folder, run.summary)
+    yield from checkpoints or [("checkpoint", "none")]
+    yield "files", ", ".join(name for name in FILES if name in names)
+    for note in run.notes:
+        yield "note", note
+    for command in _next(folder, names, config, run, checkpoints):
+        yield "next", command
+
+
+def _epochs(run, config):
+    """Say how many epochs were done, and why fewer than were asked for."""
+    if not config:
+        return f"{run.epochs:,}"
+    text = f"{run.epochs:,} of {config.epochs:,} at most"
+    if not run.summary or run.epochs >= config.epochs:
+        return text
+    if config.patience and run.epochs - (run.number("best_epoch") or 0) >= config.patience:
+        return f"{text}, ended by patience {config.patience:,}"
+    return f"{text}, ended early"
+
+
+def _figures(run):
+    """Yield pairs about the best and the last epoch."""
+    if not run.epochs:
+        yield "best epoch", "none so far"
+        return
+    metrics = {name: column.tolist() for name, column in run.metrics.items()}
+    if run.best is None:
+        yield "best epoch", "none so far: nothing was evaluated"
+    else:
+        best = {name: column[run.best] for name, column in metrics.items()}
+        yield "best epoch", f"{best['epoch']:.0f}, {words.accuracies(best)}"
+    yield "loss", f"{metrics['loss'][-1]:.4f} in epoch {metrics['epoch'][-1]:.0f}"
+    seconds = run.median("epoch_s")
+    yield "seconds", "unknown" if seconds is None else f"{seconds:.4g} per epoch"
+
+
+def _circumstances(summary):
+    """Yield data, ranks and versions of a finished run."""
+    names = ("graph", "ranks", "threads", "device", "strategy", "grid")
+    graph, ranks, threads, device, strategy, grid = (summary.get(name, "unknown") for name in names)
+    yield "data", graph
+    yield "ranks", f"{ranks} x {threads} threads on {device}, strategy {strategy}, grid {grid}"
+    versions = summary.get("versions")
+    yield "versions", words.versions(versions if isinstance(versions, dict) else {})
+
+
+def _when(folder, summary):
+    seconds = (folder / "metrics.jsonl").stat().st_mtime
+    last = f"last epoch {time.strftime('%Y-%m-%dT%H:%M:%S+00:00', time.gmtime(seconds))}"
+    if "started_utc" not in summary:
+        return last
+    hosts = summary.get("hosts")
+    where = f" on {', '.join(map(str, hosts))}" if isinstance(hosts, list) else ""
+    return f"started {summary['started_utc']}{where}, {last}"
+
+
+def _next(folder, names, config, run, checkpoints):
+    """Yield commands that a user may want now."""
+    out = shlex.quote(str(folder))
+    graph = shlex.quote(config.graph if config and config.graph else "GRAPH")
+    train = f"hpgcn train {graph} --out {out} --resume"
+    ranks = run.number("ranks") or 1
+    if ranks > 1:
+        train = f"mpiexec -n {ranks:.0f} {train}"
+
+    if not run.summary:
+        where = "goes on" if checkpoints else "starts at epoch 1"
+        yield f"{train}    # {where}, if no job is at it now"
+    if "model.h5" in names:
+        yield f"hpgcn predict {out}"
+    yield f"hpgcn report {out} --html report.html"
+    if run.summary and checkpoints:
+        yield f"{train} --epochs {2 * run.epochs}    # trains longer"

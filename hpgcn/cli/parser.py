@@ -1,0 +1,288 @@
+"""The flags and arguments of all commands."""
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+
+from hpgcn import __version__, config
+from hpgcn.cli import commands as run
+from hpgcn.config import COST_FIELDS, Config
+from hpgcn.errors import UsageError
+from hpgcn.runtime import machine
+
+# of a field of Config, or of its type
+METAVARS = {"out": "RUN", "grid": "RxC", "memory": "BYTES", "int": "N", "float": "X"}
+
+
+def strategies():
+    """The words that --strategy takes."""
+    from hpgcn.strategies import STRATEGIES
+
+    return STRATEGIES
+
+
+def models():
+    """The words that --model takes."""
+    from hpgcn.model.registry import model_kinds
+
+    return model_kinds()
+
+
+REGISTRIES = {"strategy": strategies, "model": models}
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises what argparse would print."""
+
+    def error(self, message):
+        raise UsageError(f"{message}; see `{self.prog} --help`")
+
+    def _print_message(self, message, file=None):
+        if message and not machine.launched_rank():
+            (file or sys.stderr).write(message)
+
+
+def parser():
+    """Return the argument parser of all commands."""
+    common = Parser(add_help=False)
+    common.add_argument("-v", "--verbose", action="store_true",
+                        help="more log lines; tracebacks of errors")
+    common.add_argument("-q", "--quiet", action="store_true", help="warnings and errors only")
+    top = Parser(
+        "hpgcn", description="Full-batch GCN training, the same result on any number of ranks.")
+    top.add_argument("--version", action="version", version=f"hpgcn {__version__}")
+    subparsers = top.add_subparsers(metavar="COMMAND", required=True)
+    for add_arguments, action, text in (
+            (convert, run.convert, "Read a graph in any known format and write it as HDF5."),
+            (generate, run.generate,
+             "Write a generated graph with features and labels, or its edges as text."),
+            (partition, run.partition,
+             "Decide which rank owns which vertex; write the graph in that order."),
+            (plan, run.plan, "Say how many ranks, which partition and strategy, how much memory "
+                             "and how long, from the file alone."),
+            (inspect, run.inspect, "Say in words what is in a file, a run directory or a "
+                                   "checkpoint."),
+            (train, run.train, "Train; under mpiexec -n P on P ranks."),
+            (predict, run.predict,
+             "Logits, labels and embeddings of all vertices, in their original order."),
+            (report, run.report,
+             "Compare runs: a table; with --html curves, times, messages and timelines."),
+            (bench, run.bench,
+             "Measure this machine, the kernels or a training epoch against its limits."),
+            (doctor, run.doctor, "Is what hpgcn rests on there, and does it work? MPI, HDF5, "
+                                 "threads...")):
+        command = subparsers.add_parser(
+            add_arguments.__name__, help=text, description=text, parents=[common])
+        command.set_defaults(run=action)
+        add_arguments(command)
+    return top
+
+
+def convert(command):
+    """Add the arguments of `hpgcn convert`."""
+    add = command.add_argument
+    add("source", help="a file, or the word digits or karate")
+    add("out", help="graph to write (.h5)")
+    add("--format", default="auto", help="of the source (default: auto, by its name)",
+        choices=["auto", "planetoid", "ogb", "npz", "mtx", "snap", "csv", "parquet"])
+    add("--columns", metavar="NAMES",
+        help="what each column of an edge list is, whatever its header says: source,target (row "
+             "target aggregates source) or u,v (row u aggregates v), w (weights), - (not read); "
+             "such as u,v,-,w")
+    add("--base", type=int, choices=[0, 1],
+        help="id of the first vertex of an edge list (default: 0; 1 under KONECT's header)")
+    add("--features", metavar="FILE",
+        help=".npy, or .npz (SciPy sparse or one array); or the word identity (a column for each "
+             "vertex) or degree (log(1 + d) of row sum and column sum)")
+    add("--labels", metavar="FILE", help=".npy: class ids (n,), -1 unknown; or 0/1 (n, t)")
+    add("--symmetrize", action="store_true", help="take max(A, A^T)")
+    add("--unweighted", action="store_true", help="set all edge weights to 1")
+    add("--reverse", action="store_true", help="row and column of every entry change places")
+    add("--strict", action="store_true", help="refuse duplicates, self loops and false symmetry")
+    add("--row-normalize", action=argparse.BooleanOptionalAction, default=None,
+        help="scale each feature row to sum 1 (default: for planetoid only)")
+    add("--split", metavar="SPLIT", help="file, planetoid, or random:60/20/20[:SEED]")
+    add("--memory", type=size, metavar="BYTES",
+        help="what it may hold; larger edge lists are sorted on disk (default: 80%% of what is "
+             "free)")
+    add("--compress", default="none", choices=["none", "gzip"],
+        help="gzip: a smaller file that takes longer to read (default: none)")
+    add("--overwrite", action="store_true", help="replace an existing graph")
+
+
+def generate(command):
+    """Add the arguments of `hpgcn generate`."""
+    command.add_argument(
+        "kind", choices=["rmat", "sbm", "grid"],
+        help="rmat: few vertices have most edges; sbm: classes are communities; grid: two "
+             "dimensions")
+    command.add_argument("out", help=".h5, or .txt for an edge list")
+    integers(command, ("scale", 16, "2^SCALE vertices"),
+             ("edge-factor", 16, "undirected edges per vertex"), ("features", 64, "width"),
+             ("classes", 8, "labels"), ("seed", 0, "keys all draws"))
+    command.add_argument("--overwrite", action="store_true", help="replace an existing file")
+
+
+def partition(command):
+    """Add the arguments of `hpgcn partition`."""
+    add = command.add_argument
+    add("graph", help="graph (.h5)")
+    add("-k", type=int, required=True, metavar="K", help="number of parts")
+    add("-o", "--out", metavar="FILE",
+        help="default: GRAPH.pK.h5; a name that ends in .npy, .txt or .part.K takes the part of "
+             "each vertex alone")
+    add("--method", default="hypergraph", metavar="METHOD",
+        help="hypergraph, graph, stochastic, vertex-cut, random or block (default: hypergraph)")
+    add("--engine", metavar="ENGINE",
+        help="of hypergraph mtkahypar or kahypar (default: mtkahypar), of graph metis")
+    add("--epsilon", type=float, default=0.01, metavar="SHARE",
+        help="imbalance allowed (default: 0.01)")
+    weight = command.add_mutually_exclusive_group()
+    weight.add_argument("--w0", type=int, default=0, metavar="N",
+                        help="weight of a row besides its nonzeros (default: 0)")
+    weight.add_argument("--widths", metavar="N,N",
+                        help="take as w0 the dense work of a row for these widths: features, "
+                             "hidden, classes")
+    integers(command, ("seed", 0, "keys all draws"))
+    add("--no-refine", action="store_true", help="leave the parts as the engine found them")
+    add("--no-rcm", action="store_true", help="keep the vertex order inside each part")
+    add("--parts", metavar="FILE", help="take the part of each vertex from FILE (.npy, or text)")
+    add("--compare", metavar="METHOD,...",
+        help="run several methods, show them side by side and write nothing")
+    add("--json", action="store_true", help="print statistics as JSON")
+    add("--overwrite", action="store_true", help="replace an existing file")
+
+
+def plan(command):
+    """Add the arguments of `hpgcn plan`."""
+    add = command.add_argument
+    add("graph", help="graph, partitioned or not (.h5)")
+    add("-k", dest="ranks", metavar="K,K",
+        help="numbers of ranks (default: powers of two up to 512; the parts of a partitioned file)")
+    add("--widths", metavar="N,N",
+        help="features, hidden widths, classes (default: of the file, hidden 16)")
+    add("--method", metavar="METHOD,...", help="partitions for p2p (default: random,block)")
+    add("--machine", metavar="FILE", help="what `hpgcn bench machine --json` printed")
+    add("--memory", type=size, metavar="BYTES",
+        help="memory that a rank may hold (default: any number)")
+    knobs(command, COST_FIELDS)
+    add("--json", action="store_true", help="print every number as one JSON object")
+    add("--plot", metavar="FILE", help="draw a picture: .png, .svg or .pdf")
+
+
+def inspect(command):
+    """Add the arguments of `hpgcn inspect`."""
+    command.add_argument("file", metavar="PATH",
+                         help="an .h5 file of hpgcn, a run directory or a checkpoint in it")
+    command.add_argument("--verify", action="store_true",
+                         help="read all of it and compare every checksum")
+
+
+def train(command):
+    """Add the arguments of `hpgcn train`."""
+    add = command.add_argument
+    add("graph", help="graph, partitioned or not (.h5)")
+    add("--config", metavar="RUN.toml", help="settings from a file; flags override them")
+    knobs(command, [entry.name for entry in dataclasses.fields(Config) if entry.name != "graph"])
+    add("--dry-run", action="store_true",
+        help="train nothing: say what the run would send and hold")
+    add("--json", action="store_true", help="print the summary as JSON")
+    existing = command.add_mutually_exclusive_group()
+    existing.add_argument("--overwrite", action="store_true",
+                          help="replace an existing run directory")
+    existing.add_argument("--resume", action="store_true",
+                          help="go on in --out after its newest checkpoint, by its settings; flags "
+                               "may change how and how long it runs, not what it computes")
+    add("--no-verify", action="store_true", help="do not check CRCs of what is read")
+
+
+def predict(command):
+    """Add the arguments of `hpgcn predict`."""
+    add = command.add_argument
+    add("model", metavar="RUN", help="run directory, or its model.h5")
+    add("graph", nargs="?", help="another graph (.h5); default: the one trained on")
+    add("-o", "--out", metavar="FILE", help="default: RUN/predictions.h5")
+    add("--device", choices=["auto", "cpu", "cuda"], default="auto",
+        help="where to compute, whatever the model was trained on (default: auto)")
+    integers(command, ("threads", 0, "threads per rank; 0: cores / ranks on the node"))
+    add("--overwrite", action="store_true", help="replace an existing file of predictions")
+
+
+def report(command):
+    """Add the arguments of `hpgcn report`."""
+    command.add_argument("runs", nargs="+", metavar="RUN", help="run directory")
+    command.add_argument("--html", metavar="FILE",
+                         help=".html: a page that needs nothing else; .png: the curves alone")
+
+
+def bench(command):
+    """Add the arguments of `hpgcn bench`."""
+    from hpgcn.bench import COMMANDS
+
+    add = command.add_argument
+    add("what", choices=COMMANDS,
+        help="machine: its memory and cores; spmm, sspmm, gather: kernels on the CPU; growth: SpMM "
+             "on graphs of growing size; epoch: training steps; cuda, cuda-epoch: both on a GPU")
+    add("--graphs", metavar="NAMES", help="dense,prod,road or some of them (default: all)")
+    add("--widths", metavar="N,N",
+        help="widths of x (default: 16,64,128,256; gather: 16,128; growth: 64,128; cuda: "
+             "16,41,64,128,256); of an epoch: features, hidden, classes (default: "
+             "128,128,128,40); of cuda-epoch: hidden (default: 16,512)")
+    integers(command, ("scale-down", 1, "divides the sizes of the graphs"),
+             ("repeats", 5, "times that each thing is timed"),
+             ("threads", 0, "0: all cores this process may use"), ("seed", 0, "keys all draws"))
+    add("--json", action="store_true", help="print the numbers as JSON")
+
+
+def doctor(command):
+    """Add the arguments of `hpgcn doctor`."""
+    command.add_argument("--json", action="store_true", help="print the findings as JSON")
+
+
+def integers(command, *flags):
+    """Add flags that take an integer: name, default, help."""
+    for name, default, text in flags:
+        command.add_argument(f"--{name}", type=int, default=default, metavar="N",
+                             help=f"{text} (default: {default})")
+
+
+def knobs(command, names):
+    """Add the flags of some fields of Config; what is not given is None."""
+    for entry in dataclasses.fields(Config):
+        if entry.name not in names:
+            continue
+        flag = "--" + entry.name.replace("_", "-")
+        text = entry.metadata["help"]
+        if entry.type == "bool":
+            text += f" (default: {'on' if entry.default else 'off'})"
+            command.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
+            continue
+        if entry.default != "":
+            text += f" (default: {entry.default})"
+        choices = entry.metadata["choices"]
+        metavar = METAVARS.get(entry.name, METAVARS.get(entry.type))
+        if entry.name in REGISTRIES:
+            metavar = "NAME"
+            text += "; one of %(names)s"
+        added = command.add_argument(flag, type={"int": int, "float": float, "str": str}[entry.type],
+                                     choices=choices, metavar=None if choices else metavar, help=text)
+        added.names = Names(entry.name)
+
+
+class Names:
+    """The words that a setting takes, looked up when a help text is printed: that imports their room."""
+
+    def __init__(self, setting):
+        self.setting = setting
+
+    def __str__(self):
+        return ", ".join(REGISTRIES[self.setting]())
+
+
+def size(text):
+    """Read a number of bytes from a flag, as `hpgcn.config.size`."""
+    try:
+        return config.size(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -1,0 +1,1 @@
+"""Graphs in memory: validation, normalisation, reordering, identity."""

@@ -1,0 +1,398 @@
+"""A graph in memory: adjacency, features, labels, split; its validation.
+
+Legend of all shapes: n vertices, m owned rows, g ghost rows, f features, c classes, P ranks, nnz
+nonzeros. Row i of the adjacency aggregates its columns: a[u, v] is the weight with which u reads v.
+"""
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.errors import DataError
+from hpgcn.graphs import validation
+
+ROW_ARRAYS = ("features", "labels", "degree_row", "degree_column", "degree_loop", "vertex",
+              "original_ids")  # of a Graph, one entry a row, beside the masks
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a graph is, in a few numbers: known without reading its arrays.
+
+    Attributes
+    ----------
+    name : str
+        Name of the source, free of any path.
+    num_nodes, num_edges, num_features, num_classes : int
+        n, stored nonzeros of the whole adjacency, f and c (0 without features or labels).
+    directed : bool
+        False only if pattern and values of the adjacency are symmetric.
+    all_ones : bool
+        Every stored weight is 1; `Graph.data` is then None.
+    multilabel : bool
+        Labels are a float32 (n, t) matrix rather than a class id.
+    sparse_features : bool
+        Features are CSR.
+    has_split : bool
+        Train, validation and test masks exist.
+    split : str
+        How the split was made, e.g. "file", "planetoid" or "random:60/20/20:0".
+    source_sha256 : str
+        SHA-256 of the input that the graph was made from (hexadecimal; empty if made in memory).
+    """
+
+    name: str
+    num_nodes: int
+    num_edges: int
+    num_features: int = 0
+    num_classes: int = 0
+    directed: bool = False
+    all_ones: bool = False
+    multilabel: bool = False
+    sparse_features: bool = False
+    has_split: bool = False
+    split: str = ""
+    source_sha256: str = ""
+
+    def __str__(self):
+        words = [
+            repr(self.name), f"{self.num_nodes:,} vertices", f"{self.num_edges:,} stored entries",
+            "directed" if self.directed else "undirected",
+            f"{self.num_features:,} features" if self.num_features else "",
+            f"{self.num_classes:,} {'labels per vertex' if self.multilabel else 'classes'}"
+            if self.num_classes else "",
+            "split" if self.has_split else "",
+        ]
+        return ", ".join(filter(None, words))
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A contiguous range of rows of a graph: all (start 0, m == n), or the slab of one rank.
+
+    Attributes
+    ----------
+    header : Header
+        Of the whole graph.
+    start : int
+        Number of the first row held.
+    indptr : (m + 1,) int64, starting at 0
+    indices : (nnz,) int32 or int64
+        Global column numbers, increasing within each row, no duplicates.
+    data : (nnz,) float32 or None
+        Weights; None if all are 1.
+    features : (m, f) float32, scipy.sparse.csr_array (m, f) float32, or None
+    labels : (m,) int64 with -1 for unknown, (m, t) float32, or None
+    masks : dict of (m,) bool under "train", "val" and "test", or None
+    degree_row, degree_column, degree_loop : (m,) float64
+        Row and column sums of the whole adjacency as stored; weight of the own loop, 0 if none.
+    vertex : (m,) int64
+        ORIGINAL number of each row: its row in the graph before any partition.
+    original_ids : (m,) int64 or None
+        The input's own ids, where reading relabelled them.
+    offsets : (k + 1,) int64 or None
+        First row of each part, where the rows are in the order of a partition.
+    """
+
+    header: Header
+    start: int
+    indptr: np.ndarray
+    indices: np.ndarray
+    data: np.ndarray | None
+    features: np.ndarray | sp.csr_array | None
+    labels: np.ndarray | None
+    masks: dict[str, np.ndarray] | None
+    degree_row: np.ndarray
+    degree_column: np.ndarray
+    degree_loop: np.ndarray
+    vertex: np.ndarray
+    original_ids: np.ndarray | None = None
+    offsets: np.ndarray | None = None
+
+    def __repr__(self):
+        if self.num_rows == self.header.num_nodes:
+            return f"Graph({self.header})"
+        return f"Graph({self.header}, rows {self.start:,} to {self.start + self.num_rows:,})"
+
+    def save(self, path, *, overwrite=False):
+        """Write the whole graph, in its ORIGINAL order, to a file (.h5), which `hpgcn.load` reads.
+
+        Raises
+        ------
+        DataError
+            Only some rows are held.
+        OutputError, StorageError
+            The file exists and `overwrite` is false, or it cannot be created; the disk is full.
+        """
+        from hpgcn import store
+
+        graph = self
+        if self.num_rows == self.header.num_nodes and np.any(np.diff(self.vertex) < 0):
+            graph = self.permuted(np.argsort(self.vertex))
+        store.write_graph(path, graph, overwrite=overwrite)
+
+    @property
+    def num_rows(self):
+        """Rows held here (m)."""
+        return self.indptr.size - 1
+
+    @property
+    def adjacency(self):
+        """The rows held, as scipy.sparse.csr_array (m, n), float32."""
+        data = np.ones(self.indices.size, np.float32) if self.data is None else self.data
+        return sp.csr_array((data, self.indices, self.indptr),
+                            shape=(self.num_rows, self.header.num_nodes))
+
+    @staticmethod
+    def from_scipy(A, X=None, y=None, masks=None, *, name="graph", symmetrize=False,
+                   unweighted=False, original_ids=None, split="file", source_sha256=""):
+        """Make a graph from a sparse matrix and arrays.
+
+        Parameters
+        ----------
+        A : scipy sparse array or matrix, or ndarray, (n, n)
+            Duplicates are summed, or dropped if all weights are 1; explicit zeros are dropped.
+        X : ndarray or scipy sparse, (n, f), optional
+            Features, cast to float32. Sparse ones stay sparse.
+        y : (n,) integers (-1: unknown), or (n, t) multi-label, optional
+        masks : (train, val, test) or a dict of them, optional
+            Each (n,) bool, or an array of vertex numbers. They must not overlap.
+        symmetrize : bool
+            Take max(A, A^T).
+        unweighted : bool
+            Set all weights to 1.
+
+        Raises
+        ------
+        DataError
+            Not square, columns or row pointers that leave the matrix, NaN or Inf, wrong row counts,
+            labels below -1, overlapping masks.
+        """
+        A = validation.check_adjacency(A, name)
+        n = A.shape[0]
+        if original_ids is not None and np.shape(original_ids) != (n,):
+            raise DataError(f"{name}: original_ids have shape {np.shape(original_ids)}, "
+                            f"expected ({n},)")
+        kept = A.data != 0
+        rows, columns = (axis[kept] for axis in A.coords)
+        values = None if unweighted else A.data[kept]
+        indptr, indices, data, _ = build_adjacency(rows, columns, values, n, symmetrize=symmetrize,
+                                                   name=name)
+        return assemble(indptr, indices, data, X, y, masks, name=name, original_ids=original_ids,
+                        split=split, source_sha256=source_sha256)
+
+    @classmethod
+    def from_edge_index(cls, edge_index, edge_weight=None, features=None, labels=None, masks=None,
+                        *, num_nodes=None, name="graph", **options):
+        """Make a graph from edges as PyG and DGL hold them: NumPy arrays, or tensors of the CPU.
+
+        Parameters
+        ----------
+        edge_index : (2, e) integers from 0
+            Row 0 the source of each edge, row 1 its target, which aggregates the source: edge
+            (u, v) is the entry a[v, u] of the adjacency. An undirected graph has each edge twice.
+        edge_weight : (e,) or (e, 1) numbers, optional
+            By default all are 1. Duplicates are merged as by `from_scipy`.
+        features, labels, masks, name, **options
+            As X, y and the others of `from_scipy`.
+        num_nodes : int, optional
+            By default the rows of the features, else of the labels, else the highest vertex
+            number and 1.
+
+        Raises
+        ------
+        DataError
+            An array of another dtype or shape, a vertex number below 0 or past num_nodes - 1, and
+            whatever `from_scipy` refuses.
+        """
+        for array in (features, labels):
+            if num_nodes is None and array is not None and np.shape(array):
+                num_nodes = np.shape(array)[0]
+        source, target, weights, n = validation.check_edges(edge_index, edge_weight, num_nodes, name)
+        A = sp.coo_array((weights, (target, source)), shape=(n, n))
+        return cls.from_scipy(A, features, labels, masks, name=name, **options)
+
+    def blocks(self):
+        """Yield dtype with shape, and bytes as 1-D uint8, of all that a model is trained on."""
+        X = self.features
+        parts = (X.indptr, X.indices, X.data) if sp.issparse(X) else (X,)
+        masks = (self.masks or {}).values()
+        for array in (self.indptr, self.indices, self.data, *parts, self.labels, *masks):
+            if array is not None:
+                content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+                yield f"{array.dtype.str} {array.shape}", content
+
+    def checksum(self):
+        """Return the CRC32 of what a model is trained on: it tells graphs apart, but for chance."""
+        crc = 0
+        for kind, data in self.blocks():
+            crc = zlib.crc32(data, zlib.crc32(kind.encode(), crc))
+        return crc
+
+    def slab(self, start, stop):
+        """Return the rows [start, stop) of the whole graph, held here, as views."""
+        low = start - self.start
+        high = stop - self.start
+        if not 0 <= low <= high <= self.num_rows:
+            raise DataError(f"{self.header.name}: rows {start}..{stop} asked for, {self.start}.."
+                            f"{self.start + self.num_rows} held")
+        entries = slice(self.indptr[low], self.indptr[high])
+        return dataclasses.replace(
+            self, start=start, indptr=self.indptr[low:high + 1] - self.indptr[low],
+            indices=self.indices[entries], data=None if self.data is None else self.data[entries],
+            **self._of_rows(slice(low, high)))
+
+    def _of_rows(self, chosen):
+        """Return those fields that have an entry a row, cut to the rows chosen."""
+        fields = {name: array[chosen] for name in ROW_ARRAYS
+                  if (array := getattr(self, name)) is not None}
+        if self.masks is not None:
+            fields["masks"] = {key: mask[chosen] for key, mask in self.masks.items()}
+        return fields
+
+    def adjacency_rows(self, start, stop):
+        """Return (indptr from 0, indices, data or None) of the rows [start, stop)."""
+        rows = self.slab(start, stop)
+        return rows.indptr, rows.indices, rows.data
+
+    def pointers(self, start, stop):
+        """Return the row pointers of the rows [start, stop), (m + 1,) int64; differences count."""
+        return self.slab(start, stop).indptr
+
+    def degrees(self):
+        """Return row sums, column sums and loops, (n,) float64 each, by their names."""
+        return {"row": self.degree_row, "column": self.degree_column, "loop": self.degree_loop}
+
+    def permuted(self, perm, offsets=None):
+        """Return the whole graph in the order `perm` (new -> old, (n,) int64).
+
+        `offsets` (k + 1,) says where the parts begin, if the order comes from a partition.
+        """
+        inverse = np.empty_like(perm)
+        inverse[perm] = np.arange(perm.size, dtype=perm.dtype)
+        counts = np.diff(self.indptr)[perm]
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+        # entry k comes from entry source[k]: rows moved whole, then columns sorted within each
+        source = np.repeat(self.indptr[perm] - indptr[:-1], counts) + np.arange(indptr[-1])
+        columns = inverse[self.indices[source]].astype(self.indices.dtype)
+        matrix = sp.csr_array((source, columns, indptr), shape=(perm.size, self.header.num_nodes))
+        matrix.sort_indices()
+        return dataclasses.replace(
+            self, indptr=indptr, indices=matrix.indices.astype(self.indices.dtype, copy=False),
+            data=None if self.data is None else self.data[matrix.data], offsets=offsets,
+            **self._of_rows(perm))
+
+
+@dataclass
+class Counts:
+    """What building an adjacency met and did, for the reader's report."""
+
+    duplicates: int = 0
+    zeros: int = 0
+    loops: int = 0
+    asymmetric: int = 0
+
+
+def build_adjacency(rows, columns, values, n, *, symmetrize=False, name="graph"):
+    """Make a valid CSR adjacency from entries in any order.
+
+    Parameters
+    ----------
+    rows, columns : (e,) integers in [0, n)
+    values : (e,) numbers, or None for all ones
+    symmetrize : bool
+        Take max(A, A^T), after duplicates are merged.
+
+    Returns
+    -------
+    indptr (n + 1,) int64, indices (nnz,), data (nnz,) float32 or None if all are 1, Counts.
+
+    Raises
+    ------
+    DataError
+        A weight is NaN or infinite, or does not fit float32.
+    """
+    counts = Counts()
+    dtype = validation.index_dtype(n)
+    if values is not None:
+        values = np.asarray(values, np.float64)
+        validation.check_finite(values, f"{name}: weight")
+        if np.all(values == 1):
+            values = None
+    data = np.ones(len(rows), np.uint8) if values is None else values
+    coords = (np.asarray(rows, dtype), np.asarray(columns, dtype))
+    matrix = sp.csr_array((data, coords), shape=(n, n))
+    matrix.sum_duplicates()
+    counts.duplicates = len(rows) - matrix.nnz
+    if values is None:
+        matrix.data = np.ones(matrix.nnz, np.uint8)  # 0/1 input: a duplicate is the same edge
+    stored = matrix.nnz
+    matrix.eliminate_zeros()
+    counts.zeros = stored - matrix.nnz
+    if symmetrize:
+        before = matrix.nnz
+        matrix = sp.csr_array(matrix.maximum(matrix.T.tocsr()))
+        matrix.eliminate_zeros()  # max(0, negative) leaves none, but be sure of the pattern
+        matrix.sort_indices()
+        counts.asymmetric = matrix.nnz - before
+    counts.loops = int(np.count_nonzero(matrix.diagonal()))
+
+    data = None
+    if values is not None:
+        with np.errstate(over="ignore"):
+            data = matrix.data.astype(np.float32)
+        validation.check_finite(data, f"{name}: weight (as float32)")
+        if np.all(data == 1):
+            data = None
+    return matrix.indptr.astype(np.int64), matrix.indices.astype(dtype, copy=False), data, counts
+
+
+def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, original_ids=None,
+             split="file", source_sha256=""):
+    """Make a whole Graph from a valid CSR adjacency and unchecked features, labels and masks.
+
+    Raises
+    ------
+    DataError
+        As `Graph.from_scipy`.
+    """
+    n = indptr.size - 1
+    weights = np.ones(indices.size, np.float32) if data is None else data
+    matrix = sp.csr_array((weights, indices, indptr), shape=(n, n))
+    features = validation.check_features(X, n, name)
+    labels, num_classes = validation.check_labels(y, n, name)
+    masks = validation.check_masks(masks, n, labels, name)
+    degree_row, degree_column = row_and_column_sums(indptr, indices, data)
+    header = Header(
+        name=name, num_nodes=n, num_edges=indices.size,
+        num_features=0 if features is None else features.shape[1], num_classes=num_classes,
+        directed=not is_symmetric(matrix), all_ones=data is None,
+        multilabel=labels is not None and labels.ndim == 2, sparse_features=sp.issparse(features),
+        has_split=masks is not None, split="" if masks is None else split,
+        source_sha256=source_sha256)
+    return Graph(
+        header, 0, indptr, indices, data, features, labels, masks, degree_row, degree_column,
+        degree_loop=matrix.diagonal().astype(np.float64), vertex=np.arange(n, dtype=np.int64),
+        original_ids=original_ids)
+
+
+def row_and_column_sums(indptr, indices, data):
+    """Sum a CSR (n, n), data None for ones, in the order of the entries: two (n,) float64."""
+    n = indptr.size - 1
+    weights = np.ones(indices.size) if data is None else data.astype(np.float64)
+    row_of = np.repeat(np.arange(n), np.diff(indptr))
+    # without entries bincount forgets the dtype of its weights
+    return tuple(np.bincount(numbers, weights, n).astype(np.float64, copy=False)
+                 for numbers in (row_of, indices))
+
+
+def is_symmetric(matrix):
+    """Return whether pattern and values of a CSR matrix with sorted columns are symmetric."""
+    transposed = matrix.T.tocsr()
+    transposed.sort_indices()
+    return all(np.array_equal(getattr(matrix, name), getattr(transposed, name))
+               for name in ("indptr", "indices", "data"))

@@ -1,0 +1,149 @@
+"""The matrix that layers multiply by, read in blocks: A with loops, scaled by degrees."""
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.graphs.validation import index_dtype
+
+CHUNK = 1 << 21  # entries read at a time
+PORTIONS = 8  # of rows, in which those are read whose columns are cut in blocks
+NORMS = ("sym", "row", "none")
+
+
+class NormalizedAdjacency:
+    """A-hat of a graph: D_row^-1/2 (A + I) D_col^-1/2 ("sym"), D_row^-1 (A + I) ("row") or A + I ("none").
+
+    It reads the adjacency as blocks are asked for, and holds the degrees of all vertices then, 16 bytes each.
+
+    Parameters
+    ----------
+    source : hpgcn.graphs.graph.Graph with all rows, or hpgcn.store.StoredGraph
+    norm : one of NORMS
+        A degree that is not positive gives the factor 0.
+    self_loops : bool
+        Add a loop of weight 1 where a vertex has none.
+    dtype : numpy dtype
+    slab : hpgcn.graphs.graph.Graph, optional
+        This rank's rows, if they were read already.
+    """
+
+    def __init__(self, source, *, norm="sym", self_loops=True, dtype=np.float32, slab=None):
+        self.source = source
+        self.norm = norm
+        self.self_loops = self_loops
+        self.dtype = np.dtype(dtype)
+        self.slab = slab
+        self.num_rows = source.header.num_nodes
+        self.symmetric = not source.header.directed and norm != "row"
+
+    @cached_property
+    def scales(self):
+        """Factors of all rows, and of all columns; two (n,) float64."""
+        degrees = self.source.degrees()
+        added = (degrees["loop"] == 0) & self.self_loops
+        return scales(degrees["row"] + added, degrees["column"] + added, self.norm)
+
+    def blocks(self, row_bounds, intervals):
+        """Read the rows row_bounds[0] to row_bounds[-1], cut into intervals of columns.
+
+        Rows are read once, in portions: no more than one portion, or one block, is in memory twice.
+
+        Parameters
+        ----------
+        row_bounds : list of int
+            Bounds of the portions.
+        intervals : list of (int, int), increasing
+
+        Returns
+        -------
+        list of csr_array
+        """
+        if not intervals:
+            return []
+        first = intervals[0][0]
+        last = intervals[-1][1]
+        parts = [[] for _ in intervals]
+        for start, stop in pairwise(row_bounds):
+            whole = self.block(start, stop, first, last)
+            for part, (lo, hi) in zip(parts, intervals):
+                part.append(whole if (lo, hi) == (first, last) else whole[:, lo - first:hi - first])
+            del whole
+        blocks = []
+        while parts:
+            part = parts.pop(0)
+            blocks.append(part.pop() if len(part) == 1 else sp.vstack(part, format="csr"))
+        return blocks
+
+    def block(self, start, stop, first=0, last=None):
+        """Rows [start, stop) and columns [first, last), the latter renumbered from 0; csr_array, columns sorted."""
+        last = self.num_rows if last is None else last
+        pointers = self.source.pointers(start, stop)
+        most = int(pointers[-1] - pointers[0]) + (stop - start) * self.self_loops  # unwritten pages cost nothing
+        indices, data = np.empty(most, index_dtype(last - first)), np.empty(most, self.dtype)
+        indptr, row = np.zeros(stop - start + 1, index_dtype(most)), start
+        while row < stop:
+            end = int(np.searchsorted(pointers, pointers[row - start] + CHUNK, side="right")) - 1 + start
+            end = min(stop, max(row + 1, end))
+            counts, columns, values = self._rows(row, end, first, last)
+            held = int(indptr[row - start])
+            indptr[row - start + 1:end - start + 1] = held + np.cumsum(counts)
+            indices[held:held + columns.size], data[held:held + columns.size] = columns, values
+            del columns, values  # before the next ones are made
+            row = end
+        for array in (indices, data):
+            array.resize(int(indptr[-1]), refcheck=False)
+        return sp.csr_array((data, indices, indptr), shape=(stop - start, last - first))
+
+    def _rows(self, start, stop, first, last):
+        """Entries of each row, their columns and their values."""
+        indptr, indices, data = self.source.adjacency_rows(start, stop)
+        if self.self_loops:
+            indptr, indices, data, _ = insert_loops(indptr, indices, data, start)
+        rows = np.repeat(np.arange(stop - start), np.diff(indptr))
+        inside = (indices >= first) & (indices < last)
+        rows, columns = rows[inside], indices[inside]
+        values = np.ones(columns.size) if data is None else data[inside].astype(np.float64)
+        row_scale, column_scale = self.scales
+        values *= row_scale[start:stop][rows] * column_scale[columns]
+        return np.bincount(rows, minlength=stop - start), columns - first, values
+
+
+def scales(row, column, norm):
+    """Factors of the rows and of the columns from their degrees; 0 where a degree is not positive."""
+    if norm == "sym":
+        return inverse_sqrt(row), inverse_sqrt(column)
+    if norm == "row":
+        return inverse_sqrt(row) ** 2, np.ones_like(column)
+    return np.ones_like(row), np.ones_like(column)
+
+
+def with_self_loops(slab):
+    """Return (indptr, indices, data, added) of a slab's rows with a loop of weight 1 where a row has none.
+
+    A loop of the input is kept as it is. `added` is bool (m,): rows that got one; `data` stays None if all are 1.
+    """
+    return insert_loops(slab.indptr, slab.indices, slab.data, slab.start)
+
+
+def insert_loops(indptr, indices, data, start):
+    """As `with_self_loops`, for CSR arrays of the rows from `start` on."""
+    m = indptr.size - 1
+    own = start + np.arange(m)
+    row_of = np.repeat(np.arange(m), np.diff(indptr))
+    added = np.ones(m, bool)
+    added[row_of[indices == own[row_of]]] = False
+    before = np.bincount(row_of[indices < own[row_of]], minlength=m)  # entries left of the diagonal
+    where = (indptr[:-1] + before)[added]
+    indices = np.insert(indices, where, own[added].astype(indices.dtype))
+    data = None if data is None else np.insert(data, where, np.float32(1))
+    return indptr + np.concatenate([[0], np.cumsum(added)]), indices, data, added
+
+
+def inverse_sqrt(degree):
+    """degree^-1/2 in float64, 0 where the degree is not positive."""
+    positive = degree > 0
+    return np.where(positive, 1 / np.sqrt(np.where(positive, degree, 1)), 0.0)

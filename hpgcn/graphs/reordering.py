@@ -1,0 +1,102 @@
+"""Orders of the vertices: reverse Cuthill-McKee, which brings neighbours together, and random ones.
+
+An order is an array new -> old: entry i is the vertex that becomes row i.
+"""
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+
+def symmetric_pattern(csr):
+    """Return the pattern of A + A^T, bool csr_array (n, n), sorted; explicit zeros are entries."""
+    pattern = sp.csr_array((np.ones(csr.nnz, bool), csr.indices, csr.indptr), shape=csr.shape)
+    both = sp.csr_array(pattern + pattern.T.tocsr())
+    both.sort_indices()
+    return both
+
+
+def rcm_within_parts(graph, part, k):
+    """Order the vertices of each part by reverse Cuthill-McKee of the part's own induced subgraph.
+
+    One RCM over the edges inside parts does all parts at once, since no edge joins two of them.
+
+    Parameters
+    ----------
+    graph : hpgcn.graphs.graph.Graph
+        All rows.
+    part : (n,) integers in [0, k)
+
+    Returns
+    -------
+    (n,) int64
+        New -> old, part after part. The same graph and parts give the same order.
+
+    References
+    ----------
+    A. George, J. W. Liu, Computer Solution of Large Sparse Positive Definite Systems, 1981,
+    section 4.2.
+    """
+    n = graph.header.num_nodes
+    part = np.asarray(part)
+    rows = np.repeat(np.arange(n, dtype=graph.indices.dtype), np.diff(graph.indptr))
+    inside = part[rows] == part[graph.indices]
+    columns = graph.indices[inside]
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[inside], minlength=n))])
+    intra = sp.csr_array((np.ones(columns.size, bool), columns, indptr), shape=(n, n))
+    order = _rcm(symmetric_pattern(intra) if graph.header.directed else intra)
+    return order[np.argsort(part[order], kind="stable")]
+
+
+def random_order(n, seed):
+    """Order n vertices, (n,) int64 new -> old, by draws that depend on (seed, vertex) alone."""
+    keys = np.random.Philox(key=seed).random_raw(n)
+    below = np.uint64((1 << max(1, n - 1).bit_length()) - 1)
+    # the vertex number in the low bits: no two keys are equal, and numbers need no argsort
+    keys = (keys & ~below) | np.arange(n, dtype=np.uint64)
+    keys.sort()
+    return (keys & below).astype(np.int64)
+
+
+def bandwidth(csr):
+    """Return the largest |i - j| over the entries of CSR rows with sorted columns; 0 if none."""
+    rows = np.flatnonzero(np.diff(csr.indptr))
+    ends = csr.indices[[csr.indptr[rows], csr.indptr[rows + 1] - 1]]
+    return int(np.abs(ends - rows).max(initial=0))
+
+
+def pipeline_stages(n, bandwidth):
+    """Return the batches of rows sent before the last is aggregated: ceil(2n / (n - b)).
+
+    With bandwidth b < n a batch reads no column more than b away (mixgcn, Proposition 3.5).
+    """
+    return -(-2 * n // (n - bandwidth)) if n else 0
+
+
+def profile(graph, iperm):
+    """Return a dict: bandwidth and pipeline stages of a graph, as stored and in another order.
+
+    `iperm`, (n,) integers, holds old -> new row numbers.
+    """
+    n = graph.header.num_nodes
+    rows = np.repeat(np.arange(n), np.diff(graph.indptr))
+    stored = bandwidth(graph)
+    ordered = int(np.abs(iperm[rows] - iperm[graph.indices]).max(initial=0))
+    return {"bandwidth_stored": stored, "bandwidth": ordered,
+            "stages_stored": pipeline_stages(n, stored), "stages": pipeline_stages(n, ordered)}
+
+
+def _rcm(symmetric):
+    # SciPy sorts the neighbours of each vertex by degree with an insertion sort, quadratic at a
+    # hub; numbered by degree beforehand they come sorted already.
+    by_degree = np.argsort(np.diff(symmetric.indptr), kind="stable")
+    number = np.empty(by_degree.size, symmetric.indices.dtype)
+    number[by_degree] = np.arange(by_degree.size, dtype=number.dtype)
+    rows, columns = symmetric.tocoo().coords
+    kept = rows != columns
+    coords = (number[rows[kept]], number[columns[kept]])
+    ranked = sp.csr_array((np.ones(coords[0].size, bool), coords), shape=symmetric.shape)
+    ranked.sort_indices()
+    order = reverse_cuthill_mckee(ranked, symmetric_mode=True)
+    return by_degree[order].astype(np.int64, copy=False)

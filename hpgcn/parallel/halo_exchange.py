@@ -1,0 +1,253 @@
+"""Replays a plan: rows out to those who need them (pull), partial sums back to those who own them (push).
+
+Requests are persistent and bound to two buffers; what comes is handed out in increasing order of the other
+rank, so that sums are taken in a fixed order (same command, same bits). The transpose of a copy is an
+accumulate: a push sends along the swapped lists, and its receiver adds.
+Rows of a GPU are packed there; where MPI takes no GPU memory, requests are bound to pinned twins of the buffers.
+Source: demirci-2022, Algorithms 1 and 2.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from hpgcn import kernels
+from hpgcn.comm import collectives
+from hpgcn.comm.staging import RECEIVE, SEND, Leg, Messages, Pinned
+from hpgcn.parallel.csr import rows_of
+from hpgcn.parallel.transfers import OWN
+from hpgcn.runtime import faults
+from hpgcn.runtime.device import address
+
+
+@dataclass(eq=False)
+class Channel:
+    """Persistent requests for one width and direction.
+
+    Attributes
+    ----------
+    outgoing : (rows, width)
+        Send buffer, sorted by destination.
+    incoming : (rows, width)
+        Receive buffer, sorted by source.
+    sources : list of int
+        Ranks that send here, increasing.
+    pieces : list of lists of int
+        Requests of each source.
+    cuts : (P + 1,)
+        Rows of `incoming` by source.
+    requests : list or hpgcn.comm.staging.Messages
+        Receives first, then sends; `others` names the rank at the far end of each. Messages: of a GPU's rows.
+    """
+
+    outgoing: np.ndarray
+    incoming: np.ndarray
+    sources: list
+    pieces: list
+    cuts: np.ndarray
+    requests: list
+    others: list
+    messages: int
+    to: list
+    pending: set
+
+
+class HaloBuffers:
+    """The two buffers of an exchange, and what MPI sees of them; exchanges that share them are used in turn.
+
+    Attributes
+    ----------
+    owned, ghost : (size,) arrays
+        Rows of this rank that others read; rows of others that it reads.
+    twins : pair of arrays
+        What MPI sees: the same, or pinned host memory.
+    pinned : list of Pinned
+    """
+
+    def __init__(self, device, relay, dtype):
+        self.device = device
+        self.dtype = np.dtype(dtype)
+        self.by_host = relay is not None and "message" not in relay.direct
+        self.pinned = []
+        self.owned = self.ghost = device.empty((0,), dtype)
+        self.twins = self.owned, self.ghost
+
+    def reserve(self, owned, ghost):
+        """Make the buffers hold so many elements. Requests that are bound to smaller ones keep those."""
+        if self.owned.size >= owned and self.ghost.size >= ghost and (self.pinned or not self.by_host):
+            return
+        self.owned = self.device.empty((max(owned, self.owned.size),), self.dtype)
+        self.ghost = self.device.empty((max(ghost, self.ghost.size),), self.dtype)
+        self.twins = self.owned, self.ghost
+        if self.by_host:
+            self.pinned = [Pinned(self.device, max(buffer.nbytes, 1)) for buffer in self.twins]
+            self.twins = tuple(block.memory[:buffer.nbytes].view(self.dtype)
+                               for block, buffer in zip(self.pinned, self.twins))
+
+
+class HaloExchange:
+    """The transfer of a plan (see hpgcn.parallel.transfers): rows to those who read them, sums back.
+
+    Parameters
+    ----------
+    plan : hpgcn.parallel.halo_plan.HaloPlan
+    comm : hpgcn.comm.SerialComm or MpiComm
+    buffers : HaloBuffers
+
+    Attributes
+    ----------
+    send_rows : (rows,) int64
+        Those of the plan, on the device of `comm`, where all rows lie.
+    """
+
+    adds = True
+
+    def __init__(self, plan, comm, buffers):
+        self.plan = plan
+        self.comm = comm
+        self.relay = comm.relay
+        self.buffers = buffers
+        self.send_rows = comm.device.put(plan.send_rows)
+        self.channels = {}
+        self.channel = None  # the one under way
+
+    def reserve(self, width):
+        """Make the buffers for rows of this width."""
+        self.buffers.reserve(self.plan.send_rows.size * width, self.plan.ghosts.size * width)
+
+    @property
+    def nbytes(self):
+        """Bytes of the buffers."""
+        return self.buffers.owned.nbytes + self.buffers.ghost.nbytes
+
+    @property
+    def pending(self):
+        """Whether messages are under way."""
+        return self.channel is not None and bool(self.channel.pending)
+
+    def start(self, H, what):
+        """Start sending rows of H (m, f) to those who need them."""
+        self.H = H
+        self.channel = self._channel(H.shape[1], adjoint=False)
+        with self.comm.clock("comm"):
+            kernels.backend(H).gather(H, self.send_rows, self.channel.outgoing)
+            self._start(self.channel)
+
+    def arrivals(self, wanted, what):
+        """Yield (OWN, own rows), then (source, its rows) in increasing order of those wanted."""
+        if OWN in wanted:
+            yield OWN, self.H
+        if len(wanted) > (OWN in wanted):
+            yield from self._arrived(self.channel, what)
+
+    def slots(self, out, what):
+        """Yield (source, room for the partial sums of its rows), send these, then yield (OWN, out).
+
+        What returns is added to `out` in the order of ranks.
+        """
+        channel = self._channel(out.shape[1], adjoint=True)
+        cuts = self.plan.recv_offsets
+        for source in self.plan.sources.tolist():
+            yield source, channel.outgoing[cuts[source]:cuts[source + 1]]
+        with self.comm.clock("comm"):
+            self._start(channel)
+        self.channel = channel
+        yield OWN, out
+
+        scatter_add = kernels.backend(out).scatter_add
+        for destination, rows in self._arrived(channel, what):
+            with self.comm.clock("comm"):
+                scatter_add(rows, self.returned[destination], out)
+
+    @cached_property
+    def returned(self):
+        """Own rows that each rank has, by rank: partial sums of them return."""
+        cuts = pairwise(self.plan.send_offsets.tolist())
+        return [rows_of(self.send_rows, first, last) for first, last in cuts]
+
+    def progress(self):
+        """Let messages move while this rank computes: MPI does so only within its calls."""
+        if self.pending:
+            with self.comm.clock("comm"):
+                self.comm.test(self.channel.requests, self.channel.pending)
+
+    def _arrived(self, channel, what):
+        """Yield (source, its rows) in increasing order of source; then wait until all sends are done."""
+
+        def describe(pending):
+            ranks = sorted({channel.others[number] for number in pending})
+            return f"rank(s) {', '.join(map(str, ranks))} in {what}"
+
+        for source, pieces in zip(channel.sources, channel.pieces):
+            self._wait(channel, channel.pending.intersection(pieces), describe)
+            if self.relay is not None:
+                channel.requests.settle()
+            yield source, channel.incoming[channel.cuts[source]:channel.cuts[source + 1]]
+        self._wait(channel, set(channel.pending), describe)
+
+    def _wait(self, channel, numbers, describe):
+        if numbers:
+            waited = set(numbers)
+            self.comm.wait(channel.requests, describe, waited)
+            channel.pending -= numbers
+
+    def _start(self, channel):
+        faults.point("exchange")
+        if channel.requests:
+            if self.relay is None:
+                self.comm.MPI.Prequest.Startall(channel.requests)
+            else:
+                self.relay.launch(self.comm, channel.requests)
+            channel.pending = set(range(len(channel.requests)))
+        self.comm.counters.add("aggregation", channel.outgoing.nbytes, channel.messages, channel.to)
+
+    def _channel(self, width, adjoint):
+        if (width, adjoint) not in self.channels:
+            plan = self.plan
+            self.reserve(width)
+            buffers = self.buffers
+            owned = buffers.owned[:plan.send_rows.size * width].reshape(plan.send_rows.size, width)
+            ghost = buffers.ghost[:plan.ghosts.size * width].reshape(plan.ghosts.size, width)
+            ends = [(owned, plan.send_offsets, buffers.twins[0]), (ghost, plan.recv_offsets, buffers.twins[1])]
+            (outgoing, to, sent), (incoming, cuts, received) = reversed(ends) if adjoint else ends
+            requests = Messages(self.relay, blocks=buffers.pinned) if self.relay is not None else []
+            others, pieces = self._requests("Recv_init", incoming, received, cuts, 1 + adjoint, requests)
+            destinations, per_destination = self._requests("Send_init", outgoing, sent, to, 1 + adjoint, requests)
+            self.channels[width, adjoint] = Channel(
+                outgoing, incoming, sorted(set(others)), pieces, cuts, requests, others + destinations,
+                len(per_destination),
+                [(q, rows * width * buffers.dtype.itemsize)
+                 for q, rows in zip(self.comm.ranks, np.diff(to).tolist()) if rows], set())
+        return self.channels[width, adjoint]
+
+    def _requests(self, kind, buffer, twin, cuts, tag, requests):
+        """Add persistent requests for each rank's rows, in pieces that MPI and a relay take; see Channel."""
+        others, pieces, limit = [], [], collectives.MAX_MESSAGE_BYTES
+        if self.relay is not None:
+            limit = self.relay.most("message", limit)
+        flat = buffer.reshape(-1)
+        step = max(1, limit // buffer.dtype.itemsize)
+        for other in np.flatnonzero(np.diff(cuts)).tolist() if buffer.shape[1] else []:
+            first, last = int(cuts[other]) * buffer.shape[1], int(cuts[other + 1]) * buffer.shape[1]
+            begins = range(first, last, step)
+            pieces.append(list(range(len(requests), len(requests) + len(begins))))
+            for begin in begins:
+                piece = slice(begin, min(begin + step, last))
+                request = getattr(self.comm.mpi, kind)(twin[piece], other, tag)
+                if self.relay is not None:
+                    host = address(twin[piece]) if self.buffers.pinned else 0
+                    way = RECEIVE if kind == "Recv_init" else SEND
+                    requests.legs.append(Leg(request.Start, address(flat[piece]), host, flat[piece].nbytes, way))
+                requests.append(request)
+                others.append(other)
+        return others, pieces
+
+    def close(self):
+        """Free the requests; afterwards the exchange cannot be used."""
+        for channel in self.channels.values():
+            for request in channel.requests:
+                request.Free()
+        self.channels = {}

@@ -1,0 +1,1 @@
+"""The process and its machine: devices, clocks, signals, faults, files, what is shown on a terminal."""

@@ -1,0 +1,197 @@
+"""Output files that appear whole or not at all.
+
+What cannot be created, or exists and is not to be overwritten, is an OutputError; a disk that is
+full, or writing that fails, a StorageError.
+"""
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from hpgcn.errors import OutputError, StorageError, UsageError, setting
+from hpgcn.runtime import faults
+from hpgcn.runtime.temporary import remove, temporary_file, temporary_folder
+
+HDF5_SUFFIXES = (".h5", ".hdf5")
+
+
+def check_suffix(path, *others):
+    """Refuse (UsageError) the name of an HDF5 file that does not say so.
+
+    Under the endings in `others` something else is written.
+    """
+    if not os.fspath(path).lower().endswith(HDF5_SUFFIXES):
+        *suffixes, last = (*HDF5_SUFFIXES, *others)
+        raise UsageError(f"{path}: an output must end in {', '.join(suffixes)} or {last}")
+
+
+def refuse_existing(path, overwrite=False, follow=True):
+    """Refuse an output that cannot be created, before any work is spent on it.
+
+    Returns
+    -------
+    pathlib.Path
+        Where the file will lie: symbolic links are followed, that of the file itself only if
+        `follow`.
+    """
+    try:
+        target = Path(os.path.realpath(path))
+        if not follow:
+            target = Path(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+        kind = _mode(target, follow)
+        folder = _mode(target.parent)
+    except (OSError, ValueError) as error:
+        raise _uncreatable(path, error) from error
+
+    if kind is not None and not stat.S_ISREG(kind) and not stat.S_ISLNK(kind):
+        other = "folder" if stat.S_ISDIR(kind) else "special file"
+        raise OutputError(f"{path}: is a {other}, expected a file name")
+    if kind is not None and not overwrite:
+        raise OutputError(f"{path}: exists already; {setting('overwrite', True)} replaces it")
+    if folder is None or not stat.S_ISDIR(folder):
+        raise OutputError(f"{path}: cannot be created: there is no folder {target.parent}")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise OutputError(f"{path}: cannot be created: folder {target.parent} is not writable")
+    return target
+
+
+@contextmanager
+def replacing(path, overwrite=False, follow=True):
+    """Give the name of an empty temporary file, which becomes `path` when the block ends well.
+
+    It lies beside `path`. File and folder are synchronised to disk. When the block raises, a signal
+    included, nothing is left behind and an older file under that name stays as it was.
+
+    Parameters
+    ----------
+    follow : bool
+        Of a symbolic link, replace what it leads to; else the link itself.
+    """
+    target = refuse_existing(path, overwrite, follow)
+    with ExitStack() as held:
+        try:
+            temporary = held.enter_context(temporary_file(target.parent))
+        except OSError as error:
+            raise _uncreatable(path, error) from error
+        yield temporary
+        with writing(path):
+            synchronise(temporary)
+        refuse_existing(path, overwrite, follow)  # another process may have been faster
+        with writing(path):
+            os.replace(temporary, target)
+    with writing(path):
+        synchronise(target.parent)
+
+
+@contextmanager
+def scratch_folder(path):
+    """Give an empty temporary folder beside the output `path`; it is gone when the block ends."""
+    with ExitStack() as held:
+        try:
+            folder = held.enter_context(temporary_folder(Path(os.path.realpath(path)).parent))
+        except OSError as error:
+            raise _uncreatable(path, error) from error
+        yield folder
+
+
+def atomic_write(path, content, overwrite=False, follow=True):
+    """Write a whole file, or leave everything as it was.
+
+    Parameters
+    ----------
+    content : bytes, str, or function of a binary file
+        Text is encoded as UTF-8; a function is called once with the open file.
+    overwrite, follow : bool
+        As in `replacing`.
+    """
+    if isinstance(content, str):
+        content = content.encode()
+    write = content if callable(content) else lambda file: file.write(content)
+    with (replacing(path, overwrite, follow) as temporary, writing(path),
+          open(temporary, "r+b") as file):
+        write(file)
+
+
+@contextmanager
+def replacing_folder(path):
+    """Give an empty temporary folder beside `path`; it becomes `path` when the block ends well.
+
+    The files in it must be synchronised to disk already, as those of `replacing` are; the folders
+    are here. Where the block raises nothing is left behind, and an older folder of that name stays;
+    killed, it leaves `.NAME.tmp`, which the next one replaces. The folder around it is made where
+    it is missing.
+    """
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.tmp")
+    try:
+        with writing(path):
+            remove(temporary)
+            if not target.parent.is_dir():
+                target.parent.mkdir()
+                synchronise(target.parent.parent)
+            temporary.mkdir()
+            yield temporary
+            synchronise(temporary)
+            faults.point("checkpoint.fsync")
+            if target.exists():
+                discard(target)
+            faults.point("checkpoint.rename")
+            os.rename(temporary, target)
+            faults.point("checkpoint.renamed")
+            synchronise(target.parent)
+    except BaseException:
+        remove(temporary)
+        raise
+
+
+def discard(path):
+    """Remove a folder; killed in between, it leaves `.NAME.old` and never half a folder."""
+    path = Path(path)
+    aside = path.with_name(f".{path.name}.old")
+    with writing(path):
+        remove(aside)
+        os.rename(path, aside)
+        faults.point("checkpoint.prune")
+        remove(aside)
+
+
+@contextmanager
+def writing(path):
+    """Turn the failure of a write into a StorageError that names the file as the user does."""
+    try:
+        yield
+    except (OutputError, StorageError):
+        raise
+    except OSError as error:
+        raise StorageError(f"{path}: writing failed: {_reason(error)}") from error
+
+
+def _mode(path, follow=True):
+    try:
+        return os.stat(path, follow_symlinks=follow).st_mode
+    except FileNotFoundError:
+        return None
+
+
+def synchronise(path):
+    """Bring a file or a folder to disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        # some file systems cannot synchronise a folder
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(handle)
+
+
+def _reason(error):
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _uncreatable(path, error):
+    return OutputError(f"{path}: cannot be created: {_reason(error)}")

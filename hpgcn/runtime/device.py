@@ -1,0 +1,198 @@
+"""Where a rank keeps its matrices and multiplies them: host memory and cores, or a GPU."""
+from __future__ import annotations
+
+import socket
+
+import numpy as np
+
+from hpgcn.errors import MissingError, setting
+
+ALIGNMENT = 64  # bytes: a cache line, so that rows touch as few as they can
+
+
+class Host:
+    """Host memory.
+
+    Attributes
+    ----------
+    name : str
+        "cpu" or "cuda".
+    xp : module
+        Whose functions make arrays here: NumPy or CuPy.
+    in_tiles : bool
+        Whether a product is multiplied in tiles of rows while messages are under way: the host
+        looks at them between.
+    exhausted : tuple of exception types
+        What is raised where a GPU has no memory left; () of the host.
+    """
+
+    name = "cpu"
+    xp = np
+    in_tiles = True
+    exhausted = ()
+
+    def empty(self, shape, dtype):
+        """Return an array that begins at a multiple of ALIGNMENT bytes, with any contents."""
+        dtype = np.dtype(dtype)
+        size = int(np.prod(shape)) * dtype.itemsize
+        memory = np.empty(size + ALIGNMENT, np.uint8)
+        return memory[-memory.ctypes.data % ALIGNMENT:][:size].view(dtype).reshape(shape)
+
+    def put(self, array):
+        """Return a host array as one of this device: itself here. None stays None."""
+        return array
+
+    def get(self, array):
+        """Return an array of this device as one of the host: itself here, a copy from a GPU."""
+        return array
+
+    def numbers(self, values):
+        """Return numbers of kernels as those of the host; a GPU is waited for once."""
+        return values
+
+    def lasting(self, known, key, array):
+        """Return an array whose contents never change under this key of the dict `known`.
+
+        A GPU keeps a copy: its kernels know row pointers again, and how they have cut the rows.
+        """
+        return array
+
+    def synchronize(self):
+        """Wait until all that was queued here is done."""
+
+
+class Cuda(Host):
+    """One GPU, by CuPy; several ranks may share it.
+
+    Parameters
+    ----------
+    number : int
+        Of the GPU, among those that this process sees.
+
+    Raises
+    ------
+    MissingError
+        CuPy, a driver or this GPU is missing.
+    """
+
+    name = "cuda"
+    in_tiles = False  # the host looks while the GPU multiplies
+
+    def __init__(self, number=0):
+        self.number = number
+        self.xp = find(number)
+        self.exhausted = (self.xp.cuda.memory.OutOfMemoryError,)
+        gpu = self.xp.cuda.Device(number)
+        gpu.use()
+        self.place = (socket.gethostname(), gpu.pci_bus_id)  # the same for all its ranks
+
+    def memory(self):
+        """Return the bytes that this rank may still put on the GPU, and those of the GPU."""
+        free, total = self.xp.cuda.Device(self.number).mem_info
+        return free + self.xp.get_default_memory_pool().free_bytes(), total
+
+    def empty(self, shape, dtype):
+        """Return an array with any contents; memory of GPUs is aligned beyond need."""
+        return self.xp.empty(shape, dtype)
+
+    def put(self, array):
+        """Copy a host array to the GPU, in C order. None stays None."""
+        return None if array is None else self.xp.asarray(np.ascontiguousarray(array))
+
+    def get(self, array):
+        """Copy to the host; waits for the copy."""
+        return self.xp.asnumpy(array)
+
+    def numbers(self, values):
+        """Copy numbers, arrays without axes, to the host together."""
+        return self.xp.stack(values).tolist()
+
+    def lasting(self, known, key, array):
+        """Return a copy, made when it is first asked for."""
+        if key not in known:
+            known[key] = array.copy()
+        return known[key]
+
+    def synchronize(self):
+        """Wait until all that was queued on the current stream is done."""
+        self.xp.cuda.get_current_stream().synchronize()
+
+    def stream(self):
+        """Return a stream of its own, for copies beside what is computed."""
+        return self.xp.cuda.Stream(non_blocking=True)
+
+    def event(self, stream=None):
+        """Return an event after all that was queued on a stream (default: the current one)."""
+        event = self.xp.cuda.Event(disable_timing=True)
+        event.record(self.xp.cuda.get_current_stream() if stream is None else stream)
+        return event
+
+    def wait(self, event):
+        """Let what is queued on the current stream from now on wait for an event."""
+        self.xp.cuda.get_current_stream().wait_event(event)
+
+    def pinned(self, size):
+        """Return pinned host memory, (size,) uint8, which the GPU copies from and to by itself."""
+        return np.frombuffer(self.xp.cuda.alloc_pinned_memory(size), np.uint8, size)
+
+    def copy(self, target, source, size, stream):
+        """Queue a copy of `size` bytes between addresses, pinned or of the GPU, on a stream."""
+        runtime = self.xp.cuda.runtime
+        runtime.memcpyAsync(target, source, size, runtime.memcpyDefault, stream.ptr)
+
+
+HOST = Host()
+
+
+def find(number=0):
+    """Return CuPy, where it can use GPU `number`; else raise a MissingError."""
+    cuda = setting("device", "cuda")
+    cpu = setting("device", "cpu")
+    try:
+        import cupy
+
+        count = cupy.cuda.runtime.getDeviceCount()
+    except ImportError as error:
+        raise MissingError(f"{cuda} needs cupy: pip install 'hpgcn[cuda12]' ({error})") from error
+    except Exception as error:  # CuPy has an exception of its own for each of its libraries
+        raise MissingError(f"{cuda}: no GPU can be used: {error}; "
+                           f"{cpu} runs without one") from error
+    if number >= count:
+        raise MissingError(f"{cuda}: GPU {number} is missing, there are {count}; "
+                           f"{cpu} runs without one")
+    return cupy
+
+
+def address(array):
+    """Return the address of the first element of an array, in host or GPU memory."""
+    return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
+
+
+def choose(name, comm):
+    """Choose the device of this rank; all ranks call it together.
+
+    Parameters
+    ----------
+    name : "auto", "cpu" or "cuda"
+        cuda: the ranks of a node take its GPUs in turn. auto: a GPU if every rank finds one.
+    comm : hpgcn.comm.SerialComm or MpiComm
+
+    Raises
+    ------
+    MissingError
+        On all ranks, if "cuda" is asked for and one of them finds no GPU.
+    """
+    if name == "cpu":
+        return HOST
+    gpu = None
+    missing = None
+    try:
+        gpu = Cuda(comm.local_rank % find().cuda.runtime.getDeviceCount())
+    except MissingError as error:
+        missing = error
+    if name == "auto":
+        return HOST if comm.max([missing is not None])[0] else gpu
+    with comm.collective_errors():
+        if missing is not None:
+            raise missing
+    return gpu

@@ -1,0 +1,164 @@
+"""What signals do: they end this process in order, or, where training takes note, after the epoch.
+
+An end in order is an exception in the main thread, which every `with` and `finally` on its way
+sees: KeyboardInterrupt for SIGINT, `Ended` for all others. Signals that this process ignores, or
+handles otherwise, are left alone.
+"""
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from contextlib import contextmanager, suppress
+
+KILLING = (signal.SIGTERM, signal.SIGHUP)
+ENDING = (signal.SIGINT, *KILLING, signal.SIGUSR1)
+PREEMPTED, INTERRUPTED = 1, 2  # what `asked` answers
+REPEATED = 1e-3  # seconds; timeout(1), for one, signals its child, then its child's group
+UNWINDING = 5.0  # seconds that an end in order may take
+NOTICE = b"hpgcn: interrupted, ends after this epoch; a second Ctrl-C ends it at once\n"
+_state = {"early": False, "program": (), "noted": set(), "asked": set(), "last": (0, 0.0),
+          "ended": None, "number": 0}
+
+
+class Ended(SystemExit):
+    """A signal ends this process; the exit code is 128 + its number, as the shell has it."""
+
+    def __init__(self, number):
+        super().__init__(128 + number)
+        self.number = number
+
+
+def install(numbers, noted=()):
+    """Handle those of these signals that would end this process without order.
+
+    Those that are `noted` end nothing: `asked` tells of them. Return the handlers from before, a
+    dict; it is empty in a thread that may set none.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    defaults = (signal.SIG_DFL, signal.default_int_handler)
+    _state["noted"] |= set(noted)
+    return {number: signal.signal(number, _handle) for number in numbers
+            if signal.getsignal(number) in defaults}
+
+
+def start(argv):
+    """Handle the signals of a command for good, before its imports; most end it at once."""
+    install(ENDING, _noted_by(argv))
+    _state["early"] = True
+
+
+@contextmanager
+def program(argv):
+    """Be a command within: every signal of ENDING ends it, a second Ctrl-C without any order."""
+    started = _state["early"]
+    _state.update(early=False, program=ENDING)
+    before = {} if started else install(ENDING, _noted_by(argv))
+    try:
+        yield
+    finally:
+        if not started:
+            _restore(before, _noted_by(argv))
+            _state["program"] = ()
+
+
+def _noted_by(argv):
+    return [signal.SIGUSR1] if argv[:1] == ["train"] else []
+
+
+@contextmanager
+def ending():
+    """Let SIGTERM and SIGHUP end this process in order within."""
+    before = install(KILLING)
+    try:
+        yield
+    finally:
+        _restore(before)
+
+
+@contextmanager
+def noting(number):
+    """Take note of a signal for `asked` within; a second SIGINT still ends this process."""
+    if number in _state["noted"] or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = install([number], [number])
+    if number == signal.SIGUSR1 and not before and signal.getsignal(number) is not _handle:
+        before = {number: signal.signal(number, _handle)}  # whoever trains wants it noted
+    try:
+        yield
+    finally:
+        _restore(before, [number])
+
+
+@contextmanager
+def blocked(*numbers):
+    """Let these signals wait within; a process started here never gets them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def asked():
+    """Return which noted signal has come: 0, PREEMPTED (SIGUSR1) or INTERRUPTED (SIGINT)."""
+    if signal.SIGINT in _state["asked"]:
+        return INTERRUPTED
+    return PREEMPTED if _state["asked"] else 0
+
+
+def ended_by():
+    """Return the signal that ends this process, or 0: compiled code may change the error."""
+    return 0 if _state["ended"] is None else _state["number"]
+
+
+def _restore(before, noted=()):
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    if before:
+        _state["ended"] = None
+    _state["noted"] -= set(noted)
+    _state["asked"] -= set(noted)
+
+
+def _handle(number, _):
+    now = time.monotonic()
+    last, when = _state["last"]
+    _state["last"] = number, now
+    if number == last and now - when < REPEATED:
+        return
+    if _state["ended"] is not None:  # on its way out, or stuck there
+        if number == signal.SIGINT or now - _state["ended"] > UNWINDING:
+            os._exit(128 + number)
+        return
+
+    noted = number in _state["noted"]
+    if noted and (number == signal.SIGUSR1 or number not in _state["asked"]):
+        _state["asked"].add(number)
+        if number == signal.SIGINT and os.isatty(2):
+            with suppress(OSError):
+                os.write(2, NOTICE)
+        return
+    if _state["early"]:
+        _leave(number)
+    if number != signal.SIGINT or number in _state["program"]:
+        _state.update(ended=now, number=number)
+    raise KeyboardInterrupt if number == signal.SIGINT else Ended(number)
+
+
+def _leave(number):
+    """End without order: there is nothing yet that could be left behind."""
+    with suppress(Exception):  # this module may be half imported
+        from hpgcn.runtime.machine import launched_rank
+
+        if not launched_rank():
+            os.write(2, f"hpgcn: {told(number)}\n".encode())
+    os._exit(128 + number)
+
+
+def told(number):
+    """Say what ended this process."""
+    return "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"

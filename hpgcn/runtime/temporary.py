@@ -1,0 +1,118 @@
+"""Temporary files and folders, gone when their block ends, by an error or a signal too.
+
+A name tells the machine and the process that it belongs to, and ends in 16 random digits; the
+process holds a lock on it. What a killed process leaves the next command sweeps that makes
+something beside it: only what is of this machine and user, of a process that is no more, and locked
+by nobody. What cannot be created is an OSError.
+"""
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import stat
+import zlib
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from hpgcn.runtime import signals
+
+MACHINE = f"{zlib.crc32(os.fsencode(os.uname().nodename)):08x}"
+NAME = re.compile(rf"\.hpgcn-{MACHINE}-([0-9]+)-([0-9]+)-[0-9a-f]{{16}}\.tmp")
+
+
+@contextmanager
+def temporary_file(folder):
+    """Give the path of a new, empty file in a folder; removed at the end, unless renamed."""
+    with _held(folder, _make_file) as path:
+        yield path
+
+
+@contextmanager
+def temporary_folder(folder):
+    """Give the path of a new, empty folder in a folder; removed at the end with all in it."""
+    with _held(folder, _make_folder) as path:
+        yield path
+
+
+def remove(path):
+    """Remove what has this name, as far as possible; a symbolic link, not what it leads to."""
+    with suppress(OSError):
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)
+
+
+@contextmanager
+def _held(folder, make):
+    folder = Path(folder)
+    process = os.getpid()
+    _, begin = _state_of(process)
+    path = folder / f".hpgcn-{MACHINE}-{process}-{begin}-{secrets.token_hex(8)}.tmp"
+    handle = None
+    _sweep(folder)
+    with signals.ending():
+        try:
+            handle = make(path)
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield path
+        finally:
+            with signals.blocked(*signals.ENDING):
+                remove(path)
+                if handle is not None:
+                    os.close(handle)
+
+
+def _make_file(path):
+    return os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
+
+
+def _make_folder(path):
+    os.mkdir(path, 0o700)
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+
+
+def _sweep(folder):
+    """Remove what processes that are no more have left in a folder."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            name = NAME.fullmatch(entry.name)
+            if name and not _lives(int(name[1]), name[2]):
+                _remove_unlocked(entry.path)
+
+
+def _remove_unlocked(path):
+    with suppress(OSError):
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            if os.fstat(handle).st_uid == os.geteuid():
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                remove(path)
+        finally:
+            os.close(handle)
+
+
+def _lives(process, started):
+    """Whether a process lives, and is the one that was started then."""
+    try:
+        os.kill(process, 0)
+    except PermissionError:
+        pass
+    except (OSError, OverflowError):
+        return False
+    state, begin = _state_of(process)
+    return state not in "ZX" and begin in (started, "0")
+
+
+def _state_of(process):
+    """Return the state of a process and the clock tick of its start (proc(5)); else "?" and "0"."""
+    try:
+        text = Path(f"/proc/{process}/stat").read_text(errors="replace")
+        fields = text.rpartition(")")[2].split()
+        return fields[0], fields[19]
+    except (OSError, IndexError):
+        return "?", "0"

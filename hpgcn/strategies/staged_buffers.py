@@ -1,0 +1,83 @@
+"""Rows between the device that updates them and the one that aggregates: the same, or a GPU and the host."""
+from __future__ import annotations
+
+import numpy as np
+
+from hpgcn.runtime.device import address
+
+
+class Shared:
+    """Room for packed rows where one device does both: nothing is copied.
+
+    Parameters
+    ----------
+    device : hpgcn.runtime.device.Host or Cuda
+    size : int
+        Elements.
+    dtype : numpy dtype
+
+    Attributes
+    ----------
+    near, far : (size,) arrays
+        Where rows are packed and unpacked; what is sent, and received.
+    eager : bool
+        Whether all batches are packed before the first is sent: they are then copied while others are sent.
+    """
+
+    eager = False
+
+    def __init__(self, device, size, dtype):
+        self.near = self.far = device.empty(size, dtype)
+
+    def begin(self):
+        """Before the first call for a product: what was received for the last one has been copied."""
+
+    def lower(self, near, far):
+        """Copy a part of `near` to its place in `far`; returns a function that waits until it is there."""
+        return self.begin
+
+    def lift(self, near, far):
+        """Copy a part of `far` to its place in `near`; what is computed there from now on sees it."""
+
+    def fetch(self, array):
+        """An array of the device that updates, as one of that which aggregates; waits for it."""
+        return array
+
+    def put_back(self, array, out):
+        """Copy an array of the device that aggregates to `out` of that which updates."""
+
+
+class StagedBuffers(Shared):
+    """Room for packed rows on a GPU, and for the same rows in pinned host memory.
+
+    Copies have a stream of their own each way. Parameters as Shared; the device is the GPU, which updates.
+    """
+
+    eager = True
+
+    def __init__(self, device, size, dtype):
+        self.device, dtype = device, np.dtype(dtype)
+        self.near = device.empty(size, dtype)
+        self.far = device.pinned(max(size * dtype.itemsize, 1))[:size * dtype.itemsize].view(dtype)
+        self.down, self.up, self.lifted = device.stream(), device.stream(), None
+
+    def begin(self):
+        if self.lifted is not None:
+            self.lifted.synchronize()
+
+    def lower(self, near, far):
+        self.down.wait_event(self.device.event())
+        self.device.copy(address(far), address(near), near.nbytes, self.down)
+        return self.device.event(self.down).synchronize
+
+    def lift(self, near, far):
+        self.up.wait_event(self.device.event())  # nobody reads that place any more
+        self.device.copy(address(near), address(far), near.nbytes, self.up)
+        self.lifted = self.device.event(self.up)
+        self.device.wait(self.lifted)
+
+    def fetch(self, array):
+        return None if array is None else self.device.get(array)
+
+    def put_back(self, array, out):
+        out.set(array)

@@ -1,0 +1,1 @@
+"""Training and inference: who owns what, the loop, checkpoints, run directories."""

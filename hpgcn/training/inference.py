@@ -1,0 +1,88 @@
+"""Prediction: a trained model applied to all vertices of a graph, on any number of ranks."""
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+
+import numpy as np
+
+from hpgcn.comm import as_comm
+from hpgcn.config import Config
+from hpgcn.errors import DataError
+from hpgcn.model import Model, Parameters, find_model
+from hpgcn.parallel.workspace import Workspace
+from hpgcn.runtime.device import choose
+from hpgcn.runtime.gpu_limits import translate_gpu_oom
+from hpgcn.strategies import find_strategy
+from hpgcn.training.placement import as_source, assign_rows, same_everywhere
+from hpgcn.training.result import Result
+from hpgcn.training.run_directory import read_run
+from hpgcn.training.shard import GraphShard
+
+
+def predict(source, run, comm=None, *, device="auto"):
+    """Apply a trained model to all vertices of a graph; every rank of `comm` calls this together.
+
+    Parameters
+    ----------
+    source : hpgcn.Graph, hpgcn.store.StoredGraph, str or path-like
+        The graph trained on, or another with as many features; or its path.
+    run : hpgcn.Result, str or path
+        What `hpgcn.train` returned, a run directory, or its model.h5.
+    comm : mpi4py communicator, optional
+    device : "auto", "cpu" or "cuda"
+        Where to compute, whatever the model was trained on.
+
+    Returns
+    -------
+    dict or None
+        On rank 0, rows in ORIGINAL order: logits (n, c); label (n,) int64, the class of the largest logit, or of a
+        multi-label model (n, t) uint8, 1 where the logit is > 0 (probability > 1/2); embedding (n, h) (the last layer's
+        input; absent from models of one layer); original_ids (n,) where the graph has them. None on the other ranks.
+    """
+    device = Config(device=device).device
+    comm = as_comm(comm)
+    comm.use(choose(device, comm))
+    with comm.collective_errors():
+        source = as_source(source)
+        weights, settings, attributes = ((run.weights, vars(run.config), {}) if isinstance(run, Result)
+                                         else read_run(run))
+        everywhere = {"device": device, "aggregate_on": "device", "update_on": "device"}
+        config = Config(**{**settings, **everywhere, "prune": False})
+        find_strategy(config)
+        parameters, spec = Parameters.stored(weights, config, find_model(config), run)
+        if source.header.num_features != spec.widths[0]:
+            raise DataError(f"{source.header.name}: {source.header.num_features} features, "
+                            f"but the model was trained on {spec.widths[0]}")
+        spec = replace(spec, sparse_features=source.header.sparse_features)
+    same_everywhere(source, config, comm)
+    comm.assert_same({name: zlib.crc32(np.ascontiguousarray(array)) for name, array in weights.items()}, "model")
+    with translate_gpu_oom(comm):
+        found = _infer(source, config, comm, spec, parameters)
+    if comm.rank:
+        return None
+    order = np.argsort(found.pop("vertex"))
+    found = {name: array[order] for name, array in found.items()}
+    logits = found["logits"]
+    if attributes.get("multilabel", source.header.multilabel) == 1:  # absent from older files
+        return {**found, "label": (logits > 0).astype(np.uint8)}
+    return {**found, "label": logits.argmax(1)}
+
+
+def _infer(source, config, comm, spec, parameters):
+    """What `predict` returns, in the order of the rows that ranks own, on rank 0; None for each name elsewhere."""
+    device = comm.device
+    widths = spec.widths
+    shard = GraphShard(assign_rows(source, comm, config), config, comm, spec)
+    with shard:
+        columns = shard.columns
+        model = Model(spec, parameters.on(device), shard.evaluated, columns, Workspace(spec.dtype, device), shard.key)
+        logits, embedding = model.infer(shard.release_features().take(None, device), embed=True)
+        arrays = {"vertex": shard.vertex}
+        if embedding is not None:
+            arrays["embedding"] = device.get(columns.gathered(embedding, widths[-2])).copy()
+        arrays["logits"] = device.get(columns.gathered(logits, widths[-1]))
+        if shard.original_ids is not None:
+            arrays["original_ids"] = shard.original_ids
+        first = columns.layout.column == 0  # the others hold the same rows
+        return {name: comm.gather_rows(array[slice(None) if first else slice(0)]) for name, array in arrays.items()}

@@ -1,0 +1,234 @@
+"""From a graph, in memory or in a file, to the rows that this rank owns."""
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from hpgcn.errors import ConfigError, HpgcnError, UsageError, agreed
+from hpgcn.graphs.consistency import add_up, doubtful, nonzero, refuse
+from hpgcn.graphs.graph import Graph
+from hpgcn.graphs.identity import changed
+from hpgcn.parallel.layout import BlockLayout, split
+from hpgcn.strategies import Arrangement, find_strategy
+
+log = logging.getLogger("hpgcn")
+METHOD, SEED = "hypergraph", 0  # how a graph is partitioned that was not partitioned before
+NAMING = 3600.0  # seconds that they wait while one rank reads all of a file that was found wrong
+PARTITIONING = 7200.0  # seconds that ranks wait for it beyond their timeout: an hour for the engine, an hour around it
+
+
+def as_source(source):
+    """Return a graph in memory or in a file as it is, and open a path.
+
+    Raises
+    ------
+    UsageError
+        It is none of these.
+    HpgcnError
+        As `hpgcn.load`.
+    """
+    from hpgcn import store
+
+    if isinstance(source, str | os.PathLike):
+        return store.load(source)
+    if not isinstance(source, Graph | store.StoredGraph):
+        raise UsageError(f"graph is of type {type(source).__name__}, expected hpgcn.Graph, hpgcn.load(path) or a path")
+    return source
+
+
+def same_everywhere(source, config, comm):
+    """Refuse to go on unless all ranks were started with the same settings and the same graph.
+
+    Raises
+    ------
+    ConfigError
+        On all ranks, naming the first field that differs.
+    """
+    with comm.collective_errors():
+        checksum = source.checksum() if comm.size > 1 else 0
+    comm.assert_same({**asdict(config.replace(threads=0)), **asdict(source.header), "checksum": checksum},
+              "configuration or graph")
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """Who owns what of a graph in a run.
+
+    Attributes
+    ----------
+    source : hpgcn.graphs.graph.Graph or hpgcn.store.StoredGraph
+        Its rows from layout.rows.start on are this rank's.
+    arrangement : hpgcn.strategies.Arrangement
+    """
+
+    source: object
+    arrangement: Arrangement
+
+    @property
+    def layout(self):
+        """hpgcn.parallel.layout.BlockLayout of all rows, as this rank sees it."""
+        return self.arrangement.layout
+
+
+def assign_rows(source, comm, config):
+    """Say who owns what; all ranks call this together, once in a run.
+
+    A strategy that needs parts takes a partitioned source as it is. On several ranks any other is partitioned
+    first (rank 0, hypergraph, in a child process); of a file NAME.h5 the result is kept as NAME.pP.h5, and
+    used again by later runs. Others that take parts take those of a partitioned source; all others cut the
+    stored order.
+
+    Parameters
+    ----------
+    source : hpgcn.graphs.graph.Graph or hpgcn.store.StoredGraph
+    comm : hpgcn.comm.SerialComm or MpiComm
+    config : hpgcn.Config
+        Its strategy, grid and replication.
+
+    Returns
+    -------
+    Placement
+
+    Raises
+    ------
+    ConfigError
+        On all ranks: the file has another number of parts than there are ranks, or the grid does not fit.
+    DataError
+        On all ranks: the file changed meanwhile, or its partition contradicts itself.
+    """
+    strategy = find_strategy(config)
+    shape = strategy.choose_shape(config, comm.size)
+    if strategy.needs_parts and source.offsets is None and comm.size > 1:
+        stored = hasattr(source, "path")
+        source = _partition_file(source, comm) if stored else _partition_memory(source, comm)
+    if source.offsets is not None and hasattr(source, "path"):
+        _check_partition(source, comm)
+    if strategy.takes_parts and source.offsets is not None:
+        offsets = np.asarray(source.offsets, np.int64)
+        if offsets.size - 1 != comm.size:
+            raise agreed(ConfigError(
+                f"{getattr(source, 'path', source.header.name)}: partition has {offsets.size - 1} parts but "
+                f"{comm.size} ranks started; rerun `hpgcn partition -k {comm.size}` "
+                f"or `mpiexec -n {offsets.size - 1}`"))
+    elif strategy.needs_parts:
+        offsets = np.array([0, source.header.num_nodes])
+    else:
+        with comm.collective_errors():
+            loops = np.cumsum(source.degrees()["loop"] == 0)
+            pointers = source.pointers(0, source.header.num_nodes)
+            offsets = strategy.row_offsets(shape, pointers + np.concatenate([[0], loops]))
+    layout = BlockLayout(offsets, strategy.blocks(shape)[1], comm.rank)
+    return Placement(source, Arrangement(shape, layout, strategy.own_options(config, comm.device)))
+
+
+def _partition_memory(graph, comm):
+    from hpgcn.partition import make_partition
+
+    partition = None
+    with comm.extended_timeout(PARTITIONING), comm.collective_errors():
+        if comm.rank == 0:
+            log.info("partitioning %s in %d parts by %s", graph.header.name, comm.size, METHOD)
+            partition = make_partition(graph, comm.size, method=METHOD, seed=SEED)
+    partition = comm.bcast(partition)
+    return graph.permuted(partition.perm, partition.offsets)
+
+
+def _partition_file(stored, comm):
+    kept = None
+    with comm.extended_timeout(PARTITIONING), comm.collective_errors():
+        if comm.rank == 0:
+            kept = _kept(stored, comm.size)
+    path, checksum = comm.bcast(kept)
+    with comm.collective_errors():
+        found = stored.reopen(path)
+        if found.checksum() != checksum:
+            raise changed(path)
+    return found
+
+
+def _check_partition(stored, comm):
+    """Refuse a file whose rows are in no order of its vertices, or of other parts; each rank reads a share of it."""
+    start, stop = split(stored.header.num_nodes, comm.size)[comm.rank:comm.rank + 2].tolist()
+    with comm.collective_errors():
+        mine = stored.partition_sums(start, stop)
+    if nonzero(comm.sum(mine)):
+        with comm.extended_timeout(NAMING), comm.collective_errors():
+            if comm.rank == 0:
+                stored.vertex_partition  # noqa: B018 (refuses)
+
+
+def check_slabs(source, slab, comm, counted):
+    """Refuse a graph whose degrees, loops or symmetry are not what its entries say; every rank calls this together.
+
+    Parameters
+    ----------
+    source : hpgcn.graphs.graph.Graph or hpgcn.store.StoredGraph
+    slab : hpgcn.graphs.graph.Graph
+        Rows of this rank.
+    counted : bool
+        Whether it is this rank that tells of them, where several have the same.
+
+    Raises
+    ------
+    DataError
+        On all ranks: as `hpgcn.graphs.consistency.add_up` and `refuse`.
+    """
+    where = getattr(source, "path", source.header.name)
+    with comm.collective_errors():
+        mine = add_up(slab, where)
+    total = comm.sum(mine if counted else np.zeros_like(mine))
+    if doubtful(total):
+        with comm.extended_timeout(NAMING), comm.collective_errors():
+            if comm.rank == 0:
+                refuse(total, source, where)
+
+
+def _kept(stored, k):
+    """Path and checksum of an automatic partition of a stored graph: found or made. One made otherwise is left alone.
+
+    Raises
+    ------
+    DataError
+        The graph, or what was just made of it, was replaced or written to by somebody else.
+    """
+    from hpgcn import store
+    from hpgcn.partition import make_partition
+
+    stem = Path(stored.path).with_suffix("")
+    names = [Path(f"{stem}.p{k}.h5"), Path(f"{stem}.p{k}-{METHOD}-{SEED}.h5")]
+    stored.sha256()  # before an hour of partitioning
+    stored.refuse_replaced()
+    for path in names:
+        checksum = _matching(path, stored, k) if os.path.exists(path) else None
+        if checksum:
+            log.info("using the partition in %s", path)
+            return str(path), checksum
+    path = names[1] if os.path.lexists(names[0]) else names[0]
+    store.refuse_existing(path, overwrite=True)  # before the work
+    log.info("partitioning %s in %d parts by %s; kept as %s", stored.path, k, METHOD, path)
+    graph = stored.read()
+    partition = make_partition(graph, k, method=METHOD, seed=SEED)
+    store.write_partitioned(path, graph, partition, source=stored, overwrite=True)
+    checksum = _matching(path, stored, k)
+    if checksum is None:
+        raise changed(path)
+    return str(path), checksum
+
+
+def _matching(path, stored, k):
+    """Checksum of a file if it holds the automatic partition of a stored graph, else None."""
+    from hpgcn import store
+
+    try:
+        with store.load(path) as found:
+            made = found.vertex_partition
+    except HpgcnError as error:
+        log.warning("%s is not used: %s", path, error)
+        return None
+    header = replace(stored.header, source_sha256=stored.sha256())
+    same = made is not None and (found.header, made.method, made.seed, made.k) == (header, METHOD, SEED, k)
+    return found.checksum() if same else None

@@ -1,0 +1,144 @@
+"""How far a run has come: its best epoch, whether it is finished, what it can go on with."""
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+
+from hpgcn.errors import (
+    COMMAND_LINE,
+    CancelledError,
+    ConfigError,
+    StoppedError,
+    UsageError,
+    setting,
+)
+from hpgcn.runtime import signals
+from hpgcn.training.records import read_summary
+from hpgcn.training.result import Result
+
+log = logging.getLogger("hpgcn")
+
+
+class Best:
+    """The best epoch so far: highest validation accuracy, then lowest loss, then earliest."""
+
+    def __init__(self):
+        self.epoch = 0
+        self.metrics = {}
+        self.weights = None
+        self.key = None
+
+    def offer(self, epoch, metrics, flat):
+        """Keep the weights if they are better; without validation vertices the latest are."""
+        key = None
+        if metrics["val_acc"] is not None:
+            key = (metrics["val_acc"], -metrics["val_loss"])
+        if self.key is None or key is None or key > self.key:
+            self.epoch = epoch
+            self.metrics = metrics
+            self.weights = flat.copy()
+            self.key = key
+
+
+def to_go_on(checkpoints, config, comm):
+    """Read what a run directory holds to go on with; every rank calls this together.
+
+    Returns
+    -------
+    state : hpgcn.training.checkpoint.State or None
+        The newest; None if the run starts at epoch 1.
+    summary : hpgcn.training.result.Result or None
+        None unless the run is finished.
+
+    Raises
+    ------
+    ConfigError, DataError, StorageError
+        On all ranks together: as `Checkpoints.load` and `Checkpoints.check`; the run has done more
+        epochs than it is to do, or is finished, is to do more, and has no checkpoint.
+    """
+    state = summary = None
+    with comm.collective_errors():
+        if comm.rank == 0:
+            state = checkpoints.load()
+            if state is not None:
+                checkpoints.check(state, config)
+                unknown = state.epoch == config.epochs and not state.best_epoch
+                if state.epoch > config.epochs or unknown:
+                    raise ConfigError(f"{config.out}: has a checkpoint after epoch {state.epoch}, "
+                                      f"expected more {setting('epochs')} than {config.epochs}")
+            summary = _summary(config, state)
+    return comm.bcast((state, summary))
+
+
+def _summary(config, state):
+    """Return the Result of a finished run; None if there is more to do."""
+    out = config.out
+    summary = read_summary(out)
+    if summary is not None and finished(config, summary["epochs"], summary["best_epoch"]):
+        log.info("%s: finished after epoch %d, nothing to do", out, summary["epochs"])
+        return Result.read(config, summary)
+    if state is None and summary is not None:
+        raise ConfigError(f"{out}: finished after epoch {summary['epochs']} and keeps no "
+                          f"checkpoint to go on from: train anew with another {setting('out')}, or "
+                          f"{setting('overwrite', True)}")
+    if state is None:
+        log.info("%s: no checkpoint, starting at epoch 1", out)
+    return None
+
+
+def finished(config, epoch, best_epoch):
+    """Tell whether a run ends with this epoch: it is the last, or patience is over."""
+    impatient = config.patience and best_epoch and epoch - best_epoch >= config.patience
+    return epoch >= config.epochs or bool(impatient)
+
+
+def stop_before(epoch, config, comm):
+    """Stop a run of which a signal has asked it before an epoch; every rank calls this together.
+
+    Raises
+    ------
+    StoppedError, CancelledError
+        On all ranks, if it came to any of them.
+    """
+    asked = comm.max([signals.asked()])[0]
+    if asked:
+        raise stopped(asked, f"before epoch {epoch}", config)
+
+
+def stopped(asked, where, config):
+    """Return what to raise, on all ranks, where a run stops as `hpgcn.runtime.signals.asked` it to."""
+    again = f"hpgcn.train(graph, {setting('resume', config.out)})"
+    if COMMAND_LINE.get():
+        again = f"hpgcn train {config.graph or 'GRAPH'} --out {config.out} --resume"
+    if asked == signals.INTERRUPTED:
+        error = CancelledError(f"interrupted {where}; go on with `{again}`")
+    else:
+        error = StoppedError(f"stopped by SIGUSR1 {where}; go on with `{again}`")
+    error.collective = True
+    return error
+
+
+def check_callbacks(callbacks):
+    """Refuse what is no sequence of callables with a UsageError."""
+    if not isinstance(callbacks, list | tuple):
+        kind = type(callbacks).__name__
+        raise UsageError(f"callbacks: expected a list of functions, not a {kind}")
+    for callback in callbacks:
+        if not callable(callback):
+            raise UsageError(f"callbacks: {repr(callback)[:80]} cannot be called")
+
+
+def told_to_stop(callbacks, metrics, comm):
+    """Call the callbacks on rank 0, and tell all ranks whether one ends the run with this epoch.
+
+    Raises
+    ------
+    InternalError
+        On all ranks, if there are several: a callback raised an exception.
+    """
+    answers = []
+    with comm.collective_errors():
+        if comm.rank == 0:
+            answers = [callback(dict(metrics)) for callback in callbacks]
+    return comm.bcast(any(isinstance(answer, bool | np.bool_) and answer for answer in answers))

@@ -1,0 +1,154 @@
+"""The product with A, and with its transpose, as an object of its own: for methods that hpgcn does not have."""
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hpgcn.comm import as_comm
+from hpgcn.config import Config
+from hpgcn.errors import UsageError
+from hpgcn.graphs.normalization import NORMS, NormalizedAdjacency
+from hpgcn.runtime.device import choose
+from hpgcn.strategies import find_strategy
+from hpgcn.training.placement import as_source, assign_rows, check_slabs, same_everywhere
+
+
+class Sent(NamedTuple):
+    """What this rank has sent to others in products; see hpgcn.parallel.counts."""
+
+    bytes: int
+    messages: int
+
+
+class Propagation:
+    """A-hat of a graph on distributed rows; made by `propagation`, closed by `close` or at the end of a `with`.
+
+    Attributes
+    ----------
+    rows : (m,) int64
+        ORIGINAL numbers of the rows that this rank owns: its part of a matrix H of all rows is H[rows].
+    num_rows : int
+        n, rows of all ranks.
+    dtype : numpy dtype
+        Of the matrix, and of what it multiplies.
+    """
+
+    def __init__(self, strategy, comm, rows, dtype):
+        self._strategy = strategy
+        self._comm = comm
+        self.rows = rows
+        self.num_rows = int(strategy.layout.offsets[-1])
+        self.dtype = dtype
+
+    def columns(self, width):
+        """Columns that this rank owns of a matrix of some width, a slice: all of them unless a grid divides them."""
+        return self._strategy.layout.columns_of(width)
+
+    def forward(self, H, out=None):
+        """Return this rank's part of A H; all ranks call this together.
+
+        Parameters
+        ----------
+        H : (m, f) array
+            This rank's rows, and its columns, of any number: buffers grow with the widest. A copy is made
+            where the type, or the order in memory, is another. NumPy's, or CuPy's where the device is a GPU.
+        out : (m, f) array, optional
+            Receives the result: of `dtype`, in C order, not overlapping H.
+
+        Returns
+        -------
+        (m, f) array
+
+        Raises
+        ------
+        UsageError
+            H or `out` has another shape.
+        """
+        return self._strategy.forward(self._checked(H, "H"), out=self._result(out, H))
+
+    def backward(self, G, out=None):
+        """Return this rank's part of A^T G; parameters as `forward`."""
+        return self._strategy.backward(self._checked(G, "G"), out=self._result(out, G))
+
+    def _checked(self, H, name):
+        xp = self._comm.device.xp
+        H = xp.ascontiguousarray(xp.asarray(H), self.dtype)
+        if H.ndim != 2 or H.shape[0] != self.rows.size:
+            raise UsageError(f"{name} has shape {H.shape}, expected ({self.rows.size}, f): a row for each that "
+                             "this rank owns")
+        return H
+
+    def _result(self, out, H):
+        if out is not None and (out.shape != np.shape(H) or out.dtype != self.dtype or not out.flags.c_contiguous):
+            raise UsageError(f"out has shape {out.shape} and dtype {out.dtype}, expected {np.shape(H)} and "
+                             f"{self.dtype} in C order")
+        return out
+
+    @property
+    def traffic(self):
+        """What this rank has sent in all products so far: bytes and messages."""
+        return Sent(*self._comm.counters.total("propagation"))
+
+    def close(self):
+        """Free what MPI holds; all ranks call this together."""
+        self._strategy.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        """Close, unless this rank fails alone: others do not come to free what is shared."""
+        if error is None or self._comm.size == 1:
+            self.close()
+
+
+def propagation(graph, comm=None, *, strategy=Config.strategy, norm="sym", self_loops=True, device="auto",
+                dtype="float32", **settings):
+    """Make the product with the normalised adjacency of a graph; every rank of `comm` calls this together.
+
+    Parameters
+    ----------
+    graph : hpgcn.Graph, hpgcn.store.StoredGraph, str or path-like
+        As for `hpgcn.train`; features, labels and masks are not needed.
+    comm : mpi4py communicator, optional
+        None: this process alone; no MPI is needed.
+    strategy : str
+        One of hpgcn.strategies.STRATEGIES.
+    norm : "sym", "row" or "none"
+        D^-1/2 A D^-1/2, D^-1 A or A; a degree that is not positive gives the factor 0.
+    self_loops : bool
+        Add a loop of weight 1 where a vertex has none, before normalising.
+    device : "auto", "cpu" or "cuda"
+    dtype : "float32" or "float64"
+    settings
+        Other fields of hpgcn.Config that the strategy reads: grid, replication, stages, comm_timeout.
+
+    Returns
+    -------
+    Propagation
+
+    Raises
+    ------
+    UsageError, ConfigError, DataError, MissingError
+        On all ranks together: an unknown strategy or norm; as `hpgcn.train`.
+    """
+    if norm not in NORMS:
+        raise UsageError(f"norm = {norm!r}: expected one of {', '.join(NORMS)}")
+    config = Config(strategy=strategy, device=device, dtype=dtype, **settings)
+    kind = find_strategy(config)
+    comm = as_comm(comm, config.comm_timeout)
+    with comm.collective_errors():
+        source = as_source(graph)
+    same_everywhere(source, config, comm)
+    comm.use(choose(config.updates_on, comm))
+    comm.counters.phase = "setup"
+    placed = assign_rows(source, comm, config)
+    layout = placed.layout
+    with comm.collective_errors():
+        slab = placed.source.slab(layout.rows.start, layout.rows.stop)
+    check_slabs(placed.source, slab, comm, layout.column == 0)
+    adjacency = NormalizedAdjacency(placed.source, norm=norm, self_loops=self_loops, dtype=dtype, slab=slab)
+    made = kind.build(adjacency, placed.arrangement, comm)
+    comm.counters.phase = "propagation"
+    return Propagation(made, comm, slab.vertex, np.dtype(dtype))

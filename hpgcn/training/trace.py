@@ -1,0 +1,181 @@
+"""The timeline of all ranks, and who sends how much to whom: what `hpgcn report` draws of a run.
+
+The timeline is a file of Chrome trace events (chrome://tracing, ui.perfetto.dev): one process a
+rank, microseconds on the clock of rank 0. No barrier aligns the ranks: the distance of their clocks
+is measured by messages there and back, before and after the run, and interpolated. Half the
+shortest round trip bounds its error; a distance within that bound is taken as 0, for the ranks of
+one node share a clock. The file states the bound of each rank.
+"""
+from __future__ import annotations
+
+import json
+import math
+import time
+
+import numpy as np
+
+from hpgcn.store import atomic_write
+
+EVENTS_PER_RANK = 100_000  # about 20 MB of memory a rank
+EVENTS = 1_000_000  # of all ranks: about 120 MB of text, what viewers still open
+FEWEST_PER_RANK = 4_000
+ROUNDS = 30
+TAG = 13
+SPANS = ("epoch", "evaluate", "checkpoint")
+
+
+class Trace:
+    """Records the events of all ranks' clocks from now on; ranks make it and write it together.
+
+    Recording ends when a rank has min(EVENTS_PER_RANK, EVENTS / P) events (FEWEST_PER_RANK at
+    least); epochs that some rank did not record whole are left out of the file, which says how many
+    it holds.
+
+    Parameters
+    ----------
+    comm : hpgcn.comm.SerialComm or MpiComm
+    limit : int, optional
+        Events a rank keeps.
+    """
+
+    def __init__(self, comm, limit=None):
+        self.comm = comm
+        self.begin = clock_offset(comm)
+        fair = max(FEWEST_PER_RANK, EVENTS // comm.size)
+        comm.clock.record(limit or min(EVENTS_PER_RANK, fair))
+
+    def write(self, path):
+        """Stop recording and write the trace; an older file of that name is replaced.
+
+        Raises
+        ------
+        OutputError, StorageError
+            On all ranks together.
+        """
+        comm = self.comm
+        clock = comm.clock
+        rows, texts = _rows(clock.stop())
+        end = clock_offset(comm)
+        rows[:, :2] -= _offsets(rows[:, :2], self.begin, end)
+
+        full = math.inf if clock.full is None else clock.full
+        accuracy = max(self.begin[2], end[2])
+        counts, texts, fulls, accuracies = zip(*comm.allgather((len(rows), texts, full, accuracy)))
+        rows = comm.gather_rows(rows)
+        with comm.collective_errors():
+            if comm.rank == 0:
+                whole = min(fulls) - 1  # the last epoch that all ranks have
+                rank = np.repeat(np.arange(comm.size), counts)
+                kept = (rows[:, 2] <= whole) | (whole < 1)
+                notes = {"clock": "rank 0's; ts and dur in microseconds", "ranks": comm.size,
+                         "epochs": clock.epoch,
+                         "epochs_recorded": int(min(clock.epoch, max(whole, 0))),
+                         "clock_accuracy_us": [round(1e6 * bound, 3) for bound in accuracies]}
+                lines = _lines(rows[kept], rank[kept], texts)
+                atomic_write(path, lambda file: _write(file, notes, lines), overwrite=True,
+                             follow=False)
+
+
+def clock_offset(comm):
+    """Measure how far this rank's clock is ahead of rank 0's; every rank calls this together.
+
+    Returns
+    -------
+    when, offset, accuracy : float
+        Seconds; `when` is this rank's time.perf_counter at the measurement.
+    """
+    offset = np.zeros(2)
+    for other in range(1, comm.size):
+        if comm.rank == 0:
+            rounds = []
+            for _ in range(ROUNDS):
+                begin = time.perf_counter()
+                _transfer(comm, "Isend", np.zeros(1), other)
+                there = float(_transfer(comm, "Irecv", np.zeros(1), other)[0])
+                end = time.perf_counter()
+                rounds.append(((end - begin) / 2, there - (begin + end) / 2))
+            accuracy, distance = min(rounds)
+            distance = 0.0 if abs(distance) <= accuracy else distance
+            _transfer(comm, "Isend", np.array([distance, accuracy]), other)
+        elif comm.rank == other:
+            for _ in range(ROUNDS):
+                _transfer(comm, "Irecv", np.zeros(1), 0)
+                _transfer(comm, "Isend", np.array([time.perf_counter()]), 0)
+            _transfer(comm, "Irecv", offset, 0)
+    return time.perf_counter(), *offset.tolist()
+
+
+def _transfer(comm, kind, values, other):
+    request = getattr(comm.mpi, kind)(values, other, TAG)
+    comm.wait([request], lambda _: f"rank {other} in a comparison of clocks")
+    return values
+
+
+def _offsets(times, begin, end):
+    """Return offsets at some times, on the line through two results of `clock_offset`."""
+    slope = (end[1] - begin[1]) / max(end[0] - begin[0], 1e-9)
+    return begin[1] + slope * (times - begin[0])
+
+
+def _rows(events):
+    """Return events as float64 (events, 5), names and details by their number in the texts."""
+    texts = list(dict.fromkeys(text for name, *_, detail in events for text in (name, detail)))
+    number = {text: place for place, text in enumerate(texts)}
+    rows = [(begin, end, epoch, number[name], number[detail])
+            for name, begin, end, epoch, detail in events]
+    return np.array(rows, np.float64).reshape(-1, 5), texts
+
+
+def _lines(rows, rank, texts):
+    """Yield the events as JSON objects, enclosing ones before what they enclose."""
+    for p in range(len(texts)):
+        for name, args in (("process_name", {"name": f"rank {p}"}),
+                           ("process_sort_index", {"sort_index": p})):
+            yield json.dumps({"name": name, "ph": "M", "pid": p, "tid": 0, "args": args})
+
+    zero = rows[:, 0].min(initial=math.inf)
+    order = np.lexsort([-rows[:, 1], rows[:, 0], rank])
+    for p, (begin, end, *numbers) in zip(rank[order].tolist(), rows[order].tolist()):
+        epoch, name, detail = map(int, numbers)
+        name = texts[p][name]
+        args = {"epoch": epoch}
+        if texts[p][detail]:
+            args["at"] = texts[p][detail]
+        yield json.dumps({"name": f"{name} {epoch}" if name in SPANS else name, "ph": "X", "pid": p,
+                          "tid": 0, "ts": round((begin - zero) * 1e6, 3),
+                          "dur": round((end - begin) * 1e6, 3), "args": args})
+
+
+def _write(file, notes, lines):
+    head = f'{{"displayTimeUnit": "ms",\n"otherData": {json.dumps(notes)},\n"traceEvents": [\n'
+    file.write((head + next(lines)).encode())
+    file.writelines((",\n" + line).encode() for line in lines)
+    file.write(b"\n]}\n")
+
+
+def write_traffic(path, comm, steps):
+    """Write the bytes from rank to rank in one training step; every rank calls this together.
+
+    The file, .npy, holds (P, P) int64, a row for each sender; an older one is replaced. Reductions
+    that MPI routes (allreduce) are not in it: which ranks they pass through is MPI's affair.
+
+    Parameters
+    ----------
+    path : str or path-like
+    comm : hpgcn.comm.SerialComm or MpiComm
+        Its counters' `sent["train"]` holds bytes by destination.
+    steps : int
+        Training steps counted.
+
+    Raises
+    ------
+    OutputError, StorageError
+        On all ranks together.
+    """
+    row = np.zeros((1, comm.size), np.int64)
+    for rank, payload in comm.counters.sent.get("train", {}).items():
+        row[0, rank] = round(payload / max(1, steps))
+    matrix = comm.gather_rows(row)
+    with comm.collective_errors():
+        if comm.rank == 0:
+            atomic_write(path, lambda file: np.save(file, matrix), overwrite=True, follow=False)
