@@ -11,12 +11,12 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def definitions(text):
-    """Source of the classes and functions of a file, by name; and the names that it imports."""
+    """Syntax of the classes and functions of a file, by name; and the names that it imports."""
     body = ast.parse(text).body
     named = [node for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
     imports = [node for node in body if isinstance(node, ast.ImportFrom)]
-    sources = {node.name: ast.get_source_segment(text, node) for node in named}
-    return sources, {each.name for node in imports for each in node.names}
+    trees = {node.name: ast.dump(node) for node in named}
+    return trees, {each.name for node in imports for each in node.names}
 
 
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
