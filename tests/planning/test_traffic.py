@@ -12,11 +12,10 @@ import scipy.sparse as sp
 
 from hpgcn.config import Config
 from hpgcn.errors import UsageError
-from hpgcn.graph import Graph
-from hpgcn.layout import BlockLayout, split, stages
+from hpgcn.graphs.graph import Graph
 from hpgcn.model import ModelSpec
 from hpgcn.model.parameters import parameter_shapes
-from hpgcn.parallel.layout import BlockLayout, divisors, split, stages
+from hpgcn.parallel.layout import BlockLayout, split, stages
 from hpgcn.planning.candidates import count
 from hpgcn.planning.step import PHASES, LevelSizes, Steps
 from hpgcn.planning.survey import Survey
