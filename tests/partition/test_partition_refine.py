@@ -67,6 +67,7 @@ def test_a_part_at_its_limit_takes_nothing():
     assert np.bincount(better, weights, 4).max() <= np.bincount(part, weights, 4).max()
 
 
+@pytest.mark.long
 def test_an_engine_is_refined_unless_told_otherwise(enron):
     plain, refined = (make_partition(enron, 16, refine=wanted, rcm=False, epsilon=0.03).statistics
                       for wanted in (False, True))

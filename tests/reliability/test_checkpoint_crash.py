@@ -236,6 +236,7 @@ def test_signals_and_a_full_disk_in_turn(folder, whole):
                                    np.frombuffer(whole[0][name], np.float32), rtol=0, atol=1e-4)
 
 
+@pytest.mark.long
 def test_the_command_line_refuses_other_settings_and_data(folder, whole):
     given = ("train", "g.p3.h5", "--out", "whole3", "--resume")
     assert "lr is 0.5, but the run was started with 0.01" in refused(78, *given, "--lr", 0.5,

@@ -172,6 +172,7 @@ def losses(out):
     return [json.loads(line)["loss"] for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks, graph, how, point", [
     (None, "karate.h5", "0:SIGUSR1:1", "hpgcn.training.trainer.warm_up"),
     (None, "karate.h5", "0:SIGUSR1:1", "hpgcn.training.run_directory.RunDirectory.__init__"),
@@ -192,6 +193,7 @@ def test_a_run_that_is_stopped_before_epoch_1_starts_there_again(folder, tmp_pat
     assert losses(tmp_path / "run") == losses(tmp_path / "whole")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks, graph, rank", [(None, "karate.h5", 0), (3, "karate.p3.h5", 1)])
 def test_ctrl_c_keeps_the_best_model_so_far(folder, tmp_path, ranks, graph, rank):
     command = ("train", folder / graph, "--epochs", 40, "--out", tmp_path / "run")
