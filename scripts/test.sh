@@ -25,7 +25,8 @@ on_ranks() {  # number of ranks, arguments of pytest
         "$python" "${measure[@]}" -m pytest -q "${all[@]}" "${@:2}"
 }
 
-"$python" "${measure[@]}" -m pytest -q -n 2 --dist loadfile "${all[@]}" tests --ignore=tests/mpi "${rest[@]}"
+"$python" "${measure[@]}" -m pytest -q -n 2 --dist loadfile --max-worker-restart=0 "${all[@]}" \
+    tests --ignore=tests/mpi "${rest[@]}"
 if [ ${#all[@]} -gt 0 ]; then
     # the long files run where they show most: what a grid of 2 could get wrong, those of 3 and 4 get wrong as well
     on_ranks 2 tests/mpi --ignore=tests/mpi/test_memory.py --ignore=tests/mpi/test_models.py \
