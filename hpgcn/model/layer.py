@@ -23,7 +23,7 @@ class Layer:
     parameter_shapes(fan_in, inner, fan_out)
         Shapes of its parameters by name; matrices first.
 
-    It reads the rows of one level of a hpgcn.reach.ReceptiveField and computes those of another: m and m' of
+    It reads the rows of one level of a ReceptiveField and computes those of another: m and m' of
     this rank. `forward(H, out, keep)` returns Z without its last bias, and backward(G, below, gradient): from the
     gradient G of Z it writes the layer's parts of `gradient` (this rank's partial sums) and returns the gradient of
     what came before dropout and ReLU, None for layer 0. `below` are the bits that these two kept of the layer's
@@ -39,7 +39,7 @@ class Layer:
         From 0.
     spec : hpgcn.model.ModelSpec
     parameters : hpgcn.model.Parameters
-    hop : hpgcn.reach.Hop
+    hop : hpgcn.parallel.receptive_field.Hop
         Rows and maps of this layer.
     columns : hpgcn.parallel.columns.Columns
     workspace : hpgcn.parallel.workspace.Workspace
@@ -70,7 +70,7 @@ class Layer:
         self.parameter_arrays = parameters.arrays
         self.columns = columns
         self.take = workspace.take
-        self.A, *self.more_A = hop.maps
+        self.A = hop.maps[0]
         self.hop = hop
         self.rows_in, *_, self.rows_out = hop.rows
         self.inner = self.inner_width(spec.widths, number)

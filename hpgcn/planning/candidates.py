@@ -11,7 +11,7 @@ from hpgcn.parallel.layout import BlockLayout
 from hpgcn.partition import make_partition
 from hpgcn.planning.footprint import RankFootprint
 from hpgcn.planning.options import MOST_RANKS, QUICK
-from hpgcn.planning.step import LevelSizes
+from hpgcn.planning.step import LevelSizes, products_of
 from hpgcn.runtime.device import HOST
 from hpgcn.strategies import STRATEGIES, Arrangement
 
@@ -176,7 +176,8 @@ def count(reading, survey, strategy, shape, offsets, config):
     pointers = None
     if reading.feature_entries is not None:
         pointers = np.concatenate([[0], np.cumsum(reading.feature_entries)])
-    views = [LevelSizes.of(levels, layout, pointers) for levels in (reading.train, reading.evaluated)]
+    products = products_of(survey.spec)[0]
+    views = [LevelSizes.of(levels, layout, pointers, products) for levels in (reading.train, reading.evaluated)]
     stored = np.concatenate([[0], np.cumsum(reading.stored)])[layout.offsets]
     entries = np.repeat(np.diff(stored), layout.columns)
     return RankFootprint(survey.spec, plan, *views, plans(reading.train), plans(reading.evaluated), entries,

@@ -46,20 +46,22 @@ class LevelSizes:
     feature_entries: np.ndarray
 
     @staticmethod
-    def of(levels, layout, feature_pointers=None):
+    def of(levels, layout, feature_pointers=None, products=1):
         """Count the rows of levels, list of (n,) bool or None for all, that ranks own by a layout.
 
         Parameters
         ----------
         feature_pointers : (n + 1,) int64, optional
             Of sparse features; their columns are taken to hold alike many.
+        products : int
+            Of the first layer with A.
         """
         ranks = layout.size
         layouts = [layout if level is None else layout.restricted(level) for level in levels]
         rows = [np.repeat(np.diff(each.offsets), layout.columns) for each in layouts]
         entries = np.zeros((2, ranks), np.int64)
         if feature_pointers is not None:
-            for place, level in enumerate(levels[:2]):
+            for place, level in enumerate((levels[0], levels[products])):
                 counts = np.diff(feature_pointers) * (True if level is None else level)
                 before = np.concatenate([[0], np.cumsum(counts)])[layout.offsets]
                 entries[place] = -(-np.repeat(np.diff(before), layout.columns) // layout.columns)

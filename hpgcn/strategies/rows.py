@@ -162,7 +162,7 @@ def multiply(comm, product, H, mask, out):
 class RowPlan(Plan):
     """The plan of a row strategy: how rows are pulled, and sums pushed.
 
-    Subclasses say `transfers(layout_in, layout, pattern)`: the plans of R and of S of a product.
+    Subclasses say `transfers`: the plans of R and of S of the products.
 
     Parameters
     ----------
