@@ -140,7 +140,7 @@ def fail_to_print(error):
 def interrupted(number):
     """Print a line on rank 0, end all ranks, and return the exit code that a signal gives."""
     if not machine.launched_rank():
-        streams.say(f"hpgcn: {signals.provenance(number)}")
+        streams.say(f"hpgcn: {signals.told(number)}")
     return end_all(128 + number)
 
 

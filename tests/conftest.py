@@ -7,6 +7,7 @@ os.environ.setdefault("NUMBA_NUM_THREADS", "3")  # several on any machine; befor
 from collections import Counter, defaultdict
 from pathlib import Path
 
+import numba  # noqa: F401 (now, with as many threads; a command within a test may ask for others)
 import pytest
 
 # where a shell in the background, or nohup, has these ignored, started commands must not inherit it
@@ -107,6 +108,14 @@ def pytest_terminal_summary(terminalreporter, config):
         terminalreporter.write_line(
             f"left out {counts['left out']} of {counts['cases']} parametrised cases and "
             f"{counts['long']} long tests; scripts/test.sh --all runs them")
+
+
+@pytest.fixture(autouse=True)
+def numba_threads():
+    """Keep the number of threads that Numba was loaded with, whatever a command in this process set."""
+    before = os.environ["NUMBA_NUM_THREADS"]
+    yield
+    os.environ["NUMBA_NUM_THREADS"] = before
 
 
 @pytest.fixture(scope="session")

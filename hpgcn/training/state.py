@@ -127,7 +127,7 @@ def parse(path, arrays, attributes):
     """
     told = {name: parse_json(value.encode(), f"{path}: {name}") if name in OBJECTS and isinstance(value, str) else value
             for name, value in attributes.items()}
-    check_fields(told, ATTRIBUTES, path)
+    check_fields(told, ATTRIBUTES | ({"steps": COUNT} if "steps" in told else {}), path)
     config = asdict(stored_config(path, told.pop("config_toml")))
     state = State(config=config, arrays=arrays, provenance=told, **{
         name: told.pop(name) for name in ("epoch", "metrics", "best_epoch", "best_metrics")})

@@ -32,7 +32,7 @@ ARCHIVES = {
                        r"feature at \(1, 1\) is -inf"),
     "05-sparse-feature-nan": ({**CSR, **X, "attr_data": np.array([np.nan])},
                               r"feature at \(0, 0\) is nan"),
-    "08-edge-index": ({"edge_index": np.array([[0, -1], [1, 0]])}, r"edge_index: entry \(0, 1\)"),
+    "08-edge-index": ({"edge_index": np.array([[0, -1], [1, 0]])}, r"edge_index row 0: entry 1 is -1"),
     "09-edge-index-float": ({"edge_index": np.array([[0.0], [1.0]])}, r"edge_index: dtype float64"),
     "10-num-nodes": ({**EDGES, "num_nodes": 10**15}, r"1000000000000000 vertices: needs \d+ bytes"),
     "10-features-of-no-width": ({**EDGES, "x": np.empty((1 << 40, 0))}, r"1099511627776 vertices:"),
@@ -210,7 +210,7 @@ def test_18_no_pickle_is_executed(tmp_path, monkeypatch):
     ("graph", gzip.compress(bytes(1 << 27)), r"graph: compressed, expected a plain file"),
     ("graph", b"\x80\x02" + b"]" * 1_000_000 + b".", r"graph: needs \d+ bytes of memory"),
     ("allx", b"", r"allx: broken pickle"),
-    ("test.index", b"4\nfive\n", r"test\.index: line 2: 'five', expected a vertex number"),
+    ("test.index", b"4\nfive\n", r"test\.index: line 2: vertex is 'five', expected an integer"),
     ("test.index", b"4\n1000000000000000\n", r"test\.index: 1000000000000001 vertices: needs")],
     ids=["12-past", "12-negative", "20-truncated", "22-gzip", "22-objects", "20-empty", "09-text",
          "10-far"])

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from commands import MPIEXEC, clean_environment, refused, succeed
+from commands import MPIEXEC, clean_environment, refused, succeed, without_notice
 
 from hpgcn import store
 from hpgcn.runtime import signals
@@ -64,7 +64,8 @@ def run(how, point, *args, cwd, ranks=None, **environment):
 
 
 def lines(done):
-    return [line for line in done.stderr.splitlines() if line.startswith("hpgcn: ")]
+    text = without_notice(done.stderr)
+    return [line for line in text.splitlines() if line.startswith("hpgcn: ")]
 
 
 def leftovers(*folders):
@@ -97,7 +98,7 @@ def test_a_signal_in_compiled_code_ends_in_order(folder, number):
     point, args = SERIAL["generate"]
     done = run(f"0:{number.name}!:1", point, *args, cwd=folder)
     assert done.returncode == 128 + number, done.stderr
-    assert lines(done) == [f"hpgcn: {signals.provenance(number)}"]
+    assert lines(done) == [f"hpgcn: {signals.told(number)}"]
     assert "Traceback" not in done.stderr
     assert leftovers(folder) == []
 
