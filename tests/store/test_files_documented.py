@@ -3,6 +3,7 @@ import json
 import re
 import zlib
 from pathlib import Path
+from unittest import mock
 
 import h5py
 import numpy as np
@@ -13,6 +14,7 @@ import hpgcn
 from hpgcn import store
 from hpgcn.__main__ import main
 from hpgcn.errors import DataError, StorageError
+from hpgcn.runtime import machine
 from hpgcn.training.records import METRICS, SUMMARY
 
 # A path of six vertices 0 - 1 - 2 - 3 - 4 - 5, all weights 1, two features, two classes.
@@ -158,7 +160,8 @@ def written(tmp_path_factory):
         config = hpgcn.Config(model=model, layer_norm=True, epochs=2, checkpoint_every=1,
                               trace=True, out=str(folder / model))
         hpgcn.train(hpgcn.load(folder / "sparse.h5"), config)
-        assert main(["predict", config.out, str(folder / "sparse.h5"), "-q"]) == 0
+        with mock.patch.object(machine, "limit_threads"):  # those of this process are set
+            assert main(["predict", config.out, str(folder / "sparse.h5"), "-q"]) == 0
     return folder
 
 
