@@ -307,8 +307,9 @@ class Trainer:
         if config.out and epoch > before:
             write_traffic(os.path.join(config.out, "traffic.npy"), comm, epoch - before)
         weights = self.named(best.weights)
-        if record:
-            record.finish(summary, weights, best.epoch, multilabel=self.header.multilabel)
+        with comm.collective_errors():  # whichever rank returns first finds the run directory whole
+            if record:
+                record.finish(summary, weights, best.epoch, multilabel=self.header.multilabel)
         return Result(summary, config, weights, history)
 
     def epoch(self, epoch):

@@ -1,6 +1,7 @@
 """Checkpoints on several ranks: the bits of an undisturbed run, and another number of ranks equal to rounding."""
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from graphs import make
 
 import hpgcn
 from hpgcn.errors import ConfigError, StorageError
-from hpgcn.training.run_directory import read_run
+from hpgcn.training.run_directory import RunDirectory, read_run
 
 pytestmark = pytest.mark.mpi
 
@@ -62,6 +63,26 @@ def test_another_number_of_ranks_and_another_strategy_are_equal_to_rounding(comm
     expected = read_run(folder / "whole")[0]
     for name, array in read_run(folder / "cut")[0].items():
         np.testing.assert_allclose(array, expected[name], rtol=0, atol=tolerance)
+
+
+def test_the_first_rank_to_return_finds_a_whole_run_directory(comm, folder, monkeypatch):
+    finish = RunDirectory.finish
+
+    def late(self, *arguments, **options):
+        time.sleep(0.2)  # on rank 0: without a wait the others would have returned by then
+        finish(self, *arguments, **options)
+
+    monkeypatch.setattr(RunDirectory, "finish", late)
+    train(comm, folder / "run", epochs=2)
+    assert (folder / "run/summary.json").exists() and (folder / "run/model.h5").exists()
+    comm.barrier()
+
+    def full(*_, **__):
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr(RunDirectory, "finish", full)
+    with pytest.raises(StorageError, match="the disk is full"):
+        train(comm, folder / "full", epochs=2)
 
 
 def test_what_rank_0_finds_is_raised_on_all_ranks(comm, folder):
