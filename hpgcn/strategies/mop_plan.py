@@ -61,14 +61,8 @@ class MopPlan(Plan):
             bits = rows_out * -(-width // 8) * others
             yield bits.sum(1), np.count_nonzero(bits, axis=1)
 
-    def make_operands(self):
+    def operand(self, pattern, layout):
         """See `Plan`: all of A on every rank."""
-        forward = self._whole(self.pattern, self.layout)
-        if self.pattern.symmetric and self.pattern.square:
-            return forward, forward
-        return forward, self._whole(self.pattern.transposed, self.layout_in)
-
-    def _whole(self, pattern, layout):
         rows = int(layout.offsets[-1])
         return Operand.of((self.num_ranks,), int(pattern.indptr[-1]), rows + 1, results=rows)
 
@@ -91,11 +85,9 @@ class MopPlan(Plan):
 
     def reading_bytes(self, itemsize):
         """See `Plan`."""
-        forward, *back = self.held
-        held = forward.nbytes(itemsize)
-        transposes = sum(operand.nbytes(itemsize) for operand in back)
+        held, transposes = self.kept_bytes(itemsize)
         ordered = held * (ORDERED if self.batches > 1 else 1)
-        filling = self.filling_bytes(held, np.maximum(forward.entries, 1))
+        filling = self.filling_bytes(held, np.maximum(self.operands[0].entries, 1))
         return self.factor_bytes() + np.maximum.reduce([filling, ordered, held + transposes])
 
 

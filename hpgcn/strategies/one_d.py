@@ -86,24 +86,20 @@ class StagedRowPlan(RowPlan):
             return [StagedPlan(rows_in), OwnRowsPlan()]
         return [GatheredPlan(rows_in, StagedPlan(rows_in)), GatheredPlan(rows_out, OwnRowsPlan())]
 
-    def make_operands(self):
-        """See `Plan`: a block for each stage; their transposes where A is not symmetric."""
-        forward = self._operand(self.pattern, self._heights(self.layout))
-        if self.symmetric and self.pattern.square:
-            return forward, forward
-        if self.symmetric:
-            return forward, self._operand(self.pattern.transposed, self._heights(self.layout_in))
+    def adjoint(self, forward):
+        """See `Plan`: the transposes of the blocks."""
         groups, replicas = groups_of(self.arrangement)
         deals = dealt(groups, replicas)  # block of columns k -> replica that holds it
         big = self.arrangement.layout.offsets[::replicas]
         touched = self.pattern.transposed.touched_rows(big, big).T @ deals
         heights = self._heights(self.layout_in).sum(1) @ deals
-        backward = Operand.of(
+        return Operand.of(
             touched.shape, forward.entries.reshape(touched.shape), heights + deals.sum(0), listed=touched,
             results=heights, blocks=forward.blocks.reshape(touched.shape))
-        return forward, backward
 
-    def _operand(self, pattern, rows):
+    def operand(self, pattern, layout):
+        """See `Plan`: a block for each stage."""
+        rows = self._heights(layout)
         groups, replicas = rows.shape
         deals = dealt(groups, replicas)
         big = self.arrangement.layout.offsets[::replicas]
@@ -116,9 +112,8 @@ class StagedRowPlan(RowPlan):
 
     def reading_bytes(self, itemsize):
         """See `Plan`: rows are read in portions, their blocks put together one by one."""
-        forward, *back = self.held
-        held = forward.nbytes(itemsize)
-        transposes = sum(operand.nbytes(itemsize) for operand in back)
+        forward = self.operands[0]
+        held, transposes = self.kept_bytes(itemsize)
         rows = self.of_big_rows(forward.entries, groups_of(self.arrangement)[1])
         several = forward.blocks > 1
         cut = held + transposes + held // np.maximum(forward.blocks, 1) * several

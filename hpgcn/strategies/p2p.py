@@ -49,21 +49,16 @@ class PointToPointPlan(RowPlan):
         counts = (np.bincount(each, minlength=k) for each in (owner, reader, pairs // k, pairs % k))
         return HaloPlanSizes(*counts)
 
-    def make_operands(self):
-        """See `Plan`: a local block, and one for each source; their transposes where A is not symmetric."""
-        forward = self._operand(self.pattern, self.right, self.layout)
-        if self.symmetric and not self.reverse:
-            return forward, forward
-        if self.symmetric:
-            return forward, self._operand(self.pattern.transposed, self.reverse[0], self.layout_in)
+    def adjoint(self, forward):
+        """See `Plan`: the transposes of the blocks."""
         rows = np.diff(self.layout_in.offsets)
         received, sources = self.right.received, self.right.sources
-        backward = Operand.of(
-            forward.entries.shape, forward.entries, rows + received + sources + 1,
-            listed=0, results=rows + received, blocks=1 + sources)
-        return forward, backward
+        return Operand.of(forward.entries.shape, forward.entries, rows + received + sources + 1,
+                          results=rows + received, blocks=1 + sources)
 
-    def _operand(self, pattern, volumes, layout):
+    def operand(self, pattern, layout):
+        """See `Plan`: a local block, and one for each source."""
+        volumes = self.right if pattern is self.pattern else self.reverse[0]
         offsets = self.arrangement.layout.offsets
         entries = np.diff(pattern.indptr[offsets]).astype(np.int64)
         touched = pattern.touched_rows(offsets, offsets)

@@ -5,6 +5,7 @@ Sizes by rank are (P,) int64 in rank order, or arrays in the shape of the grid t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -125,14 +126,11 @@ class Plan:
         A product is of at most ceil(width / slices) columns on each rank.
     """
 
-    cut_bytes = CUT
-
     def __init__(self, pattern, arrangement, layouts=None):
         self.pattern = pattern
         self.arrangement = arrangement
         self.layout, self.layout_in = layouts or pattern.layouts(arrangement.layout)
         self.slices = self.layout.columns
-        self._operands = None
 
     @classmethod
     def of(cls, pattern, arrangement):
@@ -167,32 +165,38 @@ class Plan:
                 total += np.asarray(amount, np.int64).ravel()
         return sums
 
-    @property
+    @cached_property
     def operands(self):
-        """(forward, backward) Operand; the same object where one serves both."""
-        if self._operands is None:
-            self._operands = self.make_operands()
-        return self._operands
-
-    def make_operands(self):
-        """Count what ranks keep of A and of A^T; see `operands`."""
-        forward = self._own_rows(self.pattern, self.layout)
-        if self.pattern.symmetric and self.pattern.square:
+        """(forward, backward) Operand: of A and of A^T, the same object where one serves both."""
+        forward = self.operand(self.pattern, self.layout)
+        if not self.pattern.symmetric:
+            return forward, self.adjoint(forward)
+        if self.pattern.square:
             return forward, forward
-        return forward, self._own_rows(self.pattern.transposed, self.layout_in)
+        return forward, self.operand(self.pattern.transposed, self.layout_in)
 
-    def _own_rows(self, pattern, layout):
+    def operand(self, pattern, layout):
+        """Return the Operand of a pattern, whose rows `layout` says the owners of: each keeps its own, in one block."""
         columns = layout.columns
         offsets = self.arrangement.layout.offsets
         entries = np.repeat(np.diff(pattern.indptr[offsets]), columns)
         rows = np.repeat(np.diff(layout.offsets), columns)
         return Operand.of(entries.shape, entries, rows + 1, results=rows)
 
+    def adjoint(self, forward):
+        """Return the Operand of A^T where A is not symmetric, whose own is `forward`; default: `operand` of it."""
+        return self.operand(self.pattern.transposed, self.layout_in)
+
     @property
     def held(self):
         """The operands that are kept, each once."""
         forward, backward = self.operands
         return [forward] if backward is forward else [forward, backward]
+
+    def kept_bytes(self, itemsize):
+        """Bytes that ranks keep of A, and of its transpose beside it (0 where there is none); two (P,) int64."""
+        forward, *back = (operand.nbytes(itemsize) for operand in self.held)
+        return forward, sum(back, np.zeros_like(forward))
 
     def rows(self):
         """Rows that each rank owns, (P,)."""
@@ -212,10 +216,8 @@ class Plan:
 
     def reading_bytes(self, itemsize):
         """Bytes that each rank holds at most while its part of A is made, its rows as read aside; (P,)."""
-        forward, *back = self.held
-        held = forward.nbytes(itemsize)
-        transposes = sum(operand.nbytes(itemsize) for operand in back)
-        rows = np.maximum(forward.entries, 1)
+        held, transposes = self.kept_bytes(itemsize)
+        rows = np.maximum(self.operands[0].entries, 1)
         return self.factor_bytes() + np.maximum(self.filling_bytes(held, rows), held + transposes)
 
     def factor_bytes(self):
@@ -225,7 +227,7 @@ class Plan:
     def cutting_bytes(self, itemsize):
         """Bytes that each rank holds beside all else while maps to fewer rows are cut from this one, (P,)."""
         forward = self.operands[0]
-        return forward.entries // np.maximum(forward.blocks // self.layout.columns, 1) * self.cut_bytes
+        return forward.entries // np.maximum(forward.blocks // self.layout.columns, 1) * CUT
 
     def filling_bytes(self, held, rows, portions=1):
         """Bytes while the last chunk of A is read: what is filled of the matrix by then, and the chunk.

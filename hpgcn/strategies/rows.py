@@ -194,14 +194,10 @@ class RowPlan(Plan):
         yield from pull.pull(row_bytes)
         yield from push.push(row_bytes)
 
-    def make_operands(self):
-        """See `Plan`: the rows that each rank owns in one block, and its transpose where A is not symmetric."""
-        forward = self._own_rows(self.pattern, self.layout)
-        if self.symmetric:
-            square = self.pattern.square
-            return forward, forward if square else self._own_rows(self.pattern.transposed, self.layout_in)
+    def adjoint(self, forward):
+        """See `Plan`: the transpose of the rows that each rank owns."""
         rows = int(self.layout_in.offsets[-1])
-        return forward, Operand.of(forward.entries.shape, forward.entries, rows + 1, results=rows)
+        return Operand.of(forward.entries.shape, forward.entries, rows + 1, results=rows)
 
     def buffer_bytes(self, width, itemsize):
         """See `Plan`."""

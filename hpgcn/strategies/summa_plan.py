@@ -94,16 +94,12 @@ class SummaPlan(Plan):
                     for counts in (tall, tall > 0))
         yield reduce_scatter(rows_out[..., None] * width * itemsize, 1)
 
-    def make_operands(self):
-        """See `Plan`."""
-        forward, backward = self.directions
-        operand = self._operand(forward)
-        return operand, operand if backward is forward else self._operand(backward)
-
-    def _operand(self, blocks):
+    def operand(self, pattern, layout):
+        """See `Plan`: of each stage of its layer, the block that a rank sends."""
         R, L, C = self.shape
+        blocks = self.directions[pattern is not self.pattern]
         cuts = blocks.cuts
-        rows = self._pieces(blocks.layout).reshape(R, L, 1)
+        rows = self._pieces(layout).reshape(R, L, 1)
         big = rows.sum(1, keepdims=True)
         holder = (cuts.piece * C + cuts.column)[:, None] == np.arange(L * C)
         entries = (blocks.nonzeros @ holder).reshape(R, L, C)
@@ -142,12 +138,11 @@ class SummaPlan(Plan):
     def reading_bytes(self, itemsize):
         """See `Plan`: blocks as they are read, cut and packed."""
         _, L, C = self.shape
-        forward, *back = self.held
-        held = forward.nbytes(itemsize)
-        transposes = sum(operand.nbytes(itemsize) for operand in back)
+        forward = self.operands[0]
+        held, transposes = self.kept_bytes(itemsize)
         rows = self.of_big_rows(forward.entries, L * C)
         chunk = self.chunk_bytes(rows // np.maximum(forward.blocks, 1), forward.entries / rows)
-        again = (held + transposes + chunk) * (len(back) > 0)
+        again = (held + transposes + chunk) * (len(self.held) > 1)
         twice = held * (TWICE_LAYERS if L > 1 else TWICE)
         return self.factor_bytes() + np.maximum.reduce([self.filling_bytes(held, rows), twice, again])
 
