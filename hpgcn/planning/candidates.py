@@ -159,19 +159,10 @@ def count(reading, survey, strategy, shape, offsets, config):
     """
     layout = BlockLayout(np.asarray(offsets, np.int64), strategy.blocks(shape)[1], 0)
     plan = strategy.Plan.of(reading.pattern, Arrangement(shape, layout, strategy.own_options(config, HOST)))
-    known = {(id(None), id(None)): plan}
 
     def plans(levels):
-        found = []
-        for hop, (rows_in, rows_out) in enumerate(pairwise(levels)):
-            key = id(rows_out), id(rows_in)
-            if survey.spec.precomputed and hop == 0:
-                found.append(None)
-                continue
-            if key not in known:
-                known[key] = plan.restrict(rows_out, rows_in)
-            found.append(known[key])
-        return found
+        return [None if survey.spec.precomputed and hop == 0 else plan.restrict(rows_out, rows_in)
+                for hop, (rows_in, rows_out) in enumerate(pairwise(levels))]
 
     pointers = None
     if reading.feature_entries is not None:

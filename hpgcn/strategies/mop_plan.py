@@ -30,20 +30,14 @@ class MopPlan(Plan):
     @classmethod
     def of(cls, pattern, arrangement):
         """See `Plan`."""
-        asked = arrangement.options["stages"]
-        layouts = pattern.layouts(arrangement.layout)
-        batches = count_batches(arrangement.layout.offsets, asked, lambda: pattern.bandwidth)
-        if pattern.rows_out is not None or pattern.rows_in is not None:
-            batches = count_fewer(batches, asked, longest(layouts))
-        return cls(pattern, arrangement, layouts, batches)
+        offsets = arrangement.layout.offsets
+        batches = count_batches(offsets, arrangement.options["stages"], lambda: pattern.bandwidth)
+        return cls(pattern, arrangement, batches=batches)
 
-    def restrict(self, rows_out, rows_in):
+    def part(self, pattern):
         """See `Plan`: as many batches as here, unless the longest row block is too short for them."""
-        pattern = self.pattern.restrict(rows_out, rows_in)
         layouts = pattern.layouts(self.arrangement.layout)
-        batches = self.batches
-        if pattern is not self.pattern:
-            batches = count_fewer(batches, self.arrangement.options["stages"], longest(layouts))
+        batches = count_fewer(self.batches, self.arrangement.options["stages"], longest(layouts))
         return type(self)(pattern, self.arrangement, layouts, batches)
 
     def calls(self, product, itemsize):

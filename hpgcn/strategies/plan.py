@@ -131,15 +131,25 @@ class Plan:
         self.arrangement = arrangement
         self.layout, self.layout_in = layouts or pattern.layouts(arrangement.layout)
         self.slices = self.layout.columns
+        self._restricted = {}
 
     @classmethod
     def of(cls, pattern, arrangement):
-        """Return the plan of a product with a pattern, which may be restricted, on an arrangement of all rows."""
+        """Return the plan of a product with the pattern of all rows on an arrangement."""
         return cls(pattern, arrangement)
 
     def restrict(self, rows_out, rows_in):
-        """Return the plan of A[rows_out][:, rows_in]; (n,) bool, or None for all rows."""
-        return self.of(self.pattern.restrict(rows_out, rows_in), self.arrangement)
+        """Return the plan of A[rows_out][:, rows_in], (n,) bool or None for all; asked for again, the same object."""
+        pattern = self.pattern.restrict(rows_out, rows_in)
+        if pattern is self.pattern:
+            return self
+        if pattern not in self._restricted:
+            self._restricted[pattern] = self.part(pattern)
+        return self._restricted[pattern]
+
+    def part(self, pattern):
+        """Return the plan of a product with some rows and columns of this one's pattern."""
+        return type(self)(pattern, self.arrangement)
 
     @property
     def num_ranks(self):
