@@ -198,3 +198,17 @@ def select(indptr, indices, data, rows, columns):
     pointers = pointers.astype(index_dtype(pointers[-1]))
     shape = int(np.count_nonzero(rows)), int(np.count_nonzero(columns))
     return sp.csr_array((data[kept], numbers[indices[kept]], pointers), shape=shape)
+
+
+def in_order(matrix, rows, columns):
+    """Move row i of a csr_array to row rows[i], and column j to columns[j]; columns not sorted."""
+    moved = matrix[inverse(rows)]
+    columns = columns.astype(matrix.indices.dtype)
+    return sp.csr_array((moved.data, columns[moved.indices], moved.indptr), shape=matrix.shape)
+
+
+def inverse(order):
+    """Where each number stands in a permutation, (n,)."""
+    places = np.empty_like(order)
+    places[order] = np.arange(order.size)
+    return places

@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse as sp
 
+from hpgcn.graphs.partition import run_offsets
 from hpgcn.parallel.layout import RowPartition
 
 
@@ -45,6 +47,58 @@ class HaloPlan:
     def destinations(self):
         """Ranks that this one sends to, increasing."""
         return np.flatnonzero(np.diff(self.send_offsets))
+
+
+@dataclass(frozen=True, eq=False)
+class HaloPlanSizes:
+    """Rows and messages of a halo exchange, by rank.
+
+    Attributes
+    ----------
+    sent, received : (P,) int64
+        Rows that each rank sends and receives.
+    destinations, sources : (P,) int64
+        Ranks that it sends to, and receives from.
+    """
+
+    sent: np.ndarray
+    received: np.ndarray
+    destinations: np.ndarray
+    sources: np.ndarray
+
+    @staticmethod
+    def of(read, part):
+        """Sizes of the exchange that brings rank p the columns of row p of `read`, csr_array (P, n); part: owners."""
+        k = read.shape[0]
+        reader = np.repeat(np.arange(k), np.diff(read.indptr))
+        owner = part[read.indices].astype(np.int64)
+        others = reader != owner
+        reader = reader[others]
+        owner = owner[others]
+        pairs = np.unique(owner * k + reader)
+        return HaloPlanSizes(*(np.bincount(ranks, minlength=k)
+                               for ranks in (owner, reader, pairs // k, pairs % k)))
+
+    @staticmethod
+    def between(rows, part, k):
+        """Sizes of the exchange between the owners, (n,) integers below k, of the rows of a csr_array (n, n)."""
+        offsets = run_offsets(np.bincount(part, minlength=k))
+        members = sp.csr_array((np.ones(part.size, bool), np.argsort(part, kind="stable"), offsets),
+                               shape=(k, part.size))
+        return HaloPlanSizes.of(members @ rows, part)  # row p: the columns that rank p reads, each once
+
+    @property
+    def buffer_rows(self):
+        """Rows of the two buffers of messages, (P,)."""
+        return self.sent + self.received
+
+    def pull(self, row_bytes):
+        """Yield (bytes, messages) of each rank."""
+        yield self.sent * row_bytes, self.destinations
+
+    def push(self, row_bytes):
+        """Yield (bytes, messages) of each rank: the lists are swapped."""
+        yield self.received * row_bytes, self.sources
 
 
 def needs(indices, layout):

@@ -42,10 +42,6 @@ class RowPartition:
         """Rows owned by this rank (m)."""
         return self.stop - self.start
 
-    def owner(self, rows):
-        """Rank that owns each of some rows, (r,) int64; empty blocks own nothing."""
-        return np.searchsorted(self.offsets, rows, side="right") - 1
-
 
 @dataclass(frozen=True, eq=False)
 class BlockLayout:

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.graphs.reordering import bandwidth
-from hpgcn.parallel.layout import RowPartition
+from hpgcn.parallel.csr import in_order, inverse
 
 CHUNK = 1 << 22  # entries counted at a time
 
@@ -116,25 +116,11 @@ class Pattern:
             counts[row] = np.bincount(blocks[begins], minlength=width)
         return counts
 
-    def ghosts(self, offsets):
-        """Rows of others that each row block reads: (reader, owner) of each, two (g,) arrays."""
-        k = offsets.size - 1
-        n = self.num_rows
-        members = sp.csr_array((np.ones(n, bool), np.arange(n), offsets), shape=(k, n))
-        read = members @ self.matrix  # row p: the columns that block p reads, each once
-        reader = np.repeat(np.arange(k), np.diff(read.indptr))
-        owner = RowPartition(np.asarray(offsets, np.int64), 0).owner(read.indices)
-        others = reader != owner
-        return reader[others], owner[others]
-
 
 def permuted(pattern, order):
     """The pattern with row order[i] as row i, and columns alike."""
-    place = np.empty_like(order)
-    place[order] = np.arange(order.size)
-    matrix = pattern.matrix[order]
-    indices = place[matrix.indices].astype(matrix.indices.dtype)
-    moved = sp.csr_array((matrix.data, indices, matrix.indptr), shape=matrix.shape)
+    place = inverse(order)
+    moved = in_order(pattern.matrix, place, place)
     moved.sort_indices()
     return Pattern(moved, pattern.symmetric, pattern.weighted)
 

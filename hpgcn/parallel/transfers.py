@@ -251,37 +251,6 @@ class OwnRowsPlan:
 
 
 @dataclass(frozen=True, eq=False)
-class HaloPlanSizes:
-    """Rows and messages of a halo exchange, by rank.
-
-    Attributes
-    ----------
-    sent, received : (P,) int64
-        Rows that each rank sends and receives.
-    destinations, sources : (P,) int64
-        Ranks that it sends to, and receives from.
-    """
-
-    sent: np.ndarray
-    received: np.ndarray
-    destinations: np.ndarray
-    sources: np.ndarray
-
-    @property
-    def buffer_rows(self):
-        """Rows of the two buffers of messages, (P,)."""
-        return self.sent + self.received
-
-    def pull(self, row_bytes):
-        """Yield (bytes, messages) of each rank."""
-        yield self.sent * row_bytes, self.destinations
-
-    def push(self, row_bytes):
-        """Yield (bytes, messages) of each rank: the lists are swapped."""
-        yield self.received * row_bytes, self.sources
-
-
-@dataclass(frozen=True, eq=False)
 class StagedPlan:
     """Broadcasts of R big blocks, dealt evenly to L replicas; each is made of one piece a replica.
 

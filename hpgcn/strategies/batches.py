@@ -11,10 +11,9 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-import scipy.sparse as sp
 
 from hpgcn.graphs.reordering import pipeline_stages
-from hpgcn.parallel.csr import TILES, cut_rows, rows_of
+from hpgcn.parallel.csr import TILES, cut_rows, inverse, rows_of
 from hpgcn.parallel.layout import split
 
 MAX_STAGES = 16
@@ -71,9 +70,7 @@ class Batches:
         """Where rows, (n,) old numbers in any order, are in the new order."""
         if self.stages == 1:
             return rows
-        place = np.empty_like(self.order)
-        place[self.order] = np.arange(self.order.size)
-        return place[rows]
+        return inverse(self.order)[rows]
 
     def kept(self, keep):
         """Find some of the rows, (n,) bool by old numbers, in the new order: (n,) bool, and what each is called.
@@ -175,12 +172,3 @@ def tile_batch(indptr, stages):
     """Cut the rows of a batch into tiles: (first row, row after the last, row pointers); one for 0 stages."""
     count = -(-TILES // stages) if stages else 1
     return [(lo, hi, rows_of(indptr, lo, hi + 1)) for lo, hi in cut_rows(indptr, count)]
-
-
-def in_order(matrix, rows, columns):
-    """Move row i of a csr_array to row rows[i], and column j to columns[j]; columns not sorted."""
-    order = np.empty_like(rows)
-    order[rows] = np.arange(rows.size)
-    moved = matrix[order]
-    columns = columns.astype(matrix.indices.dtype)
-    return sp.csr_array((moved.data, columns[moved.indices], moved.indptr), shape=matrix.shape)

@@ -34,11 +34,11 @@ import numpy as np
 
 from hpgcn import kernels
 from hpgcn.graphs.reordering import bandwidth
-from hpgcn.parallel.csr import Csr, rows_of
+from hpgcn.parallel.csr import Csr, in_order, rows_of
 from hpgcn.parallel.layout import split
 from hpgcn.runtime.device import HOST
 from hpgcn.runtime.gpu_limits import check_nonzeros
-from hpgcn.strategies.batches import Batches, Parcels, count_batches, count_fewer, in_order, pieces, tile_batch
+from hpgcn.strategies.batches import Batches, Parcels, count_batches, count_fewer, pieces, tile_batch
 from hpgcn.strategies.mop_plan import MopPlan, longest
 from hpgcn.strategies.staged_buffers import Shared, StagedBuffers
 from hpgcn.strategies.strategy import Strategy

@@ -23,8 +23,8 @@ from hpgcn.graphs.normalization import scales, with_self_loops
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.halo_exchange import HaloBuffers, HaloExchange
-from hpgcn.parallel.halo_plan import by_owner, complete, needs
-from hpgcn.parallel.transfers import OWN, HaloPlanSizes, OwnRows, OwnRowsPlan
+from hpgcn.parallel.halo_plan import HaloPlanSizes, by_owner, complete, needs
+from hpgcn.parallel.transfers import OWN, OwnRows, OwnRowsPlan
 from hpgcn.strategies.plan import INDEX, POINTER, WEIGHT, Operand
 from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy
 
@@ -43,11 +43,8 @@ class PointToPointPlan(RowPlan):
         return plans
 
     def _volumes(self, pattern):
-        k = self.num_ranks
-        reader, owner = pattern.ghosts(self.arrangement.layout.offsets)
-        pairs = np.unique(owner * k + reader)
-        counts = (np.bincount(each, minlength=k) for each in (owner, reader, pairs // k, pairs % k))
-        return HaloPlanSizes(*counts)
+        owner = np.repeat(np.arange(self.num_ranks), np.diff(self.arrangement.layout.offsets))
+        return HaloPlanSizes.between(pattern.matrix, owner, self.num_ranks)
 
     def adjoint(self, forward):
         """See `Plan`: the transposes of the blocks."""
