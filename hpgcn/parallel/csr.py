@@ -125,7 +125,7 @@ class Csr:
         flipped = self.ordered_transpose()
         return kernels.backend(G).spmm(flipped.indptr, flipped.indices, self.data[flipped.edges], G)
 
-    def tiles(self, under_way, accumulate):
+    def tiles(self, under_way, accumulate, most=TILES):
         """Cut the product by this matrix into tiles of rows: one, or several while messages are under way.
 
         Parameters
@@ -134,6 +134,8 @@ class Csr:
             Messages move only within calls of MPI: between tiles a rank looks at them.
         accumulate : bool
             The product is added: rows without entries can be left out.
+        most : int
+            Tiles, at most.
 
         Returns
         -------
@@ -141,7 +143,7 @@ class Csr:
         """
         count = 1
         if under_way and self.device.in_tiles:
-            count = min(TILES, 1 + self.indices.size // TILE_NONZEROS)
+            count = min(most, 1 + self.indices.size // TILE_NONZEROS)
         key = count, accumulate
         if key not in self._known:
             self._known[key] = [self._tile(lo, hi, accumulate) for lo, hi in cut_rows(self.indptr, count)]

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from hpgcn.graphs.reordering import pipeline_stages
-from hpgcn.parallel.csr import TILES, cut_rows, inverse, rows_of
+from hpgcn.parallel.csr import TILES, inverse
 from hpgcn.parallel.layout import split
 
 MAX_STAGES = 16
@@ -166,9 +166,3 @@ def count_batches(offsets, asked, bandwidth):
 def count_fewer(stages, asked, longest):
     """Batches of a restricted map: those of the whole one, unless its longest row block is too short for them."""
     return max(1, min(stages, longest // (1 if asked else BATCH_ROWS)))
-
-
-def tile_batch(indptr, stages):
-    """Cut the rows of a batch into tiles: (first row, row after the last, row pointers); one for 0 stages."""
-    count = -(-TILES // stages) if stages else 1
-    return [(lo, hi, rows_of(indptr, lo, hi + 1)) for lo, hi in cut_rows(indptr, count)]

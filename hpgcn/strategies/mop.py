@@ -34,11 +34,11 @@ import numpy as np
 
 from hpgcn import kernels
 from hpgcn.graphs.reordering import bandwidth
-from hpgcn.parallel.csr import Csr, in_order, rows_of
+from hpgcn.parallel.csr import TILES, Csr, in_order, rows_of
 from hpgcn.parallel.layout import split
 from hpgcn.runtime.device import HOST
 from hpgcn.runtime.gpu_limits import check_nonzeros
-from hpgcn.strategies.batches import Batches, Parcels, count_batches, count_fewer, pieces, tile_batch
+from hpgcn.strategies.batches import Batches, Parcels, count_batches, count_fewer, pieces
 from hpgcn.strategies.mop_plan import MopPlan, longest
 from hpgcn.strategies.staged_buffers import Shared, StagedBuffers
 from hpgcn.strategies.strategy import Strategy
@@ -278,8 +278,7 @@ class MixtureOfParallelism(Strategy):
             under_way = [*there[arrived:], *back]
             block = operand.batches[batch]
             part = slice(*rows.bounds[batch:batch + 2].tolist())
-            several = bool(under_way) and self.home.in_tiles
-            for lo, hi, indptr in tile_batch(block.indptr, self.stages if several else 0):
+            for lo, hi, indptr, _ in block.tiles(bool(under_way), accumulate=False, most=-(-TILES // self.stages)):
                 with comm.clock("spmm"):
                     spmm(indptr, block.indices, block.data, X, rows_of(Z[part], lo, hi),
                          mask=None if bits is None else rows_of(bits[part], lo, hi))
