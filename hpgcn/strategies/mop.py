@@ -41,7 +41,7 @@ from hpgcn.runtime.gpu_limits import check_nonzeros
 from hpgcn.strategies.batches import Batches, Parcels, count_batches, count_fewer, pieces
 from hpgcn.strategies.mop_plan import MopPlan, longest
 from hpgcn.strategies.staged_buffers import Shared, StagedBuffers
-from hpgcn.strategies.strategy import Strategy
+from hpgcn.strategies.strategy import Strategy, product_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,7 +246,7 @@ class MixtureOfParallelism(Strategy):
         rows, columns = operand.rows, operand.columns
         f = H.shape[1]
         m = int(rows.offsets[comm.rank + 1] - rows.offsets[comm.rank])
-        what = comm.clock.detail or "a product with A"
+        what = product_name(comm.clock)
         if out is None:
             out = comm.device.empty((m, f), H.dtype)
         if comm.size == 1 and self.home is not comm.device:

@@ -14,7 +14,7 @@ from hpgcn import kernels
 from hpgcn.parallel.csr import rows_of
 from hpgcn.runtime.gpu_limits import check_nonzeros
 from hpgcn.strategies.plan import Operand, Plan
-from hpgcn.strategies.strategy import Strategy
+from hpgcn.strategies.strategy import Strategy, product_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +132,7 @@ def multiply(comm, product, H, mask, out):
     clock = comm.clock
     ops = kernels.backend(H)
     spmm = ops.spmm
-    what = clock.detail or "a product with A"
+    what = product_name(clock)
     if out is None:
         out = comm.device.empty((product.num_rows, H.shape[1]), H.dtype)
     bits = None if push.adds else mask  # where sums are added later, only their total may be masked

@@ -80,11 +80,7 @@ class Strategy:
                 raise agreed(ConfigError(f"{option} = {given}: strategy {cls.name} takes none"))
         if config.grid:
             try:
-                shape = tuple(int(axis) for axis in config.grid.split("x"))
-            except ValueError:
-                raise agreed(ConfigError(f"grid {config.grid}: expected RxC or RxCxL, e.g. 2x2")) from None
-            try:
-                return cls.check_shape(ranks, shape)
+                return cls.check_shape(ranks, grid_axes(config.grid, f"grid {config.grid}"))
             except UsageError as error:
                 raise agreed(ConfigError(str(error))) from None
         return cls.default_shape(ranks)
@@ -177,6 +173,19 @@ class Strategy:
 
     def close(self):
         """Free what MPI holds."""
+
+
+def grid_axes(grid, named):
+    """Axes of a grid that is written RxC or RxCxL, tuple of int; UsageError, which begins as it is `named`."""
+    try:
+        return tuple(int(axis) for axis in grid.split("x"))
+    except ValueError:
+        raise UsageError(f"{named}: expected RxC or RxCxL, e.g. 2x2") from None
+
+
+def product_name(clock):
+    """What errors call the product that a Clock measures."""
+    return clock.detail or "a product with A"
 
 
 def check_options(strategy, config):

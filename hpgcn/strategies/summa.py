@@ -35,7 +35,7 @@ from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.layout import divisors, stages
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.strategies.blocks import Blocks
-from hpgcn.strategies.strategy import Strategy, most_square
+from hpgcn.strategies.strategy import Strategy, most_square, product_name
 from hpgcn.strategies.summa_plan import SummaPlan, cube_of
 
 
@@ -146,7 +146,7 @@ class Summa(Strategy):
         ops = kernels.backend(H)
         width = H.shape[1]
         L = self.shape[1]
-        what = clock.detail or "a product with A"
+        what = product_name(clock)
         if out is None:
             out = comm.device.empty((blocks.layout.rows.num_rows, width), H.dtype)
         total = out if L == 1 else self.workspace.take("partial", blocks.num_rows, width)
