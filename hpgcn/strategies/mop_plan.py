@@ -13,12 +13,7 @@ ORDERED = 2.5  # times the matrix is held while it is put in the order of batche
 class MopPlan(Plan):
     """An all-to-all from rows to columns, and one back; every rank holds all of A.
 
-    Parameters
-    ----------
-    pattern, arrangement, layouts
-        As hpgcn.strategies.plan.Plan.
-    batches : int, optional
-        Pieces that the rows of each rank travel in: from the arrangement's "stages" and the bandwidth if absent.
+    `batches`: pieces that the rows of each rank travel in.
     """
 
     def __init__(self, pattern, arrangement, layouts=None, batches=None):
@@ -35,9 +30,9 @@ class MopPlan(Plan):
         return cls(pattern, arrangement, batches=batches)
 
     def part(self, pattern):
-        """See `Plan`: as many batches as here, unless the longest row block is too short for them."""
+        """See `Plan`: as many batches as here, unless all row blocks are too short for them."""
         layouts = pattern.layouts(self.arrangement.layout)
-        batches = count_fewer(self.batches, self.arrangement.options["stages"], longest(layouts))
+        batches = count_fewer(self.batches, self.arrangement.options["stages"], layouts)
         return type(self)(pattern, self.arrangement, layouts, batches)
 
     def calls(self, product, itemsize):
@@ -58,10 +53,10 @@ class MopPlan(Plan):
     def operand(self, pattern, layout):
         """See `Plan`: all of A on every rank."""
         rows = int(layout.offsets[-1])
-        return Operand.of((self.num_ranks,), int(pattern.indptr[-1]), rows + 1, results=rows)
+        return Operand.of(self.num_ranks, int(pattern.indptr[-1]), rows + 1, results=rows)
 
     def buffer_bytes(self, width, itemsize):
-        """See `Plan`: rows on their way, columns of all rows, of H and of the result, and bits of masks."""
+        """See `Plan`: rows on their way, columns of all rows, of H and of the result, and masks."""
         P = self.num_ranks
         rows = self.rows()
         if P == 1:
@@ -83,8 +78,3 @@ class MopPlan(Plan):
         ordered = held * (ORDERED if self.batches > 1 else 1)
         filling = self.filling_bytes(held, np.maximum(self.operands[0].entries, 1))
         return self.factor_bytes() + np.maximum.reduce([filling, ordered, held + transposes])
-
-
-def longest(layouts):
-    """Rows of the longest block of any of some layouts."""
-    return max(int(np.diff(layout.offsets).max()) for layout in layouts)
