@@ -105,20 +105,21 @@ class BlockLayout:
 
 @dataclass(frozen=True, eq=False)
 class Stages:
-    """The S broadcasts of a two- or three-dimensional product, which cut the columns of A (rows of H) into intervals.
+    """The S broadcasts of a 2d or 3d product: intervals of the columns of A, of the rows of H.
 
-    Attributes
-    ----------
-    offsets : (S + 1,) int64
-        Stage s multiplies columns [offsets[s], offsets[s + 1]) of A; empty stages send nothing.
-    row, column, piece : (S,) int64
-        H's interval is held by big row block `row`, A's by column block `column`, both in layer `piece`.
+    Stage s multiplies columns [offsets[s], offsets[s + 1]) of A; empty stages send nothing. H's
+    interval is held by big row block `row`, A's by column block `column`, both in layer `piece`.
     """
 
-    offsets: np.ndarray
-    row: np.ndarray
+    offsets: np.ndarray  # (S + 1,) int64
+    row: np.ndarray  # (S,) int64, as those below
     column: np.ndarray
     piece: np.ndarray
+
+    @property
+    def pieces(self):
+        """L."""
+        return int(self.piece.max()) + 1
 
 
 def stages(offsets, rows, pieces, columns):

@@ -180,9 +180,9 @@ class Summa(Strategy):
 
         counts = np.diff(blocks.layout.offsets[self.row * L:(self.row + 1) * L + 1]) * width
         others = self.workspace.flat("others", (L - 1) * out.size)
-        self.along_layers.start_reduce_scatter(
-            total, out, counts.tolist(), "aggregation",
-            work=others).wait(f"the sum over layers in {what}")
+        handle = self.along_layers.start_reduce_scatter(
+            total, out, counts.tolist(), "aggregation", work=others)
+        handle.wait(f"the sum over layers in {what}")
         if mask is not None:  # partial sums are added here: only their total may be masked
             with clock("spmm"):
                 ops.apply_mask(out, mask)

@@ -1,4 +1,4 @@
-"""What ranks of a grid send and hold in a product in broadcast stages (pure); see hpgcn.strategies.summa."""
+"""What ranks of a grid send and hold in broadcast stages (pure); see hpgcn.strategies.summa."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -132,7 +132,8 @@ class SummaPlan(Plan):
         chunk = self.chunk_bytes(rows // np.maximum(forward.blocks, 1), forward.entries / rows)
         again = (held + transposes + chunk) * (len(self.held) > 1)
         twice = held * (TWICE_LAYERS if L > 1 else TWICE)
-        return self.factor_bytes() + np.maximum.reduce([self.filling_bytes(held, rows), twice, again])
+        filling = self.filling_bytes(held, rows)
+        return self.factor_bytes() + np.maximum.reduce([filling, twice, again])
 
 
 def block_bytes(nonzeros, rows, columns, itemsize, n):
