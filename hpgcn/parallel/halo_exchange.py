@@ -140,7 +140,7 @@ class HaloExchange:
         """Yield (OWN, own rows), then (source, its rows) in increasing order of those wanted."""
         if OWN in wanted:
             yield OWN, self.H
-        if len(wanted) > (OWN in wanted):
+        if len(wanted) > (OWN in wanted) or not self.channel.sources:  # who only sends waits, too
             yield from self._arrived(self.channel, what)
 
     def slots(self, out, what):
