@@ -48,6 +48,8 @@ class Config:
     strategy: str = knob("p2p", "how A H is computed in parallel")
     grid: str = knob("", "ranks of 2d as RxC, of 3d as RxCxL (default: the most square, the most cubic)")
     replication: int = knob(0, "replicas of 1.5d, a divisor of the ranks; 0: the largest c with c c <= ranks", low=0)
+    balance: float = knob(0.05, "nonzeros beyond the mean that a rank of cover may hold by taking on others', as a share",
+                          low=0)
     stages: int = knob(0, "row batches of mop's pipeline; 0: from the bandwidth of the matrix", low=0)
     model: str = knob("gcn", "kind of its layers")
     aggregator: str = knob("mean", "of sage; mean: the vertex and the mean of its neighbours, each with weights of its "

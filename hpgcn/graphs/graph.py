@@ -96,6 +96,8 @@ class Graph:
         The input's own ids, where reading relabelled them.
     offsets : (k + 1,) int64 or None
         First row of each part, where the rows are in the order of a partition.
+    edge_parts : (nnz,) int32 or None
+        Part of each entry, where entries have parts of their own.
     """
 
     header: Header
@@ -112,6 +114,7 @@ class Graph:
     vertex: np.ndarray
     original_ids: np.ndarray | None = None
     offsets: np.ndarray | None = None
+    edge_parts: np.ndarray | None = None
 
     def __repr__(self):
         if self.num_rows == self.header.num_nodes:
@@ -243,8 +246,17 @@ class Graph:
         entries = slice(self.indptr[low], self.indptr[high])
         return dataclasses.replace(
             self, start=start, indptr=self.indptr[low:high + 1] - self.indptr[low],
-            indices=self.indices[entries], data=None if self.data is None else self.data[entries],
+            indices=self.indices[entries], **self._of_entries(entries),
             **self._of_rows(slice(low, high)))
+
+    def _of_entries(self, chosen):
+        """Return those fields that have a value an entry, cut to the entries chosen."""
+        return {name: None if array is None else array[chosen]
+                for name, array in (("data", self.data), ("edge_parts", self.edge_parts))}
+
+    def edge_part(self, start, stop):
+        """Return the part of each entry of the rows [start, stop), or None; as a StoredGraph does."""
+        return self.slab(start, stop).edge_parts
 
     def _of_rows(self, chosen):
         """Return those fields that have an entry a row, cut to the rows chosen."""
@@ -283,8 +295,7 @@ class Graph:
         matrix.sort_indices()
         return dataclasses.replace(
             self, indptr=indptr, indices=matrix.indices.astype(self.indices.dtype, copy=False),
-            data=None if self.data is None else self.data[matrix.data], offsets=offsets,
-            **self._of_rows(perm))
+            offsets=offsets, **self._of_entries(matrix.data), **self._of_rows(perm))
 
 
 @dataclass

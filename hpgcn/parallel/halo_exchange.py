@@ -111,12 +111,13 @@ class HaloExchange:
         self.relay = comm.relay
         self.buffers = buffers
         self.send_rows = comm.device.put(plan.send_rows)
+        self.ends = plan.send_offsets, plan.recv_offsets  # of both buffers, by rank
         self.channels = {}
         self.channel = None  # the one under way
 
     def reserve(self, width):
         """Make the buffers for rows of this width."""
-        self.buffers.reserve(self.plan.send_rows.size * width, self.plan.ghosts.size * width)
+        self.buffers.reserve(*(int(offsets[-1]) * width for offsets in self.ends))
 
     @property
     def nbytes(self):
@@ -149,9 +150,7 @@ class HaloExchange:
         What returns is added to `out` in the order of ranks.
         """
         channel = self._channel(out.shape[1], adjoint=True)
-        cuts = self.plan.recv_offsets
-        for source in self.plan.sources.tolist():
-            yield source, channel.outgoing[cuts[source]:cuts[source + 1]]
+        yield from self.rooms(channel)
         with self.comm.clock("comm"):
             self._start(channel)
         self.channel = channel
@@ -161,6 +160,12 @@ class HaloExchange:
         for destination, rows in self._arrived(channel, what):
             with self.comm.clock("comm"):
                 scatter_add(rows, self.returned[destination], out)
+
+    def rooms(self, channel):
+        """Yield (source, room for the partial sums of its rows)."""
+        cuts = self.plan.recv_offsets
+        for source in self.plan.sources.tolist():
+            yield source, channel.outgoing[cuts[source]:cuts[source + 1]]
 
     @cached_property
     def returned(self):
@@ -177,18 +182,22 @@ class HaloExchange:
     def _arrived(self, channel, what):
         """Yield (source, its rows) in increasing order of source; then wait until all sends are done."""
 
+        for source in channel.sources:
+            self._wait_for(channel, source, what)
+            yield source, channel.incoming[channel.cuts[source]:channel.cuts[source + 1]]
+        self._wait(channel, set(channel.pending), what)
+
+    def _wait_for(self, channel, source, what):
+        pieces = channel.pieces[channel.sources.index(source)]
+        self._wait(channel, channel.pending.intersection(pieces), what)
+        if self.relay is not None:
+            channel.requests.settle()
+
+    def _wait(self, channel, numbers, what):
         def describe(pending):
             ranks = sorted({channel.others[number] for number in pending})
             return f"rank(s) {', '.join(map(str, ranks))} in {what}"
 
-        for source, pieces in zip(channel.sources, channel.pieces):
-            self._wait(channel, channel.pending.intersection(pieces), describe)
-            if self.relay is not None:
-                channel.requests.settle()
-            yield source, channel.incoming[channel.cuts[source]:channel.cuts[source + 1]]
-        self._wait(channel, set(channel.pending), describe)
-
-    def _wait(self, channel, numbers, describe):
         if numbers:
             waited = set(numbers)
             self.comm.wait(channel.requests, describe, waited)
@@ -206,12 +215,11 @@ class HaloExchange:
 
     def _channel(self, width, adjoint):
         if (width, adjoint) not in self.channels:
-            plan = self.plan
             self.reserve(width)
             buffers = self.buffers
-            owned = buffers.owned[:plan.send_rows.size * width].reshape(plan.send_rows.size, width)
-            ghost = buffers.ghost[:plan.ghosts.size * width].reshape(plan.ghosts.size, width)
-            ends = [(owned, plan.send_offsets, buffers.twins[0]), (ghost, plan.recv_offsets, buffers.twins[1])]
+            ends = [(buffer[:rows * width].reshape(rows, width), offsets, twin) for buffer, rows, offsets, twin
+                    in zip((buffers.owned, buffers.ghost), (int(offsets[-1]) for offsets in self.ends),
+                           self.ends, buffers.twins)]
             (outgoing, to, sent), (incoming, cuts, received) = reversed(ends) if adjoint else ends
             requests = Messages(self.relay, blocks=buffers.pinned) if self.relay is not None else []
             others, pieces = self._requests("Recv_init", incoming, received, cuts, 1 + adjoint, requests)

@@ -73,8 +73,11 @@ class HaloPlanSizes:
         reader = np.repeat(np.arange(k), np.diff(read.indptr))
         owner = part[read.indices].astype(np.int64)
         others = reader != owner
-        reader = reader[others]
-        owner = owner[others]
+        return HaloPlanSizes.of_pairs(owner[others], reader[others], k)
+
+    @staticmethod
+    def of_pairs(owner, reader, k):
+        """Sizes of an exchange of rows, each from its owner to a reader; (rows,) integers below k, never equal."""
         pairs = np.unique(owner * k + reader)
         return HaloPlanSizes(*(np.bincount(ranks, minlength=k)
                                for ranks in (owner, reader, pairs // k, pairs % k)))

@@ -19,7 +19,8 @@ class Pattern:
     Parameters
     ----------
     matrix : csr_array (n, n)
-        Columns increasing in each row; rows and columns that are left out are empty.
+        Columns increasing in each row; rows and columns that are left out are empty. Its values, int32: the part
+        that holds each entry, where a partition of entries or a strategy says so.
     symmetric : bool
         The matrix itself is: its values, too.
     weighted : bool
@@ -50,6 +51,24 @@ class Pattern:
     def indices(self):
         """Columns, (nnz,)."""
         return self.matrix.indices
+
+    @property
+    def holders(self):
+        """The part that holds each entry, (nnz,), or None."""
+        return self.matrix.data if self.matrix.dtype == np.int32 else None
+
+    def with_holders(self, graph, parts):
+        """Return the pattern with the part of each entry, (nnz,) of the whole graph's stored ones.
+
+        What is on the diagonal goes with its vertex, wherever it is stored.
+        """
+        matrix = self.matrix
+        rows, stored_rows = (np.repeat(np.arange(self.num_rows), np.diff(indptr))
+                             for indptr in (matrix.indptr, graph.indptr))
+        holders = np.zeros(matrix.nnz, np.int32)
+        holders[rows != matrix.indices] = parts[stored_rows != graph.indices]
+        held = sp.csr_array((holders, matrix.indices, matrix.indptr), shape=matrix.shape)
+        return Pattern(held, self.symmetric, self.weighted)
 
     @cached_property
     def square(self):

@@ -6,6 +6,7 @@ them by the name that --strategy takes, and is all that the rest of the package 
 from __future__ import annotations
 
 from hpgcn.errors import UsageError
+from hpgcn.strategies.cover import Cover
 from hpgcn.strategies.mop import MixtureOfParallelism
 from hpgcn.strategies.one_d import OneAndAHalfD, OneD
 from hpgcn.strategies.p2p import PointToPoint
@@ -13,9 +14,10 @@ from hpgcn.strategies.plan import Arrangement, Operand, Plan, Product
 from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy
 from hpgcn.strategies.strategy import Strategy, check_options
 from hpgcn.strategies.summa import ThreeD, TwoD
+from hpgcn.strategies.vertex_cut import VertexCut
 
 STRATEGIES = {each.name: each for each in (
-    PointToPoint, OneD, OneAndAHalfD, TwoD, ThreeD, MixtureOfParallelism)}
+    PointToPoint, Cover, VertexCut, OneD, OneAndAHalfD, TwoD, ThreeD, MixtureOfParallelism)}
 
 
 def find_strategy(config):

@@ -93,24 +93,7 @@ class PointToPoint(RowStrategy):
     def build(cls, adjacency, arrangement, comm, *, width=0):
         """See `Strategy`."""
         layout = arrangement.layout
-        rows = layout.rows
-        slab = adjacency.slab or adjacency.source.slab(rows.start, rows.stop)
-        indptr, indices, data, added = slab.indptr, slab.indices, slab.data, 0
-        if adjacency.self_loops:
-            indptr, indices, data, added = with_self_loops(slab)
-        plan = halo_plan(rows, needs(indices, rows), comm)
-        columns = local_columns(indices, plan.ghosts, rows)
-
-        values = np.ones(indices.size) if data is None else data.astype(np.float64)
-        if adjacency.norm != "none":
-            degrees = slab.degree_row + added, slab.degree_column + added
-            row_scale, column_scale = scales(*degrees, adjacency.norm)
-            column_scale = with_ghosts(plan, column_scale, comm)
-            values *= np.repeat(row_scale, np.diff(indptr)) * column_scale[columns]
-        indptr = indptr.astype(index_dtype(indptr[-1]), copy=False)  # SciPy widens no columns then
-        shape = rows.num_rows, rows.num_rows + plan.ghosts.size
-        matrix = sp.csr_array((values.astype(adjacency.dtype), columns, indptr), shape=shape)
-
+        matrix, plan = own_rows(adjacency, layout.rows, comm)
         exchange = HaloExchange(plan, comm, HaloBuffers(comm.device, comm.relay, adjacency.dtype))
         exchange.reserve(width)
         product = product_of(matrix, exchange)
@@ -145,6 +128,33 @@ class PointToPoint(RowStrategy):
         plan = product.pull.plan
         sizes = plan.send_rows.size, plan.ghosts.size, plan.destinations.size, plan.sources.size
         return HaloPlanSizes(*np.array(self.comm.allgather(sizes), np.int64).T)
+
+
+def own_rows(adjacency, rows, comm):
+    """Read and scale the rows of this rank; all ranks call this together.
+
+    Returns
+    -------
+    matrix : csr_array (m, m + g)
+        Own columns first, then ghosts; entries in the order in which they are stored.
+    plan : HaloPlan
+    """
+    slab = adjacency.slab or adjacency.source.slab(rows.start, rows.stop)
+    indptr, indices, data, added = slab.indptr, slab.indices, slab.data, 0
+    if adjacency.self_loops:
+        indptr, indices, data, added = with_self_loops(slab)
+    plan = halo_plan(rows, needs(indices, rows), comm)
+    columns = local_columns(indices, plan.ghosts, rows)
+
+    values = np.ones(indices.size) if data is None else data.astype(np.float64)
+    if adjacency.norm != "none":
+        degrees = slab.degree_row + added, slab.degree_column + added
+        row_scale, column_scale = scales(*degrees, adjacency.norm)
+        column_scale = with_ghosts(plan, column_scale, comm)
+        values *= np.repeat(row_scale, np.diff(indptr)) * column_scale[columns]
+    indptr = indptr.astype(index_dtype(indptr[-1]), copy=False)  # SciPy widens no columns then
+    shape = rows.num_rows, rows.num_rows + plan.ghosts.size
+    return sp.csr_array((values.astype(adjacency.dtype), columns, indptr), shape=shape), plan
 
 
 def halo_plan(rows, ghosts, comm):
