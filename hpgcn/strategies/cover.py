@@ -48,8 +48,9 @@ class CoverPlan(NonzeroPlan):
             pulled, pushed, layout = pushed, pulled, self.layout_in
         rows = np.diff(layout.offsets)
         entries = self.entries()
-        listed = 0 if transposed else sum(sizes.sent + sizes.received for sizes in (pulled, pushed))
-        listed = listed + (0 if transposed else self.partial_rows(False))
+        listed = self.added_rows(transposed, lambda line, across, holder: np.where(across != holder, across, -1))
+        if not transposed:
+            listed = listed + self.right.buffer_rows + self.left.buffer_rows
         return Operand.of(
             rows.shape, entries, (1 + pulled.sources) * (rows + 1) + pushed.received + pushed.sources,
             listed=listed, results=rows + pushed.received, blocks=1 + pulled.sources + pushed.sources)

@@ -74,16 +74,26 @@ class NonzeroPlan(RowPlan):
             return [right, left, left, right]
         return [right, left]
 
-    def partial_rows(self, others):
-        """Count the own rows, or those of others, of each rank in which it holds nonzeros of ghost columns, (P,)."""
+    def added_rows(self, transposed, whose):
+        """Count the rows of the result that a rank adds to as blocks of ghosts arrive, (P,): it keeps their numbers.
+
+        Parameters
+        ----------
+        transposed : bool
+            Of A^T G.
+        whose : function (owner of row, owner of column, holder) -> (nnz,) integers
+            Which entries a block holds: a number for each block of a rank; -1 for one that adds nothing.
+        """
         k = self.num_ranks
         owner = np.repeat(np.arange(k), np.diff(self.arrangement.layout.offsets))
         matrix = self.pattern.matrix
-        rows = np.repeat(np.arange(owner.size), np.diff(matrix.indptr))
-        chosen = owner[matrix.indices] != matrix.data
-        chosen &= (owner[rows] != matrix.data) == others
-        keys = np.unique(rows[chosen].astype(np.int64) * k + matrix.data[chosen])
-        return np.bincount(keys % k, minlength=k)
+        lines = np.repeat(np.arange(owner.size), np.diff(matrix.indptr)), matrix.indices
+        line, across = reversed(lines) if transposed else lines
+        holder = matrix.data.astype(np.int64)
+        block = whose(owner[line], owner[across], holder)
+        added = block >= 0
+        keys = (line[added].astype(np.int64) * k + block[added]) * k + holder[added]
+        return np.bincount(np.unique(keys) % k, minlength=k)
 
     def entries(self):
         """Entries that each rank holds, (P,)."""

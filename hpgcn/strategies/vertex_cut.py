@@ -50,10 +50,9 @@ class VertexCutPlan(NonzeroPlan):
             pulled, pushed, layout = pushed, pulled, self.layout_in
         rows = np.diff(layout.offsets)
         ghosts, targets = pulled.received > 0, pushed.received > 0
-        listed = 0
+        listed = self.added_rows(transposed, lambda line, across, holder: np.where(across != holder, line != holder, -1))
         if not transposed:
-            listed = pulled.sent + pulled.received + pushed.sent + pushed.received
-            listed = listed + self.partial_rows(False) + self.partial_rows(True)
+            listed = listed + self.right.buffer_rows + self.left.buffer_rows
         return Operand.of(
             rows.shape, self.entries(), (1 + ghosts) * (rows + 1 + targets * (pushed.received + 1)),
             listed=listed, results=rows + pushed.received, blocks=(1 + ghosts) * (1 + targets))
