@@ -71,6 +71,8 @@ class Survey:
     header : hpgcn.graphs.graph.Header
     offsets : (k + 1,) int64 or None
         Parts of a partitioned graph, and `method`, how they were made.
+    edge_parts : bool
+        Entries have parts of their own.
     graph : hpgcn.graphs.graph.Graph
         Pattern as stored; nothing else.
     spec : hpgcn.model.ModelSpec
@@ -88,7 +90,7 @@ class Survey:
 
     def __init__(self, source, config=None, widths=None):
         config = config or Config()
-        masks, feature_pointers = self._read(source)
+        masks, feature_pointers, edge_parts = self._read(source)
         if not self.header.num_nodes:
             raise DataError(f"{self.name}: no vertices")
         architecture = find_model(config)
@@ -106,11 +108,14 @@ class Survey:
                      for read in ([masks["train"]], list(masks.values()))]
         entries = np.diff(feature_pointers) if self.spec.sparse_features else None
         whole = Pattern(matrix, symmetric, weighted=not self.header.all_ones)
+        self.edge_parts = edge_parts is not None
+        if self.edge_parts:
+            whole = whole.with_holders(self.graph, edge_parts)
         self.reading = Reading(whole, *views, np.diff(self.graph.indptr), entries)
         self.steps = Steps()
 
     def _read(self, source):
-        """Take what is wanted of a graph; return its masks and the pointers of sparse features, or None."""
+        """Take what is wanted of a graph; return its masks, pointers of sparse features, parts of entries, or None."""
         if isinstance(source, Graph):
             self.name = source.header.name
             self.header = source.header
@@ -118,13 +123,14 @@ class Survey:
             self.method = None
             self.graph = source
             X = source.features
-            return source.masks, X.indptr if sp.issparse(X) else None
+            return source.masks, X.indptr if sp.issparse(X) else None, source.edge_parts
         with nullcontext(source) if isinstance(source, store.StoredGraph) else store.load(source) as stored:
             self.name = stored.path
             self.header = header = stored.header
             self.offsets = stored.offsets
             self.method = stored.vertex_partition.method if self.offsets is not None else None
             n = header.num_nodes
+            edge_parts = stored.edge_part(0, n)
             reader = stored.reader
             indptr, indices, _ = read_csr(reader, "adjacency", 0, n, n, n, True)
             pointers = _feature_pointers(reader, header) if header.sparse_features else None
@@ -134,7 +140,7 @@ class Survey:
         nothing = np.zeros(n)
         self.graph = Graph(header, 0, indptr, indices, None, None, None, None, nothing, nothing, nothing,
                            vertex=np.arange(n))
-        return masks, pointers
+        return masks, pointers, edge_parts
 
     def _stored_pattern(self):
         indptr, indices = self.graph.indptr, self.graph.indices
