@@ -1,5 +1,4 @@
 """What lies at a path, in words: `hpgcn inspect` of files, run directories and checkpoints."""
-from __future__ import annotations
 
 import shlex
 import time
@@ -18,20 +17,8 @@ from hpgcn.training.run_directory import FILES
 def describe(path, *, verify=False):
     """Say what a file of hpgcn, a run directory or a checkpoint of one holds, and what is next.
 
-    Parameters
-    ----------
-    verify : bool
-        Compare every checksum, of a run directory that of its model.
-
-    Returns
-    -------
-    str
-        Aligned lines, no line feed at the end.
-
-    Raises
-    ------
-    InputNotFoundError, DataError, StorageError
-        As `hpgcn.store.describe`; the folder is none of these, or a file in it is malformed.
+    `verify` compares every checksum, of a run directory that of its model. DataError for other
+    folders.
     """
     folder = Path(path)
     try:
@@ -64,7 +51,6 @@ def _checkpoint(folder):
 
 
 def _checkpoints(run):
-    """Return a pair for each checkpoint of a run directory."""
     folder = Checkpoints(run, None).path
     entries = sorted(folder.iterdir()) if folder.is_dir() else []
     return [("checkpoint", _checkpoint(entry)) for entry in entries if NAME.fullmatch(entry.name)]
@@ -79,7 +65,6 @@ def _verified(folder, names):
 
 
 def _run(folder, names):
-    """Yield (label, text) pairs about a run directory."""
     run, = read_runs([folder])
     config = None
     if "config.toml" in names:
@@ -121,7 +106,6 @@ def _epochs(run, config):
 
 
 def _figures(run):
-    """Yield pairs about the best and the last epoch."""
     if not run.epochs:
         yield "best epoch", "none so far"
         return
@@ -137,7 +121,6 @@ def _figures(run):
 
 
 def _circumstances(summary):
-    """Yield data, ranks and versions of a finished run."""
     names = ("graph", "ranks", "threads", "device", "strategy", "grid")
     graph, ranks, threads, device, strategy, grid = (summary.get(name, "unknown") for name in names)
     yield "data", graph
