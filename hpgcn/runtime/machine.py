@@ -38,7 +38,6 @@ def launched_size():
 
 
 def launched():
-    """Tell whether an MPI launcher started this process."""
     return slurm_tasks() > 1 or any(name in os.environ for name in RANK_VARIABLES)
 
 
@@ -89,10 +88,7 @@ def child_environment():
 def die_with_parent(parent=None):
     """Have this process killed when its parent ends, by whatever signal.
 
-    Parameters
-    ----------
-    parent : int, optional
-        Its number, where known: a parent that has ended already ends this process at once.
+    `parent` is its number, where known: one that has ended already ends this process at once.
     """
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -131,8 +127,7 @@ def available_memory():
 def map_large_arrays():
     """Have the C library map arrays of a mebibyte or more apart, to give them back when freed.
 
-    glibc raises this limit to 32 MiB as arrays are freed, and then keeps what was: half as much
-    again during set-up.
+    glibc raises this limit to 32 MiB as arrays are freed, and keeps what was: half again in set-up.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

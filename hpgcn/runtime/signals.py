@@ -1,10 +1,8 @@
 """What signals do: they end this process in order, or, where training takes note, after the epoch.
 
 An end in order is an exception in the main thread, which every `with` and `finally` on its way
-sees: KeyboardInterrupt for SIGINT, `Ended` for all others. Signals that this process ignores, or
-handles otherwise, are left alone.
+sees: KeyboardInterrupt for SIGINT, `Ended` for all others. Others' handlers are left alone.
 """
-from __future__ import annotations
 
 import os
 import signal
@@ -160,5 +158,4 @@ def _leave(number):
 
 
 def told(number):
-    """Say what ended this process."""
     return "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
