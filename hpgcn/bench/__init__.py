@@ -38,16 +38,16 @@ def run(command, *, graphs=None, widths=None, scale_down=1, repeats=5, threads=1
     `graphs`, families of hpgcn.bench.graphs (default: all), and `widths` of the dense matrices
     (default: WIDTHS[command]) are comma-separated; of an epoch the widths are features, hidden (all
     equal), classes; of cuda-epoch a hidden width a training. `scale_down` divides the numbers of
-    vertices and of gathered rows, for a quick look; each thing is timed `repeats` times, after one
-    warm-up; `threads` are those that Numba and BLAS were given before they were imported.
+    vertices and gathered rows; each thing is timed `repeats` times, after one warm-up; `threads`
+    are those that Numba and BLAS were given before they were imported.
 
     The dict has "bench" (the command), "settings", "machine" and "limits" (`describe` and `limits`
     of hpgcn.bench.host or hpgcn.bench.gpu; an epoch has no limits, which would spoil its peak
     memory), and what `measure` of the command's module adds: "rows", one dict each, and "absent"
     (peer: reason). Keys of numbers end in their unit; shares and ratios have none.
 
-    UsageError for an unknown command or graph, a number out of range, more than the memory;
-    InternalError for a wrong result; MissingError for cuda and cuda-epoch without CuPy or a GPU.
+    UsageError for a name or number that is not expected, or more than the memory; InternalError for
+    a wrong result; MissingError for cuda and cuda-epoch without CuPy or a GPU.
     """
     settings = check(command, graphs, widths, scale_down, repeats, threads, seed)
     if command.startswith("cuda"):

@@ -39,7 +39,6 @@ def compare(rows):
 
 
 def is_right_peer(row):
-    """Tell whether a row is another library's, with a result that is right."""
     error = row["relative_error"]
     return not row["kernel"].startswith(OURS) and error is not None and error <= TOLERANCE
 
@@ -47,8 +46,7 @@ def is_right_peer(row):
 def summarise(ratios):
     """Join the ratios of all graphs and widths, of what there is, in a dict.
 
-    KIND_mean_ratio (geometric), KIND_least_ratio, KIND_most_ratio of "peer" (the fastest),
-    "masked", each peer.
+    KIND_mean_ratio (geometric), KIND_least_ratio, KIND_most_ratio of "peer", "masked", each peer.
     """
     kinds = {"peer": [row["peer_ratio"] for row in ratios if row["peer_ratio"] is not None],
              "masked": [row["masked_ratio"] for row in ratios]}

@@ -123,7 +123,6 @@ def partition(args):
 
 
 def told(made):
-    """What `--json` says of a partition."""
     from hpgcn.partition import relative
 
     names = ("k", "method", "engine", "seed", "epsilon")

@@ -17,8 +17,7 @@ from hpgcn.training.run_directory import FILES
 def describe(path, *, verify=False):
     """Say what a file of hpgcn, a run directory or a checkpoint of one holds, and what is next.
 
-    `verify` compares every checksum, of a run directory that of its model. DataError for other
-    folders.
+    `verify` compares every checksum, of a run directory that of its model; DataError for others.
     """
     folder = Path(path)
     try:
@@ -94,7 +93,6 @@ def _run(folder, names):
 
 
 def _epochs(run, config):
-    """Say how many epochs were done, and why fewer than were asked for."""
     if not config:
         return f"{run.epochs:,}"
     text = f"{run.epochs:,} of {config.epochs:,} at most"
@@ -140,7 +138,6 @@ def _when(folder, summary):
 
 
 def _next(folder, names, config, run, checkpoints):
-    """Yield commands that a user may want now."""
     out = shlex.quote(str(folder))
     graph = shlex.quote(config.graph if config and config.graph else "GRAPH")
     train = f"hpgcn train {graph} --out {out} --resume"

@@ -1,8 +1,7 @@
 """Collectives that proceed while a rank computes: started, tested, waited for, and counted.
 
-Broadcasts and reductions are MPI's own. Others are messages between pairs of ranks: an empty block
-sends nothing, sums are taken in the order of ranks whatever the MPI, no later stage waits for one
-that computes.
+Broadcasts and reductions are MPI's own. Others are messages between pairs: an empty block sends
+nothing, sums are in rank order whatever the MPI, no stage waits for one that computes.
 """
 
 import os
@@ -26,13 +25,13 @@ TAG = 21  # messages of one tag between two ranks arrive in the order of their s
 class Collectives:
     """What `SerialComm` and `MpiComm` share; with a single rank nothing travels.
 
-    All ranks of the communicator start the same collectives in the same order; several may be under
-    way. Each `start_...` returns a Pending. Every array is contiguous, of any shape, and of one
-    dtype in a call; `counts` are the elements (not rows) of each rank's block, the same on all
-    ranks. The arrays of a call lie in host memory on all ranks, or on all on the GPU that was given
-    to `use`: what is computed there after `wait` sees what has arrived. `kind` is what it is
-    counted under ("aggregation", "dense", "weights"; None: not at all). Starting and testing are
-    clocked as "comm", waiting as "wait".
+    All ranks start the same collectives in the same order; several may be under way. Each
+    `start_...` returns a Pending. Arrays are contiguous, of any shape and one dtype in a call;
+    `counts` are the elements (not rows) of each rank's block, the same on all ranks. The arrays of
+    a call lie on all ranks in host memory, or on the GPU given to `use`: what is computed there
+    after `wait` sees what has arrived. `kind`: what bytes are counted under ("aggregation",
+    "dense", "weights"; None: not at all). Starting and testing are clocked as "comm", waiting as
+    "wait".
     """
 
     def start_bcast(self, array, root, kind):
@@ -215,9 +214,7 @@ class Collectives:
             return self._begin(calls, operation, describe, name=name)
 
     def _exchange(self, outgoing, incoming, kind, finish=None):
-        """Start exchanging blocks q with every rank q; `finish` (else: copy the own) comes at the
-        end.
-        """
+        """Start sending outgoing[q] to, and receiving incoming[q] from, all ranks q."""
         self._count_blocks(kind, outgoing)
         calls = []
         others = []
@@ -233,7 +230,7 @@ class Collectives:
             return f"{named({self.ranks[others[number]] for number in numbers})} in {what}"
 
         with self.clock("comm"):
-            if finish is None:
+            if finish is None:  # else that, called once all has arrived, looks after the own block
                 place(outgoing[self.rank], incoming[self.rank])
             if self.size > 1:
                 add(self.mpi.Irecv, incoming, -1, RECEIVE, "source")

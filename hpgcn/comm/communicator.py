@@ -41,9 +41,8 @@ class SerialComm(Collectives, Agreement):
         self.clock = Clock()
 
     def use(self, device, aware=None):
-        """Take arrays of this device in collectives; all ranks call it, before groups are made.
-
-        Returns the Route that messages take: see `hpgcn.comm.route.choose`, also for `aware`.
+        """Take this device's arrays in collectives; all ranks call it, before groups. Return a
+        Route.
         """
         self.device = device
         way = route.choose(self, device, aware)
@@ -237,13 +236,12 @@ def world(timeout=600.0, error=None):
 
     A rank waits for another `timeout` seconds, a minute more until all have started MPI. `error`,
     why this rank cannot go on, is raised on all ranks. MissingError where a launcher started this
-    process, but mpi4py or an MPI library is missing; ConfigError where Slurm, or another MPI's
-    launcher, started several tasks that MPI does not connect: each would write the same files.
+    process without mpi4py or an MPI library; ConfigError where Slurm, or another MPI's launcher,
+    started several tasks that MPI does not connect: each would write the same files.
     """
     if not launched() and "mpi4py.MPI" not in sys.modules:
         return SerialComm(timeout)
-    # MPI_Init itself has no deadline
-    faulthandler.dump_traceback_later(timeout + STARTING, exit=True, file=2)
+    faulthandler.dump_traceback_later(timeout + STARTING, exit=True, file=2)  # of MPI_Init
     try:
         MPI = require("mpi4py.MPI", "mpi,mpich", "running under an MPI launcher")
         if MPI.COMM_WORLD.Get_size() == 1 and launched_size() > 1:

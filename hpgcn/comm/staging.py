@@ -45,7 +45,6 @@ class Pinned:
         self.copied = None  # event after the last copy to the GPU: until then nothing is written
 
     def free(self):
-        """Whether it can be written."""
         return self.copied is None or self.copied.done
 
     def wait(self):

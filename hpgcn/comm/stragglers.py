@@ -14,8 +14,7 @@ def silent(comm, seconds):
     while comm.parent is not None:
         comm = comm.parent
     missing = set(range(comm.size)) - {comm.rank}
-    # nobody waits for the arrival of these words
-    words = [comm.mpi.Isend(b"", other, WORD) for other in sorted(missing)]
+    words = [comm.mpi.Isend(b"", other, WORD) for other in sorted(missing)]  # never waited for
     deadline = time.monotonic() + seconds
     while missing and time.monotonic() < deadline:
         comm.MPI.Request.Testsome(words)

@@ -33,19 +33,15 @@ _children = set()
 
 
 class Finding(NamedTuple):
-    """One line of the table.
-
-    Status is "ok", "warn" (works, but something is missing), "slow" (no answer in time: a busy
-    machine is no failure, and cannot be told from one that hangs) or "fail".
-    """
+    """One line of the table."""
 
     name: str
-    status: str
+    # "slow": no answer in time; no failure, since one that hangs looks like a busy machine
+    status: str  # "ok", "warn" (works, but something is missing), "slow" or "fail"
     text: str
 
 
 def examine():
-    """Look at everything; return a list of Finding."""
     launcher = find_launcher()
     arguments = {"libraries": ["libraries"], "hdf5": ["hdf5"], "mpi": ["mpi"], "gpu": ["gpu"],
                  "mtkahypar": ["mtkahypar"], "metis": ["metis"], "kahypar": ["kahypar"],
@@ -86,7 +82,6 @@ def table(findings):
 
 
 def probe(name, arguments):
-    """Ask hpgcn.doctor.probes; return a Finding."""
     status, text = answer(PROBE_SECONDS, "probes", *arguments)
     if status != "missing":
         return Finding(name, status, text)

@@ -20,10 +20,7 @@ TOLERANCE = 1e-9  # of a sum of float32 weights in float64, relative to their ab
 
 
 def add_up(slab, where):
-    """Compare degrees and loops of a slab with its entries; sum up what tells of the rest.
-
-    Return (4 + 2 * BUCKETS,) float64 for `refuse`, once it is summed over all rows.
-    """
+    """Compare degrees, loops and entries of a slab; return (4 + 2 * BUCKETS,) for `refuse`."""
     from hpgcn.kernels import entries  # late: it brings the compiler
 
     hashes = np.zeros(2, np.uint64)

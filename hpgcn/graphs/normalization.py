@@ -16,10 +16,9 @@ NORMS = ("sym", "row", "none")
 class NormalizedAdjacency:
     """A-hat: D_row^-1/2 (A + I) D_col^-1/2 ("sym"), D_row^-1 (A + I) ("row") or A + I ("none").
 
-    It reads the adjacency of `source`, a Graph with all rows or a StoredGraph, as blocks are asked
-    for, and holds the degrees of all vertices then, 16 bytes each. A degree that is not positive
-    gives the factor 0. `self_loops` adds one of weight 1 where none is. `slab`: this rank's rows,
-    if read already.
+    It reads `source`, a whole Graph or a StoredGraph, as blocks are asked for, and holds the
+    degrees of all vertices then, 16 bytes each. A degree that is not positive gives the factor 0.
+    `self_loops` adds loops of weight 1 where none are. `slab`: this rank's rows, if read already.
     """
 
     def __init__(self, source, *, norm="sym", self_loops=True, dtype=np.float32, slab=None):
@@ -64,9 +63,8 @@ class NormalizedAdjacency:
         """Rows [start, stop), columns [first, last), these renumbered from 0; csr_array, sorted."""
         last = self.num_rows if last is None else last
         pointers = self.source.pointers(start, stop)
-        # unwritten pages cost nothing
         most = int(pointers[-1] - pointers[0]) + (stop - start) * self.self_loops
-        indices = np.empty(most, index_dtype(last - first))
+        indices = np.empty(most, index_dtype(last - first))  # unwritten pages cost nothing
         data = np.empty(most, self.dtype)
         indptr = np.zeros(stop - start + 1, index_dtype(most))
         row = start
@@ -100,7 +98,7 @@ class NormalizedAdjacency:
 
 
 def scales(row, column, norm):
-    """Factors of the rows and of the columns from their degrees; 0 where a degree is not positive."""
+    """Factors of rows and of columns from their degrees; 0 where a degree is not positive."""
     if norm == "sym":
         return inverse_sqrt(row), inverse_sqrt(column)
     if norm == "row":

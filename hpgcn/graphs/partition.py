@@ -33,10 +33,9 @@ class Partition:
     def from_parts(part, k, *, order=None, edge_part=None, **attributes):
         """Make a partition from the part of each vertex, (n,) integers in [0, k).
 
-        `order`, (n,) integers, has the vertices in the order that each part keeps (e.g. RCM;
-        default: increasing); `edge_part`, (nnz,) in [0, k), the part of each stored entry, where
-        edges have parts of their own. DataError as `check_parts`, or for no permutation; parts may
-        be empty.
+        `order`, (n,) integers, has the vertices as each part keeps them (e.g. RCM; default:
+        increasing); `edge_part`, (nnz,) in [0, k), the part of each stored entry, where edges have
+        parts of their own. DataError as `check_parts`, or for no permutation; parts may be empty.
         """
         if edge_part is not None:
             edge_part = check_parts(edge_part, k, where="edge_part", what="entry")

@@ -22,11 +22,10 @@ def first(wrong):
 
 
 def check_csr(indptr, indices, nnz, num_columns, where, first_row=0):
-    """Refuse a CSR that is not valid: kernels trust what passes here.
+    """Refuse a CSR that is not valid, naming `where` and the first offender: kernels trust it.
 
     `indptr`, (m + 1,) row pointers that must end at `nnz`, are relative to the first row checked or
-    absolute; `indices` are the entries from indptr[0] on. The DataError names `where` and the first
-    offender.
+    absolute; `indices` are the entries from indptr[0] on.
     """
     if indptr.ndim != 1 or indptr.size < 1:
         raise DataError(f"{where}: row pointers have shape {indptr.shape}, expected (n + 1,)")

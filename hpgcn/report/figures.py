@@ -1,7 +1,4 @@
-"""Pictures of runs: each function returns a matplotlib Figure, or None with nothing to draw.
-
-Colours are Okabe and Ito's, which readers with any colour vision tell apart; matrices use cividis.
-"""
+"""Pictures of runs: each function returns a matplotlib Figure, or None with nothing to draw."""
 
 import io
 import warnings
@@ -11,6 +8,7 @@ import numpy as np
 from hpgcn.errors import require
 from hpgcn.report.table import WORK
 
+# Okabe and Ito's, which readers with any colour vision tell apart; matrices use cividis
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 COLORS = {"spmm": "#0072B2", "dense": "#E69F00", "comm": "#009E73", "wait": "#B0B0B0",
@@ -39,8 +37,7 @@ def style():
 def png(drawing, dpi=144):
     buffer = io.BytesIO()
     with warnings.catch_warnings():
-        # a name in a script that the font lacks: boxes will do
-        warnings.filterwarnings("ignore", "Glyph")
+        warnings.filterwarnings("ignore", "Glyph")  # that the font lacks: boxes will do
         drawing.savefig(buffer, format="png", dpi=dpi)
     return buffer.getvalue()
 
@@ -61,7 +58,7 @@ def unit_of(largest):
 
 
 def look_of(number):
-    """Return how a line of this number is drawn; dashes differ, too: of equal ones both are seen."""
+    """Return how a line is drawn; dashes differ, too: of equal curves both are seen."""
     return {"color": PALETTE[number % len(PALETTE)], "linestyle": DASHES[number % len(DASHES)]}
 
 

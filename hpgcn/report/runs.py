@@ -49,10 +49,7 @@ class Run:
 
     @property
     def best(self):
-        """Place in the columns of the summary's best epoch; None if it is unknown.
-
-        Without a summary it is that of highest validation accuracy, lowest loss, earliest.
-        """
+        """Row of the best epoch: the summary's, else of highest accuracy and lowest loss."""
         known = np.flatnonzero(self.metrics["epoch"] == (self.number("best_epoch") or 0))
         if known.size:
             return int(known[0])

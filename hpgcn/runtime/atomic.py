@@ -156,13 +156,11 @@ def _mode(path, follow=True):
 
 
 def synchronise(path):
-    """Bring a file or a folder to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     except OSError as error:
-        # some file systems cannot synchronise a folder
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some cannot do it for a folder
             raise
     finally:
         os.close(handle)

@@ -31,8 +31,7 @@ class Ended(SystemExit):
 def install(numbers, noted=()):
     """Handle those of these signals that would end this process without order.
 
-    Those that are `noted` end nothing: `asked` tells of them. Return the handlers from before, a
-    dict; it is empty in a thread that may set none.
+    `noted` ones end nothing: `asked` tells of them. Return former handlers; none in other threads.
     """
     if threading.current_thread() is not threading.main_thread():
         return {}

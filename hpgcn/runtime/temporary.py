@@ -72,7 +72,6 @@ def _make_folder(path):
 
 
 def _sweep(folder):
-    """Remove what processes that are no more have left in a folder."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             name = NAME.fullmatch(entry.name)

@@ -1,7 +1,4 @@
-"""Text for a terminal: tables of aligned columns, and lists of labels with their values.
-
-Whatever a terminal would act on is escaped, since names may come from files.
-"""
+"""Aligned tables, and lists of labels with values; what a terminal would act on is escaped."""
 
 from hpgcn.errors import printable
 

@@ -3,9 +3,8 @@
 docs/files.md is the norm for what is in them. Whatever reads raises InputNotFoundError where a file
 does not exist or cannot be opened, DataError where it is incomplete, inconsistent or holds what is
 refused, naming file, dataset and index, and StorageError where reading failed or a checksum does
-not match. Whatever writes raises OutputError where a file exists and `overwrite` is false, or where
-it cannot be created, and StorageError where the disk is full or writing failed; then no file is
-left.
+not match. Whatever writes raises OutputError where a file exists and `overwrite` is false, or
+cannot be created, and StorageError where the disk is full or writing failed; no file is left.
 """
 from hpgcn.runtime.atomic import (
     atomic_write,

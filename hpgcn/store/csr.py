@@ -8,8 +8,7 @@ import scipy.sparse as sp
 from hpgcn.errors import DataError
 from hpgcn.graphs import validation
 
-# AnnData's names of Binsparse's arrays
-LINKS = {"indptr": "pointers_to_1", "indices": "indices_1", "data": "values"}
+LINKS = {"indptr": "pointers_to_1", "indices": "indices_1", "data": "values"}  # AnnData's names
 VERSION = "0.1.0"  # of both specifications
 
 
@@ -52,8 +51,7 @@ def expect_csr(reader, group, shape):
 def read_csr(reader, group, start, stop, num_rows, num_columns, ones):
     """Read and validate the rows [start, stop) of a CSR matrix of this whole shape.
 
-    Return indptr (m + 1,) int64 starting at 0, indices (nnz,), values (nnz,) float32, or None for
-    `ones`.
+    Return indptr (m + 1,) int64 from 0, indices (nnz,), values (nnz,) float32, None for `ones`.
     """
     where = f"{reader.path}: {group}"
     nnz = reader.entries[f"{group}/indices_1"].rows

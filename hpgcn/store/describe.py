@@ -23,10 +23,7 @@ ROWS_AT_ONCE = 1 << 22
 
 
 def describe(path, *, verify=False):
-    """Say what a graph, partitioned graph, model, predictions or checkpoint file holds.
-
-    `verify` compares every checksum; otherwise only of what is looked at. Aligned lines.
-    """
+    """Say what any file of hpgcn holds, in aligned lines; `verify` compares every checksum."""
     reader = Reader(path, tuple(KINDS))
     try:
         written = f"{reader.field('created_utc', str)} by {reader.field('creator', str)}"

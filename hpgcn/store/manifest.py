@@ -11,8 +11,7 @@ GROUP = "manifest"
 ATTRIBUTES = "attributes_crc32"
 COMPLETE = "complete"
 UNSUMMED = (f"/{GROUP}", ATTRIBUTES), ("/", COMPLETE)  # the checksum itself, and what follows it
-# Attributes that say who wrote a file and when, not what is in it.
-CIRCUMSTANCES = *UNSUMMED, ("/", "creator"), ("/", "created_utc")
+CIRCUMSTANCES = *UNSUMMED, ("/", "creator"), ("/", "created_utc")  # not what is in a file
 
 
 class BlockChecksums:

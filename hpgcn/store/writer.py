@@ -28,8 +28,8 @@ COMPRESSION = ("none", "gzip")
 def create(path, file_format, *, overwrite=False, compress="none", scratch=None, follow=True):
     """Give a Writer of a new file; the file appears under its name when the block ends well.
 
-    `file_format` is the root attribute `format`, `compress` "none" or "gzip"; `overwrite` and
-    `follow` are as in `replacing`. `scratch` is a folder for the unfinished file, on one file
+    `file_format` is the root attribute `format`, `compress` one of COMPRESSION; `overwrite` and
+    `follow` as in `replacing`. `scratch` is a folder for the unfinished file, on the same file
     system; default that of `path`.
     """
     if compress not in COMPRESSION:
