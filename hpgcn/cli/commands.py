@@ -210,7 +210,6 @@ def started(args, config=None):
 
 
 def table(summary):
-    """The end of a run, for people."""
     from hpgcn.store.words import percent
 
     said = {**summary, "test": percent(summary["test_acc"]), "out": printable(summary["out"]),

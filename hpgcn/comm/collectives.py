@@ -29,9 +29,8 @@ class Collectives:
     `start_...` returns a Pending. Arrays are contiguous, of any shape and one dtype in a call;
     `counts` are the elements (not rows) of each rank's block, the same on all ranks. The arrays of
     a call lie on all ranks in host memory, or on the GPU given to `use`: what is computed there
-    after `wait` sees what has arrived. `kind`: what bytes are counted under ("aggregation",
-    "dense", "weights"; None: not at all). Starting and testing are clocked as "comm", waiting as
-    "wait".
+    after `wait` sees what has arrived. Payload counts as `kind` ("aggregation", "dense", "weights";
+    None: not at all). Starting and testing are clocked as "comm", waiting as "wait".
     """
 
     def start_bcast(self, array, root, kind):

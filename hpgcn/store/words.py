@@ -100,7 +100,6 @@ def versions(installed):
 
 
 def _weights(arrays, group, label):
-    """Return a line for the arrays of a group, if there are any."""
     inside = {name.partition("/")[2]: array for name, array in arrays.items()
               if name.startswith(f"{group}/")}
     if not inside:
