@@ -74,9 +74,12 @@ class StagedRowPlan(RowPlan):
 
     @staticmethod
     def _both(rows_in, rows_out):
-        if rows_in.shape[1] == 1:
-            return [transfers.StagedPlan(rows_in), transfers.OwnRowsPlan()]
-        return [transfers.GatheredPlan(rows_in, transfers.StagedPlan(rows_in)), transfers.GatheredPlan(rows_out, transfers.OwnRowsPlan())]
+        pull = transfers.StagedPlan(rows_in)
+        push = transfers.OwnRowsPlan()
+        if rows_in.shape[1] > 1:
+            pull = transfers.GatheredPlan(rows_in, pull)
+            push = transfers.GatheredPlan(rows_out, push)
+        return [pull, push]
 
     def adjoint(self, forward):
         """See `Plan`: the transposes of the blocks."""
