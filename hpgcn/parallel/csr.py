@@ -1,4 +1,4 @@
-"""Blocks of a sparse matrix in the memory of a device, with all that products by them need to know."""
+"""Blocks of a sparse matrix in the memory of a device, with all that products by them need."""
 from __future__ import annotations
 
 from itertools import pairwise
@@ -90,7 +90,7 @@ class Csr:
         return Csr.of(self.to_scipy().T.tocsr(), self.device)
 
     def ordered_transpose(self):
-        """Return the pattern of the transpose, kept; its `edges` are the numbers of its entries here."""
+        """Return the pattern of the transpose, kept; `edges` number its entries here."""
         if "transpose" not in self._known:
             indptr, indices = map(self.device.get, (self.indptr, self.indices))
             narrow = index_dtype(max(*self.shape, indices.size))  # SciPy widens no columns then
@@ -102,7 +102,7 @@ class Csr:
         return self._known["transpose"]
 
     def transposed_times(self, G):
-        """Return A^T G, (n, f), of G (m, f): the pattern of A^T is kept, values are ordered anew."""
+        """Return A^T G, (n, f), of G (m, f): the pattern of A^T is kept, values are ordered."""
         flipped = self.ordered_transpose()
         data = self.data[flipped.edges]
         return kernels.backend(G).spmm(flipped.indptr, flipped.indices, data, G)

@@ -1,4 +1,4 @@
-"""What a rank must hold, send and receive to multiply by a row-distributed sparse matrix (pure: no MPI).
+"""What a rank must hold, send and receive to multiply by a row-distributed matrix (pure: no MPI).
 
 From its slab a rank knows what it needs (`needs`), not what it must send; once every rank's needs
 are known, `complete` makes the plan. Between the two lies one exchange of row numbers: an Alltoallv
@@ -69,7 +69,7 @@ class HaloPlanSizes:
         offsets = run_offsets(np.bincount(part, minlength=k))
         arrays = np.ones(part.size, bool), np.argsort(part, kind="stable"), offsets
         members = sp.csr_array(arrays, shape=(k, part.size))
-        return HaloPlanSizes.of(members @ rows, part)  # row p: the columns that rank p reads, each once
+        return HaloPlanSizes.of(members @ rows, part)  # row p: the columns that p reads, each once
 
     @property
     def buffer_rows(self):
@@ -99,7 +99,7 @@ def by_owner(rows, layout):
 
 
 def complete(layout, ghosts, requested):
-    """Make the plan of one rank, of the rows that it needs, and those of its own that each needs."""
+    """Make the plan of one rank, of the rows that it needs, and of those that others need."""
     offsets = run_offsets([len(rows) for rows in requested])
     send_rows = np.concatenate([np.empty(0, np.int64), *requested]).astype(np.int64) - layout.start
     return HaloPlan(layout, ghosts, by_owner(ghosts, layout), send_rows, offsets)
