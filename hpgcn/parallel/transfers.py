@@ -27,11 +27,25 @@ from hpgcn.parallel.layout import split
 OWN = -1
 
 
-class OwnRows:
+class Transfer:
+    """What those below have in common: buffers in a workspace, and communicators of others."""
+
+    adds = True
+    workspace = None
+
+    @property
+    def nbytes(self):
+        """Bytes of the buffers."""
+        return self.workspace.nbytes if self.workspace else 0
+
+    def close(self):
+        """Nothing is held."""
+
+
+class OwnRows(Transfer):
     """Rows stay where they are."""
 
     adds = pending = False
-    nbytes = 0
 
     def reserve(self, width):
         """Nothing is needed."""
@@ -52,19 +66,14 @@ class OwnRows:
     def progress(self):
         """Nothing is under way."""
 
-    def close(self):
-        """Nothing is held."""
 
-
-class StagedRows:
-    """In stage s, rank `first` + s broadcasts the rows that it owns; pushed, sums are reduced to it.
+class StagedRows(Transfer):
+    """In stage s rank `first` + s broadcasts the rows that it owns; pushed, sums are reduced to it.
 
     Of two buffers one receives while the other is multiplied, or is sent while the next is formed.
     `heights`: rows that each of these ranks owns. `comm`: of the ranks whose rows of A have these
     columns. `workspace`: of the buffers; transfers that share it are used in turn.
     """
-
-    adds = True
 
     def __init__(self, heights, first, comm, workspace):
         self.heights = heights
@@ -75,7 +84,7 @@ class StagedRows:
         self.own = stage if 0 <= stage < len(heights) else None
         self.tallest = max((rows for stage, rows in enumerate(heights) if stage != self.own),
                            default=0)
-        self.under_way = deque()  # (stage, buffer or None, rows, collective), in order of their start
+        self.under_way = deque()  # (stage, buffer or None, rows, collective), in order
 
     def reserve(self, width):
         """Make the buffers for rows of this width."""
@@ -88,11 +97,6 @@ class StagedRows:
 
     def _rows_of(self, buffer, rows, width):
         return self.workspace.flat(buffer, self.tallest * width)[:rows * width].reshape(rows, width)
-
-    @property
-    def nbytes(self):
-        """Bytes of the buffers."""
-        return self.workspace.nbytes
 
     @property
     def pending(self):
@@ -154,22 +158,16 @@ class StagedRows:
             self.free.append(buffer)
 
     def progress(self):
-        """Let messages move."""
         for *_, handle in self.under_way:
             handle.test()
 
-    def close(self):
-        """Nothing is held: the communicator is its maker's."""
 
-
-class GatheredRows:
+class GatheredRows(Transfer):
     """The pieces of a big block are gathered by all who own one; pushed, their sums are scattered.
 
     `heights`: (c,) int64, rows of the pieces of the c ranks of `comm`. `inner`: the transfer that
     takes the big block then.
     """
-
-    adds = True
 
     def __init__(self, heights, comm, inner, workspace):
         self.heights = heights
@@ -184,11 +182,6 @@ class GatheredRows:
         self.workspace.flat("whole", max(self.rows, others) * width)
         self.workspace.flat("partial", self.rows * width)
         self.inner.reserve(width)
-
-    @property
-    def nbytes(self):
-        """Bytes of the buffers."""
-        return self.workspace.nbytes
 
     @property
     def pending(self):
@@ -218,11 +211,7 @@ class GatheredRows:
         handle.wait(f"the sum over replicas in {what}")
 
     def progress(self):
-        """Let messages move."""
         self.inner.progress()
-
-    def close(self):
-        """Nothing is held: the communicator is its maker's."""
 
 
 class OwnRowsPlan:
@@ -239,7 +228,7 @@ class OwnRowsPlan:
 
 @dataclass(frozen=True, eq=False)
 class StagedPlan:
-    """Broadcasts of R big blocks, dealt evenly to L replicas; each is made of one piece a replica."""
+    """Broadcasts of R big blocks, dealt evenly to L replicas; each is of one piece a replica."""
 
     rows: np.ndarray  # (R, L) int64, of each piece
 
@@ -264,11 +253,9 @@ class StagedPlan:
         return tallest
 
     def pull(self, row_bytes):
-        """Yield (bytes, messages) of each rank, (R, L)."""
         yield replicate(self._blocks(row_bytes), 0)
 
     def push(self, row_bytes):
-        """Yield (bytes, messages) of each rank, (R, L)."""
         yield reduce_scatter(self._blocks(row_bytes), 0)
 
 
@@ -280,12 +267,10 @@ class GatheredPlan:
     inner: object  # plan of the transfer that follows
 
     def pull(self, row_bytes):
-        """Yield (bytes, messages) of each rank, (R, L)."""
         yield replicate(self.rows * row_bytes, 1)
         yield from self.inner.pull(row_bytes)
 
     def push(self, row_bytes):
-        """Yield (bytes, messages) of each rank, (R, L)."""
         yield from self.inner.push(row_bytes)
         yield reduce_scatter(self.rows * row_bytes, 1)
 
