@@ -38,7 +38,7 @@ class Columns:
         return columns.stop - columns.start
 
     def linear(self, T, W, out=None):
-        """T W: (m, f_j) by (f, f') to (m, f'_j); partial products are summed over the row."""
+        """T W: (m, f_j) by (f, f') to (m, f'_j); partial products are summed."""
         ops = kernels.backend(W)
         multiply = partial(ops.matmul, T)
         if isinstance(T, Csr):

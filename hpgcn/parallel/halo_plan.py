@@ -99,7 +99,7 @@ def by_owner(rows, layout):
 
 
 def complete(layout, ghosts, requested):
-    """Make the plan of one rank, of the rows that it needs, and of those that others need."""
+    """Make the plan of one rank, of the rows that it needs, and that others need."""
     offsets = run_offsets([len(rows) for rows in requested])
     send_rows = np.concatenate([np.empty(0, np.int64), *requested]).astype(np.int64) - layout.start
     return HaloPlan(layout, ghosts, by_owner(ghosts, layout), send_rows, offsets)

@@ -149,7 +149,7 @@ def split(length, parts):
 
 
 def cut_evenly(weights, k):
-    """Cut weights, (n,) positive, into k contiguous runs of nearly equal weight; (n,) int32.
+    """Cut weights, (n,) positive, into k runs of nearly equal weight; (n,) int32.
 
     Each entry goes where the middle of its weight falls, so a run is off the mean by half an entry
     at either end. Runs rise from 0; one may be empty beside a heavy entry.
@@ -159,7 +159,7 @@ def cut_evenly(weights, k):
 
 
 def balanced(indptr, parts):
-    """Cut rows into contiguous blocks of nearly equal nonzeros; offsets, (parts + 1,) int64.
+    """Cut rows into blocks of nearly equal nonzeros; offsets, (parts + 1,) int64.
 
     A block may be empty beside a heavy row. Without nonzeros the rows are cut evenly.
     """

@@ -16,12 +16,12 @@ Valid for any P and any row blocks, empty ones included, and for fewer columns t
 Words per product of width f: n f - sum of m_p f_p each way over all ranks, whatever the
 graph; a masked result adds ceil(f_q / 8) bytes of rank q's columns for each row of the
 others. Messages: one for each non-empty (source, destination, batch) each way; the bits go
-in one batch. Memory: all of A on every rank (and A^T if A is not symmetric), 2 n ceil(f /
-P) words of columns, m f of rows on their way.
+in one batch. Memory: all of A on every rank (and A^T if A is not symmetric),
+2 n ceil(f / P) words of columns, m f of rows on their way.
 
-Restricted to some rows (out) of the result and some (in) of H, only these travel: n_in f
-words there, n_out f back. Such a map holds its entries of A, once in each direction that
-differs, and works in the buffers of the whole one.
+Restricted to some rows (out) of the result and some (in) of H, only these travel:
+n_in f words there, n_out f back. Such a map holds its entries of A, once in each direction
+that differs, and works in the buffers of the whole one.
 
 Rows may be updated on a GPU and aggregated on the cores of the host (MixGCN-CPU): A, and
 the columns that a rank gets, are in host memory then, where there is more of it. Batches
@@ -58,7 +58,7 @@ class Operand:
     order: np.ndarray  # (n_out,) int64: that of `rows`, on its device
     rows: Batches  # of the result
     columns: Batches  # of what it is multiplied by
-    needed: list  # S int: batches of columns that must have arrived before each batch of rows
+    needed: list  # S int: batches of columns that must be there before each batch of rows
 
     @staticmethod
     def of(device, matrix, rows, columns):

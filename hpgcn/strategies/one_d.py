@@ -24,8 +24,8 @@ the big block over its replicas, then 1d among the P / c ranks of each replica i
 stages, and a reduce_scatter over the replicas, which adds up the stages.
 
 Valid for any c that divides P; c^2 need not: where P / c < c some replicas multiply
-nothing. With c = 1 it is 1d. A product of width f sends n f (c - 1) words to gather, n f
-(P/c - 1) in stages and n f (c - 1) to add up; the stages take P/c (P/c - 1) messages, the
+nothing. With c = 1 it is 1d. A product of width f sends n f (c - 1) words to gather,
+n f (P/c - 1) in stages and n f (c - 1) to add up; the stages take P/c (P/c - 1) messages, the
 rest 2 P (c - 1). Memory: 1 / c of the columns of the big block's rows of A, two buffers as
 tall as the largest big block that arrives, and two as tall as the own one.
 

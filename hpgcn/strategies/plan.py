@@ -1,4 +1,4 @@
-"""What all ranks send and hold to multiply by a matrix (pure): what every strategy's Plan is.
+"""What all ranks send and hold to multiply by a matrix (pure): the Plan of every strategy.
 
 Sizes by rank are (P,) int64 in rank order, or arrays in the shape of the grid that ravel to it.
 """
@@ -173,7 +173,7 @@ class Plan:
         return np.repeat(np.diff(self.layout.offsets), self.layout.columns)
 
     def buffer_bytes(self, width, itemsize):
-        """Bytes of buffers for messages and partial results of at most `width` columns, (P,).
+        """Bytes of buffers for messages and partial sums of at most `width` columns, (P,).
 
         Default: every rank has room for all rows of what is multiplied.
         """

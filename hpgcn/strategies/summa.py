@@ -1,7 +1,7 @@
-"""Two- and three-dimensional products in broadcast stages (SUMMA): strategies `2d` and `3d`.
+"""Products on grids of two and three axes in broadcast stages (SUMMA): `2d` and `3d`.
 
-Ranks form a grid of R big row blocks x L layers x C column blocks (2d: L = 1). Rank (i L +
-l) C + j owns the columns of block j of H, G and Z in rows il, piece l of big block i. Layer
+Ranks form a grid of R big row blocks x L layers x C column blocks (2d: L = 1). Rank
+(i L + l) C + j owns the columns of block j of H, G and Z in rows il, piece l of big block i. Layer
 l multiplies by the columns of A that are piece l of every big block, cut into the stages of
 hpgcn.parallel.layout: rank (i, l, j) holds the rows of big block i in those stages of layer
 l that fall to column block j. W is on every rank.
