@@ -14,6 +14,7 @@ from hpgcn.planning.options import MOST_RANKS, QUICK
 from hpgcn.planning.step import LevelSizes, products_of
 from hpgcn.runtime.device import HOST
 from hpgcn.strategies import STRATEGIES, Arrangement
+from hpgcn.strategies.strategy import grid_axes
 
 
 @dataclass(frozen=True)
@@ -90,10 +91,7 @@ def grid_shapes(config, ranks):
     """The grid of each (strategy, number of ranks); None where the one that was asked for does not fit."""
     shapes = {(name, k): each.default_shape(k) for name, each in STRATEGIES.items() for k in ranks}
     if config.grid:
-        try:
-            axes = tuple(int(axis) for axis in config.grid.split("x"))
-        except ValueError:
-            raise UsageError(f"{setting('grid', config.grid)}: expected RxC or RxCxL, e.g. 2x2") from None
+        axes = grid_axes(config.grid, setting("grid", config.grid))
         product = int(np.prod(axes, dtype=object))
         name = grid_owner(axes)
         shapes.update(((name, k), None) for k in ranks)
@@ -159,19 +157,10 @@ def count(reading, survey, strategy, shape, offsets, config):
     """
     layout = BlockLayout(np.asarray(offsets, np.int64), strategy.blocks(shape)[1], 0)
     plan = strategy.Plan.of(reading.pattern, Arrangement(shape, layout, strategy.own_options(config, HOST)))
-    known = {(id(None), id(None)): plan}
 
     def plans(levels):
-        found = []
-        for hop, (rows_in, rows_out) in enumerate(pairwise(levels)):
-            key = id(rows_out), id(rows_in)
-            if survey.spec.precomputed and hop == 0:
-                found.append(None)
-                continue
-            if key not in known:
-                known[key] = plan.restrict(rows_out, rows_in)
-            found.append(known[key])
-        return found
+        return [None if survey.spec.precomputed and hop == 0 else plan.restrict(rows_out, rows_in)
+                for hop, (rows_in, rows_out) in enumerate(pairwise(levels))]
 
     pointers = None
     if reading.feature_entries is not None:

@@ -85,8 +85,8 @@ def predict_step(spec, plans, levels, layout, steps):
     """
     prediction = Prediction(layout.size)
     for product in steps.products(spec, levels):
-        for counts in plans[product.layer].calls(product, spec.itemsize):
-            prediction.add("aggregation", product.phase, counts)
+        counts = plans[product.layer].counts(product, spec.itemsize)
+        prediction.add("aggregation", product.phase, counts)
     if layout.columns > 1:
         for rank in range(layout.size):
             step = steps.of(spec, levels, rank, layout.columns)

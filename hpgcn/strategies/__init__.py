@@ -1,7 +1,7 @@
-"""Ways of computing A H in parallel: one file each. They are interchangeable and change nothing but rounding.
+"""Ways of computing A H in parallel: one file each. They change nothing but rounding.
 
-A strategy derives from Strategy, or from RowStrategy, and has its Plan beside it; STRATEGIES holds them by
-the name that --strategy takes, and is all that the rest of the package asks.
+A strategy derives from Strategy, or from RowStrategy, and has its Plan beside it; STRATEGIES holds
+them by the name that --strategy takes, and is all that the rest of the package asks.
 """
 from __future__ import annotations
 
@@ -21,17 +21,15 @@ STRATEGIES = {each.name: each for each in (
 def find_strategy(config):
     """Return the strategy that the settings name.
 
-    Raises
-    ------
-    UsageError
-        There is none of this name, or a setting is another strategy's.
+    UsageError: there is none of this name, or a setting is another strategy's.
     """
     if config.strategy not in STRATEGIES:
-        raise UsageError(f"strategy = {config.strategy!r}: expected one of {', '.join(STRATEGIES)}")
+        raise UsageError(
+            f"strategy = {config.strategy!r}: expected one of {', '.join(STRATEGIES)}")
     strategy = STRATEGIES[config.strategy]
     check_options(strategy, config)
     return strategy
 
 
-__all__ = ["STRATEGIES", "Arrangement", "Operand", "Plan", "Product", "RowPlan", "RowProduct", "RowStrategy",
-           "Strategy", "find_strategy"]
+__all__ = ["STRATEGIES", "Arrangement", "Operand", "Plan", "Product", "RowPlan", "RowProduct",
+           "RowStrategy", "Strategy", "find_strategy"]
