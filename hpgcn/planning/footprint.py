@@ -12,6 +12,7 @@ import numpy as np
 
 from hpgcn.model import MODELS, ModelSpec, num_parameters
 from hpgcn.parallel.layout import split
+from hpgcn.parallel.receptive_field import layer_bounds
 from hpgcn.planning.step import LevelSizes, Steps, products_of
 from hpgcn.planning.traffic import predict_step
 from hpgcn.strategies import Plan
@@ -124,12 +125,12 @@ class RankFootprint:
 
     def _layer_levels(self, view):
         """(rows, whether these are all) of the levels between layers."""
-        bounds = np.concatenate([[0], np.cumsum(products_of(self.spec))]).tolist()
+        bounds = layer_bounds(products_of(self.spec))
         return [(view.rows[place], view.every[place]) for place in bounds]
 
     def _narrows(self, view):
         """Whether each layer computes fewer rows than it reads, and the rows it computes: pairs of (P,)."""
-        bounds = np.concatenate([[0], np.cumsum(products_of(self.spec))]).tolist()
+        bounds = layer_bounds(products_of(self.spec))
         return [(view.narrows(first, last), view.rows[last]) for first, last in itertools.pairwise(bounds)]
 
     @cached_property

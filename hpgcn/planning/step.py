@@ -10,7 +10,7 @@ from hpgcn.model import MODELS, Features, Loss, MaskedRows, Model, MultiLabelLos
 from hpgcn.model.parameters import parameter_shapes
 from hpgcn.parallel.columns import Columns
 from hpgcn.parallel.layout import BlockLayout
-from hpgcn.parallel.receptive_field import Hop, ReceptiveField
+from hpgcn.parallel.receptive_field import Hop, ReceptiveField, layer_bounds
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.planning.shapes import ShapeComm, ShapeCsr, Shapes, Work
 from hpgcn.strategies import Product
@@ -193,7 +193,7 @@ def run_rank(spec, levels, rank, columns):
 
 def shape_field(spec, view, rank, products, device):
     """The ReceptiveField of one rank on shapes; `products`: list that its maps note products in."""
-    bounds = np.concatenate([[0], np.cumsum(products_of(spec))]).tolist()
+    bounds = layer_bounds(products_of(spec))
     rows = [int(each[rank]) for each in view.rows]
     numbers = [None if every else device.empty(size, np.int64) for every, size in zip(view.every, rows)]
     hops = []

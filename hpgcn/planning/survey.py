@@ -15,7 +15,7 @@ from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.validation import SPLIT, check_csr, index_dtype
 from hpgcn.model import MODELS, find_model, make_spec
 from hpgcn.parallel.pattern import Pattern, permuted
-from hpgcn.parallel.receptive_field import find_levels
+from hpgcn.parallel.receptive_field import find_levels, layer_bounds
 from hpgcn.partition.model import pattern
 from hpgcn.planning.step import Steps, products_of
 from hpgcn.store.csr import read_csr
@@ -144,9 +144,8 @@ class Survey:
 
     def totals(self, levels):
         """Rows of levels, at the bounds of layers; list of L + 1 int."""
-        bounds = np.concatenate([[0], np.cumsum(products_of(self.spec))])
         n = self.header.num_nodes
-        return [n if levels[place] is None else int(np.count_nonzero(levels[place])) for place in bounds]
+        return [n if levels[place] is None else int(np.count_nonzero(levels[place])) for place in layer_bounds(products_of(self.spec))]
 
 
 def _feature_pointers(reader, header):
