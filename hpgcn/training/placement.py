@@ -161,30 +161,25 @@ def _check_partition(stored, comm):
                 stored.vertex_partition  # noqa: B018 (refuses)
 
 
-def check_slabs(source, slab, comm, counted):
-    """Refuse a graph whose degrees, loops or symmetry are not what its entries say; every rank calls this together.
+def read_slab(placed, comm):
+    """Read this rank's rows of a graph, a Graph; every rank calls this together.
 
-    Parameters
-    ----------
-    source : hpgcn.graphs.graph.Graph or hpgcn.store.StoredGraph
-    slab : hpgcn.graphs.graph.Graph
-        Rows of this rank.
-    counted : bool
-        Whether it is this rank that tells of them, where several have the same.
-
-    Raises
-    ------
-    DataError
-        On all ranks: as `hpgcn.graphs.consistency.add_up` and `refuse`.
+    A graph is refused on all ranks whose degrees, loops or symmetry are not what its entries say,
+    with a DataError as `hpgcn.graphs.consistency.add_up` and `refuse`.
     """
+    source = placed.source
+    layout = placed.layout
     where = getattr(source, "path", source.header.name)
     with comm.collective_errors():
+        slab = source.slab(layout.rows.start, layout.rows.stop)
+    with comm.collective_errors():
         mine = add_up(slab, where)
-    total = comm.sum(mine if counted else np.zeros_like(mine))
+    total = comm.sum(mine if layout.column == 0 else np.zeros_like(mine))  # of ranks with the same rows one tells
     if doubtful(total):
         with comm.extended_timeout(NAMING), comm.collective_errors():
             if comm.rank == 0:
                 refuse(total, source, where)
+    return slab
 
 
 def _kept(stored, k):

@@ -11,7 +11,7 @@ from hpgcn.errors import UsageError
 from hpgcn.graphs.normalization import NORMS, NormalizedAdjacency
 from hpgcn.runtime.device import choose
 from hpgcn.strategies import find_strategy
-from hpgcn.training.placement import as_source, assign_rows, check_slabs, same_everywhere
+from hpgcn.training.placement import as_source, assign_rows, read_slab, same_everywhere
 
 
 class Sent(NamedTuple):
@@ -144,10 +144,7 @@ def propagation(graph, comm=None, *, strategy=Config.strategy, norm="sym", self_
     comm.use(choose(config.updates_on, comm))
     comm.counters.phase = "setup"
     placed = assign_rows(source, comm, config)
-    layout = placed.layout
-    with comm.collective_errors():
-        slab = placed.source.slab(layout.rows.start, layout.rows.stop)
-    check_slabs(placed.source, slab, comm, layout.column == 0)
+    slab = read_slab(placed, comm)
     adjacency = NormalizedAdjacency(placed.source, norm=norm, self_loops=self_loops, dtype=dtype, slab=slab)
     made = kind.build(adjacency, placed.arrangement, comm)
     comm.counters.phase = "propagation"

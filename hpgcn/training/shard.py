@@ -17,7 +17,7 @@ from hpgcn.planning.footprint import RankFootprint, placed_last
 from hpgcn.planning.step import LevelSizes, Steps, products_of
 from hpgcn.planning.traffic import predict_step
 from hpgcn.strategies import STRATEGIES, Plan
-from hpgcn.training.placement import check_slabs
+from hpgcn.training.placement import read_slab
 
 log = logging.getLogger("hpgcn")
 
@@ -53,9 +53,7 @@ class GraphShard:
         self.spec = spec
         self.comm = comm
         self.arrangement = placed.arrangement
-        with comm.collective_errors():
-            slab = source.slab(layout.rows.start, layout.rows.stop)
-        check_slabs(source, slab, comm, layout.column == 0)
+        slab = read_slab(placed, comm)
         self._check_masks(slab)
         self.columns = Columns(layout, comm, spec.dtype)
         self.labels = slab.labels
