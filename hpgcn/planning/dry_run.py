@@ -54,24 +54,9 @@ def forecast(placed, config, comm):
 def drops_AX(placed, config, comm):
     """Whether A H does not fit, and is not kept for its gradient: hpgcn.model.ModelSpec.drop_AX.
 
-    All ranks call this together and get the same answer. Without config.memory it is False, and nothing is read.
-
-    Parameters
-    ----------
-    placed : hpgcn.training.placement.Placement
-
-    Raises
-    ------
-    ConfigError
-        As `forecast`.
+    Parameters and errors as `forecast`; without config.memory nothing is read.
     """
-    if not config.memory:
-        return False
-    drops = None
-    with comm.extended_timeout(COUNTING), comm.collective_errors():
-        if comm.rank == 0:
-            drops = _count(placed, config)["lean"]
-    return comm.bcast(drops)
+    return bool(config.memory) and forecast(placed, config, comm)["lean"]
 
 
 def _count(placed, config):
