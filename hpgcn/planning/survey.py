@@ -144,8 +144,9 @@ class Survey:
 
     def totals(self, levels):
         """Rows of levels, at the bounds of layers; list of L + 1 int."""
-        n = self.header.num_nodes
-        return [n if levels[place] is None else int(np.count_nonzero(levels[place])) for place in layer_bounds(products_of(self.spec))]
+        read = [levels[place] for place in layer_bounds(products_of(self.spec))]
+        return [self.header.num_nodes if rows is None else int(np.count_nonzero(rows))
+                for rows in read]
 
 
 def _feature_pointers(reader, header):
