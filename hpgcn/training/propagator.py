@@ -99,7 +99,7 @@ class Propagation:
 
     def __exit__(self, kind, error, trace):
         """Close, unless this rank fails alone: others do not come to free what is shared."""
-        if error is None or self._comm.size == 1:
+        if error is None or self._comm.size == 1 or getattr(error, "collective", False):
             self.close()
 
 
