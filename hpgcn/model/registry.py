@@ -1,10 +1,11 @@
 """The models by name: of each, the class of its layers."""
 from __future__ import annotations
 
-from hpgcn.errors import UsageError
+from hpgcn.errors import DataError, UsageError
 from hpgcn.model.gcn import GraphConvolution, MeanConvolution
 from hpgcn.model.gin import GraphIsomorphism
 from hpgcn.model.sage import SageMean
+from hpgcn.model.spec import ModelSpec
 
 MODELS = {"gcn": GraphConvolution, "sage-mean": SageMean, "sage-gcn": MeanConvolution, "gin": GraphIsomorphism}
 DEFAULT_AGGREGATOR = "mean"
@@ -34,3 +35,27 @@ def find_model(config):
 def model_kinds():
     """The words that --model takes, list of str."""
     return list(dict.fromkeys(name.partition("-")[0] for name in MODELS))
+
+
+def make_spec(header, config, widths=None):
+    """Return the ModelSpec of a run on a graph of which the header is known.
+
+    `widths` are the graph's features and classes, and the settings' hidden layers between, unless
+    they are given; a DataError if the graph has no features or classes then. Others as `find_model`.
+    """
+    architecture = find_model(config)
+    if widths is None:
+        for what, count in (("features", header.num_features), ("classes", header.num_classes)):
+            if not count:
+                raise DataError(f"{header.name}: no {what}; give --widths, "
+                                f"e.g. --widths 128,{config.hidden},40")
+        hidden = [config.hidden] * (config.layers - 1)
+        widths = (header.num_features, *hidden, header.num_classes)
+    sparse = header.sparse_features and widths[0] == header.num_features
+    constant = config.precompute and config.first_dropout == 0 and not sparse
+    return ModelSpec(
+        architecture, widths, config.dtype, sparse_features=sparse,
+        precomputed=MODELS[architecture].takes_AX and constant,
+        multilabel=header.multilabel and widths[-1] == header.num_classes,
+        layer_norm=config.layer_norm, first_dropout=config.first_dropout, dropout=config.dropout,
+        seed=config.seed)

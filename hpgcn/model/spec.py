@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from hpgcn.errors import DataError, UsageError
+from hpgcn.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -76,35 +76,3 @@ class ModelSpec:
     def num_layers(self):
         """L."""
         return len(self.widths) - 1
-
-
-def make_spec(header, config, architecture, takes_AX, widths=None):
-    """Return the ModelSpec of a run on a graph.
-
-    Parameters
-    ----------
-    header : hpgcn.graphs.graph.Header
-    config : hpgcn.Config
-    architecture : str
-        One of hpgcn.model.MODELS.
-    takes_AX : bool
-        Its first layer can do with an A X that was formed once.
-    widths : tuple of int, optional
-        Default: the graph's features and classes, and the settings' hidden layers between.
-
-    Raises
-    ------
-    DataError
-        The graph has no features or classes, and no widths are given.
-    """
-    if widths is None:
-        for what, count in (("features", header.num_features), ("classes", header.num_classes)):
-            if not count:
-                raise DataError(f"{header.name}: no {what}; give --widths, e.g. --widths 128,{config.hidden},40")
-        widths = (header.num_features, *[config.hidden] * (config.layers - 1), header.num_classes)
-    sparse = header.sparse_features and widths[0] == header.num_features
-    return ModelSpec(
-        architecture, widths, config.dtype, sparse_features=sparse,
-        precomputed=takes_AX and config.precompute and config.first_dropout == 0 and not sparse,
-        multilabel=header.multilabel and widths[-1] == header.num_classes, layer_norm=config.layer_norm,
-        first_dropout=config.first_dropout, dropout=config.dropout, seed=config.seed)

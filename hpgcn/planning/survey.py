@@ -13,7 +13,7 @@ from hpgcn.config import Config
 from hpgcn.errors import DataError
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.validation import SPLIT, check_csr, index_dtype
-from hpgcn.model import MODELS, find_model, make_spec
+from hpgcn.model import MODELS, make_spec
 from hpgcn.parallel.pattern import Pattern, permuted
 from hpgcn.parallel.receptive_field import find_levels, layer_bounds
 from hpgcn.partition.model import pattern
@@ -91,9 +91,8 @@ class Survey:
         masks, feature_pointers = self._read(source)
         if not self.header.num_nodes:
             raise DataError(f"{self.name}: no vertices")
-        architecture = find_model(config)
-        layer = MODELS[architecture]
-        self.spec = make_spec(self.header, config, architecture, layer.takes_AX, widths)
+        self.spec = make_spec(self.header, config, widths)
+        layer = MODELS[self.spec.architecture]
         with_loops = pattern(self.graph)
         self.pointers = with_loops.indptr.astype(np.int64)
         matrix = with_loops if layer.self_loops else self._stored_pattern()

@@ -16,7 +16,7 @@ import numpy as np
 from hpgcn.comm import as_comm
 from hpgcn.config import Config, settings_of_run
 from hpgcn.errors import DataError, UsageError, setting
-from hpgcn.model import MODELS, Parameters, find_model, make_spec
+from hpgcn.model import Parameters, find_model, make_spec
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.planning.dry_run import drops_AX
 from hpgcn.runtime import faults, signals
@@ -166,9 +166,8 @@ def make_trainer(source, config, comm, *, warm=True):
     faults.point("setup")
 
     placed = assign_rows(source, comm, config)  # it may partition
-    architecture = find_model(config)
-    spec = make_spec(source.header, config, architecture, MODELS[architecture].takes_AX)
-    spec = replace(spec, drop_AX=drops_AX(placed, config, comm))
+    drop_AX = drops_AX(placed, config, comm)
+    spec = replace(make_spec(source.header, config), drop_AX=drop_AX)
     shard = GraphShard(placed, config, comm, spec)
     check_memory(comm, shard.placed_last)
 
