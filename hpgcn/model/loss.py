@@ -131,3 +131,9 @@ class MultiLabelLoss:
         count = self.count["val"] * self.num_labels
         result["val_loss"] = float(found[4] / count) if count else None
         return result
+
+
+def make_loss(spec, labels, masked, columns):
+    """The loss of a model: on labels (m,), or (m, t) where spec.multilabel."""
+    kind = MultiLabelLoss if spec.multilabel else Loss
+    return kind(labels, masked, columns, spec.widths[-1])

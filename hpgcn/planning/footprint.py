@@ -11,9 +11,8 @@ from functools import cached_property
 import numpy as np
 
 from hpgcn.model import MODELS, ModelSpec, num_parameters
-from hpgcn.parallel.layout import split
 from hpgcn.parallel.receptive_field import layer_bounds
-from hpgcn.planning.step import LevelSizes, Steps, products_of
+from hpgcn.planning.step import LevelSizes, Steps, owned_width, products_of
 from hpgcn.planning.traffic import predict_step
 from hpgcn.strategies import Plan
 from hpgcn.strategies.plan import INDEX, POINTER, WEIGHT
@@ -98,8 +97,7 @@ class RankFootprint:
 
     def owned(self, width):
         """Columns that each rank owns of a matrix of some width, (P,)."""
-        columns = self.layout.columns
-        return np.diff(split(width, columns))[np.arange(self.rows.size) % columns]
+        return owned_width(width, self.layout.columns, np.arange(self.rows.size))
 
     @cached_property
     def parts(self):

@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from hpgcn.model import MODELS, Features, Loss, MaskedRows, Model, MultiLabelLoss, Parameters
-from hpgcn.model.parameters import parameter_shapes
+from hpgcn.model import MODELS, Features, MaskedRows, Model, Parameters, make_loss
 from hpgcn.parallel.columns import Columns
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.receptive_field import Hop, ReceptiveField, layer_bounds
@@ -16,7 +15,6 @@ from hpgcn.planning.shapes import ShapeComm, ShapeCsr, Shapes, Work
 from hpgcn.strategies import Product
 
 PHASES = ("forward", "backward")
-VIEWS = ("train", "evaluated")
 
 
 def products_of(spec):
@@ -155,8 +153,7 @@ def run_rank(spec, levels, rank, columns):
     layout = BlockLayout(np.array([0, 1]), columns, column)  # a single row block: its ranks share rows
     split_columns = Columns(layout, comm, spec.dtype)
     workspace = Workspace(spec.dtype, device)
-    shapes = parameter_shapes(spec)
-    parameters = Parameters.over(device.empty(sum(map(int, map(np.prod, shapes.values()))), spec.dtype), shapes)
+    parameters = Parameters.zeros(spec, device)
     products = []
 
     def model(view):
@@ -170,12 +167,11 @@ def run_rank(spec, levels, rank, columns):
     counters = comm.counters
     counters.phase = "forward"
     logits, backward = training.forward(X, 1)
-    loss = MultiLabelLoss if spec.multilabel else Loss
     keys = ("train", "val", "test")
     masked = MaskedRows(dict.fromkeys(keys, device.empty(0, np.int64)), dict.fromkeys(keys, 1))
     labels = device.empty((logits.shape[0], spec.widths[-1]), np.float32)
-    _, G = loss(labels, masked, split_columns, spec.widths[-1]).gradient(
-        logits, workspace.take("even", *logits.shape))
+    loss = make_loss(spec, labels, masked, split_columns)
+    _, G = loss.gradient(logits, workspace.take("even", *logits.shape))
     counters.phase = "backward"
     backward(G)
     step = list(products)

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hpgcn.model import Features, Loss, MaskedRows, Model, MultiLabelLoss
+from hpgcn.model import Features, Loss, MaskedRows, Model, MultiLabelLoss, make_loss
 
 
 class View(NamedTuple):
@@ -27,7 +27,6 @@ def make_views(shard, parameters, workspace):
     """
     spec = shard.spec
     device = shard.comm.device
-    loss = MultiLabelLoss if spec.multilabel else Loss
     features = shard.release_features()
     whole = None
     views = []
@@ -38,7 +37,8 @@ def make_views(shard, parameters, workspace):
             read = whole = whole or features.take(None, device)
         model = Model(spec, parameters, field, shard.columns, workspace, shard.key)
         masked = MaskedRows.of({key: field.take(-1, mask) for key, mask in shard.masks.items()}, shard.columns)
-        views.append(View(model, loss(field.take(-1, shard.labels), masked, shard.columns, spec.widths[-1]), read))
+        loss = make_loss(spec, field.take(-1, shard.labels), masked, shard.columns)
+        views.append(View(model, loss, read))
     return views
 
 
