@@ -1,4 +1,4 @@
-"""The layer of GCN (Kipf and Welling 2017), and of GraphSAGE with the aggregator gcn: Z = A H W + b."""
+"""Z = A H W + b: GCN (Kipf and Welling 2017), and GraphSAGE with the aggregator gcn."""
 from __future__ import annotations
 
 from functools import partial

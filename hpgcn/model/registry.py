@@ -7,17 +7,15 @@ from hpgcn.model.gin import GraphIsomorphism
 from hpgcn.model.sage import SageMean
 from hpgcn.model.spec import ModelSpec
 
-MODELS = {"gcn": GraphConvolution, "sage-mean": SageMean, "sage-gcn": MeanConvolution, "gin": GraphIsomorphism}
+MODELS = {"gcn": GraphConvolution, "sage-mean": SageMean, "sage-gcn": MeanConvolution,
+          "gin": GraphIsomorphism}
 DEFAULT_AGGREGATOR = "mean"
 
 
 def find_model(config):
-    """Return the name of the model that the settings name: MODEL-AGGREGATOR, or MODEL where that takes none.
+    """The name in MODELS that the settings say: MODEL-AGGREGATOR, or MODEL where that takes none.
 
-    Raises
-    ------
-    UsageError
-        There is none of this name, or it takes no aggregator.
+    A UsageError if there is none of this name, or it takes no aggregator.
     """
     name = f"{config.model}-{config.aggregator}"
     if name in MODELS:
@@ -28,7 +26,8 @@ def find_model(config):
         return config.model
     aggregators = [each.partition("-")[2] for each in MODELS if each.startswith(f"{config.model}-")]
     if aggregators:
-        raise UsageError(f"aggregator = {config.aggregator!r}: expected one of {', '.join(aggregators)}")
+        raise UsageError(f"aggregator = {config.aggregator!r}: "
+                         f"expected one of {', '.join(aggregators)}")
     raise UsageError(f"model = {config.model!r}: expected one of {', '.join(model_kinds())}")
 
 
@@ -41,7 +40,7 @@ def make_spec(header, config, widths=None):
     """Return the ModelSpec of a run on a graph of which the header is known.
 
     `widths` are the graph's features and classes, and the settings' hidden layers between, unless
-    they are given; a DataError if the graph has no features or classes then. Others as `find_model`.
+    they are given. A DataError if the graph has no features or classes then; as `find_model`.
     """
     architecture = find_model(config)
     if widths is None:

@@ -1,6 +1,7 @@
 """The layer of GraphSAGE with the aggregator mean (Hamilton, Ying and Leskovec 2017, Algorithm 1).
 
-The concatenation of a vertex with the mean of its neighbours, times a matrix, is a sum of two products.
+The concatenation of a vertex with the mean of its neighbours, times a matrix, is a sum of two
+products.
 """
 from __future__ import annotations
 
@@ -10,7 +11,10 @@ from hpgcn.model.layer import Layer
 
 
 class SageMean(Layer):
-    """Z = H W_self + A H W_neighbour; A is divided by its row sums, 0 for a vertex without neighbours; see Layer."""
+    """Z = H W_self + A H W_neighbour; see Layer.
+
+    A is divided by its row sums, 0 for a vertex without neighbours.
+    """
 
     norm = "row"
     self_loops = False

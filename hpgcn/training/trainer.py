@@ -362,7 +362,7 @@ class Trainer:
         """An array like the parameters, as a dict by name (copies)."""
         parameters = Parameters.zeros(self.shard.spec)
         parameters.flat[:] = self.comm.device.get(flat)
-        return parameters.named()
+        return parameters.arrays
 
     def summary(self, history, best):
         """The contents of summary.json."""
