@@ -39,7 +39,7 @@ class Loss:
         self.rows, self.count = masked
 
     def gradient(self, logits, out=None):
-        """This rank's share of the SUM of training losses; gradient of their mean, (m, c_j)."""
+        """Share of this rank in the SUM of training losses; gradient of their mean, (m, c_j)."""
         grad = np.empty_like(logits) if out is None else out
         scale = 1 / self.count["train"]
         if self.columns.row.size == 1:
@@ -106,7 +106,7 @@ class MultiLabelLoss:
         self.rows, self.count = masked
 
     def gradient(self, logits, out=None):
-        """This rank's share of the SUM over vertices of their mean losses; gradient (m, t_j)."""
+        """Share of this rank in the SUM of mean losses of vertices; gradient (m, t_j)."""
         grad = np.empty_like(logits) if out is None else out
         scale = 1 / (self.count["train"] * self.num_labels)
         kernel = kernels.backend(logits).sigmoid_cross_entropy
