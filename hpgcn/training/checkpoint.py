@@ -128,7 +128,7 @@ class Checkpoints:
             On all ranks: as `write` and `hpgcn.training.state.capture`.
         """
         comm, config, epoch = trainer.comm, trainer.config, metrics["epoch"]
-        stop = 0 if ended else int(trainer.highest.asked)  # the ranks agreed on it in the epoch's step
+        stop = 0 if ended else trainer.asked  # the ranks agreed on it in the epoch's step
         if stop or (config.checkpoint_every and (ended or epoch % config.checkpoint_every == 0)):
             with comm.clock.span("checkpoint", epoch):
                 state = capture(trainer, best, metrics)
