@@ -13,7 +13,7 @@ from hpgcn.parallel.columns import Columns
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import split
 from hpgcn.parallel.receptive_field import ReceptiveField, find_levels
-from hpgcn.planning.footprint import RankFootprint, placed_last
+from hpgcn.planning.footprint import RankFootprint
 from hpgcn.planning.step import LevelSizes, Steps, products_of
 from hpgcn.planning.traffic import predict_step
 from hpgcn.strategies import STRATEGIES, Plan
@@ -130,7 +130,7 @@ class GraphShard:
         layout = self.arrangement.layout
         plan = Plan(None, self.arrangement, (layout, layout))
         footprint = RankFootprint(self.spec, plan, *self.sizes(), [], [], None, self.steps)
-        return int(placed_last(footprint)[self.comm.rank])
+        return int(footprint.placed_last[self.comm.rank])
 
     def __enter__(self):
         return self
