@@ -111,7 +111,7 @@ class ConfigError(HpgcnError, ValueError):
 
 
 def agreed(error):
-    """Mark an error that every rank finds alike, and return it: it is raised on all of them, and none waits."""
+    """Mark an error that every rank finds alike, and return it: it is raised on all of them."""
     error.collective = True
     return error
 
