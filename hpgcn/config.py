@@ -133,7 +133,7 @@ class Config:
         return self.dropout if self.input_dropout < 0 else self.input_dropout
 
     def replace(self, **changes):
-        """Return a copy with some fields changed; an unknown one is a UsageError with a suggestion."""
+        """Return a copy with some fields changed; an unknown one is a UsageError that suggests."""
         check_keys(changes, "setting")
         return dataclasses.replace(self, **changes)
 
@@ -256,11 +256,6 @@ def _toml(value):
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
-def _encodable(text):
-    """False where a name of other bytes than UTF-8 is in the text: config.toml could not hold it."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)
-
-
 def _shown(value):
     try:
         return f"{value!r:.80}"
@@ -283,7 +278,8 @@ def _checked(entry, value):
         value = os.fspath(value)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise UsageError(f"{name} = {_shown(value)}: expected {kind.__name__}")
-    if kind is str and not _encodable(value):
+    # of a name of other bytes than UTF-8, which config.toml could not hold
+    if kind is str and any("\ud800" <= letter <= "\udfff" for letter in value):
         raise UsageError(f"{name} = {value!r:.80}: expected text that UTF-8 can hold")
     if kind is str and "\0" in value:
         raise UsageError(f"{name} = {value!r:.80}: expected text without NUL")

@@ -99,7 +99,7 @@ def test_views_share_the_flat_array():
     parameters.weights[1][:] = 1
     parameters.biases[0][:] = 2
     assert parameters.flat.tolist() == [0] * 6 + [1] * 8 + [2] * 2 + [0] * 4
-    assert list(parameters.arrays) == ["W0", "W1", "b0", "b1"]
+    assert list(parameters.named()) == ["W0", "W1", "b0", "b1"]
 
 
 def test_order_of_products():

@@ -204,16 +204,16 @@ def initial(model, *widths):
 
 def test_initial_weights_are_keyed_by_name():
     sage = initial("sage-mean", 5, 4, 3)
-    assert list(sage.arrays) == ["W0_self", "W0_neighbour", "W1_self", "W1_neighbour", "b0", "b1"]
+    assert list(sage.named()) == ["W0_self", "W0_neighbour", "W1_self", "W1_neighbour", "b0", "b1"]
     assert np.any(sage.arrays["W0_self"] != sage.arrays["W0_neighbour"])
     deeper = initial("sage-mean", 5, 4, 3, 2)
     np.testing.assert_array_equal(deeper.arrays["W1_neighbour"], sage.arrays["W1_neighbour"])
     gin = initial("gin", 5, 4, 3)
-    assert {name: array.shape for name, array in gin.arrays.items()} == {
+    assert {name: array.shape for name, array in gin.named().items()} == {
         "W0_a": (5, 4), "W0_b": (4, 4), "W1_a": (4, 4), "W1_b": (4, 3),
         "b0_a": (4,), "b0_b": (4,), "eps0": (1,), "b1_a": (4,), "b1_b": (3,), "eps1": (1,)}
     assert initial("gin", 5, 3).arrays["W0_a"].shape == (5, 3)
-    assert all(array.any() == (array.ndim == 2) for array in gin.arrays.values())
+    assert all(array.any() == (array.ndim == 2) for array in gin.named().values())
     np.testing.assert_array_equal(initial("sage-gcn", 5, 4).flat, initial("gcn", 5, 4).flat)
 
 
@@ -273,7 +273,7 @@ def test_a_run_is_stored_and_predicts(tmp_path, model, sparse, layers):
 
 
 def test_a_model_file_that_does_not_fit_is_one_line():
-    good = initial("gin", 5, 4, 3).arrays
+    good = initial("gin", 5, 4, 3).named()
     config = Config(model="gin", layers=2)
     assert Parameters.stored(good, config, "gin", "m.h5")[1].widths == (5, 4, 3)
     bad = {"weights/W1_a is missing": {k: v for k, v in good.items() if k != "W1_a"},

@@ -35,6 +35,7 @@ def forecast(path, options, *, progress=False):
             cases.set_description(f"{each.strategy} on {each.parts} parts, {each.ranks} ranks")
             rows.append(row(each, count_candidate(survey, each, config), options))
     header = survey.header
+    spec = survey.spec
     if not any(entry["fits"] for entry in rows):
         _refuse(survey, rows, options)
     parts = None if survey.offsets is None else survey.offsets.size - 1
@@ -42,23 +43,17 @@ def forecast(path, options, *, progress=False):
         "graph": {"path": str(path), "name": header.name, "num_nodes": header.num_nodes,
                   "num_edges": header.num_edges, "directed": header.directed,
                   "multiplied_nonzeros": int(survey.reading.pattern.matrix.nnz), "parts": parts},
-        "step": step_settings(survey),
+        "step": {"widths": list(spec.widths), "itemsize": spec.itemsize,
+                 "sparse_features": spec.sparse_features, "constant": spec.precomputed,
+                 "directed": header.directed, "model": spec.architecture,
+                 "multilabel": spec.multilabel, "layer_norm": spec.layer_norm,
+                 "rows": survey.totals(survey.reading.train), "lean": spec.drop_AX},
         "settings": {name: getattr(config, name) for name in COST_FIELDS},
         "rows_per_level": {"train": survey.totals(survey.reading.train),
                            "evaluated": survey.totals(survey.reading.evaluated)},
         "machine": {**vars(options.machine), "network_from_file": options.network},
         "memory_limit_bytes": options.memory, "rows": rows, "choice": choose(rows),
         "notes": left_out(survey, rows, options) + notes(options, rows)}
-
-
-def step_settings(survey):
-    """What a training step of the model is, as it goes into the JSON object."""
-    spec = survey.spec
-    return {"widths": list(spec.widths), "itemsize": spec.itemsize,
-            "sparse_features": spec.sparse_features, "constant": spec.precomputed,
-            "directed": survey.header.directed, "model": spec.architecture,
-            "multilabel": spec.multilabel, "layer_norm": spec.layer_norm,
-            "rows": survey.totals(survey.reading.train), "lean": spec.drop_AX}
 
 
 def row(candidate, footprint, options):

@@ -30,17 +30,14 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def size(self):
-        """Number of elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self):
-        """Bytes of all elements."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def ndim(self):
-        """Number of axes."""
         return len(self.shape)
 
     @property
@@ -55,7 +52,6 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def T(self):
-        """The transpose."""
         return self._like(self.shape[::-1])
 
     def _like(self, shape, dtype=None):
@@ -85,7 +81,6 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
         """Contents are of no account."""
 
     def reshape(self, *shape):
-        """Return the array in another shape."""
         shape = shape[0] if isinstance(shape[0], tuple) else shape
         if -1 in shape:
             known = math.prod(size for size in shape if size >= 0)
@@ -93,23 +88,18 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
         return self._like(shape)
 
     def ravel(self):
-        """Return it with one axis."""
         return self._like((self.size,))
 
     def view(self, dtype):
-        """Return its bytes as another type."""
         return self._like((self.nbytes // np.dtype(dtype).itemsize,), dtype)
 
     def astype(self, dtype, copy=True):
-        """Return it as another type."""
         return self._like(self.shape, dtype)
 
     def copy(self):
-        """Return an array like it."""
         return self._like(self.shape)
 
     def sum(self):
-        """Return one number."""
         return self._like(())
 
     def __array_ufunc__(self, ufunc, method, *inputs, out=None, **others):
@@ -243,7 +233,6 @@ class Shapes:
         self.xp = SimpleNamespace(zeros=self.empty, ascontiguousarray=lambda array: array)
 
     def empty(self, shape, dtype):
-        """An array."""
         return ShapeArray(self, shape if isinstance(shape, tuple) else (int(shape),), dtype)
 
     def put(self, array):
@@ -253,11 +242,9 @@ class Shapes:
         return ShapeArray(self, array.shape, array.dtype)
 
     def get(self, array):
-        """The array itself."""
         return array
 
     def numbers(self, values):
-        """Numbers of the host."""
         return [0.0] * len(values)
 
     def synchronize(self):

@@ -86,19 +86,17 @@ class RankStep:
 
 
 class ShapeMap:
-    """Stands for the map of a product with A, and notes what it multiplies."""
+    """Stands for the Strategy of a product with A, and notes what it multiplies."""
 
     def __init__(self, hop, products):
         self.hop = hop
         self.products = products
 
     def forward(self, H, *, mask=None, out=None):
-        """See hpgcn.strategies.Strategy."""
         self.products.append(Product(self.hop, H.shape[1], mask is not None))
         return out
 
     def backward(self, G, *, mask=None, out=None):
-        """See hpgcn.strategies.Strategy."""
         self.products.append(Product(self.hop, G.shape[1], mask is not None, backward=True))
         return out
 

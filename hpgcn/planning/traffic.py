@@ -48,11 +48,9 @@ class Prediction:
         return sum(self.messages.values())
 
     def total_bytes(self):
-        """Bytes sent by all ranks."""
         return int(self.rank_bytes().sum())
 
     def total_messages(self):
-        """Messages sent by all ranks."""
         return int(self.rank_messages().sum())
 
     def max_bytes(self):

@@ -78,7 +78,7 @@ def capture(trainer, best, metrics):
     An InternalError on all ranks as `agree`.
     """
     flats = {"weights": trainer.parameters.flat,
-             **{f"optimizer/{name}": flat for name, flat in trainer.optimizer.state().items()}}
+             **{f"optimizer/{name}": flat for name, flat in trainer.optimizer.moments.items()}}
     agree(trainer.comm, {kind: trainer.comm.device.get(flat) for kind, flat in flats.items()})
     if best.epoch:
         flats["best"] = best.weights

@@ -28,7 +28,7 @@ from hpgcn.strategies import find_strategy
 from hpgcn.training.checkpoint import Checkpoints
 from hpgcn.training.divergence import check_evaluation, diverged
 from hpgcn.training.fault_view import with_faults
-from hpgcn.training.optimizers import OPTIMIZERS, SGD, Adam
+from hpgcn.training.optimizers import OPTIMIZERS, SGD
 from hpgcn.training.placement import as_source, assign_rows, same_everywhere
 from hpgcn.training.progress import (
     Best,
@@ -206,7 +206,7 @@ class Trainer:
     training: View
     evaluation: View
     parameters: Parameters
-    optimizer: Adam | SGD
+    optimizer: SGD  # or what derives from it
     threads: int
     about: dict  # what summary.json says of setting up
     steps: int = 0  # training steps taken, those before the run was resumed among them
