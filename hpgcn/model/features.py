@@ -14,7 +14,6 @@ class Features:
 
     @property
     def sparse(self):
-        """Whether X is."""
         return isinstance(self.X, Csr)
 
     def arrays(self):

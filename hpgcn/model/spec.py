@@ -51,5 +51,4 @@ class ModelSpec:
 
     @property
     def num_layers(self):
-        """L."""
         return len(self.widths) - 1

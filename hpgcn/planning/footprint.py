@@ -51,7 +51,6 @@ class RankFootprint:
 
     @property
     def levels(self):
-        """Both views."""
         return self.train, self.evaluated
 
     @cached_property
@@ -68,7 +67,6 @@ class RankFootprint:
 
     @cached_property
     def prediction(self):
-        """hpgcn.planning.traffic.Prediction."""
         return predict_step(self.spec, self.train_plans, self.levels, self.layout, self.steps)
 
     @cached_property

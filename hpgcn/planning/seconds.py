@@ -61,15 +61,11 @@ def compute_seconds(machine, footprint):
     return seconds + moved / machine.memory_bytes_per_s + calls * machine.call_s
 
 
-def communication_seconds(machine, prediction):
-    """Seconds that each rank sends in one training step, (P,) float64."""
-    return (prediction.rank_messages() * machine.latency_s
-            + prediction.rank_bytes() / machine.network_bytes_per_s)
-
-
 def step_seconds(machine, footprint):
     """Seconds of one training step: (compute, communication) of the rank that takes longest."""
     compute = compute_seconds(machine, footprint)
-    communication = communication_seconds(machine, footprint.prediction)
+    sent = footprint.prediction
+    communication = (sent.rank_messages() * machine.latency_s
+                     + sent.rank_bytes() / machine.network_bytes_per_s)
     slowest = int(np.argmax(compute + communication))
     return float(compute[slowest]), float(communication[slowest])

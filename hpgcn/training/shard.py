@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from hpgcn.errors import DataError
+from hpgcn.errors import DataError, agreed
 from hpgcn.graphs.normalization import NormalizedAdjacency
 from hpgcn.model import MODELS, Features
 from hpgcn.parallel.columns import Columns
@@ -37,7 +37,10 @@ class GraphShard:
         self.comm = comm
         self.arrangement = placed.arrangement
         slab = read_slab(placed, comm)
-        self._check_masks(slab)
+        if slab.masks is not None:
+            train = comm.sum([np.count_nonzero(slab.masks["train"])])[0]
+            if not train:
+                raise agreed(DataError(f"{slab.header.name}: the train mask is empty"))
         self.columns = Columns(layout, comm, spec.dtype)
         self.labels = slab.labels  # (m,), or (m, t) of many labels
         self.masks = slab.masks  # dict of (m,) bool, or None
@@ -99,14 +102,6 @@ class GraphShard:
             AX[:, first:last] = device.get(self.strategy.forward(part))
         return Features(X if MODELS[self.spec.architecture].reads_self else None, AX)
 
-    def _check_masks(self, slab):
-        if slab.masks is None:
-            return
-        train = self.comm.sum([np.count_nonzero(slab.masks["train"])])[0]
-        with self.comm.collective_errors():
-            if not train:
-                raise DataError(f"{slab.header.name}: the train mask is empty")
-
     def sizes(self):
         """The LevelSizes of both views, of all ranks; feature entries are those of this rank."""
         views = [LevelSizes.of(levels, self.arrangement.layout) for levels in self.levels]
@@ -114,16 +109,13 @@ class GraphShard:
             view.feature_entries[:] = np.array(entries)[:, None]
         return views
 
-    def plans(self):
-        """The Plan of each product of a training step; None for one that was formed once."""
-        return [each and each.plan() for hop in self.train.hops for each in hop.maps]
-
     def predict_traffic(self):
         """The Prediction of what each rank sends in a training step; all ranks call this."""
         views = self.sizes()
         for view in views:
             view.feature_entries[:] = 0  # not sent, and ranks know their own alone
-        return predict_step(self.spec, self.plans(), views, self.arrangement.layout, self.steps)
+        plans = [each and each.plan() for hop in self.train.hops for each in hop.maps]
+        return predict_step(self.spec, plans, views, self.arrangement.layout, self.steps)
 
     def placed_last(self):
         """Bytes that this rank puts on its device once the matrix is there."""

@@ -43,7 +43,6 @@ class Compilations(event.Listener):
         self.bar = None
 
     def on_start(self, _):
-        """Numba begins to compile a kernel."""
         if self.bar is None:
             self.bar = bar(desc=self.text, bar_format="{desc}: {n} in {elapsed}", leave=False,
                            shown=self.shown)
@@ -51,11 +50,9 @@ class Compilations(event.Listener):
                 log.info(self.text)
 
     def on_end(self, _):
-        """Numba has compiled it."""
         self.bar.update()
 
     def close(self):
-        """Take the bar away."""
         if self.bar is not None:
             self.bar.close()
 
