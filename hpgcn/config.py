@@ -34,8 +34,8 @@ def knob(default, text, *, choices=None, low=None, high=None, open_high=False):
 class Config:
     """Settings of one training run.
 
-    Each field is a flag of `hpgcn train` (`input_dropout` is `--input-dropout`) and a key of
-    config.toml.
+    Each field is a flag of `hpgcn train` (`input_dropout` is `--input-dropout`)
+    and a key of config.toml.
 
     Raises
     ------
@@ -179,8 +179,8 @@ Config.__doc__ = "\n".join([
 def parse_toml(text, where):
     """Settings out of the bytes of a TOML file, a dict; values are not checked before `Config`.
 
-    A byte-order mark is dropped. A UsageError, with the file, if it is no TOML, or a key is no
-    field: it suggests the nearest.
+    A byte-order mark is dropped. A UsageError, with the file, if it is no TOML,
+    or a key is no field: it suggests the nearest.
     """
     values = toml_values(text, where)
     check_keys(values, f"{where}: key")

@@ -27,8 +27,8 @@ class Features:
     def dropped(self, vertex, workspace, **key):
         """Return X after dropout keyed by `key`: seed, epoch, layer, p, first.
 
-        Dense, it is the work array "X". Of sparse features the stored entries are dropped, by the
-        bits that their dense form would get.
+        Dense, it is the work array "X". Of sparse features the stored entries
+        are dropped, by the bits that their dense form would get.
         """
         X = self.X
         if self.sparse:

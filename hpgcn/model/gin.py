@@ -30,8 +30,8 @@ class GraphIsomorphism(Layer):
     def inner_width(cls, widths, number):
         """Width between the two linear maps: that of the hidden layer next to it.
 
-        In the last layer that is its input (classes may be few, and a ReLU of few units dies
-        easily); in a single layer, which has none, the number of classes.
+        In the last layer that is its input (classes may be few, and a ReLU of few
+        units dies easily); in a single layer, which has none, the number of classes.
         """
         return widths[min(number + 1, len(widths) - 2)] if len(widths) > 2 else widths[1]
 

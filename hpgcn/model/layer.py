@@ -8,8 +8,8 @@ from hpgcn.parallel.csr import Csr
 class Layer:
     """A map with A in it, of this rank's rows and columns.
 
-    Dropout, ReLU and the last bias are the model's. A layer is one class, which says purely what it
-    needs, and does it. Class attributes and class methods say it:
+    Dropout, ReLU and the last bias are the model's. A layer is one class, which says
+    purely what it needs, and does it. Class attributes and class methods say it:
 
     products : int
         Products with A that separate the rows it computes from those it reads: 1, or 2 for A^2.
@@ -24,17 +24,17 @@ class Layer:
     parameter_shapes(fan_in, inner, fan_out)
         Shapes of its parameters by name; matrices first.
 
-    It reads the rows of one level of a ReceptiveField and computes those of another: m and m' of
-    this rank. `forward(H, out, keep)` returns Z without its last bias, and
-    backward(G, below, gradient): from the gradient G of Z it writes the layer's parts of `gradient`
-    (this rank's partial sums) and returns the gradient of what came before dropout and ReLU, None
-    for layer 0. `below` are the bits that these two kept of the layer's input. What the backward
-    reads is kept if `keep`; otherwise it may not be called.
+    It reads the rows of one level of a ReceptiveField and computes those of another: m and
+    m' of this rank. `forward(H, out, keep)` returns Z without its last bias, and backward(G,
+    below, gradient): from the gradient G of Z it writes the layer's parts of `gradient`
+    (this rank's partial sums) and returns the gradient of what came before dropout and ReLU,
+    None for layer 0. `below` are the bits that these two kept of the layer's input. What the
+    backward reads is kept if `keep`; otherwise it may not be called.
 
-    Arrays come from `take(name, rows, width)`, once for all steps. H, or G, may lie in "even", and
-    so may the result: a layer writes there last. "odd" and "own" are free; what the backward reads
-    gets a name of the layer's own (`kept`). The same code is run on shapes alone, to know what it
-    takes.
+    Arrays come from `take(name, rows, width)`, once for all steps. H, or G, may
+    lie in "even", and so may the result: a layer writes there last. "odd" and
+    "own" are free; what the backward reads gets a name of the layer's own
+    (`kept`). The same code is run on shapes alone, to know what it takes.
 
     Parameters
     ----------
@@ -165,8 +165,8 @@ def indexed(name, number):
 def spmm_first(fan_in, fan_out, sparse=False, narrows=False):
     """Whether a layer multiplies by A before W: the narrower side is exchanged.
 
-    Sparse input goes through W first, so that it stays sparse; at equal widths W goes first too,
-    unless the result has fewer rows than the input (`narrows`): then W multiplies those alone
-    (mg-gcn-2021, section 4.4).
+    Sparse input goes through W first, so that it stays sparse; at equal widths
+    W goes first too, unless the result has fewer rows than the input
+    (`narrows`): then W multiplies those alone (mg-gcn-2021, section 4.4).
     """
     return fan_in < fan_out + narrows and not sparse

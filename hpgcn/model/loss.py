@@ -27,8 +27,8 @@ class MaskedRows(NamedTuple):
 class Loss:
     """Softmax cross-entropy on labels (m,) int64.
 
-    Its mean is over the GLOBAL number of masked vertices; `num_classes` is the width of the logits
-    over all ranks.
+    Its mean is over the GLOBAL number of masked vertices; `num_classes` is the
+    width of the logits over all ranks.
     """
 
     def __init__(self, labels, masked, columns, num_classes):
@@ -93,10 +93,10 @@ class Loss:
 class MultiLabelLoss:
     """Sigmoid cross-entropy on labels (m, t) of 0 and 1.
 
-    Its mean is over the GLOBAL number of masked vertices and over all t labels. As Loss; in place
-    of accuracies it gives micro-averaged F1, under the same names: 2 TP / (2 TP + FP + FN) over all
-    vertices and labels of a mask, a label being predicted where its logit is positive, and 0 where
-    nothing is predicted nor true.
+    Its mean is over the GLOBAL number of masked vertices and over all t labels. As
+    Loss; in place of accuracies it gives micro-averaged F1, under the same names: 2
+    TP / (2 TP + FP + FN) over all vertices and labels of a mask, a label being
+    predicted where its logit is positive, and 0 where nothing is predicted nor true.
     """
 
     def __init__(self, labels, masked, columns, num_labels):

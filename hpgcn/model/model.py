@@ -1,7 +1,7 @@
 """A model as a list of layers, with explicit gradients: forward returns its backward.
 
-Before each layer dropout, after each but the last ReLU: H' = dropout(relu(Z + b)), or with layer
-normalisation H' = dropout(relu(norm(Z + b))).
+Before each layer dropout, after each but the last ReLU: H' = dropout(relu(Z +
+b)), or with layer normalisation H' = dropout(relu(norm(Z + b))).
 """
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from hpgcn.model.registry import MODELS
 class Model:
     """Layers of one of MODELS on distributed matrices.
 
-    Besides one activation a layer, and what its gradient reads, it takes work arrays of the widest
-    layer: products with W go to one, products with A (which read it) to the other, or the other way
-    round. Level l of its ReceptiveField are the rows, m_l, that layer l reads. Models that are used
-    in turn may share a workspace. `vertex` (m,) int64, ORIGINAL numbers of all rows of this rank,
-    on its device, key dropout.
+    Besides one activation a layer, and what its gradient reads, it takes work arrays
+    of the widest layer: products with W go to one, products with A (which read it) to
+    the other, or the other way round. Level l of its ReceptiveField are the rows, m_l,
+    that layer l reads. Models that are used in turn may share a workspace. `vertex`
+    (m,) int64, ORIGINAL numbers of all rows of this rank, on its device, key dropout.
     """
 
     def __init__(self, spec, parameters, field, columns, workspace, vertex):

@@ -58,8 +58,8 @@ class Parameters:
     def stored(arrays, config, architecture, name):
         """Take parameters from arrays by name, as a file holds them; return them and ModelSpec.
 
-        `config` is of the run that trained them, `name` that of the file. A DataError if an array
-        is missing, is one too many, or is of another shape than its neighbours tell.
+        `config` is of the run that trained them, `name` that of the file. A DataError if an
+        array is missing, is one too many, or is of another shape than its neighbours tell.
         """
         layer = MODELS[architecture]
         matrix, bias = next(iter(layer.parameter_shapes(1, 1, 1))), layer.last_bias
@@ -107,8 +107,8 @@ class Parameters:
 def parameter_shapes(spec):
     """Shapes of a model's parameters by name: matrices first, in order of layers, then vectors.
 
-    They are those that each layer says, with its number; with layer norm each hidden layer has
-    gain{l} and shift{l} (f',), too.
+    They are those that each layer says, with its number; with layer norm each
+    hidden layer has gain{l} and shift{l} (f',), too.
     """
     layer = MODELS[spec.architecture]
     matrices = {}

@@ -1,7 +1,7 @@
 """The layer of GraphSAGE with the aggregator mean (Hamilton, Ying and Leskovec 2017, Algorithm 1).
 
-The concatenation of a vertex with the mean of its neighbours, times a matrix, is a sum of two
-products.
+The concatenation of a vertex with the mean of its neighbours, times a matrix,
+is a sum of two products.
 """
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from hpgcn.errors import UsageError
 class ModelSpec:
     """A model of some widths, as one of MODELS.
 
-    A UsageError for fewer than two widths, one that is not positive, or sparse features that are
-    precomputed.
+    A UsageError for fewer than two widths, one that is not positive, or sparse
+    features that are precomputed.
     """
 
     architecture: str  # in hpgcn.model.MODELS

@@ -29,9 +29,9 @@ class Candidate:
 def candidates(survey, config, ranks=None, methods=None):
     """List what there is to compare, Candidates, fewest ranks first; parameters as Options.
 
-    Numbers of ranks that config.grid and config.replication do not fit are left out. A DataError
-    for more ranks than vertices; a UsageError for methods, of a file that is partitioned already,
-    and for a grid or a replication that fits none of the ranks.
+    Numbers of ranks that config.grid and config.replication do not fit are left out. A
+    DataError for more ranks than vertices; a UsageError for methods, of a file that is
+    partitioned already, and for a grid or a replication that fits none of the ranks.
     """
     n = survey.header.num_nodes
     own = None if survey.offsets is None else survey.offsets.size - 1

@@ -21,12 +21,12 @@ COUNTING = 3600.0  # seconds that ranks wait, beyond their timeout, for the one 
 def forecast(placed, config, comm):
     """Say what a run will send and hold once it is known who owns what; all ranks call this.
 
-    Rank 0 reads the pattern of the whole adjacency, and which rows are in the masks; no values and
-    no features. The dict, equal on all ranks, is the JSON object of docs/plan.md: memory holds for
-    each rank bytes of the PARTS of hpgcn.planning.footprint, setup and peak; gpu_memory those of
-    ON_GPU and their total, or is None without a GPU; lean says that A H is not kept; seconds are on
-    an assumed machine. A ConfigError is raised on all ranks if one needs more than config.memory,
-    even if nothing is kept that need not be.
+    Rank 0 reads the pattern of the whole adjacency, and which rows are in the masks; no
+    values and no features. The dict, equal on all ranks, is the JSON object of docs/plan.md:
+    memory holds for each rank bytes of the PARTS of hpgcn.planning.footprint, setup and
+    peak; gpu_memory those of ON_GPU and their total, or is None without a GPU; lean says
+    that A H is not kept; seconds are on an assumed machine. A ConfigError is raised on all
+    ranks if one needs more than config.memory, even if nothing is kept that need not be.
     """
     report = None
     with comm.extended_timeout(COUNTING), comm.collective_errors():

@@ -1,7 +1,7 @@
 """Bytes that each rank holds in a training run, on the host and on a GPU, by what they are for.
 
-Arrays alone are counted. The interpreter, its libraries and MPI come on top: about 0.2 GB a rank.
-Pure; all numbers are (P,) int64.
+Arrays alone are counted. The interpreter, its libraries and MPI come on top:
+about 0.2 GB a rank. Pure; all numbers are (P,) int64.
 """
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ class RankFootprint:
     def parts(self):
         """Bytes that each rank holds from the first epoch on: dict under PARTS.
 
-        Matrix, with its transpose where A is not symmetric and the maps of layers that leave rows
-        out; features, of training and of evaluation; vertices (labels, masks, numbers); activations
-        that the backward needs, and work arrays; buffers of messages and partial results; plan (row
-        numbers); parameters, with gradient and Adam's moments.
+        Matrix, with its transpose where A is not symmetric and the maps of layers that leave
+        rows out; features, of training and of evaluation; vertices (labels, masks, numbers);
+        activations that the backward needs, and work arrays; buffers of messages and partial
+        results; plan (row numbers); parameters, with gradient and Adam's moments.
         """
         itemsize = self.spec.itemsize
         dropped = self._of_steps(lambda step: step.arrays.get("X", 0))
@@ -150,8 +150,8 @@ class RankFootprint:
     def setup(self):
         """Bytes that each rank holds at most before the first epoch.
 
-        The larger of two moments: its rows as read and what is made of them; the maps of layers
-        that leave rows out, being cut from the whole one.
+        The larger of two moments: its rows as read and what is made of them;
+        the maps of layers that leave rows out, being cut from the whole one.
         """
         itemsize = self.spec.itemsize
         entry = INDEX + WEIGHT * self.plan.pattern.weighted
@@ -183,11 +183,11 @@ class RankFootprint:
     def on_gpu(self):
         """Bytes of each rank on a GPU from the first epoch on; a dict under ON_GPU, and "total".
 
-        As `parts`, but for masks, which stay on the host, and with two more: what kernels take
-        besides (pieces that rows are cut in, where degrees are skewed; copies of operands whose
-        rows are no multiple of 16 bytes), and "staging", pinned memory of the HOST that messages
-        pass through, which is not in the sum. An upper bound: how skewed degrees are is not known
-        before.
+        As `parts`, but for masks, which stay on the host, and with two more: what
+        kernels take besides (pieces that rows are cut in, where degrees are
+        skewed; copies of operands whose rows are no multiple of 16 bytes), and
+        "staging", pinned memory of the HOST that messages pass through, which is
+        not in the sum. An upper bound: how skewed degrees are is not known before.
         """
         sizes = dict(self.parts)
         cuts = sum(_cut_bytes(operand) for operand in self.operands)

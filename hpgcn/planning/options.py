@@ -56,10 +56,10 @@ class Options:
 def read_machine(path):
     """Read the rates of a rank from what `hpgcn bench machine --json` printed.
 
-    An object "network" with latency_s and bytes_per_s may be added by hand. Return the Machine, and
-    whether the file has rates of the network; otherwise they are defaults. An InputNotFoundError if
-    it cannot be opened; a DataError if it is no such JSON, or a number is missing, not positive or
-    not finite, or a key of "network" is unknown.
+    An object "network" with latency_s and bytes_per_s may be added by hand. Return the
+    Machine, and whether the file has rates of the network; otherwise they are defaults.
+    An InputNotFoundError if it cannot be opened; a DataError if it is no such JSON, or
+    a number is missing, not positive or not finite, or a key of "network" is unknown.
     """
     found = read_json(path)
     limits = _group(path, found, "limits", required=True)

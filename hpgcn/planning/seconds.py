@@ -4,8 +4,8 @@
                    memory bandwidth; flops of dense products over their rate; a time per call
     communication  latency x messages + bytes / network bandwidth, of what the rank sends
 
-The two are added: that messages travel while a rank multiplies is a gain that is not counted on.
-The step takes as long as the rank for which the sum is largest.
+The two are added: that messages travel while a rank multiplies is a gain that is
+not counted on. The step takes as long as the rank for which the sum is largest.
 """
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from hpgcn.strategies.plan import INDEX
 class Machine:
     """Rates of ONE rank: of a node if each node runs one, of its share of a node otherwise.
 
-    The defaults stand for one rank on each server of two sockets (56 cores, 12 channels of DDR4),
-    100 Gb/s InfiniBand.
+    The defaults stand for one rank on each server of two sockets (56 cores, 12
+    channels of DDR4), 100 Gb/s InfiniBand.
     """
 
     memory_bytes_per_s: float = 200e9  # streaming, of all its threads

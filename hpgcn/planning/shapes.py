@@ -1,7 +1,7 @@
 """A device of shapes alone: a training step runs on it, and what it takes and sends is counted.
 
-Its arrays have a shape and a type, and no contents; its kernels return such arrays, and log what
-real ones would read and multiply; its communicator counts what real ones would send.
+Its arrays have a shape and a type, and no contents; its kernels return such arrays, and log
+what real ones would read and multiply; its communicator counts what real ones would send.
 """
 from __future__ import annotations
 

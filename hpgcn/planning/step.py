@@ -27,8 +27,8 @@ def products_of(spec):
 class LevelSizes:
     """Rows of each rank at each level of a receptive field, one level more than products with A.
 
-    `feature_entries` (2, P) int64 are stored entries of sparse features in the rows of the first
-    level, and in those that the first layer computes; 0 if they are dense.
+    `feature_entries` (2, P) int64 are stored entries of sparse features in the rows of
+    the first level, and in those that the first layer computes; 0 if they are dense.
     """
 
     rows: list  # of (P,) int64
@@ -40,8 +40,8 @@ class LevelSizes:
     def of(levels, layout, feature_pointers=None, products=1):
         """Count the rows of levels, list of (n,) bool or None for all, that ranks own by a layout.
 
-        The columns of sparse features, whose (n + 1,) row pointers are given, are taken to hold
-        alike many entries; `products` with A has the first layer.
+        The columns of sparse features, whose (n + 1,) row pointers are given, are
+        taken to hold alike many entries; `products` with A has the first layer.
         """
         layouts = [layout if level is None else layout.restricted(level) for level in levels]
         rows = [np.repeat(np.diff(each.offsets), layout.columns) for each in layouts]
@@ -104,8 +104,8 @@ class ShapeMap:
 def run_rank(spec, levels, rank, columns):
     """Run a training step and an evaluation of one rank on shapes, a RankStep.
 
-    `levels` are the LevelSizes of both. So many ranks as `columns` (C) share the rows of this one,
-    which has the columns of block rank mod C.
+    `levels` are the LevelSizes of both. So many ranks as `columns` (C) share
+    the rows of this one, which has the columns of block rank mod C.
     """
     device = Shapes()
     column = rank % columns

@@ -45,10 +45,10 @@ class Reading:
 class Survey:
     """The pattern of a graph, and what a model reads of it.
 
-    `source` is a Graph with all rows, a StoredGraph or a path; `widths` as `make_spec`. `name` is
-    the path of the file, or the name of the graph; `offsets` (k + 1,) are the parts of a
-    partitioned graph, else None, and `method` how they were made. Errors as `hpgcn.store.load` and
-    `make_spec`; a DataError if there are no vertices.
+    `source` is a Graph with all rows, a StoredGraph or a path; `widths` as `make_spec`.
+    `name` is the path of the file, or the name of the graph; `offsets` (k + 1,) are the
+    parts of a partitioned graph, else None, and `method` how they were made. Errors as
+    `hpgcn.store.load` and `make_spec`; a DataError if there are no vertices.
     """
 
     def __init__(self, source, config=None, widths=None):

@@ -2,8 +2,8 @@
 
 Rank 0 alone writes: what a run needs to go on is the same on every rank. A checkpoint is written
 into a temporary folder, synchronised to disk and renamed, so it appears whole or not at all; its
-manifest has the SHA-256 of state.h5. A run that goes on with the same ranks, partition, threads and
-versions gives the bits of an undisturbed one; with others it is equal to rounding.
+manifest has the SHA-256 of state.h5. A run that goes on with the same ranks, partition, threads
+and versions gives the bits of an undisturbed one; with others it is equal to rounding.
 """
 from __future__ import annotations
 

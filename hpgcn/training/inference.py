@@ -36,10 +36,10 @@ def predict(source, run, comm=None, *, device="auto"):
     Returns
     -------
     dict or None
-        On rank 0, rows in ORIGINAL order: logits (n, c); label (n,) int64, the class of the largest
-        logit, or of a multi-label model (n, t) uint8, 1 where the logit is > 0 (probability > 1/2);
-        embedding (n, h) (the last layer's input; absent from models of one layer); original_ids
-        (n,) where the graph has them. None on the other ranks.
+        On rank 0, rows in ORIGINAL order: logits (n, c); label (n,) int64, the class of
+        the largest logit, or of a multi-label model (n, t) uint8, 1 where the logit is > 0
+        (probability > 1/2); embedding (n, h) (the last layer's input; absent from models
+        of one layer); original_ids (n,) where the graph has them. None on the other ranks.
     """
     device = Config(device=device).device
     comm = as_comm(comm)

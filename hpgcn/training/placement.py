@@ -64,14 +64,14 @@ class Placement:
 def assign_rows(source, comm, config):
     """Say who owns what; all ranks call this together, once in a run.
 
-    A strategy that needs parts takes a partitioned source as it is. On several ranks any other is
-    partitioned first (rank 0, hypergraph, in a child process); of a file NAME.h5 the result is kept
-    as NAME.pP.h5, and used again by later runs. Others that take parts take those of a partitioned
-    source; all others cut the stored order.
+    A strategy that needs parts takes a partitioned source as it is. On several ranks
+    any other is partitioned first (rank 0, hypergraph, in a child process); of a file
+    NAME.h5 the result is kept as NAME.pP.h5, and used again by later runs. Others that
+    take parts take those of a partitioned source; all others cut the stored order.
 
-    Return a Placement. Raised on all ranks: a ConfigError if the file has another number of parts
-    than there are ranks, or the grid does not fit; a DataError if the file changed meanwhile, or
-    its partition contradicts itself.
+    Return a Placement. Raised on all ranks: a ConfigError if the file has
+    another number of parts than there are ranks, or the grid does not fit; a
+    DataError if the file changed meanwhile, or its partition contradicts itself.
     """
     strategy = find_strategy(config)
     shape = strategy.choose_shape(config, comm.size)
@@ -146,8 +146,8 @@ def _check_partition(stored, comm):
 def read_slab(placed, comm):
     """Read this rank's rows of a graph, a Graph; every rank calls this together.
 
-    A graph is refused on all ranks whose degrees, loops or symmetry are not what its entries say,
-    with a DataError as `hpgcn.graphs.consistency.add_up` and `refuse`.
+    A graph is refused on all ranks whose degrees, loops or symmetry are not what its
+    entries say, with a DataError as `hpgcn.graphs.consistency.add_up` and `refuse`.
     """
     source = placed.source
     layout = placed.layout
@@ -168,8 +168,8 @@ def read_slab(placed, comm):
 def _kept(stored, k):
     """Path and checksum of an automatic partition of a stored graph, found or made.
 
-    One made otherwise is left alone. A DataError if the graph, or what was just made of it, was
-    replaced or written to by somebody else.
+    One made otherwise is left alone. A DataError if the graph, or what was just
+    made of it, was replaced or written to by somebody else.
     """
     from hpgcn import store
     from hpgcn.partition import make_partition

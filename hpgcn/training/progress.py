@@ -45,10 +45,10 @@ class Best:
 def to_go_on(checkpoints, config, comm):
     """Read what a run directory holds to go on with; every rank calls this together.
 
-    Return the newest State, None if the run starts at epoch 1; and the Result, None unless the run
-    is finished. Errors on all ranks as `Checkpoints.load` and `Checkpoints.check`; a ConfigError if
-    the run has done more epochs than it is to do, or is finished, is to do more, and has no
-    checkpoint.
+    Return the newest State, None if the run starts at epoch 1; and the Result,
+    None unless the run is finished. Errors on all ranks as `Checkpoints.load`
+    and `Checkpoints.check`; a ConfigError if the run has done more epochs than
+    it is to do, or is finished, is to do more, and has no checkpoint.
     """
     state = summary = None
     with comm.collective_errors():

@@ -29,8 +29,8 @@ class Propagation:
     Attributes
     ----------
     rows : (m,) int64
-        ORIGINAL numbers of the rows that this rank owns: its part of a matrix H of all rows is
-        H[rows].
+        ORIGINAL numbers of the rows that this rank owns: its part of a matrix H
+        of all rows is H[rows].
     num_rows : int
         n, rows of all ranks.
     dtype : numpy dtype
@@ -54,9 +54,9 @@ class Propagation:
         Parameters
         ----------
         H : (m, f) array
-            This rank's rows, and its columns, of any number: buffers grow with the widest. A copy
-            is made where the type, or the order in memory, is another. NumPy's, or CuPy's where the
-            device is a GPU.
+            This rank's rows, and its columns, of any number: buffers grow with
+            the widest. A copy is made where the type, or the order in memory,
+            is another. NumPy's, or CuPy's where the device is a GPU.
         out : (m, f) array, optional
             Receives the result: of `dtype`, in C order, not overlapping H.
 

@@ -40,8 +40,8 @@ OURS = {"overwrite": True, "follow": False}  # a file of the run is replaced, a 
 def refuse_existing_run(path, overwrite):
     """Refuse a run directory that exists with an OutputError.
 
-    The path is a file, or a directory that is not empty and overwrite is False; it cannot be looked
-    at, or a name in it would be longer than the file system takes.
+    The path is a file, or a directory that is not empty and overwrite is False; it
+    cannot be looked at, or a name in it would be longer than the file system takes.
     """
     path = Path(path)
     try:
@@ -76,11 +76,11 @@ def _exists(path):
 class RunDirectory:
     """Makes the directory config.out and records a run in it; a context manager.
 
-    The directory is locked until the end of the block (flock), on file systems that can: no other
-    job goes on in it, or overwrites it. `overwrite` replaces an earlier run's files; whatever else
-    lies in the directory stays. `after` is the line of metrics.jsonl of the epoch to go on after:
-    the directory is kept, and the file cut back to it. An OutputError if it exists and overwrite is
-    False, it cannot be created, or another job writes to it.
+    The directory is locked until the end of the block (flock), on file systems that can: no
+    other job goes on in it, or overwrites it. `overwrite` replaces an earlier run's files;
+    whatever else lies in the directory stays. `after` is the line of metrics.jsonl of the
+    epoch to go on after: the directory is kept, and the file cut back to it. An OutputError
+    if it exists and overwrite is False, it cannot be created, or another job writes to it.
     """
 
     def __init__(self, config, *, overwrite=False, after=None):

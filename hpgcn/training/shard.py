@@ -25,9 +25,9 @@ log = logging.getLogger("hpgcn")
 class GraphShard:
     """The part of a graph on this rank: features, labels, and the maps between levels.
 
-    `train` and `evaluated` are the ReceptiveField of a training step and that of an evaluation, of
-    all rows unless config.prune. The slab that was read is let go once the maps are made: it would
-    double the adjacency.
+    `train` and `evaluated` are the ReceptiveField of a training step and that
+    of an evaluation, of all rows unless config.prune. The slab that was read is
+    let go once the maps are made: it would double the adjacency.
     """
 
     def __init__(self, placed, config, comm, spec):
@@ -85,8 +85,8 @@ class GraphShard:
     def release_features(self):
         """Return the Features of all rows, on the host, once; all ranks call this together.
 
-        A X is formed here, in slices of columns that buffers hold, where layer 1 then needs neither
-        a product with A nor an exchange in any epoch.
+        A X is formed here, in slices of columns that buffers hold, where layer
+        1 then needs neither a product with A nor an exchange in any epoch.
         """
         X = self._features
         self._features = None

@@ -37,11 +37,11 @@ class State:
     """What a run needs to go on after an epoch.
 
     `arrays` are weights/NAME, best/NAME (the best epoch's) and optimizer/KIND/NAME, as
-    hpgcn.model.Parameters names them. `provenance` is everything else: graph_sha256 (of the file
-    trained on), source_sha256 (of the one that was partitioned into it, or its own), content_sha256
-    (`StoredGraph.checksum` when it was opened; not in states of older versions), max_sent_bytes (of
-    a rank in an epoch), steps (training steps taken; not in states of older versions: then as many
-    as epochs), and what BITWISE_FIELDS names.
+    hpgcn.model.Parameters names them. `provenance` is everything else: graph_sha256 (of
+    the file trained on), source_sha256 (of the one that was partitioned into it, or its
+    own), content_sha256 (`StoredGraph.checksum` when it was opened; not in states of older
+    versions), max_sent_bytes (of a rank in an epoch), steps (training steps taken; not in
+    states of older versions: then as many as epochs), and what BITWISE_FIELDS names.
     """
 
     epoch: int
@@ -92,9 +92,9 @@ def capture(trainer, best, metrics):
 def parse(path, arrays, attributes):
     """The State in what hpgcn.store.read_state returned, and the L + 1 widths of its model.
 
-    All of it is checked: what passes can be gone on from. A DataError if an attribute is missing,
-    of another kind or out of range; or an array is missing, one too many, of another shape or
-    dtype, or not finite.
+    All of it is checked: what passes can be gone on from. A DataError if an
+    attribute is missing, of another kind or out of range; or an array is
+    missing, one too many, of another shape or dtype, or not finite.
     """
     told = dict(attributes)
     for name in OBJECTS:

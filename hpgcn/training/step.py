@@ -40,8 +40,8 @@ def make_views(shard, parameters, workspace):
 def train_step(view, number, optimizer, columns):
     """Take one training step, whose number, from 1, keys dropout; all ranks call this together.
 
-    Return this rank's share of the SUM of training losses, which may lie on the device, and the
-    gradient, Parameters summed over all ranks.
+    Return this rank's share of the SUM of training losses, which may lie on the
+    device, and the gradient, Parameters summed over all ranks.
     """
     clock = columns.comm.clock
     logits, backward = view.model.forward(view.features, number)

@@ -64,28 +64,28 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False, re
     overwrite : bool
         Replace an existing run directory.
     resume : path, optional
-        A run directory to go on in after its newest checkpoint, by its own settings if `config` is
-        None. Without a checkpoint the run starts there at epoch 1; if it is finished its result is
-        returned.
+        A run directory to go on in after its newest checkpoint, by its own
+        settings if `config` is None. Without a checkpoint the run starts there
+        at epoch 1; if it is finished its result is returned.
     callbacks : sequence of callable
-        Called on rank 0 after each epoch with its metrics, a dict as in metrics.jsonl. If one of
-        them returns True, the run ends with this epoch on all ranks, as when patience is over; what
-        one of them raises ends all ranks.
+        Called on rank 0 after each epoch with its metrics, a dict as in
+        metrics.jsonl. If one of them returns True, the run ends with this epoch on
+        all ranks, as when patience is over; what one of them raises ends all ranks.
 
     Returns
     -------
     hpgcn.Result
-        A dict of what summary.json holds, with the weights of the best epoch and the history, on
-        every rank.
+        A dict of what summary.json holds, with the weights of the best epoch
+        and the history, on every rank.
 
     Raises
     ------
     DataError, ConfigError, DivergedError, OutputError, StorageError, StoppedError, CancelledError,
     UsageError
-        On all ranks together: no labels, features or split; ranks against parts, or a checkpoint of
-        other data or settings; NaN or Inf; the run directory exists; a checkpoint cannot be
-        written, or none of them read; SIGUSR1, or SIGINT (a KeyboardInterrupt), asked to stop;
-        checkpoints without a run directory.
+        On all ranks together: no labels, features or split; ranks against parts, or
+        a checkpoint of other data or settings; NaN or Inf; the run directory exists;
+        a checkpoint cannot be written, or none of them read; SIGUSR1, or SIGINT (a
+        KeyboardInterrupt), asked to stop; checkpoints without a run directory.
     MissingError
         On all ranks: a GPU is asked for, and one of them finds none.
     DeviceMemoryError
@@ -216,8 +216,8 @@ class Trainer:
     def run(self, record=None, progress=False, checkpoints=None, saved=None, callbacks=()):
         """Train to the last epoch, or until patience ends or a callback says so; return a Result.
 
-        A run that leaves files has a RunDirectory on rank 0, and Checkpoints on all ranks. It goes
-        on from `saved`, a State. The callbacks of rank 0 count.
+        A run that leaves files has a RunDirectory on rank 0, and Checkpoints on
+        all ranks. It goes on from `saved`, a State. The callbacks of rank 0 count.
         """
         config = self.config
         comm = self.comm
