@@ -12,7 +12,6 @@ class GraphConvolution(Layer):
     takes_AX = True
 
     def forward(self, H, out, *, keep=False, AX=None):
-        """See `Layer`: Z in `out` (m', f') of H (m, f), dense or sparse."""
         if self.spmm_first:
             T = AX
             if T is None:

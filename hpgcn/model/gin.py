@@ -22,7 +22,6 @@ class GraphIsomorphism(Layer):
 
     @classmethod
     def parameter_shapes(cls, fan_in, inner, fan_out):
-        """See `Layer`."""
         return {"W_a": (fan_in, inner), "W_b": (inner, fan_out), "b_a": (inner,), "b_b": (fan_out,),
                 "eps": (1,)}
 
@@ -36,7 +35,6 @@ class GraphIsomorphism(Layer):
         return widths[min(number + 1, len(widths) - 2)] if len(widths) > 2 else widths[1]
 
     def forward(self, H, out, *, keep=False, AX=None):
-        """See `Layer`: Z in `out` (m', f') of H (m, f), dense or sparse."""
         name = f"inner{self.number}" if keep else "inner"
         inner = self.take(name, self.rows_out, self.width_inner)
         if self.spmm_first:

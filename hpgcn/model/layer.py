@@ -25,11 +25,12 @@ class Layer:
         Shapes of its parameters by name; matrices first.
 
     It reads the rows of one level of a ReceptiveField and computes those of another: m and
-    m' of this rank. `forward(H, out, keep)` returns Z without its last bias, and backward(G,
-    below, gradient): from the gradient G of Z it writes the layer's parts of `gradient`
-    (this rank's partial sums) and returns the gradient of what came before dropout and ReLU,
-    None for layer 0. `below` are the bits that these two kept of the layer's input. What the
-    backward reads is kept if `keep`; otherwise it may not be called.
+    m' of this rank. `forward(H, out, keep)` returns Z (m', f') of H (m, f), dense or sparse,
+    in `out` and without its last bias; and backward(G, below, gradient), which writes the
+    layer's parts of `gradient` (this rank's partial sums) and returns, from the gradient G of
+    Z, that of what came before dropout and ReLU, None for layer 0. `below` are the bits that
+    these two kept of the layer's input. What the backward reads is kept if `keep`; otherwise
+    it may not be called.
 
     Arrays come from `take(name, rows, width)`, once for all steps. H, or G, may
     lie in "even", and so may the result: a layer writes there last. "odd" and

@@ -22,11 +22,9 @@ class SageMean(Layer):
 
     @classmethod
     def parameter_shapes(cls, fan_in, inner, fan_out):
-        """See `Layer`."""
         return {"W_self": (fan_in, fan_out), "W_neighbour": (fan_in, fan_out), "b": (fan_out,)}
 
     def forward(self, H, out, *, keep=False, AX=None):
-        """See `Layer`: Z in `out` (m', f') of H (m, f), dense or sparse."""
         own = self.self_rows(H, "part")
         own = self.times_W(own, "W_self", self.take("own", self.rows_out, self.width_out))
         T = AX

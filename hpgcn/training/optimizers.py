@@ -37,7 +37,6 @@ class Adam(SGD):
     MOMENTS = ("mean", "variance")
 
     def step(self, gradient):
-        """See `SGD`."""
         self.steps += 1
         kernels.backend(gradient).adam(self.parameters, gradient, **self.moments, step=self.steps,
                                        **self.settings)
