@@ -145,13 +145,7 @@ class Config:
 
     @staticmethod
     def from_toml(path):
-        """Return the settings found in a TOML file, as a dict.
-
-        Raises
-        ------
-        InputNotFoundError, DataError, StorageError, UsageError
-            As `hpgcn.runtime.files.reading` and `parse_toml`.
-        """
+        """Settings found in a TOML file, a dict; errors as `files.reading` and `parse_toml`."""
         with reading(path) as file:
             text = file.read(MAX_FILE + 1)
         return parse_toml(text, path)
