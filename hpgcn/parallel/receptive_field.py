@@ -9,11 +9,16 @@ blocks of A that compute it would cost more memory than they save time. Where no
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 
 SHARE, SHARE_GIVEN = 0.5, 0.75  # of all rows, beyond which a level is not restricted
+
+
+def layer_bounds(products):
+    """The levels between layers, L + 1 of them, where each layer takes so many products with A."""
+    return list(accumulate(products, initial=0))
 
 
 def find_levels(slab, masks, hops, comm, *, precomputed=False):
@@ -94,7 +99,7 @@ class ReceptiveField:
         numbers = [None if level is None else np.flatnonzero(level[own]) for level in levels]
         sizes = [layout.rows.num_rows if rows is None else rows.size for rows in numbers]
         totals = [n if level is None else int(np.count_nonzero(level)) for level in levels]
-        bounds = np.concatenate([[0], np.cumsum(products)]).tolist()
+        bounds = layer_bounds(products)
         hops = [Hop(maps[first:last], sizes[first:last + 1],
                     put(self_rows(numbers[first], numbers[last])), totals[last] < totals[first])
                 for first, last in pairwise(bounds)]
