@@ -173,10 +173,7 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
 
 
 def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
-    """The gradient dx is itself an aggregation over the transposed pattern.
-
-    It is that of grad, of grad * e (mul) or of grad / e (div).
-    """
+    """The gradient dx is an aggregation of grad, grad * e (mul) or grad / e (div), transposed."""
     extreme = reduce in ("max", "min")
     x, e, width, dtype = check_operands(x, e, op, reduce, arg if extreme else ())
     dx = None if op == "copyrhs" else np.zeros(x.shape, dtype)

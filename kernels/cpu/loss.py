@@ -8,7 +8,7 @@ from hpgcn.kernels.cpu.chunks import evenly
 from hpgcn.kernels.cpu.reductions import row_total
 from hpgcn.kernels.cpu.vector_intrinsics import power_of_two
 from hpgcn.kernels.jit import Threaded, jit
-from hpgcn.kernels.reference import ABSENT
+from hpgcn.kernels.reference.loss import ABSENT
 
 MAGIC = 1.5 * 2.0**52
 
@@ -33,10 +33,7 @@ def _exp(x):
 
 @jit(inline="always")
 def _log1p(x):
-    """Logarithm of 1 + x for 0 <= x <= 1, to 4e-16 relative, without branches or calls.
-
-    It is 2 artanh(s), s = x / (2 + x), by its series to s^33.
-    """
+    """Logarithm of 1 + x, 0 <= x <= 1, to 4e-16, without branches: 2 artanh(x / (2 + x))."""
     s = x / (2.0 + x)
     t = s * s
     p = (((t / 33.0 + 1 / 31.0) * t + 1 / 29.0) * t + 1 / 27.0) * t + 1 / 25.0

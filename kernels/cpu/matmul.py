@@ -24,10 +24,7 @@ SMALL = 1 << 21  # multiplications: BLAS takes other ways with less, and other r
 
 
 def matmul(x, y, out=None):
-    """Where BLAS was told to use one thread, all threads multiply blocks of the result.
-
-    Of rows, or of columns where there are more.
-    """
+    """Where BLAS was told to use one thread, all multiply blocks: of rows, or of more columns."""
     m, k = x.shape
     n = y.shape[1]
     threads = numba.get_num_threads()

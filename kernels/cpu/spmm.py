@@ -58,11 +58,8 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
 
 def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale=None, rows=None,
           accumulate=False):
-    out, launches = product(indptr, indices, data, x, out, row_scale, col_scale, rows, mask,
-                            accumulate)
-    for kernel, arguments in launches:
-        kernel(*arguments)
-    return out
+    return spmm(indptr, indices, data, x, out, row_scale=row_scale, col_scale=col_scale, rows=rows,
+                mask=mask, accumulate=accumulate)
 
 
 def product(indptr, indices, data, x, out, row_scale=None, col_scale=None, rows=None, mask=None,
@@ -177,8 +174,7 @@ _scratch = _Scratch()
 @functools.cache
 def last_level_cache():
     """Return the bytes of the largest cache of this CPU; 32 MiB if the system does not say."""
-    sizes = []
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        text = path.read_text().strip()
-        sizes.append(int(text[:-1]) << {"K": 10, "M": 20, "G": 30}[text[-1]])
+    paths = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    texts = (path.read_text().strip() for path in paths)
+    sizes = (int(text[:-1]) << {"K": 10, "M": 20, "G": 30}[text[-1]] for text in texts)
     return max(sizes, default=32 << 20)

@@ -110,10 +110,7 @@ def add(typingctx, source, target, size, zero):
 
 @intrinsic(prefer_literal=True)
 def prefetch(typingctx, at, often):
-    """Ask for the cache line at an address, for one use or `often` (a constant).
-
-    An address that is not mapped does no harm.
-    """
+    """Ask for the line at an address, mapped or not, for one use or `often` (a constant)."""
     signature = types.void(at, often)
     locality = 3 if often.literal_value else 0
 

@@ -24,34 +24,21 @@ TYPES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long
 class Device:
     """What kernels need: arrays, and a way to run a function of a .cu file.
 
-    A subclass has function(source, name, macros), which returns a compiled kernel,
-    start(function, grid, block, arguments), which runs it with arrays and NumPy scalars, and
-    address(array), which returns that of the first element in the memory of the device.
-
-    Attributes
-    ----------
-    xp : module
-        NumPy or CuPy.
-    team : int
-        Threads that share a row in kernels which sum over its columns: a warp, or 1 where threads
-        know no others.
+    A subclass has function(source, name, macros), which returns a compiled kernel, start(function,
+    grid, block, arguments), which runs it with arrays and NumPy scalars, and address(array), which
+    returns that of the first element in the memory of the device.
     """
 
-    xp, team = np, 1
+    xp = np  # or CuPy
+    team = 1  # threads that share a row in sums over its columns: a warp, or 1 without warps
 
     def launch(self, source, name, threads, *arguments, **types):
         """Run kernel `name` of `source`.cu on at least `threads` threads.
 
         Arguments become what the kernel's parameters are: arrays and None pointers, Python integers
         long long, Python floats double, NumPy scalars their own type. `types` are macros of the
-        source and the dtypes they stand for.
-
-        Raises
-        ------
-        ValueError
-            If an array is not in C order: a pointer would not say so.
-        TypeError
-            If a dtype has no place in the source.
+        source and the dtypes they stand for: TypeError if one has no place in it. An array that is
+        not in C order is a ValueError, as a pointer would not say so.
         """
         macros = []
         for macro, dtype in types.items():
@@ -85,13 +72,7 @@ class Device:
 
 
 class CupyDevice(Device):
-    """The current GPU of CuPy.
-
-    Parameters
-    ----------
-    warps : bool
-        Compile with HPGCN_GPU_ONLY. Without, kernels do the same more slowly, which tests compare.
-    """
+    """The current GPU of CuPy; without `warps` (HPGCN_GPU_ONLY) slower, which tests compare."""
 
     def __init__(self, warps=True):
         import cupy

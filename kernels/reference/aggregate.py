@@ -90,10 +90,7 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
 
 
 def transpose_pattern(indptr, indices, n):
-    """Return rows and numbers k of each column's entries, by increasing k.
-
-    As (indptr_t (n + 1,), indices_t (nnz,), edge_t (nnz,)).
-    """
+    """Rows and numbers k of each column's entries, by increasing k, under pointers (n + 1,)."""
     first = int(indptr[0])
     columns = indices[first:int(indptr[-1])]
     edge = first + np.argsort(columns, kind="stable")

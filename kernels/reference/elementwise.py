@@ -6,7 +6,7 @@ from hpgcn.kernels.reference.random import dropout_bits, dropout_scale, pack, un
 
 def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0, first=0,
              mask=None):
-    """In place z = keep * scale * relu(z + bias); emits the bits where its derivative is not 0.
+    """Return z = keep * scale * relu(z + bias), in place; bits are 1 where its slope is not 0.
 
     Parameters
     ----------
@@ -20,10 +20,6 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
         Global number of column 0, for the draw; bit 0 of the mask is column 0 of z whatever it is.
     mask : (m, ceil(f / 8)) uint8, optional
         Receives the bits (keep and z + bias > 0).
-
-    Returns
-    -------
-    z
     """
     z += bias
     keep = ~(z <= 0) if relu else np.ones(z.shape, bool)  # NaN passes on: the loss must see it

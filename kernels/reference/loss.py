@@ -137,9 +137,6 @@ def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=Non
 
 
 def spread_argmax(logits, first, top):
-    """Lowest global column of a block that attains the row's maximum `top`, (m,) int64.
-
-    ABSENT (2^63 - 1) if none does.
-    """
+    """Lowest global column with the row's maximum `top`, (m,) int64; ABSENT (2^63 - 1) if none."""
     columns = np.where(logits == top[:, None], first + np.arange(logits.shape[1]), ABSENT)
     return columns.min(1, initial=ABSENT)

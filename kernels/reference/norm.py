@@ -27,7 +27,7 @@ def row_squares(x, mean):
 
 
 def layer_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
-    """Normalise rows: out = gain * (x - mean) * inv_std + bias, in float64 until it is stored.
+    """Return out = gain * (x - mean) * inv_std + bias, in float64 until it is stored.
 
     Parameters
     ----------
@@ -39,10 +39,6 @@ def layer_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
         Made if absent; may be x.
     xhat : (m, f), optional
         Receives (x - mean) * inv_std, which the backward needs; may be x, not out.
-
-    Returns
-    -------
-    out
     """
     out = np.empty_like(x) if out is None else out
     normal = (x.astype(np.float64) - mean[:, None]) * inv_std[:, None]
@@ -75,7 +71,7 @@ def layer_norm_backward_sums(g, xhat, gain):
 
 
 def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
-    """Gradient of x: out = inv_std * (gain * g - means[:, 0] - xhat * means[:, 1]).
+    """Return the gradient of x, out = inv_std * (gain * g - means[:, 0] - xhat * means[:, 1]).
 
     In float64 until it is stored.
 
@@ -88,10 +84,6 @@ def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
         Sums of `layer_norm_backward_sums` over whole rows, by the global number of columns.
     out : (m, f), optional
         Made if absent; may be g or xhat.
-
-    Returns
-    -------
-    out
     """
     out = np.empty_like(g) if out is None else out
     centred = g * gain.astype(np.float64) - means[:, :1]
