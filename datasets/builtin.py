@@ -24,12 +24,7 @@ def digits():
     """Make 1,797 images of 8 x 8 pixels in 10 classes, each joined with its 10 nearest.
 
     Features are X / 16. Distances are integers and ties go to the lower number, so the graph has
-    the same 24,678 entries everywhere. The split is `planetoid_split`.
-
-    Raises
-    ------
-    MissingError
-        scikit-learn is not installed.
+    the same 24,678 entries everywhere. Needs scikit-learn: MissingError without.
     """
     images = require("sklearn.datasets", "demo", "the digits graph").load_digits()
     X = images.data.astype(np.int64)

@@ -1,6 +1,4 @@
 """Any input to a Graph or a file: finds the reader, applies the options, says what it met."""
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from functools import partial
@@ -22,31 +20,12 @@ EDGE_BYTES = 128  # of memory that an edge takes on its way through `read`
 
 
 def convert(source, out, fmt="auto", *, compress="none", overwrite=False, **options):
-    """Read a graph and write it to a file; edge lists may be larger than memory.
+    """Read a graph as `read` and write it to `out`, .h5 or .hdf5; edges may be larger than memory.
 
-    The file is the same, bit for bit, whatever the memory. Edge lists that do not fit are sorted on
-    disk, beside `out`.
-
-    Parameters
-    ----------
-    source, fmt, **options
-        As in `read`.
-    out : str or path
-        File to write, .h5 or .hdf5.
-    compress : {"none", "gzip"}
-    overwrite : bool
-
-    Returns
-    -------
-    list of str
-        What a user should know of how the input was read.
-
-    Raises
-    ------
-    OutputError, StorageError
-        As `hpgcn.store.write_graph`: nothing is left behind.
-    DataError, InputNotFoundError, UsageError, MissingError
-        As `read`.
+    The file is the same, bit for bit, whatever the memory: edge lists that do not fit are sorted on
+    disk, beside it. `compress` is "none" or "gzip". Returns what a user should know of how the
+    input was read, a list of str. Besides the errors of `read`, OutputError and StorageError as
+    `hpgcn.store.write_graph`: nothing is left behind.
     """
     from hpgcn import store
     from hpgcn.datasets.scratch import Scratch
@@ -63,53 +42,28 @@ def convert(source, out, fmt="auto", *, compress="none", overwrite=False, **opti
 def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, unweighted=False,
          reverse=False, strict=False, row_normalize=None, split=None, memory=None, scratch=None,
          columns=None, base=None):
-    """Read a graph.
+    """Read a graph; return it, and a list of what a user should know of how it was read.
 
-    Parameters
-    ----------
-    source : str or path
-        A file, or the word digits or karate.
-    fmt : {"auto", "planetoid", "npz", "mtx", "snap", "csv", "parquet", "ogb"}
-        Format; "auto" goes by the name, then by the first bytes.
-    features : path or word, optional
-        Replaces the input's features: .npy, or .npz with one dense array or a SciPy sparse matrix,
-        (n, f); "identity" or "degree": made of the adjacency as `hpgcn.datasets.features` says (a
-        file of that name: "./degree").
-    labels : path, optional
-        Replaces the input's labels: .npy, (n,) or (n, t). Where ids were relabelled, rows of
-        features and labels follow the increasing order of the original ids.
-    symmetrize : bool
-        Take max(A, A^T).
-    unweighted : bool
-        Set all weights to 1.
-    reverse : bool
-        Take the transpose: row and column of every entry change places.
-    strict : bool
-        Refuse duplicates, self loops, and asymmetric entries where the input says that it is
-        undirected.
-    row_normalize : bool, optional
-        Divide each row of the features by its sum; default True for Planetoid alone.
-    split : str, optional
-        "file", "planetoid" or "random:60/20/20[:SEED]"; default the input's own, if it has one.
-    memory : int, optional
-        Bytes that the input may ask for; default 80% of the available memory.
-    scratch : Scratch, optional
-        Where an edge list that does not fit into memory is sorted on disk. The graph's arrays may
-        then be Spools, which live as long as `scratch`.
-    columns : str, optional
-        Names of an edge list's columns, such as "source,target,-,w": see `hpgcn.datasets.columns`.
-    base : {0, 1}, optional
-        Id of vertex 0 in an edge list; default 1 under KONECT's header, else 0.
+        source         a file, or the word digits or karate
+        fmt            one of formats.FORMATS; "auto" goes by the name, then by the first bytes
+        features       in place of the input's: .npy or .npz, dense or a SciPy matrix, (n, f), or
+                       made of the adjacency: identity, degree (a file of that name: ./degree)
+        labels         in place of the input's: .npy, (n,) or (n, t); where ids were relabelled,
+                       rows of both follow the increasing order of the original ids
+        symmetrize     take max(A, A^T)
+        unweighted     set all weights to 1
+        reverse        take the transpose
+        strict         refuse duplicates, self loops, and asymmetric entries of an undirected input
+        row_normalize  divide each row of the features by its sum; by default for Planetoid alone
+        split          "file", "planetoid" or "random:60/20/20[:SEED]"; by default the input's own
+        memory         bytes that the input may ask for; by default 80% of the available memory
+        scratch        Scratch to sort an edge list in that does not fit into memory; the graph's
+                       arrays may then be Spools, which live as long
+        columns        of an edge list, "source,target,-,w": see hpgcn.datasets.columns
+        base           id of vertex 0 in an edge list, 0 or 1; by default 1 under KONECT's header
 
-    Returns
-    -------
-    Graph, list of str
-        The graph, and what a user should know of how it was read.
-
-    Raises
-    ------
-    DataError, InputNotFoundError, UsageError, MissingError, StorageError
-        Each one line with file, field, and index or line number.
+    DataError, InputNotFoundError, UsageError, MissingError and StorageError: each one line with
+    file, field, and index or line number.
     """
     wanted = None if split is None else parse_split(split)
     memory = memory_budget() if memory is None else memory

@@ -4,8 +4,6 @@ Separators are blanks, commas or semicolons, or tabs under a header with tabs; #
 of comments. A header says what the columns are, or --columns does; without both, the line `u v w`
 is the entry a[u, v] of weight w.
 """
-from __future__ import annotations
-
 import re
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -31,27 +29,13 @@ MOST_WORDS = 16  # of a comment that may be a header
 
 @dataclass
 class Comments:
-    """What the comments above an edge list say of it.
+    """What the comments above an edge list say of it."""
 
-    Attributes
-    ----------
-    num_nodes : int or None
-        Vertices, numbered from 0, isolated ones included.
-    counted : int or None
-        Vertices that the edges are said to have, whatever their ids.
-    undirected : bool
-        SNAP says that edges have no direction.
-    konect : (str, str) or None
-        KONECT's words for the graph (sym or asym) and for its weights.
-    headers : dict
-        Names of columns, by how many there are: the last of each.
-    """
-
-    num_nodes: int | None = None
-    counted: int | None = None
-    undirected: bool = False
-    konect: tuple[str, str] | None = None
-    headers: dict[int, list[str]] = field(default_factory=dict)
+    num_nodes: int | None = None  # vertices, numbered from 0, isolated ones included
+    counted: int | None = None  # vertices that the edges are said to have, whatever their ids
+    undirected: bool = False  # SNAP says that edges have no direction
+    konect: tuple[str, str] | None = None  # its words for the graph (sym, asym) and for the weights
+    headers: dict[int, list[str]] = field(default_factory=dict)  # by length: the last of each
 
     def take(self, text, where):
         """Take a comment; DataError where KONECT says in it that the graph is bipartite."""
@@ -82,11 +66,8 @@ def read(source, memory, **options):
 def stream(source, digest, threads, *, names=None, base=None):
     """Open an edge list; `base` is 1 in KONECT's files unless it is given.
 
-    Raises
-    ------
-    DataError
-        No edges; a header that does not say what the columns are; a line without two ids (`base`
-        to 2^63 - 1) or, if it should have one, without a finite weight.
+    DataError: no edges; a header that does not say what the columns are; a line without two ids
+    (`base` to 2^63 - 1) or, if it should have one, without a finite weight.
     """
     with source.open(digest) as file:
         table = Table(file, source)
@@ -106,7 +87,7 @@ def stream(source, digest, threads, *, names=None, base=None):
             table.unread(line)
         first = base
         if base is None:
-            first = 1 if comments.konect else 0
+            first = int(comments.konect is not None)
         high = INT64_MAX if comments.num_nodes is None else first + comments.num_nodes - 1
         grammar = Grammar(named.roles, delimiter, low=first, high=high)
         notes = [*named.notes, *_notes(comments, base, header and source.head())]

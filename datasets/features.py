@@ -32,14 +32,7 @@ MADE = {"identity": identity, "degree": degree}
 def make_features(name, row_sums, column_sums, memory, where):
     """Make features by name, a key of MADE, of the adjacency's sums, two (n,) float64.
 
-    Returns
-    -------
-    (n, f) ndarray or scipy.sparse.csr_array, float32
-
-    Raises
-    ------
-    DataError
-        More vertices than a model may have features, or than fit into `memory` bytes.
+    DataError: more vertices than a model may have features, or than fit into `memory` bytes.
     """
     n = row_sums.size
     need(VERTEX_BYTES * n, memory, f"{where}: features {name} of {n} vertices")

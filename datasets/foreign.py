@@ -1,6 +1,4 @@
 """Formats that are not read, by first bytes, file name and neighbours; the way in from each."""
-from __future__ import annotations
-
 import re
 import zipfile
 from typing import NamedTuple
@@ -11,25 +9,15 @@ from hpgcn.errors import DataError
 class Format(NamedTuple):
     """A format that is not read.
 
-    Attributes
-    ----------
-    name : str
-    way : str
-        How its content comes into a file that is read.
-    start : bytes
-        Regular expression of how it begins, after blank lines and comments where it is text;
-        empty: nothing sure. It does not backtrack (++, *+): any bytes must be told in no time.
-    suffixes : str
-        Endings of file names, separated by blanks.
-    by_suffix : bool
-        Its lines look like edges: the name alone decides.
+    `start` is a regular expression of how it begins, after blank lines and comments where it is
+    text; empty: nothing sure. It does not backtrack (++, *+): any bytes must be told in no time.
     """
 
     name: str
-    way: str
+    way: str  # how its content comes into a file that is read
     start: bytes = b""
-    suffixes: str = ""
-    by_suffix: bool = False
+    suffixes: str = ""  # endings of file names, separated by blanks
+    by_suffix: bool = False  # its lines look like edges: the name alone decides
 
 
 def _networkx(call):

@@ -10,8 +10,6 @@ parse, and the bytes of the file go through `digest`, a hash object, unless it i
 of both are those of an edge list: `names` of its columns, as --columns takes them (UsageError where
 they do not say what the columns are), and `base`, the id of vertex 0.
 """
-from __future__ import annotations
-
 import re
 from importlib import import_module
 

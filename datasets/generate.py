@@ -3,8 +3,6 @@
 Every draw is keyed by the seed and the number of the edge, so the same call gives the same graph,
 as arrays or as text.
 """
-from __future__ import annotations
-
 import numpy as np
 
 from hpgcn.datasets import keyed_sampling
@@ -23,29 +21,14 @@ SEPARATION = 2.0  # distance of a class mean from 0, in units of the noise of on
 def generate(kind, *, scale=16, edge_factor=16, features=64, classes=8, seed=0):
     """Make an undirected graph of 2^scale vertices, without loops or duplicates.
 
-    rmat : edge_factor 2^scale draws with a, b, c = .57, .19, .19; vertices in random order.
-    sbm : as many draws, 4 of 5 within a class; vertices in random order.
-    grid : a lattice of 2^ceil(scale / 2) by 2^floor(scale / 2); edge_factor is not used.
+        rmat   edge_factor 2^scale draws with a, b, c = .57, .19, .19; vertices in random order
+        sbm    as many draws, 4 of 5 within a class; vertices in random order
+        grid   a lattice of 2^ceil(scale / 2) by 2^floor(scale / 2); edge_factor is not used
 
     Classes are contiguous ranges of the vertices before they are shuffled: planted blocks, corners
-    of the R-MAT square, bands of the lattice. Features are the mean of the class and unit noise.
-
-    Parameters
-    ----------
-    kind : {"rmat", "sbm", "grid"}
-    features : int
-        Width f; 0 for none.
-    classes : int
-        c; 0 for no labels and no split. Else the split is random:60/20/20 with the same seed.
-
-    Returns
-    -------
-    Graph
-
-    Raises
-    ------
-    UsageError
-        Unknown kind, a number out of range, or more than the memory.
+    of the R-MAT square, bands of the lattice. They are split random:60/20/20 with the same seed;
+    `features` are the mean of the class and unit noise. Of both 0 means none. UsageError: an
+    unknown kind, a number out of range, or more than the memory.
     """
     _check(kind, scale, edge_factor, features, classes, seed)
     n = 1 << scale

@@ -1,6 +1,4 @@
 """Edge lists in Parquet files, by the names of their columns: see hpgcn.datasets.columns."""
-from __future__ import annotations
-
 from contextlib import closing, contextmanager
 
 import numpy as np
@@ -25,17 +23,11 @@ def read(source, memory, **options):
 
 @contextmanager
 def stream(source, digest, threads, *, names=None, base=None, memory=None):
-    """Open an edge list, of which one row group may take `memory` bytes.
+    """Open an edge list, of which one row group may take `memory` bytes; without `base` it is 0.
 
-    The threads are pyarrow's own, so that `threads` is not used; `base` is 0 unless it is given.
-
-    Raises
-    ------
-    DataError
-        Not Parquet; names that do not say what the columns are; ids that are no integers, empty
-        or below `base`; a weight that is not finite.
-    MissingError
-        pyarrow is not installed.
+    The threads are pyarrow's own, so that `threads` is not used. MissingError: no pyarrow;
+    DataError: not Parquet; names that do not say what the columns are; ids that are no integers,
+    empty or below `base`; a weight that is not finite.
     """
     parquet = require("pyarrow.parquet", "io", "reading Parquet")
     if digest is not None:

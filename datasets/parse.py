@@ -101,18 +101,10 @@ def _number(text, at, integral):
 def parse(text, delimiter, comments, roles, low, high, integral, line, u, v, w, inexact):
     """Parse the lines of `text`, which ends with a newline, into u, v and w.
 
-    Parameters
-    ----------
-    roles : (k,) int64
-        U, V, W or PASSED for each field of a line.
-    line : int
-        Number of the first line.
-    inexact : (rows, 4) int64
-        Written: row, start, end and line of each value that is left to the caller.
-
-    Returns
-    -------
-    status, position and number of the field at fault, its line, rows parsed, inexact values.
+    `roles` (k,) int64 are U, V, W or PASSED for each field of a line, `line` is the first one's
+    number. `inexact` (rows, 4) int64 gets row, start, end and line of each value that is left to
+    the caller. Returns status; position, number and line of the field at fault; rows parsed,
+    inexact values.
     """
     at = 0
     count = 0

@@ -1,6 +1,4 @@
 """Entries of an edge list on disk, in runs: each was in memory once, sorted by ranges of rows."""
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,6 +1,4 @@
 """Temporary files of a conversion, beside its output: gone when it ends, however it ends."""
-from __future__ import annotations
-
 import os
 from contextlib import ExitStack
 
@@ -10,36 +8,26 @@ from hpgcn.errors import StorageError
 from hpgcn.runtime.atomic import scratch_folder, writing
 
 
-class Scratch:
+class Scratch(ExitStack):
     """A folder beside the file `out`, removed with all that is in it when the block ends.
 
-    Attributes
-    ----------
-    folder : pathlib.Path
-        On the output's file system, so that a finished file can be renamed to it.
-
-    Raises
-    ------
-    OutputError
-        The folder cannot be created.
+    It is on the output's file system, so that a finished file can be renamed to `out`. OutputError
+    where it cannot be created.
     """
 
     def __init__(self, out):
+        super().__init__()
         self.out = out
         self.count = 0
-        self.held = ExitStack()
 
     def __enter__(self):
-        self.folder = self.held.enter_context(scratch_folder(self.out))
+        self.folder = self.enter_context(scratch_folder(self.out))
         return self
-
-    def __exit__(self, *error):
-        return self.held.__exit__(*error)
 
     def spool(self, dtype=np.uint8):
         """Return a new, empty Spool."""
         spool = Spool(self.folder / f"{self.count}.spool", dtype, self.out)
-        self.held.callback(spool.file.close)
+        self.callback(spool.file.close)
         self.count += 1
         return spool
 

@@ -91,16 +91,9 @@ def unique(keys):
 def combine(keys, weights, numbers, order, merged, sums):
     """Sum the weights of equal keys, in the order in which they lie in the buffer.
 
-    Parameters
-    ----------
-    order : (k,) int64
-        Sorts the keys, equal ones in any order; changed.
-    merged, sums : (k,)
-        Written.
-
-    Returns
-    -------
-    Number of distinct keys; the least number of an entry, no image, that repeats another, or -1.
+    `order` sorts the keys, equal ones in any order, and is changed; keys and sums are written to
+    `merged` and `sums`. Returns the number of distinct keys, and the least number of an entry, no
+    image, that repeats another, or -1.
     """
     end = 0
     again = np.int64(-1)
@@ -132,22 +125,13 @@ def emit(keys, weights, bits, first, mirror, refused, columns, values, counts, d
          degree_loop, degree_column, touched, tally, hash_keys, fingerprint):
     """Turn increasing, distinct keys into entries of the CSR, and add them up; return their number.
 
-    Parameters
-    ----------
-    weights : (k,) float64, or empty for all ones
-    mirror : bool
-        Take the larger of an entry and its image; one that is missing is 0.
-    refused : (2,) float64
-        Written: the first sum of weights that is not finite, at merged entry tally[INFINITE], and
-        the first weight that does not fit float32, at stored entry tally[OVERFLOW]; both are -1
-        before.
-    columns, values : (k,)
-        Written: column and weight of the entries kept.
-    counts, degree_row, degree_loop : (rows of the bucket,)
-    degree_column, touched : (n,)
-    hash_keys, fingerprint : (2,) uint64
-        Keys of two hash functions, and the sum of the hashes of all entries above the diagonal less
-        those below it: zeros where the matrix is symmetric.
+    `weights` (k,) float64 are empty for all ones. With `mirror` the larger of an entry and its
+    image is taken; one that is missing is 0. Column and weight of the entries kept are written to
+    `columns` and `values` (k,). Added to are counts, degree_row and degree_loop of the rows from
+    `first` on, degree_column and touched (n,), and `fingerprint` (2,) uint64 with the keys
+    `hash_keys`: see `add_fingerprint`. `refused` (2,) gets the first sum of weights that is not
+    finite, at merged entry tally[INFINITE], and the first weight that does not fit float32, at
+    stored entry tally[OVERFLOW]; both of these are -1 before.
     """
     end = 0
     k = 0

@@ -1,6 +1,4 @@
 """Lines of two integers, and maybe a number, out of text: millions of edges per second."""
-from __future__ import annotations
-
 import re
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -22,31 +20,15 @@ BLANKS = b" \t\r"
 
 @dataclass(frozen=True)
 class Grammar:
-    """The fields of a line.
+    """The fields of a line."""
 
-    Attributes
-    ----------
-    roles : tuple of int
-        For each field U, V (the two integers), W (the weight) or PASSED (not read).
-    delimiter : bytes
-        b" " for any run of blanks, else one character with blanks around it allowed.
-    low, high : int
-        Range of the two integers.
-    names : tuple of str
-        What to call U, V and W in an error.
-    integral : bool
-        The weight must be an integer.
-    comments : bool
-        Lines that start with # or % are skipped.
-    """
-
-    roles: tuple[int, ...] = (U, V)
-    delimiter: bytes = b" "
+    roles: tuple[int, ...] = (U, V)  # U, V (the two integers), W (the weight) or PASSED (not read)
+    delimiter: bytes = b" "  # for any run of blanks; else one character, maybe with blanks around
     low: int = 0
-    high: int = INT64_MAX
-    names: tuple[str, str, str] = ("first id", "second id", "weight")
-    integral: bool = False
-    comments: bool = True
+    high: int = INT64_MAX  # of the two integers
+    names: tuple[str, str, str] = ("first id", "second id", "weight")  # of U, V and W in an error
+    integral: bool = False  # the weight must be an integer
+    comments: bool = True  # lines that start with # or % are skipped
 
     @property
     def weighted(self):
@@ -125,18 +107,7 @@ class Table:
         return DataError(f"{self.where}: line {line} has more than {LINE_LIMIT} bytes")
 
     def parts(self, grammar, threads=1):
-        """Parse the rest on several threads, block by block.
-
-        Yields
-        ------
-        u, v : (e,) int64
-        w : (e,) float64, or None where the grammar has no weight
-
-        Raises
-        ------
-        DataError
-            Naming the first line that is wrong, and its field.
-        """
+        """Parse the rest on several threads; yield (u, v, w), w None without weights, by blocks."""
         pending = deque()
         with ThreadPoolExecutor(threads) as pool:
             for block in self.blocks():
@@ -158,8 +129,7 @@ class Table:
         roles = np.array(grammar.roles, np.int64)
         shortest = 2 * roles.size - np.count_nonzero(roles == PASSED)  # fields passed may be empty
         rows = text.size // (shortest - 1) + 1
-        u = np.empty(rows, np.int64)
-        v = np.empty(rows, np.int64)
+        u, v = np.empty((2, rows), np.int64)
         w = np.empty(rows if grammar.weighted else 0)
         inexact = np.empty((w.size, 4), np.int64)
 
