@@ -1,9 +1,9 @@
 """Checks of what the public kernels are given: it is made right, or refused.
 
-Arrays that are only read are copied where their order, or that of their bytes, is not the kernel's;
-arrays that are written are refused there. This costs microseconds, and a pass over row pointers and
-indices. Of an array that is read-only, as all that it is a view of, the pass is made once as long
-as it lives: who marks an array read-only must not write to it any more.
+What is only read is copied where its order, or that of its bytes, is not the kernel's;
+an array that is written is refused there. This costs microseconds, and a pass over row
+pointers and indices: of a read-only array, as all that it is a view of, one as long as
+it lives, so that who marks an array read-only must not write to it any more.
 """
 import collections
 import functools
@@ -37,9 +37,9 @@ _facts_of = {}  # by the identity of read-only arrays: a weak reference, and wha
 def guard(kernels, modules, oracle=None, xp=lambda: np):
     """Put the kernels of SPECS, out of some modules, behind their checks into a package's globals.
 
-    Their docstrings come after those of `oracle`, hpgcn.kernels.reference; `xp` returns the module
-    whose arrays they take. Returned are the kernels without checks, for callers whose arrays are
-    right by construction.
+    Their docstrings come after those of `oracle`, the reference; `xp`
+    returns the module whose arrays they take. Returned are kernels
+    without checks, for arrays that are right by construction.
     """
     found = collections.ChainMap(*map(vars, modules))
     trusted = types.SimpleNamespace(**{name: found[name] for name in SPECS})
@@ -54,9 +54,8 @@ def guard(kernels, modules, oracle=None, xp=lambda: np):
 def checked(name, kernel, xp):
     """Return the kernel behind its checks.
 
-    It raises TypeError for what is no array, or of a dtype that the kernel does not take;
-    ValueError for a shape, an order, an index or a number that does not fit, or an array that is
-    written and overlaps another.
+    TypeError for what is no array, or of a dtype that the kernel does not take; ValueError for
+    a shape, order, index or number that does not fit, or a written array that overlaps another.
     """
     spec = parse(SPECS[name])
     signature = inspect.signature(kernel)

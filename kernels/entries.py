@@ -1,8 +1,8 @@
 """Sums over entries that tell whether a matrix is what is said of it, in one pass.
 
-They take next to no memory. Hashes of entries are summed modulo 2^64 with a sign, so that those of
-equal entries cancel wherever they lie, on whatever rank: a multiset that differs from another
-leaves a sum other than 0, short of a chance of 2^-64.
+They take next to no memory. Hashes of entries are summed modulo 2^64 with a sign, so
+that those of equal entries cancel wherever they lie, on whatever rank: a multiset
+that differs from another leaves a sum other than 0, short of a chance of 2^-64.
 """
 import numpy as np
 
@@ -23,8 +23,8 @@ def mix(x):
 def add_fingerprint(row, column, number, keyed, sums):
     """Add the hashes of an entry above the diagonal to `sums`, take off those of one below.
 
-    `sums` (2,) uint64 end at zeros where the matrix is symmetric; `keyed` (2,) uint64 are the keys
-    of two hash functions.
+    `sums` (2,) uint64 end at zeros where the matrix is symmetric;
+    `keyed` (2,) uint64 are the keys of two hash functions.
     """
     low, high = np.uint64(min(row, column)), np.uint64(max(row, column))
     weight = np.uint64(0) if number == 0 else np.uint64(np.float32(number).view(np.uint32))

@@ -63,7 +63,6 @@ class Argument(NamedTuple):
 
 
 def parse(text):
-    """Return the Arguments of a spec."""
     arguments = []
     for entry in filter(None, map(str.strip, text.split(";"))):
         name, kind, *words = entry.split()

@@ -4,8 +4,7 @@ import math
 import numba
 import numpy as np
 
-from hpgcn.kernels.cpu.chunks import evenly
-from hpgcn.kernels.cpu.reductions import row_total
+from hpgcn.kernels.cpu.chunks import evenly, row_total
 from hpgcn.kernels.cpu.vector_intrinsics import power_of_two
 from hpgcn.kernels.jit import Threaded, jit
 from hpgcn.kernels.reference.loss import ABSENT
@@ -17,8 +16,8 @@ MAGIC = 1.5 * 2.0**52
 def _exp(x):
     """Exponential of x <= 0, to 2e-16 relative.
 
-    x = k ln 2 + r with |r| <= ln 2 / 2; k is rounded by adding 1.5 * 2^52, whose low bits then hold
-    it. Without branches or calls, so that a loop over it becomes vector code.
+    x = k ln 2 + r with |r| <= ln 2 / 2; k is rounded by adding 1.5 * 2^52, whose low bits
+    then hold it. Without branches or calls, so that a loop over it becomes vector code.
     """
     x = max(x, -700.0)
     rounded = x * 1.4426950408889634 + MAGIC
@@ -207,7 +206,6 @@ def spread_argmax(logits, first, top):
 
 
 def _cleared(grad, logits):
-    """Return the gradient, 0 everywhere, or an empty one where none is asked for."""
     if grad is None:
         return np.empty((0, 0), logits.dtype)
     grad[:] = 0

@@ -1,9 +1,9 @@
 """A row of a product as vector code that Numba does not write by itself, emitted through LLVM.
 
-The accumulators of a row stay in registers over all its nonzeros, and the row is written once
-(DistGNN, Algorithm 3); the rows of x that come `distance` nonzeros later are prefetched. How many
-vectors, how many sets of accumulators and how many lanes is the length, hence the type, of a tuple,
-so that each combination is compiled once and cached.
+The accumulators of a row stay in registers over all its nonzeros, and the row is written
+once (DistGNN, Algorithm 3); the rows of x that come `distance` nonzeros later are
+prefetched. How many vectors, how many sets of accumulators and how many lanes is the
+length, hence the type, of a tuple, so that each combination is compiled once and cached.
 """
 import functools
 import itertools
@@ -36,8 +36,8 @@ def vector_bytes():
 def shape_of(width, itemsize, *, cached, aligned, power):
     """Return the shape of the code for a row of `width` numbers, as tuples of these lengths.
 
-    Vectors, accumulator sets (a second one hides the latency of fma), lanes, cache lines; and 2 if
-    `power`, which says that ldx is the logarithm of the row length (a shift is quicker than a
+    Vectors, accumulator sets (a second one hides the latency of fma), lanes, cache lines; and 2
+    if `power`, which says that ldx is the logarithm of the row length (a shift is quicker than a
     product), else 1. Rows of at most 256 bytes that come from memory are read in 32-byte vectors:
     arrays rarely begin at a multiple of 64, and then every 64-byte load takes two cache lines.
     """
@@ -73,8 +73,6 @@ def splat(builder, value, lanes):
 
 
 class Emitter:
-    """Emits the code of `row_product` for one combination of types."""
-
     def __init__(self, builder, real, itemsize, vectors, lanes):
         self.builder = builder
         self.real = real
@@ -99,7 +97,6 @@ class Emitter:
         return self.builder.icmp_signed("<", numbers, splat(self.builder, width, self.lanes))
 
     def place(self, row, v):
-        """Return the address of vector v of a row."""
         at = self.builder.gep(row, [I64(v * self.lanes)])
         return self.builder.bitcast(at, self.vector.as_pointer())
 
@@ -155,10 +152,10 @@ def row_product(typingctx, indices, data, col_scale, start, stop, ahead, last, x
                 scale, accumulate, mask, num_bytes, vectors, sets, lanes, lines, power):
     """Multiply a row: out = keep * (scale * sum of data[k] col_scale[j] x[j] + accumulate * out).
 
-    The sum is over k in start..stop, j = indices[k], in the first `width` columns; data and
-    col_scale may be None. x, out and mask are addresses (mask 0: keep all), ldx the row length of x
-    in numbers (or its logarithm, see `shape_of`). Rows of x are prefetched `ahead` nonzeros before
-    use; `last` is the last entry of indices.
+    The sum is over k in start..stop, j = indices[k], in the first `width` columns;
+    data and col_scale may be None. x, out and mask are addresses (mask 0: keep all),
+    ldx the row length of x in numbers (or its logarithm, see `shape_of`). Rows of x
+    are prefetched `ahead` nonzeros before use; `last` is the last entry of indices.
     """
     signature = types.void(
         indices, data, col_scale, start, stop, ahead, last, x, ldx, out, width, scale, accumulate,

@@ -46,8 +46,8 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
          mask=None, accumulate=False):
     """Threads take chunks of rows balanced by nonzeros, on a dynamic schedule.
 
-    A row is summed by one thread in an order that its length and the width fix, so the bits do not
-    depend on the number of threads.
+    A row is summed by one thread in an order that its length and the
+    width fix, whatever the threads.
     """
     out, launches = product(indptr, indices, data, x, out, row_scale, col_scale, rows, mask,
                             accumulate)
@@ -66,9 +66,9 @@ def product(indptr, indices, data, x, out, row_scale=None, col_scale=None, rows=
             accumulate=False):
     """Return the result of `spmm`, and the kernels that fill it, each with its arguments.
 
-    Wide x is multiplied in passes over its columns (`pass_width`): as many as the registers hold,
-    fewer where a narrower slab of x then stays in the cache. Rows that are read often may first be
-    copied to the bounds of cache lines (`is_packed`).
+    Wide x is multiplied in passes over its columns (`pass_width`): as many as the
+    registers hold, fewer where a narrower slab of x then stays in the cache. Rows that
+    are read often may first be copied to the bounds of cache lines (`is_packed`).
     """
     m = indptr.size - 1
     n, width = x.shape
@@ -118,10 +118,10 @@ def product(indptr, indices, data, x, out, row_scale=None, col_scale=None, rows=
 def pass_width(width, n, nnz, itemsize):
     """Return the columns per pass over a product with (n, width) rows of x.
 
-    One pass holds at most what the registers do. If rows of x are read many times (nnz >= 32 n),
-    x as a whole does not fit in half of the last-level cache, and a slab of at least 32 of its
-    columns does, passes are that narrow: the indices are read again for each, 4 to 8 bytes a
-    nonzero, and x comes from the cache instead of from memory.
+    One pass holds at most what the registers do. If rows of x are read many times (nnz
+    >= 32 n), x as a whole does not fit in half of the last-level cache, and a slab of
+    at least 32 of its columns does, passes are that narrow: the indices are read again
+    for each, 4 to 8 bytes a nonzero, and x comes from the cache instead of from memory.
     """
     count = -(-width // max_width(itemsize))
     step = -(-width // count)
@@ -134,9 +134,8 @@ def pass_width(width, n, nnz, itemsize):
 def is_packed(x, step, nnz):
     """Whether rows of x are first copied to where each begins a cache line (or half of one).
 
-    A row of 64 bytes that begins anywhere takes two lines. Where rows come from the cache, and are
-    read often, fewer lines pay for the copy; where they come from memory, where lines travel in
-    pairs, they were measured not to.
+    A row of 64 bytes that begins anywhere takes two lines. Where rows come from the cache, and
+    often, fewer lines pay for the copy; from memory, where lines travel in pairs, measured not to.
     """
     n = x.shape[0]
     row_bytes = step * x.itemsize

@@ -47,7 +47,6 @@ def mask_eight(typingctx, x, bits, scale):
 
 
 def _store_masked(builder, numbers, bits, at, size):
-    """Store eight numbers, 0 where the bit is not set."""
     zero = ir.Constant(numbers.type, [0.0] * 8)
     keep = builder.bitcast(bits, ir.VectorType(I1, 8))
     builder.store(builder.select(keep, numbers, zero), at, align=size)
@@ -125,5 +124,4 @@ def prefetch(typingctx, at, often):
 
 
 def address(array):
-    """Return the address of the first element."""
     return array.__array_interface__["data"][0] if array.size else 0

@@ -3,10 +3,7 @@ import numpy as np
 
 from hpgcn.kernels.cuda.device import current
 from hpgcn.kernels.cuda.spmm import spmm
-from hpgcn.kernels.reference.aggregate import OPS, REDUCES, check_operands
-
-OP_CODES = {op: code for code, op in enumerate(OPS)}
-REDUCE_CODES = {reduce: code for code, reduce in enumerate(REDUCES)}
+from hpgcn.kernels.reference.aggregate import OP_CODES, REDUCE_CODES, check_operands
 
 
 def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum"):

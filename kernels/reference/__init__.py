@@ -2,9 +2,9 @@
 
 Slow and obvious. Tests hold the other backends against it; nothing else calls it.
 
-Where columns of a matrix are spread over ranks, `first` is the global number of a block's column 0,
-and what a function returns for a block adds up over the blocks (or is their maximum, or minimum):
-blocks may be empty.
+Where columns of a matrix are spread over ranks, `first` is the global
+number of a block's column 0, and what a function returns for a block adds
+up over the blocks (or is their maximum, or minimum): blocks may be empty.
 """
 from hpgcn.kernels.checks import guard
 from hpgcn.kernels.reference import aggregate, elementwise, gather, loss, matmul, norm, random, spmm

@@ -12,14 +12,11 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
     ----------
     z : (m, f), changed
     bias : (f,)
-    vertex : (m,) int64
-        ORIGINAL vertex numbers; needed if p > 0.
-    p : float
-        Probability of dropping; `layer` and `epoch` key the draw.
+    vertex : (m,) int64; ORIGINAL vertex numbers; needed if p > 0
+    p : float; probability of dropping; `layer` and `epoch` key the draw
     first : int
         Global number of column 0, for the draw; bit 0 of the mask is column 0 of z whatever it is.
-    mask : (m, ceil(f / 8)) uint8, optional
-        Receives the bits (keep and z + bias > 0).
+    mask : (m, ceil(f / 8)) uint8, optional; receives the bits (keep and z + bias > 0)
     """
     z += bias
     keep = ~(z <= 0) if relu else np.ones(z.shape, bool)  # NaN passes on: the loss must see it
@@ -53,8 +50,8 @@ def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, bet
          epsilon=1e-8):
     """One Adam step in place (Kingma and Ba 2015, Algorithm 1, with bias correction).
 
-    step counts from 1. g += decay * w is taken for the first `decayed` elements. w, mean and
-    variance change; g does not.
+    step counts from 1. g += decay * w is taken for the first
+    `decayed` elements. w, mean and variance change; g does not.
     """
     g = g.copy()
     g[:decayed] += w.dtype.type(decay) * w[:decayed]
