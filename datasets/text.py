@@ -2,7 +2,7 @@
 import re
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +32,6 @@ class Grammar:
 
     @property
     def weighted(self):
-        """Whether a line holds a weight."""
         return W in self.roles
 
 
@@ -80,7 +79,6 @@ class Table:
         return line.rstrip(b"\r\n")
 
     def unread(self, line):
-        """Give back the line that was read last."""
         self.pending = line + b"\n"
         self.line -= 1
 
@@ -88,7 +86,9 @@ class Table:
         """Yield the rest in blocks of whole lines, as bytes."""
         rest = self.pending
         self.pending = b""
-        with progress(self.stream, self.where) as advance:
+        raw = getattr(self.stream, "fileobj", self.stream)  # of gzip the file: its length is known
+        total = getattr(self.where, "size", None)
+        with bar(total=total, desc=str(self.where), unit="B", unit_scale=True, leave=False) as done:
             while block := self.stream.read(BLOCK):
                 if self.line == 0 and not rest:
                     block = block.removeprefix(BYTE_ORDER_MARK)
@@ -99,7 +99,7 @@ class Table:
                     yield block[:cut]
                 if len(rest) > LINE_LIMIT:
                     raise self._too_long(self.line + 1)
-                advance()
+                done.update(raw.tell() - done.n)
         if rest:
             yield rest + b"\n"
 
@@ -161,15 +161,6 @@ class Table:
         return values
 
 
-@contextmanager
-def progress(stream, where):
-    """Show a progress bar over a file; call what this yields to bring it up to date."""
-    raw = getattr(stream, "fileobj", stream)  # of gzip the compressed file, whose length is known
-    total = getattr(where, "size", None)
-    with bar(total=total, desc=str(where), unit="B", unit_scale=True, leave=False) as shown:
-        yield lambda: shown.update(raw.tell() - shown.n)
-
-
 def join_parts(parts, weighted, memory, where):
     """Join the parts (u, v, w) of columns, of which two copies must fit into `memory` bytes."""
     kept = []
@@ -187,7 +178,6 @@ def join_parts(parts, weighted, memory, where):
 
 
 def _complaint(status, block, at, field, grammar):
-    """Say what is wrong at block[at], in field number `field`."""
     expected = len(grammar.roles)
     separated = "" if grammar.delimiter == b" " else f" separated by {grammar.delimiter.decode()!r}"
     if status == parse.MISSING:
