@@ -23,9 +23,9 @@ SPARSE = {"csr": COMPRESSED, "csc": COMPRESSED, "coo": ("data", "row", "col")}
 def read_npy(stream, size, where, memory, kinds="fiub"):
     """Read an array of numbers in .npy format from a binary file that declares `size` bytes.
 
-    It may allocate `memory` bytes; of dtypes, `kinds` are taken. Returns the array, in native byte
-    order and C order, and notes on what was cast or copied. DataError: not .npy; another dtype; a
-    shape that does not match the size; more than `memory`.
+    It may allocate `memory` bytes; of dtypes, `kinds` are taken. Returns the array,
+    in native byte order and C order, and notes on what was cast or copied. DataError:
+    not .npy; another dtype; a shape that does not match the size; more than `memory`.
     """
     shape, fortran, dtype, offset = _read_header(stream, where)
     if dtype.hasobject or dtype.kind not in kinds:
@@ -68,8 +68,8 @@ def _read_header(stream, where):
 class Archive:
     """Arrays of an .npz file, read by name; of other members only the headers are looked at.
 
-    All arrays together may take `memory` bytes, one of them half of these. DataError: no zip, or a
-    broken one; two members of one name, with or without .npy.
+    All arrays together may take `memory` bytes, one of them half of these. DataError:
+    no zip, or a broken one; two members of one name, with or without .npy.
     """
 
     def __init__(self, source, memory):
@@ -206,11 +206,7 @@ def read_array(source, memory):
 
 
 def sparse_matrix(data, indices, indptr, shape, where, *, transposed=False):
-    """Check the arrays of a CSR (or CSC: transposed) matrix and make it, as csr_array.
-
-    Without data all values are 1. DataError as `check_csr_arrays`, or where data are not one an
-    entry.
-    """
+    """Check the arrays of a CSR (or CSC: transposed) matrix, data None for ones; make it CSR."""
     check_csr_arrays(indptr, indices, shape[::-1] if transposed else shape, where)
     if data is None:
         data = np.ones(indices.shape, np.float32)

@@ -20,12 +20,11 @@ EDGE_BYTES = 128  # of memory that an edge takes on its way through `read`
 
 
 def convert(source, out, fmt="auto", *, compress="none", overwrite=False, **options):
-    """Read a graph as `read` and write it to `out`, .h5 or .hdf5; edges may be larger than memory.
+    """Read a graph as `read` and write it to `out`; edge lists may be larger than memory.
 
-    The file is the same, bit for bit, whatever the memory: edge lists that do not fit are sorted on
-    disk, beside it. `compress` is "none" or "gzip". Returns what a user should know of how the
-    input was read, a list of str. Besides the errors of `read`, OutputError and StorageError as
-    `hpgcn.store.write_graph`: nothing is left behind.
+    The file is the same, bit for bit, whatever the memory: edge lists that do not fit are sorted
+    on disk, beside it. Returns what a user should know of how the input was read, a list of str.
+    Besides the errors of `read`, those of `hpgcn.store.write_graph`: nothing is left behind.
     """
     from hpgcn import store
     from hpgcn.datasets.scratch import Scratch
@@ -42,28 +41,17 @@ def convert(source, out, fmt="auto", *, compress="none", overwrite=False, **opti
 def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, unweighted=False,
          reverse=False, strict=False, row_normalize=None, split=None, memory=None, scratch=None,
          columns=None, base=None):
-    """Read a graph; return it, and a list of what a user should know of how it was read.
+    """Read a graph from a file, or digits or karate; return it, and what a user should know of it.
 
-        source         a file, or the word digits or karate
-        fmt            one of formats.FORMATS; "auto" goes by the name, then by the first bytes
-        features       in place of the input's: .npy or .npz, dense or a SciPy matrix, (n, f), or
-                       made of the adjacency: identity, degree (a file of that name: ./degree)
-        labels         in place of the input's: .npy, (n,) or (n, t); where ids were relabelled,
-                       rows of both follow the increasing order of the original ids
-        symmetrize     take max(A, A^T)
-        unweighted     set all weights to 1
-        reverse        take the transpose
-        strict         refuse duplicates, self loops, and asymmetric entries of an undirected input
-        row_normalize  divide each row of the features by its sum; by default for Planetoid alone
-        split          "file", "planetoid" or "random:60/20/20[:SEED]"; by default the input's own
-        memory         bytes that the input may ask for; by default 80% of the available memory
-        scratch        Scratch to sort an edge list in that does not fit into memory; the graph's
-                       arrays may then be Spools, which live as long
-        columns        of an edge list, "source,target,-,w": see hpgcn.datasets.columns
-        base           id of vertex 0 in an edge list, 0 or 1; by default 1 under KONECT's header
-
-    DataError, InputNotFoundError, UsageError, MissingError and StorageError: each one line with
-    file, field, and index or line number.
+    Options are those of `hpgcn convert`. The files `features`, .npy or .npz, dense or a
+    SciPy matrix, (n, f), and `labels`, .npy, (n,) or (n, t), replace the input's; where ids
+    were relabelled, their rows follow the increasing order of the original ids. Features of
+    a name in MADE are made of the adjacency. By default `row_normalize` is for Planetoid
+    alone, the split the input's own, `memory`, the bytes that the input may ask for, 80% of
+    those available, and `base` 0, or 1 under KONECT's header. In a Scratch (`scratch`) an
+    edge list that does not fit into memory is sorted on disk: the graph's arrays may then
+    be Spools, which live as long. DataError, InputNotFoundError, UsageError, MissingError,
+    StorageError: each one line with file, field, and index or line number.
     """
     wanted = None if split is None else parse_split(split)
     memory = memory_budget() if memory is None else memory
@@ -191,7 +179,6 @@ def _refuse_layout(layout, fmt):
 
 
 def _refuse_half_listed(header, counts, where):
-    """Refuse edges without direction of which some are listed both ways and some one way."""
     once = counts.asymmetric
     both = (header.num_edges - counts.loops) // 2 - once
     if once and both:
@@ -200,12 +187,11 @@ def _refuse_half_listed(header, counts, where):
 
 
 def _report(header, ids, counts, isolated, reads):
-    """Say what was read."""
     row, column = reads
+    kind = "directed" if header.directed else "undirected"
+    kind += "" if header.all_ones else ", weighted"
     notes = [
-        f"{header.num_nodes} vertices, {header.num_edges} edges, "
-        + ("directed" if header.directed else "undirected")
-        + ("" if header.all_ones else ", weighted"),
+        f"{header.num_nodes} vertices, {header.num_edges} edges, {kind}",
         f"{counts.duplicates} duplicates merged, {counts.loops} self loops, "
         f"{isolated} isolated vertices",
         f"row {row} aggregates {column}"]

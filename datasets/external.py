@@ -1,8 +1,7 @@
-"""An edge list larger than memory into CSR: runs on disk, then ranges of rows, sorted and merged.
+"""Edge lists larger than memory into CSR: runs on disk, then ranges of rows, sorted and merged.
 
-The result is that of `hpgcn.graphs.graph.build_adjacency` and `assemble`, bit for bit, whatever the
-memory: equal edges meet in the order of the input, and sums over rows and columns are taken in the
-order of the stored entries.
+The result is that of `build_adjacency` and `assemble` of hpgcn.graphs.graph, bit for bit: equal
+edges meet in the order of the input, and sums are taken in the order of the stored entries.
 """
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -84,7 +83,6 @@ class Adjacency:
     counts: Counts
 
     def sums(self):
-        """Return row and column sums, two (n,) float64."""
         return self.degree_row[:], self.degree_column
 
     def assemble(self, X=None, y=None, masks=None, *, name, original_ids=None, split="file",
@@ -290,7 +288,6 @@ class _Rows:
             self.open = None
 
     def adjacency(self, duplicates):
-        """Return the Adjacency, once all rows are finished."""
         tally = self.tally
         as_float32 = np.copysign(np.inf, self.refused[1])
         for k, name, weight in ((sort_kernels.INFINITE, "weight", self.refused[0]),

@@ -18,8 +18,8 @@ class Numbering(NamedTuple):
 def ids_are_kept(largest, distinct, counted=None):
     """Whether ids are the numbers of vertices: else they are relabelled in increasing order.
 
-    They are where the largest is below 2 x (distinct ids) + 1024, unless the input counts its
-    vertices (`counted`) and has as many distinct ids as that.
+    They are where the largest is below 2 x (distinct ids) + 1024, unless the
+    input counts its vertices (`counted`) and has as many distinct ids as that.
     """
     return largest < 2 * distinct + 1024 and (counted != distinct or largest + 1 == distinct)
 

@@ -1,7 +1,6 @@
 """Compiled loops of the generators: keyed draws of edges, a counting sort into CSR, decimal text.
 
-A draw is SplitMix64's output function over a counter of seed, number of the edge, number of the
-draw.
+A draw is SplitMix64's output over a counter of seed, number of the edge, number of the draw.
 """
 import numpy as np
 

@@ -15,12 +15,12 @@ ATTRIBUTES = ("edge_attr", "edge_feat")  # one number an edge, or several: names
 def read(source, memory):
     """Read a graph from an .npz file; DataError where an array is not what its key says.
 
-    Keys: adj_indices adj_indptr adj_shape and adj_data (without it all weights are 1); or
-    edge_index (2, e), row 0 the source and row 1 the target as in PyG, maybe with num_nodes, and
-    with weights (e,) or (e, 1) as edge_weight, weight, edge_attr or edge_feat; or what
-    scipy.sparse.save_npz writes, row u aggregates column v. Besides these attr_data attr_indices
-    attr_indptr attr_shape, attr_matrix, x or node_feat; labels, y or node_label; train_mask
-    val_mask test_mask or train_idx val_idx test_idx.
+    Keys: adj_indices adj_indptr adj_shape and adj_data (without it all weights are 1);
+    or edge_index (2, e), row 0 the source and row 1 the target as in PyG, maybe with
+    num_nodes, and with weights (e,) or (e, 1) as edge_weight, weight, edge_attr or
+    edge_feat; or what scipy.sparse.save_npz writes, row u aggregates column v. Besides
+    these attr_data attr_indices attr_indptr attr_shape, attr_matrix, x or node_feat;
+    labels, y or node_label; train_mask val_mask test_mask or train_idx val_idx test_idx.
     """
     archive = Archive(source, memory)
     if _has_csr(archive, "attr"):
@@ -120,7 +120,6 @@ def _from_edge_index(archive, features, labels):
 
 
 def _masks(archive, n):
-    """Return masks by those of train, val and test that are there, or None."""
     masks = {}
     for key in SPLIT:
         if f"{key}_mask" in archive:

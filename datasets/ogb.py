@@ -4,9 +4,9 @@
     NAME/raw/data.npz (edge_index, num_nodes_list, [node_feat]) [node-label.npz (node_label)]
     NAME/split/SCHEME/train.csv.gz valid.csv.gz test.csv.gz
 
-Hu et al., Open Graph Benchmark: Datasets for Machine Learning on Graphs, NeurIPS 2020. An edge goes
-from source to target, as in PyG: `u v` is the entry a[v, u]. Ids are vertices, and kept;
-num-node-list says how many there are.
+Hu et al., Open Graph Benchmark: Datasets for Machine Learning on Graphs,
+NeurIPS 2020. An edge goes from source to target, as in PyG: `u v` is the entry
+a[v, u]. Ids are vertices, and kept; num-node-list says how many there are.
 """
 import re
 
@@ -46,9 +46,8 @@ def graph_name(path):
 def read(source, memory):
     """Read the set that a file belongs to; the `files` of `source` become all that are read.
 
-    Labels are one class a vertex (nan: unknown), or 0 and 1 in several columns. InputNotFoundError:
-    no edges, or no number of vertices; DataError: more than one graph; a table with another number
-    of rows; an edge or a split of vertices that are not there.
+    Labels are one class a vertex (nan: unknown), or 0 and 1 in several columns. A set
+    of several graphs, and what does not fit the number of vertices, is a DataError.
     """
     raw = source.path.parent
     source.files = []
@@ -163,7 +162,6 @@ def _numbers(file, n, memory):
 
 
 def _lines(stream, most):
-    """Return the next lines: `most`, or what BLOCK bytes hold."""
     lines = []
     size = 0
     while len(lines) < most and size < BLOCK and (line := stream.readline(LINE_LIMIT)):

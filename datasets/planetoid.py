@@ -1,7 +1,7 @@
 """Planetoid sets (ind.NAME.x, y, tx, ty, allx, ally, graph, test.index), without running a pickle.
 
-A pickle names functions to call. Only the names that NumPy arrays, SciPy CSR matrices and a dict of
-lists need are known here, and each stands for a small class below that keeps what it is given.
+A pickle names functions to call. Only the names that NumPy arrays, SciPy CSR matrices and a dict
+of lists need are known here, and each stands for a small class below that keeps what it is given.
 """
 import io
 import math
@@ -31,10 +31,8 @@ OBJECT_BYTES = 96  # of memory that what a byte of a pickle asks for may take
 def read(source, memory):
     """Read the Planetoid set that a file belongs to; the `files` of `source` become all eight.
 
-    Train are the first len(y) vertices, validation the next 500, test those of test.index. Test
-    vertices that test.index leaves out stay, with their edges, unlabelled and without features.
-    Edges are symmetrised. InputNotFoundError: one of the eight is missing; DataError: a forbidden
-    global, a broken pickle, or parts that do not fit each other.
+    Train are the first len(y) vertices, validation the next 500, test those of test.index: vertices
+    that it leaves out stay, with edges, unlabelled and without features. Edges are symmetrised.
     """
     match = FILE.fullmatch(source.path.name)
     if not match:
@@ -131,7 +129,6 @@ def _test_index(file, first, count, memory):
 
 
 def _edges(graph, n, file, memory):
-    """Return rows and columns of the lists of neighbours."""
     if not isinstance(graph, dict) or not all(type(row) is list for row in graph.values()):
         raise DataError(f"{file}: expected a dict of lists of neighbours")
     counts = [len(row) for row in graph.values()]

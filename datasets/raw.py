@@ -14,8 +14,8 @@ TARGET_FIRST = ("target", "source")  # as PyG aggregates
 class Raw:
     """Entries of the adjacency in any order, and what came with them: every reader returns one.
 
-    Row u aggregates column v. Where `undirected` (the input says so of its edges) or `symmetrize`
-    (the format lists each edge at both ends), max(A, A^T) is taken.
+    Row u aggregates column v. Where `undirected` (the input says so of its edges)
+    or `symmetrize` (the format lists each edge at both ends), max(A, A^T) is taken.
     """
 
     num_nodes: int  # n

@@ -9,11 +9,7 @@ from hpgcn.runtime.atomic import scratch_folder, writing
 
 
 class Scratch(ExitStack):
-    """A folder beside the file `out`, removed with all that is in it when the block ends.
-
-    It is on the output's file system, so that a finished file can be renamed to `out`. OutputError
-    where it cannot be created.
-    """
+    """A folder beside the file `out`, on its file system; the block's end removes all in it."""
 
     def __init__(self, out):
         super().__init__()
@@ -25,7 +21,6 @@ class Scratch(ExitStack):
         return self
 
     def spool(self, dtype=np.uint8):
-        """Return a new, empty Spool."""
         spool = Spool(self.folder / f"{self.count}.spool", dtype, self.out)
         self.callback(spool.file.close)
         self.count += 1
@@ -45,12 +40,10 @@ class Spool:
 
     @property
     def size(self):
-        """Elements written so far."""
         return self.nbytes // self.dtype.itemsize
 
     @property
     def shape(self):
-        """Shape, as of an array."""
         return (self.size,)
 
     def append(self, array):
@@ -85,6 +78,5 @@ class Spool:
         return self.read(start * self.dtype.itemsize, max(0, stop - start), self.dtype)
 
     def remove(self):
-        """Give the disk space back."""
         self.file.close()
         self.path.unlink()

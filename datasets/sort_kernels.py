@@ -1,8 +1,8 @@
 """Compiled loops of the external sort: entries to runs, runs to keys, equal keys to one, to rows.
 
-An entry is a row, twice its column plus 1 if it is the image of one of the input (--symmetrize),
-and maybe a weight and its number in the input. A key is (row - first row) << bits | that column:
-keys increase as CSR entries do.
+An entry is a row, twice its column plus 1 if it is the image of one of the
+input (--symmetrize), and maybe a weight and its number in the input. A key
+is (row - first row) << bits | that column: keys increase as CSR entries do.
 """
 import numpy as np
 
@@ -91,9 +91,9 @@ def unique(keys):
 def combine(keys, weights, numbers, order, merged, sums):
     """Sum the weights of equal keys, in the order in which they lie in the buffer.
 
-    `order` sorts the keys, equal ones in any order, and is changed; keys and sums are written to
-    `merged` and `sums`. Returns the number of distinct keys, and the least number of an entry, no
-    image, that repeats another, or -1.
+    `order` sorts the keys, equal ones in any order, and is changed;
+    `merged` and `sums` are written. Returns the number of distinct keys,
+    and the least number of an entry, no image, that repeats another, or -1.
     """
     end = 0
     again = np.int64(-1)
@@ -125,13 +125,12 @@ def emit(keys, weights, bits, first, mirror, refused, columns, values, counts, d
          degree_loop, degree_column, touched, tally, hash_keys, fingerprint):
     """Turn increasing, distinct keys into entries of the CSR, and add them up; return their number.
 
-    `weights` (k,) float64 are empty for all ones. With `mirror` the larger of an entry and its
-    image is taken; one that is missing is 0. Column and weight of the entries kept are written to
-    `columns` and `values` (k,). Added to are counts, degree_row and degree_loop of the rows from
-    `first` on, degree_column and touched (n,), and `fingerprint` (2,) uint64 with the keys
-    `hash_keys`: see `add_fingerprint`. `refused` (2,) gets the first sum of weights that is not
-    finite, at merged entry tally[INFINITE], and the first weight that does not fit float32, at
-    stored entry tally[OVERFLOW]; both of these are -1 before.
+    `weights` (k,) float64 are empty for all ones. With `mirror` the larger of an entry and
+    its image is taken, 0 for one that is missing. Written are `columns` and `values` (k,) of
+    the entries kept, and to `refused` (2,) the first sum of weights that is not finite, at
+    merged entry tally[INFINITE], and the first that does not fit float32, at stored entry
+    tally[OVERFLOW], both -1 before. All others are added to: those of rows from `first` on,
+    of all columns (n,), and `fingerprint`, with `hash_keys`, as by `add_fingerprint`.
     """
     end = 0
     k = 0

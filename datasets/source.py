@@ -95,8 +95,8 @@ class Source:
     def open(self, digest=None):
         """Open for reading bytes, decompressed; what then goes wrong is one line.
 
-        With `digest`, a hash object, what lies in the file goes through it, to the end when the
-        block ends well.
+        The bytes of the file go through `digest`, a hash object; all
+        of them, if the block ends well.
         """
         try:
             with ExitStack() as stack:
@@ -127,13 +127,10 @@ class Source:
         return digest.hexdigest()
 
     def refuse_changed(self):
-        """Refuse to go on if the file was replaced or written to since the Source was made."""
         identity.refuse_replaced(self.path, self.opened)
 
 
 class _Hashed(io.FileIO):
-    """A file whose bytes go through a hash function as they are read."""
-
     def __init__(self, path, digest):
         super().__init__(path)
         self.digest = digest

@@ -27,15 +27,14 @@ MANY = 64  # numbers, from which an order is no accident
 class Stream:
     """Edges in the order of a file.
 
-    `parts` are read once: (u, v, w), twice (k,) int64 ids, `base` or more, and (k,) float64 finite
-    weights, or None. Where the file says which ids there are, base..base + num_nodes - 1, they are
-    kept.
+    `parts` are read once: (u, v, w), twice (k,) int64 ids, `base` or
+    more, and (k,) float64 finite weights, or None.
     """
 
     where: str  # the file, for errors
     parts: Iterator
     columns: Columns
-    num_nodes: int | None = None
+    num_nodes: int | None = None  # if the file says so: ids base..base + num_nodes - 1 are kept
     counted: int | None = None  # vertices that the file says it has, whatever their ids
     base: int = 0  # the id of vertex 0, where ids are kept
     base_known: bool = False  # the user or the format says what it is
@@ -45,7 +44,6 @@ class Stream:
 
     @property
     def weighted(self):
-        """Whether the parts have weights."""
         return W in self.columns.roles
 
     def edges(self):
@@ -127,7 +125,6 @@ class _Times:
         self.ordered = True
 
     def add(self, numbers):
-        """Take the next numbers, (k,) float64."""
         if not numbers.size or not self.whole:
             return
         self.whole = bool(np.all(numbers == np.floor(numbers)))
@@ -140,7 +137,6 @@ class _Times:
         self.last = numbers[-1]
 
     def refuse(self, where):
-        """Raise DataError where the numbers look like times, dates or a count of the lines."""
         if not self.whole or not self.count:
             return
         kinds = [kind for low, high, least, kind in TIMES
