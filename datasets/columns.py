@@ -67,7 +67,7 @@ def of_header(names, where, *, comment=False, textual=()):
     """Return columns by the names of a header at `where`; DataError where these do not say.
 
     FromNodeId and ToNodeId in a `comment`, as SNAP writes, are read as a list without header.
-    Columns that are `textual` (their numbers) are passed over where their names are not known.
+    `textual` are the columns without numbers: not read where their names are not known.
     """
     try:
         roles, ends = _assign(names, textual)

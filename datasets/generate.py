@@ -51,8 +51,7 @@ def generate(kind, *, scale=16, edge_factor=16, features=64, classes=8, seed=0):
 def write_edge_list(kind, path, *, scale=16, edge_factor=16, classes=8, seed=0, overwrite=False):
     """Write the edges of `generate` as text, a line `u v` with u < v each; return their number.
 
-    Line 1 counts the vertices, isolated ones too; read with
-    symmetrize=True the adjacency is the same.
+    Line 1 counts the vertices, isolated ones too; with symmetrize=True it reads back the same.
     """
     from hpgcn.store import atomic_write
 

@@ -95,8 +95,7 @@ class Source:
     def open(self, digest=None):
         """Open for reading bytes, decompressed; what then goes wrong is one line.
 
-        The bytes of the file go through `digest`, a hash object; all
-        of them, if the block ends well.
+        The file's bytes go through `digest`, a hash object; all of them, if the block ends well.
         """
         try:
             with ExitStack() as stack:

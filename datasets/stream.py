@@ -27,8 +27,7 @@ MANY = 64  # numbers, from which an order is no accident
 class Stream:
     """Edges in the order of a file.
 
-    `parts` are read once: (u, v, w), twice (k,) int64 ids, `base` or
-    more, and (k,) float64 finite weights, or None.
+    `parts` are read once: (u, v, w), (k,) int64 ids from `base` on, finite float64 or None.
     """
 
     where: str  # the file, for errors

@@ -152,8 +152,7 @@ def _reduction(indptr, indices, x, e, out, op, reduce, *, arg=NO_ARG, edge=NO_ED
 def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum"):
     """A row is reduced by one thread in edge order, so the bits do not hang on how many there are.
 
-    Threads take chunks balanced by nonzeros. Sum and mean of copylhs,
-    mul by one column, are `spmm`.
+    Chunks are balanced by nonzeros. Sum and mean of copylhs, mul by a column, are `spmm`.
     """
     x, e, width, dtype = check_operands(x, e, op, reduce)
     indptr = indptr.astype(np.int64, copy=False)

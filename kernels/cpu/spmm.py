@@ -46,8 +46,7 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
          mask=None, accumulate=False):
     """Threads take chunks of rows balanced by nonzeros, on a dynamic schedule.
 
-    A row is summed by one thread in an order that its length and the
-    width fix, whatever the threads.
+    One thread sums a row, in an order that its length and the width fix, whatever the threads.
     """
     out, launches = product(indptr, indices, data, x, out, row_scale, col_scale, rows, mask,
                             accumulate)
@@ -58,8 +57,11 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
 
 def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale=None, rows=None,
           accumulate=False):
-    return spmm(indptr, indices, data, x, out, row_scale=row_scale, col_scale=col_scale, rows=rows,
-                mask=mask, accumulate=accumulate)
+    out, launches = product(indptr, indices, data, x, out, row_scale, col_scale, rows, mask,
+                            accumulate)
+    for kernel, arguments in launches:
+        kernel(*arguments)
+    return out
 
 
 def product(indptr, indices, data, x, out, row_scale=None, col_scale=None, rows=None, mask=None,
