@@ -1,4 +1,4 @@
-"""Where a sparse matrix has entries: all that is read of a graph to know what training will send and hold."""
+"""Where a sparse matrix has entries: all that planning reads of a graph."""
 from __future__ import annotations
 
 from functools import cached_property
@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import scipy.sparse as sp
 
+from hpgcn.graphs.partition import run_offsets
 from hpgcn.graphs.reordering import bandwidth
 from hpgcn.parallel.csr import in_order, inverse
 
@@ -16,17 +17,10 @@ CHUNK = 1 << 22  # entries counted at a time
 class Pattern:
     """Positions of the entries of the matrix that is multiplied (pure).
 
-    Parameters
-    ----------
-    matrix : csr_array (n, n)
-        Columns increasing in each row; rows and columns that are left out are empty. Its values, int32: the part
-        that holds each entry, where a partition of entries or a strategy says so.
-    symmetric : bool
-        The matrix itself is: its values, too.
-    weighted : bool
-        Its entries are stored with weights.
-    rows_out, rows_in : (n,) bool, or None for all
-        Rows of the result, and of what is multiplied.
+    matrix: csr_array (n, n), columns increasing in each row; rows and columns that are left out are
+    empty; its values are the part that holds each entry, int32, where a partition of entries or a
+    strategy says so. symmetric: with its values. weighted: its entries are stored with weights. rows_out,
+    rows_in: of the result, and of what is multiplied; (n,) bool, or None for all.
     """
 
     def __init__(self, matrix, symmetric, weighted=False, rows_out=None, rows_in=None):
@@ -90,7 +84,7 @@ class Pattern:
         return Pattern(flipped, self.symmetric, self.weighted, self.rows_in, self.rows_out)
 
     def restrict(self, rows_out, rows_in):
-        """Leave out all rows and columns but some, (n,) bool or None for all; asked for again, the same object."""
+        """Leave out all rows and columns but some, (n,) bool or None for all; again, the same."""
         if rows_out is None and rows_in is None:
             return self
         key = id(rows_out), id(rows_in)
@@ -99,18 +93,19 @@ class Pattern:
             whole = self.matrix
             out, into = (np.ones(n, bool) if rows is None else rows for rows in (rows_out, rows_in))
             kept = np.repeat(out, np.diff(whole.indptr)) & into[whole.indices]
-            before = np.concatenate([[0], np.cumsum(kept)]).astype(whole.indptr.dtype)
+            before = run_offsets(kept).astype(whole.indptr.dtype)
             arrays = whole.data[kept], whole.indices[kept], before[whole.indptr]
-            matrix = sp.csr_array(arrays, shape=(n, n))
-            self._restricted[key] = Pattern(matrix, self.symmetric, self.weighted, rows_out, rows_in)
+            self._restricted[key] = Pattern(sp.csr_array(arrays, shape=(n, n)), self.symmetric,
+                                            self.weighted, rows_out, rows_in)
         return self._restricted[key]
 
     def layouts(self, layout):
-        """Who owns the rows of the result, and of what is multiplied, if `layout` says it of all rows."""
-        return tuple(layout if rows is None else layout.restricted(rows) for rows in (self.rows_out, self.rows_in))
+        """Owners of rows of the result, and of what is multiplied; `layout`: of all rows."""
+        return tuple(layout if rows is None else layout.restricted(rows)
+                     for rows in (self.rows_out, self.rows_in))
 
     def nonzeros(self, row_offsets, column_offsets):
-        """Count the entries of every block; (R, C) int64, of (R + 1,) and (C + 1,) offsets rising from 0."""
+        """Count the entries of blocks, whose offsets rise from 0; (R, C) int64."""
         width = len(column_offsets) - 1
         block_of = np.repeat(np.arange(width), np.diff(column_offsets))
         counts = np.zeros((len(row_offsets) - 1, width), np.int64)

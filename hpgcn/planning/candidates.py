@@ -1,4 +1,4 @@
-"""The ways to train a graph that are compared: strategy, parts, ranks and grid, each with its exact volumes."""
+"""The ways to train a graph that are compared: strategy, parts, ranks and grid; their volumes."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -19,51 +19,26 @@ from hpgcn.strategies.strategy import grid_axes
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to train.
-
-    Attributes
-    ----------
-    strategy : str
-    parts : str
-        Method of the partition, or "stored" where the stored order of rows is cut.
-    ranks : int
-    shape : tuple of int
-        The grid of ranks.
-    """
+    """One way to train."""
 
     strategy: str
-    parts: str
+    parts: str  # method of the partition, or "stored" where the stored order of rows is cut
     ranks: int
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # the grid of ranks
 
 
 def candidates(survey, config, ranks=None, methods=None):
-    """List what there is to compare, fewest ranks first.
+    """List what there is to compare, Candidates, fewest ranks first; parameters as Options.
 
-    Parameters
-    ----------
-    survey : hpgcn.planning.survey.Survey
-    config : hpgcn.Config
-        Its grid and replication: numbers of ranks that they do not fit are left out.
-    ranks : tuple of int, optional
-    methods : tuple of str, optional
-        As hpgcn.planning.options.Options.
-
-    Returns
-    -------
-    list of Candidate
-
-    Raises
-    ------
-    DataError
-        More ranks than vertices.
-    UsageError
-        Methods, of a file that is partitioned already; a grid or a replication that fits none of the ranks.
+    Numbers of ranks that config.grid and config.replication do not fit are left out. A
+    DataError for more ranks than vertices; a UsageError for methods, of a file that is
+    partitioned already, and for a grid or a replication that fits none of the ranks.
     """
     n = survey.header.num_nodes
     own = None if survey.offsets is None else survey.offsets.size - 1
     if own is not None and methods:
-        raise UsageError(f"{survey.name}: partitioned already; give --method with the graph it was made from")
+        raise UsageError(f"{survey.name}: partitioned already; give --method with the graph it was "
+                         "made from")
     if ranks is None:
         ranks = (own,) if own else tuple(2**e for e in range(min(n, MOST_RANKS).bit_length()))
     if max(ranks) > n:
@@ -75,7 +50,8 @@ def candidates(survey, config, ranks=None, methods=None):
         if own is not None:
             parts = (survey.method or "given",) if k == own else ()
         needy = [each for each in STRATEGIES.values() if each.needs_parts]
-        listed += [Candidate(each.name, name, k, shapes[each.name, k]) for each in needy for name in parts]
+        listed += [Candidate(each.name, name, k, shapes[each.name, k])
+                   for each in needy for name in parts]
         if k == 1 and parts:
             continue  # on a single rank all strategies are one
         for each in STRATEGIES.values():
@@ -88,7 +64,7 @@ def candidates(survey, config, ranks=None, methods=None):
 
 
 def grid_shapes(config, ranks):
-    """The grid of each (strategy, number of ranks); None where the one that was asked for does not fit."""
+    """The grid of each (strategy, number of ranks); None where the one asked for does not fit."""
     shapes = {(name, k): each.default_shape(k) for name, each in STRATEGIES.items() for k in ranks}
     if config.grid:
         axes = grid_axes(config.grid, setting("grid", config.grid))
@@ -103,11 +79,12 @@ def grid_shapes(config, ranks):
     if config.replication:
         fits = [k for k in ranks if k % config.replication == 0]
         if not fits:
-            raise UsageError(f"{setting('replication', config.replication)}: expected a divisor of one of "
-                             f"{', '.join(map(str, ranks))}")
+            raise UsageError(f"{setting('replication', config.replication)}: expected a divisor of "
+                             f"one of {', '.join(map(str, ranks))}")
+        alone = config.replace(grid="")
         for name, each in STRATEGIES.items():
             if "replication" in each.options:
-                shapes.update(((name, k), each.choose_shape(config.replace(grid=""), k) if k in fits else None)
+                shapes.update(((name, k), each.choose_shape(alone, k) if k in fits else None)
                               for k in ranks)
     return shapes
 
@@ -138,23 +115,7 @@ def count_candidate(survey, candidate, config):
 
 
 def count(reading, survey, strategy, shape, offsets, config):
-    """Count training on row blocks of a reading's order.
-
-    Parameters
-    ----------
-    reading : hpgcn.planning.survey.Reading
-    survey : hpgcn.planning.survey.Survey
-    strategy : type
-        Of STRATEGIES.
-    shape : tuple of int
-    offsets : (B + 1,) int64
-    config : hpgcn.Config
-        Its settings that are the strategy's own.
-
-    Returns
-    -------
-    hpgcn.planning.footprint.RankFootprint
-    """
+    """Count training on row blocks, at (B + 1,) offsets of a Reading's order: a RankFootprint."""
     layout = BlockLayout(np.asarray(offsets, np.int64), strategy.blocks(shape)[1], 0)
     plan = strategy.Plan.of(reading.pattern, Arrangement(shape, layout, strategy.own_options(config, HOST)))
 
@@ -166,8 +127,9 @@ def count(reading, survey, strategy, shape, offsets, config):
     if reading.feature_entries is not None:
         pointers = np.concatenate([[0], np.cumsum(reading.feature_entries)])
     products = products_of(survey.spec)[0]
-    views = [LevelSizes.of(levels, layout, pointers, products) for levels in (reading.train, reading.evaluated)]
+    views = [LevelSizes.of(levels, layout, pointers, products)
+             for levels in (reading.train, reading.evaluated)]
     stored = np.concatenate([[0], np.cumsum(reading.stored)])[layout.offsets]
     entries = np.repeat(np.diff(stored), layout.columns)
-    return RankFootprint(survey.spec, plan, *views, plans(reading.train), plans(reading.evaluated), entries,
-                         survey.steps)
+    return RankFootprint(survey.spec, plan, *views, plans(reading.train), plans(reading.evaluated),
+                         entries, survey.steps)

@@ -1,31 +1,32 @@
 """Mixture of parallelism: aggregation by columns, update by rows: strategy `mop`.
 
-Each rank owns a block of rows of H, G and Z; W is on every rank. For a product with A rows are
-exchanged for columns: rank q gets its part of the columns of all rows, multiplies them by all of
-A-hat, which every rank holds, and sends the rows of the result back to their owners. The mask of a
-result travels as bits, before the product, and is applied within it (S-SpMM).
+Each rank owns a block of rows of H, G and Z; W is on every rank. For a product with A rows
+are exchanged for columns: rank q gets its part of the columns of all rows, multiplies them
+by all of A-hat, which every rank holds, and sends the rows of the result back to their
+owners. The mask of a result travels as bits, before the product, and is applied within it
+(S-SpMM).
 
-Both all-to-alls go in s batches of rows (hpgcn.strategies.batches). All batches are sent at once;
-batch i is aggregated as soon as the rows that it reads have arrived, known from the columns of A,
-and returns while batch i + 1 is aggregated. With bandwidth b < m = n / P and
-s = ceil(2 m / (m - b)) the first batch does not wait for the last (Proposition 3.5 with the rows of
-a rank for all rows). With a wider matrix the way back alone is hidden.
+Both all-to-alls go in s batches of rows (hpgcn.strategies.batches). All batches are sent at
+once; batch i is aggregated as soon as the rows that it reads have arrived, known from the
+columns of A, and returns while batch i + 1 is aggregated. With bandwidth b < m = n / P and
+s = ceil(2 m / (m - b)) the first batch does not wait for the last (Proposition 3.5 with the
+rows of a rank for all rows). With a wider matrix the way back alone is hidden.
 
-Valid for any P and any row blocks, empty ones included, and for fewer columns than ranks. Words per
-product of width f: n f - sum of m_p f_p each way over all ranks, whatever the graph; a masked
-result adds ceil(f_q / 8) bytes of rank q's columns for each row of the others. Messages: one for
-each non-empty (source, destination, batch) each way; the bits go in one batch. Memory: all of A on
-every rank (and A^T if A is not symmetric), 2 n ceil(f / P) words of columns, m f of rows on their
-way.
+Valid for any P and any row blocks, empty ones included, and for fewer columns than ranks.
+Words per product of width f: n f - sum of m_p f_p each way over all ranks, whatever the
+graph; a masked result adds ceil(f_q / 8) bytes of rank q's columns for each row of the
+others. Messages: one for each non-empty (source, destination, batch) each way; the bits go
+in one batch. Memory: all of A on every rank (and A^T if A is not symmetric),
+2 n ceil(f / P) words of columns, m f of rows on their way.
 
-Restricted to some rows (out) of the result and some (in) of H, only these travel: n_in f words
-there, n_out f back. Such a map holds its entries of A, once in each direction that differs, and
-works in the buffers of the whole one.
+Restricted to some rows (out) of the result and some (in) of H, only these travel:
+n_in f words there, n_out f back. Such a map holds its entries of A, once in each direction
+that differs, and works in the buffers of the whole one.
 
-Rows may be updated on a GPU and aggregated on the cores of the host (MixGCN-CPU): A, and the
-columns that a rank gets, are in host memory then, where there is more of it. Batches are packed on
-the GPU and copied to pinned memory one after the other, each sent when it is there; what returns is
-copied back batch by batch while others are aggregated.
+Rows may be updated on a GPU and aggregated on the cores of the host (MixGCN-CPU): A, and
+the columns that a rank gets, are in host memory then, where there is more of it. Batches
+are packed on the GPU and copied to pinned memory one after the other, each sent when it is
+there; what returns is copied back batch by batch while others are aggregated.
 
 Source: mixgcn, sections 3.1 and 3.2.
 """
@@ -57,7 +58,7 @@ class Operand:
     order: np.ndarray  # (n_out,) int64: that of `rows`, on its device
     rows: Batches  # of the result
     columns: Batches  # of what it is multiplied by
-    needed: list  # S int: batches of columns that must have arrived before each batch of rows
+    needed: list  # S int: batches of columns that must be there before each batch of rows
 
     @staticmethod
     def of(device, matrix, rows, columns):

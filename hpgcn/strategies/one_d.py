@@ -1,35 +1,37 @@
 """Row-parallel aggregation by broadcasts: `1d`, and `1.5d` in fewer, taller stages on replicas.
 
-1d. Each rank holds the rows of A, H and G in its block; W is on every rank. The slab of A is cut in
-one column block a rank as it is read. In stage k rank k broadcasts its rows of H, whoever reads
-them, and every rank multiplies its block k by them: the own block first, which waits for nobody,
-then the others in the order of ranks. Of two buffers one receives while the other is multiplied; a
-broadcast starts once its buffer is read no more. If A is symmetric the backward is the same code
-applied to G; otherwise it is the adjoint: in stage k every rank forms its partial sum for the rows
-of rank k, and these are reduced to rank k while the next one is formed.
+1d. Each rank holds the rows of A, H and G in its block; W is on every rank. The slab of A
+is cut in one column block a rank as it is read. In stage k rank k broadcasts its rows of H,
+whoever reads them, and every rank multiplies its block k by them: the own block first,
+which waits for nobody, then the others in the order of ranks. Of two buffers one receives
+while the other is multiplied; a broadcast starts once its buffer is read no more. If A is
+symmetric the backward is the same code applied to G; otherwise it is the adjoint: in stage
+k every rank forms its partial sum for the rows of rank k, and these are reduced to rank k
+while the next one is formed.
 
-Valid for any P and any row blocks, empty ones included. A product of width f sends m_p f (P - 1)
-words from rank p in P - 1 messages, or as partial sums (n - m_p) f words to the P - 1 others:
-n f (P - 1) words and P (P - 1) messages over all ranks; empty blocks send nothing. Memory: the slab
-of A, P row pointers a row and the numbers of the rows that each block touches (and its transpose if
-A is not symmetric), two buffers as tall as the largest block of another rank.
+Valid for any P and any row blocks, empty ones included. A product of width f sends m_p f (P
+- 1) words from rank p in P - 1 messages, or as partial sums (n - m_p) f words to the P - 1
+others: n f (P - 1) words and P (P - 1) messages over all ranks; empty blocks send nothing.
+Memory: the slab of A, P row pointers a row and the numbers of the rows that each block
+touches (and its transpose if A is not symmetric), two buffers as tall as the largest block
+of another rank.
 
-1.5d. Ranks stand in P / c groups of c replicas; rank = group x c + replica. Group i owns big block
-i of the rows of H and G, each replica a piece of it; every element has one owner. The P / c big
-blocks are stages, dealt evenly to the replicas in order: replica j holds, of the rows of A in big
-block i, the columns of its stages alone. A product is an allgather of the big block over its
-replicas, then 1d among the P / c ranks of each replica in its own stages, and a reduce_scatter over
-the replicas, which adds up the stages.
+1.5d. Ranks stand in P / c groups of c replicas; rank = group x c + replica. Group i owns
+big block i of the rows of H and G, each replica a piece of it; every element has one owner.
+The P / c big blocks are stages, dealt evenly to the replicas in order: replica j holds, of
+the rows of A in big block i, the columns of its stages alone. A product is an allgather of
+the big block over its replicas, then 1d among the P / c ranks of each replica in its own
+stages, and a reduce_scatter over the replicas, which adds up the stages.
 
-Valid for any c that divides P; c^2 need not: where P / c < c some replicas multiply nothing. With
-c = 1 it is 1d. A product of width f sends n f (c - 1) words to gather, n f (P/c - 1) in stages and
-n f (c - 1) to add up; the stages take P/c (P/c - 1) messages, the rest 2 P (c - 1). Memory: 1 / c
-of the columns of the big block's rows of A, two buffers as tall as the largest big block that
-arrives, and two as tall as the own one.
+Valid for any c that divides P; c^2 need not: where P / c < c some replicas multiply
+nothing. With c = 1 it is 1d. A product of width f sends n f (c - 1) words to gather,
+n f (P/c - 1) in stages and n f (c - 1) to add up; the stages take P/c (P/c - 1) messages, the
+rest 2 P (c - 1). Memory: 1 / c of the columns of the big block's rows of A, two buffers as
+tall as the largest big block that arrives, and two as tall as the own one.
 
-To fewer rows from fewer rows the same code runs on blocks cut anew, in the same buffers; m_p and n
-are rows of H then. The backward broadcasts rows of G if A is symmetric, by blocks of their own
-unless both sets of rows are equal; otherwise it reduces rows of H.
+To fewer rows from fewer rows the same code runs on blocks cut anew, in the same buffers;
+m_p and n are rows of H then. The backward broadcasts rows of G if A is symmetric, by blocks
+of their own unless both sets of rows are equal; otherwise it reduces rows of H.
 
 Source: cagnet-2020, section IV-A, Algorithm 1, with sigma after the sum, and section IV-B,
 Algorithm 2 (there H itself is stored c times); mg-gcn-2021, section 4.3.
@@ -74,9 +76,12 @@ class StagedRowPlan(RowPlan):
 
     @staticmethod
     def _both(rows_in, rows_out):
-        if rows_in.shape[1] == 1:
-            return [transfers.StagedPlan(rows_in), transfers.OwnRowsPlan()]
-        return [transfers.GatheredPlan(rows_in, transfers.StagedPlan(rows_in)), transfers.GatheredPlan(rows_out, transfers.OwnRowsPlan())]
+        pull = transfers.StagedPlan(rows_in)
+        push = transfers.OwnRowsPlan()
+        if rows_in.shape[1] > 1:
+            pull = transfers.GatheredPlan(rows_in, pull)
+            push = transfers.GatheredPlan(rows_out, push)
+        return [pull, push]
 
     def adjoint(self, forward):
         """See `Plan`: the transposes of the blocks."""

@@ -165,7 +165,7 @@ def halo_plan(rows, ghosts, comm):
 
 
 def with_ghosts(plan, values, comm):
-    """Append the ghosts' values to those of the own rows, (m,), by an exchange of width 1."""
+    """Append the ghosts' values to the own rows', (m,), by an exchange of width 1."""
     exchange = HaloExchange(plan, comm, HaloBuffers(comm.device, comm.relay, values.dtype))
     what = "exchange of degrees"
     exchange.start(comm.device.put(values[:, None].copy()), what)

@@ -126,7 +126,7 @@ class RowStrategy(Strategy):
 
 
 def multiply(comm, product, H, mask, out):
-    """Pull rows of H (m_in, f), multiply blocks as they arrive, push sums; returns (m, f)."""
+    """Pull rows of H (m_in, f), multiply as they arrive, push sums; returns (m, f)."""
     blocks, pull, push = product.blocks, product.pull, product.push
     clock = comm.clock
     ops = kernels.backend(H)

@@ -1,4 +1,4 @@
-"""What every way of computing A H has in common; a new one derives from Strategy, or from RowStrategy."""
+"""What every way of computing A H has in common; a new one derives from it, or from RowStrategy."""
 from __future__ import annotations
 
 import numpy as np
@@ -52,7 +52,7 @@ class Strategy:
 
     @classmethod
     def row_offsets(cls, shape, indptr):
-        """Cut the stored order of rows into the blocks that ranks own: by nonzeros, unless a strategy differs.
+        """Cut the stored order of rows into the blocks that ranks own, here by nonzeros.
 
         Parameters
         ----------
@@ -87,7 +87,7 @@ class Strategy:
 
     @classmethod
     def check_shape(cls, ranks, shape):
-        """Refuse a grid that does not fit the strategy and the number of ranks; return it as a tuple of int.
+        """Return a grid as a tuple of int.
 
         Raises
         ------
@@ -102,8 +102,9 @@ class Strategy:
         product = int(np.prod([int(axis) for axis in shape], dtype=object))
         if product != ranks:
             example = "x".join(map(str, cls.default_shape(ranks)))
-            raise UsageError(f"grid {text} holds {product} ranks, but there are {ranks}: expected {cls.axes} "
-                             f"with product {ranks}, e.g. {example}")
+            raise UsageError(
+                f"grid {text} holds {product} ranks, but there are {ranks}: expected {cls.axes} "
+                f"with product {ranks}, e.g. {example}")
         return tuple(map(int, shape))
 
     @classmethod
@@ -143,14 +144,15 @@ class Strategy:
         raise NotImplementedError
 
     def backward(self, G, *, mask=None, out=None):
-        """Return this rank's block of A^T G, (m_in, f_j), of G (m, f_j); parameters as `forward`."""
+        """Return this rank's block of A^T G, (m_in, f_j), of G (m, f_j); see `forward`."""
         raise NotImplementedError
 
     def restrict(self, rows_out, rows_in):
         """Return the map A[rows_out][:, rows_in], with its own plan; all ranks call this together.
 
-        Its rows and columns are numbered anew without gaps, and owned by the ranks that own them here. It
-        uses this strategy's buffers: no two products may be under way at once, and it is closed first.
+        Its rows and columns are numbered anew without gaps, and owned by the ranks that own them
+        here. It uses this strategy's buffers: no two products may be under way at once, and it is
+        closed first.
 
         Parameters
         ----------
@@ -160,7 +162,7 @@ class Strategy:
         raise NotImplementedError
 
     def plan(self):
-        """Return the Plan that the run executes, without a pattern; all ranks call this together."""
+        """Return the Plan that the run executes, without a pattern; all ranks call this."""
         raise NotImplementedError
 
     @property
@@ -176,7 +178,7 @@ class Strategy:
 
 
 def grid_axes(grid, named):
-    """Axes of a grid that is written RxC or RxCxL, tuple of int; UsageError, which begins as it is `named`."""
+    """Axes of a grid as it is written, RxC or RxCxL; UsageError, which begins as it is `named`."""
     try:
         return tuple(int(axis) for axis in grid.split("x"))
     except ValueError:

@@ -17,55 +17,42 @@ from hpgcn.strategies import Arrangement, find_strategy
 
 log = logging.getLogger("hpgcn")
 METHOD, SEED = "hypergraph", 0  # how a graph is partitioned that was not partitioned before
-NAMING = 3600.0  # seconds that they wait while one rank reads all of a file that was found wrong
-PARTITIONING = 7200.0  # seconds that ranks wait for it beyond their timeout: an hour for the engine, an hour around it
+NAMING = 3600.0  # seconds that ranks wait while one reads all of a file that was found wrong
+PARTITIONING = 7200.0  # seconds that ranks wait for it: an hour for the engine, an hour around it
 
 
 def as_source(source):
-    """Return a graph in memory or in a file as it is, and open a path.
+    """Return a graph in memory or in a file as it is, and open a path, as `hpgcn.load`.
 
-    Raises
-    ------
-    UsageError
-        It is none of these.
-    HpgcnError
-        As `hpgcn.load`.
+    A UsageError if it is none of these.
     """
     from hpgcn import store
 
     if isinstance(source, str | os.PathLike):
         return store.load(source)
     if not isinstance(source, Graph | store.StoredGraph):
-        raise UsageError(f"graph is of type {type(source).__name__}, expected hpgcn.Graph, hpgcn.load(path) or a path")
+        raise UsageError(f"graph is of type {type(source).__name__}, expected hpgcn.Graph, "
+                         "hpgcn.load(path) or a path")
     return source
 
 
 def same_everywhere(source, config, comm):
     """Refuse to go on unless all ranks were started with the same settings and the same graph.
 
-    Raises
-    ------
-    ConfigError
-        On all ranks, naming the first field that differs.
+    The ConfigError, on all ranks, names the first field that differs.
     """
     with comm.collective_errors():
         checksum = source.checksum() if comm.size > 1 else 0
-    comm.assert_same({**asdict(config.replace(threads=0)), **asdict(source.header), "checksum": checksum},
-              "configuration or graph")
+    settings = asdict(config.replace(threads=0))
+    comm.assert_same({**settings, **asdict(source.header), "checksum": checksum},
+                     "configuration or graph")
 
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Who owns what of a graph in a run.
+    """Who owns what of a graph in a run."""
 
-    Attributes
-    ----------
-    source : hpgcn.graphs.graph.Graph or hpgcn.store.StoredGraph
-        Its rows from layout.rows.start on are this rank's.
-    arrangement : hpgcn.strategies.Arrangement
-    """
-
-    source: object
+    source: object  # Graph or StoredGraph, whose rows from layout.rows.start on are this rank's
     arrangement: Arrangement
 
     @property
@@ -77,28 +64,14 @@ class Placement:
 def assign_rows(source, comm, config):
     """Say who owns what; all ranks call this together, once in a run.
 
-    A strategy that needs parts takes a partitioned source as it is. On several ranks any other is partitioned
-    first (rank 0, hypergraph, in a child process); of a file NAME.h5 the result is kept as NAME.pP.h5, and
-    used again by later runs. Others that take parts take those of a partitioned source; all others cut the
-    stored order.
+    A strategy that needs parts takes a partitioned source as it is. On several ranks
+    any other is partitioned first (rank 0, hypergraph, in a child process); of a file
+    NAME.h5 the result is kept as NAME.pP.h5, and used again by later runs. Others that
+    take parts take those of a partitioned source; all others cut the stored order.
 
-    Parameters
-    ----------
-    source : hpgcn.graphs.graph.Graph or hpgcn.store.StoredGraph
-    comm : hpgcn.comm.SerialComm or MpiComm
-    config : hpgcn.Config
-        Its strategy, grid and replication.
-
-    Returns
-    -------
-    Placement
-
-    Raises
-    ------
-    ConfigError
-        On all ranks: the file has another number of parts than there are ranks, or the grid does not fit.
-    DataError
-        On all ranks: the file changed meanwhile, or its partition contradicts itself.
+    Return a Placement. Raised on all ranks: a ConfigError if the file has
+    another number of parts than there are ranks, or the grid does not fit; a
+    DataError if the file changed meanwhile, or its partition contradicts itself.
     """
     strategy = find_strategy(config)
     shape = strategy.choose_shape(config, comm.size)
@@ -111,9 +84,9 @@ def assign_rows(source, comm, config):
         offsets = np.asarray(source.offsets, np.int64)
         if offsets.size - 1 != comm.size:
             raise agreed(ConfigError(
-                f"{getattr(source, 'path', source.header.name)}: partition has {offsets.size - 1} parts but "
-                f"{comm.size} ranks started; rerun `hpgcn partition -k {comm.size}` "
-                f"or `mpiexec -n {offsets.size - 1}`"))
+                f"{where_of(source)}: partition has {offsets.size - 1} parts but {comm.size} ranks "
+                f"started; rerun `hpgcn partition -k {comm.size}` or "
+                f"`mpiexec -n {offsets.size - 1}`"))
     elif strategy.needs_parts:
         offsets = np.array([0, source.header.num_nodes])
     else:
@@ -122,7 +95,13 @@ def assign_rows(source, comm, config):
             pointers = source.pointers(0, source.header.num_nodes)
             offsets = strategy.row_offsets(shape, pointers + np.concatenate([[0], loops]))
     layout = BlockLayout(offsets, strategy.blocks(shape)[1], comm.rank)
-    return Placement(source, Arrangement(shape, layout, strategy.own_options(config, comm.device)))
+    arrangement = Arrangement(shape, layout, strategy.own_options(config, comm.device))
+    return Placement(source, arrangement)
+
+
+def where_of(source):
+    """How messages call a graph: by its path, or by its name in memory."""
+    return getattr(source, "path", source.header.name)
 
 
 def _partition_memory(graph, comm):
@@ -151,7 +130,10 @@ def _partition_file(stored, comm):
 
 
 def _check_partition(stored, comm):
-    """Refuse a file whose rows are in no order of its vertices, or of other parts; each rank reads a share of it."""
+    """Refuse a file whose rows are in no order of its vertices, or of other parts.
+
+    Each rank reads a share of it.
+    """
     start, stop = split(stored.header.num_nodes, comm.size)[comm.rank:comm.rank + 2].tolist()
     with comm.collective_errors():
         mine = stored.partition_sums(start, stop)
@@ -161,39 +143,33 @@ def _check_partition(stored, comm):
                 stored.vertex_partition  # noqa: B018 (refuses)
 
 
-def check_slabs(source, slab, comm, counted):
-    """Refuse a graph whose degrees, loops or symmetry are not what its entries say; every rank calls this together.
+def read_slab(placed, comm):
+    """Read this rank's rows of a graph, a Graph; every rank calls this together.
 
-    Parameters
-    ----------
-    source : hpgcn.graphs.graph.Graph or hpgcn.store.StoredGraph
-    slab : hpgcn.graphs.graph.Graph
-        Rows of this rank.
-    counted : bool
-        Whether it is this rank that tells of them, where several have the same.
-
-    Raises
-    ------
-    DataError
-        On all ranks: as `hpgcn.graphs.consistency.add_up` and `refuse`.
+    A graph is refused on all ranks whose degrees, loops or symmetry are not what its
+    entries say, with a DataError as `hpgcn.graphs.consistency.add_up` and `refuse`.
     """
-    where = getattr(source, "path", source.header.name)
+    source = placed.source
+    layout = placed.layout
+    where = where_of(source)
+    with comm.collective_errors():
+        slab = source.slab(layout.rows.start, layout.rows.stop)
     with comm.collective_errors():
         mine = add_up(slab, where)
-    total = comm.sum(mine if counted else np.zeros_like(mine))
+    # of ranks with the same rows one tells
+    total = comm.sum(mine if layout.column == 0 else np.zeros_like(mine))
     if doubtful(total):
         with comm.extended_timeout(NAMING), comm.collective_errors():
             if comm.rank == 0:
                 refuse(total, source, where)
+    return slab
 
 
 def _kept(stored, k):
-    """Path and checksum of an automatic partition of a stored graph: found or made. One made otherwise is left alone.
+    """Path and checksum of an automatic partition of a stored graph, found or made.
 
-    Raises
-    ------
-    DataError
-        The graph, or what was just made of it, was replaced or written to by somebody else.
+    One made otherwise is left alone. A DataError if the graph, or what was just
+    made of it, was replaced or written to by somebody else.
     """
     from hpgcn import store
     from hpgcn.partition import make_partition
@@ -230,5 +206,7 @@ def _matching(path, stored, k):
         log.warning("%s is not used: %s", path, error)
         return None
     header = replace(stored.header, source_sha256=stored.sha256())
-    same = made is not None and (found.header, made.method, made.seed, made.k) == (header, METHOD, SEED, k)
-    return found.checksum() if same else None
+    expected = (header, METHOD, SEED, k)
+    if made is None or (found.header, made.method, made.seed, made.k) != expected:
+        return None
+    return found.checksum()
