@@ -14,11 +14,11 @@ from hpgcn.errors import InputNotFoundError, UsageError
 from hpgcn.runtime.files import reading
 
 # fields on which it depends what a training step of given widths sends and holds
-COST_FIELDS = ("grid", "replication", "stages", "model", "aggregator", "layer_norm",
+COST_FIELDS = ("grid", "replication", "balance", "stages", "model", "aggregator", "layer_norm",
                "input_dropout", "precompute", "prune", "dtype")
 # fields in which a run that goes on from a checkpoint may differ from the run that wrote it: how it
 # computes, how long and where, but not what; all others would make it another run
-RESUMABLE_FIELDS = ("graph", "out", "strategy", "grid", "replication", "stages", "epochs",
+RESUMABLE_FIELDS = ("graph", "out", "strategy", "grid", "replication", "balance", "stages", "epochs",
                     "patience", "device", "aggregate_on", "update_on", "threads", "memory",
                     "checkpoint_every", "trace", "comm_timeout")
 MAX_FILE = 1 << 20  # bytes of a TOML file
@@ -217,7 +217,7 @@ def settings_of_run(out, given):
         return {}
     dropped = {"threads"}
     if given.get("strategy", found.get("strategy")) != found.get("strategy"):
-        dropped |= {"grid", "replication", "stages"}
+        dropped |= {"grid", "replication", "balance", "stages"}
     return {name: value for name, value in found.items() if name not in dropped}
 
 

@@ -232,7 +232,7 @@ class Graph:
                 for name, array in (("data", self.data), ("edge_parts", self.edge_parts))}
 
     def edge_part(self, start, stop):
-        """Return the part of each entry of the rows [start, stop), or None; as a StoredGraph does."""
+        """Return the part of each entry of the rows [start, stop), or None; as a StoredGraph."""
         return self.slab(start, stop).edge_parts
 
     def _of_rows(self, chosen):

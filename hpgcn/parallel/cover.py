@@ -1,10 +1,11 @@
-"""Which nonzeros of a row-distributed matrix are summed where H lies: minimum vertex covers, at a price.
+"""Which nonzeros are summed where H lies: minimum vertex covers of blocks, at a price.
 
-Of the block of rows of rank p and columns of rank q, a nonzero is held by p, which then receives its
-row of H, or by q, which then sends a partial sum of its row of A H. The fewest rows and sums that pass
-from q to p are a minimum vertex cover of the bipartite graph of the block: Koenig, from a maximum
-matching. A partial sum reads rows of H that q owns: it is formed before anything arrives, and travels
-in the message of the rows. Source: Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput. 40(4), 2018.
+Of the block of rows of rank p and columns of rank q, a nonzero is held by p, which then receives
+its row of H, or by q, which then sends a partial sum of its row of A H. The fewest rows and sums
+that pass from q to p are a minimum vertex cover of the bipartite graph of the block: Koenig, from a
+maximum matching. A partial sum reads rows of H that q owns: it is formed before anything arrives,
+and travels in the message of the rows. Source: Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput.
+40(4), 2018.
 
 All functions take the nonzeros of one rank's rows, or of all ranks': blocks do not depend on each
 other, and what ranks must know of all others are sums.
@@ -60,7 +61,6 @@ def balanced_cover(rows, cols, reader, owner, loads, limit, total=lambda array: 
         return np.zeros(rows.size, bool)
     left, right, shape = _blocks(rows, cols, reader, owner)
     pushed = _cover(left, right, shape)
-    number = np.bincount(left, minlength=shape[0])  # of nonzeros of each possible sum
     giver = np.zeros(shape[0], np.int64)
     taker = np.zeros(shape[0], np.int64)
     giver[left] = reader
@@ -80,7 +80,8 @@ def balanced_cover(rows, cols, reader, owner, loads, limit, total=lambda array: 
         needed = np.bincount(right[~pushed], minlength=shape[1])  # by others of the same reader
         fresh = np.bincount(left[pushed], needed[right[pushed]] == 0, shape[0])
         price = (fresh - 1) / np.maximum(moved, 1)
-        bins = np.clip(np.log2(np.maximum(price, FINEST / 2) / FINEST) * 3 + 1, 0, BINS - 1).astype(np.int64)
+        bins = 1 + 3 * np.log2(np.maximum(price, FINEST / 2) / FINEST)
+        bins = np.clip(bins, 0, BINS - 1).astype(np.int64)
         offered = summed & (excess[taker] > 0) & (moved > 0)
         back = _accepted(offered, bins, price, giver, taker, moved, excess, total, k)
         if turn < PATIENT_ROUNDS:
@@ -94,7 +95,10 @@ def balanced_cover(rows, cols, reader, owner, loads, limit, total=lambda array: 
 
 
 def _blocks(rows, cols, reader, owner):
-    """Number the possible sums (row, owner of columns), and the columns of each reader: two (e,), and how many."""
+    """Number the possible sums (row, owner of columns), and columns of each reader.
+
+    Returns (e,) of each, and how many there are.
+    """
     keys = np.asarray(rows, np.int64) * (int(np.max(owner, initial=0)) + 1) + owner
     sums, left = np.unique(keys, return_inverse=True)
     keys = np.asarray(cols, np.int64) * (int(np.max(reader, initial=0)) + 1) + reader
@@ -119,7 +123,7 @@ def _cover(left, right, shape):
 
 @jit()
 def _reach(indptr, indices, free, sum_of, reached, pulled):
-    """Mark what alternating paths from unmatched sums reach: they need no sum, their columns pass."""
+    """Mark what alternating paths from unmatched sums reach: not summed, their columns pass."""
     stack = np.empty(reached.size, np.int64)
     top = 0
     for u in free:
@@ -141,10 +145,10 @@ def _reach(indptr, indices, free, sum_of, reached, pulled):
 
 
 def _accepted(offered, bins, price, giver, taker, size, excess, total, k):
-    """Choose the cheapest sums to take back, until the excess of each taker is gone; (sums,) bool."""
+    """Choose the cheapest sums to take back, until no taker has an excess; (sums,) bool."""
     offers = np.flatnonzero(offered)
-    table = np.bincount(taker[offers] * BINS + bins[offers], size[offers], k * BINS).astype(np.int64)
-    every = total(table).reshape(k, BINS)
+    table = np.bincount(taker[offers] * BINS + bins[offers], size[offers], k * BINS)
+    every = total(table.astype(np.int64)).reshape(k, BINS)
     before = np.cumsum(every, axis=1) - every
     wanted = np.clip(excess[:, None] - before, 0, every)  # nonzeros of each bin
     share = wanted / np.maximum(every, 1)

@@ -152,7 +152,6 @@ class HaloExchange:
 
     def _arrived(self, channel, what):
         """Yield (source, its rows) in increasing order of source; then wait for all sends."""
-
         for source in channel.sources:
             self._wait_for(channel, source, what)
             yield source, channel.incoming[channel.cuts[source]:channel.cuts[source + 1]]
@@ -191,7 +190,7 @@ class HaloExchange:
             rows = [int(offsets[-1]) for offsets in self.ends]
             owned, ghost = (flat[:height * width].reshape(height, width) for flat, height in zip(
                 (buffers.owned, buffers.ghost), rows))
-            ends = [(owned, buffers.twins[0], self.ends[0]), (ghost, buffers.twins[1], self.ends[1])]
+            ends = list(zip((owned, ghost), buffers.twins, self.ends))
             (outgoing, sent, to), (incoming, received, cuts) = reversed(ends) if adjoint else ends
             requests = Messages(self.relay, blocks=buffers.pinned) if self.relay is not None else []
             tag = 1 + adjoint

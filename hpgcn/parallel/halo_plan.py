@@ -61,7 +61,7 @@ class HaloPlanSizes:
 
     @staticmethod
     def of_pairs(owner, reader, k):
-        """Sizes of an exchange of rows, each from its owner to a reader; (rows,) integers below k, never equal."""
+        """Sizes of an exchange of rows, each from its owner to another; (rows,) ranks below k."""
         pairs = np.unique(owner * k + reader)
         return HaloPlanSizes(*(np.bincount(ranks, minlength=k)
                                for ranks in (owner, reader, pairs // k, pairs % k)))

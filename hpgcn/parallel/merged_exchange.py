@@ -1,8 +1,8 @@
 """Rows of H and partial sums of A H in one message for each pair of ranks, in one phase.
 
-That works where a rank forms sums for others from rows that it owns: nothing need arrive first. Two
-halves make the transfer: one pulls rows while the other pushes sums, and in the transpose the two swap.
-Source: demirci-2022's exchange of rows; Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput. 40(4), 2018.
+That works where a rank forms sums for others from rows that it owns: nothing need arrive first.
+Two halves make the transfer: one pulls rows while the other pushes sums, and in the transpose the
+two swap. Source: Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput. 40(4), 2018.
 """
 from __future__ import annotations
 
@@ -14,22 +14,17 @@ import numpy as np
 from hpgcn import kernels
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.halo_exchange import HaloExchange
-from hpgcn.parallel.transfers import OWN
+from hpgcn.parallel.halo_plan import HaloPlanSizes
+from hpgcn.parallel.transfers import OWN, Transfer
 
 
 @dataclass(frozen=True, eq=False)
 class MergedSizes:
-    """What one half of a merged exchange sends, by rank; `messages` (P,) if it pushes: one for each pair.
+    """What one half of a merged exchange sends, by rank."""
 
-    Attributes
-    ----------
-    own, other : hpgcn.parallel.halo_plan.HaloPlanSizes
-        Of this half, and of the one that pulls when it pushes.
-    """
-
-    own: object
-    other: object
-    messages: np.ndarray
+    own: HaloPlanSizes
+    other: HaloPlanSizes  # of the half that pulls when this one pushes
+    messages: np.ndarray  # (P,), when this half pushes: one for each pair
 
     @property
     def buffer_rows(self):
@@ -46,20 +41,10 @@ class MergedSizes:
 
 
 class MergedExchange(HaloExchange):
-    """The messages of two halo plans: rows by `pull`, sums by the transpose of `push`.
+    """The messages of two HaloPlans: rows by `pull`, sums by the transpose of `push`.
 
-    To rank q goes, in one message, what q reads of this rank's rows, then what this rank sums up of q's rows.
-
-    Parameters
-    ----------
-    pull, push : hpgcn.parallel.halo_plan.HaloPlan
-    comm : hpgcn.comm.SerialComm or MpiComm
-    buffers : hpgcn.parallel.halo_exchange.HaloBuffers
-
-    Attributes
-    ----------
-    halves : (Half, Half)
-        The one that pulls, and the one that pushes, of a product with A.
+    To rank q goes, in one message, what q reads of this rank's rows, then what this rank sums up of
+    q's. `halves` are the one that pulls, and the one that pushes, in a product with A.
     """
 
     def __init__(self, pull, push, comm, buffers):
@@ -67,9 +52,10 @@ class MergedExchange(HaloExchange):
         self.ends = (pull.send_offsets + push.recv_offsets, pull.recv_offsets + push.send_offsets)
         owned, ghost = self.ends
         read, summed = np.diff(pull.send_offsets), np.diff(pull.recv_offsets)
-        self.halves = (
-            Half(self, pull, False, (owned[:-1], owned[:-1] + read), (ghost[:-1], ghost[:-1] + summed)),
-            Half(self, push, True, (ghost[:-1] + summed, ghost[1:]), (owned[:-1] + read, owned[1:])))
+        to, between = owned[:-1], owned[:-1] + read
+        come, among = ghost[:-1], ghost[:-1] + summed
+        self.halves = (Half(self, pull, False, (to, between), (come, among)),
+                       Half(self, push, True, (among, ghost[1:]), (between, owned[1:])))
 
     def begin(self, width, adjoint):
         """Make the channel of a product the one that is filled next."""
@@ -87,25 +73,17 @@ class MergedExchange(HaloExchange):
         self._wait_for(self.channel, source, what)
 
     def finish(self, what):
-        """Wait until all is sent and received; yield ranks in increasing order as their messages are there."""
+        """Yield ranks in increasing order as their messages are there; then wait for all sends."""
         for source, _ in self._arrived(self.channel, what):
             yield source
 
 
-class Half:
-    """Rows one way, and sums the other, as a transfer (see hpgcn.parallel.transfers).
+class Half(Transfer):
+    """Rows one way, and sums the other, of one HaloPlan; see hpgcn.parallel.transfers.
 
-    Parameters
-    ----------
-    exchange : MergedExchange
-    plan : hpgcn.parallel.halo_plan.HaloPlan
-    adjoint : bool
-        It pulls in a product with A^T.
-    rows, ghosts : pairs of (P,) int64
-        Where, by rank, own rows stand in the buffer that is sent when it pulls, and ghosts in the other.
+    adjoint: it pulls in a product with A^T. rows, ghosts: where, by rank, own rows stand in the
+    buffer that is sent when it pulls, and ghosts in the other; pairs of (P,) int64.
     """
-
-    adds = True
 
     def __init__(self, exchange, plan, adjoint, rows, ghosts):
         self.exchange = exchange
@@ -115,9 +93,10 @@ class Half:
         put = self.comm.device.put
         send_rows = put(plan.send_rows)
         parts = [rows_of(send_rows, *ends) for ends in pairwise(plan.send_offsets.tolist())]
-        self.send_rows = {q: parts[q] for q in plan.destinations.tolist()}
-        self.rows = {q: slice(int(rows[0][q]), int(rows[1][q])) for q in self.send_rows}
-        self.ghosts = {q: slice(int(ghosts[0][q]), int(ghosts[1][q])) for q in plan.sources.tolist()}
+        self.send_rows = dict(enumerate(parts))  # by destination
+        self.rows, self.ghosts = (
+            {q: slice(int(first[q]), int(last[q])) for q in ranks.tolist()}
+            for (first, last), ranks in ((rows, plan.destinations), (ghosts, plan.sources)))
 
     def reserve(self, width):
         """Make the buffers for rows of this width."""

@@ -19,8 +19,8 @@ class Pattern:
 
     matrix: csr_array (n, n), columns increasing in each row; rows and columns that are left out are
     empty; its values are the part that holds each entry, int32, where a partition of entries or a
-    strategy says so. symmetric: with its values. weighted: its entries are stored with weights. rows_out,
-    rows_in: of the result, and of what is multiplied; (n,) bool, or None for all.
+    strategy says so. symmetric: with its values. weighted: its entries are stored with weights.
+    rows_out, rows_in: of the result, and of what is multiplied; (n,) bool, or None for all.
     """
 
     def __init__(self, matrix, symmetric, weighted=False, rows_out=None, rows_in=None):

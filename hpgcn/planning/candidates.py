@@ -8,7 +8,7 @@ import numpy as np
 
 from hpgcn.errors import DataError, UsageError, setting
 from hpgcn.parallel.layout import BlockLayout
-from hpgcn.partition import make_partition
+from hpgcn.partition import NONZERO_METHODS, make_partition
 from hpgcn.planning.footprint import RankFootprint
 from hpgcn.planning.options import MOST_RANKS, QUICK
 from hpgcn.planning.step import LevelSizes, products_of
@@ -50,10 +50,13 @@ def candidates(survey, config, ranks=None, methods=None):
         if own is not None:
             parts = (survey.method or "given",) if k == own else ()
         needy = [each for each in STRATEGIES.values() if each.needs_parts]
-        listed += [Candidate(each.name, name, k, shapes[each.name, k])
-                   for each in needy for name in parts]
-        if k == 1 and parts:
-            continue  # on a single rank all strategies are one
+        if k == 1 and parts:  # on a single rank all strategies are one
+            listed += [Candidate(needy[0].name, name, k, shapes[needy[0].name, k])
+                       for name in parts]
+            continue
+        for each in needy:
+            listed += [Candidate(each.name, name, k, shapes[each.name, k]) for name in parts
+                       if not each.takes_holders or name in NONZERO_METHODS or survey.edge_parts]
         for each in STRATEGIES.values():
             shape = shapes[each.name, k]
             if each.needs_parts or shape is None or (each.takes_parts and own not in (None, k)):
@@ -108,16 +111,17 @@ def count_candidate(survey, candidate, config):
     elif candidate.parts == "whole":
         offsets = np.array([0, survey.header.num_nodes])
     else:
-        part = make_partition(survey.graph, candidate.ranks, method=candidate.parts, rcm=False).part
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(part, minlength=candidate.ranks))])
-        reading = reading.permuted(np.argsort(part, kind="stable"))
+        made = make_partition(survey.graph, candidate.ranks, method=candidate.parts, rcm=False)
+        offsets = made.offsets
+        reading = reading.held(survey.graph, made.edge_part).permuted(made.perm)
     return count(reading, survey, strategy, candidate.shape, offsets, config)
 
 
 def count(reading, survey, strategy, shape, offsets, config):
     """Count training on row blocks, at (B + 1,) offsets of a Reading's order: a RankFootprint."""
     layout = BlockLayout(np.asarray(offsets, np.int64), strategy.blocks(shape)[1], 0)
-    plan = strategy.Plan.of(reading.pattern, Arrangement(shape, layout, strategy.own_options(config, HOST)))
+    arrangement = Arrangement(shape, layout, strategy.own_options(config, HOST))
+    plan = strategy.Plan.of(reading.pattern, arrangement)
 
     def plans(levels):
         return [None if survey.spec.precomputed and hop == 0 else plan.restrict(rows_out, rows_in)

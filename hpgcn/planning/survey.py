@@ -1,6 +1,7 @@
 """What planning reads of a graph: its pattern, and which rows matter to a model; no values."""
 from __future__ import annotations
 
+import dataclasses
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -30,6 +31,12 @@ class Reading:
     evaluated: list
     stored: np.ndarray  # (n,) int64, stored entries of A in each row
     feature_entries: np.ndarray | None  # (n,) int64, of sparse features
+
+    def held(self, graph, edge_part):
+        """Return the reading with the part of each stored entry of the graph, (nnz,) or None."""
+        if edge_part is None:
+            return self
+        return dataclasses.replace(self, pattern=self.pattern.with_holders(graph, edge_part))
 
     def permuted(self, order):
         """Return the reading with row order[i] as row i."""
@@ -73,13 +80,12 @@ class Survey:
         entries = np.diff(feature_pointers) if self.spec.sparse_features else None
         whole = Pattern(matrix, symmetric, weighted=not self.header.all_ones)
         self.edge_parts = edge_parts is not None
-        if self.edge_parts:
-            whole = whole.with_holders(self.graph, edge_parts)
-        self.reading = Reading(whole, *views, np.diff(self.graph.indptr), entries)
+        reading = Reading(whole, *views, np.diff(self.graph.indptr), entries)
+        self.reading = reading.held(self.graph, edge_parts)
         self.steps = Steps()
 
     def _read(self, source):
-        """Take what is wanted; return masks, pointers of sparse features, parts of entries, or None."""
+        """Take what is wanted; return masks, pointers of sparse features, parts of entries."""
         if isinstance(source, Graph):
             self.name = source.header.name
             self.header = source.header

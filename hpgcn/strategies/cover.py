@@ -1,9 +1,10 @@
-"""Rows by parts, and for each pair of ranks the fewest rows of H and partial sums: strategy `cover`.
+"""Rows by parts; between two ranks the fewest rows of H and partial sums: strategy `cover`.
 
 A nonzero (i, j) is held by the owner of row i or by that of column j, whichever a minimum vertex
-cover of the block of the two ranks says. A partial sum reads own rows of H alone: it is formed before
-anything arrives, and travels in the message of the rows. So there are as many messages as p2p sends on
-the same parts, or fewer, in one phase, and never more rows; own nonzeros are multiplied meanwhile.
+cover of the block of the two ranks says. A partial sum reads own rows of H alone: it is formed
+before anything arrives, and travels in the message of the rows. So there are as many messages as
+p2p sends on the same parts, in one phase, and never more rows; own nonzeros are multiplied while
+messages are under way.
 
 No rank takes on nonzeros beyond a limit: (1 + balance) times the mean, or the heaviest row.
 Source: Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput. 40(4), 2018, section 3; on top of
@@ -14,9 +15,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.cover import balanced_cover
-from hpgcn.parallel.halo_exchange import HaloBuffers
+from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.merged_exchange import MergedExchange, MergedSizes
 from hpgcn.parallel.transfers import OWN
 from hpgcn.strategies.nonzeros import NonzeroPlan, NonzeroStrategy
@@ -33,27 +33,24 @@ class CoverPlan(NonzeroPlan):
         degrees = np.diff(pattern.indptr)
         loads = np.bincount(owner, degrees, arrangement.layout.size).astype(np.int64)
         limit = limit_of(loads, degrees.max(initial=0), arrangement.options["balance"])
-        return covered(rows, pattern.indices, owner[rows], owner[pattern.indices], loads, limit)
+        columns = pattern.indices
+        return covered(rows, columns, owner[rows], owner[columns], loads, limit)
 
     @staticmethod
     def merge(pulled, pushed, sent, received):
         """See `NonzeroPlan`."""
-        return MergedSizes(pulled, pushed, received), MergedSizes(pushed, pulled, sent)
+        return [MergedSizes(pulled, pushed, received), MergedSizes(pushed, pulled, sent)]
 
-    def operands_of_blocks(self, transposed):
-        """See `NonzeroPlan`: the own block, one a source, one a target."""
-        pulled, pushed = self.right.own, self.left.own
-        layout = self.layout
+    def blocks(self, transposed):
+        """See `NonzeroPlan`; the own block, one for each source, one for each target."""
+        pulled, pushed, layout = self.right.own, self.left.own, self.layout
         if transposed:
             pulled, pushed, layout = pushed, pulled, self.layout_in
         rows = np.diff(layout.offsets)
-        entries = self.entries()
-        listed = self.added_rows(transposed, lambda line, across, holder: np.where(across != holder, across, -1))
-        if not transposed:
-            listed = listed + self.right.buffer_rows + self.left.buffer_rows
+        pointers = (1 + pulled.sources) * (rows + 1) + pushed.received + pushed.sources
         return Operand.of(
-            rows.shape, entries, (1 + pulled.sources) * (rows + 1) + pushed.received + pushed.sources,
-            listed=listed, results=rows + pushed.received, blocks=1 + pulled.sources + pushed.sources)
+            rows.shape, self.held_entries, pointers, listed=self.listed_rows(transposed, True),
+            results=rows + pushed.received, blocks=1 + pulled.sources + pushed.sources)
 
 
 class Cover(NonzeroStrategy):
@@ -69,49 +66,44 @@ class Cover(NonzeroStrategy):
         return {"balance": config.balance}
 
     @staticmethod
-    def buffers(comm, dtype):
-        """See `NonzeroStrategy`: one pair."""
-        return (HaloBuffers(comm.device, comm.relay, dtype),)
-
-    @staticmethod
-    def holders(adjacency, arrangement, comm, rows, cols):
+    def holders(adjacency, arrangement, comm, rows, columns):
         """See `NonzeroStrategy`."""
         layout = arrangement.layout.rows
         loads = np.array(comm.allgather(rows.size), np.int64)
         heaviest = comm.max([np.bincount(rows - layout.start).max(initial=0)])[0]
         limit = limit_of(loads, int(heaviest), arrangement.options["balance"])
-        reader = np.full(rows.size, comm.rank)
-        owner = np.searchsorted(layout.offsets, cols, side="right") - 1
+        owner = np.searchsorted(layout.offsets, columns, side="right") - 1
 
         def total(array):
             return comm.sum(array).astype(np.int64)
 
-        return covered(rows, cols, reader, owner, loads, limit, total=total)
+        return covered(rows, columns, np.full(rows.size, comm.rank), owner, loads, limit, total)
 
     @staticmethod
     def product_of(matrix, pull, push, comm, buffers):
         """See `NonzeroStrategy`."""
-        rows, sums = MergedExchange(pull, push, comm, *buffers).halves
+        exchange = MergedExchange(pull, push, comm, buffers[0])
         m, m_in = push.layout.num_rows, pull.layout.num_rows
         matrix.sort_indices()
-        own = matrix[:m]
-        blocks = {q: {OWN: Csr.of(part, comm.device)} for q, part in _parts(matrix[m:, :m_in], push)}
-        blocks[OWN] = {OWN: Csr.of(own[:, :m_in], comm.device)}
-        ghost = own[:, m_in:].T.tocsr()  # by column: cutting it is then cheap for any number of sources
-        for q, part in _parts(ghost, pull):
-            blocks[OWN][q] = Csr.of(part.T.tocsr(), comm.device)
-        return RowProduct(blocks, rows, sums, m)
+        blocks = {q: {OWN: Csr.of(rows, comm.device)}
+                  for q, rows in ghosts_of(push, matrix[m:, :m_in])}
+        blocks[OWN] = {OWN: Csr.of(matrix[:m, :m_in], comm.device)}
+        by_column = matrix[:m, m_in:].T.tocsr()
+        for q, columns in ghosts_of(pull, by_column):
+            blocks[OWN][q] = Csr.of(columns.T.tocsr(), comm.device)
+        return RowProduct(blocks, *exchange.halves, m)
 
     @staticmethod
     def matrix_of(product):
         """See `NonzeroStrategy`."""
         pull, push = product.pull.plan, product.push.plan
-        own = sp.hstack([block.to_scipy() for block in product.blocks[OWN].values()], format="csr")
-        others = [product.blocks[q][OWN].to_scipy() for q in push.sources.tolist()]
-        nothing = sp.csr_array((0, own.shape[1]), dtype=own.dtype)
-        for part in others:
-            part.resize(part.shape[0], own.shape[1])
-        return sp.vstack([own, *others, nothing], format="csr"), pull, push, (product.pull.exchange.buffers,)
+        own = [block.to_scipy() for block in product.blocks[OWN].values()]
+        parts = [sp.hstack(own, format="csr")]
+        for q in push.sources.tolist():
+            rows = product.blocks[q][OWN].to_scipy()
+            rows.resize(rows.shape[0], parts[0].shape[1])
+            parts.append(rows)
+        return sp.vstack(parts, format="csr"), pull, push, [product.pull.exchange.buffers]
 
 
 def limit_of(loads, heaviest, balance):
@@ -119,16 +111,20 @@ def limit_of(loads, heaviest, balance):
     return max(int((1 + balance) * loads.sum() / loads.size), heaviest)
 
 
-def covered(rows, cols, reader, owner, loads, limit, **options):
-    """Return the holder of each nonzero, (nnz,) int64: the owner of its row or of its column."""
+def covered(rows, columns, reader, owner, loads, limit, *total):
+    """Return the holder of each nonzero, (nnz,) int64: the owner of its row, or of its column.
+
+    Arguments as `hpgcn.parallel.cover.balanced_cover`, of all nonzeros.
+    """
     holder = reader.astype(np.int64)
     across = np.flatnonzero(reader != owner)
-    pushed = balanced_cover(rows[across], cols[across], reader[across], owner[across], loads, limit, **options)
-    holder[across[pushed]] = owner[across[pushed]]
+    entries = (array[across] for array in (rows, columns, reader, owner))
+    pushed = across[balanced_cover(*entries, loads, limit, *total)]
+    holder[pushed] = owner[pushed]
     return holder
 
 
-def _parts(matrix, plan):
+def ghosts_of(plan, matrix):
     """Yield (rank, its rows) of a matrix whose rows are the ghosts of a plan."""
     for q in plan.sources.tolist():
         yield q, matrix[int(plan.recv_offsets[q]):int(plan.recv_offsets[q + 1])]

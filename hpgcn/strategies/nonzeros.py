@@ -1,8 +1,8 @@
-"""Strategies that give each nonzero of A a rank of its own: A H = S A_loc R H, and nothing is left out.
+"""Strategies that give each nonzero of A a rank: A H = S A_loc R H, and nothing is left out.
 
 R pulls row j of H to every rank that holds a nonzero of column j and does not own j; S pushes a
-partial sum of row i from every rank that holds a nonzero of row i to the owner of i, who adds in the
-order of ranks. A^T G swaps the two: as many rows pass. Masks apply to whole sums.
+partial sum of row i from every rank that holds a nonzero of row i to the owner of i, who adds in
+the order of ranks. A^T G swaps the two: as many rows pass. Masks apply to whole sums.
 
 Each rank reads the rows that it owns, scales them, and sends every nonzero to its holder, once.
 """
@@ -19,116 +19,113 @@ from hpgcn.strategies.p2p import halo_plan, own_rows
 from hpgcn.strategies.plan import WEIGHT
 from hpgcn.strategies.rows import RowPlan, RowStrategy
 
-READ, HELD, ROW = 70, 60, 100  # bytes of an entry as it is read, and as it is held, while blocks are made; of a row
+READ, HELD = 70, 60  # bytes of an entry as it is read, and as it is held, while blocks are made
+ROW = 100  # bytes of a row meanwhile
 CUT = 40  # bytes of an entry of the matrix, while fewer rows are cut from it
 
 
 class NonzeroPlan(RowPlan):
-    """Pulls and pushes by the holders of nonzeros, which the entries of the pattern's matrix are.
+    """Pulls and pushes by the holders of nonzeros: the values of the pattern's matrix.
 
-    Subclasses say `merge`, how sizes of the two become transfers, and `operand`.
+    Subclasses say `holders`, `merge` and `blocks`.
     """
 
     @classmethod
     def of(cls, pattern, arrangement):
-        """See `Plan`: the holders are put into the pattern."""
+        """See `Plan`; the holders are put into the pattern."""
         offsets = arrangement.layout.offsets
         owner = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
         matrix = pattern.matrix
         rows = np.repeat(np.arange(owner.size), np.diff(matrix.indptr))
-        holder = cls.holders(pattern, rows, owner, arrangement)
-        held = sp.csr_array((holder.astype(np.int32), matrix.indices, matrix.indptr), shape=matrix.shape)
+        holder = cls.holders(pattern, rows, owner, arrangement).astype(np.int32)
+        held = sp.csr_array((holder, matrix.indices, matrix.indptr), shape=matrix.shape)
         return cls(Pattern(held, pattern.symmetric, pattern.weighted), arrangement)
 
     @staticmethod
     def holders(pattern, rows, owner, arrangement):
-        """Return the rank that holds each entry of the pattern, (nnz,).
-
-        Parameters
-        ----------
-        rows : (nnz,) integers
-            Of the entries.
-        owner : (n,) integers
-            Rank that owns each row.
-        """
+        """Return the rank that holds each entry, (nnz,), from rows (nnz,) and all owners (n,)."""
         raise NotImplementedError
 
     @staticmethod
-    def merge(pulled, pushed, messages):
-        """Return the plans of R and S from the HaloPlanSizes of both, and the messages of ranks if they share them."""
+    def merge(pulled, pushed, sent, received):
+        """Return the plans of R and of S from their HaloPlanSizes.
+
+        sent, received: pairs of ranks that either passes something between, counted at both ends.
+        """
         raise NotImplementedError
+
+    def blocks(self, transposed):
+        """Return the Operand of what ranks hold, or of its transpose."""
+        raise NotImplementedError
+
+    def entries(self):
+        """Return owner of the row, owner of the column, row, column and holder of each entry."""
+        owner = np.repeat(np.arange(self.num_ranks), np.diff(self.arrangement.layout.offsets))
+        matrix = self.pattern.matrix
+        rows = np.repeat(np.arange(owner.size), np.diff(matrix.indptr))
+        columns = matrix.indices.astype(np.int64)
+        return owner[rows], owner[columns], rows, columns, matrix.data.astype(np.int64)
 
     def transfers(self):
         """See `RowPlan`."""
         k = self.num_ranks
-        offsets = self.arrangement.layout.offsets
-        owner = np.repeat(np.arange(k), np.diff(offsets))
-        matrix = self.pattern.matrix
-        rows = np.repeat(np.arange(owner.size), np.diff(matrix.indptr))
-        holder = matrix.data.astype(np.int64)
-        pulled, pushed = (elsewhere(lines, holder, owner, k) for lines in (matrix.indices, rows))
-        sizes = [HaloPlanSizes.of_pairs(*pairs, k) for pairs in (pulled, pushed)]
-        shared = np.unique(np.concatenate([pulled[0] * k + pulled[1], pushed[1] * k + pushed[0]]))
-        right, left = self.merge(*sizes, np.bincount(shared // k, minlength=k), np.bincount(shared % k, minlength=k))
-        if self.symmetric and not self.pattern.square:
+        reader, owner, rows, columns, holder = self.entries()
+        pulled = elsewhere(columns, owner, holder, k)
+        pushed = elsewhere(rows, reader, holder, k)
+        pairs = np.unique(np.concatenate([pulled[0] * k + pulled[1], pushed[1] * k + pushed[0]]))
+        right, left = self.merge(
+            *(HaloPlanSizes.of_pairs(*each, k) for each in (pulled, pushed)),
+            *(np.bincount(ranks, minlength=k) for ranks in (pairs // k, pairs % k)))
+        if self.symmetric and not self.pattern.square:  # the transpose of these blocks, then
             return [right, left, left, right]
         return [right, left]
 
-    def added_rows(self, transposed, whose):
-        """Count the rows of the result that a rank adds to as blocks of ghosts arrive, (P,): it keeps their numbers.
+    def added_rows(self, transposed, by_source):
+        """Count the rows that ranks add to as ghosts arrive, (P,): blocks keep their numbers.
 
-        Parameters
-        ----------
-        transposed : bool
-            Of A^T G.
-        whose : function (owner of row, owner of column, holder) -> (nnz,) integers
-            Which entries a block holds: a number for each block of a rank; -1 for one that adds nothing.
+        by_source: there is a block for each rank that ghosts come from; else one for own rows, and
+        one for others'.
         """
         k = self.num_ranks
-        owner = np.repeat(np.arange(k), np.diff(self.arrangement.layout.offsets))
-        matrix = self.pattern.matrix
-        lines = np.repeat(np.arange(owner.size), np.diff(matrix.indptr)), matrix.indices
-        line, across = reversed(lines) if transposed else lines
-        holder = matrix.data.astype(np.int64)
-        block = whose(owner[line], owner[across], holder)
-        added = block >= 0
-        keys = (line[added].astype(np.int64) * k + block[added]) * k + holder[added]
+        reader, owner, rows, columns, holder = self.entries()
+        line, mine, other = (columns, owner, reader) if transposed else (rows, reader, owner)
+        added = other != holder
+        block = (other if by_source else mine == holder)[added]
+        keys = (line[added] * k + block) * k + holder[added]
         return np.bincount(np.unique(keys) % k, minlength=k)
 
-    def entries(self):
+    def listed_rows(self, transposed, by_source):
+        """Count the row numbers that are kept, (P,): the transpose uses the exchange's again."""
+        listed = self.added_rows(transposed, by_source)
+        return listed + (0 if transposed else self.right.buffer_rows + self.left.buffer_rows)
+
+    @property
+    def held_entries(self):
         """Entries that each rank holds, (P,)."""
         return np.bincount(self.pattern.matrix.data, minlength=self.num_ranks)
 
     def operand(self, pattern, layout):
-        """See `Plan`: of a symmetric matrix, too, the transpose of other rows is made of the blocks."""
-        if pattern is not self.pattern:
-            return self.adjoint(self.operands_of_blocks(False))
-        return self.operands_of_blocks(False)
+        """See `Plan`; other rows of a symmetric matrix take the transpose of the blocks, too."""
+        return self.blocks(transposed=pattern is not self.pattern)
 
     def adjoint(self, forward):
-        """See `Plan`: the transposes of the blocks."""
-        return self.operands_of_blocks(True)
-
-    def operands_of_blocks(self, transposed):
-        """Return the Operand of the blocks, or of their transposes."""
-        raise NotImplementedError
+        """See `Plan`."""
+        return self.blocks(transposed=True)
 
     def buffer_bytes(self, width, itemsize):
         """See `Plan`."""
         return (self.right.buffer_rows + self.left.buffer_rows) * width * itemsize
 
     def reading_bytes(self, itemsize):
-        """See `Plan`: own rows as they are read, nonzeros on their way, then blocks."""
-        offsets = self.arrangement.layout.offsets
-        read = np.bincount(np.repeat(np.arange(self.num_ranks), np.diff(self.pattern.indptr[offsets])),
-                           minlength=self.num_ranks)
-        weight = WEIGHT * self.pattern.weighted
+        """See `Plan`; own rows as they are read, nonzeros on their way, then blocks."""
+        read = np.diff(self.pattern.indptr[self.arrangement.layout.offsets])
         held, _ = self.kept_bytes(itemsize)
-        return read * (READ + weight) + self.entries() * HELD + held + self.rows() * ROW
+        entry = READ + WEIGHT * self.pattern.weighted
+        return read * entry + self.held_entries * HELD + held + self.rows() * ROW
 
     def cutting_bytes(self, itemsize):
-        """See `Plan`: all of the matrix is put together again."""
-        return self.entries() * CUT + self.rows() * ROW
+        """See `Plan`; all of the matrix is put together again."""
+        return self.held_entries * CUT + self.rows() * ROW
 
 
 class NonzeroStrategy(RowStrategy):
@@ -146,34 +143,33 @@ class NonzeroStrategy(RowStrategy):
         rows = layout.rows
         matrix, plan = own_rows(adjacency, rows, comm)
         numbers = np.concatenate([np.arange(rows.start, rows.stop), plan.ghosts])
-        values = matrix.data.astype(np.float64).view(np.int64)  # as bits: only integers are exchanged like this
-        entries = [np.repeat(numbers[:rows.num_rows], np.diff(matrix.indptr)), numbers[matrix.indices], values]
-        del matrix, values
-        holder = cls.holders(adjacency, arrangement, comm, *entries[:2])
+        i = np.repeat(numbers[:rows.num_rows], np.diff(matrix.indptr))
+        j = numbers[matrix.indices]
+        bits = matrix.data.astype(np.float64).view(np.int64)  # only integers are sent like this
+        del matrix
+        holder = cls.holders(adjacency, arrangement, comm, i, j)
         order = np.argsort(holder, kind="stable")
         ends = np.searchsorted(holder[order], np.arange(1, comm.size))
-        i, j, values = (np.concatenate(comm.alltoallv(np.split(each[order], ends))) for each in entries)
-        del entries, holder, order
+        i, j, bits = (np.concatenate(comm.alltoallv(np.split(array[order], ends)))
+                      for array in (i, j, bits))
+        del holder, order
 
-        (i, targets), (j, sources) = (local_numbers(each, rows) for each in (i, j))
+        i, targets = local_numbers(i, rows)
+        j, sources = local_numbers(j, rows)
+        values = bits.view(np.float64).astype(adjacency.dtype)
         shape = rows.num_rows + targets.size, rows.num_rows + sources.size
-        values = values.view(np.float64).astype(adjacency.dtype)
         matrix = sp.csr_array((values, (i, j)), shape=shape)
-        product = cls.product_of(matrix, halo_plan(rows, sources, comm), halo_plan(rows, targets, comm), comm,
-                                 cls.buffers(comm, adjacency.dtype))
+        plans = (halo_plan(rows, ghosts, comm) for ghosts in (sources, targets))
+        buffers = [HaloBuffers(comm.device, comm.relay, adjacency.dtype) for _ in range(2)]
+        product = cls.product_of(matrix, *plans, comm, buffers)
         strategy = cls(layout, layout, comm, product, symmetric=adjacency.symmetric)
         strategy.reserve(width)
         return strategy
 
     @staticmethod
-    def holders(adjacency, arrangement, comm, rows, cols):
-        """Return the holder of each nonzero of the own rows, (nnz,) int64; all ranks call this together."""
+    def holders(adjacency, arrangement, comm, rows, columns):
+        """Return the holder of each nonzero of the own rows, (nnz,); all ranks call this."""
         raise NotImplementedError
-
-    @staticmethod
-    def buffers(comm, dtype):
-        """Return the buffers of the transfers, which maps that are cut from this one borrow."""
-        return tuple(HaloBuffers(comm.device, comm.relay, dtype) for _ in range(2))
 
     @staticmethod
     def product_of(matrix, pull, push, comm, buffers):
@@ -185,12 +181,14 @@ class NonzeroStrategy(RowStrategy):
             Own rows, then those of others; own columns, then ghosts.
         pull, push : hpgcn.parallel.halo_plan.HaloPlan
             Of the ghosts, and of the rows of others.
+        buffers : list of two HaloBuffers
+            Maps that are cut from this one borrow them.
         """
         raise NotImplementedError
 
     @staticmethod
     def matrix_of(product):
-        """Return what `product_of` was given: the matrix, pull, push and buffers."""
+        """Return what `product_of` was given: matrix, pull, push, and buffers that it uses."""
         raise NotImplementedError
 
     def cut(self, rows_out, rows_in):
@@ -199,62 +197,62 @@ class NonzeroStrategy(RowStrategy):
         own = slice(self.layout.rows.start, self.layout.rows.stop)
         rows = np.concatenate([rows_out[own], rows_out[push.ghosts]])
         columns = np.concatenate([rows_in[own], rows_in[pull.ghosts]])
-        matrix = matrix[rows][:, columns]
-        layouts = self.layout.restricted(rows_out).rows, self.layout.restricted(rows_in).rows
+        matrix = matrix[rows][:, columns].tocoo()
 
-        plans = []
         kept = []
-        touched = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)), matrix.indices
-        for axis, (plan, chosen) in enumerate(((push, rows_out), (pull, rows_in))):
+        plans = []
+        for axis, plan, chosen in ((1, pull, rows_in), (0, push, rows_out)):
+            layout = self.layout.restricted(chosen).rows
             used = np.zeros(matrix.shape[axis], bool)
-            used[:layouts[axis].num_rows] = True
-            used[touched[axis]] = True
+            used[:layout.num_rows] = True
+            used[matrix.coords[axis]] = True
             ghosts = (np.cumsum(chosen) - 1)[plan.ghosts[chosen[plan.ghosts]]]
-            plans.append(halo_plan(layouts[axis], ghosts[used[layouts[axis].num_rows:]], self.comm))
+            plans.append(halo_plan(layout, ghosts[used[layout.num_rows:]], self.comm))
             kept.append(used)
-        return self.product_of(matrix[kept[0]][:, kept[1]], plans[1], plans[0], self.comm, buffers)
+        matrix = matrix.tocsr()[kept[1]][:, kept[0]]
+        return self.product_of(matrix, *plans, self.comm, buffers)
 
     def restrict(self, rows_out, rows_in):
-        """See `Strategy`: A^T by the transposes of the blocks, unless they are symmetric together."""
+        """See `Strategy`; A^T by the transposed blocks, unless these are symmetric together."""
         product = self.cut(rows_out, rows_in)
         layouts = self.layout.restricted(rows_out), self.layout.restricted(rows_in)
         reverse = None
         if self.symmetric and not np.array_equal(rows_out, rows_in):
             reverse = product.transposed(layouts[1].rows.num_rows)
-        return type(self)(*layouts, self.comm, product, symmetric=self.symmetric, whole=self, reverse=reverse)
+        return type(self)(*layouts, self.comm, product, symmetric=self.symmetric, whole=self,
+                          reverse=reverse)
 
     def plan(self):
         """See `Strategy`."""
         _, pull, push, _ = self.matrix_of(self.product)
-        plans = pull, push
-        sizes = [number for plan in plans for number in
-                 (plan.send_rows.size, plan.ghosts.size, plan.destinations.size, plan.sources.size)]
-        sizes += [np.union1d(pull.destinations, push.sources).size, np.union1d(pull.sources, push.destinations).size]
+        sizes = [number for plan in (pull, push)
+                 for number in (plan.send_rows.size, plan.ghosts.size, plan.destinations.size,
+                                plan.sources.size)]
+        sizes += [np.union1d(pull.destinations, push.sources).size,
+                  np.union1d(pull.sources, push.destinations).size]
         table = np.array(self.comm.allgather(sizes), np.int64).T
-        right, left = self.Plan.merge(HaloPlanSizes(*table[:4]), HaloPlanSizes(*table[4:8]), *table[8:])
-        transfers = [right, left]
+        transfers = self.Plan.merge(HaloPlanSizes(*table[:4]), HaloPlanSizes(*table[4:8]),
+                                    *table[8:])
         if self.symmetric and self.back is not self.product:
-            transfers += [left, right]
+            transfers = [*transfers, *reversed(transfers)]
         return self.Plan(None, None, (self.layout, self.layout_in), self.symmetric, transfers)
 
     @property
     def buffer_bytes(self):
         """See `Strategy`."""
-        return 0 if self.whole else sum(buffer.owned.nbytes + buffer.ghost.nbytes
-                                        for buffer in self.matrix_of(self.product)[3])
+        return 0 if self.whole else sum(
+            buffer.owned.nbytes + buffer.ghost.nbytes for buffer in self.matrix_of(self.product)[3])
 
 
-def elsewhere(lines, holder, owner, k):
-    """Owner and holder of each pair of a line, a row or a column, and a rank that does not own it; two (pairs,) int64."""
-    pairs = np.unique(lines.astype(np.int64) * k + holder)
-    holder = pairs % k
-    owner = owner[pairs // k].astype(np.int64)
+def elsewhere(lines, owner, holder, k):
+    """Owner and holder of each pair of a line, a row or column, and a rank that does not own it."""
     others = owner != holder
-    return owner[others], holder[others]
+    pairs, first = np.unique(lines[others] * k + holder[others], return_index=True)
+    return owner[others][first], pairs % k
 
 
 def local_numbers(numbers, rows):
-    """Relabel rows or columns: own ones to 0..m-1, the g others to m..m+g-1; and these g, increasing."""
+    """Relabel rows or columns: own ones to 0..m-1, others to m..m+g-1; and these g, sorted."""
     own = (numbers >= rows.start) & (numbers < rows.stop)
     ghosts = np.unique(numbers[~own])
     m = rows.num_rows

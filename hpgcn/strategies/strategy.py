@@ -24,6 +24,8 @@ class Strategy:
         Settings of hpgcn.Config that are its own.
     takes_parts, needs_parts : bool
         Ranks own the parts of a partitioned file; a file without parts is partitioned first.
+    takes_holders : bool
+        Nonzeros are held by the parts that a partition of nonzeros gives them.
 
     Attributes
     ----------
@@ -37,7 +39,8 @@ class Strategy:
     Plan = Plan
     axes = "P"
     options: tuple[str, ...] = ()
-    takes_parts = needs_parts = False
+    takes_parts = needs_parts = takes_holders = False
+    method = "hypergraph"  # by which a graph without parts is partitioned
     replication = 1  # ranks that hold the same rows of A
 
     @classmethod
@@ -192,7 +195,7 @@ def product_name(clock):
 
 def check_options(strategy, config):
     """Refuse settings that are another strategy's; UsageError."""
-    for option in ("aggregate_on", "update_on"):
+    for option in ("balance", "aggregate_on", "update_on"):
         given = getattr(config, option)
         if given != getattr(Config, option) and option not in strategy.options:
             raise UsageError(f"{option} = {given}: strategy {strategy.name} takes none")

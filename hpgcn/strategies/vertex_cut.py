@@ -1,11 +1,11 @@
 """Any rank for any nonzero: strategy `vertex-cut`.
 
-A partitioned file says who holds each nonzero (hpgcn partition --method vertex-cut, medium-grain...); without it
-each is held by the owner of its row, as p2p has it. In two phases rows of H are pulled, and partial
-sums pushed; sums for others are formed of own rows while rows arrive, sums of own rows while sums do.
+A file that was partitioned by nonzeros says who holds each; in any other each is held by the owner
+of its row, as p2p has it. In two phases rows of H are pulled, and partial sums pushed; own rows are
+read while others' arrive, and sums of own rows are formed while others' are under way.
 
-Sources: distgnn-2021, section 5 (clones with one root, Libra); Catalyurek and Aykanat (2001), Pelt and
-Bisseling (2014) for partitions of nonzeros.
+Sources: distgnn-2021, section 5 (clones with one root, Libra); Catalyurek and Aykanat (2001), Pelt
+and Bisseling (2014) for partitions of nonzeros.
 """
 from __future__ import annotations
 
@@ -31,31 +31,27 @@ class VertexCutPlan(NonzeroPlan):
     @staticmethod
     def holders(pattern, rows, owner, arrangement):
         """See `NonzeroPlan`."""
-        holder = owner[rows]
-        if pattern.holders is not None:
-            across = rows != pattern.indices  # loops go with their vertex
-            holder = np.where(across, pattern.holders, holder)
-        return holder
+        if pattern.holders is None:
+            return owner[rows]
+        return np.where(rows != pattern.indices, pattern.holders, owner[rows])
 
     @staticmethod
     def merge(pulled, pushed, sent, received):
         """See `NonzeroPlan`."""
-        return pulled, pushed
+        return [pulled, pushed]
 
-    def operands_of_blocks(self, transposed):
-        """See `NonzeroPlan`: own rows and others', by own columns and by ghosts."""
-        pulled, pushed = self.right, self.left
-        layout = self.layout
+    def blocks(self, transposed):
+        """See `NonzeroPlan`; own rows and others', of own columns and of ghosts."""
+        pulled, pushed, layout = self.right, self.left, self.layout
         if transposed:
             pulled, pushed, layout = pushed, pulled, self.layout_in
         rows = np.diff(layout.offsets)
-        ghosts, targets = pulled.received > 0, pushed.received > 0
-        listed = self.added_rows(transposed, lambda line, across, holder: np.where(across != holder, line != holder, -1))
-        if not transposed:
-            listed = listed + self.right.buffer_rows + self.left.buffer_rows
+        wide = 1 + (pulled.received > 0)
+        tall = pushed.received > 0
         return Operand.of(
-            rows.shape, self.entries(), (1 + ghosts) * (rows + 1 + targets * (pushed.received + 1)),
-            listed=listed, results=rows + pushed.received, blocks=(1 + ghosts) * (1 + targets))
+            rows.shape, self.held_entries, wide * (rows + 1 + tall * (pushed.received + 1)),
+            listed=self.listed_rows(transposed, False), results=rows + pushed.received,
+            blocks=wide * (1 + tall))
 
 
 class TogetherExchange(HaloExchange):
@@ -81,33 +77,36 @@ class VertexCut(NonzeroStrategy):
 
     name = "vertex-cut"
     Plan = VertexCutPlan
+    takes_holders = True
+    method = "vertex-cut"
 
     @staticmethod
-    def holders(adjacency, arrangement, comm, rows, cols):
-        """See `NonzeroStrategy`: as the file says."""
+    def holders(adjacency, arrangement, comm, rows, columns):
+        """See `NonzeroStrategy`; as the file says."""
         layout = arrangement.layout.rows
-        given = adjacency.source.edge_part(layout.start, layout.stop)
-        holder = np.full(rows.size, comm.rank, np.int64)
-        if given is None:
-            if comm.size > 1 and comm.rank == 0:
-                log.warning("%s does not say who holds each nonzero: each stays with its row, as strategy p2p has "
-                            "it; `hpgcn partition --method medium-grain` makes owners of nonzeros",
-                            getattr(adjacency.source, "path", adjacency.source.header.name))
-            return holder
-        slab = adjacency.slab or adjacency.source.slab(layout.start, layout.stop)
-        stored_rows = layout.start + np.repeat(np.arange(layout.num_rows), np.diff(slab.indptr))
-        holder[rows != cols] = given[stored_rows != slab.indices]
+        source = adjacency.source
+        with comm.collective_errors():
+            given = source.edge_part(layout.start, layout.stop)
+            slab = adjacency.slab or source.slab(layout.start, layout.stop)
+        holder = np.full(rows.size, comm.rank)
+        if given is not None:
+            stored = layout.start + np.repeat(np.arange(layout.num_rows), np.diff(slab.indptr))
+            holder[rows != columns] = given[stored != slab.indices]
+        elif comm.size > 1 and comm.rank == 0:
+            log.warning("%s does not say who holds each nonzero: each stays with its row; "
+                        "`hpgcn partition --method vertex-cut` makes a file that does",
+                        getattr(source, "path", source.header.name))
         return holder
 
     @staticmethod
     def product_of(matrix, pull, push, comm, buffers):
         """See `NonzeroStrategy`."""
-        transfers = [TogetherExchange(plan, comm, buffer) for plan, buffer in zip((pull, push), buffers)]
+        transfers = [TogetherExchange(plan, comm, buffer)
+                     for plan, buffer in zip((pull, push), buffers)]
         m, m_in = push.layout.num_rows, pull.layout.num_rows
         matrix.sort_indices()
-        targets = {OTHERS: matrix[m:], OWN: matrix[:m]}
         blocks = {}
-        for target, rows in targets.items():
+        for target, rows in ((OTHERS, matrix[m:]), (OWN, matrix[:m])):
             if target == OWN or push.ghosts.size:
                 blocks[target] = {OWN: Csr.of(rows[:, :m_in], comm.device)}
                 if pull.ghosts.size:
@@ -117,7 +116,7 @@ class VertexCut(NonzeroStrategy):
     @staticmethod
     def matrix_of(product):
         """See `NonzeroStrategy`."""
-        rows = [sp.hstack([block.to_scipy() for block in product.blocks[target].values()], format="csr")
-                for target in (OWN, OTHERS) if target in product.blocks]
         pull, push = product.pull, product.push
-        return sp.vstack(rows, format="csr"), pull.plan, push.plan, (pull.buffers, push.buffers)
+        rows = [sp.hstack([block.to_scipy() for block in product.blocks[target].values()])
+                for target in (OWN, OTHERS) if target in product.blocks]
+        return sp.vstack(rows, format="csr"), pull.plan, push.plan, [pull.buffers, push.buffers]

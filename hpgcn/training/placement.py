@@ -16,7 +16,7 @@ from hpgcn.parallel.layout import BlockLayout, split
 from hpgcn.strategies import Arrangement, find_strategy
 
 log = logging.getLogger("hpgcn")
-METHOD, SEED = "hypergraph", 0  # how a graph is partitioned that was not partitioned before
+SEED = 0  # of partitions of graphs that were not partitioned before
 NAMING = 3600.0  # seconds that ranks wait while one reads all of a file that was found wrong
 PARTITIONING = 7200.0  # seconds that ranks wait for it: an hour for the engine, an hour around it
 
@@ -65,7 +65,7 @@ def assign_rows(source, comm, config):
     """Say who owns what; all ranks call this together, once in a run.
 
     A strategy that needs parts takes a partitioned source as it is. On several ranks
-    any other is partitioned first (rank 0, hypergraph, in a child process); of a file
+    any other is partitioned first (rank 0, in a child process); of a file
     NAME.h5 the result is kept as NAME.pP.h5, and used again by later runs. Others that
     take parts take those of a partitioned source; all others cut the stored order.
 
@@ -77,7 +77,8 @@ def assign_rows(source, comm, config):
     shape = strategy.choose_shape(config, comm.size)
     if strategy.needs_parts and source.offsets is None and comm.size > 1:
         stored = hasattr(source, "path")
-        source = _partition_file(source, comm) if stored else _partition_memory(source, comm)
+        make = _partition_file if stored else _partition_memory
+        source = make(source, comm, strategy.method)
     if source.offsets is not None and hasattr(source, "path"):
         _check_partition(source, comm)
     if strategy.takes_parts and source.offsets is not None:
@@ -104,23 +105,24 @@ def where_of(source):
     return getattr(source, "path", source.header.name)
 
 
-def _partition_memory(graph, comm):
+def _partition_memory(graph, comm, method):
     from hpgcn.partition import make_partition
 
     partition = None
     with comm.extended_timeout(PARTITIONING), comm.collective_errors():
         if comm.rank == 0:
-            log.info("partitioning %s in %d parts by %s", graph.header.name, comm.size, METHOD)
-            partition = make_partition(graph, comm.size, method=METHOD, seed=SEED)
+            log.info("partitioning %s in %d parts by %s", graph.header.name, comm.size, method)
+            partition = make_partition(graph, comm.size, method=method, seed=SEED)
     partition = comm.bcast(partition)
+    graph = replace(graph, edge_parts=partition.edge_part)
     return graph.permuted(partition.perm, partition.offsets)
 
 
-def _partition_file(stored, comm):
+def _partition_file(stored, comm, method):
     kept = None
     with comm.extended_timeout(PARTITIONING), comm.collective_errors():
         if comm.rank == 0:
-            kept = _kept(stored, comm.size)
+            kept = _kept(stored, comm.size, method)
     path, checksum = comm.bcast(kept)
     with comm.collective_errors():
         found = stored.reopen(path)
@@ -165,7 +167,7 @@ def read_slab(placed, comm):
     return slab
 
 
-def _kept(stored, k):
+def _kept(stored, k, method):
     """Path and checksum of an automatic partition of a stored graph, found or made.
 
     One made otherwise is left alone. A DataError if the graph, or what was just
@@ -175,27 +177,27 @@ def _kept(stored, k):
     from hpgcn.partition import make_partition
 
     stem = Path(stored.path).with_suffix("")
-    names = [Path(f"{stem}.p{k}.h5"), Path(f"{stem}.p{k}-{METHOD}-{SEED}.h5")]
+    names = [Path(f"{stem}.p{k}.h5"), Path(f"{stem}.p{k}-{method}-{SEED}.h5")]
     stored.sha256()  # before an hour of partitioning
     stored.refuse_replaced()
     for path in names:
-        checksum = _matching(path, stored, k) if os.path.exists(path) else None
+        checksum = _matching(path, stored, k, method) if os.path.exists(path) else None
         if checksum:
             log.info("using the partition in %s", path)
             return str(path), checksum
     path = names[1] if os.path.lexists(names[0]) else names[0]
     store.refuse_existing(path, overwrite=True)  # before the work
-    log.info("partitioning %s in %d parts by %s; kept as %s", stored.path, k, METHOD, path)
+    log.info("partitioning %s in %d parts by %s; kept as %s", stored.path, k, method, path)
     graph = stored.read()
-    partition = make_partition(graph, k, method=METHOD, seed=SEED)
+    partition = make_partition(graph, k, method=method, seed=SEED)
     store.write_partitioned(path, graph, partition, source=stored, overwrite=True)
-    checksum = _matching(path, stored, k)
+    checksum = _matching(path, stored, k, method)
     if checksum is None:
         raise changed(path)
     return str(path), checksum
 
 
-def _matching(path, stored, k):
+def _matching(path, stored, k, method):
     """Checksum of a file if it holds the automatic partition of a stored graph, else None."""
     from hpgcn import store
 
@@ -206,7 +208,7 @@ def _matching(path, stored, k):
         log.warning("%s is not used: %s", path, error)
         return None
     header = replace(stored.header, source_sha256=stored.sha256())
-    expected = (header, METHOD, SEED, k)
+    expected = (header, method, SEED, k)
     if made is None or (found.header, made.method, made.seed, made.k) != expected:
         return None
     return found.checksum()
