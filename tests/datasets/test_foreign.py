@@ -45,8 +45,7 @@ def tarred():
 
 FILES = [  # name, content, what it is said to be
     ("g.graphml", XML + b'<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph/>',
-     "GraphML.*read_graphml"),
-    ("g.txt", b"\xef\xbb\xbf<graphml>", "GraphML"),
+     "GraphML.*read_graphml"), ("g.txt", b"\xef\xbb\xbf<graphml>", "GraphML"),
     ("g.graphml.gz", gzip.compress(XML + b"<!-- c -->\n<graphml>"), "GraphML"),
     ("g.gexf", XML + b'<gexf version="1.2">', "GEXF.*read_gexf"),
     ("g.xml", XML + b"<net>", "XML"),

@@ -136,8 +136,7 @@ def test_no_features_no_classes():
     ("rmat", {"edge_factor": 0}, "edge-factor"), ("rmat", {"features": -1}, "features"),
     ("rmat", {"seed": -1}, "seed"),
     ("sbm", {"scale": 2}, "8 classes for 4 vertices"), ("sbm", {"classes": 0}, "sbm needs classes"),
-    ("rmat", {"scale": 40}, "bytes of memory"),
-])
+    ("rmat", {"scale": 40}, "bytes of memory")])
 def test_refused(kind, options, message):
     with pytest.raises(UsageError, match=message):
         generate(kind, **options)

@@ -20,8 +20,7 @@ BANNER = "%%MatrixMarket matrix coordinate"
     (f"{BANNER} real skew-symmetric\n2 2 1\n2 1 3\n", [[0, -3], [3, 0]]),
     (f"{BANNER} real symmetric\n1 1 0\n", [[0]]),
     (f"{BANNER.upper()} Pattern General\r\n2 2 1\r\n1 2\r\n\r\n", [[0, 1], [0, 0]]),
-    (f"\ufeff{BANNER} pattern general\n2 2 1\n1 2", [[0, 1], [0, 0]]),
-])
+    (f"\ufeff{BANNER} pattern general\n2 2 1\n1 2", [[0, 1], [0, 0]])])
 def test_literal(tmp_path, text, expected):
     for name, content in (("g.mtx", text.encode()), ("g.mtx.gz", gzip.compress(text.encode())),
                           ("g", text.encode())):

@@ -84,8 +84,7 @@ def test_multilabel(tmp_path):
     (np.arange(6, dtype=np.float16).reshape(3, 2), "float16"),
     (np.arange(6, dtype=">f8").reshape(3, 2), "swapped"),
     (np.asfortranarray(np.arange(6.0).reshape(3, 2)), "Fortran"),
-    (np.asfortranarray(np.arange(6, dtype=">i4").reshape(3, 2)), "swapped"),
-])
+    (np.asfortranarray(np.arange(6, dtype=">i4").reshape(3, 2)), "swapped")])
 def test_odd_layouts_are_read_with_a_note(tmp_path, X, word):
     graph, notes = convert(tmp_path, {**CSR, "x": X})
     assert graph.features.tolist() == [[0, 1], [2, 3], [4, 5]]
@@ -117,8 +116,7 @@ EDGES = {"edge_index": [[0, 1, 1], [2, 2, 0]], "num_nodes": 3}
     ("weight", np.array([7, 8, 9], np.uint8)),
     ("edge_attr", np.array([[0.5], [2], [3]], np.float16)),
     ("edge_attr", [0.5, 2, 3]),
-    ("edge_feat", [[4.0], [2], [3]]),
-])
+    ("edge_feat", [[4.0], [2], [3]])])
 def test_edge_weights(tmp_path, key, weights):
     graph, notes = convert(tmp_path, {**EDGES, key: weights})
     expected = np.zeros((3, 3))
@@ -148,8 +146,7 @@ def test_wide_edge_attributes_are_not_used_and_cost_no_memory(tmp_path):
     ({"edge_attr": np.ones(())}, r"edge_attr: shape \(\), expected \(3,\)"),
     ({"edge_weight": np.array(["a", "b", "c"])}, r"edge_weight: dtype <U1, expected numbers"),
     ({"edge_weight": np.ones(3, complex)}, r"edge_weight: dtype complex128, expected numbers"),
-    ({"edge_weight": [1, np.nan, 1]}, r"edge_weight at 1 is nan, expected a finite number"),
-])
+    ({"edge_weight": [1, np.nan, 1]}, r"edge_weight at 1 is nan, expected a finite number")])
 def test_edge_weights_that_are_refused(tmp_path, arrays, message):
     with pytest.raises(DataError, match=message):
         convert(tmp_path, {**EDGES, **arrays})
@@ -175,29 +172,6 @@ def test_two_members_of_one_name_are_refused(tmp_path, again):
         refused(rf"g\.npz: two members are called '{name}', expected one", **options)
 
 
-def test_other_members_are_never_touched(tmp_path):
-    path = tmp_path / "g.npz"
-    np.savez(path, **CSR)
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("../evil.npy", b"no array")
-        archive.writestr("/tmp/evil.npy", b"no array")
-    before = sorted(tmp_path.iterdir())
-    graph, _ = read(path)
-    assert graph.header.num_nodes == 3 and sorted(tmp_path.iterdir()) == before
-
-
-def test_member_that_inflates_past_its_declared_size(tmp_path):
-    """A member whose sizes and CRC are honest for its first bytes alone."""
-    path = tmp_path / "g.npz"
-    np.savez_compressed(path, **CSR, x=np.zeros((3, 100_000)))
-    with zipfile.ZipFile(path) as archive:
-        declared = archive.getinfo("x.npy").file_size
-    content = path.read_bytes().replace(struct.pack("<I", declared),
-                                        struct.pack("<I", declared - 8))
-    path.write_bytes(content)
-    refused(r"x: ", path)
-
-
 def test_inflating_member_with_a_matching_crc(tmp_path):
     small = io.BytesIO()
     np.save(small, np.zeros((3, 1)))
@@ -214,13 +188,6 @@ def test_inflating_member_with_a_matching_crc(tmp_path):
     put(tmp_path / "F.npz", local + central + end)
     with pytest.raises(DataError, match=r"F\.npz x: .*(Bad CRC|more than the declared)"):
         convert(tmp_path, CSR, features=tmp_path / "F.npz")
-
-
-def test_memory_budget(tmp_path):
-    with pytest.raises(DataError, match=r"g\.npz x: needs \d+ bytes"):
-        convert(tmp_path, {**CSR, "x": np.zeros((3, 10_000))}, memory=300_000)
-    graph, _ = convert(tmp_path, {**CSR, "x": np.zeros((3, 10_000))}, memory=600_000)
-    assert graph.header.num_features == 10_000
 
 
 @pytest.mark.parametrize("name, n, nnz, f, c", [("coauthor_cs", 18333, 163788, 6805, 15),

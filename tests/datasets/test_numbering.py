@@ -114,8 +114,7 @@ def test_undirected_list_with_weights(tmp_path):
      "their weights summed unless all"),
     ("% sym positive\n1 2 2\n2 1 1\n1 1 5\n", [[5, 3], [3, 0]], "parallel edges are one"),
     ("% sym signed\n1 2 -1\n2 3 1\n", [[0, -1, 0], [-1, 0, 1], [0, 1, 0]], "undirected"),
-    ("% asym dynamic\n1 2 1 5\n1 2 -1 6\n2 1 1 7\n", [[0, 0], [1, 0]], "directed"),
-])
+    ("% asym dynamic\n1 2 1 5\n1 2 -1 6\n2 1 1 7\n", [[0, 0], [1, 0]], "directed")])
 def test_konect(tmp_path, text, expected, said):
     graph, notes = graph_of(tmp_path, text, "out.made-up")
     assert graph.adjacency.toarray().tolist() == expected and graph.original_ids is None
@@ -128,8 +127,7 @@ def test_konect(tmp_path, text, expected, said):
     ("% bip unweighted\n1 1\n",
      "line 1: a bipartite graph, whose two sides are both numbered from 1"),
     ("% sym unweighted\n0 1\n", "line 2: first id is '0', expected 1 or more"),
-    ("% sym unweighted\n1 2 3 4 5\n", "line 2: 5 field"),
-])
+    ("% sym unweighted\n1 2 3 4 5\n", "line 2: 5 field")])
 def test_konect_refused(tmp_path, text, message):
     with pytest.raises(DataError, match=message):
         graph_of(tmp_path, text)

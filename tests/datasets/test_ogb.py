@@ -73,8 +73,7 @@ def test_archives(tmp_path):
         path.unlink()
     features = np.arange(8, dtype=np.float16).reshape(4, 2)
     np.savez(raw / "data.npz", edge_index=[[0, 0, 3], [1, 2, 0]], num_nodes_list=[4],
-             num_edges_list=[3],
-             node_feat=features)
+             num_edges_list=[3], node_feat=features)
     np.savez(raw / "node-label.npz", node_label=np.array([[2], [0], [np.nan], [1]], np.float32))
     for name in ("data.npz", "node-label.npz"):
         assert detect(Source(raw / name)) == "ogb"
@@ -123,8 +122,7 @@ def test_names_alone_do_not_make_a_set(tmp_path):
     ({"node_label": "1\n2\n-3\n1\n"}, r"label of vertex 2 is -3"),
     ({"train": "0\n4\n"}, r"train\.csv\.gz: line 2: number is '4', expected 0\.\.3"),
     ({"test": "0\n1\n"}, r"vertex 0 is in both the train and the test mask"),
-    ({"train": ""}, r"train mask is empty"),
-])
+    ({"train": ""}, r"train mask is empty")])
 def test_refused(tmp_path, changes, message):
     path = folder(tmp_path, **changes) / "edge.csv.gz"
     with pytest.raises(DataError, match=message) as error:

@@ -50,18 +50,15 @@ def test_planetoid():
     (np.repeat([0, 1], [700, 839]), "1499 labelled vertices besides 20"),
     (np.full(5000, -1), "0 labelled"),
     (np.ones((5000, 2)), "one class per vertex"),
-    (None, "--labels"),
-])
+    (None, "--labels")])
 def test_planetoid_too_small(labels, message):
     with pytest.raises(DataError, match=message):
         planetoid_split(labels, "g")
 
 
 @pytest.mark.parametrize("text", ["", "half", "random:", "random:60/20", "random:60/20/30",
-                                  "random:0/50/50",
-                                  "random:-1/2/3", "random:60/20/20:x",
-                                  "random:60/20/20:99999999999999999999",
-                                  "Planetoid"])
+                                  "random:0/50/50", "random:-1/2/3", "random:60/20/20:x",
+                                  "random:60/20/20:99999999999999999999", "Planetoid"])
 def test_words_that_are_no_split(text):
     with pytest.raises(UsageError, match="split"):
         parse_split(text)

@@ -152,8 +152,7 @@ def convert(source, out=None, *more):
 
 def partition(path):
     return ["partition", path.with_name("graph.h5"), "-k", 3, "--parts", path, "-o",
-            path.with_name("to.h5"),
-            "--overwrite"]
+            path.with_name("to.h5"), "--overwrite"]
 
 
 FILES = {  # kind: function of a path (ending like the kind) that returns the bytes of a whole file
@@ -167,8 +166,7 @@ FILES = {  # kind: function of a path (ending like the kind) that returns the by
     "snap-txt.gz": lambda path: gzip.compress(snap()),
          "csv-csv.gz": lambda path: gzip.compress(csv()),
     "mtx-mtx.gz": lambda path: gzip.compress(mtx("real", "symmetric")()),
-    "npz-stored-npz": npz(np.savez), "npz-deflated-npz": npz(np.savez_compressed),
-}
+    "npz-stored-npz": npz(np.savez), "npz-deflated-npz": npz(np.savez_compressed)}
 STORED = tuple(kind for kind in FILES if kind.endswith("h5"))
 TEXTS = tuple(kind for kind in FILES if kind not in STORED)
 
@@ -204,8 +202,7 @@ def contents(kind, path):
     arrays = [graph.indptr, graph.indices, graph.data,
               *((X.indptr, X.indices, X.data) if sp.issparse(X) else (X,)),
               graph.labels, *graph.masks.values(), graph.degree_row, graph.degree_column,
-              graph.degree_loop,
-              graph.vertex, graph.original_ids, stored.offsets]
+              graph.degree_loop, graph.vertex, graph.original_ids, stored.offsets]
     if made is not None:
         arrays += [made.part, made.perm, made.iperm, made.edge_part]
     return stored.format, graph.header, arrays, made and (made.method, made.seed, made.statistics)

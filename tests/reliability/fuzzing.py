@@ -23,8 +23,7 @@ def fuzz(kinds, seed, count, first=0):
     outcomes, failures = {kind: Counter() for kind in kinds}, []
     # address space is limited
     environment = {**os.environ, "MALLOC_ARENA_MAX": "2", "NUMBA_NUM_THREADS": "2",
-                   "PYTHONPATH": os.pathsep.join(filter(None,
-                                                        (str(TESTS),
+                   "PYTHONPATH": os.pathsep.join(filter(None, (str(TESTS),
                                                          os.environ.get("PYTHONPATH"))))}
     stop = first + count
     while first < stop and len(failures) < MOST_FAILURES:

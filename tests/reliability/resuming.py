@@ -27,8 +27,7 @@ def left_behind(out):
             for line in lines(out)]
     summary = json.loads((out / "summary.json").read_text())
     kept = {name: summary[name] for name in ("epochs", "final_loss", "best_epoch", "best_val_acc",
-                                             "test_acc",
-                                             "sent_bytes_per_epoch",
+                                             "test_acc", "sent_bytes_per_epoch",
                                              "max_rank_sent_bytes_per_epoch")}
     return {name: array.tobytes() for name,
             array in weights.items()}, attributes["epoch"], rows, kept

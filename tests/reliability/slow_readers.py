@@ -99,8 +99,7 @@ def read_mtx(raw):
     if n != columns or n == 0:
         raise InvalidError("shape")
     edges = [edge(fields(line, None), [0, 1] if values[kind] is None else [0, 1, 2], 1, n + 1,
-                  values[kind])
-             for line in lines[at + 1:] if line.strip(BLANKS)]
+                  values[kind]) for line in lines[at + 1:] if line.strip(BLANKS)]
     if len(edges) != nnz:
         raise InvalidError("number of entries")
     edges = [(u - 1, v - 1, w) for u, v, w in edges]

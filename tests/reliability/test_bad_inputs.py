@@ -108,8 +108,7 @@ def test_refused(tmp_path, name, content, message, options):
     (2, ("--base", "1", "--format", "mtx"), r"--columns and --base are for edge lists \(snap, csv"),
     (65, ("--columns", "u,v"), r"g\.csv: line 1: 3 column\(s\), but --columns u,v names 2"),
     (65, (), r"line 1: columns source, target, foo: foo is not known: --columns source,target,- "),
-    (65, ("--columns", "source,target,-", "--base", "1"), r"g\.csv: line 2: first id is '0',"),
-])
+    (65, ("--columns", "source,target,-", "--base", "1"), r"g\.csv: line 2: first id is '0',")])
 def test_columns_and_base_are_refused(tmp_path, code, options, message):
     (tmp_path / "g.csv").write_bytes(b"source,target,foo\n0,1,2\n")
     refused(code, message, "convert", tmp_path / "g.csv", tmp_path / "out.h5", *options,
@@ -166,23 +165,11 @@ def test_irregular_edges_are_counted(tmp_path, options):
     assert read(path, "--symmetrize", *options)[1:3] == (edges, said)
 
 
-@pytest.mark.parametrize("options", [(), DISK], ids=["10-memory", "10-disk"])
-def test_far_ids_are_relabelled(tmp_path, options):
-    path = tmp_path / "g.txt"
-    path.write_bytes(b"0 1000000000000000\n9223372036854775807 0\n")
-    n, edges, said, ids = read(path, *options)
-    assert (n, edges, ids) == (3, {(0, 1), (2, 0)}, [0, 10**15, 2**63 - 1])
-    assert "relabelled 0..2 in increasing order" in said
-    path.write_bytes(b"0 1\n1 1027\n")  # 1027 < 2 x 3 + 1024
-    assert read(path, "--memory", "100000")[::3] == (1028, None)
-
-
 @pytest.mark.parametrize("command, expected", [
     (("convert", "karate"), r"\.h5 or \.hdf5"),
     (("generate", "grid"), r"\.h5, \.hdf5 or \.txt"),
     (("partition", "k.h5", "-k", 2, "-o"), r"\.h5, \.hdf5, \.npy, \.txt or \.part\.2"),
-    (("predict", "run", "-o"), r"\.h5 or \.hdf5"),
-])
+    (("predict", "run", "-o"), r"\.h5 or \.hdf5")])
 @pytest.mark.parametrize("name", ["out", "out.h5.bak", "out.part.3", "out.TXT"])
 def test_an_output_that_does_not_say_what_it_is(tmp_path, monkeypatch, command, expected, name):
     monkeypatch.chdir(tmp_path)

@@ -37,8 +37,7 @@ ARCHIVES = {
     "10-num-nodes": ({**EDGES, "num_nodes": 10**15}, r"1000000000000000 vertices: needs \d+ bytes"),
     "10-features-of-no-width": ({**EDGES, "x": np.empty((1 << 40, 0))}, r"1099511627776 vertices:"),
     "11-no-vertices": ({"adj_indices": np.empty(0, int), "adj_indptr": np.array([0]),
-                        "adj_shape": np.array([0, 0])},
-                       r"no vertices"),
+                        "adj_shape": np.array([0, 0])}, r"no vertices"),
     "12-column-past": ({**CSR, "adj_indices": np.array([1, 3, 0])}, r"indices: entry 1 is 3,"),
     "12-column-2^63": ({**CSR, "adj_indices": np.array([1, 2**63, 0], np.uint64)},
                        r"entry 1 is 9223372036854775808"),
@@ -55,8 +54,7 @@ ARCHIVES = {
     "19-names": ({f"../{key}": array for key, array in CSR.items()}, r"arrays \.\./adj_indices,"),
     "24-attributes-in-part": ({**CSR, "attr_data": np.ones(1)}, r"no array attr_indices"),
     "24-missing": ({key: CSR[key] for key in ("adj_indices", "adj_indptr")}, r"no array adj_shape"),
-    "24-dtype": ({**CSR, "adj_indices": np.array([1.0, 2, 0])}, r"indices: dtype float64"),
-}
+    "24-dtype": ({**CSR, "adj_indices": np.array([1.0, 2, 0])}, r"indices: dtype float64")}
 
 
 @pytest.mark.parametrize("case", ARCHIVES)
@@ -131,18 +129,10 @@ def test_23_damage_to_the_list_of_members_is_no_absence(tmp_path):
         refused(65, r"g\.npz: broken data", "convert", path, tmp_path / "out.h5", folder=tmp_path)
 
 
-def test_15_features_are_cast_swapped_or_copied_with_a_note(tmp_path):
+def test_15_features_are_cast_swapped_or_copied():
+    """In memory; tests/datasets/test_npz.py reads them from files, with a note."""
     wanted = np.random.default_rng(0).integers(0, 9, (34, 3)).astype(np.float32)
-    for array, note in ((wanted, None), (wanted.astype(np.float16), "cast from float16 to float32"),
-                        (wanted.astype(">f4"), "byte order of >f4 swapped"),
-                        (wanted.astype(int), None),
-                        (np.asfortranarray(wanted), "copied from Fortran order")):
-        np.save(tmp_path / "x.npy", array)
-        said = succeed("convert", "karate", tmp_path / "g.h5", "--features", tmp_path / "x.npy",
-                       "--overwrite")
-        assert note is None or note in said
-        np.testing.assert_array_equal(store.load(tmp_path / "g.h5").features, wanted)
-    for array in (wanted.astype(np.float16), wanted.astype(">f8"),
+    for array in (wanted, wanted.astype(int), wanted.astype(np.float16), wanted.astype(">f8"),
                   np.repeat(np.repeat(wanted, 2, 0), 3, 1)[::2, ::3],
                   np.asfortranarray(wanted), wanted.tolist(), sp.csr_array(wanted),
                   sp.coo_array(wanted)):
@@ -166,8 +156,7 @@ def test_15_features_are_cast_swapped_or_copied_with_a_note(tmp_path):
     ("--labels", npy(np.zeros(33, int)), r"labels have shape \(33,\), expected 34 rows"),
     ("--labels", npy(np.full((34, 2), 2)), r"multi-label entry at \(0, 0\) is 2, expected 0 or 1")],
     ids=["05-nan", "15-rows", "15-complex", "20-empty", "20-short", "22-header", "22-size",
-         "22-gzip", "16-below",
-         "16-fraction", "16-rows", "16-multi"])
+         "22-gzip", "16-below", "16-fraction", "16-rows", "16-multi"])
 def test_file_of_features_or_labels_is_refused(tmp_path, flag, content, message):
     (tmp_path / "x.npy").write_bytes(content)
     refused(65, message, "convert", "karate", tmp_path / "g.h5", flag, tmp_path / "x.npy",
@@ -203,48 +192,16 @@ def test_18_no_pickle_is_executed(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("part", "content", "message"), [
-    ("graph", pickle.dumps({0: [1, 99]}, 2), r"graph: vertex 0 has the neighbour 99, expected"),
     ("graph", pickle.dumps({0: [1, -1]}, 2), r"graph: vertex 0 has the neighbour -1"),
-    ("graph", pickle.dumps({vertex: [0, 1] * 5 for vertex in range(6)}, 2)[:-20],
-     r"graph: broken pickle"),
     ("graph", gzip.compress(bytes(1 << 27)), r"graph: compressed, expected a plain file"),
     ("graph", b"\x80\x02" + b"]" * 1_000_000 + b".", r"graph: needs \d+ bytes of memory"),
-    ("allx", b"", r"allx: broken pickle"),
-    ("test.index", b"4\nfive\n", r"test\.index: line 2: vertex is 'five', expected an integer"),
-    ("test.index", b"4\n1000000000000000\n", r"test\.index: 1000000000000001 vertices: needs")],
-    ids=["12-past", "12-negative", "20-truncated", "22-gzip", "22-objects", "20-empty", "09-text",
-         "10-far"])
+    ("graph", pickle.dumps(dict.fromkeys(range(1000), list(range(6)) * 1000), 2),
+     r"graph: 6000000 edges: needs \d+ bytes of memory")],  # one list named many times
+    ids=["12-negative", "22-gzip", "22-objects", "22-edges"])
 def test_planetoid_is_refused(tmp_path, part, content, message):
     planetoid(part)(tmp_path / f"ind.t.{part}")
     (tmp_path / f"ind.t.{part}").write_bytes(content)
     refused(65, message, "convert", tmp_path / "ind.t.x", tmp_path / "out.h5", "--memory", 1 << 26,
-            folder=tmp_path)
-
-
-def test_22_a_pickle_that_names_one_list_many_times(tmp_path):
-    row = list(range(6)) * 1000
-    planetoid("graph")(tmp_path / "ind.t.graph")
-    (tmp_path / "ind.t.graph").write_bytes(pickle.dumps(dict.fromkeys(range(1000), row), 2))
-    refused(65, r"graph: 6000000 edges: needs \d+ bytes of memory", "convert", tmp_path / "ind.t.x",
-            tmp_path / "out.h5", "--memory", 1 << 26, folder=tmp_path)
-
-
-PARQUET = {
-    "05-weight": ({"source": [0, 1], "target": [1, 2], "weight": [1.0, np.nan]},
-                  r"row 1: weight is nan"),
-    "08-negative": ({"source": [0, -4], "target": [1, 2]}, r"row 1: source is -4, expected 0\.\."),
-    "09-text": ({"source": ["0", "1"], "target": ["1", "2"]}, r"column source is .*string,"),
-    "09-missing": ({"source": [0, None], "target": [1, 2]}, r"row 1: source is empty, expected a"),
-}
-
-
-@pytest.mark.parametrize("case", PARQUET)
-@pytest.mark.parametrize("options", [(), ("--memory", 200)], ids=["memory", "disk"])
-def test_parquet_is_refused(tmp_path, case, options):
-    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    table, message = PARQUET[case]
-    parquet.write_table(arrow.table(table), tmp_path / "g.parquet")
-    refused(65, message, "convert", tmp_path / "g.parquet", tmp_path / "out.h5", *options,
             folder=tmp_path)
 
 
@@ -267,8 +224,7 @@ VECTORS = {
     "09-lines-20-digits": (b"0\n" + b"9" * 20, r"line 2 is '9+', expected one integer"),
     "09-lines-ragged": (b"0\n1 2\n", r"line 2 is '1 2', expected one integer"),
     "06-lines-empty": (b"", r"0 lines, expected 34 parts"),
-    "20-lines-binary": (gzip.compress(LINES), r"line 1 is "),
-}
+    "20-lines-binary": (gzip.compress(LINES), r"line 1 is ")}
 
 
 @pytest.mark.parametrize("case", VECTORS)
@@ -337,8 +293,7 @@ IN_MEMORY = {
     "16-empty-train": ((I3, None, [0, 1, 0], ([], [1], [2])), r"train mask is empty"),
     "16-overlap": ((I3, None, [0, 1, 0], ([0, 1], [1], [2])), r"vertex 1 is in both the train and"),
     "16-two-masks": ((I3, None, [0, 1, 0], ([0], [1])), r"2 masks, expected three: train, val,"),
-    "16-name": ((I3, None, [0, 1, 0], {"train": [0], "valid": [1]}), r"mask 'valid' is unknown"),
-}
+    "16-name": ((I3, None, [0, 1, 0], {"train": [0], "valid": [1]}), r"mask 'valid' is unknown")}
 
 
 @pytest.mark.parametrize("case", IN_MEMORY)

@@ -89,8 +89,7 @@ def test_03_19_22_memory_is_bounded(tmp_path):
     commands = [["inspect", name] if name.endswith("h5") else ["convert", name, "out.h5", *budget]
                 for name in said]
     warm = [["convert", "ok.mtx", "w.h5"],
-            ["convert", "ok.txt", "w.h5", "--overwrite", "--memory", "200"],
-            ["inspect", "g.h5"]]
+            ["convert", "ok.txt", "w.h5", "--overwrite", "--memory", "200"], ["inspect", "g.h5"]]
     before = {*os.listdir(tmp_path), "w.h5"}
     for (name, message), (code, errors, grown) in zip(said.items(),
                                                       bounded(tmp_path, warm, commands),

@@ -148,8 +148,7 @@ INPUTS = {  # name: input, its successor, arguments, and the function after whic
     "sorted on disk": ("0 1\n1 2\n" * 9, "0 2\n2 1\n" * 9, ("--memory", "200"),
                        (external, "collect")),
     "features": ("0 1\n1 2\n", None, ("--features", "x.npy"), (convert, "check_features")),
-    "labels": ("0 1\n1 2\n", None, ("--labels", "y.npy"), (convert, "check_labels")),
-}
+    "labels": ("0 1\n1 2\n", None, ("--labels", "y.npy"), (convert, "check_labels"))}
 
 
 @pytest.mark.parametrize("change", CHANGES[:3], ids=lambda change: change.__name__)
@@ -227,8 +226,7 @@ def kept(*args):
     os.replace("other.p2.h5", "g.p2.h5")
     return result
 placement._kept = kept
-""",
-}
+"""}
 
 
 @pytest.mark.long
@@ -238,8 +236,7 @@ placement._kept = kept
     ("partitioning", TRAIN, 2, 65, "g.h5: changed while it was read"),
     ("between two ranks", TRAIN, 2, 78, "checksum is"),
     ("between two ranks", ("predict", "trained", "g.h5", "-o", "p.h5"), 2, 78, "checksum is"),
-    ("a partition in use", TRAIN, 2, 65, "g.p2.h5: changed while it was read"),
-])
+    ("a partition in use", TRAIN, 2, 65, "g.p2.h5: changed while it was read")])
 def test_real_processes(folder, hook, command, ranks, code, words):
     (folder / "hooks").mkdir()
     (folder / "hooks/sitecustomize.py").write_text(f"import os, time\n{HOOKS[hook]}")

@@ -94,8 +94,7 @@ REHASHED = {  # what is changed, and what the warning names; the SHA-256 of the 
     "one array more": (array("weights/W2", lambda _: np.ones((5, 5), np.float32)),
                        "weights/W2 has shape"),
     "an unknown array": (array("wieghts/W0", lambda _: np.ones(3, np.float32)),
-                         "array wieghts/W0 is unknown"),
-}
+                         "array wieghts/W0 is unknown")}
 
 
 def rehash(folder, change):
@@ -133,10 +132,8 @@ def test_weights_for_another_width_than_the_graph_has_are_passed_over(graph, out
 
 @pytest.mark.parametrize("manifest",
                          [DEEP, "[1]", "{}", '{"files": 1}', '{"files": {"state.h5": {}}}', "\xff",
-                          "NaN",
-                          '{"files": {"state.h5": {"sha256": 1}}}', '{"a": 1, "a": 2}',
-                          " " * (1 << 21)],
-                         ids=lambda text: text[:40])
+                          "NaN", '{"files": {"state.h5": {"sha256": 1}}}', '{"a": 1, "a": 2}',
+                          " " * (1 << 21)], ids=lambda text: text[:40])
 def test_a_manifest_of_any_kind_is_passed_over(graph, out, caplog, manifest):
     (out / "checkpoints/step-00000012/manifest.json").write_text(manifest, encoding="latin-1")
     assert Checkpoints(out, graph).load().epoch == 8
@@ -152,8 +149,7 @@ LINES = {  # line 3 of metrics.jsonl, and what the warning says
     "out of order": ({"epoch": 2}, "line 3: epoch 2 after epoch 2"),
     "epoch nan": ({"epoch": float("nan")}, "line 3: epoch is nan, expected an integer"),
     "brackets": (DEEP, "line 3: not JSON that hpgcn writes"),
-    "half": ('{"epoch": 3, ', "line 3: not JSON"),
-}
+    "half": ('{"epoch": 3, ', "line 3: not JSON")}
 
 
 @pytest.mark.parametrize("case", LINES)

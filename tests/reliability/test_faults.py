@@ -138,8 +138,7 @@ def test_a_fault_that_makes_no_sense_is_refused(here, karate, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "kill", "kill:0:1", "kill:0:1:loss:2", "kill:-1:1:loss",
-                                  "kill:0:x:loss",
-                                  "kill:0:1:lunch", "nan:0:1:update"])
+                                  "kill:0:x:loss", "kill:0:1:lunch", "nan:0:1:update"])
 def test_words_that_name_no_fault(text):
     with pytest.raises(UsageError, match="HPGCN_FAULT="):
         faults.parse(text)

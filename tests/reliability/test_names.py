@@ -131,8 +131,7 @@ WRONG = {  # what is called, and what the UsageError says
     "run": (lambda: hpgcn.predict("g.h5", 3), "a int: expected a run directory, its model.h5, or"),
     "predict": (lambda: hpgcn.predict(None, "run"), "graph is of type NoneType"),
     "device": (lambda: hpgcn.predict("g.h5", "run", device="gpu"), "device = 'gpu': expected one"),
-    "load": (lambda: hpgcn.load(3), "path is of type int, expected str or path-like"),
-}
+    "load": (lambda: hpgcn.load(3), "path is of type int, expected str or path-like")}
 
 
 @pytest.mark.parametrize("case", WRONG)

@@ -27,8 +27,7 @@ KINDS = {
     "no edges": {"density": 0.0},
     "one vertex": {"n": 1, "density": 0.0},
     "one vertex with a loop": {"n": 1, "density": 1.0, "features": "sparse"},
-    "no split": {"masks": False},
-}
+    "no split": {"masks": False}}
 packed = pytest.mark.parametrize("compress", ["none", "gzip"])
 
 
