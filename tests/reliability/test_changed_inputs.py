@@ -1,7 +1,4 @@
-"""Inputs replaced or written to while they are read.
-
-A digest is of what was read, or nothing is left.
-"""
+"""Inputs replaced or written to while they are read: a digest is of that, or nothing is left."""
 import os
 import shutil
 from pathlib import Path
@@ -48,6 +45,7 @@ CHANGES = rename, in_place, in_place_with_the_old_times, remove
 def folder(tmp_path, monkeypatch):
     """The working folder: g.h5, and other.h5 of the same size with other features."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(placement, "METHOD", "block")  # quick
     store.write_graph("g.h5", make(n=120, f=9))
     graph = make(n=120, f=9)
     graph.features[3, 2] += 1
@@ -96,15 +94,12 @@ def test_a_partition_of_another_graph_is_not_used(folder):
     rename("g.h5", "other.h5")
     with load("g.h5") as stored:
         other, _ = placement._kept(stored, 2)
-        assert (path, other) == ("g.p2.h5", "g.p2-hypergraph-0.h5")
+        assert (path, other) == ("g.p2.h5", "g.p2-block-0.h5")
         np.testing.assert_array_equal(np.sort(load(other).features, 0), np.sort(stored.features, 0))
 
 
 def test_a_file_is_read_as_it_was_when_it_was_opened(folder):
-    """Written to with right checksums and old times.
-
-    No block of the new content passes for one of the old.
-    """
+    """No block of new content with right checksums and old times passes for one of the old."""
     with load("g.h5") as stored:
         stored.adjacency_rows(0, 120)
         in_place_with_the_old_times("g.h5", "other.h5")

@@ -1,7 +1,4 @@
-"""Faults on purpose, in real jobs.
-
-Each ends in time, on all ranks, with its code and a line that says why.
-"""
+"""Faults on purpose, in real jobs: each ends in time, on all ranks, with its code and the reason."""
 import json
 import time
 from pathlib import Path
@@ -16,7 +13,7 @@ from hpgcn.runtime import faults
 SIGSEGV = (11, 139)  # as MPICH's mpiexec and Open MPI's report it
 
 
-def settings(tmp_path, epochs=4, timeout=3):
+def settings(tmp_path, epochs=4, timeout=2):
     """A run of its own name, so that its processes can be told from others."""
     return "--epochs", epochs, "--comm-timeout", timeout, "--out", tmp_path / "run"
 
@@ -49,7 +46,7 @@ def test_a_rank_that_never_comes_is_named(launcher, karate, tmp_path):
     code, err = launcher.run("train", karate / "karate.p3.h5", *settings(tmp_path), ranks=3,
                              HPGCN_FAULT="hang:1:2:exchange")
     assert code == 75, err
-    said = "waited 3 s for rank(s) 1 in layer 0 forward; no word from rank(s) 1"
+    said = "waited 2 s for rank(s) 1 in layer 0 forward; no word from rank(s) 1"
     assert any(f"hpgcn: rank {rank} {said}" in lines(err) for rank in (0, 2)), err
     assert none_left(str(tmp_path))
 
@@ -63,7 +60,7 @@ def test_no_wait_is_without_a_deadline(here, karate, tmp_path, fault, where):
     late, waiting = int(fault.split(":")[1]), 1 - int(fault.split(":")[1])
     assert code == 75, err
     line, = lines(err)
-    assert line.startswith(f"hpgcn: rank {waiting} waited 3 s for ")
+    assert line.startswith(f"hpgcn: rank {waiting} waited 2 s for ")
     assert where in line
     assert line.endswith(f"no word from rank(s) {late}")
     assert none_left(str(tmp_path))

@@ -1,7 +1,4 @@
-"""Signals, in real processes.
-
-Whatever a command does, it ends in order, with its code, and leaves nothing behind.
-"""
+"""Signals, in real processes: a command ends in order, with its code, and leaves nothing behind."""
 import contextlib
 import json
 import os
@@ -12,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import in_process
 import pytest
 from commands import MPIEXEC, clean_environment, refused, succeed, without_notice
 
@@ -31,7 +29,7 @@ SERIAL = {  # name -> (point, arguments); files are those of `folder`
                                ("partition", "karate.h5", "-k", "2", "-o", "new.h5")),
     "partition to text": ("hpgcn.runtime.atomic.synchronise",
                           ("partition", "karate.h5", "-k", "2", "-o", "new.txt", "--method",
-                      "block")),
+                           "block")),
     "plan": ("hpgcn.planning.report.table", ("plan", "karate.h5", "-k", "2")),
     "inspect": ("hpgcn.store.describe", ("inspect", "karate.h5")),
     "predict": (WRITES, ("predict", "done", "karate.h5", "-o", "new.h5")),
@@ -93,7 +91,9 @@ def test_every_command_ends_in_order(folder, tmp_path, name, number):
     assert leftovers(folder, tmp_path) == []
 
 
-@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("number", [
+    signal.SIGTERM, signal.SIGINT,
+    *(pytest.param(number, marks=pytest.mark.long) for number in (signal.SIGHUP, signal.SIGUSR1))])
 def test_a_signal_in_compiled_code_ends_in_order(folder, number):
     point, args = SERIAL["generate"]
     done = run(f"0:{number.name}!:1", point, *args, cwd=folder)
@@ -104,9 +104,7 @@ def test_a_signal_in_compiled_code_ends_in_order(folder, number):
 
 
 def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path):
-    """A killed command's folder goes with the next one, a living one's stays, and so does what only
-    looks like it.
-    """
+    """The folder of a killed command; not of a living one, nor what only looks like it."""
     with waiting("convert", "karate", tmp_path / "a.h5", point=WRITES) as killed, \
             waiting("convert", "karate", tmp_path / "b.h5", point=WRITES) as living:
         killed.kill()
@@ -115,10 +113,9 @@ def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path):
         (tmp_path / ".hpgcn-mine.tmp").write_text("mine")
         other = tmp_path / f".hpgcn-00000000-{killed.pid}-1-0123456789abcdef.tmp"
         other.write_text("another machine's")
-        succeed("convert", "karate", tmp_path / "new.h5")
-        left = {path.name for path in tmp_path.iterdir()} - {"new.h5", ".hpgcn-mine.tmp",
-                                                              other.name}
-        (name,) = left
+        in_process.succeed("convert", "karate", tmp_path / "new.h5")
+        kept = {"new.h5", ".hpgcn-mine.tmp", other.name}
+        (name,) = {path.name for path in tmp_path.iterdir()} - kept
         assert f"-{living.pid}-" in name
 
 
@@ -230,11 +227,10 @@ def test_ctrl_c_at_the_launcher(here, karate, tmp_path):
 def test_a_second_ctrl_c_ends_a_run_at_once(folder, tmp_path):
     terminal, theirs = os.openpty()
     nowhere = "9:none:1", "hpgcn.training.trainer.warm_up"
-    child = subprocess.Popen([sys.executable, SIGNALLED, *nowhere, "train", "karate.h5", "--out",
-                              tmp_path / "run"],
-                             cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                             stderr=theirs,
-                             env={**clean_environment(), "HPGCN_FAULT": "hang:0:3:loss"})
+    child = subprocess.Popen(
+        [sys.executable, SIGNALLED, *nowhere, "train", "karate.h5", "--out", tmp_path / "run"],
+        cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs,
+        env={**clean_environment(), "HPGCN_FAULT": "hang:0:3:loss"})
     os.close(theirs)
     try:
         metrics = tmp_path / "run" / "metrics.jsonl"
