@@ -173,6 +173,7 @@ def test_flag_that_says_too_little(tmp_path, flag):
 
 def test_flag_against_the_file(tmp_path):
     path = put(tmp_path / "g.csv", "x,y,z\n0,1,2\n")
+    refused(r"g\.csv: line 1: 3 column\(s\), but --columns u,v names 2", path, columns="u,v")
     assert "columns: x is u, y is v; not read: z" in read(path, columns="u,v,-")[1]
     for options in ({"columns": "u,v"}, {"base": 1}):
         with pytest.raises(UsageError,

@@ -1,8 +1,6 @@
-"""Bad edge lists and matrices, row by row of the table in docs/reliability.md: one line, 65,
-nothing left behind.
+"""Bad edge lists and matrices, row by row of the table in docs/reliability.md: one line, 65.
 
-Ids begin with the number of the row. Each input is read plain and gzip, edge lists in memory and
-sorted on disk.
+Ids begin with the number of the row; read plain and gzip, edge lists in memory and on disk.
 """
 import gzip
 
@@ -100,30 +98,6 @@ def test_refused(tmp_path, name, content, message, options):
     line = refused(65, message, "convert", tmp_path / name, tmp_path / "out.h5", *options,
                    folder=tmp_path)
     assert line.startswith(f"hpgcn: {tmp_path / name}")
-
-
-@pytest.mark.parametrize(("code", "options", "message"), [
-    (2, ("--columns", "u,w"), r"--columns u,w: expected a word for each column"),
-    (2, ("--base", "2"), r"--base: invalid choice"),
-    (2, ("--base", "1", "--format", "mtx"), r"--columns and --base are for edge lists \(snap, csv"),
-    (65, ("--columns", "u,v"), r"g\.csv: line 1: 3 column\(s\), but --columns u,v names 2"),
-    (65, (), r"line 1: columns source, target, foo: foo is not known: --columns source,target,- "),
-    (65, ("--columns", "source,target,-", "--base", "1"), r"g\.csv: line 2: first id is '0',")])
-def test_columns_and_base_are_refused(tmp_path, code, options, message):
-    (tmp_path / "g.csv").write_bytes(b"source,target,foo\n0,1,2\n")
-    refused(code, message, "convert", tmp_path / "g.csv", tmp_path / "out.h5", *options,
-            folder=tmp_path)
-    if code == 65:
-        refused(code, message, "convert", tmp_path / "g.csv", tmp_path / "out.h5", *options, *DISK,
-                folder=tmp_path)
-
-
-def test_columns_and_base_are_read(tmp_path):
-    (tmp_path / "g.csv").write_bytes(b"source,target,foo\n2,1,2\n")
-    for options in ((), DISK):
-        n, edges, said, _ = read(tmp_path / "g.csv", "--columns", "source,target,-", "--base", "1",
-                                 *options)
-        assert (n, edges) == (2, {(0, 1)}) and "row target aggregates source" in said
 
 
 def read(path, *options):

@@ -1,7 +1,4 @@
-"""Bad arrays, row by row of the table in docs/reliability.md.
-
-.npz, .npy, pickles, Parquet, part vectors, in memory.
-"""
+"""Bad .npz, .npy, pickles, part vectors and graphs in memory, row by row of docs/reliability.md."""
 import gzip
 import io
 import os

@@ -1,6 +1,5 @@
 """Signals, in real processes: a command ends in order, with its code, and leaves nothing behind."""
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import in_process
 import pytest
+import resuming
 from commands import MPIEXEC, clean_environment, refused, succeed, without_notice
 
 from hpgcn import store
@@ -167,7 +167,7 @@ def test_a_signal_while_the_program_is_imported(folder, number, code, words, arg
 
 
 def losses(out):
-    return [json.loads(line)["loss"] for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return [line["loss"] for line in resuming.lines(out)]
 
 
 @pytest.mark.long
