@@ -18,6 +18,12 @@ from hpgcn.partition import make_partition
 HERE = Path(sys.executable).parent
 
 
+@pytest.fixture(autouse=True)
+def working_folder(tmp_path, monkeypatch):
+    """The folder of a test is its working folder."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def here():
     """The MPI of this Python: for what does not depend on the library."""

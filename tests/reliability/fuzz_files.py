@@ -98,9 +98,7 @@ def predictions_file(path):
 
 
 def planetoid(part):
-    """A function that makes the eight files of a set around the path of one part, and returns that
-    one.
-    """
+    """A function that makes the eight files of a set around the path of one part."""
     def make(path):
         y, X = np.eye(2), sp.csr_matrix(np.eye(4, 3, dtype=np.float32))
         parts = {"x": X[:2], "y": y, "tx": X[2:], "ty": y, "allx": X, "ally": np.vstack([y, y]),
@@ -164,7 +162,7 @@ FILES = {  # kind: function of a path (ending like the kind) that returns the by
     "mtx-mtx": mtx("real", "general"), "mtx-symmetric-mtx": mtx("integer", "symmetric"),
     "mtx-skew-mtx": mtx("real", "skew-symmetric"), "mtx-pattern-mtx": mtx("pattern", "symmetric"),
     "snap-txt.gz": lambda path: gzip.compress(snap()),
-         "csv-csv.gz": lambda path: gzip.compress(csv()),
+    "csv-csv.gz": lambda path: gzip.compress(csv()),
     "mtx-mtx.gz": lambda path: gzip.compress(mtx("real", "symmetric")()),
     "npz-stored-npz": npz(np.savez), "npz-deflated-npz": npz(np.savez_compressed)}
 STORED = tuple(kind for kind in FILES if kind.endswith("h5"))
@@ -191,11 +189,10 @@ def contents(kind, path):
     """Everything that can be read out of a stored file, nested in tuples."""
     if kind == "model-h5":
         weights, attributes = store.read_model(path)
-        return sorted(weights), [weights[name]
-                                 for name in sorted(weights)], sorted(attributes.items())
+        return sorted(weights.items()), sorted(attributes.items())
     if kind == "predictions-h5":
         arrays, attributes = store.read_predictions(path)
-        return sorted(arrays), [arrays[name] for name in sorted(arrays)], sorted(attributes.items())
+        return sorted(arrays.items()), sorted(attributes.items())
     with store.load(path, memory=10**8) as stored:
         graph, made = stored.read(), stored.partition
     X = graph.features

@@ -20,9 +20,8 @@ ALL = (TRAIN, PARTITION_IT, INSPECT, PLAN)
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path):
     """The working folder, with a graph in it."""
-    monkeypatch.chdir(tmp_path)
     store.write_graph("g.h5", make_graph())
     return tmp_path
 
@@ -32,7 +31,7 @@ def test_structure_is_refused(folder, case):
     damage, message = STRUCTURE[case]
     edit("g.h5", damage, readable=False)
     for command in ALL:
-        refused(65, message, *command, folder=folder)
+        refused(65, message, *command)
 
 
 @pytest.mark.parametrize("case", [case for case in ENTRIES if case[0].isdigit()])
@@ -40,7 +39,7 @@ def test_content_is_refused(folder, case):
     damage, message = ENTRIES[case]
     edit("g.h5", damage)
     for command in READ:
-        refused(65, message, *command, folder=folder)
+        refused(65, message, *command)
 
 
 @pytest.mark.parametrize("damage, message, commands", [
@@ -51,7 +50,7 @@ def test_content_is_refused(folder, case):
 def test_commands_that_read_less_say_it_in_their_words(folder, damage, message, commands):
     edit("g.h5", damage)
     for command in commands:
-        refused(65, message, *command, folder=folder)
+        refused(65, message, *command)
 
 
 def undirected(weighted):
@@ -100,7 +99,7 @@ def test_contradictions_are_refused(folder, case):
     store.write_graph("g.h5", GRAPHS[graph](), overwrite=True)
     edit("g.h5", damage)
     for command in (*READ, INSPECT):
-        refused(65, message, *command, folder=folder)
+        refused(65, message, *command)
 
 
 def part_of_one(case):
@@ -121,7 +120,7 @@ def test_partitions_that_contradict_themselves_are_refused(folder, trained, dama
     predict = ("predict", trained, "g.h5", "-o", "p.h5")
     more = ((*TRAIN, "--strategy", "2d"), (*TRAIN, "--no-verify"), (*TRAIN, "--dry-run"), predict)
     for command in ALL if commands == "all" else more:
-        refused(65, message, *command, folder=folder)
+        refused(65, message, *command)
 
 
 def test_20_truncated_empty_or_another_file(folder):
@@ -132,12 +131,11 @@ def test_20_truncated_empty_or_another_file(folder):
                              (raw[:-1], r"g\.h5: is truncated")]:
         path.write_bytes(content)
         for command in (*ALL, ("predict", "g.h5")):
-            refused(65, message, *command, folder=folder)
-    refused(65, "is a folder", "inspect", ".", folder=folder)
-    refused(66, "No such file", "train", "none.h5", folder=folder)
+            refused(65, message, *command)
+    refused(65, "is a folder", "inspect", ".")
+    refused(66, "No such file", "train", "none.h5")
     path.write_bytes(raw)
-    refused(65, "is an HDF5 file, .* goes to hpgcn partition", "convert", "g.h5", "out.h5",
-            folder=folder)
+    refused(65, "is an HDF5 file, .* goes to hpgcn partition", "convert", "g.h5", "out.h5")
 
 
 @pytest.mark.long
@@ -149,11 +147,11 @@ def test_23_flipped_bits_are_storage_errors(folder):
         place = middle(file["features"])
     path.write_bytes(raw[:place] + bytes([raw[place] ^ 4]) + raw[place + 1:])
     for command in (*READ, INSPECT):
-        refused(74, r"g\.h5: features: the checksum of block 0 ", *command, folder=folder)
+        refused(74, r"g\.h5: features: the checksum of block 0 ", *command)
     path.write_bytes(raw)
     edit("g.h5", attribute("directed", 0), stamp=False)
     for command in ALL:
-        refused(74, "the checksum of the attributes does not match", *command, folder=folder)
+        refused(74, "the checksum of the attributes does not match", *command)
 
 
 @pytest.fixture(scope="module")
@@ -188,4 +186,4 @@ def test_model_is_refused(tmp_path, trained, case):
     path = tmp_path / "model.h5"
     path.write_bytes((trained / "model.h5").read_bytes())
     edit(path, damage)
-    refused(65, message, "predict", tmp_path, trained.with_name("g.h5"), folder=tmp_path)
+    refused(65, message, "predict", tmp_path, trained.with_name("g.h5"))

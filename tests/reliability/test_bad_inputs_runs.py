@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -43,9 +44,9 @@ for argv in commands:
 """
 
 
-def bounded(folder, warm, commands):
+def bounded(warm, commands):
     """(exit code, standard error, bytes that the peak grew by) of commands in bounded memory."""
-    done = subprocess.run([sys.executable, "-c", CHILD], input=json.dumps([warm, *commands]), cwd=folder,
+    done = subprocess.run([sys.executable, "-c", CHILD], input=json.dumps([warm, *commands]),
                           text=True, capture_output=True, timeout=300, check=False,
                           env={**clean_environment(), "MALLOC_ARENA_MAX": "2",
                                "NUMBA_NUM_THREADS": "2"})
@@ -53,21 +54,19 @@ def bounded(folder, warm, commands):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def inputs_that_ask_for_memory(folder):
+def inputs_that_ask_for_memory():
     """Write inputs that are small on disk; return what the line says of each, by name."""
-    (folder / "03.mtx").write_bytes(REAL + b"3 3 4000000000000\n")
-    (folder / "03-rows.mtx").write_bytes(REAL + b"4000000000000 4000000000000 1\n1 2 1\n")
-    (folder / "22.mtx.gz").write_bytes(gzip.compress(REAL + b"3 3 100000000\n"
-                                                     + b"1 2 1\n" * (1 << 22), 1))
-    (folder / "22-line.txt.gz").write_bytes(gzip.compress(b"0 1\n" + b"1" * (1 << 27), 1))
-    (folder / "22-array.npz").write_bytes(gzip.compress(bytes(1 << 27), 1))
-    (folder / "ind.t.x").write_bytes(gzip.compress(bytes(1 << 27), 1))
+    Path("03.mtx").write_bytes(REAL + b"3 3 4000000000000\n")
+    Path("03-rows.mtx").write_bytes(REAL + b"4000000000000 4000000000000 1\n1 2 1\n")
+    many = REAL + b"3 3 100000000\n" + b"1 2 1\n" * (1 << 22)
+    Path("22.mtx.gz").write_bytes(gzip.compress(many, 1))
+    Path("22-line.txt.gz").write_bytes(gzip.compress(b"0 1\n" + b"1" * (1 << 27), 1))
+    Path("22-array.npz").write_bytes(gzip.compress(bytes(1 << 27), 1))
+    Path("ind.t.x").write_bytes(gzip.compress(bytes(1 << 27), 1))
     for part in ("y", "tx", "ty", "allx", "ally", "graph", "test.index"):
-        (folder / f"ind.t.{part}").write_bytes(b"")
-    np.savez_compressed(folder / "19.npz", edge_index=np.array([[0], [1]]),
-                        x=np.zeros((2, 1 << 24)))
-    with h5py.File(folder / "g.h5", "r") as file, h5py.File(folder / "22.h5", "w",
-                                                            libver="v110") as other:
+        Path(f"ind.t.{part}").write_bytes(b"")
+    np.savez_compressed("19.npz", edge_index=np.array([[0], [1]]), x=np.zeros((2, 1 << 24)))
+    with h5py.File("g.h5", "r") as file, h5py.File("22.h5", "w", libver="v110") as other:
         other.attrs.update(file.attrs)
         for name in file:
             file.copy(name, other)
@@ -81,50 +80,49 @@ def inputs_that_ask_for_memory(folder):
             "22.h5": "claims 281474976710656 bytes"}
 
 
-def test_03_19_22_memory_is_bounded(tmp_path):
-    succeed("convert", "karate", tmp_path / "g.h5", "--split", "random:60/20/20")
-    (tmp_path / "ok.mtx").write_bytes(REAL + b"3 3 1\n1 2 1\n")
-    (tmp_path / "ok.txt").write_bytes(b"0 1\n1 2\n")
-    said = inputs_that_ask_for_memory(tmp_path)
-    (tmp_path / "g.txt.gz").write_bytes(gzip.compress(b"0 1\n" * (1 << 23), 1))  # 32 MiB
+def test_03_19_22_memory_is_bounded():
+    succeed("convert", "karate", "g.h5", "--split", "random:60/20/20")
+    Path("ok.mtx").write_bytes(REAL + b"3 3 1\n1 2 1\n")
+    Path("ok.txt").write_bytes(b"0 1\n1 2\n")
+    said = inputs_that_ask_for_memory()
+    Path("g.txt.gz").write_bytes(gzip.compress(b"0 1\n" * (1 << 23), 1))  # 32 MiB
     budget = ["--memory", "200M"]
     commands = [["inspect", name] if name.endswith("h5") else ["convert", name, "out.h5", *budget]
                 for name in said]
     commands.append(["convert", "g.txt.gz", "sorted.h5", "--memory", "32M"])
     warm = [["convert", "ok.mtx", "w.h5"],
             ["convert", "ok.txt", "w.h5", "--overwrite", "--memory", "200"], ["inspect", "g.h5"]]
-    before = {*os.listdir(tmp_path), "w.h5", "sorted.h5"}
-    *refusals, (code, errors, grown) = bounded(tmp_path, warm, commands)
+    before = {*os.listdir(), "w.h5", "sorted.h5"}
+    *refusals, (code, errors, grown) = bounded(warm, commands)
     assert (code, errors) == (0, "")  # an edge list is sorted on disk
     assert grown < 200 << 20
-    assert store.load(tmp_path / "sorted.h5").header.num_edges == 1
+    assert store.load("sorted.h5").header.num_edges == 1
     for (name, message), (code, errors, grown) in zip(said.items(), refusals, strict=True):
         assert code == 65, (name, errors)
         assert errors.startswith(f"hpgcn: {name}"), errors
         assert message in errors
         assert errors.count("\n") == 1
         assert grown < 64 << 20, name
-    assert set(os.listdir(tmp_path)) == before
+    assert set(os.listdir()) == before
 
 
 def trained(path, *options, command=succeed, **where):
     """(losses, weights) of a run of three epochs."""
-    out = path.with_name("run")
-    command("train", path, "--epochs", "3", "--out", out, "--overwrite", *options, **where)
-    return [line["loss"] for line in lines(out)], store.read_model(out / "model.h5")[0]
+    command("train", path, "--epochs", "3", "--out", "run", "--overwrite", *options, **where)
+    return [line["loss"] for line in lines(Path("run"))], store.read_model("run/model.h5")[0]
 
 
 @pytest.mark.parametrize("model", ["gcn", "sage", "gin"])
 @pytest.mark.parametrize("n", [1, 6])
-def test_11_one_vertex_or_no_edges_trains(tmp_path, n, model):
-    (tmp_path / "g.mtx").write_bytes(REAL + f"{n} {n} 0\n".encode())
-    np.save(tmp_path / "x.npy", np.ones((n, 3)))
-    np.save(tmp_path / "y.npy", np.arange(n) % 2)
-    said = succeed("convert", tmp_path / "g.mtx", tmp_path / "g.h5", "--features",
-                   tmp_path / "x.npy", "--labels", tmp_path / "y.npy", "--split", "random:100/0/0")
+def test_11_one_vertex_or_no_edges_trains(n, model):
+    Path("g.mtx").write_bytes(REAL + f"{n} {n} 0\n".encode())
+    np.save("x.npy", np.ones((n, 3)))
+    np.save("y.npy", np.arange(n) % 2)
+    said = succeed("convert", "g.mtx", "g.h5", "--features", "x.npy", "--labels", "y.npy",
+                   "--split", "random:100/0/0")
     assert f"{n} vertices, 0 edges" in said
     assert f"{n} isolated vertices" in said
-    losses, weights = trained(tmp_path / "g.h5", "--model", model)
+    losses, weights = trained("g.h5", "--model", model)
     assert np.isfinite(losses).all()
     assert all(np.isfinite(array).all() for array in weights.values())
 
@@ -140,38 +138,34 @@ def karate(tmp_path_factory):
 
 
 @pytest.mark.long
-def test_17_a_rank_without_vertices_trains(tmp_path, karate):
+def test_17_a_rank_without_vertices_trains(karate):
     """From the command line; tests/mpi has every strategy with ranks without rows."""
     alone, _ = trained(karate, "--dropout", 0)
-    (tmp_path / "parts.txt").write_text("".join(f"{2 * (vertex % 2)}\n" for vertex in range(34)))
-    said = succeed("partition", karate, "-k", 3, "--parts", tmp_path / "parts.txt", "-o",
-                   tmp_path / "p.h5")
-    assert "p.h5" in said
-    losses, _ = trained(tmp_path / "p.h5", "--dropout", 0, command=succeed_elsewhere, ranks=3)
+    Path("parts.txt").write_text("".join(f"{2 * (vertex % 2)}\n" for vertex in range(34)))
+    assert "p.h5" in succeed("partition", karate, "-k", 3, "--parts", "parts.txt", "-o", "p.h5")
+    losses, _ = trained("p.h5", "--dropout", 0, command=succeed_elsewhere, ranks=3)
     np.testing.assert_allclose(losses, alone, rtol=1e-5)
 
 
-def test_25_the_same_graph_with_64_bit_numbers(tmp_path, monkeypatch, karate):
+def test_25_the_same_graph_with_64_bit_numbers(monkeypatch, karate):
     losses, weights = trained(karate)
     # more than 20 kB hold in memory
-    (tmp_path / "g.txt").write_bytes(b"0 1 2.5\n3 2 1\n2 2 4\n0 1 1\n90 3 7\n" * 50)
-    succeed("convert", tmp_path / "g.txt", tmp_path / "narrow.h5")
+    Path("g.txt").write_bytes(b"0 1 2.5\n3 2 1\n2 2 4\n0 1 1\n90 3 7\n" * 50)
+    succeed("convert", "g.txt", "narrow.h5")
     monkeypatch.setattr(validation, "INT32_MAX", 10)
     for name, options in (("memory.h5", ()), ("disk.h5", ("--memory", 20_000))):
-        succeed("convert", tmp_path / "g.txt", tmp_path / name, *options)
-        with h5py.File(tmp_path / name) as wide, h5py.File(tmp_path / "narrow.h5") as narrow:
+        succeed("convert", "g.txt", name, *options)
+        with h5py.File(name) as wide, h5py.File("narrow.h5") as narrow:
             assert wide["adjacency/indices"].dtype == np.int64
             assert narrow["adjacency/indices"].dtype == np.int32
             for key in ("indptr", "indices", "data"):
                 assert np.array_equal(wide[f"adjacency/{key}"], narrow[f"adjacency/{key}"])
-    graph = store.load(tmp_path / "memory.h5").read()
-    assert graph.indices.dtype == np.int64
+    assert store.load("memory.h5").read().indices.dtype == np.int64
     again, wide = trained(karate)
     assert again == losses
     np.testing.assert_equal(wide, weights)
-    succeed("partition", tmp_path / "memory.h5", "-k", 2, "--method", "vertex-cut", "-o",
-            tmp_path / "p.h5")
-    assert store.load(tmp_path / "p.h5").read().indices.dtype == np.int64
+    succeed("partition", "memory.h5", "-k", 2, "--method", "vertex-cut", "-o", "p.h5")
+    assert store.load("p.h5").read().indices.dtype == np.int64
 
 
 SETTINGS = {
@@ -189,13 +183,12 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("case", SETTINGS)
-def test_settings_are_refused(tmp_path, karate, case):
+def test_settings_are_refused(karate, case):
     content, message = SETTINGS[case]
-    (tmp_path / "c.toml").write_bytes(content)
-    refused(2, message, "train", karate, "--config", tmp_path / "c.toml", "--out", tmp_path / "run",
-            folder=tmp_path)
+    Path("c.toml").write_bytes(content)
+    refused(2, message, "train", karate, "--config", "c.toml", "--out", "run")
 
 
-def test_06_settings_with_a_byte_order_mark_and_crlf_are_read(tmp_path):
-    (tmp_path / "c.toml").write_bytes(b"\xef\xbb\xbfhidden = 4\r\nlayers = 3\r\n")
-    assert Config.from_toml(tmp_path / "c.toml") == {"hidden": 4, "layers": 3}
+def test_06_settings_with_a_byte_order_mark_and_crlf_are_read():
+    Path("c.toml").write_bytes(b"\xef\xbb\xbfhidden = 4\r\nlayers = 3\r\n")
+    assert Config.from_toml("c.toml") == {"hidden": 4, "layers": 3}

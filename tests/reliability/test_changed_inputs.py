@@ -44,7 +44,6 @@ CHANGES = rename, in_place, in_place_with_the_old_times, remove
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """The working folder: g.h5, and other.h5 of the same size with other features."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(placement, "METHOD", "block")  # quick
     store.write_graph("g.h5", make(n=120, f=9))
     graph = make(n=120, f=9)
@@ -148,9 +147,8 @@ INPUTS = {  # name: input, its successor, arguments, and the function after whic
 
 @pytest.mark.parametrize("change", CHANGES[:3], ids=lambda change: change.__name__)
 @pytest.mark.parametrize("case", INPUTS)
-def test_an_input_that_changes_while_it_is_converted(tmp_path, monkeypatch, case, change):
+def test_an_input_that_changes_while_it_is_converted(monkeypatch, case, change):
     first, second, options, where = INPUTS[case]
-    monkeypatch.chdir(tmp_path)
     Path("edges.txt").write_text(first)
     Path("other").write_text(second or "")
     np.save("x.npy", np.zeros((3, 2)))
@@ -164,7 +162,7 @@ def test_an_input_that_changes_while_it_is_converted(tmp_path, monkeypatch, case
     if case != "text":
         after(monkeypatch, *where, lambda: change(name, "other"))
     refused_here(65, rf"hpgcn: {name}: changed while it was read", "convert", "edges.txt", "g.h5",
-                 *options, folder=tmp_path)
+                 *options)
 
 
 def reading(reader, action):
@@ -184,7 +182,7 @@ def test_a_part_vector_that_changes_while_it_is_read(folder, monkeypatch, name):
     reader = "_read_text" if name.endswith("txt") else "_read_array"
     after(monkeypatch, partition.files, reader, lambda: rename(name, "p" + Path(name).suffix))
     refused_here(65, rf"hpgcn: {name}: changed while it was read", "partition", "g.h5", "-k", 2,
-                 "--parts", name, "-o", "out.h5", folder=folder)
+                 "--parts", name, "-o", "out.h5")
 
 
 TRAIN = ("train", "g.h5", "--epochs", 1, "--out", "run", "-q")

@@ -1,7 +1,4 @@
-"""Checkpoints on one rank.
-
-A run that stops and goes on leaves what an undisturbed one leaves, bit for bit.
-"""
+"""Checkpoints on one rank: a run that stops and goes on leaves what an undisturbed one does."""
 import errno
 import fcntl
 import json

@@ -1,7 +1,4 @@
-"""Runs that are killed, signalled or out of disk, from outside.
-
-There is always a checkpoint to go on from.
-"""
+"""Runs that are killed, signalled or out of disk: there is always a checkpoint to go on from."""
 import contextlib
 import json
 import os
@@ -123,10 +120,7 @@ class Run:
             time.sleep(0.002)
 
     def ranks(self):
-        """Process ids of the ranks.
-
-        The Pythons below mpiexec, at once or with a proxy of it between.
-        """
+        """Process ids of the ranks: the Pythons below mpiexec, with a proxy of it between or not."""
         def below(pid):
             while pid > 1 and pid != self.process.pid:
                 pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
@@ -183,10 +177,7 @@ def test_killed_at_random_moments_again_and_again(folder, whole):
 
 @pytest.mark.long
 def test_signals_and_a_full_disk_in_turn(folder, whole):
-    """One run.
-
-    SIGUSR1 to all (75), a full disk (74), SIGTERM, SIGUSR1 to one rank (75), and to its end.
-    """
+    """SIGUSR1 to all (75), a full disk (74), SIGTERM, SIGUSR1 to one rank (75), and to the end."""
     flags = ("--epochs", EPOCHS, "--checkpoint-every", 1000)
     run = Run(folder, "turns", *flags)
     run.wait_for(3)

@@ -1,7 +1,4 @@
-"""What a run goes on from is judged whole.
-
-A state, manifest, line of metrics or summary of another kind is named.
-"""
+"""What a run goes on from is judged whole: what is malformed is named, and passed over."""
 import json
 import re
 

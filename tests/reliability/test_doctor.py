@@ -1,7 +1,4 @@
-"""`hpgcn doctor`.
-
-What it says of this machine, and that nothing missing, crashing or hanging can stop it.
-"""
+"""What `hpgcn doctor` says, and that nothing missing, crashing or hanging can stop it."""
 import json
 import os
 import sys
@@ -77,7 +74,6 @@ def test_a_part_that_hangs_is_given_up():
     (("fail", "ended with code 70: hpgcn: no"), PAIR, ["fail"])])
 def test_self_tests_are_judged(alone, pair, expected):
     assert [check.status for check in doctor.judge(alone, pair)] == expected
-
 
 
 def test_a_busy_machine_is_slow_and_no_failure(monkeypatch):

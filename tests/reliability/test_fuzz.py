@@ -1,8 +1,4 @@
-"""Damaged inputs of every kind in a child process of bounded memory: refused in one line, or read
-right.
-
-A few of each here; HPGCN_FUZZ_CASES=N runs N of each, and scripts/soak_fuzz.py thousands.
-"""
+"""Damaged inputs, a few of each kind; HPGCN_FUZZ_CASES=N of each, scripts/soak_fuzz.py thousands."""
 import os
 
 import pytest

@@ -1,7 +1,4 @@
-"""Names of any length and of any letters.
-
-One line, nothing left; what is printed commands no terminal.
-"""
+"""Names of any length and letters: one line, nothing left; what is printed commands no terminal."""
 import dataclasses
 import json
 import shutil
@@ -20,10 +17,9 @@ ODD = {"line feed": "a\nb", "return": "a\rb", "escape": "a\x1b[31mb", "bytes": "
 
 
 @pytest.fixture
-def folder(karate, tmp_path, monkeypatch):
+def folder(karate, tmp_path):
     """A folder of its own with a graph g.h5, in which commands run."""
     shutil.copy(karate / "karate.h5", tmp_path / "g.h5")
-    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
@@ -40,7 +36,7 @@ def test_a_name_that_is_too_long(folder, name):
             (66, "train", name), (66, *train, "--config", name), (66, "predict", name),
             (66, "report", name),
             (66, "inspect", name), (66, "plan", name), (66, "plan", "g.h5", "--machine", name)]:
-        line = refused(code, "(?i)file name too long|no such|no folder", *words, folder=folder)
+        line = refused(code, "(?i)file name too long|no such|no folder", *words)
         assert len(line) < 700 or len(name) < 400, "a long word is cut"
     assert sorted(path.name for path in folder.iterdir()) == ["g.h5"]
 
@@ -68,8 +64,7 @@ def test_names_of_odd_letters_are_printed_escaped(folder, name):
     code, errors, output = run("train", "g.h5", "--epochs", 1, "--out", f"{name}.run")
     assert (code, errors) == (0, "") or (code == 2 and "text that UTF-8 can hold" in errors)
     assert all(line.isprintable() for line in (output + errors).split("\n"))
-    refused(66, r"^hpgcn: no[^\n]*: No such file or directory", "inspect", f"no{name}",
-            folder=folder)
+    refused(66, r"^hpgcn: no[^\n]*: No such file or directory", "inspect", f"no{name}")
 
 
 def test_a_name_without_an_end_or_with_nul_in_python(folder):
@@ -78,8 +73,7 @@ def test_a_name_without_an_end_or_with_nul_in_python(folder):
     with pytest.raises(OutputError, match="cannot be created: File name too long"):
         hpgcn.train("g.h5", hpgcn.Config(epochs=1, out="x" * 300))
     (folder / "run.toml").write_text('out = "a\\u0000b"\n')
-    refused(2, "out = .*: expected text without NUL", "train", "g.h5", "--config", "run.toml",
-            folder=folder)
+    refused(2, "out = .*: expected text without NUL", "train", "g.h5", "--config", "run.toml")
 
 
 def test_a_partition_beside_a_graph_of_a_long_name_is_refused_before_the_work(folder, monkeypatch):
@@ -95,7 +89,7 @@ def test_a_partition_beside_a_graph_of_a_long_name_is_refused_before_the_work(fo
 
 def test_memory_that_there_is_not_is_one_line(folder):
     refused(70, "out of memory: Unable to allocate", "train", "g.h5", "--hidden", 1 << 24,
-            "--layers", 1000, "--out", "run", folder=folder)
+            "--layers", 1000, "--out", "run")
 
 
 @pytest.mark.parametrize("words", [
@@ -103,17 +97,16 @@ def test_memory_that_there_is_not_is_one_line(folder):
     ("train", "g.h5", "--threads", 2**62)],
     ids=str)
 def test_threads_have_bounds_everywhere(folder, words):
-    refused(2, "threads = .*: expected 0 to 4096", *words, folder=folder)
+    refused(2, "threads = .*: expected 0 to 4096", *words)
 
 
 def test_lines_of_the_command_line_speak_of_flags_and_those_of_python_of_arguments(folder):
     succeed("train", "g.h5", "--epochs", 1, "--out", "run")
     refused(73, "--resume goes on in it, --overwrite replaces it; or choose another --out$",
-            "train", "g.h5", "--out", "run", folder=folder)
-    refused(73, "exists already; --overwrite replaces it$", "convert", "karate", "g.h5",
-            folder=folder)
+            "train", "g.h5", "--out", "run")
+    refused(73, "exists already; --overwrite replaces it$", "convert", "karate", "g.h5")
     refused(78, "train anew with another --out, or --overwrite$", "train", "g.h5", "--epochs", 2,
-            "--out", "run", "--resume", folder=folder)
+            "--out", "run", "--resume")
     with pytest.raises(OutputError, match="resume= goes on in it, overwrite=True replaces it; or"):
         hpgcn.train("g.h5", hpgcn.Config(epochs=1, out="run"))
     with pytest.raises(OutputError, match=r"exists already; overwrite=True replaces it$"):

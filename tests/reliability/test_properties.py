@@ -1,7 +1,4 @@
-"""Properties that hold for whatever an input says.
-
-It is read as a slow reader reads it, or refused.
-"""
+"""Whatever an input says, it is read as a slow reader reads it, or refused."""
 import dataclasses
 import tempfile
 from itertools import pairwise
@@ -49,10 +46,7 @@ def triples(draw):
 
 
 def dense(indptr, indices, data, n):
-    """The matrix of a triple, summed entry by entry.
-
-    None if it is no CSR matrix of finite numbers.
-    """
+    """The matrix of a triple, summed entry by entry; None if it is no CSR of finite numbers."""
     if indptr[0] != 0 or indptr[-1] != len(indices) or any(b < a for a, b in pairwise(indptr)):
         return None
     if any(not 0 <= column < n for column in indices) or not np.isfinite(data).all():

@@ -1,7 +1,4 @@
-"""The Slurm script, with stand-ins for Slurm's commands.
-
-It queues itself again after a stop, and only then.
-"""
+"""The Slurm script, with stand-ins for Slurm: it queues itself again after a stop, and only then."""
 import os
 import subprocess
 from pathlib import Path

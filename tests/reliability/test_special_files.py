@@ -12,14 +12,13 @@ from hpgcn.partition import write_parts
 
 
 @pytest.fixture
-def folder(trained, tmp_path, monkeypatch):
+def folder(trained, tmp_path):
     """The working folder, a copy of `trained` with a pipe in it; who waits for that fails soon."""
     def waited(*_):
         raise TimeoutError("waited for a pipe")
 
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     os.mkfifo(tmp_path / "pipe")
-    monkeypatch.chdir(tmp_path)
     before = signal.signal(signal.SIGALRM, waited)
     signal.alarm(60)
     yield tmp_path
@@ -46,7 +45,7 @@ def test_what_is_given_is_a_regular_file(folder, name, kind):
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as listening:
         listening.bind("socket")
         (folder / "link").symlink_to("pipe")
-        refused(65, kind, *GIVEN[name], kind, folder=folder)
+        refused(65, kind, *GIVEN[name], kind)
 
 
 @pytest.mark.parametrize("member", ["metrics.jsonl", "config.toml", "summary.json", "trace.json",
@@ -54,8 +53,7 @@ def test_what_is_given_is_a_regular_file(folder, name, kind):
 def test_a_run_that_is_reported_has_regular_files(folder, member):
     pytest.importorskip("matplotlib")
     replace(folder / "done" / member, os.mkfifo)
-    refused(65, f"done/{member}: is a special file", "report", "done", "--html", "page.html",
-            folder=folder)
+    refused(65, f"done/{member}: is a special file", "report", "done", "--html", "page.html")
 
 
 @pytest.mark.parametrize("member", ["metrics.jsonl", "config.toml", "summary.json", "model.h5"])
@@ -110,8 +108,7 @@ def test_links_in_a_run_directory_are_not_written_through(folder, how):
 def test_a_folder_of_that_name_is_not_removed(folder):
     replace(folder / "done" / "model.h5", os.mkdir)
     (folder / "done" / "model.h5" / "mine").write_text("mine")
-    refused(73, "model.h5: is a folder", "train", "karate.h5", "--out", "done", "--overwrite",
-            folder=folder)
+    refused(73, "model.h5: is a folder", "train", "karate.h5", "--out", "done", "--overwrite")
     assert (folder / "done" / "model.h5" / "mine").read_text() == "mine"
     assert (folder / "done" / "metrics.jsonl").exists()
 

@@ -1,7 +1,6 @@
-"""Damages to the file of `make_graph()`, and what is said of each.
+"""Damages to the file of `make_graph()`, functions of the open file, and what is said of each.
 
-A damage is a function of the open file; names begin with the row of the table in
-docs/reliability.md, where it has one. Whatever has right checksums must be noticed without them.
+Names begin with the row of docs/reliability.md, where it has one; no checksum tells of them.
 """
 from pathlib import Path
 
