@@ -39,7 +39,7 @@ def test_names(header, roles, reads):
     ("id,target", "labels of vertices, not edges: give labels as --labels"),
     ("node,class", "labels of vertices"),
     ("label,node_id", "labels of vertices"),
-    ("name,size", "which are the ends of an edge\\? Name each column, as in --columns source,target$"),
+    ("name,size", "which are the ends of an edge\\? Name each column, as in --columns source,targ"),
     ("a,b", "--columns source,target$"),
     ("head,relation,tail", "--columns source,target,-$"),
     ("userId,movieId,rating,timestamp", "--columns source,target,-,-$"),
@@ -135,8 +135,8 @@ def test_header_of_snap_keeps_the_meaning_of_a_bare_list(tmp_path):
     graph, notes = read(put(tmp_path / "g.txt", "# FromNodeId ToNodeId Timestamp\n0 1 7\n"))
     assert graph.header.all_ones
     assert "columns: FromNodeId is u, ToNodeId is v; not read: Timestamp" in notes
-    put(tmp_path / "g.txt", "# FromNodeId ToNodeId Sign\n0 1 -1\n")
-    refused("line 2: comment above it: columns .*Sign is not known: --columns s", tmp_path / "g.txt")
+    path = put(tmp_path / "g.txt", "# FromNodeId ToNodeId Sign\n0 1 -1\n")
+    refused(r"line 2: comment above it: columns .*Sign is not known: --columns s", path)
     refused("labels of vertices", put(tmp_path / "g.txt", "# node label\n0 1\n"))
 
 

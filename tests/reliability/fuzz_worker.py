@@ -1,4 +1,4 @@
-"""Damaged inputs, many in one process of bounded memory: each is refused in one line, or read right.
+"""Damaged inputs, many in one process of bounded memory: refused in one line, or read right.
 
     python fuzz_worker.py KIND,KIND SEED FIRST COUNT
 
@@ -33,7 +33,8 @@ TOKENS = [
     b"\0", b"nan", b"inf", b"0", b"-1", b"1e39", b"1e-400", b"1e400", b"0x1", b"1_0", b"9" * 19,
     b"9" * 20, b"\x0b", b"\xa0", b"\xff\xfe", b"0.1", b"9223372036854775807",
     b"9223372036854775808", b"1000000000000000", b"4000000000000", b"\xef\xbb\xbf", b"\"",
-    b"%%MatrixMarket ", b"# Undirected graph\n", b"# hpgcn vertices 5\n", b"0 0\n", b"\n\n", b"5 5 5"]
+    b"%%MatrixMarket ", b"# Undirected graph\n", b"# hpgcn vertices 5\n", b"0 0\n", b"\n\n",
+    b"5 5 5"]
 
 
 def mutated(raw, rng, text):
@@ -77,8 +78,7 @@ def reworded(data, rng):
         lines[one:one] = lines[other:other + 1]
     elif kind == 2:
         lines[one] = lines[one].replace(*[(b" ", b" \t "), (b",", b" , "), (b"\t", b"  "),
-                                          (b".", b".0"), (b"-", b"+")][
-            rng.integers(5)])
+                                          (b".", b".0"), (b"-", b"+")][rng.integers(5)])
     elif kind == 3:
         places = [k for k, byte in enumerate(data) if 48 <= byte <= 57] or [0]
         at = places[rng.integers(len(places))]

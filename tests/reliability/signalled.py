@@ -1,4 +1,4 @@
-"""The command line in a process that sends itself a signal: `python signalled.py HOW POINT ARGS...`.
+"""The command line with a signal to itself: `python signalled.py HOW POINT ARGS...`.
 
 HOW is RANK:NAME:AFTER, the rank, the signal, and after how many calls; POINT is a function of the
 package, called as before once the signal is sent. After NAME, ! has POINT behave as compiled code,

@@ -1,4 +1,4 @@
-"""What edge lists and MatrixMarket files say, read slowly, in plain Python, with nothing of hpgcn."""
+"""What edge lists and MatrixMarket files say, read slowly and with nothing of hpgcn."""
 import gzip
 import math
 import re
@@ -129,7 +129,7 @@ def order(names):
 
 
 def edge(words, places, low, high, pattern):
-    """(u, v, weight or None) of the fields of a line, which lie at `places`; ids in low..high - 1."""
+    """(u, v, weight or None) of the fields at `places` of a line; ids in low..high - 1."""
     if len(words) != len(places):
         raise InvalidError(f"{len(words)} fields")
     words = [words[place] for place in places]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from commands import MPIEXEC, clean_environment, hpgcn, refused, succeed
 from jobs import processes
+from resuming import lines, steps
 
 from hpgcn import store
 from hpgcn.runtime.faults import PHASES
@@ -22,6 +23,7 @@ KILLS = int(os.environ.get("HPGCN_KILLS", "10"))
 SHARE = 30  # epochs that a run may do before it is killed, if the one that kills comes late
 EPOCHS = 2 * SHARE * KILLS  # not all done when the last attempt to kill has been made
 COMMIT = [phase.partition(".")[2] for phase in PHASES if phase.startswith("checkpoint.")]
+GENERATE = "generate", "sbm", "--scale", 8, "--features", 12, "--classes", 4
 # One process that imports everything, then a child for each run: threads start in these alone.
 CHILDREN = """
 import json, os, sys
@@ -44,7 +46,7 @@ for out, fault, settings in json.load(sys.stdin):
 def folder(tmp_path_factory):
     """g.h5, and g.p3.h5 in 3 parts."""
     folder = tmp_path_factory.mktemp("crash")
-    succeed("generate", "sbm", "g.h5", "--scale", 8, "--features", 12, "--classes", 4, cwd=folder)
+    succeed(*GENERATE, "g.h5", cwd=folder)
     succeed("partition", "g.h5", "-k", 3, "--method", "random", cwd=folder)
     return folder
 
@@ -63,7 +65,7 @@ def outcome(out):
     """Weights and what else a finished run leaves that does not depend on the clock."""
     weights, attributes = store.read_model(out / "model.h5")
     summary = json.loads((out / "summary.json").read_text())
-    losses = [json.loads(line)["loss"] for line in (out / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["loss"] for line in lines(out)]
     return ({name: array.tobytes() for name, array in weights.items()}, attributes["epoch"], losses,
             [summary[name] for name in ("epochs", "final_loss", "best_epoch", "test_acc")])
 
@@ -77,7 +79,7 @@ def test_killed_at_every_step_of_a_commit(folder):
     assert children(folder, runs) == [0] + [-signal.SIGKILL] * len(COMMIT)
     newest = {}
     for phase in COMMIT:
-        left = sorted(path.name for path in (folder / phase / "checkpoints").glob("step-*"))
+        left = [name for name in steps(folder / phase) if name.startswith("step-")]
         newest[phase] = left[-1]
         for name in left:  # whatever has a name is whole
             assert (folder / phase / "checkpoints" / name / "manifest.json").exists()
@@ -88,8 +90,7 @@ def test_killed_at_every_step_of_a_commit(folder):
     assert children(folder, [(phase, "", {}) for phase in COMMIT]) == [0] * len(COMMIT)
     for phase in COMMIT:
         assert outcome(folder / phase) == outcome(folder / "whole"), phase
-        kept = sorted(path.name for path in (folder / phase / "checkpoints").iterdir())
-        assert kept == ["step-00000009", "step-00000010"], phase
+        assert steps(folder / phase) == ["step-00000009", "step-00000010"], phase
 
 
 class Run:
@@ -120,7 +121,7 @@ class Run:
             time.sleep(0.002)
 
     def ranks(self):
-        """Process ids of the ranks: the Pythons below mpiexec, with a proxy of it between or not."""
+        """Process ids of the ranks: the Pythons below mpiexec, a proxy of it between or not."""
         def below(pid):
             while pid > 1 and pid != self.process.pid:
                 pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
@@ -186,8 +187,7 @@ def test_signals_and_a_full_disk_in_turn(folder, whole):
     assert code == 75, text
     assert "go on with `hpgcn train" in text
     assert "Traceback" not in text
-    steps = folder / "turns" / "checkpoints"
-    (first,) = (path.name for path in steps.iterdir())
+    (first,) = steps(folder / "turns")
     epoch = int(first.removeprefix("step-"))
     assert run.epochs() == epoch
 
@@ -196,21 +196,21 @@ def test_signals_and_a_full_disk_in_turn(folder, whole):
                      HPGCN_FAULT=f"full:0:{due}:checkpoint.write").end()
     assert code == 74, text
     assert "No space left on device" in text
-    assert [path.name for path in steps.iterdir()] == [first]
+    assert steps(folder / "turns") == [first]
 
     run = Run(folder, "turns", *flags)
     run.wait_for(2)
     run.process.send_signal(signal.SIGTERM)
     code, text = run.end()
     assert code != 0
-    assert [path.name for path in steps.iterdir()] == [first]
+    assert steps(folder / "turns") == [first]
 
     run = Run(folder, "turns", *flags)
     run.wait_for(2)
     os.kill(run.ranks()[-1], signal.SIGUSR1)
     code, text = run.end()
     assert code == 75, text
-    assert sorted(path.name for path in steps.iterdir()) == [first, f"step-{run.epochs():08d}"]
+    assert steps(folder / "turns") == [first, f"step-{run.epochs():08d}"]
     shutil.copytree(folder / "turns", folder / "one rank")
 
     code, text = Run(folder, "turns", *flags).end()
@@ -230,10 +230,9 @@ def test_signals_and_a_full_disk_in_turn(folder, whole):
 @pytest.mark.long
 def test_the_command_line_refuses_other_settings_and_data(folder, whole):
     given = ("train", "g.p3.h5", "--out", "whole3", "--resume")
-    assert "lr is 0.5, but the run was started with 0.01" in refused(78, *given, "--lr", 0.5,
-                                                                     ranks=3, cwd=folder)
-    succeed("generate", "sbm", "other.h5", "--scale", 8, "--features", 12, "--classes", 4, "--seed",
-            1, cwd=folder)
+    said = refused(78, *given, "--lr", 0.5, ranks=3, cwd=folder)
+    assert "lr is 0.5, but the run was started with 0.01" in said
+    succeed(*GENERATE, "other.h5", "--seed", 1, cwd=folder)
     assert "was trained on other data" in refused(78, "train", "other.h5", *given[2:], cwd=folder)
     assert "--resume needs --out RUN" in refused(2, "train", "g.p3.h5", "--resume", cwd=folder)
     assert "nothing to do" in refused(0, *given, ranks=3, cwd=folder)

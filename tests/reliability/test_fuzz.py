@@ -1,4 +1,4 @@
-"""Damaged inputs, a few of each kind; HPGCN_FUZZ_CASES=N of each, scripts/soak_fuzz.py thousands."""
+"""Damaged inputs, HPGCN_FUZZ_CASES of each kind, or a few; scripts/soak_fuzz.py: thousands."""
 import os
 
 import pytest

@@ -1,4 +1,4 @@
-"""Signals, in real processes: a command ends in order, with its code, and leaves nothing behind."""
+"""Signals, in real processes: a command ends in order, with its code, and leaves nothing."""
 import contextlib
 import os
 import shutil
@@ -23,7 +23,8 @@ SERIAL = {  # name -> (point, arguments); files are those of `folder`
     "convert in pieces": ("hpgcn.datasets.sort_kernels.emit",
                           ("convert", "edges.txt", "new.h5", "--memory", "300K")),
     "generate": (WRITES, ("generate", "sbm", "new.h5", "--scale", "6")),
-    "generate text": ("hpgcn.runtime.atomic.synchronise", ("generate", "sbm", "new.txt", "--scale", "6")),
+    "generate text": ("hpgcn.runtime.atomic.synchronise",
+                      ("generate", "sbm", "new.txt", "--scale", "6")),
     "partition": (WRITES, ("partition", "karate.h5", "-k", "2", "-o", "new.h5")),
     "partition by an engine": ("hpgcn.partition.process._answer",
                                ("partition", "karate.h5", "-k", "2", "-o", "new.h5")),
@@ -158,8 +159,8 @@ sys.exit(main())
     (signal.SIGINT, 130, "interrupted", ("convert", "karate", "new.h5"))])
 def test_a_signal_while_the_program_is_imported(folder, number, code, words, args):
     done = subprocess.run([sys.executable, "-c", AT_IMPORT, str(int(number)), *args], cwd=folder,
-                          timeout=120,
-                          text=True, capture_output=True, check=False, env=clean_environment())
+                          timeout=120, text=True, capture_output=True, check=False,
+                          env=clean_environment())
     assert done.returncode == code, done.stderr
     assert words in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -213,10 +214,7 @@ def test_ctrl_c_keeps_the_best_model_so_far(folder, tmp_path, ranks, graph, rank
 def test_ctrl_c_at_the_launcher(here, karate, tmp_path):
     process = here.start("train", karate / "karate.p3.h5", "--epochs", 10**7, "--out",
                          tmp_path / "run", ranks=3)
-    metrics = tmp_path / "run" / "metrics.jsonl"
-    while not metrics.exists() or metrics.read_bytes().count(b"\n") < 8:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
+    resuming.wait_for(tmp_path / "run", 8, process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=100)
     assert process.returncode == 130, err
@@ -233,10 +231,7 @@ def test_a_second_ctrl_c_ends_a_run_at_once(folder, tmp_path):
         env={**clean_environment(), "HPGCN_FAULT": "hang:0:3:loss"})
     os.close(theirs)
     try:
-        metrics = tmp_path / "run" / "metrics.jsonl"
-        while not metrics.exists() or metrics.read_bytes().count(b"\n") < 2:
-            assert child.poll() is None
-            time.sleep(0.02)
+        resuming.wait_for(tmp_path / "run", 2, child)
         said = b""
         child.send_signal(signal.SIGINT)
         while b"a second Ctrl-C ends it at once" not in said:

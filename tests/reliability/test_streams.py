@@ -58,7 +58,7 @@ def test_output_that_goes_nowhere(trained, tmp_path, place, name):
     ("<&- >&- 2>&-", 0, ("convert", "karate", "a.h5", "-q")),
     ("<&- >&- 2>&-", 74, ("convert", "karate", "b.h5"))])
 def test_errors_that_nobody_can_read(trained, tmp_path, redirected, code, args):
-    """A command that failed keeps its code; one that lost what it had to say does not end with 0."""
+    """A command that failed keeps its code; one that could not say all does not end with 0."""
     (tmp_path / "karate.h5").symlink_to(trained / "karate.h5")
     done = run(redirected, *args, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (code, "")

@@ -18,7 +18,7 @@ ARRAYS = ("indptr", "indices", "data", "features", "labels", "degree_row", "degr
 
 def make_graph(n=60, *, weighted=True, features="dense", labels="class", masks=True, ids=False,
                density=0.1, seed=0):
-    """A random directed graph; `features`: dense, sparse or none, `labels`: class, multi or none."""
+    """A random directed graph; `features` dense, sparse or none, `labels` class, multi or none."""
     rng = np.random.default_rng(seed)
     A = sp.random_array((n, n), density=density, rng=rng, format="csr")
     X = {"dense": rng.standard_normal((n, 7)), "none": None,
@@ -72,7 +72,7 @@ def datasets(path):
 
 
 def edit(path, change, *, stamp=True, readable=True):
-    """Let `change` work on the open file, and make all checksums right, if it is readable, again."""
+    """Let `change` work on the open file, and make all checksums right if it is `readable`."""
     with h5py.File(path, "r+") as file:
         change(file)
     failures = (DataError, KeyError, OSError, AttributeError, MemoryError)

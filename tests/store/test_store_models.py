@@ -1,10 +1,10 @@
 """Models and predictions, and what `describe` says about all files."""
 import re
 
-import h5py
 import numpy as np
 import pytest
-from stored_graphs import make_graph, make_partition, restamp
+from damages import attribute, change
+from stored_graphs import edit, make_graph, make_partition, restamp
 
 from hpgcn import store
 from hpgcn.config import Config
@@ -53,15 +53,13 @@ def test_model_round_trip(tmp_path):
 def test_damaged_models(tmp_path, graph_file):
     path = tmp_path / "m.h5"
     store.write_model(path, ONES, config_toml="", epoch=1)
-    with h5py.File(path, "r+") as file:
-        file["weights/W"][2, 1] = np.nan
+    edit(path, change("weights/W", (2, 1), np.nan), stamp=False)
     with pytest.raises(StorageError, match="weights/W: the checksum of block 0"):
         store.read_model(path)
     restamp(path)
     with pytest.raises(DataError, match=r"weights/W\[2, 1\] is nan"):
         store.read_model(path)
-    with h5py.File(path, "r+") as file:
-        del file.attrs["config_toml"]
+    edit(path, attribute("config_toml", None), stamp=False)
     with pytest.raises(DataError, match="config_toml is missing"):
         store.read_model(path)
     with pytest.raises(DataError, match="format is 'hpgcn-graph', expected hpgcn-model"):
