@@ -129,8 +129,7 @@ def test_made_features_that_do_not_fit(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("y, one_hot", [
-    (np.eye(3)[np.arange(34) % 3], True),
-    (np.eye(2, dtype=bool)[np.arange(34) % 2], True),
+    (np.eye(3)[np.arange(34) % 3], True), (np.eye(2, dtype=bool)[np.arange(34) % 2], True),
     (np.eye(3)[np.arange(34) % 3] * (np.arange(34) > 5)[:, None], True),
     (np.ones((34, 2)), False), (np.zeros((34, 2)), False), (np.arange(34)[:, None] % 2, False)])
 def test_one_hot_labels_are_said_to_be_so(tmp_path, y, one_hot):

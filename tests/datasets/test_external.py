@@ -72,12 +72,9 @@ HUB = [3] * 500
 SYMMETRIC = [*U, *V], [*V, *U]
 
 TRAPS = {
-    "plain": lines(U, V),
-    "one edge": b"0 1\n",
-    "one loop": b"0 0\n",
+    "plain": lines(U, V), "one edge": b"0 1\n", "one loop": b"0 0\n",
     "duplicates far apart": lines([*U, *U, *U], [*V, *V, *V]),
-    "one edge many times": lines([5] * 900, [7] * 900),
-    "symmetric": lines(*SYMMETRIC),
+    "one edge many times": lines([5] * 900, [7] * 900), "symmetric": lines(*SYMMETRIC),
     "symmetric, weights too": lines(*SYMMETRIC, [(u + 1) * (v + 1) for u, v in zip(*SYMMETRIC)]),
     "symmetric pattern, other weights": lines([0, 1, 2, 0], [1, 0, 0, 2], [2, 2, 3, 4]),
     "says undirected, and is not": b"# Undirected graph\n" + lines(U, V),
@@ -86,8 +83,7 @@ TRAPS = {
         b"# hpgcn rmat: vertices 5000, edges 3\n0 1\n4999 1\n17 4998\n",
     "one giant row": lines(HUB, range(500)),
     "one giant row, backwards": lines(HUB, range(499, -1, -1)),
-    "one giant column": lines(range(500), HUB),
-    "ids relabelled": lines(FAR, V),
+    "one giant column": lines(range(500), HUB), "ids relabelled": lines(FAR, V),
     "ids relabelled, weights": lines(FAR, V, W),
     "ids relabelled, all close": lines([u + 10**9 for u in U], [v + 10**9 for v in V]),
     "ids barely kept": lines([0, 1, 2], [1, 2, 1031]),
@@ -179,8 +175,7 @@ def test_strict_names_the_first_repeated_entry(tmp_path):
 @pytest.mark.parametrize("compress", ["none", "gzip"])
 def test_features_labels_split_and_compression(tmp_path, compress):
     options = {"features": tmp_path / "x.npy", "labels": tmp_path / "y.npy",
-               "split": "random:50/25/25:3",
-               "row_normalize": True, "compress": compress}
+               "split": "random:50/25/25:3", "row_normalize": True, "compress": compress}
     for trap, n in (("plain", 40), ("weights", 40), ("ids relabelled", len({*FAR, *V}))):
         np.save(tmp_path / "x.npy", np.random.default_rng(2).random((n, 5)))
         np.save(tmp_path / "y.npy", np.arange(n) % 4)

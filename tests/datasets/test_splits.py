@@ -40,16 +40,15 @@ def test_planetoid():
     masks = planetoid_split(labels, "g")
     assert np.bincount(labels[masks["train"]]).tolist() == [20, 20, 20]
     assert [int(masks[key].sum()) for key in ("val", "test")] == [500, 1000]
-    assert np.abs(np.bincount(labels[masks["val"]]) - 500 * np.array([980, 680,
-                                                                      80]) / 1740).max() <= 1
+    shares = 500 * np.array([980, 680, 80]) / 1740
+    assert np.abs(np.bincount(labels[masks["val"]]) - shares).max() <= 1
     assert sum(mask.astype(int) for mask in masks.values()).max() == 1
 
 
 @pytest.mark.parametrize("labels, message", [
     (np.repeat([0, 1], [3000, 19]), "class 1 has 19"),
     (np.repeat([0, 1], [700, 839]), "1499 labelled vertices besides 20"),
-    (np.full(5000, -1), "0 labelled"),
-    (np.ones((5000, 2)), "one class per vertex"),
+    (np.full(5000, -1), "0 labelled"), (np.ones((5000, 2)), "one class per vertex"),
     (None, "--labels")])
 def test_planetoid_too_small(labels, message):
     with pytest.raises(DataError, match=message):

@@ -154,8 +154,8 @@ def partition(path):
 
 
 FILES = {  # kind: function of a path (ending like the kind) that returns the bytes of a whole file
-    "graph-h5": graph_file, "multi-h5": lambda path: graph_file(path, labels="multi",
-                                                                weighted=False),
+    "graph-h5": graph_file,
+    "multi-h5": lambda path: graph_file(path, labels="multi", weighted=False),
     "parts-h5": parts_file, "packed-h5": lambda path: parts_file(path, "gzip"),
     "model-h5": model_file, "predictions-h5": predictions_file,
     "snap-txt": snap, "weighted-txt": weighted_snap, "csv-csv": csv,
@@ -174,9 +174,8 @@ LOOSE = {  # inputs without checksums: what is damaged may be as good as before
     **{f"planetoid-{part}": Loose(f"ind.t.{part}", planetoid(part), convert)
        for part in ("graph", "allx", "ty", "test.index")},
     "parquet": Loose("g.parquet", parquet, convert),
-    "features-npy": Loose("x.npy", array,
-                          lambda path: convert("karate", path.with_name("to.h5"), "--features",
-                                               path)),
+    "features-npy": Loose("x.npy", array, lambda path: convert(
+        "karate", path.with_name("to.h5"), "--features", path)),
     "parts-npy": Loose("p.npy", part_array, partition),
     "parts-txt": Loose("p.txt", part_lines, partition),
     "config-toml": Loose("c.toml", config,

@@ -66,8 +66,8 @@ def test_the_newest_two_are_kept_and_the_last_is_written(graph, tmp_path):
     assert steps(out) == ["step-00000009", "step-00000011"]
     manifest = json.loads((out / "checkpoints/step-00000011/manifest.json").read_text())
     file = out / "checkpoints/step-00000011/state.h5"
-    assert manifest["files"] == {"state.h5": {"bytes": file.stat().st_size,
-                                              "sha256": store.file_sha256(file)}}
+    told = {"bytes": file.stat().st_size, "sha256": store.file_sha256(file)}
+    assert manifest["files"] == {"state.h5": told}
     assert "checkpoint" in store.describe(file, verify=True)
     hpgcn.train(graph, settings(out, epochs=2), overwrite=True)
     assert steps(out) == ["step-00000002"]
@@ -144,8 +144,7 @@ def flip(folder):
 
 
 SPOILT = {
-    "flipped": flip,
-    "truncated": lambda folder: os.truncate(folder / "state.h5", 5_000),
+    "flipped": flip, "truncated": lambda folder: os.truncate(folder / "state.h5", 5_000),
     "no manifest": lambda folder: (folder / "manifest.json").unlink(),
     "no state": lambda folder: (folder / "state.h5").unlink(),
     "empty": lambda folder: [path.unlink() for path in folder.iterdir()]}
@@ -189,8 +188,7 @@ def test_lost_metrics_cost_a_warning(graph, out, two, caplog):
 
 @pytest.mark.parametrize("changes", [
     {"lr": 0.02}, {"hidden": 7}, {"seed": 1}, {"dtype": "float64"}, {"optimizer": "sgd"},
-    {"eval_every": 2},
-    {"dropout": 0.1}, {"model": "gin"}, {"weight_decay": 0.0}], ids=str)
+    {"eval_every": 2}, {"dropout": 0.1}, {"model": "gin"}, {"weight_decay": 0.0}], ids=str)
 def test_other_settings_are_refused(graph, two, changes):
     (name, _), = changes.items()
     with pytest.raises(ConfigError, match=rf"run: {name} is .*, but the run was started with"):

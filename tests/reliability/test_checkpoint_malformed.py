@@ -135,8 +135,7 @@ LINES = [  # line 3 of metrics.jsonl, and what the warning says
     ({"peak_rss_bytes": "1"}, "line 3: peak_rss_bytes is '1', expected an"),
     ({"epoch": 2}, "line 3: epoch 2 after epoch 2"),
     ({"epoch": float("nan")}, "line 3: epoch is nan, expected an integer"),
-    (DEEP, "line 3: not JSON that hpgcn writes"),
-    ('{"epoch": 3, ', "line 3: not JSON")]
+    (DEEP, "line 3: not JSON that hpgcn writes"), ('{"epoch": 3, ', "line 3: not JSON")]
 
 
 @pytest.mark.parametrize("change, words", LINES, ids=[words for _, words in LINES])

@@ -37,10 +37,8 @@ def test_what_is_missing_or_crashes_is_a_line(tmp_path):
     (tmp_path / "pymetis.py").write_text("import os\nprint('noise')\nos._exit(3)\n")
     raises = "print('noise')\nraise RuntimeError('built for another machine')\n"
     (tmp_path / "mtkahypar.py").write_text(raises)
-    done = hpgcn("doctor", cwd=tmp_path,
-                 PYTHONPATH=f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    lines = done.stdout.splitlines()
-    told = {line[6:20].strip(): (line[:4].strip(), line[22:]) for line in lines}
+    done = hpgcn("doctor", PYTHONPATH=f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    told = {line[6:20].strip(): (line[:4].strip(), line[22:]) for line in done.stdout.splitlines()}
     assert list(told) == NAMES
     assert told["mpi"] == ("warn", "cannot load MPI library: pip install 'hpgcn[mpi,mpich]'")
     assert told["2 ranks"][0] == "warn"
@@ -53,14 +51,14 @@ def test_what_is_missing_or_crashes_is_a_line(tmp_path):
 
 
 def test_a_part_that_hangs_is_given_up():
-    code, out, err = doctor.ask([sys.executable, "-c",
-                                 "import time; print('a', flush=True); time.sleep(60)"], 1)
+    program = "import time; print('a', flush=True); time.sleep(60)"
+    code, out, err = doctor.ask([sys.executable, "-c", program], 1)
     assert (code, out, err) == (None, "a\n", "")
     status, text = doctor.no_answer(code, err, 1)
     assert status == "slow"
     assert text.startswith("no answer within 1 s: the machine is busy")
-    assert doctor.ask(["/nowhere/mpiexec"], 1) == (1, "",
-                                                   "/nowhere/mpiexec: No such file or directory")
+    said = "/nowhere/mpiexec: No such file or directory"
+    assert doctor.ask(["/nowhere/mpiexec"], 1) == (1, "", said)
 
 
 @pytest.mark.parametrize("alone, pair, expected", [
@@ -69,8 +67,7 @@ def test_a_part_that_hangs_is_given_up():
     (ALONE, {**PAIR, "pieces": [0.7, 0.6000000001]}, ["ok", "ok", "fail"]),
     (ALONE, {**PAIR, "size": 1}, ["ok", "fail"]),
     (ALONE, ("slow", "no answer within 120 s"), ["ok", "slow"]),
-    (("slow", "no answer within 120 s"), PAIR, ["slow"]),
-    (ALONE, None, ["ok", "warn"]),
+    (("slow", "no answer within 120 s"), PAIR, ["slow"]), (ALONE, None, ["ok", "warn"]),
     (("fail", "ended with code 70: hpgcn: no"), PAIR, ["fail"])])
 def test_self_tests_are_judged(alone, pair, expected):
     assert [check.status for check in doctor.judge(alone, pair)] == expected

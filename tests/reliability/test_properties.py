@@ -66,8 +66,8 @@ def test_csr_triples(folder, triple, index):
     wanted, path = dense(*triple), folder / "csr.npz"
     A = sp.csr_array((n, n))
     kind = index if all(abs(number) < 2**31 for number in indptr + indices) else np.int64
-    A.indptr, A.indices, A.data = np.array(indptr, kind), np.array(indices, kind), np.array(data,
-                                                                                            float)
+    A.indptr, A.indices = np.array(indptr, kind), np.array(indices, kind)
+    A.data = np.array(data, float)
     np.savez(path, adj_indptr=A.indptr, adj_indices=A.indices, adj_data=A.data, adj_shape=(n, n))
     for made in (lambda: Graph.from_scipy(A), lambda: read(path)[0]):
         if wanted is None:
@@ -116,8 +116,8 @@ def edge_lists(draw):
     weighted, lines = draw(st.booleans()), []
     for u, v in draw(st.lists(st.tuples(IDS, IDS), max_size=8)):
         lines.append(separator.join([str(u), str(v), *([draw(WEIGHTS)] if weighted else [])]))
-    for extra in draw(st.lists(st.sampled_from(["", "# a comment", "% another", "   ", "1",
-                                                "0 0 0 0"]), max_size=2)):
+    extras = st.sampled_from(["", "# a comment", "% another", "   ", "1", "0 0 0 0"])
+    for extra in draw(st.lists(extras, max_size=2)):
         lines.insert(draw(st.integers(0, len(lines))), extra)
     end = draw(st.sampled_from(["\n", "\r\n"]))
     mark = draw(st.sampled_from(["", "\ufeff"]))

@@ -29,11 +29,9 @@ def folder(trained, tmp_path):
 GIVEN = {
     "--config": ("train", "karate.h5", "--config"), "--machine": ("plan", "karate.h5", "--machine"),
     "--parts": ("partition", "karate.h5", "-k", "2", "-o", "new.h5", "--parts"),
-    "graph": ("train",),
-    "inspected": ("inspect",),
+    "graph": ("train",), "inspected": ("inspect",),
     "partitioned": ("partition", "-k", "2"), "predicted with": ("predict",),
-    "on": ("predict", "done"),
-    "--features": ("convert", "karate", "new.h5", "--features"),
+    "on": ("predict", "done"), "--features": ("convert", "karate", "new.h5", "--features"),
     "--labels": ("convert", "karate", "new.h5", "--labels"), "reported": ("report",)}
 
 
