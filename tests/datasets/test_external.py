@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import types
 
 import numpy as np
@@ -261,28 +260,6 @@ def test_a_signal_leaves_nothing(tmp_path, stage, number):
         child.communicate(timeout=20)
     assert child.returncode in (143, 1, -signal.SIGINT)
     assert [file.read_text() for file in out.parent.iterdir()] == ["the old file"]
-
-
-@pytest.mark.long
-def test_what_a_killed_conversion_leaves_goes_with_the_next(tmp_path):
-    path, out = tmp_path / "g.txt", tmp_path / "out" / "g.h5"
-    out.parent.mkdir()
-    path.write_bytes(TRAPS["weights"])
-    for stage in ("merge", "write"):
-        with started(stage, path, out) as child:
-            child.kill()
-            child.wait()
-    left, = out.parent.iterdir()  # the second start removed what the first left
-    assert left.name.startswith(".hpgcn-")
-    with started("merge", path, out) as alive:
-        convert.convert(path, out.parent / "other.h5")
-        convert.convert(path, out)
-        assert len(list(out.parent.glob(".hpgcn-*"))) == 1, "of the one that lives"
-        alive.kill()
-        alive.wait()
-    time.sleep(0.05)
-    convert.convert(path, out, overwrite=True)
-    assert sorted(os.listdir(out.parent)) == ["g.h5", "other.h5"]
 
 
 FULL = """

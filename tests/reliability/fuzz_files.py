@@ -61,10 +61,10 @@ def npz(save):
     def make(_=None):
         graph, buffer = make_graph(features="sparse"), io.BytesIO()
         A, X = graph.adjacency, graph.features
-        save(buffer, adj_data=A.data, adj_indices=A.indices, adj_indptr=A.indptr, adj_shape=A.shape,
-             attr_data=X.data,
-             attr_indices=X.indices, attr_indptr=X.indptr, attr_shape=X.shape, labels=graph.labels,
-             **{f"{key}_mask": mask for key, mask in graph.masks.items()})
+        arrays = {f"{prefix}_{name}": getattr(matrix, name) for prefix, matrix in
+                  (("adj", A), ("attr", X)) for name in ("data", "indices", "indptr", "shape")}
+        masks = {f"{key}_mask": mask for key, mask in graph.masks.items()}
+        save(buffer, **arrays, **masks, labels=graph.labels)
         return buffer.getvalue()
     return make
 
@@ -91,9 +91,9 @@ def model_file(path):
 
 def predictions_file(path):
     rng = np.random.default_rng(1)
-    store.write_predictions(path, {"logits": rng.standard_normal((60, 4)),
-                                   "label": rng.integers(0, 4, 60),
-                                   "embedding": rng.standard_normal((60, 16))}, overwrite=True)
+    arrays = {"logits": rng.standard_normal((60, 4)), "label": rng.integers(0, 4, 60),
+              "embedding": rng.standard_normal((60, 16))}
+    store.write_predictions(path, arrays, overwrite=True)
     return path.read_bytes()
 
 
@@ -115,9 +115,9 @@ def parquet(path):
     from pyarrow.parquet import write_table
 
     rng = np.random.default_rng(2)
-    write_table(pyarrow.table({"source": rng.integers(0, 40, 100),
-                               "target": rng.integers(0, 40, 100),
-                               "weight": rng.standard_normal(100)}), path, write_page_checksum=True)
+    ends = {name: rng.integers(0, 40, 100) for name in ("source", "target")}
+    table = pyarrow.table({**ends, "weight": rng.standard_normal(100)})
+    write_table(table, path, write_page_checksum=True)
     return path.read_bytes()
 
 
@@ -149,8 +149,8 @@ def convert(source, out=None, *more):
 
 
 def partition(path):
-    return ["partition", path.with_name("graph.h5"), "-k", 3, "--parts", path, "-o",
-            path.with_name("to.h5"), "--overwrite"]
+    return ["partition", path.with_name("graph.h5"), "-k", 3, "--parts", path,
+            "-o", path.with_name("to.h5"), "--overwrite"]
 
 
 FILES = {  # kind: function of a path (ending like the kind) that returns the bytes of a whole file

@@ -54,9 +54,8 @@ ARCHIVES = {
     "24-dtype": ({**CSR, "adj_indices": np.array([1.0, 2, 0])}, r"indices: dtype float64")}
 
 
-@pytest.mark.parametrize("case", ARCHIVES)
-def test_archive_is_refused(case):
-    arrays, message = ARCHIVES[case]
+@pytest.mark.parametrize("arrays, message", ARCHIVES.values(), ids=ARCHIVES)
+def test_archive_is_refused(arrays, message):
     np.savez("g.npz", **arrays)
     refused(65, message, "convert", "g.npz", "out.h5")
 
@@ -215,10 +214,9 @@ VECTORS = {
     "20-lines-binary": (gzip.compress(LINES), r"line 1 is ")}
 
 
-@pytest.mark.parametrize("case", VECTORS)
-def test_part_vector_is_refused(karate, case):
-    content, message = VECTORS[case]
-    path = Path("p.txt" if "lines" in case else "p.npy")
+@pytest.mark.parametrize("content, message", VECTORS.values(), ids=VECTORS)
+def test_part_vector_is_refused(karate, content, message):
+    path = Path("p.txt" if "line" in message else "p.npy")
     path.write_bytes(content if isinstance(content, bytes) else npy(content))
     refused(65, message, "partition", karate / "karate.h5", "-k", 3, "--parts", path, "-o", "o.h5")
 
@@ -272,9 +270,8 @@ IN_MEMORY = {
     "16-name": ((I3, None, [0, 1, 0], {"train": [0], "valid": [1]}), r"mask 'valid' is unknown")}
 
 
-@pytest.mark.parametrize("case", IN_MEMORY)
-def test_graph_in_memory_is_refused(case):
-    arguments, message = IN_MEMORY[case]
+@pytest.mark.parametrize("arguments, message", IN_MEMORY.values(), ids=IN_MEMORY)
+def test_graph_in_memory_is_refused(arguments, message):
     with pytest.raises(DataError, match=message) as error:
         Graph.from_scipy(*arguments)
     assert str(error.value).startswith("graph: ")

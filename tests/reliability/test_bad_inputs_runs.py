@@ -182,9 +182,8 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("case", SETTINGS)
-def test_settings_are_refused(karate, case):
-    content, message = SETTINGS[case]
+@pytest.mark.parametrize("content, message", SETTINGS.values(), ids=SETTINGS)
+def test_settings_are_refused(karate, content, message):
     Path("c.toml").write_bytes(content)
     refused(2, message, "train", karate, "--config", "c.toml", "--out", "run")
 

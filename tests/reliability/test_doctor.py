@@ -19,8 +19,7 @@ def test_this_machine_is_fit(tmp_path, here):
     done = hpgcn("doctor", "--json", cwd=tmp_path, **here.environment)
     checks = json.loads(done.stdout)
     assert [check["name"] for check in checks] == [*NAMES, "long messages"]
-    failed = [check for check in checks if check["status"] == "fail"]
-    assert failed == []
+    assert [check for check in checks if check["status"] == "fail"] == []
     assert done.returncode == 0
     text = {check["name"]: check["text"] for check in checks}
     assert str(tmp_path) in text["folder"]

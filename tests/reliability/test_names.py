@@ -8,8 +8,9 @@ import pytest
 from in_process import refused, run, succeed
 
 import hpgcn
-from hpgcn import store
+from hpgcn import partition, store
 from hpgcn.errors import OutputError, UsageError
+from hpgcn.training.placement import _kept
 
 TOO_LONG = {"300": "x" * 300, "5000": "x" * 5000, "folders": "/".join(["y" * 200] * 30)}
 ODD = {"line feed": "a\nb", "return": "a\rb", "escape": "a\x1b[31mb", "bytes": "a\udcffb",
@@ -18,7 +19,7 @@ ODD = {"line feed": "a\nb", "return": "a\rb", "escape": "a\x1b[31mb", "bytes": "
 
 @pytest.fixture
 def folder(karate, tmp_path):
-    """A folder of its own with a graph g.h5, in which commands run."""
+    """The working folder, with a graph g.h5."""
     shutil.copy(karate / "karate.h5", tmp_path / "g.h5")
     return tmp_path
 
@@ -26,11 +27,11 @@ def folder(karate, tmp_path):
 @pytest.mark.parametrize("name", TOO_LONG.values(), ids=TOO_LONG)
 def test_a_name_that_is_too_long(folder, name):
     train = ("train", "g.h5", "--epochs", 1)
+    cut = ("partition", "g.h5", "-k", 2)
     for code, *words in [
             (73, "convert", "karate", f"{name}.h5"), (73, "generate", "sbm", f"{name}.h5"),
-            (73, "partition", "g.h5", "-k", 2, "--method", "block", "-o", f"{name}.h5"),
-            (73, "partition", "g.h5", "-k", 2, "--method", "block", "-o", f"{name}.npy"),
-            (66, "partition", "g.h5", "-k", 2, "--parts", name, "-o", "p.h5"),
+            (73, *cut, "-o", f"{name}.h5"), (73, *cut, "-o", f"{name}.npy"),
+            (66, *cut, "--parts", name, "-o", "p.h5"),
             (73, *train, "--out", name), (73, *train, "--out", f"new/{name}"),
             (73, *train, "--out", name, "--resume"),
             (66, "train", name), (66, *train, "--config", name), (66, "predict", name),
@@ -77,9 +78,6 @@ def test_a_name_without_an_end_or_with_nul_in_python(folder):
 
 
 def test_a_partition_beside_a_graph_of_a_long_name_is_refused_before_the_work(folder, monkeypatch):
-    from hpgcn import partition
-    from hpgcn.training.placement import _kept
-
     monkeypatch.setattr(partition, "make_partition", None)
     name = folder / f"{'x' * 251}.h5"
     shutil.copy(folder / "g.h5", name)
@@ -94,8 +92,7 @@ def test_memory_that_there_is_not_is_one_line(folder):
 
 @pytest.mark.parametrize("words", [
     ("predict", "run", "--threads", -1), ("bench", "gather", "--threads", -1),
-    ("train", "g.h5", "--threads", 2**62)],
-    ids=str)
+    ("train", "g.h5", "--threads", 2**62)], ids=str)
 def test_threads_have_bounds_everywhere(folder, words):
     refused(2, "threads = .*: expected 0 to 4096", *words)
 
@@ -127,9 +124,8 @@ WRONG = {  # what is called, and what the UsageError says
     "load": (lambda: hpgcn.load(3), "path is of type int, expected str or path-like")}
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_arguments_of_the_wrong_type(folder, case):
-    call, words = WRONG[case]
+@pytest.mark.parametrize("call, words", WRONG.values(), ids=WRONG)
+def test_arguments_of_the_wrong_type(folder, call, words):
     with pytest.raises(UsageError, match=words):
         call()
     assert [path.name for path in folder.iterdir()] == ["g.h5"]
@@ -137,9 +133,9 @@ def test_arguments_of_the_wrong_type(folder, case):
 
 def test_a_path_is_a_graph(folder):
     config = hpgcn.Config(epochs=2, out=folder / "run")
-    losses = [hpgcn.train(source, config, overwrite=True)["final_loss"]
-              for source in (folder / "g.h5", "g.h5", hpgcn.load("g.h5"))]
-    assert len(set(losses)) == 1
+    losses = {hpgcn.train(source, config, overwrite=True)["final_loss"]
+              for source in (folder / "g.h5", "g.h5", hpgcn.load("g.h5"))}
+    assert len(losses) == 1
     logits = [hpgcn.predict(source, folder / "run")["logits"]
              for source in ("g.h5", hpgcn.load("g.h5"))]
     assert np.array_equal(*logits)

@@ -51,12 +51,11 @@ def dense(indptr, indices, data, n):
         return None
     if any(not 0 <= column < n for column in indices) or not np.isfinite(data).all():
         return None
-    matrix, ones = np.zeros((n, n)), all(value in (0, 1) for value in data)
-    for row in range(n):
-        for k in range(indptr[row], indptr[row + 1]):
-            before = matrix[row, indices[k]]
-            matrix[row, indices[k]] = max(before, data[k]) if ones else before + data[k]
-    return matrix.astype(np.float32)
+    rows = [row for row in range(n) for _ in range(indptr[row], indptr[row + 1])]
+    matrix = np.zeros((n, n), np.float32)
+    for pair, weight in slow_readers.merged(n, zip(rows, indices, data)).weights.items():
+        matrix[pair] = weight
+    return matrix
 
 
 @quick

@@ -21,13 +21,12 @@ COMMANDS = {
     "train --help": ("train", "--help"), "--version": ("--version",)}
 
 
-def run(redirected, *args, cwd, unbuffered=""):
+def run(redirected, *args, unbuffered=""):
     """The finished process of a command, started by a shell."""
     command = 'exec "$@" ' + redirected
     return subprocess.run(["sh", "-c", command, "sh", sys.executable, "-m", "hpgcn",
-                           *map(str, args)], cwd=cwd, capture_output=True, text=True, check=False,
-                          timeout=300,
-                          env={**clean_environment(), "PYTHONUNBUFFERED": unbuffered})
+                           *map(str, args)], capture_output=True, text=True, check=False,
+                          timeout=300, env={**clean_environment(), "PYTHONUNBUFFERED": unbuffered})
 
 
 @pytest.mark.long
@@ -36,9 +35,9 @@ def test_output_that_goes_nowhere(trained, tmp_path, place, name):
     """On a full device, every second command on a closed stream; every third one unbuffered."""
     redirected, reason = ((">&-", "Bad file descriptor") if place % 2
                           else (">/dev/full", "No space left on device"))
-    (tmp_path / "karate.h5").symlink_to(trained / "karate.h5")
-    (tmp_path / "done").symlink_to(trained / "done")
-    done = run(redirected, *COMMANDS[name], cwd=tmp_path, unbuffered="1" if place % 3 == 0 else "")
+    for name_of in ("karate.h5", "done"):
+        (tmp_path / name_of).symlink_to(trained / name_of)
+    done = run(redirected, *COMMANDS[name], unbuffered="1" if place % 3 == 0 else "")
     assert done.returncode == 74, done.stderr
     assert done.stderr.splitlines()[-1] == f"hpgcn: standard output: writing failed: {reason}"
     assert "Traceback" not in done.stderr
@@ -60,7 +59,7 @@ def test_output_that_goes_nowhere(trained, tmp_path, place, name):
 def test_errors_that_nobody_can_read(trained, tmp_path, redirected, code, args):
     """A command that failed keeps its code; one that could not say all does not end with 0."""
     (tmp_path / "karate.h5").symlink_to(trained / "karate.h5")
-    done = run(redirected, *args, cwd=tmp_path)
+    done = run(redirected, *args)
     assert (done.returncode, done.stderr) == (code, "")
     for path in tmp_path.glob("?.h5"):
         succeed("inspect", path, "--verify")

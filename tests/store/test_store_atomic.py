@@ -80,13 +80,12 @@ def test_atomic_write(tmp_path):
 def test_outputs_that_cannot_be_created(tmp_path, graph_file):
     asked = []
     os.mkfifo(tmp_path / "fifo")
-    graph = make_graph()
     for path, message in {
             graph_file: "exists already; overwrite=True",
             tmp_path / "absent" / "x.h5": "there is no folder",
             graph_file / "x.h5": "cannot be created", "/proc/x.h5": "cannot be created",
             tmp_path / ("n" * 300): "cannot be created", "nul\0byte": "cannot be created"}.items():
-        attempts = [(store.atomic_write, asked.append), (store.write_graph, graph)]
+        attempts = [(store.atomic_write, asked.append), (store.write_graph, make_graph())]
         if path != "/proc/x.h5":  # there only the attempt tells
             attempts += [(store.refuse_existing, False)]
         for function, argument in attempts:

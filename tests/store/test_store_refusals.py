@@ -29,9 +29,8 @@ def test_refused_when_opened(graph_file, case):
         store.load(graph_file)
 
 
-@pytest.mark.parametrize("case", ENTRIES)
-def test_refused_when_read_although_its_checksums_match(graph_file, case):
-    damage, message = ENTRIES[case]
+@pytest.mark.parametrize("damage, message", ENTRIES.values(), ids=ENTRIES)
+def test_refused_when_read_although_its_checksums_match(graph_file, damage, message):
     edit(graph_file, damage, stamp=False)
     for verify in (False, True):
         stored = store.load(graph_file, verify=verify)
@@ -71,9 +70,8 @@ def test_other_features_and_labels_are_checked_too(tmp_path, kind, damage, messa
         stored.read()
 
 
-@pytest.mark.parametrize("case", PARTITION)
-def test_bad_partitions(parts_file, case):
-    damage, message = PARTITION[case]
+@pytest.mark.parametrize("damage, message", PARTITION.values(), ids=PARTITION)
+def test_bad_partitions(parts_file, damage, message):
     edit(parts_file, damage)
     with refuses(message, parts_file), store.load(parts_file) as stored:
         assert stored.partition is None, "not reached"
