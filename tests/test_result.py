@@ -48,11 +48,10 @@ def test_weights_and_history_go_on_from_a_checkpoint(tmp_path):
 def test_predict_takes_a_result(tmp_path, changes):
     graph, out = make(), tmp_path / "run"
     result = hpgcn.train(graph, hpgcn.Config(out=str(out), epochs=5, hidden=6, **changes))
-    expected = hpgcn.predict(graph, out)
     found = hpgcn.predict(graph, result)
-    assert equal(found, expected)
-    test = graph.masks["test"]
-    assert np.mean(found["label"][test] == graph.labels[test]) == pytest.approx(result["test_acc"])
+    assert equal(found, hpgcn.predict(graph, out))
+    right = (found["label"] == graph.labels)[graph.masks["test"]]
+    assert right.mean() == pytest.approx(result["test_acc"])
 
 
 @pytest.mark.parametrize("wrong", [{"test_acc": 0.5}, None, 3])
@@ -124,8 +123,8 @@ def test_a_repr_is_one_line(tmp_path):
     graph = make()
     graph.save(tmp_path / "g.h5")
     result = hpgcn.train(graph, hpgcn.Config(epochs=2))
-    text = "'made', 203 vertices, 3,022 stored entries, undirected, 13 features, 5 classes, split"
-    text = text.replace("3,022", f"{graph.header.num_edges:,}")
+    text = (f"'made', 203 vertices, {graph.header.num_edges:,} stored entries, undirected, "
+            "13 features, 5 classes, split")
     assert repr(graph) == f"Graph({text})"
     assert repr(graph.slab(3, 9)) == f"Graph({text}, rows 3 to 9)"
     assert repr(hpgcn.load(tmp_path / "g.h5")) == f"StoredGraph('{tmp_path / 'g.h5'}', {text})"
