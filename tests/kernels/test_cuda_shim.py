@@ -4,21 +4,20 @@ Twice where it matters: as threads that know of no other, and as the GPU runs th
 threads exchange registers.
 """
 import re
-import subprocess
 import sys
 import types
 
 import numpy as np
 import pytest
+import shim
+from commands import python
 from shim import COMPILER, KERNELS, SOURCES, WITHOUT_WARPS, ShimDevice, names_of, twins
 
 from hpgcn.kernels import backend, cuda, reference
 from hpgcn.kernels.cuda import device as cuda_device
 from hpgcn.kernels.cuda.device import CupyDevice, kept, using
+from hpgcn.kernels.cuda.spmm import pieces_of, shape_of
 
-spmm_module = sys.modules["hpgcn.kernels.cuda.spmm"]
-pieces_of = spmm_module.pieces_of
-shape_of = spmm_module.shape_of
 on_device = pytest.mark.usefixtures("device")
 alone = pytest.mark.parametrize("device", ["threads"], indirect=True)
 globals().update({name: on_device(alone(test) if name.endswith(WITHOUT_WARPS) else test)
@@ -27,8 +26,7 @@ globals().update({name: on_device(alone(test) if name.endswith(WITHOUT_WARPS) el
 
 @pytest.fixture(scope="session")
 def devices(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("cuda")
-    return [ShimDevice(folder, warps) for warps in (False, True)]
+    return [ShimDevice(tmp_path_factory.mktemp("cuda"), warps) for warps in (False, True)]
 
 
 @pytest.fixture(params=["threads", "warps"])
@@ -36,10 +34,10 @@ def device(request):
     """The kernels' device within a test."""
     if COMPILER is None:
         pytest.skip("no C++ compiler: set CXX")
-    shim = request.getfixturevalue("devices")[request.param == "warps"]
-    shim.launched.clear()
-    with using(shim):
-        yield shim
+    found = request.getfixturevalue("devices")[request.param == "warps"]
+    found.launched.clear()
+    with using(found):
+        yield found
 
 
 def skewed(f, dtype=np.float64, seed=0):
@@ -169,8 +167,7 @@ def test_column_sums(m):
 
 def test_what_cupy_is_given(monkeypatch):
     """Sources, options, grid and arguments as CuPy's RawModule takes them."""
-    compiled = []
-    started = []
+    compiled, started = [], []
 
     class RawModule:
         def __init__(self, code, options):
@@ -183,8 +180,7 @@ def test_what_cupy_is_given(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(
         RawModule=RawModule, ndarray=np.ndarray, ascontiguousarray=np.ascontiguousarray))
-    w = np.ones(700, np.float32)
-    g = np.ones(700, np.float32)
+    w, g = np.ones((2, 700), np.float32)
     with using(CupyDevice()):
         for _ in range(2):
             cuda.sgd(w, g, lr=0.5)
@@ -194,10 +190,9 @@ def test_what_cupy_is_given(monkeypatch):
                         ("-std=c++17", "-DREAL=double")]
     name, grid, block, args = started[1]
     assert (name, grid, block, len(started)) == ("sgd", (3,), (256,), 3)
-    assert args[0] is w
-    assert args[1] is g
-    assert [type(a) for a in args[2:]] == [np.int64, np.float64, np.int64, np.float64]
-    assert [a.item() for a in args[2:]] == [700, 0, 0, 0.5]
+    assert args[0] is w and args[1] is g
+    assert [(type(a), a.item()) for a in args[2:]] == [
+        (np.int64, 700), (np.float64, 0), (np.int64, 0), (np.float64, 0.5)]
 
 
 @on_device
@@ -235,15 +230,13 @@ def test_arrays_of_cupy_are_served_without_an_import_for_others():
         backend(type("ndarray", (), {"__module__": "cupyx_like"})())
     code = ("import sys, numpy; from hpgcn.kernels import backend; backend(numpy.empty(1)); "
             "print(any(m.startswith('hpgcn.kernels.cuda') or m == 'cupy' for m in sys.modules))")
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout == "False\n"
+    assert python("-c", code).stdout == "False\n"
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_threads_know_of_no_other_without_warps(source):
     text = re.sub(r"//.*", "", (KERNELS / f"{source}.cu").read_text())
     assert not re.search(r"atomic|__shared__|__syncthreads|#include", text)
-    plain = re.sub(r"#ifdef HPGCN_GPU_ONLY\n.*?#(else|endif)", "", text, flags=re.DOTALL)
-    assert not re.search(r"__shfl|__ballot|__syncwarp", plain)
-    assert set(names_of(source)[0]) <= set(names_of(source)[1])
-    assert names_of(source)[0]
+    assert not re.search(r"__shfl|__ballot|__syncwarp", shim.without_warps(text))
+    plain, all_names = map(set, names_of(source))
+    assert plain and plain <= all_names

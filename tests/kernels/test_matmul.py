@@ -50,10 +50,9 @@ def test_in_blocks(blocks, m, k, n, dtype):
 def test_blocks_cover_all_rows_once(size):
     for threads in (2, 3, 16, 64):
         blocks = module.cut(size, 1 << 20, threads)
-        assert [first for first, _ in blocks] == [0, *(last for _, last in blocks[:-1])]
-        assert blocks[-1][1] == size
-        assert all(first % module.UNIT == 0 for first, _ in blocks)
-        assert all(first < last or size == 0 for first, last in blocks)
+        firsts, lasts = zip(*blocks)
+        assert firsts == (0, *lasts[:-1]) and lasts[-1] == size
+        assert all(first % module.UNIT == 0 and (first < last or not size) for first, last in blocks)
         assert len(blocks) <= module.PER_THREAD * threads + 1
 
 

@@ -1,12 +1,11 @@
 """Layer normalisation: literal rows, blocks of columns against the whole, gradients."""
 import numpy as np
 import pytest
+from cases import CUTS, DTYPES
 
 from hpgcn.kernels import cpu, reference
 
 BOTH = pytest.mark.parametrize("kernels", [reference, cpu])
-DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
-CUTS = [[], [0], [5], [0, 0, 3, 3, 8, 11], [*range(1, 11)]]  # of 11 columns, into blocks
 EPSILON = 1e-5
 
 
@@ -46,10 +45,8 @@ def test_table(kernels, dtype):
     assert mean.tolist() == [4, 2]
     assert squares.tolist() == [20, 0]
     assert mean.dtype == squares.dtype == np.float64
-    inv_std = np.array([0.5, 9])
-    gain = np.array([1, 1, 2, -2], dtype)
-    bias = np.array([0, 10, 0, 0], dtype)
-    xhat = np.empty_like(x)
+    inv_std, xhat = np.array([0.5, 9]), np.empty_like(x)
+    gain, bias = np.array([[1, 1, 2, -2], [0, 10, 0, 0]], dtype)
     out = kernels.layer_norm(x, mean, inv_std, gain, bias, xhat=xhat)
     assert out.dtype == dtype
     np.testing.assert_array_equal(xhat, [[-1.5, -0.5, 0.5, 1.5], [0, 0, 0, 0]])
@@ -147,8 +144,9 @@ def test_results_may_replace_operands(kernels, dtype):
 
     means = np.random.default_rng(0).standard_normal((9, 2))
     dx = kernels.layer_norm_backward(g, xhat, inv_std, gain, means)
-    for operands in ((g.copy(), xhat), (g, xhat.copy())):
-        twin = operands[0] if operands[0] is not g else operands[1]
+    for replaced in (0, 1):
+        operands = [g, xhat]
+        operands[replaced] = twin = operands[replaced].copy()
         assert kernels.layer_norm_backward(*operands, inv_std, gain, means, twin) is twin
         np.testing.assert_array_equal(twin, dx)
 
@@ -156,9 +154,7 @@ def test_results_may_replace_operands(kernels, dtype):
 @BOTH
 @pytest.mark.parametrize("m, f", [(0, 5), (4, 0), (0, 0)])
 def test_nothing(kernels, m, f):
-    x = np.empty((m, f))
-    gain = np.ones(f)
-    mean = np.zeros(m)
+    x, gain, mean = np.empty((m, f)), np.ones(f), np.zeros(m)
     assert kernels.row_sum(x).tolist() == kernels.row_squares(x, mean).tolist() == [0] * m
     assert kernels.layer_norm(x, mean, mean, gain, gain, xhat=x.copy()).shape == (m, f)
     sums, dgain, dbias = kernels.layer_norm_backward_sums(x, x, gain)

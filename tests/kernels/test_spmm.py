@@ -71,8 +71,7 @@ def test_options(scales):
     for rows, mask, accumulate, values in itertools.product(
             (None, some), (None, bits), (False, True), (data, None)):
         options = {**fixed, "rows": rows, "mask": mask, "accumulate": accumulate}
-        result = start.copy()
-        expected = start.copy()
+        result, expected = start.copy(), start.copy()
         assert cpu.spmm(indptr, indices, values, x, result, **options) is result
         reference.spmm(indptr, indices, values, x, expected, **options)
         np.testing.assert_allclose(result, expected, atol=1e-12)
@@ -125,7 +124,6 @@ def test_twins_have_the_same_signatures():
 
 
 def test_the_name_is_the_function_not_the_module():
-    importlib.import_module("hpgcn.kernels.cpu.spmm")
-    importlib.import_module("hpgcn.kernels.cpu.gather")
-    assert inspect.isfunction(cpu.spmm)
-    assert inspect.isfunction(cpu.gather)
+    for name in ("spmm", "gather"):
+        importlib.import_module(f"hpgcn.kernels.cpu.{name}")
+        assert inspect.isfunction(getattr(cpu, name))

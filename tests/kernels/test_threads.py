@@ -96,11 +96,9 @@ def test_two_frames_of_python_lie_between_a_caller_and_compiled_code(name, monke
     call = Threaded.__call__
 
     def counted(self, *args):
-        frame = sys._getframe()
-        depth = 1
+        frame, depth = sys._getframe(), 1
         while frame.f_back.f_code is not test.__code__:
-            frame = frame.f_back
-            depth += 1
+            frame, depth = frame.f_back, depth + 1
         depths.append(depth)
         call(self, *args)
 

@@ -22,8 +22,7 @@ pytestmark = pytest.mark.mpi
 def cuda(tmp_path_factory):
     """None where GPUs are real, or a fake one, as late as it may be, compiled for all ranks."""
     folder = MPI.COMM_WORLD.bcast(tmp_path_factory.mktemp("cuda"))
-    late = ("all", "kernels")[MPI.COMM_WORLD.Get_size() % 2]
-    with real_or_fake(folder, late=late) as device:
+    with real_or_fake(folder, late=("all", "kernels")[MPI.COMM_WORLD.Get_size() % 2]) as device:
         yield device
     MPI.COMM_WORLD.Barrier()  # rank 0 may remove the folder
 

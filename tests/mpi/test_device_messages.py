@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 from fake_cupy import Stream, installed
 from shim import COMPILER
-from test_collectives import block
+from test_collectives import block, several_at_once
 
 from hpgcn.comm import collectives, staging
 from hpgcn.kernels import backend
@@ -69,8 +69,7 @@ def bcast(comm, dtype, salt, made, kept):
 
 
 def reduce(comm, dtype, salt, made, kept):
-    array = made(block(comm.rank, 99, dtype, salt))
-    root = salt % comm.size
+    array, root = made(block(comm.rank, 99, dtype, salt)), salt % comm.size
     out = made(np.zeros(99, dtype)) if salt % 3 and comm.rank == root else None
     comm.start_reduce(array, out, root, "a").wait("a reduction")
     return [kept(array if out is None else out)] if comm.rank == root else []
@@ -82,10 +81,15 @@ def allreduce(comm, dtype, salt, made, kept):
     return [kept(array)]
 
 
-def allgather(comm, dtype, salt, made, kept):
+def counts_of(comm, salt):
+    """Elements of each rank's block, and where this rank's begins."""
     counts = [SIZES[(rank + salt) % 7] for rank in range(comm.size)]
+    return counts, sum(counts[:comm.rank])
+
+
+def allgather(comm, dtype, salt, made, kept):
+    counts, begin = counts_of(comm, salt)
     out = made(np.zeros(sum(counts), dtype))
-    begin = sum(counts[:comm.rank])
     own = made(block(comm.rank, counts[comm.rank], dtype, salt))
     if salt % 2:
         place = out[begin:begin + own.size]
@@ -106,40 +110,15 @@ def alltoall(comm, dtype, salt, made, kept):
 
 
 def reduce_scatter(comm, dtype, salt, made, kept):
-    counts = [SIZES[(rank + salt) % 7] for rank in range(comm.size)]
-    packed = made(block(comm.rank, sum(counts), dtype, salt))
-    begin = sum(counts[:comm.rank])
-    size = counts[comm.rank]
+    counts, begin = counts_of(comm, salt)
+    packed, size = made(block(comm.rank, sum(counts), dtype, salt)), counts[comm.rank]
     out = packed[begin:begin + size] if salt % 2 else made(np.zeros(size, dtype))
     comm.start_reduce_scatter(packed, out, counts, "a").wait("a reduce_scatter")
     return [kept(out)]
 
 
 def several(comm, dtype, salt, made, kept):
-    """Keep all under way together, waited for in reverse, with small objects in between."""
-    q = comm.size
-    n = 40
-    arrays = [made(block(comm.rank, n, dtype, salt + i)) for i in range(4)]
-    gathered, mine, swapped = (made(np.zeros(size, dtype)) for size in (n * q, n, n * q))
-    packed = made(block(comm.rank, n * q, dtype, salt + 5))
-    last = made(block(comm.rank, n, dtype, salt + 6))
-    under_way = [comm.start_bcast(arrays[0], q - 1, "a"),
-                 comm.start_allgather(arrays[1], gathered, [n] * q, "b")]
-    assert comm.allgather(("word", comm.rank)) == [("word", rank) for rank in range(q)]
-    under_way += [comm.start_reduce_scatter(packed, mine, [n] * q, "c"),
-                  comm.start_bcast(arrays[2], 0, "a")]
-    assert comm.sum([1])[0] == q
-    under_way += [comm.start_alltoall(packed, [n] * q, swapped, [n] * q, "d"),
-                  comm.start_reduce(arrays[3], None, 0, "e"),
-                  comm.start_bcast(last, salt % q, "a")]
-    comm.barrier()
-    for pending in reversed(under_way):
-        pending.test()
-        pending.wait("one of many")
-        pending.wait("one of many")
-        assert pending.test()
-    results = (arrays[0], arrays[2], gathered, mine, swapped, last, *arrays[3:][comm.rank:])
-    return [kept(array) for array in results]
+    return [kept(array) for array in several_at_once(comm, comm.rank, dtype, salt, made)]
 
 
 CASES = [bcast, reduce, allreduce, allgather, alltoall, reduce_scatter, several]
@@ -147,8 +126,7 @@ CASES = [bcast, reduce, allreduce, allgather, alltoall, reduce_scatter, several]
 
 def same_as_on_host(comm, gpu, case, dtype, salts):
     """Compare results and counters of a case on the GPU with those on the host."""
-    results = []
-    expected = []
+    results, expected = [], []
     for salt in salts:
         comm.counters.phase = f"host {salt}"
         expected += case(comm, dtype, salt, np.copy, np.copy)
@@ -185,9 +163,8 @@ def test_a_message_that_waits_for_the_gpu_leaves_while_another_is_waited_for(com
     pending = comm.start_bcast(array, 0, "a")
     if comm.rank == 0:
         second.barrier()
-        pending.wait("the first")
-    else:
-        pending.wait("the first")
+    pending.wait("the first")
+    if comm.rank:
         second.barrier()
     np.testing.assert_array_equal(gpu.get(array), block(0, 50, np.float32, 1))
 
@@ -292,9 +269,7 @@ def test_the_fake_gpu_is_late(folder, late):
     with installed(folder, late=late):
         gpu = Cuda()
         array = computed(gpu, np.arange(9.0))
-        host = np.zeros(9)
-        early = gpu.stream()
-        right = gpu.stream()
+        host, early, right = np.zeros(9), gpu.stream(), gpu.stream()
         gpu.copy(host.ctypes.data, array.data.ptr, 72, early)
         early.synchronize()
         np.testing.assert_array_equal(host, np.full(9, 77.0))

@@ -5,6 +5,7 @@ graph and restriction below. What one strategy alone does is tested in test_stra
 """
 import math
 import tracemalloc
+from itertools import pairwise
 from itertools import product as all_of
 
 import numpy as np
@@ -189,8 +190,7 @@ def test_it_is_the_matrix_and_sends_and_holds_what_is_planned(comm, case, kind):
         made = maps[name]
         part = plan.restrict(rows_out, rows_in)
         for layout, kept in ((made.layout, rows_out), (made.layout_in, rows_in)):
-            heights = [kept[lo:hi].sum() for lo,
-                       hi in zip(arrangement.layout.offsets, arrangement.layout.offsets[1:])]
+            heights = [kept[lo:hi].sum() for lo, hi in pairwise(arrangement.layout.offsets)]
             assert np.diff(layout.offsets).tolist() == heights, name
         assert (type(made), made.symmetric, made.buffer_bytes) == (type(whole), whole.symmetric, 0)
         check(comm, made, part, A[rows_out][:, rows_in], [(20, 1, 7)[turn % 3]], dtype)
