@@ -42,7 +42,8 @@ def hpgcn(*args, **options):
 
 def run(*args, cwd=None):
     """As `hpgcn`, but in this process, which saves the start of one."""
-    out, err = io.StringIO(), io.StringIO()
+    out = io.StringIO()
+    err = io.StringIO()
     # a number of threads would hold for all tests behind this one
     with mock.patch.object(machine, "limit_threads"), contextlib.chdir(cwd or "."), \
             contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

@@ -112,7 +112,7 @@ def pytest_terminal_summary(terminalreporter, config):
 
 @pytest.fixture(autouse=True)
 def numba_threads():
-    """Keep the number of threads that Numba was loaded with, whatever a command in this process set."""
+    """Keep the number of threads that Numba was loaded with, whatever a command here set."""
     before = os.environ["NUMBA_NUM_THREADS"]
     yield
     os.environ["NUMBA_NUM_THREADS"] = before

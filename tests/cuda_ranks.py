@@ -1,4 +1,4 @@
-"""A GPU for tests of training: a real one where CuPy sees it, else the fake one, whose kernels g++ compiles."""
+"""A GPU for tests of training: a real one where CuPy sees it, else the fake one."""
 import gc
 from contextlib import contextmanager
 
@@ -50,7 +50,7 @@ def held_bytes():
     owners = {}
     gc.collect()
     for thing in gc.get_objects():
-        if issubclass(type(thing), fake_cupy.ndarray):  # isinstance would ask a dead weakref.proxy for its class
+        if issubclass(type(thing), fake_cupy.ndarray):  # isinstance fails on a dead weakref.proxy
             memory = thing.memory
             while memory.base is not None:
                 memory = memory.base

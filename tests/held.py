@@ -107,7 +107,8 @@ def check_held(footprint, trainer, rank=0):
 @contextmanager
 def peak_within():
     """Yields a list; behind, it holds by how many bytes the resident set grew within at most."""
-    grown, peaks = [], []
+    grown = []
+    peaks = []
 
     def take():
         status = Path("/proc/self/status").read_text()

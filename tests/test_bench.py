@@ -214,7 +214,9 @@ def test_cache_misses_are_those_of_a_simulated_cache(held, passing):
     rng = np.random.default_rng(held)
     p = 1 / np.arange(1, 2001)
     reads = rng.choice(2000, 60_000, p=p / p.sum())
-    cache, free, missed = OrderedDict(), 4 * held, 0
+    cache = OrderedDict()
+    free = 4 * held
+    missed = 0
     for at, row in enumerate(reads):
         if row in cache:
             cache.move_to_end(row)

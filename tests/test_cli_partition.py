@@ -56,7 +56,8 @@ def test_compare(graph, tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["p.npy", "p.txt", "g.part.5"])
 def test_a_part_vector_goes_out_and_comes_back(graph, tmp_path, name):
-    out, given = tmp_path / name, ("partition", graph, "-k", 5)
+    out = tmp_path / name
+    given = ("partition", graph, "-k", 5)
     succeed(*given, "--method", "random", "-o", out)
     part = read_parts(out, 1024, 5)
     assert sorted(np.bincount(part)) == [204, 205, 205, 205, 205]

@@ -80,7 +80,8 @@ def mpi(kinds=None, version="MPICH Version: 5", **answers):
                      Get_library_version=lambda: version)
 
 
-CUDA, GPU = "MPIX_Query_cuda_support", "MPIX_GPU_query_support"
+CUDA = "MPIX_Query_cuda_support"
+GPU = "MPIX_GPU_query_support"
 NAMED = "MPI names the memory kinds"
 ANSWERS = [  # variable, kinds, functions of the library, (claimed, by whom)
     ("0", "cuda", {CUDA: lambda: 1}, (False, "HPGCN_GPU_AWARE_MPI=0")),

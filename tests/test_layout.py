@@ -65,8 +65,7 @@ def test_every_element_has_one_owner(offsets, columns, width):
 
 @pytest.mark.parametrize("rows, pieces, columns", [
     (1, 1, 1), (3, 1, 1), (1, 1, 3), (3, 1, 2), (2, 1, 3), (4, 1, 2), (2, 1, 4), (6, 1, 4),
-    (1, 2, 2), (3, 2, 2),
-    (2, 3, 4)])
+    (1, 2, 2), (3, 2, 2), (2, 3, 4)])
 def test_stages_partition_the_columns(rows, pieces, columns):
     rng = np.random.default_rng(rows * 100 + pieces * 10 + columns)
     offsets = np.concatenate([[0], np.sort(rng.integers(0, 50, rows * pieces - 1)), [50]])

@@ -24,7 +24,8 @@ def plans_of(k, *, directed=True, seed=0, empty=()):
     part[np.isin(part, empty)] = (max(empty, default=0) + 1) % k
     partition = Partition.from_parts(part, k)
     moved = graph.permuted(partition.perm)
-    return moved, partition.offsets, halo_plan.build_all(moved.indptr, moved.indices, partition.offsets)
+    plans = halo_plan.build_all(moved.indptr, moved.indices, partition.offsets)
+    return moved, partition.offsets, plans
 
 
 @pytest.mark.parametrize("k, empty", [(1, ()), (2, ()), (3, (1,)), (7, ()), (12, (0, 5))])

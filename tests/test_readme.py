@@ -150,7 +150,6 @@ def test_a_run_that_is_stopped_and_goes_on(work, run, environment):
 
 @pytest.mark.long
 def test_clusters(work, run, clone):
-    for line in block("module load"):
-        run(line, clone)
-    for line in block("--bind-to numa"):
-        run(line, work)
+    for words, folder in (("module load", clone), ("--bind-to numa", work)):
+        for line in block(words):
+            run(line, folder)

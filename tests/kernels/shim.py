@@ -32,8 +32,10 @@ class ShimDevice(cuda_device.Device):
     """
 
     def __init__(self, folder, warps=False):
-        self.folder, self.team = folder, 32 if warps else 1
-        self.libraries, self.launched = {}, []
+        self.folder = folder
+        self.team = 32 if warps else 1
+        self.libraries = {}
+        self.launched = []
 
     def function(self, source, name, macros):
         """Return the launcher of a kernel."""

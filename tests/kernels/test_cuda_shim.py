@@ -167,7 +167,8 @@ def test_column_sums(m):
 
 def test_what_cupy_is_given(monkeypatch):
     """Sources, options, grid and arguments as CuPy's RawModule takes them."""
-    compiled, started = [], []
+    compiled = []
+    started = []
 
     class RawModule:
         def __init__(self, code, options):

@@ -121,7 +121,8 @@ def test_sigmoid_cross_entropy_is_stable(kernels):
 @BOTH
 @pytest.mark.parametrize("sick", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_shows(kernels, sick):
-    logits, labels = np.zeros((3, 4)), np.zeros((3, 4), int)
+    logits = np.zeros((3, 4))
+    labels = np.zeros((3, 4), int)
     logits[1, 2] = sick
     for labels[1, 2] in (0, 1):
         assert not math.isfinite(kernels.sigmoid_cross_entropy(logits, labels, np.arange(3))[0])
@@ -189,7 +190,9 @@ def test_spread_softmax(kernels, dtype, cuts):
 def test_table_of_a_spread_row(kernels):
     # e^0, e^0, e^(ln 2): a quarter, a quarter, a half; the right block starts at column 1
     row = np.array([[0.0, 0.0, math.log(2)]])
-    top, left, right = row[:, 2], row[:, :1], row[:, 1:].copy()
+    top = row[:, 2]
+    left = row[:, :1]
+    right = row[:, 1:].copy()
     for part, highest, total in ((left, 0, 0.5), (right, math.log(2), 1.5)):
         assert kernels.spread_max(part).tolist() == [highest]
         assert kernels.spread_sum(part, top) == pytest.approx(total)

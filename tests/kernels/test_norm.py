@@ -45,7 +45,8 @@ def test_table(kernels, dtype):
     assert mean.tolist() == [4, 2]
     assert squares.tolist() == [20, 0]
     assert mean.dtype == squares.dtype == np.float64
-    inv_std, xhat = np.array([0.5, 9]), np.empty_like(x)
+    inv_std = np.array([0.5, 9])
+    xhat = np.empty_like(x)
     gain, bias = np.array([[1, 1, 2, -2], [0, 10, 0, 0]], dtype)
     out = kernels.layer_norm(x, mean, inv_std, gain, bias, xhat=xhat)
     assert out.dtype == dtype
@@ -154,7 +155,9 @@ def test_results_may_replace_operands(kernels, dtype):
 @BOTH
 @pytest.mark.parametrize("m, f", [(0, 5), (4, 0), (0, 0)])
 def test_nothing(kernels, m, f):
-    x, gain, mean = np.empty((m, f)), np.ones(f), np.zeros(m)
+    x = np.empty((m, f))
+    gain = np.ones(f)
+    mean = np.zeros(m)
     assert kernels.row_sum(x).tolist() == kernels.row_squares(x, mean).tolist() == [0] * m
     assert kernels.layer_norm(x, mean, mean, gain, gain, xhat=x.copy()).shape == (m, f)
     sums, dgain, dbias = kernels.layer_norm_backward_sums(x, x, gain)

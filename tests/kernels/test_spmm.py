@@ -71,7 +71,8 @@ def test_options(scales):
     for rows, mask, accumulate, values in itertools.product(
             (None, some), (None, bits), (False, True), (data, None)):
         options = {**fixed, "rows": rows, "mask": mask, "accumulate": accumulate}
-        result, expected = start.copy(), start.copy()
+        result = start.copy()
+        expected = start.copy()
         assert cpu.spmm(indptr, indices, values, x, result, **options) is result
         reference.spmm(indptr, indices, values, x, expected, **options)
         np.testing.assert_allclose(result, expected, atol=1e-12)

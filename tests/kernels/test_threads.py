@@ -96,9 +96,11 @@ def test_two_frames_of_python_lie_between_a_caller_and_compiled_code(name, monke
     call = Threaded.__call__
 
     def counted(self, *args):
-        frame, depth = sys._getframe(), 1
+        frame = sys._getframe()
+        depth = 1
         while frame.f_back.f_code is not test.__code__:
-            frame, depth = frame.f_back, depth + 1
+            frame = frame.f_back
+            depth += 1
         depths.append(depth)
         call(self, *args)
 

@@ -149,8 +149,10 @@ def test_reduce_scatter_adds_in_rank_order(comm, counted, dtype, where):
 
 
 def test_reduce_scatter_in_given_room(comm):
-    out, work = np.empty(4), np.empty((comm.size, 4))
-    packed, counts = np.arange(4.0 * comm.size) + comm.rank, [4] * comm.size
+    out = np.empty(4)
+    work = np.empty((comm.size, 4))
+    packed = np.arange(4.0 * comm.size) + comm.rank
+    counts = [4] * comm.size
     comm.start_reduce_scatter(packed, out, counts, None, work=work).wait("a reduce_scatter")
     total = comm.size * (4 * comm.rank + np.arange(4)) + sum(range(comm.size))
     np.testing.assert_array_equal(out, total)
@@ -164,8 +166,10 @@ def test_alltoall(comm, counted, dtype):
     for group, ranks in groups_of(comm):
         # elements [source, destination]; some are 0
         table = np.array([[(p + 2 * q) % 4 for q in ranks] for p in ranks])
-        outgoing, incoming = table[group.rank], table[:, group.rank]
-        send, recv = block(comm.rank, outgoing.sum(), dtype), np.empty(incoming.sum(), dtype)
+        outgoing = table[group.rank]
+        incoming = table[:, group.rank]
+        send = block(comm.rank, outgoing.sum(), dtype)
+        recv = np.empty(incoming.sum(), dtype)
         counted()
         group.start_alltoall(send, outgoing, recv, incoming, "aggregation").wait("an exchange")
         for source, part in enumerate(np.split(recv, np.cumsum(incoming)[:-1])):
@@ -181,7 +185,8 @@ def several_at_once(group, world_rank, dtype, salt=0, made=np.copy):
 
     Return their results, the broadcasts first.
     """
-    q, n = group.size, 50
+    q = group.size
+    n = 50
     first, total, third, other, early = (made(block(world_rank, n, dtype, salt + number))
                                          for number in range(5))
     packed = made(block(world_rank, n * q, dtype, salt + 5))
@@ -372,7 +377,8 @@ def test_a_deadline_names_who_waits_and_for_what(comm, name):
     """The last two ranks are a group; its last member joins only after the other has given up."""
     if comm.size == 1:
         pytest.skip("one rank waits for nobody")
-    first, last = comm.size - 2, comm.size - 1
+    first = comm.size - 2
+    last = comm.size - 1
     if comm.rank >= first:
         pair = comm.group([first, last])
         pair.timeout = 0.3

@@ -69,7 +69,8 @@ def bcast(comm, dtype, salt, made, kept):
 
 
 def reduce(comm, dtype, salt, made, kept):
-    array, root = made(block(comm.rank, 99, dtype, salt)), salt % comm.size
+    array = made(block(comm.rank, 99, dtype, salt))
+    root = salt % comm.size
     out = made(np.zeros(99, dtype)) if salt % 3 and comm.rank == root else None
     comm.start_reduce(array, out, root, "a").wait("a reduction")
     return [kept(array if out is None else out)] if comm.rank == root else []
@@ -111,7 +112,8 @@ def alltoall(comm, dtype, salt, made, kept):
 
 def reduce_scatter(comm, dtype, salt, made, kept):
     counts, begin = counts_of(comm, salt)
-    packed, size = made(block(comm.rank, sum(counts), dtype, salt)), counts[comm.rank]
+    packed = made(block(comm.rank, sum(counts), dtype, salt))
+    size = counts[comm.rank]
     out = packed[begin:begin + size] if salt % 2 else made(np.zeros(size, dtype))
     comm.start_reduce_scatter(packed, out, counts, "a").wait("a reduce_scatter")
     return [kept(out)]
@@ -126,7 +128,8 @@ CASES = [bcast, reduce, allreduce, allgather, alltoall, reduce_scatter, several]
 
 def same_as_on_host(comm, gpu, case, dtype, salts):
     """Compare results and counters of a case on the GPU with those on the host."""
-    results, expected = [], []
+    results = []
+    expected = []
     for salt in salts:
         comm.counters.phase = f"host {salt}"
         expected += case(comm, dtype, salt, np.copy, np.copy)
@@ -269,7 +272,9 @@ def test_the_fake_gpu_is_late(folder, late):
     with installed(folder, late=late):
         gpu = Cuda()
         array = computed(gpu, np.arange(9.0))
-        host, early, right = np.zeros(9), gpu.stream(), gpu.stream()
+        host = np.zeros(9)
+        early = gpu.stream()
+        right = gpu.stream()
         gpu.copy(host.ctypes.data, array.data.ptr, 72, early)
         early.synchronize()
         np.testing.assert_array_equal(host, np.full(9, 77.0))

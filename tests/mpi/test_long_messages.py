@@ -12,7 +12,8 @@ pytestmark = pytest.mark.mpi
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_training_in_pieces_has_the_same_bits(comm, strategy, monkeypatch):
-    graph, results = scattered(make(), comm), []
+    graph = scattered(make(), comm)
+    results = []
     for limit in (1 << 30, 1 << 10):
         monkeypatch.setattr(collectives, "MAX_MESSAGE_BYTES", limit)
         history, parameters = run(graph, Config(strategy=strategy, hidden=60, dtype="float64"),

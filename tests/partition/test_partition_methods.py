@@ -1,11 +1,11 @@
 """make_partition: what each method finds, that it finds it twice, and what it refuses."""
 import dataclasses
 import importlib.util
-import subprocess
 import sys
 
 import numpy as np
 import pytest
+from commands import python
 from small_graphs import edges, grid, two_cliques
 
 from hpgcn.errors import DataError, UsageError
@@ -120,8 +120,7 @@ def test_real_graph(enron):
 
 def test_random_is_keyed():
     graph = edges(1000, [])
-    first = make_partition(graph, 4, method="random", seed=1)
-    other = make_partition(graph, 4, method="random", seed=2)
+    first, other = (make_partition(graph, 4, method="random", seed=seed) for seed in (1, 2))
     assert np.bincount(first.part).tolist() == [250] * 4
     assert 0.2 < np.mean(first.part == other.part) < 0.3
     assert sorted(np.bincount(make_partition(edges(7, []), 3, method="random").part)) == [2, 2, 3]
@@ -241,9 +240,7 @@ def test_kahypar_configuration_is_direct_for_few_parts():
 
 
 def test_imports_without_engines_mpi_or_hdf5():
-    code = ("import sys\n"
-            "absent = ['mtkahypar', 'kahypar', 'pymetis', 'mpi4py', 'h5py']\n"
+    code = ("import sys; absent = ['mtkahypar', 'kahypar', 'pymetis', 'mpi4py', 'h5py']\n"
             "sys.modules.update(dict.fromkeys(absent))\n"
-            "import hpgcn.partition, hpgcn.graphs.reordering\n"
-            "print('numba' in sys.modules)")
-    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
+            "import hpgcn.partition, hpgcn.graphs.reordering; print('numba' in sys.modules)")
+    assert python("-c", code).stdout == "False\n"

@@ -5,10 +5,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
+from jobs import none_left, processes
 from small_graphs import grid
 
 from hpgcn.errors import InternalError, MissingError
@@ -144,32 +144,18 @@ def test_child_dies_with_its_parent(fake_metis, tmp_path, number):
     parent = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL,
                               env={**os.environ, "TMPDIR": str(folder)})
     try:
-        assert _soon(lambda: mark.exists() and mark.read_text().endswith(" "))
-        child = int(mark.read_text())
+        end = time.monotonic() + 30
+        while not (mark.exists() and mark.read_text().endswith(" ")):
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        assert int(mark.read_text()) in processes(str(folder))
         parent.send_signal(number)
         parent.wait(30)
     finally:
         parent.kill()
         parent.wait()
-    assert _soon(lambda: not _alive(child))
-    if number == signal.SIGINT:
-        assert list(folder.iterdir()) == []
-
-
-def _soon(condition, seconds=30):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
-
-
-def _alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
+    assert none_left(str(folder))
+    assert number != signal.SIGINT or list(folder.iterdir()) == []
 
 
 def test_real_engine_under_a_small_memory_limit():

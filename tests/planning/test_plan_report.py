@@ -92,8 +92,7 @@ def test_rows_that_no_loss_reads_by_hand(path_of_four):
     # layer 1 broadcasts two rows of one half and one of the other, layer 2 two; back 2, then 1
     sent = row_of(report, "1d")["bytes"]["aggregation"]
     assert sent == {"forward": (3 + 2) * 8, "backward": (2 + 1) * 8}
-    title = table(report).splitlines()[0]
-    assert title.endswith("a training step of gcn on 3, 2, 1 rows")
+    assert table(report).splitlines()[0].endswith("a training step of gcn on 3, 2, 1 rows")
 
 
 def test_seconds_by_hand(path_of_four):
@@ -149,25 +148,21 @@ def test_defaults(made, tmp_path):
 
 
 def test_settings_of_a_run(made):
-    def grids(**settings):
+    def grids(name, **settings):
         report = forecast(made, Options.parse("2,4,6", **settings))
-        shapes = {(row["strategy"], row["ranks"]): row["grid"] for row in report["rows"]}
-        return shapes, report["step"]
+        rows = [row for row in report["rows"] if row["strategy"] == name]
+        return {row["ranks"]: row["grid"] for row in rows}, report["step"]
 
-    def of(name, shapes):
-        return {ranks: shape for (strategy, ranks), shape in shapes.items() if strategy == name}
-
-    shapes, step = grids(
-        grid="3x2", model="sage", layer_norm=True, dtype="float64", input_dropout=0.0)
-    assert of("2d", shapes) == {6: [3, 2]}  # others cannot be run
-    assert shapes["3d", 4] == [2, 1, 2]
+    changes = {"model": "sage", "layer_norm": True, "dtype": "float64", "input_dropout": 0.0}
+    shapes, step = grids("2d", grid="3x2", **changes)
+    assert shapes == {6: [3, 2]}  # others cannot be run
+    assert grids("3d", grid="3x2")[0][4] == [2, 1, 2]
     assert (step["model"], step["layer_norm"]) == ("sage-mean", True)
     assert (step["itemsize"], step["constant"]) == (8, True)
-    shapes, step = grids(grid="1x2x3", model="gin", prune=False)
-    assert of("3d", shapes) == {6: [1, 2, 3]}
-    assert step["rows"] == [203, 203, 203]
-    assert of("1.5d", grids(replication=2)[0]) == {2: [1, 2], 4: [2, 2], 6: [3, 2]}
-    assert of("1.5d", grids(replication=4)[0]) == {4: [1, 4]}
+    shapes, step = grids("3d", grid="1x2x3", model="gin", prune=False)
+    assert (shapes, step["rows"]) == ({6: [1, 2, 3]}, [203, 203, 203])
+    assert grids("1.5d", replication=2)[0] == {2: [1, 2], 4: [2, 2], 6: [3, 2]}
+    assert grids("1.5d", replication=4)[0] == {4: [1, 4]}
     for settings, words in (
             ({"grid": "2x4"}, "grid='2x4' holds 8 ranks, expected one of 2, 4, 6"),
             ({"grid": "2"}, "strategy 2d takes RxC"), ({"grid": "axb"}, "expected RxC or RxCxL"),
@@ -175,7 +170,7 @@ def test_settings_of_a_run(made):
             ({"aggregator": "gcn"}, "model gcn takes none"),
             ({"model": "gat"}, "expected one of gcn, sage, gin")):
         with pytest.raises(UsageError) as error:
-            grids(**settings)
+            grids("", **settings)
         assert words in str(error.value)
 
 

@@ -1,9 +1,8 @@
 """A step on shapes takes the arrays that a real one takes, and a rank holds what is said of it."""
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from graphs import make
+from graphs import make, several_labels
 from held import check_held, footprint_of, run_two_epochs
 
 import hpgcn
@@ -53,8 +52,4 @@ def test_other_graphs_and_steps(tmp_path, model, kind, settings):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_several_labels(model):
-    graph = make()
-    labels = np.random.default_rng(7).random((graph.num_rows, 3)) < 0.4
-    labels = labels.astype(float)
-    graph = hpgcn.Graph.from_scipy(graph.adjacency, graph.features, labels, graph.masks)
-    check_run(graph, Config(**settings_of(model), prune=False))
+    check_run(several_labels(make(), 3), Config(**settings_of(model), prune=False))

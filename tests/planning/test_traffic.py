@@ -239,9 +239,9 @@ def test_large_counts_stay_exact():
 
 def test_default_shapes():
     expected = {
-        1: ((1, 1), (1, 1, 1)), 4: ((2, 2), (2, 1, 2)), 7: ((7, 1), (7, 1, 1)),
-        8: ((4, 2), (2, 2, 2)), 12: ((4, 3), (3, 2, 2)), 27: ((9, 3), (3, 3, 3)),
-        512: ((32, 16), (8, 8, 8))}
+        1: ((1, 1), (1, 1, 1)), 4: ((2, 2), (2, 1, 2)), 6: ((3, 2), (3, 1, 2)),
+        7: ((7, 1), (7, 1, 1)), 8: ((4, 2), (2, 2, 2)), 12: ((4, 3), (3, 2, 2)),
+        27: ((9, 3), (3, 3, 3)), 512: ((32, 16), (8, 8, 8))}
     for P, (square, cube) in expected.items():
         shapes = [STRATEGIES[name].default_shape(P) for name in ("1.5d", "2d", "3d")]
         assert shapes == [square, square, cube]
