@@ -59,8 +59,7 @@ def test_the_first_batch_does_not_wait_for_the_last(P, m, b):
 
 def test_default_stages():
     even = np.arange(5) * 100_000  # four ranks
-    assert default_stages(even, 0) == 2
-    assert default_stages(even, 50_000) == 4
+    assert default_stages(even, 0) == 2 and default_stages(even, 50_000) == 4
     assert default_stages(even, 60_000) == 5
     assert default_stages(even, 99_000) == MAX_STAGES
     assert default_stages(even, 100_000) == default_stages(even, 399_999) == TILES

@@ -23,8 +23,7 @@ MEMORY = {"read_bytes_per_s", "copy_bytes_per_s", "triad_bytes_per_s", "memory_b
 def measured(*args):
     """Return the report of a command, whose numbers must be finite and positive."""
     report = json.loads(succeed("bench", *args), parse_constant=pytest.fail)
-    assert report["bench"] == args[0]
-    assert report["machine"]["cpu_model"]
+    assert report["bench"] == args[0] and report["machine"]["cpu_model"]
     assert report["machine"]["threads"] >= 1
     for row in report.get("rows", []):
         for key, value in row.items():
@@ -105,8 +104,7 @@ def test_caches_and_cores(system):
 def test_a_system_that_says_nothing(system, tmp_path):
     (system / "cpu0" / "cache" / "index2" / "size").write_text("")
     assert [cache["level"] for cache in host.caches([0], system)] == [1, 1]
-    assert host.caches([7], tmp_path) == []
-    assert host.last_level([]) == host.ASSUMED_CACHE
+    assert host.caches([7], tmp_path) == [] and host.last_level([]) == host.ASSUMED_CACHE
     assert host.cores([5, 6, 7], tmp_path) == 3
 
 
@@ -188,8 +186,7 @@ def test_gather():
     rows = {(row["operation"], row["order"], row["kernel"]): row for row in report["rows"]}
     assert set(rows) >= {(operation, order, kernel) for operation in ("gather", "scatter_add")
                          for order in ("random", "sorted") for kernel in ("hpgcn", "numpy", "copy")}
-    copy = rows["gather", "random", "copy"]
-    assert copy["bytes"] == 128 * 2 * 5 * 4
+    assert rows["gather", "random", "copy"]["bytes"] == 128 * 2 * 5 * 4
     for operation, passes in (("gather", 2), ("scatter_add", 3)):
         row = rows[operation, "random", "hpgcn"]
         assert (row["rows"], row["bytes"]) == (128, 128 * (8 + passes * 5 * 4))

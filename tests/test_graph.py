@@ -14,8 +14,7 @@ from hpgcn.graphs.validation import check_csr
 
 def test_duplicates_are_one_edge_of_a_0_1_input_and_summed_of_a_valued_one():
     graph = Graph.from_scipy(sp.coo_array((np.ones(4), ([0, 0, 1, 2], [1, 1, 2, 0])), (3, 3)))
-    assert graph.data is None
-    assert graph.header.all_ones
+    assert graph.data is None and graph.header.all_ones
     np.testing.assert_array_equal(graph.adjacency.toarray(), [[0, 1, 0], [0, 0, 1], [1, 0, 0]])
     graph = Graph.from_scipy(sp.coo_array(([1.5, 2.0, 1.0], ([0, 0, 1], [1, 1, 0])), (2, 2)))
     np.testing.assert_array_equal(graph.adjacency.toarray(), [[0, 3.5], [1, 0]])
@@ -53,8 +52,7 @@ def test_targets_of_an_edge_index_aggregate_sources(kind, weights):
     A = sp.coo_array((values, (EDGES[1], EDGES[0])), shape=(4, 4))
     X, y = options.pop("features"), options.pop("labels")
     expected = Graph.from_scipy(A, X, y, **options)
-    assert graph.header == expected.header
-    assert graph.checksum() == expected.checksum()
+    assert graph.header == expected.header and graph.checksum() == expected.checksum()
     assert graph.adjacency[0, 2] == (1 if weights is None else 7)  # merged, or summed
 
 
@@ -94,8 +92,7 @@ def test_what_is_no_edge_index(arguments, message):
 
 
 def test_more_than_255_duplicates_of_an_edge_stay_an_edge():
-    edges = np.repeat([[0], [1]], 256, axis=1)
-    assert Graph.from_edge_index(edges).header.num_edges == 1
+    assert Graph.from_edge_index(np.repeat([[0], [1]], 256, axis=1)).header.num_edges == 1
 
 
 def test_symmetrize_takes_the_maximum():

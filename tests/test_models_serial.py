@@ -220,13 +220,11 @@ def test_initial_weights_are_keyed():
     one = initial("gcn", 5, 4, 3)
     assert one.flat.tobytes() == initial("gcn", 5, 4, 3).flat.tobytes()
     assert np.any(initial("gcn", 5, 4, 3, seed=8).flat != one.flat)
-    assert np.abs(one.weights[0]).max() <= np.sqrt(6 / 9)
-    assert not one.biases[0].any()
+    assert np.abs(one.weights[0]).max() <= np.sqrt(6 / 9) and not one.biases[0].any()
     # a layer's weights do not depend on how many layers there are
     np.testing.assert_array_equal(initial("gcn", 5, 4, 3, 2).weights[0], one.weights[0])
     draws = keyed_uniform(0, "W0", 100_000)
-    assert 0 <= draws.min() <= draws.max() < 1
-    assert abs(draws.mean() - 0.5) < 0.005
+    assert 0 <= draws.min() <= draws.max() < 1 and abs(draws.mean() - 0.5) < 0.005
 
 
 def test_initial_weights_are_keyed_by_name():
@@ -264,10 +262,8 @@ def products(*widths, **options):
 
 
 def test_order_of_products():
-    assert spmm_first(3, 5)
-    assert not spmm_first(5, 5)
-    assert spmm_first(5, 5, narrows=True)
-    assert not spmm_first(3, 5, sparse=True)
+    assert spmm_first(3, 5) and not spmm_first(5, 5)
+    assert spmm_first(5, 5, narrows=True) and not spmm_first(3, 5, sparse=True)
     assert products(128, 128, 128, 40) == [[128, 128, 40], [40, 128, 128]]
     assert products(3, 16, 7) == [[3, 7], [7]]
     assert products(128, 128, 40, precomputed=True) == [[40], [40]]
@@ -286,8 +282,7 @@ def test_what_decays_leads(model, first, every):
     for name, array in parameters.arrays.items():
         array[:] = 2 if name.startswith("W0") else 1 if name.startswith("W") else 0
     assert np.all(parameters.flat[:first] == 2)
-    assert np.all(parameters.flat[first:every] == 1)
-    assert not parameters.flat[every:].any()
+    assert np.all(parameters.flat[first:every] == 1) and not parameters.flat[every:].any()
     assert num_parameters(spec) == parameters.flat.size
     assert num_parameters(replace(spec, layer_norm=True)) == parameters.flat.size + 2 * 4
 
@@ -355,8 +350,7 @@ def test_metrics_of_several_labels_by_hand():
     trainer = trainer_of(graph, "gcn", layers=1)
     found = trainer.evaluation.loss.evaluate(np.array([[2.0, 0.5, -1], [-1, -1, 0], [-3, -3, -3]]))
     assert (found["train_acc"], found["val_acc"], found["test_acc"]) == (2 / 3, 0, 0)
-    expected = np.log([1 + np.e, 1 + 1 / np.e, 2]).mean()
-    assert found["val_loss"] == pytest.approx(expected)
+    assert found["val_loss"] == pytest.approx(np.log([1 + np.e, 1 + 1 / np.e, 2]).mean())
     empty = hpgcn.Graph.from_scipy(np.zeros((3, 3)), np.eye(3), y, ([0], [], []))
     found = evaluate(trainer_of(empty, "gcn", layers=1).evaluation)
     assert found["val_acc"] is found["test_acc"] is found["val_loss"] is None
@@ -379,8 +373,7 @@ def test_gradients_without_A_H_are_the_same(model, layer_norm, monkeypatch):
                                     layer_norm=layer_norm))
         found.append(loss_and_gradient(trainer))
         held.append("T1" in trainer.training.model.workspace.arrays)
-    assert held == [True, False]
-    assert found[0][0] == found[1][0]
+    assert held == [True, False] and found[0][0] == found[1][0]
     np.testing.assert_allclose(found[1][1], found[0][1], rtol=1e-9, atol=1e-12)
 
 

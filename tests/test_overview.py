@@ -89,8 +89,7 @@ def test_a_checkpoint(run):
     folder = run / "checkpoints" / "step-00000004"
     assert describe(folder).splitlines()[0] == "step-00000004: sound, --resume goes on after it"
     found = words(folder, verify=True)
-    assert found["kind"] == "checkpoint"
-    assert found["after epoch"].startswith("4, loss 1.")
+    assert found["kind"] == "checkpoint" and found["after epoch"].startswith("4, loss 1.")
     assert "validation" in found["best epoch"]
     assert found["weights"] == "119 numbers (float32): W0 13 x 6, W1 6 x 5, b0 6, b1 5"
     assert found["optimiser"].startswith("238 numbers (float32): ")

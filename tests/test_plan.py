@@ -33,8 +33,7 @@ def test_sends_match_receives(k, empty):
     graph, offsets, plans = plans_of(k, empty=empty)
     A = graph.adjacency
     for p, mine in enumerate(plans):
-        block = A[offsets[p]:offsets[p + 1]]
-        needed = np.unique(block.indices)
+        needed = np.unique(A[offsets[p]:offsets[p + 1]].indices)
         expected = needed[(needed < offsets[p]) | (needed >= offsets[p + 1])]
         np.testing.assert_array_equal(mine.ghosts, expected)
         for q, theirs in enumerate(plans):

@@ -39,10 +39,8 @@ def test_events_carry_name_epoch_and_detail():
     assert [(name, epoch, detail) for name, _, _, epoch, detail in events] == [
         ("reduce", 3, "layer 0 forward"), ("dense", 3, "layer 0 forward"), ("epoch", 3, "")]
     (_, b2, e2, *_), (_, b1, e1, *_), (_, b0, e0, *_) = events
-    assert b0 <= b1 <= b2 <= e2 <= e1 <= e0
-    assert "reduce" not in clock.seconds
-    assert clock.seconds["wait"] == pytest.approx(e2 - b2)
-    assert clock.events is None
+    assert b0 <= b1 <= b2 <= e2 <= e1 <= e0 and "reduce" not in clock.seconds
+    assert clock.seconds["wait"] == pytest.approx(e2 - b2) and clock.events is None
     assert clock.stop() == []
 
 
@@ -52,8 +50,7 @@ def test_the_limit_drops_what_comes_later():
     for epoch in (1, 2, 3):
         with clock.span("epoch", epoch), clock("spmm"):
             pass
-    assert clock.full == 3
-    assert len(clock.stop()) == 4
+    assert clock.full == 3 and len(clock.stop()) == 4
 
 
 def written(path, limit=None, epochs=1, blocks=1):
@@ -168,8 +165,7 @@ def test_ranks_share_one_axis_of_time(tmp_path, shift):
     arrived = max(event["ts"] + event["dur"] for event in events if event["name"] == "spmm"
                   and event["args"]["epoch"] == 1)
     left = [event["ts"] + event["dur"] for event in events if event["name"] == "epoch 1"]
-    assert min(left) >= arrived - 2 * max(accuracy) - 1
-    assert max(left) - min(left) < 1e6
+    assert min(left) >= arrived - 2 * max(accuracy) - 1 and max(left) - min(left) < 1e6
     assert np.load(tmp_path / "traffic.npy").tolist() == [[0, 1, 2], [10, 0, 12], [20, 21, 0]]
 
 
@@ -188,8 +184,7 @@ def test_a_run_leaves_its_timeline_and_traffic(tmp_path, ranks):
             assert {"comm", "reduce"} <= set(names)
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     sent = np.load(tmp_path / "run" / "traffic.npy")
-    assert sent.shape == (ranks, ranks)
-    assert not sent.diagonal().any()
+    assert sent.shape == (ranks, ranks) and not sent.diagonal().any()
     parameters = 64 * 16 + 16 + 16 * 8 + 8
     reduced = 2 * (ranks - 1) * 4 * parameters  # sums of gradients are not in the matrix
     assert sent.sum() == summary["sent_bytes_per_epoch"] - reduced

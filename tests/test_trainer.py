@@ -37,8 +37,7 @@ def test_a_run_directory(tmp_path):
         hpgcn.train(make(), hpgcn.Config(out=str(out), epochs=1))
     (out / "mine.txt").write_text("keep")
     hpgcn.train(make(), hpgcn.Config(out=str(out), epochs=2), overwrite=True)
-    assert len(records(out)) == 2
-    assert (out / "mine.txt").read_text() == "keep"
+    assert len(records(out)) == 2 and (out / "mine.txt").read_text() == "keep"
 
 
 def test_the_model_kept_is_that_of_the_best_epoch(tmp_path):
@@ -46,8 +45,7 @@ def test_the_model_kept_is_that_of_the_best_epoch(tmp_path):
     summary = hpgcn.train(graph, hpgcn.Config(out=str(out), epochs=30, hidden=6, dropout=0.2))
     found = hpgcn.predict(graph, out)
     test = graph.masks["test"]
-    assert found["logits"].shape == (203, 5)
-    assert found["embedding"].shape == (203, 6)
+    assert found["logits"].shape == (203, 5) and found["embedding"].shape == (203, 6)
     assert np.mean(found["label"][test] == graph.labels[test]) == pytest.approx(summary["test_acc"])
 
 

@@ -64,8 +64,7 @@ def test_long_rows_are_cut(device, f, options):
     one, two = (cuda.spmm(indptr, indices, data, x, start.copy(), **given) for _ in range(2))
     expected = reference.spmm(indptr, indices, data, x, start.copy(), **given)
     np.testing.assert_allclose(one, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
-    assert "spmm_carries" in device.launched
-    assert one.tobytes() == two.tobytes()
+    assert "spmm_carries" in device.launched and one.tobytes() == two.tobytes()
 
 
 @on_device
@@ -85,8 +84,7 @@ def test_pieces_hold_every_nonzero_once():
     split = order[slot[order] >= 0]
     np.testing.assert_array_equal(slot[split], np.arange(6))
     np.testing.assert_array_equal(row[split], [40, 40, 41, 41, 41, 41])
-    lengths = np.ceil(np.log2(end - begin + 1))
-    assert (np.diff(lengths) <= 0).all()
+    assert (np.diff(np.ceil(np.log2(end - begin + 1))) <= 0).all()
 
 
 @on_device
@@ -122,8 +120,7 @@ def test_rows_that_begin_anywhere(f, offset, nonzeros):
     out = np.full(30 * f + 8, 7, np.float32)
     cuda.spmm(indptr, indices, None, x, out[offset:offset + 30 * f].reshape(30, f))
     np.testing.assert_allclose(out[offset:offset + 30 * f].reshape(30, f), expected, atol=1e-4)
-    assert (out[:offset] == 7).all()
-    assert (out[offset + 30 * f:] == 7).all()
+    assert (out[:offset] == 7).all() and (out[offset + 30 * f:] == 7).all()
 
 
 @on_device
@@ -154,8 +151,7 @@ def test_rows_of_any_kind_are_gathered(dtype, f):
     out = np.zeros((90, f + 3), dtype)
     cuda.gather(x, index.astype(np.int32), out[:, 1:f + 1])
     np.testing.assert_array_equal(out[:, 1:f + 1], x[index])
-    assert not out[:, 0].any()
-    assert not out[:, f + 1:].any()
+    assert not out[:, 0].any() and not out[:, f + 1:].any()
 
 
 @on_device

@@ -42,8 +42,7 @@ def test_table(kernels, dtype):
     x = np.array([[1, 3, 5, 7], [2, 2, 2, 2]], dtype)
     mean = kernels.row_sum(x) / 4
     squares = kernels.row_squares(x, mean)
-    assert mean.tolist() == [4, 2]
-    assert squares.tolist() == [20, 0]
+    assert mean.tolist() == [4, 2] and squares.tolist() == [20, 0]
     assert mean.dtype == squares.dtype == np.float64
     inv_std = np.array([0.5, 9])
     xhat = np.empty_like(x)
@@ -161,6 +160,5 @@ def test_nothing(kernels, m, f):
     assert kernels.row_sum(x).tolist() == kernels.row_squares(x, mean).tolist() == [0] * m
     assert kernels.layer_norm(x, mean, mean, gain, gain, xhat=x.copy()).shape == (m, f)
     sums, dgain, dbias = kernels.layer_norm_backward_sums(x, x, gain)
-    assert sums.tolist() == [[0, 0]] * m
-    assert dgain.tolist() == dbias.tolist() == [0] * f
+    assert sums.tolist() == [[0, 0]] * m and dgain.tolist() == dbias.tolist() == [0] * f
     assert kernels.layer_norm_backward(x, x, mean, gain, np.zeros((m, 2))).shape == (m, f)

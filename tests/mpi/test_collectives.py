@@ -264,14 +264,12 @@ def test_long_sums_take_little_memory(comm, operation):
 def test_groups_share_counters_clock_and_timeout(comm):
     for group, ranks in groups_of(comm):
         assert (group.size, ranks[group.rank], group.ranks) == (len(ranks), comm.rank, tuple(ranks))
-        assert group.counters is comm.counters
-        assert group.clock is comm.clock
+        assert group.counters is comm.counters and group.clock is comm.clock
         assert (group.timeout, group.local_rank) == (comm.timeout, comm.local_rank)
         assert group.sum([comm.rank])[0] == sum(ranks)
         assert group.allgather(comm.rank) == ranks
         if len(ranks) == 1:
-            assert isinstance(group, SerialComm)
-            assert group.mpi is None
+            assert isinstance(group, SerialComm) and group.mpi is None
 
 
 def test_a_group_is_made_once_and_freed_with_its_last_user(comm):

@@ -41,8 +41,7 @@ def test_every_row_has_one_owner(comm):
         assert sorted(owned) == list(range(graph.num_rows))
         H = np.ones((len(product.rows), 2), np.float32)
         out = np.empty_like(H)
-        assert product.forward(H, out) is out
-        assert out.dtype == np.float32
+        assert product.forward(H, out) is out and out.dtype == np.float32
 
 
 def test_refusals(comm):

@@ -32,8 +32,7 @@ def test_the_loss_curve_is_unchanged(comm, strategy, directed, sparse, input_dro
     config = Config(strategy=strategy, layers=3, hidden=10, input_dropout=input_dropout,
                     dtype="float64", seed=1)
     totals = same(comm, graph, config, smaller=True)
-    assert totals[-1] == 6
-    assert np.all(np.diff(totals) <= 0)
+    assert totals[-1] == 6 and np.all(np.diff(totals) <= 0)
 
 
 @pytest.mark.parametrize("strategy", ["p2p", "1.5d", "2d", "mop"])

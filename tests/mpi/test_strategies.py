@@ -262,8 +262,7 @@ def test_buffers_grow_and_are_made_once(comm, case):
     part.backward(few, out=out)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 0.3 * 8 * n * f / comm.size + 50_000
-    assert grown.buffer_bytes == size
+    assert peak < 0.3 * 8 * n * f / comm.size + 50_000 and grown.buffer_bytes == size
     for made in (part, grown, wide):
         made.close()
 
@@ -286,8 +285,7 @@ def test_messages_in_pieces_and_products_in_tiles_change_no_bit(comm, case, dire
         made.close()
     assert counts[0] == counts[1] == counts[2]
     whole, tiled, pieces = ([part.tobytes() for part in result] for result in results)
-    assert whole == tiled
-    assert whole[0] == pieces[0]
+    assert whole == tiled and whole[0] == pieces[0]
     np.testing.assert_allclose(results[0][1], results[2][1], atol=1e-13)
     # MPI may add up a sum in pieces in another order
     if not (directed and isinstance(made, RowStrategy)):

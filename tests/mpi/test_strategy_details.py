@@ -85,8 +85,7 @@ def test_a_packed_block(dtype, columns):
     assert message.nbytes == 3 * 8 + 3 * (np.dtype(dtype).itemsize + np.dtype(columns).itemsize)
     for part, expected in zip(blocks.unpack(message, 3), (block.indptr, block.indices, block.data)):
         np.testing.assert_array_equal(part, expected)
-        assert part.flags.aligned
-        assert np.shares_memory(part, message)
+        assert part.flags.aligned and np.shares_memory(part, message)
     empty = Csr(np.zeros(3, np.int64), np.empty(0, columns), np.empty(0, dtype), 5)
     assert blocks.pack(empty).size == 0
 

@@ -28,8 +28,7 @@ def choice(request):
 
 def check(partition, n, k):
     """Check that the arrays of a partition agree with each other."""
-    assert partition.part.shape == (n,)
-    assert partition.k == k
+    assert partition.part.shape == (n,) and partition.k == k
     np.testing.assert_array_equal(np.sort(partition.perm), np.arange(n))
     np.testing.assert_array_equal(partition.perm[partition.iperm], np.arange(n))
     sizes = np.bincount(partition.part, minlength=k)
@@ -145,8 +144,7 @@ def test_trivial_cases(choice):
     isolated = make_partition(edges(10, []), 5, **choice)
     assert np.bincount(isolated.part).tolist() == [2] * 5
     check(make_partition(edges(1, []), 1, **choice), 1, 1)
-    loops = edges(50, [(0, 1), (1, 2), (3, 3), (4, 4)])
-    check(make_partition(loops, 3, **choice), 50, 3)
+    check(make_partition(edges(50, [(0, 1), (1, 2), (3, 3), (4, 4)]), 3, **choice), 50, 3)
 
 
 def test_no_engine_where_none_is_needed(monkeypatch):
@@ -160,11 +158,9 @@ def test_no_engine_where_none_is_needed(monkeypatch):
 
 @pytest.mark.parametrize("k", [7, 199])
 def test_a_vertex_too_heavy_for_any_balance(choice, k):
-    star = edges(200, [(0, j) for j in range(1, 200)])
-    result = make_partition(star, k, **choice)
+    result = make_partition(edges(200, [(0, j) for j in range(1, 200)]), k, **choice)
     check(result, 200, k)
-    weights = np.r_[200, np.full(199, 2)]
-    loads = np.bincount(result.part, weights, k)
+    loads = np.bincount(result.part, np.r_[200, np.full(199, 2)], k)
     if result.engine == "mtkahypar":  # the hub is nearly alone, the others as they can be
         assert loads.max() <= max(200, 1.01 * -(-598 // k)) + 4
 

@@ -57,8 +57,7 @@ def test_engine_fails(fake_metis, body, message):
     fake_metis(body)
     with pytest.raises(InternalError, match=message) as caught:
         partition()
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 400
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
 
 
 def test_time_limit(fake_metis):
@@ -102,8 +101,7 @@ def test_engine_has_no_part_in_our_input_and_output(fake_metis, capfd):
     fake_metis("os.write(1, b'noise'); os.write(2, b'noise')\n"
                "assert sys.stdin.read() == ''\n"
                "return Cut([0, 1] * (n // 2))")
-    assert partition().part.tolist() == [0, 1] * 8
-    assert capfd.readouterr() == ("", "")
+    assert partition().part.tolist() == [0, 1] * 8 and capfd.readouterr() == ("", "")
 
 
 def test_launcher_variables_are_dropped(fake_metis, monkeypatch):

@@ -67,8 +67,7 @@ def test_against_slow_count(k, density, directed):
 
 def test_empty_parts_count_as_parts():
     counted = statistics(grid(4), np.repeat([0, 5], 8), 8)
-    assert counted["volume"] == 8
-    assert counted["imbalance_rows"] == 3.0
+    assert counted["volume"] == 8 and counted["imbalance_rows"] == 3.0
 
 
 def test_scipy_matrix_with_explicit_zeros():

@@ -77,12 +77,10 @@ def test_a_round_holds_every_entry_once():
     for net in nets:  # in the order of columns
         while not left[column]:
             column += 1
-        assert column in net
-        assert len(net) > 1
+        assert column in net and len(net) > 1
         assert net - {column} <= left[column]
         left[column] -= net
-    assert not any(left.values())
-    assert len(nets) > 1000
+    assert not any(left.values()) and len(nets) > 1000
     assert max(map(len, nets)) > 3
 
 
@@ -124,8 +122,7 @@ def test_bound_is_reached(k):
     drawn = nets["costs"].sum()
     first_round = stochastic_nets(random_rows(), 1)["costs"].sum()
     rounds = max(1, math.ceil(nets_wanted(k) / first_round))
-    assert drawn >= nets_wanted(k)
-    assert abs(drawn / rounds / first_round - 1) < 0.05
+    assert drawn >= nets_wanted(k) and abs(drawn / rounds / first_round - 1) < 0.05
     merged = counted(np.diff(nets["offsets"]), nets["pins"], nets["costs"])
     assert len(merged) == nets["costs"].size
 
@@ -205,5 +202,4 @@ def test_grid_has_one_net_per_edge_in_tiny_batches(monkeypatch):
     monkeypatch.setattr(stochastic, "batch_size", lambda n: 1)
     nets = stochastic_nets(pattern(grid(20)), 1)
     assert nets["costs"].sum() > 0.98 * 4 * 380 / 1.01  # 760 edges, each dealt by both ends
-    assert np.mean(np.diff(nets["offsets"]) == 2) > 0.97
-    assert nets["costs"].max() == 2
+    assert np.mean(np.diff(nets["offsets"]) == 2) > 0.97 and nets["costs"].max() == 2

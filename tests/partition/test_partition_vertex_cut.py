@@ -167,8 +167,7 @@ def test_same_again_and_by_seed():
 def test_nothing_to_cut():
     none = edges(5, [])
     edge_part, owner = vertex_cut(none, 2)
-    assert edge_part.shape == (0,)
-    assert owner.tolist() == [0, 1, 0, 1, 0]
+    assert edge_part.shape == (0,) and owner.tolist() == [0, 1, 0, 1, 0]
     counted = vertex_cut_statistics(none, edge_part, owner, 2)
     assert counted == pytest.approx(costs(none, [], owner.tolist(), 2))
     assert vertex_cut(edges(3, [(0, 0), (2, 2)]), 3)[0].tolist() == [0, 2]
@@ -213,8 +212,7 @@ def test_a_real_graph(enron):
     factors = []
     for k in (2, 16):
         counted = vertex_cut_statistics(enron, *vertex_cut(enron, k), k)
-        assert counted["imbalance_nnz"] < 0.01
-        assert counted["imbalance_rows"] < 0.01
+        assert counted["imbalance_nnz"] < 0.01 and counted["imbalance_rows"] < 0.01
         factor = counted["replication_factor"]
         assert factor == pytest.approx(1 + counted["volume"] / enron.num_rows)
         factors.append(factor)

@@ -161,8 +161,7 @@ def test_graphs_in_memory_and_in_files_agree(tmp_path):
     graph = make(n=300, sparse=True, directed=True, train=5)
     store.write_graph(tmp_path / "g.h5", graph)
     config = Config(model="sage", strategy="mop")
-    stored = store.load(tmp_path / "g.h5")
-    assert forecast_of(graph, config) == forecast_of(stored, config)
+    assert forecast_of(graph, config) == forecast_of(store.load(tmp_path / "g.h5"), config)
 
 
 def test_what_gpus_will_hold_is_told_without_one(few):
@@ -171,5 +170,4 @@ def test_what_gpus_will_hold_is_told_without_one(few):
         assert set(gpu) == {*ON_GPU, "total"}
         assert gpu["total"] == sum(gpu[name] for name in ON_GPU if name != "staging")
         assert (gpu["matrix"], gpu["activations"]) == (host["matrix"], host["activations"])
-    assert "MB of GPU memory" in table(report)
-    assert dry_run(few)["gpu_memory"] is None
+    assert "MB of GPU memory" in table(report) and dry_run(few)["gpu_memory"] is None

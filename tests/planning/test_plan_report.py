@@ -202,8 +202,7 @@ def test_choice_weighs_time_against_ranks(made):
     assert forecast(made, Options((1, 2, 8), machine=dear))["choice"]["ranks"] == 1
     report = forecast(made, Options((1, 2, 8), machine=free))
     choice = report["choice"]
-    assert choice["ranks"] == 8
-    assert report["rows"][choice["index"]]["ranks"] == 8
+    assert choice["ranks"] == 8 and report["rows"][choice["index"]]["ranks"] == 8
     assert choice["text"].startswith(f"8 ranks, {choice['strategy']}")
     lines = table(report).splitlines()
     assert lines[1] == f"choice: {choice['text']}"
@@ -219,8 +218,7 @@ def test_memory_limit_leaves_cases_out_or_names_ranks_that_fit(made):
              if row["strategy"] == "p2p" and row["parts"] in ("whole", "block")}
     some = forecast(made, Options((1, 4, 32), memory=needs[4]))
     assert not row_of(some, "p2p", "whole")["fits"]
-    assert row_of(some, "p2p", "block", 4)["fits"]
-    assert some["choice"]["ranks"] > 1
+    assert row_of(some, "p2p", "block", 4)["fits"] and some["choice"]["ranks"] > 1
     assert "! more than --memory" in table(some)
     with pytest.raises(ConfigError, match=f"at least {needs[1]:,} are needed on 1 rank") as error:
         forecast(made, Options((1,), memory=needs[1] // 5))
@@ -264,8 +262,7 @@ def test_picture_is_labelled_with_plain_numbers(made, path_of_four):
     assert named == ["p2p, random parts", "p2p, block parts", *others, "choice"]
     alone = draw(forecast(path_of_four, Options((2,))))
     rows = [label.get_text() for label in alone.axes[0].get_yticklabels()]
-    assert sum(row.endswith("(choice)") for row in rows) == 1
-    assert len(rows) == 7
+    assert sum(row.endswith("(choice)") for row in rows) == 1 and len(rows) == 7
 
 
 def test_picture_of_an_unknown_kind():
@@ -348,7 +345,6 @@ def test_refused_machine_files(tmp_path, text, said):
     file.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(DataError) as error:
         Options.parse(machine=str(file))
-    assert str(file) in str(error.value)
-    assert said in str(error.value)
+    assert str(file) in str(error.value) and said in str(error.value)
     with pytest.raises(InputNotFoundError):
         read_machine(tmp_path / "none.json")

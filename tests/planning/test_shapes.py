@@ -44,8 +44,7 @@ def test_every_model(model, drops, train, monkeypatch):
     ({"sparse": True}, {"layer_norm": True}), ({"sparse": True}, {"dtype": "float64"})], ids=str)
 @pytest.mark.parametrize("model", MODELS)
 def test_other_graphs_and_steps(tmp_path, model, kind, settings):
-    graph = make(n=400, c=6, degree=1.5, train=8, **kind)
-    store.write_graph(tmp_path / "graph.h5", graph)
+    store.write_graph(tmp_path / "graph.h5", make(n=400, c=6, degree=1.5, train=8, **kind))
     config = Config(**settings_of(model), hidden=16 if "mean" in model else 5, **settings)
     check_run(hpgcn.load(tmp_path / "graph.h5"), config, Survey(tmp_path / "graph.h5", config))
 
