@@ -1,4 +1,4 @@
-"""Runs the command line as a user does, in processes with or without mpiexec, or in this process."""
+"""Runs commands as a user does, in processes, with or without mpiexec, or in this process."""
 import contextlib
 import io
 import os
@@ -52,7 +52,6 @@ def run(*args, cwd=None):
 
 
 def ended(*args, **options):
-    """The ended command: in this process, unless it is to have ranks or variables of its own."""
     return (hpgcn if options.keys() - {"cwd"} else run)(*args, **options)
 
 
@@ -71,7 +70,8 @@ def without_notice(text):
 def refused(code, *args, **options):
     """The one line on standard error of a command that must fail with this exit code."""
     done = ended(*args, **options)
-    lines = [line for line in without_notice(done.stderr).splitlines() if line.startswith("hpgcn: ")]
+    said = without_notice(done.stderr).splitlines()
+    lines = [line for line in said if line.startswith("hpgcn: ")]
     assert done.returncode == code, (done.returncode, done.stderr)
     assert "Traceback" not in done.stderr
     assert len(lines) == 1, done.stderr

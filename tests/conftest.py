@@ -78,8 +78,7 @@ def covering(cases):
 def values_of(item):
     """Return (parameter, value) pairs of a case: plain values by content, others by identity."""
     parameters = item.callspec.params.items() if hasattr(item, "callspec") else ()
-    return {(name, repr(value) if is_plain(value) else id(value))
-            for name, value in parameters}
+    return {(name, repr(value) if is_plain(value) else id(value)) for name, value in parameters}
 
 
 def is_plain(value):

@@ -156,8 +156,6 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 - the name is 
 
 
 class Event:
-    """A place in the queue of a stream."""
-
     def __init__(self, block=False, disable_timing=False, interprocess=False):
         self.stream = None
         self.place = 0
@@ -292,7 +290,6 @@ class OutOfMemoryError(MemoryError):
 
 
 def module():
-    """The fake CuPy."""
     cupy = types.ModuleType("cupy")
     cupy.__version__ = "0 (fake)"
     for name in dir(np):
@@ -336,8 +333,6 @@ def module():
 
 
 class FakeGpu(ShimDevice):
-    """Kernels on fake arrays."""
-
     def __init__(self, folder, cupy, warps=False):
         super().__init__(folder, warps)
         self.xp = cupy

@@ -70,13 +70,11 @@ def matrix_of(strategy):
 
 
 def work_arrays(trainer):
-    """Work arrays of a trainer by name."""
     spaces = trainer.training.model.workspace, trainer.shard.columns.workspace
     return {name: array for space in spaces for name, array in space.arrays.items()}
 
 
 def check_held(footprint, trainer, rank=0):
-    """Hold every part of the footprint of a rank against the arrays of its trainer."""
     said = {name: int(sizes[rank]) for name, sizes in footprint.parts.items()}
     shard, spec = trainer.shard, trainer.shard.spec
     views = trainer.training, trainer.evaluation

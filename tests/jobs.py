@@ -31,7 +31,6 @@ class Launcher:
         return words[:-1]
 
     def start(self, *args, ranks=2, **environment):
-        """Return the running process of mpiexec."""
         variables = {**clean_environment(), **self.environment, **environment}
         process = subprocess.Popen(self.command(*args, ranks=ranks), text=True, env=variables,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)

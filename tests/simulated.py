@@ -222,7 +222,6 @@ def packed(block):
 
 
 def unpacked(message, shape, dtype):
-    """The block that `packed` packed."""
     block = np.zeros(shape, dtype)
     if message.size:
         pointers, rest = message[:8 * (shape[0] + 1)].view(np.int64), message[8 * (shape[0] + 1):]

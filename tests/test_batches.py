@@ -14,9 +14,9 @@ def test_what_returns_overwrites_only_what_has_gone():
                                                         (1, 2, 5, 7), (0, 1)):
         if max(out, into) <= m:
             flat = np.arange(2 * m)
+            ends = (into, flat[2 * (m - into):]), (out, flat[:2 * out])
             going, coming = (Parcels(Batches.deal(np.arange(3) * size, stages), rank, room,
-                                     np.arange(3))
-                             for size, room in ((into, flat[2 * (m - into):]), (out, flat[:2 * out])))
+                                     np.arange(3)) for size, room in ends)
             for batch in range(1, stages):
                 later = np.concatenate(going.parts[batch:])
                 earlier = np.concatenate(coming.parts[:batch])

@@ -1,4 +1,4 @@
-"""Benchmarks: bytes by hand, what the machine says of itself, every command. No timing is judged."""
+"""Benchmarks: bytes by hand, what the machine says of itself, commands. No timing is judged."""
 import json
 import math
 from collections import OrderedDict

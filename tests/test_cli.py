@@ -26,13 +26,11 @@ def digits(tmp_path_factory):
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """Make an empty folder the current one, also of commands."""
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
 def graphs(digits, here):
-    """Put digits.h5 and digits.p3.h5 into the current folder."""
     for path in digits.iterdir():
         shutil.copy(path, path.name)
 

@@ -18,7 +18,6 @@ def graph(tmp_path_factory):
 
 
 def found(*args, **options):
-    """The JSON object of a command."""
     return json.loads(succeed("partition", *args, "--json", **options))
 
 

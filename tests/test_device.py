@@ -160,19 +160,18 @@ fake = fake_cupy.module()
 {more}
 sys.modules["cupy"] = fake
 """
-PROBES = {
-    "works": ("", ""),
-    "crashes": ("fake_cupy.ndarray.__cuda_array_interface__ = property(lambda self: dict("
-                "self.memory.__array_interface__, version=3, data=(64, False)))",
-                r"signal 11|exit code \d+ .*"),
-    "loses": ("import numpy as np\nlost = []\n"
-              "def elsewhere(self):\n    lost.append(np.zeros(self.shape, self.dtype))\n"
-              "    return dict(lost[-1].__array_interface__, version=3)\n"
-              "fake_cupy.ndarray.__cuda_array_interface__ = property(elsewhere)",
-              r"exit code 1 \(a message of 64 bytes did not arrive\)"),
-    "hangs": ("time.sleep(60)", "no answer within 1 s"),
-    "has no GPU": ("raise ImportError('libcuda')", r"exit code 1 \(ImportError: libcuda\)"),
-}
+PROBES = {"works": ("", ""),
+          "crashes": ("fake_cupy.ndarray.__cuda_array_interface__ = property(lambda self: dict("
+                      "self.memory.__array_interface__, version=3, data=(64, False)))",
+                      r"signal 11|exit code \d+ .*"),
+          "loses": ("import numpy as np\nlost = []\n"
+                    "def elsewhere(self):\n    lost.append(np.zeros(self.shape, self.dtype))\n"
+                    "    return dict(lost[-1].__array_interface__, version=3)\n"
+                    "fake_cupy.ndarray.__cuda_array_interface__ = property(elsewhere)",
+                    r"exit code 1 \(a message of 64 bytes did not arrive\)"),
+          "hangs": ("time.sleep(60)", "no answer within 1 s"),
+          "has no GPU": ("raise ImportError('libcuda')",
+                         r"exit code 1 \(ImportError: libcuda\)")}
 
 
 @pytest.mark.parametrize("name", PROBES)

@@ -101,9 +101,8 @@ def test_symmetrize_takes_the_maximum():
     assert not graph.header.directed
 
 
-@pytest.mark.parametrize("A, directed", [
-    ([[0, 1], [1, 0]], False), ([[0, 1], [0, 0]], True), ([[0, 1], [2, 0]], True),
-    ([[0, 0], [0, 0]], False)])
+@pytest.mark.parametrize("A, directed", [([[0, 1], [1, 0]], False), ([[0, 1], [0, 0]], True),
+                                         ([[0, 1], [2, 0]], True), ([[0, 0], [0, 0]], False)])
 def test_directed_unless_pattern_and_values_are_symmetric(A, directed):
     assert Graph.from_scipy(np.array(A, float)).header.directed == directed
 
@@ -135,15 +134,12 @@ def test_bad_input_is_named(change, message):
         Graph.from_scipy(**given)
 
 
-CSR = [
-    ([1, 2], [0, 1], 2, "start at 1"),
-    ([0, 2, 1], [0], 1, "fall from 2 to 1 at row 1"),
-    ([0, 1, 3], [0, 1], 2, "end at 3, but there are 2"),
-    ([0, 1, 2], [0, 5], 2, "entry 1 has column 5, expected 0..1"),
-    ([0, 1, 2], [-1, 0], 2, "entry 0 has column -1"),
-    ([0, 2], [1, 0], 2, "row 0 has column 0 after 1"),
-    ([0, 0, 2], [1, 1], 2, "row 1 has column 1 after 1"),
-]
+CSR = [([1, 2], [0, 1], 2, "start at 1"), ([0, 2, 1], [0], 1, "fall from 2 to 1 at row 1"),
+       ([0, 1, 3], [0, 1], 2, "end at 3, but there are 2"),
+       ([0, 1, 2], [0, 5], 2, "entry 1 has column 5, expected 0..1"),
+       ([0, 1, 2], [-1, 0], 2, "entry 0 has column -1"),
+       ([0, 2], [1, 0], 2, "row 0 has column 0 after 1"),
+       ([0, 0, 2], [1, 1], 2, "row 1 has column 1 after 1")]
 
 
 @pytest.mark.parametrize("indptr, indices, nnz, message", CSR)

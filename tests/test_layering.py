@@ -98,7 +98,8 @@ def test_no_entry_of_a_registry_is_named_outside_its_room(registry, home):
 
 
 def loaded_by(statement):
-    done = python("-c", f"import sys; {statement}; print(*(m for m in sys.modules if '.' not in m))")
+    top = "print(*(name for name in sys.modules if '.' not in name))"
+    done = python("-c", f"import sys; {statement}; {top}")
     assert not done.returncode, done.stderr
     return set(done.stdout.split())
 

@@ -47,7 +47,6 @@ def clone(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def environment(clone):
-    """The environment variables of somebody who works in the clone."""
     kept = {key: value for key, value in clean_environment().items()
             if key not in ("VIRTUAL_ENV", "PYTHONPATH")
             and not key.startswith(("PYTEST_", "COVERAGE_"))}
@@ -59,8 +58,6 @@ def environment(clone):
 
 @pytest.fixture(scope="module")
 def run(clone, environment):
-    """A function that runs a line of bash in a folder, and returns the finished process."""
-
     def run(line, cwd=clone, allowed=(0,), **variables):
         done = subprocess.run(["bash", "-c", line], cwd=cwd, env=environment | variables,
                               capture_output=True, text=True, timeout=1800, check=False)
@@ -86,7 +83,6 @@ def tried(run):
 
 @pytest.fixture(scope="module")
 def work(clone, run, tried):
-    """A folder with what the README's commands read."""
     run("\n".join(block("pip install '.[mpi")))
     folder = clone.parent / "work"
     folder.mkdir()

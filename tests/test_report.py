@@ -65,8 +65,6 @@ def add_trace(path, ranks=2, epochs=3):
 
 
 class Page(HTMLParser):
-    """Start tags with their attributes, and the text."""
-
     def __init__(self, text):
         super().__init__()
         self.tags, self.text = [], ""
@@ -80,7 +78,6 @@ class Page(HTMLParser):
 
 
 def size(data):
-    """Width and height of a PNG file, from its header."""
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     return int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
 
@@ -337,10 +334,9 @@ def test_a_value_of_any_kind_in_any_field_is_one_line_or_a_table(tmp_path, value
     def toml(row):
         return "\n".join(f"{key} = {json.dumps(entry)}" for key, entry in row.items())
 
-    for name, row, fields, dump in (
-            ("metrics.jsonl", LINE, LINE, json.dumps),
-            ("summary.json", SUMMARY, SUMMARY, json.dumps),
-            ("config.toml", {}, ("graph", "threads"), toml)):
+    for name, row, fields, dump in (("metrics.jsonl", LINE, LINE, json.dumps),
+                                    ("summary.json", SUMMARY, SUMMARY, json.dumps),
+                                    ("config.toml", {}, ("graph", "threads"), toml)):
         for field in fields:
             path = make(tmp_path / f"{name}-{field}")
             (path / name).write_text(dump({**row, field: "@"}).replace('"@"', value) + "\n")

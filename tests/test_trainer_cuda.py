@@ -25,14 +25,12 @@ BOUND = {"float32": 1e-5, "float64": 1e-12}
 
 
 def on(device):
-    """A single rank, its arrays on a device."""
     comm = SerialComm()
     comm.use(device)
     return comm
 
 
 def check(graph, config, device):
-    """Hold a run on the GPU against the same on the CPU."""
     bound = BOUND[config.dtype]
     expected, flat = run(graph, config, epochs=6)
     history, weights = run(graph, config, on(device), 6)

@@ -74,7 +74,6 @@ def arrays(scale):
 
 
 def case(name, scale=1):
-    """Return the arguments of a kernel, fresh."""
     known = arrays(scale)
     return {key: known[value] if isinstance(value, str) and value in known else value
             for key, value in CASES[name].items()}

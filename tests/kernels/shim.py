@@ -38,7 +38,6 @@ class ShimDevice(cuda_device.Device):
         self.launched = []
 
     def function(self, source, name, macros):
-        """Return the launcher of a kernel."""
         key = (source, macros)
         if key not in self.libraries:
             self.libraries[key] = ctypes.CDLL(build(source, self.folder, self.team > 1, macros))
@@ -56,7 +55,6 @@ class ShimDevice(cuda_device.Device):
         assert failed == 0, f"{name}: argument {failed} of {count}, or another number of them"
 
     def address(self, array):
-        """Address of the first element."""
         return array.__array_interface__["data"][0]
 
 
@@ -91,10 +89,9 @@ def compile_source(source, path, warps, macros):
     path.with_suffix(".cpp").write_text("\n".join(code) + "\n")
     options = ["-DHPGCN_GPU_ONLY"] * warps + list(macros)
     # nothing contracted, so that order alone decides the bits
-    subprocess.run(
-        [COMPILER, "-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", *options,
-         "-include", Path(__file__).with_name("shim.hpp"), path.with_suffix(".cpp"), "-o", path],
-        check=True)
+    subprocess.run([COMPILER, "-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off",
+                    *options, "-include", Path(__file__).with_name("shim.hpp"),
+                    path.with_suffix(".cpp"), "-o", path], check=True)
 
 
 def twins(kernels):

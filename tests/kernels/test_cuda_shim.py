@@ -31,7 +31,6 @@ def devices(tmp_path_factory):
 
 @pytest.fixture(params=["threads", "warps"])
 def device(request):
-    """The kernels' device within a test."""
     if COMPILER is None:
         pytest.skip("no C++ compiler: set CXX")
     found = request.getfixturevalue("devices")[request.param == "warps"]

@@ -21,7 +21,6 @@ def forward(kernels, blocks, gains, biases):
 
 
 def backward(kernels, slopes, normals, inv_std, gains):
-    """Gradients of x, gain and bias, all blocks side by side."""
     blocks = list(zip(slopes, normals, gains))
     sums, dgain, dbias = zip(*(kernels.layer_norm_backward_sums(*block) for block in blocks))
     means = sum(sums) / sum(gain.size for gain in gains)

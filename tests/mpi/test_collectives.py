@@ -398,14 +398,11 @@ def test_a_deadline_names_who_waits_and_for_what(comm, name):
     assert not comm.mpi.Iprobe()  # MPI_Finalize of MPICH fails over messages never received
 
 
-SMALL = {
-    "bcast": lambda comm: comm.bcast(1),
-    "allgather": lambda comm: comm.allgather(1),
-    "same": lambda comm: comm.assert_same(1, "thing"),
-    "gather_rows": lambda comm: comm.gather_rows(np.zeros((2, 2))),
-    "alltoallv": lambda comm: comm.alltoallv([[1]] * comm.size),
-    "group": lambda comm: comm.group(range(comm.size)),
-}
+SMALL = {"bcast": lambda comm: comm.bcast(1), "allgather": lambda comm: comm.allgather(1),
+         "same": lambda comm: comm.assert_same(1, "thing"),
+         "gather_rows": lambda comm: comm.gather_rows(np.zeros((2, 2))),
+         "alltoallv": lambda comm: comm.alltoallv([[1]] * comm.size),
+         "group": lambda comm: comm.group(range(comm.size))}
 
 
 @pytest.mark.parametrize("name", SMALL)

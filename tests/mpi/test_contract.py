@@ -37,7 +37,6 @@ def distributed(kind, graph, comm):
 
 
 def check_against_the_oracle(graph, source, config, comm):
-    """Hold the first gradient and 20 losses against the serial oracle."""
     trainer = start(source, config, comm)
     losses, expected = oracle.losses(graph, config, Parameters.initial(trainer.shard.spec), 20)
     _, gradient = loss_and_gradient(trainer)

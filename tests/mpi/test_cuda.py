@@ -29,7 +29,6 @@ def cuda(tmp_path_factory):
 
 @pytest.fixture
 def gpus(cuda, comm):
-    """All ranks, their arrays on GPUs."""
     gpus = as_comm(comm.mpi, timeout=60)
     gpus.use(choose("cuda", gpus))
     yield gpus
@@ -38,7 +37,6 @@ def gpus(cuda, comm):
 
 
 def check(graph, config, comm, gpus, **options):
-    """Hold a run on GPUs against one on CPUs, and what was sent against the prediction."""
     source = scattered(graph, comm)
     expected, flat = run(source, config, comm, 3)
     history, weights = run(source, config.replace(**options), gpus, 3)
@@ -76,7 +74,6 @@ def test_aggregation_on_the_host(comm, gpus, model, graph, options):
     *((strategy, {}) for strategy in STRATEGIES),
     ("mop", {"aggregate_on": "cpu", "update_on": "cuda"})])
 def test_memory_is_what_was_told(comm, cuda, gpus, strategy, options):
-    """Arrays that live after two epochs, rank by rank."""
     if cuda is None:
         pytest.skip("seen through the fake GPU")
     fake_cupy.Stream.alive.clear()

@@ -15,8 +15,9 @@ pytestmark = pytest.mark.mpi
 NEW = [name for name in SETTINGS if name != "gcn"]
 # hidden 20: A first in the first layer; 3: fewer columns than the features, and than ranks may cut
 CASES = [
-    (10, False, True, -1, "float64"), (20, True, False, -1, "float64"), (10, True, True, -1, "float32"),
-    (20, True, False, 0, "float64"), (3, False, False, 0, "float64")]
+    (10, False, True, -1, "float64"), (20, True, False, -1, "float64"),
+    (10, True, True, -1, "float32"), (20, True, False, 0, "float64"),
+    (3, False, False, 0, "float64")]
 
 
 @pytest.mark.parametrize("model, hidden, directed, sparse, input_dropout, dtype", [

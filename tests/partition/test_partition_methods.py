@@ -19,7 +19,6 @@ CHOICES = [(method, engine) for method in METHODS for engine in METHOD_ENGINES[m
 
 @pytest.fixture(params=CHOICES, ids=lambda choice: "-".join(filter(None, choice)))
 def choice(request):
-    """Each method with each of its engines, as arguments."""
     method, engine = request.param
     if engine and importlib.util.find_spec(ENGINES[engine].module) is None:
         pytest.skip(f"{engine} is not installed")
@@ -27,7 +26,6 @@ def choice(request):
 
 
 def check(partition, n, k):
-    """Check that the arrays of a partition agree with each other."""
     assert partition.part.shape == (n,) and partition.k == k
     np.testing.assert_array_equal(np.sort(partition.perm), np.arange(n))
     np.testing.assert_array_equal(partition.perm[partition.iperm], np.arange(n))

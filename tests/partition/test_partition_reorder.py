@@ -10,7 +10,6 @@ from hpgcn.partition import Partition, make_partition
 
 
 def shuffled(graph, seed=0):
-    """Return the same graph with its vertices renumbered at random."""
     return graph.permuted(np.random.default_rng(seed).permutation(graph.header.num_nodes))
 
 

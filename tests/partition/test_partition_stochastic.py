@@ -27,7 +27,6 @@ def random_rows(degree=6, seed=3):
 
 
 def sets(sizes, pins):
-    """Return each net as a set of its pins."""
     return [set(pins[low:high].tolist()) for low, high in itertools.pairwise(run_offsets(sizes))]
 
 
@@ -51,12 +50,9 @@ def draw_batches(n, size, number, seed):
     return [rng.permutation(n)[:size] for _ in range(number)]
 
 
-def test_size_of_a_batch():
+def test_sizes_of_batches_and_numbers_of_nets():
     sizes = [batch_size(n) for n in (1, 9, 10, 25, 199_999, 200_000, 10**9)]
     assert sizes == [1, 1, 1, 2, 19_999, 20_000, 20_000]
-
-
-def test_nets_wanted():
     assert [nets_wanted(k) for k in (1, 2, 3, 9, 27, 81)] == [0, 6, 24, 384, 4051, 38_346]
 
 
@@ -128,8 +124,7 @@ def test_bound_is_reached(k):
 
 
 def test_seeds():
-    rows = random_rows()
-    first, again, other = (stochastic_nets(rows, 9, seed=seed)
+    first, again, other = (stochastic_nets(random_rows(), 9, seed=seed)
                            for seed in (2**63 - 1, 2**63 - 1, 0))
     for key in first:
         np.testing.assert_array_equal(first[key], again[key])

@@ -47,17 +47,14 @@ def few(tmp_path):
 
 
 def dry_run(file, *settings, **options):
-    """The JSON object of a dry run."""
     return json.loads(succeed("train", file, *settings, "--dry-run", "--json", **options))
 
 
 def forecast_of(source, config):
-    """What a dry run on one rank says."""
     return forecast(assign_rows(source, SerialComm(), config), config, SerialComm())
 
 
 def row_of(file, strategy, *settings):
-    """The row of a strategy in what `hpgcn plan` says of a file."""
     rows = json.loads(succeed("plan", file, *settings, "--json"))["rows"]
     return next(row for row in rows if row["strategy"] == strategy)
 

@@ -24,7 +24,6 @@ def path_of_four():
 
 
 def footprint_of(survey, name, shape, offsets=None):
-    """The RankFootprint of a strategy on row blocks, by default its own."""
     strategy = STRATEGIES[name]
     if offsets is None:
         offsets = strategy.row_offsets(shape, survey.pointers)

@@ -30,7 +30,6 @@ OTHERS = [name for name in STRATEGIES if name not in OWN_PARTS]
 
 
 def write(path, graph, k=None, **settings):
-    """Write a graph, or a partition of it in k parts; return the path."""
     if k is None:
         store.write_graph(path, graph)
     else:
@@ -48,19 +47,16 @@ def path_of_four(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A directed graph of 203 vertices with all traps."""
     return write(tmp_path_factory.mktemp("made") / "made.h5", make(directed=True))
 
 
 def row_of(report, strategy, parts=None, ranks=None):
-    """The one row of a report on these."""
     row, = [row for row in report["rows"] if row["strategy"] == strategy
             and parts in (None, row["parts"]) and ranks in (None, row["ranks"])]
     return row
 
 
 def numbers(row):
-    """Leave out how the parts are called."""
     return {key: row[key] for key in ("ranks", "grid", "bytes", "messages", "memory", "seconds")}
 
 

@@ -14,14 +14,12 @@ from hpgcn.planning.survey import Survey
 
 
 def check_run(source, config, survey=None):
-    """Take two steps on one rank, and hold what it has against what planning says."""
     survey = survey or Survey(source, config)
     trainer, _ = run_two_epochs(source, config, SerialComm())
     check_held(footprint_of(source, config, SerialComm(), survey), trainer)
 
 
 def settings_of(model):
-    """Settings of Config that name a model."""
     model, _, aggregator = model.partition("-")
     return {"model": model, **({"aggregator": aggregator} if aggregator else {})}
 
