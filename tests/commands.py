@@ -1,35 +1,63 @@
-"""Runs the command line as a user does: a process, or several under mpiexec."""
+"""Runs commands as a user does, in processes, with or without mpiexec, or in this process."""
+import contextlib
+import io
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+from hpgcn.__main__ import main
+from hpgcn.runtime import machine
+
+PLACES = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+MPIEXEC = shutil.which("mpiexec", path=PLACES)
 
 
 def clean_environment():
-    """Without a launcher's variables: a test may itself be a rank, its children must not take themselves for one."""
+    """Without a launcher's variables: a test may itself be a rank, what it starts is none."""
     launcher = ("PMI", "HYD", "MPI_", "OMPI_COMM", "OMPI_UNIVERSE", "OMPI_MCA", "MPIR_")
     return {key: value for key, value in os.environ.items() if not key.startswith(launcher)}
 
 
-def hpgcn(*args, ranks=None, cwd=None, timeout=120, **environment):
-    """Return the finished process; ranks=None runs without a launcher."""
-    command = [sys.executable, "-m", "hpgcn", *map(str, args)]
+def python(*words, ranks=None, cwd=None, timeout=120, **environment):
+    """Return the finished process of Python; ranks=None runs without a launcher."""
+    command = [sys.executable, *map(str, words)]
     if ranks is not None:
         if MPIEXEC is None:
             pytest.skip("no mpiexec: pip install 'hpgcn[mpi,mpich]'")
         command = [MPIEXEC, "-n", str(ranks), *command]
-    return subprocess.run(command, cwd=cwd, timeout=timeout, capture_output=True, text=True, check=False,
-                          env={**clean_environment(), "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", **environment})
+    environment = {**clean_environment(), "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", **environment}
+    return subprocess.run(command, cwd=cwd, timeout=timeout, capture_output=True, text=True,
+                          check=False, env=environment)
+
+
+def hpgcn(*args, **options):
+    """Return the finished process of a command; options as of `python`."""
+    return python("-m", "hpgcn", *args, **options)
+
+
+def run(*args, cwd=None):
+    """As `hpgcn`, but in this process, which saves the start of one."""
+    out = io.StringIO()
+    err = io.StringIO()
+    # a number of threads would hold for all tests behind this one
+    with mock.patch.object(machine, "limit_threads"), contextlib.chdir(cwd or "."), \
+            contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main([str(word) for word in args])
+    return subprocess.CompletedProcess(args, code, out.getvalue(), err.getvalue())
+
+
+def ended(*args, **options):
+    return (hpgcn if options.keys() - {"cwd"} else run)(*args, **options)
 
 
 def succeed(*args, **options):
-    """As `hpgcn`, but a failure fails the test; returns standard output."""
-    done = hpgcn(*args, **options)
+    """Standard output of a command that must do what it is told."""
+    done = ended(*args, **options)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -41,8 +69,9 @@ def without_notice(text):
 
 def refused(code, *args, **options):
     """The one line on standard error of a command that must fail with this exit code."""
-    done = hpgcn(*args, **options)
-    lines = [line for line in without_notice(done.stderr).splitlines() if line.startswith("hpgcn: ")]
+    done = ended(*args, **options)
+    said = without_notice(done.stderr).splitlines()
+    lines = [line for line in said if line.startswith("hpgcn: ")]
     assert done.returncode == code, (done.returncode, done.stderr)
     assert "Traceback" not in done.stderr
     assert len(lines) == 1, done.stderr

@@ -78,8 +78,7 @@ def covering(cases):
 def values_of(item):
     """Return (parameter, value) pairs of a case: plain values by content, others by identity."""
     parameters = item.callspec.params.items() if hasattr(item, "callspec") else ()
-    return {(name, repr(value) if is_plain(value) else id(value))
-            for name, value in parameters}
+    return {(name, repr(value) if is_plain(value) else id(value)) for name, value in parameters}
 
 
 def is_plain(value):
@@ -112,7 +111,7 @@ def pytest_terminal_summary(terminalreporter, config):
 
 @pytest.fixture(autouse=True)
 def numba_threads():
-    """Keep the number of threads that Numba was loaded with, whatever a command in this process set."""
+    """Keep the number of threads that Numba was loaded with, whatever a command here set."""
     before = os.environ["NUMBA_NUM_THREADS"]
     yield
     os.environ["NUMBA_NUM_THREADS"] = before

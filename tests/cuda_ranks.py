@@ -1,4 +1,4 @@
-"""A GPU for tests of training: a real one where CuPy sees it, else the fake one, whose kernels g++ compiles."""
+"""A GPU for tests of training: a real one where CuPy sees it, else the fake one."""
 import gc
 from contextlib import contextmanager
 
@@ -11,7 +11,6 @@ from hpgcn.runtime.device import Cuda, find
 
 
 def real():
-    """Whether CuPy sees a GPU."""
     try:
         return bool(find())
     except MissingError:
@@ -32,7 +31,6 @@ def real_or_fake(folder, **options):
 
 @pytest.fixture(scope="module")
 def cuda(tmp_path_factory):
-    """One device for a file of tests."""
     folder = tmp_path_factory.getbasetemp() / "cuda"
     folder.mkdir(exist_ok=True)  # other files of tests have compiled the same kernels
     with real_or_fake(folder) as device:
@@ -41,7 +39,6 @@ def cuda(tmp_path_factory):
 
 @pytest.fixture
 def gpu(cuda):
-    """A hpgcn.runtime.device.Cuda."""
     return Cuda()
 
 
@@ -50,7 +47,7 @@ def held_bytes():
     owners = {}
     gc.collect()
     for thing in gc.get_objects():
-        if issubclass(type(thing), fake_cupy.ndarray):  # isinstance would ask a dead weakref.proxy for its class
+        if issubclass(type(thing), fake_cupy.ndarray):  # isinstance fails on a dead weakref.proxy
             memory = thing.memory
             while memory.base is not None:
                 memory = memory.base

@@ -7,6 +7,7 @@ or one at a time when an event behind them is looked at. With late="kernels", st
 null stream are as early as their events allow.
 """
 import contextlib
+import copy
 import ctypes
 import itertools
 import sys
@@ -56,6 +57,11 @@ def adapted(function):
     return call
 
 
+def of_held(function):
+    """A method that asks what an array holds after what was queued so far."""
+    return lambda self, *args: function(self.held, *args)
+
+
 class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 - the name is CuPy's
     """An array on a GPU that is not there.
 
@@ -101,9 +107,8 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 - the name is 
         return adapted(function)(*args, **options)
 
     def __getitem__(self, key):
-        parts = key if isinstance(key, tuple) else (key,)
-        if all(part is None or part is Ellipsis or isinstance(part, (int, np.integer, slice))
-               for part in parts):
+        plain = type(None), type(...), int, np.integer, slice
+        if all(isinstance(part, plain) for part in (key if isinstance(key, tuple) else (key,))):
             view = self.memory[bare(key)]
             if isinstance(view, np.ndarray):
                 return ndarray(view)
@@ -131,25 +136,12 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 - the name is 
     def __iter__(self):
         return (self[number] for number in range(len(self)))
 
-    def __bool__(self):
-        return bool(self.held)
-
-    def __int__(self):
-        return int(self.held)
-
-    __index__ = __int__
-
-    def __float__(self):
-        return float(self.held)
-
-    def __repr__(self):
-        return f"gpu {self.held!r}"
-
-    def item(self, *place):
-        return self.held.item(*place)
-
-    def tolist(self):
-        return self.held.tolist()
+    __bool__ = of_held(bool)
+    __int__ = __index__ = of_held(int)
+    __float__ = of_held(float)
+    __repr__ = of_held("gpu {!r}".format)
+    item = of_held(np.ndarray.item)
+    tolist = of_held(np.ndarray.tolist)
 
     def get(self, stream=None, order="C", out=None, blocking=True):
         if out is None:
@@ -164,8 +156,6 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 - the name is 
 
 
 class Event:
-    """A place in the queue of a stream."""
-
     def __init__(self, block=False, disable_timing=False, interprocess=False):
         self.stream = None
         self.place = 0
@@ -177,22 +167,17 @@ class Event:
 
     def now(self):
         """What a stream waits for: the place of this moment, whatever is recorded later."""
-        event = Event()
-        event.stream = self.stream
-        event.place = self.place
-        return event
+        return copy.copy(self)
 
     def behind(self):
-        if self.stream is None:
-            return False
-        return self.stream.queued - len(self.stream.tasks) < self.place
+        return self.stream and self.stream.queued - len(self.stream.tasks) < self.place
 
     @property
     def done(self):
-        done = not self.behind()
-        if not done:
+        behind = self.behind()
+        if behind:
             self.stream.step()
-        return done
+        return not behind
 
     def synchronize(self):
         while self.behind():
@@ -228,8 +213,8 @@ class Stream:
         return self
 
     def queue(self, task, after=None):
-        """Add a function, or an event to wait for."""
-        self.tasks.append((task, after))
+        """Add a function, to be called behind an event."""
+        self.tasks.append((task, after or Event()))
         self.queued += 1
         Stream.early()
 
@@ -238,21 +223,15 @@ class Stream:
         """Do what is not late."""
         for stream in Stream.known.values() if Stream.late != "all" else ():
             while stream.tasks and not (Stream.late and stream is Stream.null):
-                task, after = stream.tasks[0]
-                if after is not None and after.behind():
+                if stream.tasks[0][1].behind():
                     break
-                stream.tasks.popleft()
-                if task is not None:
-                    task()
+                stream.tasks.popleft()[0]()
 
     def step(self):
-        task, after = self.tasks[0]
-        if after is not None:
-            after.synchronize()
-        if self.tasks and self.tasks[0] == (task, after):  # early work may have been it
-            self.tasks.popleft()
-            if task is not None:
-                task()
+        first = self.tasks[0]
+        first[1].synchronize()
+        if self.tasks and self.tasks[0] == first:  # early work may have been it
+            self.tasks.popleft()[0]()
         Stream.early()
 
     def run(self):
@@ -265,7 +244,7 @@ class Stream:
 
     def wait_event(self, event):
         assert isinstance(event, Event)
-        self.queue(None, event.now())
+        self.queue(lambda: None, event.now())
 
     def record(self, event=None):
         event = event or Event()
@@ -294,14 +273,14 @@ def pinned_memory(size):
 
 
 class Device:
+    mem_info = (2 << 30, 4 << 30)
+    pci_bus_id = "0000:00:1E.0"
+
     def __init__(self, number=0):
         self.id = number
 
     def use(self):
         return self
-
-    mem_info = (2 << 30, 4 << 30)
-    pci_bus_id = "0000:00:1E.0"
 
 
 class OutOfMemoryError(MemoryError):
@@ -311,15 +290,12 @@ class OutOfMemoryError(MemoryError):
 
 
 def module():
-    """The fake CuPy."""
     cupy = types.ModuleType("cupy")
     cupy.__version__ = "0 (fake)"
     for name in dir(np):
         value = getattr(np, name)
-        if isinstance(value, type) or not callable(value):
-            setattr(cupy, name, value)
-        else:
-            setattr(cupy, name, adapted(value))
+        plain = isinstance(value, type) or not callable(value)
+        setattr(cupy, name, value if plain else adapted(value))
     cupy.ndarray = ndarray
 
     def asarray(array, dtype=None, order=None, blocking=True):
@@ -357,8 +333,6 @@ def module():
 
 
 class FakeGpu(ShimDevice):
-    """Kernels on fake arrays."""
-
     def __init__(self, folder, cupy, warps=False):
         super().__init__(folder, warps)
         self.xp = cupy

@@ -1,7 +1,9 @@
 """Hold the arrays of a trainer against what planning says of its rank."""
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.transfers import OWN
@@ -27,9 +29,8 @@ def run_two_epochs(source, config, comm):
 def footprint_of(source, config, comm, survey):
     """The RankFootprint of a run on these ranks, from a Survey alone."""
     arrangement = assign_rows(source, comm, config).arrangement
-    strategy = STRATEGIES[config.strategy]
-    offsets = arrangement.layout.offsets
-    return count(survey.reading, survey, strategy, arrangement.shape, offsets, config)
+    return count(survey.reading, survey, STRATEGIES[config.strategy], arrangement.shape,
+                 arrangement.layout.offsets, config)
 
 
 def distinct(arrays):
@@ -68,13 +69,11 @@ def matrix_of(strategy):
 
 
 def work_arrays(trainer):
-    """Work arrays of a trainer by name."""
     spaces = trainer.training.model.workspace, trainer.shard.columns.workspace
     return {name: array for space in spaces for name, array in space.arrays.items()}
 
 
 def check_held(footprint, trainer, rank=0):
-    """Hold every part of the footprint of a rank against the arrays of its trainer."""
     said = {name: int(sizes[rank]) for name, sizes in footprint.parts.items()}
     shard, spec = trainer.shard, trainer.shard.spec
     views = trainer.training, trainer.evaluation
@@ -102,8 +101,21 @@ def check_held(footprint, trainer, rank=0):
     np.testing.assert_equal({name: said[name] for name in held}, held)
 
 
-def highest_resident():
-    """Peak resident set since the last call, bytes."""
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    Path("/proc/self/clear_refs").write_text("5")
-    return int(status["VmHWM"].split()[0]) * 1024
+@contextmanager
+def peak_within():
+    """Yields a list; behind, it holds by how many bytes the resident set grew within at most."""
+    grown = []
+    peaks = []
+
+    def take():
+        status = Path("/proc/self/status").read_text()
+        peaks.append(int(status.partition("VmHWM:")[2].split()[0]) * 1024)
+        Path("/proc/self/clear_refs").write_text("5")  # from here on another peak
+
+    try:
+        take(), take()
+    except OSError as error:
+        pytest.skip(f"the peak of this process cannot be taken anew: {error}")
+    yield grown
+    take()
+    grown.append(peaks[-1] - peaks[-2])

@@ -18,7 +18,8 @@ class Launcher:
         self.environment = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
                             "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
         if os.geteuid() == 0:
-            self.environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+            root = "OMPI_ALLOW_RUN_AS_ROOT"
+            self.environment |= {root: "1", f"{root}_CONFIRM": "1"}
 
     def command(self, *args, ranks=2):
         """The words of a start on equal ranks, or, for args that are tuples, of one rank each."""
@@ -30,10 +31,9 @@ class Launcher:
         return words[:-1]
 
     def start(self, *args, ranks=2, **environment):
-        """Return the running process of mpiexec."""
         variables = {**clean_environment(), **self.environment, **environment}
-        process = subprocess.Popen(self.command(*args, ranks=ranks), text=True, stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, env=variables)
+        process = subprocess.Popen(self.command(*args, ranks=ranks), text=True, env=variables,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.started.append(process)
         return process
 

@@ -54,7 +54,6 @@ def layer_forward(model, A, H, w, layer):
 
 
 def layer_backward(model, A, H, w, layer, kept, G):
-    """Gradients by name, and of H."""
     if model == "sage-mean":
         f = H.shape[1]
         dW, dboth = kept.T @ G, G @ np.vstack([w[f"W{layer}_self"], w[f"W{layer}_neighbour"]]).T
@@ -129,7 +128,6 @@ def loss_and_gradient(model, A, X, y, train, w, *, drops, seed, epoch):
 
 
 def logits(model, A, X, w, layers):
-    """Logits without dropout."""
     Z = X
     for layer in range(layers):
         Z, _ = layer_forward(model, A, np.maximum(Z, 0) if layer else X, w, layer)
@@ -152,9 +150,8 @@ def losses(graph, config, initial, epochs, *, model=None, A=None):
     mean, square = ({name: np.zeros_like(v) for name, v in w.items()} for _ in range(2))
     found, first = [], None
     for epoch in range(1, epochs + 1):
-        loss, slopes = loss_and_gradient(model, A, X, graph.labels, train, w, drops=drops,
-                                         seed=config.seed,
-                                         epoch=epoch)
+        loss, slopes = loss_and_gradient(model, A, X, graph.labels,
+                                         train, w, drops=drops, seed=config.seed, epoch=epoch)
         found.append(loss)
         if first is None:
             first = np.concatenate([slope.ravel() for slope in slopes.values()])

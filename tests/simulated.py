@@ -3,7 +3,7 @@
 `Ranks` moves NumPy arrays between ranks and counts each on its way; the strategies below compute
 A H and A^T G from the blocks that each rank holds. They know nothing of hpgcn.strategies.
 """
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 
@@ -35,12 +35,11 @@ class Ranks:
 
     def reduce_scatter(self, group, parts):
         """parts[p]: a list of one block for each member of the group."""
-        return {q: sum(self.send(p, q, parts[p][place]) for p in group) for place,
-                q in enumerate(group)}
+        return {q: sum(arrived) for q, arrived in self.alltoall(group, parts).items()}
 
     def alltoall(self, group, parts):
-        return {q: [self.send(p, q, parts[p][place]) for p in group] for place,
-                q in enumerate(group)}
+        return {q: [self.send(p, q, parts[p][place]) for p in group]
+                for place, q in enumerate(group)}
 
 
 class Simulated:
@@ -66,10 +65,15 @@ class Simulated:
         return np.concatenate([np.concatenate(parts[b:b + self.C], 1)
                                for b in range(0, len(parts), self.C)])
 
-    def pieces(self, row, array):
-        """Rows of a big block, cut into its L pieces."""
-        return np.split(array, self.offsets[row * self.L + 1:(row + 1) * self.L]
-                        - self.offsets[row * self.L])
+    def sums(self, partial):
+        """Reduce_scatter of each big block over the L ranks that have partial sums of it."""
+        found = {}
+        for i, j in product(range(self.R), range(self.C)):
+            group = [self.rank(i, piece, j) for piece in range(self.L)]
+            cuts = self.offsets[i * self.L + 1:(i + 1) * self.L] - self.offsets[i * self.L]
+            found |= self.ranks.reduce_scatter(
+                group, {rank: np.split(partial[rank], cuts) for rank in group})
+        return [found[rank] for rank in range(self.ranks.size)]
 
     def forward(self, H, mask=None):
         """Return blocks of A H from those of H; `mask`: of the result."""
@@ -121,46 +125,32 @@ class OneD(Simulated):
 class OneAndAHalfD(Simulated):
     """Rank (i, j): big block i, replica j; L is c."""
 
-    def replica(self, block):
-        return int(np.searchsorted(split(self.R, self.L), block, side="right")) - 1
+    def gathered(self, H):
+        """Allgather of each big block over its replicas; zeros for the results."""
+        groups = [[self.rank(i, j, 0) for j in range(self.L)] for i in range(self.R)]
+        parts = [self.ranks.allgather(group, H) for group in groups]
+        whole = {rank: np.concatenate(blocks) for part in parts for rank, blocks in part.items()}
+        return whole, {rank: np.zeros_like(block) for rank, block in whole.items()}
 
-    def row_group(self, i):
-        return [self.rank(i, j, 0) for j in range(self.L)]
-
-    def whole(self, H):
-        """Allgather of each big block over its replicas."""
-        parts = [self.ranks.allgather(self.row_group(i), H) for i in range(self.R)]
-        return {rank: np.concatenate(blocks) for part in parts for rank, blocks in part.items()}
-
-    def sums(self, partial):
-        """Reduce_scatter of each big block over its replicas."""
-        found = {}
-        for i in range(self.R):
-            group = self.row_group(i)
-            found |= self.ranks.reduce_scatter(group,
-                                               {rank: self.pieces(i, partial[rank])
-                                                for rank in group})
-        return [found[rank] for rank in range(self.ranks.size)]
+    def columns(self):
+        """(k, ranks) for each big block: the one of the replica that multiplies by it."""
+        for k in range(self.R):
+            j = int(np.searchsorted(split(self.R, self.L), k, side="right")) - 1
+            yield k, [self.rank(i, j, 0) for i in range(self.R)]
 
     def multiply(self, H):
-        whole = self.whole(H)
-        T = {rank: np.zeros_like(block) for rank, block in whole.items()}
-        for k in range(self.R):
-            j = self.replica(k)
-            column = [self.rank(i, j, 0) for i in range(self.R)]
+        whole, T = self.gathered(H)
+        for k, column in self.columns():
             arrived = self.ranks.broadcast(column, column[k], whole[column[k]])
             for i, rank in enumerate(column):
                 T[rank] += self.A[self.big[i], self.big[k]] @ arrived[rank]
         return self.sums(T)
 
     def adjoint(self, G):
-        whole = self.whole(G)
-        T = {rank: np.zeros_like(block) for rank, block in whole.items()}
-        for k in range(self.R):
-            j = self.replica(k)
-            column = [self.rank(i, j, 0) for i in range(self.R)]
-            partial = {rank: self.A[self.big[i], self.big[k]].T @ whole[rank] for i,
-                       rank in enumerate(column)}
+        whole, T = self.gathered(G)
+        for k, column in self.columns():
+            partial = {rank: self.A[self.big[i], self.big[k]].T @ whole[rank]
+                       for i, rank in enumerate(column)}
             T[column[k]] += self.ranks.reduce(column, column[k], partial)
         return self.sums(T)
 
@@ -177,25 +167,17 @@ class Summa(Simulated):
         for (lo, hi), k, q, piece in zip(pairwise(cuts.offsets.tolist()), cuts.row, cuts.column,
                                          cuts.piece):
             start = self.offsets[k * self.L + piece]
-            tall = [self.ranks.broadcast([self.rank(i, piece, j) for i in range(self.R)],
-                                         self.rank(k, piece, j),
-                                         H[self.rank(k, piece, j)][lo - start:hi - start])
-                                         for j in range(self.C)]
+            tall = {}
+            for j in range(self.C):
+                column = [self.rank(i, piece, j) for i in range(self.R)]
+                rows = H[column[k]][lo - start:hi - start]
+                tall |= self.ranks.broadcast(column, column[k], rows)
             for i, rows in enumerate(self.big):
                 row = [self.rank(i, piece, j) for j in range(self.C)]
-                for j, (rank, message) in enumerate(self.ranks.broadcast(row, row[q],
-                                                                         packed(A[rows,
-                                                                                  lo:hi])).items()):
-                    T[rank] += unpacked(message, (rows.stop - rows.start, hi - lo),
-                                        A.dtype) @ tall[j][rank]
-        found = {}
-        for i in range(self.R):
-            for j in range(self.C):
-                fibre = [self.rank(i, piece, j) for piece in range(self.L)]
-                found |= self.ranks.reduce_scatter(fibre,
-                                                   {rank: self.pieces(i, T[rank])
-                                                    for rank in fibre})
-        return [found[rank] for rank in range(self.ranks.size)]
+                arrived = self.ranks.broadcast(row, row[q], packed(A[rows, lo:hi]))
+                for rank, message in arrived.items():
+                    T[rank] += unpacked(message, A[rows, lo:hi].shape, A.dtype) @ tall[rank]
+        return self.sums(T)
 
     def adjoint(self, G):
         return self.multiply(G, self.A.T)
@@ -240,7 +222,6 @@ def packed(block):
 
 
 def unpacked(message, shape, dtype):
-    """The block that `packed` packed."""
     block = np.zeros(shape, dtype)
     if message.size:
         pointers, rest = message[:8 * (shape[0] + 1)].view(np.int64), message[8 * (shape[0] + 1):]

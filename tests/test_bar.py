@@ -1,11 +1,11 @@
 """Progress bars: where they show, and what is said while kernels are compiled."""
 import io
 import logging
-import subprocess
 import sys
 
 import numba
 import pytest
+from commands import python
 
 from hpgcn.runtime.progress_bar import bar
 from hpgcn.training.warmup import compiling
@@ -42,9 +42,8 @@ def test_a_bar_shows_on_a_terminal(monkeypatch, stream, shown, text):
 
 @pytest.mark.parametrize("shown", [True, False])
 def test_a_bar_shows_in_a_notebook_without_widgets_and_without_a_warning(shown):
-    done = subprocess.run([sys.executable, "-c", NOTEBOOK.replace("SHOWN", str(shown))], check=True,
-                          capture_output=True, text=True)
-    assert done.stdout.split() == [str(shown)]
+    done = python("-c", NOTEBOOK.replace("SHOWN", str(shown)))
+    assert done.stdout.split() == [str(shown)], done.stderr
 
 
 @pytest.mark.parametrize("stream, shown, rank, logged, drawn", [

@@ -14,15 +14,14 @@ def test_what_returns_overwrites_only_what_has_gone():
     for m, out, into, stages, rank in itertools.product(range(0, 13, 3), range(13), range(13),
                                                         (1, 2, 5, 7), (0, 1)):
         if max(out, into) <= m:
-            flat, cuts = np.arange(2 * m), np.array([0, 1, 2])
-            going = Parcels(Batches.deal(np.array([0, into, 2 * into]), stages), rank,
-                            flat[2 * (m - into):], cuts)
-            coming = Parcels(Batches.deal(np.array([0, out, 2 * out]), stages), rank,
-                             flat[:2 * out], cuts)
-            for batch in range(stages - 1):
-                later = np.concatenate(going.parts[batch + 1:])
-                assert np.concatenate(coming.parts[:batch
-                                                   + 1]).max(initial=-1) < later.min(initial=2 * m)
+            flat = np.arange(2 * m)
+            ends = (into, flat[2 * (m - into):]), (out, flat[:2 * out])
+            going, coming = (Parcels(Batches.deal(np.arange(3) * size, stages), rank, room,
+                                     np.arange(3)) for size, room in ends)
+            for batch in range(1, stages):
+                later = np.concatenate(going.parts[batch:])
+                earlier = np.concatenate(coming.parts[:batch])
+                assert earlier.max(initial=-1) < later.min(initial=2 * m)
 
 
 def test_batches_by_hand():
@@ -61,15 +60,13 @@ def test_the_first_batch_does_not_wait_for_the_last(P, m, b):
 
 def test_default_stages():
     even = np.arange(5) * 100_000  # four ranks
-    assert default_stages(even, 0) == 2
-    assert default_stages(even, 50_000) == 4
+    assert default_stages(even, 0) == 2 and default_stages(even, 50_000) == 4
     assert default_stages(even, 60_000) == 5
     assert default_stages(even, 99_000) == MAX_STAGES
     assert default_stages(even, 100_000) == default_stages(even, 399_999) == TILES
     assert default_stages(np.arange(5) * 3000, 11_000) == 2  # of at least 1024 rows
-    assert default_stages(np.arange(5) * 10, 3) == 1
-    assert default_stages(np.array([0, 100_000]), 50_000) == 1
-    assert default_stages(np.array([0, 0, 0]), 0) == 1
+    for offsets, band in ((np.arange(5) * 10, 3), ([0, 100_000], 50_000), ([0, 0, 0], 0)):
+        assert default_stages(np.array(offsets), band) == 1
 
 
 def test_batches_that_are_read_may_be_others():

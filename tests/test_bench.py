@@ -1,4 +1,4 @@
-"""Benchmarks: bytes by hand, what the machine says of itself, every command. No timing is judged."""
+"""Benchmarks: bytes by hand, what the machine says of itself, commands. No timing is judged."""
 import json
 import math
 from collections import OrderedDict
@@ -23,8 +23,7 @@ MEMORY = {"read_bytes_per_s", "copy_bytes_per_s", "triad_bytes_per_s", "memory_b
 def measured(*args):
     """Return the report of a command, whose numbers must be finite and positive."""
     report = json.loads(succeed("bench", *args), parse_constant=pytest.fail)
-    assert report["bench"] == args[0]
-    assert report["machine"]["cpu_model"]
+    assert report["bench"] == args[0] and report["machine"]["cpu_model"]
     assert report["machine"]["threads"] >= 1
     for row in report.get("rows", []):
         for key, value in row.items():
@@ -40,8 +39,7 @@ def measured(*args):
     (2, 3, 5, 2, {"cache_bytes": 1000}, 24 + 40 + 24 + 16, 24 + 40 + 24 + 16),
     # x (24 bytes) exceeds the cache: 5 rows of 8 bytes, a line of 64 each
     (2, 3, 5, 2, {"cache_bytes": 23}, 104, 24 + 40 + 5 * 64 + 16),
-    # exactly fits
-    (2, 3, 5, 2, {"cache_bytes": 24}, 104, 104),
+    (2, 3, 5, 2, {"cache_bytes": 24}, 104, 104),  # exactly fits
     # rows of 80 bytes take 2 lines
     (2, 3, 5, 20, {"cache_bytes": 0}, 24 + 40 + 240 + 160, 24 + 40 + 5 * 128 + 160),
     # no values, int32 pointers, float64, scales of 7 bytes
@@ -106,8 +104,7 @@ def test_caches_and_cores(system):
 def test_a_system_that_says_nothing(system, tmp_path):
     (system / "cpu0" / "cache" / "index2" / "size").write_text("")
     assert [cache["level"] for cache in host.caches([0], system)] == [1, 1]
-    assert host.caches([7], tmp_path) == []
-    assert host.last_level([]) == host.ASSUMED_CACHE
+    assert host.caches([7], tmp_path) == [] and host.last_level([]) == host.ASSUMED_CACHE
     assert host.cores([5, 6, 7], tmp_path) == 3
 
 
@@ -146,11 +143,9 @@ def test_a_wrong_kernel_is_an_error_and_a_wrong_peer_is_not(result):
 
 
 def test_table_is_aligned_with_units():
-    rows = [{"kernel": "a", "time_ms": 1.5, "share_of_floor": 0.25, "moved_bytes": 2_000_000,
-             "relative_error": None},
-            {"kernel": "long", "time_ms": 1234.5, "share_of_floor": 1.0, "moved_bytes": 0,
-             "relative_error": 1e-7}]
-    assert tables.aligned(rows).splitlines() == [
+    keys = "kernel", "time_ms", "share_of_floor", "moved_bytes", "relative_error"
+    rows = ("a", 1.5, 0.25, 2_000_000, None), ("long", 1234.5, 1.0, 0, 1e-7)
+    assert tables.aligned([dict(zip(keys, row)) for row in rows]).splitlines() == [
         "kernel       time  share of floor  moved bytes  relative error",
         "               ms               %           MB",
         "a           1.500              25         2.00               -",
@@ -159,8 +154,8 @@ def test_table_is_aligned_with_units():
 
 def test_machine():
     limits = measured("machine", "--repeats", 1, "--threads", 1, "--json")["limits"]
-    gemm = {"gemm_float32_flops_per_s", "gemm_float64_flops_per_s", "gemm_size"}
-    assert set(limits) == MEMORY | gemm
+    gemm = "gemm_float32_flops_per_s", "gemm_float64_flops_per_s", "gemm_size"
+    assert set(limits) == MEMORY.union(gemm)
     rates = [limits[f"{name}_bytes_per_s"] for name in ("read", "copy", "triad")]
     assert limits["memory_bytes_per_s"] == max(rates)
 
@@ -191,8 +186,7 @@ def test_gather():
     rows = {(row["operation"], row["order"], row["kernel"]): row for row in report["rows"]}
     assert set(rows) >= {(operation, order, kernel) for operation in ("gather", "scatter_add")
                          for order in ("random", "sorted") for kernel in ("hpgcn", "numpy", "copy")}
-    copy = rows["gather", "random", "copy"]
-    assert copy["bytes"] == 128 * 2 * 5 * 4
+    assert rows["gather", "random", "copy"]["bytes"] == 128 * 2 * 5 * 4
     for operation, passes in (("gather", 2), ("scatter_add", 3)):
         row = rows[operation, "random", "hpgcn"]
         assert (row["rows"], row["bytes"]) == (128, 128 * (8 + passes * 5 * 4))
@@ -243,7 +237,7 @@ def test_a_cache_that_holds_all_misses_each_row_once():
 
 
 def test_epoch():
-    (row,) = measured("epoch", "--graphs", "road", "--widths", "6,5,5,3", *QUICK)["rows"]
+    row, = measured("epoch", "--graphs", "road", "--widths", "6,5,5,3", *QUICK)["rows"]
     assert row["widths"] == [6, 5, 5, 3]
     assert (row["graph"], row["vertices"], row["nonzeros"], row["epochs"]) == ("road", 256, 1216, 1)
     assert row["spmm_s"] + row["dense_s"] <= row["epoch_s"]
@@ -254,25 +248,19 @@ def test_epoch():
 def test_output_for_people():
     text = succeed("bench", "gather", "--widths", "3", *QUICK[:-1])
     heading = next(line for line in text.splitlines() if line.startswith("operation"))
-    assert heading.split()[:4] == ["operation", "order", "rows", "width"]
-    assert "GB/s" in text
+    assert heading.split()[:4] == ["operation", "order", "rows", "width"] and "GB/s" in text
 
 
 @pytest.mark.parametrize(("command", "options", "message"), [
     ("spmm", {"graphs": "dens"}, "did you mean dense"),
     ("spmm", {"graphs": ""}, "graph '' is unknown"),
-    ("spmm", {"widths": "16,x"}, "width 'x'"),
-    ("spmm", {"widths": "0"}, "width '0'"),
-    ("spmm", {"widths": "-1"}, "width '-1'"),
-    ("spmm", {"repeats": 0}, "repeats is 0"),
+    ("spmm", {"widths": "16,x"}, "width 'x'"), ("spmm", {"widths": "0"}, "width '0'"),
+    ("spmm", {"widths": "-1"}, "width '-1'"), ("spmm", {"repeats": 0}, "repeats is 0"),
     ("spmm", {"scale_down": 0}, "scale-down is 0"),
-    ("gather", {"graphs": "road"}, "takes no --graphs"),
-    ("cuda-epoch", {"graphs": "road"}, "takes no --graphs"),
+    *((command, {"graphs": "road"}, "takes no --graphs") for command in ("gather", "cuda-epoch")),
     ("machine", {"widths": "16"}, "takes no --widths"),
     ("epoch", {"widths": "16"}, "widths 16: expected features, hidden widths"),
-    ("epoch", {"widths": "8,4,5,3"}, "widths 8,4,5,3"),
-    ("nothing", {}, "bench 'nothing'"),
-])
+    ("epoch", {"widths": "8,4,5,3"}, "widths 8,4,5,3"), ("nothing", {}, "bench 'nothing'")])
 def test_usage(command, options, message):
     with pytest.raises(UsageError, match=message):
         bench.run(command, **options)

@@ -14,7 +14,6 @@ __all__ = ["cuda", "gpu"]
 
 @pytest.fixture
 def settings(gpu, cuda, monkeypatch):
-    """Keywords of `bench.run` in a benchmark that finds the fake GPU."""
     if cuda is None:
         pytest.skip("the GPU is real: hpgcn bench cuda-epoch measures it")
     fake = types.SimpleNamespace(xp=gpu.xp, release=lambda: None,

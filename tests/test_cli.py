@@ -1,12 +1,11 @@
 """The path through the house by its commands, from raw data to predictions; refusals' codes."""
 import json
-import pickle
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import hpgcn, refused, succeed
+from commands import hpgcn, refused, run, succeed
 
 from hpgcn import load, predict, store
 
@@ -27,13 +26,11 @@ def digits(tmp_path_factory):
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """Make an empty folder the current one, also of commands."""
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
 def graphs(digits, here):
-    """Put digits.h5 and digits.p3.h5 into the current folder."""
     for path in digits.iterdir():
         shutil.copy(path, path.name)
 
@@ -48,29 +45,26 @@ def losses_of(run):
 
 
 def test_one_rank_and_three_find_the_same(graphs):
-    settings = ("--hidden", 32, "--epochs", 60, "--dtype", "float64")
+    settings = ("--hidden", 32, "--epochs", 40, "--dtype", "float64")
     succeed("train", "digits.h5", *settings, "--out", "one")
     printed = succeed("train", "digits.p3.h5", *settings, "--out", "three", ranks=3)
-    one = summary_of("one")
-    three = summary_of("three")
+    one, three = map(summary_of, ("one", "three"))
     np.testing.assert_allclose(losses_of("three"), losses_of("one"), rtol=1e-9)
     assert (one["best_epoch"], one["test_acc"]) == (three["best_epoch"], three["test_acc"])
-    assert one["test_acc"] > 0.95
-    assert three["ranks"] == 3
-    assert three["sent_bytes_per_epoch"] == three["predicted_bytes_per_epoch"] > 0
-    assert three["sent_messages_per_epoch"] == three["predicted_messages_per_epoch"] > 0
+    assert one["test_acc"] > 0.95 and three["ranks"] == 3
+    for kind in ("bytes", "messages"):
+        assert three[f"sent_{kind}_per_epoch"] == three[f"predicted_{kind}_per_epoch"] > 0
     assert f"{three['sent_bytes_per_epoch']:,} sent" in printed
 
     succeed("predict", "one")
     succeed("predict", "three", "digits.p3.h5", ranks=3)
     assert "exists" in refused(73, "predict", "one")
-    arrays = store.read_predictions("one/predictions.h5")[0]
-    again = store.read_predictions("three/predictions.h5")[0]
+    arrays, again = (store.read_predictions(f"{name}/predictions.h5")[0]
+                     for name in ("one", "three"))
     np.testing.assert_allclose(arrays["logits"], again["logits"], atol=1e-8)
     graph = store.load("digits.h5")
-    test = graph.masks["test"]
-    accuracy = np.mean(arrays["label"][test] == graph.labels[test])
-    assert accuracy == pytest.approx(one["test_acc"])
+    right = (arrays["label"] == graph.labels)[graph.masks["test"]]
+    assert right.mean() == pytest.approx(one["test_acc"])
     assert arrays["embedding"].shape == (1797, 32)
 
 
@@ -91,8 +85,7 @@ def test_an_unpartitioned_graph_is_partitioned_once(graphs):
         assert done.returncode == 0, done.stderr
         assert words in done.stderr
         partitions.append(Path("digits.p2.h5").read_bytes())
-    assert partitions[0] == partitions[1]
-    assert losses_of("a") == losses_of("b")
+    assert partitions[0] == partitions[1] and losses_of("a") == losses_of("b")
 
 
 def test_a_partition_of_the_users_own_is_left_alone(graphs):
@@ -133,8 +126,7 @@ def test_settings_from_a_file_and_flags_over_them(graphs):
     succeed("train", "digits.h5", "--config", "a/config.toml", "--out", "b")
     assert losses_of("a") == losses_of("b")
     Path("run.toml").write_text("hiden = 8\n")
-    line = refused(2, "train", "digits.h5", "--config", "run.toml")
-    assert "did you mean hidden?" in line
+    assert "did you mean hidden?" in refused(2, "train", "digits.h5", "--config", "run.toml")
 
 
 def test_the_default_run_directory_is_new_each_time(graphs):
@@ -147,9 +139,9 @@ def test_the_default_run_directory_is_new_each_time(graphs):
 
 
 def test_ranks_against_parts(graphs):
-    for ranks in (2, None):
-        line = refused(78, "train", "digits.p3.h5", "--out", "a", ranks=ranks)
-        assert f"partition has 3 parts but {ranks or 1} ranks started" in line
+    for options in ({"ranks": 2}, {}):
+        line = refused(78, "train", "digits.p3.h5", "--out", "a", **options)
+        assert f"partition has 3 parts but {options.get('ranks', 1)} ranks started" in line
     assert not Path("a", "summary.json").exists()
 
 
@@ -164,51 +156,29 @@ def test_multi_label_predictions(here):
     succeed("partition", "g.h5", "-k", 3, "--method", "random")
     settings = ("--epochs", 60, "--lr", "0.05", "--input-dropout", 0)
     predictions = []
-    for run, graph, ranks in (("one", "g.h5", None), ("three", "g.p3.h5", 3)):
-        succeed("train", graph, *settings, "--out", run, ranks=ranks)
-        succeed("predict", run, ranks=ranks)
+    for out, graph, options in (("one", "g.h5", {}), ("three", "g.p3.h5", {"ranks": 3})):
+        succeed("train", graph, *settings, "--out", out, **options)
+        succeed("predict", out, **options)
         # the model knows that there are several labels, not the graph
-        succeed("predict", run, "classes.h5", "-o", f"{run}/others.h5")
-        for file in ("predictions.h5", "others.h5"):
-            arrays, _ = store.read_predictions(f"{run}/{file}")
+        succeed("predict", out, "classes.h5", "-o", f"{out}/others.h5")
+        for file in ("others.h5", "predictions.h5"):
+            arrays, _ = store.read_predictions(f"{out}/{file}")
             assert arrays["label"].dtype == np.uint8
             np.testing.assert_array_equal(arrays["label"], arrays["logits"] > 0)
-        predictions.append(store.read_predictions(f"{run}/predictions.h5")[0])
-        assert np.mean(predictions[-1]["label"] == y) > 0.7
+        predictions.append(arrays)
+        assert np.mean(arrays["label"] == y) > 0.7
     one, three = predictions
     np.testing.assert_allclose(one["logits"], three["logits"], atol=1e-3)
     np.testing.assert_array_equal(predict(load("g.h5"), "one")["label"], one["label"])
 
 
-class Evil:
-    def __reduce__(self):
-        import os
-
-        return os.system, ("touch executed",)
-
-
 @pytest.mark.long
-def test_bad_files_have_their_codes(graphs):
+def test_ranks_refuse_a_file_in_one_line(graphs):
     whole = Path("digits.h5").read_bytes()
-    flipped = bytearray(whole)
-    flipped[whole.index(store.load("digits.h5").features[100:110].tobytes()) + 5] ^= 16
-    for name, content in (("cut.h5", whole[:len(whole) // 2]), ("text.h5", b"not HDF5\n"),
-                          ("empty.h5", b""), ("flipped.h5", flipped)):
-        Path(name).write_bytes(content)
-    for name in ("cut.h5", "text.h5", "empty.h5"):
-        assert name in refused(65, "train", name)
-        assert name in refused(65, "inspect", name)
-    assert "features" in refused(74, "train", "flipped.h5")
+    Path("cut.h5").write_bytes(whole[:len(whole) // 2])
+    assert "cut.h5" in refused(65, "train", "cut.h5", ranks=2)
+    assert "none.h5" in refused(66, "train", "none.h5", ranks=2)
     assert "none" in refused(66, "convert", "none.txt", "out.h5")
-    for ranks in (None, 2):
-        assert "none.h5" in refused(66, "train", "none.h5", ranks=ranks)
-    assert refused(65, "train", "cut.h5", ranks=2)
-
-    for key in ("x", "tx", "allx", "y", "ty", "ally", "graph"):
-        Path(f"ind.evil.{key}").write_bytes(pickle.dumps(Evil(), protocol=2))
-    Path("ind.evil.test.index").write_text("1\n")
-    assert "forbidden global" in refused(65, "convert", "ind.evil.x", "out.h5")
-    assert not {"executed", "out.h5"} & {path.name for path in Path().iterdir()}
 
 
 def test_outputs_are_not_overwritten_unless_asked(here):
@@ -225,12 +195,12 @@ def test_outputs_are_not_overwritten_unless_asked(here):
     (), ("trian",), ("train",), ("train", "x.h5", "--strategy", "9d"), ("convert", "digits"),
     ("train", "x.h5", "--hidden", "0")], ids=" ".join)
 def test_usage_errors_are_2(args):
-    assert hpgcn(*args).returncode == 2
+    assert run(*args).returncode == 2
 
 
 def test_help_and_version():
     assert "train" in succeed("--help")
-    assert succeed("--version").startswith("hpgcn 0.")
+    assert hpgcn("--version").stdout.startswith("hpgcn 0.")
 
 
 def test_generated_graph_trains(here):

@@ -3,7 +3,7 @@ import json
 
 import numpy as np
 import pytest
-from commands import hpgcn, refused, succeed
+from commands import refused, run, succeed
 
 from hpgcn import store
 from hpgcn.partition import dense_weight, read_parts, statistics
@@ -17,62 +17,72 @@ def graph(tmp_path_factory):
     return path
 
 
+def found(*args, **options):
+    return json.loads(succeed("partition", *args, "--json", **options))
+
+
 def test_table_json_and_file_agree(graph, tmp_path):
-    found = json.loads(succeed("partition", graph, "-k", 6, "-o", tmp_path / "a.h5", "--json"))
-    assert found["volume"] <= found["engine_volume"]
+    told = found(graph, "-k", 6, "-o", tmp_path / "a.h5")
+    assert told["volume"] <= told["engine_volume"]
     kept = store.load(tmp_path / "a.h5").partition
-    assert kept.statistics["volume"] == statistics(store.load(graph).read(), kept.part, 6)["volume"] == found["volume"]
-    assert found["relative"]["volume_max"] == pytest.approx(found["volume_max"] / kept.statistics["random_volume_max"])
+    counted = statistics(store.load(graph).read(), kept.part, 6)
+    assert kept.statistics["volume"] == counted["volume"] == told["volume"]
+    share = told["volume_max"] / kept.statistics["random_volume_max"]
+    assert told["relative"]["volume_max"] == pytest.approx(share)
     text = succeed("partition", graph, "-k", 6, "-o", tmp_path / "b.h5")
     line = next(line for line in text.splitlines() if line.startswith("rows sent, total")).split()
-    assert line[3:] == [f"{found['volume']:,}", f"{found['relative']['volume']:.3f}"]
-    assert f"{found['volume']}" in succeed("inspect", tmp_path / "b.h5").replace(",", "")
+    assert line[3:] == [f"{told['volume']:,}", f"{told['relative']['volume']:.3f}"]
+    assert f"{told['volume']}" in succeed("inspect", tmp_path / "b.h5").replace(",", "")
 
 
 def test_without_refinement_the_volume_is_the_engines(graph, tmp_path):
-    found = json.loads(succeed("partition", graph, "-k", 6, "--no-refine", "-o", tmp_path / "a.h5", "--json"))
-    assert found["volume"] == found["engine_volume"]
+    told = found(graph, "-k", 6, "--no-refine", "-o", tmp_path / "a.h5")
+    assert told["volume"] == told["engine_volume"]
 
 
 def test_compare(graph, tmp_path):
-    found = json.loads(succeed("partition", graph, "-k", 4, "--compare", "hypergraph,graph,block,random", "--json",
-                               cwd=tmp_path))
-    assert list(found) == ["hypergraph", "graph", "block", "random"]
-    assert found["hypergraph"]["volume"] < found["random"]["volume"]
-    text = succeed("partition", graph, "-k", 4, "--compare", "block,random", cwd=tmp_path)
+    given = (graph, "-k", 4, "--compare")
+    told = found(*given, "hypergraph,graph,block,random", cwd=tmp_path)
+    assert list(told) == ["hypergraph", "graph", "block", "random"]
+    assert told["hypergraph"]["volume"] < told["random"]["volume"]
+    text = succeed("partition", *given, "block,random", cwd=tmp_path)
     assert text.splitlines()[0].split() == ["block", "/", "random", "random", "/", "random"]
     assert not list(graph.parent.glob("g.p4*"))
-    assert "--compare" in refused(2, "partition", graph, "-k", 4, "--compare", "block", "-o", tmp_path / "x.h5")
-    assert "did you mean block" in refused(2, "partition", graph, "-k", 4, "--compare", "blok")
+    assert "--compare" in refused(2, "partition", *given, "block", "-o", tmp_path / "x.h5")
+    assert "did you mean block" in refused(2, "partition", *given, "blok")
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["p.npy", "p.txt", "g.part.5"])
 def test_a_part_vector_goes_out_and_comes_back(graph, tmp_path, name):
     out = tmp_path / name
-    succeed("partition", graph, "-k", 5, "--method", "random", "-o", out)
+    given = ("partition", graph, "-k", 5)
+    succeed(*given, "--method", "random", "-o", out)
     part = read_parts(out, 1024, 5)
     assert sorted(np.bincount(part)) == [204, 205, 205, 205, 205]
-    succeed("partition", graph, "-k", 5, "--parts", out, "-o", tmp_path / "back.h5")
+    succeed(*given, "--parts", out, "-o", tmp_path / "back.h5")
     np.testing.assert_array_equal(store.load(tmp_path / "back.h5").partition.part, part)
-    assert "exists" in refused(73, "partition", graph, "-k", 5, "--method", "random", "-o", out)
+    assert "exists" in refused(73, *given, "--method", "random", "-o", out)
 
 
 def test_weights_from_widths(graph, tmp_path):
     # per row 2 x 128 x 128 + 3 x 128 x 40 dense; per nonzero 128 + 40 forward and as much backward
     assert dense_weight([128, 128, 40]) == round(48128 / (4 * 336))
-    heavy, plain = (json.loads(succeed("partition", graph, "-k", 4, *weights, "-o", tmp_path / name, "--json"))
-                    for name, weights in (("a.h5", ("--widths", "128,128,40")), ("b.h5", ())))
+    heavy = found(graph, "-k", 4, "--widths", "128,128,40", "-o", tmp_path / "a.h5")
+    plain = found(graph, "-k", 4, "-o", tmp_path / "b.h5")
     assert heavy["imbalance_rows"] < plain["imbalance_rows"]
-    assert "--widths 128,x" in refused(2, "partition", graph, "-k", 4, "--widths", "128,x", "-o", tmp_path / "c.h5")
-    assert "--widths 16" in refused(2, "partition", graph, "-k", 4, "--widths", "16", "-o", tmp_path / "c.h5")
-    assert hpgcn("partition", graph, "-k", 4, "--widths", "4,4", "--w0", 3).returncode == 2
+    assert run("partition", graph, "-k", 4, "--widths", "4,4", "--w0", 3).returncode == 2
 
 
 @pytest.mark.parametrize(("args", "code", "message"), [
-    (("-k", 0), 2, "k = 0"), (("-k", -1), 2, "k = -1"), (("-k", 1025), 65, "cannot make 1025 parts of 1024 vertices"),
-    (("-k", 4, "--epsilon", -1), 2, "epsilon = -1"), (("-k", 4, "--epsilon", "nan"), 2, "epsilon = nan"),
-    (("-k", 4, "--method", "metis"), 2, "method = 'metis'"), (("-k", 4, "--engine", "metis"), 2, "engine = 'metis'"),
+    (("-k", 0), 2, "k = 0"), (("-k", -1), 2, "k = -1"),
+    (("-k", 1025), 65, "cannot make 1025 parts of 1024 vertices"),
+    (("-k", 4, "--epsilon", -1), 2, "epsilon = -1"),
+    (("-k", 4, "--epsilon", "nan"), 2, "epsilon = nan"),
+    (("-k", 4, "--method", "metis"), 2, "method = 'metis'"),
+    (("-k", 4, "--engine", "metis"), 2, "engine = 'metis'"),
+    (("-k", 4, "--widths", "128,x"), 2, "--widths 128,x"),
+    (("-k", 4, "--widths", "16"), 2, "--widths 16"),
     (("-k", 4, "--w0", -1), 2, "w0 = -1"), (("-k", 4, "--seed", -1), 2, "seed = -1")])
 def test_refusals(graph, tmp_path, args, code, message):
     assert message in refused(code, "partition", graph, *args, "-o", tmp_path / "no.h5")

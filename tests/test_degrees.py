@@ -35,6 +35,7 @@ CASES = [  # graph, settings, and what the warning says, if there is one
     (chain(1, False), {}, None),
     (chain(1, True), {"model": "sage"}, None),
     (chain(1, False), {"model": "gin"}, None),
+    (graph(sp.coo_array(([-3.0, -3], ([0, 1], [1, 0])), (N, N))), {}, "2 of 12 vertices have"),
     (pairs(-1), {}, f"mine: {ALL}12 by weights that cancel or are negative"),
     (pairs(-1), {"strategy": "2d"}, f"{ALL}12 by weights"),
     (pairs(-1), {"model": "sage"}, f"{ALL}12 by weights"),

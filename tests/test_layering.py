@@ -1,11 +1,12 @@
 """The rules of the house, from the syntax tree: who imports and names whom; length of files."""
 import ast
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from commands import python
 
+import hpgcn
 from hpgcn.config import Config
 from hpgcn.model import MODELS
 from hpgcn.strategies import STRATEGIES
@@ -47,13 +48,15 @@ def imports(path):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: relative import"
-            names = [f"{node.module}.{alias.name}"
-                     for alias in node.names] if node.module == "hpgcn" else [node.module]
+            names = [node.module]
+            if node.module == "hpgcn":
+                names = [f"hpgcn.{alias.name}" for alias in node.names]
             yield from ((node.lineno, name) for name in names)
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_go_down(path):
+def test_files_are_short_and_imports_go_down(path):
+    assert len(path.read_text().splitlines()) <= 400
     here = room(path)
     assert here in LAYERS, f"{path} is in no layer"
     for line, name in imports(path):
@@ -90,37 +93,27 @@ def test_no_entry_of_a_registry_is_named_outside_its_room(registry, home):
     found = {path: sorted(names & words(path).keys()) for path in SOURCES
              if not path.is_relative_to(ROOT / home)}
     config = found.pop(ROOT / "hpgcn" / "config.py")
-    assert len(config) == 1
-    assert config[0] in {Config.strategy, Config.model}
+    assert len(config) == 1 and config[0] in {Config.strategy, Config.model}
     assert not any(found.values()), {str(path): each for path, each in found.items() if each}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_stay_readable(path):
-    assert len(path.read_text().splitlines()) <= 400
-
-
 def loaded_by(statement):
-    code = f"import sys; {statement}; print(*sorted(m for m in sys.modules if '.' not in m))"
-    return set(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True,
-                              text=True).stdout.split())
+    top = "print(*(name for name in sys.modules if '.' not in name))"
+    done = python("-c", f"import sys; {statement}; {top}")
+    assert not done.returncode, done.stderr
+    return set(done.stdout.split())
 
 
 def test_import_is_light():
     heavy = {"numpy", "scipy", "numba", "h5py", "mpi4py", "mtkahypar", "sklearn", "cupy", "torch"}
-    assert not loaded_by("import hpgcn") & heavy
-    assert not loaded_by("import hpgcn.__main__") & heavy
+    assert not loaded_by("import hpgcn, hpgcn.__main__") & heavy
     assert not loaded_by("import hpgcn; hpgcn.load") & {"numba", "mpi4py", "mtkahypar"}
     assert not loaded_by("import hpgcn; hpgcn.train") & {"mpi4py", "mtkahypar", "kahypar",
                                                          "pymetis", "sklearn"}
 
 
 def test_public_names():
-    import hpgcn
-
-    assert callable(hpgcn.train)
-    assert callable(hpgcn.load)
-    assert hpgcn.Graph.from_scipy
+    assert callable(hpgcn.train) and callable(hpgcn.load) and hpgcn.Graph.from_scipy
     assert set(hpgcn.__all__) <= set(dir(hpgcn))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = hpgcn.nothing

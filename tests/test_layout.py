@@ -13,8 +13,7 @@ from hpgcn.parallel.layout import BlockLayout, balanced, split, stages
     (5, 1, [0, 5])])
 def test_split(length, parts, expected):
     found = split(length, parts)
-    assert found.tolist() == expected
-    assert found.dtype == np.int64
+    assert found.tolist() == expected and found.dtype == np.int64
 
 
 @pytest.mark.parametrize("counts, parts, expected", [
@@ -26,8 +25,7 @@ def test_split(length, parts, expected):
     ([], 2, [0, 0, 0])])
 def test_balanced(counts, parts, expected):
     found = balanced(np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]), parts)
-    assert found.tolist() == expected
-    assert found.dtype == np.int64
+    assert found.tolist() == expected and found.dtype == np.int64
 
 
 @pytest.mark.parametrize("parts", [1, 2, 7, 64])
@@ -65,15 +63,13 @@ def test_every_element_has_one_owner(offsets, columns, width):
 
 @pytest.mark.parametrize("rows, pieces, columns", [
     (1, 1, 1), (3, 1, 1), (1, 1, 3), (3, 1, 2), (2, 1, 3), (4, 1, 2), (2, 1, 4), (6, 1, 4),
-    (1, 2, 2), (3, 2, 2),
-    (2, 3, 4)])
+    (1, 2, 2), (3, 2, 2), (2, 3, 4)])
 def test_stages_partition_the_columns(rows, pieces, columns):
     rng = np.random.default_rng(rows * 100 + pieces * 10 + columns)
     offsets = np.concatenate([[0], np.sort(rng.integers(0, 50, rows * pieces - 1)), [50]])
     found = stages(offsets, rows, pieces, columns)
     assert found.row.size == pieces * (rows + columns - gcd(rows, columns))
-    assert found.offsets[0] == 0
-    assert found.offsets[-1] == 50
+    assert found.offsets[0] == 0 and found.offsets[-1] == 50
     assert np.all(np.diff(found.offsets) >= 0)
     for (lo, hi), row, column, piece in zip(pairwise(found.offsets), found.row, found.column,
                                             found.piece):
@@ -92,8 +88,7 @@ def test_stages_partition_the_columns(rows, pieces, columns):
 def test_literal_stages():
     found = stages(np.array([0, 10, 14, 20]), 3, 1, 2)  # one run and a half to each column block
     assert found.offsets.tolist() == [0, 10, 12, 14, 20]
-    assert found.row.tolist() == [0, 1, 1, 2]
-    assert found.column.tolist() == [0, 0, 1, 1]
+    assert found.row.tolist() == [0, 1, 1, 2] and found.column.tolist() == [0, 0, 1, 1]
     square = stages(np.array([0, 5, 9]), 2, 1, 2)
     assert square.offsets.tolist() == [0, 5, 9]
     assert square.row.tolist() == square.column.tolist() == [0, 1]

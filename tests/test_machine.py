@@ -9,8 +9,8 @@ from hpgcn.runtime import machine
 @pytest.fixture
 def bare(monkeypatch):
     """No launcher; 12 cores; 1000 bytes free."""
-    for name in (*machine.RANK_VARIABLES, *machine.LOCAL_SIZES, "SLURM_STEP_NUM_TASKS",
-                 "SLURM_PROCID"):
+    slurm = "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"
+    for name in (*machine.RANK_VARIABLES, *machine.LOCAL_SIZES, *slurm):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)))
     monkeypatch.setattr(machine, "available_memory", lambda: 1000)

@@ -4,14 +4,13 @@ import email
 import importlib
 import re
 import shutil
-import subprocess
-import sys
 import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
+from commands import python
 
 import hpgcn
 
@@ -51,10 +50,9 @@ def built(tmp_path_factory):
     shutil.copytree(ROOT, tree, ignore=NOT_TRACKED)
     code = ("from setuptools import build_meta; "
             "build_meta.build_wheel('dist'); build_meta.build_sdist('dist')")
-    subprocess.run([sys.executable, "-c", code], cwd=tree, check=True, capture_output=True,
-                   timeout=300)
-    wheel, = (tree / "dist").glob("*.whl")
-    sdist, = (tree / "dist").glob("*.tar.gz")
+    done = python("-c", code, cwd=tree, timeout=300)
+    assert not done.returncode, done.stderr
+    (wheel,), (sdist,) = map((tree / "dist").glob, ("*.whl", "*.tar.gz"))
     return wheel, sdist
 
 
@@ -96,11 +94,6 @@ def beside_a_clone(tmp_path):
     shutil.copytree(ROOT / "hpgcn", clone / "hpgcn", ignore=NOT_TRACKED)
     shutil.copy(ROOT / "__init__.py", clone)
     return tmp_path
-
-
-def python(*words, cwd):
-    return subprocess.run([sys.executable, *words], cwd=cwd, check=False, capture_output=True,
-                          text=True)
 
 
 @pytest.mark.parametrize(("words", "printed"), [

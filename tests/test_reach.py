@@ -15,8 +15,8 @@ def reached(graph, first, hops):
     A = graph.adjacency
     sets = [set(first)]
     for _ in range(hops):
-        sets.append(sets[-1] | {int(v) for u in sets[-1]
-                                for v in A.indices[A.indptr[u]:A.indptr[u + 1]]})
+        sets.append(sets[-1].union(*(A.indices[A.indptr[u]:A.indptr[u + 1]].tolist()
+                                     for u in sets[-1])))
     return sets
 
 

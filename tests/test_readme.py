@@ -30,8 +30,7 @@ def block(words):
 def test_no_block_is_left_out():
     words = ("scripts/demo.sh", "pip install '.[mpi", "hpgcn convert edges.txt.gz",
              "--device cuda", "kill -USR1", "module load", "--bind-to numa")
-    assert len(COMMANDS) == len(words)
-    assert all(map(block, words))
+    assert len(COMMANDS) == len(words) and all(map(block, words))
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +47,6 @@ def clone(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def environment(clone):
-    """The environment variables of somebody who works in the clone."""
     kept = {key: value for key, value in clean_environment().items()
             if key not in ("VIRTUAL_ENV", "PYTHONPATH")
             and not key.startswith(("PYTEST_", "COVERAGE_"))}
@@ -60,8 +58,6 @@ def environment(clone):
 
 @pytest.fixture(scope="module")
 def run(clone, environment):
-    """A function that runs a line of bash in a folder, and returns the finished process."""
-
     def run(line, cwd=clone, allowed=(0,), **variables):
         done = subprocess.run(["bash", "-c", line], cwd=cwd, env=environment | variables,
                               capture_output=True, text=True, timeout=1800, check=False)
@@ -87,7 +83,6 @@ def tried(run):
 
 @pytest.fixture(scope="module")
 def work(clone, run, tried):
-    """A folder with what the README's commands read."""
     run("\n".join(block("pip install '.[mpi")))
     folder = clone.parent / "work"
     folder.mkdir()
@@ -150,7 +145,6 @@ def test_a_run_that_is_stopped_and_goes_on(work, run, environment):
 
 @pytest.mark.long
 def test_clusters(work, run, clone):
-    for line in block("module load"):
-        run(line, clone)
-    for line in block("--bind-to numa"):
-        run(line, work)
+    for words, folder in (("module load", clone), ("--bind-to numa", work)):
+        for line in block(words):
+            run(line, folder)

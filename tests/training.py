@@ -5,13 +5,11 @@ from hpgcn.comm import SerialComm
 from hpgcn.training.progress import Best
 from hpgcn.training.trainer import make_trainer
 
-SETTINGS = {
-    "gcn": {"model": "gcn"}, "sage-mean": {"model": "sage"},
-    "sage-gcn": {"model": "sage", "aggregator": "gcn"}, "gin": {"model": "gin"}}
+SETTINGS = {"gcn": {"model": "gcn"}, "sage-mean": {"model": "sage"},
+            "sage-gcn": {"model": "sage", "aggregator": "gcn"}, "gin": {"model": "gin"}}
 
 
 def start(source, config, comm=None):
-    """Make a Trainer on the given ranks, by default on one."""
     return make_trainer(source, config, comm or SerialComm(), warm=False)
 
 
@@ -39,7 +37,6 @@ def metrics_of(trainer, epochs):
 
 
 def run(source, config, comm=None, epochs=8):
-    """Metrics of a short run, and the parameters after it, on the host."""
     trainer = start(source, config, comm)
     with trainer.shard:
         history = metrics_of(trainer, epochs)
@@ -47,7 +44,6 @@ def run(source, config, comm=None, epochs=8):
 
 
 def assert_same_curves(ours, theirs, bound):
-    """Equal losses to a relative bound, equal accuracies."""
     for key in ("loss", "val_loss"):
         curves = [[entry[key] for entry in history] for history in (ours, theirs)]
         np.testing.assert_allclose(*curves, rtol=bound, err_msg=key)

@@ -1,8 +1,11 @@
-"""Right arguments of every kernel."""
+"""Right arguments of every kernel; what the tests of several take and bear."""
 import numpy as np
+import pytest
 
 from hpgcn.kernels import reference
 
+DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+CUTS = [[], [0], [5], [0, 0, 3, 3, 8, 11], [*range(1, 11)]]  # of 11 columns, into blocks
 KEY = {"seed": 3, "epoch": 2, "layer": 1, "p": 0.5}
 CSR = {"indptr": "indptr", "indices": "indices"}
 SPMM = {**CSR, "data": "data", "x": "x", "out": "out", "row_scale": "row", "col_scale": "col",
@@ -44,6 +47,11 @@ CASES = {  # kernel: argument to the name of an array of `arrays`, or to itself
 }
 
 
+def tolerance(dtype):
+    single = dtype == np.float32
+    return {"rtol": 2e-6 if single else 1e-13, "atol": 1e-7 if single else 1e-14}
+
+
 def arrays(scale):
     """One fresh array of each kind that the cases take: 12 `scale` rows, 10 columns of A, f = 9."""
     rng = np.random.default_rng(0)
@@ -66,7 +74,6 @@ def arrays(scale):
 
 
 def case(name, scale=1):
-    """Return the arguments of a kernel, fresh."""
     known = arrays(scale)
     return {key: known[value] if isinstance(value, str) and value in known else value
             for key, value in CASES[name].items()}

@@ -26,14 +26,9 @@ COMPILER = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("c++")
 
 
 class ShimDevice(cuda_device.Device):
-    """Runs kernels on the CPU, thread after thread.
+    """Runs kernels on the CPU, thread after thread; libraries are built in a folder, each once.
 
-    Parameters
-    ----------
-    folder : pathlib.Path
-        Where libraries are built, each once.
-    warps : bool
-        Compile with HPGCN_GPU_ONLY, as for a GPU, and run the threads of a block as fibers.
+    `warps`: compiled with HPGCN_GPU_ONLY, as for a GPU; the threads of a block run as fibers.
     """
 
     def __init__(self, folder, warps=False):
@@ -43,37 +38,36 @@ class ShimDevice(cuda_device.Device):
         self.launched = []
 
     def function(self, source, name, macros):
-        """Return the launcher of a kernel."""
         key = (source, macros)
         if key not in self.libraries:
-            library = build(source, self.folder, self.team > 1, macros)
-            self.libraries[key] = ctypes.CDLL(str(library))
+            self.libraries[key] = ctypes.CDLL(build(source, self.folder, self.team > 1, macros))
         self.launched.append(name)
         return name, getattr(self.libraries[key], f"launch_{name}")
 
     def start(self, function, grid, block, arguments):
         """Run all threads; another number of arguments, or size, than the kernel's is an error."""
         name, call = function
-        held = []
-        for argument in arguments:
-            if isinstance(argument, np.ndarray):
-                argument = np.uint64(self.address(argument))
-            held.append(argument.tobytes())
+        held = [np.uint64(self.address(each)).tobytes() if isinstance(each, np.ndarray)
+                else each.tobytes() for each in arguments]
         count = len(held)
         failed = call(grid, block, (ctypes.c_char_p * count)(*held),
                       (ctypes.c_int * count)(*map(len, held)), count)
         assert failed == 0, f"{name}: argument {failed} of {count}, or another number of them"
 
     def address(self, array):
-        """Address of the first element."""
         return array.__array_interface__["data"][0]
+
+
+def without_warps(text):
+    """Text of a .cu file as it is without HPGCN_GPU_ONLY."""
+    return re.sub(r"#ifdef HPGCN_GPU_ONLY\n.*?#(else|endif)", "", text, flags=re.DOTALL)
 
 
 def names_of(source):
     """Names of the kernels that a .cu file has without HPGCN_GPU_ONLY, and with it."""
     text = (KERNELS / f"{source}.cu").read_text()
-    plain = re.sub(r"#ifdef HPGCN_GPU_ONLY\n.*?#(else|endif)", "", text, flags=re.DOTALL)
-    return [re.findall(r'extern "C" __global__ void (\w+)\(', part) for part in (plain, text)]
+    return [re.findall(r'extern "C" __global__ void (\w+)\(', part)
+            for part in (without_warps(text), text)]
 
 
 def build(source, folder, warps, macros):
@@ -83,11 +77,10 @@ def build(source, folder, warps, macros):
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
             compile_source(source, path, warps, macros)
-    return path
+    return str(path)
 
 
 def compile_source(source, path, warps, macros):
-    """Compile a .cu file to a library."""
     code = [f'#include "{KERNELS / source}.cu"']
     code += [f'extern "C" int launch_{name}(unsigned grid, unsigned block, void **arguments, '
              f"const int *sizes, int count) "
@@ -96,10 +89,9 @@ def compile_source(source, path, warps, macros):
     path.with_suffix(".cpp").write_text("\n".join(code) + "\n")
     options = ["-DHPGCN_GPU_ONLY"] * warps + list(macros)
     # nothing contracted, so that order alone decides the bits
-    subprocess.run(
-        [COMPILER, "-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", *options,
-         "-include", Path(__file__).with_name("shim.hpp"), path.with_suffix(".cpp"), "-o", path],
-        check=True)
+    subprocess.run([COMPILER, "-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off",
+                    *options, "-include", Path(__file__).with_name("shim.hpp"),
+                    path.with_suffix(".cpp"), "-o", path], check=True)
 
 
 def twins(kernels):

@@ -137,8 +137,7 @@ def test_every_operator_and_type(op, reduce):
         indptr, indices, x, e = random_case(
             61, 43, f, columns=columns, index=index, pointer=pointer, dtype=dtype)
         out, arg = cpu.aggregate(indptr, indices, x, e, **options)
-        expected = reference.aggregate(indptr, indices, x, e, **options)
-        compare((out, arg), expected, dtype)
+        compare((out, arg), reference.aggregate(indptr, indices, x, e, **options), dtype)
         grad = np.random.default_rng(1).standard_normal(out.shape).astype(dtype)
         gradients = reference.aggregate_backward(grad, indptr, indices, x, e, arg=arg, **options)
         for transposed in (None, cpu.transpose_pattern(indptr, indices, 43)):
@@ -220,8 +219,7 @@ def test_nothing_to_do(kernels, m, n, f, longest):
     for op, reduce in EVERY:
         start = np.full((m, f), 9.0)
         out, arg = kernels.aggregate(indptr, indices, x, e, start, op=op, reduce=reduce)
-        assert out is start
-        assert not out.any()
+        assert out is start and not out.any()
         assert arg is None or (arg.shape == (m, f) and (arg == -1).all())
         gradients = kernels.aggregate_backward(
             out, indptr, indices, x, e, op=op, reduce=reduce, arg=arg)

@@ -4,21 +4,20 @@ Twice where it matters: as threads that know of no other, and as the GPU runs th
 threads exchange registers.
 """
 import re
-import subprocess
 import sys
 import types
 
 import numpy as np
 import pytest
+import shim
+from commands import python
 from shim import COMPILER, KERNELS, SOURCES, WITHOUT_WARPS, ShimDevice, names_of, twins
 
 from hpgcn.kernels import backend, cuda, reference
 from hpgcn.kernels.cuda import device as cuda_device
 from hpgcn.kernels.cuda.device import CupyDevice, kept, using
+from hpgcn.kernels.cuda.spmm import pieces_of, shape_of
 
-spmm_module = sys.modules["hpgcn.kernels.cuda.spmm"]
-pieces_of = spmm_module.pieces_of
-shape_of = spmm_module.shape_of
 on_device = pytest.mark.usefixtures("device")
 alone = pytest.mark.parametrize("device", ["threads"], indirect=True)
 globals().update({name: on_device(alone(test) if name.endswith(WITHOUT_WARPS) else test)
@@ -27,19 +26,17 @@ globals().update({name: on_device(alone(test) if name.endswith(WITHOUT_WARPS) el
 
 @pytest.fixture(scope="session")
 def devices(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("cuda")
-    return [ShimDevice(folder, warps) for warps in (False, True)]
+    return [ShimDevice(tmp_path_factory.mktemp("cuda"), warps) for warps in (False, True)]
 
 
 @pytest.fixture(params=["threads", "warps"])
 def device(request):
-    """The kernels' device within a test."""
     if COMPILER is None:
         pytest.skip("no C++ compiler: set CXX")
-    shim = request.getfixturevalue("devices")[request.param == "warps"]
-    shim.launched.clear()
-    with using(shim):
-        yield shim
+    found = request.getfixturevalue("devices")[request.param == "warps"]
+    found.launched.clear()
+    with using(found):
+        yield found
 
 
 def skewed(f, dtype=np.float64, seed=0):
@@ -66,8 +63,7 @@ def test_long_rows_are_cut(device, f, options):
     one, two = (cuda.spmm(indptr, indices, data, x, start.copy(), **given) for _ in range(2))
     expected = reference.spmm(indptr, indices, data, x, start.copy(), **given)
     np.testing.assert_allclose(one, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
-    assert "spmm_carries" in device.launched
-    assert one.tobytes() == two.tobytes()
+    assert "spmm_carries" in device.launched and one.tobytes() == two.tobytes()
 
 
 @on_device
@@ -87,8 +83,7 @@ def test_pieces_hold_every_nonzero_once():
     split = order[slot[order] >= 0]
     np.testing.assert_array_equal(slot[split], np.arange(6))
     np.testing.assert_array_equal(row[split], [40, 40, 41, 41, 41, 41])
-    lengths = np.ceil(np.log2(end - begin + 1))
-    assert (np.diff(lengths) <= 0).all()
+    assert (np.diff(np.ceil(np.log2(end - begin + 1))) <= 0).all()
 
 
 @on_device
@@ -124,8 +119,7 @@ def test_rows_that_begin_anywhere(f, offset, nonzeros):
     out = np.full(30 * f + 8, 7, np.float32)
     cuda.spmm(indptr, indices, None, x, out[offset:offset + 30 * f].reshape(30, f))
     np.testing.assert_allclose(out[offset:offset + 30 * f].reshape(30, f), expected, atol=1e-4)
-    assert (out[:offset] == 7).all()
-    assert (out[offset + 30 * f:] == 7).all()
+    assert (out[:offset] == 7).all() and (out[offset + 30 * f:] == 7).all()
 
 
 @on_device
@@ -156,8 +150,7 @@ def test_rows_of_any_kind_are_gathered(dtype, f):
     out = np.zeros((90, f + 3), dtype)
     cuda.gather(x, index.astype(np.int32), out[:, 1:f + 1])
     np.testing.assert_array_equal(out[:, 1:f + 1], x[index])
-    assert not out[:, 0].any()
-    assert not out[:, f + 1:].any()
+    assert not out[:, 0].any() and not out[:, f + 1:].any()
 
 
 @on_device
@@ -183,8 +176,7 @@ def test_what_cupy_is_given(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(
         RawModule=RawModule, ndarray=np.ndarray, ascontiguousarray=np.ascontiguousarray))
-    w = np.ones(700, np.float32)
-    g = np.ones(700, np.float32)
+    w, g = np.ones((2, 700), np.float32)
     with using(CupyDevice()):
         for _ in range(2):
             cuda.sgd(w, g, lr=0.5)
@@ -194,10 +186,9 @@ def test_what_cupy_is_given(monkeypatch):
                         ("-std=c++17", "-DREAL=double")]
     name, grid, block, args = started[1]
     assert (name, grid, block, len(started)) == ("sgd", (3,), (256,), 3)
-    assert args[0] is w
-    assert args[1] is g
-    assert [type(a) for a in args[2:]] == [np.int64, np.float64, np.int64, np.float64]
-    assert [a.item() for a in args[2:]] == [700, 0, 0, 0.5]
+    assert args[0] is w and args[1] is g
+    assert [(type(a), a.item()) for a in args[2:]] == [
+        (np.int64, 700), (np.float64, 0), (np.int64, 0), (np.float64, 0.5)]
 
 
 @on_device
@@ -235,15 +226,13 @@ def test_arrays_of_cupy_are_served_without_an_import_for_others():
         backend(type("ndarray", (), {"__module__": "cupyx_like"})())
     code = ("import sys, numpy; from hpgcn.kernels import backend; backend(numpy.empty(1)); "
             "print(any(m.startswith('hpgcn.kernels.cuda') or m == 'cupy' for m in sys.modules))")
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout == "False\n"
+    assert python("-c", code).stdout == "False\n"
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_threads_know_of_no_other_without_warps(source):
     text = re.sub(r"//.*", "", (KERNELS / f"{source}.cu").read_text())
     assert not re.search(r"atomic|__shared__|__syncthreads|#include", text)
-    plain = re.sub(r"#ifdef HPGCN_GPU_ONLY\n.*?#(else|endif)", "", text, flags=re.DOTALL)
-    assert not re.search(r"__shfl|__ballot|__syncwarp", plain)
-    assert set(names_of(source)[0]) <= set(names_of(source)[1])
-    assert names_of(source)[0]
+    assert not re.search(r"__shfl|__ballot|__syncwarp", shim.without_warps(text))
+    plain, all_names = map(set, names_of(source))
+    assert plain and plain <= all_names

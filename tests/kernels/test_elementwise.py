@@ -3,17 +3,12 @@ import itertools
 
 import numpy as np
 import pytest
+from cases import DTYPES, tolerance
 
 from hpgcn.kernels import cpu, reference
 
-DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 BOTH = pytest.mark.parametrize("kernels", [reference, cpu])
 KEY = {"seed": 99, "epoch": 3, "layer": 1}
-
-
-def tolerance(dtype):
-    single = dtype == np.float32
-    return {"rtol": 2e-6 if single else 1e-13, "atol": 1e-7 if single else 1e-14}
 
 
 @DTYPES
@@ -29,8 +24,8 @@ def test_activate(dtype, width):
             out = z.copy()
             mask = np.full((70, -(-width // 8)), 255, np.uint8) if masked else None
             kernels.activate(out, bias, vertex, relu=relu, p=p, mask=mask, **KEY)
-            results.append((out, mask))
-        (out, mask), (expected, bits) = results
+            results += out, mask
+        out, mask, expected, bits = results
         np.testing.assert_allclose(out, expected, **tolerance(dtype))
         if masked:
             np.testing.assert_array_equal(mask, bits)

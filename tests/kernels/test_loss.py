@@ -5,17 +5,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from cases import CUTS, DTYPES, tolerance
 
 from hpgcn.kernels import cpu, reference
 
 BOTH = pytest.mark.parametrize("kernels", [reference, cpu])
-DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
-CUTS = [[], [0], [5], [0, 0, 3, 3, 8, 11], [*range(1, 11)]]  # of 11 columns, into blocks
-
-
-def tolerance(dtype):
-    single = dtype == np.float32
-    return {"rtol": 2e-6 if single else 1e-13, "atol": 1e-7 if single else 1e-14}
 
 
 def both_losses(name, logits, labels, rows):
@@ -23,8 +17,7 @@ def both_losses(name, logits, labels, rows):
     grads = np.full((2, *logits.shape), 7, logits.dtype)
     loss, *counts = getattr(cpu, name)(logits, labels, rows, scale=0.1, grad=grads[0])
     expected = getattr(reference, name)(logits, labels, rows, scale=0.1, grad=grads[1])
-    assert loss == pytest.approx(expected[0], rel=1e-12)
-    assert counts == list(expected[1:])
+    assert loss == pytest.approx(expected[0], rel=1e-12) and counts == list(expected[1:])
     np.testing.assert_allclose(*grads, **tolerance(logits.dtype))
     assert not grads[0][np.setdiff1d(np.arange(logits.shape[0]), rows)].any()
     return loss, counts
@@ -128,8 +121,8 @@ def test_sigmoid_cross_entropy_is_stable(kernels):
 @pytest.mark.parametrize("sick", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_shows(kernels, sick):
     logits = np.zeros((3, 4))
-    logits[1, 2] = sick
     labels = np.zeros((3, 4), int)
+    logits[1, 2] = sick
     for labels[1, 2] in (0, 1):
         assert not math.isfinite(kernels.sigmoid_cross_entropy(logits, labels, np.arange(3))[0])
         assert math.isfinite(kernels.sigmoid_cross_entropy(logits, labels, np.array([0, 2]))[0])
@@ -142,9 +135,8 @@ def test_what_is_not_finite_shows(kernels, sick):
 @BOTH
 @pytest.mark.parametrize("m, c", [(0, 5), (4, 0), (0, 0)])
 def test_losses_of_nothing(kernels, m, c):
-    logits = np.empty((m, c))
+    logits, grad = np.empty((2, m, c))
     rows = np.arange(m)
-    grad = np.empty((m, c))
     assert kernels.sigmoid_cross_entropy(logits, logits, rows, grad=grad) == (0, 0, 0, 0)
     top = kernels.spread_max(logits)
     assert top.tolist() == [-np.inf] * m
@@ -200,10 +192,9 @@ def test_table_of_a_spread_row(kernels):
     top = row[:, 2]
     left = row[:, :1]
     right = row[:, 1:].copy()
-    assert kernels.spread_max(left).tolist() == [0]
-    assert kernels.spread_max(right).tolist() == top.tolist()
-    assert kernels.spread_sum(left, top) == pytest.approx(0.5)
-    assert kernels.spread_sum(right, top) == pytest.approx(1.5)
+    for part, highest, total in ((left, 0, 0.5), (right, math.log(2), 1.5)):
+        assert kernels.spread_max(part).tolist() == [highest]
+        assert kernels.spread_sum(part, top) == pytest.approx(total)
     # of a label in the left block, and of one in the right
     for label, loss, gradient in ((0, 0, [[1, 2]]), (1, math.log(4), [[-3, 2]])):
         grad = np.empty_like(right)

@@ -32,9 +32,8 @@ def operands(m, k, n, dtype=np.float32):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("m, k, n", [
-    WORK, (70, 1500, 90), (90, 1500, 70), (7, 3, 1000), (1000, 3, 7), (1, 1, 1), (0, 4, 5),
-    (5, 0, 4), (5, 4, 0)])
+@pytest.mark.parametrize("m, k, n", [WORK, (70, 1500, 90), (90, 1500, 70), (7, 3, 1000),
+                                     (1000, 3, 7), (1, 1, 1), (0, 4, 5), (5, 0, 4), (5, 4, 0)])
 def test_in_blocks(blocks, m, k, n, dtype):
     x, y = operands(m, k, n, dtype)
     expected = reference.matmul(x, y)
@@ -50,10 +49,10 @@ def test_in_blocks(blocks, m, k, n, dtype):
 def test_blocks_cover_all_rows_once(size):
     for threads in (2, 3, 16, 64):
         blocks = module.cut(size, 1 << 20, threads)
-        assert [first for first, _ in blocks] == [0, *(last for _, last in blocks[:-1])]
-        assert blocks[-1][1] == size
-        assert all(first % module.UNIT == 0 for first, _ in blocks)
-        assert all(first < last or size == 0 for first, last in blocks)
+        firsts, lasts = zip(*blocks)
+        assert firsts == (0, *lasts[:-1]) and lasts[-1] == size
+        assert not any(first % module.UNIT for first in firsts)
+        assert not size or all(first < last for first, last in blocks)
         assert len(blocks) <= module.PER_THREAD * threads + 1
 
 

@@ -1,12 +1,11 @@
 """Layer normalisation: literal rows, blocks of columns against the whole, gradients."""
 import numpy as np
 import pytest
+from cases import CUTS, DTYPES
 
 from hpgcn.kernels import cpu, reference
 
 BOTH = pytest.mark.parametrize("kernels", [reference, cpu])
-DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
-CUTS = [[], [0], [5], [0, 0, 3, 3, 8, 11], [*range(1, 11)]]  # of 11 columns, into blocks
 EPSILON = 1e-5
 
 
@@ -22,7 +21,6 @@ def forward(kernels, blocks, gains, biases):
 
 
 def backward(kernels, slopes, normals, inv_std, gains):
-    """Gradients of x, gain and bias, all blocks side by side."""
     blocks = list(zip(slopes, normals, gains))
     sums, dgain, dbias = zip(*(kernels.layer_norm_backward_sums(*block) for block in blocks))
     means = sum(sums) / sum(gain.size for gain in gains)
@@ -43,13 +41,11 @@ def test_table(kernels, dtype):
     x = np.array([[1, 3, 5, 7], [2, 2, 2, 2]], dtype)
     mean = kernels.row_sum(x) / 4
     squares = kernels.row_squares(x, mean)
-    assert mean.tolist() == [4, 2]
-    assert squares.tolist() == [20, 0]
+    assert mean.tolist() == [4, 2] and squares.tolist() == [20, 0]
     assert mean.dtype == squares.dtype == np.float64
     inv_std = np.array([0.5, 9])
-    gain = np.array([1, 1, 2, -2], dtype)
-    bias = np.array([0, 10, 0, 0], dtype)
     xhat = np.empty_like(x)
+    gain, bias = np.array([[1, 1, 2, -2], [0, 10, 0, 0]], dtype)
     out = kernels.layer_norm(x, mean, inv_std, gain, bias, xhat=xhat)
     assert out.dtype == dtype
     np.testing.assert_array_equal(xhat, [[-1.5, -0.5, 0.5, 1.5], [0, 0, 0, 0]])
@@ -147,8 +143,9 @@ def test_results_may_replace_operands(kernels, dtype):
 
     means = np.random.default_rng(0).standard_normal((9, 2))
     dx = kernels.layer_norm_backward(g, xhat, inv_std, gain, means)
-    for operands in ((g.copy(), xhat), (g, xhat.copy())):
-        twin = operands[0] if operands[0] is not g else operands[1]
+    for replaced in (0, 1):
+        operands = [g, xhat]
+        operands[replaced] = twin = operands[replaced].copy()
         assert kernels.layer_norm_backward(*operands, inv_std, gain, means, twin) is twin
         np.testing.assert_array_equal(twin, dx)
 
@@ -162,6 +159,5 @@ def test_nothing(kernels, m, f):
     assert kernels.row_sum(x).tolist() == kernels.row_squares(x, mean).tolist() == [0] * m
     assert kernels.layer_norm(x, mean, mean, gain, gain, xhat=x.copy()).shape == (m, f)
     sums, dgain, dbias = kernels.layer_norm_backward_sums(x, x, gain)
-    assert sums.tolist() == [[0, 0]] * m
-    assert dgain.tolist() == dbias.tolist() == [0] * f
+    assert sums.tolist() == [[0, 0]] * m and dgain.tolist() == dbias.tolist() == [0] * f
     assert kernels.layer_norm_backward(x, x, mean, gain, np.zeros((m, 2))).shape == (m, f)

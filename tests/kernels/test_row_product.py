@@ -47,8 +47,7 @@ def test_shapes_cover_the_width(itemsize):
             shape = row_product.shape_of(width, itemsize, cached=cached, aligned=True, power=False)
             vectors, sets, lanes, lines, power = map(len, shape)
             assert (vectors - 1) * lanes < width <= vectors * lanes
-            assert vectors * sets <= 32
-            assert lines * 64 >= width * itemsize
+            assert vectors * sets <= 32 and lines * 64 >= width * itemsize
             assert power == 1
 
 
@@ -62,8 +61,7 @@ def test_passes_cover_the_width_and_start_at_whole_bytes_of_a_mask():
 
 def test_copies_are_made_only_where_rows_are_read_often_from_the_cache():
     narrow = np.empty((1000, 7), np.float32)
-    assert is_packed(narrow, 7, 100_000)
-    assert not is_packed(narrow, 7, 2000)
+    assert is_packed(narrow, 7, 100_000) and not is_packed(narrow, 7, 2000)
     tall = np.empty((last_level_cache() // 64 + 1, 16), np.float32)
     assert not is_packed(tall, 16, 100 * tall.shape[0])
 
@@ -71,5 +69,4 @@ def test_copies_are_made_only_where_rows_are_read_often_from_the_cache():
 @pytest.mark.parametrize("columns, row_bytes", [(7, 32), (8, 32), (9, 64), (16, 64), (41, 192)])
 def test_aligned_rows(columns, row_bytes):
     rows = aligned_rows(100, columns, np.dtype(np.float32))
-    assert rows.shape == (100, row_bytes // 4)
-    assert rows.ctypes.data % 64 == 0
+    assert rows.shape == (100, row_bytes // 4) and rows.ctypes.data % 64 == 0

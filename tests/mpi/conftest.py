@@ -1,4 +1,4 @@
-"""Tests that run under mpiexec: rank 0 reports; a failure on any rank is printed and ends all of them."""
+"""Tests under mpiexec: rank 0 reports; a failure on any rank is printed and ends all of them."""
 import sys
 
 import pytest
@@ -18,8 +18,8 @@ def pytest_configure(config):
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logreport(report):
     if report.failed and MPI.COMM_WORLD.Get_size() > 1:
-        sys.stderr.write(f"rank {MPI.COMM_WORLD.Get_rank()}: {report.nodeid} failed\n{report.longreprtext}\n")
-        sys.stderr.flush()
+        place = f"rank {MPI.COMM_WORLD.Get_rank()}: {report.nodeid}"
+        print(f"{place} failed\n{report.longreprtext}", file=sys.stderr, flush=True)
         MPI.COMM_WORLD.Abort(1)
 
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.mpi
 
 
 def test_a_file_of_another_content_on_one_rank(comm, tmp_path):
-    """As if every node had its own copy under one name: the headers are equal, one feature is not."""
+    """As if nodes had copies of their own: the headers are equal, one feature is not."""
     if comm.size == 1:
         pytest.skip("needs another rank")
     graph = make(n=30, f=4)
@@ -23,5 +23,6 @@ def test_a_file_of_another_content_on_one_rank(comm, tmp_path):
     store.write_graph(tmp_path / "g.h5", graph)
     found = hpgcn.load(tmp_path / "g.h5")
     assert comm.allgather(found.header) == [found.header] * comm.size
-    with pytest.raises(ConfigError, match=rf"rank {comm.size - 1} was started with another .*checksum"):
+    said = rf"rank {comm.size - 1} was started with another .*checksum"
+    with pytest.raises(ConfigError, match=said):
         hpgcn.train(found, hpgcn.Config(epochs=1, strategy="1d"), comm.mpi)

@@ -3,7 +3,7 @@ import time
 
 import numpy as np
 import pytest
-from held import highest_resident
+from held import peak_within
 
 from hpgcn.comm import MpiComm, SerialComm, collectives
 from hpgcn.errors import InternalError, StoppedError
@@ -149,8 +149,8 @@ def test_reduce_scatter_adds_in_rank_order(comm, counted, dtype, where):
 
 
 def test_reduce_scatter_in_given_room(comm):
-    work = np.empty((comm.size, 4))
     out = np.empty(4)
+    work = np.empty((comm.size, 4))
     packed = np.arange(4.0 * comm.size) + comm.rank
     counts = [4] * comm.size
     comm.start_reduce_scatter(packed, out, counts, None, work=work).wait("a reduce_scatter")
@@ -171,8 +171,7 @@ def test_alltoall(comm, counted, dtype):
         send = block(comm.rank, outgoing.sum(), dtype)
         recv = np.empty(incoming.sum(), dtype)
         counted()
-        pending = group.start_alltoall(send, outgoing, recv, incoming, "aggregation")
-        pending.wait("an exchange")
+        group.start_alltoall(send, outgoing, recv, incoming, "aggregation").wait("an exchange")
         for source, part in enumerate(np.split(recv, np.cumsum(incoming)[:-1])):
             theirs = block(ranks[source], table[source].sum(), dtype)
             sent = np.split(theirs, np.cumsum(table[source])[:-1])
@@ -181,28 +180,32 @@ def test_alltoall(comm, counted, dtype):
         assert counted() == (others.sum() * recv.itemsize, np.count_nonzero(others))
 
 
-def several_at_once(group, ranks, dtype, world_rank):
-    """Keep all collectives under way together, sums first and last; return their results."""
+def several_at_once(group, world_rank, dtype, salt=0, made=np.copy):
+    """Keep all collectives under way together, sums first and last, with small objects in between.
+
+    Return their results, the broadcasts first.
+    """
     q = group.size
     n = 50
-    first, total, third, other, early = (block(world_rank, n, dtype, salt) for salt in range(5))
-    packed = block(world_rank, n * q, dtype, 5)
-    gathered, mine, swapped = (np.empty(size, dtype) for size in (n * q, n, n * q))
-    under_way = [
-        group.start_allreduce(early, "f"), group.start_bcast(first, q - 1, "a"),
-        group.start_allgather(third, gathered, [n] * q, "b"),
-        group.start_reduce_scatter(packed, mine, [n] * q, "c"), group.start_bcast(other, 0, "a"),
-        group.start_alltoall(packed, [n] * q, swapped, [n] * q, "d"),
-        group.start_reduce(total, None, 0, "e")]
+    first, total, third, other, early = (made(block(world_rank, n, dtype, salt + number))
+                                         for number in range(5))
+    packed = made(block(world_rank, n * q, dtype, salt + 5))
+    gathered, mine, swapped = (made(np.zeros(size, dtype)) for size in (n * q, n, n * q))
+    under_way = [group.start_allreduce(early, "f"), group.start_bcast(first, q - 1, "a"),
+                 group.start_allgather(third, gathered, [n] * q, "b")]
+    assert group.allgather(("word", group.rank)) == [("word", rank) for rank in range(q)]
+    under_way += [group.start_reduce_scatter(packed, mine, [n] * q, "c"),
+                  group.start_bcast(other, 0, "a")]
+    assert group.sum([1])[0] == q
+    under_way += [group.start_alltoall(packed, [n] * q, swapped, [n] * q, "d"),
+                  group.start_reduce(total, None, 0, "e")]
+    group.barrier()
     for pending in reversed(under_way):
         pending.test()
         pending.wait("one of many")
         pending.wait("one of many")  # again: nothing
         assert pending.test()
-    np.testing.assert_array_equal(first, block(ranks[-1], n, dtype))
-    np.testing.assert_array_equal(other, block(ranks[0], n, dtype, 3))
-    results = [first, other, gathered, mine, swapped, early] + ([] if group.rank else [total])
-    return b"".join(array.tobytes() for array in results)
+    return [first, other, gathered, mine, swapped, early] + ([] if group.rank else [total])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -212,12 +215,15 @@ def test_pieces_change_no_bit_and_no_count(comm, counted, dtype, monkeypatch):
         for limit in (1 << 30, 64, 1):  # 1: one element a piece
             monkeypatch.setattr(collectives, "MAX_MESSAGE_BYTES", limit)
             counted()
-            results = several_at_once(group, ranks, dtype, comm.rank)
+            arrays = several_at_once(group, comm.rank, dtype)
             counts = counted()
-            results += repr(group.allgather({"rank": comm.rank, "text": "x" * 100})).encode()
-            results += group.bcast(np.arange(50) * (comm.rank + 1)).tobytes()
+            np.testing.assert_array_equal(arrays[0], block(ranks[-1], 50, dtype))
+            np.testing.assert_array_equal(arrays[1], block(ranks[0], 50, dtype, 3))
+            told = repr(group.allgather({"rank": comm.rank, "text": "x" * 100}))
+            arrays.append(group.bcast(np.arange(50) * (comm.rank + 1)))
             rows = group.gather_rows(np.full((comm.rank, 3), comm.rank, dtype))
-            outcomes.add((results + (b"" if rows is None else rows.tobytes()), counts))
+            arrays += [] if rows is None else [rows]
+            outcomes.add((b"".join(array.tobytes() for array in arrays), told, counts))
         assert len(outcomes) == 1
 
 
@@ -247,16 +253,10 @@ def test_long_sums_of_several_groups_in_any_order(comm, monkeypatch):
 def test_long_sums_take_little_memory(comm, operation):
     """MPICH copies all that it is asked to reduce, once or twice."""
     array = np.full(16 << 20, comm.rank + 1.0)
-    try:
-        highest_resident()
-        before = highest_resident()
-    except OSError as error:
-        pytest.skip(f"the peak of this process cannot be taken anew: {error}")
-    if operation == "reduce":
-        comm.start_reduce(array, None, 0, None).wait("a long sum")
-    else:
-        comm.start_allreduce(array, None).wait("a long sum")
-    assert highest_resident() - before < array.nbytes / 2
+    arguments = (array, None, 0, None) if operation == "reduce" else (array, None)
+    with peak_within() as grown:
+        getattr(comm, f"start_{operation}")(*arguments).wait("a long sum")
+    assert grown[0] < array.nbytes / 2
     if comm.rank == 0 or operation == "allreduce":
         assert np.all(array == comm.size * (comm.size + 1) / 2)
 
@@ -264,14 +264,12 @@ def test_long_sums_take_little_memory(comm, operation):
 def test_groups_share_counters_clock_and_timeout(comm):
     for group, ranks in groups_of(comm):
         assert (group.size, ranks[group.rank], group.ranks) == (len(ranks), comm.rank, tuple(ranks))
-        assert group.counters is comm.counters
-        assert group.clock is comm.clock
+        assert group.counters is comm.counters and group.clock is comm.clock
         assert (group.timeout, group.local_rank) == (comm.timeout, comm.local_rank)
         assert group.sum([comm.rank])[0] == sum(ranks)
         assert group.allgather(comm.rank) == ranks
         if len(ranks) == 1:
-            assert isinstance(group, SerialComm)
-            assert group.mpi is None
+            assert isinstance(group, SerialComm) and group.mpi is None
 
 
 def test_a_group_is_made_once_and_freed_with_its_last_user(comm):
@@ -298,8 +296,7 @@ def test_a_group_is_made_once_and_freed_with_its_last_user(comm):
 def test_groups_that_only_some_ranks_have_already(comm):
     if comm.size < 4:
         pytest.skip("needs two pairs")
-    pair = [0, 1] if comm.rank < 2 else [2, 3] if comm.rank < 4 else [comm.rank]
-    first = comm.group(pair)
+    first = comm.group([0, 1] if comm.rank < 2 else [2, 3] if comm.rank < 4 else [comm.rank])
     # ranks 0 and 1 have it, the others do not
     second = comm.group([0, 1] if comm.rank < 2 else range(2, comm.size))
     assert second.sum([1])[0] == (2 if comm.rank < 2 else comm.size - 2)
@@ -334,12 +331,11 @@ def test_one_rank_without_mpi():
     a = np.arange(6.0).reshape(2, 3)
     out = np.empty((2, 3))
     alone.start_bcast(a, 0, "x").wait("nothing")
-    for start in (lambda: alone.start_reduce(a, out, 0, "x"),
-                  lambda: alone.start_allgather(a, out, [6], "x"),
-                  lambda: alone.start_reduce_scatter(a, out, [6], "x"),
-                  lambda: alone.start_alltoall(a, [6], out, [6], "x")):
+    for start, *arguments in ((alone.start_reduce, out, 0), (alone.start_allgather, out, [6]),
+                              (alone.start_reduce_scatter, out, [6]),
+                              (alone.start_alltoall, [6], out, [6])):
         out[:] = -1
-        pending = start()
+        pending = start(a, *arguments, "x")
         assert pending.test()
         pending.wait("nothing")
         np.testing.assert_array_equal(out, np.arange(6.0).reshape(2, 3))
@@ -402,14 +398,11 @@ def test_a_deadline_names_who_waits_and_for_what(comm, name):
     assert not comm.mpi.Iprobe()  # MPI_Finalize of MPICH fails over messages never received
 
 
-SMALL = {
-    "bcast": lambda comm: comm.bcast(1),
-    "allgather": lambda comm: comm.allgather(1),
-    "same": lambda comm: comm.assert_same(1, "thing"),
-    "gather_rows": lambda comm: comm.gather_rows(np.zeros((2, 2))),
-    "alltoallv": lambda comm: comm.alltoallv([[1]] * comm.size),
-    "group": lambda comm: comm.group(range(comm.size)),
-}
+SMALL = {"bcast": lambda comm: comm.bcast(1), "allgather": lambda comm: comm.allgather(1),
+         "same": lambda comm: comm.assert_same(1, "thing"),
+         "gather_rows": lambda comm: comm.gather_rows(np.zeros((2, 2))),
+         "alltoallv": lambda comm: comm.alltoallv([[1]] * comm.size),
+         "group": lambda comm: comm.group(range(comm.size))}
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -37,10 +37,8 @@ def distributed(kind, graph, comm):
 
 
 def check_against_the_oracle(graph, source, config, comm):
-    """Hold the first gradient and 20 losses against the serial oracle."""
     trainer = start(source, config, comm)
-    initial = Parameters.initial(trainer.shard.spec)
-    losses, expected = oracle.losses(graph, config, initial, 20)
+    losses, expected = oracle.losses(graph, config, Parameters.initial(trainer.shard.spec), 20)
     _, gradient = loss_and_gradient(trainer)
     history = metrics_of(trainer, 20)
     trainer.shard.close()
@@ -82,8 +80,8 @@ def test_every_strategy_equals_the_serial_oracle(comm, strategy, directed, weigh
 @pytest.mark.parametrize("layers", [1, 2, 4])
 def test_metrics_equal_those_of_one_rank(comm, directed, layers):
     graph = make(directed=directed, f=40)
-    config = Config(layers=layers, hidden=7, dropout=0.5, dtype="float64", input_dropout=0.2
-                    if layers < 4 else 0)
+    config = Config(layers=layers, hidden=7, dropout=0.5, dtype="float64",
+                    input_dropout=0.2 if layers < 4 else 0)
     many, _ = run(scattered(graph, comm), config, comm)
     alone, _ = run(graph, config, SerialComm())
     assert_same_curves(many, alone, 1e-10)

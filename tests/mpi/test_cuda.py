@@ -22,15 +22,13 @@ pytestmark = pytest.mark.mpi
 def cuda(tmp_path_factory):
     """None where GPUs are real, or a fake one, as late as it may be, compiled for all ranks."""
     folder = MPI.COMM_WORLD.bcast(tmp_path_factory.mktemp("cuda"))
-    late = ("all", "kernels")[MPI.COMM_WORLD.Get_size() % 2]
-    with real_or_fake(folder, late=late) as device:
+    with real_or_fake(folder, late=("all", "kernels")[MPI.COMM_WORLD.Get_size() % 2]) as device:
         yield device
     MPI.COMM_WORLD.Barrier()  # rank 0 may remove the folder
 
 
 @pytest.fixture
 def gpus(cuda, comm):
-    """All ranks, their arrays on GPUs."""
     gpus = as_comm(comm.mpi, timeout=60)
     gpus.use(choose("cuda", gpus))
     yield gpus
@@ -39,7 +37,6 @@ def gpus(cuda, comm):
 
 
 def check(graph, config, comm, gpus, **options):
-    """Hold a run on GPUs against one on CPUs, and what was sent against the prediction."""
     source = scattered(graph, comm)
     expected, flat = run(source, config, comm, 3)
     history, weights = run(source, config.replace(**options), gpus, 3)
@@ -77,7 +74,6 @@ def test_aggregation_on_the_host(comm, gpus, model, graph, options):
     *((strategy, {}) for strategy in STRATEGIES),
     ("mop", {"aggregate_on": "cpu", "update_on": "cuda"})])
 def test_memory_is_what_was_told(comm, cuda, gpus, strategy, options):
-    """Arrays that live after two epochs, rank by rank."""
     if cuda is None:
         pytest.skip("seen through the fake GPU")
     fake_cupy.Stream.alive.clear()
@@ -102,8 +98,7 @@ def test_trained_on_gpus_and_predicted_on_cpus(comm, cuda, tmp_path, strategy):
     source = scattered(make(directed=True), comm)
     config = Config(strategy=strategy, out=out, epochs=3, hidden=6, device="cuda",
                     dtype="float64")
-    summary = hpgcn.train(source, config, comm)
-    assert summary["device"] == "cuda"
+    assert hpgcn.train(source, config, comm)["device"] == "cuda"
     comm.barrier()  # rank 0 writes the model when the others are done
     one, other = (hpgcn.predict(source, out, comm, device=name) for name in ("cpu", "cuda"))
     if comm.rank == 0:

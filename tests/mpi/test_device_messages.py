@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 from fake_cupy import Stream, installed
 from shim import COMPILER
-from test_collectives import block
+from test_collectives import block, several_at_once
 
 from hpgcn.comm import collectives, staging
 from hpgcn.kernels import backend
@@ -82,10 +82,15 @@ def allreduce(comm, dtype, salt, made, kept):
     return [kept(array)]
 
 
-def allgather(comm, dtype, salt, made, kept):
+def counts_of(comm, salt):
+    """Elements of each rank's block, and where this rank's begins."""
     counts = [SIZES[(rank + salt) % 7] for rank in range(comm.size)]
+    return counts, sum(counts[:comm.rank])
+
+
+def allgather(comm, dtype, salt, made, kept):
+    counts, begin = counts_of(comm, salt)
     out = made(np.zeros(sum(counts), dtype))
-    begin = sum(counts[:comm.rank])
     own = made(block(comm.rank, counts[comm.rank], dtype, salt))
     if salt % 2:
         place = out[begin:begin + own.size]
@@ -106,9 +111,8 @@ def alltoall(comm, dtype, salt, made, kept):
 
 
 def reduce_scatter(comm, dtype, salt, made, kept):
-    counts = [SIZES[(rank + salt) % 7] for rank in range(comm.size)]
+    counts, begin = counts_of(comm, salt)
     packed = made(block(comm.rank, sum(counts), dtype, salt))
-    begin = sum(counts[:comm.rank])
     size = counts[comm.rank]
     out = packed[begin:begin + size] if salt % 2 else made(np.zeros(size, dtype))
     comm.start_reduce_scatter(packed, out, counts, "a").wait("a reduce_scatter")
@@ -116,30 +120,7 @@ def reduce_scatter(comm, dtype, salt, made, kept):
 
 
 def several(comm, dtype, salt, made, kept):
-    """Keep all under way together, waited for in reverse, with small objects in between."""
-    q = comm.size
-    n = 40
-    arrays = [made(block(comm.rank, n, dtype, salt + i)) for i in range(4)]
-    gathered, mine, swapped = (made(np.zeros(size, dtype)) for size in (n * q, n, n * q))
-    packed = made(block(comm.rank, n * q, dtype, salt + 5))
-    last = made(block(comm.rank, n, dtype, salt + 6))
-    under_way = [comm.start_bcast(arrays[0], q - 1, "a"),
-                 comm.start_allgather(arrays[1], gathered, [n] * q, "b")]
-    assert comm.allgather(("word", comm.rank)) == [("word", rank) for rank in range(q)]
-    under_way += [comm.start_reduce_scatter(packed, mine, [n] * q, "c"),
-                  comm.start_bcast(arrays[2], 0, "a")]
-    assert comm.sum([1])[0] == q
-    under_way += [comm.start_alltoall(packed, [n] * q, swapped, [n] * q, "d"),
-                  comm.start_reduce(arrays[3], None, 0, "e"),
-                  comm.start_bcast(last, salt % q, "a")]
-    comm.barrier()
-    for pending in reversed(under_way):
-        pending.test()
-        pending.wait("one of many")
-        pending.wait("one of many")
-        assert pending.test()
-    results = (arrays[0], arrays[2], gathered, mine, swapped, last, *arrays[3:][comm.rank:])
-    return [kept(array) for array in results]
+    return [kept(array) for array in several_at_once(comm, comm.rank, dtype, salt, made)]
 
 
 CASES = [bcast, reduce, allreduce, allgather, alltoall, reduce_scatter, several]
@@ -185,9 +166,8 @@ def test_a_message_that_waits_for_the_gpu_leaves_while_another_is_waited_for(com
     pending = comm.start_bcast(array, 0, "a")
     if comm.rank == 0:
         second.barrier()
-        pending.wait("the first")
-    else:
-        pending.wait("the first")
+    pending.wait("the first")
+    if comm.rank:
         second.barrier()
     np.testing.assert_array_equal(gpu.get(array), block(0, 50, np.float32, 1))
 

@@ -1,12 +1,10 @@
 """A forecast of a run on these ranks says what the run sends, and what its arrays hold."""
-import numpy as np
 import pytest
-from graphs import make
+from graphs import make, scattered
 from held import check_held, footprint_of, run_two_epochs
 
 from hpgcn.config import Config
 from hpgcn.model import MODELS
-from hpgcn.partition import Partition
 from hpgcn.planning.survey import Survey
 from hpgcn.strategies import STRATEGIES
 
@@ -14,9 +12,7 @@ pytestmark = pytest.mark.mpi
 
 
 def check(comm, graph, config):
-    parts = np.random.default_rng(0).integers(0, comm.size, graph.num_rows)
-    partition = Partition.from_parts(parts, comm.size)
-    source = graph.permuted(partition.perm, partition.offsets)
+    source = scattered(graph, comm)
     footprint = footprint_of(source, config, comm, Survey(source, config))
     trainer, metrics = run_two_epochs(source, config, comm)
     prediction = footprint.prediction

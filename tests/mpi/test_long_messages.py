@@ -1,7 +1,6 @@
 """Messages longer than a piece may be, here of 1 KiB: a whole training keeps its bits."""
-import numpy as np
 import pytest
-from graphs import make
+from graphs import make, scattered
 from training import run
 
 from hpgcn.comm import collectives
@@ -13,10 +12,7 @@ pytestmark = pytest.mark.mpi
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_training_in_pieces_has_the_same_bits(comm, strategy, monkeypatch):
-    graph = make()
-    n = graph.num_rows
-    if STRATEGIES[strategy].needs_parts:
-        graph = graph.permuted(np.arange(n), np.arange(comm.size + 1) * n // comm.size)
+    graph = scattered(make(), comm)
     results = []
     for limit in (1 << 30, 1 << 10):
         monkeypatch.setattr(collectives, "MAX_MESSAGE_BYTES", limit)

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from held import highest_resident, run_two_epochs
+from held import peak_within, run_two_epochs
 
 from hpgcn import store
 from hpgcn.config import Config
@@ -76,13 +76,9 @@ def test_setting_up_takes_what_is_said(comm, tmp_path, strategy):
         del placed
         source = store.load(path)
         return_freed_memory()
-        try:
-            highest_resident()
-            before = highest_resident()
-        except OSError as error:
-            pytest.skip(f"the peak of this process cannot be taken anew: {error}")
-        trainer = make_trainer(source, config, comm, warm=False)
-        peak = highest_resident() - before
+        with peak_within() as grown:
+            trainer = make_trainer(source, config, comm, warm=False)
+        peak, = grown
         trainer.shard.close()
     comm.barrier()  # the folder goes with its test
     assert abs(expected - peak) < 0.2 * peak + 10_000_000, f"{expected} bytes said, {peak} found"

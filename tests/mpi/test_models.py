@@ -16,8 +16,8 @@ NEW = [name for name in SETTINGS if name != "gcn"]
 # hidden 20: A first in the first layer; 3: fewer columns than the features, and than ranks may cut
 CASES = [
     (10, False, True, -1, "float64"), (20, True, False, -1, "float64"),
-    (10, True, True, -1, "float32"),
-    (20, True, False, 0, "float64"), (3, False, False, 0, "float64")]
+    (10, True, True, -1, "float32"), (20, True, False, 0, "float64"),
+    (3, False, False, 0, "float64")]
 
 
 @pytest.mark.parametrize("model, hidden, directed, sparse, input_dropout, dtype", [
@@ -28,8 +28,7 @@ def test_equals_the_oracle_and_the_prediction(comm, strategy, model, hidden, dir
                                               input_dropout, dtype):
     graph = make(directed=directed, weighted=not sparse, sparse=sparse)
     config = Config(strategy=strategy, layers=3, hidden=hidden, dropout=0.4, dtype=dtype, seed=3,
-                    lr=0.003,
-                    input_dropout=input_dropout, **SETTINGS[model])
+                    lr=0.003, input_dropout=input_dropout, **SETTINGS[model])
     check_against_the_oracle(graph, scattered(graph, comm), config, comm)
 
 
@@ -39,8 +38,7 @@ def test_equals_the_oracle_and_the_prediction(comm, strategy, model, hidden, dir
 def test_layer_norm_and_several_labels(comm, strategy, model, layer_norm, several):
     graph = several_labels(make(directed=True), 3) if several else make(directed=True)
     config = Config(strategy=strategy, layers=3, hidden=9, dropout=0.4, dtype="float64", lr=0.003,
-                    seed=3,
-                    layer_norm=layer_norm, **SETTINGS[model])
+                    seed=3, layer_norm=layer_norm, **SETTINGS[model])
     history = check_against_the_oracle(graph, scattered(graph, comm), config, comm)
     alone, _ = run(graph, config.replace(strategy=Config.strategy), SerialComm(), 1)
     assert_same_curves(history[:1], alone, 1e-9)
@@ -52,8 +50,7 @@ def test_predictions_equal_the_dense_model(comm, tmp_path, strategy, model):
     graph = make(directed=True)
     out = comm.bcast(str(tmp_path / "run"))
     config = Config(strategy=strategy, out=out, epochs=2, hidden=6, dtype="float64",
-                    input_dropout=0.0,
-                    **SETTINGS[model])
+                    input_dropout=0.0, **SETTINGS[model])
     source = scattered(graph, comm)
     hpgcn.train(source, config, comm)
     comm.barrier()  # rank 0 writes the model when the others are done

@@ -1,4 +1,4 @@
-"""What training returns on several ranks, and callbacks, which rank 0 calls: all ranks stop together."""
+"""What training returns on several ranks, and callbacks, which rank 0 calls and which stop all."""
 import numpy as np
 import pytest
 from graphs import make
@@ -13,8 +13,8 @@ CONFIG = hpgcn.Config(epochs=6, hidden=6, strategy="1d", eval_every=2)
 def test_every_rank_has_the_same_result(comm):
     graph = make(n=90, f=9)
     result = hpgcn.train(graph, CONFIG, comm.mpi)
-    found = {**result, "history": result.history, **{name: w.tobytes() for name, w in result.weights.items()}}
-    comm.assert_same(found, "result")
+    weights = {name: array.tobytes() for name, array in result.weights.items()}
+    comm.assert_same({**result, "history": result.history, **weights}, "result")
     alone = hpgcn.train(graph, CONFIG)
     assert result.weights.keys() == alone.weights.keys()
     for name, array in alone.weights.items():
@@ -22,7 +22,8 @@ def test_every_rank_has_the_same_result(comm):
     predicted = hpgcn.predict(graph, result, comm.mpi)
     assert (predicted is None) == (comm.rank > 0)
     if predicted:
-        np.testing.assert_allclose(predicted["logits"], hpgcn.predict(graph, alone)["logits"], rtol=0, atol=1e-4)
+        expected = hpgcn.predict(graph, alone)["logits"]
+        np.testing.assert_allclose(predicted["logits"], expected, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("everywhere", [True, False])
@@ -33,12 +34,14 @@ def test_a_callback_of_rank_0_stops_all(comm, everywhere):
         seen.append(metrics["epoch"])
         return metrics["epoch"] == 3
 
-    result = hpgcn.train(make(n=90, f=9), CONFIG, comm.mpi, callbacks=[stop] if everywhere or comm.rank == 0 else ())
+    callbacks = [stop] if everywhere or comm.rank == 0 else ()
+    result = hpgcn.train(make(n=90, f=9), CONFIG, comm.mpi, callbacks=callbacks)
     assert result["epochs"] == len(result.history) == 3
     assert result.history[-1]["val_acc"] is not None
     assert seen == ([1, 2, 3] if comm.rank == 0 else [])
 
 
 def test_what_a_callback_raises_ends_all(comm):
-    with pytest.raises(ZeroDivisionError if comm.size == 1 else InternalError, match="division by zero"):
+    kind = ZeroDivisionError if comm.size == 1 else InternalError
+    with pytest.raises(kind, match="division by zero"):
         hpgcn.train(make(n=90, f=9), CONFIG, comm.mpi, callbacks=[lambda metrics: 1 / 0])

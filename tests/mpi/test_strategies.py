@@ -6,6 +6,7 @@ graph and restriction below. What one strategy alone does is tested in test_stra
 import dataclasses
 import math
 import tracemalloc
+from itertools import pairwise
 from itertools import product as all_of
 
 import numpy as np
@@ -80,7 +81,6 @@ def build(comm, case, source, blocks="uneven", *, width=20, **options):
 
 
 def pattern_of(graph, symmetric, loops=True):
-    """The Pattern of the whole matrix."""
     matrix = graph.adjacency.astype(bool)
     if loops:
         matrix = (matrix + sp.eye_array(graph.num_rows, dtype=bool)).tocsr()
@@ -102,12 +102,11 @@ def restrictions(offsets):
     half, third, few, most = (rng.random(n) < share for share in (0.5, 0.3, 0.05, 0.9))
     every, none = np.ones(n, bool), np.zeros(n, bool)
     gap = np.arange(n) < offsets[-2]
-    return {
-        "half": (third, half), "few": (few, third), "most": (half, most), "all in": (third, every),
-        "all out": (every, half), "equal": (half, half.copy()), "everything": (every, every),
-        "a block without rows out": (half & gap, most),
-        "a block without rows in": (third, half & gap),
-        "nothing out": (none, half), "nothing in": (half, none), "nothing": (none, none)}
+    return {"half": (third, half), "few": (few, third), "most": (half, most),
+            "all in": (third, every), "all out": (every, half), "equal": (half, half.copy()),
+            "everything": (every, every), "a block without rows out": (half & gap, most),
+            "a block without rows in": (third, half & gap),
+            "nothing out": (none, half), "nothing in": (half, none), "nothing": (none, none)}
 
 
 def counted(comm, call, *args, **options):
@@ -194,8 +193,7 @@ def test_it_is_the_matrix_and_sends_and_holds_what_is_planned(comm, case, kind):
         made = maps[name]
         part = plan.restrict(rows_out, rows_in)
         for layout, kept in ((made.layout, rows_out), (made.layout_in, rows_in)):
-            heights = [kept[lo:hi].sum() for lo,
-                       hi in zip(arrangement.layout.offsets, arrangement.layout.offsets[1:])]
+            heights = [kept[lo:hi].sum() for lo, hi in pairwise(arrangement.layout.offsets)]
             assert np.diff(layout.offsets).tolist() == heights, name
         assert (type(made), made.symmetric, made.buffer_bytes) == (type(whole), whole.symmetric, 0)
         check(comm, made, part, A[rows_out][:, rows_in], [(20, 1, 7)[turn % 3]], dtype)
@@ -215,11 +213,9 @@ def test_a_path_by_hand(comm, case, directed):
     made = whole.restrict(np.isin(np.arange(12), [0, 5, 11]), np.isin(np.arange(12), [1, 4, 6]))
     H, G = np.array([[101.0], [104], [106]]), np.array([[100.0], [105], [111]])
     for multiply, x, layout_in, layout, expected in (
-            (made.forward, H, made.layout_in, made.layout, [101, 106, 0] if directed
-             else [101, 210, 0]),
-            (made.backward, G, made.layout, made.layout_in, [100, 0, 105] if directed
-             else [100, 105, 105])):
-        expected = np.array(expected, float)[:, None]
+            (made.forward, H, made.layout_in, made.layout, [[101, 210, 0], [101, 106, 0]]),
+            (made.backward, G, made.layout, made.layout_in, [[100, 105, 105], [100, 0, 105]])):
+        expected = np.array(expected[directed], float)[:, None]
         np.testing.assert_array_equal(multiply(own(layout_in, x)), own(layout, expected))
     made.close()
     whole.close()
@@ -267,8 +263,7 @@ def test_buffers_grow_and_are_made_once(comm, case):
     part.backward(few, out=out)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 0.3 * 8 * n * f / comm.size + 50_000
-    assert grown.buffer_bytes == size
+    assert peak < 0.3 * 8 * n * f / comm.size + 50_000 and grown.buffer_bytes == size
     for made in (part, grown, wide):
         made.close()
 
@@ -291,8 +286,7 @@ def test_messages_in_pieces_and_products_in_tiles_change_no_bit(comm, case, dire
         made.close()
     assert counts[0] == counts[1] == counts[2]
     whole, tiled, pieces = ([part.tobytes() for part in result] for result in results)
-    assert whole == tiled
-    assert whole[0] == pieces[0]
+    assert whole == tiled and whole[0] == pieces[0]
     np.testing.assert_allclose(results[0][1], results[2][1], atol=1e-13)
     # MPI may add up a sum in pieces in another order
     if not (directed and isinstance(made, RowStrategy)):

@@ -6,14 +6,12 @@ from hpgcn.graphs.graph import Graph
 
 
 def edges(n, pairs, symmetrize=True):
-    """Make a graph of n vertices with the edges given."""
     u, v = np.array(pairs, int).reshape(-1, 2).T
     A = sp.coo_array((np.ones(u.size), (u, v)), shape=(n, n))
     return Graph.from_scipy(A, symmetrize=symmetrize)
 
 
 def grid(side):
-    """Make the side x side grid graph."""
     number = np.arange(side * side).reshape(side, side)
     right = np.stack([number[:, :-1].ravel(), number[:, 1:].ravel()], 1)
     down = np.stack([number[:-1].ravel(), number[1:].ravel()], 1)

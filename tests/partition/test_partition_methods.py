@@ -1,11 +1,11 @@
 """make_partition: what each method finds, that it finds it twice, and what it refuses."""
 import dataclasses
 import importlib.util
-import subprocess
 import sys
 
 import numpy as np
 import pytest
+from commands import python
 from small_graphs import edges, grid, two_cliques
 
 from hpgcn.errors import DataError, UsageError
@@ -19,7 +19,6 @@ CHOICES = [(method, engine) for method in METHODS for engine in METHOD_ENGINES[m
 
 @pytest.fixture(params=CHOICES, ids=lambda choice: "-".join(filter(None, choice)))
 def choice(request):
-    """Each method with each of its engines, as arguments."""
     method, engine = request.param
     if engine and importlib.util.find_spec(ENGINES[engine].module) is None:
         pytest.skip(f"{engine} is not installed")
@@ -27,9 +26,7 @@ def choice(request):
 
 
 def check(partition, n, k):
-    """Check that the arrays of a partition agree with each other."""
-    assert partition.part.shape == (n,)
-    assert partition.k == k
+    assert partition.part.shape == (n,) and partition.k == k
     np.testing.assert_array_equal(np.sort(partition.perm), np.arange(n))
     np.testing.assert_array_equal(partition.perm[partition.iperm], np.arange(n))
     sizes = np.bincount(partition.part, minlength=k)
@@ -120,8 +117,7 @@ def test_real_graph(enron):
 
 def test_random_is_keyed():
     graph = edges(1000, [])
-    first = make_partition(graph, 4, method="random", seed=1)
-    other = make_partition(graph, 4, method="random", seed=2)
+    first, other = (make_partition(graph, 4, method="random", seed=seed) for seed in (1, 2))
     assert np.bincount(first.part).tolist() == [250] * 4
     assert 0.2 < np.mean(first.part == other.part) < 0.3
     assert sorted(np.bincount(make_partition(edges(7, []), 3, method="random").part)) == [2, 2, 3]
@@ -146,8 +142,7 @@ def test_trivial_cases(choice):
     isolated = make_partition(edges(10, []), 5, **choice)
     assert np.bincount(isolated.part).tolist() == [2] * 5
     check(make_partition(edges(1, []), 1, **choice), 1, 1)
-    loops = edges(50, [(0, 1), (1, 2), (3, 3), (4, 4)])
-    check(make_partition(loops, 3, **choice), 50, 3)
+    check(make_partition(edges(50, [(0, 1), (1, 2), (3, 3), (4, 4)]), 3, **choice), 50, 3)
 
 
 def test_no_engine_where_none_is_needed(monkeypatch):
@@ -161,11 +156,9 @@ def test_no_engine_where_none_is_needed(monkeypatch):
 
 @pytest.mark.parametrize("k", [7, 199])
 def test_a_vertex_too_heavy_for_any_balance(choice, k):
-    star = edges(200, [(0, j) for j in range(1, 200)])
-    result = make_partition(star, k, **choice)
+    result = make_partition(edges(200, [(0, j) for j in range(1, 200)]), k, **choice)
     check(result, 200, k)
-    weights = np.r_[200, np.full(199, 2)]
-    loads = np.bincount(result.part, weights, k)
+    loads = np.bincount(result.part, np.r_[200, np.full(199, 2)], k)
     if result.engine == "mtkahypar":  # the hub is nearly alone, the others as they can be
         assert loads.max() <= max(200, 1.01 * -(-598 // k)) + 4
 
@@ -241,9 +234,7 @@ def test_kahypar_configuration_is_direct_for_few_parts():
 
 
 def test_imports_without_engines_mpi_or_hdf5():
-    code = ("import sys\n"
-            "absent = ['mtkahypar', 'kahypar', 'pymetis', 'mpi4py', 'h5py']\n"
+    code = ("import sys; absent = ['mtkahypar', 'kahypar', 'pymetis', 'mpi4py', 'h5py']\n"
             "sys.modules.update(dict.fromkeys(absent))\n"
-            "import hpgcn.partition, hpgcn.graphs.reordering\n"
-            "print('numba' in sys.modules)")
-    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
+            "import hpgcn.partition, hpgcn.graphs.reordering; print('numba' in sys.modules)")
+    assert python("-c", code).stdout == "False\n"

@@ -60,13 +60,6 @@ def test_the_busiest_part_is_relieved():
     assert (counted["volume"], counted["volume_max"]) == (24, 6)
 
 
-def test_a_part_at_its_limit_takes_nothing():
-    _, rows, weights = drawn(100, 0.05, directed=False, seed=1)
-    part = (np.arange(100) % 4).astype(np.int32)
-    better = refine(rows, part, 4, weights, 0.0)
-    assert np.bincount(better, weights, 4).max() <= np.bincount(part, weights, 4).max()
-
-
 @pytest.mark.long
 def test_an_engine_is_refined_unless_told_otherwise(enron):
     plain, refined = (make_partition(enron, 16, refine=wanted, rcm=False, epsilon=0.03).statistics
@@ -114,6 +107,13 @@ def test_without_the_rival_engine(monkeypatch, caplog):
         assert make_partition(graph, 4).engine == "mtkahypar"
     assert "were not held against those of method graph" in caplog.text
     assert "pymetis" in caplog.text
+
+
+def test_a_part_at_its_limit_takes_nothing():
+    _, rows, weights = drawn(100, 0.05, directed=False, seed=1)
+    part = (np.arange(100) % 4).astype(np.int32)
+    better = refine(rows, part, 4, weights, 0.0)
+    assert np.bincount(better, weights, 4).max() <= np.bincount(part, weights, 4).max()
 
 
 @pytest.mark.parametrize("k", [1, 2])

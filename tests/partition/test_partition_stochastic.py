@@ -27,7 +27,6 @@ def random_rows(degree=6, seed=3):
 
 
 def sets(sizes, pins):
-    """Return each net as a set of its pins."""
     return [set(pins[low:high].tolist()) for low, high in itertools.pairwise(run_offsets(sizes))]
 
 
@@ -51,12 +50,9 @@ def draw_batches(n, size, number, seed):
     return [rng.permutation(n)[:size] for _ in range(number)]
 
 
-def test_size_of_a_batch():
+def test_sizes_of_batches_and_numbers_of_nets():
     sizes = [batch_size(n) for n in (1, 9, 10, 25, 199_999, 200_000, 10**9)]
     assert sizes == [1, 1, 1, 2, 19_999, 20_000, 20_000]
-
-
-def test_nets_wanted():
     assert [nets_wanted(k) for k in (1, 2, 3, 9, 27, 81)] == [0, 6, 24, 384, 4051, 38_346]
 
 
@@ -77,12 +73,10 @@ def test_a_round_holds_every_entry_once():
     for net in nets:  # in the order of columns
         while not left[column]:
             column += 1
-        assert column in net
-        assert len(net) > 1
+        assert column in net and len(net) > 1
         assert net - {column} <= left[column]
         left[column] -= net
-    assert not any(left.values())
-    assert len(nets) > 1000
+    assert not any(left.values()) and len(nets) > 1000
     assert max(map(len, nets)) > 3
 
 
@@ -124,15 +118,13 @@ def test_bound_is_reached(k):
     drawn = nets["costs"].sum()
     first_round = stochastic_nets(random_rows(), 1)["costs"].sum()
     rounds = max(1, math.ceil(nets_wanted(k) / first_round))
-    assert drawn >= nets_wanted(k)
-    assert abs(drawn / rounds / first_round - 1) < 0.05
+    assert drawn >= nets_wanted(k) and abs(drawn / rounds / first_round - 1) < 0.05
     merged = counted(np.diff(nets["offsets"]), nets["pins"], nets["costs"])
     assert len(merged) == nets["costs"].size
 
 
 def test_seeds():
-    rows = random_rows()
-    first, again, other = (stochastic_nets(rows, 9, seed=seed)
+    first, again, other = (stochastic_nets(random_rows(), 9, seed=seed)
                            for seed in (2**63 - 1, 2**63 - 1, 0))
     for key in first:
         np.testing.assert_array_equal(first[key], again[key])
@@ -205,5 +197,4 @@ def test_grid_has_one_net_per_edge_in_tiny_batches(monkeypatch):
     monkeypatch.setattr(stochastic, "batch_size", lambda n: 1)
     nets = stochastic_nets(pattern(grid(20)), 1)
     assert nets["costs"].sum() > 0.98 * 4 * 380 / 1.01  # 760 edges, each dealt by both ends
-    assert np.mean(np.diff(nets["offsets"]) == 2) > 0.97
-    assert nets["costs"].max() == 2
+    assert np.mean(np.diff(nets["offsets"]) == 2) > 0.97 and nets["costs"].max() == 2

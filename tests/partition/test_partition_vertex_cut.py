@@ -72,13 +72,12 @@ def costs(graph, edge_part, owner, k):
             received[clone] += 1
             pairs[root, clone] += 1
     messages = collections.Counter(root for root, _ in pairs)
-    return {
-        "volume": sent.total(), "volume_max": max(sent.values(), default=0),
-        "volume_avg": sent.total() / k, "ghosts_max": max(received.values(), default=0),
-        "messages": len(pairs), "messages_max": max(messages.values(), default=0),
-        "messages_avg": len(pairs) / k, "replication_factor": sum(map(len, holders)) / n,
-        "imbalance_nnz": max(nonzeros.values()) * k / nonzeros.total() - 1,
-        "imbalance_rows": max(rows.values()) * k / n - 1}
+    return {"volume": sent.total(), "volume_max": max(sent.values(), default=0),
+            "volume_avg": sent.total() / k, "ghosts_max": max(received.values(), default=0),
+            "messages": len(pairs), "messages_max": max(messages.values(), default=0),
+            "messages_avg": len(pairs) / k, "replication_factor": sum(map(len, holders)) / n,
+            "imbalance_nnz": max(nonzeros.values()) * k / nonzeros.total() - 1,
+            "imbalance_rows": max(rows.values()) * k / n - 1}
 
 
 def random_graph(n, density, *, directed, seed):
@@ -167,8 +166,7 @@ def test_same_again_and_by_seed():
 def test_nothing_to_cut():
     none = edges(5, [])
     edge_part, owner = vertex_cut(none, 2)
-    assert edge_part.shape == (0,)
-    assert owner.tolist() == [0, 1, 0, 1, 0]
+    assert edge_part.shape == (0,) and owner.tolist() == [0, 1, 0, 1, 0]
     counted = vertex_cut_statistics(none, edge_part, owner, 2)
     assert counted == pytest.approx(costs(none, [], owner.tolist(), 2))
     assert vertex_cut(edges(3, [(0, 0), (2, 2)]), 3)[0].tolist() == [0, 2]
@@ -191,20 +189,16 @@ def test_more_parts_than_memory(monkeypatch):
         vertex_cut(edges(100, [(0, 1)]), 65)
 
 
-@pytest.mark.parametrize(("edge_part", "owner", "message"), [
-    ([0, 1, 2, 0], [0, 0, 0], r"edge_part: entry 2 has part 2, expected 0\.\.1"),
-    ([0, -1, 1, 0], [0, 0, 0], "edge_part: entry 1 has part -1"),
-    ([0, 0, 0], [0, 0, 0], r"shape \(3,\), expected integers \(4,\)"),
-    ([0.0] * 4, [0, 0, 0], "float64"),
-    ([0] * 4, [0, 2, 0], "owner: vertex 1 has part 2"),
-])
+@pytest.mark.parametrize(
+    ("edge_part", "owner", "message"),
+    [([0, 1, 2, 0], [0, 0, 0], r"edge_part: entry 2 has part 2, expected 0\.\.1"),
+     ([0, -1, 1, 0], [0, 0, 0], "edge_part: entry 1 has part -1"),
+     ([0, 0, 0], [0, 0, 0], r"shape \(3,\), expected integers \(4,\)"),
+     ([0.0] * 4, [0, 0, 0], "float64"), ([0] * 4, [0, 2, 0], "owner: vertex 1 has part 2")])
 def test_parts_that_do_not_fit_are_refused(edge_part, owner, message):
     graph = edges(3, [(0, 1), (1, 2)])
     with pytest.raises(DataError, match=message):
         vertex_cut_statistics(graph, np.array(edge_part), np.array(owner), 2)
-
-
-def test_parts_of_edges_are_checked_in_a_partition():
     with pytest.raises(DataError, match=r"edge_part: entry 3 has part 2, expected 0\.\.1"):
         Partition.from_parts(np.zeros(3, int), 2, edge_part=np.array([0, 0, 0, 2]))
 
@@ -213,8 +207,7 @@ def test_a_real_graph(enron):
     factors = []
     for k in (2, 16):
         counted = vertex_cut_statistics(enron, *vertex_cut(enron, k), k)
-        assert counted["imbalance_nnz"] < 0.01
-        assert counted["imbalance_rows"] < 0.01
+        assert counted["imbalance_nnz"] < 0.01 and counted["imbalance_rows"] < 0.01
         factor = counted["replication_factor"]
         assert factor == pytest.approx(1 + counted["volume"] / enron.num_rows)
         factors.append(factor)

@@ -1,12 +1,10 @@
 """`hpgcn train --dry-run` and `--memory`: a run does what was told, and nothing is left behind."""
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from commands import MPIEXEC, clean_environment, hpgcn, refused, succeed
+from commands import hpgcn, python, refused, succeed
 from graphs import make
 
 from hpgcn import store
@@ -26,7 +24,7 @@ from hpgcn.training.placement import assign_rows
 
 class SlowSurvey(dry_run.Survey):
     def __init__(self, *given):
-        time.sleep(4)
+        time.sleep(2)
         super().__init__(*given)
 
 dry_run.Survey = SlowSurvey
@@ -48,18 +46,15 @@ def few(tmp_path):
     return path
 
 
-def dry_run(file, *settings, ranks=None):
-    """The JSON object of a dry run."""
-    return json.loads(succeed("train", file, *settings, "--dry-run", "--json", ranks=ranks))
+def dry_run(file, *settings, **options):
+    return json.loads(succeed("train", file, *settings, "--dry-run", "--json", **options))
 
 
 def forecast_of(source, config):
-    """What a dry run on one rank says."""
     return forecast(assign_rows(source, SerialComm(), config), config, SerialComm())
 
 
 def row_of(file, strategy, *settings):
-    """The row of a strategy in what `hpgcn plan` says of a file."""
     rows = json.loads(succeed("plan", file, *settings, "--json"))["rows"]
     return next(row for row in rows if row["strategy"] == strategy)
 
@@ -70,10 +65,11 @@ def row_of(file, strategy, *settings):
     (("--strategy", "mop", "--stages", 3, "--model", "sage", "--input-dropout", 0), 3),
     (("--strategy", "1.5d", "--replication", 2, "--no-prune"), 4), (("--layers", 3), None)])
 def test_a_run_does_what_was_told(few, tmp_path, settings, ranks):
-    report = dry_run(few, *settings, ranks=ranks)
+    options = {"ranks": ranks} if ranks else {}
+    report = dry_run(few, *settings, **options)
     assert [path.name for path in tmp_path.iterdir()] == ["few.h5"]
     run = "--epochs", 2, "--threads", 1, "--out", tmp_path / "run", "--json"
-    summary = json.loads(succeed("train", few, *settings, *run, ranks=ranks))
+    summary = json.loads(succeed("train", few, *settings, *run, **options))
     assert report["ranks"] == summary["ranks"] == len(report["memory"])
     assert (report["strategy"], report["grid"]) == (summary["strategy"], summary["grid"])
     for name in ("predicted_bytes_per_epoch", "predicted_messages_per_epoch"):
@@ -119,11 +115,7 @@ def test_refusals(few, tmp_path):
 
 
 def test_counting_may_take_longer_than_messages(few):
-    if MPIEXEC is None:
-        pytest.skip("no mpiexec: pip install 'hpgcn[mpi,mpich]'")
-    command = [MPIEXEC, "-n", "2", sys.executable, "-c", SLOW, str(few)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False,
-                          env={**clean_environment(), "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"})
+    done = python("-c", SLOW, few, ranks=2)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["2", "False", "1"]  # and the timeout is what it was
 
@@ -166,8 +158,7 @@ def test_graphs_in_memory_and_in_files_agree(tmp_path):
     graph = make(n=300, sparse=True, directed=True, train=5)
     store.write_graph(tmp_path / "g.h5", graph)
     config = Config(model="sage", strategy="mop")
-    stored = store.load(tmp_path / "g.h5")
-    assert forecast_of(graph, config) == forecast_of(stored, config)
+    assert forecast_of(graph, config) == forecast_of(store.load(tmp_path / "g.h5"), config)
 
 
 def test_what_gpus_will_hold_is_told_without_one(few):
@@ -176,5 +167,4 @@ def test_what_gpus_will_hold_is_told_without_one(few):
         assert set(gpu) == {*ON_GPU, "total"}
         assert gpu["total"] == sum(gpu[name] for name in ON_GPU if name != "staging")
         assert (gpu["matrix"], gpu["activations"]) == (host["matrix"], host["activations"])
-    assert "MB of GPU memory" in table(report)
-    assert dry_run(few)["gpu_memory"] is None
+    assert "MB of GPU memory" in table(report) and dry_run(few)["gpu_memory"] is None

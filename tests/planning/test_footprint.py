@@ -24,7 +24,6 @@ def path_of_four():
 
 
 def footprint_of(survey, name, shape, offsets=None):
-    """The RankFootprint of a strategy on row blocks, by default its own."""
     strategy = STRATEGIES[name]
     if offsets is None:
         offsets = strategy.row_offsets(shape, survey.pointers)
@@ -50,8 +49,7 @@ def test_by_hand(path_of_four):
 
 
 def test_rows_that_are_left_out_by_hand(path_of_four):
-    survey = Survey(path_of_four, Config(hidden=2))
-    parts = footprint_of(survey, "p2p", (1,), [0, 4]).parts
+    parts = footprint_of(Survey(path_of_four, Config(hidden=2)), "p2p", (1,), [0, 4]).parts
     whole = 10 * 8 + 5 * 8
     # rows 0, 1 of 0, 1, 2: 2 + 3 nonzeros, and back 0, 1, 2 of 0, 1; row 0 of 0, 1: 2, and back
     maps = (5 * 8 + 3 * 8) + (5 * 8 + 4 * 8) + (2 * 8 + 2 * 8) + (2 * 8 + 3 * 8)
@@ -100,8 +98,7 @@ def test_blocks_by_hand():
     operand = plan.operands[0]
     assert operand.entries.tolist() == [4, 2, 2, 2]
     assert operand.multiplied.tolist() == [6, 6, 4, 4]
-    assert operand.pointers.tolist() == [3] * 4
-    assert plan.rows().tolist() == [2, 2, 2, 2]
+    assert operand.pointers.tolist() == [3] * 4 and plan.rows().tolist() == [2, 2, 2, 2]
     assert (plan.layout.columns, plan.slices) == (2, 2)
     # the other column's block with its pointers, and two rows of a column of H
     expected = [entries * 8 + 3 * 8 + 2 * 4 for entries in (2, 4, 2, 2)]
@@ -111,6 +108,5 @@ def test_blocks_by_hand():
     assert (plan.layout.columns, plan.slices, plan.rows().tolist()) == (1, 2, [2, 2])
     # the first rank's rows touch both column blocks with row 0, its own with row 1
     operand = footprint_of(survey, "1d", (2,), [0, 2, 4]).plan.operands[0]
-    assert operand.entries.tolist() == [6, 4]
-    assert operand.listed.tolist() == [3, 4]
+    assert operand.entries.tolist() == [6, 4] and operand.listed.tolist() == [3, 4]
     assert operand.pointers.tolist() == [6, 6]

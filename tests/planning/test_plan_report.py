@@ -30,7 +30,6 @@ OTHERS = [name for name in STRATEGIES if name not in OWN_PARTS]
 
 
 def write(path, graph, k=None, **settings):
-    """Write a graph, or a partition of it in k parts; return the path."""
     if k is None:
         store.write_graph(path, graph)
     else:
@@ -48,19 +47,16 @@ def path_of_four(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A directed graph of 203 vertices with all traps."""
     return write(tmp_path_factory.mktemp("made") / "made.h5", make(directed=True))
 
 
 def row_of(report, strategy, parts=None, ranks=None):
-    """The one row of a report on these."""
     row, = [row for row in report["rows"] if row["strategy"] == strategy
             and parts in (None, row["parts"]) and ranks in (None, row["ranks"])]
     return row
 
 
 def numbers(row):
-    """Leave out how the parts are called."""
     return {key: row[key] for key in ("ranks", "grid", "bytes", "messages", "memory", "seconds")}
 
 
@@ -92,8 +88,7 @@ def test_rows_that_no_loss_reads_by_hand(path_of_four):
     # layer 1 broadcasts two rows of one half and one of the other, layer 2 two; back 2, then 1
     sent = row_of(report, "1d")["bytes"]["aggregation"]
     assert sent == {"forward": (3 + 2) * 8, "backward": (2 + 1) * 8}
-    title = table(report).splitlines()[0]
-    assert title.endswith("a training step of gcn on 3, 2, 1 rows")
+    assert table(report).splitlines()[0].endswith("a training step of gcn on 3, 2, 1 rows")
 
 
 def test_seconds_by_hand(path_of_four):
@@ -149,25 +144,21 @@ def test_defaults(made, tmp_path):
 
 
 def test_settings_of_a_run(made):
-    def grids(**settings):
+    def grids(name, **settings):
         report = forecast(made, Options.parse("2,4,6", **settings))
-        shapes = {(row["strategy"], row["ranks"]): row["grid"] for row in report["rows"]}
-        return shapes, report["step"]
+        rows = [row for row in report["rows"] if row["strategy"] == name]
+        return {row["ranks"]: row["grid"] for row in rows}, report["step"]
 
-    def of(name, shapes):
-        return {ranks: shape for (strategy, ranks), shape in shapes.items() if strategy == name}
-
-    shapes, step = grids(
-        grid="3x2", model="sage", layer_norm=True, dtype="float64", input_dropout=0.0)
-    assert of("2d", shapes) == {6: [3, 2]}  # others cannot be run
-    assert shapes["3d", 4] == [2, 1, 2]
+    changes = {"model": "sage", "layer_norm": True, "dtype": "float64", "input_dropout": 0.0}
+    shapes, step = grids("2d", grid="3x2", **changes)
+    assert shapes == {6: [3, 2]}  # others cannot be run
+    assert grids("3d", grid="3x2")[0][4] == [2, 1, 2]
     assert (step["model"], step["layer_norm"]) == ("sage-mean", True)
     assert (step["itemsize"], step["constant"]) == (8, True)
-    shapes, step = grids(grid="1x2x3", model="gin", prune=False)
-    assert of("3d", shapes) == {6: [1, 2, 3]}
-    assert step["rows"] == [203, 203, 203]
-    assert of("1.5d", grids(replication=2)[0]) == {2: [1, 2], 4: [2, 2], 6: [3, 2]}
-    assert of("1.5d", grids(replication=4)[0]) == {4: [1, 4]}
+    shapes, step = grids("3d", grid="1x2x3", model="gin", prune=False)
+    assert (shapes, step["rows"]) == ({6: [1, 2, 3]}, [203, 203, 203])
+    assert grids("1.5d", replication=2)[0] == {2: [1, 2], 4: [2, 2], 6: [3, 2]}
+    assert grids("1.5d", replication=4)[0] == {4: [1, 4]}
     for settings, words in (
             ({"grid": "2x4"}, "grid='2x4' holds 8 ranks, expected one of 2, 4, 6"),
             ({"grid": "2"}, "strategy 2d takes RxC"), ({"grid": "axb"}, "expected RxC or RxCxL"),
@@ -175,7 +166,7 @@ def test_settings_of_a_run(made):
             ({"aggregator": "gcn"}, "model gcn takes none"),
             ({"model": "gat"}, "expected one of gcn, sage, gin")):
         with pytest.raises(UsageError) as error:
-            grids(**settings)
+            grids("", **settings)
         assert words in str(error.value)
 
 
@@ -207,8 +198,7 @@ def test_choice_weighs_time_against_ranks(made):
     assert forecast(made, Options((1, 2, 8), machine=dear))["choice"]["ranks"] == 1
     report = forecast(made, Options((1, 2, 8), machine=free))
     choice = report["choice"]
-    assert choice["ranks"] == 8
-    assert report["rows"][choice["index"]]["ranks"] == 8
+    assert choice["ranks"] == 8 and report["rows"][choice["index"]]["ranks"] == 8
     assert choice["text"].startswith(f"8 ranks, {choice['strategy']}")
     lines = table(report).splitlines()
     assert lines[1] == f"choice: {choice['text']}"
@@ -224,8 +214,7 @@ def test_memory_limit_leaves_cases_out_or_names_ranks_that_fit(made):
              if row["strategy"] == "p2p" and row["parts"] in ("whole", "block")}
     some = forecast(made, Options((1, 4, 32), memory=needs[4]))
     assert not row_of(some, "p2p", "whole")["fits"]
-    assert row_of(some, "p2p", "block", 4)["fits"]
-    assert some["choice"]["ranks"] > 1
+    assert row_of(some, "p2p", "block", 4)["fits"] and some["choice"]["ranks"] > 1
     assert "! more than --memory" in table(some)
     with pytest.raises(ConfigError, match=f"at least {needs[1]:,} are needed on 1 rank") as error:
         forecast(made, Options((1,), memory=needs[1] // 5))
@@ -269,8 +258,7 @@ def test_picture_is_labelled_with_plain_numbers(made, path_of_four):
     assert named == ["p2p, random parts", "p2p, block parts", *others, "choice"]
     alone = draw(forecast(path_of_four, Options((2,))))
     rows = [label.get_text() for label in alone.axes[0].get_yticklabels()]
-    assert sum(row.endswith("(choice)") for row in rows) == 1
-    assert len(rows) == 7
+    assert sum(row.endswith("(choice)") for row in rows) == 1 and len(rows) == 7
 
 
 def test_picture_of_an_unknown_kind():
@@ -353,7 +341,6 @@ def test_refused_machine_files(tmp_path, text, said):
     file.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(DataError) as error:
         Options.parse(machine=str(file))
-    assert str(file) in str(error.value)
-    assert said in str(error.value)
+    assert str(file) in str(error.value) and said in str(error.value)
     with pytest.raises(InputNotFoundError):
         read_machine(tmp_path / "none.json")

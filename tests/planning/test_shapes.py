@@ -1,9 +1,8 @@
 """A step on shapes takes the arrays that a real one takes, and a rank holds what is said of it."""
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from graphs import make
+from graphs import make, several_labels
 from held import check_held, footprint_of, run_two_epochs
 
 import hpgcn
@@ -15,14 +14,12 @@ from hpgcn.planning.survey import Survey
 
 
 def check_run(source, config, survey=None):
-    """Take two steps on one rank, and hold what it has against what planning says."""
     survey = survey or Survey(source, config)
     trainer, _ = run_two_epochs(source, config, SerialComm())
     check_held(footprint_of(source, config, SerialComm(), survey), trainer)
 
 
 def settings_of(model):
-    """Settings of Config that name a model."""
     model, _, aggregator = model.partition("-")
     return {"model": model, **({"aggregator": aggregator} if aggregator else {})}
 
@@ -45,16 +42,11 @@ def test_every_model(model, drops, train, monkeypatch):
     ({"sparse": True}, {"layer_norm": True}), ({"sparse": True}, {"dtype": "float64"})], ids=str)
 @pytest.mark.parametrize("model", MODELS)
 def test_other_graphs_and_steps(tmp_path, model, kind, settings):
-    graph = make(n=400, c=6, degree=1.5, train=8, **kind)
-    store.write_graph(tmp_path / "graph.h5", graph)
+    store.write_graph(tmp_path / "graph.h5", make(n=400, c=6, degree=1.5, train=8, **kind))
     config = Config(**settings_of(model), hidden=16 if "mean" in model else 5, **settings)
     check_run(hpgcn.load(tmp_path / "graph.h5"), config, Survey(tmp_path / "graph.h5", config))
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_several_labels(model):
-    graph = make()
-    labels = np.random.default_rng(7).random((graph.num_rows, 3)) < 0.4
-    labels = labels.astype(float)
-    graph = hpgcn.Graph.from_scipy(graph.adjacency, graph.features, labels, graph.masks)
-    check_run(graph, Config(**settings_of(model), prune=False))
+    check_run(several_labels(make(), 3), Config(**settings_of(model), prune=False))

@@ -39,7 +39,6 @@ def survey(widths=(5, 7, 7, 3), *, directed=True, sparse=False, n=23, **settings
 
 
 def footprint_of(name, shape, graph, offsets=None, **settings):
-    """What ranks hold of the graph of a Survey, and do with it."""
     if offsets is None:
         offsets = STRATEGIES[name].row_offsets(shape, graph.pointers)
     return count(graph.reading, graph, STRATEGIES[name], shape, offsets, Config(**settings))
@@ -125,7 +124,6 @@ def plan_of(name, shape, offsets, **counted):
 
 
 def predict(plan, widths, dtype="float32"):
-    """The Prediction of a step of GCN on all rows."""
     levels = LevelSizes.of([None] * len(widths), plan.layout)
     spec = ModelSpec("gcn", widths, dtype)
     return predict_step(spec, [plan] * spec.num_layers, (levels, levels), plan.layout, Steps())
@@ -151,10 +149,9 @@ def test_closed_forms(name, shape):
     found = predict(plan, (f, f))
     over_layers = (2 if name == "1.5d" else 1) * (L - 1)
     parameters = f * f + f
-    expected = {
-        "aggregation": 2 * (s * n * f * (R - 1 + over_layers) + sparse * (C - 1)),
-        "dense": 2 * s * n * f * (C - 1) + 2 * (s + 8) * n * (C - 1),
-        "weights": 2 * s * parameters * (R * L - 1) + s * parameters * R * L * (C - 1)}
+    expected = {"aggregation": 2 * (s * n * f * (R - 1 + over_layers) + sparse * (C - 1)),
+                "dense": 2 * s * n * f * (C - 1) + 2 * (s + 8) * n * (C - 1),
+                "weights": 2 * s * parameters * (R * L - 1) + s * parameters * R * L * (C - 1)}
     for kind, nbytes in expected.items():
         assert sum(found.bytes[kind, phase].sum() for phase in PHASES) == nbytes, kind
 
@@ -238,10 +235,9 @@ def test_large_counts_stay_exact():
 
 
 def test_default_shapes():
-    expected = {
-        1: ((1, 1), (1, 1, 1)), 4: ((2, 2), (2, 1, 2)), 7: ((7, 1), (7, 1, 1)),
-        8: ((4, 2), (2, 2, 2)), 12: ((4, 3), (3, 2, 2)), 27: ((9, 3), (3, 3, 3)),
-        512: ((32, 16), (8, 8, 8))}
+    expected = {1: ((1, 1), (1, 1, 1)), 4: ((2, 2), (2, 1, 2)),
+                6: ((3, 2), (3, 1, 2)), 7: ((7, 1), (7, 1, 1)), 8: ((4, 2), (2, 2, 2)),
+                12: ((4, 3), (3, 2, 2)), 27: ((9, 3), (3, 3, 3)), 512: ((32, 16), (8, 8, 8))}
     for P, (square, cube) in expected.items():
         shapes = [STRATEGIES[name].default_shape(P) for name in ("1.5d", "2d", "3d")]
         assert shapes == [square, square, cube]
