@@ -107,7 +107,7 @@ def left_out(survey, rows, options):
         others = [k for k in asked if k not in (1, own)]  # on one rank all strategies are one
         if others:
             names = [name for name, each in STRATEGIES.items() if each.takes_parts]
-            found.append(f"{' and '.join(names)} keep to the {own} part{'s' * (own > 1)} of this "
+            found.append(f"{_listed(names)} keep to the {own} part{'s' * (own > 1)} of this "
                          f"file and are left out for {_listed(others)} ranks: `hpgcn partition -k "
                          f"{others[0]}` of the graph it was made from makes a file for them")
     if config.grid:
@@ -118,13 +118,13 @@ def left_out(survey, rows, options):
         others = [k for k in asked if k % config.replication]
         if others:
             names = [name for name, each in STRATEGIES.items() if "replication" in each.options]
-            found.append(f"{' and '.join(names)} is left out for {_listed(others)} ranks, which "
+            found.append(f"{_listed(names)} is left out for {_listed(others)} ranks, which "
                          f"{setting('replication', config.replication)} does not divide")
     return found
 
 
-def _listed(numbers):
-    return ", ".join(map(str, numbers[:-1])) + " and " * (len(numbers) > 1) + str(numbers[-1])
+def _listed(things):
+    return ", ".join(map(str, things[:-1])) + " and " * (len(things) > 1) + str(things[-1])
 
 
 def notes(options, rows):
