@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "store"))
 
-from stored_graphs import make_graph, make_partition
+from stored_graphs import ARRAYS, make_graph, make_partition
 
 from hpgcn import store
 from hpgcn.config import Config
@@ -184,21 +184,24 @@ LOOSE = {  # inputs without checksums: what is damaged may be as good as before
 LOOSE_TEXTS = ("planetoid-test.index", "parts-txt", "config-toml")
 
 
+def typed(arrays):
+    """The arrays with their dtypes."""
+    return {name: (getattr(array, "dtype", None), array) for name, array in arrays.items()}
+
+
 def contents(kind, path):
-    """Everything that can be read out of a stored file, nested in tuples."""
+    """Everything that can be read out of a stored file, nested."""
     if kind == "model-h5":
         weights, attributes = store.read_model(path)
-        return sorted(weights.items()), sorted(attributes.items())
+        return typed(weights), attributes
     if kind == "predictions-h5":
         arrays, attributes = store.read_predictions(path)
-        return sorted(arrays.items()), sorted(attributes.items())
+        return typed(arrays), attributes
     with store.load(path, memory=10**8) as stored:
         graph, made = stored.read(), stored.partition
     X = graph.features
-    arrays = [graph.indptr, graph.indices, graph.data,
-              *((X.indptr, X.indices, X.data) if sp.issparse(X) else (X,)),
-              graph.labels, *graph.masks.values(), graph.degree_row, graph.degree_column,
-              graph.degree_loop, graph.vertex, graph.original_ids, stored.offsets]
-    if made is not None:
-        arrays += [made.part, made.perm, made.iperm, made.edge_part]
-    return stored.format, graph.header, arrays, made and (made.method, made.seed, made.statistics)
+    X = {"X": X} if not sp.issparse(X) else {name: getattr(X, name) for name in ARRAYS[:3]}
+    arrays = {name: getattr(graph, name) for name in ARRAYS if name != "features"}
+    parts = {name: getattr(made, name, None) for name in ("part", "perm", "iperm", "edge_part")}
+    told = typed(arrays), typed(X), typed(graph.masks), typed({**parts, "offsets": stored.offsets})
+    return stored.format, graph.header, told, made and (made.method, made.seed, made.statistics)

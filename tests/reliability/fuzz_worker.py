@@ -114,7 +114,7 @@ def store_case(kind, raw, path, expected, **_):
     except (DataError, StorageError) as error:
         assert code, f"inspect --verify let pass: {error}"
         return refused(error.code, f"hpgcn: {error}\n", path)
-    same(data, expected)
+    np.testing.assert_equal(data, expected)
     return outcome
 
 
@@ -183,19 +183,6 @@ def written(path):
                       value in file.attrs.items()}
     path.unlink()
     return attributes, dict(zip(zip(rows.tolist(), indices.tolist()), data)), arrays
-
-
-def same(data, expected):
-    """Nested dicts and tuples of arrays and plain values are equal, dtypes included."""
-    if isinstance(expected, (tuple, list)):
-        assert len(data) == len(expected)
-        for each, wanted in zip(data, expected):
-            same(each, wanted)
-    elif isinstance(expected, np.ndarray):
-        assert data.dtype == expected.dtype
-        np.testing.assert_array_equal(data, expected)
-    else:
-        assert data == expected, (data, expected)
 
 
 def loose_case(kind, raw, path, **_):
