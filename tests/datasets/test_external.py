@@ -27,8 +27,10 @@ def frozen(monkeypatch):
     monkeypatch.setattr("hpgcn.store.writer.datetime", clock)
 
 
-def both(folder, path, room, **options):
-    """Convert in memory, and on disk in `room` bytes; return what each wrote, or its refusal."""
+def assert_same(folder, content, room=400, name="g.txt", **options):
+    """Convert in memory, and on disk in `room` bytes; return what both wrote, or their refusal."""
+    path = put(folder / name, content)
+
     def attempt(name):
         (folder / name).mkdir(exist_ok=True)
         out = folder / name / "g.h5"
@@ -47,14 +49,7 @@ def both(folder, path, room, **options):
         patch.setattr(external, "RUN", 1 << 10)
         patch.setattr("hpgcn.datasets.ids.MERGE", 16)
         patch.setattr("hpgcn.datasets.text.BLOCK", 64)
-        return whole, attempt("disk")
-
-
-def assert_same(folder, content, room=400, name="g.txt", **options):
-    path = folder / name
-    path.write_bytes(content)
-    whole, disk = both(folder, path, room, **options)
-    assert whole == disk
+        assert attempt("disk") == whole
     return whole
 
 

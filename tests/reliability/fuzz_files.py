@@ -20,11 +20,8 @@ from hpgcn.config import Config
 def edge_lines(separator, weighted, n=40, count=120):
     """Lines of edges between n vertices, a few twice, a few loops."""
     rng = np.random.default_rng(3)
-    lines = []
-    for u, v, w in zip(rng.integers(0, n, count), rng.integers(0, n, count),
-                       rng.integers(-300, 300, count)):
-        lines.append(separator.join([str(u), str(v), *([str(w / 4)] if weighted else [])]))
-    return lines
+    columns = [*rng.integers(0, n, (2, count)), rng.integers(-300, 300, count) / 4]
+    return [separator.join(map(str, row)) for row in zip(*columns[:3 if weighted else 2])]
 
 
 def snap(_=None):
@@ -44,10 +41,10 @@ def csv(_=None):
 def mtx(field, symmetry):
     """A function that makes a MatrixMarket file."""
     def make(_=None):
-        lines = [" ".join(str(int(end) + 1) for end in line.split()[:2])
-                 + ("" if field == "pattern" else " "
-                    + (line.split()[2] if field == "real" else str(k - 60)))
-                 for k, line in enumerate(edge_lines(" ", True))]
+        lines = []
+        for k, (u, v, weight) in enumerate(map(str.split, edge_lines(" ", True))):
+            value = {"pattern": "", "real": f" {weight}", "integer": f" {k - 60}"}[field]
+            lines.append(f"{int(u) + 1} {int(v) + 1}{value}")
         if symmetry == "skew-symmetric":
             lines = [line for line in lines if line.split()[0] != line.split()[1]]
         head = [f"%%MatrixMarket matrix coordinate {field} {symmetry}", "% made up",

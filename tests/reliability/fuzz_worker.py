@@ -17,6 +17,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+import h5py
 import numpy as np
 import slow_readers
 from fuzz_files import FILES, LOOSE, LOOSE_TEXTS, STORED, contents
@@ -169,8 +170,6 @@ def converted(path, memory):
 
 def written(path):
     """Read a graph file without hpgcn: attributes, adjacency as a dict, other arrays as lists."""
-    import h5py
-
     with h5py.File(path) as file:
         indptr, indices = file["adjacency/indptr"][()], file["adjacency/indices"][()]
         rows = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
