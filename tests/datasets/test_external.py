@@ -2,9 +2,7 @@
 import datetime
 import gzip
 import os
-import signal
-import subprocess
-import sys
+import resource
 import types
 
 import numpy as np
@@ -29,8 +27,10 @@ def frozen(monkeypatch):
     monkeypatch.setattr("hpgcn.store.writer.datetime", clock)
 
 
-def both(folder, path, room, **options):
-    """Convert in memory, and on disk in `room` bytes; return what each wrote, or its refusal."""
+def assert_same(folder, content, room=400, name="g.txt", **options):
+    """Convert in memory, and on disk in `room` bytes; return what both wrote, or their refusal."""
+    path = put(folder / name, content)
+
     def attempt(name):
         (folder / name).mkdir(exist_ok=True)
         out = folder / name / "g.h5"
@@ -49,14 +49,7 @@ def both(folder, path, room, **options):
         patch.setattr(external, "RUN", 1 << 10)
         patch.setattr("hpgcn.datasets.ids.MERGE", 16)
         patch.setattr("hpgcn.datasets.text.BLOCK", 64)
-        return whole, attempt("disk")
-
-
-def assert_same(folder, content, room=400, name="g.txt", **options):
-    path = folder / name
-    path.write_bytes(content)
-    whole, disk = both(folder, path, room, **options)
-    assert whole == disk
+        assert attempt("disk") == whole
     return whole
 
 
@@ -224,67 +217,18 @@ def test_refused_before_any_work(tmp_path):
         convert.convert(tmp_path / "absent", tmp_path / "a" / "g.h5")
 
 
-RUN = """
-import sys, time
-from hpgcn.datasets import convert, external, sort_kernels
-from hpgcn.store import graphs
-convert.EDGE_BYTES = 1 << 60
-external.RUN = 1 << 12
-stage, path, out = sys.argv[1:]
-def wait(*args, **options):
-    print("here", flush=True)
-    time.sleep(60)
-owner, name = {"merge": (sort_kernels, "emit"), "read": (sort_kernels, "append"),
-               "write": (graphs, "write_csr")}[stage]
-setattr(owner, name, wait)
-convert.convert(path, out, overwrite=True)
-"""
-
-
-def started(stage, path, out):
-    child = subprocess.Popen([sys.executable, "-c", RUN, stage, path, out], stdout=subprocess.PIPE,
-                             text=True, stderr=subprocess.PIPE)
-    assert child.stdout.readline() == "here\n", child.stderr.read()
-    return child
-
-
-@pytest.mark.parametrize("stage", ["read", "merge", "write"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_leaves_nothing(tmp_path, stage, number):
-    path, out = tmp_path / "g.txt", tmp_path / "out" / "g.h5"
-    out.parent.mkdir()
-    out.write_text("the old file")
-    path.write_bytes(TRAPS["weights"])
-    with started(stage, path, out) as child:
-        child.send_signal(number)
-        child.communicate(timeout=20)
-    assert child.returncode in (143, 1, -signal.SIGINT)
-    assert [file.read_text() for file in out.parent.iterdir()] == ["the old file"]
-
-
-FULL = """
-import resource, sys
-from hpgcn.datasets import convert
-from hpgcn.errors import StorageError
-convert.EDGE_BYTES = 1 << 60
-path, out, limit = sys.argv[1:]
-convert.convert(path, out + ".warm.h5")  # compiled code is cached before the limit comes
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.RLIM_INFINITY))
-try:
-    convert.convert(path, out)
-except StorageError as error:
-    print(error)
-"""
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("limit", [100, 3000, 9000])
-def test_full_disk(tmp_path, limit):
+def test_full_disk(tmp_path, monkeypatch, limit):
     path = put(tmp_path / "g.txt", TRAPS["weights"])
-    done = subprocess.run([sys.executable, "-c", FULL, path, tmp_path / "g.h5", str(limit)],
-                          capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout == f"{tmp_path / 'g.h5'}: writing failed: File too large\n"
-    assert sorted(os.listdir(tmp_path)) == ["g.h5.warm.h5", "g.txt"]
+    monkeypatch.setattr(convert, "EDGE_BYTES", 1 << 60)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        with pytest.raises(StorageError, match=r"g\.h5: writing failed: File too large$"):
+            convert.convert(path, tmp_path / "g.h5")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert os.listdir(tmp_path) == ["g.txt"]
 
 
 def test_a_spool_that_shrank_is_an_error_of_storage(tmp_path):

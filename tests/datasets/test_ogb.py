@@ -139,9 +139,8 @@ def test_two_splits_and_a_missing_part(tmp_path):
 
 def test_broken_gzip(tmp_path):
     raw = folder(tmp_path)
-    for name in ("edge", "node-feat", "node-label", "num-node-list"):
-        path = raw / f"{name}.csv.gz"
+    for path in [raw / f"{name}.csv.gz" for name in ("edge", "node-feat", "node-label")]:
         content = path.read_bytes()
         path.write_bytes(content[:-9])
-        refused(rf"{name}\.csv\.gz: broken gzip data", raw / "edge.csv.gz")
+        refused(f"{path.name}: broken gzip data", raw / "edge.csv.gz")
         path.write_bytes(content)

@@ -53,10 +53,10 @@ def karate(tmp_path_factory):
     folder = tmp_path_factory.mktemp("karate")
     graph = convert.read("karate")[0]
     store.write_graph(folder / "karate.h5", graph)
+    source = store.load(folder / "karate.h5")
     for k in (2, 3):
-        store.write_partitioned(folder / f"karate.p{k}.h5", graph,
-                                make_partition(graph, k, method="random"),
-                                source=store.load(folder / "karate.h5"))
+        parts = make_partition(graph, k, method="random")
+        store.write_partitioned(folder / f"karate.p{k}.h5", graph, parts, source=source)
     return folder
 
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "store"))
 
-from stored_graphs import make_graph, make_partition
+from stored_graphs import ARRAYS, make_graph, make_partition
 
 from hpgcn import store
 from hpgcn.config import Config
@@ -20,11 +20,8 @@ from hpgcn.config import Config
 def edge_lines(separator, weighted, n=40, count=120):
     """Lines of edges between n vertices, a few twice, a few loops."""
     rng = np.random.default_rng(3)
-    lines = []
-    for u, v, w in zip(rng.integers(0, n, count), rng.integers(0, n, count),
-                       rng.integers(-300, 300, count)):
-        lines.append(separator.join([str(u), str(v), *([str(w / 4)] if weighted else [])]))
-    return lines
+    columns = [*rng.integers(0, n, (2, count)), rng.integers(-300, 300, count) / 4]
+    return [separator.join(map(str, row)) for row in zip(*columns[:3 if weighted else 2])]
 
 
 def snap(_=None):
@@ -44,10 +41,10 @@ def csv(_=None):
 def mtx(field, symmetry):
     """A function that makes a MatrixMarket file."""
     def make(_=None):
-        lines = [" ".join(str(int(end) + 1) for end in line.split()[:2])
-                 + ("" if field == "pattern" else " "
-                    + (line.split()[2] if field == "real" else str(k - 60)))
-                 for k, line in enumerate(edge_lines(" ", True))]
+        lines = []
+        for k, (u, v, weight) in enumerate(map(str.split, edge_lines(" ", True))):
+            value = {"pattern": "", "real": f" {weight}", "integer": f" {k - 60}"}[field]
+            lines.append(f"{int(u) + 1} {int(v) + 1}{value}")
         if symmetry == "skew-symmetric":
             lines = [line for line in lines if line.split()[0] != line.split()[1]]
         head = [f"%%MatrixMarket matrix coordinate {field} {symmetry}", "% made up",
@@ -184,21 +181,24 @@ LOOSE = {  # inputs without checksums: what is damaged may be as good as before
 LOOSE_TEXTS = ("planetoid-test.index", "parts-txt", "config-toml")
 
 
+def typed(arrays):
+    """The arrays with their dtypes."""
+    return {name: (getattr(array, "dtype", None), array) for name, array in arrays.items()}
+
+
 def contents(kind, path):
-    """Everything that can be read out of a stored file, nested in tuples."""
+    """Everything that can be read out of a stored file, nested."""
     if kind == "model-h5":
         weights, attributes = store.read_model(path)
-        return sorted(weights.items()), sorted(attributes.items())
+        return typed(weights), attributes
     if kind == "predictions-h5":
         arrays, attributes = store.read_predictions(path)
-        return sorted(arrays.items()), sorted(attributes.items())
+        return typed(arrays), attributes
     with store.load(path, memory=10**8) as stored:
         graph, made = stored.read(), stored.partition
     X = graph.features
-    arrays = [graph.indptr, graph.indices, graph.data,
-              *((X.indptr, X.indices, X.data) if sp.issparse(X) else (X,)),
-              graph.labels, *graph.masks.values(), graph.degree_row, graph.degree_column,
-              graph.degree_loop, graph.vertex, graph.original_ids, stored.offsets]
-    if made is not None:
-        arrays += [made.part, made.perm, made.iperm, made.edge_part]
-    return stored.format, graph.header, arrays, made and (made.method, made.seed, made.statistics)
+    X = {"X": X} if not sp.issparse(X) else {name: getattr(X, name) for name in ARRAYS[:3]}
+    arrays = {name: getattr(graph, name) for name in ARRAYS if name != "features"}
+    parts = {name: getattr(made, name, None) for name in ("part", "perm", "iperm", "edge_part")}
+    told = typed(arrays), typed(X), typed(graph.masks), typed({**parts, "offsets": stored.offsets})
+    return stored.format, graph.header, told, made and (made.method, made.seed, made.statistics)

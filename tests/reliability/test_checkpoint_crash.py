@@ -57,13 +57,12 @@ def working_folder(folder, monkeypatch):
     monkeypatch.chdir(folder)
 
 
-def children(folder, runs):
+def children(runs):
     """Exit codes of hpgcn.train in one child process after another; empty settings: go on."""
-    done = subprocess.run([sys.executable, "-c", CHILDREN], input=json.dumps(runs), cwd=folder,
-                          timeout=120,
+    threads = dict.fromkeys(("NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    done = subprocess.run([sys.executable, "-c", CHILDREN], input=json.dumps(runs), timeout=120,
                           check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                          env={**clean_environment(), "NUMBA_NUM_THREADS": "1",
-                               "OPENBLAS_NUM_THREADS": "1"})
+                          env={**clean_environment(), **threads})
     return [int(line) for line in done.stdout.split()]
 
 
@@ -79,10 +78,9 @@ def outcome(out):
 @pytest.mark.long
 def test_killed_at_every_step_of_a_commit(folder):
     settings = {"epochs": 10, "checkpoint_every": 3}
-    runs = [("whole", "", settings)]
-    for phase in COMMIT:
-        runs += [(phase, f"kill:0:9:checkpoint.{phase}", settings)]
-    assert children(folder, runs) == [0] + [-signal.SIGKILL] * len(COMMIT)
+    runs = [("whole", "", settings),
+            *((phase, f"kill:0:9:checkpoint.{phase}", settings) for phase in COMMIT)]
+    assert children(runs) == [0] + [-signal.SIGKILL] * len(COMMIT)
     newest = {}
     for phase in COMMIT:
         left = [name for name in steps(folder / phase) if name.startswith("step-")]
@@ -93,7 +91,7 @@ def test_killed_at_every_step_of_a_commit(folder):
     new = {"renamed", "prune", "end"}
     assert newest == {phase: "step-00000009" if phase in new else "step-00000006"
                       for phase in COMMIT}
-    assert children(folder, [(phase, "", {}) for phase in COMMIT]) == [0] * len(COMMIT)
+    assert children([(phase, "", {}) for phase in COMMIT]) == [0] * len(COMMIT)
     for phase in COMMIT:
         assert outcome(folder / phase) == outcome(folder / "whole"), phase
         assert steps(folder / phase) == ["step-00000009", "step-00000010"], phase

@@ -28,6 +28,7 @@ def test_this_machine_is_fit(tmp_path, here):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_what_is_missing_or_crashes_is_a_line(tmp_path):
     """MPI without a library, one engine that aborts, one that exits: the rest is told as before."""
     (tmp_path / "mpi4py").mkdir()

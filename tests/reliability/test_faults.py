@@ -79,7 +79,8 @@ def test_no_rank_outlives_its_launcher(launcher, karate, tmp_path, hung):
 
 @pytest.mark.parametrize("fault, where", [
     ("nan:1:2:loss", "the training loss is nan; layer 1 forward has"),
-    ("nan:0:2:backward", "layer 1 backward: the gradient of W1, b1 is not finite")])
+    pytest.param("nan:0:2:backward", "layer 1 backward: the gradient of W1, b1 is not finite",
+                 marks=pytest.mark.long)])
 def test_nan_stops_all_ranks_in_the_same_epoch(here, karate, tmp_path, fault, where):
     code, err = here.run("train", karate / "karate.p2.h5", *settings(tmp_path), HPGCN_FAULT=fault)
     assert code == 76, err

@@ -56,9 +56,9 @@ def test_a_graph_of_any_name_trains_in_a_directory_of_its_own(folder, name):
 
 @pytest.mark.parametrize("name", ODD.values(), ids=ODD)
 def test_names_of_odd_letters_are_printed_escaped(folder, name):
-    for words in (("convert", "karate", f"{name}.h5"), ("inspect", f"{name}.h5"),
-                  ("plan", f"{name}.h5", "-k", 2),
-                  ("partition", f"{name}.h5", "-k", 2, "--method", "block")):
+    path = f"{name}.h5"
+    for words in (("convert", "karate", path), ("inspect", path), ("plan", path, "-k", 2),
+                  ("partition", path, "-k", 2, "--method", "block")):
         code, errors, output = run(*words)
         assert code == 0, errors
         assert all(line.isprintable() for line in (output + errors).split("\n"))

@@ -18,11 +18,13 @@ from hpgcn.runtime import signals
 
 SIGNALLED = Path(__file__).with_name("signalled.py")
 WRITES = "hpgcn.store.writer.Writer.finish"  # there is a temporary file then
+PIECES = "convert", "edges.txt", "new.h5", "--memory", "300K"
 SYNCHRONISES = "hpgcn.runtime.atomic.synchronise"
 SERIAL = {  # name -> (point, arguments); files are those of `folder`
     "convert": (WRITES, ("convert", "karate", "new.h5")),
-    "convert in pieces": ("hpgcn.datasets.sort_kernels.emit",
-                          ("convert", "edges.txt", "new.h5", "--memory", "300K")),
+    "convert in pieces": ("hpgcn.datasets.sort_kernels.emit", PIECES),
+    "read in pieces": ("hpgcn.datasets.sort_kernels.append", PIECES),
+    "write in pieces": ("hpgcn.store.graphs.write_csr", PIECES),
     "generate": (WRITES, ("generate", "sbm", "new.h5", "--scale", "6")),
     "generate text": (SYNCHRONISES, ("generate", "sbm", "new.txt", "--scale", "6")),
     "partition": (WRITES, ("partition", "karate.h5", "-k", "2", "-o", "new.h5")),
@@ -72,11 +74,10 @@ def leftovers(*folders):
             if path.name.startswith((".", "new", "hpgcn"))]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name, number", [
-    *((name, NUMBERS[place % 3]) for place, name in enumerate(SERIAL)
-      if name != "train in a checkpoint"),
-    *(("convert", number) for number in NUMBERS[1:]), ("train in a checkpoint", signal.SIGTERM)])
+    ("read in pieces", signal.SIGTERM), *(pytest.param(*case, marks=pytest.mark.long) for case in (
+        *((name, NUMBERS[place % 3]) for place, name in enumerate(SERIAL)),
+        *(("convert", number) for number in NUMBERS[1:])))])
 def test_every_command_ends_in_order(folder, tmp_path, name, number):
     point, args = SERIAL[name]
     if name == "partition by an engine":

@@ -10,9 +10,7 @@ import numpy as np
 
 def change(name, index, value):
     """Change elements."""
-    def apply(file):
-        file[name][index] = value
-    return apply
+    return lambda file: file[name].__setitem__(index, value)
 
 
 def swap(name, i, j):
@@ -36,9 +34,7 @@ def dtype(name, kind):
 
 
 def delete(name):
-    def apply(file):
-        del file[name]
-    return apply
+    return lambda file: file.__delitem__(name)
 
 
 def attribute(name, value, group="/"):

@@ -92,8 +92,7 @@ def restamp(path):
                 entry.attrs["dtype"] = array.dtype.str
                 entry.attrs["shape"] = np.array(array.shape, np.int64)
         attributes = {"/": raw_attributes(file)}
-        file.visititems(
-            lambda name, item: attributes.update({f"/{name}": raw_attributes(item)}))
+        file.visititems(lambda name, item: attributes.update({f"/{name}": raw_attributes(item)}))
         file["manifest"].attrs["attributes_crc32"] = np.uint32(attributes_crc(attributes))
 
 

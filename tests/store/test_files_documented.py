@@ -99,11 +99,10 @@ def test_a_partition_written_by_the_document_is_taken(tmp_path):
     perm = np.array([4, 0, 5, 2, 1, 3])
     iperm = np.argsort(perm)
     rows = [sorted(iperm[ROWS[old]].tolist()) for old in perm]
-    attributes = {
-        "/": {**GRAPH_ATTRIBUTES["/"], "format": "hpgcn-partitioned-graph"},
-        "/adjacency": GRAPH_ATTRIBUTES["/adjacency"],
-        "/partition": {"k": 2, "method": "by hand", "engine": "", "engine_version": "",
-                       "seed": 0, "epsilon": 0.0}}
+    made = {"k": 2, "method": "by hand", "engine": "", "engine_version": "", "seed": 0,
+            "epsilon": 0.0}
+    root = {**GRAPH_ATTRIBUTES["/"], "format": "hpgcn-partitioned-graph"}
+    attributes = {**GRAPH_ATTRIBUTES, "/": root, "/partition": made}
     datasets = {name: array[perm] for name, array in GRAPH_DATASETS.items() if len(array) == 6}
     datasets |= {
         "adjacency/pointers_to_1": np.cumsum([0, *map(len, rows)], dtype=np.int64),

@@ -25,8 +25,7 @@ def test_model_round_trip(tmp_path):
     rng = np.random.default_rng(0)
     weights = {"layer1/W": rng.standard_normal((7, 16)).astype(np.float32),
                "layer1/b": np.zeros(16, np.float32), "eps": np.float64(0.5),
-               "layer2.W": np.asfortranarray(rng.standard_normal((16, 4))),
-               "none": np.zeros((0, 3))}
+               "layer2.W": np.asfortranarray(rng.standard_normal((16, 4))), "n": np.zeros((0, 3))}
     given = {"strategy": "p2p", "test_acc": 0.815, "best_val_acc": None, "widths": [7, 16, 4],
              "resumed": True, "seed": 2**63 - 1, "source_name": "caf\u00e9", "empty": "",
              "loss": float("nan")}

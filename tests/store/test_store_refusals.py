@@ -103,7 +103,7 @@ def test_bad_vertex_cuts(cut_file, damage, message):
 
 @pytest.mark.parametrize("compress", ["none", "gzip"])
 def test_one_flipped_bit_in_any_dataset(tmp_path, compress):
-    """Of the data or of their checksums; no rank reads the rest of a partition to train."""
+    """Of the data or of checksums, never packed; no rank reads the rest of a partition to train."""
     graph = make_graph(ids=True, features="sparse")
     good, bad = tmp_path / "good.h5", tmp_path / "bad.h5"
     cut = make_partition(edges=graph.indices.size)
@@ -112,7 +112,7 @@ def test_one_flipped_bit_in_any_dataset(tmp_path, compress):
     assert len(names) == 19
     with h5py.File(good) as file:
         places = [(name, middle(file[group + name])) for name in names
-                  for group in ("", "manifest/")]
+                  for group in ("", "manifest/")[:1 + (compress == "none")]]
     for name, place in places:
         raw = bytearray(good.read_bytes())
         raw[place] ^= 16
