@@ -88,6 +88,7 @@ def test_an_unpartitioned_graph_is_partitioned_once(graphs):
     assert partitions[0] == partitions[1] and losses_of("a") == losses_of("b")
 
 
+@pytest.mark.long
 def test_a_partition_of_the_users_own_is_left_alone(graphs):
     succeed("partition", "digits.h5", "-k", 2, "--method", "random")
     mine = Path("digits.p2.h5").read_bytes()
