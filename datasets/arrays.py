@@ -1,8 +1,5 @@
 """NumPy arrays out of .npy and .npz files, each size checked before it is allocated."""
-from __future__ import annotations
-
 import copy
-import errno
 import math
 import os
 import warnings
@@ -13,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.datasets import foreign
-from hpgcn.datasets.source import need, shown
+from hpgcn.datasets.source import need, refused, shown
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import check_csr_arrays, check_range
 
@@ -24,20 +21,11 @@ SPARSE = {"csr": COMPRESSED, "csc": COMPRESSED, "coo": ("data", "row", "col")}
 
 
 def read_npy(stream, size, where, memory, kinds="fiub"):
-    """Read one array in .npy format from a binary file that declares `size` bytes.
+    """Read an array of numbers in .npy format from a binary file that declares `size` bytes.
 
-    It may allocate `memory` bytes; `kinds` of dtype are allowed, by default bool, integers and
-    floats.
-
-    Returns
-    -------
-    ndarray in native byte order, C order; list of notes on what was cast or copied.
-
-    Raises
-    ------
-    DataError
-        Not .npy; object, string or structured dtype; a shape that does not match the size; more
-        than `memory`.
+    It may allocate `memory` bytes; of dtypes, `kinds` are taken. Returns the array,
+    in native byte order and C order, and notes on what was cast or copied. DataError:
+    not .npy; another dtype; a shape that does not match the size; more than `memory`.
     """
     shape, fortran, dtype, offset = _read_header(stream, where)
     if dtype.hasobject or dtype.kind not in kinds:
@@ -68,55 +56,27 @@ def read_npy(stream, size, where, memory, kinds="fiub"):
 
 def _read_header(stream, where):
     """Return (shape, whether in Fortran order, dtype, bytes before the data)."""
-    try:
+    with refused(where, "not an array in .npy format"):
         version = np.lib.format.read_magic(stream)
         reader = np.lib.format.read_array_header_2_0
         if version == (1, 0):
             reader = np.lib.format.read_array_header_1_0
         with warnings.catch_warnings(action="ignore"):  # headers written by Python 2
             return *reader(stream, HEADER_LIMIT), stream.tell()
-    except Exception as error:  # the header is parsed as Python: what it raises has no common base
-        reason = shown(str(error) or type(error).__name__)
-        raise DataError(f"{where}: not an array in .npy format ({reason})") from error
-
-
-@contextmanager
-def refused(where):
-    """Turn what a library raises on broken data into one line."""
-    try:
-        yield
-    except DataError:
-        raise
-    except Exception as error:  # zipfile and zlib raise whatever the bytes lead them to
-        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
-            raise  # the disk's; EINVAL is a seek past the end
-        reason = shown(str(error) or type(error).__name__)
-        raise DataError(f"{where}: broken data ({reason})") from error
 
 
 class Archive:
     """Arrays of an .npz file, read by name; of other members only the headers are looked at.
 
-    All arrays together may take `memory` bytes, one of them half of these.
-
-    Raises
-    ------
-    DataError
-        No zip, or a broken one; two members of one name, with or without .npy.
-
-    Attributes
-    ----------
-    keys, unread : list of str
-        Names of all members, and of those that were never read.
-    notes : list of str
-        What was cast or copied.
+    All arrays together may take `memory` bytes, one of them half of these. DataError:
+    no zip, or a broken one; two members of one name, with or without .npy.
     """
 
     def __init__(self, source, memory):
         self.source = source
         self.memory = memory
         self.left = memory
-        self.notes = []
+        self.notes = []  # what was cast or copied
         self.members = {}
         with source.open() as stream, refused(source), zipfile.ZipFile(stream) as archive:
             infos = archive.infolist()
@@ -133,7 +93,7 @@ class Archive:
             for info in infos:  # a damaged name must not pass for an array that is not there
                 archive.open(info).close()
         self.keys = list(self.members)
-        self.unread = list(self.members)
+        self.unread = list(self.members)  # names of members that were not read so far
 
     def __contains__(self, key):
         return key in self.members
@@ -219,17 +179,7 @@ class Archive:
 
 
 def read_matrix(source, memory):
-    """Read features: a dense .npy, an .npz with one dense array, or scipy.sparse.save_npz's.
-
-    Returns
-    -------
-    (n, f) ndarray or scipy.sparse.csr_array, list of notes
-
-    Raises
-    ------
-    DataError
-        Neither of them, or broken.
-    """
+    """Features and notes of a dense .npy, an .npz with one dense array, or save_npz's of SciPy."""
     if source.magic[:2] != b"PK":
         return read_array(source, memory)
     foreign.refuse_array(source)
@@ -256,11 +206,7 @@ def read_array(source, memory):
 
 
 def sparse_matrix(data, indices, indptr, shape, where, *, transposed=False):
-    """Check the arrays of a CSR (or CSC: transposed) matrix and make it, as csr_array.
-
-    Without data (None) all values are 1. Raises DataError as `check_csr_arrays`, or where there is
-    not one number for each entry.
-    """
+    """Check the arrays of a CSR (or CSC: transposed) matrix, data None for ones; make it CSR."""
     check_csr_arrays(indptr, indices, shape[::-1] if transposed else shape, where)
     if data is None:
         data = np.ones(indices.shape, np.float32)

@@ -1,6 +1,4 @@
 """An edge list in memory into CSR: the small twin of hpgcn.datasets.external."""
-from __future__ import annotations
-
 import numpy as np
 
 from hpgcn.errors import DataError
@@ -9,20 +7,11 @@ from hpgcn.graphs.validation import check_finite
 
 
 def build(raw, where, notes, *, reverse, symmetrize, unweighted, strict):
-    """Make a CSR of what was read into memory, whose edges are let go of.
+    """CSR of what was read into memory, whose edges are let go of; options as `convert.read`.
 
-    Options are as in `convert.read`; what a user should know is added to `notes`.
-
-    Returns
-    -------
-    (indptr, indices, data), Counts
-        As `hpgcn.graphs.graph.build_adjacency`.
-
-    Raises
-    ------
-    DataError
-        No vertices; weights that are no finite numbers; strict, and a self loop or an edge that is
-        there twice.
+    Returns (indptr, indices, data), Counts as `hpgcn.graphs.graph.build_adjacency`,
+    and adds to `notes` what a user should know. DataError: no vertices; weights that
+    are no finite numbers; strict, and a self loop or an edge that is there twice.
     """
     if reverse:
         raw.rows, raw.columns = raw.columns, raw.rows
@@ -90,7 +79,6 @@ def _drop_zeros(raw, unweighted, where, notes):
 
 
 def _refuse_irregular(raw, where):
-    """Refuse self loops and duplicates, naming the first."""
     loops = np.flatnonzero(raw.rows == raw.columns)
     order, first = _grouped(raw)
     for kind, entries in (("self loops", loops), ("duplicate edges", np.sort(order[~first]))):

@@ -23,13 +23,8 @@ KARATE_VAL = (3, 5, 13, 21, 14, 23, 27, 30)
 def digits():
     """Make 1,797 images of 8 x 8 pixels in 10 classes, each joined with its 10 nearest.
 
-    Features are X / 16. Distances are integers and ties go to the lower number, so the graph has
-    the same 24,678 entries everywhere. The split is `planetoid_split`.
-
-    Raises
-    ------
-    MissingError
-        scikit-learn is not installed.
+    Features are X / 16. Distances are integers and ties go to the lower number, so the
+    graph has the same 24,678 entries everywhere. Needs scikit-learn: MissingError without.
     """
     images = require("sklearn.datasets", "demo", "the digits graph").load_digits()
     X = images.data.astype(np.int64)
@@ -44,10 +39,7 @@ def digits():
 
 
 def karate():
-    """Make 34 members of a karate club, 78 ties, the two factions it split into; features I.
-
-    Train are two members of each faction, its leader and one close to it; 8 validate and 22 test.
-    """
+    """34 members of a karate club, 78 ties, two factions, each with 2 to train; features I."""
     edges = np.array([(u, int(v)) for u, neighbors in enumerate(KARATE.split(";"))
                       for v in neighbors.split()])
     n = len(FACTION)

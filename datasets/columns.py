@@ -2,8 +2,6 @@
 
 Names are compared without case, blanks and punctuation; what is not known is refused.
 """
-from __future__ import annotations
-
 import re
 import string
 from dataclasses import dataclass
@@ -26,8 +24,7 @@ ENDS = {  # both ends of an edge, as --columns spells them: how else they are ca
     ("node1", "node2"): (f"{THING}{NUMBER}(?<=.)1{NUMBER}", f"{THING}{NUMBER}(?<=.)2{NUMBER}"),
     ("node_a", "node_b"): (f"{THING}{NUMBER}(?<=.)a", f"{THING}{NUMBER}(?<=.)b"),
 }
-WEIGHT = ("(edge|link)?"
-          "(weights?|wt|w|values?|val|capacity|strength|multiplicity|count|similarity)")
+WEIGHT = "(edge|link)?(weights?|wt?|values?|val|capacity|strength|multiplicity|count|similarity)"
 IGNORED = "|".join((
     "unnamed[0-9]*|indexlevel[0-9]*|",  # an index that pandas wrote, without or with a name
     "(edge|link|row|rel|relation)?(id|idx|index|no|number)",
@@ -50,24 +47,12 @@ class UnclearError(Exception):
 
 @dataclass(frozen=True)
 class Columns:
-    """The roles of the columns of an edge list.
+    """The roles of the columns of an edge list."""
 
-    Attributes
-    ----------
-    roles : tuple of int
-        For each column U (the edge's first end), V (its second), W (its weight) or PASSED.
-    reads : (str, str)
-        Which end is the row of the adjacency, and which its column: ROW_FIRST or TARGET_FIRST.
-    notes : tuple of str
-        What a user should know of it.
-    guessed : bool
-        Nothing but its place says that the third column holds weights.
-    """
-
-    roles: tuple[int, ...]
-    reads: tuple[str, str] = ROW_FIRST
-    notes: tuple[str, ...] = ()
-    guessed: bool = False
+    roles: tuple[int, ...]  # U (the edge's first end), V (its second), W (its weight) or PASSED
+    reads: tuple[str, str] = ROW_FIRST  # which end is the row of the adjacency: or TARGET_FIRST
+    notes: tuple[str, ...] = ()  # what a user should know of it
+    guessed: bool = False  # nothing but its place says that the third column holds weights
 
 
 def of_place(count):
@@ -79,23 +64,10 @@ def of_place(count):
 
 
 def of_header(names, where, *, comment=False, textual=()):
-    """Return columns by the names of a header.
+    """Return columns by the names of a header at `where`; DataError where these do not say.
 
-    Parameters
-    ----------
-    names : list of str
-    where : str
-        File and line, for errors.
-    comment : bool
-        The header is a comment: FromNodeId and ToNodeId, as SNAP writes there, are then read as a
-        list without header.
-    textual : container of int
-        Columns that hold no numbers: these are not read where their names are not known.
-
-    Raises
-    ------
-    DataError
-        The names do not say what the columns are.
+    FromNodeId and ToNodeId in a `comment`, as SNAP writes, are read as a list without header.
+    `textual` are the columns without numbers: not read where their names are not known.
     """
     try:
         roles, ends = _assign(names, textual)
@@ -106,17 +78,7 @@ def of_header(names, where, *, comment=False, textual=()):
 
 
 def of_flag(text, names, where):
-    """Return columns by --columns.
-
-    `names` are those of the list's header, or one empty word for each column.
-
-    Raises
-    ------
-    UsageError
-        As `check_flag`.
-    DataError
-        More or fewer columns than words.
-    """
+    """Columns by --columns, `names` being the header's, or empty words; errors as `check_flag`."""
     words = check_flag(text)
     if len(words) != len(names):
         raise DataError(f"{where}: {len(names)} column(s), but --columns {text} names {len(words)}")

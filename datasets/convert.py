@@ -1,6 +1,4 @@
 """Any input to a Graph or a file: finds the reader, applies the options, says what it met."""
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from functools import partial
@@ -22,31 +20,11 @@ EDGE_BYTES = 128  # of memory that an edge takes on its way through `read`
 
 
 def convert(source, out, fmt="auto", *, compress="none", overwrite=False, **options):
-    """Read a graph and write it to a file; edge lists may be larger than memory.
+    """Read a graph as `read` and write it to `out`; edge lists may be larger than memory.
 
-    The file is the same, bit for bit, whatever the memory. Edge lists that do not fit are sorted on
-    disk, beside `out`.
-
-    Parameters
-    ----------
-    source, fmt, **options
-        As in `read`.
-    out : str or path
-        File to write, .h5 or .hdf5.
-    compress : {"none", "gzip"}
-    overwrite : bool
-
-    Returns
-    -------
-    list of str
-        What a user should know of how the input was read.
-
-    Raises
-    ------
-    OutputError, StorageError
-        As `hpgcn.store.write_graph`: nothing is left behind.
-    DataError, InputNotFoundError, UsageError, MissingError
-        As `read`.
+    The file is the same, bit for bit, whatever the memory: edge lists that do not fit are sorted
+    on disk, beside it. Returns what a user should know of how the input was read, a list of str.
+    Besides the errors of `read`, those of `hpgcn.store.write_graph`: nothing is left behind.
     """
     from hpgcn import store
     from hpgcn.datasets.scratch import Scratch
@@ -63,53 +41,17 @@ def convert(source, out, fmt="auto", *, compress="none", overwrite=False, **opti
 def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, unweighted=False,
          reverse=False, strict=False, row_normalize=None, split=None, memory=None, scratch=None,
          columns=None, base=None):
-    """Read a graph.
+    """Read a graph from a file, or digits or karate; return it, and what a user should know of it.
 
-    Parameters
-    ----------
-    source : str or path
-        A file, or the word digits or karate.
-    fmt : {"auto", "planetoid", "npz", "mtx", "snap", "csv", "parquet", "ogb"}
-        Format; "auto" goes by the name, then by the first bytes.
-    features : path or word, optional
-        Replaces the input's features: .npy, or .npz with one dense array or a SciPy sparse matrix,
-        (n, f); "identity" or "degree": made of the adjacency as `hpgcn.datasets.features` says (a
-        file of that name: "./degree").
-    labels : path, optional
-        Replaces the input's labels: .npy, (n,) or (n, t). Where ids were relabelled, rows of
-        features and labels follow the increasing order of the original ids.
-    symmetrize : bool
-        Take max(A, A^T).
-    unweighted : bool
-        Set all weights to 1.
-    reverse : bool
-        Take the transpose: row and column of every entry change places.
-    strict : bool
-        Refuse duplicates, self loops, and asymmetric entries where the input says that it is
-        undirected.
-    row_normalize : bool, optional
-        Divide each row of the features by its sum; default True for Planetoid alone.
-    split : str, optional
-        "file", "planetoid" or "random:60/20/20[:SEED]"; default the input's own, if it has one.
-    memory : int, optional
-        Bytes that the input may ask for; default 80% of the available memory.
-    scratch : Scratch, optional
-        Where an edge list that does not fit into memory is sorted on disk. The graph's arrays may
-        then be Spools, which live as long as `scratch`.
-    columns : str, optional
-        Names of an edge list's columns, such as "source,target,-,w": see `hpgcn.datasets.columns`.
-    base : {0, 1}, optional
-        Id of vertex 0 in an edge list; default 1 under KONECT's header, else 0.
-
-    Returns
-    -------
-    Graph, list of str
-        The graph, and what a user should know of how it was read.
-
-    Raises
-    ------
-    DataError, InputNotFoundError, UsageError, MissingError, StorageError
-        Each one line with file, field, and index or line number.
+    Options are those of `hpgcn convert`. The files `features`, .npy or .npz, dense or a
+    SciPy matrix, (n, f), and `labels`, .npy, (n,) or (n, t), replace the input's; where ids
+    were relabelled, their rows follow the increasing order of the original ids. Features of
+    a name in MADE are made of the adjacency. By default `row_normalize` is for Planetoid
+    alone, the split the input's own, `memory`, the bytes that the input may ask for, 80% of
+    those available, and `base` 0, or 1 under KONECT's header. In a Scratch (`scratch`) an
+    edge list that does not fit into memory is sorted on disk: the graph's arrays may then
+    be Spools, which live as long. DataError, InputNotFoundError, UsageError, MissingError,
+    StorageError: each one line with file, field, and index or line number.
     """
     wanted = None if split is None else parse_split(split)
     memory = memory_budget() if memory is None else memory
@@ -237,7 +179,6 @@ def _refuse_layout(layout, fmt):
 
 
 def _refuse_half_listed(header, counts, where):
-    """Refuse edges without direction of which some are listed both ways and some one way."""
     once = counts.asymmetric
     both = (header.num_edges - counts.loops) // 2 - once
     if once and both:
@@ -246,12 +187,11 @@ def _refuse_half_listed(header, counts, where):
 
 
 def _report(header, ids, counts, isolated, reads):
-    """Say what was read."""
     row, column = reads
+    kind = "directed" if header.directed else "undirected"
+    kind += "" if header.all_ones else ", weighted"
     notes = [
-        f"{header.num_nodes} vertices, {header.num_edges} edges, "
-        + ("directed" if header.directed else "undirected")
-        + ("" if header.all_ones else ", weighted"),
+        f"{header.num_nodes} vertices, {header.num_edges} edges, {kind}",
         f"{counts.duplicates} duplicates merged, {counts.loops} self loops, "
         f"{isolated} isolated vertices",
         f"row {row} aggregates {column}"]

@@ -1,11 +1,9 @@
 """Edge lists as text: SNAP's (.txt), KONECT's, and CSV, with two ids a line and maybe a weight.
 
-Separators are blanks, commas or semicolons, or tabs under a header with tabs; # and % begin lines
-of comments. A header says what the columns are, or --columns does; without both, the line `u v w`
-is the entry a[u, v] of weight w.
+Separators are blanks, commas or semicolons, or tabs under a header with tabs; #
+and % begin lines of comments. A header says what the columns are, or --columns
+does; without both, the line `u v w` is the entry a[u, v] of weight w.
 """
-from __future__ import annotations
-
 import re
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -31,27 +29,13 @@ MOST_WORDS = 16  # of a comment that may be a header
 
 @dataclass
 class Comments:
-    """What the comments above an edge list say of it.
+    """What the comments above an edge list say of it."""
 
-    Attributes
-    ----------
-    num_nodes : int or None
-        Vertices, numbered from 0, isolated ones included.
-    counted : int or None
-        Vertices that the edges are said to have, whatever their ids.
-    undirected : bool
-        SNAP says that edges have no direction.
-    konect : (str, str) or None
-        KONECT's words for the graph (sym or asym) and for its weights.
-    headers : dict
-        Names of columns, by how many there are: the last of each.
-    """
-
-    num_nodes: int | None = None
-    counted: int | None = None
-    undirected: bool = False
-    konect: tuple[str, str] | None = None
-    headers: dict[int, list[str]] = field(default_factory=dict)
+    num_nodes: int | None = None  # vertices, numbered from 0, isolated ones included
+    counted: int | None = None  # vertices that the edges are said to have, whatever their ids
+    undirected: bool = False  # SNAP says that edges have no direction
+    konect: tuple[str, str] | None = None  # its words for the graph (sym, asym) and for the weights
+    headers: dict[int, list[str]] = field(default_factory=dict)  # by length: the last of each
 
     def take(self, text, where):
         """Take a comment; DataError where KONECT says in it that the graph is bipartite."""
@@ -73,21 +57,13 @@ class Comments:
 
 
 def read(source, memory, **options):
-    """Read an edge list; options as in `stream`."""
     with stream(source, None, 1, **options) as edges:
         return edges.collect(memory)
 
 
 @contextmanager
 def stream(source, digest, threads, *, names=None, base=None):
-    """Open an edge list; `base` is 1 in KONECT's files unless it is given.
-
-    Raises
-    ------
-    DataError
-        No edges; a header that does not say what the columns are; a line without two ids (`base`
-        to 2^63 - 1) or, if it should have one, without a finite weight.
-    """
+    """Open an edge list; `base` is 1 in KONECT's files unless it is given, else 0."""
     with source.open(digest) as file:
         table = Table(file, source)
         comments = Comments()
@@ -98,37 +74,22 @@ def stream(source, digest, threads, *, names=None, base=None):
             if text:
                 comments.take(text, f"{source}: line {table.line}")
         if line is None:
-            raise _empty(table)
+            raise DataError(f"{source}: no edges in {table.line} lines, expected lines of two ids")
 
         delimiter, fields, header = _first_line(line)
         named = _columns(fields, header, comments, names, f"{source}: line {table.line}")
         if not header:
             table.unread(line)
-        first = base
-        if base is None:
-            first = 1 if comments.konect else 0
+        first = int(comments.konect is not None) if base is None else base
         high = INT64_MAX if comments.num_nodes is None else first + comments.num_nodes - 1
         grammar = Grammar(named.roles, delimiter, low=first, high=high)
         notes = [*named.notes, *_notes(comments, base, header and source.head())]
-        with closing(_parts(table, grammar, threads)) as parts:
+        with closing(table.parts(grammar, threads)) as parts:
             yield Stream(str(source), parts, named, comments.num_nodes, comments.counted, first,
                          base_known=base is not None or comments.konect is not None,
                          undirected=comments.undirected,
                          listed_once=comments.konect is not None and comments.konect[0] == "sym",
                          notes=notes)
-
-
-def _parts(table, grammar, threads):
-    empty = True
-    for part in table.parts(grammar, threads):
-        empty = empty and not part[0].size
-        yield part
-    if empty:
-        raise _empty(table)
-
-
-def _empty(table):
-    return DataError(f"{table.where}: no edges in {table.line} lines, expected lines of two ids")
 
 
 def _first_line(line):

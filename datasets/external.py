@@ -1,11 +1,8 @@
-"""An edge list larger than memory into CSR: runs on disk, then ranges of rows, sorted and merged.
+"""Edge lists larger than memory into CSR: runs on disk, then ranges of rows, sorted and merged.
 
-The result is that of `hpgcn.graphs.graph.build_adjacency` and `assemble`, bit for bit, whatever the
-memory: equal edges meet in the order of the input, and sums over rows and columns are taken in the
-order of the stored entries.
+The result is that of `build_adjacency` and `assemble` of hpgcn.graphs.graph, bit for bit: equal
+edges meet in the order of the input, and sums are taken in the order of the stored entries.
 """
-from __future__ import annotations
-
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,27 +26,15 @@ TOP = np.uint64(2**64 - 1)
 
 @dataclass
 class Entries:
-    """All entries of an edge list, in runs on disk.
-
-    Attributes
-    ----------
-    weighted : bool
-        There are weights, and not all of them are 1.
-    mirror : bool
-        The image of each entry is there too.
-    strict : bool
-        Entries carry their numbers.
-    tally : (6,) int64
-        See hpgcn.datasets.sort_kernels.
-    """
+    """All entries of an edge list, in runs on disk."""
 
     where: str
     numbering: Numbering
     runs: Runs
-    weighted: bool
-    mirror: bool
-    strict: bool
-    tally: np.ndarray
+    weighted: bool  # there are weights, and not all of them are 1
+    mirror: bool  # the image of each entry is there too
+    strict: bool  # entries carry their numbers
+    tally: np.ndarray  # (6,) int64: see hpgcn.datasets.sort_kernels
 
     @property
     def zeros(self):
@@ -62,15 +47,7 @@ class Entries:
         return np.uint64(max(2, (2 * self.numbering.num_nodes - 1).bit_length()))
 
     def merge(self, scratch, memory):
-        """Sort the entries, merge equal ones, and lay them out as CSR; return Adjacency.
-
-        Raises
-        ------
-        DataError
-            Strict, and an edge is there twice; a sum of weights does not fit float32.
-        StorageError
-            The disk is full.
-        """
+        """Sort entries, merge equal ones: an Adjacency. DataError if strict, or a sum overflows."""
         rows = _Rows(self, scratch)
         entry = 2 * (24 + 32 * self.weighted + 24 * self.strict)
         capacity = room(memory - 9 * self.numbering.num_nodes) // entry
@@ -106,12 +83,11 @@ class Adjacency:
     counts: Counts
 
     def sums(self):
-        """Return row and column sums, two (n,) float64."""
         return self.degree_row[:], self.degree_column
 
     def assemble(self, X=None, y=None, masks=None, *, name, original_ids=None, split="file",
                  source_sha256=""):
-        """Make a Graph, fit to be written, as `hpgcn.graphs.graph.assemble`; its arrays are Spools."""
+        """Make a Graph, fit to be written, as `hpgcn.graphs.graph.assemble`, its arrays Spools."""
         n = self.indptr.size - 1
         features = check_features(X, n, name)
         labels, num_classes = check_labels(y, n, name)
@@ -141,19 +117,7 @@ def room(memory):
 
 def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweighted=False,
             strict=False):
-    """Read a Stream of edges into runs in `scratch`, in `memory` bytes; options as `convert.read`.
-
-    Returns
-    -------
-    Entries
-
-    Raises
-    ------
-    DataError
-        As the stream; more vertices than memory; strict, and a self loop.
-    StorageError
-        The disk is full.
-    """
+    """Read a Stream into Entries, in `memory` bytes; options and errors as `convert.read`."""
     def refuse(count):
         need(VERTEX_BYTES * count, memory, f"{stream.where}: {count} vertices")
 
@@ -324,7 +288,6 @@ class _Rows:
             self.open = None
 
     def adjacency(self, duplicates):
-        """Return the Adjacency, once all rows are finished."""
         tally = self.tally
         as_float32 = np.copysign(np.inf, self.refused[1])
         for k, name, weight in ((sort_kernels.INFINITE, "weight", self.refused[0]),

@@ -19,8 +19,7 @@ def identity(row_sums, column_sums):
 def degree(row_sums, column_sums):
     """Return (n, 2): sign(d) log(1 + |d|) of the row sum and of the column sum d of each vertex.
 
-    The row sum is the weight of the edges that a vertex reads, the column sum of those by which
-    others read it.
+    These are the weights of the edges that it reads, and of those by which others read it.
     """
     sums = np.stack([row_sums, column_sums], axis=1)
     return (np.sign(sums) * np.log1p(np.abs(sums))).astype(np.float32)
@@ -30,17 +29,7 @@ MADE = {"identity": identity, "degree": degree}
 
 
 def make_features(name, row_sums, column_sums, memory, where):
-    """Make features by name, a key of MADE, of the adjacency's sums, two (n,) float64.
-
-    Returns
-    -------
-    (n, f) ndarray or scipy.sparse.csr_array, float32
-
-    Raises
-    ------
-    DataError
-        More vertices than a model may have features, or than fit into `memory` bytes.
-    """
+    """Make MADE[name] of the adjacency's sums, two (n,) float64; DataError if n is too large."""
     n = row_sums.size
     need(VERTEX_BYTES * n, memory, f"{where}: features {name} of {n} vertices")
     if name == "identity" and n > MAX_WIDTH:

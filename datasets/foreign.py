@@ -1,6 +1,4 @@
 """Formats that are not read, by first bytes, file name and neighbours; the way in from each."""
-from __future__ import annotations
-
 import re
 import zipfile
 from typing import NamedTuple
@@ -11,25 +9,15 @@ from hpgcn.errors import DataError
 class Format(NamedTuple):
     """A format that is not read.
 
-    Attributes
-    ----------
-    name : str
-    way : str
-        How its content comes into a file that is read.
-    start : bytes
-        Regular expression of how it begins, after blank lines and comments where it is text;
-        empty: nothing sure. It does not backtrack (++, *+): any bytes must be told in no time.
-    suffixes : str
-        Endings of file names, separated by blanks.
-    by_suffix : bool
-        Its lines look like edges: the name alone decides.
+    `start` is a regular expression of how it begins, after blank lines and comments where it is
+    text; empty: nothing sure. It does not backtrack (++, *+): any bytes must be told in no time.
     """
 
     name: str
-    way: str
+    way: str  # how its content comes into a file that is read
     start: bytes = b""
-    suffixes: str = ""
-    by_suffix: bool = False
+    suffixes: str = ""  # endings of file names, separated by blanks
+    by_suffix: bool = False  # its lines look like edges: the name alone decides
 
 
 def _networkx(call):
@@ -153,10 +141,7 @@ CONTROL = re.compile(rb"[\0-\x08\x0e-\x1f\x7f]")
 
 
 def refuse(source, by_name=True):
-    """Refuse a Source of a format that is not read: DataError, naming the format and the way in.
-
-    Without `by_name`, what is in it counts alone, and not its name or the files beside it.
-    """
+    """Refuse a Source (DataError) whose format is not read; without `by_name` by content alone."""
     known = identify(source, by_name)
     if known is not None:
         raise DataError(f"{source}: is {known.name}, which is not read: {known.way}")
@@ -232,10 +217,9 @@ def _is_binary(head, body):
 
 
 def _has_metis_shape(head, cut):
-    """Whether the first line counts vertices and edges, and a line a vertex lists its neighbours.
+    """Whether line 1 counts vertices and edges, and a line a vertex lists its neighbours.
 
-    Of a file whose first lines alone are in `head` (cut), lines of different lengths are asked
-    for, which no edge list has.
+    Where `head` is `cut`, lines of different lengths are asked for, which no edge list has.
     """
     lines = [line for line in head.split(b"\n") if line[:1] != b"%"]
     if cut or not lines[-1]:

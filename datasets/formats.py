@@ -1,17 +1,15 @@
 """Which reader an input is for, and what a reader is.
 
-A reader is a function `read(source, memory, **options) -> Raw` of a Source and of the bytes of
-memory that it may allocate, in a module of its own. What it cannot read it refuses in one line, a
-DataError that names the file, and the line, row or array in it.
+A reader is a function `read(source, memory, **options) -> Raw` of a Source and of the
+bytes of memory that it may allocate, in a module of its own. What it cannot read it
+refuses in one line, a DataError that names the file, and the line, row or array in it.
 
 A reader whose edges come block by block, so that they may be larger than memory, also has
-`stream(source, digest, threads, **options)`: a context that gives a Stream, for which `threads`
-parse, and the bytes of the file go through `digest`, a hash object, unless it is None. The options
-of both are those of an edge list: `names` of its columns, as --columns takes them (UsageError where
-they do not say what the columns are), and `base`, the id of vertex 0.
+`stream(source, digest, threads, **options)`: a context that gives a Stream, for which
+`threads` parse, and the bytes of the file go through `digest`, a hash object, unless it is
+None. The options of both are those of an edge list: `names` of its columns, as --columns takes
+them (UsageError where they do not say what the columns are), and `base`, the id of vertex 0.
 """
-from __future__ import annotations
-
 import re
 from importlib import import_module
 
@@ -36,12 +34,10 @@ GZIP_USUAL = 4  # times that text is longer than its gzip
 
 
 def reader(fmt):
-    """Return the function (source, memory) -> Raw of a format."""
     return import_module(READERS[fmt]).read
 
 
 def stream(fmt):
-    """Return the function (source, digest, threads) -> context of a Stream of a format."""
     return import_module(READERS[fmt]).stream
 
 
@@ -69,7 +65,6 @@ def detect(source):
 
 
 def graph_name(source, fmt):
-    """Return the name of the graph in a file."""
     if fmt == "planetoid" and (match := PLANETOID_FILE.fullmatch(source.path.name)):
         return match[1]
     return ogb.graph_name(source.path) if fmt == "ogb" else source.name

@@ -1,10 +1,7 @@
 """Synthetic graphs of any size: R-MAT, a planted partition, a lattice; features tell the classes.
 
-Every draw is keyed by the seed and the number of the edge, so the same call gives the same graph,
-as arrays or as text.
+Draws are keyed by seed and edge: the same call gives the same graph, as arrays or as text.
 """
-from __future__ import annotations
-
 import numpy as np
 
 from hpgcn.datasets import keyed_sampling
@@ -23,29 +20,13 @@ SEPARATION = 2.0  # distance of a class mean from 0, in units of the noise of on
 def generate(kind, *, scale=16, edge_factor=16, features=64, classes=8, seed=0):
     """Make an undirected graph of 2^scale vertices, without loops or duplicates.
 
-    rmat : edge_factor 2^scale draws with a, b, c = .57, .19, .19; vertices in random order.
-    sbm : as many draws, 4 of 5 within a class; vertices in random order.
-    grid : a lattice of 2^ceil(scale / 2) by 2^floor(scale / 2); edge_factor is not used.
+        rmat   edge_factor 2^scale draws with a, b, c = .57, .19, .19; vertices in random order
+        sbm    as many draws, 4 of 5 within a class; vertices in random order
+        grid   a lattice of 2^ceil(scale / 2) by 2^floor(scale / 2); edge_factor is not used
 
     Classes are contiguous ranges of the vertices before they are shuffled: planted blocks, corners
-    of the R-MAT square, bands of the lattice. Features are the mean of the class and unit noise.
-
-    Parameters
-    ----------
-    kind : {"rmat", "sbm", "grid"}
-    features : int
-        Width f; 0 for none.
-    classes : int
-        c; 0 for no labels and no split. Else the split is random:60/20/20 with the same seed.
-
-    Returns
-    -------
-    Graph
-
-    Raises
-    ------
-    UsageError
-        Unknown kind, a number out of range, or more than the memory.
+    of the R-MAT square, bands of the lattice, split random:60/20/20 with the seed. Features are the
+    mean of the class and unit noise. Of both 0 means none. What is out of range is a UsageError.
     """
     _check(kind, scale, edge_factor, features, classes, seed)
     n = 1 << scale
@@ -70,8 +51,7 @@ def generate(kind, *, scale=16, edge_factor=16, features=64, classes=8, seed=0):
 def write_edge_list(kind, path, *, scale=16, edge_factor=16, classes=8, seed=0, overwrite=False):
     """Write the edges of `generate` as text, a line `u v` with u < v each; return their number.
 
-    The first line says how many vertices there are, isolated ones included; reading the file with
-    symmetrize=True gives the same adjacency. Raises UsageError, OutputError or StorageError.
+    Line 1 counts the vertices, isolated ones too; with symmetrize=True it reads back the same.
     """
     from hpgcn.store import atomic_write
 

@@ -1,6 +1,4 @@
 """Which ids an edge list uses: how many vertices there are, and whether they are relabelled."""
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -9,44 +7,25 @@ MERGE = 1 << 20  # ids merged, or looked up, at once: fewer cost as much
 
 
 class Numbering(NamedTuple):
-    """How the ids of an edge list become vertices 0..num_nodes - 1.
-
-    Attributes
-    ----------
-    num_nodes : int
-    original_ids : (num_nodes,) int64 or None
-        Id of each vertex, where ids were relabelled; None where they are kept.
-    distinct : int
-        Ids that are in an edge.
-    first : int
-        The smallest of them.
-    """
+    """How the ids of an edge list become vertices 0..num_nodes - 1."""
 
     num_nodes: int
-    original_ids: np.ndarray | None = None
-    distinct: int = 0
-    first: int = 0
+    original_ids: np.ndarray | None = None  # (num_nodes,) int64, None where ids are kept
+    distinct: int = 0  # ids that are in an edge
+    first: int = 0  # the smallest of them
 
 
 def ids_are_kept(largest, distinct, counted=None):
     """Whether ids are the numbers of vertices: else they are relabelled in increasing order.
 
-    They are where the largest is below 2 x (distinct ids) + 1024, unless the input counts its
-    vertices (`counted`) and has as many distinct ids as that.
+    They are where the largest is below 2 x (distinct ids) + 1024, unless the
+    input counts its vertices (`counted`) and has as many distinct ids as that.
     """
     return largest < 2 * distinct + 1024 and (counted != distinct or largest + 1 == distinct)
 
 
 class Ids:
-    """Distinct ids of an edge list, met block by block.
-
-    Parameters
-    ----------
-    limit : int
-        Vertices at most.
-    refuse : function of a number of vertices, optional
-        Called with more of them than that: raises.
-    """
+    """Distinct ids of an edge list, met block by block; `refuse(count)` raises if above `limit`."""
 
     def __init__(self, limit, refuse=None):
         self.limit = limit

@@ -1,33 +1,23 @@
 """Compiled loops of the generators: keyed draws of edges, a counting sort into CSR, decimal text.
 
-A draw is SplitMix64's output function over a counter of seed, number of the edge, number of the
-draw.
+A draw is SplitMix64's output over a counter of seed, number of the edge, number of the draw.
 """
 import numpy as np
 
+from hpgcn.kernels.entries import mix
 from hpgcn.kernels.jit import jit
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-MIX1 = np.uint64(0xBF58476D1CE4E5B9)
-MIX2 = np.uint64(0x94D049BB133111EB)
-R27, R30, R31, R32 = map(np.uint64, (27, 30, 31, 32))
-LOW = np.uint64(0xFFFFFFFF)
+LOW, HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 DRAWS = np.uint64(64)  # counters that one edge has
 A, AB, ABC = (np.uint64(share * 2**32) for share in (0.57, 0.76, 0.95))  # R-MAT, cumulated
 WITHIN = np.uint64(0.8 * 2**32)  # share of the draws of `sbm` that stay within a class
 
 
 @jit()
-def _mix(x):
-    x = (x ^ (x >> R30)) * MIX1
-    x = (x ^ (x >> R27)) * MIX2
-    return x ^ (x >> R31)
-
-
-@jit()
 def _key(seed, edge):
     """Return the counter of draw 0 of an edge, less one step."""
-    return _mix(seed * GOLDEN + np.uint64(1)) + np.uint64(edge) * DRAWS * GOLDEN
+    return mix(seed * GOLDEN + np.uint64(1)) + np.uint64(edge) * DRAWS * GOLDEN
 
 
 @jit()
@@ -45,9 +35,9 @@ def rmat(seed, first, last, scale, classes):
         for level in range(scale):
             if level % 2 == 0:  # 32 bits a level
                 key += GOLDEN
-                bits = _mix(key)
+                bits = mix(key)
             x = bits & LOW
-            bits >>= R32
+            bits >>= HALF
             row = 2 * row + (x >= AB)
             column = 2 * column + ((A <= x < AB) or x >= ABC)
         u[edge - first] = row
@@ -63,9 +53,9 @@ def sbm(seed, first, last, scale, classes):
     mask = np.uint64(n - 1)
     for edge in range(first, last):
         key = _key(seed, edge) + GOLDEN
-        row = np.int64(_mix(key) & mask)
-        other = np.int64(_mix(key + GOLDEN) & mask)
-        if _mix(key + GOLDEN + GOLDEN) & LOW < WITHIN:
+        row = np.int64(mix(key) & mask)
+        other = np.int64(mix(key + GOLDEN) & mask)
+        if mix(key + GOLDEN + GOLDEN) & LOW < WITHIN:
             label = row * classes // n
             low = -(-label * n // classes)  # first vertex of the class
             high = -(-(label + 1) * n // classes)  # and of the next one

@@ -13,14 +13,7 @@ SYMMETRIES = {"general": 0, "symmetric": 1, "skew-symmetric": -1}
 
 
 def read(source, memory):
-    """Read a MatrixMarket file; the entry `u v` is a[u - 1, v - 1].
-
-    Raises
-    ------
-    DataError
-        No banner, or one of another kind; not square; an entry out of range, malformed or not
-        finite; more or fewer entries than the header says, or more than the file can hold.
-    """
+    """Read a MatrixMarket file, square and whole; the entry `u v` is a[u - 1, v - 1]."""
     with source.open() as stream:
         table = Table(stream, source)
         integral, sign = _banner(table)

@@ -13,19 +13,14 @@ ATTRIBUTES = ("edge_attr", "edge_feat")  # one number an edge, or several: names
 
 
 def read(source, memory):
-    """Read a graph from an .npz file.
+    """Read a graph from an .npz file; DataError where an array is not what its key says.
 
-    Keys: adj_indices adj_indptr adj_shape and adj_data (without it all weights are 1); or
-    edge_index (2, e), row 0 the source and row 1 the target as in PyG, maybe with num_nodes, and
-    with weights (e,) or (e, 1) as edge_weight, weight, edge_attr or edge_feat; or what
-    scipy.sparse.save_npz writes, row u aggregates column v. Besides these attr_data attr_indices
-    attr_indptr attr_shape, attr_matrix, x or node_feat; labels, y or node_label; train_mask
-    val_mask test_mask or train_idx val_idx test_idx.
-
-    Raises
-    ------
-    DataError
-        Not a zip, two members of one name, no adjacency, or an array that is not what its key says.
+    Keys: adj_indices adj_indptr adj_shape and adj_data (without it all weights are 1);
+    or edge_index (2, e), row 0 the source and row 1 the target as in PyG, maybe with
+    num_nodes, and with weights (e,) or (e, 1) as edge_weight, weight, edge_attr or
+    edge_feat; or what scipy.sparse.save_npz writes, row u aggregates column v. Besides
+    these attr_data attr_indices attr_indptr attr_shape, attr_matrix, x or node_feat;
+    labels, y or node_label; train_mask val_mask test_mask or train_idx val_idx test_idx.
     """
     archive = Archive(source, memory)
     if _has_csr(archive, "attr"):
@@ -58,15 +53,15 @@ def read(source, memory):
     return raw
 
 
-def read_edge_index(archive):
-    """Return sources and targets, two (e,) int64 that are not negative."""
+def read_edge_index(archive, n=None):
+    """Return sources and targets, two (e,) int64 in [0, n), or not negative."""
     where = f"{archive.source} edge_index"
     edges = archive.read("edge_index")
     if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
         raise DataError(f"{where}: dtype {edges.dtype} and shape {edges.shape}, expected integers "
                         "(2, e)")
     for row in range(2):
-        check_range(edges[row], 1 << 63, f"{where} row {row}")
+        check_range(edges[row], 1 << 63 if n is None else n, f"{where} row {row}")
     return edges.astype(np.int64, copy=False)
 
 
@@ -107,7 +102,6 @@ def _edge_weights(archive, num_edges):
 
 
 def _from_edge_index(archive, features, labels):
-    columns, rows = read_edge_index(archive)
     n = next((array.shape[0] for array in (features, labels)
               if array is not None and array.shape), None)
     if "num_nodes" in archive:
@@ -116,18 +110,16 @@ def _from_edge_index(archive, features, labels):
             raise DataError(f"{archive.source} num_nodes: {counts[:4].tolist()}, expected one "
                             "number of vertices")
         n = int(counts[0])
+    columns, rows = read_edge_index(archive, n)
     if n is None:
         numbering, rows, columns = compact_ids(rows, columns)
         return Raw(numbering.num_nodes, rows, columns, original_ids=numbering.original_ids,
                    reads=TARGET_FIRST)
     need(64 * n, archive.memory, f"{archive.source} num_nodes: {n} vertices")
-    for k, ids in enumerate((columns, rows)):
-        check_range(ids, n, f"{archive.source} edge_index row {k}")
     return Raw(n, rows, columns, reads=TARGET_FIRST)
 
 
 def _masks(archive, n):
-    """Return masks by those of train, val and test that are there, or None."""
     masks = {}
     for key in SPLIT:
         if f"{key}_mask" in archive:
@@ -147,6 +139,5 @@ def _masks(archive, n):
                 raise DataError(f"{where}: dtype {numbers.dtype} and shape {numbers.shape}, "
                                 "expected vertex numbers")
             check_range(numbers, n, where)
-            masks[key] = np.zeros(n, bool)
-            masks[key][numbers] = True
+            masks[key] = np.isin(np.arange(n), numbers)
     return masks or None

@@ -4,12 +4,10 @@
     NAME/raw/data.npz (edge_index, num_nodes_list, [node_feat]) [node-label.npz (node_label)]
     NAME/split/SCHEME/train.csv.gz valid.csv.gz test.csv.gz
 
-Hu et al., Open Graph Benchmark: Datasets for Machine Learning on Graphs, NeurIPS 2020. An edge goes
-from source to target, as in PyG: `u v` is the entry a[v, u]. Ids are vertices, and kept;
-num-node-list says how many there are.
+Hu et al., Open Graph Benchmark: Datasets for Machine Learning on Graphs,
+NeurIPS 2020. An edge goes from source to target, as in PyG: `u v` is the entry
+a[v, u]. Ids are vertices, and kept; num-node-list says how many there are.
 """
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -21,7 +19,6 @@ from hpgcn.datasets.raw import TARGET_FIRST, Raw
 from hpgcn.datasets.source import LINE_LIMIT, Source, need, shown
 from hpgcn.datasets.text import Grammar, Table
 from hpgcn.errors import DataError
-from hpgcn.graphs.validation import check_range
 
 NODES = "num-node-list.csv.gz"
 TABLES = ("edge.csv.gz", NODES, "node-feat.csv.gz", "node-label.csv.gz")
@@ -49,15 +46,8 @@ def graph_name(path):
 def read(source, memory):
     """Read the set that a file belongs to; the `files` of `source` become all that are read.
 
-    Labels are one class a vertex (nan: unknown), or 0 and 1 in several columns.
-
-    Raises
-    ------
-    InputNotFoundError
-        The edges or the number of vertices are missing.
-    DataError
-        More than one graph; a table with another number of rows; an edge or a split of vertices
-        that are not there.
+    Labels are one class a vertex (nan: unknown), or 0 and 1 in several columns. A set
+    of several graphs, and what does not fit the number of vertices, is a DataError.
     """
     raw = source.path.parent
     source.files = []
@@ -98,9 +88,7 @@ def _from_archives(raw, source, memory):
     where = f"{archive.source} num_nodes_list"
     n = _one_number(archive.read("num_nodes_list").ravel(), where)
     need(64 * n, memory, f"{where}: {n} vertices")
-    columns, rows = read_edge_index(archive)
-    for k, ids in enumerate((columns, rows)):
-        check_range(ids, n, f"{archive.source} edge_index row {k}")
+    columns, rows = read_edge_index(archive, n)
     features = archive.first("node_feat")
     labels = archive.first("node_label")
     notes = archive.notes
@@ -132,8 +120,7 @@ def _split(raw, source, n, memory):
     masks = {}
     for key, name in SPLIT.items():
         numbers = _integers(_file(source, folders[0] / f"{name}.csv.gz"), n, memory)
-        masks[key] = np.zeros(n, bool)
-        masks[key][numbers] = True
+        masks[key] = np.isin(np.arange(n), numbers)
     return masks
 
 
@@ -175,7 +162,6 @@ def _numbers(file, n, memory):
 
 
 def _lines(stream, most):
-    """Return the next lines: `most`, or what BLOCK bytes hold."""
     lines = []
     size = 0
     while len(lines) < most and size < BLOCK and (line := stream.readline(LINE_LIMIT)):

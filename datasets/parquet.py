@@ -1,6 +1,4 @@
 """Edge lists in Parquet files, by the names of their columns: see hpgcn.datasets.columns."""
-from __future__ import annotations
-
 from contextlib import closing, contextmanager
 
 import numpy as np
@@ -18,24 +16,15 @@ NUMBERS = (*INTEGERS, "float", "double", "halffloat")
 
 
 def read(source, memory, **options):
-    """Read an edge list; options as in `stream`."""
     with stream(source, None, 1, memory=memory, **options) as edges:
         return edges.collect(memory)
 
 
 @contextmanager
 def stream(source, digest, threads, *, names=None, base=None, memory=None):
-    """Open an edge list, of which one row group may take `memory` bytes.
+    """Open an edge list, whose row groups may take `memory` bytes; MissingError without pyarrow.
 
-    The threads are pyarrow's own, so that `threads` is not used; `base` is 0 unless it is given.
-
-    Raises
-    ------
-    DataError
-        Not Parquet; names that do not say what the columns are; ids that are no integers, empty
-        or below `base`; a weight that is not finite.
-    MissingError
-        pyarrow is not installed.
+    Its threads are its own, so that `threads` is not used; `base` is 0 unless it is given.
     """
     parquet = require("pyarrow.parquet", "io", "reading Parquet")
     if digest is not None:
@@ -79,7 +68,6 @@ def _columns(schema, flag, source):
 
 
 def _parts(file, chosen, base, source):
-    """Yield (u, v, w) of the rows, batch after batch."""
     row = 0
     batches = file.iter_batches(BATCH, columns=chosen)
     while True:
@@ -115,7 +103,6 @@ def _values(column, name, row, base, source):
 
 @contextmanager
 def _refusing(source):
-    """Turn what pyarrow raises on broken data into one line."""
     try:
         yield
     except MemoryError as error:

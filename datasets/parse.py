@@ -99,20 +99,11 @@ def _number(text, at, integral):
 
 @jit()
 def parse(text, delimiter, comments, roles, low, high, integral, line, u, v, w, inexact):
-    """Parse the lines of `text`, which ends with a newline, into u, v and w.
+    """Parse lines into u, v and w; `text` ends with a newline, `line` is the number of its first.
 
-    Parameters
-    ----------
-    roles : (k,) int64
-        U, V, W or PASSED for each field of a line.
-    line : int
-        Number of the first line.
-    inexact : (rows, 4) int64
-        Written: row, start, end and line of each value that is left to the caller.
-
-    Returns
-    -------
-    status, position and number of the field at fault, its line, rows parsed, inexact values.
+    `roles` (k,) int64 are those of a line's fields; `inexact` (rows, 4) int64 gets
+    row, start, end and line of each value left to the caller. Returns status;
+    position, number and line of the field at fault; rows parsed, inexact values.
     """
     at = 0
     count = 0

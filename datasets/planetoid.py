@@ -1,7 +1,7 @@
 """Planetoid sets (ind.NAME.x, y, tx, ty, allx, ally, graph, test.index), without running a pickle.
 
-A pickle names functions to call. Only the names that NumPy arrays, SciPy CSR matrices and a dict of
-lists need are known here, and each stands for a small class below that keeps what it is given.
+A pickle names functions to call. Only the names that NumPy arrays, SciPy CSR matrices and a dict
+of lists need are known here, and each stands for a small class below that keeps what it is given.
 """
 import io
 import math
@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from hpgcn.datasets.arrays import COMPRESSED, sparse_matrix
 from hpgcn.datasets.parse import U
 from hpgcn.datasets.raw import Raw
-from hpgcn.datasets.source import Source, need, shown
+from hpgcn.datasets.source import Source, need, refused, shown
 from hpgcn.datasets.text import Grammar, Table
 from hpgcn.errors import DataError
 
@@ -31,16 +31,8 @@ OBJECT_BYTES = 96  # of memory that what a byte of a pickle asks for may take
 def read(source, memory):
     """Read the Planetoid set that a file belongs to; the `files` of `source` become all eight.
 
-    Train are the first len(y) vertices, validation the next 500, test those of test.index. Test
-    vertices that test.index leaves out stay, with their edges, unlabelled and without features.
-    Edges are symmetrised.
-
-    Raises
-    ------
-    InputNotFoundError
-        One of the eight is missing.
-    DataError
-        A forbidden global, a broken pickle, or parts that do not fit each other.
+    Train are the first len(y) vertices, validation the next 500, test those of test.index: vertices
+    that it leaves out stay, with edges, unlabelled and without features. Edges are symmetrised.
     """
     match = FILE.fullmatch(source.path.name)
     if not match:
@@ -137,7 +129,6 @@ def _test_index(file, first, count, memory):
 
 
 def _edges(graph, n, file, memory):
-    """Return rows and columns of the lists of neighbours."""
     if not isinstance(graph, dict) or not all(type(row) is list for row in graph.values()):
         raise DataError(f"{file}: expected a dict of lists of neighbours")
     counts = [len(row) for row in graph.values()]
@@ -172,10 +163,6 @@ class _Dtype:
     def dtype(self):
         order = self.order if self.order in ("<", ">") else "="
         return np.dtype(self.code).newbyteorder(order)
-
-
-class _Ndarray:
-    """Stands for the class numpy.ndarray, which pickles pass to _reconstruct."""
 
 
 class _Array:
@@ -220,17 +207,11 @@ def _encode(text, encoding):
 
 
 ALLOWED = {
-    ("numpy.core.multiarray", "_reconstruct"): _Array,
-    ("numpy._core.multiarray", "_reconstruct"): _Array,
-    ("numpy", "ndarray"): _Ndarray,
-    ("numpy", "dtype"): _Dtype,
-    ("scipy.sparse.csr", "csr_matrix"): _Csr,
-    ("scipy.sparse._csr", "csr_matrix"): _Csr,
-    ("collections", "defaultdict"): defaultdict,
-    ("__builtin__", "list"): list,
-    ("builtins", "list"): list,
-    ("_codecs", "encode"): _encode,
-}
+    "numpy.ndarray": object,  # which pickles pass to _reconstruct
+    "numpy.core.multiarray._reconstruct": _Array, "numpy._core.multiarray._reconstruct": _Array,
+    "scipy.sparse.csr.csr_matrix": _Csr, "scipy.sparse._csr.csr_matrix": _Csr,
+    "numpy.dtype": _Dtype, "_codecs.encode": _encode, "collections.defaultdict": defaultdict,
+    "__builtin__.list": list, "builtins.list": list}
 
 
 class _Unpickler(pickle.Unpickler):
@@ -239,23 +220,19 @@ class _Unpickler(pickle.Unpickler):
         self.where = where
 
     def find_class(self, module, name):
-        if (module, name) not in ALLOWED:
-            raise DataError(f"{self.where}: forbidden global {shown(f'{module}.{name}')}")
-        return ALLOWED[module, name]
+        wanted = f"{module}.{name}"
+        if wanted not in ALLOWED:
+            raise DataError(f"{self.where}: forbidden global {shown(wanted)}")
+        return ALLOWED[wanted]
 
 
 def _load(file, memory):
     """Unpickle a file with the names in ALLOWED alone, and objects that fit into `memory` bytes."""
     with file.open() as stream:
         data = stream.read()
-    try:
+    with refused(file, "broken pickle"):
         for count, (opcode, argument, at) in enumerate(pickletools.genops(data), 1):
             need(OBJECT_BYTES * count, memory, file)
             if opcode.name.endswith("PUT") and argument > len(data):  # allocates that many slots
                 raise DataError(f"{file}: broken pickle (memo {argument} at byte {at})")
         return _Unpickler(data, file).load()
-    except DataError:
-        raise
-    except Exception as error:  # a broken pickle can raise whatever its opcodes do
-        reason = shown(str(error) or type(error).__name__)
-        raise DataError(f"{file}: broken pickle ({reason})") from error

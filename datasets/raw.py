@@ -1,6 +1,4 @@
 """A graph as its file has it, before duplicates are merged and anything is checked twice."""
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,52 +14,26 @@ TARGET_FIRST = ("target", "source")  # as PyG aggregates
 class Raw:
     """Entries of the adjacency in any order, and what came with them: every reader returns one.
 
-    Attributes
-    ----------
-    num_nodes : int
-    rows, columns : (e,) integers in [0, num_nodes)
-        Row u aggregates column v.
-    values : (e,) numbers, or None for all ones
-    features : (n, f) ndarray or scipy sparse, or None
-    labels : (n,) integers with -1 for unknown, (n, t) multi-label, or None
-    masks : dict of (n,) bool under "train", "val" and "test", or None
-        The input's own split.
-    split : str
-        How the input's own split was made.
-    original_ids : (n,) int64 or None
-        The input's ids, where they were relabelled.
-    base : int
-        The input's number of vertex 0, where ids are not relabelled.
-    first : int
-        The smallest vertex with an edge, where that says something of the ids.
-    reads : (str, str)
-        What the input calls the row and the column of an entry: ROW_FIRST or TARGET_FIRST.
-    undirected : bool
-        The input says of itself that its edges have no direction: max(A, A^T) is taken.
-    symmetrize : bool
-        The format lists each edge at both ends: max(A, A^T) is taken.
-    row_normalize : bool
-        Rows of the features are divided by their sums unless the user says otherwise.
-    notes : list of str
-        What a user should know of how the input was read.
+    Row u aggregates column v. Where `undirected` (the input says so of its edges)
+    or `symmetrize` (the format lists each edge at both ends), max(A, A^T) is taken.
     """
 
-    num_nodes: int
-    rows: np.ndarray
-    columns: np.ndarray
-    values: np.ndarray | None = None
-    features: np.ndarray | sp.csr_array | None = None
-    labels: np.ndarray | None = None
-    masks: dict[str, np.ndarray] | None = None
-    split: str = "file"
-    original_ids: np.ndarray | None = None
-    base: int = 0
-    first: int = 0
-    reads: tuple[str, str] = ROW_FIRST
+    num_nodes: int  # n
+    rows: np.ndarray  # (e,) integers in [0, n)
+    columns: np.ndarray  # (e,) integers in [0, n)
+    values: np.ndarray | None = None  # (e,) numbers, or None for all ones
+    features: np.ndarray | sp.csr_array | None = None  # (n, f), or any scipy.sparse matrix
+    labels: np.ndarray | None = None  # (n,) integers with -1 for unknown, or (n, t) multi-label
+    masks: dict[str, np.ndarray] | None = None  # the input's: (n,) bool for train, val and test
+    split: str = "file"  # how these were made
+    original_ids: np.ndarray | None = None  # (n,) int64: the input's ids, where relabelled
+    base: int = 0  # the input's number of vertex 0, where ids are not relabelled
+    first: int = 0  # the smallest vertex with an edge, where that says something of the ids
+    reads: tuple[str, str] = ROW_FIRST  # what the input calls row and column: or TARGET_FIRST
     undirected: bool = False
     symmetrize: bool = False
-    row_normalize: bool = False
-    notes: list[str] = field(default_factory=list)
+    row_normalize: bool = False  # divide rows of the features by their sums, unless told otherwise
+    notes: list[str] = field(default_factory=list)  # what a user should know of the reading
 
     def by_vertex(self, array, where):
         """Return the vertices' rows of an array with a row for each vertex, or for each id."""

@@ -1,6 +1,4 @@
 """Entries of an edge list on disk, in runs: each was in memory once, sorted by ranges of rows."""
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,10 +62,7 @@ class Runs:
         return total
 
     def pieces(self, first, stop, shift, step, *, weighted, numbered):
-        """Yield (rows, columns, weights, numbers) of ranges first..stop - 1, run after run.
-
-        At most `step` entries at a time; weights and numbers are empty unless asked for.
-        """
+        """Yield (rows, columns, weights, numbers) of ranges first..stop - 1, `step` at a time."""
         wanted = (True, True, weighted, numbered)
         for run in self.runs:
             end = int(run.cut(stop, shift))

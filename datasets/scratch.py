@@ -1,6 +1,4 @@
 """Temporary files of a conversion, beside its output: gone when it ends, however it ends."""
-from __future__ import annotations
-
 import os
 from contextlib import ExitStack
 
@@ -10,36 +8,21 @@ from hpgcn.errors import StorageError
 from hpgcn.runtime.atomic import scratch_folder, writing
 
 
-class Scratch:
-    """A folder beside the file `out`, removed with all that is in it when the block ends.
-
-    Attributes
-    ----------
-    folder : pathlib.Path
-        On the output's file system, so that a finished file can be renamed to it.
-
-    Raises
-    ------
-    OutputError
-        The folder cannot be created.
-    """
+class Scratch(ExitStack):
+    """A folder beside the file `out`, on its file system; the block's end removes all in it."""
 
     def __init__(self, out):
+        super().__init__()
         self.out = out
         self.count = 0
-        self.held = ExitStack()
 
     def __enter__(self):
-        self.folder = self.held.enter_context(scratch_folder(self.out))
+        self.folder = self.enter_context(scratch_folder(self.out))
         return self
 
-    def __exit__(self, *error):
-        return self.held.__exit__(*error)
-
     def spool(self, dtype=np.uint8):
-        """Return a new, empty Spool."""
         spool = Spool(self.folder / f"{self.count}.spool", dtype, self.out)
-        self.held.callback(spool.file.close)
+        self.callback(spool.file.close)
         self.count += 1
         return spool
 
@@ -57,12 +40,10 @@ class Spool:
 
     @property
     def size(self):
-        """Elements written so far."""
         return self.nbytes // self.dtype.itemsize
 
     @property
     def shape(self):
-        """Shape, as of an array."""
         return (self.size,)
 
     def append(self, array):
@@ -97,6 +78,5 @@ class Spool:
         return self.read(start * self.dtype.itemsize, max(0, stop - start), self.dtype)
 
     def remove(self):
-        """Give the disk space back."""
         self.file.close()
         self.path.unlink()

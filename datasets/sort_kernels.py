@@ -1,8 +1,8 @@
 """Compiled loops of the external sort: entries to runs, runs to keys, equal keys to one, to rows.
 
-An entry is a row, twice its column plus 1 if it is the image of one of the input (--symmetrize),
-and maybe a weight and its number in the input. A key is (row - first row) << bits | that column:
-keys increase as CSR entries do.
+An entry is a row, twice its column plus 1 if it is the image of one of the
+input (--symmetrize), and maybe a weight and its number in the input. A key
+is (row - first row) << bits | that column: keys increase as CSR entries do.
 """
 import numpy as np
 
@@ -91,16 +91,9 @@ def unique(keys):
 def combine(keys, weights, numbers, order, merged, sums):
     """Sum the weights of equal keys, in the order in which they lie in the buffer.
 
-    Parameters
-    ----------
-    order : (k,) int64
-        Sorts the keys, equal ones in any order; changed.
-    merged, sums : (k,)
-        Written.
-
-    Returns
-    -------
-    Number of distinct keys; the least number of an entry, no image, that repeats another, or -1.
+    `order` sorts the keys, equal ones in any order, and is changed;
+    `merged` and `sums` are written. Returns the number of distinct keys,
+    and the least number of an entry, no image, that repeats another, or -1.
     """
     end = 0
     again = np.int64(-1)
@@ -132,22 +125,12 @@ def emit(keys, weights, bits, first, mirror, refused, columns, values, counts, d
          degree_loop, degree_column, touched, tally, hash_keys, fingerprint):
     """Turn increasing, distinct keys into entries of the CSR, and add them up; return their number.
 
-    Parameters
-    ----------
-    weights : (k,) float64, or empty for all ones
-    mirror : bool
-        Take the larger of an entry and its image; one that is missing is 0.
-    refused : (2,) float64
-        Written: the first sum of weights that is not finite, at merged entry tally[INFINITE], and
-        the first weight that does not fit float32, at stored entry tally[OVERFLOW]; both are -1
-        before.
-    columns, values : (k,)
-        Written: column and weight of the entries kept.
-    counts, degree_row, degree_loop : (rows of the bucket,)
-    degree_column, touched : (n,)
-    hash_keys, fingerprint : (2,) uint64
-        Keys of two hash functions, and the sum of the hashes of all entries above the diagonal less
-        those below it: zeros where the matrix is symmetric.
+    `weights` (k,) float64 are empty for all ones. With `mirror` the larger of an entry and
+    its image is taken, 0 for one that is missing. Written are `columns` and `values` (k,) of
+    the entries kept, and to `refused` (2,) the first sum of weights that is not finite, at
+    merged entry tally[INFINITE], and the first that does not fit float32, at stored entry
+    tally[OVERFLOW], both -1 before. All others are added to: those of rows from `first` on,
+    of all columns (n,), and `fingerprint`, with `hash_keys`, as by `add_fingerprint`.
     """
     end = 0
     k = 0

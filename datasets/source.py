@@ -1,6 +1,5 @@
 """An input file: its name, its bytes (gzip or not), its SHA-256, and the memory it may ask for."""
-from __future__ import annotations
-
+import errno
 import gzip
 import hashlib
 import io
@@ -33,16 +32,22 @@ def shown(text, limit=200):
     return "".join(letter if letter.isprintable() else "?" for letter in str(text)[:limit])
 
 
-class Source:
-    """A regular file that can be read; `files` are those whose bytes the SHA-256 is over.
+@contextmanager
+def refused(where, what="broken data"):
+    """Turn what a library raises on broken data into one line."""
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:  # no common base: parsers raise whatever the bytes lead them to
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise  # the disk's; EINVAL is a seek past the end
+        reason = shown(str(error) or type(error).__name__)
+        raise DataError(f"{where}: {what} ({reason})") from error
 
-    Raises
-    ------
-    InputNotFoundError
-        It does not exist or cannot be opened.
-    DataError
-        It is a directory, or no regular file.
-    """
+
+class Source:
+    """A regular file, else refused; `files` are those whose bytes the SHA-256 is over."""
 
     def __init__(self, path):
         self.path = Path(path)
@@ -90,8 +95,7 @@ class Source:
     def open(self, digest=None):
         """Open for reading bytes, decompressed; what then goes wrong is one line.
 
-        With `digest`, a hash object, what lies in the file goes through it, to the end when the
-        block ends well.
+        The file's bytes go through `digest`, a hash object; all of them, if the block ends well.
         """
         try:
             with ExitStack() as stack:
@@ -122,13 +126,10 @@ class Source:
         return digest.hexdigest()
 
     def refuse_changed(self):
-        """Refuse to go on if the file was replaced or written to since the Source was made."""
         identity.refuse_replaced(self.path, self.opened)
 
 
 class _Hashed(io.FileIO):
-    """A file whose bytes go through a hash function as they are read."""
-
     def __init__(self, path, digest):
         super().__init__(path)
         self.digest = digest

@@ -1,10 +1,7 @@
 """Splits of the labelled vertices into train, validation and test, class by class and keyed.
 
-The draw of vertex i depends on the seed and on i alone, so a split depends on nothing but the seed
-and the labels.
+The draw of a vertex hangs on the seed and its number alone, a split on the seed and the labels.
 """
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -19,13 +16,7 @@ RANDOM = re.compile(rf"random:{SHARE}/{SHARE}/{SHARE}(?::(\d{{1,19}}))?")
 
 
 def parse_split(text):
-    """Return ("file",), ("planetoid",) or ("random", (train, val, test) in percent, seed).
-
-    Raises
-    ------
-    UsageError
-        Another word; percentages that exceed 100 together, or leave nothing to train.
-    """
+    """Return ("file",), ("planetoid",) or ("random", percent of each, seed); or UsageError."""
     if text in ("file", "planetoid"):
         return (text,)
     match = RANDOM.fullmatch("random:60/20/20" if text == "random" else text)
@@ -49,18 +40,10 @@ def describe_split(kind, percent=(), seed=0):
 
 
 def random_split(labels, percent, seed, where):
-    """Divide the labelled vertices of each class by percentages.
+    """Divide the labelled vertices of each class by `percent` of train, validation and test.
 
-    Parameters
-    ----------
-    labels : (n,) integers, -1 for unknown, or (n, t) multi-label (divided as one class)
-    percent : three numbers
-        Of train, validation and test; what they leave is in no mask.
-    seed : int
-
-    Returns
-    -------
-    dict of (n,) bool under "train", "val" and "test"
+    `labels` are (n,) integers, -1 for unknown, or (n, t) multi-label, divided as one class.
+    Returns (n,) bool masks under "train", "val" and "test"; what the percentages leave is in none.
     """
     labels = _classes(labels, where)
     rank, size = _ranks(labels, seed)
@@ -76,13 +59,7 @@ def random_split(labels, percent, seed, where):
 def planetoid_split(labels, where, seed=0):
     """Draw 20 vertices of each class to train, then 500 to validate and 1,000 to test.
 
-    The latter two hold the classes in proportion. Labels are (n,) integers, -1 for unknown; masks
-    are returned as by `random_split`.
-
-    Raises
-    ------
-    DataError
-        Multi-label, a class with fewer than 20 vertices, or fewer than 1,500 other labelled ones.
+    The latter two hold the classes in proportion. DataError: multi-label, or too few with a label.
     """
     if labels is not None and labels.ndim != 1:
         raise DataError(f"{where}: split planetoid needs one class per vertex, labels have shape "

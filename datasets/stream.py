@@ -1,6 +1,4 @@
 """An edge list that is read block by block, and the same in memory."""
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -29,44 +27,22 @@ MANY = 64  # numbers, from which an order is no accident
 class Stream:
     """Edges in the order of a file.
 
-    Attributes
-    ----------
-    where : str
-        The file, for errors.
-    parts : iterator of (u, v, w)
-        (k,) int64 ids, `base` or more, twice, and (k,) float64 finite weights, or None. Read once.
-    columns : Columns
-        Says whether the parts have weights, and which end of an edge is the row.
-    num_nodes : int or None
-        Where the file says which ids there are: base..base + num_nodes - 1. They are then kept.
-    counted : int or None
-        Vertices that the file says it has, whatever their ids.
-    base : int
-        The id of vertex 0, where ids are kept.
-    base_known : bool
-        The user or the format says what the base is.
-    undirected : bool
-        The file says that its edges have no direction; each may be listed once or in both.
-    listed_once : bool
-        Edges have no direction, and each is listed once: `edges` gives both.
-    notes : list of str
-        What a user should know of how the file was read; `raw` adds to them.
+    `parts` are read once: (u, v, w), (k,) int64 ids from `base` on, finite float64 or None.
     """
 
-    where: str
+    where: str  # the file, for errors
     parts: Iterator
     columns: Columns
-    num_nodes: int | None = None
-    counted: int | None = None
-    base: int = 0
-    base_known: bool = False
-    undirected: bool = False
-    listed_once: bool = False
-    notes: list[str] = field(default_factory=list)
+    num_nodes: int | None = None  # if the file says so: ids base..base + num_nodes - 1 are kept
+    counted: int | None = None  # vertices that the file says it has, whatever their ids
+    base: int = 0  # the id of vertex 0, where ids are kept
+    base_known: bool = False  # the user or the format says what it is
+    undirected: bool = False  # the file says so of edges, each listed once or in both directions
+    listed_once: bool = False  # edges have no direction, one is listed: `edges` gives both
+    notes: list[str] = field(default_factory=list)  # what a user should know; `raw` adds to them
 
     @property
     def weighted(self):
-        """Whether the parts have weights."""
         return W in self.columns.roles
 
     def edges(self):
@@ -148,7 +124,6 @@ class _Times:
         self.ordered = True
 
     def add(self, numbers):
-        """Take the next numbers, (k,) float64."""
         if not numbers.size or not self.whole:
             return
         self.whole = bool(np.all(numbers == np.floor(numbers)))
@@ -161,7 +136,6 @@ class _Times:
         self.last = numbers[-1]
 
     def refuse(self, where):
-        """Raise DataError where the numbers look like times, dates or a count of the lines."""
         if not self.whole or not self.count:
             return
         kinds = [kind for low, high, least, kind in TIMES

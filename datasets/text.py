@@ -1,10 +1,8 @@
 """Lines of two integers, and maybe a number, out of text: millions of edges per second."""
-from __future__ import annotations
-
 import re
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,35 +20,18 @@ BLANKS = b" \t\r"
 
 @dataclass(frozen=True)
 class Grammar:
-    """The fields of a line.
+    """The fields of a line."""
 
-    Attributes
-    ----------
-    roles : tuple of int
-        For each field U, V (the two integers), W (the weight) or PASSED (not read).
-    delimiter : bytes
-        b" " for any run of blanks, else one character with blanks around it allowed.
-    low, high : int
-        Range of the two integers.
-    names : tuple of str
-        What to call U, V and W in an error.
-    integral : bool
-        The weight must be an integer.
-    comments : bool
-        Lines that start with # or % are skipped.
-    """
-
-    roles: tuple[int, ...] = (U, V)
-    delimiter: bytes = b" "
+    roles: tuple[int, ...] = (U, V)  # U, V (the two integers), W (the weight) or PASSED (not read)
+    delimiter: bytes = b" "  # for any run of blanks; else one character, maybe with blanks around
     low: int = 0
-    high: int = INT64_MAX
-    names: tuple[str, str, str] = ("first id", "second id", "weight")
-    integral: bool = False
-    comments: bool = True
+    high: int = INT64_MAX  # of the two integers
+    names: tuple[str, str, str] = ("first id", "second id", "weight")  # of U, V and W in an error
+    integral: bool = False  # the weight must be an integer
+    comments: bool = True  # lines that start with # or % are skipped
 
     @property
     def weighted(self):
-        """Whether a line holds a weight."""
         return W in self.roles
 
 
@@ -98,7 +79,6 @@ class Table:
         return line.rstrip(b"\r\n")
 
     def unread(self, line):
-        """Give back the line that was read last."""
         self.pending = line + b"\n"
         self.line -= 1
 
@@ -106,7 +86,9 @@ class Table:
         """Yield the rest in blocks of whole lines, as bytes."""
         rest = self.pending
         self.pending = b""
-        with progress(self.stream, self.where) as advance:
+        raw = getattr(self.stream, "fileobj", self.stream)  # of gzip the file: its length is known
+        total = getattr(self.where, "size", None)
+        with bar(total=total, desc=str(self.where), unit="B", unit_scale=True, leave=False) as done:
             while block := self.stream.read(BLOCK):
                 if self.line == 0 and not rest:
                     block = block.removeprefix(BYTE_ORDER_MARK)
@@ -117,7 +99,7 @@ class Table:
                     yield block[:cut]
                 if len(rest) > LINE_LIMIT:
                     raise self._too_long(self.line + 1)
-                advance()
+                done.update(raw.tell() - done.n)
         if rest:
             yield rest + b"\n"
 
@@ -125,18 +107,7 @@ class Table:
         return DataError(f"{self.where}: line {line} has more than {LINE_LIMIT} bytes")
 
     def parts(self, grammar, threads=1):
-        """Parse the rest on several threads, block by block.
-
-        Yields
-        ------
-        u, v : (e,) int64
-        w : (e,) float64, or None where the grammar has no weight
-
-        Raises
-        ------
-        DataError
-            Naming the first line that is wrong, and its field.
-        """
+        """Parse the rest on several threads; yield (u, v, w), w None without weights, by blocks."""
         pending = deque()
         with ThreadPoolExecutor(threads) as pool:
             for block in self.blocks():
@@ -158,8 +129,7 @@ class Table:
         roles = np.array(grammar.roles, np.int64)
         shortest = 2 * roles.size - np.count_nonzero(roles == PASSED)  # fields passed may be empty
         rows = text.size // (shortest - 1) + 1
-        u = np.empty(rows, np.int64)
-        v = np.empty(rows, np.int64)
+        u, v = np.empty((2, rows), np.int64)
         w = np.empty(rows if grammar.weighted else 0)
         inexact = np.empty((w.size, 4), np.int64)
 
@@ -191,15 +161,6 @@ class Table:
         return values
 
 
-@contextmanager
-def progress(stream, where):
-    """Show a progress bar over a file; call what this yields to bring it up to date."""
-    raw = getattr(stream, "fileobj", stream)  # of gzip the compressed file, whose length is known
-    total = getattr(where, "size", None)
-    with bar(total=total, desc=str(where), unit="B", unit_scale=True, leave=False) as shown:
-        yield lambda: shown.update(raw.tell() - shown.n)
-
-
 def join_parts(parts, weighted, memory, where):
     """Join the parts (u, v, w) of columns, of which two copies must fit into `memory` bytes."""
     kept = []
@@ -217,7 +178,6 @@ def join_parts(parts, weighted, memory, where):
 
 
 def _complaint(status, block, at, field, grammar):
-    """Say what is wrong at block[at], in field number `field`."""
     expected = len(grammar.roles)
     separated = "" if grammar.delimiter == b" " else f" separated by {grammar.delimiter.decode()!r}"
     if status == parse.MISSING:

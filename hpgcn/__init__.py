@@ -1,6 +1,7 @@
 """hpgcn: full-batch GCN training whose result does not depend on the number of ranks.
 
-The names below load on first use, so `import hpgcn` is quick and needs none of the optional packages.
+The names below load on first use, so `import hpgcn` is quick and needs none of the optional
+packages.
 """
 import importlib.util
 
@@ -24,8 +25,9 @@ def __getattr__(name):
         try:
             return getattr(importlib.import_module(_HOMES[name]), name)
         except ImportError as error:
-            if importlib.util.find_spec("hpgcn.kernels") is None:  # in a clone it lies beside this folder
-                raise ImportError("hpgcn is not installed, this is its source: pip install -e .") from error
+            if importlib.util.find_spec("hpgcn.kernels") is None:  # it lies beside this folder
+                raise ImportError("hpgcn is not installed, this is its source: "
+                                  "pip install -e .") from error
             raise
     raise AttributeError(f"module 'hpgcn' has no attribute {name!r}")
 

@@ -1,4 +1,4 @@
-"""Every setting of a training run: one frozen dataclass, from which the command line and the TOML file are made."""
+"""Every setting of a training run: one frozen dataclass, of which flags and TOML file are made."""
 from __future__ import annotations
 
 import dataclasses
@@ -14,27 +14,28 @@ from hpgcn.errors import InputNotFoundError, UsageError
 from hpgcn.runtime.files import reading
 
 # fields on which it depends what a training step of given widths sends and holds
-COST_FIELDS = ("grid", "replication", "stages", "model", "aggregator", "layer_norm", "input_dropout",
-               "precompute", "prune", "dtype")
-# fields in which a run that goes on from a checkpoint may differ from the run that wrote it: how it computes, how long
-# and where, but not what; all others would make it another run
-RESUMABLE_FIELDS = ("graph", "out", "strategy", "grid", "replication", "stages", "epochs", "patience",
-                    "device", "aggregate_on", "update_on", "threads", "memory", "checkpoint_every", "trace",
-                    "comm_timeout")
+COST_FIELDS = ("grid", "replication", "balance", "stages", "model", "aggregator", "layer_norm",
+               "input_dropout", "precompute", "prune", "dtype")
+# fields in which a run that goes on from a checkpoint may differ from the run that wrote it: how it
+# computes, how long and where, but not what; all others would make it another run
+RESUMABLE_FIELDS = ("graph", "out", "strategy", "grid", "replication", "balance", "stages", "epochs",
+                    "patience", "device", "aggregate_on", "update_on", "threads", "memory",
+                    "checkpoint_every", "trace", "comm_timeout")
 MAX_FILE = 1 << 20  # bytes of a TOML file
 
 
 def knob(default, text, *, choices=None, low=None, high=None, open_high=False):
     """A field with its help text, and what values it takes."""
-    return field(default=default, metadata={"help": text, "choices": choices, "low": low, "high": high,
-                                            "open_high": open_high})
+    limits = {"choices": choices, "low": low, "high": high, "open_high": open_high}
+    return field(default=default, metadata={"help": text, **limits})
 
 
 @dataclass(frozen=True)
 class Config:
     """Settings of one training run.
 
-    Each field is a flag of `hpgcn train` (`input_dropout` is `--input-dropout`) and a key of config.toml.
+    Each field is a flag of `hpgcn train` (`input_dropout` is `--input-dropout`)
+    and a key of config.toml.
 
     Raises
     ------
@@ -43,45 +44,57 @@ class Config:
     """
 
     graph: str = knob("", "path of the graph; filled in from the command line")
-    out: str = knob("", "run directory (default: run-NAME-N on the command line; in Python none, and no file is "
-                    "written)")
+    out: str = knob("", "run directory (default: run-NAME-N on the command line; in Python none, "
+                    "and no file is written)")
     strategy: str = knob("p2p", "how A H is computed in parallel")
-    grid: str = knob("", "ranks of 2d as RxC, of 3d as RxCxL (default: the most square, the most cubic)")
-    replication: int = knob(0, "replicas of 1.5d, a divisor of the ranks; 0: the largest c with c c <= ranks", low=0)
-    stages: int = knob(0, "row batches of mop's pipeline; 0: from the bandwidth of the matrix", low=0)
+    grid: str = knob("", "ranks of 2d as RxC, of 3d as RxCxL (default: the most square, the most "
+                     "cubic)")
+    replication: int = knob(0, "replicas of 1.5d, a divisor of the ranks; 0: the largest c with "
+                            "c c <= ranks", low=0)
+    balance: float = knob(0.05, "nonzeros beyond the mean that a rank of cover may hold by taking "
+                          "on others', as a share", low=0)
+    stages: int = knob(0, "row batches of mop's pipeline; 0: from the bandwidth of the matrix",
+                       low=0)
     model: str = knob("gcn", "kind of its layers")
-    aggregator: str = knob("mean", "of sage; mean: the vertex and the mean of its neighbours, each with weights of its "
-                           "own; gcn: the mean of vertex and neighbours")
+    aggregator: str = knob("mean", "of sage; mean: the vertex and the mean of its neighbours, each "
+                           "with weights of its own; gcn: the mean of vertex and neighbours")
     layer_norm: bool = knob(False, "normalise the rows of each hidden layer before its ReLU")
     layers: int = knob(2, "number of layers", low=1, high=1000)
     hidden: int = knob(16, "width of the hidden layers", low=1, high=1 << 24)
     dropout: float = knob(0.5, "dropout before each layer", low=0, high=1, open_high=True)
-    input_dropout: float = knob(-1.0, "dropout before the first layer; -1: as --dropout", low=-1, high=1,
-                                open_high=True)
+    input_dropout: float = knob(-1.0, "dropout before the first layer; -1: as --dropout", low=-1,
+                                high=1, open_high=True)
     epochs: int = knob(200, "epochs at most", low=1)
-    patience: int = knob(0, "stop after this many epochs without a better validation result; 0: never", low=0)
+    patience: int = knob(0, "stop after this many epochs without a better validation result; "
+                         "0: never", low=0)
     lr: float = knob(0.01, "learning rate", low=0)
     weight_decay: float = knob(5e-4, "L2 factor: weight_decay * W is added to the gradient", low=0)
     decay_layers: str = knob("first", "whose weights decay", choices=("first", "all"))
     optimizer: str = knob("adam", "optimiser", choices=("adam", "sgd"))
-    precompute: bool = knob(True, "form A X once if X is dense and constant (--input-dropout 0); changes no result")
-    prune: bool = knob(True, "leave out rows that neither loss nor metrics read, layer by layer; changes no result")
+    precompute: bool = knob(True, "form A X once if X is dense and constant (--input-dropout 0); "
+                            "changes no result")
+    prune: bool = knob(True, "leave out rows that neither loss nor metrics read, layer by layer; "
+                       "changes no result")
     eval_every: int = knob(1, "evaluate every so many epochs; 0: only after the last", low=0)
-    dtype: str = knob("float32", "type of features, weights and messages", choices=("float32", "float64"))
+    dtype: str = knob("float32", "type of features, weights and messages",
+                      choices=("float32", "float64"))
     seed: int = knob(0, "keys every random draw", low=0, high=2**63 - 1)
-    device: str = knob("auto", "where to compute: cuda, on a GPU for each rank, in turn those of its node; auto, so "
-                       "where every rank finds one", choices=("auto", "cpu", "cuda"))
-    aggregate_on: str = knob("device", "where mop multiplies by A; cpu, with update-on cuda: the graph in host memory",
-                             choices=("device", "cpu", "cuda"))
-    update_on: str = knob("device", "where mop multiplies by W and does all else", choices=("device", "cpu", "cuda"))
+    device: str = knob("auto", "where to compute: cuda, on a GPU for each rank, in turn those of "
+                       "its node; auto, so where every rank finds one",
+                       choices=("auto", "cpu", "cuda"))
+    aggregate_on: str = knob("device", "where mop multiplies by A; cpu, with update-on cuda: the "
+                             "graph in host memory", choices=("device", "cpu", "cuda"))
+    update_on: str = knob("device", "where mop multiplies by W and does all else",
+                          choices=("device", "cpu", "cuda"))
     threads: int = knob(0, "threads per rank; 0: cores / ranks on the node", low=0, high=4096)
-    memory: str = knob("", "bytes that a rank may hold, e.g. 2G: where A H does not fit it is not kept, and the "
-                       "backward takes the wider product instead (default: any number)")
-    checkpoint_every: int = knob(0, "write a checkpoint every so many epochs and after the last; 0: only when SIGUSR1 "
-                                 "asks for one", low=0)
+    memory: str = knob("", "bytes that a rank may hold, e.g. 2G: where A H does not fit it is not "
+                       "kept, and the backward takes the wider product instead (default: any "
+                       "number)")
+    checkpoint_every: int = knob(0, "write a checkpoint every so many epochs and after the last; "
+                                 "0: only when SIGUSR1 asks for one", low=0)
     trace: bool = knob(False, "record a timeline of all ranks in RUN/trace.json")
-    comm_timeout: float = knob(600.0, "seconds that a rank waits for another before all stop", low=0.001,
-                               high=10**9)
+    comm_timeout: float = knob(600.0, "seconds that a rank waits for another before all stop",
+                               low=0.001, high=10**9)
 
     def __post_init__(self):
         for entry in dataclasses.fields(self):
@@ -89,10 +102,12 @@ class Config:
         if self.memory:
             size(self.memory)
         if -1 < self.input_dropout < 0:
-            raise UsageError(f"input_dropout = {self.input_dropout}: expected 0 to 1, or -1 (as dropout)")
+            raise UsageError(f"input_dropout = {self.input_dropout}: expected 0 to 1, or -1 (as "
+                             "dropout)")
         for name in ("dropout", "input_dropout"):
             if round(getattr(self, name) * 65536) >= 65536:
-                raise UsageError(f"{name} = {getattr(self, name)} drops everything: expected less than 1 - 2^-17")
+                raise UsageError(f"{name} = {getattr(self, name)} drops everything: expected less "
+                                 "than 1 - 2^-17")
         if self.aggregate_on == "cuda" and self.updates_on == "cpu":
             raise UsageError("aggregate_on = cuda: expected update_on = cuda, too")
 
@@ -111,7 +126,8 @@ class Config:
     @property
     def aggregates_on_host(self):
         """Whether rows are aggregated on the host, wherever they are updated."""
-        return self.aggregate_on == "cpu" or (self.aggregate_on == "device" and self.device == "cpu")
+        where = self.device if self.aggregate_on == "device" else self.aggregate_on
+        return where == "cpu"
 
     @property
     def first_dropout(self):
@@ -119,26 +135,19 @@ class Config:
         return self.dropout if self.input_dropout < 0 else self.input_dropout
 
     def replace(self, **changes):
-        """Return a copy with some fields changed; an unknown one is a UsageError with a suggestion."""
+        """Return a copy with some fields changed; an unknown one is a UsageError that suggests."""
         check_keys(changes, "setting")
         return dataclasses.replace(self, **changes)
 
     def to_toml(self):
         """The text of config.toml, every field in it."""
-        lines = []
-        for entry in dataclasses.fields(self):
-            lines.append(f"{entry.name} = {_toml(getattr(self, entry.name))}  # {entry.metadata['help']}")
-        return "\n".join(lines) + "\n"
+        return "".join(
+            f"{entry.name} = {_toml(getattr(self, entry.name))}  # {entry.metadata['help']}\n"
+            for entry in dataclasses.fields(self))
 
     @staticmethod
     def from_toml(path):
-        """Return the settings found in a TOML file, as a dict.
-
-        Raises
-        ------
-        InputNotFoundError, DataError, StorageError, UsageError
-            As `hpgcn.runtime.files.reading` and `parse_toml`.
-        """
+        """Settings found in a TOML file, a dict; errors as `files.reading` and `parse_toml`."""
         with reading(path) as file:
             text = file.read(MAX_FILE + 1)
         return parse_toml(text, path)
@@ -157,24 +166,17 @@ def values_of(entry):
     return f"{words}; default {entry.default!r}"
 
 
-Config.__doc__ = "\n".join([inspect.cleandoc(Config.__doc__ or ""), "\nAttributes\n----------", *(
-    f"{entry.name} : {values_of(entry)}\n    {entry.metadata['help']}" for entry in dataclasses.fields(Config))])
+Config.__doc__ = "\n".join([
+    inspect.cleandoc(Config.__doc__ or ""), "\nAttributes\n----------",
+    *(f"{entry.name} : {values_of(entry)}\n    {entry.metadata['help']}"
+      for entry in dataclasses.fields(Config))])
 
 
 def parse_toml(text, where):
-    """Settings out of TOML, a dict; values are not checked before they meet `Config`.
+    """Settings out of the bytes of a TOML file, a dict; values are not checked before `Config`.
 
-    Parameters
-    ----------
-    text : bytes
-        UTF-8; a byte-order mark is dropped.
-    where : str
-        The file, for errors.
-
-    Raises
-    ------
-    UsageError
-        Not TOML, or a key that is no field (the message suggests the nearest).
+    A byte-order mark is dropped. A UsageError, with the file, if it is no TOML,
+    or a key is no field: it suggests the nearest.
     """
     values = toml_values(text, where)
     check_keys(values, f"{where}: key")
@@ -196,21 +198,18 @@ def toml_values(text, where):
     inside = list(values.items())
     for key, value in inside:  # grows
         if isinstance(value, dict | list):
-            inside += [(key, each) for each in (value.values() if isinstance(value, dict) else value)]
-        elif isinstance(value, int) and abs(value) >= 1 << 63:  # hexadecimal ones may be of any length
+            held = value.values() if isinstance(value, dict) else value
+            inside += [(key, each) for each in held]
+        elif isinstance(value, int) and abs(value) >= 1 << 63:  # hexadecimal: of any length
             raise UsageError(f"{where}: {key!r:.80} holds an integer of more than 64 bits")
     return values
 
 
 def settings_of_run(out, given):
-    """Settings of a run directory for a command that goes on with it, as a dict; empty if it holds none.
+    """Settings, a dict, of a run directory for a command that goes on with it; empty without any.
 
-    The number of threads is this command's affair, and a grid that of a strategy.
-
-    Raises
-    ------
-    UsageError
-        As `Config.from_toml`.
+    The number of threads is this command's affair, and a grid that of a strategy. Errors as
+    `Config.from_toml`.
     """
     try:
         found = Config.from_toml(os.path.join(out, "config.toml"))
@@ -218,7 +217,7 @@ def settings_of_run(out, given):
         return {}
     dropped = {"threads"}
     if given.get("strategy", found.get("strategy")) != found.get("strategy"):
-        dropped |= {"grid", "replication", "stages"}
+        dropped |= {"grid", "replication", "balance", "stages"}
     return {name: value for name, value in found.items() if name not in dropped}
 
 
@@ -226,7 +225,8 @@ def size(text):
     """Bytes from 500M, 2G or a plain number; UsageError if it is none."""
     units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
     try:
-        value = float(text.rstrip("KMGTkmgtBb") or "x") * units.get(text.rstrip("Bb")[-1:].upper(), 1)
+        unit = units.get(text.rstrip("Bb")[-1:].upper(), 1)
+        value = float(text.rstrip("KMGTkmgtBb") or "x") * unit
     except ValueError:
         value = 0
     if not 1 <= value < 1 << 63:
@@ -246,14 +246,10 @@ def check_keys(values, where):
 
 def _toml(value):
     if isinstance(value, str):
-        escaped = "".join(f"\\u{ord(c):04x}" if ord(c) < 32 or ord(c) == 127 or c in '"\\' else c for c in value)
-        return f'"{escaped}"'
+        escaped = (f"\\u{ord(c):04x}" if ord(c) < 32 or ord(c) == 127 or c in '"\\' else c
+                   for c in value)
+        return f'"{"".join(escaped)}"'
     return str(value).lower() if isinstance(value, bool) else repr(value)
-
-
-def _encodable(text):
-    """False where a file name of other bytes than UTF-8 stands in the text: config.toml could not hold it."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _shown(value):
@@ -265,29 +261,37 @@ def _shown(value):
 
 def _checked(entry, value):
     kind = {"int": int, "float": float, "str": str, "bool": bool}[entry.type]
-    name, limits = entry.name, entry.metadata
+    name = entry.name
+    limits = entry.metadata
     if not isinstance(value, bool | int | float) and isinstance(value, numbers.Real):  # of NumPy
         value = int(value) if isinstance(value, numbers.Integral) else float(value)
-    if kind is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63:
+    if isinstance(value, int) and abs(value) >= 1 << 63:
+        expected = "an integer of 64 bits" if kind is int else kind.__name__
+        raise UsageError(f"{name}: expected {expected}")
+    if kind is float and type(value) is int:
         value = float(value)
     if kind is str and isinstance(value, os.PathLike):
         value = os.fspath(value)
-    if isinstance(value, int) and abs(value) >= 1 << 63:
-        raise UsageError(f"{name}: expected {'an integer of 64 bits' if kind is int else kind.__name__}")
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise UsageError(f"{name} = {_shown(value)}: expected {kind.__name__}")
-    if kind is str and not _encodable(value):
+    # of a name of other bytes than UTF-8, which config.toml could not hold
+    if kind is str and any("\ud800" <= letter <= "\udfff" for letter in value):
         raise UsageError(f"{name} = {value!r:.80}: expected text that UTF-8 can hold")
     if kind is str and "\0" in value:
         raise UsageError(f"{name} = {value!r:.80}: expected text without NUL")
-    low, high = limits["low"], limits["high"]
+    low = limits["low"]
+    high = limits["high"]
     if kind in (int, float):
+        too_low = low is not None and value < low
         too_high = high is not None and (value >= high if limits["open_high"] else value > high)
-        if not math.isfinite(value) or (low is not None and value < low) or too_high:
-            bound = f"at least {low}" if high is None else f"{low} to {high}" + ", below it" * limits["open_high"]
+        if not math.isfinite(value) or too_low or too_high:
+            bound = f"at least {low}"
+            if high is not None:
+                bound = f"{low} to {high}" + ", below it" * limits["open_high"]
             raise UsageError(f"{name} = {value!r}: expected {bound}")
     if limits["choices"] and value not in limits["choices"]:
         near = difflib.get_close_matches(value[:80], limits["choices"], 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
         raise UsageError(f"{name} = {value!r:.80}: expected one of {', '.join(limits['choices'])}"
-                         + (f"; did you mean {near[0]}?" if near else ""))
+                         f"{hint}")
     return value

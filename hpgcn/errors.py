@@ -7,8 +7,8 @@ COMMAND_LINE = ContextVar("command_line", default=False)  # whether settings are
 def setting(name, value=None):
     """Name a field of Config, or parameter of train, as its user writes it, maybe with a value.
 
-    That is `--comm-timeout 5` on the command line, and `comm_timeout=5` in Python. True is a flag
-    alone.
+    That is `--comm-timeout 5` on the command line, and `comm_timeout=5` in
+    Python. True is a flag alone.
     """
     if COMMAND_LINE.get():
         return f"--{name.replace('_', '-')}" + ("" if value in (None, True) else f" {value}")
@@ -111,7 +111,7 @@ class ConfigError(HpgcnError, ValueError):
 
 
 def agreed(error):
-    """Mark an error that every rank finds alike, and return it: it is raised on all of them, and none waits."""
+    """Mark an error that every rank finds alike, and return it: it is raised on all of them."""
     error.collective = True
     return error
 

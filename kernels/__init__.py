@@ -2,10 +2,7 @@
 
 
 def backend(array):
-    """Return the kernels for an array of NumPy (hpgcn.kernels.cpu) or CuPy (hpgcn.kernels.cuda).
-
-    They trust their arguments, which the functions of these packages check.
-    """
+    """Kernels for an array of NumPy (kernels.cpu) or CuPy (kernels.cuda), which trust arguments."""
     import numpy as np
 
     if isinstance(array, np.ndarray):

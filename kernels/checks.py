@@ -1,10 +1,11 @@
 """Checks of what the public kernels are given: it is made right, or refused.
 
-Arrays that are only read are copied where their order, or that of their bytes, is not the kernel's;
-arrays that are written are refused there. This costs microseconds, and a pass over row pointers and
-indices. Of an array that is read-only, as all that it is a view of, the pass is made once as long
-as it lives: who marks an array read-only must not write to it any more.
+What is only read is copied where its order, or that of its bytes, is not the kernel's;
+an array that is written is refused there. This costs microseconds, and a pass over row
+pointers and indices: of a read-only array, as all that it is a view of, one as long as
+it lives, so that who marks an array read-only must not write to it any more.
 """
+import collections
 import functools
 import inspect
 import types
@@ -33,42 +34,28 @@ WRITTEN = {  # kinds that are written: the order in memory that they need
 _facts_of = {}  # by the identity of read-only arrays: a weak reference, and what `_scan` said
 
 
-def guard(kernels, oracle=None, xp=lambda: np):
-    """Put the checks before each kernel of a backend, and its documentation in place.
+def guard(kernels, modules, oracle=None, xp=lambda: np):
+    """Put the kernels of SPECS, out of some modules, behind their checks into a package's globals.
 
-    Parameters
-    ----------
-    kernels : dict
-        Globals of the backend's package, changed.
-    oracle : module, optional
-        hpgcn.kernels.reference, whose docstrings come before those of the kernels.
-    xp : callable
-        Returns the module whose arrays the kernels take.
-
-    Returns
-    -------
-    types.SimpleNamespace
-        The kernels without checks, for callers whose arrays are right by construction.
+    Their docstrings come after those of `oracle`, the reference; `xp`
+    returns the module whose arrays they take. Returned are kernels
+    without checks, for arrays that are right by construction.
     """
-    trusted = types.SimpleNamespace(**{name: kernels[name] for name in SPECS})
+    found = collections.ChainMap(*map(vars, modules))
+    trusted = types.SimpleNamespace(**{name: found[name] for name in SPECS})
     for name, kernel in vars(trusted).items() if oracle else ():
         meaning = inspect.getdoc(getattr(oracle, name))
         if inspect.getdoc(kernel) != meaning:  # it may be the same function
             kernel.__doc__ = "\n\n".join(filter(None, (meaning, inspect.getdoc(kernel))))
-    kernels.update({name: checked(name, kernels[name], xp) for name in SPECS})
+    kernels.update({name: checked(name, kernel, xp) for name, kernel in vars(trusted).items()})
     return trusted
 
 
 def checked(name, kernel, xp):
     """Return the kernel behind its checks.
 
-    Raises
-    ------
-    TypeError
-        By what is returned: an argument is no array, or of a dtype that the kernel does not take.
-    ValueError
-        A shape, an order, an index or a number that does not fit; an array that is written and
-        overlaps another.
+    TypeError for what is no array, or of a dtype that the kernel does not take; ValueError for
+    a shape, order, index or number that does not fit, or a written array that overlaps another.
     """
     spec = parse(SPECS[name])
     signature = inspect.signature(kernel)

@@ -1,8 +1,8 @@
 """Sums over entries that tell whether a matrix is what is said of it, in one pass.
 
-They take next to no memory. Hashes of entries are summed modulo 2^64 with a sign, so that those of
-equal entries cancel wherever they lie, on whatever rank: a multiset that differs from another
-leaves a sum other than 0, short of a chance of 2^-64.
+They take next to no memory. Hashes of entries are summed modulo 2^64 with a sign, so
+that those of equal entries cancel wherever they lie, on whatever rank: a multiset
+that differs from another leaves a sum other than 0, short of a chance of 2^-64.
 """
 import numpy as np
 
@@ -23,8 +23,8 @@ def mix(x):
 def add_fingerprint(row, column, number, keyed, sums):
     """Add the hashes of an entry above the diagonal to `sums`, take off those of one below.
 
-    `sums` (2,) uint64 end at zeros where the matrix is symmetric; `keyed` (2,) uint64 are the keys
-    of two hash functions.
+    `sums` (2,) uint64 end at zeros where the matrix is symmetric;
+    `keyed` (2,) uint64 are the keys of two hash functions.
     """
     low, high = np.uint64(min(row, column)), np.uint64(max(row, column))
     weight = np.uint64(0) if number == 0 else np.uint64(np.float32(number).view(np.uint32))
@@ -54,29 +54,12 @@ def add_up(indptr, indices, data, first, degree_row, degree_column, degree_loop,
            tolerance, keyed, prints, columns):
     """Compare degrees with the rows they are of, and add up what tells about columns.
 
-    Parameters
-    ----------
-    indptr : (m + 1,) int64, starting at 0
-    indices : (nnz,) integers
-    data : (nnz,) float32, or empty for all ones
-    first : int
-        Number of the first row.
-    degree_row, degree_column, degree_loop : (m,) float64
-    symmetric : bool
-        Said to be: `prints` is written, and row sums stand for column sums.
-    tolerance : float
-        Of a sum, relative to the sum of the absolute weights.
-    keyed : (2,) uint64
-    prints : (2,) uint64
-        Added to: `add_fingerprint` of every entry.
-    columns : (b, 2) float64
-        Added to, in the bucket of each column: its weights less its degree, and the absolute
-        weights, all times a factor that hangs on the column alone.
-
-    Returns
-    -------
-    (2,) int64
-        The first row whose ROW or LOOP is wrong; m where none is.
+    `indptr` (m + 1,) starts at 0, at row `first`; `data` (nnz,) float32 is empty for all ones;
+    degrees are (m,) float64. A sum may differ by `tolerance` times that of the absolute weights. If
+    `symmetric` is said, `prints` (2,) uint64 gets `add_fingerprint` of every entry, and row sums
+    stand for column sums. To `columns` (b, 2) float64 are added, in the bucket of each column: its
+    weights less its degree, and the absolute weights, all times a factor that hangs on the column
+    alone. Returned is the first row whose ROW or LOOP is wrong, m where none is: (2,) int64.
     """
     m = indptr.size - 1
     buckets = np.uint64(columns.shape[0])

@@ -24,18 +24,14 @@ _parallel = Lock()
 
 @functools.cache
 def cache_dir():
-    """Return the folder of compiled kernels.
-
-    It lies in NUMBA_CACHE_DIR if that is set, else in the user's cache, else it is temporary.
-    """
+    """Return the folder of compiled kernels: in NUMBA_CACHE_DIR, the user's cache, or temporary."""
     digest = hashlib.sha256(numba.__version__.encode())
     for source in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(source.read_bytes())
     name = f"numba-{digest.hexdigest()[:16]}"
 
-    for root in (os.environ.get("NUMBA_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME"), "~/.cache"):
-        if not root:
-            continue
+    roots = (os.environ.get("NUMBA_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME"), "~/.cache")
+    for root in filter(None, roots):
         folder = Path(root).expanduser() / "hpgcn" / name
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -53,8 +49,7 @@ def jit(**options):
         before = config.CACHE_DIR
         config.CACHE_DIR = cache_dir()
         try:
-            compiler = numba.njit(cache=True, nogil=True, error_model="numpy", **options)
-            return compiler(function)
+            return numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
         finally:
             config.CACHE_DIR = before
 

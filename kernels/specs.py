@@ -63,14 +63,11 @@ class Argument(NamedTuple):
 
 
 def parse(text):
-    """Return the Arguments of a spec."""
     arguments = []
     for entry in filter(None, map(str.strip, text.split(";"))):
         name, kind, *words = entry.split()
         marked = {mark: tuple(word[1:] for word in words if word[0] == mark) for mark in "<=~"}
         shape = tuple(word for word in words if word[0] not in marked)
-        limit = "".join(marked["<"])
-        covers = "".join(marked["="])
-        arguments.append(Argument(
-            name.rstrip("?"), name.endswith("?"), kind, shape, limit, covers, marked["~"]))
+        arguments.append(Argument(name.rstrip("?"), name.endswith("?"), kind, shape,
+                                  "".join(marked["<"]), "".join(marked["="]), marked["~"]))
     return arguments

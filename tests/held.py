@@ -58,14 +58,13 @@ def matrix_of(strategy):
     blocks, listed = [], []
     for product in dict.fromkeys((strategy.product, strategy.back)):
         blocks += product.all_blocks()
-        halo = getattr(product.pull, "plan", None)
-        if halo:
-            listed += [halo.ghosts, halo.send_rows]
+        halos = [transfer.plan for transfer in (product.pull, product.push) if hasattr(transfer, "plan")]
+        listed += [numbers for halo in halos for numbers in (halo.ghosts, halo.send_rows)]
         if not strategy.needs_parts:
             listed += [each.nonempty_rows for each in product.all_blocks()]
-        elif halo:
-            others = {source: each for source, each in product.blocks[OWN].items() if source != OWN}
-            listed += [each.nonempty_rows for each in others.values()]
+        else:
+            listed += [each.nonempty_rows for row in product.blocks.values()
+                       for source, each in row.items() if source != OWN]
     return [array for each in blocks for array in arrays_of(each)], listed
 
 

@@ -1,15 +1,14 @@
-"""Benchmarks: this machine's limits, and kernels and training epochs held against them.
-
-`run` measures and returns numbers, `table` makes text of them. Nothing heavy is imported before.
-"""
-from __future__ import annotations
+"""Benchmarks: this machine's limits, and kernels and training epochs held against them."""
 
 import difflib
 import sys
 from importlib import import_module
 from typing import NamedTuple
 
+from hpgcn.bench.tables import format_report as table
 from hpgcn.errors import UsageError
+
+__all__ = ["COMMANDS", "Settings", "check", "run", "table"]
 
 GRAPHS = ("dense", "prod", "road")
 WIDTHS = {  # of each command, by default
@@ -34,41 +33,21 @@ class Settings(NamedTuple):
 
 
 def run(command, *, graphs=None, widths=None, scale_down=1, repeats=5, threads=1, seed=0):
-    """Measure.
+    """Measure what a command of COMMANDS says, and return the numbers.
 
-    Parameters
-    ----------
-    command : str
-        One of COMMANDS.
-    graphs : str, optional
-        Families of hpgcn.bench.graphs, comma-separated; by default all.
-    widths : str, optional
-        Columns of the dense matrices, comma-separated (default: WIDTHS[command]); of an epoch:
-        features, hidden widths (all equal), classes; of cuda-epoch: a hidden width a training.
-    scale_down : int
-        Divides the numbers of vertices and of gathered rows, for a quick look.
-    repeats : int
-        Times that each thing is timed, after one warm-up.
-    threads : int
-        Those that Numba and BLAS were given before they were imported.
-    seed : int
+    `graphs`, families of hpgcn.bench.graphs (default: all), and `widths` of the dense matrices
+    (default: WIDTHS[command]) are comma-separated; of an epoch the widths are features, hidden (all
+    equal), classes; of cuda-epoch a hidden width a training. `scale_down` divides the numbers of
+    vertices and gathered rows; each thing is timed `repeats` times, after one warm-up; `threads`
+    are those that Numba and BLAS were given before they were imported.
 
-    Returns
-    -------
-    dict
-        "bench" (the command), "settings", "machine" and "limits" (`describe` and `limits` of
-        hpgcn.bench.host or hpgcn.bench.gpu; an epoch has no limits, which would spoil its peak
-        memory), and what `measure` of the command's module adds: "rows", one dict each, and
-        "absent" (peer: reason). Keys of numbers end in their unit; shares and ratios have none.
+    The dict has "bench" (the command), "settings", "machine" and "limits" (`describe` and `limits`
+    of hpgcn.bench.host or hpgcn.bench.gpu; an epoch has no limits, which would spoil its peak
+    memory), and what `measure` of the command's module adds: "rows", one dict each, and "absent"
+    (peer: reason). Keys of numbers end in their unit; shares and ratios have none.
 
-    Raises
-    ------
-    UsageError
-        Unknown command or graph, a number out of range, more than the memory.
-    InternalError
-        A kernel gives a wrong result.
-    MissingError
-        cuda, cuda-epoch: no CuPy or no GPU.
+    UsageError for a name or number that is not expected, or more than the memory; InternalError for
+    a wrong result; MissingError for cuda and cuda-epoch without CuPy or a GPU.
     """
     settings = check(command, graphs, widths, scale_down, repeats, threads, seed)
     if command.startswith("cuda"):
@@ -125,10 +104,3 @@ def check(command, graphs=None, widths=None, scale_down=1, repeats=5, threads=1,
     if command not in ON_GRAPHS:
         names = ()
     return Settings(command, names, numbers, scale_down, repeats, threads, seed)
-
-
-def table(report):
-    """Return the text of what `run` returned: the machine and its limits, then tables."""
-    from hpgcn.bench.tables import format_report
-
-    return format_report(report)

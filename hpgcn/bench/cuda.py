@@ -1,5 +1,4 @@
 """The CUDA kernels together, and how they stand against their peers in a few numbers."""
-from __future__ import annotations
 
 from statistics import geometric_mean
 
@@ -11,11 +10,8 @@ from hpgcn.bench.timing import OURS, TOLERANCE
 def measure(settings, gpu, limits):
     """Time SpMM, S-SpMM, gather and scatter_add.
 
-    Returns
-    -------
-    dict
-        "rows", "absent": as of hpgcn.bench.products. "ratios", "summary": of `compare`,
-        `summarise`. "copies": as the rows of hpgcn.bench.gather.
+    Return "rows", "absent" as of hpgcn.bench.products, "ratios", "summary" of `compare`,
+    `summarise`, "copies" as the rows of hpgcn.bench.gather.
     """
     report = products.measure(settings, gpu, limits)
     ratios = compare(report["rows"])
@@ -26,11 +22,8 @@ def measure(settings, gpu, limits):
 def compare(rows):
     """Hold SpMM against each peer whose result is right, and S-SpMM against SpMM.
 
-    Returns
-    -------
-    list of dict
-        graph, width, fastest_peer, peer_ratio (its time over SpMM's), masked_ratio (S-SpMM over
-        SpMM), peer_ratios (of all); the first two are None where there is no peer.
+    Return dicts: graph, width, fastest_peer, peer_ratio (its time over SpMM's; both None without a
+    peer), masked_ratio (S-SpMM over SpMM), peer_ratios (of all).
     """
     ratios = []
     for graph, width in dict.fromkeys((row["graph"], row["width"]) for row in rows):
@@ -46,19 +39,14 @@ def compare(rows):
 
 
 def is_right_peer(row):
-    """Tell whether a row is another library's, with a result that is right."""
     error = row["relative_error"]
     return not row["kernel"].startswith(OURS) and error is not None and error <= TOLERANCE
 
 
 def summarise(ratios):
-    """Join the ratios of all graphs and widths.
+    """Join the ratios of all graphs and widths, of what there is, in a dict.
 
-    Returns
-    -------
-    dict
-        KIND_mean_ratio (geometric), KIND_least_ratio, KIND_most_ratio of "peer" (the fastest),
-        "masked" and each peer's name; none of what there is not.
+    KIND_mean_ratio (geometric), KIND_least_ratio, KIND_most_ratio of "peer", "masked", each peer.
     """
     kinds = {"peer": [row["peer_ratio"] for row in ratios if row["peer_ratio"] is not None],
              "masked": [row["masked_ratio"] for row in ratios]}

@@ -1,5 +1,4 @@
 """Training epochs on a GPU: a graph of Reddit's size, and the losses of the CPU."""
-from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
@@ -30,19 +29,11 @@ TOLERANCE = 1e-4  # between losses on the GPU and on the CPU, relative
 def measure(settings, gpu, limits):
     """Train a GCN of two layers, full batch, at each hidden width, on the GPU and on the CPU.
 
-    Returns
-    -------
-    dict
-        "rows", one a width: hidden, vertices, nonzeros (of A-hat), features, classes, epochs
-        (timed, after the first ones), epoch_ms and least_ms (wall clock of a step, median and
-        least), spmm_share and dense_share (of the GPU's time in a step, by events around both),
-        gpu_bytes (of CuPy's pool), loss_error (largest relative difference to the CPU over the
-        first epochs), cpu_epoch_ms (median).
-
-    Raises
-    ------
-    InternalError
-        Losses differ from those of the CPU by more than TOLERANCE.
+    "rows", one a width: hidden, vertices, nonzeros (of A-hat), features, classes, epochs (timed,
+    after the first ones), epoch_ms and least_ms (wall clock of a step, median and least),
+    spmm_share and dense_share (of the GPU's time in a step, by events around both), gpu_bytes (of
+    CuPy's pool), loss_error (largest relative difference to the CPU over the first epochs;
+    InternalError above TOLERANCE), cpu_epoch_ms (median).
     """
     graph = make(settings)
     rows = []
@@ -67,7 +58,6 @@ def make(settings):
 
 
 def measure_width(graph, config, epochs, gpu):
-    """Return the row of a width."""
     losses, seconds, trainer = train(graph, config, Cuda(), COMPARED + epochs)
     gpu_bytes = gpu.xp.get_default_memory_pool().total_bytes()
     shares = time_kinds(trainer, COMPARED + epochs + 1, gpu.xp.cuda)
@@ -118,20 +108,13 @@ def time_kinds(trainer, epoch, cuda):
 
 
 class EventClock(Clock):
-    """A Clock that also times what the GPU does in its outermost blocks, while `cuda` is set.
-
-    Attributes
-    ----------
-    cuda : module or None
-        cupy.cuda, whose events are put around the blocks.
-    pairs : list of (kind, begin, end)
-    """
+    """A Clock that also times what the GPU does in its outermost blocks, while `cuda` is set."""
 
     def __init__(self):
         super().__init__()
-        self.cuda = None
+        self.cuda = None  # the module cupy.cuda, whose events are put around the blocks
         self.inside = False
-        self.pairs = []
+        self.pairs = []  # (kind, begin, end)
 
     @contextmanager
     def __call__(self, kind, name=None):

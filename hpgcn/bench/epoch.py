@@ -1,5 +1,4 @@
 """Training epochs on the benchmark graphs, in memory."""
-from __future__ import annotations
 
 import dataclasses
 import json
@@ -20,14 +19,9 @@ from hpgcn.runtime.temporary import temporary_folder
 def measure(settings, host, limits):
     """Train a GCN with dropout 0.5 and Adam on every vertex of each graph.
 
-    Each graph has a process of its own, so that peak memory (the making of the graph included) is
-    that of this run alone.
-
-    Returns
-    -------
-    dict
-        "rows": graph, vertices, nonzeros (of A-hat), widths, epochs (timed, after one that is
-        not), epoch_s, spmm_s, dense_s (medians), spmm_share, dense_share, peak_rss_bytes.
+    Each graph has a process of its own: peak memory is that of this run alone, the making of the
+    graph included. "rows": graph, vertices, nonzeros (of A-hat), widths, epochs (timed, after
+    another), epoch_s, spmm_s, dense_s (medians), spmm_share, dense_share, peak_rss_bytes.
     """
     rows = []
     for name in bar(settings.graphs, desc="epoch", unit="graph", leave=False):
@@ -46,7 +40,6 @@ def measure(settings, host, limits):
 
 
 def train_on(name, settings):
-    """Train on one graph; return its row."""
     from hpgcn.training.trainer import train
 
     features, *hidden, classes = settings.widths
@@ -55,10 +48,9 @@ def train_on(name, settings):
     graph = dataclasses.replace(graph, masks={"train": ~nobody, "val": nobody, "test": nobody})
     with temporary_folder(tempfile.gettempdir()) as folder:
         out = folder / "run"
-        train(graph, Config(
-            out=str(out), layers=len(hidden) + 1, hidden=(hidden or [1])[0], dropout=0.5,
-            epochs=settings.repeats + 1, eval_every=0, optimizer="adam", seed=settings.seed,
-            threads=settings.threads))
+        train(graph, Config(out=str(out), layers=len(hidden) + 1, hidden=(hidden or [1])[0],
+                            dropout=0.5, epochs=settings.repeats + 1, eval_every=0,
+                            optimizer="adam", seed=settings.seed, threads=settings.threads))
         epochs = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
     median = {key: float(np.median([epoch[key] for epoch in epochs[1:]]))

@@ -1,5 +1,4 @@
 """Rows gathered and rows added, against a copy of as many rows and their peers."""
-from __future__ import annotations
 
 from functools import partial
 
@@ -15,14 +14,9 @@ ARRAYS = 5  # of the larger matrix' size at once
 def measure(settings, device, limits):
     """Time gather and scatter_add over half of the rows of a matrix.
 
-    bytes are those of the index and of each row read and written; share_of_copy is bytes_per_s
-    over that of a copy of as many rows, in the same turns.
-
-    Returns
-    -------
-    dict
-        "rows": operation, order (of the index), rows, width, kernel, those of `in_turns` (errors
-        are against NumPy), bytes, bytes_per_s, share_of_copy.
+    "rows": operation, order (of the index), rows, width, kernel, those of `in_turns` (errors are
+    against NumPy), bytes (of the index and of each row read and written), bytes_per_s,
+    share_of_copy (over the rate of a copy of as many rows, in the same turns).
     """
     n = max(64, ROWS // settings.scale_down)
     chosen = np.random.default_rng(settings.seed).permutation(n)[:n // 2]

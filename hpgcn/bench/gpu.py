@@ -1,5 +1,4 @@
 """A GPU: what it is, what it can do at most, and how long work takes there."""
-from __future__ import annotations
 
 import sys
 from functools import cached_property, partial
@@ -17,13 +16,7 @@ AHEAD = 4  # such copies: while they run, the host queues the call that is timed
 
 
 class Gpu(Host):
-    """The current GPU of CuPy (`xp`), and the processors beside it; attributes as of Host.
-
-    Raises
-    ------
-    MissingError
-        If there is no CuPy or no GPU.
-    """
+    """The current GPU of CuPy (`xp`), and the processors beside it; MissingError without one."""
 
     def __init__(self):
         super().__init__()
@@ -42,7 +35,6 @@ class Gpu(Host):
         self.cache_bytes = self.properties["l2CacheSize"]
 
     def describe(self):
-        """Return what the host and this GPU are, with the versions of CUDA in use."""
         runtime = self.xp.cuda.runtime
         return {
             **super().describe(), "gpu": self.properties["name"].decode(),
@@ -61,11 +53,9 @@ class Gpu(Host):
         return {"memory_bytes_per_s": 2 * size / (1e-3 * milliseconds), "array_bytes": size}
 
     def product_peers(self, A, threads, absent):
-        """Return what multiplies by A here, besides us."""
         return peers.products_on_gpu(A, self, absent)
 
     def need(self, host_bytes, gpu_bytes, purpose):
-        """Refuse by a UsageError to allocate more than the memory of host or GPU."""
         super().need(host_bytes, gpu_bytes, purpose)
         free = self.free_bytes()
         if gpu_bytes > free:
@@ -73,12 +63,10 @@ class Gpu(Host):
                              "free; use --scale-down")
 
     def free_bytes(self):
-        """Return the memory that arrays may still take."""
         pool = self.xp.get_default_memory_pool()
         return self.xp.cuda.Device().mem_info[0] + pool.free_bytes()
 
     def put(self, array):
-        """Copy to the GPU."""
         return self.xp.asarray(array)
 
     def get(self, array):
@@ -93,7 +81,6 @@ class Gpu(Host):
         return self.xp.empty_like(numbers), numbers
 
     def copy(self, target, source):
-        """Queue a copy; return the target."""
         self.xp.copyto(target, source)
         return target
 

@@ -4,7 +4,6 @@ dense : R-MAT, 2^16 vertices, 14 M draws: long rows, x in or near the cache.
 prod : R-MAT, 2^20 vertices, 13.6 M draws: skewed degrees, x far beyond the cache.
 road : a lattice of 2^20 vertices, shuffled: rows of 3 to 5 nonzeros, no locality.
 """
-from __future__ import annotations
 
 from typing import NamedTuple
 
@@ -34,10 +33,7 @@ def make(name, scale_down=1, seed=0, *, features=0, classes=0):
 
 
 class Normalized(NamedTuple):
-    """A-hat = D^-1/2 (A + I) D^-1/2 of an unweighted graph, in float32.
-
-    Without values, A-hat is `scale`, D^-1/2 (n,), of rows and of columns.
-    """
+    """D^-1/2 (A + I) D^-1/2 of an unweighted graph, float32; D^-1/2 is `scale`, (n,)."""
 
     indptr: np.ndarray
     indices: np.ndarray
@@ -47,7 +43,6 @@ class Normalized(NamedTuple):
 
 
 def normalized(graph):
-    """Return the Normalized matrix of a graph of weights 1."""
     indptr, indices, _, added = with_self_loops(graph)
     scale = inverse_sqrt(graph.degree_row + added).astype(np.float32)
     values = np.repeat(scale, np.diff(indptr)) * scale[indices]

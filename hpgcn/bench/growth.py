@@ -1,5 +1,4 @@
 """How SpMM's time grows with the graph, held against a model of the caches."""
-from __future__ import annotations
 
 from functools import partial
 
@@ -21,16 +20,13 @@ def measure(settings, host, limits):
     """Time SpMM with values over R-MAT graphs that quadruple, and predict the times.
 
     predicted_ms = nonzeros (share_l2 c_l2 + share_last c_last + share_memory c_memory). The shares
-    come from `cache_misses`, once with a core's L2 and once with that and the last-level cache.
-    c_* are the seconds per nonzero of the same kernel over the first rows of the graph, with
-    columns drawn evenly from an x that half fills the L2 or the last-level cache, or far exceeds
-    it: what a row costs at each level, its part of indices and of out included.
+    come from `cache_misses`, once with a core's L2 and once with that and the last-level cache. c_*
+    are the seconds per nonzero of the same kernel over the first rows of the graph, with columns
+    drawn evenly from an x that half fills the L2 or the last-level cache, or far exceeds it: what a
+    row costs at each level, its part of indices and of out included.
 
-    Returns
-    -------
-    dict
-        "rows": vertices, nonzeros, width, time_ms, predicted_ms, ratio (time over predicted), of
-        each of LEVELS LEVEL_share (of the reads of x) and LEVEL_ns (per nonzero).
+    "rows": vertices, nonzeros, width, time_ms, predicted_ms, ratio (time over predicted), of each
+    of LEVELS LEVEL_share (of the reads of x) and LEVEL_ns (per nonzero).
     """
     private = [cache["size_bytes"] for cache in host.caches if cache["level"] == 2]
     sizes = (max(private, default=1 << 20), host.cache_bytes)

@@ -1,5 +1,4 @@
 """The processors: what they are, what they can do at most, how long work takes there."""
-from __future__ import annotations
 
 import os
 import platform
@@ -31,15 +30,7 @@ SMALLEST = 32 << 20  # bytes of such an array at least
 
 
 class Host:
-    """The processors that this process may use, with the methods of `hpgcn.bench.gpu.Gpu`.
-
-    Attributes
-    ----------
-    xp, kernels : module
-        NumPy, hpgcn.kernels.cpu.
-    cache_bytes : int
-        Last-level cache.
-    """
+    """The processors that this process may use, with the methods of `hpgcn.bench.gpu.Gpu`."""
 
     xp = np
     kernels = trusted
@@ -67,14 +58,8 @@ class Host:
 
         read is a sum of an array, copy is a = b, triad is a = b + s c, float64, several times the
         last-level cache (less if memory is short). Bytes read plus bytes written are counted; the
-        read of a line that a store needs first (write-allocate) is not.
-
-        Returns
-        -------
-        dict
-            read_bytes_per_s, copy_bytes_per_s, triad_bytes_per_s; the highest of these,
-            memory_bytes_per_s, which rooflines are taken from; array_bytes;
-            gemm_DTYPE_flops_per_s (2 n^3 operations over the seconds), gemm_size (n).
+        read of a line that a store needs first (write-allocate) is not. memory_bytes_per_s, which
+        rooflines are taken from, is the highest rate. A dense product counts 2 n^3 operations.
         """
         size = min(max(CACHES * self.cache_bytes, SMALLEST), memory_budget() // 4) // 8
         a, b, c = (np.empty(size) for _ in range(3))
@@ -97,9 +82,8 @@ class Host:
         for dtype in ("float32", "float64"):
             a, b, out = (rng.standard_normal((n, n)).astype(dtype) for _ in range(3))
             calls[dtype] = partial(self.kernels.matmul, a, b, out)
-        timings = in_turns(self, calls, settings.repeats, "gemm")
         rates = {f"gemm_{dtype}_flops_per_s": 2 * n**3 / (1e-3 * timing["time_ms"])
-                 for dtype, timing in timings.items()}
+                 for dtype, timing in in_turns(self, calls, settings.repeats, "gemm").items()}
         return {**rates, "gemm_size": n}
 
     def product_peers(self, A, threads, absent):
@@ -114,7 +98,6 @@ class Host:
                              f"{budget}; use --scale-down")
 
     def put(self, array):
-        """Return the array, which is where it is used."""
         return array
 
     def get(self, array):
@@ -127,7 +110,6 @@ class Host:
         return target
 
     def seconds(self, call):
-        """Time a call."""
         begin = time.perf_counter()
         result = call()
         seconds = time.perf_counter() - begin

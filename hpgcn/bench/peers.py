@@ -3,7 +3,6 @@
 A peer of a product A-hat x is a function of (x, out) that returns what is timed, a function without
 arguments; conversions are made before.
 """
-from __future__ import annotations
 
 import warnings
 from functools import partial

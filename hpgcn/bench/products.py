@@ -1,5 +1,4 @@
 """SpMM and S-SpMM, on the processors or a GPU, against their rooflines and their peers."""
-from __future__ import annotations
 
 from functools import partial
 
@@ -20,16 +19,11 @@ UNMASKED = f"{OURS}_spmm"
 def measure(settings, device, limits):
     """Time each kernel on each graph at each width.
 
-    floor_ms is the least of hpgcn.bench.roofline.spmm_bytes over the bandwidth of memory; shares
-    are the times of least and traffic over time_ms. A kernel without values has fewer bytes;
-    masking after the product is held against masking within it.
-
-    Returns
-    -------
-    dict
-        "rows": graph, vertices, nonzeros, width, kernel, those of `in_turns` (errors are against
-        SciPy in float64), least_bytes, floor_ms, share_of_floor, traffic_bytes, share_of_traffic.
-        "absent": peers that are missing or fail (name: reason).
+    "rows": graph, vertices, nonzeros, width, kernel, those of `in_turns` (errors are against SciPy
+    in float64), least_bytes, floor_ms (these over the bandwidth of memory), share_of_floor,
+    traffic_bytes, share_of_traffic; see hpgcn.bench.roofline.spmm_bytes. A kernel without values
+    has fewer bytes; masking after the product is held against masking within it. "absent": peers
+    that are missing or fail (name: reason).
     """
     rows = []
     absent = {}
@@ -81,15 +75,13 @@ def time_width(A, arrays, width, settings, device, peers, absent):
 
 
 def our_calls(command, kernels, arrays, x, mask, out):
-    """Return the kernels of this package that a command times, by name."""
     indptr, indices, values, scale = arrays
     spmm = partial(kernels.spmm, indptr, indices, values, x, out)
     sspmm = partial(kernels.sspmm, indptr, indices, values, x, mask, out)
     if command == "sspmm":
         return {OURS: sspmm, UNMASKED: spmm,
                 f"{OURS}_two_passes": lambda: kernels.apply_mask(spmm(), mask)}
-    scaled = partial(
-        kernels.spmm, indptr, indices, None, x, out, row_scale=scale, col_scale=scale)
+    scaled = partial(kernels.spmm, indptr, indices, None, x, out, row_scale=scale, col_scale=scale)
     return {OURS: spmm, SCALED: scaled, **({MASKED: sspmm} if command == "cuda" else {})}
 
 
@@ -101,7 +93,6 @@ def kind(command, kernel):
 
 
 def bytes_of(A, width, product, device):
-    """Return the least bytes and the traffic of a kind of product by A."""
     n = A.scale.size
     options = {"plain": {}, "scaled": {"value": 0, "extra": 2 * A.scale.nbytes},
                "masked": {"extra": n * -(-width // 8)}}  # bits, rows padded to a byte

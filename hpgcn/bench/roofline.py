@@ -11,17 +11,13 @@ LINE = 64  # bytes of a cache line
 def spmm_bytes(m, n, nnz, width, *, cache_bytes, pointer=8, index=4, value=4, item=4, extra=0):
     """Count the bytes of A x for A of (m, n) and x of (n, width): the least, and without reuse.
 
-    least   = (m + 1) pointer + nnz (index + value) + (min(n, nnz) + m) width item + extra
-    traffic = the same where x fits the cache; else nnz rows of x, in whole cache lines
+        least   = (m + 1) pointer + nnz (index + value) + (min(n, nnz) + m) width item + extra
+        traffic = the same where x fits the cache; else nnz rows of x, in whole cache lines
 
     The least counts every array once, and no row of x that has no nonzero to ask for it. The
     traffic, never below the least, is what moves if no row of x is found in the cache again: rows
-    in an order of locality, or few columns with many of the nonzeros, need less. `value` is 0
-    where there are no weights, `extra` what else is read: scales, a mask.
-
-    Returns
-    -------
-    least, traffic : int
+    in an order of locality, or few columns with many of the nonzeros, need less. `value` is 0 where
+    there are no weights, `extra` what else is read: scales, a mask.
     """
     row = width * item
     rest = (m + 1) * pointer + nnz * (index + value) + m * row + extra
@@ -34,27 +30,15 @@ def spmm_bytes(m, n, nnz, width, *, cache_bytes, pointer=8, index=4, value=4, it
 def cache_misses(counts, lines, passing, cache_lines):
     """Estimate the share of reads of rows of x that miss an LRU cache which is empty at first.
 
-    Reads are taken as independent draws, row j with probability p_j = counts_j / sum(counts). Then
-    a row is found again if fewer than T reads lie between, where T, the characteristic time of the
-    cache, solves (Che, Tung and Wang, Hierarchical web caching systems, 2002, section III)
+    Row j is read counts_j times, in `lines` cache lines; `passing` lines pass through the cache per
+    read and are not read again (indices, values, results). Reads are taken as independent draws,
+    row j with probability p_j = counts_j / sum(counts). Then a row is found again if fewer than T
+    reads lie between, where T, the characteristic time of the cache, solves (Che, Tung and Wang,
+    Hierarchical web caching systems, 2002, section III)
 
         lines sum_j (1 - exp(-p_j T)) + passing T = cache_lines
 
-    Parameters
-    ----------
-    counts : (n,) integers
-        Reads of each row.
-    lines : float
-        Cache lines of a row.
-    passing : float
-        Cache lines that pass through the cache per read and are not read again (indices, values,
-        results).
-    cache_lines : int
-
-    Returns
-    -------
-    float
-        In [0, 1]; the first read of each row misses.
+    The first read of each row misses.
     """
     counts = counts[counts > 0].astype(np.float64)
     if not counts.size:

@@ -1,5 +1,4 @@
 """Reports of `hpgcn bench` as aligned text."""
-from __future__ import annotations
 
 from hpgcn.runtime.text_table import label_list, table
 
@@ -62,7 +61,6 @@ def plain(key):
 
 
 def cell(key, value):
-    """Return a value as text, in the unit of its key."""
     divisor, _, style = measure_of(key)
     if value is None:
         return "-"

@@ -1,5 +1,4 @@
 """Timing in turns, and the check that what was timed is right."""
-from __future__ import annotations
 
 import math
 from contextlib import contextmanager
@@ -14,29 +13,14 @@ TOLERANCE = 1e-3  # relative error in float32 from which on a kernel is wrong, n
 
 
 def in_turns(device, calls, repeats, label, *, prepare=None, expected=None, absent=None):
-    """Time calls in turns, so that what disturbs the machine disturbs all alike.
+    """Time calls, by name, in turns, so that what disturbs the machine disturbs all alike.
 
-    In a first turn, not timed, compilers run, pages are touched and results are checked.
+    In a first turn, not timed, compilers run, pages are touched and results are checked: `prepare`
+    is called before each, `expected` has the results by name, and `absent` takes the name of a peer
+    that fails, and why, in place of the error. The progress bar and errors show `label`.
 
-    Parameters
-    ----------
-    device : hpgcn.bench.host.Host or hpgcn.bench.gpu.Gpu
-    calls : dict of str to callable
-    repeats : int
-    label : str
-        Of the progress bar and in errors.
-    prepare : callable, optional
-        Called before the first call of each.
-    expected : dict of str to ndarray, optional
-        The result of each call.
-    absent : dict of str to str, optional
-        Takes the name of a peer that fails, and why, in place of the error.
-
-    Returns
-    -------
-    dict of str to dict
-        time_ms (least), median_ms, on a GPU host_ms (median of queueing the call), and where
-        results are expected relative_error, as `check_result`.
+    Return dicts by name: time_ms (least), median_ms, on a GPU host_ms (median of queueing the
+    call), and where results are expected relative_error, as `check_result`.
     """
     seconds = {}
     errors = {}
@@ -79,10 +63,7 @@ def tolerated(name, absent):
 def check_result(label, name, result, expected):
     """Return the largest difference over the largest number expected; None if it is not finite.
 
-    Raises
-    ------
-    InternalError
-        A kernel of this package is wrong.
+    InternalError where a kernel of this package is wrong.
     """
     error = math.inf
     if result.shape == expected.shape:

@@ -1,9 +1,13 @@
-"""What each command does, from its parsed arguments. Heavy imports wait for the command."""
-from __future__ import annotations
+"""What each command does, from its parsed arguments; its docstring is its help text.
+
+Heavy imports wait for the command.
+"""
 
 import dataclasses
 import functools
+import json
 import os
+from pathlib import Path
 
 from hpgcn import __version__
 from hpgcn.config import COST_FIELDS, Config, settings_of_run
@@ -23,8 +27,14 @@ def show(*texts):
     print("\n".join(printable(line) for text in texts for line in text.split("\n")))
 
 
+def given(args, names):
+    """Return those settings that the command line says something of, by name."""
+    values = {name: getattr(args, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def compiles(command):
-    """Make a command say when it compiles kernels: where it runs for the first time that takes most of its time."""
+    """Make a command say when it compiles kernels: the first time, that takes most of its time."""
     @functools.wraps(command)
     def run(args):
         from hpgcn.training.warmup import compiling
@@ -36,20 +46,19 @@ def compiles(command):
 
 @compiles
 def convert(args):
-    """`hpgcn convert`."""
+    """Read a graph in any known format and write it as HDF5."""
     from hpgcn.datasets import convert
 
-    notes = convert.convert(
-        args.source, args.out, args.format, compress=args.compress, overwrite=args.overwrite, features=args.features,
-        labels=args.labels, symmetrize=args.symmetrize, unweighted=args.unweighted, reverse=args.reverse,
-        strict=args.strict, row_normalize=args.row_normalize, split=args.split, memory=args.memory,
-        columns=args.columns, base=args.base)
+    names = ("compress", "overwrite", "features", "labels", "symmetrize", "unweighted", "reverse",
+             "strict", "row_normalize", "split", "memory", "columns", "base")
+    options = {name: getattr(args, name) for name in names}
+    notes = convert.convert(args.source, args.out, args.format, **options)
     say(args, *notes, f"wrote {printable(args.out)}")
 
 
 @compiles
 def generate(args):
-    """`hpgcn generate`."""
+    """Write a generated graph with features and labels, or its edges as text."""
     from hpgcn import store
     from hpgcn.datasets import generate
 
@@ -57,12 +66,12 @@ def generate(args):
     if not text:
         store.check_suffix(args.out, ".txt")
     store.refuse_existing(args.out, args.overwrite)
+    options = {"scale": args.scale, "edge_factor": args.edge_factor, "seed": args.seed}
     if text:
-        generate.write_edge_list(args.kind, args.out, scale=args.scale, edge_factor=args.edge_factor, seed=args.seed,
-                                 overwrite=args.overwrite)
+        generate.write_edge_list(args.kind, args.out, overwrite=args.overwrite, **options)
     else:
-        graph = generate.generate(args.kind, scale=args.scale, edge_factor=args.edge_factor, features=args.features,
-                                  classes=args.classes, seed=args.seed)
+        graph = generate.generate(args.kind, features=args.features, classes=args.classes,
+                                  **options)
         store.write_graph(args.out, graph, overwrite=args.overwrite)
         say(args, f"{graph.header.num_nodes:,} vertices, {graph.header.num_edges:,} stored entries")
     say(args, f"wrote {printable(args.out)}")
@@ -70,10 +79,7 @@ def generate(args):
 
 @compiles
 def partition(args):
-    """`hpgcn partition`."""
-    import json
-    from pathlib import Path
-
+    """Decide which rank owns which vertex; write the graph in that order."""
     from hpgcn import partition as parts
     from hpgcn import store
     from hpgcn.graphs.validation import layer_widths
@@ -90,19 +96,20 @@ def partition(args):
     source = store.load(args.graph)
     graph = source.read()
     w0 = parts.dense_weight(layer_widths(args.widths)) if args.widths else args.w0
-    settings = {"epsilon": args.epsilon, "seed": args.seed, "w0": w0, "rcm": not args.no_rcm, "baseline": True,
-                "refine": not args.no_refine}
+    ordered = {"rcm": not args.no_rcm, "baseline": True}
+    make = functools.partial(parts.make_partition, graph, args.k, epsilon=args.epsilon,
+                             seed=args.seed, w0=w0, refine=not args.no_refine, **ordered)
     if args.compare:
-        made = {name: parts.make_partition(graph, args.k, method=name, engine=args.engine if name == args.method else
-                                           None, **settings) for name in args.compare.split(",")}
+        made = {name: make(method=name, engine=args.engine if name == args.method else None)
+                for name in args.compare.split(",")}
         show(json.dumps({name: told(each) for name, each in made.items()}) if args.json else
              parts.format_statistics(made))
         return
     if args.parts:
-        made = parts.given_partition(graph, parts.read_parts(args.parts, graph.header.num_nodes, args.k), args.k,
-                                     rcm=not args.no_rcm, baseline=True)
+        owners = parts.read_parts(args.parts, graph.header.num_nodes, args.k)
+        made = parts.given_partition(graph, owners, args.k, **ordered)
     else:
-        made = parts.make_partition(graph, args.k, method=args.method, engine=args.engine, **settings)
+        made = make(method=args.method, engine=args.engine)
     source.refuse_replaced()
     if vector:
         parts.write_parts(out, made.part, overwrite=args.overwrite)
@@ -111,30 +118,31 @@ def partition(args):
     if args.json:
         show(json.dumps({"out": out, **told(made)}))
     else:
-        say(args, parts.describe(made), parts.format_statistics({"this": made}), f"wrote {printable(out)}")
+        say(args, parts.describe(made), parts.format_statistics({"this": made}),
+            f"wrote {printable(out)}")
 
 
 def told(made):
-    """What `--json` says of a partition."""
     from hpgcn.partition import relative
 
-    return {"k": made.k, "method": made.method, "engine": made.engine, "seed": made.seed, "epsilon": made.epsilon,
-            **made.statistics, "relative": relative(made.statistics)}
+    names = ("k", "method", "engine", "seed", "epsilon")
+    return {**{name: getattr(made, name) for name in names}, **made.statistics,
+            "relative": relative(made.statistics)}
 
 
 @compiles
 def plan(args):
-    """`hpgcn plan`."""
-    import json
-
+    """Say how many ranks, which partition and strategy, how much memory and how long, from the file
+    alone.
+    """
     from hpgcn.planning import options
     from hpgcn.planning import report as comparison
     from hpgcn.report import comparison as picture
 
     if args.plot:
         picture.check_picture(args.plot)
-    given = {name: getattr(args, name) for name in COST_FIELDS if getattr(args, name) is not None}
-    asked = options.Options.parse(args.ranks, args.widths, args.method, args.machine, args.memory, **given)
+    asked = options.Options.parse(args.ranks, args.widths, args.method, args.machine, args.memory,
+                                  **given(args, COST_FIELDS))
     report = comparison.forecast(args.graph, asked, progress=not args.quiet)
     if args.plot:
         picture.plot(report, args.plot)
@@ -142,22 +150,22 @@ def plan(args):
 
 
 def inspect(args):
-    """`hpgcn inspect`."""
+    """Say in words what is in a file, a run directory or a checkpoint."""
     from hpgcn.cli import overview
 
     show(overview.describe(args.file, verify=args.verify))
 
 
 def train(args):
-    """`hpgcn train`."""
-    given = {entry.name: getattr(args, entry.name) for entry in dataclasses.fields(Config)
-             if entry.name != "graph" and getattr(args, entry.name) is not None}
-    given = {**(Config.from_toml(args.config) if args.config else {}), **given, "graph": os.path.abspath(args.graph)}
-    config = Config(**{**(settings_of_run(given.get("out") or "", given) if args.resume else {}), **given})
+    """Train; under mpiexec -n P on P ranks."""
+    settings = {**(Config.from_toml(args.config) if args.config else {}),
+                **given(args, [entry.name for entry in dataclasses.fields(Config)]),
+                "graph": os.path.abspath(args.graph)}
+    if args.resume:
+        settings = {**settings_of_run(settings.get("out") or "", settings), **settings}
+    config = Config(**settings)
     threads = config.threads or machine.default_threads()
     machine.limit_threads(threads)
-    import json
-
     from hpgcn import comm, store
     from hpgcn.model import find_model
     from hpgcn.runtime import faults
@@ -195,34 +203,29 @@ def train(args):
 
 
 def started(args, config=None):
-    """What all ranks must have been started with alike: they then make the same calls in the same order."""
-    own = {"run": args.run.__name__, "version": __version__, "threads": 0, "verbose": 0, "quiet": 0, "config": None}
+    """What all ranks must have been started with alike, to make the same calls in one order."""
+    own = {"run": args.run.__name__, "version": __version__, "threads": 0, "verbose": 0,
+           "quiet": 0, "config": None}
     return {**vars(args), **(dataclasses.asdict(config) if config else {}), **own}
 
 
 def table(summary):
-    """The end of a run, for people."""
     from hpgcn.store.words import percent
 
-    rows = [
-        ("test accuracy", f"{percent(summary['test_acc'])} at epoch {summary['best_epoch']} "
-                          f"(validation {percent(summary['best_val_acc'])})"),
-        ("ranks x threads", f"{summary['ranks']} x {summary['threads']}, strategy {summary['strategy']}"),
-        ("bytes per epoch", f"{summary['sent_bytes_per_epoch']:,} sent, "
-                            f"{summary['predicted_bytes_per_epoch']:,} predicted"),
-        ("messages per epoch", f"{summary['sent_messages_per_epoch']:,} sent, "
-                               f"{summary['predicted_messages_per_epoch']:,} predicted"),
-        ("seconds per epoch", f"{summary['epoch_s_median']:.4g} (set-up {summary['setup_s']:.3g})"),
-        ("results", f"{printable(summary['out'])}/summary.json, metrics.jsonl, model.h5"),
-    ]
-    return label_list(rows, width=19)
+    said = {**summary, "test": percent(summary["test_acc"]), "out": printable(summary["out"]),
+            "validation": percent(summary["best_val_acc"])}
+    rows = [("test accuracy", "{test} at epoch {best_epoch} (validation {validation})"),
+            ("ranks x threads", "{ranks} x {threads}, strategy {strategy}"),
+            *((f"{what} per epoch", f"{{sent_{what}_per_epoch:,}} sent, "
+               f"{{predicted_{what}_per_epoch:,}} predicted") for what in ("bytes", "messages")),
+            ("seconds per epoch", "{epoch_s_median:.4g} (set-up {setup_s:.3g})"),
+            ("results", "{out}/summary.json, metrics.jsonl, model.h5")]
+    return label_list([(label, text.format(**said)) for label, text in rows], width=19)
 
 
 def predict(args):
-    """`hpgcn predict`."""
+    """Logits, labels and embeddings of all vertices, in their original order."""
     machine.limit_threads(Config(threads=args.threads).threads or machine.default_threads())
-    from pathlib import Path
-
     from hpgcn import comm, store
     from hpgcn.training import inference, run_directory
     from hpgcn.training.warmup import compiling
@@ -244,13 +247,14 @@ def predict(args):
         found = inference.predict(source, run, ranks, device=args.device)
     with ranks.collective_errors():
         if ranks.rank == 0:
-            store.write_predictions(out, found, attributes={"graph": source.header.name, "model": str(run)},
-                                    overwrite=args.overwrite, follow=follow)
+            origin = {"graph": source.header.name, "model": str(run)}
+            store.write_predictions(out, found, attributes=origin, overwrite=args.overwrite,
+                                    follow=follow)
             say(args, f"wrote {printable(out)}")
 
 
 def report(args):
-    """`hpgcn report`."""
+    """Compare runs: a table; with --html curves, times, messages and timelines."""
     from hpgcn import report
 
     if args.html:
@@ -263,24 +267,20 @@ def report(args):
 
 
 def bench(args):
-    """`hpgcn bench`."""
+    """Measure this machine, the kernels or a training epoch against its limits."""
     threads = Config(threads=args.threads).threads or machine.default_threads()
     machine.limit_threads(threads)
-    import json
-
     from hpgcn import bench
 
-    report = bench.run(args.what, graphs=args.graphs, widths=args.widths, scale_down=args.scale_down,
-                       repeats=args.repeats, threads=threads, seed=args.seed)
+    report = bench.run(args.what, graphs=args.graphs, widths=args.widths, threads=threads,
+                       scale_down=args.scale_down, repeats=args.repeats, seed=args.seed)
     show(json.dumps(report) if args.json else bench.table(report))
 
 
 def doctor(args):
-    """`hpgcn doctor`; 70 if something failed."""
+    """Is what hpgcn rests on there, and does it work? MPI, HDF5, threads..."""
     if machine.launched_rank():
         return 0  # under a launcher, too, one process looks
-    import json
-
     from hpgcn import doctor
 
     found = doctor.examine()

@@ -1,5 +1,4 @@
 """What lies at a path, in words: `hpgcn inspect` of files, run directories and checkpoints."""
-from __future__ import annotations
 
 import shlex
 import time
@@ -18,20 +17,7 @@ from hpgcn.training.run_directory import FILES
 def describe(path, *, verify=False):
     """Say what a file of hpgcn, a run directory or a checkpoint of one holds, and what is next.
 
-    Parameters
-    ----------
-    verify : bool
-        Compare every checksum, of a run directory that of its model.
-
-    Returns
-    -------
-    str
-        Aligned lines, no line feed at the end.
-
-    Raises
-    ------
-    InputNotFoundError, DataError, StorageError
-        As `hpgcn.store.describe`; the folder is none of these, or a file in it is malformed.
+    `verify` compares every checksum, of a run directory that of its model; DataError for others.
     """
     folder = Path(path)
     try:
@@ -64,7 +50,6 @@ def _checkpoint(folder):
 
 
 def _checkpoints(run):
-    """Return a pair for each checkpoint of a run directory."""
     folder = Checkpoints(run, None).path
     entries = sorted(folder.iterdir()) if folder.is_dir() else []
     return [("checkpoint", _checkpoint(entry)) for entry in entries if NAME.fullmatch(entry.name)]
@@ -79,7 +64,6 @@ def _verified(folder, names):
 
 
 def _run(folder, names):
-    """Yield (label, text) pairs about a run directory."""
     run, = read_runs([folder])
     config = None
     if "config.toml" in names:
@@ -109,7 +93,6 @@ def _run(folder, names):
 
 
 def _epochs(run, config):
-    """Say how many epochs were done, and why fewer than were asked for."""
     if not config:
         return f"{run.epochs:,}"
     text = f"{run.epochs:,} of {config.epochs:,} at most"
@@ -121,7 +104,6 @@ def _epochs(run, config):
 
 
 def _figures(run):
-    """Yield pairs about the best and the last epoch."""
     if not run.epochs:
         yield "best epoch", "none so far"
         return
@@ -137,7 +119,6 @@ def _figures(run):
 
 
 def _circumstances(summary):
-    """Yield data, ranks and versions of a finished run."""
     names = ("graph", "ranks", "threads", "device", "strategy", "grid")
     graph, ranks, threads, device, strategy, grid = (summary.get(name, "unknown") for name in names)
     yield "data", graph
@@ -157,7 +138,6 @@ def _when(folder, summary):
 
 
 def _next(folder, names, config, run, checkpoints):
-    """Yield commands that a user may want now."""
     out = shlex.quote(str(folder))
     graph = shlex.quote(config.graph if config and config.graph else "GRAPH")
     train = f"hpgcn train {graph} --out {out} --resume"

@@ -1,12 +1,11 @@
-"""The flags and arguments of all commands."""
-from __future__ import annotations
+"""The flags and arguments of all commands: a function for each, of its name, adds them."""
 
 import argparse
 import dataclasses
 import sys
 
 from hpgcn import __version__, config
-from hpgcn.cli import commands as run
+from hpgcn.cli import commands
 from hpgcn.config import COST_FIELDS, Config
 from hpgcn.errors import UsageError
 from hpgcn.runtime import machine
@@ -15,21 +14,7 @@ from hpgcn.runtime import machine
 METAVARS = {"out": "RUN", "grid": "RxC", "memory": "BYTES", "int": "N", "float": "X"}
 
 
-def strategies():
-    """The words that --strategy takes."""
-    from hpgcn.strategies import STRATEGIES
-
-    return STRATEGIES
-
-
-def models():
-    """The words that --model takes."""
-    from hpgcn.model.registry import model_kinds
-
-    return model_kinds()
-
-
-REGISTRIES = {"strategy": strategies, "model": models}
+IN_REGISTRIES = ("strategy", "model")
 
 
 class Parser(argparse.ArgumentParser):
@@ -44,7 +29,6 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser():
-    """Return the argument parser of all commands."""
     common = Parser(add_help=False)
     common.add_argument("-v", "--verbose", action="store_true",
                         help="more log lines; tracebacks of errors")
@@ -53,34 +37,18 @@ def parser():
         "hpgcn", description="Full-batch GCN training, the same result on any number of ranks.")
     top.add_argument("--version", action="version", version=f"hpgcn {__version__}")
     subparsers = top.add_subparsers(metavar="COMMAND", required=True)
-    for add_arguments, action, text in (
-            (convert, run.convert, "Read a graph in any known format and write it as HDF5."),
-            (generate, run.generate,
-             "Write a generated graph with features and labels, or its edges as text."),
-            (partition, run.partition,
-             "Decide which rank owns which vertex; write the graph in that order."),
-            (plan, run.plan, "Say how many ranks, which partition and strategy, how much memory "
-                             "and how long, from the file alone."),
-            (inspect, run.inspect, "Say in words what is in a file, a run directory or a "
-                                   "checkpoint."),
-            (train, run.train, "Train; under mpiexec -n P on P ranks."),
-            (predict, run.predict,
-             "Logits, labels and embeddings of all vertices, in their original order."),
-            (report, run.report,
-             "Compare runs: a table; with --html curves, times, messages and timelines."),
-            (bench, run.bench,
-             "Measure this machine, the kernels or a training epoch against its limits."),
-            (doctor, run.doctor, "Is what hpgcn rests on there, and does it work? MPI, HDF5, "
-                                 "threads...")):
+    for add_arguments in (convert, generate, partition, plan, inspect, train, predict, report,
+                          bench, doctor):
+        name = add_arguments.__name__
+        action = getattr(commands, name)
         command = subparsers.add_parser(
-            add_arguments.__name__, help=text, description=text, parents=[common])
+            name, help=action.__doc__, description=action.__doc__, parents=[common])
         command.set_defaults(run=action)
         add_arguments(command)
     return top
 
 
 def convert(command):
-    """Add the arguments of `hpgcn convert`."""
     add = command.add_argument
     add("source", help="a file, or the word digits or karate")
     add("out", help="graph to write (.h5)")
@@ -112,7 +80,6 @@ def convert(command):
 
 
 def generate(command):
-    """Add the arguments of `hpgcn generate`."""
     command.add_argument(
         "kind", choices=["rmat", "sbm", "grid"],
         help="rmat: few vertices have most edges; sbm: classes are communities; grid: two "
@@ -125,7 +92,6 @@ def generate(command):
 
 
 def partition(command):
-    """Add the arguments of `hpgcn partition`."""
     add = command.add_argument
     add("graph", help="graph (.h5)")
     add("-k", type=int, required=True, metavar="K", help="number of parts")
@@ -155,7 +121,6 @@ def partition(command):
 
 
 def plan(command):
-    """Add the arguments of `hpgcn plan`."""
     add = command.add_argument
     add("graph", help="graph, partitioned or not (.h5)")
     add("-k", dest="ranks", metavar="K,K",
@@ -172,7 +137,6 @@ def plan(command):
 
 
 def inspect(command):
-    """Add the arguments of `hpgcn inspect`."""
     command.add_argument("file", metavar="PATH",
                          help="an .h5 file of hpgcn, a run directory or a checkpoint in it")
     command.add_argument("--verify", action="store_true",
@@ -180,7 +144,6 @@ def inspect(command):
 
 
 def train(command):
-    """Add the arguments of `hpgcn train`."""
     add = command.add_argument
     add("graph", help="graph, partitioned or not (.h5)")
     add("--config", metavar="RUN.toml", help="settings from a file; flags override them")
@@ -198,7 +161,6 @@ def train(command):
 
 
 def predict(command):
-    """Add the arguments of `hpgcn predict`."""
     add = command.add_argument
     add("model", metavar="RUN", help="run directory, or its model.h5")
     add("graph", nargs="?", help="another graph (.h5); default: the one trained on")
@@ -210,14 +172,12 @@ def predict(command):
 
 
 def report(command):
-    """Add the arguments of `hpgcn report`."""
     command.add_argument("runs", nargs="+", metavar="RUN", help="run directory")
     command.add_argument("--html", metavar="FILE",
                          help=".html: a page that needs nothing else; .png: the curves alone")
 
 
 def bench(command):
-    """Add the arguments of `hpgcn bench`."""
     from hpgcn.bench import COMMANDS
 
     add = command.add_argument
@@ -236,7 +196,6 @@ def bench(command):
 
 
 def doctor(command):
-    """Add the arguments of `hpgcn doctor`."""
     command.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
@@ -262,26 +221,29 @@ def knobs(command, names):
             text += f" (default: {entry.default})"
         choices = entry.metadata["choices"]
         metavar = METAVARS.get(entry.name, METAVARS.get(entry.type))
-        if entry.name in REGISTRIES:
+        if entry.name in IN_REGISTRIES:
             metavar = "NAME"
             text += "; one of %(names)s"
-        added = command.add_argument(flag, type={"int": int, "float": float, "str": str}[entry.type],
-                                     choices=choices, metavar=None if choices else metavar, help=text)
+        kind = {"int": int, "float": float, "str": str}[entry.type]
+        added = command.add_argument(flag, type=kind, choices=choices, help=text,
+                                     metavar=None if choices else metavar)
         added.names = Names(entry.name)
 
 
 class Names:
-    """The words that a setting takes, looked up when a help text is printed: that imports their room."""
+    """The words that a setting takes, looked up when a help text is printed: imports are slow."""
 
     def __init__(self, setting):
         self.setting = setting
 
     def __str__(self):
-        return ", ".join(REGISTRIES[self.setting]())
+        from hpgcn.model.registry import model_kinds
+        from hpgcn.strategies import STRATEGIES
+
+        return ", ".join(STRATEGIES if self.setting == "strategy" else model_kinds())
 
 
 def size(text):
-    """Read a number of bytes from a flag, as `hpgcn.config.size`."""
     try:
         return config.size(text)
     except UsageError as error:

@@ -1,10 +1,9 @@
 """What ranks agree upon: errors that all raise together, settings that are the same, patience."""
-from __future__ import annotations
 
 import traceback
 from contextlib import contextmanager
 
-from hpgcn.errors import ConfigError, HpgcnError, InternalError, StoppedError
+from hpgcn.errors import ConfigError, HpgcnError, InternalError, StoppedError, agreed
 
 
 class Agreement:
@@ -21,7 +20,7 @@ class Agreement:
         except HpgcnError as caught:
             error = caught
             if self.size == 1:
-                error.collective = True
+                agreed(error)
                 raise
         except Exception as caught:
             if self.size == 1:
@@ -34,9 +33,7 @@ class Agreement:
             rank, kind, text = errors[0]
             if len(errors) < self.size:
                 text += f" (on rank {rank} of {self.size})"
-            agreed = kind(text)
-            agreed.collective = True
-            raise agreed from error
+            raise agreed(kind(text)) from error
 
     @contextmanager
     def extended_timeout(self, seconds):
@@ -49,17 +46,13 @@ class Agreement:
             self.timeout = before
 
     def assert_same(self, thing, what):
-        """Refuse to go on, with a ConfigError on all ranks, unless all hold an equal value.
-
-        It names the first rank that differs from rank 0, and of dicts the first such entry.
-        """
+        """Refuse values that differ: a ConfigError on all ranks names rank, and entry of dicts."""
         first, *others = self.allgather(thing)
         for rank, other in enumerate(others, 1):
             if other != first:
-                error = ConfigError(f"rank {self.ranks[rank]} was started with another {what} "
-                                    f"than rank {self.ranks[0]}{difference(other, first)}")
-                error.collective = True
-                raise error
+                raise agreed(ConfigError(
+                    f"rank {self.ranks[rank]} was started with another {what} than rank "
+                    f"{self.ranks[0]}{difference(other, first)}"))
 
 
 def difference(one, other):

@@ -1,10 +1,8 @@
 """Collectives that proceed while a rank computes: started, tested, waited for, and counted.
 
-Broadcasts and reductions are MPI's own. The others are messages between pairs of ranks: an empty
-block sends nothing, sums are taken in the order of ranks whatever the MPI, and no later stage waits
-for a rank that computes.
+Broadcasts and reductions are MPI's own. Others are messages between pairs: an empty block sends
+nothing, sums are in rank order whatever the MPI, no stage waits for one that computes.
 """
-from __future__ import annotations
 
 import os
 import time
@@ -27,70 +25,60 @@ TAG = 21  # messages of one tag between two ranks arrive in the order of their s
 class Collectives:
     """What `SerialComm` and `MpiComm` share; with a single rank nothing travels.
 
-    All ranks of the communicator start the same collectives in the same order; several may be under
-    way. Each `start_...` returns a Pending. Every array is contiguous, of any shape, and of one
-    dtype in a call; `counts` are the elements (not rows) of each rank's block, the same on all
-    ranks. The arrays of a call lie in host memory on all ranks, or on all ranks on the GPU that was
-    given to `use`: what is computed there after `wait` sees what has arrived. `kind`: what the
-    payload is counted under ("aggregation", "dense", "weights"; None: not at all).
-    Starting and testing are clocked as "comm", waiting as "wait".
+    All ranks start the same collectives in the same order; several may be under way. Each
+    `start_...` returns a Pending. Arrays are contiguous, of any shape and one dtype in a call;
+    `counts` are the elements (not rows) of each rank's block, the same on all ranks. The arrays of
+    a call lie on all ranks in host memory, or on the GPU given to `use`: what is computed there
+    after `wait` sees what has arrived. Payload counts as `kind` ("aggregation", "dense", "weights";
+    None: not at all). Starting and testing are clocked as "comm", waiting as "wait".
     """
 
     def start_bcast(self, array, root, kind):
         """Copy `array` of rank `root` into `array` of all ranks."""
         view = flat(array, "array").view(np.uint8)
-        way = RECEIVE
         if self.rank == root:
-            way = SEND
             self._count_blocks(kind, [view] * self.size)
+        way = SEND if self.rank == root else RECEIVE
         return self._own("bcast", lambda piece: self.mpi.Ibcast(piece, root), view, way, root)
 
     def start_reduce(self, array, out, root, kind):
         """Sum `array` over ranks into `out` of rank `root`.
 
         At the root, the sum replaces `array` if `out` is None; other ranks do not read it. A long
-        array is summed in pieces of PIECE_BYTES at most, a few at a time (hpgcn.comm.queue). They
-        are as even as can be, so that none is so short that MPI adds it in another order than the
-        whole.
+        array is summed in pieces of PIECE_BYTES at most, a few at a time (hpgcn.comm.queue), as
+        even as can be: none is so short that MPI adds it in another order than the whole.
         """
         view = flat(array, "array")
         if self.rank != root:
             blocks = [view[:0]] * self.size
             blocks[root] = view
             self._count_blocks(kind, blocks)
-            return self._own(
-                "reduce", lambda piece: self.mpi.Ireduce(piece, None, self.MPI.SUM, root),
-                view, SEND, root)
+            return self._own("reduce", lambda piece: self.mpi.Ireduce(
+                piece, None, self.MPI.SUM, root), view, SEND, root)
 
         total = view if out is None else flat(out, "out")
         same_block(view, total, "array", "out")
         with self.clock("comm"):
             place(view, total)
-        return self._own(
-            "reduce",
-            lambda piece: self.mpi.Ireduce(self.MPI.IN_PLACE, piece, self.MPI.SUM, root),
-            total, SEND | RECEIVE, root)
+        return self._own("reduce", lambda piece: self.mpi.Ireduce(
+            self.MPI.IN_PLACE, piece, self.MPI.SUM, root), total, SEND | RECEIVE, root)
 
     def start_allreduce(self, array, kind, op="sum"):
         """Replace `array` by its sum over ranks, or maximum (op "max"), as `start_reduce`."""
         if op not in ("sum", "max"):
             raise InternalError(f"allreduce: op is {op!r}, expected 'sum' or 'max'")
         view = flat(array, "array")
-        quotient, remainder = divmod(2 * view.nbytes * (self.size - 1), self.size)
-        payload = quotient + (self.rank < remainder)
+        payload, remainder = divmod(2 * view.nbytes * (self.size - 1), self.size)
+        payload += self.rank < remainder
         self.count(kind, payload, (view.size > 0) * 2 * (self.size - 1))
 
         def start(piece):
-            mpi_op = self.MPI.SUM if op == "sum" else self.MPI.MAX
-            return self.mpi.Iallreduce(self.MPI.IN_PLACE, piece, mpi_op)
+            return self.mpi.Iallreduce(self.MPI.IN_PLACE, piece, getattr(self.MPI, op.upper()))
 
         return self._own("reduce", start, view, SEND | RECEIVE, None, name="reduce")
 
     def start_allgather(self, own, out, counts, kind):
-        """Copy the block of every rank into `out`, sum(counts) elements, in rank order.
-
-        `own`, counts[rank] elements, may be its place in `out`; any other overlap is an error.
-        """
+        """Copy the block of each rank into `out`, in rank order; `own` may be its place there."""
         own = flat(own, "own")
         blocks = self._blocks(flat(out, "out"), counts, "out")
         same_block(own, blocks[self.rank], "own", "its place in out")
@@ -140,18 +128,11 @@ class Collectives:
         return self._exchange(blocks, incoming, kind, add)
 
     def wait(self, requests, what, pending=None, name=None):
-        """Test requests until all (or those numbered in `pending`) are complete.
+        """Test requests until all, or those numbered in `pending`, which they leave, are complete.
 
         Polls, yields, then sleeps: with more ranks than cores, MPI's own Waitsome is hundreds of
-        times slower.
-
-        Completed numbers leave `pending`. `what` is called with the numbers still open and says in
-        words what is waited for; a timeline calls it `name` (default: wait).
-
-        Raises
-        ------
-        StoppedError
-            After `timeout` seconds.
+        times slower. `what`, called with the numbers still open, says in words what is waited for;
+        a timeline calls it `name` (default: wait). StoppedError after `timeout` seconds.
         """
         pending = set(range(len(requests))) if pending is None else pending
         if not pending:
@@ -169,12 +150,10 @@ class Collectives:
                     continue
                 time.sleep(5e-5)
                 if time.monotonic() > deadline:
-                    text = (f"rank {self.ranks[self.rank]} waited {self.timeout:g} s "
-                            f"for {what(sorted(pending))}")
                     missing = silent(self, min(5.0, self.timeout / 4))
-                    if missing:
-                        text += f"; no word from {named(missing)}"
-                    raise StoppedError(text)
+                    text = f"; no word from {named(missing)}" if missing else ""
+                    raise StoppedError(f"rank {self.ranks[self.rank]} waited {self.timeout:g} s "
+                                       f"for {what(sorted(pending))}{text}")
 
     def test(self, requests, pending):
         """Test pending requests once, which lets messages progress; return whether any is done."""
@@ -191,7 +170,6 @@ class Collectives:
         return bool(completed)
 
     def count(self, kind, payload, messages, to=()):
-        """Count a call under `kind` of the present phase."""
         if kind is not None:
             self.counters.add(kind, int(payload), int(messages), to)
 
@@ -217,7 +195,6 @@ class Collectives:
         return [view[begin:begin + step] for begin in range(0, view.size, step)]
 
     def _blocks(self, view, counts, name):
-        """Return a view of each rank's block."""
         cuts = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
         if cuts.size != self.size + 1 or cuts[-1] != view.size or (np.diff(cuts) < 0).any():
             raise InternalError(f"{name} has {view.size} elements, but counts are {cuts.size - 1} "
@@ -236,10 +213,7 @@ class Collectives:
             return self._begin(calls, operation, describe, name=name)
 
     def _exchange(self, outgoing, incoming, kind, finish=None):
-        """Start sending outgoing[q] to, and receiving incoming[q] from, every rank q.
-
-        `finish` is called once all has arrived; without it the own block is copied at once.
-        """
+        """Start sending outgoing[q] to, and receiving incoming[q] from, all ranks q."""
         self._count_blocks(kind, outgoing)
         calls = []
         others = []
@@ -255,7 +229,7 @@ class Collectives:
             return f"{named({self.ranks[others[number]] for number in numbers})} in {what}"
 
         with self.clock("comm"):
-            if finish is None:
+            if finish is None:  # else that, called once all has arrived, looks after the own block
                 place(outgoing[self.rank], incoming[self.rank])
             if self.size > 1:
                 add(self.mpi.Irecv, incoming, -1, RECEIVE, "source")
@@ -299,7 +273,6 @@ def flat(array, name):
 
 
 def same_block(a, b, name_a, name_b):
-    """Refuse two blocks that differ in number of elements or dtype."""
     if a.size != b.size or a.dtype != b.dtype:
         raise InternalError(f"{name_a} has {a.size} elements of {a.dtype}, "
                             f"{name_b} {b.size} of {b.dtype}")

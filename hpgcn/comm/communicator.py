@@ -1,8 +1,4 @@
-"""Communicators: `SerialComm` of one rank, which needs no MPI, and `MpiComm` over mpi4py.
-
-Both have the collectives of hpgcn.comm.collectives and the agreements of hpgcn.comm.agreement.
-"""
-from __future__ import annotations
+"""Communicators: `SerialComm` of one rank, which needs no MPI, and `MpiComm` over mpi4py."""
 
 import copy
 import faulthandler
@@ -20,7 +16,7 @@ from hpgcn.comm.pending import named
 from hpgcn.comm.queue import Queue
 from hpgcn.comm.staging import Relay
 from hpgcn.comm.stragglers import drain
-from hpgcn.errors import ConfigError, HpgcnError, InternalError, UsageError, require
+from hpgcn.errors import ConfigError, HpgcnError, InternalError, UsageError, agreed, require
 from hpgcn.runtime.clock import Clock
 from hpgcn.runtime.device import HOST
 from hpgcn.runtime.machine import die_with_parent, launched, launched_size, slurm_tasks
@@ -45,9 +41,8 @@ class SerialComm(Collectives, Agreement):
         self.clock = Clock()
 
     def use(self, device, aware=None):
-        """Take arrays of this device in collectives; all ranks call it, before groups are made.
-
-        Returns the Route that messages take: see `hpgcn.comm.route.choose`, also for `aware`.
+        """Take this device's arrays in collectives; all ranks call it, before groups. Return a
+        Route.
         """
         self.device = device
         way = route.choose(self, device, aware)
@@ -58,14 +53,9 @@ class SerialComm(Collectives, Agreement):
     def group(self, ranks):
         """Return the communicator of some of these ranks, in their order, counted from 0.
 
-        Every rank calls it, with the group that it is in; groups may be made of groups. Asked for
-        again, it is the same communicator: `close` it as often as it was asked for. A group of one
-        rank needs no MPI.
-
-        Parameters
-        ----------
-        ranks : increasing ints
-            Numbers in this communicator, this rank's among them.
+        `ranks`, increasing, are numbers in this communicator. Every rank calls it, with the group
+        that it is in; groups may be made of groups. Asked for again, it is the same communicator:
+        `close` it as often as it was asked for. A group of one rank needs no MPI.
         """
         ranks = tuple(int(rank) for rank in ranks)
         if self.rank not in ranks or ranks != tuple(sorted(set(ranks) & set(range(self.size)))):
@@ -219,8 +209,7 @@ class MpiComm(SerialComm):
         self.start_alltoall(sizes, ones, incoming, ones, None).wait("an exchange of counts")
         sent = np.concatenate(arrays, dtype=np.int64, casting="unsafe")
         received = np.empty(incoming.sum(), np.int64)
-        pending = self.start_alltoall(sent, sizes, received, incoming, "plan")
-        pending.wait("an exchange of rows")
+        self.start_alltoall(sent, sizes, received, incoming, "plan").wait("an exchange of rows")
         return np.split(received, np.cumsum(incoming)[:-1])
 
     def gather_rows(self, array):
@@ -245,25 +234,14 @@ class MpiComm(SerialComm):
 def world(timeout=600.0, error=None):
     """Return COMM_WORLD under an MPI launcher, else a single rank without MPI.
 
-    Parameters
-    ----------
-    timeout : float
-        Seconds that a rank waits for another; a minute more until all have started MPI.
-    error : HpgcnError, optional
-        Why this rank cannot go on: raised on all ranks.
-
-    Raises
-    ------
-    MissingError
-        A launcher started this process, but mpi4py or an MPI library is missing.
-    ConfigError
-        Slurm, or another MPI's launcher, started several tasks that MPI does not connect: each
-        would train alone and write the same files.
+    A rank waits for another `timeout` seconds, a minute more until all have started MPI. `error`,
+    why this rank cannot go on, is raised on all ranks. MissingError where a launcher started this
+    process without mpi4py or an MPI library; ConfigError where Slurm, or another MPI's launcher,
+    started several tasks that MPI does not connect: each would write the same files.
     """
     if not launched() and "mpi4py.MPI" not in sys.modules:
         return SerialComm(timeout)
-    # MPI_Init itself has no deadline
-    faulthandler.dump_traceback_later(timeout + STARTING, exit=True, file=2)
+    faulthandler.dump_traceback_later(timeout + STARTING, exit=True, file=2)  # of MPI_Init
     try:
         MPI = require("mpi4py.MPI", "mpi,mpich", "running under an MPI launcher")
         if MPI.COMM_WORLD.Get_size() == 1 and launched_size() > 1:
@@ -272,7 +250,7 @@ def world(timeout=600.0, error=None):
                               "start with the srun --mpi=TYPE that your MPI was built for, or with "
                               "its mpiexec (`hpgcn doctor` says which MPI it is)")
     except HpgcnError as missing:
-        missing.collective = True  # every process finds the same
+        agreed(missing)  # every process finds the same
         raise
     finally:
         faulthandler.cancel_dump_traceback_later()

@@ -1,5 +1,4 @@
 """What a rank has sent to others: payload and messages, by phase and by what they were for."""
-from __future__ import annotations
 
 
 class Counters:

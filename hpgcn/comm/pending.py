@@ -1,5 +1,6 @@
 """What a rank holds of a collective that it has started and not yet waited for."""
-from __future__ import annotations
+
+from functools import partial
 
 
 class Pending:
@@ -23,15 +24,11 @@ class Pending:
     def wait(self, what):
         """Wait until the result is there; calling it again does nothing.
 
-        Raises
-        ------
-        StoppedError
-            After the communicator's `timeout`, naming this rank, those it waits for, and `what`,
-            e.g. "the broadcast of block 2 in layer 1 forward".
+        StoppedError after the communicator's `timeout`, naming this rank, those it waits for, and
+        `what`, e.g. "the broadcast of block 2 in layer 1 forward".
         """
         if self.open:
-            self.comm.wait(self.requests, lambda numbers: self.describe(what, numbers), self.open,
-                           self.name)
+            self.comm.wait(self.requests, partial(self.describe, what), self.open, self.name)
         finish = self.finish
         if finish is not None:
             self.finish = None

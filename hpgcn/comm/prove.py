@@ -1,5 +1,4 @@
 """Whether MPI takes memory of a GPU, proved: `python -m hpgcn.comm.prove GPU`, which may crash."""
-from __future__ import annotations
 
 import sys
 

@@ -1,5 +1,4 @@
 """Long sums in pieces, a few at a time: MPI keeps copies of all that it was asked to reduce."""
-from __future__ import annotations
 
 from collections import deque
 
@@ -41,6 +40,5 @@ class Queue:
             self.busy.remove(self)
 
     def flush(self):
-        """Start all pieces."""
         if self.waiting:
             self.advance(most=len(self.running) + len(self.waiting))

@@ -5,7 +5,6 @@ what kinds of memory it names (MPI 4.1, section 3.2.4), its library by a functio
 is proved by a process that sends GPU memory to itself: where the library claims what it cannot do,
 that process crashes, and no rank does.
 """
-from __future__ import annotations
 
 import ctypes
 import logging
@@ -28,8 +27,7 @@ WORDS = {"message": "messages", "bcast": "broadcasts"}
 class Route:
     """How messages leave the memory of a device, and why.
 
-    Operations in `direct` ("message", "bcast") take GPU memory as it is. The others go by way of
-    pinned host memory.
+    Operations in `direct` ("message", "bcast") take GPU memory as it is, others pinned host memory.
     """
 
     direct: frozenset
@@ -44,18 +42,8 @@ class Route:
 def choose(comm, device, aware=None):
     """Choose how messages of a communicator leave a device; all ranks call it together.
 
-    Parameters
-    ----------
-    comm : hpgcn.comm.SerialComm or MpiComm
-    device : hpgcn.runtime.device.Host or Cuda
-    aware : "0", "1" or "auto", optional
-        In place of HPGCN_GPU_AWARE_MPI.
-
-    Returns
-    -------
-    Route
-        The same on all ranks: if one of them cannot, none does. A claim that is not proved is a
-        warning of rank 0.
+    `aware` ("0", "1" or "auto") stands in place of HPGCN_GPU_AWARE_MPI. The Route is the same on
+    all ranks: if one of them cannot, none does. A claim that is not proved is a warning of rank 0.
     """
     if device.name == "cpu" or comm.size == 1:
         return Route(frozenset(), "no messages from a GPU")

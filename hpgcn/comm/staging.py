@@ -7,7 +7,6 @@ first of them can go: the GPU computes meanwhile, and so does the host. Copies h
 their own, one a direction. What was received is copied up as it arrives; the stream that computes
 then waits for these copies, the host does not.
 """
-from __future__ import annotations
 
 from collections import deque
 from functools import partial
@@ -39,55 +38,33 @@ class Leg(NamedTuple):
 
 
 class Pinned:
-    """Pinned host memory, which a GPU copies from and to by itself.
-
-    Attributes
-    ----------
-    memory : (bytes,) uint8
-    copied : event or None
-        After the last copy from here to the GPU: until then nothing may be written.
-    """
+    """Pinned host memory, (bytes,) uint8, which a GPU copies from and to by itself."""
 
     def __init__(self, device, size):
         self.memory = device.pinned(size)
-        self.copied = None
+        self.copied = None  # event after the last copy to the GPU: until then nothing is written
 
     def free(self):
-        """Whether it can be written."""
         return self.copied is None or self.copied.done
 
     def wait(self):
-        """Wait until it can be written."""
         if not self.free():
             self.copied.synchronize()
 
 
 class Messages(list):
-    """Requests of calls with GPU memory; that of a call not yet made is inactive or null.
-
-    Attributes
-    ----------
-    legs : list of Leg
-        One a request.
-    blocks : list of Pinned
-        Where the host addresses of legs are.
-    queued : event
-        After all that the GPU was asked for before these calls.
-    copied : event or None
-        After the last copy to the GPU for which nobody waited yet.
-    """
+    """Requests of calls with GPU memory; that of a call not yet made is inactive or null."""
 
     def __init__(self, relay, requests=(), legs=(), blocks=(), held=None):
         super().__init__(requests)
         self.relay = relay
-        self.legs = list(legs)
-        self.blocks = list(blocks)
+        self.legs = list(legs)  # a Leg for each request
+        self.blocks = list(blocks)  # of Pinned, where the host addresses of legs are
         self.held = held
-        self.queued = None
-        self.copied = None
+        self.queued = None  # event after all that the GPU was asked for before these calls
+        self.copied = None  # event after the last copy to the GPU for which nobody waited yet
 
     def make(self, number, start, piece):
-        """Make a call and keep its request."""
         self[number] = start(piece)
 
     def landed(self, numbers):
@@ -121,7 +98,7 @@ class Messages(list):
 class Relay:
     """How messages of a rank leave its GPU; shared by the communicators of the rank.
 
-    Operations in `direct` ("message", "bcast", "reduce"; see hpgcn.comm.route) take GPU memory. The
+    Operations in `direct` ("message", "bcast", "reduce"; see hpgcn.comm.route) take GPU memory,
     others go by way of pinned host memory.
     """
 

@@ -1,5 +1,4 @@
 """Who else waits once a deadline has passed: MPI does not tell which rank is late."""
-from __future__ import annotations
 
 import time
 
@@ -9,15 +8,13 @@ WORD = 22  # tag
 def silent(comm, seconds):
     """Listen for so many seconds; return the ranks of the whole job from which no word comes.
 
-    They compute, or hang, while this one waits. Every rank whose deadline has passed calls it,
-    whatever it waits for, and sends a word to all others; those that began to wait at about the
-    same time hear each other.
+    They compute, or hang. Every rank whose deadline has passed calls it, whatever it waits for, and
+    sends a word to all others; those that began to wait at about one time hear each other.
     """
     while comm.parent is not None:
         comm = comm.parent
     missing = set(range(comm.size)) - {comm.rank}
-    # nobody waits for the arrival of these words
-    words = [comm.mpi.Isend(b"", other, WORD) for other in sorted(missing)]
+    words = [comm.mpi.Isend(b"", other, WORD) for other in sorted(missing)]  # never waited for
     deadline = time.monotonic() + seconds
     while missing and time.monotonic() < deadline:
         comm.MPI.Request.Testsome(words)

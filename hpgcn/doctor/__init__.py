@@ -3,7 +3,6 @@
 Whatever may crash, hang or be missing is asked in a process of its own (hpgcn.doctor.probes,
 hpgcn.doctor.selftest), under a deadline; only the standard library is imported here.
 """
-from __future__ import annotations
 
 import json
 import os
@@ -14,6 +13,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
@@ -33,30 +33,27 @@ _children = set()
 
 
 class Finding(NamedTuple):
-    """One line of the table.
-
-    Status is "ok", "warn" (works, but something is missing), "slow" (no answer in time: a busy
-    machine is no failure, and cannot be told from one that hangs) or "fail".
-    """
+    """One line of the table."""
 
     name: str
-    status: str
+    # "slow": no answer in time; no failure, since one that hangs looks like a busy machine
+    status: str  # "ok", "warn" (works, but something is missing), "slow" or "fail"
     text: str
 
 
 def examine():
-    """Look at everything; return a list of Finding."""
     launcher = find_launcher()
     arguments = {"libraries": ["libraries"], "hdf5": ["hdf5"], "mpi": ["mpi"], "gpu": ["gpu"],
                  "mtkahypar": ["mtkahypar"], "metis": ["metis"], "kahypar": ["kahypar"],
                  "folder": ["files", os.getcwd()], "scratch": ["files", ""]}
     with asking(ThreadPoolExecutor(max(2, len(os.sched_getaffinity(0))))) as pool:
-        alone = pool.submit(selftest, [])
-        pair = pool.submit(selftest, [launcher, "-n", "2"]) if launcher else None
+        train = partial(pool.submit, answer, SELFTEST_SECONDS, "selftest")
+        alone = train()
+        pair = train(launcher=[launcher, "-n", "2"]) if launcher else None
         answers = {name: pool.submit(probe, name, words) for name, words in arguments.items()}
         findings = [Finding("hpgcn", "ok", f"{__version__}, {Path(__file__).parents[1]}"), python()]
-        for name, answer in answers.items():
-            findings.append(answer.result())
+        for name, asked in answers.items():
+            findings.append(asked.result())
             if name == "mpi":
                 has_mpi = findings[-1].status == "slow" or findings[-1].text.startswith("mpi4py ")
                 findings.append(describe_launcher(launcher))
@@ -80,19 +77,12 @@ def asking(pool):
 
 
 def table(findings):
-    """Return the findings as aligned text."""
     rows = [(finding.status, finding.name, finding.text) for finding in findings]
     return text_table.table(rows, left=range(3), widths=(4, 14))
 
 
 def probe(name, arguments):
-    """Ask hpgcn.doctor.probes; return a Finding."""
-    command = [sys.executable, "-P", "-m", "hpgcn.doctor.probes", *arguments]
-    code, out, err = ask(command, PROBE_SECONDS)
-    try:
-        status, text = json.loads(out.splitlines()[-1])
-    except (ValueError, IndexError):
-        return Finding(name, *no_answer(code, err, PROBE_SECONDS))
+    status, text = answer(PROBE_SECONDS, "probes", *arguments)
     if status != "missing":
         return Finding(name, status, text)
     if name in EXTRAS:
@@ -100,14 +90,14 @@ def probe(name, arguments):
     return Finding(name, "warn" if name in EXTRAS or name == "gpu" else "fail", text)
 
 
-def selftest(launcher):
-    """Run hpgcn.doctor.selftest; return what it found, a dict, or else a status and words."""
-    command = [*launcher, sys.executable, "-P", "-m", "hpgcn.doctor.selftest"]
-    code, out, err = ask(command, SELFTEST_SECONDS)
+def answer(seconds, module, *arguments, launcher=()):
+    """Run a module of this room; return the JSON that it prints, or else a status and words."""
+    command = [*launcher, sys.executable, "-P", "-m", f"hpgcn.doctor.{module}", *arguments]
+    code, out, err = ask(command, seconds)
     try:
         return json.loads(out.splitlines()[-1])
     except (ValueError, IndexError):
-        return no_answer(code, err, SELFTEST_SECONDS)
+        return no_answer(code, err, seconds)
 
 
 def judge(alone, pair):
@@ -155,7 +145,6 @@ def describe_launcher(launcher):
 
 
 def python():
-    """Say which Python this is, on which system."""
     status = "ok" if sys.version_info >= (3, 11) else "fail"
     words = (platform.python_version(), f"{platform.system()} {platform.machine()}", sys.executable)
     return Finding("python", status, ", ".join(words))
@@ -174,7 +163,6 @@ def cores():
 
 
 def memory():
-    """Say how much memory can still be given."""
     free = machine.available_memory()
     return Finding("memory", "ok" if free > GIB else "warn", f"{free / GIB:.1f} GiB available")
 

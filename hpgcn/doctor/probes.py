@@ -1,8 +1,7 @@
-"""Ask in a process of its own: `python -m hpgcn.doctor.probes NAME` prints [status, text] as JSON.
+"""Probes, each in a process of its own (`python -m hpgcn.doctor.probes NAME`): a status, and words.
 
-Status is "ok", "warn", "fail", or "missing" where a module is not installed.
+Printed as JSON: "ok", "warn", "fail", or "missing" where a module is not installed.
 """
-from __future__ import annotations
 
 import contextlib
 import fcntl
@@ -22,7 +21,6 @@ THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
 
 
 def libraries():
-    """Load NumPy, SciPy and Numba."""
     names = ("numpy", "scipy", "numba")
     for name in names:
         import_module(name)
@@ -30,7 +28,6 @@ def libraries():
 
 
 def hdf5():
-    """Load h5py and the HDF5 it was built with."""
     import h5py
 
     kind = "parallel (not needed)" if h5py.get_config().mpi else "serial, which hpgcn uses"
@@ -38,7 +35,6 @@ def hdf5():
 
 
 def mpi():
-    """Load mpi4py and the library it finds."""
     from mpi4py import MPI
 
     vendor, number = MPI.get_vendor()
@@ -62,12 +58,10 @@ def takes_gpu_memory(MPI):
 
 
 def cupy_packages():
-    """List the packages of CuPy that are installed."""
     return [name for name in ("cupy-cuda12x", "cupy-cuda13x", "cupy") if version(name) != "none"]
 
 
 def gpu():
-    """Load CuPy and ask for its GPUs."""
     names = cupy_packages()
     if not names:
         return "ok", "none used: no CuPy installed (extras cuda12, cuda13)"
@@ -84,7 +78,6 @@ def gpu():
 
 
 def engine(name):
-    """Load a partitioner."""
     from hpgcn.partition.engines import ENGINES
 
     import_module(ENGINES[name].module)
@@ -124,7 +117,6 @@ PROBES = {"libraries": libraries, "hdf5": hdf5, "mpi": mpi, "gpu": gpu, "files":
 
 
 def main(name, *arguments):
-    """Print what a probe answers."""
     die_with_parent()
     with contextlib.redirect_stdout(sys.stderr):  # engines print what they like
         try:

@@ -1,8 +1,4 @@
-"""Train a little, on any number of ranks: `[mpiexec -n 2] python -m hpgcn.doctor.selftest`.
-
-Zachary's karate club, two epochs; then again with messages cut into small pieces. Prints JSON.
-"""
-from __future__ import annotations
+"""Train on the karate club, two epochs, whole messages and small pieces: prints JSON."""
 
 import json
 import os
@@ -24,7 +20,6 @@ CONFIG = Config(epochs=2, hidden=8, dtype="float64", threads=1, comm_timeout=SEC
 
 
 def losses(graph, ranks):
-    """Return the training loss of each epoch, float64."""
     trainer = make_trainer(graph, CONFIG, ranks)
     with trainer.shard:
         return [trainer.epoch(epoch)["loss"] for epoch in range(1, CONFIG.epochs + 1)]
@@ -56,7 +51,6 @@ def run():
 
 
 def main():
-    """Run it; return the exit code."""
     die_with_parent()
     try:
         ranks, answer = run()

@@ -3,14 +3,14 @@
 That is degrees, loops, symmetry, and a permutation. Each rank looks at the rows that it has read
 anyway, once, and the ranks add up a few numbers; only when they tell that something is wrong does
 one rank read everything, to name it, in a DataError. Keys are fixed: the same file gives the same
-answer.
+answer. `where` is the file or name of the graph, for errors.
 """
-from __future__ import annotations
 
 import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.errors import DataError
+from hpgcn.graphs.validation import first
 
 KEYS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)
 # Columns are summed in buckets: an error hides behind the rounding of the columns of one alone.
@@ -20,19 +20,7 @@ TOLERANCE = 1e-9  # of a sum of float32 weights in float64, relative to their ab
 
 
 def add_up(slab, where):
-    """Compare degrees and loops of some rows with their entries; sum up what tells of the rest.
-
-    Parameters
-    ----------
-    slab : hpgcn.Graph
-    where : str
-        File or name of the graph, for errors.
-
-    Returns
-    -------
-    (4 + 2 * BUCKETS,) float64
-        For `refuse`, once it is summed over all rows.
-    """
+    """Compare degrees, loops and entries of a slab; return (4 + 2 * BUCKETS,) for `refuse`."""
     from hpgcn.kernels import entries  # late: it brings the compiler
 
     hashes = np.zeros(2, np.uint64)
@@ -40,9 +28,8 @@ def add_up(slab, where):
     row, column, loop = (np.ascontiguousarray(degree, np.float64) for degree in
                          (slab.degree_row, slab.degree_column, slab.degree_loop))
     data = np.empty(0, np.float32) if slab.data is None else slab.data
-    symmetric = not slab.header.directed
     wrong = entries.add_up(slab.indptr, slab.indices, data, slab.start, row, column, loop,
-                           symmetric, TOLERANCE, KEYS, hashes, columns)
+                           not slab.header.directed, TOLERANCE, KEYS, hashes, columns)
     for name, place, degree in zip(("row", "loop"), wrong.tolist(), (row, loop)):
         if place < slab.num_rows:
             _refuse_degree(slab, name, place, degree[place], where)
@@ -52,12 +39,7 @@ def add_up(slab, where):
 def refuse(total, source, where):
     """Refuse a graph whose entries, by `add_up` over all rows, are not what its header says.
 
-    Parameters
-    ----------
-    total : (4 + 2 * BUCKETS,) float64
-    source : hpgcn.Graph with all rows, or hpgcn.store.StoredGraph
-        Read whole, to name the first offender; not named where that takes too much memory.
-    where : str
+    `source`, a whole Graph or a StoredGraph, is read, if memory allows, to name the first offender.
     """
     if not doubtful(total):
         return
@@ -90,19 +72,9 @@ def doubtful(total):
 def permutation_sums(start, perm, iperm, part, parts):
     """Sum up what tells whether a permutation, its inverse and the parts belong together.
 
-    Parameters
-    ----------
-    start : int
-        Number of the first vertex, in both orders.
-    perm, iperm : (m,) integers in [0, n)
-        Old number of each vertex from `start` on, and new number of each.
-    part, parts : (m,) integers
-        Part of each vertex in the old order; and in the new order, as the offsets say.
-
-    Returns
-    -------
-    (4,) float64
-        `nonzero` of the sum over all vertices tells that they do not.
+    Of m vertices from number `start` on: `perm` and `iperm`, in [0, n), are old and new number of
+    each; `part` and `parts` its part in the old order, and in the new one, as the offsets say.
+    Return (4,) float64: they do not if the sum over all vertices is `nonzero`.
     """
     from hpgcn.kernels.entries import pair_sum
 
@@ -161,8 +133,6 @@ def _refuse_column(matrix, stored, where):
     weights = matrix.data.astype(np.float64)
     sums, sizes = (np.bincount(matrix.indices, summed, matrix.shape[0])
                    for summed in (weights, np.abs(weights)))
-    wrong = np.flatnonzero(~(np.abs(sums - stored) <= TOLERANCE * sizes))
-    if wrong.size:
-        k = int(wrong[0])
+    if (k := first(~(np.abs(sums - stored) <= TOLERANCE * sizes))) is not None:
         raise DataError(f"{where}: degree/column[{k}] is {stored[k]:.12g}, but the weights of "
                         f"column {k} sum to {sums[k]:.12g}")

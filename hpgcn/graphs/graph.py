@@ -3,7 +3,6 @@
 Legend of all shapes: n vertices, m owned rows, g ghost rows, f features, c classes, P ranks, nnz
 nonzeros. Row i of the adjacency aggregates its columns: a[u, v] is the weight with which u reads v.
 """
-from __future__ import annotations
 
 import dataclasses
 import zlib
@@ -21,52 +20,29 @@ ROW_ARRAYS = ("features", "labels", "degree_row", "degree_column", "degree_loop"
 
 @dataclass(frozen=True)
 class Header:
-    """What a graph is, in a few numbers: known without reading its arrays.
+    """What a graph is, in a few numbers: known without reading its arrays."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the source, free of any path.
-    num_nodes, num_edges, num_features, num_classes : int
-        n, stored nonzeros of the whole adjacency, f and c (0 without features or labels).
-    directed : bool
-        False only if pattern and values of the adjacency are symmetric.
-    all_ones : bool
-        Every stored weight is 1; `Graph.data` is then None.
-    multilabel : bool
-        Labels are a float32 (n, t) matrix rather than a class id.
-    sparse_features : bool
-        Features are CSR.
-    has_split : bool
-        Train, validation and test masks exist.
-    split : str
-        How the split was made, e.g. "file", "planetoid" or "random:60/20/20:0".
-    source_sha256 : str
-        SHA-256 of the input that the graph was made from (hexadecimal; empty if made in memory).
-    """
-
-    name: str
-    num_nodes: int
-    num_edges: int
-    num_features: int = 0
-    num_classes: int = 0
-    directed: bool = False
-    all_ones: bool = False
-    multilabel: bool = False
-    sparse_features: bool = False
-    has_split: bool = False
-    split: str = ""
-    source_sha256: str = ""
+    name: str  # of the source, free of any path
+    num_nodes: int  # n
+    num_edges: int  # stored nonzeros of the whole adjacency
+    num_features: int = 0  # f; 0 without features
+    num_classes: int = 0  # c; 0 without labels
+    directed: bool = False  # False only if pattern and values of the adjacency are symmetric
+    all_ones: bool = False  # every stored weight is 1; `Graph.data` is then None
+    multilabel: bool = False  # labels are a float32 (n, t) matrix rather than a class id
+    sparse_features: bool = False  # features are CSR
+    has_split: bool = False  # train, validation and test masks exist
+    split: str = ""  # how the split was made: "file", "planetoid" or "random:60/20/20:0"
+    source_sha256: str = ""  # of the input, hexadecimal; empty if made in memory
 
     def __str__(self):
+        classes = "labels per vertex" if self.multilabel else "classes"
         words = [
             repr(self.name), f"{self.num_nodes:,} vertices", f"{self.num_edges:,} stored entries",
             "directed" if self.directed else "undirected",
             f"{self.num_features:,} features" if self.num_features else "",
-            f"{self.num_classes:,} {'labels per vertex' if self.multilabel else 'classes'}"
-            if self.num_classes else "",
-            "split" if self.has_split else "",
-        ]
+            f"{self.num_classes:,} {classes}" if self.num_classes else "",
+            "split" if self.has_split else ""]
         return ", ".join(filter(None, words))
 
 
@@ -96,6 +72,8 @@ class Graph:
         The input's own ids, where reading relabelled them.
     offsets : (k + 1,) int64 or None
         First row of each part, where the rows are in the order of a partition.
+    edge_parts : (nnz,) int32 or None
+        Part of each entry, where entries have parts of their own.
     """
 
     header: Header
@@ -112,6 +90,7 @@ class Graph:
     vertex: np.ndarray
     original_ids: np.ndarray | None = None
     offsets: np.ndarray | None = None
+    edge_parts: np.ndarray | None = None
 
     def __repr__(self):
         if self.num_rows == self.header.num_nodes:
@@ -212,7 +191,8 @@ class Graph:
         for array in (features, labels):
             if num_nodes is None and array is not None and np.shape(array):
                 num_nodes = np.shape(array)[0]
-        source, target, weights, n = validation.check_edges(edge_index, edge_weight, num_nodes, name)
+        source, target, weights, n = validation.check_edges(
+            edge_index, edge_weight, num_nodes, name)
         A = sp.coo_array((weights, (target, source)), shape=(n, n))
         return cls.from_scipy(A, features, labels, masks, name=name, **options)
 
@@ -243,11 +223,19 @@ class Graph:
         entries = slice(self.indptr[low], self.indptr[high])
         return dataclasses.replace(
             self, start=start, indptr=self.indptr[low:high + 1] - self.indptr[low],
-            indices=self.indices[entries], data=None if self.data is None else self.data[entries],
+            indices=self.indices[entries], **self._of_entries(entries),
             **self._of_rows(slice(low, high)))
 
+    def _of_entries(self, chosen):
+        """Return those fields that have a value an entry, cut to the entries chosen."""
+        return {name: None if array is None else array[chosen]
+                for name, array in (("data", self.data), ("edge_parts", self.edge_parts))}
+
+    def edge_part(self, start, stop):
+        """Return the part of each entry of the rows [start, stop), or None; as a StoredGraph."""
+        return self.slab(start, stop).edge_parts
+
     def _of_rows(self, chosen):
-        """Return those fields that have an entry a row, cut to the rows chosen."""
         fields = {name: array[chosen] for name in ROW_ARRAYS
                   if (array := getattr(self, name)) is not None}
         if self.masks is not None:
@@ -268,10 +256,7 @@ class Graph:
         return {"row": self.degree_row, "column": self.degree_column, "loop": self.degree_loop}
 
     def permuted(self, perm, offsets=None):
-        """Return the whole graph in the order `perm` (new -> old, (n,) int64).
-
-        `offsets` (k + 1,) says where the parts begin, if the order comes from a partition.
-        """
+        """Return the whole graph in the order `perm` (new -> old); its parts begin at `offsets`."""
         inverse = np.empty_like(perm)
         inverse[perm] = np.arange(perm.size, dtype=perm.dtype)
         counts = np.diff(self.indptr)[perm]
@@ -283,8 +268,7 @@ class Graph:
         matrix.sort_indices()
         return dataclasses.replace(
             self, indptr=indptr, indices=matrix.indices.astype(self.indices.dtype, copy=False),
-            data=None if self.data is None else self.data[matrix.data], offsets=offsets,
-            **self._of_rows(perm))
+            offsets=offsets, **self._of_entries(matrix.data), **self._of_rows(perm))
 
 
 @dataclass
@@ -300,21 +284,9 @@ class Counts:
 def build_adjacency(rows, columns, values, n, *, symmetrize=False, name="graph"):
     """Make a valid CSR adjacency from entries in any order.
 
-    Parameters
-    ----------
-    rows, columns : (e,) integers in [0, n)
-    values : (e,) numbers, or None for all ones
-    symmetrize : bool
-        Take max(A, A^T), after duplicates are merged.
-
-    Returns
-    -------
-    indptr (n + 1,) int64, indices (nnz,), data (nnz,) float32 or None if all are 1, Counts.
-
-    Raises
-    ------
-    DataError
-        A weight is NaN or infinite, or does not fit float32.
+    `rows`, `columns` (e,) lie in [0, n); `values` (e,), or None for all ones. `symmetrize` takes
+    max(A, A^T), after duplicates are merged. Return indptr (n + 1,) int64, indices (nnz,), data
+    (nnz,) float32 or None if all are 1, Counts. DataError for a weight not finite in it.
     """
     counts = Counts()
     dtype = validation.index_dtype(n)
@@ -353,13 +325,7 @@ def build_adjacency(rows, columns, values, n, *, symmetrize=False, name="graph")
 
 def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, original_ids=None,
              split="file", source_sha256=""):
-    """Make a whole Graph from a valid CSR adjacency and unchecked features, labels and masks.
-
-    Raises
-    ------
-    DataError
-        As `Graph.from_scipy`.
-    """
+    """Make a whole Graph from a valid CSR and unchecked X, y and masks; as `Graph.from_scipy`."""
     n = indptr.size - 1
     weights = np.ones(indices.size, np.float32) if data is None else data
     matrix = sp.csr_array((weights, indices, indptr), shape=(n, n))
@@ -374,10 +340,9 @@ def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, origina
         multilabel=labels is not None and labels.ndim == 2, sparse_features=sp.issparse(features),
         has_split=masks is not None, split="" if masks is None else split,
         source_sha256=source_sha256)
-    return Graph(
-        header, 0, indptr, indices, data, features, labels, masks, degree_row, degree_column,
-        degree_loop=matrix.diagonal().astype(np.float64), vertex=np.arange(n, dtype=np.int64),
-        original_ids=original_ids)
+    return Graph(header, 0, indptr, indices, data, features, labels, masks, degree_row,
+                 degree_column, degree_loop=matrix.diagonal().astype(np.float64),
+                 vertex=np.arange(n, dtype=np.int64), original_ids=original_ids)
 
 
 def row_and_column_sums(indptr, indices, data):

@@ -1,8 +1,7 @@
 """Checks that a file is still the one that was opened: a digest is of what was read.
 
-A file that was replaced or written to is a DataError.
+One that was replaced or written to is a DataError. `opened`: its os.stat before it was read.
 """
-from __future__ import annotations
 
 import os
 
@@ -17,14 +16,7 @@ def signature(status):
 
 
 def refuse_replaced(path, opened):
-    """Refuse to go on with a file that its name does not lead to any more, or that was written to.
-
-    Parameters
-    ----------
-    path : str or path-like
-    opened : os.stat_result
-        Of the file, before anything was read.
-    """
+    """Refuse a file that its name does not lead to any more, or that was written to."""
     try:
         now = os.stat(path)
     except OSError as error:
@@ -34,16 +26,7 @@ def refuse_replaced(path, opened):
 
 
 def refuse_rewritten(path, handle, opened):
-    """Refuse (DataError) an open file that was written to, whatever its name leads to by now.
-
-    Parameters
-    ----------
-    path : str or path-like
-        For the message.
-    handle : int
-        File descriptor.
-    opened : os.stat_result
-    """
+    """Refuse an open file (descriptor `handle`) that was written to, whatever has its name now."""
     now = os.fstat(handle)
     compared = 4 if now.st_nlink == 0 else 5  # removing a file changes its second time
     if signature(now)[:compared] != signature(opened)[:compared]:

@@ -1,5 +1,4 @@
 """The matrix that layers multiply by, read in blocks: A with loops, scaled by degrees."""
-from __future__ import annotations
 
 from functools import cached_property
 from itertools import pairwise
@@ -15,20 +14,11 @@ NORMS = ("sym", "row", "none")
 
 
 class NormalizedAdjacency:
-    """A-hat of a graph: D_row^-1/2 (A + I) D_col^-1/2 ("sym"), D_row^-1 (A + I) ("row") or A + I ("none").
+    """A-hat: D_row^-1/2 (A + I) D_col^-1/2 ("sym"), D_row^-1 (A + I) ("row") or A + I ("none").
 
-    It reads the adjacency as blocks are asked for, and holds the degrees of all vertices then, 16 bytes each.
-
-    Parameters
-    ----------
-    source : hpgcn.graphs.graph.Graph with all rows, or hpgcn.store.StoredGraph
-    norm : one of NORMS
-        A degree that is not positive gives the factor 0.
-    self_loops : bool
-        Add a loop of weight 1 where a vertex has none.
-    dtype : numpy dtype
-    slab : hpgcn.graphs.graph.Graph, optional
-        This rank's rows, if they were read already.
+    It reads `source`, a whole Graph or a StoredGraph, as blocks are asked for, and holds the
+    degrees of all vertices then, 16 bytes each. A degree that is not positive gives the factor 0.
+    `self_loops` adds loops of weight 1 where none are. `slab`: this rank's rows, if read already.
     """
 
     def __init__(self, source, *, norm="sym", self_loops=True, dtype=np.float32, slab=None):
@@ -48,19 +38,10 @@ class NormalizedAdjacency:
         return scales(degrees["row"] + added, degrees["column"] + added, self.norm)
 
     def blocks(self, row_bounds, intervals):
-        """Read the rows row_bounds[0] to row_bounds[-1], cut into intervals of columns.
+        """Read the rows row_bounds[0] to row_bounds[-1], cut into increasing intervals of columns.
 
-        Rows are read once, in portions: no more than one portion, or one block, is in memory twice.
-
-        Parameters
-        ----------
-        row_bounds : list of int
-            Bounds of the portions.
-        intervals : list of (int, int), increasing
-
-        Returns
-        -------
-        list of csr_array
+        Return a csr_array for each interval. Rows are read once, in the portions of the bounds: no
+        more than one portion, or one block, is in memory twice.
         """
         if not intervals:
             return []
@@ -79,19 +60,23 @@ class NormalizedAdjacency:
         return blocks
 
     def block(self, start, stop, first=0, last=None):
-        """Rows [start, stop) and columns [first, last), the latter renumbered from 0; csr_array, columns sorted."""
+        """Rows [start, stop), columns [first, last), these renumbered from 0; csr_array, sorted."""
         last = self.num_rows if last is None else last
         pointers = self.source.pointers(start, stop)
-        most = int(pointers[-1] - pointers[0]) + (stop - start) * self.self_loops  # unwritten pages cost nothing
-        indices, data = np.empty(most, index_dtype(last - first)), np.empty(most, self.dtype)
-        indptr, row = np.zeros(stop - start + 1, index_dtype(most)), start
+        most = int(pointers[-1] - pointers[0]) + (stop - start) * self.self_loops
+        indices = np.empty(most, index_dtype(last - first))  # unwritten pages cost nothing
+        data = np.empty(most, self.dtype)
+        indptr = np.zeros(stop - start + 1, index_dtype(most))
+        row = start
         while row < stop:
-            end = int(np.searchsorted(pointers, pointers[row - start] + CHUNK, side="right")) - 1 + start
+            enough = pointers[row - start] + CHUNK
+            end = start + int(np.searchsorted(pointers, enough, side="right")) - 1
             end = min(stop, max(row + 1, end))
             counts, columns, values = self._rows(row, end, first, last)
             held = int(indptr[row - start])
             indptr[row - start + 1:end - start + 1] = held + np.cumsum(counts)
-            indices[held:held + columns.size], data[held:held + columns.size] = columns, values
+            indices[held:held + columns.size] = columns
+            data[held:held + columns.size] = values
             del columns, values  # before the next ones are made
             row = end
         for array in (indices, data):
@@ -99,13 +84,13 @@ class NormalizedAdjacency:
         return sp.csr_array((data, indices, indptr), shape=(stop - start, last - first))
 
     def _rows(self, start, stop, first, last):
-        """Entries of each row, their columns and their values."""
         indptr, indices, data = self.source.adjacency_rows(start, stop)
         if self.self_loops:
             indptr, indices, data, _ = insert_loops(indptr, indices, data, start)
         rows = np.repeat(np.arange(stop - start), np.diff(indptr))
         inside = (indices >= first) & (indices < last)
-        rows, columns = rows[inside], indices[inside]
+        rows = rows[inside]
+        columns = indices[inside]
         values = np.ones(columns.size) if data is None else data[inside].astype(np.float64)
         row_scale, column_scale = self.scales
         values *= row_scale[start:stop][rows] * column_scale[columns]
@@ -113,7 +98,7 @@ class NormalizedAdjacency:
 
 
 def scales(row, column, norm):
-    """Factors of the rows and of the columns from their degrees; 0 where a degree is not positive."""
+    """Factors of rows and of columns from their degrees; 0 where a degree is not positive."""
     if norm == "sym":
         return inverse_sqrt(row), inverse_sqrt(column)
     if norm == "row":
@@ -122,9 +107,9 @@ def scales(row, column, norm):
 
 
 def with_self_loops(slab):
-    """Return (indptr, indices, data, added) of a slab's rows with a loop of weight 1 where a row has none.
+    """Return (indptr, indices, data, added) of a slab with a loop of weight 1 where a row has none.
 
-    A loop of the input is kept as it is. `added` is bool (m,): rows that got one; `data` stays None if all are 1.
+    A loop of the input is kept. `added`, bool (m,): rows that got one; `data`: None if all are 1.
     """
     return insert_loops(slab.indptr, slab.indices, slab.data, slab.start)
 
@@ -136,7 +121,7 @@ def insert_loops(indptr, indices, data, start):
     row_of = np.repeat(np.arange(m), np.diff(indptr))
     added = np.ones(m, bool)
     added[row_of[indices == own[row_of]]] = False
-    before = np.bincount(row_of[indices < own[row_of]], minlength=m)  # entries left of the diagonal
+    before = np.bincount(row_of[indices < own[row_of]], minlength=m)  # left of the diagonal
     where = (indptr[:-1] + before)[added]
     indices = np.insert(indices, where, own[added].astype(indices.dtype))
     data = None if data is None else np.insert(data, where, np.float32(1))

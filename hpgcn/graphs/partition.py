@@ -1,49 +1,28 @@
 """A partition of the vertices into k parts, and the order of rows that makes parts contiguous."""
-from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from hpgcn.errors import DataError
+from hpgcn.graphs.validation import first
 
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Part of every vertex, and the permutation that goes with it.
+    """Part of every vertex, and the permutation that goes with it."""
 
-    Attributes
-    ----------
-    part : (n,) int32
-        Part of ORIGINAL vertex i.
-    perm, iperm : (n,) int64
-        New -> old and old -> new row numbers.
-    offsets : (k + 1,) int64
-        Part p owns the new rows [offsets[p], offsets[p + 1]).
-    method, engine, engine_version : str
-        How it was made, e.g. "hypergraph", "mtkahypar", "1.7". The engine is empty where none was
-        needed.
-    seed : int
-    epsilon : float
-        Imbalance of vertex weights that the engine was allowed; 0 where there was no engine.
-    statistics : dict of str -> int or float
-        What `hpgcn.partition.statistics` counted (volume, messages, imbalance...).
-    edge_part : (nnz,) int32 or None
-        Of a vertex cut: part of each stored entry of the ORIGINAL graph, in its order; `part` is
-        then the root of each vertex.
-    """
-
-    part: np.ndarray
-    perm: np.ndarray
-    iperm: np.ndarray
-    offsets: np.ndarray
-    method: str = ""
-    engine: str = ""
+    part: np.ndarray  # (n,) int32: part of ORIGINAL vertex i; of a vertex cut its root
+    perm: np.ndarray  # (n,) int64: new -> old row numbers
+    iperm: np.ndarray  # (n,) int64: old -> new
+    offsets: np.ndarray  # (k + 1,) int64: part p owns the new rows [offsets[p], offsets[p + 1])
+    method: str = ""  # how it was made, e.g. "hypergraph"
+    engine: str = ""  # e.g. "mtkahypar"; empty where none was needed
     engine_version: str = ""
     seed: int = 0
-    epsilon: float = 0.0
-    statistics: dict = field(default_factory=dict)
-    edge_part: np.ndarray | None = None
+    epsilon: float = 0.0  # imbalance of vertex weights that the engine was allowed; 0 without one
+    statistics: dict = field(default_factory=dict)  # int or float, of hpgcn.partition.statistics
+    edge_part: np.ndarray | None = None  # (nnz,) int32, vertex cut: of ORIGINAL stored entries
 
     @property
     def k(self):
@@ -52,21 +31,11 @@ class Partition:
 
     @staticmethod
     def from_parts(part, k, *, order=None, edge_part=None, **attributes):
-        """Make a partition from the part of each vertex.
+        """Make a partition from the part of each vertex, (n,) integers in [0, k).
 
-        Parameters
-        ----------
-        part : (n,) integers in [0, k)
-        order : (n,) integers, optional
-            Vertices in the order that each part keeps (e.g. RCM); default increasing vertex number.
-        edge_part : (nnz,) integers in [0, k), optional
-            Part of each stored entry, where edges have parts of their own.
-
-        Raises
-        ------
-        DataError
-            Wrong shape, or a part outside 0..k-1 (the first such vertex or entry is named), or an
-            order that is no permutation. Empty parts are allowed.
+        `order`, (n,) integers, has the vertices as each part keeps them (e.g. RCM; default:
+        increasing); `edge_part`, (nnz,) in [0, k), the part of each stored entry, where edges have
+        parts of their own. DataError as `check_parts`, or for no permutation; parts may be empty.
         """
         if edge_part is not None:
             edge_part = check_parts(edge_part, k, where="edge_part", what="entry")
@@ -88,20 +57,14 @@ class Partition:
 def check_parts(part, k, *, n=None, where="part vector", what="vertex"):
     """Return a part vector as int32 (n,): a part for each of n vertices, or what `what` names.
 
-    Raises
-    ------
-    DataError
-        Not integers of shape (n,), or a part outside 0..k-1: `where` and the first such vertex are
-        named.
+    DataError, naming `where`, for other than integers (n,), or the first part outside 0..k-1.
     """
     part = np.asarray(part)
     if part.ndim != 1 or part.dtype.kind not in "ui" or n not in (None, part.size):
         raise DataError(f"{where} has dtype {part.dtype} and shape {part.shape}, expected integers "
                         f"({'n' if n is None else n},)")
-    outside = np.flatnonzero((part < 0) | (part >= k))
-    if outside.size:
-        raise DataError(f"{where}: {what} {outside[0]} has part {part[outside[0]]}, "
-                        f"expected 0..{k - 1}")
+    if (place := first((part < 0) | (part >= k))) is not None:
+        raise DataError(f"{where}: {what} {place} has part {part[place]}, expected 0..{k - 1}")
     return part.astype(np.int32)
 
 

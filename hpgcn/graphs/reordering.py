@@ -1,8 +1,4 @@
-"""Orders of the vertices: reverse Cuthill-McKee, which brings neighbours together, and random ones.
-
-An order is an array new -> old: entry i is the vertex that becomes row i.
-"""
-from __future__ import annotations
+"""Orders of the vertices, new -> old: reverse Cuthill-McKee, and random ones."""
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,23 +16,9 @@ def symmetric_pattern(csr):
 def rcm_within_parts(graph, part, k):
     """Order the vertices of each part by reverse Cuthill-McKee of the part's own induced subgraph.
 
-    One RCM over the edges inside parts does all parts at once, since no edge joins two of them.
-
-    Parameters
-    ----------
-    graph : hpgcn.graphs.graph.Graph
-        All rows.
-    part : (n,) integers in [0, k)
-
-    Returns
-    -------
-    (n,) int64
-        New -> old, part after part. The same graph and parts give the same order.
-
-    References
-    ----------
-    A. George, J. W. Liu, Computer Solution of Large Sparse Positive Definite Systems, 1981,
-    section 4.2.
+    `graph` has all rows, `part` is (n,) in [0, k); return (n,) int64 new -> old, part after part.
+    One RCM over the edges inside parts does all at once, since none joins two parts (A. George, J.
+    W. Liu, Computer Solution of Large Sparse Positive Definite Systems, 1981, section 4.2).
     """
     n = graph.header.num_nodes
     part = np.asarray(part)
@@ -67,18 +49,12 @@ def bandwidth(csr):
 
 
 def pipeline_stages(n, bandwidth):
-    """Return the batches of rows sent before the last is aggregated: ceil(2n / (n - b)).
-
-    With bandwidth b < n a batch reads no column more than b away (mixgcn, Proposition 3.5).
-    """
+    """Return the batches sent before the last is aggregated (mixgcn, Proposition 3.5; b < n)."""
     return -(-2 * n // (n - bandwidth)) if n else 0
 
 
 def profile(graph, iperm):
-    """Return a dict: bandwidth and pipeline stages of a graph, as stored and in another order.
-
-    `iperm`, (n,) integers, holds old -> new row numbers.
-    """
+    """Return bandwidth and pipeline stages, by name, as stored and by `iperm` (n,), old -> new."""
     n = graph.header.num_nodes
     rows = np.repeat(np.arange(n), np.diff(graph.indptr))
     stored = bandwidth(graph)

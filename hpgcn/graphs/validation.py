@@ -1,5 +1,4 @@
 """Refusals of malformed graphs: what passes here, kernels trust. Errors name the first offender."""
-from __future__ import annotations
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,36 +15,28 @@ def index_dtype(n):
     return np.dtype(np.int32 if n <= INT32_MAX else np.int64)
 
 
+def first(wrong):
+    """Return the place of the first True of (k,) bool; None if there is none."""
+    places = np.flatnonzero(wrong)
+    return int(places[0]) if places.size else None
+
+
 def check_csr(indptr, indices, nnz, num_columns, where, first_row=0):
-    """Refuse a CSR that is not valid: kernels trust what passes here.
+    """Refuse a CSR that is not valid, naming `where` and the first offender: kernels trust it.
 
-    Parameters
-    ----------
-    indptr : (m + 1,) integers
-        Row pointers, relative to the first row checked or absolute; `indices` are the entries from
-        indptr[0] on.
-    nnz : int
-        Entries that indptr must end at.
-
-    Raises
-    ------
-    DataError
-        Naming `where` (file and dataset) and the first offending row or entry.
+    `indptr`, (m + 1,) row pointers that must end at `nnz`, are relative to the first row checked or
+    absolute; `indices` are the entries from indptr[0] on.
     """
     if indptr.ndim != 1 or indptr.size < 1:
         raise DataError(f"{where}: row pointers have shape {indptr.shape}, expected (n + 1,)")
     if first_row == 0 and indptr[0] != 0:
         raise DataError(f"{where}: row pointers start at {indptr[0]}, expected 0")
-    falls = np.flatnonzero(indptr[1:] < indptr[:-1])
-    if falls.size:
-        row = falls[0]
+    if (row := first(indptr[1:] < indptr[:-1])) is not None:
         raise DataError(f"{where}: row pointers fall from {indptr[row]} to {indptr[row + 1]} "
                         f"at row {first_row + row}")
     if indptr[-1] != nnz:
         raise DataError(f"{where}: row pointers end at {indptr[-1]}, but there are {nnz} entries")
-    outside = np.flatnonzero((indices < 0) | (indices >= num_columns))
-    if outside.size:
-        k = outside[0]
+    if (k := first((indices < 0) | (indices >= num_columns))) is not None:
         raise DataError(f"{where}: entry {int(indptr[0]) + k} has column {indices[k]}, "
                         f"expected 0..{num_columns - 1}")
 
@@ -53,9 +44,8 @@ def check_csr(indptr, indices, nnz, num_columns, where, first_row=0):
     starts = indptr[1:-1] - indptr[0]
     starts = starts[(starts > 0) & (starts < indices.size)]
     rises[starts - 1] = True  # a row may begin anywhere
-    flat = np.flatnonzero(~rises)
-    if flat.size:
-        k = flat[0] + 1
+    if (before := first(~rises)) is not None:
+        k = before + 1
         row = first_row + int(np.searchsorted(indptr - indptr[0], k, side="right")) - 1
         raise DataError(f"{where}: row {row} has column {indices[k]} after {indices[k - 1]}: "
                         "columns must increase, without duplicates")
@@ -116,13 +106,7 @@ def check_adjacency(A, name):
 
 
 def check_edges(edge_index, edge_weight, num_nodes, name):
-    """Return sources and targets, (e,) int64, weights (e,), and the number of vertices.
-
-    Raises
-    ------
-    DataError
-        As `hpgcn.Graph.from_edge_index`.
-    """
+    """Return sources, targets, (e,) int64, weights (e,), and n; DataError as `from_edge_index`."""
     where = f"{name}: edge_index"
     edges = _as_array(edge_index, where)
     if edges.ndim != 2 or len(edges) != 2 or edges.dtype.kind not in "iu":
@@ -174,9 +158,7 @@ def check_features(X, n, name):
             X.eliminate_zeros()
             X.indices = X.indices.astype(index_dtype(X.shape[1]))
             X.indptr = X.indptr.astype(np.int64)
-            wrong = np.flatnonzero(~np.isfinite(X.data))
-            if wrong.size:
-                k = wrong[0]
+            if (k := first(~np.isfinite(X.data))) is not None:
                 row = int(np.searchsorted(X.indptr, k, side="right")) - 1
                 raise DataError(f"{name}: feature at ({row}, {X.indices[k]}) is {X.data[k]}, "
                                 "expected a finite number")
@@ -207,9 +189,8 @@ def check_labels(y, n, name):
         return np.ascontiguousarray(y, np.float32), y.shape[1]
     labels = y.astype(np.int64)
     most = most_classes(n)
-    wrong = np.flatnonzero((labels != y) | (labels < -1) | (labels >= most))
-    if wrong.size:
-        raise DataError(f"{name}: label of vertex {wrong[0]} is {y[wrong[0]]}, "
+    if (u := first((labels != y) | (labels < -1) | (labels >= most))) is not None:
+        raise DataError(f"{name}: label of vertex {u} is {y[u]}, "
                         f"expected an integer in 0..{most - 1}, or -1 for unknown")
     return labels, int(labels.max(initial=-1)) + 1
 
@@ -261,10 +242,8 @@ def _as_mask(mask, n, where):
     if mask.ndim != 1 or mask.dtype.kind not in "ui":
         raise DataError(f"{where} has dtype {mask.dtype} and shape {mask.shape}, "
                         f"expected bool ({n},) or vertex numbers")
-    outside = np.flatnonzero((mask < 0) | (mask >= n))
-    if outside.size:
-        raise DataError(f"{where}: entry {outside[0]} is vertex {mask[outside[0]]}, "
-                        f"expected 0..{n - 1}")
+    if (k := first((mask < 0) | (mask >= n))) is not None:
+        raise DataError(f"{where}: entry {k} is vertex {mask[k]}, expected 0..{n - 1}")
     result = np.zeros(n, bool)
     result[mask] = True
     return result

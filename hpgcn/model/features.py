@@ -6,14 +6,7 @@ from hpgcn.parallel.csr import Csr
 
 
 class Features:
-    """X, (m, f_j) of this rank, and A X.
-
-    Parameters
-    ----------
-    X : array or hpgcn.parallel.csr.Csr, or None
-        None where A X alone is read.
-    AX : array, optional
-    """
+    """X, (m, f_j) of this rank, an array or a Csr, and A X; None for X where A X alone is read."""
 
     def __init__(self, X, AX=None):
         self.X = X
@@ -21,7 +14,6 @@ class Features:
 
     @property
     def sparse(self):
-        """Whether X is."""
         return isinstance(self.X, Csr)
 
     def arrays(self):
@@ -33,9 +25,10 @@ class Features:
         return Features(*(take(each, rows, device) for each in (self.X, self.AX)))
 
     def dropped(self, vertex, workspace, **key):
-        """Return X after keyed dropout: dense in the work array "X"; keywords: seed, epoch, layer, p, first.
+        """Return X after dropout keyed by `key`: seed, epoch, layer, p, first.
 
-        Of sparse features the stored entries are dropped, by the bits that their dense form would get.
+        Dense, it is the work array "X". Of sparse features the stored entries
+        are dropped, by the bits that their dense form would get.
         """
         X = self.X
         if self.sparse:

@@ -1,4 +1,4 @@
-"""The layer of GCN (Kipf and Welling 2017), and of GraphSAGE with the aggregator gcn: Z = A H W + b."""
+"""Z = A H W + b: GCN (Kipf and Welling 2017), and GraphSAGE with the aggregator gcn."""
 from __future__ import annotations
 
 from functools import partial
@@ -12,7 +12,6 @@ class GraphConvolution(Layer):
     takes_AX = True
 
     def forward(self, H, out, *, keep=False, AX=None):
-        """See `Layer`: Z in `out` (m', f') of H (m, f), dense or sparse."""
         if self.spmm_first:
             T = AX
             if T is None:

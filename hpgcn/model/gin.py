@@ -22,21 +22,21 @@ class GraphIsomorphism(Layer):
 
     @classmethod
     def parameter_shapes(cls, fan_in, inner, fan_out):
-        """See `Layer`."""
-        return {"W_a": (fan_in, inner), "W_b": (inner, fan_out), "b_a": (inner,), "b_b": (fan_out,), "eps": (1,)}
+        return {"W_a": (fan_in, inner), "W_b": (inner, fan_out), "b_a": (inner,), "b_b": (fan_out,),
+                "eps": (1,)}
 
     @classmethod
     def inner_width(cls, widths, number):
         """Width between the two linear maps: that of the hidden layer next to it.
 
-        In the last layer that is its input (classes may be few, and a ReLU of few units dies easily); in a
-        single layer, which has none, the number of classes.
+        In the last layer that is its input (classes may be few, and a ReLU of few
+        units dies easily); in a single layer, which has none, the number of classes.
         """
         return widths[min(number + 1, len(widths) - 2)] if len(widths) > 2 else widths[1]
 
     def forward(self, H, out, *, keep=False, AX=None):
-        """See `Layer`: Z in `out` (m', f') of H (m, f), dense or sparse."""
-        inner = self.take(f"inner{self.number}" if keep else "inner", self.rows_out, self.width_inner)
+        name = f"inner{self.number}" if keep else "inner"
+        inner = self.take(name, self.rows_out, self.width_inner)
         if self.spmm_first:
             S = self.kept("T", self.rows_out, self.width_in, keep and self.stores_AX)
             T = self.A.forward(H, out=S) if AX is None else AX
@@ -47,7 +47,8 @@ class GraphIsomorphism(Layer):
             self._with_self(self.A.forward(kept, out=inner), kept, inner)
         bits = None
         if keep:
-            bits = self.take(f"bits{self.number}", self.rows_out, -(-self.width_inner // 8), np.uint8)
+            width = -(-self.width_inner // 8)
+            bits = self.take(f"bits{self.number}", self.rows_out, width, np.uint8)
         with self.clock("dense"):
             b = self.parameter("b_a")[self.columns.of(self.inner)]
             kernels.backend(inner).activate(inner, b, relu=True, mask=bits)
@@ -98,7 +99,7 @@ class GraphIsomorphism(Layer):
         return self.add_self(G, T)
 
     def _epsilon_gradient(self, gradient, dS, H, factor=1.0):
-        """Sum of dS * H over this rank's rows and ALL columns: ranks that share rows know theirs."""
+        """Sum of dS * H over this rank's rows and ALL columns, of ranks that share rows."""
         H = self.self_rows(H, "part")
         with self.clock("dense"):
             total = factor * kernels.backend(dS).inner(dS, H)

@@ -6,12 +6,13 @@ from hpgcn.parallel.csr import Csr
 
 
 class Layer:
-    """A map with A in it, of this rank's rows and columns; dropout, ReLU and the last bias are the model's.
+    """A map with A in it, of this rank's rows and columns.
 
-    A layer is one class, which says purely what it needs, and does it. Class attributes and class methods say it:
+    Dropout, ReLU and the last bias are the model's. A layer is one class, which says
+    purely what it needs, and does it. Class attributes and class methods say it:
 
     products : int
-        Products with A that separate the rows it computes from those that it reads: 1, or 2 for A^2.
+        Products with A that separate the rows it computes from those it reads: 1, or 2 for A^2.
     norm : "sym", "row" or "none", and self_loops : bool
         The matrix that it multiplies by: see hpgcn.graphs.normalization.NormalizedAdjacency.
     takes_AX : bool
@@ -23,15 +24,18 @@ class Layer:
     parameter_shapes(fan_in, inner, fan_out)
         Shapes of its parameters by name; matrices first.
 
-    It reads the rows of one level of a ReceptiveField and computes those of another: m and m' of
-    this rank. `forward(H, out, keep)` returns Z without its last bias, and backward(G, below, gradient): from the
-    gradient G of Z it writes the layer's parts of `gradient` (this rank's partial sums) and returns the gradient of
-    what came before dropout and ReLU, None for layer 0. `below` are the bits that these two kept of the layer's
-    input. What the backward reads is kept if `keep`; otherwise it may not be called.
+    It reads the rows of one level of a ReceptiveField and computes those of another: m and
+    m' of this rank. `forward(H, out, keep)` returns Z (m', f') of H (m, f), dense or sparse,
+    in `out` and without its last bias; and backward(G, below, gradient), which writes the
+    layer's parts of `gradient` (this rank's partial sums) and returns, from the gradient G of
+    Z, that of what came before dropout and ReLU, None for layer 0. `below` are the bits that
+    these two kept of the layer's input. What the backward reads is kept if `keep`; otherwise
+    it may not be called.
 
-    Arrays come from `take(name, rows, width)`, once for all steps. H, or G, may lie in "even", and so may the
-    result: a layer writes there last. "odd" and "own" are free; what the backward reads gets a name of the
-    layer's own (`kept`). The same code is run on shapes alone, to know what it takes.
+    Arrays come from `take(name, rows, width)`, once for all steps. H, or G, may
+    lie in "even", and so may the result: a layer writes there last. "odd" and
+    "own" are free; what the backward reads gets a name of the layer's own
+    (`kept`). The same code is run on shapes alone, to know what it takes.
 
     Parameters
     ----------
@@ -78,7 +82,8 @@ class Layer:
             columns.width, (self.fan_in, self.inner, self.fan_out))
         sparse = spec.sparse_features and number == 0
         self.precomputed = spec.precomputed and number == 0
-        self.spmm_first = self.precomputed or spmm_first(self.fan_in, self.inner, sparse, hop.narrows)
+        self.spmm_first = (self.precomputed
+                           or spmm_first(self.fan_in, self.inner, sparse, hop.narrows))
         self.stores_AX = self.spmm_first and not (spec.drop_AX and number)
         self.clock = columns.comm.clock
         self.bias = self.name_of(self.last_bias)
@@ -97,7 +102,7 @@ class Layer:
         return self.take(f"{name}{self.number}" if keep else "odd", rows, width)
 
     def self_rows(self, H, name):
-        """Of rows that the layer reads those that it computes: H, or the work array `name` with some of H."""
+        """Of the rows that it reads those that it computes: H, or some of it in a work array."""
         rows = self.hop.self_rows
         if rows is None:
             return H
@@ -109,7 +114,7 @@ class Layer:
             return kernels.backend(H).gather(H, rows, self.take(name, self.rows_out, H.shape[1]))
 
     def add_self(self, G, to):
-        """Add rows that the layer computes to those that it reads, in place: the transpose of `self_rows`."""
+        """Add rows that it computes to those that it reads, in place: transpose of `self_rows`."""
         rows = self.hop.self_rows
         with self.clock("dense"):
             if rows is None:
@@ -159,9 +164,10 @@ def indexed(name, number):
 
 
 def spmm_first(fan_in, fan_out, sparse=False, narrows=False):
-    """Whether a layer multiplies by A before W: the narrower side is exchanged (mg-gcn-2021, section 4.4).
+    """Whether a layer multiplies by A before W: the narrower side is exchanged.
 
-    Sparse input goes through W first, so that it stays sparse; at equal widths W goes first too, unless the
-    result has fewer rows than the input (`narrows`): then W multiplies those alone.
+    Sparse input goes through W first, so that it stays sparse; at equal widths
+    W goes first too, unless the result has fewer rows than the input
+    (`narrows`): then W multiplies those alone (mg-gcn-2021, section 4.4).
     """
     return fan_in < fan_out + narrows and not sparse

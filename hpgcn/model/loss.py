@@ -1,4 +1,4 @@
-"""Loss and metrics over all ranks: nothing communicates but sums over the columns of a row, and scalars."""
+"""Loss and metrics over all ranks, which send sums over the columns of a row, and scalars."""
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -10,14 +10,14 @@ from hpgcn.graphs.validation import SPLIT
 
 
 class MaskedRows(NamedTuple):
-    """Rows of this rank in each mask, on its device, and how many there are over all ranks; dicts by mask."""
+    """Rows of this rank in each mask, on its device, and how many there are over all ranks."""
 
-    rows: dict
+    rows: dict  # by mask
     count: dict
 
     @staticmethod
     def of(masks, columns):
-        """Find the rows of masks, dict of (m,) bool; every row has one owner a column, so none counts twice."""
+        """Find the rows of masks, dict of (m,) bool; a row has one owner a column."""
         rows = {key: columns.device.put(np.flatnonzero(masks[key])) for key in SPLIT}
         own = columns.row.rank == 0  # one of the ranks that share a row counts it
         totals = columns.comm.sum([own * rows[key].size for key in SPLIT])
@@ -25,15 +25,10 @@ class MaskedRows(NamedTuple):
 
 
 class Loss:
-    """Softmax cross-entropy, its mean taken over the GLOBAL number of masked vertices.
+    """Softmax cross-entropy on labels (m,) int64.
 
-    Parameters
-    ----------
-    labels : (m,) int64
-    masked : MaskedRows
-    columns : Columns
-    num_classes : int
-        Width of the logits over all ranks.
+    Its mean is over the GLOBAL number of masked vertices; `num_classes` is the
+    width of the logits over all ranks.
     """
 
     def __init__(self, labels, masked, columns, num_classes):
@@ -44,28 +39,32 @@ class Loss:
         self.rows, self.count = masked
 
     def gradient(self, logits, out=None):
-        """Return this rank's share of the SUM of training losses, and the gradient of their global mean (m, c_j)."""
+        """Share of this rank in the SUM of training losses; gradient of their mean, (m, c_j)."""
         grad = np.empty_like(logits) if out is None else out
         scale = 1 / self.count["train"]
         if self.columns.row.size == 1:
-            total, _ = kernels.backend(logits).softmax_cross_entropy(logits, self.labels, self.rows["train"],
-                                                                     scale=scale, grad=grad)
+            kernel = kernels.backend(logits).softmax_cross_entropy
+            total, _ = kernel(logits, self.labels, self.rows["train"], scale=scale, grad=grad)
             return total, grad
         return self._spread(logits, self._moments(logits), "train", scale, grad), grad
 
     def evaluate(self, logits):
-        """Return train_acc, val_acc, test_acc and val_loss over all ranks; None where a mask is empty."""
+        """Dict of train_acc, val_acc, test_acc and val_loss; None where a mask is empty."""
         if self.columns.row.size == 1:
             ops = kernels.backend(logits)
-            found = [ops.softmax_cross_entropy(logits, self.labels, self.rows[key]) for key in SPLIT]
+            found = [ops.softmax_cross_entropy(logits, self.labels, self.rows[key])
+                     for key in SPLIT]
         else:
             moments = self._moments(logits)
             right = self._right(logits, moments[0])
-            found = [(self._spread(logits, moments, key, 1.0, None), right[self.rows[key]].sum()) for key in SPLIT]
-        sums = self.comm.sum(self.columns.device.numbers([number for pair in found for number in pair]))
-        result = {f"{key}_acc": float(sums[2 * i + 1] / self.count[key]) if self.count[key] else None
+            found = [(self._spread(logits, moments, key, 1.0, None), right[self.rows[key]].sum())
+                     for key in SPLIT]
+        numbers = self.columns.device.numbers([number for pair in found for number in pair])
+        sums = self.comm.sum(numbers)
+        count = self.count
+        result = {f"{key}_acc": float(sums[2 * i + 1] / count[key]) if count[key] else None
                   for i, key in enumerate(SPLIT)}
-        result["val_loss"] = float(sums[2] / self.count["val"]) if self.count["val"] else None
+        result["val_loss"] = float(sums[2] / count["val"]) if count["val"] else None
         return result
 
     def _moments(self, logits):
@@ -79,9 +78,9 @@ class Loss:
         return largest, total
 
     def _spread(self, logits, moments, key, scale, grad):
-        """Return what this block adds to the losses of a mask, and to their gradient."""
-        return kernels.backend(logits).spread_gradient(logits, self.labels, self.first, self.rows[key], *moments,
-                                                       scale=scale, grad=grad)
+        """What this block adds to the losses of a mask; its gradient goes to `grad`."""
+        return kernels.backend(logits).spread_gradient(
+            logits, self.labels, self.first, self.rows[key], *moments, scale=scale, grad=grad)
 
     def _right(self, logits, largest):
         """Which rows are classified rightly, counted by the first of the ranks that share them."""
@@ -92,19 +91,12 @@ class Loss:
 
 
 class MultiLabelLoss:
-    """Sigmoid cross-entropy, its mean taken over the GLOBAL number of masked vertices and over all t labels.
+    """Sigmoid cross-entropy on labels (m, t) of 0 and 1.
 
-    `gradient` and `evaluate` as of Loss; in place of accuracies they give micro-averaged F1, under the same names:
-    2 TP / (2 TP + FP + FN) over all vertices and labels of a mask, a label being predicted where its logit is positive,
-    and 0 where nothing is predicted nor true.
-
-    Parameters
-    ----------
-    labels : (m, t) of 0 and 1
-    masked : MaskedRows
-    columns : Columns
-    num_labels : int
-        t.
+    Its mean is over the GLOBAL number of masked vertices and over all t labels. As
+    Loss; in place of accuracies it gives micro-averaged F1, under the same names: 2
+    TP / (2 TP + FP + FN) over all vertices and labels of a mask, a label being
+    predicted where its logit is positive, and 0 where nothing is predicted nor true.
     """
 
     def __init__(self, labels, masked, columns, num_labels):
@@ -114,20 +106,28 @@ class MultiLabelLoss:
         self.rows, self.count = masked
 
     def gradient(self, logits, out=None):
-        """Return this rank's share of the SUM over vertices of their mean losses, and the gradient (m, t_j)."""
+        """Share of this rank in the SUM of mean losses of vertices; gradient (m, t_j)."""
         grad = np.empty_like(logits) if out is None else out
-        total, *_ = kernels.backend(logits).sigmoid_cross_entropy(
-            logits, self.labels, self.rows["train"], scale=1 / (self.count["train"] * self.num_labels), grad=grad)
+        scale = 1 / (self.count["train"] * self.num_labels)
+        kernel = kernels.backend(logits).sigmoid_cross_entropy
+        total, *_ = kernel(logits, self.labels, self.rows["train"], scale=scale, grad=grad)
         return total / self.num_labels, grad
 
     def evaluate(self, logits):
-        """Return train_acc, val_acc, test_acc (micro-F1) and val_loss over all ranks; None where a mask is empty."""
+        """As of Loss, with micro-F1."""
         kernel = kernels.backend(logits).sigmoid_cross_entropy
         found = [number for key in SPLIT for number in kernel(logits, self.labels, self.rows[key])]
         found = self.comm.sum(self.comm.device.numbers(found))
         result = {}
         for key, (_, true, false, missed) in zip(SPLIT, found.reshape(-1, 4).tolist()):
-            result[f"{key}_acc"] = 2 * true / max(2 * true + false + missed, 1) if self.count[key] else None
+            score = 2 * true / max(2 * true + false + missed, 1)
+            result[f"{key}_acc"] = score if self.count[key] else None
         count = self.count["val"] * self.num_labels
         result["val_loss"] = float(found[4] / count) if count else None
         return result
+
+
+def make_loss(spec, labels, masked, columns):
+    """The loss of a model: on labels (m,), or (m, t) where spec.multilabel."""
+    kind = MultiLabelLoss if spec.multilabel else Loss
+    return kind(labels, masked, columns, spec.widths[-1])

@@ -1,7 +1,7 @@
 """A model as a list of layers, with explicit gradients: forward returns its backward.
 
-Before each layer dropout, after each but the last ReLU: H' = dropout(relu(Z + b)), or with layer normalisation
-H' = dropout(relu(norm(Z + b))).
+Before each layer dropout, after each but the last ReLU: H' = dropout(relu(Z +
+b)), or with layer normalisation H' = dropout(relu(norm(Z + b))).
 """
 from __future__ import annotations
 
@@ -18,20 +18,11 @@ from hpgcn.model.registry import MODELS
 class Model:
     """Layers of one of MODELS on distributed matrices.
 
-    Besides one activation a layer, and what its gradient reads, it takes work arrays of the widest layer:
-    products with W go to one, products with A (which read it) to the other, or the other way round. Level l
-    of its field are the rows, m_l, that layer l reads.
-
-    Parameters
-    ----------
-    spec : hpgcn.model.ModelSpec
-    parameters : Parameters
-    field : hpgcn.parallel.receptive_field.ReceptiveField
-    columns : hpgcn.parallel.columns.Columns
-    workspace : hpgcn.parallel.workspace.Workspace
-        May be shared by models that are used in turn.
-    vertex : (m,) int64
-        ORIGINAL numbers of this rank's rows, all of them, on its device; they key dropout.
+    Besides one activation a layer, and what its gradient reads, it takes work arrays
+    of the widest layer: products with W go to one, products with A (which read it) to
+    the other, or the other way round. Level l of its ReceptiveField are the rows, m_l,
+    that layer l reads. Models that are used in turn may share a workspace. `vertex`
+    (m,) int64, ORIGINAL numbers of all rows of this rank, on its device, key dropout.
     """
 
     def __init__(self, spec, parameters, field, columns, workspace, vertex):
@@ -50,21 +41,10 @@ class Model:
         self.norms = [LayerNorm(each) for each in self.layers[:-1]] if spec.layer_norm else []
 
     def infer(self, features, *, embed=False):
-        """Apply the model, without dropout.
+        """Apply the model, without dropout, to the Features of level 0.
 
-        Parameters
-        ----------
-        features : hpgcn.model.Features
-            Of the rows of level 0.
-        embed : bool
-            Return the last layer's input, too.
-
-        Returns
-        -------
-        logits : (m_L, c)
-            This rank's columns of them; valid until the next step.
-        embedding : (m, h), or None
-            None of a model of one layer, whose input is X.
+        Return this rank's columns of the logits (m_L, c), valid until the next step; and with
+        `embed` the last layer's input (m, h), None of a model of one layer, whose input is X.
         """
         H = features.X
         embedding = None
@@ -80,28 +60,18 @@ class Model:
         return H, embedding
 
     def forward(self, features, step):
-        """Training forward.
+        """Training forward of the Features of level 0; the step, from 1, keys dropout.
 
-        Parameters
-        ----------
-        features : hpgcn.model.Features
-            Of the rows of level 0.
-        step : int
-            From 1; keys dropout.
-
-        Returns
-        -------
-        logits : (m_L, c)
-        backward : callable
-            backward(G) takes the gradient of the logits and returns Parameters that hold this rank's
-            partial sums of the gradient; their sum over ranks is the gradient.
+        Return the logits (m_L, c) and backward: backward(G) takes the gradient of the logits and
+        returns Parameters that hold this rank's partial sums; their sum over ranks is the gradient.
         """
         take = self.workspace.take
         H = features.X
         if self.drops[0]:
             with self.clock("dense"):
-                H = features.dropped(self.vertex[0], self.workspace, seed=self.spec.seed, epoch=step, layer=0,
-                                     p=self.drops[0], first=self.columns.of(self.spec.widths[0]).start)
+                first = self.columns.of(self.spec.widths[0]).start
+                H = features.dropped(self.vertex[0], self.workspace, seed=self.spec.seed,
+                                     epoch=step, layer=0, p=self.drops[0], first=first)
         saved = []
         for layer in self.layers:
             rows = layer.rows_out
@@ -124,7 +94,7 @@ class Model:
         return {"AX": features.AX} if layer.precomputed else {}
 
     def outputs(self):
-        """What each layer put out in the last training forward, (m, f) of this rank, as `forward` left it."""
+        """What each layer put out in the last training forward, (m, f), as `forward` left it."""
         return [self.workspace.take(f"H{layer.number + 1}", layer.rows_out, layer.width_out)
                 for layer in self.layers]
 
@@ -133,17 +103,18 @@ class Model:
         bias = self.parameters.arrays[name]
         mine = self.columns.of(bias.size)
         with self.clock("dense"):
-            return kernels.backend(Z).activate(Z, bias[mine], first=mine.start, **{"relu": False, **then})
+            activate = kernels.backend(Z).activate
+            return activate(Z, bias[mine], first=mine.start, **{"relu": False, **then})
 
     def _activate(self, Z, layer, step=0, mask=None):
-        """In place bias, ReLU and the next layer's dropout (none without a mask); the last layer has the bias alone."""
+        """In place bias, ReLU and the next dropout (none without a mask); last the bias alone."""
         level = layer.number + 1
         bias = layer.bias
         if layer.number < len(self.norms):
             bias = self.norms[layer.number].bias
         p = 0.0 if mask is None else self.drops[level]
-        return self._add(bias, Z, vertex=self.vertex[level], relu=level < len(self.layers), seed=self.spec.seed,
-                         epoch=step, layer=level, p=p, mask=mask)
+        return self._add(bias, Z, vertex=self.vertex[level], relu=level < len(self.layers),
+                         seed=self.spec.seed, epoch=step, layer=level, p=p, mask=mask)
 
     def _backward(self, saved, G):
         gradient = Parameters.zeros(self.spec, self.columns.device)
@@ -155,6 +126,6 @@ class Model:
             with self.clock("dense"):
                 db = gradient.arrays[layer.bias]
                 db[self.columns.of(layer.fan_out)] = kernels.backend(G).column_sum(G)
-            below = saved[layer.number - 1][2] if layer.number else None  # bits of this layer's input
+            below = saved[layer.number - 1][2] if layer.number else None  # of this layer's input
             G = backward(G, below, gradient)
         return gradient

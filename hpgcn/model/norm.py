@@ -1,4 +1,4 @@
-"""Layer normalisation of rows whose columns may be spread over ranks (Ba, Kiros and Hinton 2016, section 3)."""
+"""Layer normalisation (Ba, Kiros and Hinton 2016, section 3) of rows spread over ranks or not."""
 from __future__ import annotations
 
 from functools import partial
@@ -11,12 +11,9 @@ EPSILON = 1e-5
 
 
 class LayerNorm:
-    """y = gain * (z - mean) / sqrt(variance + 1e-5), moments over all columns of a row; the shift is the model's.
+    """y = gain * (z - mean) / sqrt(variance + 1e-5), moments over all columns of a row.
 
-    Parameters
-    ----------
-    layer : hpgcn.model.layer.Layer
-        Whose result is normalised; the parameters are "gain{l}" and "shift{l}".
+    It normalises the result of a layer, by the parameter "gain{l}"; "shift{l}" the model adds.
     """
 
     def __init__(self, layer):
@@ -30,7 +27,7 @@ class LayerNorm:
         self.mine = self.columns.of(self.width)
 
     def forward(self, Z, *, keep=False):
-        """Normalise Z (m, f_j) in place, and return what takes G, in place too, and the gradient to write to."""
+        """Normalise Z (m, f_j) in place; the backward takes G, in place too, and the gradient."""
         ops = kernels.backend(Z)
         row = self.columns.row
         gain = self.arrays[f"gain{self.number}"][self.mine]
@@ -49,6 +46,7 @@ class LayerNorm:
         ops = kernels.backend(G)
         dgain, dshift = (gradient.arrays[f"{name}{self.number}"] for name in ("gain", "shift"))
         with self.clock("dense"):
-            sums, dgain[self.mine], dshift[self.mine] = ops.layer_norm_backward_sums(G, normal, gain)
+            found = ops.layer_norm_backward_sums(G, normal, gain)
+            sums, dgain[self.mine], dshift[self.mine] = found
             self.columns.row.allreduce(sums, "dense")
             return ops.layer_norm_backward(G, normal, inv_std, gain, sums / self.width, G)

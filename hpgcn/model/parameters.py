@@ -17,23 +17,16 @@ from hpgcn.runtime.device import HOST
 
 @dataclass(frozen=True, eq=False)
 class Parameters:
-    """All weights and biases in one flat array (weights first), so that one reduction and one optimiser step do.
+    """All weights and biases, so that one reduction and one optimiser step do."""
 
-    Attributes
-    ----------
-    flat : (p,)
-    arrays : dict of views into flat
-        By name, in the order of `parameter_shapes`.
-    """
-
-    flat: np.ndarray
-    arrays: dict[str, np.ndarray]
+    flat: np.ndarray  # (p,), weights first
+    arrays: dict[str, np.ndarray]  # views into it by name, in the order of `parameter_shapes`
 
     @staticmethod
     def zeros(spec, device=HOST):
         """Return the parameters of a model, all 0, in the memory of a device."""
-        shapes = parameter_shapes(spec)
-        return Parameters.over(device.xp.zeros(sum(map(math.prod, shapes.values())), spec.dtype), shapes)
+        flat = device.xp.zeros(num_parameters(spec), spec.dtype)
+        return Parameters.over(flat, parameter_shapes(spec))
 
     @staticmethod
     def over(flat, shapes):
@@ -50,7 +43,7 @@ class Parameters:
 
     @staticmethod
     def initial(spec):
-        """Glorot uniform weights keyed by (seed, name of the weight), gains 1, all else 0: equal on every rank."""
+        """Glorot uniform weights keyed by (seed, name), gains 1, else 0: equal on every rank."""
         parameters = Parameters.zeros(spec)
         for name, array in parameters.arrays.items():
             if array.ndim == 2:
@@ -63,22 +56,10 @@ class Parameters:
 
     @staticmethod
     def stored(arrays, config, architecture, name):
-        """Take parameters from arrays by name, as a file holds them; return them and their ModelSpec.
+        """Take parameters from arrays by name, as a file holds them; return them and ModelSpec.
 
-        Parameters
-        ----------
-        arrays : dict of ndarray
-        config : hpgcn.Config
-            Of the run that trained them.
-        architecture : str
-            One of hpgcn.model.MODELS.
-        name : str
-            Of the file, for messages.
-
-        Raises
-        ------
-        DataError
-            An array is missing, is one too many, or is of another shape than its neighbours tell.
+        `config` is of the run that trained them, `name` that of the file. A DataError if an
+        array is missing, is one too many, or is of another shape than its neighbours tell.
         """
         layer = MODELS[architecture]
         matrix, bias = next(iter(layer.parameter_shapes(1, 1, 1))), layer.last_bias
@@ -86,16 +67,18 @@ class Parameters:
         for key in firsts:
             W = arrays.get(key, np.empty(0))
             if W.ndim != 2 or 0 in W.shape:
-                raise DataError(f"{name}: weights/{key} is missing or no matrix, "
-                                f"expected one for each of {config.layers} layers of {architecture}")
+                raise DataError(f"{name}: weights/{key} is missing or no matrix, expected one for "
+                                f"each of {config.layers} layers of {architecture}")
         last = indexed(bias, config.layers - 1)
         if not np.size(arrays.get(last, ())):
-            raise DataError(f"{name}: weights/{last} is missing or empty, expected a bias for each class")
+            raise DataError(f"{name}: weights/{last} is missing or empty, "
+                            "expected a bias for each class")
         widths = [*(arrays[key].shape[0] for key in firsts), arrays[last].size]
         spec = ModelSpec(architecture, widths, config.dtype, layer_norm=config.layer_norm)
         parameters = Parameters.zeros(spec)
         for key in sorted(parameters.arrays.keys() | arrays.keys()):
-            found, expected = (each[key].shape if key in each else None for each in (arrays, parameters.arrays))
+            found, expected = (each[key].shape if key in each else None
+                               for each in (arrays, parameters.arrays))
             if found != expected:
                 raise DataError(f"{name}: weights/{key} has shape {found}, expected {expected}")
             parameters.arrays[key][:] = arrays[key]
@@ -112,7 +95,7 @@ class Parameters:
         return [array for array in self.arrays.values() if array.ndim == 1]
 
     def decayed(self, which):
-        """How many elements at the beginning of `flat` decay: the "first" layer's matrices, or "all"."""
+        """How many elements `flat` begins with that decay: "first" layer's matrices, or "all"."""
         return sum(array.size for name, array in self.arrays.items()
                    if array.ndim == 2 and (which == "all" or name.partition("_")[0] == "W0"))
 
@@ -122,13 +105,10 @@ class Parameters:
 
 
 def parameter_shapes(spec):
-    """Names and shapes of a model's parameters: matrices first, in order of layers, then vectors.
+    """Shapes of a model's parameters by name: matrices first, in order of layers, then vectors.
 
-    Returns
-    -------
-    dict of str -> tuple of int
-        Those that each layer says, with its number; with layer norm each hidden layer has gain{l} and
-        shift{l} (f',), too.
+    They are those that each layer says, with its number; with layer norm each
+    hidden layer has gain{l} and shift{l} (f',), too.
     """
     layer = MODELS[spec.architecture]
     matrices = {}
@@ -148,6 +128,7 @@ def num_parameters(spec):
 
 
 def keyed_uniform(seed, name, count):
-    """`count` float64 in [0, 1) that depend on (seed, name) alone; NumPy keeps the raw bits of Philox stable."""
+    """`count` float64 in [0, 1) that depend on (seed, name) alone."""
     key = int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:16], "little")
+    # NumPy keeps the raw bits of Philox stable
     return (np.random.Philox(key=key).random_raw(count) >> np.uint64(11)) * 2.0**-53

@@ -1,6 +1,7 @@
 """The layer of GraphSAGE with the aggregator mean (Hamilton, Ying and Leskovec 2017, Algorithm 1).
 
-The concatenation of a vertex with the mean of its neighbours, times a matrix, is a sum of two products.
+The concatenation of a vertex with the mean of its neighbours, times a matrix,
+is a sum of two products.
 """
 from __future__ import annotations
 
@@ -10,7 +11,10 @@ from hpgcn.model.layer import Layer
 
 
 class SageMean(Layer):
-    """Z = H W_self + A H W_neighbour; A is divided by its row sums, 0 for a vertex without neighbours; see Layer."""
+    """Z = H W_self + A H W_neighbour; see Layer.
+
+    A is divided by its row sums, 0 for a vertex without neighbours.
+    """
 
     norm = "row"
     self_loops = False
@@ -18,11 +22,9 @@ class SageMean(Layer):
 
     @classmethod
     def parameter_shapes(cls, fan_in, inner, fan_out):
-        """See `Layer`."""
         return {"W_self": (fan_in, fan_out), "W_neighbour": (fan_in, fan_out), "b": (fan_out,)}
 
     def forward(self, H, out, *, keep=False, AX=None):
-        """See `Layer`: Z in `out` (m', f') of H (m, f), dense or sparse."""
         own = self.self_rows(H, "part")
         own = self.times_W(own, "W_self", self.take("own", self.rows_out, self.width_out))
         T = AX

@@ -1,4 +1,4 @@
-"""What a model is, before any rank holds a part of it: its layers' widths, and how they are put together."""
+"""What a model is, before any rank holds a part of it: widths, and how layers are put together."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -6,58 +6,35 @@ from itertools import pairwise
 
 import numpy as np
 
-from hpgcn.errors import DataError, UsageError
+from hpgcn.errors import UsageError
 
 
 @dataclass(frozen=True)
 class ModelSpec:
     """A model of some widths, as one of MODELS.
 
-    Attributes
-    ----------
-    architecture : str
-        One of hpgcn.model.MODELS.
-    widths : tuple of L + 1 int
-        Features, hidden widths, classes.
-    dtype : str
-    sparse_features : bool
-        Layer 1 multiplies by W first, so that X stays sparse.
-    precomputed : bool
-        A X was formed once, before the first step: layer 1 multiplies by neither A nor A^T.
-    multilabel : bool
-        The loss is a sigmoid cross-entropy, which needs no sums over the columns of a row.
-    layer_norm : bool
-        Between each hidden layer and its ReLU.
-    drop_AX : bool
-        The A H of layers that multiply by A first is not kept for the gradient of W, which is H^T (A^T G) then.
-    first_dropout, dropout : float
-        Before the first layer, before the others.
-    seed : int
-
-    Raises
-    ------
-    UsageError
-        Fewer than two widths, one that is not positive, or sparse features that are precomputed.
+    A UsageError for fewer than two widths, one that is not positive, or sparse
+    features that are precomputed.
     """
 
-    architecture: str
-    widths: tuple[int, ...]
+    architecture: str  # in hpgcn.model.MODELS
+    widths: tuple[int, ...]  # L + 1: features, hidden widths, classes
     dtype: str = "float32"
-    sparse_features: bool = False
-    precomputed: bool = False
-    multilabel: bool = False
-    layer_norm: bool = False
-    drop_AX: bool = False
-    first_dropout: float = 0.0
-    dropout: float = 0.0
+    sparse_features: bool = False  # layer 1 multiplies by W first, so that X stays sparse
+    precomputed: bool = False  # A X was formed once: layer 1 multiplies by neither A nor A^T
+    multilabel: bool = False  # sigmoid cross-entropy, which needs no sums over the columns of a row
+    layer_norm: bool = False  # between each hidden layer and its ReLU
+    drop_AX: bool = False  # A H is not kept where A comes first: the gradient is H^T (A^T G)
+    first_dropout: float = 0.0  # before the first layer
+    dropout: float = 0.0  # before the others
     seed: int = 0
 
     def __post_init__(self):
         widths = tuple(map(int, self.widths))
         object.__setattr__(self, "widths", widths)
         if len(widths) < 2 or min(widths) < 1:
-            raise UsageError(f"widths {','.join(map(str, widths))}: expected two or more positive numbers "
-                             "(features, hidden widths, classes)")
+            raise UsageError(f"widths {','.join(map(str, widths))}: expected two or more positive "
+                             "numbers (features, hidden widths, classes)")
         if self.sparse_features and self.precomputed:
             raise UsageError("sparse_features and precomputed exclude each other: "
                              "A X is formed once for dense X alone")
@@ -74,37 +51,4 @@ class ModelSpec:
 
     @property
     def num_layers(self):
-        """L."""
         return len(self.widths) - 1
-
-
-def make_spec(header, config, architecture, takes_AX, widths=None):
-    """Return the ModelSpec of a run on a graph.
-
-    Parameters
-    ----------
-    header : hpgcn.graphs.graph.Header
-    config : hpgcn.Config
-    architecture : str
-        One of hpgcn.model.MODELS.
-    takes_AX : bool
-        Its first layer can do with an A X that was formed once.
-    widths : tuple of int, optional
-        Default: the graph's features and classes, and the settings' hidden layers between.
-
-    Raises
-    ------
-    DataError
-        The graph has no features or classes, and no widths are given.
-    """
-    if widths is None:
-        for what, count in (("features", header.num_features), ("classes", header.num_classes)):
-            if not count:
-                raise DataError(f"{header.name}: no {what}; give --widths, e.g. --widths 128,{config.hidden},40")
-        widths = (header.num_features, *[config.hidden] * (config.layers - 1), header.num_classes)
-    sparse = header.sparse_features and widths[0] == header.num_features
-    return ModelSpec(
-        architecture, widths, config.dtype, sparse_features=sparse,
-        precomputed=takes_AX and config.precompute and config.first_dropout == 0 and not sparse,
-        multilabel=header.multilabel and widths[-1] == header.num_classes, layer_norm=config.layer_norm,
-        first_dropout=config.first_dropout, dropout=config.dropout, seed=config.seed)

@@ -1,1 +1,1 @@
-"""Who owns what, and how rows travel between owners: layouts, sparse blocks, transfers, receptive fields."""
+"""Who owns what, and how rows travel between owners: layouts, blocks, transfers, levels."""

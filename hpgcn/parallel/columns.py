@@ -1,11 +1,11 @@
-"""Ranks that share rows, each with its own columns: products with W, gathered gradients, sums over ranks.
+"""Ranks that share rows, each with its own columns: products with W, gradients, sums over ranks.
 
-Written once for all layouts; gradients of weights are partial sums over this rank's rows until they are
-reduced all at once.
+Written once for all layouts; gradients of weights are partial sums over this rank's rows until they
+are reduced all at once.
 """
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 
 import numpy as np
@@ -17,16 +17,10 @@ from hpgcn.parallel.workspace import Workspace
 
 
 class Columns:
-    """The dense step where C ranks share my rows, each with its own columns; with C = 1 nothing communicates.
+    """The dense step where C ranks share my rows, each with its own columns; local with C = 1.
 
-    T and H are distributed by `layout`, W and b are on every rank. Names: f columns in, f' out; f_j, f'_j
-    this rank's.
-
-    Parameters
-    ----------
-    layout : hpgcn.parallel.layout.BlockLayout
-    comm : hpgcn.comm.SerialComm or MpiComm
-    dtype : numpy dtype
+    T and H are distributed by `layout`, W and b are on every rank. Names: f columns in, f' out;
+    f_j, f'_j this rank's.
     """
 
     def __init__(self, layout, comm, dtype=np.float32):
@@ -36,13 +30,7 @@ class Columns:
         self.row = comm.group(layout.row_ranks.tolist())
         self.column = comm.group(layout.column_ranks.tolist())
         self.workspace = Workspace(dtype, comm.device)
-        self._known = {}
-
-    def of(self, width):
-        """Columns of a matrix of some width that this rank owns, a slice."""
-        if width not in self._known:
-            self._known[width] = self.layout.columns_of(width)
-        return self._known[width]
+        self.of = cache(layout.columns_of)  # slice that this rank owns of so many columns
 
     def width(self, width):
         """How many they are."""
@@ -50,9 +38,11 @@ class Columns:
         return columns.stop - columns.start
 
     def linear(self, T, W, out=None):
-        """T W: (m, f_j) by (f, f') to (m, f'_j); partial products are summed over the row of ranks."""
+        """T W: (m, f_j) by (f, f') to (m, f'_j); partial products are summed."""
         ops = kernels.backend(W)
-        multiply = partial(ops.spmm, T.indptr, T.indices, T.data) if isinstance(T, Csr) else partial(ops.matmul, T)
+        multiply = partial(ops.matmul, T)
+        if isinstance(T, Csr):
+            multiply = partial(ops.spmm, T.indptr, T.indices, T.data)
         if self.row.size == 1:
             return multiply(W, out)
 
@@ -73,7 +63,7 @@ class Columns:
         return out
 
     def gathered(self, G, width):
-        """All columns of a matrix: (m, f'_j) of each rank of the row to (m, f'); valid until the next call."""
+        """All columns, (m, f'), of (m, f'_j) on each rank of the row; valid until the next call."""
         if self.row.size == 1:
             return G
         m = G.shape[0]
@@ -87,21 +77,18 @@ class Columns:
         return whole
 
     def reduce(self, gradient):
-        """Sum the gradients of all weights and biases over ranks, in place.
+        """Sum the gradients of all hpgcn.model.Parameters over ranks, in place.
 
-        Each rank holds the sums of its rows for W[its columns, :] and b[its columns]: these are added up
-        over the ranks that share the columns, then collected from the others.
-
-        Parameters
-        ----------
-        gradient : hpgcn.model.Parameters
+        Each rank holds the sums of its rows for W[its columns, :] and b[its columns]: these are
+        added up over the ranks that share the columns, then collected from the others.
         """
         if self.row.size == 1:
             self.comm.allreduce(gradient.flat, "weights")
             return
         arrays = [*gradient.weights, *gradient.biases]
         cuts = [split(array.shape[0], self.row.size) for array in arrays]
-        blocks = [[array[cut[j]:cut[j + 1]] for array, cut in zip(arrays, cuts)] for j in range(self.row.size)]
+        blocks = [[array[cut[j]:cut[j + 1]] for array, cut in zip(arrays, cuts)]
+                  for j in range(self.row.size)]
         own = np.concatenate([block.ravel() for block in blocks[self.row.rank]])
         self.column.allreduce(own, "weights")
         sizes = [sum(block.size for block in part) for part in blocks]

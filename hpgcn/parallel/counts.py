@@ -1,10 +1,12 @@
-"""Bytes and messages of collective calls, by rank (pure): the definitions that counters and plans share.
+"""Bytes and messages of collective calls, by rank (pure): what counters and plans share.
 
 Bytes are the payload that a rank contributes to OTHER ranks, whatever MPI's algorithm; a message is
-one non-empty (source, destination) pair of a call. Broadcast of m bytes over q ranks: (q - 1) m at the
-root; allgather: (q - 1) times the own block; reduce and reduce_scatter: all but the own block;
+one non-empty (source, destination) pair of a call. Broadcast of m bytes over q ranks: (q - 1) m at
+the root; allgather: (q - 1) times the own block; reduce and reduce_scatter: all but the own block;
 alltoallv: what goes to others; allreduce of m bytes: 2 m (q - 1) over all q ranks, and 2 (q - 1)
 messages a rank. Scalars (losses, counts, times) are not counted, nor is setting up.
+
+Counts are (bytes, messages), arrays of int64 in the shape of the grid of ranks.
 """
 from __future__ import annotations
 
@@ -12,23 +14,13 @@ import numpy as np
 
 
 def replicate(own, axis):
-    """Count an allgather, or each rank's own broadcast, along an axis of the grid.
-
-    Parameters
-    ----------
-    own : int64 array, shaped like the grid of ranks
-        Bytes of each rank's block.
-
-    Returns
-    -------
-    bytes, messages : arrays shaped like `own`
-    """
+    """Count an allgather, or each rank's own broadcast, along an axis; `own`: its bytes."""
     others = own.shape[axis] - 1
     return own * others, (own > 0) * others
 
 
 def reduce_scatter(own, axis):
-    """Count a reduce_scatter, or a reduce to every rank in turn; `own`: bytes that each rank keeps."""
+    """Count a reduce_scatter, or a reduce to every rank in turn; `own`: bytes that it keeps."""
     full = own > 0
     return own.sum(axis, keepdims=True) - own, full.sum(axis, keepdims=True) - full
 
@@ -36,7 +28,7 @@ def reduce_scatter(own, axis):
 def allreduce(size, axis):
     """Count an allreduce along an axis; `size`: bytes, equal along the axis.
 
-    The total over q ranks is 2 m (q - 1); the remainder of its division by q goes to the first ranks.
+    The total over q ranks is 2 m (q - 1); what remains of its division by q goes to the first.
     """
     ranks = size.shape[axis]
     shape = [1] * size.ndim

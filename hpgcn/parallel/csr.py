@@ -1,4 +1,4 @@
-"""Blocks of a sparse matrix in the memory of a device, with all that products by them need to know."""
+"""Blocks of a sparse matrix in the memory of a device, with all that products by them need."""
 from __future__ import annotations
 
 from itertools import pairwise
@@ -18,23 +18,9 @@ class Csr:
     """Sparse matrix (m, n) in compressed rows, columns increasing in each row.
 
     It owns what products by it need again and again: its rows that hold something, its cuts into
-    tiles, its transpose.
-
-    Parameters
-    ----------
-    indptr : (m + 1,) int64
-    indices : (nnz,) int32 or int64
-    data : (nnz,) float
-        All three in the memory of `device`.
-    num_columns : int
-        n.
-    device : hpgcn.runtime.device.Host or Cuda
-    edges : (nnz,) int64, optional
-        Numbers of the entries in the matrix that this one was cut from, or is the transpose of.
-
-    Attributes
-    ----------
-    shape : (m, n)
+    tiles, its transpose. indptr, (m + 1,) int64, indices, (nnz,) int32 or int64, and data, (nnz,)
+    float, are in the memory of `device`; `edges`, (nnz,) int64, are the numbers of the entries in
+    the matrix that this one was cut from, or is the transpose of.
     """
 
     def __init__(self, indptr, indices, data, num_columns, device=HOST, edges=None):
@@ -48,7 +34,7 @@ class Csr:
 
     @classmethod
     def of(cls, matrix, device=HOST):
-        """Hold a SciPy csr_array on a device; its columns are sorted, and as narrow as they can be."""
+        """Hold a csr_array on a device; its columns are sorted, and as narrow as they can be."""
         matrix.sort_indices()
         indices = matrix.indices.astype(index_dtype(matrix.shape[1]), copy=False)
         arrays = matrix.indptr.astype(np.int64), indices, matrix.data
@@ -68,7 +54,8 @@ class Csr:
         """Return the same matrix in the memory of a device: itself if it is there."""
         if device is self.device:
             return self
-        arrays = (device.put(self.device.get(each)) for each in (self.indptr, self.indices, self.data))
+        arrays = self.indptr, self.indices, self.data
+        arrays = (device.put(self.device.get(each)) for each in arrays)
         return Csr(*arrays, self.shape[1], device, device.put(self.edges))
 
     def with_data(self, data):
@@ -86,20 +73,15 @@ class Csr:
         return self._known["rows"]
 
     def take_rows(self, numbers):
-        """Return some of the rows, (r,) increasing, whose `edges` are the numbers of their entries here."""
+        """Return some rows, (r,) increasing; `edges` are the numbers of their entries here."""
         indptr, indices, numbers = map(self.device.get, (self.indptr, self.indices, numbers))
-        entries = sp.csr_array((np.arange(indices.size), indices, indptr), shape=self.shape)[numbers]
-        part = Csr.of(entries, self.device)
+        entries = sp.csr_array((np.arange(indices.size), indices, indptr), shape=self.shape)
+        part = Csr.of(entries[numbers], self.device)
         part.edges = part.data
         return part.with_data(self.data[part.edges])
 
     def select(self, rows, columns):
-        """Cut out some rows and columns, numbered anew without gaps; a csr_array on the host.
-
-        Parameters
-        ----------
-        rows, columns : (m,) and (n,) bool
-        """
+        """Cut out some rows, (m,) bool, and columns, (n,), as `select`; a csr_array on the host."""
         indptr, indices, data = map(self.device.get, (self.indptr, self.indices, self.data))
         return select(indptr, indices, data, rows, columns)
 
@@ -108,64 +90,53 @@ class Csr:
         return Csr.of(self.to_scipy().T.tocsr(), self.device)
 
     def ordered_transpose(self):
-        """Return the pattern of the transpose, kept; its `edges` are the numbers of its entries here."""
+        """Return the pattern of the transpose, kept; `edges` number its entries here."""
         if "transpose" not in self._known:
             indptr, indices = map(self.device.get, (self.indptr, self.indices))
-            narrow = index_dtype(max(*self.shape, indices.size))  # equal types: SciPy widens no columns
-            numbers = np.arange(indices.size)
-            matrix = sp.csr_array((numbers, indices, indptr.astype(narrow)), shape=self.shape)
-            flipped = matrix.T.tocsr()
+            narrow = index_dtype(max(*self.shape, indices.size))  # SciPy widens no columns then
+            arrays = np.arange(indices.size), indices, indptr.astype(narrow)
+            flipped = sp.csr_array(arrays, shape=self.shape).T.tocsr()
             arrays = flipped.indptr.astype(np.int64), flipped.indices, flipped.data
             indptr, indices, order = map(self.device.put, arrays)
             self._known["transpose"] = Csr(indptr, indices, None, self.shape[0], self.device, order)
         return self._known["transpose"]
 
     def transposed_times(self, G):
-        """Return A^T G, (n, f), of G (m, f), by a transpose whose pattern is kept and values are ordered anew."""
+        """Return A^T G, (n, f), of G (m, f): the pattern of A^T is kept, values are ordered."""
         flipped = self.ordered_transpose()
-        return kernels.backend(G).spmm(flipped.indptr, flipped.indices, self.data[flipped.edges], G)
+        data = self.data[flipped.edges]
+        return kernels.backend(G).spmm(flipped.indptr, flipped.indices, data, G)
 
-    def tiles(self, under_way, accumulate):
-        """Cut the product by this matrix into tiles of rows: one, or several while messages are under way.
+    def tiles(self, under_way, accumulate, most=TILES):
+        """Cut the product by this matrix into tiles of rows: one, or several while messages move.
 
-        Parameters
-        ----------
-        under_way : bool
-            Messages move only within calls of MPI: between tiles a rank looks at them.
-        accumulate : bool
-            The product is added: rows without entries can be left out.
-
-        Returns
-        -------
-        list of (first row, row after the last, row pointers, rows to compute or None for all)
+        Those that are under way move only within calls of MPI: between tiles a rank looks at them.
+        If the product is added (accumulate) rows without entries can be left out. Returns a list
+        of (first row, row after the last, row pointers, rows to compute or None for all).
         """
         count = 1
         if under_way and self.device.in_tiles:
-            count = min(TILES, 1 + self.indices.size // TILE_NONZEROS)
+            count = min(most, 1 + self.indices.size // TILE_NONZEROS)
         key = count, accumulate
         if key not in self._known:
-            self._known[key] = [self._tile(lo, hi, accumulate) for lo, hi in cut_rows(self.indptr, count)]
+            self._known[key] = [self._tile(lo, hi, accumulate)
+                                for lo, hi in cut_rows(self.indptr, count)]
         return self._known[key]
 
     def _tile(self, lo, hi, accumulate):
-        m = self.shape[0]
-        indptr = self.indptr if (lo, hi) == (0, m) else self.indptr[lo:hi + 1]
+        indptr = rows_of(self.indptr, lo, hi + 1)
         if not accumulate:
             return lo, hi, indptr, None
         rows = self.nonempty_rows
-        if (lo, hi) != (0, m):
+        if hi - lo < self.shape[0]:
             rows = rows[slice(*np.searchsorted(rows, (lo, hi)))] - lo
         return lo, hi, indptr, None if rows.size == hi - lo else rows
 
 
 def cut_rows(indptr, count):
-    """Cut rows into at most `count` runs of about equal nonzeros; pairs (first row, row after the last).
+    """Cut rows into `count` runs of about equal nonzeros; pairs (first row, row after the last).
 
-    Parameters
-    ----------
-    indptr : (m + 1,) integers
-        Row pointers, which need not begin at 0; not read for one run.
-    count : int
+    Row pointers, (m + 1,), need not begin at 0, and are not read for one run.
     """
     if count == 1:
         return [(0, indptr.size - 1)]
@@ -186,7 +157,7 @@ def rows_of(array, first, last):
 
 
 def select(indptr, indices, data, rows, columns):
-    """Some rows and columns, (m,) and (n,) bool, of a matrix in CSR, numbered anew; a csr_array."""
+    """Some rows, (m,) bool, and columns, (n,), numbered anew without gaps; a csr_array."""
     kept = columns[indices]
     kept &= np.repeat(rows, np.diff(indptr))
     before = np.zeros(kept.size + 1, index_dtype(kept.size))
@@ -198,3 +169,17 @@ def select(indptr, indices, data, rows, columns):
     pointers = pointers.astype(index_dtype(pointers[-1]))
     shape = int(np.count_nonzero(rows)), int(np.count_nonzero(columns))
     return sp.csr_array((data[kept], numbers[indices[kept]], pointers), shape=shape)
+
+
+def in_order(matrix, rows, columns):
+    """Move row i of a csr_array to row rows[i], and column j to columns[j]; columns not sorted."""
+    moved = matrix[inverse(rows)]
+    columns = columns.astype(matrix.indices.dtype)
+    return sp.csr_array((moved.data, columns[moved.indices], moved.indptr), shape=matrix.shape)
+
+
+def inverse(order):
+    """Where each number stands in a permutation, (n,)."""
+    places = np.empty_like(order)
+    places[order] = np.arange(order.size)
+    return places

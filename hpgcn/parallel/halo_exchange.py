@@ -1,9 +1,9 @@
-"""Replays a plan: rows out to those who need them (pull), partial sums back to those who own them (push).
+"""Replays a plan: rows out to those who need them (pull), partial sums back to their owners (push).
 
-Requests are persistent and bound to two buffers; what comes is handed out in increasing order of the other
-rank, so that sums are taken in a fixed order (same command, same bits). The transpose of a copy is an
-accumulate: a push sends along the swapped lists, and its receiver adds.
-Rows of a GPU are packed there; where MPI takes no GPU memory, requests are bound to pinned twins of the buffers.
+Requests are persistent and bound to two buffers; what comes is handed out in increasing order of
+the other rank, so that sums are taken in a fixed order (same command, same bits). The transpose of
+a copy is an accumulate: a push sends along the swapped lists, and its receiver adds. Rows of a GPU
+are packed there; where MPI takes no GPU memory, requests are bound to pinned twins of the buffers.
 Source: demirci-2022, Algorithms 1 and 2.
 """
 from __future__ import annotations
@@ -25,46 +25,25 @@ from hpgcn.runtime.device import address
 
 @dataclass(eq=False)
 class Channel:
-    """Persistent requests for one width and direction.
+    """Persistent requests for one width and direction."""
 
-    Attributes
-    ----------
-    outgoing : (rows, width)
-        Send buffer, sorted by destination.
-    incoming : (rows, width)
-        Receive buffer, sorted by source.
-    sources : list of int
-        Ranks that send here, increasing.
-    pieces : list of lists of int
-        Requests of each source.
-    cuts : (P + 1,)
-        Rows of `incoming` by source.
-    requests : list or hpgcn.comm.staging.Messages
-        Receives first, then sends; `others` names the rank at the far end of each. Messages: of a GPU's rows.
-    """
-
-    outgoing: np.ndarray
-    incoming: np.ndarray
-    sources: list
-    pieces: list
-    cuts: np.ndarray
-    requests: list
-    others: list
-    messages: int
-    to: list
-    pending: set
+    outgoing: np.ndarray  # (rows, width): send buffer, sorted by destination
+    incoming: np.ndarray  # (rows, width): receive buffer, sorted by source
+    sources: list  # ranks that send here, increasing
+    pieces: list  # numbers of the requests of each source
+    cuts: np.ndarray  # (P + 1,): rows of `incoming` by source
+    requests: list  # receives first, then sends; hpgcn.comm.staging.Messages of a GPU's rows
+    others: list  # the rank at the far end of each request
+    messages: int  # that are sent
+    to: list  # (rank, bytes) of each destination
+    pending: set  # numbers of the requests under way
 
 
 class HaloBuffers:
-    """The two buffers of an exchange, and what MPI sees of them; exchanges that share them are used in turn.
+    """The two buffers of an exchange; exchanges that share them are used in turn.
 
-    Attributes
-    ----------
-    owned, ghost : (size,) arrays
-        Rows of this rank that others read; rows of others that it reads.
-    twins : pair of arrays
-        What MPI sees: the same, or pinned host memory.
-    pinned : list of Pinned
+    `owned` is of rows of this rank that others read, `ghost` of rows of others that it reads,
+    (size,) each; `twins` are what MPI sees of them: the same, or `pinned` host memory.
     """
 
     def __init__(self, device, relay, dtype):
@@ -76,8 +55,9 @@ class HaloBuffers:
         self.twins = self.owned, self.ghost
 
     def reserve(self, owned, ghost):
-        """Make the buffers hold so many elements. Requests that are bound to smaller ones keep those."""
-        if self.owned.size >= owned and self.ghost.size >= ghost and (self.pinned or not self.by_host):
+        """Make the buffers hold so many elements. Requests bound to smaller ones keep those."""
+        enough = self.owned.size >= owned and self.ghost.size >= ghost
+        if enough and (self.pinned or not self.by_host):
             return
         self.owned = self.device.empty((max(owned, self.owned.size),), self.dtype)
         self.ghost = self.device.empty((max(ghost, self.ghost.size),), self.dtype)
@@ -89,18 +69,9 @@ class HaloBuffers:
 
 
 class HaloExchange:
-    """The transfer of a plan (see hpgcn.parallel.transfers): rows to those who read them, sums back.
+    """The transfer of a HaloPlan (see hpgcn.parallel.transfers): rows to who reads them, sums back.
 
-    Parameters
-    ----------
-    plan : hpgcn.parallel.halo_plan.HaloPlan
-    comm : hpgcn.comm.SerialComm or MpiComm
-    buffers : HaloBuffers
-
-    Attributes
-    ----------
-    send_rows : (rows,) int64
-        Those of the plan, on the device of `comm`, where all rows lie.
+    All rows, and `send_rows` of the plan, lie on the device of `comm`.
     """
 
     adds = True
@@ -111,12 +82,13 @@ class HaloExchange:
         self.relay = comm.relay
         self.buffers = buffers
         self.send_rows = comm.device.put(plan.send_rows)
+        self.ends = plan.send_offsets, plan.recv_offsets  # of both buffers, by rank
         self.channels = {}
         self.channel = None  # the one under way
 
     def reserve(self, width):
         """Make the buffers for rows of this width."""
-        self.buffers.reserve(self.plan.send_rows.size * width, self.plan.ghosts.size * width)
+        self.buffers.reserve(*(int(offsets[-1]) * width for offsets in self.ends))
 
     @property
     def nbytes(self):
@@ -140,7 +112,7 @@ class HaloExchange:
         """Yield (OWN, own rows), then (source, its rows) in increasing order of those wanted."""
         if OWN in wanted:
             yield OWN, self.H
-        if len(wanted) > (OWN in wanted):
+        if len(wanted) > (OWN in wanted) or not self.channel.sources:  # who only sends waits, too
             yield from self._arrived(self.channel, what)
 
     def slots(self, out, what):
@@ -149,9 +121,7 @@ class HaloExchange:
         What returns is added to `out` in the order of ranks.
         """
         channel = self._channel(out.shape[1], adjoint=True)
-        cuts = self.plan.recv_offsets
-        for source in self.plan.sources.tolist():
-            yield source, channel.outgoing[cuts[source]:cuts[source + 1]]
+        yield from self.rooms(channel)
         with self.comm.clock("comm"):
             self._start(channel)
         self.channel = channel
@@ -161,6 +131,12 @@ class HaloExchange:
         for destination, rows in self._arrived(channel, what):
             with self.comm.clock("comm"):
                 scatter_add(rows, self.returned[destination], out)
+
+    def rooms(self, channel):
+        """Yield (source, room for the partial sums of its rows)."""
+        cuts = self.plan.recv_offsets
+        for source in self.plan.sources.tolist():
+            yield source, channel.outgoing[cuts[source]:cuts[source + 1]]
 
     @cached_property
     def returned(self):
@@ -175,20 +151,23 @@ class HaloExchange:
                 self.comm.test(self.channel.requests, self.channel.pending)
 
     def _arrived(self, channel, what):
-        """Yield (source, its rows) in increasing order of source; then wait until all sends are done."""
+        """Yield (source, its rows) in increasing order of source; then wait for all sends."""
+        for source in channel.sources:
+            self._wait_for(channel, source, what)
+            yield source, channel.incoming[channel.cuts[source]:channel.cuts[source + 1]]
+        self._wait(channel, set(channel.pending), what)
 
+    def _wait_for(self, channel, source, what):
+        pieces = channel.pieces[channel.sources.index(source)]
+        self._wait(channel, channel.pending.intersection(pieces), what)
+        if self.relay is not None:
+            channel.requests.settle()
+
+    def _wait(self, channel, numbers, what):
         def describe(pending):
             ranks = sorted({channel.others[number] for number in pending})
             return f"rank(s) {', '.join(map(str, ranks))} in {what}"
 
-        for source, pieces in zip(channel.sources, channel.pieces):
-            self._wait(channel, channel.pending.intersection(pieces), describe)
-            if self.relay is not None:
-                channel.requests.settle()
-            yield source, channel.incoming[channel.cuts[source]:channel.cuts[source + 1]]
-        self._wait(channel, set(channel.pending), describe)
-
-    def _wait(self, channel, numbers, describe):
         if numbers:
             waited = set(numbers)
             self.comm.wait(channel.requests, describe, waited)
@@ -206,32 +185,35 @@ class HaloExchange:
 
     def _channel(self, width, adjoint):
         if (width, adjoint) not in self.channels:
-            plan = self.plan
             self.reserve(width)
             buffers = self.buffers
-            owned = buffers.owned[:plan.send_rows.size * width].reshape(plan.send_rows.size, width)
-            ghost = buffers.ghost[:plan.ghosts.size * width].reshape(plan.ghosts.size, width)
-            ends = [(owned, plan.send_offsets, buffers.twins[0]), (ghost, plan.recv_offsets, buffers.twins[1])]
-            (outgoing, to, sent), (incoming, cuts, received) = reversed(ends) if adjoint else ends
+            rows = [int(offsets[-1]) for offsets in self.ends]
+            owned, ghost = (flat[:height * width].reshape(height, width) for flat, height in zip(
+                (buffers.owned, buffers.ghost), rows))
+            ends = list(zip((owned, ghost), buffers.twins, self.ends))
+            (outgoing, sent, to), (incoming, received, cuts) = reversed(ends) if adjoint else ends
             requests = Messages(self.relay, blocks=buffers.pinned) if self.relay is not None else []
-            others, pieces = self._requests("Recv_init", incoming, received, cuts, 1 + adjoint, requests)
-            destinations, per_destination = self._requests("Send_init", outgoing, sent, to, 1 + adjoint, requests)
+            tag = 1 + adjoint
+            others, pieces = self._requests("Recv_init", incoming, received, cuts, tag, requests)
+            destinations, per_destination = self._requests(
+                "Send_init", outgoing, sent, to, tag, requests)
+            row_bytes = width * buffers.dtype.itemsize
+            to = [(q, rows * row_bytes)
+                  for q, rows in zip(self.comm.ranks, np.diff(to).tolist()) if rows]
             self.channels[width, adjoint] = Channel(
-                outgoing, incoming, sorted(set(others)), pieces, cuts, requests, others + destinations,
-                len(per_destination),
-                [(q, rows * width * buffers.dtype.itemsize)
-                 for q, rows in zip(self.comm.ranks, np.diff(to).tolist()) if rows], set())
+                outgoing, incoming, sorted(set(others)), pieces, cuts, requests,
+                others + destinations, len(per_destination), to, set())
         return self.channels[width, adjoint]
 
     def _requests(self, kind, buffer, twin, cuts, tag, requests):
-        """Add persistent requests for each rank's rows, in pieces that MPI and a relay take; see Channel."""
+        """Add persistent requests for each rank's rows, in pieces that MPI and a relay take."""
         others, pieces, limit = [], [], collectives.MAX_MESSAGE_BYTES
         if self.relay is not None:
             limit = self.relay.most("message", limit)
         flat = buffer.reshape(-1)
         step = max(1, limit // buffer.dtype.itemsize)
-        for other in np.flatnonzero(np.diff(cuts)).tolist() if buffer.shape[1] else []:
-            first, last = int(cuts[other]) * buffer.shape[1], int(cuts[other + 1]) * buffer.shape[1]
+        for other in np.flatnonzero(np.diff(cuts) * buffer.shape[1]).tolist():
+            first, last = (cuts[other:other + 2] * buffer.shape[1]).tolist()
             begins = range(first, last, step)
             pieces.append(list(range(len(requests), len(requests) + len(begins))))
             for begin in begins:
@@ -240,7 +222,8 @@ class HaloExchange:
                 if self.relay is not None:
                     host = address(twin[piece]) if self.buffers.pinned else 0
                     way = RECEIVE if kind == "Recv_init" else SEND
-                    requests.legs.append(Leg(request.Start, address(flat[piece]), host, flat[piece].nbytes, way))
+                    device = address(flat[piece])
+                    requests.legs.append(Leg(request.Start, device, host, flat[piece].nbytes, way))
                 requests.append(request)
                 others.append(other)
         return others, pieces

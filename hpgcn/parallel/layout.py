@@ -11,16 +11,11 @@ import numpy as np
 class RowPartition:
     """Rows cut into contiguous blocks, one a rank; every element has exactly one owner.
 
-    Attributes
-    ----------
-    offsets : (P + 1,) int64
-        Rank p owns rows [offsets[p], offsets[p + 1]); blocks may be empty.
-    rank : int
-        This rank.
+    Rank p owns rows [offsets[p], offsets[p + 1]); blocks may be empty.
     """
 
-    offsets: np.ndarray
-    rank: int
+    offsets: np.ndarray  # (P + 1,) int64
+    rank: int  # this rank
 
     @property
     def size(self):
@@ -42,17 +37,13 @@ class RowPartition:
         """Rows owned by this rank (m)."""
         return self.stop - self.start
 
-    def owner(self, rows):
-        """Rank that owns each of some rows, (r,) int64; empty blocks own nothing."""
-        return np.searchsorted(self.offsets, rows, side="right") - 1
-
 
 @dataclass(frozen=True, eq=False)
 class BlockLayout:
     """Owners in B row blocks x C column blocks; every element of H, G and Z has exactly one owner.
 
-    Rank b C + j owns the columns of block j in the rows of block b. C = 1 for p2p, 1d, 1.5d and mop; B = R L for 3d,
-    where block i L + l is piece l of big block i.
+    Rank b C + j owns the columns of block j in the rows of block b. C = 1 for p2p, 1d, 1.5d and
+    mop; B = R L for 3d, where block i L + l is piece l of big block i.
 
     Attributes
     ----------
@@ -89,11 +80,11 @@ class BlockLayout:
         return RowPartition(self.offsets, self.block)
 
     def columns_of(self, width):
-        """Columns that this rank owns of a matrix of some width; slice, empty if there are fewer columns than C."""
+        """Columns that this rank owns of a matrix of some width; slice, empty if fewer than C."""
         return slice(*split(width, self.columns)[self.column:self.column + 2].tolist())
 
     def restricted(self, keep):
-        """The grid of some of the rows, (n,) bool over all blocks: the same owners, numbered anew without gaps."""
+        """The grid of some rows, (n,) bool over all blocks: same owners, numbered without gaps."""
         return replace(self, offsets=image(self.offsets, keep))
 
     @property
@@ -109,93 +100,68 @@ class BlockLayout:
 
 @dataclass(frozen=True, eq=False)
 class Stages:
-    """The S broadcasts of a two- or three-dimensional product, which cut the columns of A (rows of H) into intervals.
+    """The S broadcasts of a 2d or 3d product: intervals of the columns of A, of the rows of H.
 
-    Attributes
-    ----------
-    offsets : (S + 1,) int64
-        Stage s multiplies columns [offsets[s], offsets[s + 1]) of A; empty stages send nothing.
-    row, column, piece : (S,) int64
-        H's interval is held by big row block `row`, A's by column block `column`, both in layer `piece`.
+    Stage s multiplies columns [offsets[s], offsets[s + 1]) of A; empty stages send nothing. H's
+    interval is held by big row block `row`, A's by column block `column`, both in layer `piece`.
     """
 
-    offsets: np.ndarray
-    row: np.ndarray
+    offsets: np.ndarray  # (S + 1,) int64
+    row: np.ndarray  # (S,) int64, as those below
     column: np.ndarray
     piece: np.ndarray
 
+    @property
+    def pieces(self):
+        """L."""
+        return int(self.piece.max()) + 1
+
 
 def stages(offsets, rows, pieces, columns):
-    """Cut the columns of A where its column blocks meet the row blocks of H.
+    """Cut the columns of A where its C column blocks meet the R row blocks of H; Stages, in order.
 
-    Layer l multiplies the columns of A that are piece l of a big block: R runs of columns. Its C column
-    blocks take R / C runs each, cutting a run evenly where that is no whole number. Hence R stages a layer if C divides
-    R, and R + C - gcd(R, C) in general.
-
-    Parameters
-    ----------
-    offsets : (R L + 1,) int64
-        Row blocks; block i L + l is piece l of big block i.
-    rows, pieces, columns : int
-        R, L, C.
-
-    Returns
-    -------
-    Stages
-        In increasing order of columns.
+    Layer l multiplies the columns of A that are piece l of a big block: R runs of columns. Its C
+    column blocks take R / C runs each, cutting a run evenly where that is no whole number. Hence R
+    stages a layer if C divides R, and R + C - gcd(R, C) in general. offsets: (R L + 1,) int64, of
+    row blocks; block i L + l is piece l of big block i.
     """
     unit = columns // math.gcd(rows, columns)  # cuts fall on multiples of 1 / unit of a run
     ticks = np.union1d(np.arange(rows) * unit, np.arange(columns) * rows * unit // columns)
     row, column = ticks // unit, ticks * columns // (rows * unit)
     block = (row[:, None] * pieces + np.arange(pieces)).ravel()
     piece = np.tile(np.arange(pieces), row.size)
-    row, column, part = np.repeat(row, pieces), np.repeat(column, pieces), np.repeat(ticks % unit, pieces)
+    row, column, part = (np.repeat(each, pieces) for each in (row, column, ticks % unit))
     start = offsets[block] + (offsets[block + 1] - offsets[block]) * part // unit
     order = np.lexsort((part, block))
     return Stages(np.append(start[order], offsets[-1]), row[order], column[order], piece[order])
 
 
 def image(offsets, keep):
-    """Offsets in the numbering of rows that are kept, (n,) bool (or of entries, where rows have several, (n,) int)."""
+    """Offsets among rows that are kept, (n,) bool (or among entries, where rows have (n,) int)."""
     return np.concatenate([[0], np.cumsum(keep)])[offsets]
 
 
 def split(length, parts):
-    """Cut a length into parts that differ by at most one, the longer ones first; offsets, (parts + 1,) int64."""
+    """Cut a length into parts that differ by at most one, the longer first; (parts + 1,) int64."""
     quotient, remainder = divmod(length, parts)
     place = np.arange(parts + 1, dtype=np.int64)
     return place * quotient + np.minimum(place, remainder)
 
 
 def cut_evenly(weights, k):
-    """Cut a sequence of weights into k contiguous runs of nearly equal weight.
+    """Cut weights, (n,) positive, into k runs of nearly equal weight; (n,) int32.
 
-    Each entry goes where the middle of its weight falls, so a run is off the mean by half an entry at either end.
-
-    Parameters
-    ----------
-    weights : (n,) positive numbers
-
-    Returns
-    -------
-    (n,) int32
-        Run of each entry, rising from 0; a run may be empty beside a heavy entry.
+    Each entry goes where the middle of its weight falls, so a run is off the mean by half an entry
+    at either end. Runs rise from 0; one may be empty beside a heavy entry.
     """
     middles = np.cumsum(weights) - weights / 2
     return np.minimum(middles * (k / weights.sum()), k - 1).astype(np.int32)
 
 
 def balanced(indptr, parts):
-    """Cut rows into contiguous blocks of nearly equal nonzeros.
+    """Cut rows into blocks of nearly equal nonzeros; offsets, (parts + 1,) int64.
 
-    Parameters
-    ----------
-    indptr : (n + 1,) integers
-
-    Returns
-    -------
-    (parts + 1,) int64
-        A block may be empty beside a heavy row. Without nonzeros the rows are cut evenly.
+    A block may be empty beside a heavy row. Without nonzeros the rows are cut evenly.
     """
     weights = np.diff(indptr)
     if not weights.any():

@@ -1,4 +1,4 @@
-"""Where a sparse matrix has entries: all that is read of a graph to know what training will send and hold."""
+"""Where a sparse matrix has entries: all that planning reads of a graph."""
 from __future__ import annotations
 
 from functools import cached_property
@@ -7,8 +7,9 @@ from itertools import pairwise
 import numpy as np
 import scipy.sparse as sp
 
+from hpgcn.graphs.partition import run_offsets
 from hpgcn.graphs.reordering import bandwidth
-from hpgcn.parallel.layout import RowPartition
+from hpgcn.parallel.csr import in_order, inverse
 
 CHUNK = 1 << 22  # entries counted at a time
 
@@ -16,16 +17,10 @@ CHUNK = 1 << 22  # entries counted at a time
 class Pattern:
     """Positions of the entries of the matrix that is multiplied (pure).
 
-    Parameters
-    ----------
-    matrix : csr_array (n, n)
-        Columns increasing in each row; rows and columns that are left out are empty.
-    symmetric : bool
-        The matrix itself is: its values, too.
-    weighted : bool
-        Its entries are stored with weights.
-    rows_out, rows_in : (n,) bool, or None for all
-        Rows of the result, and of what is multiplied.
+    matrix: csr_array (n, n), columns increasing in each row; rows and columns that are left out are
+    empty; its values are the part that holds each entry, int32, where a partition of entries or a
+    strategy says so. symmetric: with its values. weighted: its entries are stored with weights.
+    rows_out, rows_in: of the result, and of what is multiplied; (n,) bool, or None for all.
     """
 
     def __init__(self, matrix, symmetric, weighted=False, rows_out=None, rows_in=None):
@@ -51,6 +46,24 @@ class Pattern:
         """Columns, (nnz,)."""
         return self.matrix.indices
 
+    @property
+    def holders(self):
+        """The part that holds each entry, (nnz,), or None."""
+        return self.matrix.data if self.matrix.dtype == np.int32 else None
+
+    def with_holders(self, graph, parts):
+        """Return the pattern with the part of each entry, (nnz,) of the whole graph's stored ones.
+
+        What is on the diagonal goes with its vertex, wherever it is stored.
+        """
+        matrix = self.matrix
+        rows, stored_rows = (np.repeat(np.arange(self.num_rows), np.diff(indptr))
+                             for indptr in (matrix.indptr, graph.indptr))
+        holders = np.zeros(matrix.nnz, np.int32)
+        holders[rows != matrix.indices] = parts[stored_rows != graph.indices]
+        held = sp.csr_array((holders, matrix.indices, matrix.indptr), shape=matrix.shape)
+        return Pattern(held, self.symmetric, self.weighted)
+
     @cached_property
     def square(self):
         """Whether the rows of the result are those of what is multiplied."""
@@ -71,7 +84,7 @@ class Pattern:
         return Pattern(flipped, self.symmetric, self.weighted, self.rows_in, self.rows_out)
 
     def restrict(self, rows_out, rows_in):
-        """Leave out all rows and columns but some, (n,) bool or None for all; asked for again, the same object."""
+        """Leave out all rows and columns but some, (n,) bool or None for all; again, the same."""
         if rows_out is None and rows_in is None:
             return self
         key = id(rows_out), id(rows_in)
@@ -80,18 +93,19 @@ class Pattern:
             whole = self.matrix
             out, into = (np.ones(n, bool) if rows is None else rows for rows in (rows_out, rows_in))
             kept = np.repeat(out, np.diff(whole.indptr)) & into[whole.indices]
-            before = np.concatenate([[0], np.cumsum(kept)]).astype(whole.indptr.dtype)
+            before = run_offsets(kept).astype(whole.indptr.dtype)
             arrays = whole.data[kept], whole.indices[kept], before[whole.indptr]
-            matrix = sp.csr_array(arrays, shape=(n, n))
-            self._restricted[key] = Pattern(matrix, self.symmetric, self.weighted, rows_out, rows_in)
+            self._restricted[key] = Pattern(sp.csr_array(arrays, shape=(n, n)), self.symmetric,
+                                            self.weighted, rows_out, rows_in)
         return self._restricted[key]
 
     def layouts(self, layout):
-        """Who owns the rows of the result, and of what is multiplied, if `layout` says it of all rows."""
-        return tuple(layout if rows is None else layout.restricted(rows) for rows in (self.rows_out, self.rows_in))
+        """Owners of rows of the result, and of what is multiplied; `layout`: of all rows."""
+        return tuple(layout if rows is None else layout.restricted(rows)
+                     for rows in (self.rows_out, self.rows_in))
 
     def nonzeros(self, row_offsets, column_offsets):
-        """Count the entries of every block; (R, C) int64, of (R + 1,) and (C + 1,) offsets rising from 0."""
+        """Count the entries of blocks, whose offsets rise from 0; (R, C) int64."""
         width = len(column_offsets) - 1
         block_of = np.repeat(np.arange(width), np.diff(column_offsets))
         counts = np.zeros((len(row_offsets) - 1, width), np.int64)
@@ -116,25 +130,11 @@ class Pattern:
             counts[row] = np.bincount(blocks[begins], minlength=width)
         return counts
 
-    def ghosts(self, offsets):
-        """Rows of others that each row block reads: (reader, owner) of each, two (g,) arrays."""
-        k = offsets.size - 1
-        n = self.num_rows
-        members = sp.csr_array((np.ones(n, bool), np.arange(n), offsets), shape=(k, n))
-        read = members @ self.matrix  # row p: the columns that block p reads, each once
-        reader = np.repeat(np.arange(k), np.diff(read.indptr))
-        owner = RowPartition(np.asarray(offsets, np.int64), 0).owner(read.indices)
-        others = reader != owner
-        return reader[others], owner[others]
-
 
 def permuted(pattern, order):
     """The pattern with row order[i] as row i, and columns alike."""
-    place = np.empty_like(order)
-    place[order] = np.arange(order.size)
-    matrix = pattern.matrix[order]
-    indices = place[matrix.indices].astype(matrix.indices.dtype)
-    moved = sp.csr_array((matrix.data, indices, matrix.indptr), shape=matrix.shape)
+    place = inverse(order)
+    moved = in_order(pattern.matrix, place, place)
     moved.sort_indices()
     return Pattern(moved, pattern.symmetric, pattern.weighted)
 

@@ -1,39 +1,33 @@
-"""Which rows each layer must compute, and the maps between them: rows that neither loss nor metrics read are left out.
+"""Which rows each layer must compute, and the maps between them: what nobody reads is left out.
 
-The last level are the rows that are read of the logits; each product with A computes one level from the one
-below, which holds their neighbours, and they themselves. This changes nothing in what is computed. A level
-of more than half of all rows is taken as all of them: the blocks of A that compute it would cost more memory
-than they save time. Where no product computes it (features, and what is formed of them once), only one of
-more than three quarters is.
+The last level are the rows that loss and metrics read of the logits; each product with A computes
+one level from the one below, which holds their neighbours, and they themselves. This changes
+nothing in what is computed. A level of more than half of all rows is taken as all of them: the
+blocks of A that compute it would cost more memory than they save time. Where no product computes it
+(features, and what is formed of them once), only one of more than three quarters is.
 """
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 
 SHARE, SHARE_GIVEN = 0.5, 0.75  # of all rows, beyond which a level is not restricted
 
 
+def layer_bounds(products):
+    """The levels between layers, L + 1 of them, where each layer takes so many products with A."""
+    return list(accumulate(products, initial=0))
+
+
 def find_levels(slab, masks, hops, comm, *, precomputed=False):
     """Find the rows of each level, over all ranks together.
 
-    Parameters
-    ----------
-    slab : hpgcn.graphs.graph.Graph
-        This rank's rows.
-    masks : list of (m,) bool
-        Rows of this rank whose logits are read.
-    hops : int
-        Products with A of all layers.
-    comm : hpgcn.comm.SerialComm or MpiComm
-    precomputed : bool
-        The first product is formed once: its layer reads what it computes.
-
-    Returns
-    -------
-    list of hops + 1: (n,) bool equal on all ranks, or None for all rows
+    slab: hpgcn.graphs.graph.Graph, this rank's rows. masks: list of (m,) bool, rows of this rank
+    whose logits are read. hops: products with A of all layers. precomputed: the first one is formed
+    once, its layer reads what it computes. Returns a list of hops + 1: (n,) bool equal on all
+    ranks, or None for all rows.
     """
     own = slice(slab.start, slab.start + slab.num_rows)
     columns = slab.indices
@@ -49,7 +43,8 @@ def find_levels(slab, masks, hops, comm, *, precomputed=False):
         share = SHARE_GIVEN if place <= precomputed else SHARE
         return level if np.count_nonzero(level) <= level.size * share else None
 
-    level = unless_most(on_all_ranks(slab.start + np.flatnonzero(np.any(masks, axis=0))), hops)
+    level = on_all_ranks(slab.start + np.flatnonzero(np.any(masks, axis=0)))
+    level = unless_most(level, hops)
     levels = [level]
     for hop in reversed(range(hops)):
         if level is not None and not (precomputed and hop == 0):
@@ -61,56 +56,31 @@ def find_levels(slab, masks, hops, comm, *, precomputed=False):
 
 @dataclass(frozen=True, eq=False)
 class Hop:
-    """The rows that one layer reads and computes, and the maps between them.
+    """The rows that one layer reads and computes, and the maps between them."""
 
-    Attributes
-    ----------
-    maps : list of strategies
-        One for each product with A; None where no product is taken.
-    rows : list of int
-        Rows of this rank before the first map, and after each.
-    self_rows : (m',) int64 on the device, or None
-        Where the rows that the layer computes lie among those that it reads; None where they are the same.
-    narrows : bool
-        The layer computes fewer rows than it reads, over all ranks.
-    """
-
-    maps: list
-    rows: list
+    maps: list  # a strategy for each product with A; None where no product is taken
+    rows: list  # of this rank, before the first map and after each
+    # (m',) int64 on the device: where the rows that the layer computes lie among those that it
+    # reads; None where they are the same
     self_rows: np.ndarray | None
-    narrows: bool
+    narrows: bool  # the layer computes fewer rows than it reads, over all ranks
 
 
 @dataclass(frozen=True, eq=False)
 class ReceptiveField:
-    """Rows of this rank at the levels between layers, and the maps between them.
+    """Rows of this rank at the L + 1 levels between layers, and the maps between them."""
 
-    Attributes
-    ----------
-    strategy : Strategy
-        That of all rows.
-    rows : list of L + 1: (m_l,) int64 numbers within the rank's block, or None for all
-    totals : list of L + 1 int
-        Rows of each level over all ranks.
-    sizes : list of L + 1 int
-        m_l.
-    hops : list of L Hop
-    """
-
-    strategy: object
-    rows: list
-    totals: list
-    sizes: list
-    hops: list
+    strategy: object  # that of all rows
+    rows: list  # of (m_l,) int64 numbers within the rank's block, or None for all
+    totals: list  # rows of each level over all ranks
+    sizes: list  # m_l
+    hops: list  # L Hop
 
     @staticmethod
     def of(strategy, levels, products, *, precomputed=False):
         """Make the maps between levels as `find_levels` found them; all ranks call this together.
 
-        Parameters
-        ----------
-        products : list of L int
-            Products with A of each layer.
+        products: with A, of each of L layers.
         """
         layout = strategy.layout
         own = slice(layout.rows.start, layout.rows.stop)
@@ -123,31 +93,31 @@ class ReceptiveField:
             elif rows_in is None and rows_out is None:
                 maps.append(strategy)
             else:
-                rows = (np.ones(n, bool) if level is None else level for level in (rows_out, rows_in))
-                maps.append(strategy.restrict(*rows))
+                maps.append(strategy.restrict(*(np.ones(n, bool) if level is None else level
+                                                for level in (rows_out, rows_in))))
 
         numbers = [None if level is None else np.flatnonzero(level[own]) for level in levels]
         sizes = [layout.rows.num_rows if rows is None else rows.size for rows in numbers]
         totals = [n if level is None else int(np.count_nonzero(level)) for level in levels]
-        bounds = np.concatenate([[0], np.cumsum(products)]).tolist()
-        hops = [Hop(maps[first:last], sizes[first:last + 1], put(self_rows(numbers[first], numbers[last])),
-                    totals[last] < totals[first])
+        bounds = layer_bounds(products)
+        hops = [Hop(maps[first:last], sizes[first:last + 1],
+                    put(self_rows(numbers[first], numbers[last])), totals[last] < totals[first])
                 for first, last in pairwise(bounds)]
-        return ReceptiveField(strategy, *([each[place] for place in bounds] for each in (numbers, totals, sizes)),
-                              hops)
+        between = ([each[place] for place in bounds] for each in (numbers, totals, sizes))
+        return ReceptiveField(strategy, *between, hops)
 
     def take(self, level, array):
         """Rows of a level out of an array over all rows of this rank: (m, ...) to (m_l, ...)."""
         return array if self.rows[level] is None else array[self.rows[level]]
 
     def close(self):
-        """Free what the restricted maps hold; the strategy that they were made from is closed after them."""
+        """Free what the restricted maps hold; the strategy of all rows is closed after them."""
         for each in {each for hop in self.hops for each in hop.maps} - {None, self.strategy}:
             each.close()
 
 
 def self_rows(rows_in, rows_out):
-    """Where rows lie among rows that hold them, both increasing numbers or None for all; None for the same."""
+    """Where rows lie among rows that hold them, both increasing, None for all; None if the same."""
     if rows_out is None or (rows_in is not None and rows_in.size == rows_out.size):
         return None  # levels are nested
     return rows_out if rows_in is None else np.searchsorted(rows_in, rows_out)

@@ -1,16 +1,18 @@
-"""How rows travel between their owners and those who multiply by them: staged broadcasts, gathering, staying.
+"""How rows travel between owners and those who multiply by them: broadcast, gathered, or staying.
 
-A transfer has two directions, each the transpose of the other. Pulled, rows of H come from their owners
-to those who read them; pushed, partial sums go from those who formed them to their owners, who add them:
+A transfer has two directions, each the transpose of the other. Pulled, rows of H come from their
+owners to those who read them; pushed, partial sums go from those who formed them to their owners,
+who add them:
 
     pull.start(H, what), then `for source, rows in pull.arrivals(wanted, what)`
-    `for target, Z in push.slots(out, what)`: Z is to be filled, and sent; `out` is complete after the last
+    `for target, Z in push.slots(out, what)`: Z is to be filled, and sent; then `out` is complete
 
-Sources and targets are numbers that blocks of A are kept under; the rank's own rows are OWN. `adds` says
-that a push adds to what the rank has formed itself, `pending` that messages are under way, which
-`progress` lets move; `nbytes` are those of the buffers, which the two transfers of a product share. Beside
-each transfer stands its plan: what all ranks send, pure. hpgcn.parallel.halo_exchange has the transfer of
-single rows to those who read them.
+Sources and targets are numbers that blocks of A are kept under; the rank's own rows are OWN. `adds`
+says that a push adds to what the rank has formed itself, `pending` that messages are under way,
+which `progress` lets move; `nbytes` are those of the buffers, which the two transfers of a product
+share, and `reserve` makes for rows of some width. Beside each transfer stands its plan: what all
+ranks send, (bytes, messages) of each call, and `buffer_rows`; pure, by rank in the shape of its
+grid. hpgcn.parallel.halo_exchange has the transfer of single rows to those who read them.
 """
 from __future__ import annotations
 
@@ -25,11 +27,25 @@ from hpgcn.parallel.layout import split
 OWN = -1
 
 
-class OwnRows:
+class Transfer:
+    """What those below have in common: buffers in a workspace, and communicators of others."""
+
+    adds = True
+    workspace = None
+
+    @property
+    def nbytes(self):
+        """Bytes of the buffers."""
+        return self.workspace.nbytes if self.workspace else 0
+
+    def close(self):
+        """Nothing is held."""
+
+
+class OwnRows(Transfer):
     """Rows stay where they are."""
 
     adds = pending = False
-    nbytes = 0
 
     def reserve(self, width):
         """Nothing is needed."""
@@ -50,28 +66,14 @@ class OwnRows:
     def progress(self):
         """Nothing is under way."""
 
-    def close(self):
-        """Nothing is held."""
 
-
-class StagedRows:
-    """In stage s, rank `first` + s broadcasts the rows that it owns; pushed, sums are reduced to it.
+class StagedRows(Transfer):
+    """In stage s rank `first` + s broadcasts the rows that it owns; pushed, sums are reduced to it.
 
     Of two buffers one receives while the other is multiplied, or is sent while the next is formed.
-
-    Parameters
-    ----------
-    heights : list of S int
-        Rows that each of these ranks owns.
-    first : int
-        Rank of `comm` that is the root of stage 0.
-    comm : hpgcn.comm.SerialComm or MpiComm
-        Ranks whose rows of A have these columns.
-    workspace : hpgcn.parallel.workspace.Workspace
-        Of the buffers; transfers that share it are used in turn.
+    `heights`: rows that each of these ranks owns. `comm`: of the ranks whose rows of A have these
+    columns. `workspace`: of the buffers; transfers that share it are used in turn.
     """
-
-    adds = True
 
     def __init__(self, heights, first, comm, workspace):
         self.heights = heights
@@ -80,8 +82,9 @@ class StagedRows:
         self.workspace = workspace
         stage = comm.rank - first
         self.own = stage if 0 <= stage < len(heights) else None
-        self.tallest = max([rows for stage, rows in enumerate(heights) if stage != self.own], default=0)
-        self.under_way = deque()  # (stage, buffer or None, rows, collective), in order of their start
+        self.tallest = max((rows for stage, rows in enumerate(heights) if stage != self.own),
+                           default=0)
+        self.under_way = deque()  # (stage, buffer or None, rows, collective), in order
 
     def reserve(self, width):
         """Make the buffers for rows of this width."""
@@ -94,11 +97,6 @@ class StagedRows:
 
     def _rows_of(self, buffer, rows, width):
         return self.workspace.flat(buffer, self.tallest * width)[:rows * width].reshape(rows, width)
-
-    @property
-    def nbytes(self):
-        """Bytes of the buffers."""
-        return self.workspace.nbytes
 
     @property
     def pending(self):
@@ -125,7 +123,7 @@ class StagedRows:
             self.under_way.append((stage, buffer, rows, handle))
 
     def arrivals(self, wanted, what):
-        """Yield (stage, its rows): the own ones at once, the others in order, the next being on its way."""
+        """Yield (stage, its rows): the own at once, the others in order, the next on its way."""
         if self.own is not None:
             yield self.own, self.H
         while self.under_way:
@@ -137,7 +135,7 @@ class StagedRows:
             self._broadcast()
 
     def slots(self, out, what):
-        """Yield (stage, partial sum to be formed): each is reduced to its owner while the next is formed."""
+        """Yield (stage, partial sum to be formed): it is reduced while the next is formed."""
         self.free = self._buffers()
         if self.own is None:
             out[:] = 0
@@ -160,29 +158,16 @@ class StagedRows:
             self.free.append(buffer)
 
     def progress(self):
-        """Let messages move."""
         for *_, handle in self.under_way:
             handle.test()
 
-    def close(self):
-        """Nothing is held: the communicator is its maker's."""
 
-
-class GatheredRows:
+class GatheredRows(Transfer):
     """The pieces of a big block are gathered by all who own one; pushed, their sums are scattered.
 
-    Parameters
-    ----------
-    heights : (c,) int64
-        Rows of each piece.
-    comm : hpgcn.comm.MpiComm
-        Its c ranks own the pieces.
-    inner : transfer
-        What happens to the big block then.
-    workspace : hpgcn.parallel.workspace.Workspace
+    `heights`: (c,) int64, rows of the pieces of the c ranks of `comm`. `inner`: the transfer that
+    takes the big block then.
     """
-
-    adds = True
 
     def __init__(self, heights, comm, inner, workspace):
         self.heights = heights
@@ -197,11 +182,6 @@ class GatheredRows:
         self.workspace.flat("whole", max(self.rows, others) * width)
         self.workspace.flat("partial", self.rows * width)
         self.inner.reserve(width)
-
-    @property
-    def nbytes(self):
-        """Bytes of the buffers."""
-        return self.workspace.nbytes
 
     @property
     def pending(self):
@@ -226,16 +206,12 @@ class GatheredRows:
         partial = self.workspace.take("partial", self.rows, width)
         yield from self.inner.slots(partial, what)
         work = self.workspace.flat("whole", (self.comm.size - 1) * out.size)
-        handle = self.comm.start_reduce_scatter(
-            partial, out, self.heights * width, "aggregation", work=work)
+        handle = self.comm.start_reduce_scatter(partial, out, self.heights * width, "aggregation",
+                                                work=work)
         handle.wait(f"the sum over replicas in {what}")
 
     def progress(self):
-        """Let messages move."""
         self.inner.progress()
-
-    def close(self):
-        """Nothing is held: the communicator is its maker's."""
 
 
 class OwnRowsPlan:
@@ -251,47 +227,10 @@ class OwnRowsPlan:
 
 
 @dataclass(frozen=True, eq=False)
-class HaloPlanSizes:
-    """Rows and messages of a halo exchange, by rank.
-
-    Attributes
-    ----------
-    sent, received : (P,) int64
-        Rows that each rank sends and receives.
-    destinations, sources : (P,) int64
-        Ranks that it sends to, and receives from.
-    """
-
-    sent: np.ndarray
-    received: np.ndarray
-    destinations: np.ndarray
-    sources: np.ndarray
-
-    @property
-    def buffer_rows(self):
-        """Rows of the two buffers of messages, (P,)."""
-        return self.sent + self.received
-
-    def pull(self, row_bytes):
-        """Yield (bytes, messages) of each rank."""
-        yield self.sent * row_bytes, self.destinations
-
-    def push(self, row_bytes):
-        """Yield (bytes, messages) of each rank: the lists are swapped."""
-        yield self.received * row_bytes, self.sources
-
-
-@dataclass(frozen=True, eq=False)
 class StagedPlan:
-    """Broadcasts of R big blocks, dealt evenly to L replicas; each is made of one piece a replica.
+    """Broadcasts of R big blocks, dealt evenly to L replicas; each is of one piece a replica."""
 
-    Attributes
-    ----------
-    rows : (R, L) int64
-        Rows of each piece.
-    """
-
-    rows: np.ndarray
+    rows: np.ndarray  # (R, L) int64, of each piece
 
     def _blocks(self, row_bytes):
         whole = self.rows.sum(1, keepdims=True) * row_bytes
@@ -314,34 +253,24 @@ class StagedPlan:
         return tallest
 
     def pull(self, row_bytes):
-        """Yield (bytes, messages) of each rank, (R, L)."""
         yield replicate(self._blocks(row_bytes), 0)
 
     def push(self, row_bytes):
-        """Yield (bytes, messages) of each rank, (R, L)."""
         yield reduce_scatter(self._blocks(row_bytes), 0)
 
 
 @dataclass(frozen=True, eq=False)
 class GatheredPlan:
-    """Pieces of R big blocks, gathered by the L ranks that own them.
+    """Pieces of R big blocks, gathered by the L ranks that own them."""
 
-    Attributes
-    ----------
-    rows : (R, L) int64
-    inner : plan of the transfer that follows
-    """
-
-    rows: np.ndarray
-    inner: object
+    rows: np.ndarray  # (R, L) int64, of each piece
+    inner: object  # plan of the transfer that follows
 
     def pull(self, row_bytes):
-        """Yield (bytes, messages) of each rank, (R, L)."""
         yield replicate(self.rows * row_bytes, 1)
         yield from self.inner.pull(row_bytes)
 
     def push(self, row_bytes):
-        """Yield (bytes, messages) of each rank, (R, L)."""
         yield from self.inner.push(row_bytes)
         yield reduce_scatter(self.rows * row_bytes, 1)
 

@@ -7,15 +7,9 @@ from hpgcn.runtime.device import HOST
 
 
 class Workspace:
-    """Dense arrays by name, made once and used in every step: fresh memory costs page faults each time.
+    """Dense arrays by name, made once and used in every step: fresh memory costs page faults.
 
     They begin at multiples of 64 bytes, so that rows take as few cache lines as they can.
-
-    Parameters
-    ----------
-    dtype : numpy dtype
-    device : hpgcn.runtime.device.Host or Cuda
-        Where they lie.
     """
 
     def __init__(self, dtype, device=HOST):
@@ -24,7 +18,7 @@ class Workspace:
         self.arrays = {}
 
     def take(self, name, rows, width, dtype=None):
-        """Return the (rows, width) array called `name`; its contents are what was last left there."""
+        """Return the (rows, width) array called `name`, which holds what was last left there."""
         return self.flat(name, rows * width, dtype).reshape(rows, width)
 
     def flat(self, name, size, dtype=None):

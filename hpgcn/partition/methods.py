@@ -198,6 +198,7 @@ METHODS = {
     "hypergraph": hypergraph, "graph": graph, "stochastic": stochastic, "vertex-cut": vertex_cut,
     "block": block, "random": random,
 }
+NONZERO_METHODS = ("vertex-cut",)  # they say who holds each nonzero, too
 METHOD_ENGINES = {
     "hypergraph": ("mtkahypar", "kahypar"), "graph": ("metis",),
     "stochastic": ("mtkahypar", "kahypar"), "vertex-cut": (), "block": (), "random": (),

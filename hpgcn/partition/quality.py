@@ -1,13 +1,11 @@
 """What a partition costs: communication volume, messages and imbalance."""
 from __future__ import annotations
 
-from collections import namedtuple
-
 import numpy as np
-import scipy.sparse as sp
 
 from hpgcn.graphs.graph import Graph
-from hpgcn.graphs.partition import check_parts, run_offsets
+from hpgcn.graphs.partition import check_parts
+from hpgcn.parallel.halo_plan import HaloPlanSizes
 from hpgcn.partition.model import pattern
 from hpgcn.runtime.text_table import table
 
@@ -29,8 +27,6 @@ LABELS = {
     "stages_stored": ("pipeline stages as stored", "{:,}"),
     "stages": ("pipeline stages in this order", "{:,}"),
 }
-# rows sent and received, and messages (non-empty pairs of parts) sent and received: (k,) int64 each
-Exchange = namedtuple("Exchange", "sent received pairs sources")
 COMPARED = tuple(LABELS)[:8]  # with random partitions: volumes, messages, replication
 
 
@@ -72,43 +68,21 @@ def statistics(graph, part, k):
 
 def count(rows, part, k):
     """Count as `statistics`, of `hpgcn.partition.model.pattern` and parts that were checked."""
-    exchange = exchange_counts(rows, part, k)
+    exchange = HaloPlanSizes.between(rows, part, k)
     replication = 1 + int(exchange.sent.sum()) / part.size if part.size else 1.0
     nonzeros = np.bincount(part, np.diff(rows.indptr), k)
     return summary(exchange, replication, nonzeros, np.bincount(part, minlength=k))
 
 
-def exchange_counts(rows, part, k):
-    """Return the Exchange between parts (n,) int32, of `hpgcn.partition.model.pattern` (n, n)."""
-    n = part.size
-    offsets = run_offsets(np.bincount(part, minlength=k))
-    vertices = np.argsort(part, kind="stable")
-    members = sp.csr_array((np.ones(n, bool), vertices, offsets), shape=(k, n))
-    return exchange_of(members @ rows, part)
-
-
-def exchange_of(read, part):
-    """Return the Exchange that brings part p the columns of row p of `read`, csr_array (k, n)."""
-    k = read.shape[0]
-    reader = np.repeat(np.arange(k), np.diff(read.indptr))
-    owner = part[read.indices].astype(np.int64)
-    is_ghost = reader != owner
-    reader = reader[is_ghost]
-    owner = owner[is_ghost]
-    pair = np.unique(owner * k + reader)
-    return Exchange(*(np.bincount(parts, minlength=k)
-                      for parts in (owner, reader, pair // k, pair % k)))
-
-
 def summary(exchange, replication, nonzeros, rows):
-    """Sum up as `statistics` does: an Exchange, and the nonzeros and rows of each part, (k,)."""
+    """Sum up as `statistics` does: HaloPlanSizes, and the nonzeros and rows of each part, (k,)."""
     k = rows.size
     volume = int(exchange.sent.sum())
-    messages = int(exchange.pairs.sum())
+    messages = int(exchange.destinations.sum())
     return {
         "volume": volume, "volume_max": int(exchange.sent.max()), "volume_avg": volume / k,
         "ghosts_max": int(exchange.received.max()),
-        "messages": messages, "messages_max": int(exchange.pairs.max()),
+        "messages": messages, "messages_max": int(exchange.destinations.max()),
         "messages_avg": messages / k, "replication_factor": replication,
         "imbalance_nnz": imbalance(nonzeros), "imbalance_rows": imbalance(rows),
     }

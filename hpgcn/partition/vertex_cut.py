@@ -11,7 +11,8 @@ from hpgcn.graphs.partition import check_parts
 from hpgcn.graphs.reordering import random_order
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.kernels.jit import jit
-from hpgcn.partition.quality import exchange_of, summary
+from hpgcn.parallel.halo_plan import HaloPlanSizes
+from hpgcn.partition.quality import summary
 from hpgcn.runtime.machine import memory_budget
 
 ONE = np.uint64(1)
@@ -120,7 +121,7 @@ def vertex_cut_statistics(graph, edge_part, owner, k):
     held = sp.csr_array((np.ones(holder.size, bool), (holder, vertex)), shape=(k, n))
     _, _, _, added = with_self_loops(graph)
     nonzeros = np.bincount(edge_part, minlength=k) + np.bincount(owner, added, k)
-    return summary(exchange_of(held, owner), held.nnz / n if n else 1.0, nonzeros,
+    return summary(HaloPlanSizes.of(held, owner), held.nnz / n if n else 1.0, nonzeros,
                    np.bincount(owner, minlength=k))
 
 

@@ -1,4 +1,4 @@
-"""The ways to train a graph that are compared: strategy, parts, ranks and grid, each with its exact volumes."""
+"""The ways to train a graph that are compared: strategy, parts, ranks and grid; their volumes."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -8,61 +8,37 @@ import numpy as np
 
 from hpgcn.errors import DataError, UsageError, setting
 from hpgcn.parallel.layout import BlockLayout
-from hpgcn.partition import make_partition
+from hpgcn.partition import NONZERO_METHODS, make_partition
 from hpgcn.planning.footprint import RankFootprint
 from hpgcn.planning.options import MOST_RANKS, QUICK
 from hpgcn.planning.step import LevelSizes, products_of
 from hpgcn.runtime.device import HOST
 from hpgcn.strategies import STRATEGIES, Arrangement
+from hpgcn.strategies.strategy import grid_axes
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to train.
-
-    Attributes
-    ----------
-    strategy : str
-    parts : str
-        Method of the partition, or "stored" where the stored order of rows is cut.
-    ranks : int
-    shape : tuple of int
-        The grid of ranks.
-    """
+    """One way to train."""
 
     strategy: str
-    parts: str
+    parts: str  # method of the partition, or "stored" where the stored order of rows is cut
     ranks: int
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # the grid of ranks
 
 
 def candidates(survey, config, ranks=None, methods=None):
-    """List what there is to compare, fewest ranks first.
+    """List what there is to compare, Candidates, fewest ranks first; parameters as Options.
 
-    Parameters
-    ----------
-    survey : hpgcn.planning.survey.Survey
-    config : hpgcn.Config
-        Its grid and replication: numbers of ranks that they do not fit are left out.
-    ranks : tuple of int, optional
-    methods : tuple of str, optional
-        As hpgcn.planning.options.Options.
-
-    Returns
-    -------
-    list of Candidate
-
-    Raises
-    ------
-    DataError
-        More ranks than vertices.
-    UsageError
-        Methods, of a file that is partitioned already; a grid or a replication that fits none of the ranks.
+    Numbers of ranks that config.grid and config.replication do not fit are left out. A
+    DataError for more ranks than vertices; a UsageError for methods, of a file that is
+    partitioned already, and for a grid or a replication that fits none of the ranks.
     """
     n = survey.header.num_nodes
     own = None if survey.offsets is None else survey.offsets.size - 1
     if own is not None and methods:
-        raise UsageError(f"{survey.name}: partitioned already; give --method with the graph it was made from")
+        raise UsageError(f"{survey.name}: partitioned already; give --method with the graph it was "
+                         "made from")
     if ranks is None:
         ranks = (own,) if own else tuple(2**e for e in range(min(n, MOST_RANKS).bit_length()))
     if max(ranks) > n:
@@ -74,9 +50,13 @@ def candidates(survey, config, ranks=None, methods=None):
         if own is not None:
             parts = (survey.method or "given",) if k == own else ()
         needy = [each for each in STRATEGIES.values() if each.needs_parts]
-        listed += [Candidate(each.name, name, k, shapes[each.name, k]) for each in needy for name in parts]
-        if k == 1 and parts:
-            continue  # on a single rank all strategies are one
+        if k == 1 and parts:  # on a single rank all strategies are one
+            listed += [Candidate(needy[0].name, name, k, shapes[needy[0].name, k])
+                       for name in parts]
+            continue
+        for each in needy:
+            listed += [Candidate(each.name, name, k, shapes[each.name, k]) for name in parts
+                       if not each.takes_holders or name in NONZERO_METHODS or survey.edge_parts]
         for each in STRATEGIES.values():
             shape = shapes[each.name, k]
             if each.needs_parts or shape is None or (each.takes_parts and own not in (None, k)):
@@ -87,13 +67,10 @@ def candidates(survey, config, ranks=None, methods=None):
 
 
 def grid_shapes(config, ranks):
-    """The grid of each (strategy, number of ranks); None where the one that was asked for does not fit."""
+    """The grid of each (strategy, number of ranks); None where the one asked for does not fit."""
     shapes = {(name, k): each.default_shape(k) for name, each in STRATEGIES.items() for k in ranks}
     if config.grid:
-        try:
-            axes = tuple(int(axis) for axis in config.grid.split("x"))
-        except ValueError:
-            raise UsageError(f"{setting('grid', config.grid)}: expected RxC or RxCxL, e.g. 2x2") from None
+        axes = grid_axes(config.grid, setting("grid", config.grid))
         product = int(np.prod(axes, dtype=object))
         name = grid_owner(axes)
         shapes.update(((name, k), None) for k in ranks)
@@ -105,11 +82,12 @@ def grid_shapes(config, ranks):
     if config.replication:
         fits = [k for k in ranks if k % config.replication == 0]
         if not fits:
-            raise UsageError(f"{setting('replication', config.replication)}: expected a divisor of one of "
-                             f"{', '.join(map(str, ranks))}")
+            raise UsageError(f"{setting('replication', config.replication)}: expected a divisor of "
+                             f"one of {', '.join(map(str, ranks))}")
+        alone = config.replace(grid="")
         for name, each in STRATEGIES.items():
             if "replication" in each.options:
-                shapes.update(((name, k), each.choose_shape(config.replace(grid=""), k) if k in fits else None)
+                shapes.update(((name, k), each.choose_shape(alone, k) if k in fits else None)
                               for k in ranks)
     return shapes
 
@@ -133,52 +111,29 @@ def count_candidate(survey, candidate, config):
     elif candidate.parts == "whole":
         offsets = np.array([0, survey.header.num_nodes])
     else:
-        part = make_partition(survey.graph, candidate.ranks, method=candidate.parts, rcm=False).part
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(part, minlength=candidate.ranks))])
-        reading = reading.permuted(np.argsort(part, kind="stable"))
+        made = make_partition(survey.graph, candidate.ranks, method=candidate.parts, rcm=False)
+        offsets = made.offsets
+        reading = reading.held(survey.graph, made.edge_part).permuted(made.perm)
     return count(reading, survey, strategy, candidate.shape, offsets, config)
 
 
 def count(reading, survey, strategy, shape, offsets, config):
-    """Count training on row blocks of a reading's order.
-
-    Parameters
-    ----------
-    reading : hpgcn.planning.survey.Reading
-    survey : hpgcn.planning.survey.Survey
-    strategy : type
-        Of STRATEGIES.
-    shape : tuple of int
-    offsets : (B + 1,) int64
-    config : hpgcn.Config
-        Its settings that are the strategy's own.
-
-    Returns
-    -------
-    hpgcn.planning.footprint.RankFootprint
-    """
+    """Count training on row blocks, at (B + 1,) offsets of a Reading's order: a RankFootprint."""
     layout = BlockLayout(np.asarray(offsets, np.int64), strategy.blocks(shape)[1], 0)
-    plan = strategy.Plan.of(reading.pattern, Arrangement(shape, layout, strategy.own_options(config, HOST)))
-    known = {(id(None), id(None)): plan}
+    arrangement = Arrangement(shape, layout, strategy.own_options(config, HOST))
+    plan = strategy.Plan.of(reading.pattern, arrangement)
 
     def plans(levels):
-        found = []
-        for hop, (rows_in, rows_out) in enumerate(pairwise(levels)):
-            key = id(rows_out), id(rows_in)
-            if survey.spec.precomputed and hop == 0:
-                found.append(None)
-                continue
-            if key not in known:
-                known[key] = plan.restrict(rows_out, rows_in)
-            found.append(known[key])
-        return found
+        return [None if survey.spec.precomputed and hop == 0 else plan.restrict(rows_out, rows_in)
+                for hop, (rows_in, rows_out) in enumerate(pairwise(levels))]
 
     pointers = None
     if reading.feature_entries is not None:
         pointers = np.concatenate([[0], np.cumsum(reading.feature_entries)])
     products = products_of(survey.spec)[0]
-    views = [LevelSizes.of(levels, layout, pointers, products) for levels in (reading.train, reading.evaluated)]
+    views = [LevelSizes.of(levels, layout, pointers, products)
+             for levels in (reading.train, reading.evaluated)]
     stored = np.concatenate([[0], np.cumsum(reading.stored)])[layout.offsets]
     entries = np.repeat(np.diff(stored), layout.columns)
-    return RankFootprint(survey.spec, plan, *views, plans(reading.train), plans(reading.evaluated), entries,
-                         survey.steps)
+    return RankFootprint(survey.spec, plan, *views, plans(reading.train), plans(reading.evaluated),
+                         entries, survey.steps)

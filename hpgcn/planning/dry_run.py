@@ -1,4 +1,4 @@
-"""What a run on these ranks will send and hold, told before it starts: `hpgcn train --dry-run` and `--memory`."""
+"""What a run on these ranks will send and hold: `hpgcn train --dry-run` and `--memory`."""
 from __future__ import annotations
 
 from dataclasses import replace
@@ -15,34 +15,18 @@ from hpgcn.runtime.text_table import label_list
 from hpgcn.runtime.text_table import table as table_of
 from hpgcn.strategies import find_strategy
 
-COUNTING = 3600.0  # seconds that ranks wait for the one that reads the pattern, beyond their timeout
+COUNTING = 3600.0  # seconds that ranks wait, beyond their timeout, for the one that reads
 
 
 def forecast(placed, config, comm):
-    """Say what a run will send and hold once it is known who owns what; all ranks call this together.
+    """Say what a run will send and hold once it is known who owns what; all ranks call this.
 
-    Rank 0 reads the pattern of the whole adjacency, and which rows are in the masks; no values and no features.
-
-    Parameters
-    ----------
-    placed : hpgcn.training.placement.Placement
-    config : hpgcn.Config
-    comm : hpgcn.comm.SerialComm or MpiComm
-
-    Returns
-    -------
-    dict
-        Equal on all ranks: graph, strategy, grid, ranks, model, widths, rows_per_level (of a training step),
-        predicted_bytes_per_epoch, predicted_messages_per_epoch, max_rank_bytes_per_epoch, memory (a dict for each rank:
-        the PARTS of hpgcn.planning.footprint, setup and peak, bytes), gpu_memory (of --device cuda, a dict for
-        each rank: its ON_GPU and their total, bytes; else None), memory_limit_bytes, lean (whether T = A H is
-        not kept),
-        seconds (epoch, compute, communication; on an assumed machine).
-
-    Raises
-    ------
-    ConfigError
-        On all ranks: a rank needs more than config.memory, even if nothing is kept that need not be.
+    Rank 0 reads the pattern of the whole adjacency, and which rows are in the masks; no
+    values and no features. The dict, equal on all ranks, is the JSON object of docs/plan.md:
+    memory holds for each rank bytes of the PARTS of hpgcn.planning.footprint, setup and
+    peak; gpu_memory those of ON_GPU and their total, or is None without a GPU; lean says
+    that A H is not kept; seconds are on an assumed machine. A ConfigError is raised on all
+    ranks if one needs more than config.memory, even if nothing is kept that need not be.
     """
     report = None
     with comm.extended_timeout(COUNTING), comm.collective_errors():
@@ -54,32 +38,17 @@ def forecast(placed, config, comm):
 def drops_AX(placed, config, comm):
     """Whether A H does not fit, and is not kept for its gradient: hpgcn.model.ModelSpec.drop_AX.
 
-    All ranks call this together and get the same answer. Without config.memory it is False, and nothing is read.
-
-    Parameters
-    ----------
-    placed : hpgcn.training.placement.Placement
-
-    Raises
-    ------
-    ConfigError
-        As `forecast`.
+    Parameters and errors as `forecast`; without config.memory nothing is read.
     """
-    if not config.memory:
-        return False
-    drops = None
-    with comm.extended_timeout(COUNTING), comm.collective_errors():
-        if comm.rank == 0:
-            drops = _count(placed, config)["lean"]
-    return comm.bcast(drops)
+    return bool(config.memory) and forecast(placed, config, comm)["lean"]
 
 
 def _count(placed, config):
     survey = Survey(placed.source, config)
+    shape = placed.arrangement.shape
+    footprint = count(survey.reading, survey, find_strategy(config), shape,
+                      placed.layout.offsets, config)
     limit = size(config.memory) if config.memory else None
-    arrangement = placed.arrangement
-    footprint = count(survey.reading, survey, find_strategy(config), arrangement.shape,
-                      arrangement.layout.offsets, config)
     peak = footprint.peak
     if limit is not None and peak.max() > limit:
         kept = peak
@@ -88,43 +57,49 @@ def _count(placed, config):
         if peak.max() > limit:
             peak = min(kept, peak, key=np.max)
             rank = int(peak.argmax())
-            raise ConfigError(f"{survey.name}: rank {rank} of {peak.size} needs {int(peak[rank]):,} bytes, but "
-                              f"{setting('memory')} is {limit:,}; `hpgcn plan --memory {limit}` says how many ranks "
-                              "would do")
+            raise ConfigError(f"{survey.name}: rank {rank} of {peak.size} needs "
+                              f"{int(peak[rank]):,} bytes, but {setting('memory')} is {limit:,}; "
+                              f"`hpgcn plan --memory {limit}` says how many ranks would do")
     spec = footprint.spec
     prediction = footprint.prediction
     compute, communication = step_seconds(Machine(), footprint)
-    ranks = range(prediction.ranks)
-    sizes = {**footprint.parts, "setup": footprint.setup, "peak": peak}
-    on_gpu = None
-    if config.updates_on == "cuda":
-        on_gpu = [{name: int(each[rank]) for name, each in footprint.on_gpu.items()} for rank in ranks]
+
+    def by_rank(sizes):
+        return [{name: int(each[rank]) for name, each in sizes.items()}
+                for rank in range(prediction.ranks)]
+
     return {
-        "graph": survey.header.name, "strategy": config.strategy, "grid": "x".join(map(str, arrangement.shape)),
-        "ranks": prediction.ranks, "model": spec.architecture, "widths": list(spec.widths),
+        "graph": survey.header.name, "strategy": config.strategy,
+        "grid": "x".join(map(str, shape)), "ranks": prediction.ranks,
+        "model": spec.architecture, "widths": list(spec.widths),
         "rows_per_level": survey.totals(survey.reading.train),
         "predicted_bytes_per_epoch": prediction.total_bytes(),
         "predicted_messages_per_epoch": prediction.total_messages(),
         "max_rank_bytes_per_epoch": prediction.max_bytes(),
-        "memory": [{name: int(each[rank]) for name, each in sizes.items()} for rank in ranks],
-        "gpu_memory": on_gpu, "memory_limit_bytes": limit, "lean": spec.drop_AX,
-        "seconds": {"epoch": compute + communication, "compute": compute, "communication": communication}}
+        "memory": by_rank({**footprint.parts, "setup": footprint.setup, "peak": peak}),
+        "gpu_memory": by_rank(footprint.on_gpu) if config.updates_on == "cuda" else None,
+        "memory_limit_bytes": limit, "lean": spec.drop_AX,
+        "seconds": {"epoch": compute + communication, "compute": compute,
+                    "communication": communication}}
 
 
 def table(report):
     """Lines for people. No line feed at the end."""
     seconds = report["seconds"]
     lines = [
-        ("graph", f"{report['graph']}, {report['model']} of widths {', '.join(map(str, report['widths']))}"),
+        ("graph", f"{report['graph']}, {report['model']} of widths "
+                  f"{', '.join(map(str, report['widths']))}"),
         ("ranks", f"{report['ranks']}, strategy {report['strategy']} ({report['grid']})"),
         ("rows per level", ", ".join(f"{rows:,}" for rows in report["rows_per_level"])),
         ("bytes per epoch", f"{report['predicted_bytes_per_epoch']:,}, by one rank at most "
                             f"{report['max_rank_bytes_per_epoch']:,}"),
         ("messages per epoch", f"{report['predicted_messages_per_epoch']:,}"),
-        ("seconds per epoch", f"{seconds['epoch']:.3g} (compute {seconds['compute']:.3g}, communication "
-                              f"{seconds['communication']:.3g}) on the machine that `hpgcn plan` assumes")]
+        ("seconds per epoch", f"{seconds['epoch']:.3g} (compute {seconds['compute']:.3g}, "
+                              f"communication {seconds['communication']:.3g}) on the machine that "
+                              "`hpgcn plan` assumes")]
     if report["lean"]:
-        lines.append(("T = A H", "not kept, it does not fit: its backward takes the wider product"))
+        lines.append(("T = A H",
+                      "not kept, it does not fit: its backward takes the wider product"))
     text = [label_list(lines, width=19), ""]
     text += [_memory("MB of memory", report["memory"], "peak", (*PARTS, "setup", "peak"))]
     if report["gpu_memory"]:

@@ -1,4 +1,4 @@
-"""What `hpgcn plan` is asked: numbers of ranks, widths, methods, a machine, settings of a run; checked."""
+"""What `hpgcn plan` is asked, checked: ranks, widths, methods, a machine, settings of a run."""
 from __future__ import annotations
 
 import dataclasses
@@ -22,58 +22,33 @@ MAX_RANKS = 1 << 13  # counts of an all-to-all are held for every pair of ranks
 class Options:
     """What to forecast.
 
-    Attributes
-    ----------
-    ranks : tuple of int, or None
-        None: powers of two up to 512 and n; of a partitioned file, its number of parts.
-    widths : tuple of int, or None
-        Features, hidden widths, classes; None: from the file, with one hidden layer of 16.
-    methods : tuple of str, or None
-        Partitions that p2p is forecast on. None: random and block; of a partitioned file, its own.
-    machine : Machine
-    network : bool
-        The machine's latency and network bandwidth were given; else they are defaults.
-    memory : int or None
-        Bytes that a rank may hold; None: any number.
-    config : hpgcn.Config
-        Settings of a run of which its costs depend, those that hpgcn.config.COST_FIELDS names.
+    By default as many ranks as powers of two up to 512 and n, or parts of a partitioned file;
+    widths (features, hidden, classes) from the file, with one hidden layer of 16; the partitions
+    random and block for p2p, or that of a partitioned file; any number of bytes a rank.
     """
 
     ranks: tuple[int, ...] | None = None
     widths: tuple[int, ...] | None = None
     methods: tuple[str, ...] | None = None
     machine: Machine = field(default_factory=Machine)
-    network: bool = False
-    memory: int | None = None
-    config: Config = field(default_factory=Config)
+    network: bool = False  # the machine's latency and network bandwidth are no defaults
+    memory: int | None = None  # bytes that a rank may hold
+    config: Config = field(default_factory=Config)  # of which COST_FIELDS count
 
     @staticmethod
     def parse(ranks=None, widths=None, methods=None, machine=None, memory=None, **settings):
-        """Make options from the text of the command line.
+        """Make options from the text of the command line; `settings` are fields of hpgcn.Config.
 
-        Parameters
-        ----------
-        ranks, widths, methods : str, optional
-            Comma-separated.
-        machine : str, optional
-            Path, as `read_machine`.
-        memory : int, optional
-        settings
-            Fields of hpgcn.Config.
-
-        Raises
-        ------
-        UsageError
-            No whole numbers of at least 1, fewer than two widths, an unknown method; as hpgcn.Config.
-        InputNotFoundError, DataError
-            As `read_machine`.
+        Lists are comma-separated, the machine is a path, as `read_machine`. A UsageError for no
+        whole numbers of at least 1, fewer than two widths, an unknown method; as hpgcn.Config.
         """
         ranks = None if ranks is None else tuple(sorted(set(numbers("-k", ranks, MAX_RANKS))))
         widths = None if widths is None else layer_widths(widths)
         names = None if methods is None else tuple(dict.fromkeys(methods.split(",")))
         for name in names or ():
             if name not in METHODS:
-                raise UsageError(f"--method {methods}: {name!r} is unknown, expected some of {', '.join(METHODS)}")
+                raise UsageError(f"--method {methods}: {name!r} is unknown, expected some of "
+                                 f"{', '.join(METHODS)}")
         rates, network = (Machine(), False) if machine is None else read_machine(machine)
         return Options(ranks, widths, names, rates, network, memory, Config(**settings))
 
@@ -81,20 +56,10 @@ class Options:
 def read_machine(path):
     """Read the rates of a rank from what `hpgcn bench machine --json` printed.
 
-    An object "network" with latency_s and bytes_per_s may be added by hand.
-
-    Returns
-    -------
-    Machine
-    network : bool
-        The file has rates of the network; otherwise they are those of `Machine`.
-
-    Raises
-    ------
-    InputNotFoundError
-        The file cannot be opened.
-    DataError
-        It is no such JSON, or a number is missing, not positive or not finite, or a key of "network" is unknown.
+    An object "network" with latency_s and bytes_per_s may be added by hand. Return the
+    Machine, and whether the file has rates of the network; otherwise they are defaults.
+    An InputNotFoundError if it cannot be opened; a DataError if it is no such JSON, or
+    a number is missing, not positive or not finite, or a key of "network" is unknown.
     """
     found = read_json(path)
     limits = _group(path, found, "limits", required=True)
@@ -123,5 +88,6 @@ def _group(path, found, name, required=False):
 
 
 def _rate(path, group, values, name, field=RATE):
-    check_fields({f"{group}.{key}": value for key, value in values.items()}, {f"{group}.{name}": field}, path)
+    named = {f"{group}.{key}": value for key, value in values.items()}
+    check_fields(named, {f"{group}.{name}": field}, path)
     return float(values[name])

@@ -20,29 +20,11 @@ ENOUGH = 1.1  # fewer ranks are chosen if they take at most so much longer than 
 
 
 def forecast(path, options, *, progress=False):
-    """Predict what one training step costs in every case.
+    """Predict what one training step of a graph (.h5) costs in every case of the Options.
 
-    Parameters
-    ----------
-    path : str or path-like
-        Graph or partitioned graph (.h5).
-    options : hpgcn.forecast.Options
-    progress : bool
-        Show a progress bar on a terminal or in a notebook.
-
-    Returns
-    -------
-    dict
-        graph, step, settings, rows_per_level, machine, memory_limit_bytes; rows, a dict for each case (strategy,
-        parts, ranks, grid, fits, bytes, messages, memory, seconds); choice, the row to take with a text, or
-        None; notes, lines of text. See docs/plan.md.
-
-    Raises
-    ------
-    ConfigError
-        No case that can be run fits options.memory; the least number of ranks that would is named.
-    HpgcnError
-        As `Survey` and `plans`.
+    Return the JSON object of docs/plan.md, a dict: `rows` hold a dict for each case,
+    `choice` the one to take. A ConfigError if no case fits options.memory: it names
+    the least number of ranks that would; other errors as `Survey` and `candidates`.
     """
     config = options.config
     survey = Survey(path, config, options.widths)
@@ -53,6 +35,7 @@ def forecast(path, options, *, progress=False):
             cases.set_description(f"{each.strategy} on {each.parts} parts, {each.ranks} ranks")
             rows.append(row(each, count_candidate(survey, each, config), options))
     header = survey.header
+    spec = survey.spec
     if not any(entry["fits"] for entry in rows):
         _refuse(survey, rows, options)
     parts = None if survey.offsets is None else survey.offsets.size - 1
@@ -60,21 +43,17 @@ def forecast(path, options, *, progress=False):
         "graph": {"path": str(path), "name": header.name, "num_nodes": header.num_nodes,
                   "num_edges": header.num_edges, "directed": header.directed,
                   "multiplied_nonzeros": int(survey.reading.pattern.matrix.nnz), "parts": parts},
-        "step": step_settings(survey), "settings": {name: getattr(config, name) for name in COST_FIELDS},
+        "step": {"widths": list(spec.widths), "itemsize": spec.itemsize,
+                 "sparse_features": spec.sparse_features, "constant": spec.precomputed,
+                 "directed": header.directed, "model": spec.architecture,
+                 "multilabel": spec.multilabel, "layer_norm": spec.layer_norm,
+                 "rows": survey.totals(survey.reading.train), "lean": spec.drop_AX},
+        "settings": {name: getattr(config, name) for name in COST_FIELDS},
         "rows_per_level": {"train": survey.totals(survey.reading.train),
                            "evaluated": survey.totals(survey.reading.evaluated)},
         "machine": {**vars(options.machine), "network_from_file": options.network},
         "memory_limit_bytes": options.memory, "rows": rows, "choice": choose(rows),
         "notes": left_out(survey, rows, options) + notes(options, rows)}
-
-
-def step_settings(survey):
-    """What a training step of the model is, as it goes into the JSON object."""
-    spec = survey.spec
-    return {"widths": list(spec.widths), "itemsize": spec.itemsize, "sparse_features": spec.sparse_features,
-            "constant": spec.precomputed, "directed": survey.header.directed, "model": spec.architecture,
-            "multilabel": spec.multilabel, "layer_norm": spec.layer_norm,
-            "rows": survey.totals(survey.reading.train), "lean": spec.drop_AX}
 
 
 def row(candidate, footprint, options):
@@ -85,21 +64,18 @@ def row(candidate, footprint, options):
     prediction = footprint.prediction
     return {
         "strategy": candidate.strategy, "parts": candidate.parts, "ranks": candidate.ranks,
-        "grid": list(candidate.shape), "fits": options.memory is None or int(peak[largest]) <= options.memory,
+        "grid": list(candidate.shape),
+        "fits": options.memory is None or int(peak[largest]) <= options.memory,
         "bytes": _by_kind(prediction.bytes), "messages": _by_kind(prediction.messages),
-        "memory": {"max_bytes": int(peak[largest]), "rank": largest, "setup": int(footprint.setup[largest]),
+        "memory": {"max_bytes": int(peak[largest]), "rank": largest,
+                   "setup": int(footprint.setup[largest]),
                    **{name: int(sizes[largest]) for name, sizes in footprint.parts.items()}},
-        "seconds": {"epoch": compute + communication, "compute": compute, "communication": communication}}
+        "seconds": {"epoch": compute + communication, "compute": compute,
+                    "communication": communication}}
 
 
 def choose(rows):
-    """Choose a row that fits: the fewest ranks that come near the fastest.
-
-    Returns
-    -------
-    dict
-        strategy, parts, ranks, grid, index (in rows) and text, a sentence on what speaks for it.
-    """
+    """Choose a row that fits, the fewest ranks that come near the fastest; `text` says why."""
     good = [entry for entry in rows if entry["fits"]]
     fastest = min(_epoch(entry) for entry in good)
     best = min((entry for entry in good if _epoch(entry) <= ENOUGH * fastest),
@@ -107,20 +83,22 @@ def choose(rows):
     text = f"{_named(best)}: {_epoch(best):.3g} s per epoch"
     if best["bytes"]["total"]:
         text += f", of which {best['seconds']['communication']:.2g} s communication"
-    others = [entry for entry in rows if entry["ranks"] == best["ranks"] and entry["strategy"] != best["strategy"]]
+    others = [entry for entry in rows
+              if entry["ranks"] == best["ranks"] and entry["strategy"] != best["strategy"]]
     if others and best["bytes"]["total"]:
         other = min(others, key=_epoch)
         ratio = other["bytes"]["total"] / best["bytes"]["total"]
-        text += (f"; {_named(other, ranks=False)} would take {_epoch(other):.3g} s and send {ratio:.2f}x as much")
+        text += (f"; {_named(other, ranks=False)} would take {_epoch(other):.3g} s and send "
+                 f"{ratio:.2f}x as much")
     elif len({entry["ranks"] for entry in good}) > 1 and best["ranks"] == 1:
         other = min((entry for entry in good if entry["ranks"] > 1), key=_epoch)
         text += f"; {_named(other)} would take {_epoch(other):.3g} s"
-    return {"index": rows.index(best), **{key: best[key] for key in ("strategy", "parts", "ranks", "grid")},
-            "text": text}
+    taken = {key: best[key] for key in ("strategy", "parts", "ranks", "grid")}
+    return {"index": rows.index(best), **taken, "text": text}
 
 
 def left_out(survey, rows, options):
-    """Which strategies are missing for some numbers of ranks, why, and how to see them: lines of text."""
+    """Which strategies are missing for some numbers of ranks, why, and how to see them: lines."""
     asked = sorted({entry["ranks"] for entry in rows})
     config = options.config
     found = []
@@ -129,23 +107,24 @@ def left_out(survey, rows, options):
         others = [k for k in asked if k not in (1, own)]  # on one rank all strategies are one
         if others:
             names = [name for name, each in STRATEGIES.items() if each.takes_parts]
-            found.append(f"{' and '.join(names)} keep to the {own} part{'s' * (own > 1)} of this file and are left "
-                         f"out for {_listed(others)} ranks: `hpgcn partition -k {others[0]}` of the graph it was made "
-                         "from makes a file for them")
+            found.append(f"{_listed(names)} keep to the {own} part{'s' * (own > 1)} of this "
+                         f"file and are left out for {_listed(others)} ranks: `hpgcn partition -k "
+                         f"{others[0]}` of the graph it was made from makes a file for them")
     if config.grid:
         name = grid_owner(config.grid.split("x"))
-        found.append(f"{name} is shown on the grid {config.grid} alone: leave out {setting('grid')} for others")
+        found.append(f"{name} is shown on the grid {config.grid} alone: leave out "
+                     f"{setting('grid')} for others")
     if config.replication:
         others = [k for k in asked if k % config.replication]
         if others:
             names = [name for name, each in STRATEGIES.items() if "replication" in each.options]
-            found.append(f"{' and '.join(names)} is left out for {_listed(others)} ranks, which "
+            found.append(f"{_listed(names)} is left out for {_listed(others)} ranks, which "
                          f"{setting('replication', config.replication)} does not divide")
     return found
 
 
-def _listed(numbers):
-    return ", ".join(map(str, numbers[:-1])) + " and " * (len(numbers) > 1) + str(numbers[-1])
+def _listed(things):
+    return ", ".join(map(str, things[:-1])) + " and " * (len(things) > 1) + str(things[-1])
 
 
 def notes(options, rows):
@@ -155,47 +134,51 @@ def notes(options, rows):
         found.append(f"network assumed: {options.machine.latency_s * 1e6:g} us, "
                      f"{options.machine.network_bytes_per_s / 1e9:g} GB/s a rank")
     if options.machine == Machine():
-        found.append("machine assumed: one rank per node of two sockets; measure yours: `hpgcn bench machine --json` "
-                     "and --machine FILE")
+        found.append("machine assumed: one rank per node of two sockets; measure yours: "
+                     "`hpgcn bench machine --json` and --machine FILE")
     free = available_memory()
     large = sum(entry["memory"]["max_bytes"] > free for entry in rows)
     if options.memory is None and large:
-        found.append(f"{large} of {len(rows)} cases need more memory per rank than the {free / 1e9:.3g} GB free here; "
-                     "--memory BYTES keeps such out of the choice")
+        found.append(f"{large} of {len(rows)} cases need more memory per rank than the "
+                     f"{free / 1e9:.3g} GB free here; --memory BYTES keeps such out of the choice")
     return found
 
 
 def table(report):
     """Lines for people: the choice and the notes, then a row a case. No line feed at the end."""
-    graph, widths = report["graph"], ",".join(map(str, report["step"]["widths"]))
-    title = (f"{graph['name']}: {graph['num_nodes']:,} vertices, {graph['multiplied_nonzeros']:,} nonzeros with loops, "
-             f"widths {widths}; a training step of {report['step']['model']}")
+    graph = report["graph"]
+    title = (f"{graph['name']}: {graph['num_nodes']:,} vertices, "
+             f"{graph['multiplied_nonzeros']:,} nonzeros with loops, widths "
+             f"{','.join(map(str, report['step']['widths']))}; a training step of "
+             f"{report['step']['model']}")
     levels = report["rows_per_level"]["train"]
     if min(levels) < graph["num_nodes"]:
         title += f" on {', '.join(f'{rows:,}' for rows in levels)} rows"
-    marks = ["! more than --memory"] if not all(entry["fits"] for entry in report["rows"]) else []
-    return "\n".join([title, "choice: " + report["choice"]["text"], *report["notes"], *marks, "", _cases(report)])
-
-
-def _cases(report):
-    """Aligned lines: a heading, and a row for each case; the chosen one is pointed at."""
-    lines = [("strategy", "parts", "ranks", "grid", "MB sent", "max/rank", "messages", "max/rank", "GB/rank",
-              "s/epoch", "compute", "communication")]
+    choice = report["choice"]
+    lines = [title, "choice: " + choice["text"], *report["notes"]]
+    if not all(entry["fits"] for entry in report["rows"]):
+        lines.append("! more than --memory")
+    cases = [("strategy", "parts", "ranks", "grid", "MB sent", "max/rank", "messages", "max/rank",
+              "GB/rank", "s/epoch", "compute", "communication")]
     for entry in report["rows"]:
         seconds = entry["seconds"]
-        lines.append((
-            entry["strategy"], entry["parts"], str(entry["ranks"]), "x".join(map(str, entry["grid"])),
+        cases.append((
+            entry["strategy"], entry["parts"], str(entry["ranks"]),
+            "x".join(map(str, entry["grid"])),
             f"{entry['bytes']['total'] / 1e6:,.2f}", f"{entry['bytes']['max'] / 1e6:,.2f}",
             f"{entry['messages']['total']:,}", f"{entry['messages']['max']:,}",
             f"{entry['memory']['max_bytes'] / 1e9:.3g}" + ("" if entry["fits"] else " !"),
-            f"{seconds['epoch']:.3g}", f"{seconds['compute']:.3g}", f"{seconds['communication']:.3g}"))
-    return aligned(lines, left=(0, 1), marks={1 + report["choice"]["index"]: "<- choice"})
+            f"{seconds['epoch']:.3g}", f"{seconds['compute']:.3g}",
+            f"{seconds['communication']:.3g}"))
+    marks = {1 + choice["index"]: "<- choice"}
+    return "\n".join([*lines, "", aligned(cases, left=(0, 1), marks=marks)])
 
 
 def _by_kind(counts):
     by_rank = sum(counts.values())
     return {"total": int(by_rank.sum()), "max": int(by_rank.max()),
-            **{kind: {phase: int(counts[kind, phase].sum()) for phase in PHASES} for kind in KINDS}}
+            **{kind: {phase: int(counts[kind, phase].sum()) for phase in PHASES}
+               for kind in KINDS}}
 
 
 def _epoch(entry):
@@ -203,18 +186,22 @@ def _epoch(entry):
 
 
 def _named(entry, ranks=True):
-    parts = "" if entry["ranks"] == 1 else f" on {entry['parts']} parts" if entry["parts"] != "stored" else ""
-    return (f"{entry['ranks']} rank{'s' * (entry['ranks'] > 1)}, " if ranks else "") + entry["strategy"] + parts
+    text = entry["strategy"]
+    if ranks:
+        text = f"{entry['ranks']} rank{'s' * (entry['ranks'] > 1)}, {text}"
+    if entry["ranks"] > 1 and entry["parts"] != "stored":
+        text += f" on {entry['parts']} parts"
+    return text
 
 
 def _refuse(survey, rows, options):
-    """Say which power of two is the least number of ranks that would do, on parts that need no engine."""
+    """Say which power of two is the least of ranks that would do, on parts that need no engine."""
     tried = sorted({entry["ranks"] for entry in rows})
     memory = options.memory
     least = min(entry["memory"]["max_bytes"] for entry in rows)
     most = min(survey.header.num_nodes, MAX_RANKS)
-    said = (f"{survey.name}: --memory is {memory:,} bytes per rank, but at least {least:,} are needed on "
-            f"{', '.join(map(str, tried))} rank{'s' * (tried != [1])}")
+    said = (f"{survey.name}: --memory is {memory:,} bytes per rank, but at least {least:,} are "
+            f"needed on {', '.join(map(str, tried))} rank{'s' * (tried != [1])}")
     needy = next(each for each in STRATEGIES.values() if each.needs_parts)
     ranks = 1 << tried[-1].bit_length()
     while ranks <= most:
@@ -222,7 +209,9 @@ def _refuse(survey, rows, options):
             candidate = Candidate(needy.name, parts, ranks, needy.default_shape(ranks))
             need = int(count_candidate(survey, candidate, options.config).peak.max())
             if need <= memory:
-                raise ConfigError(f"{said}; {ranks} ranks would do ({needy.name} on {parts} parts: {need:,} bytes)")
+                raise ConfigError(f"{said}; {ranks} ranks would do ({needy.name} on {parts} parts: "
+                                  f"{need:,} bytes)")
             least = min(least, need)
         ranks *= 2
-    raise ConfigError(f"{said}; no power of two up to {most} would do: the least found is {least:,} bytes")
+    raise ConfigError(f"{said}; no power of two up to {most} would do: the least found is "
+                      f"{least:,} bytes")

@@ -1,11 +1,11 @@
-"""How long a training step takes on a machine of given rates: an alpha-beta-gamma model of each rank (pure).
+"""How long a training step takes on a machine of given rates: alpha, beta and gamma of each rank.
 
-    compute        bytes of products with A, of element-wise work and of narrow dense products over memory
-                   bandwidth; flops of dense products over their rate; a fixed time per call
+    compute        bytes of products with A, of element-wise work and of narrow dense products over
+                   memory bandwidth; flops of dense products over their rate; a time per call
     communication  latency x messages + bytes / network bandwidth, of what the rank sends
 
-The two are added: that messages travel while a rank multiplies is a gain that is not counted on. The step
-takes as long as the rank for which the sum is largest.
+The two are added: that messages travel while a rank multiplies is a gain that is
+not counted on. The step takes as long as the rank for which the sum is largest.
 """
 from __future__ import annotations
 
@@ -21,68 +21,51 @@ from hpgcn.strategies.plan import INDEX
 class Machine:
     """Rates of ONE rank: of a node if each node runs one, of its share of a node otherwise.
 
-    The defaults stand for one rank on each server of two sockets (56 cores, 12 channels of DDR4), 100 Gb/s
-    InfiniBand.
-
-    Attributes
-    ----------
-    memory_bytes_per_s : float
-        Streaming bandwidth of all its threads.
-    gemm_float32_flops_per_s, gemm_float64_flops_per_s : float
-        Rate of a large dense product.
-    latency_s : float
-        Of a message between two ranks.
-    network_bytes_per_s : float
-        That it can send.
-    call_s : float
-        Fixed time of a kernel or library call from Python.
-    cores : int
-        Behind these rates; told, not computed with.
+    The defaults stand for one rank on each server of two sockets (56 cores, 12
+    channels of DDR4), 100 Gb/s InfiniBand.
     """
 
-    memory_bytes_per_s: float = 200e9
-    gemm_float32_flops_per_s: float = 3e12
+    memory_bytes_per_s: float = 200e9  # streaming, of all its threads
+    gemm_float32_flops_per_s: float = 3e12  # of a large dense product
     gemm_float64_flops_per_s: float = 1.5e12
-    latency_s: float = 2e-6
-    network_bytes_per_s: float = 12e9
-    call_s: float = 1e-5
-    cores: int = 56
+    latency_s: float = 2e-6  # of a message between two ranks
+    network_bytes_per_s: float = 12e9  # that it can send
+    call_s: float = 1e-5  # fixed time of a kernel or library call from Python
+    cores: int = 56  # behind these rates; told, not computed with
 
 
 def compute_seconds(machine, footprint):
-    """Seconds that each rank of a hpgcn.planning.footprint.RankFootprint computes in a training step, (P,).
+    """Seconds that each rank of a RankFootprint computes in a training step, (P,).
 
     A product with A reads a row of H for each entry, as if none were found in a cache again.
     """
     spec = footprint.spec
     itemsize = spec.itemsize
     plan = footprint.plan
-    flops = machine.gemm_float32_flops_per_s if itemsize == 4 else machine.gemm_float64_flops_per_s
+    flops = (machine.gemm_float32_flops_per_s if itemsize == 4
+             else machine.gemm_float64_flops_per_s)
     moved, seconds, calls = (np.zeros(footprint.rows.size) for _ in range(3))
     products = footprint.steps.products(spec, footprint.levels)
     for product in products:
-        width = -(-product.width // plan.slices)
+        row_bytes = -(-product.width // plan.slices) * itemsize
         operand = footprint.train_plans[product.layer].operands[product.backward]
-        moved += operand.multiplied * (INDEX + itemsize + width * itemsize) + operand.results * width * itemsize
+        moved += operand.multiplied * (INDEX + itemsize + row_bytes) + operand.results * row_bytes
         calls += 1 + operand.blocks
     moved += 2 * len(products) * plan.buffer_bytes(footprint.widest, itemsize)
     moved += 7 * num_parameters(spec) * itemsize  # the update
     for rank, step in enumerate(footprint.rank_steps):
         moved[rank] += step.work.moved
         calls[rank] += step.work.calls
-        seconds[rank] = sum(max(work / flops, size / machine.memory_bytes_per_s) for work, size in step.work.dense)
+        seconds[rank] = sum(max(work / flops, size / machine.memory_bytes_per_s)
+                            for work, size in step.work.dense)
     return seconds + moved / machine.memory_bytes_per_s + calls * machine.call_s
-
-
-def communication_seconds(machine, prediction):
-    """Seconds that each rank sends in one training step, (P,) float64."""
-    return (prediction.rank_messages() * machine.latency_s
-            + prediction.rank_bytes() / machine.network_bytes_per_s)
 
 
 def step_seconds(machine, footprint):
     """Seconds of one training step: (compute, communication) of the rank that takes longest."""
     compute = compute_seconds(machine, footprint)
-    communication = communication_seconds(machine, footprint.prediction)
+    sent = footprint.prediction
+    communication = (sent.rank_messages() * machine.latency_s
+                     + sent.rank_bytes() / machine.network_bytes_per_s)
     slowest = int(np.argmax(compute + communication))
     return float(compute[slowest]), float(communication[slowest])

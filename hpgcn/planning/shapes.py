@@ -1,7 +1,7 @@
-"""A device of shapes alone: the code of a training step runs on it, and what it takes and sends is counted.
+"""A device of shapes alone: a training step runs on it, and what it takes and sends is counted.
 
-Its arrays have a shape and a type, and no contents; its kernels return such arrays, and log what real ones
-would read and multiply; its communicator counts what real ones would send.
+Its arrays have a shape and a type, and no contents; its kernels return such arrays, and log
+what real ones would read and multiply; its communicator counts what real ones would send.
 """
 from __future__ import annotations
 
@@ -18,14 +18,7 @@ from hpgcn.parallel.csr import Csr
 
 
 class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
-    """An array without contents.
-
-    Parameters
-    ----------
-    device : Shapes
-    shape : tuple of int
-    dtype : numpy dtype
-    """
+    """An array of Shapes, without contents, that does what layers do with one of NumPy or CuPy."""
 
     __slots__ = ("device", "dtype", "shape")
     flags = SimpleNamespace(c_contiguous=True)
@@ -37,17 +30,14 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def size(self):
-        """Number of elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self):
-        """Bytes of all elements."""
-        return math.prod(self.shape) * self.dtype.itemsize
+        return self.size * self.dtype.itemsize
 
     @property
     def ndim(self):
-        """Number of axes."""
         return len(self.shape)
 
     @property
@@ -62,7 +52,6 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def T(self):
-        """The transpose."""
         return self._like(self.shape[::-1])
 
     def _like(self, shape, dtype=None):
@@ -72,9 +61,6 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
         return self.shape[0]
 
     def __getitem__(self, key):
-        if isinstance(key, slice):
-            start, stop, _ = key.indices(self.shape[0])
-            return self._like((max(stop - start, 0), *self.shape[1:]))
         key = key if isinstance(key, tuple) else (key,)
         shape = []
         for axis, index in enumerate(key):
@@ -92,7 +78,6 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
         """Contents are of no account."""
 
     def reshape(self, *shape):
-        """Return the array in another shape."""
         shape = shape[0] if isinstance(shape[0], tuple) else shape
         if -1 in shape:
             known = math.prod(size for size in shape if size >= 0)
@@ -100,23 +85,18 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
         return self._like(shape)
 
     def ravel(self):
-        """Return it with one axis."""
         return self._like((self.size,))
 
     def view(self, dtype):
-        """Return its bytes as another type."""
         return self._like((self.nbytes // np.dtype(dtype).itemsize,), dtype)
 
     def astype(self, dtype, copy=True):
-        """Return it as another type."""
         return self._like(self.shape, dtype)
 
     def copy(self):
-        """Return an array like it."""
         return self._like(self.shape)
 
     def sum(self):
-        """Return one number."""
         return self._like(())
 
     def __array_ufunc__(self, ufunc, method, *inputs, out=None, **others):
@@ -137,25 +117,15 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
 
 @dataclass
 class Work:
-    """What kernels read and multiply.
+    """What kernels read and multiply."""
 
-    Attributes
-    ----------
-    moved : int
-        Bytes read and written by all but dense products.
-    dense : list of (flops, bytes)
-        Of each dense product.
-    calls : int
-        Of kernels.
-    """
-
-    moved: int
-    dense: list
-    calls: int
+    moved: int  # bytes read and written by all but dense products
+    dense: list  # of (flops, bytes) of each dense product
+    calls: int  # of kernels
 
 
 class ShapeKernels:
-    """Kernels by the names of hpgcn.kernels: each returns arrays of the right shapes, and logs its work."""
+    """Kernels of hpgcn.kernels.reference: they return arrays of the right shapes, and log work."""
 
     dropout_scale = staticmethod(dropout_scale)
 
@@ -175,31 +145,29 @@ class ShapeKernels:
 
     def _to_out(self, x, *others, out=None, **named):
         """A kernel that writes something like its first array to `out`."""
-        out = next((each for each in others[::-1] if isinstance(each, ShapeArray) and each.shape == x.shape),
-                   x.copy()) if out is None else out
+        if out is None:
+            alike = [each for each in others
+                     if isinstance(each, ShapeArray) and each.shape == x.shape]
+            out = alike[-1] if alike else x.copy()
         self._log(x, out)
         return out
 
     dropout = layer_norm = layer_norm_backward = _to_out
 
     def dropout_csr(self, indptr, indices, data, vertex, **named):
-        """See hpgcn.kernels.reference."""
         self._log(indices, data, data)
         return data.copy()
 
     def gather(self, x, index, out=None):
-        """See hpgcn.kernels.reference."""
         out = x._like((index.size, x.shape[1])) if out is None else out
         self._log(out, out)
         return out
 
     def scatter_add(self, x, index, out):
-        """See hpgcn.kernels.reference."""
         self._log(x, x, x)
         return out
 
     def matmul(self, x, y, out=None):
-        """See hpgcn.kernels.reference."""
         (m, k), n = x.shape, y.shape[1]
         out = x._like((m, n)) if out is None else out
         self.work.calls += 1
@@ -207,19 +175,17 @@ class ShapeKernels:
         return out
 
     def spmm(self, indptr, indices, data, x, out=None, **named):
-        """See hpgcn.kernels.reference: a row of x for each entry, as if none were found in a cache again."""
+        # a row of x for each entry, as if none were found in a cache again
         out = x._like((indptr.size - 1, x.shape[1])) if out is None else out
         self._log(indices, data, out)
         self.work.moved += indices.size * x.shape[1] * x.dtype.itemsize
         return out
 
     def column_sum(self, x):
-        """See hpgcn.kernels.reference."""
         self._log(x)
         return x._like((x.shape[1],))
 
     def inner(self, x, y):
-        """See hpgcn.kernels.reference."""
         self._log(x, y)
         return x._like((), np.float64)
 
@@ -231,29 +197,22 @@ class ShapeKernels:
     row_sum = row_squares = spread_sum = _by_row
 
     def spread_max(self, x):
-        """See hpgcn.kernels.reference."""
         self._log(x)
         return x._like((x.shape[0],))
 
     def layer_norm_backward_sums(self, g, xhat, gain):
-        """See hpgcn.kernels.reference."""
         self._log(g, xhat)
         return g._like((g.shape[0], 2), np.float64), g._like((g.shape[1],)), g._like((g.shape[1],))
 
-    def softmax_cross_entropy(self, logits, labels, rows, *, grad=None, **named):
-        """See hpgcn.kernels.reference."""
-        self._log(logits, grad)
-        return 0.0, 0
-
-    def sigmoid_cross_entropy(self, logits, labels, rows, *, grad=None, **named):
-        """See hpgcn.kernels.reference."""
-        self._log(logits, grad)
-        return 0.0, 0, 0, 0
-
     def spread_gradient(self, logits, *others, grad=None, **named):
-        """See hpgcn.kernels.reference."""
         self._log(logits, grad)
         return 0.0
+
+    def softmax_cross_entropy(self, *given, **named):
+        return self.spread_gradient(*given, **named), 0
+
+    def sigmoid_cross_entropy(self, *given, **named):
+        return self.spread_gradient(*given, **named), 0, 0, 0
 
 
 class Shapes:
@@ -269,7 +228,6 @@ class Shapes:
         self.xp = SimpleNamespace(zeros=self.empty, ascontiguousarray=lambda array: array)
 
     def empty(self, shape, dtype):
-        """An array."""
         return ShapeArray(self, shape if isinstance(shape, tuple) else (int(shape),), dtype)
 
     def put(self, array):
@@ -279,11 +237,9 @@ class Shapes:
         return ShapeArray(self, array.shape, array.dtype)
 
     def get(self, array):
-        """The array itself."""
         return array
 
     def numbers(self, values):
-        """Numbers of the host."""
         return [0.0] * len(values)
 
     def synchronize(self):
@@ -291,20 +247,11 @@ class Shapes:
 
 
 class ShapeCsr(Csr):
-    """A sparse matrix without contents.
-
-    Parameters
-    ----------
-    device : Shapes
-    rows, columns, entries : int
-    dtype : numpy dtype
-    some : int
-        Entries in the rows that `take_rows` is asked for.
-    """
+    """A sparse matrix without contents; `some`: entries in the rows that `take_rows` takes."""
 
     def __init__(self, device, rows, columns, entries, dtype, some=0):
-        data = device.empty(entries, dtype)
-        super().__init__(device.empty(rows + 1, np.int64), device.empty(entries, np.int32), data, columns, device,
+        super().__init__(device.empty(rows + 1, np.int64), device.empty(entries, np.int32),
+                         device.empty(entries, dtype), columns, device,
                          device.empty(entries, np.int64))
         self.some = some
         self.is_part = False  # it was cut out, and is kept with its transpose
@@ -321,7 +268,8 @@ class ShapeCsr(Csr):
         if "transpose" not in self._known:
             flipped = ShapeCsr(self.device, *self.shape[::-1], self.indices.size, self.data.dtype)
             if self.is_part:
-                self.device.part_bytes += flipped.nbytes - flipped.data.nbytes + flipped.edges.nbytes
+                kept = flipped.nbytes - flipped.data.nbytes + flipped.edges.nbytes
+                self.device.part_bytes += kept
             self._known["transpose"] = flipped
         return self._known["transpose"]
 
@@ -349,7 +297,7 @@ class ShapeComm(SerialComm):
         return group
 
     def start_allreduce(self, array, kind, op="sum"):
-        """Note the bytes of each, by phase: of what is left of their division by ranks, the first ranks send more."""
+        """Note the bytes of each by phase: the first ranks send what their division leaves over."""
         if kind is not None and self.size > 1:
             self.reductions.setdefault(self.counters.phase, []).append(array.nbytes)
         return Pending(self)

@@ -1,4 +1,4 @@
-"""One training step, run on shapes alone: its products with A, what it takes, what ranks that share rows send."""
+"""One training step, run on shapes alone: its products with A, what it takes, what it sends."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -6,17 +6,16 @@ from itertools import pairwise
 
 import numpy as np
 
-from hpgcn.model import MODELS, Features, Loss, MaskedRows, Model, MultiLabelLoss, Parameters
-from hpgcn.model.parameters import parameter_shapes
+from hpgcn.graphs.validation import SPLIT
+from hpgcn.model import MODELS, Features, MaskedRows, Model, Parameters, make_loss
 from hpgcn.parallel.columns import Columns
 from hpgcn.parallel.layout import BlockLayout
-from hpgcn.parallel.receptive_field import Hop, ReceptiveField
+from hpgcn.parallel.receptive_field import Hop, ReceptiveField, layer_bounds
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.planning.shapes import ShapeComm, ShapeCsr, Shapes, Work
 from hpgcn.strategies import Product
 
 PHASES = ("forward", "backward")
-VIEWS = ("train", "evaluated")
 
 
 def products_of(spec):
@@ -28,38 +27,25 @@ def products_of(spec):
 class LevelSizes:
     """Rows of each rank at each level of a receptive field, one level more than products with A.
 
-    Attributes
-    ----------
-    rows : list of (P,) int64
-    every : list of bool
-        The level is all rows.
-    totals : list of int
-        Rows over all ranks, each counted once.
-    feature_entries : (2, P) int64
-        Stored entries of sparse features in the rows of the first level, and in those that the first layer
-        computes; 0 if they are dense.
+    `feature_entries` (2, P) int64 are stored entries of sparse features in the rows of
+    the first level, and in those that the first layer computes; 0 if they are dense.
     """
 
-    rows: list
-    every: list
-    totals: list
+    rows: list  # of (P,) int64
+    every: list  # of bool: the level is all rows
+    totals: list  # of int: rows over all ranks, each counted once
     feature_entries: np.ndarray
 
     @staticmethod
     def of(levels, layout, feature_pointers=None, products=1):
         """Count the rows of levels, list of (n,) bool or None for all, that ranks own by a layout.
 
-        Parameters
-        ----------
-        feature_pointers : (n + 1,) int64, optional
-            Of sparse features; their columns are taken to hold alike many.
-        products : int
-            Of the first layer with A.
+        The columns of sparse features, whose (n + 1,) row pointers are given, are
+        taken to hold alike many entries; `products` with A has the first layer.
         """
-        ranks = layout.size
         layouts = [layout if level is None else layout.restricted(level) for level in levels]
         rows = [np.repeat(np.diff(each.offsets), layout.columns) for each in layouts]
-        entries = np.zeros((2, ranks), np.int64)
+        entries = np.zeros((2, layout.size), np.int64)
         if feature_pointers is not None:
             for place, level in enumerate((levels[0], levels[products])):
                 counts = np.diff(feature_pointers) * (True if level is None else level)
@@ -70,10 +56,11 @@ class LevelSizes:
 
     def of_rank(self, rank):
         """The sizes of one rank alone: (rows of levels, entries), tuples of int."""
-        return tuple(int(rows[rank]) for rows in self.rows), tuple(self.feature_entries[:, rank].tolist())
+        entries = self.feature_entries[:, rank]
+        return tuple(int(rows[rank]) for rows in self.rows), tuple(entries.tolist())
 
     def narrows(self, first, last):
-        """Whether a layer between two levels computes fewer rows than it reads, on each rank: (P,) bool."""
+        """Whether a layer between two levels computes fewer rows than it reads: (P,) bool."""
         if self.every[last]:
             return np.zeros(self.rows[0].shape, bool)
         if self.every[first]:
@@ -83,30 +70,14 @@ class LevelSizes:
 
 @dataclass(frozen=True, eq=False)
 class RankStep:
-    """What one rank takes and sends in a training step and an evaluation, products with A aside.
+    """What one rank takes and sends in a training step and an evaluation, products with A aside."""
 
-    Attributes
-    ----------
-    products : list of Product
-        With A and A^T, of the columns of this rank, in order.
-    arrays : dict of int
-        Bytes of its work arrays by name.
-    dense : dict of (bytes, messages) by phase
-        Sent to the ranks that share its rows, sums over them aside.
-    reductions : dict of list of int by phase
-        Bytes of each sum over the ranks that share its rows.
-    work : hpgcn.planning.shapes.Work
-        Of the training step.
-    part_bytes : int
-        Of rows of sparse features that layers have cut out and keep.
-    """
-
-    products: list
-    arrays: dict
-    dense: dict
-    reductions: dict
-    work: Work
-    part_bytes: int
+    products: list  # with A and A^T, of the columns of this rank, in order
+    arrays: dict  # bytes of its work arrays by name
+    dense: dict  # (bytes, messages) by phase, to ranks that share its rows, sums over them aside
+    reductions: dict  # by phase the bytes of each sum over the ranks that share its rows, a list
+    work: Work  # of the training step
+    part_bytes: int  # of rows of sparse features that layers have cut out and keep
 
     @property
     def nbytes(self):
@@ -115,67 +86,51 @@ class RankStep:
 
 
 class ShapeMap:
-    """Stands for the map of a product with A, and notes what it multiplies."""
+    """Stands for the Strategy of a product with A, and notes what it multiplies."""
 
     def __init__(self, hop, products):
         self.hop = hop
         self.products = products
 
     def forward(self, H, *, mask=None, out=None):
-        """See hpgcn.strategies.Strategy."""
         self.products.append(Product(self.hop, H.shape[1], mask is not None))
         return out
 
     def backward(self, G, *, mask=None, out=None):
-        """See hpgcn.strategies.Strategy."""
         self.products.append(Product(self.hop, G.shape[1], mask is not None, backward=True))
         return out
 
 
 def run_rank(spec, levels, rank, columns):
-    """Run a training step and an evaluation of one rank on shapes.
+    """Run a training step and an evaluation of one rank on shapes, a RankStep.
 
-    Parameters
-    ----------
-    spec : hpgcn.model.ModelSpec
-    levels : pair of LevelSizes
-        Of a training step, and of an evaluation.
-    rank : int
-        Whose rows they are.
-    columns : int
-        Ranks that share them (C): this one has the columns of block rank mod C.
-
-    Returns
-    -------
-    RankStep
+    `levels` are the LevelSizes of both. So many ranks as `columns` (C) share
+    the rows of this one, which has the columns of block rank mod C.
     """
     device = Shapes()
     column = rank % columns
     comm = ShapeComm(device, column, columns)
-    layout = BlockLayout(np.array([0, 1]), columns, column)  # a single row block: its ranks share rows
-    split_columns = Columns(layout, comm, spec.dtype)
+    layout = BlockLayout(np.array([0, 1]), columns, column)  # one row block: its ranks share rows
+    shared = Columns(layout, comm, spec.dtype)
     workspace = Workspace(spec.dtype, device)
-    shapes = parameter_shapes(spec)
-    parameters = Parameters.over(device.empty(sum(map(int, map(np.prod, shapes.values()))), spec.dtype), shapes)
+    parameters = Parameters.zeros(spec, device)
     products = []
 
     def model(view):
-        sizes, entries = view.of_rank(rank)
+        (rows, *_), entries = view.of_rank(rank)
         field = shape_field(spec, view, rank, products, device)
-        vertex = device.empty(int(view.rows[0][rank]), np.int64)
-        model = Model(spec, parameters, field, split_columns, workspace, vertex)
-        return model, features_of(spec, sizes, entries, split_columns, device)
+        vertex = device.empty(rows, np.int64)
+        model = Model(spec, parameters, field, shared, workspace, vertex)
+        return model, features_of(spec, rows, entries, shared, device)
 
     training, X = model(levels[0])
     counters = comm.counters
     counters.phase = "forward"
     logits, backward = training.forward(X, 1)
-    loss = MultiLabelLoss if spec.multilabel else Loss
-    keys = ("train", "val", "test")
-    masked = MaskedRows(dict.fromkeys(keys, device.empty(0, np.int64)), dict.fromkeys(keys, 1))
+    masked = MaskedRows(dict.fromkeys(SPLIT, device.empty(0, np.int64)), dict.fromkeys(SPLIT, 1))
     labels = device.empty((logits.shape[0], spec.widths[-1]), np.float32)
-    _, G = loss(labels, masked, split_columns, spec.widths[-1]).gradient(
-        logits, workspace.take("even", *logits.shape))
+    loss = make_loss(spec, labels, masked, shared)
+    _, G = loss.gradient(logits, workspace.take("even", *logits.shape))
     counters.phase = "backward"
     backward(G)
     step = list(products)
@@ -186,44 +141,46 @@ def run_rank(spec, levels, rank, columns):
     device.kernels.work = Work(0, [], 0)
     evaluation, X = model(levels[1])
     evaluation.infer(X)
-    arrays = {name: each.nbytes for space in (workspace, split_columns.workspace)
+    arrays = {name: each.nbytes for space in (workspace, shared.workspace)
               for name, each in space.arrays.items()}
     return RankStep(step, arrays, dense, comm.reductions, work, device.part_bytes)
 
 
 def shape_field(spec, view, rank, products, device):
-    """The ReceptiveField of one rank on shapes; `products`: list that its maps note products in."""
-    bounds = np.concatenate([[0], np.cumsum(products_of(spec))]).tolist()
+    """The ReceptiveField of one rank on shapes; its maps note products in a list."""
+    bounds = layer_bounds(products_of(spec))
     rows = [int(each[rank]) for each in view.rows]
-    numbers = [None if every else device.empty(size, np.int64) for every, size in zip(view.every, rows)]
+    numbers = [None if every else device.empty(size, np.int64)
+               for every, size in zip(view.every, rows)]
     hops = []
     for first, last in pairwise(bounds):
-        maps = [None if spec.precomputed and hop == 0 else ShapeMap(hop, products) for hop in range(first, last)]
+        maps = [None if spec.precomputed and hop == 0 else ShapeMap(hop, products)
+                for hop in range(first, last)]
         own = device.empty(rows[last], np.int64) if view.narrows(first, last)[rank] else None
         hops.append(Hop(maps, rows[first:last + 1], own, view.totals[last] < view.totals[first]))
-    return ReceptiveField(None, [numbers[place] for place in bounds], [view.totals[place] for place in bounds],
-                          [rows[place] for place in bounds], hops)
+    levels = ([each[place] for place in bounds] for each in (numbers, view.totals, rows))
+    return ReceptiveField(None, *levels, hops)
 
 
 def features_of(spec, rows, entries, columns, device):
-    """The Features of some rows on shapes."""
+    """The Features of so many rows on shapes."""
     width = columns.width(spec.widths[0])
     if spec.sparse_features:
-        return Features(ShapeCsr(device, rows[0], width, entries[0], spec.dtype, entries[1]))
-    X = device.empty((rows[0], width), spec.dtype)
+        return Features(ShapeCsr(device, rows, width, entries[0], spec.dtype, entries[1]))
+    X = device.empty((rows, width), spec.dtype)
     if not spec.precomputed:
         return Features(X)
     return Features(X if MODELS[spec.architecture].reads_self else None, X)
 
 
 def owned_width(width, columns, rank):
-    """Columns that a rank owns of a matrix of some width, where `columns` ranks share its rows."""
+    """Columns that a rank, or each of an array of them, owns where `columns` ranks share rows."""
     quotient, remainder = divmod(width, columns)
     return quotient + (rank % columns < remainder)
 
 
 class Steps:
-    """Steps of ranks on shapes, each run once: ranks whose sizes are equal, under any strategy, take the same."""
+    """Steps of ranks on shapes, each run once: ranks of equal sizes take the same step."""
 
     def __init__(self):
         self._known = {}
@@ -231,10 +188,10 @@ class Steps:
     def of(self, spec, levels, rank, columns):
         """Return the RankStep; parameters as `run_rank`."""
         layer = MODELS[spec.architecture]
-        widths = {*spec.widths, *(layer.inner_width(spec.widths, number) for number in range(spec.num_layers))}
-        own = tuple(owned_width(width, columns, rank) for width in sorted(widths))
-        key = (spec, columns, own, *(
-            (view.of_rank(rank), tuple(view.every), tuple(view.totals)) for view in levels))
+        inner = (layer.inner_width(spec.widths, number) for number in range(spec.num_layers))
+        own = tuple(owned_width(width, columns, rank) for width in sorted({*spec.widths, *inner}))
+        sizes = ((view.of_rank(rank), tuple(view.every), tuple(view.totals)) for view in levels)
+        key = (spec, columns, own, *sizes)
         if key not in self._known:
             self._known[key] = run_rank(spec, levels, rank, columns)
         return self._known[key]
@@ -246,7 +203,7 @@ class Steps:
     def widest(self, spec):
         """Columns of the widest product that may be taken, A X that is formed once among them.
 
-        Of a model without restrictions: buffers of messages are made for it.
+        Rows that are left out narrow none: buffers of messages are made for it.
         """
         hops = sum(products_of(spec)) + 1
         one = np.ones(1, np.int64)

@@ -1,6 +1,7 @@
-"""What planning reads of a graph, values and features aside: its pattern, and which rows matter to a model."""
+"""What planning reads of a graph: its pattern, and which rows matter to a model; no values."""
 from __future__ import annotations
 
+import dataclasses
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -13,9 +14,9 @@ from hpgcn.config import Config
 from hpgcn.errors import DataError
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.validation import SPLIT, check_csr, index_dtype
-from hpgcn.model import MODELS, find_model, make_spec
+from hpgcn.model import MODELS, make_spec
 from hpgcn.parallel.pattern import Pattern, permuted
-from hpgcn.parallel.receptive_field import find_levels
+from hpgcn.parallel.receptive_field import find_levels, layer_bounds
 from hpgcn.partition.model import pattern
 from hpgcn.planning.step import Steps, products_of
 from hpgcn.store.csr import read_csr
@@ -23,25 +24,19 @@ from hpgcn.store.csr import read_csr
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A graph's rows in some order, as far as planning reads them.
+    """A graph's rows in some order, as far as planning reads them."""
 
-    Attributes
-    ----------
-    pattern : hpgcn.parallel.pattern.Pattern
-        Of what is multiplied.
-    train, evaluated : list of (n,) bool, or None for all rows
-        As hpgcn.parallel.receptive_field.find_levels.
-    stored : (n,) int64
-        Stored entries of A in each row.
-    feature_entries : (n,) int64 or None
-        Of sparse features.
-    """
-
-    pattern: Pattern
-    train: list
+    pattern: Pattern  # of what is multiplied
+    train: list  # of (n,) bool, or None for all rows, as `find_levels`
     evaluated: list
-    stored: np.ndarray
-    feature_entries: np.ndarray | None
+    stored: np.ndarray  # (n,) int64, stored entries of A in each row
+    feature_entries: np.ndarray | None  # (n,) int64, of sparse features
+
+    def held(self, graph, edge_part):
+        """Return the reading with the part of each stored entry of the graph, (nnz,) or None."""
+        if edge_part is None:
+            return self
+        return dataclasses.replace(self, pattern=self.pattern.with_holders(graph, edge_part))
 
     def permuted(self, order):
         """Return the reading with row order[i] as row i."""
@@ -50,67 +45,47 @@ class Reading:
             return None if array is None else array[order]
 
         levels = ([move(level) for level in view] for view in (self.train, self.evaluated))
-        return Reading(permuted(self.pattern, order), *levels, move(self.stored), move(self.feature_entries))
+        return Reading(permuted(self.pattern, order), *levels, move(self.stored),
+                       move(self.feature_entries))
 
 
 class Survey:
     """The pattern of a graph, and what a model reads of it.
 
-    Parameters
-    ----------
-    source : hpgcn.graphs.graph.Graph with all rows, or path or hpgcn.store.StoredGraph
-    config : hpgcn.Config
-        Its model, aggregator, layer_norm, hidden, input_dropout, dropout, dtype and prune.
-    widths : tuple of int, optional
-        Features, hidden widths, classes; default: those of the graph, with config.layers - 1 hidden ones.
-
-    Attributes
-    ----------
-    name : str
-        Path of the file, or name of the graph.
-    header : hpgcn.graphs.graph.Header
-    offsets : (k + 1,) int64 or None
-        Parts of a partitioned graph, and `method`, how they were made.
-    graph : hpgcn.graphs.graph.Graph
-        Pattern as stored; nothing else.
-    spec : hpgcn.model.ModelSpec
-    pointers : (n + 1,) int64
-        Row pointers of A + I, by which row blocks are balanced.
-    reading : Reading
-        In the stored order.
-    steps : hpgcn.planning.step.Steps
-
-    Raises
-    ------
-    InputNotFoundError, DataError, StorageError
-        As `hpgcn.store.load`; no vertices; widths that neither the file nor the caller tells.
+    `source` is a Graph with all rows, a StoredGraph or a path; `widths` as `make_spec`.
+    `name` is the path of the file, or the name of the graph; `offsets` (k + 1,) are the
+    parts of a partitioned graph, else None, and `method` how they were made; `edge_parts` says
+    whether entries have parts of their own. Errors as
+    `hpgcn.store.load` and `make_spec`; a DataError if there are no vertices.
     """
 
     def __init__(self, source, config=None, widths=None):
         config = config or Config()
-        masks, feature_pointers = self._read(source)
+        masks, feature_pointers, edge_parts = self._read(source)
         if not self.header.num_nodes:
             raise DataError(f"{self.name}: no vertices")
-        architecture = find_model(config)
-        layer = MODELS[architecture]
-        self.spec = make_spec(self.header, config, architecture, layer.takes_AX, widths)
+        self.spec = make_spec(self.header, config, widths)
+        layer = MODELS[self.spec.architecture]
         with_loops = pattern(self.graph)
-        self.pointers = with_loops.indptr.astype(np.int64)
+        self.pointers = with_loops.indptr.astype(np.int64)  # by which row blocks are balanced
         matrix = with_loops if layer.self_loops else self._stored_pattern()
         symmetric = not self.header.directed and layer.norm != "row"
 
         hops = sum(products_of(self.spec))
         views = [[None] * (hops + 1)] * 2
         if config.prune and masks is not None:
-            views = [find_levels(self.graph, read, hops, SerialComm(), precomputed=self.spec.precomputed)
-                     for read in ([masks["train"]], list(masks.values()))]
+            views = [
+                find_levels(self.graph, read, hops, SerialComm(), precomputed=self.spec.precomputed)
+                for read in ([masks["train"]], list(masks.values()))]
         entries = np.diff(feature_pointers) if self.spec.sparse_features else None
         whole = Pattern(matrix, symmetric, weighted=not self.header.all_ones)
-        self.reading = Reading(whole, *views, np.diff(self.graph.indptr), entries)
+        self.edge_parts = edge_parts is not None
+        reading = Reading(whole, *views, np.diff(self.graph.indptr), entries)
+        self.reading = reading.held(self.graph, edge_parts)
         self.steps = Steps()
 
     def _read(self, source):
-        """Take what is wanted of a graph; return its masks and the pointers of sparse features, or None."""
+        """Take what is wanted; return masks, pointers of sparse features, parts of entries."""
         if isinstance(source, Graph):
             self.name = source.header.name
             self.header = source.header
@@ -118,13 +93,15 @@ class Survey:
             self.method = None
             self.graph = source
             X = source.features
-            return source.masks, X.indptr if sp.issparse(X) else None
-        with nullcontext(source) if isinstance(source, store.StoredGraph) else store.load(source) as stored:
+            return source.masks, X.indptr if sp.issparse(X) else None, source.edge_parts
+        opened = isinstance(source, store.StoredGraph)
+        with nullcontext(source) if opened else store.load(source) as stored:
             self.name = stored.path
             self.header = header = stored.header
             self.offsets = stored.offsets
-            self.method = stored.vertex_partition.method if self.offsets is not None else None
+            self.method = None if self.offsets is None else stored.vertex_partition.method
             n = header.num_nodes
+            edge_parts = stored.edge_part(0, n)
             reader = stored.reader
             indptr, indices, _ = read_csr(reader, "adjacency", 0, n, n, n, True)
             pointers = _feature_pointers(reader, header) if header.sparse_features else None
@@ -132,25 +109,27 @@ class Survey:
             if header.has_split:
                 masks = {key: reader.read(f"masks/{key}") > 0 for key in SPLIT}
         nothing = np.zeros(n)
-        self.graph = Graph(header, 0, indptr, indices, None, None, None, None, nothing, nothing, nothing,
-                           vertex=np.arange(n))
-        return masks, pointers
+        self.graph = Graph(header, 0, indptr, indices, None, None, None, None, nothing, nothing,
+                           nothing, vertex=np.arange(n))
+        return masks, pointers, edge_parts
 
     def _stored_pattern(self):
-        indptr, indices = self.graph.indptr, self.graph.indices
-        indptr = indptr.astype(index_dtype(indptr[-1]), copy=False)  # keeps SciPy from widening columns
+        indptr = self.graph.indptr
+        indices = self.graph.indices
+        # keeps SciPy from widening columns
+        indptr = indptr.astype(index_dtype(indptr[-1]), copy=False)
         n = self.header.num_nodes
         return sp.csr_array((np.ones(indices.size, bool), indices, indptr), shape=(n, n))
 
     def totals(self, levels):
         """Rows of levels, at the bounds of layers; list of L + 1 int."""
-        bounds = np.concatenate([[0], np.cumsum(products_of(self.spec))])
-        n = self.header.num_nodes
-        return [n if levels[place] is None else int(np.count_nonzero(levels[place])) for place in bounds]
+        read = [levels[place] for place in layer_bounds(products_of(self.spec))]
+        return [self.header.num_nodes if rows is None else int(np.count_nonzero(rows))
+                for rows in read]
 
 
 def _feature_pointers(reader, header):
-    pointers, nothing = reader.read("features/pointers_to_1"), np.empty(0, np.int32)
-    check_csr(pointers, nothing, reader.entries["features/indices_1"].rows, header.num_features,
-              f"{reader.path}: features")
+    pointers = reader.read("features/pointers_to_1")
+    check_csr(pointers, np.empty(0, np.int32), reader.entries["features/indices_1"].rows,
+              header.num_features, f"{reader.path}: features")
     return pointers

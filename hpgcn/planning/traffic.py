@@ -1,4 +1,4 @@
-"""Bytes and messages of a training step: the plans of its products with A, and what ranks that share rows send."""
+"""Bytes and messages of a training step: of its products with A, and of ranks that share rows."""
 from __future__ import annotations
 
 import math
@@ -16,17 +16,12 @@ KINDS = ("aggregation", "dense", "weights")
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """What each rank sends in one training step.
+    """What each of P ranks sends in one training step: dicts of (P,) int64 under (kind, phase).
 
-    Attributes
-    ----------
-    ranks : int
-        P.
-    bytes, messages : dict of (P,) int64
-        Under (kind, phase): kind "aggregation" (products with A and A^T), "dense" (products with W and
-        softmax where columns are divided), "weights" (gradients of weights and biases); phase "forward" or
-        "backward". Sums over ranks are exact. Of an allreduce over q ranks, 2 m (q - 1) bytes in all, each
-        rank counts the quotient by q, and the first ranks one more until the remainder is used up.
+    The kind is "aggregation" (products with A and A^T), "dense" (products with W and softmax where
+    columns are divided) or "weights" (gradients of weights and biases); the phase "forward" or
+    "backward". Sums over ranks are exact. Of an allreduce over q ranks, 2 m (q - 1) bytes in all,
+    each rank counts the quotient by q, and the first ranks one more until the remainder is used up.
     """
 
     ranks: int
@@ -53,11 +48,9 @@ class Prediction:
         return sum(self.messages.values())
 
     def total_bytes(self):
-        """Bytes sent by all ranks."""
         return int(self.rank_bytes().sum())
 
     def total_messages(self):
-        """Messages sent by all ranks."""
         return int(self.rank_messages().sum())
 
     def max_bytes(self):
@@ -85,14 +78,16 @@ def predict_step(spec, plans, levels, layout, steps):
     """
     prediction = Prediction(layout.size)
     for product in steps.products(spec, levels):
-        for counts in plans[product.layer].calls(product, spec.itemsize):
-            prediction.add("aggregation", product.phase, counts)
+        counts = plans[product.layer].counts(product, spec.itemsize)
+        prediction.add("aggregation", product.phase, counts)
     if layout.columns > 1:
         for rank in range(layout.size):
             step = steps.of(spec, levels, rank, layout.columns)
             for phase in PHASES:
-                sums = [allreduce(np.full(layout.columns, size), 0) for size in step.reductions.get(phase, ())]
-                counts = [step.dense[phase], *((sent[rank % layout.columns] for sent in each) for each in sums)]
+                sums = [allreduce(np.full(layout.columns, size), 0)
+                        for size in step.reductions.get(phase, ())]
+                counts = [step.dense[phase],
+                          *((sent[rank % layout.columns] for sent in each) for each in sums)]
                 for sent, messages in counts:
                     prediction.bytes["dense", phase][rank] += sent
                     prediction.messages["dense", phase][rank] += messages
@@ -102,7 +97,7 @@ def predict_step(spec, plans, levels, layout, steps):
 
 
 def weights(row_blocks, columns, spec):
-    """Gradients of all parameters: an allreduce over each column of ranks, then an allgather along their rows."""
+    """Gradients of all parameters: an allreduce over columns of ranks, an allgather along rows."""
     shapes = parameter_shapes(spec).values()
     size = sum(np.diff(split(shape[0], columns)) * math.prod(shape[1:]) for shape in shapes)
     size = np.broadcast_to(size * spec.itemsize, (row_blocks, columns))

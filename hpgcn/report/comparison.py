@@ -1,5 +1,4 @@
-"""A picture of a forecast: seconds and bytes against the number of ranks, a line for each strategy and its parts."""
-from __future__ import annotations
+"""A picture of a forecast: seconds and bytes against ranks, a line a strategy and its parts."""
 
 from pathlib import Path
 
@@ -15,36 +14,17 @@ LABELS_APART = 0.06  # of the width of an axis: labels of ranks that lie closer 
 
 
 def check_picture(path):
-    """Refuse a file of a suffix that is no picture's, and a missing matplotlib, before time is spent on numbers.
-
-    Raises
-    ------
-    UsageError, MissingError
-    """
+    """Refuse a suffix that is no picture's, and a missing matplotlib, before time is spent."""
     if Path(path).suffix[1:].lower() not in SUFFIXES:
         raise UsageError(f"--plot {path}: expected a name that ends in .{', .'.join(SUFFIXES)}")
     require("matplotlib", "plot", "a picture")
 
 
 def plot(report, path):
-    """Draw predicted seconds of a training step, and bytes that the busiest rank sends, against ranks.
+    """Draw what `hpgcn.planning.report.forecast` returned; a picture of that name is replaced.
 
-    Where all cases have the same number of ranks, as on a partitioned file, they are drawn as bars. A picture of that
-    name is replaced.
-
-    Parameters
-    ----------
-    report : dict
-        What `hpgcn.planning.report.forecast` returned.
-    path : str or path-like
-        .png, .svg or .pdf.
-
-    Raises
-    ------
-    UsageError, MissingError
-        As `check_picture`.
-    OutputError, StorageError
-        The file cannot be written.
+    Predicted seconds of a training step, and bytes that the busiest rank sends, against ranks.
+    Where all cases have the same number of ranks, as on a partitioned file, they are drawn as bars.
     """
     check_picture(path)
     kind = Path(path).suffix[1:].lower()
@@ -54,24 +34,21 @@ def plot(report, path):
 
 
 def draw(report):
-    """Return the picture of a forecast as a matplotlib Figure."""
     rows = report["rows"]
     choice = rows[report["choice"]["index"]] if report["choice"] else None
     several = len({row["ranks"] for row in rows}) > 1
-    height = 4.6 if several else 1.6 + 0.34 * len(rows)
-    drawing = figures.figure(11, height)
+    drawing = figures.figure(11, 4.6 if several else 1.6 + 0.34 * len(rows))
     axes = drawing.subplots(1, 2)
     scale, unit = figures.unit_of(max(row["seconds"]["epoch"] for row in rows))
-    seconds = f"{unit} per training step, predicted"
-    sent = "MB sent by the busiest rank"
+    add = _lines if several else _bars
+    add(axes[0], rows, lambda row: row["seconds"]["epoch"] * scale,
+        f"{unit} per training step, predicted", choice)
+    add(axes[1], rows, lambda row: row["bytes"]["max"] / 1e6,
+        "MB sent by the busiest rank", choice)
     if several:
-        _lines(axes[0], rows, lambda row: row["seconds"]["epoch"] * scale, seconds, choice)
-        _lines(axes[1], rows, lambda row: row["bytes"]["max"] / 1e6, sent, choice)
         handles, labels = axes[0].get_legend_handles_labels()
         drawing.legend(handles, labels, loc="outside right center")
     else:
-        _bars(axes[0], rows, lambda row: row["seconds"]["epoch"] * scale, seconds, choice)
-        _bars(axes[1], rows, lambda row: row["bytes"]["max"] / 1e6, sent, choice)
         axes[1].set_yticklabels([])
     graph = report["graph"]
     widths = ", ".join(map(str, report["step"]["widths"]))
@@ -95,10 +72,9 @@ def _lines(axis, rows, value, text, choice):
             lines.setdefault(_label(row), []).append(row)
     for number, (label, line) in enumerate(lines.items()):
         points = [(row["ranks"], value(row)) for row in [*alone, *line] if value(row)]
-        look = {"color": figures.PALETTE[number % len(figures.PALETTE)],
-                "linestyle": figures.DASHES[number % len(figures.DASHES)],
-                "marker": MARKERS[number % len(MARKERS)]}
-        axis.plot(*np.array(points).reshape(-1, 2).T, label=label, markersize=4.5, linewidth=1.4, **look)
+        look = {**figures.look_of(number), "marker": MARKERS[number % len(MARKERS)]}
+        ranks, values = np.array(points).reshape(-1, 2).T
+        axis.plot(ranks, values, label=label, markersize=4.5, linewidth=1.4, **look)
     if choice and value(choice):
         axis.plot(choice["ranks"], value(choice), "o", markersize=13, markerfacecolor="none",
                   markeredgecolor="black", markeredgewidth=1.6, label="choice", zorder=5)
@@ -111,13 +87,11 @@ def _lines(axis, rows, value, text, choice):
 
 
 def _bars(axis, rows, value, text, choice):
-    """Draw a bar for each case, with its number beside it."""
     places = np.arange(len(rows))
     colors = [figures.PALETTE[1] if row is choice else figures.PALETTE[0] for row in rows]
     bars = axis.barh(places, [value(row) for row in rows], color=colors, height=0.66)
     axis.bar_label(bars, fmt="%.3g", padding=3)
-    labels = [_label(row) + "  (choice)" * (row is choice) for row in rows]
-    axis.set_yticks(places, labels)
+    axis.set_yticks(places, [_label(row) + "  (choice)" * (row is choice) for row in rows])
     axis.set(xlabel=text, ylim=(len(rows) - 0.4, -0.6))
     axis.margins(x=0.14)
     axis.grid(visible=False, axis="y")
@@ -125,7 +99,8 @@ def _bars(axis, rows, value, text, choice):
 
 def _sparse_labels(ticks):
     """Labels of ranks on a logarithmic axis, without those that would touch the one before."""
-    labels, last = [], -np.inf
+    labels = []
+    last = -np.inf
     span = np.log(ticks[-1] / ticks[0])
     for tick in ticks:
         place = np.log(tick / ticks[0]) / span
@@ -136,10 +111,11 @@ def _sparse_labels(ticks):
 
 
 def _plain_ticks(axis):
-    """Label a logarithmic axis with plain numbers of few digits, more closely where it spans little."""
+    """Label a logarithmic axis with plain numbers of few digits, more of them on a short one."""
     ticker = require("matplotlib.ticker", "plot", "a picture")
     low, high = axis.get_view_interval()
-    enough = ((1e4, (1,)), (30, (1, 2, 5)), (3, (1, 2, 3, 5, 7)), (0, (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)))
+    enough = ((1e4, (1,)), (30, (1, 2, 5)), (3, (1, 2, 3, 5, 7)),
+              (0, (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)))
     subs = next(subs for least, subs in enough if high / low > least)
     axis.set_major_locator(ticker.LogLocator(subs=subs))
     axis.set_major_formatter(ticker.FuncFormatter(lambda number, _: f"{number:g}"))

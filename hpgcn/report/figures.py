@@ -1,8 +1,4 @@
-"""Pictures of runs: each function returns a matplotlib Figure, or None with nothing to draw.
-
-Colours are Okabe and Ito's, which readers with any colour vision tell apart; matrices use cividis.
-"""
-from __future__ import annotations
+"""Pictures of runs: each function returns a matplotlib Figure, or None with nothing to draw."""
 
 import io
 import warnings
@@ -12,6 +8,7 @@ import numpy as np
 from hpgcn.errors import require
 from hpgcn.report.table import WORK
 
+# Okabe and Ito's, which readers with any colour vision tell apart; matrices use cividis
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 COLORS = {"spmm": "#0072B2", "dense": "#E69F00", "comm": "#009E73", "wait": "#B0B0B0",
@@ -34,16 +31,13 @@ def figure(width, height):
 
 
 def style():
-    """Return a context in which figures are drawn and saved."""
     return require("matplotlib", "plot", "a picture").rc_context(STYLE)
 
 
 def png(drawing, dpi=144):
-    """Return a figure as bytes of a PNG file."""
     buffer = io.BytesIO()
     with warnings.catch_warnings():
-        # a name in a script that the font lacks: boxes will do
-        warnings.filterwarnings("ignore", "Glyph")
+        warnings.filterwarnings("ignore", "Glyph")  # that the font lacks: boxes will do
         drawing.savefig(buffer, format="png", dpi=dpi)
     return buffer.getvalue()
 
@@ -63,6 +57,11 @@ def unit_of(largest):
     return 1e6, "µs"
 
 
+def look_of(number):
+    """Return how a line is drawn; dashes differ, too: of equal curves both are seen."""
+    return {"color": PALETTE[number % len(PALETTE)], "linestyle": DASHES[number % len(DASHES)]}
+
+
 def curves(runs):
     """Draw loss and accuracy against epochs, a colour for each run; a ring marks the best epoch."""
     runs = [run for run in runs if run.epochs]
@@ -73,9 +72,7 @@ def curves(runs):
     loss, accuracy = drawing.subplots(1, 2)
     handles = []
     for number, run in enumerate(runs):
-        # dashes differ, too: of equal curves both are seen
-        look = {"color": PALETTE[number % len(PALETTE)],
-                "linestyle": DASHES[number % len(DASHES)]}
+        look = look_of(number)
         handles += _curve(loss, run, "loss", 1.6, 1, look, label=shown(run.name))
         _curve(loss, run, "val_loss", 0.8, 1, look)
         _curve(accuracy, run, "val_acc", 1.6, 100, look)
@@ -165,8 +162,7 @@ def comparison(runs):
         axis.barh(range(len(runs)), part, left=left, height=0.62, color=COLORS[kind],
                   label=LABELS[kind])
         left += part
-    axis.plot(whole * scale, range(len(runs)), "d", color="black", markersize=6,
-              label="whole step")
+    axis.plot(whole * scale, range(len(runs)), "d", color="black", markersize=6, label="whole step")
     axis.set(title="Median time of a training step", xlabel=f"{unit}, maximum over ranks")
     drawing.legend(loc="outside right center")
     return drawing
@@ -209,13 +205,7 @@ def matrix(run):
 
 
 def timeline(trace):
-    """Draw all ranks during the training step in the middle of those recorded.
-
-    Parameters
-    ----------
-    trace : dict
-        Events, as hpgcn.report.runs.read_trace returns them.
-    """
+    """Draw all ranks during the middle training step of a trace of `hpgcn.report.runs`."""
     steps = np.char.startswith(trace["name"], "epoch ")
     epochs = np.unique(trace["epoch"][steps])
     if not epochs.size:
@@ -234,8 +224,7 @@ def timeline(trace):
     inside = here & ~steps & (low < over[rows])  # after its step a rank evaluates
 
     height = min(1.5 + 0.42 * len(ranks), 12)
-    names = [f"rank {rank}" for rank in ranks]
-    drawing, axis = _rows(names, height)
+    drawing, axis = _rows([f"rank {rank}" for rank in ranks], height)
     points = 0.8 * 72 * (height - 1.2) / len(ranks)  # of a row
     axis.hlines(rows[step], low[step], high[step], colors="#ebebeb", linewidths=points,
                 label="other")
@@ -248,7 +237,6 @@ def timeline(trace):
              xlabel=f"{unit} since the first rank began the step")
     if len(ranks) > 32:
         axis.set(yticks=[], ylabel=f"{len(ranks)} ranks, 0 on top")
-    legend = drawing.legend(loc="outside right center")
-    for handle in legend.legend_handles:
+    for handle in drawing.legend(loc="outside right center").legend_handles:
         handle.set_linewidth(8)
     return drawing

@@ -1,5 +1,4 @@
 """`hpgcn report --html FILE`: a static page that needs nothing outside itself, or a picture."""
-from __future__ import annotations
 
 import base64
 import html
@@ -45,12 +44,7 @@ PAGE = """<!DOCTYPE html>
 
 
 def check_output(path):
-    """Refuse an output of another suffix or in no folder, and a missing matplotlib.
-
-    Raises
-    ------
-    UsageError, MissingError, OutputError
-    """
+    """Refuse an output of another suffix or in no folder, and a missing matplotlib."""
     if Path(path).suffix.lower() not in SUFFIXES:
         raise UsageError(f"--html {path}: expected a name that ends in .html (a page) or .png (the "
                          "curves alone)")
@@ -61,21 +55,8 @@ def check_output(path):
 def write(runs, path):
     """Write the report of some runs; an older file of that name is replaced.
 
-    Parameters
-    ----------
-    runs : list of hpgcn.report.Run
-    path : str or path-like
-        .html: table, curves, and for each run its times, communication matrix and timeline; .png:
-        the curves.
-
-    Raises
-    ------
-    UsageError, MissingError
-        As `check_output`.
-    DataError
-        A trace is malformed, or a picture is asked for of runs without an epoch.
-    OutputError, StorageError
-        The file cannot be written.
+    .html: table, curves, and for each run its times, communication matrix and timeline; .png: the
+    curves. DataError for a trace that is malformed, or a picture of runs without an epoch.
     """
     check_output(path)
     with figures.style():
@@ -94,7 +75,6 @@ def write(runs, path):
 
 
 def _overview(runs):
-    """Yield the parts that compare the runs."""
     yield '<div class="wide"><table>'
     for tag, row in (("th", HEADINGS), *(("td", cells(run)) for run in runs)):
         texts = [f'<{tag}{" class=text" * (column in TEXTS)}>{_text(cell)}</{tag}>'
@@ -110,7 +90,6 @@ def _overview(runs):
 
 
 def _section(run):
-    """Yield the parts about one run."""
     yield f"<h2>{_text(run.name)}</h2>"
     facts = [f"<dt>{name}</dt><dd>{_text(value)}</dd>" for name, value in _facts(run) if value]
     yield f"<dl>{''.join(facts)}</dl>"
@@ -136,7 +115,6 @@ def _section(run):
 
 
 def _facts(run):
-    """Yield when and where the run took place, and with what, as far as its summary says."""
     yield "folder", run.path
     started = str(run.summary.get("started_utc") or "")
     yield "started", started.replace("T", " ").replace("+00:00", " UTC")

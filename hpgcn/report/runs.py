@@ -1,5 +1,4 @@
 """Run directories, read back, unfinished ones too."""
-from __future__ import annotations
 
 import io
 import math
@@ -22,36 +21,16 @@ MOST_EVENT = [2**31, 2**53, 1e15, 1e15]  # rank, epoch, microseconds from when a
 
 @dataclass(eq=False)
 class Run:
-    """One run directory.
-
-    Attributes
-    ----------
-    path : pathlib.Path
-    name : str
-        Unique among the runs that were read together; printable.
-    settings : dict
-        config.toml; empty if there is none.
-    metrics : dict of (epochs,) float64
-        Columns of metrics.jsonl; NaN where there is no number.
-    summary : dict
-        summary.json; empty while the run is not finished.
-    traffic : (P, P) int64, or None
-        Bytes that rank p sends rank q in one training step.
-    notes : list of str
-        What a reader should know, e.g. that the last line was half-written.
-    """
-
     path: Path
-    name: str
-    settings: dict
-    metrics: dict
-    summary: dict
-    traffic: np.ndarray | None = None
-    notes: list = field(default_factory=list)
+    name: str  # unique among the runs that were read together; printable
+    settings: dict  # config.toml; empty if there is none
+    metrics: dict  # columns of metrics.jsonl, (epochs,) float64; NaN where there is no number
+    summary: dict  # summary.json; empty while the run is not finished
+    traffic: np.ndarray | None = None  # (P, P) int64: bytes from p to q in one training step
+    notes: list = field(default_factory=list)  # for readers: the last line was half-written...
 
     @property
     def epochs(self):
-        """Number of epochs with metrics."""
         return len(self.metrics["epoch"])
 
     def get(self, key):
@@ -70,10 +49,7 @@ class Run:
 
     @property
     def best(self):
-        """Place in the columns of the summary's best epoch; None if it is unknown.
-
-        Without a summary it is that of highest validation accuracy, lowest loss, earliest.
-        """
+        """Row of the best epoch: the summary's, else of highest accuracy and lowest loss."""
         known = np.flatnonzero(self.metrics["epoch"] == (self.number("best_epoch") or 0))
         if known.size:
             return int(known[0])
@@ -85,24 +61,10 @@ class Run:
 
 
 def read_runs(paths):
-    """Read run directories.
+    """Read run directories; return a list of Run.
 
-    Parameters
-    ----------
-    paths : sequence of str or path-like
-
-    Returns
-    -------
-    list of Run
-
-    Raises
-    ------
-    InputNotFoundError
-        There is nothing under a path, or a file cannot be opened.
-    DataError
-        It is no run directory, or a file in it is malformed: file, line and field are named.
-    StorageError
-        Reading failed.
+    InputNotFoundError where there is nothing under a path, or a file cannot be opened; DataError
+    where it is no run directory, or a file in it is malformed (file, line and field are named).
     """
     runs = [_read_run(Path(path)) for path in paths]
     names = [run.name for run in runs]
@@ -185,19 +147,10 @@ def _traffic(path):
 
 
 def read_trace(path):
-    """Read the complete events of a trace, and what the file says of itself.
+    """Read the complete events of a trace, and what the file says of itself, two dicts.
 
-    Returns
-    -------
-    events : dict
-        rank, epoch (events,) int64; name (events,) str; begin, end (events,) float64, seconds.
-        Events without an epoch are left out.
-    notes : dict
-
-    Raises
-    ------
-    DataError
-        It is not what `hpgcn train --trace` writes.
+    The events are rank, epoch (events,) int64; name (events,) str; begin, end (events,) float64,
+    seconds; those without an epoch are left out. DataError for anything else.
     """
     trace = read_json(path, MAX_TRACE)
     try:

@@ -1,5 +1,4 @@
 """The table over runs: one row a run, for the terminal and for HTML."""
-from __future__ import annotations
 
 import math
 

@@ -1,1 +1,1 @@
-"""The process and its machine: devices, clocks, signals, faults, files, what is shown on a terminal."""
+"""The process and its machine: devices, clocks, signals, faults, files, the terminal."""

@@ -3,7 +3,6 @@
 What cannot be created, or exists and is not to be overwritten, is an OutputError; a disk that is
 full, or writing that fails, a StorageError.
 """
-from __future__ import annotations
 
 import errno
 import os
@@ -19,23 +18,16 @@ HDF5_SUFFIXES = (".h5", ".hdf5")
 
 
 def check_suffix(path, *others):
-    """Refuse (UsageError) the name of an HDF5 file that does not say so.
-
-    Under the endings in `others` something else is written.
-    """
+    """Refuse (UsageError) an HDF5 file whose name ends otherwise; `others` mean something else."""
     if not os.fspath(path).lower().endswith(HDF5_SUFFIXES):
         *suffixes, last = (*HDF5_SUFFIXES, *others)
         raise UsageError(f"{path}: an output must end in {', '.join(suffixes)} or {last}")
 
 
 def refuse_existing(path, overwrite=False, follow=True):
-    """Refuse an output that cannot be created, before any work is spent on it.
+    """Refuse an output that cannot be created, before any work is spent on it; return its Path.
 
-    Returns
-    -------
-    pathlib.Path
-        Where the file will lie: symbolic links are followed, that of the file itself only if
-        `follow`.
+    There the file will lie: symbolic links are followed, that of the file itself if `follow`.
     """
     try:
         target = Path(os.path.realpath(path))
@@ -63,12 +55,8 @@ def replacing(path, overwrite=False, follow=True):
     """Give the name of an empty temporary file, which becomes `path` when the block ends well.
 
     It lies beside `path`. File and folder are synchronised to disk. When the block raises, a signal
-    included, nothing is left behind and an older file under that name stays as it was.
-
-    Parameters
-    ----------
-    follow : bool
-        Of a symbolic link, replace what it leads to; else the link itself.
+    included, nothing is left behind and an older file under that name stays as it was. Of a
+    symbolic link what it leads to is replaced, without `follow` the link itself.
     """
     target = refuse_existing(path, overwrite, follow)
     with ExitStack() as held:
@@ -98,15 +86,7 @@ def scratch_folder(path):
 
 
 def atomic_write(path, content, overwrite=False, follow=True):
-    """Write a whole file, or leave everything as it was.
-
-    Parameters
-    ----------
-    content : bytes, str, or function of a binary file
-        Text is encoded as UTF-8; a function is called once with the open file.
-    overwrite, follow : bool
-        As in `replacing`.
-    """
+    """Write a whole file as `replacing`: bytes, text (UTF-8), or what a function writes there."""
     if isinstance(content, str):
         content = content.encode()
     write = content if callable(content) else lambda file: file.write(content)
@@ -119,10 +99,9 @@ def atomic_write(path, content, overwrite=False, follow=True):
 def replacing_folder(path):
     """Give an empty temporary folder beside `path`; it becomes `path` when the block ends well.
 
-    The files in it must be synchronised to disk already, as those of `replacing` are; the folders
-    are here. Where the block raises nothing is left behind, and an older folder of that name stays;
-    killed, it leaves `.NAME.tmp`, which the next one replaces. The folder around it is made where
-    it is missing.
+    The files in it must be synchronised to disk already, as by `replacing`; the folders are here.
+    Where the block raises nothing is left behind, and an older folder of that name stays; killed,
+    it leaves `.NAME.tmp`, which the next one replaces. The folder around is made if missing.
     """
     target = Path(path)
     temporary = target.with_name(f".{target.name}.tmp")
@@ -177,13 +156,11 @@ def _mode(path, follow=True):
 
 
 def synchronise(path):
-    """Bring a file or a folder to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     except OSError as error:
-        # some file systems cannot synchronise a folder
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some cannot do it for a folder
             raise
     finally:
         os.close(handle)

@@ -6,28 +6,16 @@ KINDS = ("spmm", "dense", "comm", "wait")
 
 
 class Clock:
-    """Sums seconds by kind since the last `reset`; after `record` every block is an event, too.
-
-    Attributes
-    ----------
-    seconds : dict
-        Sum of each of KINDS, seconds.
-    detail : str
-        Kept with the events that follow, e.g. "layer 1 forward".
-    events : list of tuple, or None
-        (name, begin, end, epoch, detail) in order of their ends; begin and end are seconds of
-        time.perf_counter. None: nothing is recorded.
-    full : int or None
-        Epoch of the first event that found no room.
-    """
+    """Sums seconds by kind since the last `reset`; after `record` every block is an event, too."""
 
     def __init__(self):
-        self.seconds = dict.fromkeys(KINDS, 0.0)
-        self.detail = ""
+        self.reset()
+        self.detail = ""  # kept with the events that follow, e.g. "layer 1 forward"
         self.epoch = 0
-        self.events = None
+        # (name, begin, end, epoch, detail) in order of their ends, times by time.perf_counter
+        self.events = None  # None: nothing is recorded
         self.limit = 0
-        self.full = None
+        self.full = None  # epoch of the first event that found no room
 
     @contextmanager
     def __call__(self, kind, name=None):
@@ -67,11 +55,9 @@ class Clock:
         self.full = None
 
     def stop(self):
-        """Record no more, and return the events."""
         events = self.events or []
         self.events = None
         return events
 
     def reset(self):
-        """Start all sums at 0."""
         self.seconds = dict.fromkeys(KINDS, 0.0)

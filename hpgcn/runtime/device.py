@@ -1,5 +1,4 @@
 """Where a rank keeps its matrices and multiplies them: host memory and cores, or a GPU."""
-from __future__ import annotations
 
 import socket
 
@@ -11,25 +10,10 @@ ALIGNMENT = 64  # bytes: a cache line, so that rows touch as few as they can
 
 
 class Host:
-    """Host memory.
-
-    Attributes
-    ----------
-    name : str
-        "cpu" or "cuda".
-    xp : module
-        Whose functions make arrays here: NumPy or CuPy.
-    in_tiles : bool
-        Whether a product is multiplied in tiles of rows while messages are under way: the host
-        looks at them between.
-    exhausted : tuple of exception types
-        What is raised where a GPU has no memory left; () of the host.
-    """
-
-    name = "cpu"
-    xp = np
-    in_tiles = True
-    exhausted = ()
+    name = "cpu"  # or "cuda"
+    xp = np  # the module whose functions make arrays here: NumPy or CuPy
+    in_tiles = True  # products go tile by tile: the host looks at messages between
+    exhausted = ()  # types of what is raised where a GPU has no memory left
 
     def empty(self, shape, dtype):
         """Return an array that begins at a multiple of ALIGNMENT bytes, with any contents."""
@@ -62,18 +46,7 @@ class Host:
 
 
 class Cuda(Host):
-    """One GPU, by CuPy; several ranks may share it.
-
-    Parameters
-    ----------
-    number : int
-        Of the GPU, among those that this process sees.
-
-    Raises
-    ------
-    MissingError
-        CuPy, a driver or this GPU is missing.
-    """
+    """GPU `number` of those that this process sees, by CuPy; several ranks may share it."""
 
     name = "cuda"
     in_tiles = False  # the host looks while the GPU multiplies
@@ -96,25 +69,20 @@ class Cuda(Host):
         return self.xp.empty(shape, dtype)
 
     def put(self, array):
-        """Copy a host array to the GPU, in C order. None stays None."""
         return None if array is None else self.xp.asarray(np.ascontiguousarray(array))
 
     def get(self, array):
-        """Copy to the host; waits for the copy."""
         return self.xp.asnumpy(array)
 
     def numbers(self, values):
-        """Copy numbers, arrays without axes, to the host together."""
         return self.xp.stack(values).tolist()
 
     def lasting(self, known, key, array):
-        """Return a copy, made when it is first asked for."""
         if key not in known:
             known[key] = array.copy()
         return known[key]
 
     def synchronize(self):
-        """Wait until all that was queued on the current stream is done."""
         self.xp.cuda.get_current_stream().synchronize()
 
     def stream(self):
@@ -171,16 +139,7 @@ def address(array):
 def choose(name, comm):
     """Choose the device of this rank; all ranks call it together.
 
-    Parameters
-    ----------
-    name : "auto", "cpu" or "cuda"
-        cuda: the ranks of a node take its GPUs in turn. auto: a GPU if every rank finds one.
-    comm : hpgcn.comm.SerialComm or MpiComm
-
-    Raises
-    ------
-    MissingError
-        On all ranks, if "cuda" is asked for and one of them finds no GPU.
+    cuda: ranks of a node take its GPUs in turn, MissingError if one finds none; auto: if all do.
     """
     if name == "cpu":
         return HOST

@@ -5,7 +5,6 @@ is of this phase, rank and epoch, and then it happens, once. Ranks are those of 
 count from 1 (0: outside of epochs). Kinds: raise (an exception of this rank alone), kill (SIGKILL),
 segv, hang, full (the error of a full disk), nan.
 """
-from __future__ import annotations
 
 import errno
 import os

@@ -3,7 +3,6 @@
 So no pipe is waited for, and no device is read to its end. What is not regular is a DataError, what
 cannot be opened an InputNotFoundError, and a device that fails a StorageError.
 """
-from __future__ import annotations
 
 import errno
 import hashlib

@@ -18,8 +18,6 @@ LAUNCHER_PREFIXES = (
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 M_MMAP_THRESHOLD = -3  # malloc.h
-THREAD_VARIABLES = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS")
-BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def _number(name):
@@ -38,7 +36,6 @@ def launched_size():
 
 
 def launched():
-    """Tell whether an MPI launcher started this process."""
     return slurm_tasks() > 1 or any(name in os.environ for name in RANK_VARIABLES)
 
 
@@ -69,10 +66,8 @@ def limit_threads(threads):
     `hpgcn.kernels.cpu.matmul`) take turns. By default the threads of each spin for milliseconds
     after their work and take the cores from the other.
     """
-    for name in THREAD_VARIABLES:
-        os.environ[name] = str(threads)
-    for name in BLAS_VARIABLES:
-        os.environ[name] = "1"
+    os.environ.update(NUMBA_NUM_THREADS=str(threads), OMP_NUM_THREADS=str(threads),
+                      OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # spins 2^4 cycles, not 2^26
 
@@ -87,13 +82,7 @@ def child_environment():
 
 
 def die_with_parent(parent=None):
-    """Have this process killed when its parent ends, by whatever signal.
-
-    Parameters
-    ----------
-    parent : int, optional
-        Its number, where known: a parent that has ended already ends this process at once.
-    """
+    """Have this process killed when its parent ends; at once, if number `parent` has ended."""
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     except (OSError, AttributeError):
@@ -131,8 +120,7 @@ def available_memory():
 def map_large_arrays():
     """Have the C library map arrays of a mebibyte or more apart, to give them back when freed.
 
-    glibc raises this limit to 32 MiB as arrays are freed, and then keeps what was: half as much
-    again during set-up.
+    glibc raises this limit to 32 MiB as arrays are freed, and keeps what was: half again in set-up.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

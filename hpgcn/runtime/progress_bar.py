@@ -1,5 +1,4 @@
 """Progress bars: on a terminal, in a notebook, and nowhere else."""
-from __future__ import annotations
 
 import sys
 import warnings
@@ -10,10 +9,7 @@ with warnings.catch_warnings():
 
 
 def bar(iterable=None, *, shown=True, **options):
-    """Make a tqdm bar that shows itself on a terminal or in a notebook, if `shown`.
-
-    Parameters are otherwise those of tqdm.tqdm, which is returned.
-    """
+    """Make a tqdm.tqdm that shows itself on a terminal or in a notebook, if `shown`."""
     disable = None if shown else True  # None: tqdm looks for a terminal
     if shown and type(sys.stderr).__module__.startswith("ipykernel"):
         disable = False  # a notebook, whose stream calls itself no terminal

@@ -1,10 +1,8 @@
 """What signals do: they end this process in order, or, where training takes note, after the epoch.
 
 An end in order is an exception in the main thread, which every `with` and `finally` on its way
-sees: KeyboardInterrupt for SIGINT, `Ended` for all others. Signals that this process ignores, or
-handles otherwise, are left alone.
+sees: KeyboardInterrupt for SIGINT, `Ended` for all others. Others' handlers are left alone.
 """
-from __future__ import annotations
 
 import os
 import signal
@@ -33,8 +31,7 @@ class Ended(SystemExit):
 def install(numbers, noted=()):
     """Handle those of these signals that would end this process without order.
 
-    Those that are `noted` end nothing: `asked` tells of them. Return the handlers from before, a
-    dict; it is empty in a thread that may set none.
+    `noted` ones end nothing: `asked` tells of them. Return former handlers; none in other threads.
     """
     if threading.current_thread() is not threading.main_thread():
         return {}
@@ -160,5 +157,4 @@ def _leave(number):
 
 
 def told(number):
-    """Say what ended this process."""
     return "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"

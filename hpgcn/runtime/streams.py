@@ -1,5 +1,4 @@
 """Standard output and error, where they are closed or take no more."""
-from __future__ import annotations
 
 import logging
 import os

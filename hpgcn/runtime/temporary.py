@@ -5,7 +5,6 @@ process holds a lock on it. What a killed process leaves the next command sweeps
 something beside it: only what is of this machine and user, of a process that is no more, and locked
 by nobody. What cannot be created is an OSError.
 """
-from __future__ import annotations
 
 import fcntl
 import os
@@ -23,18 +22,14 @@ MACHINE = f"{zlib.crc32(os.fsencode(os.uname().nodename)):08x}"
 NAME = re.compile(rf"\.hpgcn-{MACHINE}-([0-9]+)-([0-9]+)-[0-9a-f]{{16}}\.tmp")
 
 
-@contextmanager
 def temporary_file(folder):
     """Give the path of a new, empty file in a folder; removed at the end, unless renamed."""
-    with _held(folder, _make_file) as path:
-        yield path
+    return _held(folder, _make_file)
 
 
-@contextmanager
 def temporary_folder(folder):
     """Give the path of a new, empty folder in a folder; removed at the end with all in it."""
-    with _held(folder, _make_folder) as path:
-        yield path
+    return _held(folder, _make_folder)
 
 
 def remove(path):
@@ -77,7 +72,6 @@ def _make_folder(path):
 
 
 def _sweep(folder):
-    """Remove what processes that are no more have left in a folder."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             name = NAME.fullmatch(entry.name)

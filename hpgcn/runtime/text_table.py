@@ -1,8 +1,4 @@
-"""Text for a terminal: tables of aligned columns, and lists of labels with their values.
-
-Whatever a terminal would act on is escaped, since names may come from files.
-"""
-from __future__ import annotations
+"""Aligned tables, and lists of labels with values; what a terminal would act on is escaped."""
 
 from hpgcn.errors import printable
 
@@ -10,25 +6,10 @@ GAP = "  "
 
 
 def table(rows, *, left=(0,), widths=(), rule=False, marks=None):
-    """Align the columns of a table.
+    """Align the columns of a table, rows of cells; headings are rows like others.
 
-    Parameters
-    ----------
-    rows : iterable of sequences
-        Cells, all rows of one length; headings are rows like others.
-    left : container of int
-        Columns set to the left; the others are set to the right.
-    widths : sequence of int
-        Least widths of the first columns.
-    rule : bool
-        Draw a line below the first row.
-    marks : dict of int to str, optional
-        Text behind the row of that number.
-
-    Returns
-    -------
-    str
-        No line feed at the end.
+    Columns in `left` are set to the left; `widths` are least ones of the first columns. `rule`
+    draws a line below the first row, `marks` are texts behind the rows of these numbers.
     """
     rows = [[printable(cell) for cell in row] for row in rows]
     columns = [max(map(len, column)) for column in zip(*rows)]
@@ -48,19 +29,7 @@ def table(rows, *, left=(0,), widths=(), rule=False, marks=None):
 
 
 def label_list(pairs, width=0):
-    """Align (label, value) pairs, a line each; a label that repeats the one above is shown once.
-
-    Parameters
-    ----------
-    pairs : iterable of (str, object)
-    width : int
-        Least width of the labels.
-
-    Returns
-    -------
-    str
-        No line feed at the end.
-    """
+    """Align (label, value) pairs, a line each; a label that repeats the one above is shown once."""
     rows = []
     last = None
     for label, value in pairs:

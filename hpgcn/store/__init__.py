@@ -3,9 +3,8 @@
 docs/files.md is the norm for what is in them. Whatever reads raises InputNotFoundError where a file
 does not exist or cannot be opened, DataError where it is incomplete, inconsistent or holds what is
 refused, naming file, dataset and index, and StorageError where reading failed or a checksum does
-not match. Whatever writes raises OutputError where a file exists and `overwrite` is false, or where
-it cannot be created, and StorageError where the disk is full or writing failed; it then leaves no
-file behind.
+not match. Whatever writes raises OutputError where a file exists and `overwrite` is false, or
+cannot be created, and StorageError where the disk is full or writing failed; no file is left.
 """
 from hpgcn.runtime.atomic import (
     atomic_write,
@@ -16,7 +15,7 @@ from hpgcn.runtime.atomic import (
     writing,
 )
 from hpgcn.runtime.files import file_sha256
-from hpgcn.store.describe import describe, table
+from hpgcn.store.describe import describe
 from hpgcn.store.graphs import load, write_graph, write_partitioned
 from hpgcn.store.jsons import Field, check_fields, parse_json, read_json, read_lines
 from hpgcn.store.models import (
@@ -32,5 +31,5 @@ from hpgcn.store.stored import StoredGraph
 __all__ = [
     "Field", "StoredGraph", "atomic_write", "check_fields", "check_suffix", "describe", "discard",
     "file_sha256", "load", "parse_json", "read_json", "read_lines", "read_model",
-    "read_predictions", "read_state", "refuse_existing", "replacing_folder", "table", "write_graph",
+    "read_predictions", "read_state", "refuse_existing", "replacing_folder", "write_graph",
     "write_model", "write_partitioned", "write_predictions", "write_state", "writing"]

@@ -1,5 +1,4 @@
 """A CSR matrix as an HDF5 group that Binsparse and AnnData can open, its arrays stored once."""
-from __future__ import annotations
 
 import json
 
@@ -7,10 +6,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.errors import DataError
-from hpgcn.graphs.validation import check_csr
+from hpgcn.graphs import validation
 
-# AnnData's names of Binsparse's arrays
-LINKS = {"indptr": "pointers_to_1", "indices": "indices_1", "data": "values"}
+LINKS = {"indptr": "pointers_to_1", "indices": "indices_1", "data": "values"}  # AnnData's names
 VERSION = "0.1.0"  # of both specifications
 
 
@@ -53,8 +51,7 @@ def expect_csr(reader, group, shape):
 def read_csr(reader, group, start, stop, num_rows, num_columns, ones):
     """Read and validate the rows [start, stop) of a CSR matrix of this whole shape.
 
-    Return indptr (m + 1,) int64 starting at 0, indices (nnz,), values (nnz,) float32, or None if
-    they are `ones`, which are not read.
+    Return indptr (m + 1,) int64 from 0, indices (nnz,), values (nnz,) float32, None for `ones`.
     """
     where = f"{reader.path}: {group}"
     nnz = reader.entries[f"{group}/indices_1"].rows
@@ -62,17 +59,15 @@ def read_csr(reader, group, start, stop, num_rows, num_columns, ones):
     first = int(indptr[0])
     last = int(indptr[-1])
     end = nnz if stop == num_rows else last
-    check_csr(indptr, np.empty(0, np.int32), end, num_columns, where, start)
+    validation.check_csr(indptr, np.empty(0, np.int32), end, num_columns, where, start)
     refuse_pointers(reader, group, start, stop, first, last)
 
     indices = reader.read(f"{group}/indices_1", first, last)
-    check_csr(indptr, indices, end, num_columns, where, start)
+    validation.check_csr(indptr, indices, end, num_columns, where, start)
     values = None
     if not ones:
         values = reader.read(f"{group}/values", first, last)
-        wrong = np.flatnonzero(~np.isfinite(values))
-        if wrong.size:
-            k = wrong[0]
+        if (k := validation.first(~np.isfinite(values))) is not None:
             row = start + int(np.searchsorted(indptr, first + k, side="right")) - 1
             raise DataError(f"{where}: the value at ({row}, {indices[k]}) is {values[k]}, expected "
                             "a finite number")
@@ -90,8 +85,7 @@ def refuse_pointers(reader, group, start, stop, first, last):
 def reorder_entries(values, indptr, indices, number):
     """Reorder values (nnz,) of the entries of a CSR matrix (n, n) as `Graph.permuted` orders them.
 
-    `number`, (n,) int64, is the new number of row and column i: iperm to permute a graph by perm,
-    perm to undo it.
+    `number`, (n,) int64, is the new number of row and column i: iperm to permute by perm, or back.
     """
     number = number.astype(indices.dtype, copy=False)
     rows = np.repeat(number, np.diff(indptr))

@@ -1,5 +1,4 @@
 """Says what is in a file, in words: the text of `hpgcn inspect`."""
-from __future__ import annotations
 
 import os
 from itertools import pairwise
@@ -24,18 +23,7 @@ ROWS_AT_ONCE = 1 << 22
 
 
 def describe(path, *, verify=False):
-    """Say what a graph, partitioned graph, model, predictions or checkpoint file holds.
-
-    Parameters
-    ----------
-    verify : bool
-        Read everything and compare every checksum; otherwise only what is looked at.
-
-    Returns
-    -------
-    str
-        Aligned lines, no line feed at the end.
-    """
+    """Say what any file of hpgcn holds, in aligned lines; `verify` compares every checksum."""
     reader = Reader(path, tuple(KINDS))
     try:
         written = f"{reader.field('created_utc', str)} by {reader.field('creator', str)}"
@@ -64,7 +52,6 @@ def describe(path, *, verify=False):
 
 
 def _verify(reader):
-    """Compare all checksums, and say so."""
     entries = reader.distinct()
     for name in entries:
         reader.verify_dataset(name)
@@ -77,14 +64,12 @@ def _slabs(stored):
     n = stored.header.num_nodes
     entries = np.arange(0, stored.header.num_edges, ROWS_AT_ONCE)
     by_entries = np.searchsorted(stored.pointers(0, n), entries)
-    by_rows = np.arange(0, n, ROWS_AT_ONCE >> 4)
-    cuts = np.unique(np.concatenate([by_entries, by_rows, [0, n]]))
+    cuts = np.unique(np.concatenate([by_entries, np.arange(0, n, ROWS_AT_ONCE >> 4), [0, n]]))
     for start, stop in pairwise(cuts.tolist()):
         yield stored.slab(start, stop)
 
 
 def size(nbytes):
-    """Return a number of bytes as people write it."""
     if nbytes < 1024:
         return f"{nbytes:,} bytes"
     for unit in ("KiB", "MiB", "GiB"):
@@ -194,7 +179,6 @@ def _spread(counts, mean=False):
 
 
 def _result(reader):
-    """Describe what a run left behind."""
     arrays = {name: (entry.shape, entry.dtype.name) for name, entry in reader.entries.items()}
     attributes = {name: value for name, value in reader.attributes().items() if name not in HIDDEN}
     rows = RESULTS[reader.format](arrays, attributes)

@@ -1,5 +1,4 @@
 """Writing graphs and partitioned graphs, and opening them."""
-from __future__ import annotations
 
 import dataclasses
 import os
@@ -18,14 +17,9 @@ from hpgcn.store.writer import create
 def write_graph(path, graph, *, overwrite=False, compress="none", scratch=None):
     """Write a whole graph to a new file of format hpgcn-graph.
 
-    Parameters
-    ----------
-    graph : Graph
-        All rows (n,), in the order that is to be called the original one. Its arrays may be any
-        objects with `shape`, `size`, `dtype` and `array[start:stop]`: about 16 MiB of one are asked
-        for at once.
-    overwrite, compress, scratch : optional
-        As in `hpgcn.store.writer.create`, which raises OutputError and StorageError.
+    `graph` has all rows, in the order that is to be called the original one. Its arrays may be any
+    objects with `shape`, `size`, `dtype` and `array[start:stop]`: about 16 MiB of one are asked for
+    at once. Options are as in `hpgcn.store.writer.create`.
     """
     _require_whole(graph)
     with create(path, GRAPH, overwrite=overwrite, compress=compress, scratch=scratch) as writer:
@@ -35,16 +29,9 @@ def write_graph(path, graph, *, overwrite=False, compress="none", scratch=None):
 def write_partitioned(path, graph, partition, *, overwrite=False, compress="none", source=None):
     """Write a whole graph in the order of a partition, to a file of format hpgcn-partitioned-graph.
 
-    Parameters
-    ----------
-    graph : Graph
-        All rows, in ORIGINAL order; rows and columns are permuted on the way.
-    partition : hpgcn.partition.Partition
-    overwrite, compress : optional
-        As in `write_graph`.
-    source : StoredGraph, optional
-        The open file that `graph` was read from: its SHA-256 becomes `source_sha256`. By default
-        the graph's own.
+    `graph` has all rows, in ORIGINAL order; rows and columns are permuted on the way. `source` is
+    the open StoredGraph that it was read from: its SHA-256 becomes `source_sha256`, by default the
+    graph's own. Options are as in `write_graph`.
     """
     _require_whole(graph)
     if graph.offsets is not None or not np.array_equal(graph.vertex, np.arange(graph.num_rows)):

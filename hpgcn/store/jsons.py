@@ -1,8 +1,7 @@
-"""JSON read with care: of bounded size and depth, no key twice, fields of the right kind and range.
+"""JSON read with care: bounded size and depth, no key twice, fields of right kind and range.
 
 Every error, a DataError, is one line that names the file, the place and what was expected.
 """
-from __future__ import annotations
 
 import json
 import math
@@ -19,10 +18,7 @@ NAMES = {int: "an integer", float: "a number", str: "text", dict: "an object"}
 
 
 class Field(NamedTuple):
-    """The values of a field: int, float (an integer, too), str or dict; None if optional.
-
-    Numbers lie from low to high; one that may be absent may be NaN or infinite, too.
-    """
+    """Values of a field: int, float (an integer, too), str or dict; if optional None, NaN, Inf."""
 
     kind: type
     low: float = -math.inf
@@ -30,7 +26,6 @@ class Field(NamedTuple):
     optional: bool = False
 
     def takes(self, value):
-        """Return whether the field may hold a value."""
         if value is None:
             return self.optional
         if self.kind not in (int, float):
@@ -63,10 +58,7 @@ class Huge(float):
 
 
 def parse_json(text, where):
-    """Return the object in a text (bytes), a dict; NaN and Infinity are floats.
-
-    `where`, for errors, is a file, or a line of it.
-    """
+    """Return the one object in bytes; NaN and Infinity are floats. `where` is a file, or a line."""
     try:
         values = DECODER.decode(text.decode())
         if len(text) <= MAX_BYTES and _depth(values) > MAX_DEPTH:
@@ -95,19 +87,13 @@ def read_json(path, most=MAX_BYTES):
 
 
 def read_lines(path):
-    """Yield (number from 1, bytes with the line feed) of the lines of a file.
-
-    A line past MAX_BYTES is cut in two.
-    """
+    """Yield (number from 1, bytes) of lines, each with its line feed, cut in two past MAX_BYTES."""
     with reading(path) as file:
         yield from enumerate(iter(lambda: file.readline(MAX_BYTES), b""), 1)
 
 
 def check_fields(values, fields, where, *, whole=True):
-    """Refuse a dict with a field of another kind or range than `fields` (Field by name) say.
-
-    With `whole` all of them must be there; `where` as in `parse_json`.
-    """
+    """Refuse a dict whose fields are not as `fields` say; with `whole` none may be missing."""
     for name, field in fields.items():
         if name in values and not field.takes(values[name]):
             shown = printable(SHORT.repr(values[name]))

@@ -1,17 +1,17 @@
 """CRC32 of every mebibyte of a dataset, and of all attributes: how a flipped bit is noticed."""
-from __future__ import annotations
 
 import zlib
 
 import numpy as np
+
+from hpgcn.graphs.validation import first
 
 BLOCK = 1 << 20  # bytes under one checksum
 GROUP = "manifest"
 ATTRIBUTES = "attributes_crc32"
 COMPLETE = "complete"
 UNSUMMED = (f"/{GROUP}", ATTRIBUTES), ("/", COMPLETE)  # the checksum itself, and what follows it
-# Attributes that say who wrote a file and when, not what is in it.
-CIRCUMSTANCES = *UNSUMMED, ("/", "creator"), ("/", "created_utc")
+CIRCUMSTANCES = *UNSUMMED, ("/", "creator"), ("/", "created_utc")  # not what is in a file
 
 
 class BlockChecksums:
@@ -46,7 +46,6 @@ class BlockChecksums:
 
 
 def num_blocks(nbytes):
-    """Count the blocks that so many bytes take."""
     return -(-nbytes // BLOCK)
 
 
@@ -56,15 +55,11 @@ def first_block_not_ones(nbytes, checksums):
     expected = [zlib.crc32(b"\1" * BLOCK)] * full
     if rest:
         expected.append(zlib.crc32(b"\1" * rest))
-    wrong = np.flatnonzero(np.array(expected, np.uint32) != checksums)
-    return int(wrong[0]) if wrong.size else None
+    return first(np.array(expected, np.uint32) != checksums)
 
 
 def first_wrong_block(array, offset, blocks, checksums):
-    """Return the first block of a range whose checksum, of those of the dataset, is wrong; or None.
-
-    The C-contiguous `array` holds the bytes of the dataset from `offset` on.
-    """
+    """Return the first of `blocks` that is wrong, or None; `array`: the bytes from `offset` on."""
     raw = memoryview(array.reshape(-1).view(np.uint8))
     for block in blocks:
         start = block * BLOCK - offset
@@ -74,10 +69,7 @@ def first_wrong_block(array, offset, blocks, checksums):
 
 
 def attribute_bytes(attributes, without=UNSUMMED):
-    """Yield the sorted attributes of a file as bytes, each behind its path, name, kind and length.
-
-    They are bytes or ndarrays by path of the object and by name; (path, name) in `without` are not.
-    """
+    """Yield the sorted attributes of a file as bytes, each behind its path, name, kind, length."""
     for path in sorted(attributes):
         for name in sorted(attributes[path]):
             if (path, name) in without:
@@ -87,13 +79,11 @@ def attribute_bytes(attributes, without=UNSUMMED):
             if not isinstance(value, bytes):
                 kind = f"{value.dtype.str} {value.shape}"
                 raw = value.tobytes()
-            head = f"{path}\0{name}\0{kind}\0{len(raw)}\0"
-            yield head.encode("utf-8", "surrogateescape")
+            yield f"{path}\0{name}\0{kind}\0{len(raw)}\0".encode("utf-8", "surrogateescape")
             yield raw
 
 
 def attributes_crc(attributes):
-    """Return the CRC32 over `attribute_bytes`."""
     crc = 0
     for piece in attribute_bytes(attributes):
         crc = zlib.crc32(piece, crc)

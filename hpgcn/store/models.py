@@ -1,5 +1,4 @@
 """Trained weights, predictions and the state of a run as HDF5 files."""
-from __future__ import annotations
 
 import numpy as np
 
@@ -20,18 +19,10 @@ MULTI_LABEL = ("iu", 2)  # of label, where it is 0 or 1 for each logit
 
 
 def write_model(path, weights, *, config_toml, epoch, attributes=None, **options):
-    """Write the weights of a model.
+    """Write the weights of a model, arrays by name; a slash in a name makes a group.
 
-    Parameters
-    ----------
-    weights : dict of str -> ndarray
-        By name; a slash in a name makes a group.
-    config_toml : str
-        The resolved configuration.
-    epoch : int
-    attributes : dict of str -> bool, int, float, str, list of numbers, or None (left out)
-    overwrite, follow : bool, optional
-        As in `hpgcn.runtime.atomic.replacing`.
+    `config_toml` is the resolved configuration. `attributes` are bool, int, float, str, lists of
+    numbers, or None (left out); `overwrite`, `follow` as in `replacing`.
     """
     arrays = {f"weights/{name}": array for name, array in weights.items()}
     of_run = {"config_toml": config_toml, "epoch": int(epoch)}
@@ -39,14 +30,7 @@ def write_model(path, weights, *, config_toml, epoch, attributes=None, **options
 
 
 def read_model(path):
-    """Read what `write_model` wrote.
-
-    Returns
-    -------
-    weights : dict of str -> ndarray
-    attributes : dict
-        Those given, with `config_toml`, `epoch`, `creator` and `created_utc`.
-    """
+    """Read what `write_model` wrote: weights by name, all attributes but those of every file."""
     arrays, attributes = _read(path, MODEL, OF_A_RUN)
     weights = {name.removeprefix("weights/"): array for name, array in arrays.items()
                if name.startswith("weights/")}
@@ -73,13 +57,8 @@ def read_state(path):
 def write_predictions(path, arrays, *, attributes=None, **options):
     """Write predictions, in ORIGINAL vertex order; DataError for arrays of another kind.
 
-    Parameters
-    ----------
-    arrays : dict
-        logits (n, c) floating; label (n,) integer, or (n, c) of 0 and 1; and optionally
-        embedding (n, h) floating, original_ids (n,); None is left out.
-    attributes, overwrite, follow : optional
-        As in `write_model`.
+    logits (n, c) floating; label (n,) integer, or (n, c) of 0 and 1; and optionally embedding (n,
+    h) floating, original_ids (n,); None is left out. Options are as in `write_model`.
     """
     arrays = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
     _check_predictions(path, arrays)

@@ -1,5 +1,4 @@
 """Checks what an HDF5 file, a dataset and an attribute claim to be before data is read."""
-from __future__ import annotations
 
 import math
 import os
@@ -110,12 +109,10 @@ class Entry:
 
     @property
     def row_bytes(self):
-        """Bytes of one row."""
         return self.dtype.itemsize * math.prod(self.shape[1:])
 
     @property
     def nbytes(self):
-        """Bytes when read."""
         return self.rows * self.row_bytes
 
 

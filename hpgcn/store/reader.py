@@ -1,5 +1,4 @@
 """Reading HDF5 files nobody vouches for: all is checked before a byte of data is read."""
-from __future__ import annotations
 
 import hashlib
 import os
@@ -26,23 +25,9 @@ CHECKSUMS = f"/{manifest.GROUP}/"
 class Reader:
     """An open HDF5 file whose links, types, filters, sizes and attributes have been checked.
 
-    Parameters
-    ----------
-    path : str or path-like
-    formats : tuple of str
-        Values of the root attribute `format` that are accepted.
-    verify : bool
-        Compare the checksum of every block that is read, and of the attributes.
-    memory : int, optional
-        Bytes that may be read at once; default 80% of the available memory / ranks on this machine.
-
-    Attributes
-    ----------
-    format : str
-    opened : os.stat_result
-        Of the file when it was opened.
-    entries : dict of str -> Entry
-        Datasets by path, hard links included, the manifest's own left out.
+    Its root attribute `format` must be one of `formats`. With `verify` the checksum of every block
+    that is read is compared, and of the attributes. `memory` bytes may be read at once, by default
+    80% of what is available / ranks on this machine.
     """
 
     def __init__(self, path, formats, *, verify=True, memory=None):
@@ -57,7 +42,7 @@ class Reader:
             with self._refusing("/"):
                 self._raw = {"/": raw_attributes(self.file)}
             self.format = self._check_format(formats)
-            self.entries = {}
+            self.entries = {}  # Entry by path, hard links included, the manifest's own left out
             self._checksums = {}  # Entry of those of each dataset
             self._checked = {}  # (blocks,) uint32 of those that were read
             self._walk()
@@ -66,7 +51,6 @@ class Reader:
             raise
 
     def close(self):
-        """Close the file."""
         self.file.close()
 
     @property
@@ -117,7 +101,6 @@ class Reader:
         return entry
 
     def error(self, problem):
-        """Return the DataError of a problem of this file."""
         return DataError(f"{self.path}: {problem}")
 
     def reserve(self, nbytes, what):
@@ -191,7 +174,6 @@ class Reader:
         return {known.get(entry.address, name): entry for name, entry in self.entries.items()}
 
     def verify_dataset(self, name):
-        """Compare the checksums of a whole dataset, piece by piece."""
         entry = self.entries[name]
         step = max(1, (64 << 20) // max(1, entry.row_bytes))
         for start in range(0, entry.rows, step):

@@ -1,5 +1,4 @@
 """Checks names, dtypes and shapes of what a graph file must hold before any array is read."""
-from __future__ import annotations
 
 import numpy as np
 

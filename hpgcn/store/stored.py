@@ -1,9 +1,9 @@
 """A graph in a file, read row by row: validated once, here; kernels trust their arguments."""
-from __future__ import annotations
 
 import dataclasses
 import functools
 from itertools import combinations
+from operator import attrgetter
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,17 +28,6 @@ class StoredGraph:
 
     Whatever reads validates what it reads; it raises DataError and StorageError as hpgcn.store
     says, DataError for rows that do not exist and more bytes than the memory budget, too.
-
-    Attributes
-    ----------
-    path : str
-    format : str
-        "hpgcn-graph" or "hpgcn-partitioned-graph".
-    header : Header
-    offsets : (k + 1,) int64 or None
-        Part p owns the rows [offsets[p], offsets[p + 1]); None if unpartitioned.
-    reader : hpgcn.store.reader.Reader
-        The open file.
     """
 
     def __init__(self, path, *, verify=True, memory=None):
@@ -46,10 +35,10 @@ class StoredGraph:
         self._sha256 = None
         self.reader = reader = Reader(path, (GRAPH, PARTITIONED), verify=verify, memory=memory)
         self.path = reader.path
-        self.format = reader.format
+        self.format = reader.format  # "hpgcn-graph" or "hpgcn-partitioned-graph"
         try:
             self.header = schema.read_header(reader)
-            self.offsets = None
+            self.offsets = None  # else part p owns the rows [offsets[p], offsets[p + 1])
             if self.format == PARTITIONED:
                 self.offsets = schema.read_offsets(reader, self.header)
             self._content = reader.content_sha256()
@@ -81,19 +70,13 @@ class StoredGraph:
         return StoredGraph(path, **self._options)
 
     def sha256(self):
-        """Return the SHA-256 of the file that is open here, whatever has its name by now.
-
-        It is read once, in pieces; DataError if it was written to since it was opened.
-        """
+        """Return the SHA-256 of the open file, whatever has its name; DataError if written to."""
         if self._sha256 is None:
             self._sha256 = self.reader.sha256()
         return self._sha256
 
     def checksum(self):
-        """Return the SHA-256 of what the file held when it was opened, from the checksums in it.
-
-        Everything that is read is compared with these, so it is the digest of what is read.
-        """
+        """Return the SHA-256 of the content when opened, by its checksums: of what is read."""
         return self._content
 
     def refuse_replaced(self):
@@ -161,8 +144,8 @@ class StoredGraph:
     def partition_sums(self, start, stop):
         """Return (4,) float64 about the vertices [start, stop) and their partition.
 
-        If `hpgcn.graphs.consistency.nonzero` of the sum over all vertices, perm, iperm, part and offsets
-        do not belong together; `vertex_partition` then names what is wrong.
+        If `consistency.nonzero` of the sum over all vertices, perm, iperm, part and offsets do not
+        belong together; `vertex_partition` then names what is wrong.
         """
         self._check_rows(start, stop)
         perm, iperm, part = self._read_partition(start, stop)
@@ -170,10 +153,7 @@ class StoredGraph:
         return consistency.permutation_sums(start, perm, iperm, part, owner)
 
     def edge_part(self, start, stop):
-        """Return the part of each entry of the rows [start, stop), (nnz,) int32, in their order.
-
-        None where the partition is no vertex cut.
-        """
+        """Return the part of each entry of these rows, (nnz,) int32; None without a vertex cut."""
         self._check_rows(start, stop)
         if not self._cuts_vertices:
             return None
@@ -215,25 +195,10 @@ class StoredGraph:
     def _whole(self):
         return self.read()
 
-    @property
-    def adjacency(self):
-        """All rows as scipy.sparse.csr_array (n, n), float32; this and the next three read once."""
-        return self._whole.adjacency
-
-    @property
-    def features(self):
-        """(n, f) float32, scipy.sparse.csr_array (n, f) float32, or None."""
-        return self._whole.features
-
-    @property
-    def labels(self):
-        """(n,) int64 with -1 for unknown, (n, t) float32, or None."""
-        return self._whole.labels
-
-    @property
-    def masks(self):
-        """Dict of (n,) bool under "train", "val" and "test", or None."""
-        return self._whole.masks
+    adjacency = property(attrgetter("_whole.adjacency"), doc="All rows, read once; as of a Graph.")
+    features = property(attrgetter("_whole.features"), doc="Of all rows, read once; as of a Graph.")
+    labels = property(attrgetter("_whole.labels"), doc="Of all rows, read once; as of a Graph.")
+    masks = property(attrgetter("_whole.masks"), doc="Of all rows, read once; as of a Graph.")
 
     @property
     def _cuts_vertices(self):
@@ -245,7 +210,6 @@ class StoredGraph:
                                     "stored")
 
     def _ends(self, group, start, stop):
-        """Pointers of the rows `start` and `stop`."""
         name = f"{group}/pointers_to_1"
         return [int(self.reader.read(name, row, row + 1)[0]) for row in (start, stop)]
 

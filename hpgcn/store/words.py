@@ -3,7 +3,6 @@
 `model`, `predictions` and `checkpoint` take the arrays of a file as name -> (shape, dtype) and its
 attributes, of which they take out those that they use; they return (label, text) pairs.
 """
-from __future__ import annotations
 
 import json
 import math
@@ -14,18 +13,15 @@ from hpgcn.errors import UsageError
 # settings that have words of their own
 SAID = ("graph", "out", "model", "layers", "hidden", "dropout", "optimizer", "lr", "weight_decay",
         "decay_layers", "dtype", "seed", "epochs")
-PREDICTED = {
-    "logits": "a score of each class", "label": "the label that is predicted",
-    "embedding": "input of the last layer", "original_ids": "the input's own ids"}
+PREDICTED = {"logits": "a score of each class", "label": "the label that is predicted",
+             "embedding": "input of the last layer", "original_ids": "the input's own ids"}
 
 
 def percent(value):
-    """Return a share as people write it."""
     return f"{100 * value:.2f}%" if isinstance(value, int | float) and 0 <= value <= 1 else "none"
 
 
 def accuracies(metrics):
-    """Return validation and test accuracy of an epoch."""
     return f"validation {percent(metrics.get('val_acc'))}, test {percent(metrics.get('test_acc'))}"
 
 
@@ -60,7 +56,6 @@ def _settings(attributes):
 
 
 def model(arrays, attributes):
-    """Describe a model.h5."""
     rows, _ = _settings(attributes)
     return [("best epoch", f"{attributes.pop('epoch', 'unknown')}, whose weights these are"), *rows,
             ("trained by", f"strategy {attributes.pop('strategy', 'unknown')}"),
@@ -69,7 +64,6 @@ def model(arrays, attributes):
 
 
 def predictions(arrays, attributes):
-    """Describe a predictions.h5."""
     n = next((shape[0] for shape, _ in arrays.values() if shape), 0)
     return [("vertices", f"{n:,}, in their original order"),
             ("graph", str(attributes.pop("graph", "unknown"))),
@@ -79,7 +73,6 @@ def predictions(arrays, attributes):
 
 
 def checkpoint(arrays, attributes):
-    """Describe the state.h5 of a checkpoint."""
     def take(name):
         return attributes.pop(name, "unknown")
 
@@ -103,12 +96,10 @@ def checkpoint(arrays, attributes):
 
 
 def versions(installed):
-    """Return versions by name in a line."""
     return ", ".join(f"{name} {value}" for name, value in installed.items()) or "unknown"
 
 
 def _weights(arrays, group, label):
-    """Return a line for the arrays of a group, if there are any."""
     inside = {name.partition("/")[2]: array for name, array in arrays.items()
               if name.startswith(f"{group}/")}
     if not inside:

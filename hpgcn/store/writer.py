@@ -1,5 +1,4 @@
 """Writing HDF5 files: whole or not at all, with a checksum for every header and every mebibyte."""
-from __future__ import annotations
 
 import datetime
 import io
@@ -29,15 +28,9 @@ COMPRESSION = ("none", "gzip")
 def create(path, file_format, *, overwrite=False, compress="none", scratch=None, follow=True):
     """Give a Writer of a new file; the file appears under its name when the block ends well.
 
-    Parameters
-    ----------
-    file_format : str
-        The root attribute `format`.
-    overwrite, follow : bool
-        As in `hpgcn.runtime.atomic.replacing`.
-    compress : "none" or "gzip"
-    scratch : path, optional
-        Folder for the unfinished file, on the same file system; by default that of `path`.
+    `file_format` is the root attribute `format`, `compress` one of COMPRESSION; `overwrite` and
+    `follow` as in `replacing`. `scratch` is a folder for the unfinished file, on the same file
+    system; default that of `path`.
     """
     if compress not in COMPRESSION:
         raise UsageError(f"compress = {compress!r}: expected one of {', '.join(COMPRESSION)}")
@@ -77,8 +70,7 @@ def _moved(path, overwrite, scratch):
 class _Sink(io.FileIO):
     """A file whose failures HDF5 never sees, since HDF5 can crash after a write that failed.
 
-    The first failure is kept in `failure` for the Writer to raise; what is written after it goes
-    nowhere.
+    `failure` keeps the first for the Writer to raise; what is written after it goes nowhere.
     """
 
     failure = None
@@ -121,13 +113,10 @@ class Writer:
             raise failure
 
     def attributes(self, group, values):
-        """Set attributes of a group, made where it is missing: bool, int, float, str, 1-d numbers.
-
-        None is left out. Text is stored with a fixed length: the global heap has no checksum.
-        """
+        """Set attributes of a group: bool, int, float, str, 1-d numbers; None is left out."""
         target = self.file.require_group(group)
         for name, value in values.items():
-            if isinstance(value, str):
+            if isinstance(value, str):  # of a fixed length: the global heap has no checksum
                 text = value.encode("utf-8", "replace")
                 dtype = h5py.string_dtype("utf-8", max(1, len(text)))
                 target.attrs.create(name, np.bytes_(text), dtype=dtype)
@@ -136,10 +125,7 @@ class Writer:
         self.check()
 
     def dataset(self, name, source):
-        """Write an ndarray, or any object with `shape`, `dtype` and `source[start:stop]`.
-
-        Only about 16 MiB of it are asked for at once.
-        """
+        """Write an ndarray, or an object with `shape`, `dtype` and [start:stop]; 16 MiB at once."""
         shape = tuple(source.shape)
         dtype = np.dtype(source.dtype).newbyteorder("<")
         checksums = manifest.BlockChecksums()

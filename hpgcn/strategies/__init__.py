@@ -1,11 +1,12 @@
-"""Ways of computing A H in parallel: one file each. They are interchangeable and change nothing but rounding.
+"""Ways of computing A H in parallel: one file each. They change nothing but rounding.
 
-A strategy derives from Strategy, or from RowStrategy, and has its Plan beside it; STRATEGIES holds them by
-the name that --strategy takes, and is all that the rest of the package asks.
+A strategy derives from Strategy, or from RowStrategy, and has its Plan beside it; STRATEGIES holds
+them by the name that --strategy takes, and is all that the rest of the package asks.
 """
 from __future__ import annotations
 
 from hpgcn.errors import UsageError
+from hpgcn.strategies.cover import Cover
 from hpgcn.strategies.mop import MixtureOfParallelism
 from hpgcn.strategies.one_d import OneAndAHalfD, OneD
 from hpgcn.strategies.p2p import PointToPoint
@@ -13,25 +14,24 @@ from hpgcn.strategies.plan import Arrangement, Operand, Plan, Product
 from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy
 from hpgcn.strategies.strategy import Strategy, check_options
 from hpgcn.strategies.summa import ThreeD, TwoD
+from hpgcn.strategies.vertex_cut import VertexCut
 
 STRATEGIES = {each.name: each for each in (
-    PointToPoint, OneD, OneAndAHalfD, TwoD, ThreeD, MixtureOfParallelism)}
+    PointToPoint, Cover, VertexCut, OneD, OneAndAHalfD, TwoD, ThreeD, MixtureOfParallelism)}
 
 
 def find_strategy(config):
     """Return the strategy that the settings name.
 
-    Raises
-    ------
-    UsageError
-        There is none of this name, or a setting is another strategy's.
+    UsageError: there is none of this name, or a setting is another strategy's.
     """
     if config.strategy not in STRATEGIES:
-        raise UsageError(f"strategy = {config.strategy!r}: expected one of {', '.join(STRATEGIES)}")
+        raise UsageError(
+            f"strategy = {config.strategy!r}: expected one of {', '.join(STRATEGIES)}")
     strategy = STRATEGIES[config.strategy]
     check_options(strategy, config)
     return strategy
 
 
-__all__ = ["STRATEGIES", "Arrangement", "Operand", "Plan", "Product", "RowPlan", "RowProduct", "RowStrategy",
-           "Strategy", "find_strategy"]
+__all__ = ["STRATEGIES", "Arrangement", "Operand", "Plan", "Product", "RowPlan", "RowProduct",
+           "RowStrategy", "Strategy", "find_strategy"]

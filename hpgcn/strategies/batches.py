@@ -1,8 +1,9 @@
-"""Batches of rows that travel between owners of rows and owners of columns: how they are dealt, ordered and packed.
+"""Batches of rows that travel between owners of rows and of columns: dealt, ordered and packed.
 
-A batch is a piece of every rank's rows: all links are loaded alike at any time. Ranks deal their pieces alternately
-upwards and downwards, so that rows on both sides of a border between ranks are in one batch. With bandwidth
-b < m = n / P a batch then reads no further than b rows beyond its pieces.
+A batch is a piece of every rank's rows: all links are loaded alike at any time. Ranks deal their
+pieces alternately upwards and downwards, so that rows on both sides of a border between ranks are
+in one batch. With bandwidth b < m = n / P a batch then reads no further than b rows beyond its
+pieces.
 """
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-import scipy.sparse as sp
 
+from hpgcn.graphs.partition import run_offsets
 from hpgcn.graphs.reordering import pipeline_stages
-from hpgcn.parallel.csr import TILES, cut_rows, rows_of
+from hpgcn.parallel.csr import TILES, inverse
 from hpgcn.parallel.layout import split
 
 MAX_STAGES = 16
@@ -23,27 +24,20 @@ BATCH_ROWS = 1024  # a rank's rows in a batch, at least: messages of fewer cost 
 
 @dataclass(frozen=True, eq=False)
 class Batches:
-    """Rows dealt into S batches of one piece of every row block: piece i of even blocks, S - 1 - i of odd ones (pure).
+    """Rows in S batches of a piece of every row block: piece i of even, S - 1 - i of odd ones."""
 
-    Attributes
-    ----------
-    offsets : (P + 1,) int64
-        The row blocks.
-    starts, counts : (S, P) int64
-        First row, and number of rows, of rank p's piece in batch i.
-    """
-
-    offsets: np.ndarray
-    starts: np.ndarray
-    counts: np.ndarray
+    offsets: np.ndarray  # (P + 1,) int64: the row blocks
+    starts: np.ndarray  # (S, P) int64: first row of rank p's piece in batch i
+    counts: np.ndarray  # (S, P) int64: its rows
 
     @staticmethod
     def deal(offsets, stages):
-        """Cut each of P row blocks, (P + 1,) int64 offsets, in `stages` pieces as even as they can be."""
-        cuts = np.array([start + split(stop - start, stages) for start, stop in pairwise(offsets.tolist())]).T
-        cuts, counts = cuts[:-1], np.diff(cuts, axis=0)
+        """Cut each of P row blocks in `stages` pieces as even as they can be."""
+        cuts = [start + split(stop - start, stages) for start, stop in pairwise(offsets.tolist())]
+        starts = np.transpose(cuts)[:-1]
+        counts = np.diff(cuts).T
         odd = np.arange(offsets.size - 1) % 2 == 1
-        return Batches(offsets, np.where(odd, cuts[::-1], cuts), np.where(odd, counts[::-1], counts))
+        return Batches(offsets, *(np.where(odd, each[::-1], each) for each in (starts, counts)))
 
     @property
     def stages(self):
@@ -58,7 +52,7 @@ class Batches:
     @cached_property
     def bounds(self):
         """Batch i is rows [bounds[i], bounds[i + 1]) of the new order; (S + 1,) int64."""
-        return np.concatenate([[0], np.cumsum(self.counts.sum(1))])
+        return run_offsets(self.counts.sum(1))
 
     @cached_property
     def order(self):
@@ -69,16 +63,12 @@ class Batches:
 
     def places(self, rows):
         """Where rows, (n,) old numbers in any order, are in the new order."""
-        if self.stages == 1:
-            return rows
-        place = np.empty_like(self.order)
-        place[self.order] = np.arange(self.order.size)
-        return place[rows]
+        return rows if self.stages == 1 else inverse(self.order)[rows]
 
     def kept(self, keep):
-        """Find some of the rows, (n,) bool by old numbers, in the new order: (n,) bool, and what each is called.
+        """Find some of the rows, (n,) bool by old numbers, in the new order: (n,) bool.
 
-        The second, (k,) int64, are numbers from 0 to k - 1 that follow the old order.
+        And (k,) int64, what each is called: numbers from 0 to k - 1 that follow the old order.
         """
         if self.stages == 1:
             return keep, np.arange(np.count_nonzero(keep))
@@ -86,50 +76,42 @@ class Batches:
         return found, (np.cumsum(keep) - 1)[self.order[found]]
 
     def read(self, indptr, indices, rows):
-        """How many of these batches must have arrived before each batch of `rows`; (S,) int64, rising.
+        """How many of these batches must have arrived before each batch of `rows`; (S,), rising.
 
-        Batch i itself always must: what returns goes where it was packed (`Parcels`).
-
-        Parameters
-        ----------
-        indptr, indices
-            CSR of a matrix with columns in the order of these batches, sorted, and rows in that of `rows`.
-        rows : Batches
+        Batch i itself always must: what returns goes where it was packed (`Parcels`). indptr,
+        indices: CSR with sorted columns in the order of these batches, rows in that of `rows`.
         """
         full = np.diff(indptr) > 0
         last = np.full(full.size + 1, -1)  # one more: reduceat takes no place past the end
         last[:-1][full] = indices[indptr[1:][full] - 1]
-        needed = np.searchsorted(self.bounds, np.maximum.reduceat(last, rows.bounds[:-1]), side="right")
+        furthest = np.maximum.reduceat(last, rows.bounds[:-1])
+        needed = np.searchsorted(self.bounds, furthest, side="right")
         return np.maximum.accumulate(np.maximum(needed, np.arange(1, rows.stages + 1)))
 
 
 class Parcels:
-    """Room for a rank's rows of a matrix of some width, batch after batch, each cut by columns for the P ranks.
+    """Room for a rank's rows of a matrix, batch after batch, each cut by columns for the P ranks.
 
-    Two matrices may share the room for m rows, m at least those of either, if what goes out lies at its end and what
-    comes back at its beginning: returning batches 0 to i then take the place of departing batches 0 to i at most. For
-    of l <= m rows dealt alike the first batches hold no more than of m, and so do the last.
+    Rank q takes columns [cuts[q], cuts[q + 1]) of the (m_p, f) matrix; the room is (m_p * f,).
 
-    Parameters
-    ----------
-    batches : Batches
-    rank : int
-    flat : (m_p * f,) array
-    cuts : (P + 1,) int64
-        Rank q takes columns [cuts[q], cuts[q + 1]).
+    Two matrices may share the room for m rows, m at least those of either, if what goes out lies at
+    its end and what comes back at its beginning: returning batches 0 to i then take the place of
+    departing batches 0 to i at most. For of l <= m rows dealt alike the first batches hold no more
+    than of m, and so do the last.
     """
 
-    def __init__(self, batches, rank, flat, cuts):
-        self.counts, self.cuts = batches.counts[:, rank], cuts
+    def __init__(self, batches, rank, room, cuts):
+        self.counts = batches.counts[:, rank]
+        self.cuts = cuts
         self.starts = batches.starts[:, rank] - batches.offsets[rank]
-        self.parts = pieces(flat, self.counts * cuts[-1])
+        self.parts = pieces(room, self.counts * cuts[-1])
 
     def sizes(self, batch):
         """Elements of a batch that each rank's columns take; (P,) int64."""
         return self.counts[batch] * np.diff(self.cuts)
 
     def pairs(self, batch, matrix):
-        """Pair each non-empty part of a batch, (k, w_q), with what it holds: a view of its columns of (m_p, f)."""
+        """Pair each non-empty part of a batch, (k, w_q), with its view of a matrix (m_p, f)."""
         mine = matrix[self.starts[batch]:self.starts[batch] + self.counts[batch]]
         blocks = pieces(self.parts[batch], self.sizes(batch))
         return [(block.reshape(len(mine), -1), mine[:, lo:hi])
@@ -138,49 +120,36 @@ class Parcels:
 
 def pieces(flat, sizes):
     """Consecutive pieces of an array that have these sizes; list of views."""
-    ends = np.cumsum(sizes)
-    return [flat[first:last] for first, last in zip((ends - sizes).tolist(), ends.tolist())]
+    return [flat[first:last] for first, last in pairwise(run_offsets(sizes).tolist())]
 
 
 def default_stages(offsets, bandwidth):
     """Batches of rows for row blocks, (P + 1,) offsets, and a matrix of some bandwidth.
 
-    Those of Proposition 3.5 where they let aggregation begin before all rows are there, TILES where the bandwidth
-    forbids it; at most MAX_STAGES, and at least BATCH_ROWS rows of a rank in each. 1 for a single rank.
+    Those of Proposition 3.5 (mixgcn) where they let aggregation begin before all rows are there,
+    TILES where the bandwidth forbids it; at most MAX_STAGES, and at least BATCH_ROWS rows of a rank
+    in each. 1 for a single rank.
     """
-    ranks, rows = offsets.size - 1, int(np.diff(offsets).max())
-    if ranks == 1:
+    if offsets.size == 2:
         return 1
+    rows = int(np.diff(offsets).max())
     stages = pipeline_stages(rows, bandwidth) if bandwidth < rows else TILES
     return max(1, min(stages, MAX_STAGES, rows // BATCH_ROWS))
 
 
 def count_batches(offsets, asked, bandwidth):
-    """Batches that are made of row blocks, (P + 1,) offsets: as many as were asked for, or `default_stages` if 0.
+    """Batches that are made of row blocks: as many as were asked for, or `default_stages` if 0.
 
-    More than the longest row block has rows are not made, nor more than one on a single rank. `bandwidth`: a function
-    that tells it, called if it is needed.
+    No more than the longest row block has rows, nor than one on a single rank. `bandwidth`: a
+    function that tells it, called if it is needed.
     """
     if offsets.size == 2:
         return 1
-    return max(1, min(asked or default_stages(offsets, bandwidth()), int(np.diff(offsets).max())))
+    stages = asked or default_stages(offsets, bandwidth())
+    return max(1, min(stages, int(np.diff(offsets).max())))
 
 
-def count_fewer(stages, asked, longest):
-    """Batches of a restricted map: those of the whole one, unless its longest row block is too short for them."""
+def count_fewer(stages, asked, layouts):
+    """Batches of a restricted map: those of the whole one, unless all row blocks are too short."""
+    longest = max(int(np.diff(layout.offsets).max()) for layout in layouts)
     return max(1, min(stages, longest // (1 if asked else BATCH_ROWS)))
-
-
-def tile_batch(indptr, stages):
-    """Cut the rows of a batch into tiles: (first row, row after the last, row pointers); one for 0 stages."""
-    count = -(-TILES // stages) if stages else 1
-    return [(lo, hi, rows_of(indptr, lo, hi + 1)) for lo, hi in cut_rows(indptr, count)]
-
-
-def in_order(matrix, rows, columns):
-    """Move row i of a csr_array to row rows[i], and column j to columns[j]; columns not sorted."""
-    order = np.empty_like(rows)
-    order[rows] = np.arange(rows.size)
-    moved = matrix[order]
-    columns = columns.astype(matrix.indices.dtype)
-    return sp.csr_array((moved.data, columns[moved.indices], moved.indptr), shape=matrix.shape)

@@ -16,17 +16,9 @@ POINTER_BYTES = 8
 class Blocks:
     """The blocks of a matrix that a rank of an R x L x C grid keeps, and the sizes of all others.
 
-    Parameters
-    ----------
-    layout, layout_in : hpgcn.parallel.layout.BlockLayout
-        Who owns rows of the result, and rows of what is multiplied: the matrix has n_out rows, n_in columns.
-    cuts : hpgcn.parallel.layout.Stages
-        Of its columns.
-    blocks : iterable of (int, scipy.sparse.csr_array)
-        Stage and block of those that this rank keeps; what is left out has no entries.
-    dtype : numpy dtype
-    comm : hpgcn.comm.SerialComm or MpiComm
-        Of all ranks, which make their blocks together.
+    The matrix has rows as `layout` and columns as `layout_in`, cut by the Stages `cuts`. `blocks`:
+    pairs of a stage and a csr_array, those that this rank keeps; what is left out has no entries.
+    All ranks of `comm` make theirs together.
 
     Attributes
     ----------
@@ -51,7 +43,7 @@ class Blocks:
         self.device = comm.device
         self.messages = dict.fromkeys(own, self.device.empty(0, np.uint8))
         self.arrays = {}  # Csr by stage: those of this rank, and of others what a GPU knows again
-        nonzeros = np.zeros(((layout.offsets.size - 1) // num_pieces(cuts), cuts.row.size))
+        nonzeros = np.zeros(((layout.offsets.size - 1) // cuts.pieces, cuts.row.size))
         for stage, matrix in blocks:
             block = Csr.of(matrix)
             nonzeros[row, stage] = block.data.size
@@ -65,34 +57,26 @@ class Blocks:
 
     @classmethod
     def read(cls, adjacency, layout, cuts, comm, *, transposed=False):
-        """Read blocks of A, or of A^T, from a hpgcn.graphs.normalization.NormalizedAdjacency.
+        """Read blocks of A, or of A^T, from a NormalizedAdjacency.
 
-        The intervals of one rank lie among those of L layers: rows are read in L portions, so that what is
-        cut away is never more than what stays.
+        The intervals of one rank lie among those of L layers: rows are read in L portions, so that
+        what is cut away is never more than what stays.
         """
         _, rows, own = held(layout, cuts)
         intervals = [tuple(cuts.offsets[stage:stage + 2].tolist()) for stage in own]
         with comm.collective_errors():
             if transposed:
-                blocks = [adjacency.block(lo, hi, rows[0], rows[-1]).T.tocsr() for lo, hi in intervals]
+                blocks = [adjacency.block(*interval, rows[0], rows[-1]).T.tocsr()
+                          for interval in intervals]
             else:
                 blocks = adjacency.blocks(rows, intervals)
         packed = ((stage, blocks.pop()) for stage in reversed(own))
         return cls(layout, layout, cuts, packed, adjacency.dtype, comm)
 
     def restricted(self, rows, columns, comm):
-        """Cut out the blocks of some rows and columns of the matrix; all ranks call it.
+        """Cut out the blocks of some rows, (n_out,) bool, and columns, (n_in,); all ranks call it.
 
-        Parameters
-        ----------
-        rows, columns : (n_out,), (n_in,) bool
-            What stays.
-        comm : hpgcn.comm.SerialComm or MpiComm
-
-        Returns
-        -------
-        Blocks
-            These, if all rows and columns stay.
+        These themselves, if all stay.
         """
         if rows.all() and columns.all():
             return self
@@ -103,20 +87,22 @@ class Blocks:
             for stage, message in self.messages.items():
                 if message.size:
                     arrays = self.unpack(self.device.get(message), self.entries[stage])
-                    yield stage, select(*arrays, kept, columns[offsets[stage]:offsets[stage + 1]])
+                    interval = slice(*offsets[stage:stage + 2].tolist())
+                    yield stage, select(*arrays, kept, columns[interval])
 
         cuts = replace(self.cuts, offsets=image(offsets, columns))
         layouts = self.layout.restricted(rows), self.layout_in.restricted(columns)
         return Blocks(*layouts, cuts, cut_blocks(), self.dtype, comm)
 
     def pack(self, block):
-        """One message: row pointers int64, then values and column numbers, the wider of the two first."""
+        """One message: row pointers int64, then values and column numbers, the wider first."""
         data = block.data
         if not data.size:
             return np.empty(0, np.uint8)
         entry = data.itemsize + self.columns.itemsize
         message = np.empty(block.indptr.size * POINTER_BYTES + data.size * entry, np.uint8)
-        for part, array in zip(self.unpack(message, data.size), (block.indptr, block.indices, data)):
+        arrays = block.indptr, block.indices, data
+        for part, array in zip(self.unpack(message, data.size), arrays):
             part[:] = array
         return message
 
@@ -131,13 +117,13 @@ class Blocks:
 
     def arrived(self, stage, message):
         """The Csr of the block of a stage, which has come from its owner."""
-        if stage in self.arrays and stage in self.messages:  # of this rank itself: it stays where it is
+        if stage in self.arrays and stage in self.messages:  # of this rank itself: it stays there
             return self.arrays[stage]
         indptr, indices, data = self.unpack(message, self.entries[stage])
         if stage not in self.messages:
             indptr = self.device.lasting(self.arrays, stage, indptr)
-        width = int(np.diff(self.cuts.offsets[stage:stage + 2])[0])
-        block = Csr(indptr, indices, data, width, self.device)
+        first, last = self.cuts.offsets[stage:stage + 2].tolist()
+        block = Csr(indptr, indices, data, last - first, self.device)
         if stage in self.messages:
             self.arrays[stage] = block
         return block
@@ -148,15 +134,9 @@ def cut(array, place):
     return array[:place], array[place:]
 
 
-def num_pieces(cuts):
-    """L."""
-    return int(cuts.piece.max()) + 1
-
-
 def held(layout, cuts):
     """What a rank keeps: its big row block, the bounds of the L pieces of that, and its stages."""
-    pieces = num_pieces(cuts)
-    row, piece = divmod(layout.block, pieces)
-    rows = layout.offsets[row * pieces:(row + 1) * pieces + 1].tolist()
+    row, piece = divmod(layout.block, cuts.pieces)
+    rows = layout.offsets[row * cuts.pieces:(row + 1) * cuts.pieces + 1].tolist()
     own = np.flatnonzero((cuts.piece == piece) & (cuts.column == layout.column)).tolist()
     return row, rows, own

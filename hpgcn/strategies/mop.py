@@ -1,27 +1,32 @@
-"""Mixture of parallelism: aggregation by columns, update by rows, an all-to-all between them: strategy `mop`.
+"""Mixture of parallelism: aggregation by columns, update by rows: strategy `mop`.
 
-Each rank owns a block of rows of H, G and Z; W is on every rank. For a product with A rows are exchanged for columns:
-rank q gets its part of the columns of all rows, multiplies them by all of A-hat, which every rank holds, and sends
-the rows of the result back to their owners. The mask of a result travels as bits, before the product, and is applied
-within it (S-SpMM).
+Each rank owns a block of rows of H, G and Z; W is on every rank. For a product with A rows
+are exchanged for columns: rank q gets its part of the columns of all rows, multiplies them
+by all of A-hat, which every rank holds, and sends the rows of the result back to their
+owners. The mask of a result travels as bits, before the product, and is applied within it
+(S-SpMM).
 
-Both all-to-alls go in s batches of rows (hpgcn.strategies.batches). All batches are sent at once; batch i is aggregated
-as soon as the rows that it reads have arrived, known from the columns of A, and returns while batch i + 1 is
-aggregated. With bandwidth b < m = n / P and s = ceil(2 m / (m - b)) the first batch does not wait for the last
-(Proposition 3.5 with the rows of a rank for all rows). With a wider matrix the way back alone is hidden.
+Both all-to-alls go in s batches of rows (hpgcn.strategies.batches). All batches are sent at
+once; batch i is aggregated as soon as the rows that it reads have arrived, known from the
+columns of A, and returns while batch i + 1 is aggregated. With bandwidth b < m = n / P and
+s = ceil(2 m / (m - b)) the first batch does not wait for the last (Proposition 3.5 with the
+rows of a rank for all rows). With a wider matrix the way back alone is hidden.
 
-Valid for any P and any row blocks, empty ones included, and for fewer columns than ranks. Words per product of width f:
-n f - sum of m_p f_p each way over all ranks, whatever the graph; a masked result adds ceil(f_q / 8) bytes of rank q's
-columns for each row of the others. Messages: one for each non-empty (source, destination, batch) each way; the bits go
-in one batch. Memory: all of A on every rank (and A^T if A is not symmetric), 2 n ceil(f / P) words of columns, m f of
-rows on their way.
+Valid for any P and any row blocks, empty ones included, and for fewer columns than ranks.
+Words per product of width f: n f - sum of m_p f_p each way over all ranks, whatever the
+graph; a masked result adds ceil(f_q / 8) bytes of rank q's columns for each row of the
+others. Messages: one for each non-empty (source, destination, batch) each way; the bits go
+in one batch. Memory: all of A on every rank (and A^T if A is not symmetric),
+2 n ceil(f / P) words of columns, m f of rows on their way.
 
-Restricted to some rows (out) of the result and some (in) of H, only these travel: n_in f words there, n_out f back.
-Such a map holds its entries of A, once in each direction that differs, and works in the buffers of the whole one.
+Restricted to some rows (out) of the result and some (in) of H, only these travel:
+n_in f words there, n_out f back. Such a map holds its entries of A, once in each direction
+that differs, and works in the buffers of the whole one.
 
-Rows may be updated on a GPU and aggregated on the cores of the host (MixGCN-CPU): A, and the columns that a rank gets,
-are in host memory then, where there is more of it. Batches are packed on the GPU and copied to pinned memory one after
-the other, each sent when it is there; what returns is copied back batch by batch while others are aggregated.
+Rows may be updated on a GPU and aggregated on the cores of the host (MixGCN-CPU): A, and
+the columns that a rank gets, are in host memory then, where there is more of it. Batches
+are packed on the GPU and copied to pinned memory one after the other, each sent when it is
+there; what returns is copied back batch by batch while others are aggregated.
 
 Source: mixgcn, sections 3.1 and 3.2.
 """
@@ -34,39 +39,26 @@ import numpy as np
 
 from hpgcn import kernels
 from hpgcn.graphs.reordering import bandwidth
-from hpgcn.parallel.csr import Csr, rows_of
+from hpgcn.parallel.csr import TILES, Csr, in_order, rows_of
 from hpgcn.parallel.layout import split
 from hpgcn.runtime.device import HOST
 from hpgcn.runtime.gpu_limits import check_nonzeros
-from hpgcn.strategies.batches import Batches, Parcels, count_batches, count_fewer, in_order, pieces, tile_batch
-from hpgcn.strategies.mop_plan import MopPlan, longest
+from hpgcn.strategies.batches import Batches, Parcels, count_batches, count_fewer, pieces
+from hpgcn.strategies.mop_plan import MopPlan
 from hpgcn.strategies.staged_buffers import Shared, StagedBuffers
-from hpgcn.strategies.strategy import Strategy
+from hpgcn.strategies.strategy import Strategy, product_name
 
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """A matrix (n_out, n_in) in the order of batches, as it is multiplied by.
-
-    Attributes
-    ----------
-    block : hpgcn.parallel.csr.Csr
-    batches : list of S Csr
-        The rows of each batch, in the memory of `block`.
-    order : (n_out,) int64
-        That of `rows`, on its device.
-    rows, columns : Batches
-        Of the result; of what it is multiplied by.
-    needed : list of S int
-        How many batches of columns must have arrived before each batch of rows is aggregated.
-    """
+    """A matrix (n_out, n_in) in the order of batches, as it is multiplied by."""
 
     block: Csr
-    batches: list
-    order: np.ndarray
-    rows: Batches
-    columns: Batches
-    needed: list
+    batches: list  # S Csr: the rows of each batch, in the memory of `block`
+    order: np.ndarray  # (n_out,) int64: that of `rows`, on its device
+    rows: Batches  # of the result
+    columns: Batches  # of what it is multiplied by
+    needed: list  # S int: batches of columns that must be there before each batch of rows
 
     @staticmethod
     def of(device, matrix, rows, columns):
@@ -74,13 +66,13 @@ class Operand:
         host = Csr.of(matrix)
         needed = columns.read(host.indptr, host.indices, rows).tolist()
         block = host.on(device)
-        pointers = [rows_of(block.indptr, first, last + 1) for first, last in pairwise(rows.bounds.tolist())]
-        batches = [Csr(each, block.indices, block.data, block.shape[1], device) for each in pointers]
+        batches = [Csr(rows_of(block.indptr, first, last + 1), block.indices, block.data,
+                       block.shape[1], device) for first, last in pairwise(rows.bounds.tolist())]
         order = device.put(rows.order) if rows.stages > 1 else None
         return Operand(block, batches, order, rows, columns, needed)
 
     def restricted(self, rows, columns, kept_rows, kept_columns):
-        """Some rows and columns, (n,) bool in the distributed order, put in the order of other batches."""
+        """Some rows and columns, (n,) bool in the distributed order, in that of other batches."""
         kept_rows, row_numbers = self.rows.kept(kept_rows)
         kept_columns, column_numbers = self.columns.kept(kept_columns)
         matrix = self.block.select(kept_rows, kept_columns)
@@ -90,18 +82,9 @@ class Operand:
 
 
 class MopBuffers:
-    """Room for columns of all rows, for rows on their way and for masks; maps that share it are used in turn.
+    """Room for columns of all rows, rows on their way and masks; maps that share it take turns.
 
-    Parameters
-    ----------
-    layout : hpgcn.parallel.layout.BlockLayout
-        Of all rows.
-    comm : hpgcn.comm.SerialComm or MpiComm
-    home : hpgcn.runtime.device.Host or Cuda
-        Where rows are aggregated.
-    dtype : numpy dtype
-    batched : bool
-        Rows travel in more than one batch.
+    `home`: the device where rows are aggregated; `batched`: rows travel in more than one batch.
     """
 
     def __init__(self, layout, comm, home, dtype, batched):
@@ -112,49 +95,38 @@ class MopBuffers:
         self.num_rows = int(layout.offsets[-1])
         self.room = layout.rows.num_rows
         self.places = comm.device.xp.arange(self.room)  # of the rows of a piece
-        self.width = None
+        self.width = -1
         self.reserve(0)
 
     def reserve(self, width):
         """Make room for products of this width."""
-        if self.width is not None and width <= self.width:
+        if width <= self.width:
             return
         self.width = width
         mine = -(-width // self.comm.size)
         device = self.comm.device
         empty = self.home.empty
         self.columns = empty((2, self.num_rows * mine), self.dtype)  # of H and of the result
-        self.packed = (Shared if self.home is device else StagedBuffers)(device, self.room * width, self.dtype)
+        kind = Shared if self.home is device else StagedBuffers
+        self.packed = kind(device, self.room * width, self.dtype)
         bits = 1 + self.batched, self.num_rows * -(-mine // 8)  # as they come, and in batches
         self.bits = empty(bits, np.uint8)
-        self.packed_bits = empty(self.room * self.comm.size * -(-mine // 8) if width else 0, np.uint8)
+        packed_bits = self.room * self.comm.size * -(-mine // 8)
+        self.packed_bits = empty(packed_bits, np.uint8)
 
     @property
     def nbytes(self):
         """Bytes of all of it."""
-        return sum(each.nbytes for each in (self.columns, self.packed.far, self.bits, self.packed_bits))
+        return sum(each.nbytes for each in
+                   (self.columns, self.packed.far, self.bits, self.packed_bits))
 
 
 class MixtureOfParallelism(Strategy):
     """A-hat by columns, on rows distributed by row blocks (a single column block).
 
-    Parameters
-    ----------
-    layout, layout_in : hpgcn.parallel.layout.BlockLayout
-    comm : hpgcn.comm.SerialComm or MpiComm
-    operands : pair of Operand
-        Of the forward product and of the backward; the same object where one serves both.
-    buffers : MopBuffers
-    symmetric : bool
-    asked : int
-        Batches that the settings ask for; 0: those of hpgcn.strategies.batches.default_stages.
-    whole : MixtureOfParallelism, optional
-        The map of all rows, which this one was cut from.
-
-    Attributes
-    ----------
-    stages : int
-        Batches that are made.
+    `operands`: of the forward product and of the backward, one object where it serves both; they
+    and `buffers` make `stages` batches. `asked`: batches that the settings ask for, or 0. `whole`:
+    the map of all rows, which this one was cut from.
     """
 
     name = "mop"
@@ -180,7 +152,7 @@ class MixtureOfParallelism(Strategy):
 
     @classmethod
     def own_options(cls, config, device):
-        """See `Strategy`; rows may be aggregated on the host while a GPU updates them (mixgcn, MixGCN-CPU)."""
+        """See `Strategy`; rows may be aggregated on the host beside a GPU (mixgcn, MixGCN-CPU)."""
         home = HOST if config.aggregates_on_host else device
         on_host = config.updates_on == "cuda" and config.aggregates_on_host
         return {"stages": config.stages, "home": home, "on_host": on_host}
@@ -191,7 +163,7 @@ class MixtureOfParallelism(Strategy):
         layout = arrangement.layout
         home = arrangement.options["home"]
         asked = arrangement.options["stages"]
-        with comm.collective_errors():  # each rank reads all of A: each may meet an error of its own
+        with comm.collective_errors():  # each rank reads all of A: each may meet its own error
             matrix = adjacency.block(0, adjacency.num_rows)
         check_nonzeros(comm, home, matrix.nnz, cut=False)
         matrix.sort_indices()
@@ -220,12 +192,9 @@ class MixtureOfParallelism(Strategy):
         return 0 if self.whole else self.buffers.nbytes
 
     def restrict(self, rows_out, rows_in):
-        """See `Strategy`.
-
-        Batches are dealt afresh: as many as here, unless the longest row block, of either, is too short.
-        """
+        """See `Strategy`; batches are dealt afresh."""
         layouts = self.layout.restricted(rows_out), self.layout.restricted(rows_in)
-        stages = count_fewer(self.stages, self.asked, longest(layouts))
+        stages = count_fewer(self.stages, self.asked, layouts)
         out, into = (Batches.deal(layout.offsets, stages) for layout in layouts)
         operand = operand_back = self.operand.restricted(out, into, rows_out, rows_in)
         if not (self.symmetric and np.array_equal(rows_out, rows_in)):
@@ -246,16 +215,12 @@ class MixtureOfParallelism(Strategy):
         rows, columns = operand.rows, operand.columns
         f = H.shape[1]
         m = int(rows.offsets[comm.rank + 1] - rows.offsets[comm.rank])
-        what = comm.clock.detail or "a product with A"
+        what = product_name(comm.clock)
         if out is None:
             out = comm.device.empty((m, f), H.dtype)
-        if comm.size == 1 and self.home is not comm.device:
-            with comm.clock("spmm"):
-                return self._on_host(operand, H, mask, out)
         if comm.size == 1:
-            block = operand.block
             with comm.clock("spmm"):
-                return kernels.backend(H).spmm(block.indptr, block.indices, block.data, H, out, mask=mask)
+                return self._alone(operand.block, H, mask, out)
 
         self.reserve(f)
         cuts = split(f, comm.size)
@@ -278,63 +243,66 @@ class MixtureOfParallelism(Strategy):
             under_way = [*there[arrived:], *back]
             block = operand.batches[batch]
             part = slice(*rows.bounds[batch:batch + 2].tolist())
-            several = bool(under_way) and self.home.in_tiles
-            for lo, hi, indptr in tile_batch(block.indptr, self.stages if several else 0):
+            tiles = block.tiles(bool(under_way), accumulate=False, most=-(-TILES // self.stages))
+            for lo, hi, indptr, _ in tiles:
                 with comm.clock("spmm"):
                     spmm(indptr, block.indices, block.data, X, rows_of(Z[part], lo, hi),
                          mask=None if bits is None else rows_of(bits[part], lo, hi))
                 under_way = [handle for handle in under_way if not handle.test()]
-            back.append(self._return_rows(rows, coming[1], batch, Z))
+            # the rows of my columns go back to their owners
+            back.append(comm.start_alltoall(
+                Z[part], rows.counts[batch] * width, coming[1].parts[batch],
+                coming[1].sizes(batch), "aggregation"))
         for batch, handle in enumerate(back):
             handle.wait(f"{what}, sums of batch {batch}")
             self._unpack(*coming, batch, out)
         return out
 
-    def _on_host(self, operand, H, mask, out):
-        """The product of a single rank whose rows are aggregated on the host, and updated on a GPU."""
-        block = operand.block
+    def _alone(self, block, H, mask, out):
+        """The product of a single rank, whose rows may be updated elsewhere than aggregated."""
+        spmm = kernels.backend(H).spmm
+        if self.home is self.comm.device:
+            return spmm(block.indptr, block.indices, block.data, H, out, mask=mask)
         packed = self.buffers.packed
         H, mask = map(packed.fetch, (H, mask))
-        packed.put_back(kernels.backend(H).spmm(block.indptr, block.indices, block.data, H, mask=mask), out)
+        spmm = kernels.backend(H).spmm
+        packed.put_back(spmm(block.indptr, block.indices, block.data, H, mask=mask), out)
         return out
 
     def _parcels(self, batches, place, cuts):
-        """Parcels in a part of the room: where they are packed, and where they are sent and received."""
+        """Parcels in a part of the room: where they are packed; where they are sent, received."""
         packed = self.buffers.packed
-        return [Parcels(batches, self.comm.rank, flat[place], cuts) for flat in (packed.near, packed.far)]
+        return [Parcels(batches, self.comm.rank, flat[place], cuts)
+                for flat in (packed.near, packed.far)]
 
     def _send_rows(self, batches, going, H, X):
-        """Start sending my rows of H in batches, cut by columns; all rows of my columns land in place in X."""
+        """Start sending my rows of H in batches; all rows of my columns land in place in X."""
+
+        def send(batch):
+            first, last = batches.bounds[batch:batch + 2]
+            return self.comm.start_alltoall(
+                going[1].parts[batch], going[1].sizes(batch), X[first:last],
+                batches.counts[batch] * X.shape[1], "aggregation")
+
         packed = []
         handles = []
         for batch in range(self.stages):
             packed.append(self._pack(*going, batch, H))
             if not self.buffers.packed.eager:
-                handles.append(self._send(batches, going[1], batch, X))
+                handles.append(send(batch))
         for batch in range(len(handles), self.stages):
             packed[batch]()
-            handles.append(self._send(batches, going[1], batch, X))
+            handles.append(send(batch))
         return handles
 
     def _pack(self, near, far, batch, H):
-        """Copy a batch of my rows of H to where it is sent; returns what waits until it is there."""
+        """Copy a batch of my rows of H to where it is sent; returns what waits until it is."""
         ops = kernels.backend(H)
         packed = near.pairs(batch, H)
         with self.comm.clock("comm"):
             for block, rows in packed:
                 ops.gather(rows, self.buffers.places[:len(rows)], block)
             return self.buffers.packed.lower(near.parts[batch], far.parts[batch])
-
-    def _send(self, batches, going, batch, X):
-        first, last = batches.bounds[batch:batch + 2]
-        return self.comm.start_alltoall(going.parts[batch], going.sizes(batch), X[first:last],
-                                        batches.counts[batch] * X.shape[1], "aggregation")
-
-    def _return_rows(self, batches, coming, batch, Z):
-        """Start returning the rows of a batch of my columns to their owners."""
-        first, last = batches.bounds[batch:batch + 2]
-        return self.comm.start_alltoall(Z[first:last], batches.counts[batch] * Z.shape[1], coming.parts[batch],
-                                        coming.sizes(batch), "aggregation")
 
     def _unpack(self, near, far, batch, out):
         ops = kernels.backend(out)
@@ -344,7 +312,7 @@ class MixtureOfParallelism(Strategy):
                 ops.gather(block, self.buffers.places[:len(rows)], rows)
 
     def _exchange_bits(self, operand, mask, cuts, what):
-        """Exchange a mask of my rows for the bits of my columns, bit 0 the first of them; rows in batches."""
+        """Exchange a mask of my rows for the bits of my columns, bit 0 the first; in batches."""
         batches = operand.rows
         sizes = -(-np.diff(cuts) // 8)
         mask = self.buffers.packed.fetch(mask)
@@ -370,9 +338,9 @@ class MixtureOfParallelism(Strategy):
 
 
 def column_bits(mask, first, last, out):
-    """Copy the bits of columns [first, last) of a mask to `out` (m, ceil((last - first) / 8)): column `first` is bit 0.
+    """Copy the bits of columns [first, last) of a mask to `out`, (m, ceil((last - first) / 8)).
 
-    Bits past the last column are 0.
+    Column `first` is bit 0; bits past the last column are 0.
     """
     byte, shift = divmod(first, 8)
     size, rest = out.shape[1], (last - first) % 8

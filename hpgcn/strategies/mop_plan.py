@@ -13,12 +13,7 @@ ORDERED = 2.5  # times the matrix is held while it is put in the order of batche
 class MopPlan(Plan):
     """An all-to-all from rows to columns, and one back; every rank holds all of A.
 
-    Parameters
-    ----------
-    pattern, arrangement, layouts
-        As hpgcn.strategies.plan.Plan.
-    batches : int, optional
-        Pieces that the rows of each rank travel in: from the arrangement's "stages" and the bandwidth if absent.
+    `batches`: pieces that the rows of each rank travel in.
     """
 
     def __init__(self, pattern, arrangement, layouts=None, batches=None):
@@ -30,20 +25,14 @@ class MopPlan(Plan):
     @classmethod
     def of(cls, pattern, arrangement):
         """See `Plan`."""
-        asked = arrangement.options["stages"]
-        layouts = pattern.layouts(arrangement.layout)
-        batches = count_batches(arrangement.layout.offsets, asked, lambda: pattern.bandwidth)
-        if pattern.rows_out is not None or pattern.rows_in is not None:
-            batches = count_fewer(batches, asked, longest(layouts))
-        return cls(pattern, arrangement, layouts, batches)
+        offsets = arrangement.layout.offsets
+        batches = count_batches(offsets, arrangement.options["stages"], lambda: pattern.bandwidth)
+        return cls(pattern, arrangement, batches=batches)
 
-    def restrict(self, rows_out, rows_in):
-        """See `Plan`: as many batches as here, unless the longest row block is too short for them."""
-        pattern = self.pattern.restrict(rows_out, rows_in)
+    def part(self, pattern):
+        """See `Plan`: as many batches as here, unless all row blocks are too short for them."""
         layouts = pattern.layouts(self.arrangement.layout)
-        batches = self.batches
-        if pattern is not self.pattern:
-            batches = count_fewer(batches, self.arrangement.options["stages"], longest(layouts))
+        batches = count_fewer(self.batches, self.arrangement.options["stages"], layouts)
         return type(self)(pattern, self.arrangement, layouts, batches)
 
     def calls(self, product, itemsize):
@@ -61,19 +50,13 @@ class MopPlan(Plan):
             bits = rows_out * -(-width // 8) * others
             yield bits.sum(1), np.count_nonzero(bits, axis=1)
 
-    def make_operands(self):
+    def operand(self, pattern, layout):
         """See `Plan`: all of A on every rank."""
-        forward = self._whole(self.pattern, self.layout)
-        if self.pattern.symmetric and self.pattern.square:
-            return forward, forward
-        return forward, self._whole(self.pattern.transposed, self.layout_in)
-
-    def _whole(self, pattern, layout):
         rows = int(layout.offsets[-1])
-        return Operand.of((self.num_ranks,), int(pattern.indptr[-1]), rows + 1, results=rows)
+        return Operand.of(self.num_ranks, int(pattern.indptr[-1]), rows + 1, results=rows)
 
     def buffer_bytes(self, width, itemsize):
-        """See `Plan`: rows on their way, columns of all rows, of H and of the result, and bits of masks."""
+        """See `Plan`: rows on their way, columns of all rows, of H and of the result, and masks."""
         P = self.num_ranks
         rows = self.rows()
         if P == 1:
@@ -91,14 +74,7 @@ class MopPlan(Plan):
 
     def reading_bytes(self, itemsize):
         """See `Plan`."""
-        forward, *back = self.held
-        held = forward.nbytes(itemsize)
-        transposes = sum(operand.nbytes(itemsize) for operand in back)
+        held, transposes = self.kept_bytes(itemsize)
         ordered = held * (ORDERED if self.batches > 1 else 1)
-        filling = self.filling_bytes(held, np.maximum(forward.entries, 1))
+        filling = self.filling_bytes(held, np.maximum(self.operands[0].entries, 1))
         return self.factor_bytes() + np.maximum.reduce([filling, ordered, held + transposes])
-
-
-def longest(layouts):
-    """Rows of the longest block of any of some layouts."""
-    return max(int(np.diff(layout.offsets).max()) for layout in layouts)

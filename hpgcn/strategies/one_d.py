@@ -1,38 +1,40 @@
-"""Row-parallel aggregation by broadcasts: strategies `1d`, and `1.5d` in fewer, taller stages on replicas.
+"""Row-parallel aggregation by broadcasts: `1d`, and `1.5d` in fewer, taller stages on replicas.
 
-1d. Each rank holds the rows of A, H and G in its block; W is on every rank. The slab of A is cut in one
-column block a rank as it is read. In stage k rank k broadcasts its rows of H, whoever reads them, and
-every rank multiplies its block k by them: the own block first, which waits for nobody, then the others in
-the order of ranks. Of two buffers one receives while the other is multiplied; a broadcast starts once its
-buffer is read no more. If A is symmetric the backward is the same code applied to G; otherwise it is the
-adjoint: in stage k every rank forms its partial sum for the rows of rank k, and these are reduced to rank
-k while the next one is formed.
+1d. Each rank holds the rows of A, H and G in its block; W is on every rank. The slab of A
+is cut in one column block a rank as it is read. In stage k rank k broadcasts its rows of H,
+whoever reads them, and every rank multiplies its block k by them: the own block first,
+which waits for nobody, then the others in the order of ranks. Of two buffers one receives
+while the other is multiplied; a broadcast starts once its buffer is read no more. If A is
+symmetric the backward is the same code applied to G; otherwise it is the adjoint: in stage
+k every rank forms its partial sum for the rows of rank k, and these are reduced to rank k
+while the next one is formed.
 
-Valid for any P and any row blocks, empty ones included. A product of width f sends m_p f (P - 1) words
-from rank p in P - 1 messages, or as partial sums (n - m_p) f words to the P - 1 others: n f (P - 1) words
-and P (P - 1) messages over all ranks; empty blocks send nothing. Memory: the slab of A, P row pointers a
-row and the numbers of the rows that each block touches (and its transpose if A is not symmetric), two
-buffers as tall as the largest block of another rank.
+Valid for any P and any row blocks, empty ones included. A product of width f sends m_p f (P
+- 1) words from rank p in P - 1 messages, or as partial sums (n - m_p) f words to the P - 1
+others: n f (P - 1) words and P (P - 1) messages over all ranks; empty blocks send nothing.
+Memory: the slab of A, P row pointers a row and the numbers of the rows that each block
+touches (and its transpose if A is not symmetric), two buffers as tall as the largest block
+of another rank.
 
-1.5d. Ranks stand in P / c groups of c replicas; rank = group x c + replica. Group i owns big block i of
-the rows of H and G, each replica a piece of it; every element has one owner. The P / c big blocks are
-stages, dealt evenly to the replicas in order: replica j holds, of the rows of A in big block i, the
-columns of its stages alone. A product is an allgather of the big block over its replicas, then 1d among
-the P / c ranks of each replica in its own stages, and a reduce_scatter over the replicas, which adds up
-the stages.
+1.5d. Ranks stand in P / c groups of c replicas; rank = group x c + replica. Group i owns
+big block i of the rows of H and G, each replica a piece of it; every element has one owner.
+The P / c big blocks are stages, dealt evenly to the replicas in order: replica j holds, of
+the rows of A in big block i, the columns of its stages alone. A product is an allgather of
+the big block over its replicas, then 1d among the P / c ranks of each replica in its own
+stages, and a reduce_scatter over the replicas, which adds up the stages.
 
-Valid for any c that divides P; c^2 need not: where P / c < c some replicas multiply nothing. With c = 1 it
-is 1d. A product of width f sends n f (c - 1) words to gather, n f (P/c - 1) in stages and n f (c - 1) to
-add up; the stages take P/c (P/c - 1) messages, the rest 2 P (c - 1). Memory: 1 / c of the columns of the
-big block's rows of A, two buffers as tall as the largest big block that arrives, and two as tall as the
-own one.
+Valid for any c that divides P; c^2 need not: where P / c < c some replicas multiply
+nothing. With c = 1 it is 1d. A product of width f sends n f (c - 1) words to gather,
+n f (P/c - 1) in stages and n f (c - 1) to add up; the stages take P/c (P/c - 1) messages, the
+rest 2 P (c - 1). Memory: 1 / c of the columns of the big block's rows of A, two buffers as
+tall as the largest big block that arrives, and two as tall as the own one.
 
-To fewer rows from fewer rows the same code runs on blocks cut anew, in the same buffers; m_p and n are
-rows of H then. The backward broadcasts rows of G if A is symmetric, by blocks of their own unless both
-sets of rows are equal; otherwise it reduces rows of H.
+To fewer rows from fewer rows the same code runs on blocks cut anew, in the same buffers;
+m_p and n are rows of H then. The backward broadcasts rows of G if A is symmetric, by blocks
+of their own unless both sets of rows are equal; otherwise it reduces rows of H.
 
-Source: cagnet-2020, section IV-A, Algorithm 1, with sigma after the sum, and section IV-B, Algorithm 2
-(there H itself is stored c times); mg-gcn-2021, section 4.3.
+Source: cagnet-2020, section IV-A, Algorithm 1, with sigma after the sum, and section IV-B,
+Algorithm 2 (there H itself is stored c times); mg-gcn-2021, section 4.3.
 """
 from __future__ import annotations
 
@@ -42,18 +44,10 @@ import numpy as np
 
 from hpgcn.errors import ConfigError, agreed
 from hpgcn.graphs.normalization import PORTIONS
+from hpgcn.parallel import transfers
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import split
-from hpgcn.parallel.transfers import (
-    OWN,
-    GatheredPlan,
-    GatheredRows,
-    OwnRows,
-    OwnRowsPlan,
-    StagedPlan,
-    StagedRows,
-    dealt,
-)
+from hpgcn.parallel.transfers import OWN, dealt
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.strategies.plan import Operand
 from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy
@@ -66,7 +60,7 @@ def groups_of(arrangement):
 
 
 class StagedRowPlan(RowPlan):
-    """Broadcasts in stages, the big blocks gathered before and added up after where there are replicas."""
+    """Broadcasts in stages; big blocks of replicas are gathered before, and added up after."""
 
     def _heights(self, layout):
         """Rows of each piece of each big block; (P / c, c)."""
@@ -82,28 +76,28 @@ class StagedRowPlan(RowPlan):
 
     @staticmethod
     def _both(rows_in, rows_out):
-        if rows_in.shape[1] == 1:
-            return [StagedPlan(rows_in), OwnRowsPlan()]
-        return [GatheredPlan(rows_in, StagedPlan(rows_in)), GatheredPlan(rows_out, OwnRowsPlan())]
+        pull = transfers.StagedPlan(rows_in)
+        push = transfers.OwnRowsPlan()
+        if rows_in.shape[1] > 1:
+            pull = transfers.GatheredPlan(rows_in, pull)
+            push = transfers.GatheredPlan(rows_out, push)
+        return [pull, push]
 
-    def make_operands(self):
-        """See `Plan`: a block for each stage; their transposes where A is not symmetric."""
-        forward = self._operand(self.pattern, self._heights(self.layout))
-        if self.symmetric and self.pattern.square:
-            return forward, forward
-        if self.symmetric:
-            return forward, self._operand(self.pattern.transposed, self._heights(self.layout_in))
+    def adjoint(self, forward):
+        """See `Plan`: the transposes of the blocks."""
         groups, replicas = groups_of(self.arrangement)
         deals = dealt(groups, replicas)  # block of columns k -> replica that holds it
         big = self.arrangement.layout.offsets[::replicas]
         touched = self.pattern.transposed.touched_rows(big, big).T @ deals
         heights = self._heights(self.layout_in).sum(1) @ deals
-        backward = Operand.of(
-            touched.shape, forward.entries.reshape(touched.shape), heights + deals.sum(0), listed=touched,
-            results=heights, blocks=forward.blocks.reshape(touched.shape))
-        return forward, backward
+        shape = touched.shape
+        return Operand.of(
+            shape, forward.entries.reshape(shape), heights + deals.sum(0), listed=touched,
+            results=heights, blocks=forward.blocks.reshape(shape))
 
-    def _operand(self, pattern, rows):
+    def operand(self, pattern, layout):
+        """See `Plan`: a block for each stage."""
+        rows = self._heights(layout)
         groups, replicas = rows.shape
         deals = dealt(groups, replicas)
         big = self.arrangement.layout.offsets[::replicas]
@@ -116,9 +110,8 @@ class StagedRowPlan(RowPlan):
 
     def reading_bytes(self, itemsize):
         """See `Plan`: rows are read in portions, their blocks put together one by one."""
-        forward, *back = self.held
-        held = forward.nbytes(itemsize)
-        transposes = sum(operand.nbytes(itemsize) for operand in back)
+        forward = self.operands[0]
+        held, transposes = self.kept_bytes(itemsize)
         rows = self.of_big_rows(forward.entries, groups_of(self.arrangement)[1])
         several = forward.blocks > 1
         cut = held + transposes + held // np.maximum(forward.blocks, 1) * several
@@ -129,8 +122,7 @@ class StagedRowPlan(RowPlan):
 class StagedStrategy(RowStrategy):
     """A-hat on row blocks, c pieces in each big block.
 
-    Parameters as RowStrategy, and `stages`, where this rank stands: not given to a map that was cut from a
-    whole one.
+    `stages`: where this rank stands; not given to a map that was cut from a whole one.
     """
 
     Plan = StagedRowPlan
@@ -162,13 +154,16 @@ class StagedStrategy(RowStrategy):
         stages = self.stages
         kept = rows_out[slice(*stages.rows)]
         with self.comm.collective_errors():
-            blocks = {stage: Csr.of(block.select(kept, rows_in[slice(*stages.intervals[stage])]), block.device)
+            columns = [rows_in[slice(*interval)] for interval in stages.intervals]
+            blocks = {stage: Csr.of(block.select(kept, columns[stage]), block.device)
                       for stage, block in self.product.blocks[OWN].items()}
-        return stages.product(blocks, self.layout.restricted(rows_in), self.layout.restricted(rows_out))
+        layouts = self.layout.restricted(rows_in), self.layout.restricted(rows_out)
+        return stages.product(blocks, *layouts)
 
     def plan(self):
         """See `Strategy`."""
-        return StagedRowPlan(None, self.stages.arrangement, (self.layout, self.layout_in), self.symmetric)
+        layouts = self.layout, self.layout_in
+        return StagedRowPlan(None, self.stages.arrangement, layouts, self.symmetric)
 
     def close(self):
         """Free the communicators, which a restricted map leaves to the whole one."""
@@ -177,17 +172,7 @@ class StagedStrategy(RowStrategy):
 
 
 class Stages:
-    """Where a rank stands in a staged product.
-
-    Attributes
-    ----------
-    rows : (int, int)
-        Rows of A that this rank holds: those of its big block.
-    intervals : list of (int, int)
-        Columns of A of each of its stages.
-    first : int
-        Group whose rows are broadcast in its first stage.
-    """
+    """Where a rank stands in a staged product."""
 
     def __init__(self, arrangement, comm, workspace):
         groups, replicas = groups_of(arrangement)
@@ -197,22 +182,21 @@ class Stages:
         self.arrangement = arrangement
         self.workspace = workspace
         self.group = group
-        self.first = first
-        self.rows = big[group], big[group + 1]
-        self.intervals = list(pairwise(big[first:last + 1]))
+        self.first = first  # group whose rows are broadcast in the first stage of this rank
+        self.rows = big[group], big[group + 1]  # of A that this rank holds: its big block
+        self.intervals = list(pairwise(big[first:last + 1]))  # columns of A of each of its stages
         self.row = comm.group(range(group * replicas, (group + 1) * replicas))
         self.column = comm.group(range(replica, comm.size, replicas))
 
     def product(self, blocks, layout_in, layout):
-        """Return the RowProduct of blocks by stage, between rows that these layouts say the owners of."""
+        """Return the RowProduct of blocks by stage, between rows of these layouts."""
         replicas = groups_of(self.arrangement)[1]
-        first = self.first
-        big = np.diff(layout_in.offsets[::replicas])[first:first + len(self.intervals)].tolist()
-        pull = StagedRows(big, first, self.column, self.workspace)
-        push = OwnRows()
+        big = np.diff(layout_in.offsets[::replicas])[self.first:][:len(self.intervals)].tolist()
+        pull = transfers.StagedRows(big, self.first, self.column, self.workspace)
+        push = transfers.OwnRows()
         if replicas > 1:
-            pull = GatheredRows(self._heights(layout_in), self.row, pull, self.workspace)
-            push = GatheredRows(self._heights(layout), self.row, push, self.workspace)
+            pull = transfers.GatheredRows(self._heights(layout_in), self.row, pull, self.workspace)
+            push = transfers.GatheredRows(self._heights(layout), self.row, push, self.workspace)
         return RowProduct({OWN: blocks}, pull, push, layout.rows.num_rows)
 
     def _heights(self, layout):
@@ -252,9 +236,9 @@ class OneAndAHalfD(StagedStrategy):
     @classmethod
     def choose_shape(cls, config, ranks):
         """See `Strategy`."""
+        shape = super().choose_shape(config, ranks)
         if not config.replication:
-            return super().choose_shape(config, ranks)
-        super().choose_shape(config, ranks)
+            return shape
         if ranks % config.replication:
             raise agreed(ConfigError(
                 f"replication = {config.replication}: expected a divisor of the {ranks} ranks"))

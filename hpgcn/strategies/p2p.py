@@ -2,15 +2,15 @@
 
 Each rank holds the rows of A, H and G that its part owns; W is on every rank. The rows of H that a
 neighbour reads are sent to it and to nobody else, while the local block is multiplied; ghost blocks
-follow in order of their owners. If A is symmetric the backward is the same code applied to G; otherwise
-it is the adjoint of each step: partial products of the transposed ghost blocks return to the owners, who
-add them in the order of ranks.
+follow in order of their owners. If A is symmetric the backward is the same code applied to G;
+otherwise it is the adjoint of each step: partial products of the transposed ghost blocks return to
+the owners, who add them in the order of ranks.
 
 Valid for any P and any partition, empty parts included. Rows sent by one product with A or A^T: the
 connectivity-1 metric of the partition, sum over columns of (parts that read it - 1) with the owner
-counted in; messages: non-empty (owner, reader) pairs. Memory: the slab of A (and its transpose if A is
-not symmetric), ghost rows and send rows of the widest exchange. A restricted map holds its own blocks,
-and sends in the buffers of the whole one.
+counted in; messages: non-empty (owner, reader) pairs. Memory: the slab of A (and its transpose if A
+is not symmetric), ghost rows and send rows of the widest exchange. A restricted map holds its own
+blocks, and sends in the buffers of the whole one.
 
 Source: demirci-2022, sections 3 and 4.1, Algorithms 1 and 2.
 """
@@ -23,8 +23,8 @@ from hpgcn.graphs.normalization import scales, with_self_loops
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.halo_exchange import HaloBuffers, HaloExchange
-from hpgcn.parallel.halo_plan import by_owner, complete, needs
-from hpgcn.parallel.transfers import OWN, HaloPlanSizes, OwnRows, OwnRowsPlan
+from hpgcn.parallel.halo_plan import HaloPlanSizes, by_owner, complete, needs
+from hpgcn.parallel.transfers import OWN, OwnRows, OwnRowsPlan
 from hpgcn.strategies.plan import INDEX, POINTER, WEIGHT, Operand
 from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy
 
@@ -43,27 +43,12 @@ class PointToPointPlan(RowPlan):
         return plans
 
     def _volumes(self, pattern):
-        k = self.num_ranks
-        reader, owner = pattern.ghosts(self.arrangement.layout.offsets)
-        pairs = np.unique(owner * k + reader)
-        counts = (np.bincount(each, minlength=k) for each in (owner, reader, pairs // k, pairs % k))
-        return HaloPlanSizes(*counts)
+        owner = np.repeat(np.arange(self.num_ranks), np.diff(self.arrangement.layout.offsets))
+        return HaloPlanSizes.between(pattern.matrix, owner, self.num_ranks)
 
-    def make_operands(self):
-        """See `Plan`: a local block, and one for each source; their transposes where A is not symmetric."""
-        forward = self._operand(self.pattern, self.right, self.layout)
-        if self.symmetric and not self.reverse:
-            return forward, forward
-        if self.symmetric:
-            return forward, self._operand(self.pattern.transposed, self.reverse[0], self.layout_in)
-        rows = np.diff(self.layout_in.offsets)
-        received, sources = self.right.received, self.right.sources
-        backward = Operand.of(
-            forward.entries.shape, forward.entries, rows + received + sources + 1,
-            listed=0, results=rows + received, blocks=1 + sources)
-        return forward, backward
-
-    def _operand(self, pattern, volumes, layout):
+    def operand(self, pattern, layout):
+        """See `Plan`: a local block, and one for each source."""
+        volumes = self.right if pattern is self.pattern else self.reverse[0]
         offsets = self.arrangement.layout.offsets
         entries = np.diff(pattern.indptr[offsets]).astype(np.int64)
         touched = pattern.touched_rows(offsets, offsets)
@@ -71,7 +56,15 @@ class PointToPointPlan(RowPlan):
         rows = np.diff(layout.offsets)
         return Operand.of(
             entries.shape, entries, (1 + volumes.sources) * (rows + 1),
-            listed=volumes.sent + volumes.received + touched, results=rows, blocks=1 + volumes.sources)
+            listed=volumes.sent + volumes.received + touched, results=rows,
+            blocks=1 + volumes.sources)
+
+    def adjoint(self, forward):
+        """See `Plan`: the transposes of the blocks."""
+        rows = np.diff(self.layout_in.offsets) + self.right.received
+        sources = self.right.sources
+        return Operand.of(rows.shape, forward.entries, rows + sources + 1, results=rows,
+                          blocks=1 + sources)
 
     def reading_bytes(self, itemsize):
         """See `Plan`: column numbers as read and local, weights in float64, and copies."""
@@ -90,7 +83,7 @@ class PointToPointPlan(RowPlan):
 
 
 class PointToPoint(RowStrategy):
-    """A-hat on rows distributed by parts; parameters as hpgcn.strategies.rows.RowStrategy."""
+    """A-hat on rows distributed by parts."""
 
     name = "p2p"
     Plan = PointToPointPlan
@@ -100,26 +93,10 @@ class PointToPoint(RowStrategy):
     def build(cls, adjacency, arrangement, comm, *, width=0):
         """See `Strategy`."""
         layout = arrangement.layout
-        rows = layout.rows
-        slab = adjacency.slab or adjacency.source.slab(rows.start, rows.stop)
-        indptr, indices, data, added = slab.indptr, slab.indices, slab.data, 0
-        if adjacency.self_loops:
-            indptr, indices, data, added = with_self_loops(slab)
-        plan = halo_plan(rows, needs(indices, rows), comm)
-        columns = local_columns(indices, plan.ghosts, rows)
-
-        values = np.ones(indices.size) if data is None else data.astype(np.float64)
-        if adjacency.norm != "none":
-            degrees = slab.degree_row + added, slab.degree_column + added
-            row_scale, column_scale = scales(*degrees, adjacency.norm)
-            values *= np.repeat(row_scale, np.diff(indptr)) * with_ghosts(plan, column_scale, comm)[columns]
-        indptr = indptr.astype(index_dtype(indptr[-1]), copy=False)  # keeps SciPy from widening columns
-        shape = rows.num_rows, rows.num_rows + plan.ghosts.size
-        matrix = sp.csr_array((values.astype(adjacency.dtype), columns, indptr), shape=shape)
-
+        matrix, plan = own_rows(adjacency, layout.rows, comm)
         exchange = HaloExchange(plan, comm, HaloBuffers(comm.device, comm.relay, adjacency.dtype))
         exchange.reserve(width)
-        product = RowProduct(blocks_by_owner(matrix, exchange), exchange, OwnRows(), rows.num_rows)
+        product = product_of(matrix, exchange)
         return cls(layout, layout, comm, product, symmetric=adjacency.symmetric)
 
     def cut(self, rows_out, rows_in):
@@ -128,7 +105,8 @@ class PointToPoint(RowStrategy):
         ghosts = exchange.plan.ghosts
         own = slice(self.layout.rows.start, self.layout.rows.stop)
         columns = np.concatenate([rows_in[own], rows_in[ghosts]])
-        matrix = whole_matrix(self.product)[rows_out[own]][:, columns]
+        matrix = sp.hstack([block.to_scipy() for block in self.product.all_blocks()], format="csr")
+        matrix = matrix[rows_out[own]][:, columns]
 
         layout = self.layout.restricted(rows_in).rows
         read = np.zeros(matrix.shape[1], bool)
@@ -136,15 +114,14 @@ class PointToPoint(RowStrategy):
         read[matrix.indices] = True
         ghosts = (np.cumsum(rows_in) - 1)[ghosts[rows_in[ghosts]]][read[layout.num_rows:]]
         part = HaloExchange(halo_plan(layout, ghosts, self.comm), self.comm, exchange.buffers)
-        blocks = blocks_by_owner(matrix[:, read], part)
-        return RowProduct(blocks, part, OwnRows(), matrix.shape[0])
+        return product_of(matrix[:, read], part)
 
     def plan(self):
         """See `Strategy`."""
-        layouts = self.layout, self.layout_in
         transfers = [self._sizes(self.product), OwnRowsPlan()]
         if self.symmetric and self.back is not self.product:
             transfers += [self._sizes(self.back), OwnRowsPlan()]
+        layouts = self.layout, self.layout_in
         return PointToPointPlan(None, None, layouts, self.symmetric, transfers)
 
     def _sizes(self, product):
@@ -153,14 +130,42 @@ class PointToPoint(RowStrategy):
         return HaloPlanSizes(*np.array(self.comm.allgather(sizes), np.int64).T)
 
 
+def own_rows(adjacency, rows, comm):
+    """Read and scale the rows of this rank; all ranks call this together.
+
+    Returns
+    -------
+    matrix : csr_array (m, m + g)
+        Own columns first, then ghosts; entries in the order in which they are stored.
+    plan : HaloPlan
+    """
+    slab = adjacency.slab or adjacency.source.slab(rows.start, rows.stop)
+    indptr, indices, data, added = slab.indptr, slab.indices, slab.data, 0
+    if adjacency.self_loops:
+        indptr, indices, data, added = with_self_loops(slab)
+    plan = halo_plan(rows, needs(indices, rows), comm)
+    columns = local_columns(indices, plan.ghosts, rows)
+
+    values = np.ones(indices.size) if data is None else data.astype(np.float64)
+    if adjacency.norm != "none":
+        degrees = slab.degree_row + added, slab.degree_column + added
+        row_scale, column_scale = scales(*degrees, adjacency.norm)
+        column_scale = with_ghosts(plan, column_scale, comm)
+        values *= np.repeat(row_scale, np.diff(indptr)) * column_scale[columns]
+    indptr = indptr.astype(index_dtype(indptr[-1]), copy=False)  # SciPy widens no columns then
+    shape = rows.num_rows, rows.num_rows + plan.ghosts.size
+    return sp.csr_array((values.astype(adjacency.dtype), columns, indptr), shape=shape), plan
+
+
 def halo_plan(rows, ghosts, comm):
-    """The HaloPlan of a rank that owns `rows` and reads `ghosts`; all ranks make theirs together."""
+    """The HaloPlan of a rank that owns `rows` and reads `ghosts`; all ranks call this together."""
     cuts = by_owner(ghosts, rows)
-    return complete(rows, ghosts, comm.alltoallv([ghosts[cuts[q]:cuts[q + 1]] for q in range(rows.size)]))
+    wanted = comm.alltoallv([ghosts[cuts[q]:cuts[q + 1]] for q in range(rows.size)])
+    return complete(rows, ghosts, wanted)
 
 
 def with_ghosts(plan, values, comm):
-    """Append the ghosts' values to those of the own rows, (m,), through an exchange of width 1."""
+    """Append the ghosts' values to the own rows', (m,), by an exchange of width 1."""
     exchange = HaloExchange(plan, comm, HaloBuffers(comm.device, comm.relay, values.dtype))
     what = "exchange of degrees"
     exchange.start(comm.device.put(values[:, None].copy()), what)
@@ -178,8 +183,8 @@ def local_columns(indices, ghosts, rows):
     return columns.astype(index_dtype(m + ghosts.size))
 
 
-def blocks_by_owner(matrix, exchange):
-    """Cut a csr_array (m, m_in + g), own columns first, into blocks by owner of the columns."""
+def product_of(matrix, exchange):
+    """The RowProduct of a csr_array (m, m_in + g), own columns first: a block for each owner."""
     plan = exchange.plan
     device = exchange.comm.device
     m = plan.layout.num_rows
@@ -189,10 +194,4 @@ def blocks_by_owner(matrix, exchange):
     for source in plan.sources.tolist():
         columns = slice(*plan.recv_offsets[source:source + 2].tolist())
         blocks[source] = Csr.of(ghost[:, columns].tocsr(), device)
-    return {OWN: blocks}
-
-
-def whole_matrix(product):
-    """The matrix of `blocks_by_owner` again, on the host."""
-    blocks = [block.to_scipy() for block in product.all_blocks()]
-    return sp.hstack(blocks, format="csr")
+    return RowProduct({OWN: blocks}, exchange, OwnRows(), matrix.shape[0])

@@ -1,10 +1,11 @@
-"""What all ranks send and hold to multiply by a matrix (pure): the part that every strategy's Plan is made of.
+"""What all ranks send and hold to multiply by a matrix (pure): the Plan of every strategy.
 
 Sizes by rank are (P,) int64 in rank order, or arrays in the shape of the grid that ravel to it.
 """
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -14,31 +15,19 @@ from hpgcn.parallel.layout import BlockLayout
 INDEX = 4  # bytes of a column number, below 2^31 rows and entries a rank
 POINTER = 8
 WEIGHT = 4  # bytes of a weight as it is stored
-CHUNK_READ, CHUNK_KEPT = 5, 35  # bytes of an entry that is read, CHUNK at a time; more of one that is kept
+CHUNK_READ, CHUNK_KEPT = 5, 35  # bytes of an entry that is read, CHUNK at a time; more if kept
 CHUNK_LOOPS = 21  # bytes of an entry that is read, while loops are put in
 CUT = 12  # bytes of an entry of a block while fewer rows are cut from it
 
 
 @dataclass(frozen=True)
 class Product:
-    """One product with A, or with A^T.
+    """One product with A, or with A^T."""
 
-    Attributes
-    ----------
-    layer : int
-        From 0.
-    width : int
-        Columns of the dense matrix, over all ranks.
-    masked : bool
-        The result is masked (S-SpMM).
-    backward : bool
-        With A^T.
-    """
-
-    layer: int
-    width: int
-    masked: bool = False
-    backward: bool = False
+    layer: int  # from 0
+    width: int  # columns of the dense matrix, over all ranks
+    masked: bool = False  # the result is (S-SpMM)
+    backward: bool = False  # with A^T
 
     @property
     def phase(self):
@@ -48,52 +37,28 @@ class Product:
 
 @dataclass(frozen=True, eq=False)
 class Arrangement:
-    """Who owns what in a run of one strategy.
+    """Who owns what in a run of one strategy."""
 
-    Attributes
-    ----------
-    shape : tuple of int
-        The grid of ranks; its product is P.
-    layout : hpgcn.parallel.layout.BlockLayout
-    options : dict
-        The strategy's own settings.
-    """
-
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # the grid of ranks; its product is P
     layout: BlockLayout
-    options: dict
+    options: dict  # the strategy's own settings
 
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """A matrix as ranks keep it, in blocks; sizes by rank.
+    """A matrix as ranks keep it, in blocks; sizes by rank."""
 
-    Attributes
-    ----------
-    entries, pointers
-        Entries that are kept, and row pointers that go with them.
-    listed
-        Row numbers kept: rows to send, to receive, or touched by a block.
-    multiplied
-        Entries that a product reads.
-    results
-        Rows of the result, partial ones included.
-    blocks
-        Blocks that are multiplied one by one: calls of a product.
-    copied_pointers
-        Row pointers that a GPU copies from blocks of others.
-    """
-
-    entries: np.ndarray
-    pointers: np.ndarray
-    listed: np.ndarray
-    multiplied: np.ndarray
-    results: np.ndarray
-    blocks: np.ndarray
-    copied_pointers: np.ndarray
+    entries: np.ndarray  # that are kept
+    pointers: np.ndarray  # of rows, that go with them
+    listed: np.ndarray  # row numbers kept: rows to send, to receive, or touched by a block
+    multiplied: np.ndarray  # entries that a product reads
+    results: np.ndarray  # rows of the result, partial ones included
+    blocks: np.ndarray  # that are multiplied one by one: calls of a product
+    copied_pointers: np.ndarray  # that a GPU copies from blocks of others
 
     @staticmethod
-    def of(shape, entries, pointers, *, listed=0, multiplied=None, results=0, blocks=1, copied_pointers=0):
+    def of(shape, entries, pointers, *, listed=0, multiplied=None, results=0, blocks=1,
+           copied_pointers=0):
         """Sizes that broadcast to the shape of the grid."""
         multiplied = entries if multiplied is None else multiplied
         sizes = entries, pointers, listed, multiplied, results, blocks, copied_pointers
@@ -107,15 +72,19 @@ class Operand:
 class Plan:
     """What all ranks send and hold to multiply by A (forward) and by A^T (backward).
 
-    A strategy's plan derives from this, and says at least `calls`. What it does not say of memory is
-    taken from the pattern: each rank keeps the rows of A that it owns, and A^T beside if A is not symmetric.
+    A strategy's plan derives from this, and says at least `calls`. What it does not say of memory
+    is taken from the pattern: each rank keeps the rows of A that it owns, and A^T beside if A is
+    not symmetric.
 
     Parameters
     ----------
     pattern : hpgcn.parallel.pattern.Pattern or None
-        What is multiplied; None in a run, where no rank knows the whole of it: memory is not asked for then.
+        What is multiplied; None in a run, where no rank knows the whole of it, nor is asked for
+        memory.
     arrangement : Arrangement
         Of all rows.
+    layouts : pair of hpgcn.parallel.layout.BlockLayout, optional
+        Those below; default: what the pattern makes of the arrangement's.
 
     Attributes
     ----------
@@ -125,23 +94,30 @@ class Plan:
         A product is of at most ceil(width / slices) columns on each rank.
     """
 
-    cut_bytes = CUT
-
     def __init__(self, pattern, arrangement, layouts=None):
         self.pattern = pattern
         self.arrangement = arrangement
         self.layout, self.layout_in = layouts or pattern.layouts(arrangement.layout)
         self.slices = self.layout.columns
-        self._operands = None
+        self._restricted = {}
 
     @classmethod
     def of(cls, pattern, arrangement):
-        """Return the plan of a product with a pattern, which may be restricted, on an arrangement of all rows."""
+        """Return the plan of a product with the pattern of all rows on an arrangement."""
         return cls(pattern, arrangement)
 
     def restrict(self, rows_out, rows_in):
-        """Return the plan of A[rows_out][:, rows_in]; (n,) bool, or None for all rows."""
-        return self.of(self.pattern.restrict(rows_out, rows_in), self.arrangement)
+        """Return the plan of A[rows_out][:, rows_in], (n,) bool, None for all; again, the same."""
+        pattern = self.pattern.restrict(rows_out, rows_in)
+        if pattern is self.pattern:
+            return self
+        if pattern not in self._restricted:
+            self._restricted[pattern] = self.part(pattern)
+        return self._restricted[pattern]
+
+    def part(self, pattern):
+        """Return the plan of a product with some rows and columns of this one's pattern."""
+        return type(self)(pattern, self.arrangement)
 
     @property
     def num_ranks(self):
@@ -149,14 +125,7 @@ class Plan:
         return self.layout.size
 
     def calls(self, product, itemsize):
-        """Yield (bytes, messages) by rank of each call that a product makes.
-
-        Parameters
-        ----------
-        product : Product
-        itemsize : int
-            Bytes of a number.
-        """
+        """Yield (bytes, messages) by rank of each call that a Product makes; itemsize: in bytes."""
         raise NotImplementedError
 
     def counts(self, product, itemsize):
@@ -167,26 +136,26 @@ class Plan:
                 total += np.asarray(amount, np.int64).ravel()
         return sums
 
-    @property
+    @cached_property
     def operands(self):
-        """(forward, backward) Operand; the same object where one serves both."""
-        if self._operands is None:
-            self._operands = self.make_operands()
-        return self._operands
-
-    def make_operands(self):
-        """Count what ranks keep of A and of A^T; see `operands`."""
-        forward = self._own_rows(self.pattern, self.layout)
-        if self.pattern.symmetric and self.pattern.square:
+        """(forward, backward) Operand: of A and of A^T, the same object where one serves both."""
+        forward = self.operand(self.pattern, self.layout)
+        if not self.pattern.symmetric:
+            return forward, self.adjoint(forward)
+        if self.pattern.square:
             return forward, forward
-        return forward, self._own_rows(self.pattern.transposed, self.layout_in)
+        return forward, self.operand(self.pattern.transposed, self.layout_in)
 
-    def _own_rows(self, pattern, layout):
-        columns = layout.columns
+    def operand(self, pattern, layout):
+        """Return the Operand of a pattern with rows of `layout`; each rank keeps its own ones."""
         offsets = self.arrangement.layout.offsets
-        entries = np.repeat(np.diff(pattern.indptr[offsets]), columns)
-        rows = np.repeat(np.diff(layout.offsets), columns)
+        entries = np.repeat(np.diff(pattern.indptr[offsets]), layout.columns)
+        rows = np.repeat(np.diff(layout.offsets), layout.columns)
         return Operand.of(entries.shape, entries, rows + 1, results=rows)
+
+    def adjoint(self, forward):
+        """Return the Operand of A^T where A, whose own is `forward`, is not symmetric."""
+        return self.operand(self.pattern.transposed, self.layout_in)
 
     @property
     def held(self):
@@ -194,12 +163,17 @@ class Plan:
         forward, backward = self.operands
         return [forward] if backward is forward else [forward, backward]
 
+    def kept_bytes(self, itemsize):
+        """Bytes that ranks keep of A, and of its transpose if that is another; two (P,) int64."""
+        forward, *back = (operand.nbytes(itemsize) for operand in self.held)
+        return forward, sum(back, np.zeros_like(forward))
+
     def rows(self):
         """Rows that each rank owns, (P,)."""
         return np.repeat(np.diff(self.layout.offsets), self.layout.columns)
 
     def buffer_bytes(self, width, itemsize):
-        """Bytes of the buffers for messages and partial results of products of at most `width` columns, (P,).
+        """Bytes of buffers for messages and partial sums of at most `width` columns, (P,).
 
         Default: every rank has room for all rows of what is multiplied.
         """
@@ -207,37 +181,29 @@ class Plan:
         return np.full(self.num_ranks, rows * -(-width // self.slices) * itemsize)
 
     def packed_bytes(self, width, itemsize):
-        """Bytes of rows on their way alone, where rows are aggregated on the host beside a GPU, (P,); else None."""
+        """Bytes of rows on their way, (P,), where the host aggregates beside a GPU; else None."""
         return
 
     def reading_bytes(self, itemsize):
-        """Bytes that each rank holds at most while its part of A is made, its rows as read aside; (P,)."""
-        forward, *back = self.held
-        held = forward.nbytes(itemsize)
-        transposes = sum(operand.nbytes(itemsize) for operand in back)
-        rows = np.maximum(forward.entries, 1)
+        """Bytes that each rank holds at most while its part of A is made, its slab aside; (P,)."""
+        held, transposes = self.kept_bytes(itemsize)
+        rows = np.maximum(self.operands[0].entries, 1)
         return self.factor_bytes() + np.maximum(self.filling_bytes(held, rows), held + transposes)
 
     def factor_bytes(self):
-        """Bytes of the factors of all rows and columns of A, which each rank holds while it reads."""
+        """Bytes of the factors of all rows and columns of A, held by each rank while it reads."""
         return self.pattern.num_rows * 2 * POINTER
 
     def cutting_bytes(self, itemsize):
-        """Bytes that each rank holds beside all else while maps to fewer rows are cut from this one, (P,)."""
+        """Bytes that each rank holds beside all else while maps to fewer rows are cut, (P,)."""
         forward = self.operands[0]
-        return forward.entries // np.maximum(forward.blocks // self.layout.columns, 1) * self.cut_bytes
+        return forward.entries // np.maximum(forward.blocks // self.layout.columns, 1) * CUT
 
     def filling_bytes(self, held, rows, portions=1):
-        """Bytes while the last chunk of A is read: what is filled of the matrix by then, and the chunk.
+        """Bytes while the last chunk of A is read: what is filled of the matrix, and the chunk.
 
-        Parameters
-        ----------
-        held : (P,) int64
-            Bytes of the matrix.
-        rows : (P,) int64
-            Entries in the rows that are read, of which those in some columns are kept.
-        portions : int or (P,) int
-            In which they are read.
+        held: (P,) int64, bytes of the matrix. rows: (P,) int64, entries in the rows that are read
+        in so many portions; those in some columns are kept.
         """
         read = np.minimum(rows // portions, CHUNK)
         kept = self.operands[0].entries / rows
@@ -250,5 +216,5 @@ class Plan:
         return entries * np.maximum(CHUNK_LOOPS + weight, CHUNK_READ + weight + CHUNK_KEPT * kept)
 
     def of_big_rows(self, entries, together):
-        """Entries, one at least, that `together` consecutive ranks hold: what each of them reads; (P,)."""
+        """Entries, at least one, that so many consecutive ranks hold: each reads them all; (P,)."""
         return np.repeat(np.maximum(entries.reshape(-1, together).sum(1), 1), together)

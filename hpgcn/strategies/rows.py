@@ -1,8 +1,9 @@
-"""Row strategies: A H = S A_loc R H. R pulls the rows of H that a rank's nonzeros read, S pushes partial sums.
+"""Row strategies: A H = S A_loc R H. R pulls rows of H that nonzeros read, S pushes partial sums.
 
-A_loc is whatever nonzeros the rank holds, in blocks: by target of the partial sums, then by source of the
-rows. The backward is the same with the two swapped: R^T pushes, S^T pulls, the blocks are transposed. One
-executor serves all: a strategy of this kind says which blocks a rank holds, and how rows travel.
+A_loc is whatever nonzeros the rank holds, in blocks: by target of the partial sums, then by source
+of the rows. The backward is the same with the two swapped: R^T pushes, S^T pulls, the blocks are
+transposed. One executor serves all: a strategy of this kind says which blocks a rank holds, and how
+rows travel.
 """
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from hpgcn import kernels
 from hpgcn.parallel.csr import rows_of
 from hpgcn.runtime.gpu_limits import check_nonzeros
 from hpgcn.strategies.plan import Operand, Plan
-from hpgcn.strategies.strategy import Strategy
+from hpgcn.strategies.strategy import Strategy, product_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,11 +51,12 @@ class RowProduct:
 
 
 class RowStrategy(Strategy):
-    """A on distributed rows, a single column block: subclasses say in `build` and `cut` what blocks they hold.
+    """A on distributed rows, a single column block; `build` and `cut` say what blocks ranks hold.
 
     Parameters
     ----------
     layout, layout_in : hpgcn.parallel.layout.BlockLayout
+        As Strategy.
     comm : hpgcn.comm.SerialComm or MpiComm
     product : RowProduct
         Of A, read by this rank.
@@ -77,15 +79,11 @@ class RowStrategy(Strategy):
             self.back = product.transposed(layout_in.rows.num_rows)
         else:
             self.back = reverse or product
-        check_nonzeros(comm, comm.device, sum(block.indices.size for block in product.all_blocks()))
+        entries = sum(block.indices.size for block in product.all_blocks())
+        check_nonzeros(comm, comm.device, entries)
 
     def cut(self, rows_out, rows_in):
-        """Return the RowProduct of A[rows_out][:, rows_in], cut from the whole one; all ranks call it.
-
-        Parameters
-        ----------
-        rows_out, rows_in : (n,) bool
-        """
+        """Return the RowProduct of A[rows_out][:, rows_in], (n,) bool; all ranks call it."""
         raise NotImplementedError
 
     def restrict(self, rows_out, rows_in):
@@ -95,7 +93,8 @@ class RowStrategy(Strategy):
         if self.symmetric and not np.array_equal(rows_out, rows_in):
             reverse = self.cut(rows_in, rows_out)
         layouts = self.layout.restricted(rows_out), self.layout.restricted(rows_in)
-        return type(self)(*layouts, self.comm, product, symmetric=self.symmetric, whole=self, reverse=reverse)
+        return type(self)(*layouts, self.comm, product, symmetric=self.symmetric, whole=self,
+                          reverse=reverse)
 
     def forward(self, H, *, mask=None, out=None):
         """See `Strategy`."""
@@ -111,7 +110,7 @@ class RowStrategy(Strategy):
         self.product.push.reserve(width)
 
     def plan(self):
-        """See `Strategy`: of layouts alone, unless a strategy's plan takes more."""
+        """See `Strategy`; made of layouts alone, unless a strategy's plan takes more."""
         return self.Plan(None, None, (self.layout, self.layout_in), self.symmetric)
 
     @property
@@ -127,12 +126,11 @@ class RowStrategy(Strategy):
 
 
 def multiply(comm, product, H, mask, out):
-    """Pull rows of H (m_in, f), multiply blocks as they arrive, push partial sums; the result is (m, f)."""
+    """Pull rows of H (m_in, f), multiply as they arrive, push sums; returns (m, f)."""
     blocks, pull, push = product.blocks, product.pull, product.push
     clock = comm.clock
     ops = kernels.backend(H)
-    spmm = ops.spmm
-    what = clock.detail or "a product with A"
+    what = product_name(clock)
     if out is None:
         out = comm.device.empty((product.num_rows, H.shape[1]), H.dtype)
     bits = None if push.adds else mask  # where sums are added later, only their total may be masked
@@ -140,13 +138,13 @@ def multiply(comm, product, H, mask, out):
     pull.start(H, what)  # 1. rows that others read are on their way
     for target, Z in push.slots(out, what):  # 2. what is formed here, for others first
         accumulate = False
-        for source, X in pull.arrivals(blocks[target], what):  # 3. own rows at once, the others as they come
+        for source, X in pull.arrivals(blocks[target], what):  # 3. own rows, others as they come
             block = blocks[target][source]
             under_way = pull.pending or push.pending
             for lo, hi, indptr, rows in block.tiles(under_way, accumulate):
                 with clock("spmm"):
-                    spmm(indptr, block.indices, block.data, X, rows_of(Z, lo, hi), rows=rows,
-                         mask=rows_of(bits, lo, hi), accumulate=accumulate)
+                    ops.spmm(indptr, block.indices, block.data, X, rows_of(Z, lo, hi), rows=rows,
+                             mask=rows_of(bits, lo, hi), accumulate=accumulate)
                 if under_way:
                     pull.progress()
                     push.progress()
@@ -162,14 +160,8 @@ def multiply(comm, product, H, mask, out):
 class RowPlan(Plan):
     """The plan of a row strategy: how rows are pulled, and sums pushed.
 
-    Subclasses say `transfers`: the plans of R and of S of the products.
-
-    Parameters
-    ----------
-    pattern, arrangement, layouts
-        As hpgcn.strategies.plan.Plan.
-    symmetric : bool
-        A is.
+    Subclasses say `transfers`: the plans of R and of S of the products. Parameters as Plan; a run,
+    which has no pattern, says whether A is symmetric.
     """
 
     def __init__(self, pattern, arrangement, layouts=None, symmetric=None, transfers=None):
@@ -180,7 +172,7 @@ class RowPlan(Plan):
         self.reverse = back or None
 
     def transfers(self):
-        """Return the plans of R and S of the forward product; of the backward, too, where that is another."""
+        """Return the plans of R and S of the forward; of the backward, too, where it is another."""
         raise NotImplementedError
 
     def calls(self, product, itemsize):
@@ -194,14 +186,10 @@ class RowPlan(Plan):
         yield from pull.pull(row_bytes)
         yield from push.push(row_bytes)
 
-    def make_operands(self):
-        """See `Plan`: the rows that each rank owns in one block, and its transpose where A is not symmetric."""
-        forward = self._own_rows(self.pattern, self.layout)
-        if self.symmetric:
-            square = self.pattern.square
-            return forward, forward if square else self._own_rows(self.pattern.transposed, self.layout_in)
+    def adjoint(self, forward):
+        """See `Plan`: the transpose of the rows that each rank owns."""
         rows = int(self.layout_in.offsets[-1])
-        return forward, Operand.of(forward.entries.shape, forward.entries, rows + 1, results=rows)
+        return Operand.of(forward.entries.shape, forward.entries, rows + 1, results=rows)
 
     def buffer_bytes(self, width, itemsize):
         """See `Plan`."""

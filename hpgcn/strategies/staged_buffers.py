@@ -1,4 +1,4 @@
-"""Rows between the device that updates them and the one that aggregates: the same, or a GPU and the host."""
+"""Rows between the device that updates them and that which aggregates: one, or GPU and host."""
 from __future__ import annotations
 
 import numpy as np
@@ -7,21 +7,10 @@ from hpgcn.runtime.device import address
 
 
 class Shared:
-    """Room for packed rows where one device does both: nothing is copied.
+    """Room for `size` packed numbers where one device does both: nothing is copied.
 
-    Parameters
-    ----------
-    device : hpgcn.runtime.device.Host or Cuda
-    size : int
-        Elements.
-    dtype : numpy dtype
-
-    Attributes
-    ----------
-    near, far : (size,) arrays
-        Where rows are packed and unpacked; what is sent, and received.
-    eager : bool
-        Whether all batches are packed before the first is sent: they are then copied while others are sent.
+    Rows are packed and unpacked in `near`, sent and received in `far`, (size,) arrays. `eager`:
+    whether all batches are packed before the first is sent: they are copied while others are sent.
     """
 
     eager = False
@@ -30,14 +19,14 @@ class Shared:
         self.near = self.far = device.empty(size, dtype)
 
     def begin(self):
-        """Before the first call for a product: what was received for the last one has been copied."""
+        """Before the first call for a product: what was received for the last one is copied."""
 
     def lower(self, near, far):
-        """Copy a part of `near` to its place in `far`; returns a function that waits until it is there."""
+        """Copy a part of `near` to its place in `far`; returns what waits until it is there."""
         return self.begin
 
     def lift(self, near, far):
-        """Copy a part of `far` to its place in `near`; what is computed there from now on sees it."""
+        """Copy a part of `far` to its place in `near`; what is computed there later sees it."""
 
     def fetch(self, array):
         """An array of the device that updates, as one of that which aggregates; waits for it."""
@@ -48,17 +37,15 @@ class Shared:
 
 
 class StagedBuffers(Shared):
-    """Room for packed rows on a GPU, and for the same rows in pinned host memory.
-
-    Copies have a stream of their own each way. Parameters as Shared; the device is the GPU, which updates.
-    """
+    """Room on the GPU that updates, and in pinned host memory; each way has a stream of copies."""
 
     eager = True
 
     def __init__(self, device, size, dtype):
-        self.device, dtype = device, np.dtype(dtype)
+        nbytes = size * np.dtype(dtype).itemsize
+        self.device = device
         self.near = device.empty(size, dtype)
-        self.far = device.pinned(max(size * dtype.itemsize, 1))[:size * dtype.itemsize].view(dtype)
+        self.far = device.pinned(max(nbytes, 1))[:nbytes].view(dtype)
         self.down, self.up, self.lifted = device.stream(), device.stream(), None
 
     def begin(self):

@@ -1,4 +1,4 @@
-"""What every way of computing A H has in common; a new one derives from Strategy, or from RowStrategy."""
+"""What every way of computing A H has in common; a new one derives from it, or from RowStrategy."""
 from __future__ import annotations
 
 import numpy as np
@@ -24,6 +24,8 @@ class Strategy:
         Settings of hpgcn.Config that are its own.
     takes_parts, needs_parts : bool
         Ranks own the parts of a partitioned file; a file without parts is partitioned first.
+    takes_holders : bool
+        Nonzeros are held by the parts that a partition of nonzeros gives them.
 
     Attributes
     ----------
@@ -37,7 +39,8 @@ class Strategy:
     Plan = Plan
     axes = "P"
     options: tuple[str, ...] = ()
-    takes_parts = needs_parts = False
+    takes_parts = needs_parts = takes_holders = False
+    method = "hypergraph"  # by which a graph without parts is partitioned
     replication = 1  # ranks that hold the same rows of A
 
     @classmethod
@@ -52,7 +55,7 @@ class Strategy:
 
     @classmethod
     def row_offsets(cls, shape, indptr):
-        """Cut the stored order of rows into the blocks that ranks own: by nonzeros, unless a strategy differs.
+        """Cut the stored order of rows into the blocks that ranks own, here by nonzeros.
 
         Parameters
         ----------
@@ -80,18 +83,14 @@ class Strategy:
                 raise agreed(ConfigError(f"{option} = {given}: strategy {cls.name} takes none"))
         if config.grid:
             try:
-                shape = tuple(int(axis) for axis in config.grid.split("x"))
-            except ValueError:
-                raise agreed(ConfigError(f"grid {config.grid}: expected RxC or RxCxL, e.g. 2x2")) from None
-            try:
-                return cls.check_shape(ranks, shape)
+                return cls.check_shape(ranks, grid_axes(config.grid, f"grid {config.grid}"))
             except UsageError as error:
                 raise agreed(ConfigError(str(error))) from None
         return cls.default_shape(ranks)
 
     @classmethod
     def check_shape(cls, ranks, shape):
-        """Refuse a grid that does not fit the strategy and the number of ranks; return it as a tuple of int.
+        """Return a grid as a tuple of int.
 
         Raises
         ------
@@ -106,8 +105,9 @@ class Strategy:
         product = int(np.prod([int(axis) for axis in shape], dtype=object))
         if product != ranks:
             example = "x".join(map(str, cls.default_shape(ranks)))
-            raise UsageError(f"grid {text} holds {product} ranks, but there are {ranks}: expected {cls.axes} "
-                             f"with product {ranks}, e.g. {example}")
+            raise UsageError(
+                f"grid {text} holds {product} ranks, but there are {ranks}: expected {cls.axes} "
+                f"with product {ranks}, e.g. {example}")
         return tuple(map(int, shape))
 
     @classmethod
@@ -147,14 +147,15 @@ class Strategy:
         raise NotImplementedError
 
     def backward(self, G, *, mask=None, out=None):
-        """Return this rank's block of A^T G, (m_in, f_j), of G (m, f_j); parameters as `forward`."""
+        """Return this rank's block of A^T G, (m_in, f_j), of G (m, f_j); see `forward`."""
         raise NotImplementedError
 
     def restrict(self, rows_out, rows_in):
         """Return the map A[rows_out][:, rows_in], with its own plan; all ranks call this together.
 
-        Its rows and columns are numbered anew without gaps, and owned by the ranks that own them here. It
-        uses this strategy's buffers: no two products may be under way at once, and it is closed first.
+        Its rows and columns are numbered anew without gaps, and owned by the ranks that own them
+        here. It uses this strategy's buffers: no two products may be under way at once, and it is
+        closed first.
 
         Parameters
         ----------
@@ -164,7 +165,7 @@ class Strategy:
         raise NotImplementedError
 
     def plan(self):
-        """Return the Plan that the run executes, without a pattern; all ranks call this together."""
+        """Return the Plan that the run executes, without a pattern; all ranks call this."""
         raise NotImplementedError
 
     @property
@@ -179,9 +180,22 @@ class Strategy:
         """Free what MPI holds."""
 
 
+def grid_axes(grid, named):
+    """Axes of a grid as it is written, RxC or RxCxL; UsageError, which begins as it is `named`."""
+    try:
+        return tuple(int(axis) for axis in grid.split("x"))
+    except ValueError:
+        raise UsageError(f"{named}: expected RxC or RxCxL, e.g. 2x2") from None
+
+
+def product_name(clock):
+    """What errors call the product that a Clock measures."""
+    return clock.detail or "a product with A"
+
+
 def check_options(strategy, config):
     """Refuse settings that are another strategy's; UsageError."""
-    for option in ("aggregate_on", "update_on"):
+    for option in ("balance", "aggregate_on", "update_on"):
         given = getattr(config, option)
         if given != getattr(Config, option) and option not in strategy.options:
             raise UsageError(f"{option} = {given}: strategy {strategy.name} takes none")

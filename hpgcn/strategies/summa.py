@@ -1,27 +1,34 @@
-"""Two- and three-dimensional products in broadcast stages (SUMMA): strategies `2d` and `3d`.
+"""Products on grids of two and three axes in broadcast stages (SUMMA): `2d` and `3d`.
 
-Ranks form a grid of R big row blocks x L layers x C column blocks (2d: L = 1). Rank (i L + l) C + j owns the columns of
-block j of H, G and Z in rows il, piece l of big block i. Layer l multiplies by the columns of A that are piece l of
-every big block, cut into the stages of hpgcn.parallel.layout: rank (i, l, j) holds the rows of big block i in those
-stages of layer l that fall to column block j. W is on every rank.
+Ranks form a grid of R big row blocks x L layers x C column blocks (2d: L = 1). Rank
+(i L + l) C + j owns the columns of block j of H, G and Z in rows il, piece l of big block i. Layer
+l multiplies by the columns of A that are piece l of every big block, cut into the stages of
+hpgcn.parallel.layout: rank (i, l, j) holds the rows of big block i in those stages of layer
+l that fall to column block j. W is on every rank.
 
-A stage broadcasts its block of A (row pointers, values, column numbers: one message) to the C ranks of row (i, l), and
-its interval of H to the R ranks that have columns j in layer l; each rank adds the product to T, big block i in its
-columns. With L > 1 a reduce_scatter over the layers adds up T and leaves each rank its own rows. Stage s + 1 travels
-while stage s is multiplied. The backward is the same with the blocks of A^T, read at load if A is not symmetric.
+A stage broadcasts its block of A (row pointers, values, column numbers: one message) to the
+C ranks of row (i, l), and its interval of H to the R ranks that have columns j in layer l;
+each rank adds the product to T, big block i in its columns. With L > 1 a reduce_scatter
+over the layers adds up T and leaves each rank its own rows. Stage s + 1 travels while stage
+s is multiplied. The backward is the same with the blocks of A^T, read at load if A is not
+symmetric.
 
-Valid for any R, C and L; blocks may be empty, and columns fewer than C. Words of H and T in a product of width f:
-n f (R - 1 + L - 1) over all ranks. Bytes of A: C - 1 times those of all blocks; one of nnz > 0 entries in n_i rows has
-8 (n_i + 1) + nnz (4 + s), s being those of a number (8 + s where n > 2^31 - 1). Messages in each of the
-R + C - gcd(R, C) stages of a layer: R - 1 a column of ranks, C - 1 a row of ranks; for T: L - 1 a rank; none that would
-be empty. Memory: nnz / P entries of A (again for A^T if A is not symmetric), two blocks of A and two intervals of H
-under way; if L > 1 also n / R rows of T, and (L - 1) m rows of the other layers' T.
+Valid for any R, C and L; blocks may be empty, and columns fewer than C. Words of H and T in
+a product of width f: n f (R - 1 + L - 1) over all ranks. Bytes of A: C - 1 times those of
+all blocks; one of nnz > 0 entries in n_i rows has 8 (n_i + 1) + nnz (4 + s), s being those
+of a number (8 + s where n > 2^31 - 1). Messages in each of the R + C - gcd(R, C) stages of
+a layer: R - 1 a column of ranks, C - 1 a row of ranks; for T: L - 1 a rank; none that would
+be empty. Memory: nnz / P entries of A (again for A^T if A is not symmetric), two blocks of
+A and two intervals of H under way; if L > 1 also n / R rows of T, and (L - 1) m rows of the
+other layers' T.
 
-Restricted to some rows (out) of the result and some (in) of H, blocks and intervals keep their ranks and lose what is
-not asked for; the backward multiplies by blocks of A[in, out] (symmetric A) or of A^T[in, out]. Such a map holds its
-entries of A, once in each direction that differs, and shares all messages with the whole one.
+Restricted to some rows (out) of the result and some (in) of H, blocks and intervals keep
+their ranks and lose what is not asked for; the backward multiplies by blocks of A[in, out]
+(symmetric A) or of A^T[in, out]. Such a map holds its entries of A, once in each direction
+that differs, and shares all messages with the whole one.
 
-Source: cagnet-2020, sections IV-C and IV-D (Algorithm 2); van de Geijn and Watts 1997 (SUMMA).
+Source: cagnet-2020, sections IV-C and IV-D (Algorithm 2); van de Geijn and Watts 1997
+(SUMMA).
 """
 from __future__ import annotations
 
@@ -35,22 +42,15 @@ from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.layout import divisors, stages
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.strategies.blocks import Blocks
-from hpgcn.strategies.strategy import Strategy, most_square
+from hpgcn.strategies.strategy import Strategy, most_square, product_name
 from hpgcn.strategies.summa_plan import SummaPlan, cube_of
 
 
 class Summa(Strategy):
-    """A-hat on a grid of ranks.
+    """A-hat on a grid of ranks, in hpgcn.strategies.blocks.Blocks.
 
-    Parameters
-    ----------
-    arrangement : hpgcn.strategies.plan.Arrangement
-    comm : hpgcn.comm.SerialComm or MpiComm
-    A, A_transposed : hpgcn.strategies.blocks.Blocks
-        The same object if A is symmetric and the map is square.
-    symmetric : bool
-    whole : Summa, optional
-        The map of all rows, which this one was cut from.
+    A_transposed is A itself if that is symmetric and the map is square; `whole` is the map of all
+    rows, which this one was cut from.
     """
 
     Plan = SummaPlan
@@ -69,7 +69,7 @@ class Summa(Strategy):
         layout = arrangement.layout
         self.row, self.piece = divmod(layout.block, L)
         self.column = layout.column
-        self.mine = np.flatnonzero(A.cuts.piece == self.piece).tolist()  # this layer's stages, in order
+        self.mine = np.flatnonzero(A.cuts.piece == self.piece).tolist()  # stages of this layer
         if whole:
             self.workspace, self.groups = whole.workspace, whole.groups
         else:
@@ -92,9 +92,10 @@ class Summa(Strategy):
         layout = arrangement.layout
         rows, columns = cls.blocks(arrangement.shape)
         if (layout.offsets.size - 1, layout.columns) != (rows, columns):
-            raise ConfigError(f"{cls.name}: {layout.offsets.size - 1} row blocks x {layout.columns} column blocks "
-                              f"given, expected {rows} x {columns} on the grid "
-                              f"{'x'.join(map(str, arrangement.shape))}")
+            raise ConfigError(
+                f"{cls.name}: {layout.offsets.size - 1} row blocks x {layout.columns} column "
+                f"blocks given, expected {rows} x {columns} on the grid "
+                f"{'x'.join(map(str, arrangement.shape))}")
         cuts = stages(layout.offsets, *cube_of(arrangement.shape))
         A = A_transposed = Blocks.read(adjacency, layout, cuts, comm)
         if not adjacency.symmetric:
@@ -104,20 +105,21 @@ class Summa(Strategy):
         return strategy
 
     def reserve(self, width):
-        """See `Strategy`: two buffers for blocks of A and for intervals of H, used in turn, and for T."""
+        """See `Strategy`: two buffers for blocks of A and intervals of H, used in turn; and T."""
         width = -(-width // self.shape[2])
         cuts = self.A.cuts
         heights = np.diff(cuts.offsets)
         L = self.shape[1]
         for parity, turn in enumerate((self.mine[::2], self.mine[1::2])):
-            sizes = [blocks.sizes[stage] for blocks in (self.A, self.A_transposed) for stage in turn
-                     if cuts.column[stage] != self.column]
+            sizes = [blocks.sizes[stage] for blocks in (self.A, self.A_transposed)
+                     for stage in turn if cuts.column[stage] != self.column]
             tall = [heights[stage] for stage in turn if cuts.row[stage] != self.row]
             self.workspace.flat(f"A {parity}", max(sizes, default=0), np.uint8)
             self.workspace.flat(f"H {parity}", int(max(tall, default=0)) * width)
         if L > 1:
             self.workspace.flat("partial", self.A.num_rows * width)
-            self.workspace.flat("others", (L - 1) * self.arrangement.layout.rows.num_rows * width)
+            rows = self.arrangement.layout.rows.num_rows
+            self.workspace.flat("others", (L - 1) * rows * width)
 
     @property
     def buffer_bytes(self):
@@ -129,7 +131,8 @@ class Summa(Strategy):
         A = A_transposed = self.A.restricted(rows_out, rows_in, self.comm)
         if not (self.symmetric and np.array_equal(rows_out, rows_in)):
             A_transposed = self.A_transposed.restricted(rows_in, rows_out, self.comm)
-        return type(self)(self.arrangement, self.comm, A, A_transposed, symmetric=self.symmetric, whole=self)
+        return type(self)(self.arrangement, self.comm, A, A_transposed,
+                          symmetric=self.symmetric, whole=self)
 
     def forward(self, H, *, mask=None, out=None):
         """See `Strategy`."""
@@ -146,7 +149,7 @@ class Summa(Strategy):
         ops = kernels.backend(H)
         width = H.shape[1]
         L = self.shape[1]
-        what = clock.detail or "a product with A"
+        what = product_name(clock)
         if out is None:
             out = comm.device.empty((blocks.layout.rows.num_rows, width), H.dtype)
         total = out if L == 1 else self.workspace.take("partial", blocks.num_rows, width)
@@ -164,14 +167,15 @@ class Summa(Strategy):
             if number not in multiplied:
                 continue
             block = blocks.arrived(number, here.message)
-            under_way = [*sending, *arriving.sent, *arriving.received]
-            handles = [handle for handle, _ in under_way if not handle.test()]
+            handles = [handle for handle, _ in (*sending, *arriving.sent, *arriving.received)
+                       if not handle.test()]
             bits = mask if L == 1 and number == multiplied[-1] else None
             accumulate = number != multiplied[0]
             for lo, hi, indptr, _ in block.tiles(bool(handles), accumulate=False):
                 with clock("spmm"):
-                    ops.spmm(indptr, block.indices, block.data, here.rows, rows_of(total, lo, hi),
-                             mask=rows_of(bits, lo, hi), accumulate=accumulate)
+                    ops.spmm(indptr, block.indices, block.data, here.rows,
+                             rows_of(total, lo, hi), mask=rows_of(bits, lo, hi),
+                             accumulate=accumulate)
                 handles = [handle for handle in handles if not handle.test()]
         finish(sending, what)
         if L == 1:
@@ -193,7 +197,6 @@ class Summa(Strategy):
         if turn == len(self.mine):
             return stage
         number = self.mine[turn]
-        width = H.shape[1]
         cuts = blocks.cuts
         lo, hi = cuts.offsets[number:number + 2].tolist()
         column = int(cuts.column[number])
@@ -206,7 +209,7 @@ class Summa(Strategy):
             first = blocks.layout_in.rows.start
             stage.rows = H[lo - first:hi - first]
         else:
-            stage.rows = self.workspace.take(f"H {turn % 2}", hi - lo, width)
+            stage.rows = self.workspace.take(f"H {turn % 2}", hi - lo, H.shape[1])
         for comm, array, root, name in ((self.along_row, stage.message, column, "A"),
                                         (self.along_column, stage.rows, row, "H")):
             if array.size:
@@ -217,8 +220,8 @@ class Summa(Strategy):
 
     def plan(self):
         """See `Strategy`."""
-        layouts = self.layout, self.layout_in
-        return SummaPlan(None, self.arrangement, layouts, (self.A, self.A_transposed))
+        return SummaPlan(None, self.arrangement, (self.layout, self.layout_in),
+                         (self.A, self.A_transposed))
 
     def close(self):
         """Free the communicators, which a restricted map leaves to the whole one."""
@@ -230,8 +233,8 @@ class Summa(Strategy):
 class TwoD(Summa):
     """A-hat on R x C ranks, by default the most square grid with R >= C.
 
-    Columns cost more than rows, because A itself and the products with W travel along them, and features
-    may be fewer than columns.
+    Columns cost more than rows, because A itself and the products with W travel along them, and
+    features may be fewer than columns.
     """
 
     name = "2d"
@@ -244,7 +247,7 @@ class TwoD(Summa):
 
 
 class ThreeD(Summa):
-    """A-hat on L layers of R x C ranks, by default of the least R + C + L, then R >= L >= C (see TwoD)."""
+    """A-hat on L layers of R x C ranks, by default of the least R + C + L, then R >= L >= C."""
 
     name = "3d"
     axes = "RxCxL"
@@ -252,30 +255,21 @@ class ThreeD(Summa):
     @classmethod
     def default_shape(cls, ranks):
         """See `Strategy`."""
-        cubes = [(rows, layers, ranks // (rows * layers)) for rows in divisors(ranks)
-                 for layers in divisors(ranks // rows) if rows >= layers >= ranks // (rows * layers)]
+        cubes = [(rows, layers, ranks // (rows * layers))
+                 for rows in divisors(ranks) for layers in divisors(ranks // rows)
+                 if rows >= layers >= ranks // (rows * layers)]
         rows, layers, columns = min(cubes, key=lambda cube: (sum(cube), cube[0]))
         return rows, columns, layers
 
 
 @dataclass(eq=False)
 class Stage:
-    """A stage under way.
+    """A stage under way."""
 
-    Attributes
-    ----------
-    message : (b,) uint8
-        Block of A, packed; empty if it has no entries.
-    rows : (hi - lo, f_j)
-        Interval of H.
-    sent, received : lists of (handle, what it is)
-        Those of which this rank is the root, and the others.
-    """
-
-    message: np.ndarray | None = None
-    rows: np.ndarray | None = None
-    sent: list = field(default_factory=list)
-    received: list = field(default_factory=list)
+    message: np.ndarray | None = None  # (b,) uint8: block of A, packed; empty without entries
+    rows: np.ndarray | None = None  # (hi - lo, f_j): interval of H
+    sent: list = field(default_factory=list)  # (handle, what it is): this rank is the root
+    received: list = field(default_factory=list)  # of other roots
 
 
 def finish(under_way, what):

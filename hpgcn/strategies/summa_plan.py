@@ -1,4 +1,4 @@
-"""What ranks of a grid send and hold in a product in broadcast stages (pure); see hpgcn.strategies.summa."""
+"""What ranks of a grid send and hold in broadcast stages (pure); see hpgcn.strategies.summa."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -12,43 +12,30 @@ from hpgcn.parallel.layout import Stages as Cuts
 from hpgcn.strategies.blocks import POINTER_BYTES
 from hpgcn.strategies.plan import INDEX, POINTER, Operand, Plan
 
-TWICE, TWICE_LAYERS = 2, 2.7  # blocks as read, as they are cut or packed, and as transposes are read
+TWICE, TWICE_LAYERS = 2, 2.7  # blocks as read, as they are cut or packed, as transposes are read
 
 
 def cube_of(shape):
-    """(R, L, C): big row blocks, pieces of each, column blocks; ranks are numbered in this order."""
+    """(R, L, C): big row blocks, pieces of each, column blocks; ranks are numbered in order."""
     rows, columns, *layers = shape
     return rows, layers[0] if layers else 1, columns
 
 
 @dataclass(frozen=True, eq=False)
 class Travelling:
-    """The blocks of A in one direction; hpgcn.strategies.blocks.Blocks has the same attributes.
+    """The blocks of A in one direction; hpgcn.strategies.blocks.Blocks has the same attributes."""
 
-    Attributes
-    ----------
-    layout, layout_in : hpgcn.parallel.layout.BlockLayout
-        Who owns rows of the result, and of what is multiplied.
-    cuts : hpgcn.parallel.layout.Stages
-    nonzeros : (R, S) int64
-        Entries by big row block and stage.
-    """
-
-    layout: BlockLayout
-    layout_in: BlockLayout
+    layout: BlockLayout  # of rows of the result
+    layout_in: BlockLayout  # of what is multiplied
     cuts: Cuts
-    nonzeros: np.ndarray
+    nonzeros: np.ndarray  # (R, S) int64: entries by big row block and stage
 
 
 class SummaPlan(Plan):
     """Broadcasts of blocks of A along rows, and of intervals of H along columns, in stages.
 
-    Parameters
-    ----------
-    pattern, arrangement, layouts
-        As hpgcn.strategies.plan.Plan.
-    directions : pair of Travelling or Blocks, optional
-        Of A, and of what the backward multiplies by: counted from the pattern if absent.
+    `directions`: a pair of Travelling or Blocks, of A and of what the backward multiplies by;
+    counted from the pattern if absent.
     """
 
     def __init__(self, pattern, arrangement, layouts=None, directions=None):
@@ -57,21 +44,20 @@ class SummaPlan(Plan):
         self.directions = directions or self._count()
 
     def _count(self):
-        """Count the entries of all blocks."""
-        pattern = self.pattern
         offsets = self.arrangement.layout.offsets
         cuts = stages(offsets, *self.shape)
         big = offsets[::self.shape[1]]
 
         def direction(pattern, layout, layout_in):
-            rows_in = pattern.rows_in
-            kept = cuts if rows_in is None else replace(cuts, offsets=image(cuts.offsets, rows_in))
+            kept = cuts
+            if pattern.rows_in is not None:
+                kept = replace(cuts, offsets=image(cuts.offsets, pattern.rows_in))
             return Travelling(layout, layout_in, kept, pattern.nonzeros(big, cuts.offsets))
 
-        forward = direction(pattern, self.layout, self.layout_in)
-        if pattern.symmetric and pattern.square:
+        forward = direction(self.pattern, self.layout, self.layout_in)
+        if self.pattern.symmetric and self.pattern.square:
             return forward, forward
-        return forward, direction(pattern.transposed, self.layout_in, self.layout)
+        return forward, direction(self.pattern.transposed, self.layout_in, self.layout)
 
     def _pieces(self, layout):
         """Rows of each piece of each big block, (R, L)."""
@@ -86,24 +72,22 @@ class SummaPlan(Plan):
         rows_out = self._pieces(blocks.layout)
         width = np.diff(split(product.width, C))
 
-        sparse = block_bytes(blocks.nonzeros, rows_out, C, itemsize, int(blocks.layout_in.offsets[-1])).T
-        yield tuple(gathered(counts * (C - 1), (cuts.piece, cuts.column), (L, C, R)).transpose(2, 0, 1)
+        n = int(blocks.layout_in.offsets[-1])
+        sparse = block_bytes(blocks.nonzeros, rows_out, C, itemsize, n).T
+        places = cuts.piece, cuts.column
+        yield tuple(gathered(counts * (C - 1), places, (L, C, R)).transpose(2, 0, 1)
                     for counts in (sparse, sparse > 0))
         tall = np.diff(cuts.offsets)[:, None] * width * itemsize
         yield tuple(gathered(counts * (R - 1), (cuts.row, cuts.piece), (R, L, C))
                     for counts in (tall, tall > 0))
         yield reduce_scatter(rows_out[..., None] * width * itemsize, 1)
 
-    def make_operands(self):
-        """See `Plan`."""
-        forward, backward = self.directions
-        operand = self._operand(forward)
-        return operand, operand if backward is forward else self._operand(backward)
-
-    def _operand(self, blocks):
+    def operand(self, pattern, layout):
+        """See `Plan`: of each stage of its layer, the block that a rank sends."""
         R, L, C = self.shape
+        blocks = self.directions[pattern is not self.pattern]
         cuts = blocks.cuts
-        rows = self._pieces(blocks.layout).reshape(R, L, 1)
+        rows = self._pieces(layout).reshape(R, L, 1)
         big = rows.sum(1, keepdims=True)
         holder = (cuts.piece * C + cuts.column)[:, None] == np.arange(L * C)
         entries = (blocks.nonzeros @ holder).reshape(R, L, C)
@@ -116,7 +100,7 @@ class SummaPlan(Plan):
                           copied_pointers=np.maximum(count * (results + 1) - pointers, 0))
 
     def buffer_bytes(self, width, itemsize):
-        """See `Plan`: two buffers for blocks of A and for intervals of H, and what layers add up in."""
+        """See `Plan`: two buffers for blocks of A and intervals of H; what layers add up in."""
         R, L, C = self.shape
         rows = self._pieces(self.layout)[..., None]
         big = rows.sum(1)[:, 0]
@@ -142,29 +126,21 @@ class SummaPlan(Plan):
     def reading_bytes(self, itemsize):
         """See `Plan`: blocks as they are read, cut and packed."""
         _, L, C = self.shape
-        forward, *back = self.held
-        held = forward.nbytes(itemsize)
-        transposes = sum(operand.nbytes(itemsize) for operand in back)
+        forward = self.operands[0]
+        held, transposes = self.kept_bytes(itemsize)
         rows = self.of_big_rows(forward.entries, L * C)
         chunk = self.chunk_bytes(rows // np.maximum(forward.blocks, 1), forward.entries / rows)
-        again = (held + transposes + chunk) * (len(back) > 0)
+        again = (held + transposes + chunk) * (len(self.held) > 1)
         twice = held * (TWICE_LAYERS if L > 1 else TWICE)
-        return self.factor_bytes() + np.maximum.reduce([self.filling_bytes(held, rows), twice, again])
+        filling = self.filling_bytes(held, rows)
+        return self.factor_bytes() + np.maximum.reduce([filling, twice, again])
 
 
 def block_bytes(nonzeros, rows, columns, itemsize, n):
-    """Bytes of the blocks of A, each in one message; an empty block is not sent.
+    """Bytes of the blocks of A of `nonzeros` entries, (R, S), in one message each; none if empty.
 
-    Parameters
-    ----------
-    nonzeros : (R, S) int64
-    rows : (R, L) int64
-        Rows of A in each piece of each big block.
-    columns : int
-        C; with one column block A stays where it is.
-    itemsize : int
-    n : int
-        Columns of A.
+    rows: (R, L), in each piece of each big block. columns: C; with one A stays where it is. n:
+    columns of A.
     """
     if columns == 1:
         return np.zeros(nonzeros.shape, np.int64)

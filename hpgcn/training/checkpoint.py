@@ -1,9 +1,9 @@
 """Checkpoints: RUN/checkpoints/step-00000120/{state.h5, manifest.json}, the newest two.
 
-Rank 0 alone writes: what a run needs to go on is the same on every rank. A checkpoint is written into a temporary
-folder, synchronised to disk and renamed, so it appears whole or not at all; its manifest has the SHA-256 of state.h5.
-A run that goes on with the same ranks, partition, threads and versions gives the bits of an undisturbed one; with
-others it is equal to rounding.
+Rank 0 alone writes: what a run needs to go on is the same on every rank. A checkpoint is written
+into a temporary folder, synchronised to disk and renamed, so it appears whole or not at all; its
+manifest has the SHA-256 of state.h5. A run that goes on with the same ranks, partition, threads
+and versions gives the bits of an undisturbed one; with others it is equal to rounding.
 """
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from hpgcn.config import RESUMABLE_FIELDS, Config
 from hpgcn.errors import ConfigError, DataError, HpgcnError, StorageError, setting
 from hpgcn.runtime import faults
 from hpgcn.runtime.signals import INTERRUPTED
+from hpgcn.training.placement import where_of
 from hpgcn.training.progress import stopped
 from hpgcn.training.state import OBJECTS, capture, parse
 
@@ -32,26 +33,18 @@ NAME, LEFT = re.compile(r"step-\d{8,}"), re.compile(r"\.step-\d{8,}\.(tmp|old)")
 
 
 class Checkpoints:
-    """The checkpoints of a run directory, as rank 0 sees them.
-
-    Parameters
-    ----------
-    run : path
-    source : hpgcn.Graph or hpgcn.store.StoredGraph
-        What the run trains on.
-    """
+    """The checkpoints of a run directory, as rank 0 sees them, of a run that trains on `source`."""
 
     def __init__(self, run, source):
-        self.path, self.source = Path(run) / "checkpoints", source
-        self._digests, self._kept = None, []
+        self.path = Path(run) / "checkpoints"
+        self.source = source
+        self._digests = None
+        self._kept = []  # names
 
     def load(self):
         """The newest State that can be read, or None if there is no checkpoint.
 
-        Raises
-        ------
-        StorageError
-            There are checkpoints, but none can be read.
+        A StorageError if there are checkpoints, but none can be read.
         """
         try:
             found = [entry for entry in self.path.iterdir() if NAME.fullmatch(entry.name)]
@@ -60,7 +53,7 @@ class Checkpoints:
         except OSError as error:
             raise StorageError(f"{self.path}: cannot be read: {error.strerror}") from error
         failures = []
-        for folder in sorted(found, key=lambda entry: int(entry.name.removeprefix("step-")), reverse=True):
+        for folder in sorted(found, key=lambda entry: -int(entry.name.removeprefix("step-"))):
             try:
                 state, widths = read_checkpoint(folder)
                 self._check_widths(folder, state, widths)
@@ -72,24 +65,24 @@ class Checkpoints:
             self._kept = [folder.name]
             return state
         if failures:
-            raise StorageError(f"{self.path}: none of {len(failures)} checkpoints can be read: {'; '.join(failures)}")
+            raise StorageError(f"{self.path}: none of {len(failures)} checkpoints can be read: "
+                               f"{'; '.join(failures)}")
         return None
 
     def _check_widths(self, folder, state, widths):
         """Refuse a state of this graph whose weights are for other features or classes."""
         header = self.source.header
-        found, expected = (widths[0], widths[-1]), (header.num_features, header.num_classes)
-        if found != expected and self._same_data(state):
-            raise DataError(f"{folder / 'state.h5'}: weights are for {found[0]} features and {found[1]} classes, "
-                            f"expected {expected[0]} and {expected[1]}")
+        features, *_, classes = widths
+        same = (features, classes) == (header.num_features, header.num_classes)
+        if not same and self._same_data(state):
+            raise DataError(f"{folder / 'state.h5'}: weights are for {features} features and "
+                            f"{classes} classes, expected {header.num_features} and "
+                            f"{header.num_classes}")
 
     def write(self, state):
         """Write a State, then remove older ones and what killed runs left.
 
-        Raises
-        ------
-        StorageError
-            The disk is full, or writing failed; the checkpoints from before are still there.
+        After a StorageError the checkpoints from before are still there.
         """
         name = f"step-{state.epoch:08d}"
         with store.writing(self.path / name):
@@ -101,35 +94,33 @@ class Checkpoints:
             faults.point("checkpoint.end")
 
     def _fill(self, folder, state):
-        told = {**state.provenance, **self.digests(), "metrics": state.metrics, "best_epoch": state.best_epoch,
-                "best_metrics": state.best_metrics}
+        told = {**state.provenance, **self.digests(), "metrics": state.metrics,
+                "best_epoch": state.best_epoch, "best_metrics": state.best_metrics}
+        attributes = {name: json.dumps(value) if name in OBJECTS else value
+                      for name, value in told.items()}
         path = folder / "state.h5"
-        store.write_state(path, state.arrays, epoch=state.epoch, config_toml=Config(**state.config).to_toml(),
-                          attributes={name: json.dumps(value) if name in OBJECTS else value
-                                      for name, value in told.items()})
+        store.write_state(path, state.arrays, epoch=state.epoch, attributes=attributes,
+                          config_toml=Config(**state.config).to_toml())
         faults.point("checkpoint.written")
-        manifest = {"format": "hpgcn-checkpoint", "epoch": state.epoch,
-                    "files": {path.name: {"bytes": path.stat().st_size, "sha256": store.file_sha256(path)}}}
+        about = {"bytes": path.stat().st_size, "sha256": store.file_sha256(path)}
+        manifest = {"format": "hpgcn-checkpoint", "epoch": state.epoch, "files": {path.name: about}}
         store.atomic_write(folder / "manifest.json", json.dumps(manifest, indent=1) + "\n")
         faults.point("checkpoint.manifest")
 
     def keep(self, trainer, record, metrics, best, ended):
-        """Write a checkpoint after an epoch if one is due; every rank of the trainer calls this together.
+        """Write a checkpoint after an epoch if one is due; all ranks of a Trainer call this.
 
-        `ended`: the run ends with this epoch.
-
-        Raises
-        ------
-        StoppedError
-            On all ranks, once the checkpoint that SIGUSR1 asked for is written.
-        CancelledError
-            The same after SIGINT; the best model so far is written, too.
-        StorageError, InternalError
-            On all ranks: as `write` and `hpgcn.training.state.capture`.
+        `ended`: the run ends with this epoch. Once the checkpoint that SIGUSR1 asked for is written
+        a StoppedError is raised on all ranks; after SIGINT a CancelledError, and the best model so
+        far is written, too. Others, on all ranks, as `write` and `hpgcn.training.state.capture`.
         """
-        comm, config, epoch = trainer.comm, trainer.config, metrics["epoch"]
-        stop = 0 if ended else int(trainer.highest.asked)  # the ranks agreed on it in the epoch's step
-        if stop or (config.checkpoint_every and (ended or epoch % config.checkpoint_every == 0)):
+        comm = trainer.comm
+        config = trainer.config
+        epoch = metrics["epoch"]
+        best_epoch = best.epoch or epoch
+        stop = 0 if ended else trainer.asked  # the ranks agreed on it in the epoch's step
+        due = config.checkpoint_every and (ended or epoch % config.checkpoint_every == 0)
+        if stop or due:
             with comm.clock.span("checkpoint", epoch):
                 state = capture(trainer, best, metrics)
                 with comm.collective_errors():
@@ -137,13 +128,14 @@ class Checkpoints:
                         record.synchronise()
                         self.write(state)
                         if stop == INTERRUPTED:
-                            record.keep_model(trainer.named(best.weights if best.epoch else trainer.parameters.flat),
-                                              best.epoch or epoch, multilabel=trainer.header.multilabel)
-        if stop == INTERRUPTED:
-            raise stopped(stop, f"after epoch {epoch}, with a checkpoint; model.h5 has the weights of epoch "
-                                f"{best.epoch or epoch}", config)
+                            flat = best.weights if best.epoch else trainer.parameters.flat
+                            record.keep_model(trainer.named(flat), best_epoch,
+                                              multilabel=trainer.header.multilabel)
         if stop:
-            raise stopped(stop, f"after epoch {epoch}, with a checkpoint", config)
+            where = f"after epoch {epoch}, with a checkpoint"
+            if stop == INTERRUPTED:
+                where += f"; model.h5 has the weights of epoch {best_epoch}"
+            raise stopped(stop, where, config)
 
     def _prune(self):
         """Keep what this run read or wrote last: a newer one can only be damaged."""
@@ -162,73 +154,61 @@ class Checkpoints:
     def _same_data(self, state):
         """Whether a state is of what is trained on."""
         if state.provenance.get("content_sha256") == self.source.checksum():
-            self._digests = {name: state.provenance[name] for name in DIGESTS}  # no need to read it all
+            # no need to read it all
+            self._digests = {name: state.provenance[name] for name in DIGESTS}
             return True
         return state.provenance["source_sha256"] == self.digests()["source_sha256"]
 
     def check(self, state, config):
-        """Refuse to go on from a checkpoint of another run.
-
-        Raises
-        ------
-        ConfigError
-            It was written with other settings, or on other data.
-        """
+        """Refuse a checkpoint of other settings, or of other data, with a ConfigError."""
         before = Config().replace(**state.config)
         for name in state.config:
-            was, now = getattr(before, name), getattr(config, name)
+            was = getattr(before, name)
+            now = getattr(config, name)
             if name not in RESUMABLE_FIELDS and was != now:
-                raise ConfigError(f"{self.path.parent}: {name} is {now!r}, but the run was started with {was!r}; "
-                                  f"go on without {setting(name)}, or train anew with another {setting('out')}")
+                raise ConfigError(f"{self.path.parent}: {name} is {now!r}, but the run was started "
+                                  f"with {was!r}; go on without {setting(name)}, or train anew "
+                                  f"with another {setting('out')}")
         if not self._same_data(state):
-            raise ConfigError(f"{self.path.parent}: was trained on other data than {_name(self.source)}: the graph has "
-                              f"SHA-256 {self.digests()['source_sha256'][:16]}..., expected "
-                              f"{state.provenance['source_sha256'][:16]}...")
+            found = self.digests()["source_sha256"]
+            expected = state.provenance["source_sha256"]
+            raise ConfigError(f"{self.path.parent}: was trained on other data than "
+                              f"{where_of(self.source)}: the graph has SHA-256 {found[:16]}..., "
+                              f"expected {expected[:16]}...")
 
 
 def read_checkpoint(folder):
-    """Read a checkpoint.
+    """Read a checkpoint: what `hpgcn.training.state.parse` makes of it.
 
-    Returns
-    -------
-    State
-    widths : (L + 1) int
-        Features, hidden widths, classes.
-
-    Raises
-    ------
-    InputNotFoundError, DataError, StorageError
-        It is damaged, or something else.
+    An InputNotFoundError, DataError or StorageError if it is damaged, or something else.
     """
     path = folder / "state.h5"
     manifest = store.read_json(folder / "manifest.json")
     try:
         expected = manifest["files"][path.name]["sha256"]
     except (LookupError, TypeError) as error:
-        raise DataError(f"{folder / 'manifest.json'}: files.{path.name}.sha256 is missing") from error
+        raise DataError(f"{folder / 'manifest.json'}: files.{path.name}.sha256 is "
+                        "missing") from error
     found = store.file_sha256(path)
     if found != expected:
-        raise StorageError(f"{path}: SHA-256 is {found[:16]}..., but manifest.json says {str(expected)[:16]}...: "
-                           "the file is damaged")
+        raise StorageError(f"{path}: SHA-256 is {found[:16]}..., but manifest.json says "
+                           f"{str(expected)[:16]}...: the file is damaged")
     return parse(path, *store.read_state(path))
 
 
 def _digests(source):
     if hasattr(source, "path"):
         own = content = source.checksum()
-        with suppress(DataError):  # written to since it was opened: its bytes are no longer what was trained on
+        with suppress(DataError):  # written to since it was opened: no longer what was trained on
             own = source.sha256()
         before = source.header.source_sha256 if source.offsets is not None else ""
         return dict(zip(DIGESTS, (own, before or own, content)))
     graph = source
     if not np.array_equal(graph.vertex, np.arange(graph.num_rows)):
-        graph = graph.permuted(np.argsort(graph.vertex))  # a partition does not make it another graph
+        graph = graph.permuted(np.argsort(graph.vertex))  # a partition makes no other graph of it
     digest = hashlib.sha256()
     for kind, data in graph.blocks():
         digest.update(kind.encode())
         digest.update(data)
     return dict.fromkeys(DIGESTS, digest.hexdigest())
 
-
-def _name(source):
-    return getattr(source, "path", source.header.name)

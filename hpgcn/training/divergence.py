@@ -1,42 +1,26 @@
-"""Where numbers stopped being finite, once they have: looked for only then, in the arrays that the step left."""
+"""Where numbers stopped being finite, looked for once they have, in arrays that the step left."""
 from __future__ import annotations
 
 import math
 
 import numpy as np
 
-from hpgcn.errors import DivergedError, setting
+from hpgcn.errors import DivergedError, agreed, setting
 
 
 def diverged(epoch, loss, model, gradient, parameters, comm, lr):
-    """The error of a training step whose loss or gradient is NaN or infinite; every rank calls this together.
+    """The DivergedError of a step whose loss or gradient is NaN or infinite; all ranks call this.
 
-    Parameters
-    ----------
-    epoch : int
-    loss : float
-        Over all ranks.
-    model : hpgcn.model.Model
-        After its forward and backward.
-    gradient : hpgcn.model.Parameters
-        Summed over all ranks.
-    parameters : hpgcn.model.Parameters
-        After the update.
-    comm : hpgcn.comm.SerialComm or MpiComm
-    lr : float
-        Learning rate, for the advice.
-
-    Returns
-    -------
-    DivergedError
-        To be raised on all ranks; it names the first layer of the forward, else of the backward, that is not finite.
+    `loss` and `gradient` are sums over all ranks, the model is as the step left it, the parameters
+    are updated. It names the first layer of the forward, else of the backward, that is not finite.
     """
     wrong = comm.sum([int(np.count_nonzero(~np.isfinite(output))) for output in model.outputs()])
     names, updated = ([name for name, array in each.arrays.items() if not np.isfinite(array).all()]
                       for each in (gradient, parameters))
     if wrong.any():
         layer = int(np.flatnonzero(wrong)[0])
-        where = f"layer {layer} forward has {int(wrong[layer]):,} values that are not finite, layers before it none"
+        where = (f"layer {layer} forward has {int(wrong[layer]):,} values that are not finite, "
+                 "layers before it none")
     elif names:
         layer = max(int("".join(filter(str.isdigit, name.partition("_")[0]))) for name in names)
         mine = [name for name in names if name.partition("_")[0].endswith(str(layer))]
@@ -49,13 +33,12 @@ def diverged(epoch, loss, model, gradient, parameters, comm, lr):
 
 
 def check_evaluation(epoch, metrics, lr):
-    """Refuse a validation loss that is not finite: finite weights, but so large that logits are not; DivergedError."""
+    """Refuse, by a DivergedError, a validation loss of finite weights that is not finite."""
     loss = metrics["val_loss"]
     if loss is not None and not math.isfinite(loss):
         raise _error(f"epoch {epoch}: the validation loss is {loss}", lr)
 
 
 def _error(text, lr):
-    error = DivergedError(f"{text}; try a lower {setting('lr')} than {lr:g}")
-    error.collective = True  # all ranks have the same numbers
-    return error
+    # all ranks have the same numbers
+    return agreed(DivergedError(f"{text}; try a lower {setting('lr')} than {lr:g}"))

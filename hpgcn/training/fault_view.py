@@ -1,4 +1,4 @@
-"""Faults within a training step, for tests: around it, so that the step itself knows nothing of them."""
+"""Faults within a training step, for tests: around it, which itself knows nothing of them."""
 from __future__ import annotations
 
 import math
@@ -7,10 +7,11 @@ from hpgcn.runtime import faults
 
 
 def with_faults(view, columns):
-    """Return a view and columns that meet the faults that were asked for: the same ones if there are none."""
+    """Return a view and columns that meet the faults asked for: the same ones if there are none."""
     if not faults.asked():
         return view, columns
-    return view._replace(model=_FaultyModel(view.model), loss=_FaultyLoss(view.loss)), _FaultyColumns(columns)
+    view = view._replace(model=_FaultyModel(view.model), loss=_FaultyLoss(view.loss))
+    return view, _FaultyColumns(columns)
 
 
 class _Around:

@@ -36,17 +36,18 @@ def predict(source, run, comm=None, *, device="auto"):
     Returns
     -------
     dict or None
-        On rank 0, rows in ORIGINAL order: logits (n, c); label (n,) int64, the class of the largest logit, or of a
-        multi-label model (n, t) uint8, 1 where the logit is > 0 (probability > 1/2); embedding (n, h) (the last layer's
-        input; absent from models of one layer); original_ids (n,) where the graph has them. None on the other ranks.
+        On rank 0, rows in ORIGINAL order: logits (n, c); label (n,) int64, the class of
+        the largest logit, or of a multi-label model (n, t) uint8, 1 where the logit is > 0
+        (probability > 1/2); embedding (n, h) (the last layer's input; absent from models
+        of one layer); original_ids (n,) where the graph has them. None on the other ranks.
     """
     device = Config(device=device).device
     comm = as_comm(comm)
     comm.use(choose(device, comm))
     with comm.collective_errors():
         source = as_source(source)
-        weights, settings, attributes = ((run.weights, vars(run.config), {}) if isinstance(run, Result)
-                                         else read_run(run))
+        weights, settings, attributes = (
+            (run.weights, vars(run.config), {}) if isinstance(run, Result) else read_run(run))
         everywhere = {"device": device, "aggregate_on": "device", "update_on": "device"}
         config = Config(**{**settings, **everywhere, "prune": False})
         find_strategy(config)
@@ -56,7 +57,8 @@ def predict(source, run, comm=None, *, device="auto"):
                             f"but the model was trained on {spec.widths[0]}")
         spec = replace(spec, sparse_features=source.header.sparse_features)
     same_everywhere(source, config, comm)
-    comm.assert_same({name: zlib.crc32(np.ascontiguousarray(array)) for name, array in weights.items()}, "model")
+    checksums = {name: zlib.crc32(np.ascontiguousarray(each)) for name, each in weights.items()}
+    comm.assert_same(checksums, "model")
     with translate_gpu_oom(comm):
         found = _infer(source, config, comm, spec, parameters)
     if comm.rank:
@@ -70,19 +72,21 @@ def predict(source, run, comm=None, *, device="auto"):
 
 
 def _infer(source, config, comm, spec, parameters):
-    """What `predict` returns, in the order of the rows that ranks own, on rank 0; None for each name elsewhere."""
+    """What `predict` returns, but vertex for label, in the order in which ranks own rows.
+
+    On rank 0; None for each name elsewhere.
+    """
     device = comm.device
-    widths = spec.widths
-    shard = GraphShard(assign_rows(source, comm, config), config, comm, spec)
-    with shard:
+    with GraphShard(assign_rows(source, comm, config), config, comm, spec) as shard:
         columns = shard.columns
-        model = Model(spec, parameters.on(device), shard.evaluated, columns, Workspace(spec.dtype, device), shard.key)
+        model = Model(spec, parameters.on(device), shard.evaluated, columns,
+                      Workspace(spec.dtype, device), shard.key)
         logits, embedding = model.infer(shard.release_features().take(None, device), embed=True)
         arrays = {"vertex": shard.vertex}
         if embedding is not None:
-            arrays["embedding"] = device.get(columns.gathered(embedding, widths[-2])).copy()
-        arrays["logits"] = device.get(columns.gathered(logits, widths[-1]))
+            arrays["embedding"] = device.get(columns.gathered(embedding, spec.widths[-2])).copy()
+        arrays["logits"] = device.get(columns.gathered(logits, spec.widths[-1]))
         if shard.original_ids is not None:
             arrays["original_ids"] = shard.original_ids
-        first = columns.layout.column == 0  # the others hold the same rows
-        return {name: comm.gather_rows(array[slice(None) if first else slice(0)]) for name, array in arrays.items()}
+        own = slice(None if columns.layout.column == 0 else 0)  # the others hold the same rows
+        return {name: comm.gather_rows(array[own]) for name, array in arrays.items()}

@@ -1,4 +1,4 @@
-"""Optimisers over one flat array of parameters. Each is a plain object with a step; OPTIMIZERS is a plain dict."""
+"""Optimisers over one flat array of parameters, by name."""
 from __future__ import annotations
 
 import numpy as np
@@ -6,59 +6,40 @@ import numpy as np
 from hpgcn import kernels
 
 
-class Adam:
-    """Adam with bias correction, beta .9 and .999, epsilon 1e-8 (Kingma and Ba 2015).
+class SGD:
+    """Plain gradient descent on parameters (p,), which `step` changes in place.
 
-    Parameters
-    ----------
-    parameters : (p,) array, changed in place by `step`
-    lr : float
-    decay : float
-        decay * w is added to the gradient (not decoupled) of the first `decayed` elements.
-    decayed : int
+    decay * w is added to the gradient (not decoupled) of the first `decayed` elements.
     """
 
-    MOMENTS = ("mean", "variance")  # what `state` names
+    MOMENTS = ()  # names of the arrays (p,) that steps leave behind besides the parameters
 
     def __init__(self, parameters, *, lr, decay=0.0, decayed=0):
-        self.parameters, self.lr, self.decay, self.decayed = parameters, lr, decay, decayed
-        self.mean, self.variance = np.zeros_like(parameters), np.zeros_like(parameters)
+        self.parameters = parameters
+        self.settings = {"lr": lr, "decay": decay, "decayed": decayed}
         self.steps = 0
+        self.moments = {name: np.zeros_like(parameters) for name in self.MOMENTS}
 
     def step(self, gradient):
         """Move the parameters by one step."""
-        self.steps += 1
-        kernels.backend(gradient).adam(self.parameters, gradient, self.mean, self.variance, step=self.steps, lr=self.lr,
-                                       decay=self.decay, decayed=self.decayed)
+        kernels.backend(gradient).sgd(self.parameters, gradient, **self.settings)
 
-    def state(self):
-        """What steps have left behind besides the parameters: dict of (p,) arrays by name."""
-        return {name: getattr(self, name) for name in self.MOMENTS}
-
-    def restore(self, steps, state):
-        """Go on as after so many steps, which left `state` behind."""
+    def restore(self, steps, moments):
+        """Go on as after so many steps, which left these moments behind."""
         self.steps = steps
-        self.mean[:], self.variance[:] = state["mean"], state["variance"]
+        for name, array in moments.items():
+            self.moments[name][:] = array
 
 
-class SGD:
-    """Plain gradient descent; parameters as `Adam`."""
+class Adam(SGD):
+    """Adam with bias correction, beta .9 and .999, epsilon 1e-8 (Kingma and Ba 2015)."""
 
-    MOMENTS = ()
-
-    def __init__(self, parameters, *, lr, decay=0.0, decayed=0):
-        self.parameters, self.lr, self.decay, self.decayed = parameters, lr, decay, decayed
+    MOMENTS = ("mean", "variance")
 
     def step(self, gradient):
-        """Move the parameters by one step."""
-        kernels.backend(gradient).sgd(self.parameters, gradient, lr=self.lr, decay=self.decay, decayed=self.decayed)
-
-    def state(self):
-        """Nothing: as `Adam.state`."""
-        return {}
-
-    def restore(self, steps, state):
-        """Nothing to do: as `Adam.restore`."""
+        self.steps += 1
+        kernels.backend(gradient).adam(self.parameters, gradient, **self.moments, step=self.steps,
+                                       **self.settings)
 
 
 OPTIMIZERS = {"adam": Adam, "sgd": SGD}

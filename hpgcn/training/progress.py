@@ -11,6 +11,7 @@ from hpgcn.errors import (
     ConfigError,
     StoppedError,
     UsageError,
+    agreed,
     setting,
 )
 from hpgcn.runtime import signals
@@ -44,18 +45,10 @@ class Best:
 def to_go_on(checkpoints, config, comm):
     """Read what a run directory holds to go on with; every rank calls this together.
 
-    Returns
-    -------
-    state : hpgcn.training.checkpoint.State or None
-        The newest; None if the run starts at epoch 1.
-    summary : hpgcn.training.result.Result or None
-        None unless the run is finished.
-
-    Raises
-    ------
-    ConfigError, DataError, StorageError
-        On all ranks together: as `Checkpoints.load` and `Checkpoints.check`; the run has done more
-        epochs than it is to do, or is finished, is to do more, and has no checkpoint.
+    Return the newest State, None if the run starts at epoch 1; and the Result,
+    None unless the run is finished. Errors on all ranks as `Checkpoints.load`
+    and `Checkpoints.check`; a ConfigError if the run has done more epochs than
+    it is to do, or is finished, is to do more, and has no checkpoint.
     """
     state = summary = None
     with comm.collective_errors():
@@ -75,14 +68,15 @@ def _summary(config, state):
     """Return the Result of a finished run; None if there is more to do."""
     out = config.out
     summary = read_summary(out)
-    if summary is not None and finished(config, summary["epochs"], summary["best_epoch"]):
-        log.info("%s: finished after epoch %d, nothing to do", out, summary["epochs"])
-        return Result.read(config, summary)
-    if state is None and summary is not None:
-        raise ConfigError(f"{out}: finished after epoch {summary['epochs']} and keeps no "
-                          f"checkpoint to go on from: train anew with another {setting('out')}, or "
-                          f"{setting('overwrite', True)}")
-    if state is None:
+    if summary is not None:
+        if finished(config, summary["epochs"], summary["best_epoch"]):
+            log.info("%s: finished after epoch %d, nothing to do", out, summary["epochs"])
+            return Result.read(config, summary)
+        if state is None:
+            raise ConfigError(f"{out}: finished after epoch {summary['epochs']} and keeps no "
+                              f"checkpoint to go on from: train anew with another "
+                              f"{setting('out')}, or {setting('overwrite', True)}")
+    elif state is None:
         log.info("%s: no checkpoint, starting at epoch 1", out)
     return None
 
@@ -94,36 +88,27 @@ def finished(config, epoch, best_epoch):
 
 
 def stop_before(epoch, config, comm):
-    """Stop a run of which a signal has asked it before an epoch; every rank calls this together.
-
-    Raises
-    ------
-    StoppedError, CancelledError
-        On all ranks, if it came to any of them.
-    """
+    """Raise `stopped` on all ranks if a signal came to one of them; all call this together."""
     asked = comm.max([signals.asked()])[0]
     if asked:
         raise stopped(asked, f"before epoch {epoch}", config)
 
 
 def stopped(asked, where, config):
-    """Return what to raise, on all ranks, where a run stops as `hpgcn.runtime.signals.asked` it to."""
+    """What to raise, on all ranks, where a run stops as `hpgcn.runtime.signals.asked` it to."""
     again = f"hpgcn.train(graph, {setting('resume', config.out)})"
     if COMMAND_LINE.get():
         again = f"hpgcn train {config.graph or 'GRAPH'} --out {config.out} --resume"
     if asked == signals.INTERRUPTED:
-        error = CancelledError(f"interrupted {where}; go on with `{again}`")
-    else:
-        error = StoppedError(f"stopped by SIGUSR1 {where}; go on with `{again}`")
-    error.collective = True
-    return error
+        return agreed(CancelledError(f"interrupted {where}; go on with `{again}`"))
+    return agreed(StoppedError(f"stopped by SIGUSR1 {where}; go on with `{again}`"))
 
 
 def check_callbacks(callbacks):
     """Refuse what is no sequence of callables with a UsageError."""
     if not isinstance(callbacks, list | tuple):
-        kind = type(callbacks).__name__
-        raise UsageError(f"callbacks: expected a list of functions, not a {kind}")
+        raise UsageError("callbacks: expected a list of functions, not a "
+                         f"{type(callbacks).__name__}")
     for callback in callbacks:
         if not callable(callback):
             raise UsageError(f"callbacks: {repr(callback)[:80]} cannot be called")
@@ -132,10 +117,7 @@ def check_callbacks(callbacks):
 def told_to_stop(callbacks, metrics, comm):
     """Call the callbacks on rank 0, and tell all ranks whether one ends the run with this epoch.
 
-    Raises
-    ------
-    InternalError
-        On all ranks, if there are several: a callback raised an exception.
+    What one of them raises is an InternalError on all ranks, if there are several.
     """
     answers = []
     with comm.collective_errors():

@@ -1,4 +1,4 @@
-"""The product with A, and with its transpose, as an object of its own: for methods that hpgcn does not have."""
+"""The product with A, and with its transpose, as an object: for methods that hpgcn lacks."""
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from hpgcn.errors import UsageError
 from hpgcn.graphs.normalization import NORMS, NormalizedAdjacency
 from hpgcn.runtime.device import choose
 from hpgcn.strategies import find_strategy
-from hpgcn.training.placement import as_source, assign_rows, check_slabs, same_everywhere
+from hpgcn.training.placement import as_source, assign_rows, read_slab, same_everywhere
 
 
 class Sent(NamedTuple):
@@ -22,12 +22,15 @@ class Sent(NamedTuple):
 
 
 class Propagation:
-    """A-hat of a graph on distributed rows; made by `propagation`, closed by `close` or at the end of a `with`.
+    """A-hat of a graph on distributed rows, made by `propagation`.
+
+    It is closed by `close`, or at the end of a `with`.
 
     Attributes
     ----------
     rows : (m,) int64
-        ORIGINAL numbers of the rows that this rank owns: its part of a matrix H of all rows is H[rows].
+        ORIGINAL numbers of the rows that this rank owns: its part of a matrix H
+        of all rows is H[rows].
     num_rows : int
         n, rows of all ranks.
     dtype : numpy dtype
@@ -42,7 +45,7 @@ class Propagation:
         self.dtype = dtype
 
     def columns(self, width):
-        """Columns that this rank owns of a matrix of some width, a slice: all of them unless a grid divides them."""
+        """Columns that this rank owns of a matrix of some width: all unless a grid divides them."""
         return self._strategy.layout.columns_of(width)
 
     def forward(self, H, out=None):
@@ -51,8 +54,9 @@ class Propagation:
         Parameters
         ----------
         H : (m, f) array
-            This rank's rows, and its columns, of any number: buffers grow with the widest. A copy is made
-            where the type, or the order in memory, is another. NumPy's, or CuPy's where the device is a GPU.
+            This rank's rows, and its columns, of any number: buffers grow with
+            the widest. A copy is made where the type, or the order in memory,
+            is another. NumPy's, or CuPy's where the device is a GPU.
         out : (m, f) array, optional
             Receives the result: of `dtype`, in C order, not overlapping H.
 
@@ -75,14 +79,17 @@ class Propagation:
         xp = self._comm.device.xp
         H = xp.ascontiguousarray(xp.asarray(H), self.dtype)
         if H.ndim != 2 or H.shape[0] != self.rows.size:
-            raise UsageError(f"{name} has shape {H.shape}, expected ({self.rows.size}, f): a row for each that "
-                             "this rank owns")
+            raise UsageError(f"{name} has shape {H.shape}, expected ({self.rows.size}, f): a row "
+                             "for each that this rank owns")
         return H
 
     def _result(self, out, H):
-        if out is not None and (out.shape != np.shape(H) or out.dtype != self.dtype or not out.flags.c_contiguous):
-            raise UsageError(f"out has shape {out.shape} and dtype {out.dtype}, expected {np.shape(H)} and "
-                             f"{self.dtype} in C order")
+        if out is None:
+            return None
+        fits = out.shape == np.shape(H) and out.dtype == self.dtype and out.flags.c_contiguous
+        if not fits:
+            raise UsageError(f"out has shape {out.shape} and dtype {out.dtype}, expected "
+                             f"{np.shape(H)} and {self.dtype} in C order")
         return out
 
     @property
@@ -99,13 +106,13 @@ class Propagation:
 
     def __exit__(self, kind, error, trace):
         """Close, unless this rank fails alone: others do not come to free what is shared."""
-        if error is None or self._comm.size == 1:
+        if error is None or self._comm.size == 1 or getattr(error, "collective", False):
             self.close()
 
 
-def propagation(graph, comm=None, *, strategy=Config.strategy, norm="sym", self_loops=True, device="auto",
-                dtype="float32", **settings):
-    """Make the product with the normalised adjacency of a graph; every rank of `comm` calls this together.
+def propagation(graph, comm=None, *, strategy=Config.strategy, norm="sym", self_loops=True,
+                device="auto", dtype="float32", **settings):
+    """Make the product with the normalised adjacency of a graph; every rank of `comm` calls this.
 
     Parameters
     ----------
@@ -122,7 +129,7 @@ def propagation(graph, comm=None, *, strategy=Config.strategy, norm="sym", self_
     device : "auto", "cpu" or "cuda"
     dtype : "float32" or "float64"
     settings
-        Other fields of hpgcn.Config that the strategy reads: grid, replication, stages, comm_timeout.
+        Other fields of hpgcn.Config that it reads: grid, replication, stages, comm_timeout.
 
     Returns
     -------
@@ -144,11 +151,9 @@ def propagation(graph, comm=None, *, strategy=Config.strategy, norm="sym", self_
     comm.use(choose(config.updates_on, comm))
     comm.counters.phase = "setup"
     placed = assign_rows(source, comm, config)
-    layout = placed.layout
-    with comm.collective_errors():
-        slab = placed.source.slab(layout.rows.start, layout.rows.stop)
-    check_slabs(placed.source, slab, comm, layout.column == 0)
-    adjacency = NormalizedAdjacency(placed.source, norm=norm, self_loops=self_loops, dtype=dtype, slab=slab)
+    slab = read_slab(placed, comm)
+    adjacency = NormalizedAdjacency(placed.source, norm=norm, self_loops=self_loops, dtype=dtype,
+                                    slab=slab)
     made = kind.build(adjacency, placed.arrangement, comm)
     comm.counters.phase = "propagation"
     return Propagation(made, comm, slab.vertex, np.dtype(dtype))

@@ -31,20 +31,11 @@ SUMMARY = {
 
 
 def read_history(run, before=math.inf):
-    """Read a run's metrics.jsonl; lines that are malformed or out of order are left out.
+    """Read a run's metrics.jsonl up to the line of the epoch `before`.
 
-    Parameters
-    ----------
-    run : str or path-like
-    before : int, optional
-        An epoch; its line and what follows are not read.
-
-    Returns
-    -------
-    history : list of dict
-        All of METRICS each; accuracies and val_loss are None where nothing was evaluated.
-    wrong : str
-        What is wrong with the first line that was left out; empty if none was.
+    Return the lines, list of dict, whose accuracies and val_loss are None where
+    nothing was evaluated; and what is wrong with the first line that was left
+    out, for it is malformed or out of order: empty if none was.
     """
     path = Path(run) / "metrics.jsonl"
     history = []
@@ -77,16 +68,7 @@ def check_metrics(row, where):
 def read_summary(run, *, whole=True):
     """Return the summary of a run directory; None while the run is not finished.
 
-    Parameters
-    ----------
-    run : str or path-like
-    whole : bool
-        All of SUMMARY must be there.
-
-    Raises
-    ------
-    InputNotFoundError, DataError, StorageError
-        It cannot be opened, or is no such file.
+    `whole`: all of SUMMARY must be there. Errors as `hpgcn.store.read_json` and `check_fields`.
     """
     path = Path(run) / "summary.json"
     if not os.path.lexists(path):

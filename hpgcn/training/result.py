@@ -25,13 +25,7 @@ class Result(dict):
 
     @staticmethod
     def read(config, summary):
-        """Return the Result of a finished run from its directory, config.out.
-
-        Raises
-        ------
-        InputNotFoundError, DataError, StorageError
-            It has no model.h5 that can be read.
-        """
+        """Return the Result of a finished run from its directory, config.out; as `read_run`."""
         weights, _, _ = read_run(config.out)
         return Result(summary, config, weights, read_history(config.out)[0])
 

@@ -38,13 +38,10 @@ OURS = {"overwrite": True, "follow": False}  # a file of the run is replaced, a 
 
 
 def refuse_existing_run(path, overwrite):
-    """Refuse a run directory that exists.
+    """Refuse a run directory that exists with an OutputError.
 
-    Raises
-    ------
-    OutputError
-        The path is a file, or a directory that is not empty and overwrite is False; it cannot be
-        looked at, or a name in it would be longer than the file system takes.
+    The path is a file, or a directory that is not empty and overwrite is False; it
+    cannot be looked at, or a name in it would be longer than the file system takes.
     """
     path = Path(path)
     try:
@@ -79,33 +76,17 @@ def _exists(path):
 class RunDirectory:
     """Makes the directory config.out and records a run in it; a context manager.
 
-    The directory is locked until the end of the block (flock), on file systems that can: no other
-    job goes on in it, or overwrites it.
-
-    Parameters
-    ----------
-    config : hpgcn.Config
-    overwrite : bool
-        Replace an earlier run's files; whatever else lies in the directory stays.
-    after : dict, optional
-        The line of metrics.jsonl of the epoch to go on after: the directory is kept, and the file
-        cut back to it.
-
-    Attributes
-    ----------
-    history : list of dict
-        Lines of metrics.jsonl that were kept, that of `after` the last.
-
-    Raises
-    ------
-    OutputError
-        It exists and overwrite is False, it cannot be created, or another job writes to it.
+    The directory is locked until the end of the block (flock), on file systems that can: no
+    other job goes on in it, or overwrites it. `overwrite` replaces an earlier run's files;
+    whatever else lies in the directory stays. `after` is the line of metrics.jsonl of the
+    epoch to go on after: the directory is kept, and the file cut back to it. An OutputError
+    if it exists and overwrite is False, it cannot be created, or another job writes to it.
     """
 
     def __init__(self, config, *, overwrite=False, after=None):
         self.config = config
         self.path = Path(config.out)
-        self.history = []
+        self.history = []  # lines of metrics.jsonl that were kept, that of `after` the last
         refuse_existing_run(self.path, overwrite or after is not None)
         try:
             with ExitStack() as held:
@@ -202,11 +183,9 @@ def free_name(name):
 
 
 def read_run(path):
-    """Return (weights, settings, attributes) of a run directory or of a model.h5.
+    """Return (weights, settings, attributes), dicts, of a run directory or of a model.h5.
 
-    Raises
-    ------
-    InputNotFoundError, DataError, StorageError
+    An InputNotFoundError, DataError or StorageError if there is none that can be read.
     """
     if not isinstance(path, str | os.PathLike):
         raise UsageError(f"a {type(path).__name__}: expected a run directory, its model.h5, or "

@@ -6,45 +6,28 @@ from itertools import pairwise
 
 import numpy as np
 
-from hpgcn.errors import DataError
+from hpgcn.errors import DataError, agreed
 from hpgcn.graphs.normalization import NormalizedAdjacency
 from hpgcn.model import MODELS, Features
 from hpgcn.parallel.columns import Columns
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import split
 from hpgcn.parallel.receptive_field import ReceptiveField, find_levels
-from hpgcn.planning.footprint import RankFootprint, placed_last
+from hpgcn.planning.footprint import RankFootprint
 from hpgcn.planning.step import LevelSizes, Steps, products_of
 from hpgcn.planning.traffic import predict_step
 from hpgcn.strategies import STRATEGIES, Plan
-from hpgcn.training.placement import check_slabs
+from hpgcn.training.placement import read_slab
 
 log = logging.getLogger("hpgcn")
 
 
 class GraphShard:
-    """The part of a graph on this rank: features in the run's dtype, labels, and the maps between levels.
+    """The part of a graph on this rank: features, labels, and the maps between levels.
 
-    The slab itself is let go once the maps are made: it would double the adjacency.
-
-    Parameters
-    ----------
-    placed : hpgcn.training.placement.Placement
-    config : hpgcn.Config
-    comm : hpgcn.comm.SerialComm or MpiComm
-    spec : hpgcn.model.ModelSpec
-
-    Attributes
-    ----------
-    train, evaluated : hpgcn.parallel.receptive_field.ReceptiveField
-        Rows that a training step computes, and those that an evaluation does; all rows unless config.prune.
-    labels : (m,) or (m, t)
-    masks : dict of (m,) bool, or None
-    devices : str
-        The device, and where else rows are aggregated.
-    vertex : (m,) int64
-        ORIGINAL numbers of the rows, on the host; `key` are they on the device.
-    original_ids : (m,) or None
+    `train` and `evaluated` are the ReceptiveField of a training step and that
+    of an evaluation, of all rows unless config.prune. The slab that was read is
+    let go once the maps are made: it would double the adjacency.
     """
 
     def __init__(self, placed, config, comm, spec):
@@ -53,16 +36,17 @@ class GraphShard:
         self.spec = spec
         self.comm = comm
         self.arrangement = placed.arrangement
-        with comm.collective_errors():
-            slab = source.slab(layout.rows.start, layout.rows.stop)
-        check_slabs(source, slab, comm, layout.column == 0)
-        self._check_masks(slab)
+        slab = read_slab(placed, comm)
+        if slab.masks is not None:
+            train = comm.sum([np.count_nonzero(slab.masks["train"])])[0]
+            if not train:
+                raise agreed(DataError(f"{slab.header.name}: the train mask is empty"))
         self.columns = Columns(layout, comm, spec.dtype)
-        self.labels = slab.labels
-        self.masks = slab.masks
-        self.vertex = slab.vertex
-        self.original_ids = slab.original_ids
+        self.labels = slab.labels  # (m,), or (m, t) of many labels
+        self.masks = slab.masks  # dict of (m,) bool, or None
+        self.vertex = slab.vertex  # (m,) int64 ORIGINAL numbers
         self.key = comm.device.put(slab.vertex)
+        self.original_ids = slab.original_ids  # (m,) or None
         self.devices = comm.device.name
         if config.aggregates_on_host and comm.device.name != "cpu":
             self.devices += ", aggregation on cpu"
@@ -72,22 +56,24 @@ class GraphShard:
         layer = MODELS[spec.architecture]
         self.steps = Steps()
         self.width = self.steps.widest(spec)
-        adjacency = NormalizedAdjacency(
-            source, norm=layer.norm, self_loops=layer.self_loops, dtype=spec.dtype, slab=slab)
-        strategy = STRATEGIES[config.strategy]
-        self.strategy = strategy.build(adjacency, placed.arrangement, comm, width=self.width)
+        adjacency = NormalizedAdjacency(source, norm=layer.norm, self_loops=layer.self_loops,
+                                        dtype=spec.dtype, slab=slab)
+        self.strategy = STRATEGIES[config.strategy].build(adjacency, placed.arrangement, comm,
+                                                          width=self.width)
         warn_of_degrees(slab, layer, comm, layout.column == 0)
         products = products_of(spec)
         self.levels = [[None] * (sum(products) + 1)] * 2
         if config.prune:
             masks = [slab.masks["train"]], list(slab.masks.values())
-            self.levels = [find_levels(slab, read, sum(products), comm, precomputed=spec.precomputed)
-                           for read in masks]
+            self.levels = [
+                find_levels(slab, read, sum(products), comm, precomputed=spec.precomputed)
+                for read in masks]
         del slab, adjacency
         self.train, self.evaluated = (
             ReceptiveField.of(self.strategy, levels, products, precomputed=spec.precomputed)
             for levels in self.levels)
-        self.feature_entries = [self._count_features(field) for field in (self.train, self.evaluated)]
+        self.feature_entries = [self._count_features(field)
+                                for field in (self.train, self.evaluated)]
 
     def _count_features(self, field):
         """Entries of sparse features in the rows of the first two levels."""
@@ -97,10 +83,10 @@ class GraphShard:
         return [int(field.take(place, counts).sum()) for place in (0, 1)]
 
     def release_features(self):
-        """Return the Features of all rows, on the host, once: views take what they read, and let go of the rest.
+        """Return the Features of all rows, on the host, once; all ranks call this together.
 
-        All ranks call this together: A X is formed here, where layer 1 then needs neither a product with A
-        nor an exchange in any epoch.
+        A X is formed here, in slices of columns that buffers hold, where layer
+        1 then needs neither a product with A nor an exchange in any epoch.
         """
         X = self._features
         self._features = None
@@ -108,56 +94,41 @@ class GraphShard:
             return Features(Csr.of(X))
         if not self.spec.precomputed:
             return Features(X)
-        return self._aggregated(X, MODELS[self.spec.architecture].reads_self)
-
-    def _check_masks(self, slab):
-        if slab.masks is None:
-            return
-        train = self.comm.sum([np.count_nonzero(slab.masks["train"])])[0]
-        with self.comm.collective_errors():
-            if not train:
-                raise DataError(f"{slab.header.name}: the train mask is empty")
-
-    def _aggregated(self, X, reads_self):
-        """A X, and X where a layer reads it, too; in slices of columns that buffers hold, on every rank alike."""
         device = self.comm.device
         AX = np.empty_like(X)
-        slices = -(-self.spec.widths[0] // self.width)
+        slices = -(-self.spec.widths[0] // self.width)  # on every rank alike
         for first, last in pairwise(split(AX.shape[1], slices).tolist()):
             part = device.put(np.ascontiguousarray(X[:, first:last]))
             AX[:, first:last] = device.get(self.strategy.forward(part))
-        return Features(X if reads_self else None, AX)
+        return Features(X if MODELS[self.spec.architecture].reads_self else None, AX)
 
     def sizes(self):
-        """The LevelSizes of both views, of all ranks; entries of sparse features are those of this rank."""
+        """The LevelSizes of both views, of all ranks; feature entries are those of this rank."""
         views = [LevelSizes.of(levels, self.arrangement.layout) for levels in self.levels]
         for view, entries in zip(views, self.feature_entries):
             view.feature_entries[:] = np.array(entries)[:, None]
         return views
 
-    def plans(self):
-        """The Plan of each product of a training step, None for one that was formed once; all ranks call this."""
-        return [each and each.plan() for hop in self.train.hops for each in hop.maps]
-
     def predict_traffic(self):
-        """What each rank sends in a training step; a hpgcn.planning.traffic.Prediction; all ranks call this."""
+        """The Prediction of what each rank sends in a training step; all ranks call this."""
         views = self.sizes()
         for view in views:
-            view.feature_entries[:] = 0  # they are not sent, and ranks know their own alone
-        return predict_step(self.spec, self.plans(), views, self.arrangement.layout, self.steps)
+            view.feature_entries[:] = 0  # not sent, and ranks know their own alone
+        plans = [each and each.plan() for hop in self.train.hops for each in hop.maps]
+        return predict_step(self.spec, plans, views, self.arrangement.layout, self.steps)
 
     def placed_last(self):
         """Bytes that this rank puts on its device once the matrix is there."""
         layout = self.arrangement.layout
         plan = Plan(None, self.arrangement, (layout, layout))
         footprint = RankFootprint(self.spec, plan, *self.sizes(), [], [], None, self.steps)
-        return int(placed_last(footprint)[self.comm.rank])
+        return int(footprint.placed_last[self.comm.rank])
 
     def __enter__(self):
         return self
 
     def __exit__(self, kind, error, trace):
-        """Close, unless this rank fails alone: messages are under way then, and others do not come to free groups."""
+        """Close, unless this rank fails alone: others do not come then, messages are under way."""
         if error is None or self.comm.size == 1 or getattr(error, "collective", False):
             self.close()
 
@@ -170,17 +141,9 @@ class GraphShard:
 
 
 def warn_of_degrees(slab, layer, comm, counted):
-    """Say how many vertices have a degree that nothing can be divided by; all ranks call this together.
+    """Say how many vertices have a degree that nothing can be divided by; all ranks call this.
 
-    Parameters
-    ----------
-    slab : hpgcn.graphs.graph.Graph
-        Rows of this rank.
-    layer : type
-        Of hpgcn.model.MODELS.
-    comm : hpgcn.comm.SerialComm or MpiComm
-    counted : bool
-        Whether it is this rank that counts them, where several have the same rows.
+    `counted`: this rank counts them, where several have the same rows.
     """
     if layer.norm == "none":
         return
@@ -190,10 +153,10 @@ def warn_of_degrees(slab, layer, comm, counted):
         wrong |= slab.degree_column + added <= 0
     wrong &= counted
     cancelled = wrong & ((np.diff(slab.indptr) > 0) | layer.self_loops)
-    count, by_weights = comm.sum([np.count_nonzero(wrong), np.count_nonzero(cancelled)]).astype(int).tolist()
+    found = comm.sum([np.count_nonzero(wrong), np.count_nonzero(cancelled)])
+    count, by_weights = found.astype(int).tolist()
     if count and comm.rank == 0:
-        header = slab.header
         weights = f", {by_weights} by weights that cancel or are negative" if by_weights else ""
-        log.warning("%s: %d of %d vertices %s a degree of 0 or less%s: the factor of their normalisation is 0 "
-                    "(docs/models.md)", header.name, count, header.num_nodes, "has" if count == 1 else "have",
-                    weights)
+        log.warning("%s: %d of %d vertices %s a degree of 0 or less%s: the factor of their "
+                    "normalisation is 0 (docs/models.md)", slab.header.name, count,
+                    slab.header.num_nodes, "has" if count == 1 else "have", weights)

@@ -1,4 +1,4 @@
-"""What a run needs to go on after an epoch: taken from a trainer, and put back into one. Equal on all ranks."""
+"""What a run needs to go on after an epoch, equal on all ranks: taken from a trainer, put back."""
 from __future__ import annotations
 
 import hashlib
@@ -9,68 +9,55 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from hpgcn.config import Config
-from hpgcn.errors import DataError, InternalError
+from hpgcn.errors import DataError, InternalError, agreed
 from hpgcn.graphs.validation import check_finite
 from hpgcn.model import Parameters, find_model
 from hpgcn.store import Field, check_fields, parse_json
 from hpgcn.training.optimizers import OPTIMIZERS
-from hpgcn.training.records import MOST, check_metrics
+from hpgcn.training.records import COUNT, FROM_ONE, MOST, TEXT, check_metrics
 from hpgcn.training.run_directory import stored_config, versions
 
 log = logging.getLogger("hpgcn")
 BITWISE_FIELDS = (  # decide on the bits
     "ranks", "strategy", "grid", "threads", "device", "memory", "versions", "layout_sha256")
-
-
 OBJECTS = ("metrics", "best_metrics", "versions")  # attributes of state.h5 that are JSON
-TEXT, COUNT = Field(str), Field(int, 1, MOST)
 ATTRIBUTES = {
-    "epoch": COUNT, "best_epoch": Field(int, 0, MOST), "metrics": Field(dict), "best_metrics": Field(dict),
-    "max_sent_bytes": Field(float, 0, MOST), "source_sha256": TEXT, "graph_sha256": TEXT, "ranks": COUNT,
-    "strategy": TEXT, "grid": TEXT, "threads": COUNT, "device": TEXT, "memory": TEXT, "versions": Field(dict),
-    "layout_sha256": TEXT}
+    "epoch": FROM_ONE, "best_epoch": COUNT, "metrics": Field(dict), "best_metrics": Field(dict),
+    "max_sent_bytes": Field(float, 0, MOST), "source_sha256": TEXT, "graph_sha256": TEXT,
+    "ranks": FROM_ONE, "strategy": TEXT, "grid": TEXT, "threads": FROM_ONE, "device": TEXT,
+    "memory": TEXT, "versions": Field(dict), "layout_sha256": TEXT}
 NAMES = {  # how a message calls what differs
-    "ranks": "another number of ranks", "threads": "another number of threads", "memory": "another memory limit",
-    "versions": "other versions", "layout_sha256": "another partition"}
+    "ranks": "another number of ranks", "threads": "another number of threads",
+    "memory": "another memory limit", "versions": "other versions",
+    "layout_sha256": "another partition"}
 
 
 @dataclass(eq=False)
 class State:
     """What a run needs to go on after an epoch.
 
-    Attributes
-    ----------
-    epoch : int
-    config : dict
-        The settings of the run that wrote it.
-    metrics : dict
-        The epoch's line of metrics.jsonl.
-    best_epoch : int
-        0 before the first evaluation.
-    best_metrics : dict
-        That epoch's line.
-    arrays : dict of ndarray
-        weights/NAME, best/NAME (the best epoch's) and optimizer/KIND/NAME, as hpgcn.model.Parameters names them.
-    provenance : dict
-        Everything else: graph_sha256 (of the file trained on), source_sha256 (of the one that was partitioned into it,
-        or its own), content_sha256 (`StoredGraph.checksum` when it was opened; not in states of older versions),
-        max_sent_bytes (of a rank in an epoch), steps (training steps taken; not in states of older versions:
-        then as many as epochs), and what BITWISE_FIELDS names.
+    `arrays` are weights/NAME, best/NAME (the best epoch's) and optimizer/KIND/NAME, as
+    hpgcn.model.Parameters names them. `provenance` is everything else: graph_sha256 (of
+    the file trained on), source_sha256 (of the one that was partitioned into it, or its
+    own), content_sha256 (`StoredGraph.checksum` when it was opened; not in states of older
+    versions), max_sent_bytes (of a rank in an epoch), steps (training steps taken; not in
+    states of older versions: then as many as epochs), and what BITWISE_FIELDS names.
     """
 
     epoch: int
-    config: dict
-    metrics: dict
-    best_epoch: int
-    best_metrics: dict
+    config: dict  # the settings of the run that wrote it
+    metrics: dict  # the epoch's line of metrics.jsonl
+    best_epoch: int  # 0 before the first evaluation
+    best_metrics: dict  # that epoch's line
     arrays: dict
     provenance: dict
 
     @property
     def kinds(self):
-        """What `arrays` holds of the parameters: weights, optimizer/KIND, and best after an evaluation."""
+        """Kinds of arrays: weights, optimizer/KIND, and best after an evaluation."""
         moments = OPTIMIZERS[self.config["optimizer"]].MOMENTS
-        return ["weights", *(f"optimizer/{name}" for name in moments), *(["best"] if self.best_epoch else [])]
+        best = ["best"] if self.best_epoch else []
+        return ["weights", *(f"optimizer/{name}" for name in moments), *best]
 
     def of(self, kind):
         """The arrays of a kind, by the names of the parameters."""
@@ -78,7 +65,7 @@ class State:
                 if name.startswith(f"{kind}/")}
 
     def parameters(self, kind):
-        """Parameters of one of `kinds`, and their widths; DataError as hpgcn.model.Parameters.stored."""
+        """Parameters of one of `kinds`, and their widths; a DataError as Parameters.stored."""
         config = Config(**self.config)
         name = f"checkpoint of epoch {self.epoch}: {kind}"
         parameters, spec = Parameters.stored(self.of(kind), config, find_model(config), name)
@@ -88,46 +75,32 @@ class State:
 def capture(trainer, best, metrics):
     """Return the State after an epoch; every rank of the trainer calls this together.
 
-    Raises
-    ------
-    InternalError
-        On all ranks: the weights of some rank differ from those of rank 0.
+    An InternalError on all ranks as `agree`.
     """
     flats = {"weights": trainer.parameters.flat,
-             **{f"optimizer/{name}": flat for name, flat in trainer.optimizer.state().items()}}
+             **{f"optimizer/{name}": flat for name, flat in trainer.optimizer.moments.items()}}
     agree(trainer.comm, {kind: trainer.comm.device.get(flat) for kind, flat in flats.items()})
     if best.epoch:
         flats["best"] = best.weights
-    arrays = {f"{kind}/{name}": array for kind, flat in flats.items() for name, array in trainer.named(flat).items()}
+    arrays = {f"{kind}/{name}": array for kind, flat in flats.items()
+              for name, array in trainer.named(flat).items()}
     told = {**_circumstances(trainer), "max_sent_bytes": trainer.max_sent, "steps": trainer.steps}
-    return State(metrics["epoch"], asdict(trainer.config), metrics, best.epoch, best.metrics, arrays, told)
+    return State(metrics["epoch"], asdict(trainer.config), metrics, best.epoch, best.metrics,
+                 arrays, told)
 
 
 def parse(path, arrays, attributes):
-    """The State that a file holds, all of it checked: what passes can be gone on from.
+    """The State in what hpgcn.store.read_state returned, and the L + 1 widths of its model.
 
-    Parameters
-    ----------
-    path : path-like
-        For errors.
-    arrays, attributes : dict
-        As hpgcn.store.read_state returns them.
-
-    Returns
-    -------
-    State
-    widths : (L + 1) int
-        Features, hidden widths, classes.
-
-    Raises
-    ------
-    DataError
-        An attribute is missing, of another kind or out of range; an array is missing, one too many, of another shape or
-        dtype, or not finite.
+    All of it is checked: what passes can be gone on from. A DataError if an
+    attribute is missing, of another kind or out of range; or an array is
+    missing, one too many, of another shape or dtype, or not finite.
     """
-    told = {name: parse_json(value.encode(), f"{path}: {name}") if name in OBJECTS and isinstance(value, str) else value
-            for name, value in attributes.items()}
-    check_fields(told, ATTRIBUTES | ({"steps": COUNT} if "steps" in told else {}), path)
+    told = dict(attributes)
+    for name in OBJECTS:
+        if isinstance(told.get(name), str):
+            told[name] = parse_json(told[name].encode(), f"{path}: {name}")
+    check_fields(told, ATTRIBUTES | ({"steps": FROM_ONE} if "steps" in told else {}), path)
     config = asdict(stored_config(path, told.pop("config_toml")))
     state = State(config=config, arrays=arrays, provenance=told, **{
         name: told.pop(name) for name in ("epoch", "metrics", "best_epoch", "best_metrics")})
@@ -136,82 +109,84 @@ def parse(path, arrays, attributes):
         if epoch:
             check_metrics(metrics, f"{path}: {name}")
         if metrics.get("epoch", 0) != epoch or epoch > state.epoch:
-            raise DataError(f"{path}: {name} is of epoch {metrics.get('epoch', 0)}, expected {epoch}")
+            raise DataError(f"{path}: {name} is of epoch {metrics.get('epoch', 0)}, "
+                            f"expected {epoch}")
     return state, _check_arrays(path, state)
 
 
 def _check_arrays(path, state):
     """Refuse arrays that are not those of the model; return its widths."""
-    unknown = state.arrays.keys() - {f"{kind}/{name}" for kind in state.kinds for name in state.of(kind)}
+    config = state.config
+    known = {f"{kind}/{name}" for kind in state.kinds for name in state.of(kind)}
+    unknown = state.arrays.keys() - known
     if unknown:
-        raise DataError(f"{path}: array {min(unknown)} is unknown, expected {', '.join(state.kinds)}")
-    hidden, first = [state.config["hidden"]] * (state.config["layers"] - 1), None
+        raise DataError(f"{path}: array {min(unknown)} is unknown, "
+                        f"expected {', '.join(state.kinds)}")
+    hidden = [config["hidden"]] * (config["layers"] - 1)
+    first = None
     for kind in state.kinds:
         for name, array in state.of(kind).items():
-            if array.dtype != state.config["dtype"]:
-                raise DataError(f"{path}: {kind}/{name} has dtype {array.dtype}, expected {state.config['dtype']}")
-            check_finite(array, f"{path}: {kind}/{name}")
+            where = f"{path}: {kind}/{name}"
+            if array.dtype != config["dtype"]:
+                raise DataError(f"{where} has dtype {array.dtype}, expected {config['dtype']}")
+            check_finite(array, where)
             if kind == "optimizer/variance" and (array < 0).any():
-                raise DataError(f"{path}: {kind}/{name} is negative at {int(array.argmin())}")
+                raise DataError(f"{where} is negative at {int(array.argmin())}")
         try:
             widths = state.parameters(kind)[1]
         except DataError as error:
             raise DataError(f"{path}: {error}") from error
         first = first or widths
         if widths[1:-1] != hidden or widths != first:
-            raise DataError(f"{path}: {kind} has widths {widths}, expected {[first[0], *hidden, first[-1]]}")
+            raise DataError(f"{path}: {kind} has widths {widths}, "
+                            f"expected {[first[0], *hidden, first[-1]]}")
     return first
 
 
 def restore(trainer, state, best):
-    """Put a trainer and its Best where they were after an epoch, which `parse` found right; every rank calls it."""
+    """Put a trainer and its Best where they were after an epoch; every rank calls this together."""
     def flat(kind):
         return trainer.comm.device.put(state.parameters(kind)[0].flat)
 
-    config = trainer.config
     trainer.parameters.flat[:] = flat("weights")
     trainer.steps = state.provenance.get("steps", state.epoch)
-    trainer.optimizer.restore(trainer.steps, {name: flat(f"optimizer/{name}") for name in trainer.optimizer.MOMENTS})
+    moments = {name: flat(f"optimizer/{name}") for name in trainer.optimizer.MOMENTS}
+    trainer.optimizer.restore(trainer.steps, moments)
     if state.best_epoch:
         best.offer(state.best_epoch, state.best_metrics, flat("best"))
     trainer.max_sent = state.provenance["max_sent_bytes"]
     now = _circumstances(trainer)
     other = [name for name in BITWISE_FIELDS if now[name] != state.provenance[name]]
-    log.info("%s: going on after epoch %d%s", config.out, state.epoch,
+    log.info("%s: going on after epoch %d%s", trainer.config.out, state.epoch,
              f" with {in_words(other)}: equal to rounding" if other else "")
 
 
 def in_words(names):
-    """Some of BITWISE_FIELDS as the object of a sentence: "another number of ranks and another grid".
+    """Some of BITWISE_FIELDS as an object: "another number of ranks and another grid".
 
     A layout that differs is worth a word only if nothing else does, which would explain it.
     """
-    words = [NAMES.get(name, f"another {name}") for name in names if name != "layout_sha256" or len(names) == 1]
+    words = [NAMES.get(name, f"another {name}") for name in names
+             if name != "layout_sha256" or len(names) == 1]
     *others, last = words
     return f"{', '.join(others)} and {last}" if others else last
 
 
 def agree(comm, flats):
-    """Refuse to go on unless all ranks hold the same bits.
+    """Refuse to go on unless all ranks hold the same bits in a dict of arrays.
 
-    Parameters
-    ----------
-    flats : dict of ndarray
-
-    Raises
-    ------
-    InternalError
-        On all ranks, naming those that differ from rank 0 and in what.
+    The InternalError, on all ranks, names those that differ from rank 0 and in what.
     """
     mine = {name: zlib.crc32(np.ascontiguousarray(flat)) for name, flat in flats.items()}
     first, *others = comm.allgather(mine)
-    wrong = [f"rank {comm.ranks[rank]} ({', '.join(name for name in mine if other[name] != first[name])})"
-             for rank, other in enumerate(others, 1) if other != first]
+    wrong = []
+    for rank, other in enumerate(others, 1):
+        if other != first:
+            names = ", ".join(name for name in mine if other[name] != first[name])
+            wrong.append(f"rank {comm.ranks[rank]} ({names})")
     if wrong:
-        error = InternalError(f"no checkpoint: {', '.join(wrong)} differ from rank {comm.ranks[0]}, "
-                              "expected the same bits on every rank")
-        error.collective = True
-        raise error
+        raise agreed(InternalError(f"no checkpoint: {', '.join(wrong)} differ from rank "
+                                   f"{comm.ranks[0]}, expected the same bits on every rank"))
 
 
 def _circumstances(trainer):
@@ -221,6 +196,7 @@ def _circumstances(trainer):
     shape = shard.arrangement.shape
     owned = trainer.comm.allgather(zlib.crc32(shard.vertex))
     layout = [config.strategy, shape, config.stages, owned]
-    return {"ranks": trainer.comm.size, "strategy": config.strategy, "grid": "x".join(map(str, shape)),
-            "threads": trainer.threads, "device": shard.devices, "memory": config.memory, "versions": versions(),
+    return {"ranks": trainer.comm.size, "strategy": config.strategy,
+            "grid": "x".join(map(str, shape)), "threads": trainer.threads, "device": shard.devices,
+            "memory": config.memory, "versions": versions(),
             "layout_sha256": hashlib.sha256(repr(layout).encode()).hexdigest()}

@@ -3,11 +3,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hpgcn.model import Features, Loss, MaskedRows, Model, MultiLabelLoss
+from hpgcn.model import Features, Loss, MaskedRows, Model, MultiLabelLoss, make_loss
 
 
 class View(NamedTuple):
-    """What a step reads: rows of the graph that matter for it. Full batch is one View in every step."""
+    """What a step reads: rows of the graph that matter for it. Full batch is one View for all."""
 
     model: Model
     loss: Loss | MultiLabelLoss
@@ -17,17 +17,10 @@ class View(NamedTuple):
 def make_views(shard, parameters, workspace):
     """Return the View of a training step, and that of an evaluation; all ranks call this together.
 
-    Parameters
-    ----------
-    shard : hpgcn.training.shard.GraphShard
-        Whose features are released here.
-    parameters : hpgcn.model.Parameters
-    workspace : hpgcn.parallel.workspace.Workspace
-        Shared: the views are used in turn.
+    The features of the shard are released here. The workspace is shared: views are used in turn.
     """
-    spec = shard.spec
+    columns = shard.columns
     device = shard.comm.device
-    loss = MultiLabelLoss if spec.multilabel else Loss
     features = shard.release_features()
     whole = None
     views = []
@@ -36,29 +29,19 @@ def make_views(shard, parameters, workspace):
             read = features.take(field.rows[0], device)
         else:
             read = whole = whole or features.take(None, device)
-        model = Model(spec, parameters, field, shard.columns, workspace, shard.key)
-        masked = MaskedRows.of({key: field.take(-1, mask) for key, mask in shard.masks.items()}, shard.columns)
-        views.append(View(model, loss(field.take(-1, shard.labels), masked, shard.columns, spec.widths[-1]), read))
+        model = Model(shard.spec, parameters, field, columns, workspace, shard.key)
+        masks = {key: field.take(-1, mask) for key, mask in shard.masks.items()}
+        masked = MaskedRows.of(masks, columns)
+        loss = make_loss(shard.spec, field.take(-1, shard.labels), masked, columns)
+        views.append(View(model, loss, read))
     return views
 
 
 def train_step(view, number, optimizer, columns):
-    """Take one training step; all ranks call this together.
+    """Take one training step, whose number, from 1, keys dropout; all ranks call this together.
 
-    Parameters
-    ----------
-    view : View
-    number : int
-        Of the step, from 1: it keys dropout.
-    optimizer : one of hpgcn.training.optimizers.OPTIMIZERS
-    columns : hpgcn.parallel.columns.Columns
-
-    Returns
-    -------
-    loss : float, or a number on the device
-        This rank's share of the SUM of training losses.
-    gradient : hpgcn.model.Parameters
-        Summed over all ranks.
+    Return this rank's share of the SUM of training losses, which may lie on the
+    device, and the gradient, Parameters summed over all ranks.
     """
     clock = columns.comm.clock
     logits, backward = view.model.forward(view.features, number)
@@ -75,5 +58,5 @@ def train_step(view, number, optimizer, columns):
 
 
 def evaluate(view):
-    """Accuracies and validation loss of the present weights, without dropout, over all ranks; a dict."""
+    """Accuracies and validation loss over all ranks, without dropout: as `Loss.evaluate`."""
     return view.loss.evaluate(view.model.infer(view.features)[0])

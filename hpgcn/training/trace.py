@@ -1,10 +1,10 @@
 """The timeline of all ranks, and who sends how much to whom: what `hpgcn report` draws of a run.
 
-The timeline is a file of Chrome trace events (chrome://tracing, ui.perfetto.dev): one process a
-rank, microseconds on the clock of rank 0. No barrier aligns the ranks: the distance of their clocks
-is measured by messages there and back, before and after the run, and interpolated. Half the
-shortest round trip bounds its error; a distance within that bound is taken as 0, for the ranks of
-one node share a clock. The file states the bound of each rank.
+The timeline is a file of Chrome trace events (chrome://tracing, ui.perfetto.dev): one process
+a rank, microseconds on the clock of rank 0. No barrier aligns the ranks: the distance of
+their clocks is measured by messages there and back, before and after the run, and
+interpolated. Half the shortest round trip bounds its error; a distance within that bound is
+taken as 0, for the ranks of one node share a clock. The file states the bound of each rank.
 """
 from __future__ import annotations
 
@@ -27,15 +27,9 @@ SPANS = ("epoch", "evaluate", "checkpoint")
 class Trace:
     """Records the events of all ranks' clocks from now on; ranks make it and write it together.
 
-    Recording ends when a rank has min(EVENTS_PER_RANK, EVENTS / P) events (FEWEST_PER_RANK at
-    least); epochs that some rank did not record whole are left out of the file, which says how many
-    it holds.
-
-    Parameters
-    ----------
-    comm : hpgcn.comm.SerialComm or MpiComm
-    limit : int, optional
-        Events a rank keeps.
+    Recording ends when a rank has `limit` events, or min(EVENTS_PER_RANK,
+    EVENTS / P) (FEWEST_PER_RANK at least); epochs that some rank did not record
+    whole are left out of the file, which says how many it holds.
     """
 
     def __init__(self, comm, limit=None):
@@ -47,10 +41,7 @@ class Trace:
     def write(self, path):
         """Stop recording and write the trace; an older file of that name is replaced.
 
-        Raises
-        ------
-        OutputError, StorageError
-            On all ranks together.
+        An OutputError or StorageError is raised on all ranks.
         """
         comm = self.comm
         clock = comm.clock
@@ -79,10 +70,7 @@ class Trace:
 def clock_offset(comm):
     """Measure how far this rank's clock is ahead of rank 0's; every rank calls this together.
 
-    Returns
-    -------
-    when, offset, accuracy : float
-        Seconds; `when` is this rank's time.perf_counter at the measurement.
+    Return (when, offset, accuracy), seconds; `when` is this rank's time.perf_counter then.
     """
     offset = np.zeros(2)
     for other in range(1, comm.size):
@@ -156,21 +144,9 @@ def _write(file, notes, lines):
 def write_traffic(path, comm, steps):
     """Write the bytes from rank to rank in one training step; every rank calls this together.
 
-    The file, .npy, holds (P, P) int64, a row for each sender; an older one is replaced. Reductions
-    that MPI routes (allreduce) are not in it: which ranks they pass through is MPI's affair.
-
-    Parameters
-    ----------
-    path : str or path-like
-    comm : hpgcn.comm.SerialComm or MpiComm
-        Its counters' `sent["train"]` holds bytes by destination.
-    steps : int
-        Training steps counted.
-
-    Raises
-    ------
-    OutputError, StorageError
-        On all ranks together.
+    The file, .npy, holds (P, P) int64, a row for each sender; an older one is replaced.
+    Reductions that MPI routes (allreduce) are not in it: which ranks they pass through
+    is MPI's affair. An OutputError or StorageError is raised on all ranks.
     """
     row = np.zeros((1, comm.size), np.int64)
     for rank, payload in comm.counters.sent.get("train", {}).items():

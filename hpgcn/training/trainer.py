@@ -7,16 +7,16 @@ import platform
 import signal
 import time
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 import numpy as np
 
-from hpgcn.comm import as_comm
+from hpgcn.comm import MpiComm, SerialComm, as_comm
 from hpgcn.config import Config, settings_of_run
 from hpgcn.errors import DataError, UsageError, setting
-from hpgcn.model import MODELS, Parameters, find_model, make_spec
+from hpgcn.graphs.graph import Header
+from hpgcn.model import Parameters, find_model, make_spec
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.planning.dry_run import drops_AX
 from hpgcn.runtime import faults, signals
@@ -28,19 +28,27 @@ from hpgcn.strategies import find_strategy
 from hpgcn.training.checkpoint import Checkpoints
 from hpgcn.training.divergence import check_evaluation, diverged
 from hpgcn.training.fault_view import with_faults
-from hpgcn.training.optimizers import OPTIMIZERS
+from hpgcn.training.optimizers import OPTIMIZERS, SGD
 from hpgcn.training.placement import as_source, assign_rows, same_everywhere
-from hpgcn.training.progress import Best, check_callbacks, finished, stop_before, to_go_on, told_to_stop
+from hpgcn.training.progress import (
+    Best,
+    check_callbacks,
+    finished,
+    stop_before,
+    to_go_on,
+    told_to_stop,
+)
 from hpgcn.training.result import Result
 from hpgcn.training.run_directory import RunDirectory, refuse_existing_run, versions
 from hpgcn.training.shard import GraphShard
 from hpgcn.training.state import restore
-from hpgcn.training.step import evaluate, make_views, train_step
+from hpgcn.training.step import View, evaluate, make_views, train_step
 from hpgcn.training.trace import Trace, write_traffic
 from hpgcn.training.warmup import compiling, set_threads, warm_up
 
 
-def train(source, config=None, comm=None, *, progress=False, overwrite=False, resume=None, callbacks=()):
+def train(source, config=None, comm=None, *, progress=False, overwrite=False, resume=None,
+          callbacks=()):
     """Train a model; every rank of `comm` calls this together.
 
     Parameters
@@ -56,23 +64,28 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False, re
     overwrite : bool
         Replace an existing run directory.
     resume : path, optional
-        A run directory to go on in after its newest checkpoint, by its own settings if `config` is None. Without a
-        checkpoint the run starts there at epoch 1; if it is finished its result is returned.
+        A run directory to go on in after its newest checkpoint, by its own
+        settings if `config` is None. Without a checkpoint the run starts there
+        at epoch 1; if it is finished its result is returned.
     callbacks : sequence of callable
-        Called on rank 0 after each epoch with its metrics, a dict as in metrics.jsonl. If one of them returns True, the
-        run ends with this epoch on all ranks, as when patience is over; what one of them raises ends all ranks.
+        Called on rank 0 after each epoch with its metrics, a dict as in
+        metrics.jsonl. If one of them returns True, the run ends with this epoch on
+        all ranks, as when patience is over; what one of them raises ends all ranks.
 
     Returns
     -------
     hpgcn.Result
-        A dict of what summary.json holds, with the weights of the best epoch and the history, on every rank.
+        A dict of what summary.json holds, with the weights of the best epoch
+        and the history, on every rank.
 
     Raises
     ------
-    DataError, ConfigError, DivergedError, OutputError, StorageError, StoppedError, CancelledError, UsageError
-        On all ranks together: no labels, features or split; ranks against parts, or a checkpoint of other data or
-        settings; NaN or Inf; the run directory exists; a checkpoint cannot be written, or none of them read; SIGUSR1,
-        or SIGINT (a KeyboardInterrupt), asked to stop; checkpoints without a run directory.
+    DataError, ConfigError, DivergedError, OutputError, StorageError, StoppedError, CancelledError,
+    UsageError
+        On all ranks together: no labels, features or split; ranks against parts, or
+        a checkpoint of other data or settings; NaN or Inf; the run directory exists;
+        a checkpoint cannot be written, or none of them read; SIGUSR1, or SIGINT (a
+        KeyboardInterrupt), asked to stop; checkpoints without a run directory.
     MissingError
         On all ranks: a GPU is asked for, and one of them finds none.
     DeviceMemoryError
@@ -81,12 +94,15 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False, re
     if not isinstance(config, Config | None):
         raise UsageError(f"config is of type {type(config).__name__}, expected hpgcn.Config")
     if resume and not isinstance(resume, str | os.PathLike):
-        raise UsageError(f"resume is of type {type(resume).__name__}, expected the path of a run directory")
+        raise UsageError(f"resume is of type {type(resume).__name__}, expected the path of a run "
+                         "directory")
     if resume:
         config = (config or Config(**settings_of_run(resume, {}))).replace(out=os.fspath(resume))
     config = config or Config()
     find_strategy(config)
     find_model(config)
+
+    # the ranks, and what they train on
     comm = as_comm(comm, config.comm_timeout)
     with comm.collective_errors():
         source = as_source(source)
@@ -95,65 +111,54 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False, re
     with comm.collective_errors():
         check(source.header)
         if config.checkpoint_every and not config.out:
-            raise UsageError(f"checkpoint_every = {config.checkpoint_every}: needs a run directory, set "
-                             f"{setting('out')}")
+            raise UsageError(f"checkpoint_every = {config.checkpoint_every}: needs a run "
+                             f"directory, set {setting('out')}")
         check_callbacks(callbacks)
         if config.out and comm.rank == 0:
             refuse_existing_run(config.out, overwrite or bool(resume))
 
+    # where an earlier run stopped
     checkpoints = Checkpoints(config.out, source) if config.out else None
     saved = summary = None
     if resume:
         saved, summary = to_go_on(checkpoints, config, comm)
     if summary:
         return summary
-    with signals.noting(signal.SIGUSR1) if config.out else nullcontext(), translate_gpu_oom(comm):
+
+    stoppable = signals.noting(signal.SIGUSR1) if config.out else nullcontext()
+    with stoppable, translate_gpu_oom(comm):
         stop_before(saved.epoch + 1 if saved else 1, config, comm)
         with compiling(progress, comm.rank):
             trainer = make_trainer(source, config, comm)
         with trainer.shard:
             record = None
-            with comm.collective_errors():  # only now: a run that cannot start leaves nothing behind
+            with comm.collective_errors():  # only now: what cannot start leaves nothing behind
                 if config.out and comm.rank == 0:
-                    after = saved and saved.metrics
-                    record = RunDirectory(config, overwrite=overwrite or bool(resume), after=after)
+                    record = RunDirectory(config, overwrite=overwrite or bool(resume),
+                                          after=saved and saved.metrics)
             with record or nullcontext():
-                return trainer.run(record, progress and comm.rank == 0, checkpoints, saved, callbacks)
+                return trainer.run(record, progress and comm.rank == 0, checkpoints, saved,
+                                   callbacks)
 
 
 def check(header):
-    """Refuse a graph that cannot be trained on.
-
-    Raises
-    ------
-    DataError
-        No features, labels or split.
-    """
+    """Refuse a graph that cannot be trained on with a DataError: no features, labels or split."""
     if not header.num_features:
-        raise DataError(f"{header.name}: no features; give them to `hpgcn convert` with --features FILE, or let it "
-                        "make some: --features identity or --features degree; or give them to Graph.from_scipy")
+        raise DataError(f"{header.name}: no features; give them to `hpgcn convert` with --features "
+                        "FILE, or let it make some: --features identity or --features degree; or "
+                        "give them to Graph.from_scipy")
     if not header.num_classes:
-        raise DataError(f"{header.name}: no labels; give them to `hpgcn convert` with --labels FILE, "
-                        "or to Graph.from_scipy")
+        raise DataError(f"{header.name}: no labels; give them to `hpgcn convert` with --labels "
+                        "FILE, or to Graph.from_scipy")
     if not header.has_split:
-        raise DataError(f"{header.name}: no train, validation and test masks; "
-                        "give `hpgcn convert` a --split, e.g. --split random:60/20/20, or masks to Graph.from_scipy")
+        raise DataError(f"{header.name}: no train, validation and test masks; give `hpgcn convert` "
+                        "a --split, e.g. --split random:60/20/20, or masks to Graph.from_scipy")
 
 
 def make_trainer(source, config, comm, *, warm=True):
-    """Read this rank's part of a graph, and make all that training needs; all ranks call this together.
+    """Read this rank's part of a graph, and make all that training needs: a Trainer.
 
-    Parameters
-    ----------
-    source : hpgcn.Graph or hpgcn.store.StoredGraph
-    config : hpgcn.Config
-    comm : hpgcn.comm.SerialComm or MpiComm
-    warm : bool
-        Load all compiled kernels before the first epoch.
-
-    Returns
-    -------
-    Trainer
+    All ranks call this together. `warm`: load all compiled kernels before the first epoch.
     """
     begin = time.perf_counter()
     started = datetime.now(UTC)
@@ -165,128 +170,77 @@ def make_trainer(source, config, comm, *, warm=True):
     faults.begin(comm.rank, 0)
     faults.point("setup")
 
+    # the part of the graph, and the maps that multiply by A
     placed = assign_rows(source, comm, config)  # it may partition
-    architecture = find_model(config)
-    spec = make_spec(source.header, config, architecture, MODELS[architecture].takes_AX)
-    spec = replace(spec, drop_AX=drops_AX(placed, config, comm))
+    drop_AX = drops_AX(placed, config, comm)
+    spec = replace(make_spec(source.header, config), drop_AX=drop_AX)
     shard = GraphShard(placed, config, comm, spec)
     check_memory(comm, shard.placed_last)
 
+    # the model, and what moves its parameters
     parameters = Parameters.initial(spec).on(comm.device)
-    workspace = Workspace(spec.dtype, comm.device)
-    views = make_views(shard, parameters, workspace)
+    views = make_views(shard, parameters, Workspace(spec.dtype, comm.device))
     return_freed_memory()
     optimizer = OPTIMIZERS[config.optimizer](
-        parameters.flat, lr=config.lr, decay=config.weight_decay, decayed=parameters.decayed(config.decay_layers))
+        parameters.flat, lr=config.lr, decay=config.weight_decay,
+        decayed=parameters.decayed(config.decay_layers))
+
     predicted = shard.predict_traffic()
-    setup_bytes = round(comm.sum([comm.counters.total("setup")[0]])[0])
-    setup_s = float(comm.max([time.perf_counter() - begin])[0])
-    about = {"started_utc": started.isoformat(timespec="seconds"), "setup_s": setup_s, "setup_bytes": setup_bytes,
+    about = {"started_utc": started.isoformat(timespec="seconds"),
+             "setup_bytes": round(comm.sum([comm.counters.total("setup")[0]])[0]),
+             "setup_s": float(comm.max([time.perf_counter() - begin])[0]),
              "predicted_bytes_per_epoch": predicted.total_bytes(),
              "predicted_messages_per_epoch": predicted.total_messages()}
-    return Trainer(source.header, config, comm, shard, views, parameters, optimizer, threads, about)
+    return Trainer(source.header, config, comm, shard, *views, parameters, optimizer, threads,
+                   about)
 
 
-class Totals(NamedTuple):
-    """Sums over all ranks after a step."""
-
-    loss: float
-    sent_bytes: float
-    sent_messages: float
-    not_finite: float
-
-
-class Highest(NamedTuple):
-    """Maxima over all ranks after a step; seconds, bytes, and the signal that came."""
-
-    epoch_s: float
-    spmm_s: float
-    dense_s: float
-    comm_s: float
-    wait_s: float
-    peak_rss_bytes: float
-    sent_bytes: float
-    asked: float
-
-
+@dataclass(eq=False)
 class Trainer:
-    """Data, model and optimiser of one run; `run` is the loop.
+    """Data, model and optimiser of one run on this rank; `run` is the loop."""
 
-    Parameters
-    ----------
-    header : hpgcn.graphs.graph.Header
-    config : hpgcn.Config
-    comm : SerialComm or MpiComm
-    shard : hpgcn.training.shard.GraphShard
-    views : pair of hpgcn.training.step.View
-        Of a training step, and of an evaluation.
-    parameters : hpgcn.model.Parameters
-    optimizer : one of hpgcn.training.optimizers.OPTIMIZERS
-    threads : int
-    about : dict
-        What summary.json says of setting up.
-
-    Attributes
-    ----------
-    steps : int
-        Training steps taken, those before the run was resumed among them.
-    highest : Highest
-        Of the last step.
-    max_sent : float
-        Bytes that a rank sent at most in an epoch.
-    """
-
-    def __init__(self, header, config, comm, shard, views, parameters, optimizer, threads, about):
-        self.header = header
-        self.config = config
-        self.comm = comm
-        self.shard = shard
-        self.training, self.evaluation = views
-        self.parameters = parameters
-        self.optimizer = optimizer
-        self.threads = threads
-        self.about = about
-        self.steps = 0
-        self.highest = Highest(*[0.0] * 8)
-        self.max_sent = 0.0
+    header: Header
+    config: Config
+    comm: SerialComm | MpiComm
+    shard: GraphShard
+    training: View
+    evaluation: View
+    parameters: Parameters
+    optimizer: SGD  # or what derives from it
+    threads: int
+    about: dict  # what summary.json says of setting up
+    steps: int = 0  # training steps taken, those before the run was resumed among them
+    max_sent: float = 0.0  # bytes that a rank sent at most, of the last step
+    asked: int = 0  # signal that came to some rank before the end of the last step
 
     def run(self, record=None, progress=False, checkpoints=None, saved=None, callbacks=()):
         """Train to the last epoch, or until patience ends or a callback says so; return a Result.
 
-        Parameters
-        ----------
-        record : RunDirectory
-            On rank 0, of a run that leaves files.
-        progress : bool
-        checkpoints : hpgcn.training.checkpoint.Checkpoints
-            On all ranks of such a run.
-        saved : hpgcn.training.checkpoint.State
-            Go on from there.
-        callbacks : sequence of callable
-            Those of rank 0 count.
+        A run that leaves files has a RunDirectory on rank 0, and Checkpoints on
+        all ranks. It goes on from `saved`, a State. The callbacks of rank 0 count.
         """
         config = self.config
         comm = self.comm
         best = Best()
         history = []
-        epoch = 0
+        epoch = before = saved.epoch if saved else 0
         called = comm.bcast(bool(callbacks))
         if saved:
             restore(self, saved, best)
             history = comm.bcast(record and record.history)
-            epoch = saved.epoch
-        before = epoch
         stop_before(epoch + 1, config, comm)
 
         trace = Trace(comm) if config.out and config.trace else None
         quiet = np.errstate(all="ignore")  # a loss that overflows is reported once, as such
         interruptible = signals.noting(signal.SIGINT) if checkpoints else nullcontext()
-        with quiet, interruptible, bar(total=config.epochs, initial=epoch, unit="epoch", shown=progress) as shown:
+        shown = bar(total=config.epochs, initial=epoch, unit="epoch", shown=progress)
+        with quiet, interruptible, shown:
             ended = finished(config, epoch, best.epoch)
             while not ended:
                 epoch += 1
                 metrics = self.epoch(epoch)
-                evaluated = epoch == config.epochs or (config.eval_every and epoch % config.eval_every == 0)
+                last = epoch == config.epochs
+                evaluated = last or (config.eval_every and epoch % config.eval_every == 0)
                 if evaluated:
                     self.judge(metrics, best)
                 stopped = called and told_to_stop(callbacks, metrics, comm)
@@ -295,7 +249,8 @@ class Trainer:
                 history.append(metrics)
                 if record:
                     record.append(metrics)
-                shown.set_postfix(loss=f"{metrics['loss']:.4f}", val_acc=metrics["val_acc"], refresh=False)
+                shown.set_postfix(loss=f"{metrics['loss']:.4f}", val_acc=metrics["val_acc"],
+                                  refresh=False)
                 shown.update()
                 ended = stopped or finished(config, epoch, best.epoch)
                 if checkpoints:
@@ -307,13 +262,13 @@ class Trainer:
         if config.out and epoch > before:
             write_traffic(os.path.join(config.out, "traffic.npy"), comm, epoch - before)
         weights = self.named(best.weights)
-        with comm.collective_errors():  # whichever rank returns first finds the run directory whole
+        with comm.collective_errors():  # who returns first finds the run directory whole
             if record:
                 record.finish(summary, weights, best.epoch, multilabel=self.header.multilabel)
         return Result(summary, config, weights, history)
 
     def epoch(self, epoch):
-        """Train for one epoch, which is one step on all rows; return its metrics, equal on all ranks."""
+        """Train for one epoch, one step on all rows; return its metrics, equal on all ranks."""
         comm = self.comm
         clock = comm.clock
         comm.counters.phase = "train"
@@ -326,29 +281,28 @@ class Trainer:
             view, columns = with_faults(self.training, self.shard.columns)
             loss, gradient = train_step(view, self.steps, self.optimizer, columns)
             seconds = time.perf_counter() - begin
-            sent = [after - earlier for after, earlier in zip(comm.counters.total("train"), before)]
-            return self._metrics(epoch, loss, gradient, seconds, sent)
+            sent = [now - was for now, was in zip(comm.counters.total("train"), before)]
 
-    def _metrics(self, epoch, loss, gradient, seconds, sent):
-        """Sum up a step over all ranks, and refuse numbers that are not finite."""
-        comm = self.comm
-        finite = np.isfinite(gradient.flat).all() & np.isfinite(self.parameters.flat).all()
-        loss, finite = comm.device.numbers([loss, finite])
-        totals = Totals(*comm.sum([loss, *sent, not finite]))
-        times = [comm.clock.seconds[kind] for kind in ("spmm", "dense", "comm", "wait")]
-        self.highest = Highest(*comm.max([seconds, *times, peak_rss(), sent[0], signals.asked()]).tolist())
-        self.max_sent = self.highest.sent_bytes
-        loss = float(totals.loss / self.training.loss.count["train"])
-        if totals.not_finite or not math.isfinite(loss):
-            raise diverged(epoch, loss, self.training.model, gradient, self.parameters, comm, self.config.lr)
-        highest = self.highest
-        return {"epoch": epoch, "loss": loss, "train_acc": None, "val_acc": None, "test_acc": None, "val_loss": None,
-                "epoch_s": highest.epoch_s, "eval_s": 0.0, "spmm_s": highest.spmm_s, "dense_s": highest.dense_s,
-                "comm_s": highest.comm_s, "wait_s": highest.wait_s, "sent_bytes": round(totals.sent_bytes),
-                "sent_messages": round(totals.sent_messages), "peak_rss_bytes": int(highest.peak_rss_bytes)}
+            # over all ranks: sums, then maxima; numbers that are not finite are refused
+            finite = np.isfinite(gradient.flat).all() & np.isfinite(self.parameters.flat).all()
+            loss, finite = comm.device.numbers([loss, finite])
+            loss, sent_bytes, messages, wrong = comm.sum([loss, *sent, not finite]).tolist()
+            times = [clock.seconds[kind] for kind in ("spmm", "dense", "comm", "wait")]
+            highest = comm.max([seconds, *times, peak_rss(), sent[0], signals.asked()]).tolist()
+            seconds, spmm, dense, sending, waiting, resident, self.max_sent, asked = highest
+            self.asked = int(asked)
+            loss /= self.training.loss.count["train"]
+            if wrong or not math.isfinite(loss):
+                raise diverged(epoch, loss, self.training.model, gradient, self.parameters, comm,
+                               self.config.lr)
+        return {"epoch": epoch, "loss": loss, "train_acc": None, "val_acc": None, "test_acc": None,
+                "val_loss": None, "epoch_s": seconds, "eval_s": 0.0, "spmm_s": spmm,
+                "dense_s": dense, "comm_s": sending, "wait_s": waiting,
+                "sent_bytes": round(sent_bytes), "sent_messages": round(messages),
+                "peak_rss_bytes": int(resident)}
 
     def judge(self, metrics, best):
-        """Evaluate after an epoch, add the result to its metrics, and offer the weights to `best`."""
+        """Evaluate after an epoch, add that to its metrics, and offer the weights to `best`."""
         comm = self.comm
         with comm.clock.span("evaluate", metrics["epoch"]):
             comm.counters.phase = "eval"
@@ -363,28 +317,28 @@ class Trainer:
         """An array like the parameters, as a dict by name (copies)."""
         parameters = Parameters.zeros(self.shard.spec)
         parameters.flat[:] = self.comm.device.get(flat)
-        return parameters.named()
+        return parameters.arrays
 
     def summary(self, history, best):
         """The contents of summary.json."""
         final = history[-1]
         config = self.config
-        shape = self.shard.arrangement.shape
+        about = self.about
         hosts = list(dict.fromkeys(self.comm.allgather(platform.node())))
         largest = int(self.max_sent) if self.max_sent.is_integer() else self.max_sent
-        about = self.about
         return {
             "started_utc": about["started_utc"], "hosts": hosts, "graph": self.header.name,
-            "strategy": config.strategy, "grid": "x".join(map(str, shape)),
-            "replication": self.shard.strategy.replication, "ranks": self.comm.size, "threads": self.threads,
-            "device": self.shard.devices, "epochs": final["epoch"], "final_loss": final["loss"],
-            "best_epoch": best.epoch, "best_val_acc": best.metrics["val_acc"],
-            "test_acc": best.metrics["test_acc"],
+            "strategy": config.strategy, "grid": "x".join(map(str, self.shard.arrangement.shape)),
+            "replication": self.shard.strategy.replication, "ranks": self.comm.size,
+            "threads": self.threads, "device": self.shard.devices, "epochs": final["epoch"],
+            "final_loss": final["loss"], "best_epoch": best.epoch,
+            "best_val_acc": best.metrics["val_acc"], "test_acc": best.metrics["test_acc"],
             "epoch_s_median": float(np.median([metrics["epoch_s"] for metrics in history])),
             "setup_s": about["setup_s"], "setup_bytes": about["setup_bytes"],
-            "sent_bytes_per_epoch": final["sent_bytes"], "sent_messages_per_epoch": final["sent_messages"],
+            "sent_bytes_per_epoch": final["sent_bytes"],
+            "sent_messages_per_epoch": final["sent_messages"],
             "predicted_bytes_per_epoch": about["predicted_bytes_per_epoch"],
             "predicted_messages_per_epoch": about["predicted_messages_per_epoch"],
             "max_rank_sent_bytes_per_epoch": largest,
-            "peak_rss_bytes": max(metrics["peak_rss_bytes"] for metrics in history), "out": config.out,
-            "versions": versions()}
+            "peak_rss_bytes": max(metrics["peak_rss_bytes"] for metrics in history),
+            "out": config.out, "versions": versions()}

@@ -19,11 +19,11 @@ from hpgcn.runtime.progress_bar import bar
 from hpgcn.training.step import evaluate
 
 log = logging.getLogger("hpgcn")
-COMPILING = 600.0  # seconds that ranks wait for the one that compiles the kernels, beyond --comm-timeout
+COMPILING = 600.0  # seconds that ranks wait, beyond --comm-timeout, for the one that compiles
 
 
 def set_threads(config):
-    """Use config.threads threads per rank, or cores / ranks on the node; return the number in use."""
+    """Use config.threads threads, or cores / ranks on the node; return the number in use."""
     import numba
 
     numba.set_num_threads(min(config.threads or default_threads(), numba.config.NUMBA_NUM_THREADS))
@@ -31,32 +31,28 @@ def set_threads(config):
 
 
 class Compilations(event.Listener):
-    """Counts the kernels that Numba compiles, in a bar if it can be shown; those found in its cache are none of them.
+    """Counts the kernels that Numba compiles, in a bar if `shown`; none that its cache holds.
 
-    Parameters
-    ----------
-    shown : bool
-        Without a bar, or a place for one, the first kernel gets a log line.
+    Without a bar, or a place for one, the first kernel gets a log line.
     """
 
     text = "compiling kernels, once per machine and version"
 
     def __init__(self, shown):
-        self.shown, self.bar = shown, None
+        self.shown = shown
+        self.bar = None
 
     def on_start(self, _):
-        """Numba begins to compile a kernel."""
         if self.bar is None:
-            self.bar = bar(desc=self.text, bar_format="{desc}: {n} in {elapsed}", leave=False, shown=self.shown)
+            self.bar = bar(desc=self.text, bar_format="{desc}: {n} in {elapsed}", leave=False,
+                           shown=self.shown)
             if self.bar.disable:
                 log.info(self.text)
 
     def on_end(self, _):
-        """Numba has compiled it."""
         self.bar.update()
 
     def close(self):
-        """Take the bar away."""
         if self.bar is not None:
             self.bar.close()
 
@@ -67,20 +63,14 @@ def compiling(shown=True, rank=0):
     if rank:
         yield
         return
-    with closing(Compilations(shown)) as listener, event.install_listener("numba:compile", listener):
+    with closing(Compilations(shown)) as counts, event.install_listener("numba:compile", counts):
         yield
 
 
 def warm_up(make, comm, header, config):
-    """Compile or load the kernels: one rank of each node first, the others then find them in the cache.
+    """Compile or load the kernels; `make` is hpgcn.training.trainer.make_trainer.
 
-    Parameters
-    ----------
-    make : callable
-        hpgcn.training.trainer.make_trainer.
-    comm : hpgcn.comm.SerialComm or MpiComm
-    header : hpgcn.graphs.graph.Header
-    config : hpgcn.Config
+    One rank of each node does so first, the others then find them in the cache.
     """
     for turn in (True, False):
         if (comm.local_rank == 0) == turn:
@@ -91,8 +81,9 @@ def warm_up(make, comm, header, config):
 
 
 def _small_epoch(make, header, config, device):
-    """Run an epoch on a graph of three vertices, like the real one in kind, for one thread and for all."""
-    A = np.array([[0, 1, header.directed], [1, 0, not header.directed], [0, 1, 0]], np.float32)  # no degree is 0
+    """Run an epoch on three vertices, a graph like the real one, for one thread and for all."""
+    directed = header.directed
+    A = np.array([[0, 1, directed], [1, 0, not directed], [0, 1, 0]], np.float32)  # no degree is 0
     X = np.eye(3, max(1, min(header.num_features, 3)), dtype=np.float32)
     if header.sparse_features:
         import scipy.sparse as sp
@@ -100,10 +91,13 @@ def _small_epoch(make, header, config, device):
         X = sp.csr_array(X)
     y = np.eye(3) if header.multilabel else np.arange(3)
     tiny = Graph.from_scipy(A, X, y, ([0], [1], [2]), name="warm-up")
-    few = config.replace(out="", checkpoint_every=0, epochs=1, grid="", replication=0, memory="", lr=Config.lr,
-                         weight_decay=0.0)
-    rows, numbers, mask = map(device.put, (np.ones((2, 1), config.dtype), np.arange(2), np.zeros((2, 1), np.uint8)))
-    ops, alone = backend(rows), SerialComm()
+    few = config.replace(out="", checkpoint_every=0, epochs=1, grid="", replication=0, memory="",
+                         lr=Config.lr, weight_decay=0.0)
+    rows = device.put(np.ones((2, 1), config.dtype))
+    numbers = device.put(np.arange(2))
+    mask = device.put(np.zeros((2, 1), np.uint8))
+    ops = backend(rows)
+    alone = SerialComm()
     alone.use(device)
     for work in (0, math.inf):
         with threshold(work), np.errstate(all="ignore"):

@@ -7,12 +7,10 @@ from hpgcn.kernels.cpu.chunks import by_nonzeros
 from hpgcn.kernels.cpu.spmm import product
 from hpgcn.kernels.cpu.vector_intrinsics import prefetch
 from hpgcn.kernels.jit import Threaded, jit
-from hpgcn.kernels.reference.aggregate import OPS, REDUCES, check_operands
+from hpgcn.kernels.reference.aggregate import OP_CODES, REDUCE_CODES, check_operands
 
 ADD, SUB, MUL, DIV, COPYLHS, COPYRHS = range(6)
 SUM, MEAN, MAX, MIN = range(4)
-OP_CODES = {op: code for code, op in enumerate(OPS)}
-REDUCE_CODES = {reduce: code for code, reduce in enumerate(REDUCES)}
 AHEAD = 16  # edges between asking for a row of x and reading it
 NO_EDGE = np.empty(0, np.int64)
 NO_ARG = np.empty((0, 0), np.int64)
@@ -47,7 +45,6 @@ def _message(op, x, u, e, k, out):
 
 @jit()
 def _prefetch(x, u):
-    """Ask for the cache lines of row u of x."""
     size = x.shape[1] * x.itemsize
     for byte in range(0, size, 64):
         prefetch(x.ctypes.data + u * size + byte, True)
@@ -153,10 +150,9 @@ def _reduction(indptr, indices, x, e, out, op, reduce, *, arg=NO_ARG, edge=NO_ED
 
 
 def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum"):
-    """Threads take chunks of rows balanced by nonzeros.
+    """A row is reduced by one thread in edge order, so the bits do not hang on how many there are.
 
-    A row is reduced by one thread in the order of its edges, so the bits do not depend on the
-    number of threads. Sum and mean of copylhs, and of mul by one column, are `spmm`.
+    Chunks are balanced by nonzeros. Sum and mean of copylhs, mul by a column, are `spmm`.
     """
     x, e, width, dtype = check_operands(x, e, op, reduce)
     indptr = indptr.astype(np.int64, copy=False)
@@ -173,10 +169,7 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
 
 
 def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
-    """The gradient dx is itself an aggregation over the transposed pattern.
-
-    It is that of grad, of grad * e (mul) or of grad / e (div).
-    """
+    """The gradient dx is an aggregation of grad, grad * e (mul) or grad / e (div), transposed."""
     extreme = reduce in ("max", "min")
     x, e, width, dtype = check_operands(x, e, op, reduce, arg if extreme else ())
     dx = None if op == "copyrhs" else np.zeros(x.shape, dtype)

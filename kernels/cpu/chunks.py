@@ -1,8 +1,10 @@
-"""How rows are cut into chunks for threads: by nonzeros or evenly, never by the number of threads.
+"""Chunks of rows for threads, and sums of a row: both go by the data, never by the threads.
 
-Chunks that depend on the data alone keep every sum in the same order for any thread count.
+So every sum is taken in the same order for any number of threads.
 """
 import numpy as np
+
+from hpgcn.kernels.jit import jit
 
 CHUNKS = 64
 
@@ -29,3 +31,17 @@ def evenly(m, chunks=CHUNKS):
     """Return row bounds of at most `chunks` equal chunks, (chunks + 1,) int64."""
     chunks = max(1, min(chunks, m))
     return np.arange(chunks + 1, dtype=np.int64) * m // chunks
+
+
+@jit(inline="always")
+def row_total(values):
+    """Sum of a float64 array, in four sums: one would wait for each addition."""
+    a, b, c, d = 0.0, 0.0, 0.0, 0.0
+    for q in range(0, values.size - 3, 4):
+        a += values[q]
+        b += values[q + 1]
+        c += values[q + 2]
+        d += values[q + 3]
+    for q in range(values.size // 4 * 4, values.size):
+        a += values[q]
+    return (a + b) + (c + d)

@@ -96,8 +96,7 @@ def column_sum(x):
 
 
 def inner(x, y):
-    product = np.einsum("ij,ij->", x, y, dtype=np.float64)  # takes no (m, f) array
-    return product.reshape(1)
+    return np.einsum("ij,ij->", x, y, dtype=np.float64).reshape(1)  # takes no (m, f) array
 
 
 def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, beta2=0.999,

@@ -82,8 +82,7 @@ def _scatter_add(x, stride, index, out, out_stride, width, zero, itemsize, first
 def gather(x, index, out=None):
     """Rows that would not stay in half of the cache, all together, are stored past it.
 
-    A store that goes to the cache first reads the line from memory. For this rows must follow each
-    other in memory and be multiples of 16 bytes.
+    A store to the cache first reads the line. Past it go adjacent rows, in multiples of 16 bytes.
     """
     if out is None:
         out = np.empty((index.size, x.shape[1]), x.dtype)
@@ -97,9 +96,10 @@ def gather(x, index, out=None):
 
 
 def scatter_add(x, index, out):
-    """Chunks own ranges of rows of out. An index that does not decrease, as those of a plan, is cut
-    where it rises; of any other each thread reads the whole and takes its own. Either way each sum
-    is taken in the order of x's rows, so the bits do not depend on the number of threads.
+    """Chunks own ranges of rows of out; sums are in the order of x's rows, whatever the threads.
+
+    An index that does not decrease, as those of a plan, is cut where it
+    rises; of any other each thread reads the whole and takes its own.
     """
     if not x.size:
         return out

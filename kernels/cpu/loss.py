@@ -4,11 +4,10 @@ import math
 import numba
 import numpy as np
 
-from hpgcn.kernels.cpu.chunks import evenly
-from hpgcn.kernels.cpu.reductions import row_total
+from hpgcn.kernels.cpu.chunks import evenly, row_total
 from hpgcn.kernels.cpu.vector_intrinsics import power_of_two
 from hpgcn.kernels.jit import Threaded, jit
-from hpgcn.kernels.reference import ABSENT
+from hpgcn.kernels.reference.loss import ABSENT
 
 MAGIC = 1.5 * 2.0**52
 
@@ -17,8 +16,8 @@ MAGIC = 1.5 * 2.0**52
 def _exp(x):
     """Exponential of x <= 0, to 2e-16 relative.
 
-    x = k ln 2 + r with |r| <= ln 2 / 2; k is rounded by adding 1.5 * 2^52, whose low bits then hold
-    it. Without branches or calls, so that a loop over it becomes vector code.
+    x = k ln 2 + r with |r| <= ln 2 / 2; k is rounded by adding 1.5 * 2^52, whose low bits
+    then hold it. Without branches or calls, so that a loop over it becomes vector code.
     """
     x = max(x, -700.0)
     rounded = x * 1.4426950408889634 + MAGIC
@@ -33,10 +32,7 @@ def _exp(x):
 
 @jit(inline="always")
 def _log1p(x):
-    """Logarithm of 1 + x for 0 <= x <= 1, to 4e-16 relative, without branches or calls.
-
-    It is 2 artanh(s), s = x / (2 + x), by its series to s^33.
-    """
+    """Logarithm of 1 + x, 0 <= x <= 1, to 4e-16, without branches: 2 artanh(x / (2 + x))."""
     s = x / (2.0 + x)
     t = s * s
     p = (((t / 33.0 + 1 / 31.0) * t + 1 / 29.0) * t + 1 / 27.0) * t + 1 / 25.0
@@ -210,7 +206,6 @@ def spread_argmax(logits, first, top):
 
 
 def _cleared(grad, logits):
-    """Return the gradient, 0 everywhere, or an empty one where none is asked for."""
     if grad is None:
         return np.empty((0, 0), logits.dtype)
     grad[:] = 0

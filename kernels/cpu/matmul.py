@@ -1,8 +1,8 @@
 """Dense products on threads of our own: each multiplies blocks of the result by BLAS on one thread.
 
 Threads of a BLAS library wait for each other hundreds of times within one product, and spin
-meanwhile: where another process holds one of the cores, each of these waits takes a time slice.
-Here nobody waits but once, at the end, and never for a thread that has not begun.
+meanwhile: where another process holds one of the cores, each of these waits takes a time
+slice. Here nobody waits but once, at the end, and never for a thread that has not begun.
 """
 import functools
 import os
@@ -24,10 +24,7 @@ SMALL = 1 << 21  # multiplications: BLAS takes other ways with less, and other r
 
 
 def matmul(x, y, out=None):
-    """Where BLAS was told to use one thread, all threads multiply blocks of the result.
-
-    Of rows, or of columns where there are more.
-    """
+    """Where BLAS was told to use one thread, all multiply blocks: of rows, or of more columns."""
     m, k = x.shape
     n = y.shape[1]
     threads = numba.get_num_threads()
@@ -81,5 +78,4 @@ def _pool():
 
 @functools.cache
 def one_blas_thread():
-    """Whether the environment tells NumPy's BLAS to use one thread."""
     return all(os.environ.get(name) == "1" for name in BLAS_VARIABLES)

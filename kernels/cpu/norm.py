@@ -1,13 +1,11 @@
 """Layer normalisation on CPU threads: see `hpgcn.kernels.reference.norm`.
 
-Everything is computed in float64 and rounded as it is stored. A row is summed by one thread, in a
-fixed order.
+All is computed in float64 and rounded when stored; one thread sums a row, in a fixed order.
 """
 import numba
 import numpy as np
 
-from hpgcn.kernels.cpu.chunks import evenly
-from hpgcn.kernels.cpu.reductions import row_total
+from hpgcn.kernels.cpu.chunks import evenly, row_total
 from hpgcn.kernels.jit import Threaded
 
 

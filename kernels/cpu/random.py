@@ -1,7 +1,7 @@
 """Counter-based random bits (Philox4x32-10) and keyed dropout on CPU threads.
 
-Integers only, so every backend and every thread count draws the same bits. What the counter holds
-and which bit belongs to which column: `hpgcn.kernels.reference.dropout_bits`.
+Integers only, so every backend and every thread count draws the same bits. What the counter
+holds and which bit belongs to which column: `hpgcn.kernels.reference.dropout_bits`.
 """
 import numba
 import numpy as np
@@ -23,10 +23,7 @@ def _bit(word, shift, threshold, column):
 
 @jit(inline="always")
 def keep_byte(vertex, byte, key):
-    """Return the 8 keep bits of columns 8 byte .. 8 byte + 7 of one vertex; key: see `draw_key`.
-
-    No branches: loops over it become vector code.
-    """
+    """Return the keep bits of columns 8 byte .. 8 byte + 7 of a vertex, without branches."""
     epoch, layer, k0, k1, threshold = key
     v = np.uint64(vertex)
     c0 = v & LOW
@@ -51,8 +48,7 @@ def keep_byte(vertex, byte, key):
 def draw(vertex, first, key, bits, row):
     """Fill a row of bits (rows, b) with those of columns first .. first + 8 b - 1 of one vertex.
 
-    Every byte is drawn once; if the first column lies inside a byte, bytes are then shifted to
-    begin there.
+    Each byte is drawn once; where the first column lies inside one, all are shifted to begin there.
     """
     byte = np.int64(first) >> 3
     shift = np.int64(first) & 7

@@ -1,9 +1,9 @@
 """A row of a product as vector code that Numba does not write by itself, emitted through LLVM.
 
-The accumulators of a row stay in registers over all its nonzeros, and the row is written once
-(DistGNN, Algorithm 3); the rows of x that come `distance` nonzeros later are prefetched. How many
-vectors, how many sets of accumulators and how many lanes is the length, hence the type, of a tuple,
-so that each combination is compiled once and cached.
+The accumulators of a row stay in registers over all its nonzeros, and the row is written
+once (DistGNN, Algorithm 3); the rows of x that come `distance` nonzeros later are
+prefetched. How many vectors, how many sets of accumulators and how many lanes is the
+length, hence the type, of a tuple, so that each combination is compiled once and cached.
 """
 import functools
 import itertools
@@ -22,10 +22,7 @@ AVX2 = {"haswell", "skylake", "znver1", "znver2", "znver3"}
 
 @functools.cache
 def vector_bytes():
-    """Return the bytes of a vector register of the CPU that Numba compiles for.
-
-    64 with AVX-512, 32 with AVX2, else 16.
-    """
+    """Bytes of a vector register Numba compiles for: 64 with AVX-512, 32 with AVX2, else 16."""
     name = config.CPU_NAME
     if name is None or name == "host":
         features = {feature for feature, has in binding.get_host_cpu_features().items() if has}
@@ -39,12 +36,10 @@ def vector_bytes():
 def shape_of(width, itemsize, *, cached, aligned, power):
     """Return the shape of the code for a row of `width` numbers, as tuples of these lengths.
 
-    Vectors, accumulator sets, lanes, cache lines; and 2 if `power`, which says that ldx is the
-    logarithm of the row length (a shift is quicker than a product), else 1.
-
-    Rows of at most 256 bytes that come from memory are read in 32-byte vectors: arrays rarely begin
-    at a multiple of 64, and then every 64-byte load takes two cache lines. A second set of
-    accumulators hides the latency of fma.
+    Vectors, accumulator sets (a second one hides the latency of fma), lanes, cache lines; and 2
+    if `power`, which says that ldx is the logarithm of the row length (a shift is quicker than a
+    product), else 1. Rows of at most 256 bytes that come from memory are read in 32-byte vectors:
+    arrays rarely begin at a multiple of 64, and then every 64-byte load takes two cache lines.
     """
     size = vector_bytes()
     registers = 32 if size == 64 else 16
@@ -65,10 +60,7 @@ def max_width(itemsize):
 
 
 def distance(row_bytes, cached):
-    """Return how many nonzeros ahead to prefetch.
-
-    32 from the last-level cache, about 16 KB of features from memory.
-    """
+    """Nonzeros ahead to prefetch: 32 from the last-level cache, about 16 KB of x from memory."""
     return 32 if cached else max(16, min(128, 16384 // row_bytes))
 
 
@@ -81,8 +73,6 @@ def splat(builder, value, lanes):
 
 
 class Emitter:
-    """Emits the code of `row_product` for one combination of types."""
-
     def __init__(self, builder, real, itemsize, vectors, lanes):
         self.builder = builder
         self.real = real
@@ -107,7 +97,6 @@ class Emitter:
         return self.builder.icmp_signed("<", numbers, splat(self.builder, width, self.lanes))
 
     def place(self, row, v):
-        """Return the address of vector v of a row."""
         at = self.builder.gep(row, [I64(v * self.lanes)])
         return self.builder.bitcast(at, self.vector.as_pointer())
 
@@ -163,10 +152,10 @@ def row_product(typingctx, indices, data, col_scale, start, stop, ahead, last, x
                 scale, accumulate, mask, num_bytes, vectors, sets, lanes, lines, power):
     """Multiply a row: out = keep * (scale * sum of data[k] col_scale[j] x[j] + accumulate * out).
 
-    The sum is over k in start..stop, j = indices[k], in the first `width` columns; data and
-    col_scale may be None. x, out and mask are addresses (mask 0: keep all), ldx the row length of x
-    in numbers (or its logarithm, see `shape_of`). Rows of x are prefetched `ahead` nonzeros before
-    use; `last` is the last entry of indices.
+    The sum is over k in start..stop, j = indices[k], in the first `width` columns;
+    data and col_scale may be None. x, out and mask are addresses (mask 0: keep all),
+    ldx the row length of x in numbers (or its logarithm, see `shape_of`). Rows of x
+    are prefetched `ahead` nonzeros before use; `last` is the last entry of indices.
     """
     signature = types.void(
         indices, data, col_scale, start, stop, ahead, last, x, ldx, out, width, scale, accumulate,
@@ -215,9 +204,7 @@ def row_product(typingctx, indices, data, col_scale, start, stop, ahead, last, x
         def step(k, u):
             emit.prefetch(row(column(builder.add(k, ahead))), count_lines)
             j = column(k)
-            weight = None
-            if values is not None:
-                weight = builder.load(builder.gep(values, [k]))
+            weight = None if values is None else builder.load(builder.gep(values, [k]))
             if scales is not None:
                 of_column = builder.load(builder.gep(scales, [j]))
                 weight = of_column if weight is None else builder.fmul(weight, of_column)

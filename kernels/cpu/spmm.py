@@ -46,8 +46,7 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
          mask=None, accumulate=False):
     """Threads take chunks of rows balanced by nonzeros, on a dynamic schedule.
 
-    A row is summed by one thread in an order that its length and the width fix, so the bits do not
-    depend on the number of threads.
+    One thread sums a row, in an order that its length and the width fix, whatever the threads.
     """
     out, launches = product(indptr, indices, data, x, out, row_scale, col_scale, rows, mask,
                             accumulate)
@@ -69,9 +68,9 @@ def product(indptr, indices, data, x, out, row_scale=None, col_scale=None, rows=
             accumulate=False):
     """Return the result of `spmm`, and the kernels that fill it, each with its arguments.
 
-    Wide x is multiplied in passes over its columns (`pass_width`): as many as the registers hold,
-    fewer where a narrower slab of x then stays in the cache. Rows that are read often may first be
-    copied to the bounds of cache lines (`is_packed`).
+    Wide x is multiplied in passes over its columns (`pass_width`): as many as the
+    registers hold, fewer where a narrower slab of x then stays in the cache. Rows that
+    are read often may first be copied to the bounds of cache lines (`is_packed`).
     """
     m = indptr.size - 1
     n, width = x.shape
@@ -121,10 +120,10 @@ def product(indptr, indices, data, x, out, row_scale=None, col_scale=None, rows=
 def pass_width(width, n, nnz, itemsize):
     """Return the columns per pass over a product with (n, width) rows of x.
 
-    One pass holds at most what the registers do. If rows of x are read many times (nnz >= 32 n),
-    x as a whole does not fit in half of the last-level cache, and a slab of at least 32 of its
-    columns does, passes are that narrow: the indices are read again for each, 4 to 8 bytes a
-    nonzero, and x comes from the cache instead of from memory.
+    One pass holds at most what the registers do. If rows of x are read many times (nnz
+    >= 32 n), x as a whole does not fit in half of the last-level cache, and a slab of
+    at least 32 of its columns does, passes are that narrow: the indices are read again
+    for each, 4 to 8 bytes a nonzero, and x comes from the cache instead of from memory.
     """
     count = -(-width // max_width(itemsize))
     step = -(-width // count)
@@ -137,9 +136,8 @@ def pass_width(width, n, nnz, itemsize):
 def is_packed(x, step, nnz):
     """Whether rows of x are first copied to where each begins a cache line (or half of one).
 
-    A row of 64 bytes that begins anywhere takes two lines. Where rows come from the cache, and are
-    read often, fewer lines pay for the copy; where they come from memory, where lines travel in
-    pairs, they were measured not to.
+    A row of 64 bytes that begins anywhere takes two lines. Where rows come from the cache, and
+    often, fewer lines pay for the copy; from memory, where lines travel in pairs, measured not to.
     """
     n = x.shape[0]
     row_bytes = step * x.itemsize
@@ -177,8 +175,7 @@ _scratch = _Scratch()
 @functools.cache
 def last_level_cache():
     """Return the bytes of the largest cache of this CPU; 32 MiB if the system does not say."""
-    sizes = []
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        text = path.read_text().strip()
-        sizes.append(int(text[:-1]) << {"K": 10, "M": 20, "G": 30}[text[-1]])
+    paths = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    texts = (path.read_text().strip() for path in paths)
+    sizes = (int(text[:-1]) << {"K": 10, "M": 20, "G": 30}[text[-1]] for text in texts)
     return max(sizes, default=32 << 20)

@@ -47,7 +47,6 @@ def mask_eight(typingctx, x, bits, scale):
 
 
 def _store_masked(builder, numbers, bits, at, size):
-    """Store eight numbers, 0 where the bit is not set."""
     zero = ir.Constant(numbers.type, [0.0] * 8)
     keep = builder.bitcast(bits, ir.VectorType(I1, 8))
     builder.store(builder.select(keep, numbers, zero), at, align=size)
@@ -110,10 +109,7 @@ def add(typingctx, source, target, size, zero):
 
 @intrinsic(prefer_literal=True)
 def prefetch(typingctx, at, often):
-    """Ask for the cache line at an address, for one use or `often` (a constant).
-
-    An address that is not mapped does no harm.
-    """
+    """Ask for the line at an address, mapped or not, for one use or `often` (a constant)."""
     signature = types.void(at, often)
     locality = 3 if often.literal_value else 0
 
@@ -128,5 +124,4 @@ def prefetch(typingctx, at, often):
 
 
 def address(array):
-    """Return the address of the first element."""
     return array.__array_interface__["data"][0] if array.size else 0

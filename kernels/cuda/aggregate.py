@@ -3,17 +3,11 @@ import numpy as np
 
 from hpgcn.kernels.cuda.device import current
 from hpgcn.kernels.cuda.spmm import spmm
-from hpgcn.kernels.reference.aggregate import OPS, REDUCES, check_operands
-
-OP_CODES = {op: code for code, op in enumerate(OPS)}
-REDUCE_CODES = {reduce: code for code, reduce in enumerate(REDUCES)}
+from hpgcn.kernels.reference.aggregate import OP_CODES, REDUCE_CODES, check_operands
 
 
 def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum"):
-    """Sum and mean of copylhs, and of mul by one column, are `spmm`.
-
-    Of the others a thread takes all edges of a row.
-    """
+    """Sum and mean of copylhs and of mul by one column are `spmm`; else a thread takes a row."""
     x, e, width, dtype = check_operands(x, e, op, reduce, ordered=current().ordered)
     xp = current().xp
     m = indptr.size - 1
@@ -25,10 +19,7 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
 
 
 def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
-    """The gradient dx is itself an aggregation over the transposed pattern.
-
-    It is that of grad, of grad * e (mul) or of grad / e (div).
-    """
+    """The gradient dx is an aggregation of grad, grad * e (mul) or grad / e (div), transposed."""
     device = current()
     xp = device.xp
     extreme = reduce in ("max", "min")
@@ -60,10 +51,7 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
 
 
 def _reduce(indptr, indices, x, e, out, *, op, reduce, arg=None, edge=None, chosen=None):
-    """Fill out, and arg for max and min.
-
-    Entry t is edge[t] of e; only edges found in `chosen` (x's shape) count.
-    """
+    """Fill out, and arg for max and min; `edge` and `chosen` as in the CPU's `_reduction`."""
     device = current()
     m, width = out.shape
     column = op == "mul" and e.shape[1] == 1

@@ -1,13 +1,13 @@
 """Where CUDA kernels run and how one is launched: all that kernels.cuda knows of a GPU.
 
-Kernels are written against `current()`: an array module `xp`, which is CuPy's, and `launch`.
-Another device can take its place (`using`), with NumPy arrays and kernels compiled for the CPU, so
-that all but the machine code can be tested where there is no GPU.
+Kernels are written against `current()`: an array module `xp`, which is CuPy's, and
+`launch`. Another device can take its place (`using`), with NumPy arrays and kernels
+compiled for the CPU, so that all but the machine code can be tested where there is no GPU.
 
 A source is compiled when a kernel of it is first called, for the types of its arguments
-(-DREAL=float and so on), with HPGCN_GPU_ONLY defined. Without that, every thread of every kernel is
-a function of its number alone and writes outputs of its own; with it, threads of a warp also
-exchange registers. Neither has atomics: the same call gives the same bits.
+(-DREAL=float and so on), with HPGCN_GPU_ONLY defined. Without that, every thread of every
+kernel is a function of its number alone and writes outputs of its own; with it, threads
+of a warp also exchange registers. Neither has atomics: the same call gives the same bits.
 """
 import functools
 import weakref
@@ -25,33 +25,20 @@ class Device:
     """What kernels need: arrays, and a way to run a function of a .cu file.
 
     A subclass has function(source, name, macros), which returns a compiled kernel,
-    start(function, grid, block, arguments), which runs it with arrays and NumPy scalars, and
-    address(array), which returns that of the first element in the memory of the device.
-
-    Attributes
-    ----------
-    xp : module
-        NumPy or CuPy.
-    team : int
-        Threads that share a row in kernels which sum over its columns: a warp, or 1 where threads
-        know no others.
+    start(function, grid, block, arguments), which runs it with arrays and NumPy scalars,
+    and address(array), which returns that of the first element in the memory of the device.
     """
 
-    xp, team = np, 1
+    xp = np  # or CuPy
+    team = 1  # threads that share a row in sums over its columns: a warp, or 1 without warps
 
     def launch(self, source, name, threads, *arguments, **types):
         """Run kernel `name` of `source`.cu on at least `threads` threads.
 
-        Arguments become what the kernel's parameters are: arrays and None pointers, Python integers
-        long long, Python floats double, NumPy scalars their own type. `types` are macros of the
-        source and the dtypes they stand for.
-
-        Raises
-        ------
-        ValueError
-            If an array is not in C order: a pointer would not say so.
-        TypeError
-            If a dtype has no place in the source.
+        Arguments become what the kernel's parameters are: arrays and None pointers, Python
+        integers long long, Python floats double, NumPy scalars their own type. `types` are
+        macros of the source and the dtypes they stand for: TypeError if one has no place in
+        it. An array that is not in C order is a ValueError, as a pointer would not say so.
         """
         macros = []
         for macro, dtype in types.items():
@@ -85,13 +72,7 @@ class Device:
 
 
 class CupyDevice(Device):
-    """The current GPU of CuPy.
-
-    Parameters
-    ----------
-    warps : bool
-        Compile with HPGCN_GPU_ONLY. Without, kernels do the same more slowly, which tests compare.
-    """
+    """The current GPU of CuPy; without `warps` (HPGCN_GPU_ONLY) slower, which tests compare."""
 
     def __init__(self, warps=True):
         import cupy
@@ -112,11 +93,9 @@ class CupyDevice(Device):
         return self.functions[key]
 
     def start(self, function, grid, block, arguments):
-        """Queue the kernel on the current stream."""
         function((grid,), (block,), tuple(arguments))
 
     def address(self, array):
-        """Address in the memory of the GPU."""
         return array.data.ptr
 
 
@@ -131,7 +110,6 @@ def current():
 
 @contextmanager
 def using(device):
-    """Within, kernels run on this device."""
     _used.append(device)
     try:
         yield device

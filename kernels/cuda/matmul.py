@@ -1,7 +1,4 @@
-"""Dense products on a GPU: CuPy's are cuBLAS, in full float32 as long as CUPY_TF32 is not set.
-
-TF32 would keep 10 of 23 bits.
-"""
+"""Dense products on a GPU: cuBLAS in full float32, unless CUPY_TF32 is set (10 of 23 bits)."""
 from hpgcn.kernels.cuda.device import current
 
 

@@ -64,9 +64,9 @@ def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale
 def shape_of(width, pack, items, warps):
     """Return the kernel, and the threads in all, for `items` rows or pieces of `width` columns.
 
-    `pack` columns are a load. Without warps a thread takes 8 columns. Else a row is shared by the
-    power of two of lanes that covers its packs; a thread takes two packs alone, and from 33 on a
-    warp takes 64 of them, each lane two.
+    `pack` columns are a load. Without warps a thread takes 8 columns. Else a row
+    is shared by the power of two of lanes that covers its packs; a thread takes
+    two packs alone, and from 33 on a warp takes 64 of them, each lane two.
     """
     packs = -(-width // pack)
     if not warps:
@@ -91,8 +91,8 @@ class Cut(NamedTuple):
 def pieces_of(indptr, rows):
     """Cut the rows into pieces of at most PIECE nonzeros; None if all are about equally long.
 
-    Pieces of about the same length lie together, the longest first: the rows that a warp works on
-    then end together, and no long one begins when all others have ended.
+    Pieces of about the same length lie together, the longest first: the rows that a
+    warp works on then end together, and no long one begins when all others have ended.
     """
     xp = current().xp
     rows = xp.arange(indptr.size - 1) if rows is None else rows.astype(xp.int64)

@@ -9,14 +9,16 @@ OPS = {  # op(x, e), and the gradients of x and e for a gradient g of it
     "div": (lambda x, e: x / e, lambda g, x, e: g / e, lambda g, x, e: -(g * x / e) / e),
     "copylhs": (lambda x, e: x, lambda g, x, e: g, None),
     "copyrhs": (lambda x, e: e, None, lambda g, x, e: g)}
+OP_CODES = {op: code for code, op in enumerate(OPS)}  # as compiled kernels are told them
+REDUCE_CODES = {reduce: code for code, reduce in enumerate(REDUCES)}
 
 
 def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum"):
     """Aggregation primitive (distgnn 2.1): out[v] = reduce of op(x[indices[k]], e[k]), k of row v.
 
-    NaN propagates, through max and min too: the first NaN of a row is then the edge chosen. An
-    operator that is not known, an operand that is missing and an e that fits neither shape are a
-    ValueError. indptr may start past 0.
+    NaN propagates, through max and min too: the first NaN of a row is then the
+    edge chosen. An operator that is not known, an operand that is missing and
+    an e that fits neither shape are a ValueError. indptr may start past 0.
 
     Parameters
     ----------
@@ -62,10 +64,10 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
 def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
     """Gradients (dx, de) of `aggregate` from grad (m, f); None for an operand that op ignores.
 
-    max and min need the `arg` that `aggregate` returned: the edge chosen gets the gradient.
-    `transposed` is `transpose_pattern(indptr, indices, n)`, made if absent: dx (n, f) is summed
-    along it, in increasing edge number. de has e's shape, summed over f where e is one column; 0
-    for edges of no row. Both have x's dtype (e's without x).
+    max and min need the `arg` that `aggregate` returned: the edge chosen gets the
+    gradient. `transposed` is `transpose_pattern(indptr, indices, n)`, made if absent: dx
+    (n, f) is summed along it, in increasing edge number. de has e's shape, summed over f
+    where e is one column; 0 for edges of no row. Both have x's dtype (e's without x).
     """
     extreme = reduce in ("max", "min")
     x, e, width, dtype = check_operands(x, e, op, reduce, arg if extreme else ())
@@ -90,10 +92,7 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
 
 
 def transpose_pattern(indptr, indices, n):
-    """Return rows and numbers k of each column's entries, by increasing k.
-
-    As (indptr_t (n + 1,), indices_t (nnz,), edge_t (nnz,)).
-    """
+    """Rows and numbers k of each column's entries, by increasing k, under pointers (n + 1,)."""
     first = int(indptr[0])
     columns = indices[first:int(indptr[-1])]
     edge = first + np.argsort(columns, kind="stable")
@@ -105,8 +104,8 @@ def transpose_pattern(indptr, indices, n):
 def check_operands(x, e, op, reduce, arg=(), ordered=np.ascontiguousarray):
     """Return (x, e, f, dtype) of `aggregate`: C order, one dtype, e None for copylhs.
 
-    `ordered` puts an array in C order, and in a dtype if it is given one: that of the backend's
-    arrays.
+    `ordered` puts an array in C order, and in a dtype if it is given
+    one: that of the backend's arrays.
     """
     if op not in OPS or reduce not in REDUCES:
         raise ValueError(f"op {op!r}, reduce {reduce!r}: known ops {', '.join(OPS)}; reduces "

@@ -6,24 +6,17 @@ from hpgcn.kernels.reference.random import dropout_bits, dropout_scale, pack, un
 
 def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0, first=0,
              mask=None):
-    """In place z = keep * scale * relu(z + bias); emits the bits where its derivative is not 0.
+    """Return z = keep * scale * relu(z + bias), in place; bits are 1 where its slope is not 0.
 
     Parameters
     ----------
     z : (m, f), changed
     bias : (f,)
-    vertex : (m,) int64
-        ORIGINAL vertex numbers; needed if p > 0.
-    p : float
-        Probability of dropping; `layer` and `epoch` key the draw.
+    vertex : (m,) int64; ORIGINAL vertex numbers; needed if p > 0
+    p : float; probability of dropping; `layer` and `epoch` key the draw
     first : int
         Global number of column 0, for the draw; bit 0 of the mask is column 0 of z whatever it is.
-    mask : (m, ceil(f / 8)) uint8, optional
-        Receives the bits (keep and z + bias > 0).
-
-    Returns
-    -------
-    z
+    mask : (m, ceil(f / 8)) uint8, optional; receives the bits (keep and z + bias > 0)
     """
     z += bias
     keep = ~(z <= 0) if relu else np.ones(z.shape, bool)  # NaN passes on: the loss must see it
@@ -57,8 +50,8 @@ def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, bet
          epsilon=1e-8):
     """One Adam step in place (Kingma and Ba 2015, Algorithm 1, with bias correction).
 
-    step counts from 1. g += decay * w is taken for the first `decayed` elements. w, mean and
-    variance change; g does not.
+    step counts from 1. g += decay * w is taken for the first
+    `decayed` elements. w, mean and variance change; g does not.
     """
     g = g.copy()
     g[:decayed] += w.dtype.type(decay) * w[:decayed]

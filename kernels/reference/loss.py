@@ -10,19 +10,14 @@ def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
     Parameters
     ----------
     logits : (m, c)
-    labels : (m,) int64
-        Class ids in 0..c-1 at `rows`.
-    rows : (r,) int64
-        Rows that count.
-    scale : float
-        Factor of the gradient (1 / global number of counted rows).
-    grad : (m, c), optional
-        Receives scale * (softmax - one-hot) at `rows`, 0 elsewhere.
+    labels : (m,) int64; class ids in 0..c-1 at `rows`
+    rows : (r,) int64; rows that count
+    scale : float; factor of the gradient (1 / global number of counted rows)
+    grad : (m, c), optional; receives scale * (softmax - one-hot) at `rows`, 0 elsewhere
 
     Returns
     -------
-    loss : float
-        SUM over rows, in float64.
+    loss : float; SUM over rows, in float64
     correct : int
     """
     z = logits[rows].astype(np.float64)
@@ -49,17 +44,14 @@ def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
 
     Parameters
     ----------
-    labels : (m, t)
-        0 or 1, of any real dtype: several labels a vertex.
+    labels : (m, t); 0 or 1, of any real dtype: several labels a vertex
     scale : float
         Factor of the gradient (1 / (global number of counted rows * global number of labels)).
-    grad : (m, t), optional
-        Receives scale * (sigmoid - label) at `rows`, 0 elsewhere.
+    grad : (m, t), optional; receives scale * (sigmoid - label) at `rows`, 0 elsewhere
 
     Returns
     -------
-    loss : float
-        In float64; not finite if a logit is not.
+    loss : float; in float64; not finite if a logit is not
     true_positives, false_positives, false_negatives : int
         A label is predicted where its logit is > 0.
     """
@@ -108,12 +100,9 @@ def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=Non
 
     Parameters
     ----------
-    labels : (m,) int64
-        GLOBAL class ids at `rows`.
-    first : int
-        Global number of column 0.
-    top, total : (m,)
-        Maximum, and sum of exp(logits - top), of whole rows.
+    labels : (m,) int64; GLOBAL class ids at `rows`
+    first : int; global number of column 0
+    top, total : (m,); maximum, and sum of exp(logits - top), of whole rows
     logits, rows, scale, grad
         As in `softmax_cross_entropy`.
 
@@ -137,9 +126,6 @@ def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=Non
 
 
 def spread_argmax(logits, first, top):
-    """Lowest global column of a block that attains the row's maximum `top`, (m,) int64.
-
-    ABSENT (2^63 - 1) if none does.
-    """
+    """Lowest global column with the row's maximum `top`, (m,) int64; ABSENT (2^63 - 1) if none."""
     columns = np.where(logits == top[:, None], first + np.arange(logits.shape[1]), ABSENT)
     return columns.min(1, initial=ABSENT)

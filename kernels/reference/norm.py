@@ -1,7 +1,7 @@
 """Layer normalisation (Ba, Kiros and Hinton 2016, section 3), of whole rows or of blocks.
 
-Per row: xhat = (x - mean) / sqrt(variance + epsilon), y = gain * xhat + bias. With s() for "summed
-over the blocks of the row", f the GLOBAL number of columns:
+Per row: xhat = (x - mean) / sqrt(variance + epsilon), y = gain * xhat + bias.
+With s() for "summed over the blocks of the row", f the GLOBAL number of columns:
 
     mean = s(row_sum(x)) / f
     inv_std = 1 / sqrt(s(row_squares(x, mean)) / f + epsilon)
@@ -9,9 +9,9 @@ over the blocks of the row", f the GLOBAL number of columns:
     sums, dgain, dbias = layer_norm_backward_sums(g, xhat, gain)
     dx = layer_norm_backward(g, xhat, inv_std, gain, s(sums) / f)
 
-The mean comes first and squares are of deviations from it: the difference of sums of x^2 and
-mean^2 would cancel where the mean is large against the deviation. Both send two float64 numbers a
-row.
+The mean comes first and squares are of deviations from it: the
+difference of sums of x^2 and mean^2 would cancel where the mean is
+large against the deviation. Both send two float64 numbers a row.
 """
 import numpy as np
 
@@ -27,22 +27,16 @@ def row_squares(x, mean):
 
 
 def layer_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
-    """Normalise rows: out = gain * (x - mean) * inv_std + bias, in float64 until it is stored.
+    """Return out = gain * (x - mean) * inv_std + bias, in float64 until it is stored.
 
     Parameters
     ----------
     x : (m, f) float32 or float64
-    mean, inv_std : (m,) float64
-        Of whole rows.
+    mean, inv_std : (m,) float64; of whole rows
     gain, bias : (f,)
-    out : (m, f), optional
-        Made if absent; may be x.
+    out : (m, f), optional; made if absent; may be x
     xhat : (m, f), optional
         Receives (x - mean) * inv_std, which the backward needs; may be x, not out.
-
-    Returns
-    -------
-    out
     """
     out = np.empty_like(x) if out is None else out
     normal = (x.astype(np.float64) - mean[:, None]) * inv_std[:, None]
@@ -57,17 +51,14 @@ def layer_norm_backward_sums(g, xhat, gain):
 
     Parameters
     ----------
-    g : (m, f)
-        Gradient of layer_norm's result.
+    g : (m, f); gradient of layer_norm's result
     xhat : (m, f)
     gain : (f,)
 
     Returns
     -------
-    sums : (m, 2) float64
-        Over columns, of gain * g and of gain * g * xhat.
-    dgain, dbias : (f,) float64
-        Over rows, of g * xhat and of g: gradients of gain and bias.
+    sums : (m, 2) float64; over columns, of gain * g and of gain * g * xhat
+    dgain, dbias : (f,) float64; over rows, of g * xhat and of g: gradients of gain and bias
     """
     g, xhat = g.astype(np.float64), xhat.astype(np.float64)
     sums = np.stack([(gain * g).sum(1), (gain * g * xhat).sum(1)], 1)
@@ -75,7 +66,7 @@ def layer_norm_backward_sums(g, xhat, gain):
 
 
 def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
-    """Gradient of x: out = inv_std * (gain * g - means[:, 0] - xhat * means[:, 1]).
+    """Return the gradient of x, out = inv_std * (gain * g - means[:, 0] - xhat * means[:, 1]).
 
     In float64 until it is stored.
 
@@ -86,12 +77,7 @@ def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
     gain : (f,)
     means : (m, 2) float64
         Sums of `layer_norm_backward_sums` over whole rows, by the global number of columns.
-    out : (m, f), optional
-        Made if absent; may be g or xhat.
-
-    Returns
-    -------
-    out
+    out : (m, f), optional; made if absent; may be g or xhat
     """
     out = np.empty_like(g) if out is None else out
     centred = g * gain.astype(np.float64) - means[:, :1]

@@ -1,7 +1,7 @@
 """Counter-based random bits and keyed dropout; bit masks.
 
-A mask is (m, ceil(f / 8)) uint8, little-endian within a byte, column 0 first, pad bits 0; bit 1
-means keep.
+A mask is (m, ceil(f / 8)) uint8, little-endian within a byte, column
+0 first, pad bits 0; bit 1 means keep.
 """
 import numpy as np
 
@@ -46,15 +46,13 @@ def dropout_scale(p):
 def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
     """Bits keyed by (seed, epoch, layer, vertex, global column) alone.
 
-    One Philox block is 8 columns, one byte: counter (vertex low, byte, epoch, layer << 16 | vertex
-    high), key = seed; bit q is 1 (keep) where 16-bit lane q >= round(p 65536).
+    One Philox block is 8 columns, one byte: counter (vertex low, byte, epoch, layer << 16
+    | vertex high), key = seed; bit q is 1 (keep) where 16-bit lane q >= round(p 65536).
 
     Parameters
     ----------
-    vertex : (m,) int64
-        ORIGINAL vertex numbers.
-    width : int
-        Columns (f).
+    vertex : (m,) int64; ORIGINAL vertex numbers
+    width : int; columns (f)
     first : int
         Global number of column 0. A block that begins inside a byte gets bits of two bytes: its
         own bit 0 is column 0.

@@ -9,28 +9,23 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
          mask=None, accumulate=False):
     """Sparse times dense, with scales, rows and columns left out, and a sum to add to.
 
-    out[i] = mask[i] * (out[i] if accumulate + row_scale[i] * sum_k data[k] col_scale[j] x[j]),
-    where j = indices[k] and k runs over indptr[i]..indptr[i + 1].
+    out[i] = mask[i] * (out[i] if accumulate + row_scale[i] * sum_k data[k]
+    col_scale[j] x[j]), where j = indices[k] and k runs over indptr[i]..indptr[i + 1].
 
     Parameters
     ----------
-    indptr : (m + 1,) int64 or int32
-        Row pointers into indices and data; need not start at 0.
-    indices : (nnz,) int32 or int64
-        Rows of x.
-    data : (nnz,) float or None
-        Weights; None if all are 1.
+    indptr : (m + 1,) int64 or int32; row pointers into indices and data; need not start at 0
+    indices : (nnz,) int32 or int64; rows of x
+    data : (nnz,) float or None; weights; None if all are 1
     x : (n, f) float32 or float64, C order
-    out : (m, f), optional
-        Result, of x's dtype; made (zeros) if absent.
+    out : (m, f), optional; result, of x's dtype; made (zeros) if absent
     row_scale : (m,), optional
     col_scale : (n,), optional
     rows : (r,) int64, optional
         The only rows to compute, each at most once; the others keep what out holds.
     mask : (m, ceil(f / 8)) uint8, optional
         Bits to keep; it applies to the result (S-SpMM, mixgcn section 3).
-    accumulate : bool
-        Add to what out holds.
+    accumulate : bool; add to what out holds
 
     Returns
     -------

@@ -11,6 +11,11 @@ def put(path, content):
     return path
 
 
+def rows(graph):
+    """The adjacency of a graph as nested lists."""
+    return graph.adjacency.toarray().tolist()
+
+
 def refused(message, source, *args, **options):
     """Expect that `read` refuses this in one line; return the line."""
     with pytest.raises(DataError, match=message) as error:

@@ -21,8 +21,8 @@ def test_karate():
     across = (graph.labels[:, None] != graph.labels) & (A > 0)
     assert across.sum() == 2 * 11
     assert graph.features.tolist() == np.eye(34).tolist()
-    assert {key: int(mask.sum()) for key, mask in graph.masks.items()} == {"train": 4, "val": 8,
-                                                                           "test": 22}
+    sizes = {key: int(mask.sum()) for key, mask in graph.masks.items()}
+    assert sizes == {"train": 4, "val": 8, "test": 22}
 
 
 def test_digits():

@@ -11,24 +11,17 @@ from hpgcn import store
 from hpgcn.datasets.convert import convert, normalize_rows, read
 from hpgcn.datasets.formats import detect
 from hpgcn.datasets.source import Source
-from hpgcn.errors import DataError
+
+MTX = b"%%MatrixMarket matrix coordinate pattern general\n"
 
 
 @pytest.mark.parametrize("name, content, expected", [
-    ("ind.cora.test.index", b"1\n", "planetoid"),
-    ("ind.a.b.graph", b"", "planetoid"),
-    ("g.npz", b"", "npz"),
-    ("g", b"PK\x03\x04", "npz"),
-    ("g.mtx", b"", "mtx"),
-    ("g.MTX.gz", b"", "mtx"),
-    ("g.txt", b"%%matrixmarket matrix", "mtx"),
+    ("ind.cora.test.index", b"1\n", "planetoid"), ("ind.a.b.graph", b"", "planetoid"),
+    ("g.npz", b"", "npz"), ("g", b"PK\x03\x04", "npz"),
+    ("g.mtx", b"", "mtx"), ("g.MTX.gz", b"", "mtx"), ("g.txt", b"%%matrixmarket matrix", "mtx"),
     ("g.txt", gzip.compress(b"\xef\xbb\xbf%%MatrixMarket matrix"), "mtx"),
-    ("g.csv", b"0 1\n", "csv"),
-    ("g.txt", b"# a, b\n0,1\n", "csv"),
-    ("g.txt", b"0;1\n", "csv"),
-    ("g.txt", b"# a, b\n0 1\n", "snap"),
-    ("g", b"", "snap"),
-])
+    ("g.csv", b"0 1\n", "csv"), ("g.txt", b"# a, b\n0,1\n", "csv"), ("g.txt", b"0;1\n", "csv"),
+    ("g.txt", b"# a, b\n0 1\n", "snap"), ("g", b"", "snap")])
 def test_detect(tmp_path, name, content, expected):
     assert detect(Source(put(tmp_path / name, content))) == expected
 
@@ -52,20 +45,17 @@ def test_normalize_rows():
 def test_row_normalize_is_off_elsewhere(tmp_path):
     np.savez(tmp_path / "g.npz", edge_index=[[0], [1]], x=np.array([[1.0, 3], [0, 5]]))
     assert read(tmp_path / "g.npz")[0].features.tolist() == [[1, 3], [0, 5]]
-    assert read(tmp_path / "g.npz", row_normalize=True)[0].features.tolist() == [[0.25, 0.75],
-                                                                                 [0, 1]]
+    graph, _ = read(tmp_path / "g.npz", row_normalize=True)
+    assert graph.features.tolist() == [[0.25, 0.75], [0, 1]]
     refused(r"g\.txt: no features", put(tmp_path / "g.txt", "0 1\n"), row_normalize=True)
 
 
 @pytest.mark.parametrize("content, message", [
-    (b"0 1\n1 1\n", r"1 self loops, the first at entry 1: 1 -> 1"),
-    (b"0 1\n1 0\n0 1\n", r"1 duplicate edges, the first at entry 2: 0 -> 1"),
     (b"0 90000\n5 7\n0 90000\n", r"entry 2: 0 -> 90000"),
     (b"# Undirected graph\n0 1\n1 0\n1 2\n",
      r"not symmetric: 1 edges are listed in both directions and 1 in one"),
     (b"%%MatrixMarket matrix coordinate real symmetric\n2 2 2\n1 2 1\n2 1 1\n",
-     r"2 duplicate edges"),
-])
+     r"2 duplicate edges")])
 def test_strict(tmp_path, content, message):
     path = put(tmp_path / "g.txt", content)
     read(path)
@@ -80,15 +70,12 @@ def test_strict_takes_what_is_regular(tmp_path):
 
 
 @pytest.mark.parametrize("content, n, edges", [
-    (b"%%MatrixMarket matrix coordinate pattern general\n1 1 0\n", 1, 0),
-    (b"%%MatrixMarket matrix coordinate pattern general\n5 5 0\n", 5, 0),
-    (b"%%MatrixMarket matrix coordinate pattern general\n1 1 1\n1 1\n", 1, 1),
-    (b"0 0\n", 1, 1),
-])
+    (MTX + b"1 1 0\n", 1, 0), (MTX + b"5 5 0\n", 5, 0), (MTX + b"1 1 1\n1 1\n", 1, 1),
+    (b"0 0\n", 1, 1)])
 def test_smallest_graphs(tmp_path, content, n, edges):
     graph, notes = read(put(tmp_path / "g.txt", content))
-    assert (graph.header.num_nodes,
-            graph.header.num_edges) == (n, edges) and f"{n} isolated" in notes[1]
+    assert (graph.header.num_nodes, graph.header.num_edges) == (n, edges)
+    assert f"{n} isolated" in notes[1]
 
 
 def test_replaced_features_and_labels(tmp_path):
@@ -130,27 +117,22 @@ def test_a_file_called_degree(tmp_path, monkeypatch):
 
 def test_made_features_that_do_not_fit(tmp_path, monkeypatch):
     put(tmp_path / "g.txt", b"0 1\n")
-    with pytest.raises(DataError,
-                       match=r"g\.txt: features identity of 2 vertices: needs 2000 bytes"), \
-            monkeypatch.context() as patch:
+    with monkeypatch.context() as patch:
         patch.setattr("hpgcn.datasets.features.VERTEX_BYTES", 1000)
-        read(tmp_path / "g.txt", features="identity", memory=1000)
+        refused(r"g\.txt: features identity of 2 vertices: needs 2000 bytes", tmp_path / "g.txt",
+                features="identity", memory=1000)
     monkeypatch.setattr("hpgcn.datasets.features.MAX_WIDTH", 1)
     refused(r"identity of 2 vertices are as many columns, at most 1 .*degree", tmp_path / "g.txt",
             features="identity")
 
 
 @pytest.mark.parametrize("y, one_hot", [
-    (np.eye(3)[np.arange(34) % 3], True),
-    (np.eye(2, dtype=bool)[np.arange(34) % 2], True),
+    (np.eye(3)[np.arange(34) % 3], True), (np.eye(2, dtype=bool)[np.arange(34) % 2], True),
     (np.eye(3)[np.arange(34) % 3] * (np.arange(34) > 5)[:, None], True),
-    (np.ones((34, 2)), False),
-    (np.zeros((34, 2)), False),
-    (np.arange(34)[:, None] % 2, False),
-])
+    (np.ones((34, 2)), False), (np.zeros((34, 2)), False), (np.arange(34)[:, None] % 2, False)])
 def test_one_hot_labels_are_said_to_be_so(tmp_path, y, one_hot):
     np.save(tmp_path / "y.npy", y)
     graph, notes = read("karate", labels=tmp_path / "y.npy")
     assert graph.header.multilabel == (y.shape[1] > 1)
-    assert any("are one-hot, but trained as multi-label" in note and "y.argmax(1)" in note
-               for note in notes) == one_hot
+    said = [note for note in notes if "are one-hot, but trained as multi-label" in note]
+    assert ["y.argmax(1)" in note for note in said] == [True] * one_hot

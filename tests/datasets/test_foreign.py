@@ -45,45 +45,37 @@ def tarred():
 
 FILES = [  # name, content, what it is said to be
     ("g.graphml", XML + b'<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph/>',
-     "GraphML.*read_graphml"),
-    ("g.txt", b"\xef\xbb\xbf<graphml>", "GraphML"),
+     "GraphML.*read_graphml"), ("g.txt", b"\xef\xbb\xbf<graphml>", "GraphML"),
     ("g.graphml.gz", gzip.compress(XML + b"<!-- c -->\n<graphml>"), "GraphML"),
     ("g.gexf", XML + b'<gexf version="1.2">', "GEXF.*read_gexf"),
-    ("g.xml", XML + b"<net>", "XML"),
-    ("g.txt", b"<!DOCTYPE html><html>404", "a web page"),
+    ("g.xml", XML + b"<net>", "XML"), ("g.txt", b"<!DOCTYPE html><html>404", "a web page"),
     ("g.nt", b"<http://a> <http://b> <http://c> .\n", "RDF"),
     ("g.gml", b'Creator "igraph"\nVersion 1\ngraph\n[\n  directed 1\n', "GML.*read_gml"),
     ("g.gml", b"# c\ngraph [\n", "GML"),
     ("g.dot", b"strict digraph G {\n a -> b\n", "Graphviz"),
     ("g.txt", b"graph G\n{\n", "Graphviz"),
     ("g.net", b"*Vertices 3\n1 \"a\"\n*Edges\n1 2\n", "Pajek.*read_pajek"),
-    ("g.txt", b"% c\n*network n\n", "Pajek"),
-    ("g.dl", b"dl n=3 format=edgelist1\n", "UCINET"),
+    ("g.txt", b"% c\n*network n\n", "Pajek"), ("g.dl", b"dl n=3 format=edgelist1\n", "UCINET"),
     ("g.lgr", b"LEDA.GRAPH\nstring\n", "LEDA"),
     ("g.col", b"c a graph\np edge 3 2\ne 1 2\ne 2 3\n", "DIMACS"),
     ("g.gr", b"c 9th challenge\nc\np sp 3 2\na 1 2 7\n", "DIMACS"),
-    ("g.adj", b"AdjacencyGraph\n3\n2\n", "Ligra"),
-    ("g.g6", b">>graph6<<A_\n", "graph6"),
+    ("g.adj", b"AdjacencyGraph\n3\n2\n", "Ligra"), ("g.g6", b">>graph6<<A_\n", "graph6"),
     ("g.edgelist", b"0 1 {}\n1 2 {'weight': 3}\n", r"networkx's dictionaries.*data=False"),
     ("g.json", b'\n {"nodes": [], "links": []}', "JSON.*node_link_graph"),
     ("g.txt", json.dumps([[0, 1], [1, 2]]).encode(), "JSON"),
     ("g.npz", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer"),
     ("g.pkl", pickle.dumps({"a": 1}, protocol=0), "pickle.*nothing in it is executed"),
-    ("g.graph", METIS, r"METIS.*--format snap"),
-    ("g.metis", b"2 1\n2\n1\n", "METIS"),
-    ("g.graph", b"0 1\n1 2\n", "METIS"),
-    ("g.txt", METIS, "METIS"),
+    ("g.graph", METIS, r"METIS.*--format snap"), ("g.metis", b"2 1\n2\n1\n", "METIS"),
+    ("g.graph", b"0 1\n1 2\n", "METIS"), ("g.txt", METIS, "METIS"),
     ("g.txt", b"3 3\n2 3\n1 3\n1 2\n", "METIS"),
     ("g", b"3 2 11\n1 2 1\n1 1 1 3 1\n1 2 1\n", "METIS"),
     ("g.txt", b"9999 20000\n" + b"5000 6000\n7000 8000 9000\n" * 300, "METIS"),
     ("g.adjlist", b"0 1 2\n1 2\n", "adjacency list.*read_adjlist"),
-    ("g.hgr", b"2 3\n1 2\n2 3\n", "a hypergraph"),
-    ("g.rua", b"1SYMMETRIC", "Harwell-Boeing"),
+    ("g.hgr", b"2 3\n1 2\n2 3\n", "a hypergraph"), ("g.rua", b"1SYMMETRIC", "Harwell-Boeing"),
     ("g.mat", b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(512) + HDF5, r"MATLAB 7\.3.*-v7"),
     ("g.mat", b"MATLAB 5.0 MAT-file".ljust(128) + bytes(90), "MATLAB, .*loadmat"),
     ("g.mat", b"\0\0\0\0\x03\0\0\0\x03\0\0\0\0\0\0\0\x02\0\0\0A\0", "MATLAB, .*loadmat"),
-    ("g.h5", HDF5, "an HDF5 file.*hpgcn train as it is"),
-    ("g.h5ad", HDF5, "AnnData"),
+    ("g.h5", HDF5, "an HDF5 file.*hpgcn train as it is"), ("g.h5ad", HDF5, "AnnData"),
     ("g.nc", bytes(512) + HDF5, "an HDF5 file"),
     ("g.pt", zipped("g/data.pkl", "g/version"), "PyTorch.*torch.load"),
     ("g.npz", zipped("archive/data.pkl"), "PyTorch"),
@@ -93,14 +85,12 @@ FILES = [  # name, content, what it is said to be
     ("g.gpickle", b"]q\x00(K\x00K\x01e.", "a pickle"),
     ("g.bin", b"\x3f\xa1\xb4\x46\xf0\x4f\x2e\xdd" + bytes(50), "DGL.*load_graphs"),
     ("g.feather", b"ARROW1\0\0\xff\xff\xff\xff", "Arrow or Feather.*write_table"),
-    ("g.orc", b"ORC\x0a", "ORC"),
-    ("g.rds", gzip.compress(b"X\n\0\0\0\x03"), "data of R"),
+    ("g.orc", b"ORC\x0a", "ORC"), ("g.rds", gzip.compress(b"X\n\0\0\0\x03"), "data of R"),
     ("g.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "old Excel"),
     ("g.csv", zipped("[Content_Types].xml", "xl/workbook.xml"), "an Excel table.*save it as .csv"),
     ("g.ods", zipped("mimetype", "content.xml"), "OpenDocument"),
     ("g.zip", zipped("edges.txt"), "a zip archive.*unzip"),
-    ("g.zip", zipped(), "a zip archive"),
-    ("g.tar", tarred(), "a tar archive.*tar xf"),
+    ("g.zip", zipped(), "a zip archive"), ("g.tar", tarred(), "a tar archive.*tar xf"),
     ("g.tar.gz", gzip.compress(tarred()), "a tar archive"),
     ("g.txt.bz2", bz2.compress(b"0 1\n"), "bzip2 data.*bunzip2"),
     ("g.txt.xz", lzma.compress(b"0 1\n"), "xz data"),
@@ -161,8 +151,7 @@ def test_no_bytes_make_it_search_for_ever(tmp_path, unit):
 
 @pytest.mark.parametrize("name, content", [
     ("roads.net", b"0 1\n1 2\n"), ("g.gr", b"0 1\n"), ("g.json", b"% c\n0 1\n"),
-    ("g.edges", b"0 1\n"),
-    ("g.dat", b"3 4\n"),
+    ("g.edges", b"0 1\n"), ("g.dat", b"3 4\n"),
     ("g.txt", b"3 3\n1 2\n2 3\n3 1\n"), ("g.txt", b"2 1\n1 2\n"),
     ("g.txt", b"4 3\n0 1\n1 2\n2 3\n"),
     ("g.csv", b"3,3\n2,3\n1,3\n1,2\n"), ("g.csv", "# Größe\n0,1\n".encode("latin-1")),
@@ -194,14 +183,13 @@ def test_the_way_in_works(tmp_path, name, content):
     command = f"awk{program}edges.txt"
     subprocess.run(command, shell=True, check=True, cwd=tmp_path)
     graph, _ = read(tmp_path / "edges.txt", symmetrize=True)
-    assert np.argwhere(np.triu(graph.adjacency.toarray())).tolist() == [[0, 1], [0, 2], [0, 3],
-                                                                        [2, 3]]
+    edges = np.argwhere(np.triu(graph.adjacency.toarray()))
+    assert edges.tolist() == [[0, 1], [0, 2], [0, 3], [2, 3]]
 
 
 @pytest.mark.parametrize("content, kind", [
     (b"0.5,1\n", "text"), (b"", "empty"), (pickle.dumps([1]), "a pickle"),
-    (zipped("a/data.pkl"), "a PyTorch file"),
-    (HDF5, "an HDF5 file"), (METIS, "METIS")])
+    (zipped("a/data.pkl"), "a PyTorch file"), (HDF5, "an HDF5 file"), (METIS, "METIS")])
 @pytest.mark.parametrize("field", ["features", "labels"])
 def test_features_and_labels(tmp_path, field, content, kind):
     path = put(tmp_path / "y.npy", content)

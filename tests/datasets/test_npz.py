@@ -8,15 +8,13 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from inputs import put, refused
+from inputs import put, refused, rows
 
 from hpgcn.datasets.convert import read
-from hpgcn.errors import DataError
 
 A = np.array([[0, 2, 0], [0, 1, 0], [3, 0, 0]])
 CSR = {"adj_data": np.array([2, 1, 3.0]), "adj_indices": np.array([1, 1, 0]),
-       "adj_indptr": np.array([0, 1, 2, 3]),
-       "adj_shape": np.array([3, 3])}
+       "adj_indptr": np.array([0, 1, 2, 3]), "adj_shape": np.array([3, 3])}
 
 
 def convert(tmp_path, arrays, **options):
@@ -28,15 +26,14 @@ def convert(tmp_path, arrays, **options):
 @pytest.mark.parametrize("without, expected", [((), A), (("adj_data",), A != 0)])
 def test_csr(tmp_path, without, expected):
     graph, _ = convert(tmp_path, {key: CSR[key] for key in CSR.keys() - set(without)})
-    assert graph.adjacency.toarray().tolist() == expected.astype(float).tolist()
+    assert rows(graph) == expected.astype(float).tolist()
     assert graph.features is None and graph.labels is None and graph.masks is None
 
 
 def test_csr_unsorted_with_duplicates(tmp_path):
     graph, notes = convert(tmp_path, {"adj_indices": np.array([2, 0, 2], np.int32),
-                                      "adj_indptr": [0, 3, 3, 3],
-                                      "adj_shape": [3, 3]})
-    assert graph.adjacency.toarray().tolist() == [[1, 0, 1], [0, 0, 0], [0, 0, 0]]
+                                      "adj_indptr": [0, 3, 3, 3], "adj_shape": [3, 3]})
+    assert rows(graph) == [[1, 0, 1], [0, 0, 0], [0, 0, 0]]
     assert any("1 duplicates" in note for note in notes)
 
 
@@ -84,17 +81,15 @@ def test_multilabel(tmp_path):
     (np.arange(6, dtype=np.float16).reshape(3, 2), "float16"),
     (np.arange(6, dtype=">f8").reshape(3, 2), "swapped"),
     (np.asfortranarray(np.arange(6.0).reshape(3, 2)), "Fortran"),
-    (np.asfortranarray(np.arange(6, dtype=">i4").reshape(3, 2)), "swapped"),
-])
+    (np.asfortranarray(np.arange(6, dtype=">i4").reshape(3, 2)), "swapped")])
 def test_odd_layouts_are_read_with_a_note(tmp_path, X, word):
     graph, notes = convert(tmp_path, {**CSR, "x": X})
     assert graph.features.tolist() == [[0, 1], [2, 3], [4, 5]]
     assert graph.features.flags.c_contiguous and graph.features.dtype == np.float32
-    assert any(word in note for note in notes)
+    assert word in " ".join(notes)
     np.save(tmp_path / "x.npy", X)
     again, notes = convert(tmp_path, CSR, features=tmp_path / "x.npy")
-    assert again.features.tolist() == graph.features.tolist() and any(word in note
-                                                                      for note in notes)
+    assert again.features.tolist() == graph.features.tolist() and word in " ".join(notes)
 
 
 @pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csc_array, sp.coo_array])
@@ -112,18 +107,15 @@ EDGES = {"edge_index": [[0, 1, 1], [2, 2, 0]], "num_nodes": 3}
 
 
 @pytest.mark.parametrize("key, weights", [
-    ("edge_weight", [0.5, 2, -3]),
-    ("edge_weight", np.array([[1], [2], [4]])),
+    ("edge_weight", [0.5, 2, -3]), ("edge_weight", np.array([[1], [2], [4]])),
     ("weight", np.array([7, 8, 9], np.uint8)),
-    ("edge_attr", np.array([[0.5], [2], [3]], np.float16)),
-    ("edge_attr", [0.5, 2, 3]),
-    ("edge_feat", [[4.0], [2], [3]]),
-])
+    ("edge_attr", np.array([[0.5], [2], [3]], np.float16)), ("edge_attr", [0.5, 2, 3]),
+    ("edge_feat", [[4.0], [2], [3]])])
 def test_edge_weights(tmp_path, key, weights):
     graph, notes = convert(tmp_path, {**EDGES, key: weights})
     expected = np.zeros((3, 3))
     expected[[2, 2, 0], [0, 1, 1]] = np.ravel(weights)
-    assert graph.adjacency.toarray().tolist() == expected.tolist()
+    assert rows(graph) == expected.tolist()
     assert f"weights read from {key} (--unweighted sets them to 1)" in notes
     assert convert(tmp_path, {**EDGES, key: weights}, unweighted=True)[0].header.all_ones
 
@@ -148,11 +140,10 @@ def test_wide_edge_attributes_are_not_used_and_cost_no_memory(tmp_path):
     ({"edge_attr": np.ones(())}, r"edge_attr: shape \(\), expected \(3,\)"),
     ({"edge_weight": np.array(["a", "b", "c"])}, r"edge_weight: dtype <U1, expected numbers"),
     ({"edge_weight": np.ones(3, complex)}, r"edge_weight: dtype complex128, expected numbers"),
-    ({"edge_weight": [1, np.nan, 1]}, r"edge_weight at 1 is nan, expected a finite number"),
-])
+    ({"edge_weight": [1, np.nan, 1]}, r"edge_weight at 1 is nan, expected a finite number")])
 def test_edge_weights_that_are_refused(tmp_path, arrays, message):
-    with pytest.raises(DataError, match=message):
-        convert(tmp_path, {**EDGES, **arrays})
+    np.savez(tmp_path / "g.npz", **EDGES, **arrays)
+    refused(message, tmp_path / "g.npz")
 
 
 @pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csc_array, sp.coo_array])
@@ -175,29 +166,6 @@ def test_two_members_of_one_name_are_refused(tmp_path, again):
         refused(rf"g\.npz: two members are called '{name}', expected one", **options)
 
 
-def test_other_members_are_never_touched(tmp_path):
-    path = tmp_path / "g.npz"
-    np.savez(path, **CSR)
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("../evil.npy", b"no array")
-        archive.writestr("/tmp/evil.npy", b"no array")
-    before = sorted(tmp_path.iterdir())
-    graph, _ = read(path)
-    assert graph.header.num_nodes == 3 and sorted(tmp_path.iterdir()) == before
-
-
-def test_member_that_inflates_past_its_declared_size(tmp_path):
-    """A member whose sizes and CRC are honest for its first bytes alone."""
-    path = tmp_path / "g.npz"
-    np.savez_compressed(path, **CSR, x=np.zeros((3, 100_000)))
-    with zipfile.ZipFile(path) as archive:
-        declared = archive.getinfo("x.npy").file_size
-    content = path.read_bytes().replace(struct.pack("<I", declared),
-                                        struct.pack("<I", declared - 8))
-    path.write_bytes(content)
-    refused(r"x: ", path)
-
-
 def test_inflating_member_with_a_matching_crc(tmp_path):
     small = io.BytesIO()
     np.save(small, np.zeros((3, 1)))
@@ -208,24 +176,15 @@ def test_inflating_member_with_a_matching_crc(tmp_path):
     fields = struct.pack("<HHHHHIIIHH", 20, 0, 8, 0, 33, zlib.crc32(honest), len(packed),
                          len(honest), len(name), 0)
     local = b"PK\3\4" + fields + name + packed
-    central = b"PK\1\2" + struct.pack("<H", 20) + fields + struct.pack("<HHHII", 0, 0, 0, 0,
-                                                                       0) + name
+    central = b"PK\1\2" + struct.pack("<H", 20) + fields + bytes(14) + name
     end = b"PK\5\6" + struct.pack("<HHHHIIH", 0, 0, 1, 1, len(central), len(local), 0)
     put(tmp_path / "F.npz", local + central + end)
-    with pytest.raises(DataError, match=r"F\.npz x: .*(Bad CRC|more than the declared)"):
-        convert(tmp_path, CSR, features=tmp_path / "F.npz")
+    refused(r"F\.npz x: .*(Bad CRC|more than the declared)", "karate", features=tmp_path / "F.npz")
 
 
-def test_memory_budget(tmp_path):
-    with pytest.raises(DataError, match=r"g\.npz x: needs \d+ bytes"):
-        convert(tmp_path, {**CSR, "x": np.zeros((3, 10_000))}, memory=300_000)
-    graph, _ = convert(tmp_path, {**CSR, "x": np.zeros((3, 10_000))}, memory=600_000)
-    assert graph.header.num_features == 10_000
-
-
-@pytest.mark.parametrize("name, n, nnz, f, c", [("coauthor_cs", 18333, 163788, 6805, 15),
-                                                ("amazon_computers", 13752, 491722, 767, 10)])
-def test_real_files(data_dir, name, n, nnz, f, c):
+@pytest.mark.parametrize("name, sizes", [
+    ("coauthor_cs", (18333, 163788, 6805, 15)), ("amazon_computers", (13752, 491722, 767, 10))])
+def test_real_files(data_dir, name, sizes):
     path = data_dir / "npz" / f"{name}.npz"
     graph, _ = read(path)
     with np.load(path) as z:
@@ -237,5 +196,4 @@ def test_real_files(data_dir, name, n, nnz, f, c):
     assert abs(graph.adjacency - adjacency).nnz == 0
     assert abs(graph.features - features).nnz == 0
     header = graph.header
-    assert (header.num_nodes, header.num_edges, header.num_features, header.num_classes) == (n, nnz,
-                                                                                             f, c)
+    assert sizes == (header.num_nodes, header.num_edges, header.num_features, header.num_classes)

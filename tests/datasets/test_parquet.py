@@ -1,7 +1,7 @@
 """Parquet edge lists, in memory and sorted on disk."""
 import numpy as np
 import pytest
-from inputs import put
+from inputs import put, rows
 
 from hpgcn.datasets import convert, external
 from hpgcn.datasets.formats import detect
@@ -20,13 +20,12 @@ def table(path, columns, **options):
     {"target": [0, 1], "source": [1, 2], "weight": [1.0, 2.0]},
     {"weight": np.array([1, 2], np.float32), "source": np.array([1, 2], np.uint8),
      "target": np.array([0, 1], "i2")},
-    {"who says so": ["a", "b"], "u": [0, 1], "v": [1, 2], "time": [9, 9], "Weight": [1, 2]},
-])
+    {"who says so": ["a", "b"], "u": [0, 1], "v": [1, 2], "time": [9, 9], "Weight": [1, 2]}])
 def test_columns(tmp_path, columns):
     path = table(tmp_path / "g.parquet", columns)
     graph, _ = convert.read(path)
     assert graph.header.name == "g"
-    assert graph.adjacency.toarray().tolist() == [[0, 1, 0], [0, 0, 2], [0, 0, 0]]
+    assert rows(graph) == [[0, 1, 0], [0, 0, 2], [0, 0, 0]]
 
 
 def test_found_by_its_first_bytes(tmp_path):
@@ -62,6 +61,7 @@ def test_same_bits_on_disk(tmp_path, monkeypatch, options, weighted):
      r"row 1: source is 9223372036854775808"),
     ({"source": [0, None], "target": [1, 2]}, r"row 1: source is empty"),
     ({"source": [0.5, 1.5], "target": [1, 2]}, r"column source is double, expected integers"),
+    ({"source": ["0", "1"], "target": ["1", "2"]}, r"column source is .*string,"),
     ({"u": [0, 1], "name": ["a", "b"]}, r"columns u, name: which are the ends of an edge\?"),
     ({"a": [0, 1], "b": [1, 2]},
      r"columns a, b: which are the ends of an edge\? Name each column, as in --columns"),
@@ -70,32 +70,14 @@ def test_same_bits_on_disk(tmp_path, monkeypatch, options, weighted):
     ({"u": [0, 1], "v": [1, 2], "weight": [1.0, float("nan")]}, r"row 1: weight is nan"),
     ({"u": [0, 1], "v": [1, 2], "weight": [1.0, None]}, r"row 1: weight is empty"),
     ({"u": [0, 1], "v": [1, 2], "weight": ["a", "b"]}, r"column weight is string"),
-    ({"u": np.empty(0, int), "v": np.empty(0, int)}, r"no edges"),
-])
-def test_refused(tmp_path, columns, message):
+    ({"u": np.empty(0, int), "v": np.empty(0, int)}, r"no edges")])
+@pytest.mark.parametrize("memory", [None, 200])
+def test_refused(tmp_path, columns, message, memory):
     path = table(tmp_path / "g.parquet", columns)
     with pytest.raises(DataError, match=message) as error:
-        convert.convert(path, tmp_path / "g.h5")
+        convert.convert(path, tmp_path / "g.h5", memory=memory)
     assert str(error.value).startswith(str(path)) and "\n" not in str(error.value)
     assert [entry.name for entry in tmp_path.iterdir()] == ["g.parquet"]
-
-
-def test_damage_is_refused_in_one_line(tmp_path):
-    path = table(tmp_path / "g.parquet", {"u": np.arange(100), "v": np.arange(100)[::-1]})
-    content = path.read_bytes()
-    rng = np.random.default_rng(0)
-    refused = 0
-    for k in range(100):
-        broken = bytearray(content)
-        for _ in range(3):
-            broken[rng.integers(4, len(broken))] = rng.integers(256)
-        path.write_bytes(content[:rng.integers(4, len(content))] if k % 5 == 0 else broken)
-        try:
-            convert.read(path, memory=1 << 28)
-        except DataError as error:
-            assert "\n" not in str(error) and str(path) in str(error)
-            refused += 1
-    assert refused > 20
 
 
 def test_without_the_library(tmp_path, monkeypatch):

@@ -40,28 +40,24 @@ def test_planetoid():
     masks = planetoid_split(labels, "g")
     assert np.bincount(labels[masks["train"]]).tolist() == [20, 20, 20]
     assert [int(masks[key].sum()) for key in ("val", "test")] == [500, 1000]
-    assert np.abs(np.bincount(labels[masks["val"]]) - 500 * np.array([980, 680,
-                                                                      80]) / 1740).max() <= 1
+    shares = 500 * np.array([980, 680, 80]) / 1740
+    assert np.abs(np.bincount(labels[masks["val"]]) - shares).max() <= 1
     assert sum(mask.astype(int) for mask in masks.values()).max() == 1
 
 
 @pytest.mark.parametrize("labels, message", [
     (np.repeat([0, 1], [3000, 19]), "class 1 has 19"),
     (np.repeat([0, 1], [700, 839]), "1499 labelled vertices besides 20"),
-    (np.full(5000, -1), "0 labelled"),
-    (np.ones((5000, 2)), "one class per vertex"),
-    (None, "--labels"),
-])
+    (np.full(5000, -1), "0 labelled"), (np.ones((5000, 2)), "one class per vertex"),
+    (None, "--labels")])
 def test_planetoid_too_small(labels, message):
     with pytest.raises(DataError, match=message):
         planetoid_split(labels, "g")
 
 
 @pytest.mark.parametrize("text", ["", "half", "random:", "random:60/20", "random:60/20/30",
-                                  "random:0/50/50",
-                                  "random:-1/2/3", "random:60/20/20:x",
-                                  "random:60/20/20:99999999999999999999",
-                                  "Planetoid"])
+                                  "random:0/50/50", "random:-1/2/3", "random:60/20/20:x",
+                                  "random:60/20/20:99999999999999999999", "Planetoid"])
 def test_words_that_are_no_split(text):
     with pytest.raises(UsageError, match="split"):
         parse_split(text)

@@ -6,14 +6,17 @@ import scipy.sparse as sp
 from graphs import make, scattered
 from training import SETTINGS, assert_same_curves, loss_and_gradient, metrics_of, run, start
 
+from hpgcn import store, train
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.graphs.normalization import NormalizedAdjacency
 from hpgcn.model import Parameters
 from hpgcn.parallel.halo_plan import build_all
 from hpgcn.parallel.layout import BlockLayout
-from hpgcn.partition import Partition, make_partition, statistics
+from hpgcn.partition import NONZERO_METHODS, Partition, make_partition, statistics
+from hpgcn.planning.dry_run import forecast
 from hpgcn.strategies import STRATEGIES, Arrangement
+from hpgcn.training.placement import assign_rows
 
 pytestmark = pytest.mark.mpi
 NEEDY = next(name for name, each in STRATEGIES.items() if each.needs_parts)
@@ -46,6 +49,27 @@ def check_against_the_oracle(graph, source, config, comm):
     assert np.linalg.norm(gradient - expected) < gradient_bound * np.linalg.norm(expected)
     np.testing.assert_allclose([metrics["loss"] for metrics in history], losses, rtol=loss_bound)
     return history
+
+
+@pytest.mark.parametrize("strategy", ["cover", "vertex-cut"])
+@pytest.mark.parametrize("directed, weighted", [(False, True), (True, True)])
+@pytest.mark.parametrize("method", NONZERO_METHODS)
+def test_any_owners_of_nonzeros_equal_the_serial_oracle(comm, tmp_path, strategy, method, directed,
+                                                        weighted):
+    graph = make(directed=directed, weighted=weighted)
+    path = comm.bcast(tmp_path / "parts.h5")
+    if comm.rank == 0:
+        store.write_partitioned(path, graph, make_partition(graph, comm.size, method=method))
+    comm.barrier()
+    config = Config(strategy=strategy, layers=3, hidden=10, dropout=0.4, dtype="float64", seed=3)
+    with store.load(path) as stored:
+        check_against_the_oracle(graph, stored, config, comm)
+        summary = train(stored, config, comm.mpi)
+        planned = forecast(assign_rows(stored, comm, config), config, comm)
+    for what in ("bytes", "messages"):
+        name = f"predicted_{what}_per_epoch"
+        assert summary[f"sent_{what}_per_epoch"] == summary[name] == planned[name]
+    comm.barrier()
 
 
 CASES = [(kind, directed, weighted, sparse) for kind in ("hypergraph", "empty")

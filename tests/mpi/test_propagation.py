@@ -44,6 +44,21 @@ def test_every_row_has_one_owner(comm):
         assert product.forward(H, out) is out and out.dtype == np.float32
 
 
+@pytest.mark.parametrize("collective", [True, False])
+def test_an_error_closes_it_where_all_ranks_raise_it(comm, monkeypatch, collective):
+    product = hpgcn.propagation(make(), comm, device="cpu")
+    close = product.close
+    closed = []
+    monkeypatch.setattr(product, "close", lambda: closed.append(close()))
+    error = UsageError("of the caller")
+    error.collective = collective
+    with pytest.raises(UsageError, match="of the caller"), product:
+        raise error
+    assert bool(closed) == (collective or comm.size == 1)
+    if not closed:
+        close()
+
+
 def test_refusals(comm):
     graph = scattered(make(), comm)
     with pytest.raises(UsageError, match="expected one of sym, row, none"):

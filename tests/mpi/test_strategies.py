@@ -3,6 +3,7 @@
 A new entry of STRATEGIES is tested by being there: on every grid of the ranks at hand, on every
 graph and restriction below. What one strategy alone does is tested in test_strategy_details.py.
 """
+import dataclasses
 import math
 import tracemalloc
 from itertools import pairwise
@@ -58,7 +59,10 @@ GRAPHS = {  # of `make`, of NormalizedAdjacency, row blocks
 def graph_of(degree=8, **options):
     """As `make`; without entries at all for degree 0, where that leaves a loop."""
     graph = make(degree=degree, **options)
-    return graph if degree else Graph.from_scipy(sp.csr_array(graph.adjacency.shape))
+    if not degree:
+        graph = Graph.from_scipy(sp.csr_array(graph.adjacency.shape))
+    parts = np.random.default_rng(4).integers(0, P, graph.indices.size).astype(np.int32)
+    return dataclasses.replace(graph, edge_parts=parts)
 
 
 def build(comm, case, source, blocks="uneven", *, width=20, **options):
@@ -81,7 +85,8 @@ def pattern_of(graph, symmetric, loops=True):
     if loops:
         matrix = (matrix + sp.eye_array(graph.num_rows, dtype=bool)).tocsr()
     matrix.sort_indices()
-    return Pattern(matrix, symmetric)
+    pattern = Pattern(matrix, symmetric)
+    return pattern if graph.edge_parts is None else pattern.with_holders(graph, graph.edge_parts)
 
 
 def own(layout, M):
@@ -295,6 +300,7 @@ def test_an_error_of_one_rank_is_raised_on_all(comm, case):
     class Broken:
         header = graph.header
         degrees, pointers, slab = graph.degrees, graph.pointers, graph.slab
+        edge_part = graph.edge_part
 
         def adjacency_rows(self, start, stop):
             if comm.rank == 0:  # others may have nothing to read

@@ -1,4 +1,6 @@
 """What single strategies do besides: 1.5d as 1d, packed blocks, batches and bits, refusals."""
+import time
+
 import numpy as np
 import oracle
 import pytest
@@ -37,6 +39,20 @@ def test_15d_with_one_replica_is_1d_to_the_bit(comm, directed):
                         for mask in (None, bits)] + [made.buffer_bytes])
         made.close()
     assert results[0] == results[1]
+
+
+def test_who_only_sends_waits_until_it_is_sent(comm):
+    n = 500 * P
+    rows, columns = np.arange(n), np.arange(n) % (n // P)  # all read the first rank, which reads none
+    graph = Graph.from_scipy(sp.csr_array((np.ones(n), (rows, columns)), shape=(n, n)))
+    made, _ = build(comm, ("p2p", (P,), 0), graph, dtype=np.float32, norm="none", self_loops=False)
+    H = np.arange(n * 256, dtype=np.float32).reshape(n, 256)  # too much to be sent in passing
+    for factor in (1, 2, 3):
+        if comm.rank:
+            time.sleep(0.1)
+        found = made.forward(own(made.layout, H) * factor)
+        assert np.array_equal(found, own(made.layout, H[columns]) * factor)
+    made.close()
 
 
 def test_a_layout_of_another_grid_is_refused(comm):

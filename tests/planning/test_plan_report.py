@@ -133,12 +133,14 @@ def test_defaults(made, tmp_path):
     ranks = [2, 4, 8, 16, 32, 64, 128]
     assert cases == {
         ("p2p", "whole", 1),
-        *(("p2p", parts, k) for k in ranks for parts in ("random", "block")),
+        *((name, parts, k) for k in ranks for parts in ("random", "block")
+          for name in ("p2p", "cover")),
         *((name, "stored", k) for k in ranks for name in STRATEGIES if name not in NEEDY)}
     parts = write(tmp_path / "parts.h5", make(directed=True), 4, method="random")
     cases = {(row["strategy"], row["parts"]) for row in forecast(parts, Options((4,)))["rows"]}
     assert cases == {
-        *((name, "random") for name in OWN_PARTS), *((name, "stored") for name in OTHERS)}
+        *((name, "random") for name in OWN_PARTS if not STRATEGIES[name].takes_holders),
+        *((name, "stored") for name in OTHERS)}
     elsewhere = forecast(parts, Options((3,)))  # some keep to the file's own parts
     assert {row["strategy"] for row in elsewhere["rows"]} == set(OTHERS)
 
@@ -255,10 +257,11 @@ def test_picture_is_labelled_with_plain_numbers(made, path_of_four):
         assert [label.get_text() for label in shown][:3] == ["1", "2", "3"]
     named = [text.get_text() for text in drawing.legends[0].get_texts()]
     others = [name for name in STRATEGIES if name not in NEEDY]
-    assert named == ["p2p, random parts", "p2p, block parts", *others, "choice"]
+    assert named == [*(f"{name}, {parts} parts" for name in ("p2p", "cover")
+                       for parts in ("random", "block")), *others, "choice"]
     alone = draw(forecast(path_of_four, Options((2,))))
     rows = [label.get_text() for label in alone.axes[0].get_yticklabels()]
-    assert sum(row.endswith("(choice)") for row in rows) == 1 and len(rows) == 7
+    assert sum(row.endswith("(choice)") for row in rows) == 1 and len(rows) == 9
 
 
 def test_picture_of_an_unknown_kind():
@@ -267,8 +270,8 @@ def test_picture_of_an_unknown_kind():
 
 
 @pytest.mark.parametrize("ranks, settings, parts, said", [
-    ((4, 8), {}, 2, "p2p and 1d keep to the 2 parts of this file and are left out for 4 and 8 "
-                    "ranks: `hpgcn partition -k 4`"),
+    ((4, 8), {}, 2, "p2p, cover, vertex-cut and 1d keep to the 2 parts of this file and are left "
+                    "out for 4 and 8 ranks: `hpgcn partition -k 4`"),
     ((1, 2, 8), {}, 2, "left out for 8 ranks: `hpgcn partition -k 8`"), ((2,), {}, 2, None),
     ((1, 2), {}, None, None),
     ((2, 4), {"grid": "2x2"}, None, "2d is shown on the grid 2x2 alone: leave out grid= for"),

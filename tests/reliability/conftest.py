@@ -1,11 +1,12 @@
 """The MPI that tests run with, Open MPI in an environment of its own; small graphs and runs."""
+import contextlib
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
-from commands import succeed
 from graphs import make
+from in_process import succeed
 from jobs import OPENMPI, launching
 from resuming import settings
 
@@ -15,6 +16,12 @@ from hpgcn.datasets import convert
 from hpgcn.partition import make_partition
 
 HERE = Path(sys.executable).parent
+
+
+@pytest.fixture(autouse=True)
+def working_folder(tmp_path, monkeypatch):
+    """The folder of a test is its working folder."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -58,8 +65,9 @@ def trained(karate, tmp_path_factory):
     """As `karate`, with done, the directory of a traced run with checkpoints."""
     folder = tmp_path_factory.mktemp("trained") / "of"
     shutil.copytree(karate, folder)
-    succeed("train", "karate.h5", "--epochs", 4, "--checkpoint-every", 2, "--out", "done",
-            "--trace", cwd=folder)
+    with contextlib.chdir(folder):
+        succeed("train", "karate.h5", "--epochs", 4, "--checkpoint-every", 2, "--out", "done",
+                "--trace")
     return folder
 
 

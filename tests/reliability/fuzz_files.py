@@ -61,10 +61,10 @@ def npz(save):
     def make(_=None):
         graph, buffer = make_graph(features="sparse"), io.BytesIO()
         A, X = graph.adjacency, graph.features
-        save(buffer, adj_data=A.data, adj_indices=A.indices, adj_indptr=A.indptr, adj_shape=A.shape,
-             attr_data=X.data,
-             attr_indices=X.indices, attr_indptr=X.indptr, attr_shape=X.shape, labels=graph.labels,
-             **{f"{key}_mask": mask for key, mask in graph.masks.items()})
+        arrays = {f"{prefix}_{name}": getattr(matrix, name) for prefix, matrix in
+                  (("adj", A), ("attr", X)) for name in ("data", "indices", "indptr", "shape")}
+        masks = {f"{key}_mask": mask for key, mask in graph.masks.items()}
+        save(buffer, **arrays, **masks, labels=graph.labels)
         return buffer.getvalue()
     return make
 
@@ -91,16 +91,14 @@ def model_file(path):
 
 def predictions_file(path):
     rng = np.random.default_rng(1)
-    store.write_predictions(path, {"logits": rng.standard_normal((60, 4)),
-                                   "label": rng.integers(0, 4, 60),
-                                   "embedding": rng.standard_normal((60, 16))}, overwrite=True)
+    arrays = {"logits": rng.standard_normal((60, 4)), "label": rng.integers(0, 4, 60),
+              "embedding": rng.standard_normal((60, 16))}
+    store.write_predictions(path, arrays, overwrite=True)
     return path.read_bytes()
 
 
 def planetoid(part):
-    """A function that makes the eight files of a set around the path of one part, and returns that
-    one.
-    """
+    """A function that makes the eight files of a set around the path of one part."""
     def make(path):
         y, X = np.eye(2), sp.csr_matrix(np.eye(4, 3, dtype=np.float32))
         parts = {"x": X[:2], "y": y, "tx": X[2:], "ty": y, "allx": X, "ally": np.vstack([y, y]),
@@ -117,9 +115,9 @@ def parquet(path):
     from pyarrow.parquet import write_table
 
     rng = np.random.default_rng(2)
-    write_table(pyarrow.table({"source": rng.integers(0, 40, 100),
-                               "target": rng.integers(0, 40, 100),
-                               "weight": rng.standard_normal(100)}), path, write_page_checksum=True)
+    ends = {name: rng.integers(0, 40, 100) for name in ("source", "target")}
+    table = pyarrow.table({**ends, "weight": rng.standard_normal(100)})
+    write_table(table, path, write_page_checksum=True)
     return path.read_bytes()
 
 
@@ -151,24 +149,22 @@ def convert(source, out=None, *more):
 
 
 def partition(path):
-    return ["partition", path.with_name("graph.h5"), "-k", 3, "--parts", path, "-o",
-            path.with_name("to.h5"),
-            "--overwrite"]
+    return ["partition", path.with_name("graph.h5"), "-k", 3, "--parts", path,
+            "-o", path.with_name("to.h5"), "--overwrite"]
 
 
 FILES = {  # kind: function of a path (ending like the kind) that returns the bytes of a whole file
-    "graph-h5": graph_file, "multi-h5": lambda path: graph_file(path, labels="multi",
-                                                                weighted=False),
+    "graph-h5": graph_file,
+    "multi-h5": lambda path: graph_file(path, labels="multi", weighted=False),
     "parts-h5": parts_file, "packed-h5": lambda path: parts_file(path, "gzip"),
     "model-h5": model_file, "predictions-h5": predictions_file,
     "snap-txt": snap, "weighted-txt": weighted_snap, "csv-csv": csv,
     "mtx-mtx": mtx("real", "general"), "mtx-symmetric-mtx": mtx("integer", "symmetric"),
     "mtx-skew-mtx": mtx("real", "skew-symmetric"), "mtx-pattern-mtx": mtx("pattern", "symmetric"),
     "snap-txt.gz": lambda path: gzip.compress(snap()),
-         "csv-csv.gz": lambda path: gzip.compress(csv()),
+    "csv-csv.gz": lambda path: gzip.compress(csv()),
     "mtx-mtx.gz": lambda path: gzip.compress(mtx("real", "symmetric")()),
-    "npz-stored-npz": npz(np.savez), "npz-deflated-npz": npz(np.savez_compressed),
-}
+    "npz-stored-npz": npz(np.savez), "npz-deflated-npz": npz(np.savez_compressed)}
 STORED = tuple(kind for kind in FILES if kind.endswith("h5"))
 TEXTS = tuple(kind for kind in FILES if kind not in STORED)
 
@@ -178,9 +174,8 @@ LOOSE = {  # inputs without checksums: what is damaged may be as good as before
     **{f"planetoid-{part}": Loose(f"ind.t.{part}", planetoid(part), convert)
        for part in ("graph", "allx", "ty", "test.index")},
     "parquet": Loose("g.parquet", parquet, convert),
-    "features-npy": Loose("x.npy", array,
-                          lambda path: convert("karate", path.with_name("to.h5"), "--features",
-                                               path)),
+    "features-npy": Loose("x.npy", array, lambda path: convert(
+        "karate", path.with_name("to.h5"), "--features", path)),
     "parts-npy": Loose("p.npy", part_array, partition),
     "parts-txt": Loose("p.txt", part_lines, partition),
     "config-toml": Loose("c.toml", config,
@@ -193,19 +188,17 @@ def contents(kind, path):
     """Everything that can be read out of a stored file, nested in tuples."""
     if kind == "model-h5":
         weights, attributes = store.read_model(path)
-        return sorted(weights), [weights[name]
-                                 for name in sorted(weights)], sorted(attributes.items())
+        return sorted(weights.items()), sorted(attributes.items())
     if kind == "predictions-h5":
         arrays, attributes = store.read_predictions(path)
-        return sorted(arrays), [arrays[name] for name in sorted(arrays)], sorted(attributes.items())
+        return sorted(arrays.items()), sorted(attributes.items())
     with store.load(path, memory=10**8) as stored:
         graph, made = stored.read(), stored.partition
     X = graph.features
     arrays = [graph.indptr, graph.indices, graph.data,
               *((X.indptr, X.indices, X.data) if sp.issparse(X) else (X,)),
               graph.labels, *graph.masks.values(), graph.degree_row, graph.degree_column,
-              graph.degree_loop,
-              graph.vertex, graph.original_ids, stored.offsets]
+              graph.degree_loop, graph.vertex, graph.original_ids, stored.offsets]
     if made is not None:
         arrays += [made.part, made.perm, made.iperm, made.edge_part]
     return stored.format, graph.header, arrays, made and (made.method, made.seed, made.statistics)

@@ -1,5 +1,4 @@
-"""Damaged inputs, many in one process of bounded memory: each is refused in one line, or read
-right.
+"""Damaged inputs, many in one process of bounded memory: refused in one line, or read right.
 
     python fuzz_worker.py KIND,KIND SEED FIRST COUNT
 
@@ -31,12 +30,10 @@ SMALL = 12_000  # bytes: edge lists are sorted on disk
 ROOM = 2 << 30  # bytes of address space beyond what the process has once everything is loaded
 TOKENS = [
     b"-", b"+", b".", b"e", b"E5", b" ", b"\t", b",", b";", b"\n", b"\r\n", b"\r", b"#", b"%",
-    b"\0", b"nan", b"inf",
-    b"0", b"-1", b"1e39", b"1e-400", b"1e400", b"0x1", b"1_0", b"9" * 19, b"9" * 20, b"\x0b",
-    b"\xa0", b"\xff\xfe",
-    b"0.1", b"9223372036854775807", b"9223372036854775808", b"1000000000000000", b"4000000000000",
-    b"\xef\xbb\xbf",
-    b"\"", b"%%MatrixMarket ", b"# Undirected graph\n", b"# hpgcn vertices 5\n", b"0 0\n", b"\n\n",
+    b"\0", b"nan", b"inf", b"0", b"-1", b"1e39", b"1e-400", b"1e400", b"0x1", b"1_0", b"9" * 19,
+    b"9" * 20, b"\x0b", b"\xa0", b"\xff\xfe", b"0.1", b"9223372036854775807",
+    b"9223372036854775808", b"1000000000000000", b"4000000000000", b"\xef\xbb\xbf", b"\"",
+    b"%%MatrixMarket ", b"# Undirected graph\n", b"# hpgcn vertices 5\n", b"0 0\n", b"\n\n",
     b"5 5 5"]
 
 
@@ -81,8 +78,7 @@ def reworded(data, rng):
         lines[one:one] = lines[other:other + 1]
     elif kind == 2:
         lines[one] = lines[one].replace(*[(b" ", b" \t "), (b",", b" , "), (b"\t", b"  "),
-                                          (b".", b".0"), (b"-", b"+")][
-            rng.integers(5)])
+                                          (b".", b".0"), (b"-", b"+")][rng.integers(5)])
     elif kind == 3:
         places = [k for k, byte in enumerate(data) if 48 <= byte <= 57] or [0]
         at = places[rng.integers(len(places))]
@@ -109,10 +105,7 @@ def refused(code, line, path):
 
 
 def store_case(kind, raw, path, expected, **_):
-    """A damaged HDF5 file.
-
-    `inspect --verify` and reading it agree, and nothing but the original's arrays come out.
-    """
+    """A damaged HDF5 file: both ways to read it agree, and give the original's arrays or none."""
     path.write_bytes(raw)
     code, line, _ = run("inspect", path, "--verify")
     outcome = "read" if code == 0 else refused(code, line, path)
@@ -126,10 +119,7 @@ def store_case(kind, raw, path, expected, **_):
 
 
 def text_case(kind, raw, path, rng, **_):
-    """A damaged edge list or matrix.
-
-    Refused where the slow reader refuses it, else the same graph.
-    """
+    """A damaged edge list or matrix: what the slow reader reads or refuses."""
     path.write_bytes(raw)
     reader = slow_readers.read_mtx if kind.startswith("mtx") else slow_readers.read_edges
     memory = SMALL if rng.random() < 0.5 and not kind.startswith("mtx") else MEMORY
@@ -224,10 +214,7 @@ def loose_case(kind, raw, path, **_):
 
 
 class Kind:
-    """A kind of input in a folder of its own.
-
-    The whole file, what is right to come out of it, and its cases.
-    """
+    """A kind of input in a folder of its own: the whole file, what must come of it, its cases."""
 
     def __init__(self, name, folder):
         folder.mkdir()
@@ -260,10 +247,7 @@ class Kind:
 
 
 def work(kinds, seed, first, count):
-    """Run the cases first..first + count - 1 of some kinds.
-
-    Return a Counter of outcomes of each.
-    """
+    """Run the cases first..first + count - 1 of some kinds; return a Counter of each's outcomes."""
     outcomes = {name: Counter() for name in kinds}
     with tempfile.TemporaryDirectory() as folder:
         made = [Kind(name, Path(folder) / name) for name in kinds]

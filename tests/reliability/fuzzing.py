@@ -12,26 +12,20 @@ MOST_FAILURES = 5  # of one call
 
 
 def fuzz(kinds, seed, count, first=0):
-    """Run the cases first..first + count - 1 of each kind.
+    """Run the cases first..first + count - 1 of each kind: ({kind: Counter of outcomes}, failures).
 
-    Returns
-    -------
-    dict of kind -> Counter of outcomes; of workers that failed nothing is counted
-    list of str
-        Failures: the case, and the end of what the worker said.
+    Of workers that failed nothing is counted; a failure is the case, and the end of what was said.
     """
     outcomes, failures = {kind: Counter() for kind in kinds}, []
+    paths = str(TESTS), os.environ.get("PYTHONPATH")
     # address space is limited
     environment = {**os.environ, "MALLOC_ARENA_MAX": "2", "NUMBA_NUM_THREADS": "2",
-                   "PYTHONPATH": os.pathsep.join(filter(None,
-                                                        (str(TESTS),
-                                                         os.environ.get("PYTHONPATH"))))}
+                   "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     stop = first + count
     while first < stop and len(failures) < MOST_FAILURES:
-        worker = subprocess.run([sys.executable, WORKER, ",".join(kinds), str(seed), str(first),
-                                 str(stop - first)],
-                                capture_output=True, text=True, errors="replace", env=environment,
-                                check=False)
+        worker = subprocess.run(
+            [sys.executable, WORKER, ",".join(kinds), str(seed), str(first), str(stop - first)],
+            capture_output=True, text=True, errors="replace", env=environment, check=False)
         last = (worker.stdout.splitlines() or [""])[-1]
         if worker.returncode == 0:
             for kind, counts in json.loads(last).items():

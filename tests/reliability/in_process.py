@@ -28,15 +28,13 @@ def succeed(*argv):
     return output
 
 
-def refused(code, message, *argv, folder):
-    """Check that a command fails with this code and one line that matches, and leaves `folder` as
-    it was.
-    """
-    before = sorted(os.listdir(folder))
+def refused(code, message, *argv):
+    """Check that a command fails with this code and one line that matches, and leaves nothing."""
+    before = sorted(os.listdir())
     ended, errors, _ = run(*argv)
     assert ended == code, errors
     assert re.fullmatch(r"hpgcn: [^\n]+\n", errors), errors
     assert re.search(message, errors), errors
     assert errors[:-1].isprintable()
-    assert sorted(os.listdir(folder)) == before
+    assert sorted(os.listdir()) == before
     return errors

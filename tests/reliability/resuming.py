@@ -1,5 +1,6 @@
 """Runs that stop and go on: their settings, and what they leave."""
 import json
+import time
 
 import hpgcn
 from hpgcn.training.run_directory import read_run
@@ -16,6 +17,15 @@ def steps(out):
     return sorted(path.name for path in (out / "checkpoints").iterdir())
 
 
+def wait_for(out, epochs, process):
+    """Return once a running process has done so many epochs, within a minute."""
+    metrics, end = out / "metrics.jsonl", time.monotonic() + 60
+    while not metrics.exists() or metrics.read_bytes().count(b"\n") < epochs:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
 def lines(out):
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
@@ -26,9 +36,8 @@ def left_behind(out):
     rows = [{name: value for name, value in line.items() if name not in TIMES}
             for line in lines(out)]
     summary = json.loads((out / "summary.json").read_text())
-    kept = {name: summary[name] for name in ("epochs", "final_loss", "best_epoch", "best_val_acc",
-                                             "test_acc",
-                                             "sent_bytes_per_epoch",
-                                             "max_rank_sent_bytes_per_epoch")}
-    return {name: array.tobytes() for name,
-            array in weights.items()}, attributes["epoch"], rows, kept
+    kept = [summary[name] for name in (
+        "epochs", "final_loss", "best_epoch", "best_val_acc", "test_acc", "sent_bytes_per_epoch",
+        "max_rank_sent_bytes_per_epoch")]
+    weights = {name: array.tobytes() for name, array in weights.items()}
+    return weights, attributes["epoch"], rows, kept

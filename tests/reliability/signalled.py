@@ -1,10 +1,8 @@
-"""The command line of a process that sends itself a signal at a known point: `python signalled.py
-HOW POINT ARGS...`.
+"""The command line with a signal to itself: `python signalled.py HOW POINT ARGS...`.
 
-HOW is RANK:NAME:AFTER, the rank that does it, the signal, and after how many calls; POINT is a
-function of the package, called as before once the signal is sent. After NAME, ! has POINT behave as
-compiled code, which makes an error of its own of what a handler raises. A POINT without a signal
-(NAME is "none") waits there, after a word.
+HOW is RANK:NAME:AFTER, the rank, the signal, and after how many calls; POINT is a function of the
+package, called as before once the signal is sent. After NAME, ! has POINT behave as compiled code,
+which makes an error of its own of what a handler raises. NAME "none" waits there, after a word.
 """
 import importlib
 import os

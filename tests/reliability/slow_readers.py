@@ -1,9 +1,4 @@
-"""What an edge list or a MatrixMarket file says, read slowly and in plain Python: the word on what
-hpgcn must read.
-
-Nothing of hpgcn is used. A `Graph` is what the text says; `InvalidError` that it says nothing that
-may be read.
-"""
+"""What edge lists and MatrixMarket files say, read slowly and with nothing of hpgcn."""
 import gzip
 import math
 import re
@@ -22,7 +17,7 @@ DIRECTED = ("source", "fromnodeid", "target", "tonodeid")
 
 
 class InvalidError(Exception):
-    """The text is to be refused."""
+    """The text says nothing that may be read."""
 
 
 def unpacked(raw):
@@ -57,8 +52,8 @@ def read_edges(raw):
               else [0, 1, 2][:len(first)]) or []
     if len(first) not in (2, 3) or not places:
         raise InvalidError(f"fields {first}")
-    directed = plain(first[places[0]]) in DIRECTED if header else bool(named) and plain(
-        named[-1][places[0]]) == DIRECTED[0]
+    directed = (plain(first[places[0]]) in DIRECTED if header
+                else bool(named) and plain(named[-1][places[0]]) == DIRECTED[0])
     high = 2**63 if declared is None else declared
     edges = [edge(fields(line, delimiter), places, 0, high, NUMBER) for line in lines[at + header:]
              if line.strip(BLANKS) and line.strip(BLANKS)[0] not in "#%"]
@@ -72,8 +67,8 @@ def read_edges(raw):
     if ids[-1] < 2 * len(ids) + 1024:
         return merged(ids[-1] + 1, edges)
     number = {end: k for k, end in enumerate(ids)}
-    return merged(len(ids), [(number[u], number[v], w) for u, v,
-                             w in edges])._replace(original_ids=ids)
+    edges = [(number[u], number[v], w) for u, v, w in edges]
+    return merged(len(ids), edges)._replace(original_ids=ids)
 
 
 def read_mtx(raw):
@@ -99,16 +94,15 @@ def read_mtx(raw):
     if n != columns or n == 0:
         raise InvalidError("shape")
     edges = [edge(fields(line, None), [0, 1] if values[kind] is None else [0, 1, 2], 1, n + 1,
-                  values[kind])
-             for line in lines[at + 1:] if line.strip(BLANKS)]
+                  values[kind]) for line in lines[at + 1:] if line.strip(BLANKS)]
     if len(edges) != nnz:
         raise InvalidError("number of entries")
     edges = [(u - 1, v - 1, w) for u, v, w in edges]
     sign = {"general": 0, "symmetric": 1, "skew-symmetric": -1}[symmetry]
     if sign < 0 and any(u == v and w for u, v, w in edges):
         raise InvalidError("diagonal")
-    return merged(n, edges + [(v, u, w if w is None else sign * w) for u, v, w in edges if sign
-                              and u != v])
+    mirrored = [(v, u, w if w is None else sign * w) for u, v, w in edges if sign and u != v]
+    return merged(n, edges + mirrored)
 
 
 def fields(line, delimiter):
@@ -121,8 +115,7 @@ def fields(line, delimiter):
 
 def plain(name):
     """A name without case, blanks and punctuation."""
-    return "".join(letter for letter in name.lower() if letter not in string.punctuation
-                   + string.whitespace)
+    return name.lower().translate(dict.fromkeys(map(ord, string.punctuation + string.whitespace)))
 
 
 def order(names):
@@ -136,10 +129,7 @@ def order(names):
 
 
 def edge(words, places, low, high, pattern):
-    """(u, v, weight or None) of the fields of a line, which lie at `places`.
-
-    Ids in low..high - 1.
-    """
+    """(u, v, weight or None) of the fields at `places` of a line; ids in low..high - 1."""
     if len(words) != len(places):
         raise InvalidError(f"{len(words)} fields")
     words = [words[place] for place in places]
@@ -156,14 +146,11 @@ def edge(words, places, low, high, pattern):
 
 
 def merged(n, edges):
-    """The matrix of n vertices.
-
-    No zeros, no duplicates; weights of an edge are summed unless all weights are 1.
-    """
+    """The matrix of n vertices, without zeros; weights of an edge are summed unless all are 1."""
     edges = [(u, v, w) for u, v, w in edges if w != 0]
     if all(w is None or w == 1 for _, _, w in edges):
-        return Graph(n, {(u, v): np.float32(1) for u, v,
-                         _ in sorted(edges, key=lambda each: each[:2])}, None)
+        pairs = sorted((u, v) for u, v, _ in edges)
+        return Graph(n, dict.fromkeys(pairs, np.float32(1)), None)
     sums = {}
     for u, v, w in edges:
         sums[u, v] = sums.get((u, v), 0.0) + w

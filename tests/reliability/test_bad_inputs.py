@@ -1,16 +1,15 @@
-"""Bad edge lists and matrices, row by row of the table in docs/reliability.md: one line, 65,
-nothing left behind.
+"""Bad edge lists and matrices, row by row of the table in docs/reliability.md: one line, 65.
 
-Ids begin with the number of the row. Each input is read plain and gzip, edge lists in memory and
-sorted on disk.
+Ids begin with the number of the row; read plain and gzip, edge lists in memory and on disk.
 """
 import gzip
+from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 from in_process import refused, succeed
 
+from hpgcn import store
 from hpgcn.datasets.convert import convert
 from hpgcn.errors import UsageError
 
@@ -54,8 +53,7 @@ EDGES = [
     ("05-weight-1e999", b"0 1 1\n2 3 -1e999\n", r"line 2: weight -1e999 is too large"),
     ("05-weight-1e39", b"0 1 1\n2 3 1e39\n", r"weight \(as float32\) at 1 is inf"),
     ("05-weights-sum-to-inf", b"0 1 1e308\n2 3 1\n0 1 1e308\n", r"weight .*inf, expected a finite"),
-    ("06-empty", b"", r"no edges in 0 lines"),
-    ("06-mark-alone", b"\xef\xbb\xbf", r"no edges"),
+    ("06-empty", b"", r"no edges in 0 lines"), ("06-mark-alone", b"\xef\xbb\xbf", r"no edges"),
     ("06-comments-alone", b"# one\n% two\n\n", r"no edges in 3 lines"),
     ("07-strict-duplicate", b"0 1\n2 3\n0 1\n", r"1 duplicate edges, the first at entry 2: 0 -> 1"),
     ("07-strict-loop", b"0 1\n2 2\n", r"1 self loops, the first at entry 1: 2 -> 2 \(--strict\)"),
@@ -95,103 +93,38 @@ def cases():
 
 
 @pytest.mark.parametrize(("name", "content", "message", "options"), list(cases()))
-def test_refused(tmp_path, name, content, message, options):
-    (tmp_path / name).write_bytes(content)
-    line = refused(65, message, "convert", tmp_path / name, tmp_path / "out.h5", *options,
-                   folder=tmp_path)
-    assert line.startswith(f"hpgcn: {tmp_path / name}")
-
-
-@pytest.mark.parametrize(("code", "options", "message"), [
-    (2, ("--columns", "u,w"), r"--columns u,w: expected a word for each column"),
-    (2, ("--base", "2"), r"--base: invalid choice"),
-    (2, ("--base", "1", "--format", "mtx"), r"--columns and --base are for edge lists \(snap, csv"),
-    (65, ("--columns", "u,v"), r"g\.csv: line 1: 3 column\(s\), but --columns u,v names 2"),
-    (65, (), r"line 1: columns source, target, foo: foo is not known: --columns source,target,- "),
-    (65, ("--columns", "source,target,-", "--base", "1"), r"g\.csv: line 2: first id is '0',"),
-])
-def test_columns_and_base_are_refused(tmp_path, code, options, message):
-    (tmp_path / "g.csv").write_bytes(b"source,target,foo\n0,1,2\n")
-    refused(code, message, "convert", tmp_path / "g.csv", tmp_path / "out.h5", *options,
-            folder=tmp_path)
-    if code == 65:
-        refused(code, message, "convert", tmp_path / "g.csv", tmp_path / "out.h5", *options, *DISK,
-                folder=tmp_path)
-
-
-def test_columns_and_base_are_read(tmp_path):
-    (tmp_path / "g.csv").write_bytes(b"source,target,foo\n2,1,2\n")
-    for options in ((), DISK):
-        n, edges, said, _ = read(tmp_path / "g.csv", "--columns", "source,target,-", "--base", "1",
-                                 *options)
-        assert (n, edges) == (2, {(0, 1)}) and "row target aggregates source" in said
-
-
-def read(path, *options):
-    """(number of vertices, edges as a set, what was said, original ids or None) of an input."""
-    out = path.with_name("out.h5")
-    said = succeed("convert", path, out, "--overwrite", *options)
-    with h5py.File(out) as file:
-        indptr = file["adjacency/indptr"][()]
-        rows = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
-        edges = set(zip(rows.tolist(), file["adjacency/indices"][()].tolist()))
-        ids = file["original_ids"][()].tolist() if "original_ids" in file else None
-        return file.attrs["num_nodes"], edges, said, ids
-
-
-@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gz"])
-@pytest.mark.parametrize(("name", "content", "edges"), [
-    ("g.mtx", MTX + b"4 4 2\n1 2\n3 4\n", {(0, 1), (2, 3)}),
-    ("g.txt", b"# c\n0 1\n2 3\n", {(0, 1), (2, 3)}),
-    ("g.csv", b"u,v\n0,1\n2,3\n", {(0, 1), (2, 3)})], ids=["06-mtx", "06-txt", "06-csv"])
-def test_byte_order_mark_and_crlf_are_read(tmp_path, name, content, edges, pack):
-    path = tmp_path / name
-    for text in (content, b"\xef\xbb\xbf" + content, content.replace(b"\n", b"\r\n"), content[:-1],
-                 b"\xef\xbb\xbf" + content.replace(b"\n", b"\r\n")):
-        path.write_bytes(pack(text))
-        for options in ((), DISK) if name != "g.mtx" else ((),):
-            assert read(path, *options)[:2] == (4, edges)
+def test_refused(name, content, message, options):
+    Path(name).write_bytes(content)
+    line = refused(65, message, "convert", name, "out.h5", *options)
+    assert line.startswith(f"hpgcn: {name}")
 
 
 @pytest.mark.parametrize("options", [(), DISK], ids=["07-memory", "07-disk"])
-def test_irregular_edges_are_counted(tmp_path, options):
-    path = tmp_path / "g.txt"
-    path.write_bytes(b"# Undirected graph: x\n0 1\n1 2\n0 1\n2 2\n0 1\n5 5\n")
-    n, edges, said, _ = read(path, *options)
-    assert (n, edges) == (6, {(0, 1), (1, 0), (1, 2), (2, 1), (2, 2), (5, 5)})
+def test_irregular_edges_are_counted(options):
+    Path("g.txt").write_bytes(b"# Undirected graph: x\n0 1\n1 2\n0 1\n2 2\n0 1\n5 5\n")
+    said = succeed("convert", "g.txt", "out.h5", *options)
+    edges = np.argwhere(store.load("out.h5").adjacency.toarray()).tolist()
+    assert edges == [[0, 1], [1, 0], [1, 2], [2, 1], [2, 2], [5, 5]]
     for words in ("6 vertices, 6 edges, undirected",
                   "2 duplicates merged, 2 self loops, 3 isolated vertices",
                   "2 edges added to make it symmetric"):
         assert words in said
-    assert read(path, "--symmetrize", *options)[1:3] == (edges, said)
-
-
-@pytest.mark.parametrize("options", [(), DISK], ids=["10-memory", "10-disk"])
-def test_far_ids_are_relabelled(tmp_path, options):
-    path = tmp_path / "g.txt"
-    path.write_bytes(b"0 1000000000000000\n9223372036854775807 0\n")
-    n, edges, said, ids = read(path, *options)
-    assert (n, edges, ids) == (3, {(0, 1), (2, 0)}, [0, 10**15, 2**63 - 1])
-    assert "relabelled 0..2 in increasing order" in said
-    path.write_bytes(b"0 1\n1 1027\n")  # 1027 < 2 x 3 + 1024
-    assert read(path, "--memory", "100000")[::3] == (1028, None)
+    again = succeed("convert", "g.txt", "out.h5", "--symmetrize", "--overwrite", *options)
+    assert again == said
 
 
 @pytest.mark.parametrize("command, expected", [
     (("convert", "karate"), r"\.h5 or \.hdf5"),
     (("generate", "grid"), r"\.h5, \.hdf5 or \.txt"),
     (("partition", "k.h5", "-k", 2, "-o"), r"\.h5, \.hdf5, \.npy, \.txt or \.part\.2"),
-    (("predict", "run", "-o"), r"\.h5 or \.hdf5"),
-])
+    (("predict", "run", "-o"), r"\.h5 or \.hdf5")])
 @pytest.mark.parametrize("name", ["out", "out.h5.bak", "out.part.3", "out.TXT"])
-def test_an_output_that_does_not_say_what_it_is(tmp_path, monkeypatch, command, expected, name):
-    monkeypatch.chdir(tmp_path)
-    refused(2, rf"^hpgcn: {name}: an output must end in {expected}$", *command, name,
-            folder=tmp_path)
+def test_an_output_that_does_not_say_what_it_is(command, expected, name):
+    refused(2, rf"^hpgcn: {name}: an output must end in {expected}$", *command, name)
 
 
 @pytest.mark.parametrize("name", ["k.h5", "k.hdf5", "K.H5"])
-def test_names_of_outputs(tmp_path, name):
-    succeed("convert", "karate", tmp_path / name)
+def test_names_of_outputs(name):
+    succeed("convert", "karate", name)
     with pytest.raises(UsageError, match="must end in"):
-        convert("karate", tmp_path / "k.txt")
+        convert("karate", "k.txt")

@@ -1,7 +1,4 @@
-"""Bad arrays, row by row of the table in docs/reliability.md.
-
-.npz, .npy, pickles, Parquet, part vectors, in memory.
-"""
+"""Bad .npz, .npy, pickles, part vectors and graphs in memory, row by row of docs/reliability.md."""
 import gzip
 import io
 import os
@@ -32,12 +29,11 @@ ARCHIVES = {
                        r"feature at \(1, 1\) is -inf"),
     "05-sparse-feature-nan": ({**CSR, **X, "attr_data": np.array([np.nan])},
                               r"feature at \(0, 0\) is nan"),
-    "08-edge-index": ({"edge_index": np.array([[0, -1], [1, 0]])}, r"edge_index row 0: entry 1 is -1"),
+    "08-edge-index": ({"edge_index": [[0, -1], [1, 0]]}, r"edge_index row 0: entry 1 is -1"),
     "09-edge-index-float": ({"edge_index": np.array([[0.0], [1.0]])}, r"edge_index: dtype float64"),
     "10-num-nodes": ({**EDGES, "num_nodes": 10**15}, r"1000000000000000 vertices: needs \d+ bytes"),
     "10-features-of-no-width": ({**EDGES, "x": np.empty((1 << 40, 0))}, r"1099511627776 vertices:"),
-    "11-no-vertices": ({"adj_indices": np.empty(0, int), "adj_indptr": np.array([0]),
-                        "adj_shape": np.array([0, 0])},
+    "11-no-vertices": ({"adj_indices": np.empty(0, int), "adj_indptr": [0], "adj_shape": [0, 0]},
                        r"no vertices"),
     "12-column-past": ({**CSR, "adj_indices": np.array([1, 3, 0])}, r"indices: entry 1 is 3,"),
     "12-column-2^63": ({**CSR, "adj_indices": np.array([1, 2**63, 0], np.uint64)},
@@ -55,22 +51,19 @@ ARCHIVES = {
     "19-names": ({f"../{key}": array for key, array in CSR.items()}, r"arrays \.\./adj_indices,"),
     "24-attributes-in-part": ({**CSR, "attr_data": np.ones(1)}, r"no array attr_indices"),
     "24-missing": ({key: CSR[key] for key in ("adj_indices", "adj_indptr")}, r"no array adj_shape"),
-    "24-dtype": ({**CSR, "adj_indices": np.array([1.0, 2, 0])}, r"indices: dtype float64"),
-}
+    "24-dtype": ({**CSR, "adj_indices": np.array([1.0, 2, 0])}, r"indices: dtype float64")}
 
 
-@pytest.mark.parametrize("case", ARCHIVES)
-def test_archive_is_refused(tmp_path, case):
-    arrays, message = ARCHIVES[case]
-    np.savez(tmp_path / "g.npz", **arrays)
-    refused(65, message, "convert", tmp_path / "g.npz", tmp_path / "out.h5", folder=tmp_path)
+@pytest.mark.parametrize("arrays, message", ARCHIVES.values(), ids=ARCHIVES)
+def test_archive_is_refused(arrays, message):
+    np.savez("g.npz", **arrays)
+    refused(65, message, "convert", "g.npz", "out.h5")
 
 
-def test_archives_that_are_none(tmp_path):
+def test_archives_that_are_none():
     for content in (b"", b"0 1\n", b"PK\x03\x04 and no more"):
-        (tmp_path / "g.npz").write_bytes(content)
-        refused(65, "broken data", "convert", tmp_path / "g.npz", tmp_path / "out.h5",
-                folder=tmp_path)
+        Path("g.npz").write_bytes(content)
+        refused(65, "broken data", "convert", "g.npz", "out.h5")
 
 
 def npy(array):
@@ -79,8 +72,7 @@ def npy(array):
     return buffer.getvalue()
 
 
-def test_19_archive_with_foreign_members(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_19_archive_with_foreign_members():
     with zipfile.ZipFile("g.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         for key, array in CSR.items():
             archive.writestr(f"{key}.npy", npy(array))
@@ -89,33 +81,32 @@ def test_19_archive_with_foreign_members(tmp_path, monkeypatch):
         link = zipfile.ZipInfo("link.npy")
         link.external_attr = (stat.S_IFLNK | 0o777) << 16
         archive.writestr(link, "/etc/passwd")
-    assert "arrays not read: ../up, /absolute, folder/x, link" in succeed("convert", "g.npz",
-                                                                          "out.h5")
+    said = succeed("convert", "g.npz", "out.h5")
+    assert "arrays not read: ../up, /absolute, folder/x, link" in said
     assert sorted(os.listdir()) == ["g.npz", "out.h5"]
     assert not Path("../up.npy").exists()
 
 
-def test_19_archive_member_past_half_of_the_memory(tmp_path):
-    np.savez_compressed(tmp_path / "g.npz", **CSR, x=np.zeros((3, 1 << 20)))
-    assert (tmp_path / "g.npz").stat().st_size < 100_000
+def test_19_archive_member_past_half_of_the_memory():
+    np.savez_compressed("g.npz", **CSR, x=np.zeros((3, 1 << 20)))
+    assert Path("g.npz").stat().st_size < 100_000
     refused(65, r"g\.npz x: needs 25165952 bytes of memory, the limit is 20000000", "convert",
-            tmp_path / "g.npz", tmp_path / "out.h5", "--memory", 40_000_000, folder=tmp_path)
-    assert "3 vertices" in succeed("convert", tmp_path / "g.npz", tmp_path / "out.h5", "--memory",
-                                   100_000_000)
+            "g.npz", "out.h5", "--memory", 40_000_000)
+    assert "3 vertices" in succeed("convert", "g.npz", "out.h5", "--memory", 100_000_000)
 
 
-def test_19_archive_member_past_its_declared_size(tmp_path):
-    np.savez_compressed(tmp_path / "g.npz", **{**CSR, "adj_shape": np.zeros(1 << 20, int)})
-    raw = bytearray((tmp_path / "g.npz").read_bytes())
+def test_19_archive_member_past_its_declared_size():
+    np.savez_compressed("g.npz", **{**CSR, "adj_shape": np.zeros(1 << 20, int)})
+    raw = bytearray(Path("g.npz").read_bytes())
     true, told = (len(npy(np.zeros(size, int))).to_bytes(4, "little") for size in (1 << 20, 2))
     assert raw.count(true) >= 1
-    (tmp_path / "g.npz").write_bytes(raw.replace(true, told))
-    refused(65, r"adj_shape: ", "convert", tmp_path / "g.npz", tmp_path / "out.h5", folder=tmp_path)
+    Path("g.npz").write_bytes(raw.replace(true, told))
+    refused(65, r"adj_shape: ", "convert", "g.npz", "out.h5")
 
 
-def test_23_damage_to_the_list_of_members_is_no_absence(tmp_path):
+def test_23_damage_to_the_list_of_members_is_no_absence():
     """What comes after the arrays says their names, and has no checksum."""
-    path = tmp_path / "g.npz"
+    path = Path("g.npz")
     np.savez(path, **CSR, adj_data=np.array([1.0, 2, 3]))
     raw = path.read_bytes()
     start = raw.index(b"PK\x01\x02")
@@ -125,27 +116,18 @@ def test_23_damage_to_the_list_of_members_is_no_absence(tmp_path):
     swallowed = bytearray(raw)  # the first of the last two members takes the other for its comment
     before = raw.rindex(b"PK\x01\x02", 0, last)
     swallowed[before + 32:before + 34] = (end - last).to_bytes(2, "little")
-    for damaged in (raw[:name] + b"x" + raw[name + 1:], bytes(swallowed), raw[:end + 10] + b"\x03"
-                    + raw[end + 11:]):
+    for damaged in (raw[:name] + b"x" + raw[name + 1:], bytes(swallowed),
+                    raw[:end + 10] + b"\x03" + raw[end + 11:]):
         path.write_bytes(damaged)
-        refused(65, r"g\.npz: broken data", "convert", path, tmp_path / "out.h5", folder=tmp_path)
+        refused(65, r"g\.npz: broken data", "convert", path, "out.h5")
 
 
-def test_15_features_are_cast_swapped_or_copied_with_a_note(tmp_path):
+def test_15_features_are_cast_swapped_or_copied():
+    """In memory; tests/datasets/test_npz.py reads them from files, with a note."""
     wanted = np.random.default_rng(0).integers(0, 9, (34, 3)).astype(np.float32)
-    for array, note in ((wanted, None), (wanted.astype(np.float16), "cast from float16 to float32"),
-                        (wanted.astype(">f4"), "byte order of >f4 swapped"),
-                        (wanted.astype(int), None),
-                        (np.asfortranarray(wanted), "copied from Fortran order")):
-        np.save(tmp_path / "x.npy", array)
-        said = succeed("convert", "karate", tmp_path / "g.h5", "--features", tmp_path / "x.npy",
-                       "--overwrite")
-        assert note is None or note in said
-        np.testing.assert_array_equal(store.load(tmp_path / "g.h5").features, wanted)
-    for array in (wanted.astype(np.float16), wanted.astype(">f8"),
-                  np.repeat(np.repeat(wanted, 2, 0), 3, 1)[::2, ::3],
-                  np.asfortranarray(wanted), wanted.tolist(), sp.csr_array(wanted),
-                  sp.coo_array(wanted)):
+    for array in (wanted, wanted.astype(int), wanted.astype(np.float16), wanted.astype(">f8"),
+                  np.repeat(np.repeat(wanted, 2, 0), 3, 1)[::2, ::3], np.asfortranarray(wanted),
+                  wanted.tolist(), sp.csr_array(wanted), sp.coo_array(wanted)):
         X = Graph.from_scipy(sp.eye_array(34), array).features
         assert X.dtype == np.float32
         np.testing.assert_array_equal(X.toarray() if sp.issparse(X) else X, wanted)
@@ -158,20 +140,16 @@ def test_15_features_are_cast_swapped_or_copied_with_a_note(tmp_path):
     ("--features", b"", r"not an array in \.npy format"),
     ("--features", npy(np.ones((34, 2)))[:-1], r"takes 544 bytes, but 543 are there"),
     ("--features", npy(np.ones((34, 2))).replace(b"(34, 2)", b"(34,2**45)"), r"not an array"),
-    ("--features", npy(np.ones((34, 2))).replace(b"(34, 2)", b"(34, 99999999999), }"),
-     r"not an array|takes"),
     ("--features", gzip.compress(npy(np.ones((34, 2)))), r"compressed, expected a plain \.npy"),
     ("--labels", npy(np.full(34, -3)), r"x\.npy: label of vertex 0 is -3"),
     ("--labels", npy(np.arange(34) / 2), r"x\.npy: label of vertex 1 is 0\.5"),
     ("--labels", npy(np.zeros(33, int)), r"labels have shape \(33,\), expected 34 rows"),
     ("--labels", npy(np.full((34, 2), 2)), r"multi-label entry at \(0, 0\) is 2, expected 0 or 1")],
-    ids=["05-nan", "15-rows", "15-complex", "20-empty", "20-short", "22-header", "22-size",
-         "22-gzip", "16-below",
-         "16-fraction", "16-rows", "16-multi"])
-def test_file_of_features_or_labels_is_refused(tmp_path, flag, content, message):
-    (tmp_path / "x.npy").write_bytes(content)
-    refused(65, message, "convert", "karate", tmp_path / "g.h5", flag, tmp_path / "x.npy",
-            folder=tmp_path)
+    ids=["05-nan", "15-rows", "15-complex", "20-empty", "20-short", "22-header", "22-gzip",
+         "16-below", "16-fraction", "16-rows", "16-multi"])
+def test_file_of_features_or_labels_is_refused(flag, content, message):
+    Path("x.npy").write_bytes(content)
+    refused(65, message, "convert", "karate", "g.h5", flag, "x.npy")
 
 
 class Executed:
@@ -181,71 +159,37 @@ class Executed:
         return os.mkdir, ("executed",)
 
 
-def test_18_no_pickle_is_executed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_18_no_pickle_is_executed():
     evil = pickle.dumps(Executed(), protocol=2)
-    planetoid("graph")(tmp_path / "ind.t.graph")
-    for part in ("x", "ally", "graph"):
-        original = Path(f"ind.t.{part}").read_bytes()
-        Path(f"ind.t.{part}").write_bytes(evil)
-        refused(65, rf"ind\.t\.{part}: forbidden global posix\.mkdir", "convert", "ind.t.graph",
-                "out.h5", folder=".")
-        Path(f"ind.t.{part}").write_bytes(original)
+    planetoid("graph")(Path("ind.t.graph"))
+    for path in map(Path, ("ind.t.x", "ind.t.ally", "ind.t.graph")):
+        original = path.read_bytes()
+        path.write_bytes(evil)
+        refused(65, f"{path}: forbidden global posix.mkdir", "convert", "ind.t.graph", "out.h5")
+        path.write_bytes(original)
     assert "6 vertices" in succeed("convert", "ind.t.graph", "g.h5")
     np.save("p.npy", np.array([Executed()] * 6, object))
     np.savez("x.npz", x=np.array([Executed()] * 6, object))
-    refused(65, r"p\.npy: not an \.npy file of numbers", "partition", "g.h5", "-k", 2, "--parts",
-            "p.npy", folder=".")
+    refused(65, "p.npy: not an .npy file of numbers",
+            "partition", "g.h5", "-k", 2, "--parts", "p.npy")
     for name in ("p.npy", "x.npz"):
-        refused(65, "dtype object, expected numbers", "convert", "ind.t.graph", "o.h5",
-                "--features", name, folder=".")
+        refused(65, "dtype object, expected numbers",
+                "convert", "ind.t.graph", "o.h5", "--features", name)
     assert not Path("executed").exists()
 
 
 @pytest.mark.parametrize(("part", "content", "message"), [
-    ("graph", pickle.dumps({0: [1, 99]}, 2), r"graph: vertex 0 has the neighbour 99, expected"),
     ("graph", pickle.dumps({0: [1, -1]}, 2), r"graph: vertex 0 has the neighbour -1"),
-    ("graph", pickle.dumps({vertex: [0, 1] * 5 for vertex in range(6)}, 2)[:-20],
-     r"graph: broken pickle"),
     ("graph", gzip.compress(bytes(1 << 27)), r"graph: compressed, expected a plain file"),
     ("graph", b"\x80\x02" + b"]" * 1_000_000 + b".", r"graph: needs \d+ bytes of memory"),
-    ("allx", b"", r"allx: broken pickle"),
-    ("test.index", b"4\nfive\n", r"test\.index: line 2: vertex is 'five', expected an integer"),
-    ("test.index", b"4\n1000000000000000\n", r"test\.index: 1000000000000001 vertices: needs")],
-    ids=["12-past", "12-negative", "20-truncated", "22-gzip", "22-objects", "20-empty", "09-text",
-         "10-far"])
-def test_planetoid_is_refused(tmp_path, part, content, message):
-    planetoid(part)(tmp_path / f"ind.t.{part}")
-    (tmp_path / f"ind.t.{part}").write_bytes(content)
-    refused(65, message, "convert", tmp_path / "ind.t.x", tmp_path / "out.h5", "--memory", 1 << 26,
-            folder=tmp_path)
-
-
-def test_22_a_pickle_that_names_one_list_many_times(tmp_path):
-    row = list(range(6)) * 1000
-    planetoid("graph")(tmp_path / "ind.t.graph")
-    (tmp_path / "ind.t.graph").write_bytes(pickle.dumps(dict.fromkeys(range(1000), row), 2))
-    refused(65, r"graph: 6000000 edges: needs \d+ bytes of memory", "convert", tmp_path / "ind.t.x",
-            tmp_path / "out.h5", "--memory", 1 << 26, folder=tmp_path)
-
-
-PARQUET = {
-    "05-weight": ({"source": [0, 1], "target": [1, 2], "weight": [1.0, np.nan]},
-                  r"row 1: weight is nan"),
-    "08-negative": ({"source": [0, -4], "target": [1, 2]}, r"row 1: source is -4, expected 0\.\."),
-    "09-text": ({"source": ["0", "1"], "target": ["1", "2"]}, r"column source is .*string,"),
-    "09-missing": ({"source": [0, None], "target": [1, 2]}, r"row 1: source is empty, expected a"),
-}
-
-
-@pytest.mark.parametrize("case", PARQUET)
-@pytest.mark.parametrize("options", [(), ("--memory", 200)], ids=["memory", "disk"])
-def test_parquet_is_refused(tmp_path, case, options):
-    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    table, message = PARQUET[case]
-    parquet.write_table(arrow.table(table), tmp_path / "g.parquet")
-    refused(65, message, "convert", tmp_path / "g.parquet", tmp_path / "out.h5", *options,
-            folder=tmp_path)
+    ("graph", pickle.dumps(dict.fromkeys(range(1000), list(range(6)) * 1000), 2),
+     r"graph: 6000000 edges: needs \d+ bytes of memory")],  # one list named many times
+    ids=["12-negative", "22-gzip", "22-objects", "22-edges"])
+def test_planetoid_is_refused(part, content, message):
+    path = Path(f"ind.t.{part}")
+    planetoid(part)(path)
+    path.write_bytes(content)
+    refused(65, message, "convert", "ind.t.x", "out.h5", "--memory", 1 << 26)
 
 
 PARTS = np.arange(34) % 3
@@ -267,44 +211,30 @@ VECTORS = {
     "09-lines-20-digits": (b"0\n" + b"9" * 20, r"line 2 is '9+', expected one integer"),
     "09-lines-ragged": (b"0\n1 2\n", r"line 2 is '1 2', expected one integer"),
     "06-lines-empty": (b"", r"0 lines, expected 34 parts"),
-    "20-lines-binary": (gzip.compress(LINES), r"line 1 is "),
-}
+    "20-lines-binary": (gzip.compress(LINES), r"line 1 is ")}
 
 
-@pytest.mark.parametrize("case", VECTORS)
-def test_part_vector_is_refused(tmp_path, karate, case):
-    content, message = VECTORS[case]
-    path = tmp_path / ("p.txt" if "lines" in case else "p.npy")
+@pytest.mark.parametrize("content, message", VECTORS.values(), ids=VECTORS)
+def test_part_vector_is_refused(karate, content, message):
+    path = Path("p.txt" if "line" in message else "p.npy")
     path.write_bytes(content if isinstance(content, bytes) else npy(content))
-    refused(65, message, "partition", karate, "-k", 3, "--parts", path, "-o", tmp_path / "out.h5",
-            folder=tmp_path)
+    refused(65, message, "partition", karate / "karate.h5", "-k", 3, "--parts", path, "-o", "o.h5")
 
 
-def test_part_vectors_that_are_read(tmp_path, karate):
-    path = tmp_path / "p.txt"
-    for content in (LINES, LINES.replace(b"\n", b"\r\n"), b"\xef\xbb\xbf" + LINES, b"\n"
-                    + LINES[:-1]):
-        path.write_bytes(content)
-        succeed("partition", karate, "-k", 3, "--parts", path, "-o", tmp_path / "out.h5",
-                "--overwrite")
-        np.testing.assert_array_equal(store.load(tmp_path / "out.h5").partition.part, PARTS)
+def test_part_vectors_that_are_read(karate):
+    make = "partition", karate / "karate.h5", "-o", "out.h5", "-k"
+    for content in (LINES, LINES.replace(b"\n", b"\r\n"), b"\xef\xbb\xbf" + LINES,
+                    b"\n" + LINES[:-1]):
+        Path("p.txt").write_bytes(content)
+        succeed(*make, 3, "--parts", "p.txt", "--overwrite")
+        np.testing.assert_array_equal(store.load("out.h5").partition.part, PARTS)
+    os.unlink("out.h5")
     for k, message in ((35, "35 parts asked of 34 vertices"), (0, "0 parts"), (-1, "-1 parts")):
-        refused(65, message, "partition", karate, "-k", k, "--parts", path, "-o", tmp_path / "o.h5",
-                folder=tmp_path)
-    refused(65, "cannot make 35 parts of 34 vertices", "partition", karate, "-k", 35, "-o",
-            tmp_path / "o.h5", folder=tmp_path)
-    os.mkfifo(tmp_path / "pipe")
-    refused(65, "is a special file", "partition", karate, "-k", 3, "--parts", tmp_path / "pipe",
-            folder=tmp_path)
-    refused(66, "No such file", "partition", karate, "-k", 3, "--parts", tmp_path / "none.txt",
-            folder=tmp_path)
-
-
-@pytest.fixture(scope="module")
-def karate(tmp_path_factory):
-    path = tmp_path_factory.mktemp("karate") / "karate.h5"
-    succeed("convert", "karate", path)
-    return path
+        refused(65, message, *make, k, "--parts", "p.txt")
+    refused(65, "cannot make 35 parts of 34 vertices", *make, 35)
+    os.mkfifo("pipe")
+    refused(65, "is a special file", *make, 3, "--parts", "pipe")
+    refused(66, "No such file", *make, 3, "--parts", "none.txt")
 
 
 def csr(indptr=(0, 1, 2, 3), indices=(1, 2, 0), data=(1.0, 1.0, 1.0), kind=sp.csr_array):
@@ -337,13 +267,11 @@ IN_MEMORY = {
     "16-empty-train": ((I3, None, [0, 1, 0], ([], [1], [2])), r"train mask is empty"),
     "16-overlap": ((I3, None, [0, 1, 0], ([0, 1], [1], [2])), r"vertex 1 is in both the train and"),
     "16-two-masks": ((I3, None, [0, 1, 0], ([0], [1])), r"2 masks, expected three: train, val,"),
-    "16-name": ((I3, None, [0, 1, 0], {"train": [0], "valid": [1]}), r"mask 'valid' is unknown"),
-}
+    "16-name": ((I3, None, [0, 1, 0], {"train": [0], "valid": [1]}), r"mask 'valid' is unknown")}
 
 
-@pytest.mark.parametrize("case", IN_MEMORY)
-def test_graph_in_memory_is_refused(case):
-    arguments, message = IN_MEMORY[case]
+@pytest.mark.parametrize("arguments, message", IN_MEMORY.values(), ids=IN_MEMORY)
+def test_graph_in_memory_is_refused(arguments, message):
     with pytest.raises(DataError, match=message) as error:
         Graph.from_scipy(*arguments)
     assert str(error.value).startswith("graph: ")

@@ -1,17 +1,13 @@
-"""Inputs replaced or written to while they are read.
-
-A digest is of what was read, or nothing is left.
-"""
+"""Inputs replaced or written to while they are read: a digest is of that, or nothing is left."""
 import os
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import hpgcn, refused, succeed
+from commands import refused as refused_elsewhere
 from graphs import make
-from in_process import refused as refused_here
-from in_process import run
+from in_process import refused, run, succeed
 
 from hpgcn import load, partition, store
 from hpgcn.config import Config
@@ -47,7 +43,7 @@ CHANGES = rename, in_place, in_place_with_the_old_times, remove
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """The working folder: g.h5, and other.h5 of the same size with other features."""
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(placement, "METHOD", "block")  # quick
     store.write_graph("g.h5", make(n=120, f=9))
     graph = make(n=120, f=9)
     graph.features[3, 2] += 1
@@ -74,8 +70,8 @@ def after(monkeypatch, where, name, action):
 def test_a_graph_that_changes_while_it_is_partitioned(folder, monkeypatch, change, out):
     after(monkeypatch, partition, "make_partition", lambda: change("g.h5", "other.h5"))
     code, errors, _ = run("partition", "g.h5", "-k", 2, "--method", "block", "-o", out)
-    assert (code, errors) == (65, "hpgcn: g.h5: changed while it was read; run this again once "
-                                  "nothing replaces or writes it\n")
+    said = "g.h5: changed while it was read; run this again once nothing replaces or writes it"
+    assert (code, errors) == (65, f"hpgcn: {said}\n")
     assert set(os.listdir()) <= {"g.h5", "other.h5"}
 
 
@@ -96,15 +92,12 @@ def test_a_partition_of_another_graph_is_not_used(folder):
     rename("g.h5", "other.h5")
     with load("g.h5") as stored:
         other, _ = placement._kept(stored, 2)
-        assert (path, other) == ("g.p2.h5", "g.p2-hypergraph-0.h5")
+        assert (path, other) == ("g.p2.h5", "g.p2-block-0.h5")
         np.testing.assert_array_equal(np.sort(load(other).features, 0), np.sort(stored.features, 0))
 
 
 def test_a_file_is_read_as_it_was_when_it_was_opened(folder):
-    """Written to with right checksums and old times.
-
-    No block of the new content passes for one of the old.
-    """
+    """No block of new content with right checksums and old times passes for one of the old."""
     with load("g.h5") as stored:
         stored.adjacency_rows(0, 120)
         in_place_with_the_old_times("g.h5", "other.h5")
@@ -148,15 +141,13 @@ INPUTS = {  # name: input, its successor, arguments, and the function after whic
     "sorted on disk": ("0 1\n1 2\n" * 9, "0 2\n2 1\n" * 9, ("--memory", "200"),
                        (external, "collect")),
     "features": ("0 1\n1 2\n", None, ("--features", "x.npy"), (convert, "check_features")),
-    "labels": ("0 1\n1 2\n", None, ("--labels", "y.npy"), (convert, "check_labels")),
-}
+    "labels": ("0 1\n1 2\n", None, ("--labels", "y.npy"), (convert, "check_labels"))}
 
 
 @pytest.mark.parametrize("change", CHANGES[:3], ids=lambda change: change.__name__)
 @pytest.mark.parametrize("case", INPUTS)
-def test_an_input_that_changes_while_it_is_converted(tmp_path, monkeypatch, case, change):
+def test_an_input_that_changes_while_it_is_converted(monkeypatch, case, change):
     first, second, options, where = INPUTS[case]
-    monkeypatch.chdir(tmp_path)
     Path("edges.txt").write_text(first)
     Path("other").write_text(second or "")
     np.save("x.npy", np.zeros((3, 2)))
@@ -164,23 +155,14 @@ def test_an_input_that_changes_while_it_is_converted(tmp_path, monkeypatch, case
     name = "edges.txt" if second else options[1]
     if second is None:
         shutil.copy(name, "other")
-    elif case == "text":  # before the SHA-256, right after the bytes are read
+    if case == "text":  # before the SHA-256, right after the bytes are read
+        real = convert.formats.reader
         monkeypatch.setattr(convert.formats, "reader",
-                            reading(convert.formats.reader, lambda: change(name, "other")))
-    if case != "text":
+                            lambda fmt: lambda *args: (real(fmt)(*args), change(name, "other"))[0])
+    else:
         after(monkeypatch, *where, lambda: change(name, "other"))
-    refused_here(65, rf"hpgcn: {name}: changed while it was read", "convert", "edges.txt", "g.h5",
-                 *options, folder=tmp_path)
-
-
-def reading(reader, action):
-    def reader_of(fmt):
-        def read(*args):
-            raw = reader(fmt)(*args)
-            action()
-            return raw
-        return read
-    return reader_of
+    refused(65, rf"hpgcn: {name}: changed while it was read", "convert", "edges.txt", "g.h5",
+                 *options)
 
 
 @pytest.mark.parametrize("name", ["parts.txt", "parts.npy"])
@@ -189,21 +171,12 @@ def test_a_part_vector_that_changes_while_it_is_read(folder, monkeypatch, name):
     partition.write_parts("p.txt" if name.endswith("txt") else "p.npy", np.arange(120) % 2)
     reader = "_read_text" if name.endswith("txt") else "_read_array"
     after(monkeypatch, partition.files, reader, lambda: rename(name, "p" + Path(name).suffix))
-    refused_here(65, rf"hpgcn: {name}: changed while it was read", "partition", "g.h5", "-k", 2,
-                 "--parts", name, "-o", "out.h5", folder=folder)
+    refused(65, rf"hpgcn: {name}: changed while it was read", "partition", "g.h5", "-k", 2,
+                 "--parts", name, "-o", "out.h5")
 
 
 TRAIN = ("train", "g.h5", "--epochs", 1, "--out", "run", "-q")
 HOOKS = {  # what real processes do at the right moment
-    "partitioning": """
-from hpgcn import partition
-real = partition.make_partition
-def make_partition(*args, **options):
-    result = real(*args, **options)
-    os.replace("other.h5", "g.h5")
-    return result
-partition.make_partition = make_partition
-""",
     "between two ranks": """
 from hpgcn import store
 from hpgcn.runtime import machine
@@ -221,37 +194,30 @@ store.load = load
 """,
     "a partition in use": """
 from hpgcn.training import placement
+placement.METHOD = "block"
 real = placement._kept
 def kept(*args):
     result = real(*args)
     os.replace("other.p2.h5", "g.p2.h5")
     return result
 placement._kept = kept
-""",
-}
+"""}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("hook", "command", "ranks", "code", "words"), [
-    ("partitioning", ("partition", "g.h5", "-k", 2, "--method", "block"), None, 65,
-     "g.h5: changed while it was read"),
-    ("partitioning", TRAIN, 2, 65, "g.h5: changed while it was read"),
-    ("between two ranks", TRAIN, 2, 78, "checksum is"),
-    ("between two ranks", ("predict", "trained", "g.h5", "-o", "p.h5"), 2, 78, "checksum is"),
-    ("a partition in use", TRAIN, 2, 65, "g.p2.h5: changed while it was read"),
-])
-def test_real_processes(folder, hook, command, ranks, code, words):
+@pytest.mark.parametrize(("hook", "command", "code", "words"), [
+    ("between two ranks", TRAIN, 78, "checksum is"),
+    ("between two ranks", ("predict", "trained", "g.h5", "-o", "p.h5"), 78, "checksum is"),
+    ("a partition in use", TRAIN, 65, "g.p2.h5: changed while it was read")])
+def test_real_processes(folder, hook, command, code, words):
     (folder / "hooks").mkdir()
     (folder / "hooks/sitecustomize.py").write_text(f"import os, time\n{HOOKS[hook]}")
-    if "trained" in command:
-        succeed("train", "g.h5", "--epochs", 1, "--out", "trained", "-q", cwd=folder)
+    succeed("train", "g.h5", "--epochs", 1, "--out", "trained", "-q")
     if hook == "a partition in use":
-        with load("other.h5") as stored:
-            placement._kept(stored, 2)
-        assert hpgcn("train", "g.h5", "--epochs", 1, "--out", "first", ranks=2,
-                     cwd=folder).returncode == 0
+        for name in ("g.h5", "other.h5"):
+            with load(name) as stored:
+                placement._kept(stored, 2)
     apart = {"opened", "other.h5", "other.p2.h5"}
-    before = {*os.listdir(folder)} - apart
-    assert words in refused(code, *command, ranks=ranks, cwd=folder,
-                            PYTHONPATH=str(folder / "hooks"))
-    assert {*os.listdir(folder)} - apart == before
+    before = {*os.listdir()} - apart
+    assert words in refused_elsewhere(code, *command, ranks=2, PYTHONPATH=str(folder / "hooks"))
+    assert {*os.listdir()} - apart == before

@@ -1,7 +1,4 @@
-"""Runs that are killed, signalled or out of disk, from outside.
-
-There is always a checkpoint to go on from.
-"""
+"""Runs that are killed, signalled or out of disk: there is always a checkpoint to go on from."""
 import contextlib
 import json
 import os
@@ -14,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import MPIEXEC, clean_environment, hpgcn, refused, succeed
+from commands import clean_environment, hpgcn, refused, succeed
 from jobs import processes
+from resuming import lines, steps
 
 from hpgcn import store
 from hpgcn.runtime.faults import PHASES
@@ -25,6 +23,7 @@ KILLS = int(os.environ.get("HPGCN_KILLS", "10"))
 SHARE = 30  # epochs that a run may do before it is killed, if the one that kills comes late
 EPOCHS = 2 * SHARE * KILLS  # not all done when the last attempt to kill has been made
 COMMIT = [phase.partition(".")[2] for phase in PHASES if phase.startswith("checkpoint.")]
+GENERATE = "generate", "sbm", "--scale", 8, "--features", 12, "--classes", 4
 # One process that imports everything, then a child for each run: threads start in these alone.
 CHILDREN = """
 import json, os, sys
@@ -47,9 +46,15 @@ for out, fault, settings in json.load(sys.stdin):
 def folder(tmp_path_factory):
     """g.h5, and g.p3.h5 in 3 parts."""
     folder = tmp_path_factory.mktemp("crash")
-    succeed("generate", "sbm", "g.h5", "--scale", 8, "--features", 12, "--classes", 4, cwd=folder)
+    succeed(*GENERATE, "g.h5", cwd=folder)
     succeed("partition", "g.h5", "-k", 3, "--method", "random", cwd=folder)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def working_folder(folder, monkeypatch):
+    """That folder is the working folder of every test."""
+    monkeypatch.chdir(folder)
 
 
 def children(folder, runs):
@@ -66,7 +71,7 @@ def outcome(out):
     """Weights and what else a finished run leaves that does not depend on the clock."""
     weights, attributes = store.read_model(out / "model.h5")
     summary = json.loads((out / "summary.json").read_text())
-    losses = [json.loads(line)["loss"] for line in (out / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["loss"] for line in lines(out)]
     return ({name: array.tobytes() for name, array in weights.items()}, attributes["epoch"], losses,
             [summary[name] for name in ("epochs", "final_loss", "best_epoch", "test_acc")])
 
@@ -80,7 +85,7 @@ def test_killed_at_every_step_of_a_commit(folder):
     assert children(folder, runs) == [0] + [-signal.SIGKILL] * len(COMMIT)
     newest = {}
     for phase in COMMIT:
-        left = sorted(path.name for path in (folder / phase / "checkpoints").glob("step-*"))
+        left = [name for name in steps(folder / phase) if name.startswith("step-")]
         newest[phase] = left[-1]
         for name in left:  # whatever has a name is whole
             assert (folder / phase / "checkpoints" / name / "manifest.json").exists()
@@ -91,22 +96,16 @@ def test_killed_at_every_step_of_a_commit(folder):
     assert children(folder, [(phase, "", {}) for phase in COMMIT]) == [0] * len(COMMIT)
     for phase in COMMIT:
         assert outcome(folder / phase) == outcome(folder / "whole"), phase
-        kept = sorted(path.name for path in (folder / phase / "checkpoints").iterdir())
-        assert kept == ["step-00000009", "step-00000010"], phase
+        assert steps(folder / phase) == ["step-00000009", "step-00000010"], phase
 
 
 class Run:
     """`hpgcn train --resume` of three ranks under mpiexec, in the background."""
 
-    def __init__(self, folder, out, *flags, **environment):
-        if MPIEXEC is None:
-            pytest.skip("no mpiexec: pip install 'hpgcn[mpi,mpich]'")
-        self.metrics = folder / out / "metrics.jsonl"
-        self.process = subprocess.Popen(
-            [MPIEXEC, "-n", "3", sys.executable, "-m", "hpgcn", "train", "g.p3.h5", "--out", out,
-             "--resume", *map(str, flags)], cwd=folder, text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env={**clean_environment(), "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", **environment})
+    def __init__(self, here, out, *flags, **environment):
+        self.metrics = Path(out, "metrics.jsonl")
+        self.process = here.start("train", "g.p3.h5", "--out", out, "--resume", *flags, ranks=3,
+                                  **environment)
 
     def epochs(self):
         return self.metrics.read_bytes().count(b"\n") if self.metrics.exists() else 0
@@ -123,10 +122,7 @@ class Run:
             time.sleep(0.002)
 
     def ranks(self):
-        """Process ids of the ranks.
-
-        The Pythons below mpiexec, at once or with a proxy of it between.
-        """
+        """Process ids of the ranks: the Pythons below mpiexec, a proxy of it between or not."""
         def below(pid):
             while pid > 1 and pid != self.process.pid:
                 pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
@@ -139,12 +135,8 @@ class Run:
         return sorted(pids)
 
     def end(self):
-        """Exit code and output, within five minutes."""
-        try:
-            text = self.process.communicate(timeout=300)[0]
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            raise
+        """Exit code and standard error, within five minutes."""
+        text = self.process.communicate(timeout=300)[1]
         return self.process.returncode, text
 
 
@@ -157,13 +149,13 @@ def whole(folder):
 
 
 @pytest.mark.long
-def test_killed_at_random_moments_again_and_again(folder, whole):
+def test_killed_at_random_moments_again_and_again(here, folder, whole):
     rng = np.random.default_rng(int(os.environ.get("HPGCN_SEED", "0")))
     killed = done = 0
     for _ in range(2 * KILLS):
         if killed == KILLS:
             break
-        run = Run(folder, "killed", "--epochs", done + SHARE, "--checkpoint-every", 2)
+        run = Run(here, "killed", "--epochs", done + SHARE, "--checkpoint-every", 2)
         more, moment, rank = int(rng.integers(0, 10)), float(rng.random()), int(rng.integers(0, 3))
         run.wait_for(more)
         # in an epoch or a commit, or while the run starts
@@ -175,59 +167,55 @@ def test_killed_at_random_moments_again_and_again(folder, whole):
         killed += code != 0
         done = run.epochs()
         assert "Traceback" not in text, text
-    code, text = Run(folder, "killed", "--epochs", EPOCHS, "--checkpoint-every", 2).end()
+    code, text = Run(here, "killed", "--epochs", EPOCHS, "--checkpoint-every", 2).end()
     assert code == 0, text
     assert killed == KILLS
     assert outcome(folder / "killed") == whole
 
 
 @pytest.mark.long
-def test_signals_and_a_full_disk_in_turn(folder, whole):
-    """One run.
-
-    SIGUSR1 to all (75), a full disk (74), SIGTERM, SIGUSR1 to one rank (75), and to its end.
-    """
+def test_signals_and_a_full_disk_in_turn(here, folder, whole):
+    """SIGUSR1 to all (75), a full disk (74), SIGTERM, SIGUSR1 to one rank (75), and to the end."""
     flags = ("--epochs", EPOCHS, "--checkpoint-every", 1000)
-    run = Run(folder, "turns", *flags)
+    run = Run(here, "turns", *flags)
     run.wait_for(3)
     run.process.send_signal(signal.SIGUSR1)
     code, text = run.end()
     assert code == 75, text
     assert "go on with `hpgcn train" in text
     assert "Traceback" not in text
-    steps = folder / "turns" / "checkpoints"
-    (first,) = (path.name for path in steps.iterdir())
+    (first,) = steps(folder / "turns")
     epoch = int(first.removeprefix("step-"))
     assert run.epochs() == epoch
 
     due = 2 * (epoch // 2 + 1)
-    code, text = Run(folder, "turns", *flags[:2], "--checkpoint-every", 2,
+    code, text = Run(here, "turns", *flags[:2], "--checkpoint-every", 2,
                      HPGCN_FAULT=f"full:0:{due}:checkpoint.write").end()
     assert code == 74, text
     assert "No space left on device" in text
-    assert [path.name for path in steps.iterdir()] == [first]
+    assert steps(folder / "turns") == [first]
 
-    run = Run(folder, "turns", *flags)
+    run = Run(here, "turns", *flags)
     run.wait_for(2)
     run.process.send_signal(signal.SIGTERM)
     code, text = run.end()
     assert code != 0
-    assert [path.name for path in steps.iterdir()] == [first]
+    assert steps(folder / "turns") == [first]
 
-    run = Run(folder, "turns", *flags)
+    run = Run(here, "turns", *flags)
     run.wait_for(2)
     os.kill(run.ranks()[-1], signal.SIGUSR1)
     code, text = run.end()
     assert code == 75, text
-    assert sorted(path.name for path in steps.iterdir()) == [first, f"step-{run.epochs():08d}"]
+    assert steps(folder / "turns") == [first, f"step-{run.epochs():08d}"]
     shutil.copytree(folder / "turns", folder / "one rank")
 
-    code, text = Run(folder, "turns", *flags).end()
+    code, text = Run(here, "turns", *flags).end()
     assert code == 0, text
     assert "rounding" not in text
     assert outcome(folder / "turns") == whole
 
-    done = hpgcn("train", "g.h5", "--out", "one rank", "--resume", cwd=folder)
+    done = hpgcn("train", "g.h5", "--out", "one rank", "--resume")
     assert done.returncode == 0, done.stderr
     assert "with another number of ranks" in done.stderr
     one_rank = outcome(folder / "one rank")
@@ -237,12 +225,9 @@ def test_signals_and_a_full_disk_in_turn(folder, whole):
 
 
 @pytest.mark.long
-def test_the_command_line_refuses_other_settings_and_data(folder, whole):
+def test_the_command_line_refuses_other_settings(whole):
     given = ("train", "g.p3.h5", "--out", "whole3", "--resume")
-    assert "lr is 0.5, but the run was started with 0.01" in refused(78, *given, "--lr", 0.5,
-                                                                     ranks=3, cwd=folder)
-    succeed("generate", "sbm", "other.h5", "--scale", 8, "--features", 12, "--classes", 4, "--seed",
-            1, cwd=folder)
-    assert "was trained on other data" in refused(78, "train", "other.h5", *given[2:], cwd=folder)
-    assert "--resume needs --out RUN" in refused(2, "train", "g.p3.h5", "--resume", cwd=folder)
-    assert "nothing to do" in refused(0, *given, ranks=3, cwd=folder)
+    said = refused(78, *given, "--lr", 0.5, ranks=3)
+    assert "lr is 0.5, but the run was started with 0.01" in said
+    assert "--resume needs --out RUN" in refused(2, "train", "g.p3.h5", "--resume")
+    assert "nothing to do" in refused(0, *given, ranks=3)

@@ -1,7 +1,4 @@
-"""What a run goes on from is judged whole.
-
-A state, manifest, line of metrics or summary of another kind is named.
-"""
+"""What a run goes on from is judged whole: what is malformed is named, and passed over."""
 import json
 import re
 
@@ -19,8 +16,9 @@ def attribute(**changes):
     """Change attributes of a state; None leaves one out."""
     def change(_, told):
         told.update(changes)
-        for name in [name for name, value in changes.items() if value is None]:
-            del told[name]
+        for name in changes:
+            if told[name] is None:
+                del told[name]
 
     return change
 
@@ -45,57 +43,46 @@ def array(name, make):
 
 
 def filled(value):
-    return lambda old: np.where(np.arange(old.size).reshape(old.shape) == 1,
-                                  np.float32(value), old)
+    return lambda old: np.where(np.arange(old.size).reshape(old.shape) == 1, np.float32(value), old)
 
 
 DEEP = "[" * 100_000
-REHASHED = {  # what is changed, and what the warning names; the SHA-256 of the manifest is right
-    "no max_sent_bytes": (attribute(max_sent_bytes=None), "state.h5: max_sent_bytes is missing,"),
-    "max_sent_bytes nan": (attribute(max_sent_bytes=float("nan")), "max_sent_bytes is nan,"),
-    "max_sent_bytes text": (attribute(max_sent_bytes="many"), "max_sent_bytes is 'many', expected"),
-    "no metrics": (attribute(metrics=None), "metrics is missing, expected an object"),
-    "metrics a number": (attribute(metrics=3), "metrics is 3, expected an object"),
-    "metrics a list": (attribute(metrics="[1]"), "metrics: list, expected one JSON object"),
-    "metrics of brackets": (attribute(metrics=DEEP), "metrics: not JSON that hpgcn writes: nested"),
-    "metrics cut": (attribute(metrics="{"), "metrics: not JSON: Expecting"),
-    "metrics without a time": (metrics(epoch_s=None), "metrics: epoch_s is missing, expected a"),
-    "a time of text": (metrics(wait_s="long"), "metrics: wait_s is 'long', expected a number"),
-    "an accuracy of 7": (metrics(val_acc=7), "metrics: val_acc is 7, expected a number of at"),
-    "metrics of another epoch": (metrics(epoch=11), "metrics is of epoch 11, expected 12"),
-    "no best_metrics": (attribute(best_metrics=None), "best_metrics is missing"),
-    "empty best_metrics": (attribute(best_metrics="{}"), "best_metrics: epoch is missing"),
-    "best without its loss": (metrics("best_metrics", val_loss=None), "best_metrics: val_loss is"),
-    "negative best_epoch": (attribute(best_epoch=-1), "best_epoch is -1, expected an integer of"),
-    "best_epoch to come": (attribute(best_epoch=13), "best_metrics is of epoch"),
-    "negative epoch": (attribute(epoch=-12), "epoch is -12, expected an integer >= 0"),
-    "no ranks": (attribute(ranks=None), "ranks is missing"),
-    "no source": (attribute(source_sha256=None), "source_sha256 is missing, expected text"),
-    "no versions": (attribute(versions=None), "versions is missing"),
-    "an unknown setting": (attribute(config_toml="hiden = 3"), "attribute config_toml: key"),
-    "a setting out of range": (attribute(config_toml="hidden = 0"),
-                               "attribute hidden = 0: expected 1 to"),
-    "other hidden": (attribute(config_toml="hidden = 7"), r"weights has widths \[9, 6, 5\],"),
-    "nan weights": (array("weights/W0", filled(np.nan)), r"weights/W0 at \(0, 1\) is nan,"),
-    "inf best": (array("best/b1", filled(np.inf)), "best/b1 at 1 is inf, expected a finite number"),
-    "nan moments": (array("optimizer/mean/W1", filled(np.nan)), r"optimizer/mean/W1 at \(0, 1\)"),
-    "negative variance": (array("optimizer/variance/W1", filled(-1)), "optimizer/variance/W1 is"),
-    "weights of another shape": (array("weights/W0", lambda old: old[:, :5]),
-                                 "weights: weights/W0 has shape"),
-    "best of another shape": (array("best/W0", lambda old: old[:, :5]),
-                              "best: weights/W0 has shape"),
-    "moments of another shape": (array("optimizer/mean/W0", lambda old: old[:8]),
-                                 r"optimizer/mean has widths \[8, 6, 5\], expected \[9, 6, 5\]"),
-    "no weights": (array("weights/W0", lambda _: None), "weights/W0 is missing"),
-    "no best": (array("best/b1", lambda _: None), "best: weights/b1 is missing"),
-    "no moments": (array("optimizer/variance/W1", lambda _: None), "weights/W1 is missing"),
-    "weights of another type": (array("weights/W0", np.float64), "weights/W0 has dtype float64,"),
-    "integers": (array("best/W0", lambda old: old.astype(np.int32)), "best/W0 has dtype int32"),
-    "one array more": (array("weights/W2", lambda _: np.ones((5, 5), np.float32)),
-                       "weights/W2 has shape"),
-    "an unknown array": (array("wieghts/W0", lambda _: np.ones(3, np.float32)),
-                         "array wieghts/W0 is unknown"),
-}
+REHASHED = [  # what is changed, and what the warning names; the SHA-256 of the manifest is right
+    (attribute(max_sent_bytes=None), "state.h5: max_sent_bytes is missing,"),
+    (attribute(max_sent_bytes=float("nan")), "max_sent_bytes is nan,"),
+    (attribute(max_sent_bytes="many"), "max_sent_bytes is 'many', expected"),
+    (attribute(metrics=None), "metrics is missing, expected an object"),
+    (attribute(metrics=3), "metrics is 3, expected an object"),
+    (attribute(metrics="[1]"), "metrics: list, expected one JSON object"),
+    (attribute(metrics=DEEP), "metrics: not JSON that hpgcn writes: nested"),
+    (attribute(metrics="{"), "metrics: not JSON: Expecting"),
+    (metrics(epoch_s=None), "metrics: epoch_s is missing, expected a"),
+    (metrics(wait_s="long"), "metrics: wait_s is 'long', expected a number"),
+    (metrics(val_acc=7), "metrics: val_acc is 7, expected a number of at"),
+    (metrics(epoch=11), "metrics is of epoch 11, expected 12"),
+    (attribute(best_metrics=None), "best_metrics is missing"),
+    (attribute(best_metrics="{}"), "best_metrics: epoch is missing"),
+    (metrics("best_metrics", val_loss=None), "best_metrics: val_loss is"),
+    (attribute(best_epoch=-1), "best_epoch is -1, expected an integer of"),
+    (attribute(best_epoch=13), "best_metrics is of epoch"),
+    (attribute(epoch=-12), "epoch is -12, expected an integer >= 0"),
+    (attribute(source_sha256=None), "source_sha256 is missing, expected text"),
+    (attribute(config_toml="hiden = 3"), "attribute config_toml: key"),
+    (attribute(config_toml="hidden = 0"), "attribute hidden = 0: expected 1 to"),
+    (attribute(config_toml="hidden = 7"), r"weights has widths \[9, 6, 5\],"),
+    (array("weights/W0", filled(np.nan)), r"weights/W0 at \(0, 1\) is nan,"),
+    (array("best/b1", filled(np.inf)), "best/b1 at 1 is inf, expected a finite number"),
+    (array("optimizer/mean/W1", filled(np.nan)), r"optimizer/mean/W1 at \(0, 1\)"),
+    (array("optimizer/variance/W1", filled(-1)), "optimizer/variance/W1 is"),
+    (array("weights/W0", lambda old: old[:, :5]), "weights: weights/W0 has shape"),
+    (array("best/W0", lambda old: old[:, :5]), "best: weights/W0 has shape"),
+    (array("optimizer/mean/W0", lambda old: old[:8]), r"optimizer/mean has widths \[8, 6, 5\], "),
+    (array("best/b1", lambda _: None), "best: weights/b1 is missing"),
+    (array("optimizer/variance/W1", lambda _: None), "weights/W1 is missing"),
+    (array("weights/W0", np.float64), "weights/W0 has dtype float64,"),
+    (array("best/W0", lambda old: old.astype(np.int32)), "best/W0 has dtype int32"),
+    (array("weights/W2", lambda _: np.ones((5, 5), np.float32)), "weights/W2 has shape"),
+    (array("wieghts/W0", lambda _: np.ones(3, np.float32)), "array wieghts/W0 is unknown")]
 
 
 def rehash(folder, change):
@@ -111,9 +98,8 @@ def rehash(folder, change):
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
-@pytest.mark.parametrize("case", REHASHED)
-def test_a_state_that_cannot_be_gone_on_from_is_passed_over(graph, out, caplog, case):
-    change, words = REHASHED[case]
+@pytest.mark.parametrize("change, words", REHASHED)
+def test_a_state_that_cannot_be_gone_on_from_is_passed_over(graph, out, caplog, change, words):
     rehash(out / "checkpoints/step-00000012", change)
     assert Checkpoints(out, graph).load().epoch == 8
     assert re.search(f"falling back to step-00000008: .*step-00000012.*{words}",
@@ -133,10 +119,8 @@ def test_weights_for_another_width_than_the_graph_has_are_passed_over(graph, out
 
 @pytest.mark.parametrize("manifest",
                          [DEEP, "[1]", "{}", '{"files": 1}', '{"files": {"state.h5": {}}}', "\xff",
-                          "NaN",
-                          '{"files": {"state.h5": {"sha256": 1}}}', '{"a": 1, "a": 2}',
-                          " " * (1 << 21)],
-                         ids=lambda text: text[:40])
+                          "NaN", '{"files": {"state.h5": {"sha256": 1}}}', '{"a": 1, "a": 2}',
+                          " " * (1 << 21)], ids=lambda text: text[:40])
 def test_a_manifest_of_any_kind_is_passed_over(graph, out, caplog, manifest):
     (out / "checkpoints/step-00000012/manifest.json").write_text(manifest, encoding="latin-1")
     assert Checkpoints(out, graph).load().epoch == 8
@@ -144,21 +128,18 @@ def test_a_manifest_of_any_kind_is_passed_over(graph, out, caplog, manifest):
     assert "step-00000012" in caplog.text
 
 
-LINES = {  # line 3 of metrics.jsonl, and what the warning says
-    "no time": ({"epoch_s": None}, "line 3: epoch_s is missing, expected a number"),
-    "time nan": ({"epoch_s": float("nan")}, "line 3: epoch_s is nan, expected a number"),
-    "time of text": ({"epoch_s": "1"}, "line 3: epoch_s is '1', expected a number"),
-    "memory of text": ({"peak_rss_bytes": "1"}, "line 3: peak_rss_bytes is '1', expected an"),
-    "out of order": ({"epoch": 2}, "line 3: epoch 2 after epoch 2"),
-    "epoch nan": ({"epoch": float("nan")}, "line 3: epoch is nan, expected an integer"),
-    "brackets": (DEEP, "line 3: not JSON that hpgcn writes"),
-    "half": ('{"epoch": 3, ', "line 3: not JSON"),
-}
+LINES = [  # line 3 of metrics.jsonl, and what the warning says
+    ({"epoch_s": None}, "line 3: epoch_s is missing, expected a number"),
+    ({"epoch_s": float("nan")}, "line 3: epoch_s is nan, expected a number"),
+    ({"epoch_s": "1"}, "line 3: epoch_s is '1', expected a number"),
+    ({"peak_rss_bytes": "1"}, "line 3: peak_rss_bytes is '1', expected an"),
+    ({"epoch": 2}, "line 3: epoch 2 after epoch 2"),
+    ({"epoch": float("nan")}, "line 3: epoch is nan, expected an integer"),
+    (DEEP, "line 3: not JSON that hpgcn writes"), ('{"epoch": 3, ', "line 3: not JSON")]
 
 
-@pytest.mark.parametrize("case", LINES)
-def test_a_malformed_line_of_metrics_is_left_out_with_a_warning(graph, out, caplog, case):
-    change, words = LINES[case]
+@pytest.mark.parametrize("change, words", LINES, ids=[words for _, words in LINES])
+def test_a_malformed_line_of_metrics_is_left_out_with_a_warning(graph, out, caplog, change, words):
     text = (out / "metrics.jsonl").read_text().splitlines()
     if isinstance(change, dict):
         row = {**json.loads(text[2]), **change}

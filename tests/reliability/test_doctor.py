@@ -1,7 +1,4 @@
-"""`hpgcn doctor`.
-
-What it says of this machine, and that nothing missing, crashing or hanging can stop it.
-"""
+"""What `hpgcn doctor` says, and that nothing missing, crashing or hanging can stop it."""
 import json
 import os
 import sys
@@ -12,8 +9,7 @@ from commands import hpgcn
 from hpgcn import doctor
 
 NAMES = ["hpgcn", "python", "libraries", "hdf5", "mpi", "mpiexec", "gpu", "cores", "memory",
-         "mtkahypar", "metis",
-         "kahypar", "folder", "scratch", "training", "2 ranks"]
+         "mtkahypar", "metis", "kahypar", "folder", "scratch", "training", "2 ranks"]
 PAIR = {"size": 2, "losses": [0.7, 0.6], "pieces": [0.7, 0.6], "limit": 1 << 30, "piece": 64,
         "threading_layer": "omp", "vector_bytes": 32}
 ALONE = {**PAIR, "size": 1}
@@ -23,8 +19,7 @@ def test_this_machine_is_fit(tmp_path, here):
     done = hpgcn("doctor", "--json", cwd=tmp_path, **here.environment)
     checks = json.loads(done.stdout)
     assert [check["name"] for check in checks] == [*NAMES, "long messages"]
-    failed = [check for check in checks if check["status"] == "fail"]
-    assert failed == []
+    assert [check for check in checks if check["status"] == "fail"] == []
     assert done.returncode == 0
     text = {check["name"]: check["text"] for check in checks}
     assert str(tmp_path) in text["folder"]
@@ -41,10 +36,8 @@ def test_what_is_missing_or_crashes_is_a_line(tmp_path):
     (tmp_path / "pymetis.py").write_text("import os\nprint('noise')\nos._exit(3)\n")
     raises = "print('noise')\nraise RuntimeError('built for another machine')\n"
     (tmp_path / "mtkahypar.py").write_text(raises)
-    done = hpgcn("doctor", cwd=tmp_path,
-                 PYTHONPATH=f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    lines = done.stdout.splitlines()
-    told = {line[6:20].strip(): (line[:4].strip(), line[22:]) for line in lines}
+    done = hpgcn("doctor", PYTHONPATH=f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    told = {line[6:20].strip(): (line[:4].strip(), line[22:]) for line in done.stdout.splitlines()}
     assert list(told) == NAMES
     assert told["mpi"] == ("warn", "cannot load MPI library: pip install 'hpgcn[mpi,mpich]'")
     assert told["2 ranks"][0] == "warn"
@@ -57,14 +50,14 @@ def test_what_is_missing_or_crashes_is_a_line(tmp_path):
 
 
 def test_a_part_that_hangs_is_given_up():
-    code, out, err = doctor.ask([sys.executable, "-c",
-                                 "import time; print('a', flush=True); time.sleep(60)"], 1)
+    program = "import time; print('a', flush=True); time.sleep(60)"
+    code, out, err = doctor.ask([sys.executable, "-c", program], 1)
     assert (code, out, err) == (None, "a\n", "")
     status, text = doctor.no_answer(code, err, 1)
     assert status == "slow"
     assert text.startswith("no answer within 1 s: the machine is busy")
-    assert doctor.ask(["/nowhere/mpiexec"], 1) == (1, "",
-                                                   "/nowhere/mpiexec: No such file or directory")
+    said = "/nowhere/mpiexec: No such file or directory"
+    assert doctor.ask(["/nowhere/mpiexec"], 1) == (1, "", said)
 
 
 @pytest.mark.parametrize("alone, pair, expected", [
@@ -73,12 +66,10 @@ def test_a_part_that_hangs_is_given_up():
     (ALONE, {**PAIR, "pieces": [0.7, 0.6000000001]}, ["ok", "ok", "fail"]),
     (ALONE, {**PAIR, "size": 1}, ["ok", "fail"]),
     (ALONE, ("slow", "no answer within 120 s"), ["ok", "slow"]),
-    (("slow", "no answer within 120 s"), PAIR, ["slow"]),
-    (ALONE, None, ["ok", "warn"]),
+    (("slow", "no answer within 120 s"), PAIR, ["slow"]), (ALONE, None, ["ok", "warn"]),
     (("fail", "ended with code 70: hpgcn: no"), PAIR, ["fail"])])
 def test_self_tests_are_judged(alone, pair, expected):
     assert [check.status for check in doctor.judge(alone, pair)] == expected
-
 
 
 def test_a_busy_machine_is_slow_and_no_failure(monkeypatch):

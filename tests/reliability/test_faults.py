@@ -1,14 +1,11 @@
-"""Faults on purpose, in real jobs.
-
-Each ends in time, on all ranks, with its code and a line that says why.
-"""
-import json
-import time
+"""Faults on purpose, in real jobs: each ends in time, on all ranks, with its code and a reason."""
 from pathlib import Path
 
 import pytest
 from commands import refused, without_notice
 from jobs import none_left, processes
+from resuming import lines as metrics
+from resuming import wait_for
 
 from hpgcn.errors import UsageError
 from hpgcn.runtime import faults
@@ -16,7 +13,7 @@ from hpgcn.runtime import faults
 SIGSEGV = (11, 139)  # as MPICH's mpiexec and Open MPI's report it
 
 
-def settings(tmp_path, epochs=4, timeout=3):
+def settings(tmp_path, epochs=4, timeout=2):
     """A run of its own name, so that its processes can be told from others."""
     return "--epochs", epochs, "--comm-timeout", timeout, "--out", tmp_path / "run"
 
@@ -32,7 +29,7 @@ def test_a_rank_that_raises_ends_all(launcher, karate, tmp_path):
     assert "rank 1 of 3 failed:" in err
     assert "RuntimeError: a fault on purpose" in err
     assert "Traceback" in err
-    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
+    assert len(metrics(tmp_path / "run")) == 2
     assert none_left(str(tmp_path))
 
 
@@ -49,7 +46,7 @@ def test_a_rank_that_never_comes_is_named(launcher, karate, tmp_path):
     code, err = launcher.run("train", karate / "karate.p3.h5", *settings(tmp_path), ranks=3,
                              HPGCN_FAULT="hang:1:2:exchange")
     assert code == 75, err
-    said = "waited 3 s for rank(s) 1 in layer 0 forward; no word from rank(s) 1"
+    said = "waited 2 s for rank(s) 1 in layer 0 forward; no word from rank(s) 1"
     assert any(f"hpgcn: rank {rank} {said}" in lines(err) for rank in (0, 2)), err
     assert none_left(str(tmp_path))
 
@@ -63,7 +60,7 @@ def test_no_wait_is_without_a_deadline(here, karate, tmp_path, fault, where):
     late, waiting = int(fault.split(":")[1]), 1 - int(fault.split(":")[1])
     assert code == 75, err
     line, = lines(err)
-    assert line.startswith(f"hpgcn: rank {waiting} waited 3 s for ")
+    assert line.startswith(f"hpgcn: rank {waiting} waited 2 s for ")
     assert where in line
     assert line.endswith(f"no word from rank(s) {late}")
     assert none_left(str(tmp_path))
@@ -71,14 +68,10 @@ def test_no_wait_is_without_a_deadline(here, karate, tmp_path, fault, where):
 
 @pytest.mark.parametrize("hung", [False, True])
 def test_no_rank_outlives_its_launcher(launcher, karate, tmp_path, hung):
-    process = launcher.start("train", karate / "karate.p2.h5",
-                             *settings(tmp_path, epochs=10_000_000, timeout=600),
+    forever = settings(tmp_path, epochs=10_000_000, timeout=600)
+    process = launcher.start("train", karate / "karate.p2.h5", *forever,
                              HPGCN_FAULT="hang:1:9:loss" if hung else "")
-    metrics, end = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 60
-    while not metrics.exists() or metrics.read_bytes().count(b"\n") < 8:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_for(tmp_path / "run", 8, process)
     assert len(processes(str(tmp_path))) >= 3
     process.kill()
     assert none_left(str(tmp_path))
@@ -93,8 +86,7 @@ def test_nan_stops_all_ranks_in_the_same_epoch(here, karate, tmp_path, fault, wh
     line, = lines(err)
     assert line.startswith("hpgcn: epoch 2: ")
     assert where in line
-    assert [json.loads(line)["epoch"]
-            for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()] == [1]
+    assert [line["epoch"] for line in metrics(tmp_path / "run")] == [1]
 
 
 def test_ranks_started_with_different_settings(launcher, karate, tmp_path):
@@ -117,14 +109,13 @@ def test_what_one_rank_finds_before_it_meets_the_others(launcher, karate, tmp_pa
     assert lines(err) == [f"hpgcn: {said}"]
 
 
-def test_tasks_that_mpi_does_not_connect(karate, tmp_path):
+@pytest.mark.parametrize("words, variables", [
+    ("srun started 4", {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "0"}),
+    ("the launcher started 2", {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"})])
+def test_tasks_that_mpi_does_not_connect(karate, tmp_path, words, variables):
     pytest.importorskip("mpi4py")
-    line = refused(78, "train", karate / "karate.h5", *settings(tmp_path), SLURM_STEP_NUM_TASKS="4",
-                   SLURM_PROCID="0")
-    assert "srun started 4 tasks, but MPI sees one rank" in line
-    line = refused(78, "train", karate / "karate.h5", *settings(tmp_path), OMPI_COMM_WORLD_SIZE="2",
-                   OMPI_COMM_WORLD_RANK="0")
-    assert "the launcher started 2 tasks, but MPI sees one rank" in line
+    line = refused(78, "train", karate / "karate.h5", *settings(tmp_path), **variables)
+    assert f"{words} tasks, but MPI sees one rank" in line
     assert not (tmp_path / "run").exists()
 
 
@@ -138,8 +129,7 @@ def test_a_fault_that_makes_no_sense_is_refused(here, karate, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "kill", "kill:0:1", "kill:0:1:loss:2", "kill:-1:1:loss",
-                                  "kill:0:x:loss",
-                                  "kill:0:1:lunch", "nan:0:1:update"])
+                                  "kill:0:x:loss", "kill:0:1:lunch", "nan:0:1:update"])
 def test_words_that_name_no_fault(text):
     with pytest.raises(UsageError, match="HPGCN_FAULT="):
         faults.parse(text)
@@ -161,7 +151,7 @@ def test_a_fault_happens_once_where_it_was_asked_for(monkeypatch):
 
 def test_points_are_where_faults_can_be_asked_for():
     """Every phase has its point in the program."""
-    sources = "".join(path.read_text()
-                      for path in (Path(__file__).parents[2] / "hpgcn").rglob("*.py"))
+    files = (Path(__file__).parents[2] / "hpgcn").rglob("*.py")
+    sources = "".join(path.read_text() for path in files)
     missing = [phase for phase in faults.PHASES if f'faults.point("{phase}")' not in sources]
     assert [phase for phase in missing if not phase.startswith("checkpoint.")] == []

@@ -1,8 +1,4 @@
-"""Damaged inputs of every kind in a child process of bounded memory: refused in one line, or read
-right.
-
-A few of each here; HPGCN_FUZZ_CASES=N runs N of each, and scripts/soak_fuzz.py thousands.
-"""
+"""Damaged inputs, HPGCN_FUZZ_CASES of each kind, or a few; scripts/soak_fuzz.py: thousands."""
 import os
 
 import pytest

@@ -1,7 +1,4 @@
-"""Names of any length and of any letters.
-
-One line, nothing left; what is printed commands no terminal.
-"""
+"""Names of any length and letters: one line, nothing left; what is printed commands no terminal."""
 import dataclasses
 import json
 import shutil
@@ -11,8 +8,9 @@ import pytest
 from in_process import refused, run, succeed
 
 import hpgcn
-from hpgcn import store
+from hpgcn import partition, store
 from hpgcn.errors import OutputError, UsageError
+from hpgcn.training.placement import _kept
 
 TOO_LONG = {"300": "x" * 300, "5000": "x" * 5000, "folders": "/".join(["y" * 200] * 30)}
 ODD = {"line feed": "a\nb", "return": "a\rb", "escape": "a\x1b[31mb", "bytes": "a\udcffb",
@@ -20,27 +18,26 @@ ODD = {"line feed": "a\nb", "return": "a\rb", "escape": "a\x1b[31mb", "bytes": "
 
 
 @pytest.fixture
-def folder(karate, tmp_path, monkeypatch):
-    """A folder of its own with a graph g.h5, in which commands run."""
+def folder(karate, tmp_path):
+    """The working folder, with a graph g.h5."""
     shutil.copy(karate / "karate.h5", tmp_path / "g.h5")
-    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.mark.parametrize("name", TOO_LONG.values(), ids=TOO_LONG)
 def test_a_name_that_is_too_long(folder, name):
     train = ("train", "g.h5", "--epochs", 1)
+    cut = ("partition", "g.h5", "-k", 2)
     for code, *words in [
             (73, "convert", "karate", f"{name}.h5"), (73, "generate", "sbm", f"{name}.h5"),
-            (73, "partition", "g.h5", "-k", 2, "--method", "block", "-o", f"{name}.h5"),
-            (73, "partition", "g.h5", "-k", 2, "--method", "block", "-o", f"{name}.npy"),
-            (66, "partition", "g.h5", "-k", 2, "--parts", name, "-o", "p.h5"),
+            (73, *cut, "-o", f"{name}.h5"), (73, *cut, "-o", f"{name}.npy"),
+            (66, *cut, "--parts", name, "-o", "p.h5"),
             (73, *train, "--out", name), (73, *train, "--out", f"new/{name}"),
             (73, *train, "--out", name, "--resume"),
             (66, "train", name), (66, *train, "--config", name), (66, "predict", name),
             (66, "report", name),
             (66, "inspect", name), (66, "plan", name), (66, "plan", "g.h5", "--machine", name)]:
-        line = refused(code, "(?i)file name too long|no such|no folder", *words, folder=folder)
+        line = refused(code, "(?i)file name too long|no such|no folder", *words)
         assert len(line) < 700 or len(name) < 400, "a long word is cut"
     assert sorted(path.name for path in folder.iterdir()) == ["g.h5"]
 
@@ -68,8 +65,7 @@ def test_names_of_odd_letters_are_printed_escaped(folder, name):
     code, errors, output = run("train", "g.h5", "--epochs", 1, "--out", f"{name}.run")
     assert (code, errors) == (0, "") or (code == 2 and "text that UTF-8 can hold" in errors)
     assert all(line.isprintable() for line in (output + errors).split("\n"))
-    refused(66, r"^hpgcn: no[^\n]*: No such file or directory", "inspect", f"no{name}",
-            folder=folder)
+    refused(66, r"^hpgcn: no[^\n]*: No such file or directory", "inspect", f"no{name}")
 
 
 def test_a_name_without_an_end_or_with_nul_in_python(folder):
@@ -78,14 +74,10 @@ def test_a_name_without_an_end_or_with_nul_in_python(folder):
     with pytest.raises(OutputError, match="cannot be created: File name too long"):
         hpgcn.train("g.h5", hpgcn.Config(epochs=1, out="x" * 300))
     (folder / "run.toml").write_text('out = "a\\u0000b"\n')
-    refused(2, "out = .*: expected text without NUL", "train", "g.h5", "--config", "run.toml",
-            folder=folder)
+    refused(2, "out = .*: expected text without NUL", "train", "g.h5", "--config", "run.toml")
 
 
 def test_a_partition_beside_a_graph_of_a_long_name_is_refused_before_the_work(folder, monkeypatch):
-    from hpgcn import partition
-    from hpgcn.training.placement import _kept
-
     monkeypatch.setattr(partition, "make_partition", None)
     name = folder / f"{'x' * 251}.h5"
     shutil.copy(folder / "g.h5", name)
@@ -95,25 +87,23 @@ def test_a_partition_beside_a_graph_of_a_long_name_is_refused_before_the_work(fo
 
 def test_memory_that_there_is_not_is_one_line(folder):
     refused(70, "out of memory: Unable to allocate", "train", "g.h5", "--hidden", 1 << 24,
-            "--layers", 1000, "--out", "run", folder=folder)
+            "--layers", 1000, "--out", "run")
 
 
 @pytest.mark.parametrize("words", [
     ("predict", "run", "--threads", -1), ("bench", "gather", "--threads", -1),
-    ("train", "g.h5", "--threads", 2**62)],
-    ids=str)
+    ("train", "g.h5", "--threads", 2**62)], ids=str)
 def test_threads_have_bounds_everywhere(folder, words):
-    refused(2, "threads = .*: expected 0 to 4096", *words, folder=folder)
+    refused(2, "threads = .*: expected 0 to 4096", *words)
 
 
 def test_lines_of_the_command_line_speak_of_flags_and_those_of_python_of_arguments(folder):
     succeed("train", "g.h5", "--epochs", 1, "--out", "run")
     refused(73, "--resume goes on in it, --overwrite replaces it; or choose another --out$",
-            "train", "g.h5", "--out", "run", folder=folder)
-    refused(73, "exists already; --overwrite replaces it$", "convert", "karate", "g.h5",
-            folder=folder)
+            "train", "g.h5", "--out", "run")
+    refused(73, "exists already; --overwrite replaces it$", "convert", "karate", "g.h5")
     refused(78, "train anew with another --out, or --overwrite$", "train", "g.h5", "--epochs", 2,
-            "--out", "run", "--resume", folder=folder)
+            "--out", "run", "--resume")
     with pytest.raises(OutputError, match="resume= goes on in it, overwrite=True replaces it; or"):
         hpgcn.train("g.h5", hpgcn.Config(epochs=1, out="run"))
     with pytest.raises(OutputError, match=r"exists already; overwrite=True replaces it$"):
@@ -131,13 +121,11 @@ WRONG = {  # what is called, and what the UsageError says
     "run": (lambda: hpgcn.predict("g.h5", 3), "a int: expected a run directory, its model.h5, or"),
     "predict": (lambda: hpgcn.predict(None, "run"), "graph is of type NoneType"),
     "device": (lambda: hpgcn.predict("g.h5", "run", device="gpu"), "device = 'gpu': expected one"),
-    "load": (lambda: hpgcn.load(3), "path is of type int, expected str or path-like"),
-}
+    "load": (lambda: hpgcn.load(3), "path is of type int, expected str or path-like")}
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_arguments_of_the_wrong_type(folder, case):
-    call, words = WRONG[case]
+@pytest.mark.parametrize("call, words", WRONG.values(), ids=WRONG)
+def test_arguments_of_the_wrong_type(folder, call, words):
     with pytest.raises(UsageError, match=words):
         call()
     assert [path.name for path in folder.iterdir()] == ["g.h5"]
@@ -145,9 +133,9 @@ def test_arguments_of_the_wrong_type(folder, case):
 
 def test_a_path_is_a_graph(folder):
     config = hpgcn.Config(epochs=2, out=folder / "run")
-    losses = [hpgcn.train(source, config, overwrite=True)["final_loss"]
-              for source in (folder / "g.h5", "g.h5", hpgcn.load("g.h5"))]
-    assert len(set(losses)) == 1
+    losses = {hpgcn.train(source, config, overwrite=True)["final_loss"]
+              for source in (folder / "g.h5", "g.h5", hpgcn.load("g.h5"))}
+    assert len(losses) == 1
     logits = [hpgcn.predict(source, folder / "run")["logits"]
              for source in ("g.h5", hpgcn.load("g.h5"))]
     assert np.array_equal(*logits)

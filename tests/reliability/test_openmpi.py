@@ -1,6 +1,4 @@
-"""What the README says of Open MPI's launcher is so, where it is installed
-(scripts/test_openmpi.sh).
-"""
+"""What the README says of Open MPI's launcher is so, where scripts/test_openmpi.sh put it."""
 import os
 import re
 import subprocess

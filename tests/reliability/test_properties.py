@@ -1,7 +1,4 @@
-"""Properties that hold for whatever an input says.
-
-It is read as a slow reader reads it, or refused.
-"""
+"""Whatever an input says, it is read as a slow reader reads it, or refused."""
 import dataclasses
 import tempfile
 from itertools import pairwise
@@ -49,20 +46,16 @@ def triples(draw):
 
 
 def dense(indptr, indices, data, n):
-    """The matrix of a triple, summed entry by entry.
-
-    None if it is no CSR matrix of finite numbers.
-    """
+    """The matrix of a triple, summed entry by entry; None if it is no CSR of finite numbers."""
     if indptr[0] != 0 or indptr[-1] != len(indices) or any(b < a for a, b in pairwise(indptr)):
         return None
     if any(not 0 <= column < n for column in indices) or not np.isfinite(data).all():
         return None
-    matrix, ones = np.zeros((n, n)), all(value in (0, 1) for value in data)
-    for row in range(n):
-        for k in range(indptr[row], indptr[row + 1]):
-            before = matrix[row, indices[k]]
-            matrix[row, indices[k]] = max(before, data[k]) if ones else before + data[k]
-    return matrix.astype(np.float32)
+    rows = [row for row in range(n) for _ in range(indptr[row], indptr[row + 1])]
+    matrix = np.zeros((n, n), np.float32)
+    for pair, weight in slow_readers.merged(n, zip(rows, indices, data)).weights.items():
+        matrix[pair] = weight
+    return matrix
 
 
 @quick
@@ -72,8 +65,8 @@ def test_csr_triples(folder, triple, index):
     wanted, path = dense(*triple), folder / "csr.npz"
     A = sp.csr_array((n, n))
     kind = index if all(abs(number) < 2**31 for number in indptr + indices) else np.int64
-    A.indptr, A.indices, A.data = np.array(indptr, kind), np.array(indices, kind), np.array(data,
-                                                                                            float)
+    A.indptr, A.indices = np.array(indptr, kind), np.array(indices, kind)
+    A.data = np.array(data, float)
     np.savez(path, adj_indptr=A.indptr, adj_indices=A.indices, adj_data=A.data, adj_shape=(n, n))
     for made in (lambda: Graph.from_scipy(A), lambda: read(path)[0]):
         if wanted is None:
@@ -122,8 +115,8 @@ def edge_lists(draw):
     weighted, lines = draw(st.booleans()), []
     for u, v in draw(st.lists(st.tuples(IDS, IDS), max_size=8)):
         lines.append(separator.join([str(u), str(v), *([draw(WEIGHTS)] if weighted else [])]))
-    for extra in draw(st.lists(st.sampled_from(["", "# a comment", "% another", "   ", "1",
-                                                "0 0 0 0"]), max_size=2)):
+    extras = st.sampled_from(["", "# a comment", "% another", "   ", "1", "0 0 0 0"])
+    for extra in draw(st.lists(extras, max_size=2)):
         lines.insert(draw(st.integers(0, len(lines))), extra)
     end = draw(st.sampled_from(["\n", "\r\n"]))
     mark = draw(st.sampled_from(["", "\ufeff"]))
@@ -185,8 +178,7 @@ def test_settings_come_back_from_toml(folder, chosen):
 
 
 ANY = st.one_of(st.integers(), st.floats(), st.text(), st.booleans(), st.none(),
-                st.lists(st.integers(), max_size=2),
-                st.just(10**400), st.just("\udcff"))
+                st.lists(st.integers(), max_size=2), st.just(10**400), st.just("\udcff"))
 
 
 @quick

@@ -1,9 +1,5 @@
-"""Signals, in real processes.
-
-Whatever a command does, it ends in order, with its code, and leaves nothing behind.
-"""
+"""Signals, in real processes: a command ends in order, with its code, and leaves nothing."""
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -12,7 +8,9 @@ import sys
 import time
 from pathlib import Path
 
+import in_process
 import pytest
+import resuming
 from commands import MPIEXEC, clean_environment, refused, succeed, without_notice
 
 from hpgcn import store
@@ -20,22 +18,22 @@ from hpgcn.runtime import signals
 
 SIGNALLED = Path(__file__).with_name("signalled.py")
 WRITES = "hpgcn.store.writer.Writer.finish"  # there is a temporary file then
+SYNCHRONISES = "hpgcn.runtime.atomic.synchronise"
 SERIAL = {  # name -> (point, arguments); files are those of `folder`
     "convert": (WRITES, ("convert", "karate", "new.h5")),
     "convert in pieces": ("hpgcn.datasets.sort_kernels.emit",
                           ("convert", "edges.txt", "new.h5", "--memory", "300K")),
     "generate": (WRITES, ("generate", "sbm", "new.h5", "--scale", "6")),
-    "generate text": ("hpgcn.runtime.atomic.synchronise", ("generate", "sbm", "new.txt", "--scale", "6")),
+    "generate text": (SYNCHRONISES, ("generate", "sbm", "new.txt", "--scale", "6")),
     "partition": (WRITES, ("partition", "karate.h5", "-k", "2", "-o", "new.h5")),
     "partition by an engine": ("hpgcn.partition.process._answer",
                                ("partition", "karate.h5", "-k", "2", "-o", "new.h5")),
-    "partition to text": ("hpgcn.runtime.atomic.synchronise",
-                          ("partition", "karate.h5", "-k", "2", "-o", "new.txt", "--method",
-                      "block")),
+    "partition to text": (SYNCHRONISES, ("partition", "karate.h5", "-k", "2", "-o", "new.txt",
+                                         "--method", "block")),
     "plan": ("hpgcn.planning.report.table", ("plan", "karate.h5", "-k", "2")),
     "inspect": ("hpgcn.store.describe", ("inspect", "karate.h5")),
     "predict": (WRITES, ("predict", "done", "karate.h5", "-o", "new.h5")),
-    "report": ("hpgcn.runtime.atomic.synchronise", ("report", "done", "--html", "new.html")),
+    "report": (SYNCHRONISES, ("report", "done", "--html", "new.html")),
     "bench": ("hpgcn.bench.table", ("bench", "growth", "--scale-down", "512", "--repeats", "1")),
     "doctor": ("hpgcn.doctor.describe_launcher", ("doctor",)),
     "train": ("hpgcn.training.shard.GraphShard._aggregated",
@@ -45,20 +43,21 @@ SERIAL = {  # name -> (point, arguments); files are those of `folder`
 NUMBERS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGUSR1)
 
 
-@pytest.fixture(scope="module")
-def folder(trained):
-    """As `trained`, with edges.txt."""
+@pytest.fixture
+def folder(trained, monkeypatch):
+    """The working folder: as `trained`, with edges.txt."""
     (trained / "edges.txt").write_text("".join(f"{u} {(7 * u + 1) % 5000}\n" for u in range(5000)))
+    monkeypatch.chdir(trained)
     return trained
 
 
-def run(how, point, *args, cwd, ranks=None, **environment):
-    """Return the finished process, started in `cwd`."""
+def run(how, point, *args, ranks=None, **environment):
+    """Return the finished process."""
     if ranks is not None and MPIEXEC is None:
         pytest.skip("no mpiexec: pip install 'hpgcn[mpi,mpich]'")
     launcher = [MPIEXEC, "-n", str(ranks)] if ranks else []
     return subprocess.run([*launcher, sys.executable, SIGNALLED, how, point, *map(str, args)],
-                          cwd=cwd, timeout=300, capture_output=True, text=True, check=False,
+                          timeout=300, capture_output=True, text=True, check=False,
                           env={**clean_environment(), "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
                                **environment})
 
@@ -82,7 +81,7 @@ def test_every_command_ends_in_order(folder, tmp_path, name, number):
     point, args = SERIAL[name]
     if name == "partition by an engine":
         pytest.importorskip("mtkahypar")
-    done = run(f"0:{number.name}:1", point, *args, cwd=folder, TMPDIR=str(tmp_path))
+    done = run(f"0:{number.name}:1", point, *args, TMPDIR=str(tmp_path))
     if name == "train in a checkpoint":  # what was done before is kept
         kept = sorted(path.name for path in (folder / "new").rglob("*"))
         shutil.rmtree(folder / "new")
@@ -93,10 +92,12 @@ def test_every_command_ends_in_order(folder, tmp_path, name, number):
     assert leftovers(folder, tmp_path) == []
 
 
-@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("number", [
+    signal.SIGTERM, signal.SIGINT,
+    *(pytest.param(number, marks=pytest.mark.long) for number in (signal.SIGHUP, signal.SIGUSR1))])
 def test_a_signal_in_compiled_code_ends_in_order(folder, number):
     point, args = SERIAL["generate"]
-    done = run(f"0:{number.name}!:1", point, *args, cwd=folder)
+    done = run(f"0:{number.name}!:1", point, *args)
     assert done.returncode == 128 + number, done.stderr
     assert lines(done) == [f"hpgcn: {signals.told(number)}"]
     assert "Traceback" not in done.stderr
@@ -104,9 +105,7 @@ def test_a_signal_in_compiled_code_ends_in_order(folder, number):
 
 
 def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path):
-    """A killed command's folder goes with the next one, a living one's stays, and so does what only
-    looks like it.
-    """
+    """The folder of a killed command; not of a living one, nor what only looks like it."""
     with waiting("convert", "karate", tmp_path / "a.h5", point=WRITES) as killed, \
             waiting("convert", "karate", tmp_path / "b.h5", point=WRITES) as living:
         killed.kill()
@@ -115,10 +114,9 @@ def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path):
         (tmp_path / ".hpgcn-mine.tmp").write_text("mine")
         other = tmp_path / f".hpgcn-00000000-{killed.pid}-1-0123456789abcdef.tmp"
         other.write_text("another machine's")
-        succeed("convert", "karate", tmp_path / "new.h5")
-        left = {path.name for path in tmp_path.iterdir()} - {"new.h5", ".hpgcn-mine.tmp",
-                                                              other.name}
-        (name,) = left
+        in_process.succeed("convert", "karate", tmp_path / "new.h5")
+        kept = {"new.h5", ".hpgcn-mine.tmp", other.name}
+        (name,) = {path.name for path in tmp_path.iterdir()} - kept
         assert f"-{living.pid}-" in name
 
 
@@ -160,8 +158,7 @@ sys.exit(main())
      ("partition", "karate.h5", "-k", "2", "-o", "new.h5")),
     (signal.SIGINT, 130, "interrupted", ("convert", "karate", "new.h5"))])
 def test_a_signal_while_the_program_is_imported(folder, number, code, words, args):
-    done = subprocess.run([sys.executable, "-c", AT_IMPORT, str(int(number)), *args], cwd=folder,
-                          timeout=120,
+    done = subprocess.run([sys.executable, "-c", AT_IMPORT, str(int(number)), *args], timeout=120,
                           text=True, capture_output=True, check=False, env=clean_environment())
     assert done.returncode == code, done.stderr
     assert words in done.stderr
@@ -170,7 +167,7 @@ def test_a_signal_while_the_program_is_imported(folder, number, code, words, arg
 
 
 def losses(out):
-    return [json.loads(line)["loss"] for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return [line["loss"] for line in resuming.lines(out)]
 
 
 @pytest.mark.long
@@ -183,8 +180,8 @@ def test_a_run_that_is_stopped_before_epoch_1_starts_there_again(folder, tmp_pat
                                                                  how, point):
     if "partition" in point:
         pytest.importorskip("mtkahypar")
-    command = ("train", folder / graph, "--epochs", 3, "--out", tmp_path / "run")
-    done = run(how, point, *command, cwd=folder, ranks=ranks)
+    command = ("train", graph, "--epochs", 3, "--out", tmp_path / "run")
+    done = run(how, point, *command, ranks=ranks)
     assert done.returncode == 75, done.stderr
     (line,) = [line for line in lines(done) if "partition" not in line]
     assert line.startswith("hpgcn: stopped by SIGUSR1 before epoch 1; go on with `hpgcn train ")
@@ -197,9 +194,8 @@ def test_a_run_that_is_stopped_before_epoch_1_starts_there_again(folder, tmp_pat
 @pytest.mark.long
 @pytest.mark.parametrize("ranks, graph, rank", [(None, "karate.h5", 0), (3, "karate.p3.h5", 1)])
 def test_ctrl_c_keeps_the_best_model_so_far(folder, tmp_path, ranks, graph, rank):
-    command = ("train", folder / graph, "--epochs", 40, "--out", tmp_path / "run")
-    done = run(f"{rank}:SIGINT:12", "hpgcn.training.trainer.evaluate", *command, cwd=folder,
-               ranks=ranks)
+    command = ("train", graph, "--epochs", 40, "--out", tmp_path / "run")
+    done = run(f"{rank}:SIGINT:12", "hpgcn.training.trainer.evaluate", *command, ranks=ranks)
     assert done.returncode == 130, done.stderr
     (line,) = lines(done)
     epochs = len(losses(tmp_path / "run"))
@@ -216,10 +212,7 @@ def test_ctrl_c_keeps_the_best_model_so_far(folder, tmp_path, ranks, graph, rank
 def test_ctrl_c_at_the_launcher(here, karate, tmp_path):
     process = here.start("train", karate / "karate.p3.h5", "--epochs", 10**7, "--out",
                          tmp_path / "run", ranks=3)
-    metrics = tmp_path / "run" / "metrics.jsonl"
-    while not metrics.exists() or metrics.read_bytes().count(b"\n") < 8:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
+    resuming.wait_for(tmp_path / "run", 8, process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=100)
     assert process.returncode == 130, err
@@ -230,17 +223,13 @@ def test_ctrl_c_at_the_launcher(here, karate, tmp_path):
 def test_a_second_ctrl_c_ends_a_run_at_once(folder, tmp_path):
     terminal, theirs = os.openpty()
     nowhere = "9:none:1", "hpgcn.training.trainer.warm_up"
-    child = subprocess.Popen([sys.executable, SIGNALLED, *nowhere, "train", "karate.h5", "--out",
-                              tmp_path / "run"],
-                             cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                             stderr=theirs,
-                             env={**clean_environment(), "HPGCN_FAULT": "hang:0:3:loss"})
+    child = subprocess.Popen(
+        [sys.executable, SIGNALLED, *nowhere, "train", "karate.h5", "--out", tmp_path / "run"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs,
+        env={**clean_environment(), "HPGCN_FAULT": "hang:0:3:loss"})
     os.close(theirs)
     try:
-        metrics = tmp_path / "run" / "metrics.jsonl"
-        while not metrics.exists() or metrics.read_bytes().count(b"\n") < 2:
-            assert child.poll() is None
-            time.sleep(0.02)
+        resuming.wait_for(tmp_path / "run", 2, child)
         said = b""
         child.send_signal(signal.SIGINT)
         while b"a second Ctrl-C ends it at once" not in said:

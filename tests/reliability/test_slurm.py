@@ -1,7 +1,4 @@
-"""The Slurm script, with stand-ins for Slurm's commands.
-
-It queues itself again after a stop, and only then.
-"""
+"""The Slurm script, with stand-ins for Slurm: it queues itself again after a stop alone."""
 import os
 import subprocess
 from pathlib import Path
@@ -11,17 +8,15 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "scripts" / "slurm" / "train.sbatch"
 
 
-@pytest.mark.parametrize("code, restarts, requeued",
-                         [(0, 0, False), (75, 0, True), (75, 50, False), (78, 0, False),
-                          (138, 0, True)])
+@pytest.mark.parametrize("code, restarts, requeued", [
+    (0, 0, False), (75, 0, True), (75, 50, False), (78, 0, False), (138, 0, True)])
 def test_requeue(tmp_path, code, restarts, requeued):
     for name, text in {"hpgcn": "", "srun": f"exit {code}", "scontrol": ""}.items():
         (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@" >> log\n{text}\n')
         (tmp_path / name).chmod(0o755)
-    done = subprocess.run(["bash", SCRIPT, "g.h5", "--hidden", "8"], cwd=tmp_path, timeout=30,
-                          check=False, env={
-"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "SLURM_NTASKS": "8",
-"SLURM_CPUS_PER_TASK": "2", "SLURM_JOB_ID": "17", "SLURM_RESTART_COUNT": str(restarts)})
+    done = subprocess.run(["bash", SCRIPT, "g.h5", "--hidden", "8"], timeout=30, check=False, env={
+        "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "SLURM_NTASKS": "8",
+        "SLURM_CPUS_PER_TASK": "2", "SLURM_JOB_ID": "17", "SLURM_RESTART_COUNT": str(restarts)})
     assert done.returncode == code
     partition, train, *rest = (tmp_path / "log").read_text().splitlines()
     assert partition == "hpgcn partition g.h5 -k 8 -o g.p8.h5"

@@ -1,13 +1,11 @@
-"""Standard output and error that take no more, or are closed.
-
-One line where there is a place for it, and 74.
-"""
+"""Standard output and error that take no more, or are closed: one line where it can be, and 74."""
 import os
 import subprocess
 import sys
 
 import pytest
-from commands import clean_environment, succeed
+from commands import clean_environment
+from in_process import succeed
 
 COMMANDS = {
     "convert": ("convert", "karate", "new.h5"),
@@ -23,33 +21,29 @@ COMMANDS = {
     "train --help": ("train", "--help"), "--version": ("--version",)}
 
 
-def run(redirected, *args, cwd, unbuffered=""):
+def run(redirected, *args, unbuffered=""):
     """The finished process of a command, started by a shell."""
     command = 'exec "$@" ' + redirected
     return subprocess.run(["sh", "-c", command, "sh", sys.executable, "-m", "hpgcn",
-                           *map(str, args)], cwd=cwd,
-                          capture_output=True, text=True, check=False, timeout=300,
-                          env={**clean_environment(), "PYTHONUNBUFFERED": unbuffered})
+                           *map(str, args)], capture_output=True, text=True, check=False,
+                          timeout=300, env={**clean_environment(), "PYTHONUNBUFFERED": unbuffered})
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("place, name", list(enumerate(COMMANDS)))
 def test_output_that_goes_nowhere(trained, tmp_path, place, name):
-    """On a full device, and (every second command) on a closed stream.
-
-    Buffered, and (every third one) not.
-    """
+    """On a full device, every second command on a closed stream; every third one unbuffered."""
     redirected, reason = ((">&-", "Bad file descriptor") if place % 2
                           else (">/dev/full", "No space left on device"))
-    (tmp_path / "karate.h5").symlink_to(trained / "karate.h5")
-    (tmp_path / "done").symlink_to(trained / "done")
-    done = run(redirected, *COMMANDS[name], cwd=tmp_path, unbuffered="1" if place % 3 == 0 else "")
+    for name_of in ("karate.h5", "done"):
+        (tmp_path / name_of).symlink_to(trained / name_of)
+    done = run(redirected, *COMMANDS[name], unbuffered="1" if place % 3 == 0 else "")
     assert done.returncode == 74, done.stderr
     assert done.stderr.splitlines()[-1] == f"hpgcn: standard output: writing failed: {reason}"
     assert "Traceback" not in done.stderr
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
     if (tmp_path / "new.h5").exists():
-        succeed("inspect", "new.h5", "--verify", cwd=tmp_path)
+        succeed("inspect", tmp_path / "new.h5", "--verify")
     if (tmp_path / "new").exists():
         assert (tmp_path / "new" / "summary.json").exists()
 
@@ -63,12 +57,9 @@ def test_output_that_goes_nowhere(trained, tmp_path, place, name):
     ("<&- >&- 2>&-", 0, ("convert", "karate", "a.h5", "-q")),
     ("<&- >&- 2>&-", 74, ("convert", "karate", "b.h5"))])
 def test_errors_that_nobody_can_read(trained, tmp_path, redirected, code, args):
-    """A command that failed keeps its code.
-
-    One that lost what it had to say does not end with 0.
-    """
+    """A command that failed keeps its code; one that could not say all does not end with 0."""
     (tmp_path / "karate.h5").symlink_to(trained / "karate.h5")
-    done = run(redirected, *args, cwd=tmp_path)
+    done = run(redirected, *args)
     assert (done.returncode, done.stderr) == (code, "")
     for path in tmp_path.glob("?.h5"):
         succeed("inspect", path, "--verify")
@@ -79,7 +70,6 @@ def test_a_reader_that_leaves_is_no_error(trained):
     os.close(ours)
     with os.fdopen(theirs, "wb") as pipe:
         done = subprocess.run([sys.executable, "-m", "hpgcn", "plan", "karate.h5"], cwd=trained,
-                              stdout=pipe, text=True,
-                              stderr=subprocess.PIPE, check=False, timeout=120,
-                              env=clean_environment())
+                              stdout=pipe, text=True, stderr=subprocess.PIPE, check=False,
+                              timeout=120, env=clean_environment())
     assert (done.returncode, done.stderr) == (0, "")

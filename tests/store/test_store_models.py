@@ -1,10 +1,10 @@
 """Models and predictions, and what `describe` says about all files."""
 import re
 
-import h5py
 import numpy as np
 import pytest
-from stored_graphs import make_graph, make_partition, restamp
+from damages import attribute, change
+from stored_graphs import edit, make_graph, make_partition, restamp
 
 from hpgcn import store
 from hpgcn.config import Config
@@ -17,8 +17,7 @@ ONES = {"W": np.ones((3, 2), np.float32)}
 def check_equal(arrays, expected):
     assert arrays.keys() == expected.keys()
     for name, array in expected.items():
-        assert (arrays[name].dtype, arrays[name].shape) == (array.dtype, array.shape)
-        np.testing.assert_array_equal(arrays[name], array)
+        np.testing.assert_array_equal(arrays[name], array, strict=True)
 
 
 def test_model_round_trip(tmp_path):
@@ -40,12 +39,12 @@ def test_model_round_trip(tmp_path):
     expected = {**given, "resumed": 1, "config_toml": toml, "epoch": 17}
     for name in attributes.keys() - {"creator", "created_utc"}:
         assert attributes[name] == expected[name]
-    for error, message, options in [
-            (OutputError, "exists", {}),
-            (ValueError, "epoch", {"attributes": {"epoch": 3}, "overwrite": True}),
-            (TypeError, "attribute 'x'", {"attributes": {"x": {}}, "overwrite": True})]:
+    for error, message, options in (
+            (OutputError, "exists", {}), (ValueError, "epoch", {"attributes": {"epoch": 3}}),
+            (TypeError, "attribute 'x'", {"attributes": {"x": {}}})):
         with pytest.raises(error, match=message):
-            store.write_model(path, weights, config_toml=toml, epoch=18, **options)
+            store.write_model(path, weights, config_toml=toml, epoch=18,
+                              overwrite=bool(options), **options)
     assert store.read_model(path)[1]["epoch"] == 17
     assert [path.name for path in tmp_path.iterdir()] == ["m.h5"]
 
@@ -53,15 +52,13 @@ def test_model_round_trip(tmp_path):
 def test_damaged_models(tmp_path, graph_file):
     path = tmp_path / "m.h5"
     store.write_model(path, ONES, config_toml="", epoch=1)
-    with h5py.File(path, "r+") as file:
-        file["weights/W"][2, 1] = np.nan
+    edit(path, change("weights/W", (2, 1), np.nan), stamp=False)
     with pytest.raises(StorageError, match="weights/W: the checksum of block 0"):
         store.read_model(path)
     restamp(path)
     with pytest.raises(DataError, match=r"weights/W\[2, 1\] is nan"):
         store.read_model(path)
-    with h5py.File(path, "r+") as file:
-        del file.attrs["config_toml"]
+    edit(path, attribute("config_toml", None), stamp=False)
     with pytest.raises(DataError, match="config_toml is missing"):
         store.read_model(path)
     with pytest.raises(DataError, match="format is 'hpgcn-graph', expected hpgcn-model"):
@@ -116,12 +113,11 @@ def test_describe_graph(tmp_path):
     store.write_graph(tmp_path / "g.h5", graph)
     text = words(tmp_path / "g.h5", verify=True)
     assert text["checksums"].startswith("all match: 12 datasets")
-    expected = {
+    assert text.items() >= {
         "kind": "graph", "vertices": "4", "edges": "2 stored entries, directed, weights all 1",
         "degrees": "mean 0.50, max 1; 2 vertices isolated, 1 with a loop",
         "features": "6 wide, dense float32", "labels": "2 classes of 1, 2 vertices, 1 unknown",
-        "split": "train 1, val 1, test 1 (file)"}
-    assert {label: text[label] for label in expected} == expected
+        "split": "train 1, val 1, test 1 (file)"}.items()
     assert "--verify" in words(tmp_path / "g.h5")["checksums"]
 
 
@@ -160,6 +156,5 @@ def test_describe_model_and_predictions(tmp_path):
             "p.h5": {"kind": "predictions", "vertices": "9, in their original order",
                      "logits": "a score of each class, 9 x 2 float64",
                      "label": "the label that is predicted, 9 int64"}}.items():
-        text = words(tmp_path / name, verify=True)
-        assert {label: text[label] for label in expected} == expected
+        assert expected.items() <= words(tmp_path / name, verify=True).items()
     assert "cannot be read: config_toml: key 'hiden'" in words(tmp_path / "n.h5")["settings"]

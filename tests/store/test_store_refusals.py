@@ -1,4 +1,5 @@
 """What must be refused, one crafted file each: one line with file and dataset, in good time."""
+import contextlib
 import os
 
 import h5py
@@ -11,7 +12,11 @@ from hpgcn import store
 from hpgcn.errors import DataError, InputNotFoundError, StorageError
 
 
-def check_line(refusal, path):
+@contextlib.contextmanager
+def refuses(message, path, error=DataError):
+    """What is done within must be refused in one line that begins with the path."""
+    with pytest.raises(error, match=message) as refusal:
+        yield
     assert str(refusal.value).startswith(str(path))
     assert "\n" not in str(refusal.value)
 
@@ -20,20 +25,17 @@ def check_line(refusal, path):
 def test_refused_when_opened(graph_file, case):
     damage, message = STRUCTURE[case]
     edit(graph_file, damage, stamp="filter" not in case, readable=False)
-    with pytest.raises(DataError, match=message) as refusal:
+    with refuses(message, graph_file):
         store.load(graph_file)
-    check_line(refusal, graph_file)
 
 
-@pytest.mark.parametrize("case", ENTRIES)
-def test_refused_when_read_although_its_checksums_match(graph_file, case):
-    damage, message = ENTRIES[case]
+@pytest.mark.parametrize("damage, message", ENTRIES.values(), ids=ENTRIES)
+def test_refused_when_read_although_its_checksums_match(graph_file, damage, message):
     edit(graph_file, damage, stamp=False)
     for verify in (False, True):
         stored = store.load(graph_file, verify=verify)
-        with stored, pytest.raises(DataError, match=message) as refusal:
+        with stored, refuses(message, graph_file):
             stored.read()
-        check_line(refusal, graph_file)
         restamp(graph_file)
 
 
@@ -68,13 +70,11 @@ def test_other_features_and_labels_are_checked_too(tmp_path, kind, damage, messa
         stored.read()
 
 
-@pytest.mark.parametrize("case", PARTITION)
-def test_bad_partitions(parts_file, case):
-    damage, message = PARTITION[case]
+@pytest.mark.parametrize("damage, message", PARTITION.values(), ids=PARTITION)
+def test_bad_partitions(parts_file, damage, message):
     edit(parts_file, damage)
-    with pytest.raises(DataError, match=message) as refusal, store.load(parts_file) as stored:
+    with refuses(message, parts_file), store.load(parts_file) as stored:
         assert stored.partition is None, "not reached"
-    check_line(refusal, parts_file)
 
 
 def own_owner(file):
@@ -97,19 +97,17 @@ def test_bad_vertex_cuts(cut_file, damage, message):
     edit(cut_file, damage)
     for read in (lambda stored: stored.partition,
                  lambda stored: (stored.edge_part(0, 60), stored.read())):
-        with pytest.raises(DataError, match=message) as refusal, store.load(cut_file) as stored:
+        with refuses(message, cut_file), store.load(cut_file) as stored:
             read(stored)
-        check_line(refusal, cut_file)
 
 
 @pytest.mark.parametrize("compress", ["none", "gzip"])
 def test_one_flipped_bit_in_any_dataset(tmp_path, compress):
     """Of the data or of their checksums; no rank reads the rest of a partition to train."""
     graph = make_graph(ids=True, features="sparse")
-    good = tmp_path / "good.h5"
-    bad = tmp_path / "bad.h5"
-    partition = make_partition(edges=graph.indices.size)
-    store.write_partitioned(good, graph, partition, compress=compress)
+    good, bad = tmp_path / "good.h5", tmp_path / "bad.h5"
+    cut = make_partition(edges=graph.indices.size)
+    store.write_partitioned(good, graph, cut, compress=compress)
     names = datasets(good)
     assert len(names) == 19
     with h5py.File(good) as file:
@@ -119,9 +117,8 @@ def test_one_flipped_bit_in_any_dataset(tmp_path, compress):
         raw = bytearray(good.read_bytes())
         raw[place] ^= 16
         bad.write_bytes(raw)
-        with pytest.raises(StorageError, match=name) as refusal:
+        with refuses(name, bad, StorageError):
             store.describe(bad, verify=True)
-        check_line(refusal, bad)
         if name not in ("partition/iperm", "partition/part", "partition/edge_part"):
             with pytest.raises(StorageError, match=name):
                 store.load(bad).read()
@@ -140,9 +137,8 @@ def test_names_are_harmless(graph_file):
         file.create_group("a\nb")["x\x1b"] = h5py.SoftLink("/y")
 
     edit(graph_file, damage, stamp=False)
-    with pytest.raises(DataError, match=r"/a\\nb/x\\x1b: is a soft link") as refusal:
+    with refuses(r"/a\\nb/x\\x1b: is a soft link", graph_file):
         store.load(graph_file)
-    check_line(refusal, graph_file)
     edit(graph_file, delete("a\nb"))
     assert store.load(graph_file).header.name == ".._.._etc__[31mred_"
     assert "\x1b" not in store.describe(graph_file)
@@ -154,9 +150,8 @@ def test_truncated_at_every_scale(graph_file):
     for length in [1, 7, 8, 9, 47, 48, 49, 100, 500, 1000, size // 2, size - 1000, size - 1]:
         graph_file.write_bytes(raw[:length])
         for read in (store.load, store.describe):
-            with pytest.raises(DataError, match=r"truncated|not an HDF5 file") as refusal:
+            with refuses("truncated|not an HDF5 file", graph_file):
                 read(graph_file)
-            check_line(refusal, graph_file)
 
 
 def test_not_hdf5(tmp_path):
@@ -167,9 +162,8 @@ def test_not_hdf5(tmp_path):
             (b"\0" * 5000, "not an HDF5 file"), (b"PK\3\4" + b"x" * 99, "not an HDF5 file"),
             (signature + b"\xff" * 99, "superblock version 255")]:
         path.write_bytes(content)
-        with pytest.raises(DataError, match=message) as refusal:
+        with refuses(message, path):
             store.load(path)
-        check_line(refusal, path)
     for libver, message in (("earliest", "superblock version 0, expected 2 or 3"),
                             ("v110", "not an hpgcn file")):
         with h5py.File(path, "w", libver=libver) as file:

@@ -1,0 +1,178 @@
+"""Which nonzeros are summed where H lies: minimum vertex covers of blocks, at a price.
+
+Of the block of rows of rank p and columns of rank q, a nonzero is held by p, which then receives
+its row of H, or by q, which then sends a partial sum of its row of A H. The fewest rows and sums
+that pass from q to p are a minimum vertex cover of the bipartite graph of the block: Koenig, from a
+maximum matching. A partial sum reads rows of H that q owns: it is formed before anything arrives,
+and travels in the message of the rows. Source: Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput.
+40(4), 2018.
+
+All functions take the nonzeros of one rank's rows, or of all ranks': blocks do not depend on each
+other, and what ranks must know of all others are sums.
+"""
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import maximum_bipartite_matching
+
+from hpgcn.kernels.jit import jit
+
+PATIENT_ROUNDS = 10  # in which nobody takes back more than there is room for
+BINS = 64  # prices are compared over ranks by their bin
+FINEST = 2.0**-16  # price of a nonzero, in rows, below which all are in the first bin but one
+
+
+def minimum_cover(rows, cols, reader, owner):
+    """Choose the nonzeros that are summed by the owner of the column, fewest rows and sums passing.
+
+    Parameters
+    ----------
+    rows, cols : (e,) integers
+        Of nonzeros whose row and column have different owners.
+    reader, owner : (e,) integers
+        Ranks that own the row, and the column.
+
+    Returns
+    -------
+    (e,) bool
+        The same whatever other blocks are given: it follows the one coarse Dulmage-Mendelsohn
+        decomposition of each block.
+    """
+    return _cover(*_blocks(rows, cols, reader, owner))
+
+
+def balanced_cover(rows, cols, reader, owner, loads, limit, total=lambda array: array):
+    """Choose as `minimum_cover`, but let no rank take on nonzeros beyond a limit.
+
+    Where one would, those that gave it some take back the sums that cost least: rows of H that
+    then pass instead, less one, for each nonzero.
+
+    Parameters
+    ----------
+    loads : (P,) int64
+        Nonzeros in the rows that each rank owns, over all ranks.
+    limit : int
+        Of the nonzeros that a rank holds. One whose own rows have more takes on none.
+    total : function of an integer array, optional
+        Sums it over ranks, where each gives the nonzeros of its own rows.
+    """
+    if not total(np.array([rows.size])).any():
+        return np.zeros(rows.size, bool)
+    left, right, shape = _blocks(rows, cols, reader, owner)
+    pushed = _cover(left, right, shape)
+    giver = np.zeros(shape[0], np.int64)
+    taker = np.zeros(shape[0], np.int64)
+    giver[left] = reader
+    taker[left] = owner
+    summed = np.zeros(shape[0], bool)
+    summed[left[pushed]] = True
+    k = loads.size
+    turn = 0
+    while True:
+        # nonzeros of a sum whose column passes in any case count for the row's owner
+        moved = np.bincount(left[pushed], minlength=shape[0])
+        change = np.bincount(taker, moved, k) - np.bincount(giver, moved, k)
+        held = loads + total(change.astype(np.int64))
+        excess = np.maximum(0, held - np.maximum(limit, loads))
+        if not excess.any():
+            return pushed
+        needed = np.bincount(right[~pushed], minlength=shape[1])  # by others of the same reader
+        fresh = np.bincount(left[pushed], needed[right[pushed]] == 0, shape[0])
+        price = (fresh - 1) / np.maximum(moved, 1)
+        bins = 1 + 3 * np.log2(np.maximum(price, FINEST / 2) / FINEST)
+        bins = np.clip(bins, 0, BINS - 1).astype(np.int64)
+        offered = summed & (excess[taker] > 0) & (moved > 0)
+        back = _accepted(offered, bins, price, giver, taker, moved, excess, total, k)
+        if turn < PATIENT_ROUNDS:
+            room = np.maximum(limit, loads) - held
+            fits = _fitting(back, price, giver, moved, room)
+            if total(np.array([fits.sum()])).any():
+                back = fits
+        summed &= ~back
+        pushed &= summed[left]
+        turn += 1
+
+
+def _blocks(rows, cols, reader, owner):
+    """Number the possible sums (row, owner of columns), and columns of each reader.
+
+    Returns (e,) of each, and how many there are.
+    """
+    keys = np.asarray(rows, np.int64) * (int(np.max(owner, initial=0)) + 1) + owner
+    sums, left = np.unique(keys, return_inverse=True)
+    keys = np.asarray(cols, np.int64) * (int(np.max(reader, initial=0)) + 1) + reader
+    columns, right = np.unique(keys, return_inverse=True)
+    return left, right, (sums.size, columns.size)
+
+
+def _cover(left, right, shape):
+    """Return the nonzeros that only the cover's sums hold, not its columns, (e,) bool."""
+    if not left.size:
+        return np.zeros(0, bool)
+    graph = sp.csr_array((np.ones(left.size, bool), (left, right)), shape=shape)
+    column_of = maximum_bipartite_matching(graph, perm_type="column")
+    reached = np.zeros(shape[0], bool)
+    pulled = np.zeros(shape[1], bool)
+    sum_of = np.full(shape[1], -1, np.int64)
+    matched = np.flatnonzero(column_of >= 0)
+    sum_of[column_of[matched]] = matched
+    _reach(graph.indptr, graph.indices, np.flatnonzero(column_of < 0), sum_of, reached, pulled)
+    return ~reached[left] & ~pulled[right]
+
+
+@jit()
+def _reach(indptr, indices, free, sum_of, reached, pulled):
+    """Mark what alternating paths from unmatched sums reach: not summed, their columns pass."""
+    stack = np.empty(reached.size, np.int64)
+    top = 0
+    for u in free:
+        reached[u] = True
+        stack[top] = u
+        top += 1
+    while top:
+        top -= 1
+        u = stack[top]
+        for at in range(indptr[u], indptr[u + 1]):
+            v = indices[at]
+            if not pulled[v]:
+                pulled[v] = True
+                w = sum_of[v]
+                if w >= 0 and not reached[w]:
+                    reached[w] = True
+                    stack[top] = w
+                    top += 1
+
+
+def _accepted(offered, bins, price, giver, taker, size, excess, total, k):
+    """Choose the cheapest sums to take back, until no taker has an excess; (sums,) bool."""
+    offers = np.flatnonzero(offered)
+    table = np.bincount(taker[offers] * BINS + bins[offers], size[offers], k * BINS)
+    every = total(table.astype(np.int64)).reshape(k, BINS)
+    before = np.cumsum(every, axis=1) - every
+    wanted = np.clip(excess[:, None] - before, 0, every)  # nonzeros of each bin
+    share = wanted / np.maximum(every, 1)
+    # each giver takes back its share of a bin, rounded up: cheapest first
+    order = offers[np.lexsort((offers, price[offers], bins[offers], taker[offers], giver[offers]))]
+    group = (giver[order] * k + taker[order]) * BINS + bins[order]
+    starts = np.flatnonzero(np.diff(group, prepend=-1))
+    sums = np.cumsum(size[order]) - size[order]
+    lengths = np.diff(np.append(starts, order.size))
+    passed = sums - np.repeat(sums[starts], lengths)
+    whole = np.repeat(np.add.reduceat(size[order], starts), lengths) if order.size else passed
+    back = np.zeros(offered.size, bool)
+    back[order[passed < share[taker[order], bins[order]] * whole]] = True
+    return back
+
+
+def _fitting(back, price, giver, size, room):
+    """Of sums to take back, the cheapest that their giver has room for."""
+    chosen = np.flatnonzero(back)
+    order = chosen[np.lexsort((chosen, price[chosen], giver[chosen]))]
+    starts = np.flatnonzero(np.diff(giver[order], prepend=-1))
+    sums = np.cumsum(size[order])
+    lengths = np.diff(np.append(starts, order.size))
+    passed = sums - np.repeat(sums[starts] - size[order][starts], lengths)
+    fits = np.zeros(back.size, bool)
+    fits[order[passed <= room[giver[order]]]] = True
+    return fits

@@ -1,0 +1,157 @@
+"""Rows of H and partial sums of A H in one message for each pair of ranks, in one phase.
+
+That works where a rank forms sums for others from rows that it owns: nothing need arrive first.
+Two halves make the transfer: one pulls rows while the other pushes sums, and in the transpose the
+two swap. Source: Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput. 40(4), 2018.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from hpgcn import kernels
+from hpgcn.parallel.csr import rows_of
+from hpgcn.parallel.halo_exchange import HaloExchange
+from hpgcn.parallel.halo_plan import HaloPlanSizes
+from hpgcn.parallel.transfers import OWN, Transfer
+
+
+@dataclass(frozen=True, eq=False)
+class MergedSizes:
+    """What one half of a merged exchange sends, by rank."""
+
+    own: HaloPlanSizes
+    other: HaloPlanSizes  # of the half that pulls when this one pushes
+    messages: np.ndarray  # (P,), when this half pushes: one for each pair
+
+    @property
+    def buffer_rows(self):
+        """Rows of the two buffers of messages, (P,), counted with the first half."""
+        return self.own.buffer_rows
+
+    def pull(self, row_bytes):
+        """Yield nothing: the rows go with the sums that the other half pushes."""
+        return iter(())
+
+    def push(self, row_bytes):
+        """Yield (bytes, messages) of each rank."""
+        yield (self.own.received + self.other.sent) * row_bytes, self.messages
+
+
+class MergedExchange(HaloExchange):
+    """The messages of two HaloPlans: rows by `pull`, sums by the transpose of `push`.
+
+    To rank q goes, in one message, what q reads of this rank's rows, then what this rank sums up of
+    q's. `halves` are the one that pulls, and the one that pushes, in a product with A.
+    """
+
+    def __init__(self, pull, push, comm, buffers):
+        super().__init__(pull, comm, buffers)
+        self.ends = (pull.send_offsets + push.recv_offsets, pull.recv_offsets + push.send_offsets)
+        owned, ghost = self.ends
+        read, summed = np.diff(pull.send_offsets), np.diff(pull.recv_offsets)
+        to, between = owned[:-1], owned[:-1] + read
+        come, among = ghost[:-1], ghost[:-1] + summed
+        self.halves = (Half(self, pull, False, (to, between), (come, among)),
+                       Half(self, push, True, (among, ghost[1:]), (between, owned[1:])))
+
+    def begin(self, width, adjoint):
+        """Make the channel of a product the one that is filled next."""
+        self.filling = self._channel(width, adjoint)
+        return self.filling
+
+    def launch(self):
+        """Send what was filled."""
+        with self.comm.clock("comm"):
+            self._start(self.filling)
+        self.channel = self.filling
+
+    def landed(self, source, what):
+        """Wait for the message of a rank, which sends one."""
+        self._wait_for(self.channel, source, what)
+
+    def finish(self, what):
+        """Yield ranks in increasing order as their messages are there; then wait for all sends."""
+        for source, _ in self._arrived(self.channel, what):
+            yield source
+
+
+class Half(Transfer):
+    """Rows one way, and sums the other, of one HaloPlan; see hpgcn.parallel.transfers.
+
+    adjoint: it pulls in a product with A^T. rows, ghosts: where, by rank, own rows stand in the
+    buffer that is sent when it pulls, and ghosts in the other; pairs of (P,) int64.
+    """
+
+    def __init__(self, exchange, plan, adjoint, rows, ghosts):
+        self.exchange = exchange
+        self.comm = exchange.comm
+        self.plan = plan
+        self.adjoint = adjoint
+        put = self.comm.device.put
+        send_rows = put(plan.send_rows)
+        parts = [rows_of(send_rows, *ends) for ends in pairwise(plan.send_offsets.tolist())]
+        self.send_rows = dict(enumerate(parts))  # by destination
+        self.rows, self.ghosts = (
+            {q: slice(int(first[q]), int(last[q])) for q in ranks.tolist()}
+            for (first, last), ranks in ((rows, plan.destinations), (ghosts, plan.sources)))
+
+    def reserve(self, width):
+        """Make the buffers for rows of this width."""
+        self.exchange.reserve(width)
+
+    @property
+    def nbytes(self):
+        """Bytes of the buffers, which both halves share."""
+        return self.exchange.nbytes
+
+    @property
+    def pending(self):
+        """Whether messages are under way."""
+        return self.exchange.pending
+
+    def progress(self):
+        """Let messages move."""
+        self.exchange.progress()
+
+    def start(self, H, what):
+        """Put own rows into the messages; they leave once the sums are there, too."""
+        self.H = H
+        outgoing = self.exchange.begin(H.shape[1], self.adjoint).outgoing
+        gather = kernels.backend(H).gather
+        with self.comm.clock("comm"):
+            for q, place in self.rows.items():
+                gather(H, self.send_rows[q], outgoing[place])
+
+    def arrivals(self, wanted, what):
+        """Yield (OWN, own rows), then (source, its rows) in increasing order of those wanted."""
+        if OWN in wanted:
+            yield OWN, self.H
+        for source, place in self.ghosts.items():
+            if source in wanted:
+                self.exchange.landed(source, what)
+                yield source, self.exchange.channel.incoming[place]
+
+    def slots(self, out, what):
+        """Yield (rank, room for partial sums of its rows), send all, then yield (OWN, out).
+
+        What others send is added to `out` in the order of ranks.
+        """
+        outgoing = self.exchange.begin(out.shape[1], not self.adjoint).outgoing
+        for q, place in self.ghosts.items():
+            yield q, outgoing[place]
+        self.exchange.launch()
+        yield OWN, out
+
+        scatter_add = kernels.backend(out).scatter_add
+        incoming = self.exchange.channel.incoming
+        for source in self.exchange.finish(what):
+            if source in self.rows:
+                with self.comm.clock("comm"):
+                    scatter_add(incoming[self.rows[source]], self.send_rows[source], out)
+
+    def close(self):
+        """Free the requests; afterwards neither half can be used."""
+        self.exchange.close()

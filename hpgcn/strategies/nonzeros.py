@@ -1,0 +1,260 @@
+"""Strategies that give each nonzero of A a rank: A H = S A_loc R H, and nothing is left out.
+
+R pulls row j of H to every rank that holds a nonzero of column j and does not own j; S pushes a
+partial sum of row i from every rank that holds a nonzero of row i to the owner of i, who adds in
+the order of ranks. A^T G swaps the two: as many rows pass. Masks apply to whole sums.
+
+Each rank reads the rows that it owns, scales them, and sends every nonzero to its holder, once.
+"""
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.graphs.validation import index_dtype
+from hpgcn.parallel.halo_exchange import HaloBuffers
+from hpgcn.parallel.halo_plan import HaloPlanSizes
+from hpgcn.parallel.pattern import Pattern
+from hpgcn.strategies.p2p import halo_plan, own_rows
+from hpgcn.strategies.plan import WEIGHT
+from hpgcn.strategies.rows import RowPlan, RowStrategy
+
+READ, HELD = 70, 60  # bytes of an entry as it is read, and as it is held, while blocks are made
+ROW = 100  # bytes of a row meanwhile
+CUT = 40  # bytes of an entry of the matrix, while fewer rows are cut from it
+
+
+class NonzeroPlan(RowPlan):
+    """Pulls and pushes by the holders of nonzeros: the values of the pattern's matrix.
+
+    Subclasses say `holders`, `merge` and `blocks`.
+    """
+
+    @classmethod
+    def of(cls, pattern, arrangement):
+        """See `Plan`; the holders are put into the pattern."""
+        offsets = arrangement.layout.offsets
+        owner = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
+        matrix = pattern.matrix
+        rows = np.repeat(np.arange(owner.size), np.diff(matrix.indptr))
+        holder = cls.holders(pattern, rows, owner, arrangement).astype(np.int32)
+        held = sp.csr_array((holder, matrix.indices, matrix.indptr), shape=matrix.shape)
+        return cls(Pattern(held, pattern.symmetric, pattern.weighted), arrangement)
+
+    @staticmethod
+    def holders(pattern, rows, owner, arrangement):
+        """Return the rank that holds each entry, (nnz,), from rows (nnz,) and all owners (n,)."""
+        raise NotImplementedError
+
+    @staticmethod
+    def merge(pulled, pushed, sent, received):
+        """Return the plans of R and of S from their HaloPlanSizes.
+
+        sent, received: pairs of ranks that either passes something between, counted at both ends.
+        """
+        raise NotImplementedError
+
+    def blocks(self, transposed):
+        """Return the Operand of what ranks hold, or of its transpose."""
+        raise NotImplementedError
+
+    def entries(self):
+        """Return owner of the row, owner of the column, row, column and holder of each entry."""
+        owner = np.repeat(np.arange(self.num_ranks), np.diff(self.arrangement.layout.offsets))
+        matrix = self.pattern.matrix
+        rows = np.repeat(np.arange(owner.size), np.diff(matrix.indptr))
+        columns = matrix.indices.astype(np.int64)
+        return owner[rows], owner[columns], rows, columns, matrix.data.astype(np.int64)
+
+    def transfers(self):
+        """See `RowPlan`."""
+        k = self.num_ranks
+        reader, owner, rows, columns, holder = self.entries()
+        pulled = elsewhere(columns, owner, holder, k)
+        pushed = elsewhere(rows, reader, holder, k)
+        pairs = np.unique(np.concatenate([pulled[0] * k + pulled[1], pushed[1] * k + pushed[0]]))
+        right, left = self.merge(
+            *(HaloPlanSizes.of_pairs(*each, k) for each in (pulled, pushed)),
+            *(np.bincount(ranks, minlength=k) for ranks in (pairs // k, pairs % k)))
+        if self.symmetric and not self.pattern.square:  # the transpose of these blocks, then
+            return [right, left, left, right]
+        return [right, left]
+
+    def added_rows(self, transposed, by_source):
+        """Count the rows that ranks add to as ghosts arrive, (P,): blocks keep their numbers.
+
+        by_source: there is a block for each rank that ghosts come from; else one for own rows, and
+        one for others'.
+        """
+        k = self.num_ranks
+        reader, owner, rows, columns, holder = self.entries()
+        line, mine, other = (columns, owner, reader) if transposed else (rows, reader, owner)
+        added = other != holder
+        block = (other if by_source else mine == holder)[added]
+        keys = (line[added] * k + block) * k + holder[added]
+        return np.bincount(np.unique(keys) % k, minlength=k)
+
+    def listed_rows(self, transposed, by_source):
+        """Count the row numbers that are kept, (P,): the transpose uses the exchange's again."""
+        listed = self.added_rows(transposed, by_source)
+        return listed + (0 if transposed else self.right.buffer_rows + self.left.buffer_rows)
+
+    @property
+    def held_entries(self):
+        """Entries that each rank holds, (P,)."""
+        return np.bincount(self.pattern.matrix.data, minlength=self.num_ranks)
+
+    def operand(self, pattern, layout):
+        """See `Plan`; other rows of a symmetric matrix take the transpose of the blocks, too."""
+        return self.blocks(transposed=pattern is not self.pattern)
+
+    def adjoint(self, forward):
+        """See `Plan`."""
+        return self.blocks(transposed=True)
+
+    def buffer_bytes(self, width, itemsize):
+        """See `Plan`."""
+        return (self.right.buffer_rows + self.left.buffer_rows) * width * itemsize
+
+    def reading_bytes(self, itemsize):
+        """See `Plan`; own rows as they are read, nonzeros on their way, then blocks."""
+        read = np.diff(self.pattern.indptr[self.arrangement.layout.offsets])
+        held, _ = self.kept_bytes(itemsize)
+        entry = READ + WEIGHT * self.pattern.weighted
+        return read * entry + self.held_entries * HELD + held + self.rows() * ROW
+
+    def cutting_bytes(self, itemsize):
+        """See `Plan`; all of the matrix is put together again."""
+        return self.held_entries * CUT + self.rows() * ROW
+
+
+class NonzeroStrategy(RowStrategy):
+    """A-hat with a holder for each nonzero, on rows distributed by parts.
+
+    Subclasses say `holders`, `product_of` and `matrix_of`.
+    """
+
+    takes_parts = needs_parts = True
+
+    @classmethod
+    def build(cls, adjacency, arrangement, comm, *, width=0):
+        """See `Strategy`."""
+        layout = arrangement.layout
+        rows = layout.rows
+        matrix, plan = own_rows(adjacency, rows, comm)
+        numbers = np.concatenate([np.arange(rows.start, rows.stop), plan.ghosts])
+        i = np.repeat(numbers[:rows.num_rows], np.diff(matrix.indptr))
+        j = numbers[matrix.indices]
+        bits = matrix.data.astype(np.float64).view(np.int64)  # only integers are sent like this
+        del matrix
+        holder = cls.holders(adjacency, arrangement, comm, i, j)
+        order = np.argsort(holder, kind="stable")
+        ends = np.searchsorted(holder[order], np.arange(1, comm.size))
+        i, j, bits = (np.concatenate(comm.alltoallv(np.split(array[order], ends)))
+                      for array in (i, j, bits))
+        del holder, order
+
+        i, targets = local_numbers(i, rows)
+        j, sources = local_numbers(j, rows)
+        values = bits.view(np.float64).astype(adjacency.dtype)
+        shape = rows.num_rows + targets.size, rows.num_rows + sources.size
+        matrix = sp.csr_array((values, (i, j)), shape=shape)
+        plans = (halo_plan(rows, ghosts, comm) for ghosts in (sources, targets))
+        buffers = [HaloBuffers(comm.device, comm.relay, adjacency.dtype) for _ in range(2)]
+        product = cls.product_of(matrix, *plans, comm, buffers)
+        strategy = cls(layout, layout, comm, product, symmetric=adjacency.symmetric)
+        strategy.reserve(width)
+        return strategy
+
+    @staticmethod
+    def holders(adjacency, arrangement, comm, rows, columns):
+        """Return the holder of each nonzero of the own rows, (nnz,); all ranks call this."""
+        raise NotImplementedError
+
+    @staticmethod
+    def product_of(matrix, pull, push, comm, buffers):
+        """Return the RowProduct of the nonzeros held here.
+
+        Parameters
+        ----------
+        matrix : csr_array (m + t, m_in + g)
+            Own rows, then those of others; own columns, then ghosts.
+        pull, push : hpgcn.parallel.halo_plan.HaloPlan
+            Of the ghosts, and of the rows of others.
+        buffers : list of two HaloBuffers
+            Maps that are cut from this one borrow them.
+        """
+        raise NotImplementedError
+
+    @staticmethod
+    def matrix_of(product):
+        """Return what `product_of` was given: matrix, pull, push, and buffers that it uses."""
+        raise NotImplementedError
+
+    def cut(self, rows_out, rows_in):
+        """See `RowStrategy`."""
+        matrix, pull, push, buffers = self.matrix_of(self.product)
+        own = slice(self.layout.rows.start, self.layout.rows.stop)
+        rows = np.concatenate([rows_out[own], rows_out[push.ghosts]])
+        columns = np.concatenate([rows_in[own], rows_in[pull.ghosts]])
+        matrix = matrix[rows][:, columns].tocoo()
+
+        kept = []
+        plans = []
+        for axis, plan, chosen in ((1, pull, rows_in), (0, push, rows_out)):
+            layout = self.layout.restricted(chosen).rows
+            used = np.zeros(matrix.shape[axis], bool)
+            used[:layout.num_rows] = True
+            used[matrix.coords[axis]] = True
+            ghosts = (np.cumsum(chosen) - 1)[plan.ghosts[chosen[plan.ghosts]]]
+            plans.append(halo_plan(layout, ghosts[used[layout.num_rows:]], self.comm))
+            kept.append(used)
+        matrix = matrix.tocsr()[kept[1]][:, kept[0]]
+        return self.product_of(matrix, *plans, self.comm, buffers)
+
+    def restrict(self, rows_out, rows_in):
+        """See `Strategy`; A^T by the transposed blocks, unless these are symmetric together."""
+        product = self.cut(rows_out, rows_in)
+        layouts = self.layout.restricted(rows_out), self.layout.restricted(rows_in)
+        reverse = None
+        if self.symmetric and not np.array_equal(rows_out, rows_in):
+            reverse = product.transposed(layouts[1].rows.num_rows)
+        return type(self)(*layouts, self.comm, product, symmetric=self.symmetric, whole=self,
+                          reverse=reverse)
+
+    def plan(self):
+        """See `Strategy`."""
+        _, pull, push, _ = self.matrix_of(self.product)
+        sizes = [number for plan in (pull, push)
+                 for number in (plan.send_rows.size, plan.ghosts.size, plan.destinations.size,
+                                plan.sources.size)]
+        sizes += [np.union1d(pull.destinations, push.sources).size,
+                  np.union1d(pull.sources, push.destinations).size]
+        table = np.array(self.comm.allgather(sizes), np.int64).T
+        transfers = self.Plan.merge(HaloPlanSizes(*table[:4]), HaloPlanSizes(*table[4:8]),
+                                    *table[8:])
+        if self.symmetric and self.back is not self.product:
+            transfers = [*transfers, *reversed(transfers)]
+        return self.Plan(None, None, (self.layout, self.layout_in), self.symmetric, transfers)
+
+    @property
+    def buffer_bytes(self):
+        """See `Strategy`."""
+        return 0 if self.whole else sum(
+            buffer.owned.nbytes + buffer.ghost.nbytes for buffer in self.matrix_of(self.product)[3])
+
+
+def elsewhere(lines, owner, holder, k):
+    """Owner and holder of each pair of a line, a row or column, and a rank that does not own it."""
+    others = owner != holder
+    pairs, first = np.unique(lines[others] * k + holder[others], return_index=True)
+    return owner[others][first], pairs % k
+
+
+def local_numbers(numbers, rows):
+    """Relabel rows or columns: own ones to 0..m-1, others to m..m+g-1; and these g, sorted."""
+    own = (numbers >= rows.start) & (numbers < rows.stop)
+    ghosts = np.unique(numbers[~own])
+    m = rows.num_rows
+    local = np.where(own, numbers - rows.start, m + np.searchsorted(ghosts, numbers))
+    return local.astype(index_dtype(m + ghosts.size)), ghosts

@@ -1,0 +1,122 @@
+"""Any rank for any nonzero: strategy `vertex-cut`.
+
+A file that was partitioned by nonzeros says who holds each; in any other each is held by the owner
+of its row, as p2p has it. In two phases rows of H are pulled, and partial sums pushed; own rows are
+read while others' arrive, and sums of own rows are formed while others' are under way.
+
+Sources: distgnn-2021, section 5 (clones with one root, Libra); Catalyurek and Aykanat (2001), Pelt
+and Bisseling (2014) for partitions of nonzeros.
+"""
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.parallel.csr import Csr
+from hpgcn.parallel.halo_exchange import HaloExchange
+from hpgcn.parallel.transfers import OWN
+from hpgcn.strategies.nonzeros import NonzeroPlan, NonzeroStrategy
+from hpgcn.strategies.plan import Operand
+from hpgcn.strategies.rows import RowProduct
+
+log = logging.getLogger("hpgcn")
+OTHERS = -2  # rows of all other ranks together, as a source and as a target
+
+
+class VertexCutPlan(NonzeroPlan):
+    """Two halo exchanges, one after the other."""
+
+    @staticmethod
+    def holders(pattern, rows, owner, arrangement):
+        """See `NonzeroPlan`."""
+        if pattern.holders is None:
+            return owner[rows]
+        return np.where(rows != pattern.indices, pattern.holders, owner[rows])
+
+    @staticmethod
+    def merge(pulled, pushed, sent, received):
+        """See `NonzeroPlan`."""
+        return [pulled, pushed]
+
+    def blocks(self, transposed):
+        """See `NonzeroPlan`; own rows and others', of own columns and of ghosts."""
+        pulled, pushed, layout = self.right, self.left, self.layout
+        if transposed:
+            pulled, pushed, layout = pushed, pulled, self.layout_in
+        rows = np.diff(layout.offsets)
+        wide = 1 + (pulled.received > 0)
+        tall = pushed.received > 0
+        return Operand.of(
+            rows.shape, self.held_entries, wide * (rows + 1 + tall * (pushed.received + 1)),
+            listed=self.listed_rows(transposed, False), results=rows + pushed.received,
+            blocks=wide * (1 + tall))
+
+
+class TogetherExchange(HaloExchange):
+    """A halo exchange that hands out the rows of all other ranks as one block, OTHERS."""
+
+    def arrivals(self, wanted, what):
+        """Yield (OWN, own rows), then (OTHERS, all others) once they have arrived."""
+        if OWN in wanted:
+            yield OWN, self.H
+        for _ in self._arrived(self.channel, what):
+            pass
+        if OTHERS in wanted:
+            yield OTHERS, self.channel.incoming
+
+    def rooms(self, channel):
+        """Yield (OTHERS, room for all partial sums)."""
+        if self.plan.ghosts.size:
+            yield OTHERS, channel.outgoing
+
+
+class VertexCut(NonzeroStrategy):
+    """A-hat with nonzeros held by any rank."""
+
+    name = "vertex-cut"
+    Plan = VertexCutPlan
+    takes_holders = True
+    method = "vertex-cut"
+
+    @staticmethod
+    def holders(adjacency, arrangement, comm, rows, columns):
+        """See `NonzeroStrategy`; as the file says."""
+        layout = arrangement.layout.rows
+        source = adjacency.source
+        with comm.collective_errors():
+            given = source.edge_part(layout.start, layout.stop)
+            slab = adjacency.slab or source.slab(layout.start, layout.stop)
+        holder = np.full(rows.size, comm.rank)
+        if given is not None:
+            stored = layout.start + np.repeat(np.arange(layout.num_rows), np.diff(slab.indptr))
+            holder[rows != columns] = given[stored != slab.indices]
+        elif comm.size > 1 and comm.rank == 0:
+            log.warning("%s does not say who holds each nonzero: each stays with its row; "
+                        "`hpgcn partition --method vertex-cut` makes a file that does",
+                        getattr(source, "path", source.header.name))
+        return holder
+
+    @staticmethod
+    def product_of(matrix, pull, push, comm, buffers):
+        """See `NonzeroStrategy`."""
+        transfers = [TogetherExchange(plan, comm, buffer)
+                     for plan, buffer in zip((pull, push), buffers)]
+        m, m_in = push.layout.num_rows, pull.layout.num_rows
+        matrix.sort_indices()
+        blocks = {}
+        for target, rows in ((OTHERS, matrix[m:]), (OWN, matrix[:m])):
+            if target == OWN or push.ghosts.size:
+                blocks[target] = {OWN: Csr.of(rows[:, :m_in], comm.device)}
+                if pull.ghosts.size:
+                    blocks[target][OTHERS] = Csr.of(rows[:, m_in:], comm.device)
+        return RowProduct(blocks, *transfers, m)
+
+    @staticmethod
+    def matrix_of(product):
+        """See `NonzeroStrategy`."""
+        pull, push = product.pull, product.push
+        rows = [sp.hstack([block.to_scipy() for block in product.blocks[target].values()])
+                for target in (OWN, OTHERS) if target in product.blocks]
+        return sp.vstack(rows, format="csr"), pull.plan, push.plan, [pull.buffers, push.buffers]
