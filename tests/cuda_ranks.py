@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import fake_cupy
 import pytest
-from shim import COMPILER
+from shim import COMPILER, shared_folder
 
 from hpgcn.errors import MissingError
 from hpgcn.runtime.device import Cuda, find
@@ -31,9 +31,7 @@ def real_or_fake(folder, **options):
 
 @pytest.fixture(scope="module")
 def cuda(tmp_path_factory):
-    folder = tmp_path_factory.getbasetemp() / "cuda"
-    folder.mkdir(exist_ok=True)  # other files of tests have compiled the same kernels
-    with real_or_fake(folder) as device:
+    with real_or_fake(shared_folder(tmp_path_factory)) as device:
         yield device
 
 

@@ -69,25 +69,16 @@ def test_one_rank_and_three_find_the_same(graphs):
 
 
 @pytest.mark.long
-def test_same_command_twice_is_the_same_to_the_bit(graphs):
-    for name in ("a", "b"):
-        succeed("train", "digits.p3.h5", "--epochs", 10, "--out", name, ranks=3)
-    assert losses_of("a") == losses_of("b")
-    a, b = (store.read_model(f"{name}/model.h5")[0] for name in ("a", "b"))
-    assert all(a[key].tobytes() == b[key].tobytes() for key in a)
-
-
-@pytest.mark.long
 def test_an_unpartitioned_graph_is_partitioned_once(graphs):
     partitions = []
     for out, words in (("a", "partitioning"), ("b", "using the partition in")):
         done = hpgcn("train", "digits.h5", "--epochs", 3, "--out", out, ranks=2)
-        assert done.returncode == 0, done.stderr
-        assert words in done.stderr
+        assert not done.returncode and words in done.stderr, done.stderr
         partitions.append(Path("digits.p2.h5").read_bytes())
     assert partitions[0] == partitions[1] and losses_of("a") == losses_of("b")
 
 
+@pytest.mark.long
 def test_a_partition_of_the_users_own_is_left_alone(graphs):
     succeed("partition", "digits.h5", "-k", 2, "--method", "random")
     mine = Path("digits.p2.h5").read_bytes()
@@ -106,15 +97,6 @@ def test_parts_from_a_file(graphs):
         succeed(*arguments, name, "-o", f"{name}.h5")
         np.testing.assert_array_equal(store.load(f"{name}.h5").partition.part, parts)
     assert "short.txt" in refused(65, *arguments, "short.txt", "-o", "x.h5")
-
-
-@pytest.mark.long
-def test_an_empty_part_trains(graphs):
-    np.save("parts.npy", np.arange(1797) % 2 * 2)
-    succeed("partition", "digits.h5", "-k", 3, "--parts", "parts.npy", "-o", "p.h5")
-    succeed("train", "p.h5", "--epochs", 5, "--out", "a", ranks=3)
-    succeed("train", "digits.h5", "--epochs", 5, "--out", "b")
-    np.testing.assert_allclose(losses_of("a"), losses_of("b"), rtol=1e-5)
 
 
 def test_settings_from_a_file_and_flags_over_them(graphs):

@@ -222,7 +222,9 @@ def test_the_page_says_when_and_where_a_run_took_place(tmp_path):
 
 
 @pytest.mark.skipif(not BROWSER, reason="needs a Chromium on PATH")
-@pytest.mark.parametrize("width, height", [(390, 844), (1280, 900)], ids=["phone", "desktop"])
+@pytest.mark.parametrize("width, height", [
+    pytest.param(390, 844, id="phone"),
+    pytest.param(1280, 900, id="desktop", marks=pytest.mark.long)])
 def test_a_browser_shows_the_page(tmp_path, width, height):
     path = make(tmp_path / ("long" * 40))
     np.save(path / "traffic.npy", np.array([[0, 10], [2000, 0]]))

@@ -169,7 +169,7 @@ def test_ranks_share_one_axis_of_time(tmp_path, shift):
     assert np.load(tmp_path / "traffic.npy").tolist() == [[0, 1, 2], [10, 0, 12], [20, 21, 0]]
 
 
-@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("ranks", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_a_run_leaves_its_timeline_and_traffic(tmp_path, ranks):
     succeed("generate", "rmat", "g.h5", "--scale", 7, cwd=tmp_path)
     options = {"ranks": ranks} if ranks > 1 else {}

@@ -58,6 +58,14 @@ class ShimDevice(cuda_device.Device):
         return array.__array_interface__["data"][0]
 
 
+def shared_folder(factory):
+    """A folder for libraries that all processes of pytest-xdist find, by their tmp_path_factory."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cuda"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 def without_warps(text):
     """Text of a .cu file as it is without HPGCN_GPU_ONLY."""
     return re.sub(r"#ifdef HPGCN_GPU_ONLY\n.*?#(else|endif)", "", text, flags=re.DOTALL)
@@ -73,7 +81,7 @@ def names_of(source):
 def build(source, folder, warps, macros):
     """Compile a .cu file as C++ into a library with a launcher for each kernel, once."""
     path = folder / (re.sub(r"\W+", "-", "_".join((source, "warps" * warps, *macros))) + ".so")
-    with path.with_suffix(".lock").open("w") as lock:  # ranks share a folder
+    with path.with_suffix(".lock").open("w") as lock:  # processes share a folder
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
             compile_source(source, path, warps, macros)

@@ -26,7 +26,8 @@ globals().update({name: on_device(alone(test) if name.endswith(WITHOUT_WARPS) el
 
 @pytest.fixture(scope="session")
 def devices(tmp_path_factory):
-    return [ShimDevice(tmp_path_factory.mktemp("cuda"), warps) for warps in (False, True)]
+    folder = shim.shared_folder(tmp_path_factory)
+    return [ShimDevice(folder, warps) for warps in (False, True)]
 
 
 @pytest.fixture(params=["threads", "warps"])

@@ -23,6 +23,13 @@ def pytest_runtest_logreport(report):
         MPI.COMM_WORLD.Abort(1)
 
 
+@pytest.fixture(scope="session")
+def folder_of_kernels(tmp_path_factory):
+    """Where all ranks find what one has compiled."""
+    yield MPI.COMM_WORLD.bcast(tmp_path_factory.mktemp("cuda"))
+    MPI.COMM_WORLD.Barrier()  # rank 0 may remove it
+
+
 @pytest.fixture
 def comm():
     """All ranks, with a deadline that fails a test instead of hanging it."""

@@ -186,7 +186,7 @@ def several_at_once(group, world_rank, dtype, salt=0, made=np.copy):
     Return their results, the broadcasts first.
     """
     q = group.size
-    n = 50
+    n = 20
     first, total, third, other, early = (made(block(world_rank, n, dtype, salt + number))
                                          for number in range(5))
     packed = made(block(world_rank, n * q, dtype, salt + 5))
@@ -217,8 +217,8 @@ def test_pieces_change_no_bit_and_no_count(comm, counted, dtype, monkeypatch):
             counted()
             arrays = several_at_once(group, comm.rank, dtype)
             counts = counted()
-            np.testing.assert_array_equal(arrays[0], block(ranks[-1], 50, dtype))
-            np.testing.assert_array_equal(arrays[1], block(ranks[0], 50, dtype, 3))
+            np.testing.assert_array_equal(arrays[0], block(ranks[-1], 20, dtype))
+            np.testing.assert_array_equal(arrays[1], block(ranks[0], 20, dtype, 3))
             told = repr(group.allgather({"rank": comm.rank, "text": "x" * 100}))
             arrays.append(group.bcast(np.arange(50) * (comm.rank + 1)))
             rows = group.gather_rows(np.full((comm.rank, 3), comm.rank, dtype))

@@ -34,8 +34,8 @@ def parts_of(kind, graph, comm):
     return rng.integers(0, max(1, k - (kind == "empty")), n)
 
 
-def distributed(kind, graph, comm):
-    partition = Partition.from_parts(parts_of(kind, graph, comm), comm.size)
+def distributed(part, graph, comm):
+    partition = Partition.from_parts(part, comm.size)
     return graph.permuted(partition.perm, partition.offsets)
 
 
@@ -82,7 +82,8 @@ CASES = [(kind, directed, weighted, sparse) for kind in ("hypergraph", "empty")
 def test_any_partition_equals_the_serial_oracle(comm, kind, directed, weighted, sparse, dtype):
     graph = make(directed=directed, weighted=weighted, sparse=sparse)
     config = Config(layers=3, hidden=10, dropout=0.4, dtype=dtype, seed=3, lr=0.01)
-    check_against_the_oracle(graph, distributed(kind, graph, comm), config, comm)
+    source = distributed(parts_of(kind, graph, comm), graph, comm)
+    check_against_the_oracle(graph, source, config, comm)
 
 
 @pytest.mark.parametrize("dtype, directed, weighted, sparse, input_dropout", [
@@ -117,9 +118,9 @@ def test_metrics_equal_those_of_one_rank(comm, directed, layers):
 def test_sent_by_hand(comm, kind, directed, hidden, precomputed):
     graph = make(directed=directed, sparse=hidden == 4)
     config = Config(layers=3, hidden=hidden, input_dropout=0 if precomputed else -1, prune=False)
-    history, _ = run(distributed(kind, graph, comm), config, comm, 2)
-    # rows that another part reads, once a part, times the width of every product of the step
     part = parts_of(kind, graph, comm)
+    history, _ = run(distributed(part, graph, comm), config, comm, 2)
+    # rows that another part reads, once a part, times the width of every product of the step
     rows, columns = graph.adjacency.tocoo().coords
     pairs = {(part[u], v) for u, v in zip(rows, columns) if part[u] != part[v]}
     volume, neighbours = len(pairs), len({(reader, part[v]) for reader, v in pairs})
@@ -137,8 +138,9 @@ def test_sent_by_hand(comm, kind, directed, hidden, precomputed):
 @pytest.mark.parametrize("directed", [False, True])
 def test_volume_is_what_one_exchange_of_width_1_sends(comm, directed):
     graph = make(directed=directed)
-    found = statistics(graph, parts_of("hypergraph", graph, comm), comm.size)
-    source = distributed("hypergraph", graph, comm)
+    part = parts_of("hypergraph", graph, comm)
+    found = statistics(graph, part, comm.size)
+    source = distributed(part, graph, comm)
     layout = BlockLayout(source.offsets, 1, comm.rank)
     strategy = STRATEGIES[NEEDY].build(
         NormalizedAdjacency(source, dtype=np.float64), Arrangement((comm.size,), layout, {}), comm)

@@ -19,12 +19,11 @@ pytestmark = pytest.mark.mpi
 
 
 @pytest.fixture(scope="module")
-def cuda(tmp_path_factory):
+def cuda(folder_of_kernels):
     """None where GPUs are real, or a fake one, as late as it may be, compiled for all ranks."""
-    folder = MPI.COMM_WORLD.bcast(tmp_path_factory.mktemp("cuda"))
-    with real_or_fake(folder, late=("all", "kernels")[MPI.COMM_WORLD.Get_size() % 2]) as device:
+    late = ("all", "kernels")[MPI.COMM_WORLD.Get_size() % 2]
+    with real_or_fake(folder_of_kernels, late=late) as device:
         yield device
-    MPI.COMM_WORLD.Barrier()  # rank 0 may remove the folder
 
 
 @pytest.fixture

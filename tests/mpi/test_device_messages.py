@@ -26,18 +26,13 @@ DTYPES = [np.float32, np.float64, np.uint8]
 SIZES = [5, 0, 300, 1, 0, 7, 2]  # elements of each rank's block
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("kernels")
-
-
 @pytest.fixture(ids=", late: ".join, params=[
     *[("pinned", late) for late in LATE], ("messages straight", "kernels"), ("straight", "all")])
-def gpu(request, comm, folder, monkeypatch):
+def gpu(request, comm, folder_of_kernels, monkeypatch):
     """The device of `comm`, whose messages take a route."""
     monkeypatch.setattr(staging, "CHUNK_BYTES", 64)
     route, late = request.param
-    with installed(folder, late=late):
+    with installed(folder_of_kernels, late=late):
         device = Cuda()
         comm.use(device, aware="0")
         if comm.size > 1:
@@ -175,11 +170,11 @@ def test_a_message_that_waits_for_the_gpu_leaves_while_another_is_waited_for(com
 N = 40  # vertices of the exchange below
 
 
-def test_the_first_piece_leaves_while_the_next_is_copied(comm, folder, monkeypatch):
+def test_the_first_piece_leaves_while_the_next_is_copied(comm, folder_of_kernels, monkeypatch):
     if comm.size < 2:
         pytest.skip("needs two ranks")
     monkeypatch.setattr(staging, "CHUNK_BYTES", 64)
-    with installed(folder, late="all"):
+    with installed(folder_of_kernels, late="all"):
         comm.use(Cuda(), aware="0")
         array = computed(comm.device, np.arange(32.0))  # 256 bytes: four pieces
         pending = comm.start_bcast(array, 0, "a")
@@ -194,13 +189,13 @@ def test_the_first_piece_leaves_while_the_next_is_copied(comm, folder, monkeypat
         np.testing.assert_array_equal(comm.device.get(array), np.arange(32.0))
 
 
-def test_a_launched_rank_proves_its_route_in_a_process_of_its_own(comm, folder, monkeypatch):
+def test_a_launched_rank_proves_its_route_in_a_process_of_its_own(comm, tmp_path, monkeypatch):
     tests = Path(__file__).parents[1]
     paths = [str(tests), str(tests / "kernels")]
-    (folder / "cupy.py").write_text(f"import sys\nsys.path[:0] = {paths}\nimport fake_cupy\n"
-                                    "sys.modules['cupy'] = fake_cupy.module()\n")
-    monkeypatch.syspath_prepend(folder)  # of the probe, too
-    with installed(folder):
+    (tmp_path / "cupy.py").write_text(f"import sys\nsys.path[:0] = {paths}\nimport fake_cupy\n"
+                                      "sys.modules['cupy'] = fake_cupy.module()\n")
+    monkeypatch.syspath_prepend(tmp_path)  # of the probe, too
+    with installed(tmp_path):
         route = comm.use(Cuda(), aware="1")
     assert ("message" in route.direct) == (comm.size > 1)
     assert comm.allgather(route.reason) == [route.reason] * comm.size
@@ -267,9 +262,9 @@ def test_exchange_gives_the_rows_of_others_and_returns_sums(comm, gpu, dtype):
 
 
 @pytest.mark.parametrize("late", LATE)
-def test_the_fake_gpu_is_late(folder, late):
+def test_the_fake_gpu_is_late(folder_of_kernels, late):
     """What these tests rest on: a copy that waits for nothing finds what was there before."""
-    with installed(folder, late=late):
+    with installed(folder_of_kernels, late=late):
         gpu = Cuda()
         array = computed(gpu, np.arange(9.0))
         host = np.zeros(9)

@@ -93,9 +93,10 @@ def test_a_run_does_what_was_told(few, tmp_path, settings, ranks):
 
 def test_parts_are_kept_for_the_run(few, tmp_path):
     pytest.importorskip("mtkahypar", reason="needs pip install 'hpgcn[partition]'")
-    assert "partitioning" in hpgcn("train", few, "--dry-run", ranks=2).stderr
+    done = hpgcn("train", few, "--dry-run", "--json", ranks=2)
+    assert "partitioning" in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["few.h5", "few.p2.h5"]
-    report = dry_run(few, ranks=2)
+    report = json.loads(done.stdout)
     row = row_of(tmp_path / "few.p2.h5", report["strategy"])
     assert row["bytes"]["total"] == report["predicted_bytes_per_epoch"] > 0
     assert row["memory"]["max_bytes"] == max(each["peak"] for each in report["memory"])
@@ -109,7 +110,7 @@ def test_refusals(few, tmp_path):
     assert "--memory is 2,048; `hpgcn plan --memory 2048` says how many ranks would do" in line
     assert "needs" in line
     assert "'much' is no size" in refused(2, "train", few, "--memory", "much")
-    line = refused(78, "train", few, "--strategy", "1d", "--grid", "2x1", "--dry-run", ranks=2)
+    line = refused(78, "train", few, "--strategy", "1d", "--grid", "2x1", "--dry-run")
     assert "strategy 1d takes none" in line
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("run")]
 
