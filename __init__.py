@@ -1,4 +1,4 @@
-"""Steps aside for the package: Python meets this folder first where it runs beside a clone named hpgcn."""
+"""Steps aside for the package: Python meets this folder first beside a clone named hpgcn."""
 import os
 import sys
 from importlib.util import module_from_spec
@@ -6,7 +6,8 @@ from importlib.util import module_from_spec
 
 def _installed():
     """Return the spec of hpgcn as Python finds it elsewhere; ImportError if it is not installed."""
-    elsewhere = [entry for entry in sys.path if not os.path.isdir(os.path.join(entry, "hpgcn", "hpgcn"))]
+    elsewhere = [entry for entry in sys.path
+                 if not os.path.isdir(os.path.join(entry, "hpgcn", "hpgcn"))]
     for finder in sys.meta_path:
         spec = finder.find_spec("hpgcn", elsewhere)
         if spec and spec.origin:

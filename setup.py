@@ -1,4 +1,4 @@
-"""setup.cfg says all there is to say, but for the links of README.md: away from the repository they must be whole."""
+"""setup.cfg says all, but for the links of README.md: away from the repository they are whole."""
 import re
 from pathlib import Path
 

@@ -18,9 +18,9 @@ COST_FIELDS = ("grid", "replication", "balance", "stages", "model", "aggregator"
                "input_dropout", "precompute", "prune", "dtype")
 # fields in which a run that goes on from a checkpoint may differ from the run that wrote it: how it
 # computes, how long and where, but not what; all others would make it another run
-RESUMABLE_FIELDS = ("graph", "out", "strategy", "grid", "replication", "balance", "stages", "epochs",
-                    "patience", "device", "aggregate_on", "update_on", "threads", "memory",
-                    "checkpoint_every", "trace", "comm_timeout")
+RESUMABLE_FIELDS = ("graph", "out", "strategy", "grid", "replication", "balance", "stages",
+                    "epochs", "patience", "device", "aggregate_on", "update_on", "threads",
+                    "memory", "checkpoint_every", "trace", "comm_timeout")
 MAX_FILE = 1 << 20  # bytes of a TOML file
 
 

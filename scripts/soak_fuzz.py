@@ -1,10 +1,10 @@
-"""Damaged inputs by the thousand: no crash, no hang, no wrong data. Prints a table; exit code 1 if a case failed.
+"""Damaged inputs by the thousand: no crash, no hang, no wrong data; 1 if a case failed.
 
     .venv/bin/python scripts/soak_fuzz.py [--count 2000] [--seed 0] [--only stored,texts,loose]
 
-`--count` files of each group: stored (HDF5), texts (edge lists, matrices and archives, plain and gzip: compared with
-slow readers), loose (inputs without checksums: refused in one line, or read). A failure names its case, to be
-run alone by
+It prints a table. `--count` files of each group: stored (HDF5), texts (edge lists, matrices and
+archives, plain and gzip: compared with slow readers), loose (inputs without checksums: refused in
+one line, or read). A failure names its case, to be run alone by
     .venv/bin/python tests/reliability/fuzz_worker.py KIND SEED NUMBER 1
 """
 import argparse
@@ -21,8 +21,10 @@ GROUPS = {"stored": STORED, "texts": TEXTS, "loose": tuple(LOOSE)}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=2000, help="files of each group (default: 2000)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=2000,
+                        help="files of each group (default: 2000)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default=",".join(GROUPS), help="groups, separated by commas")
     args = parser.parse_args()
@@ -43,7 +45,8 @@ def main():
 
 def told(outcomes):
     """Outcomes in words: how many were read, and how many refused with each exit code."""
-    return ", ".join(f"{'read' if key == 'read' else 'exit ' + key} {outcomes[key]}" for key in sorted(outcomes))
+    return ", ".join(f"{'read' if key == 'read' else 'exit ' + key} {outcomes[key]}"
+                     for key in sorted(outcomes))
 
 
 if __name__ == "__main__":

@@ -58,7 +58,8 @@ def matrix_of(strategy):
     blocks, listed = [], []
     for product in dict.fromkeys((strategy.product, strategy.back)):
         blocks += product.all_blocks()
-        halos = [transfer.plan for transfer in (product.pull, product.push) if hasattr(transfer, "plan")]
+        halos = [transfer.plan for transfer in (product.pull, product.push)
+                 if hasattr(transfer, "plan")]
         listed += [numbers for halo in halos for numbers in (halo.ghosts, halo.send_rows)]
         if not strategy.needs_parts:
             listed += [each.nonempty_rows for each in product.all_blocks()]

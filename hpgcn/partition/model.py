@@ -59,7 +59,8 @@ def dense_weight(widths):
     int
     """
     pairs = list(pairwise(widths))
-    dense = sum((3 if layer else 2) * fan_in * fan_out for layer, (fan_in, fan_out) in enumerate(pairs))
+    dense = sum((3 if layer else 2) * fan_in * fan_out
+                for layer, (fan_in, fan_out) in enumerate(pairs))
     sparse = 2 * sum(map(min, pairs))  # the narrower side is exchanged, there and back
     if pairs[0][0] < pairs[0][1]:
         sparse -= pairs[0][0]  # A came first: the input needs no gradient

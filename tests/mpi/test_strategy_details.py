@@ -43,7 +43,8 @@ def test_15d_with_one_replica_is_1d_to_the_bit(comm, directed):
 
 def test_who_only_sends_waits_until_it_is_sent(comm):
     n = 500 * P
-    rows, columns = np.arange(n), np.arange(n) % (n // P)  # all read the first rank, which reads none
+    rows = np.arange(n)
+    columns = rows % (n // P)  # all read the first rank, which reads none
     graph = Graph.from_scipy(sp.csr_array((np.ones(n), (rows, columns)), shape=(n, n)))
     made, _ = build(comm, ("p2p", (P,), 0), graph, dtype=np.float32, norm="none", self_loops=False)
     H = np.arange(n * 256, dtype=np.float32).reshape(n, 256)  # too much to be sent in passing
