@@ -95,8 +95,7 @@ FILES = [  # name, content, what it is said to be
     ("g.txt.bz2", bz2.compress(b"0 1\n"), "bzip2 data.*bunzip2"),
     ("g.txt.xz", lzma.compress(b"0 1\n"), "xz data"),
     ("g.txt.zst", b"\x28\xb5\x2f\xfd\x04\x00", "zstd data"),
-    ("g.7z", b"7z\xbc\xaf\x27\x1c", "7z archive"),
-    ("g.rar", b"Rar!\x1a\x07\x00", "RAR archive"),
+    ("g.7z", b"7z\xbc\xaf\x27\x1c", "7z archive"), ("g.rar", b"Rar!\x1a\x07\x00", "RAR archive"),
     ("g.txt", b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n1 0 obj\n", "a PDF"),
     ("g.txt", b"\x17BU..\n", "binary data of no known format"),
     ("g.graph", b"B\n\x80\x03\x01", "binary data of no known format"),
@@ -122,11 +121,11 @@ def test_what_libraries_write(tmp_path):
         file["A"] = np.eye(3)
     with open(tmp_path / "g7.mat", "r+b") as file:
         file.write(b"MATLAB 7.3 MAT-file")
-    said = {"g.mat": "MATLAB, ", "g7.mat": "MATLAB 7.3", "g.npy": "a single NumPy array",
-            "g.db": "an SQLite database"}
     feather = pytest.importorskip("pyarrow.feather")
     feather.write_feather(pytest.importorskip("pyarrow").table({"u": [1]}), tmp_path / "g.feather")
-    for name, what in {**said, "g.feather": "Arrow or Feather"}.items():
+    said = {"g.mat": "MATLAB, ", "g7.mat": "MATLAB 7.3", "g.npy": "a single NumPy array",
+            "g.db": "an SQLite database", "g.feather": "Arrow or Feather"}
+    for name, what in said.items():
         refused(f"{name}: is {what}", tmp_path / name)
 
 

@@ -43,11 +43,9 @@ def test_tables(tmp_path, given):
     assert graph.labels.tolist() == [2, 0, -1, 1]
     assert {key: mask.nonzero()[0].tolist() for key, mask in graph.masks.items()} == {
         "train": [0], "val": [3], "test": [1]}
-    names = ["num-node-list", "edge", "node-feat", "node-label"]
-    split = raw.parent / "split" / "time"
-    files = [*(raw / name for name in names),
-             *(split / name for name in ("train", "valid", "test"))]
-    content = b"".join(path.with_name(path.name + ".csv.gz").read_bytes() for path in files)
+    files = [*(f"raw/{name}" for name in ("num-node-list", "edge", "node-feat", "node-label")),
+             *(f"split/time/{name}" for name in ("train", "valid", "test"))]
+    content = b"".join((raw.parent / f"{name}.csv.gz").read_bytes() for name in files)
     assert header.source_sha256 == hashlib.sha256(content).hexdigest()
     assert "4 vertices, 3 edges, directed" in notes[0]
 
@@ -131,9 +129,9 @@ def test_two_splits_and_a_missing_part(tmp_path):
     (raw.parent / "split" / "time" / "test.csv.gz").unlink()
     with pytest.raises(InputNotFoundError, match=r"test\.csv\.gz"):
         read(raw / "edge.csv.gz")
-    raw = folder(tmp_path)
-    (raw.parent / "split" / "random").mkdir()
-    (raw.parent / "split" / "random" / "train.csv.gz").write_bytes(gzip.compress(b"0\n"))
+    other = folder(tmp_path).parent / "split" / "random"
+    other.mkdir()
+    put(other / "train.csv.gz", gzip.compress(b"0\n"))
     refused("splits random, time, expected one", raw / "edge.csv.gz")
 
 

@@ -1,6 +1,5 @@
 """Planetoid sets: real ones by their known counts, and one written here."""
 import hashlib
-import os
 import pickle
 from collections import defaultdict
 
@@ -57,10 +56,9 @@ def test_features_are_row_normalised_by_default(tmp_path):
 
 def test_sha256_is_over_all_files_in_name_order(tmp_path):
     path = write_set(tmp_path)
-    names = sorted(os.listdir(tmp_path))
-    expected = hashlib.sha256(b"".join((tmp_path / name).read_bytes()
-                                       for name in names)).hexdigest()
-    assert len(names) == 8 and read(path)[0].header.source_sha256 == expected
+    contents = [each.read_bytes() for each in sorted(tmp_path.iterdir())]
+    expected = hashlib.sha256(b"".join(contents)).hexdigest()
+    assert len(contents) == 8 and read(path)[0].header.source_sha256 == expected
 
 
 @pytest.mark.parametrize("name, n, arcs, loops, isolated, f, c, unlabelled, train", [

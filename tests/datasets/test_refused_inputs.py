@@ -1,7 +1,6 @@
 """Bad inputs: what is refused, as which error, and that the message names the place."""
 import gzip
 import os
-import pathlib
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ GZ = gzip.compress(b"0 1\n" * 5000)
 
 TEXT = [  # name, content, what the message says
     ("g.mtx", M + b"3 3\n1 2\n", r"line 2: '3 3', expected the numbers"),
-    ("g.mtx", M + b"3 3 -1\n1 2\n", r"line 2"),
     ("g.mtx", M, r"end of the file, expected the numbers"),
     ("g.mtx", M + b"3 3 1\n1 2 5\n", r"line 3: more than 2 fields"),
     ("g.mtx", M + b"3 3 1\n1\n", r"line 3: 1 field\(s\), expected 2"),
@@ -40,9 +38,7 @@ TEXT = [  # name, content, what the message says
     ("g.txt", "0 1\n".encode("utf-16-le"), r"is binary data of no known format"),
     ("g.csv", b"0,1\n1;2\n", r"line 2: first id is '1;2'"),
     ("g.csv", b"0,1\n1,,2\n", r"line 2: second id is ''"),
-    ("g.csv", b"0,1\n1,2,\n", r"line 2: more than 2 fields"),
     ("g.csv", b"0,1\n1 2\n", r"line 2: 1 field\(s\), expected 2 separated by ','"),
-    ("g.csv", b"u,v\n0,1,2\n", r"line 2: more than 2 fields"),
     ("g.csv", b"u,v\nc,d\n0,1\n", r"line 2: first id is 'c'"),
     ("g.csv", b"0.5,1\n", r"line 1: first id is '0\.5'"),
     ("g.txt", b"1" * (1 << 21), r"line 1 has more than 1048576 bytes"),
@@ -64,8 +60,7 @@ Y = {**CSR, "y": [0, 1, 0]}
 
 ARRAYS = [  # of an archive; what the message says
     ({**CSR, "adj_indptr": [[0, 1, 2, 3]]}, r"shape \(1, 4\)"),
-    ({**CSR, "adj_shape": [-3, -3]}, r"adj_shape: "),
-    ({**CSR, "adj_shape": [3]}, r"adj_shape: "),
+    ({**CSR, "adj_shape": [-3, -3]}, r"adj_shape: "), ({**CSR, "adj_shape": [3]}, r"adj_shape: "),
     ({**CSR, "adj_shape": [2**62, 2**62]}, r"row pointers"),
     ({"adj_shape": [3, 3]}, r"expected adj_indices, adj_indptr and adj_shape, or edge_index"),
     ({**CSR, "adj_data": np.ones(2)}, r"adj data: shape \(2,\), expected \(3,\)"),
@@ -130,8 +125,8 @@ def test_features_npz(tmp_path):
 def test_paths(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     refused("is a directory", tmp_path)
-    for missing in ("nothing.txt", "cora", "a/b", "", "x\0y", "y" * 5000):
-        with pytest.raises((InputNotFoundError, DataError) if not missing else InputNotFoundError):
+    for missing in ("nothing.txt", "a/b", "", "x\0y", "y" * 5000):
+        with pytest.raises(InputNotFoundError if missing else (InputNotFoundError, DataError)):
             read(missing)
     with pytest.raises(InputNotFoundError, match="digits or karate"):
         read("cora")
@@ -141,14 +136,11 @@ def test_paths(tmp_path, monkeypatch):
         read("karate", features="none.npy")
     with pytest.raises(UsageError, match="format 'xml'"):
         read("karate", fmt="xml")
-    with pytest.raises(DataError, match=r"ind\.NAME\.graph"):
-        pathlib.Path("g.txt").write_text("0 1\n")
-        read("g.txt", fmt="planetoid")
+    refused(r"ind\.NAME\.graph", put(tmp_path / "g.txt", "0 1\n"), fmt="planetoid")
 
 
 def test_gzip_bomb(tmp_path):
-    path = tmp_path / "g.txt.gz"
-    put(path, gzip.compress(b"0 1\n" * (1 << 21)))
+    path = put(tmp_path / "g.txt.gz", gzip.compress(b"0 1\n" * (1 << 21)))
     assert path.stat().st_size < 60_000
     refused(r"g\.txt\.gz: needs \d+ bytes of memory, the limit is 20000000", path, memory=2 * 10**7)
 

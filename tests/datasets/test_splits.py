@@ -35,8 +35,7 @@ def test_random_rest_and_fractions():
 
 
 def test_planetoid():
-    labels = np.repeat([0, 1, 2], [1000, 700, 100])
-    labels = labels[np.random.default_rng(0).permutation(labels.size)]
+    labels = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], [1000, 700, 100]))
     masks = planetoid_split(labels, "g")
     assert np.bincount(labels[masks["train"]]).tolist() == [20, 20, 20]
     assert [int(masks[key].sum()) for key in ("val", "test")] == [500, 1000]

@@ -33,17 +33,14 @@ MATRICES = [  # row, content, what the line says
     ("04-mtx-20-digits", MTX + b"99999999999999999999 99999999999999999999 1\n1 2\n",
      r"line 2: '9+"),
     ("05-mtx-nan", REAL + b"3 3 2\n1 2 1\n1 1 nan\n", r"line 4: value is 'nan', expected a finite"),
-    ("05-mtx-inf", REAL + b"3 3 2\n1 2 1\n1 1 -inf\n", r"line 4: value is '-inf'"),
     ("05-mtx-1e999", REAL + b"3 3 2\n1 2 1\n1 1 1e999\n", r"line 4: .*1e999 is too large"),
     ("05-mtx-1e39", REAL + b"3 3 2\n1 2 1\n1 1 1e39\n", r"weight \(as float32\)"),
     ("06-mtx-empty", b"", r"line 1: no %%MatrixMarket banner"),
     ("06-mtx-mark-alone", b"\xef\xbb\xbf", r"line 1: no %%MatrixMarket banner"),
     ("06-mtx-no-banner", b"3 3 1\n1 2\n", r"line 1: no %%MatrixMarket banner"),
     ("07-mtx-strict-duplicate", MTX + b"3 3 3\n1 2\n2 1\n1 2\n", r"1 duplicate edges, the first"),
-    ("07-mtx-strict-loop", MTX + b"3 3 2\n1 2\n3 3\n", r"1 self loops, the first at entry 1: 2 ->"),
     ("08-mtx-negative", MTX + b"3 3 1\n-1 2\n", r"line 3: row is '-1', expected 1\.\.3"),
     ("09-mtx-float", MTX + b"3 3 1\n1.5 2\n", r"line 3: row is '1\.5', expected an integer"),
-    ("09-mtx-text", MTX + b"3 3 1\none 2\n", r"line 3: row is 'one', expected an integer"),
     ("09-mtx-ragged", REAL + b"3 3 2\n1 2 1\n1 3\n", r"line 4: 2 field\(s\), expected 3"),
     ("11-mtx-no-vertices", MTX + b"0 0 0\n", r"no vertices")]
 
@@ -60,7 +57,6 @@ EDGES = [
     ("07-strict-asymmetric", b"# Undirected graph: x\n0 1\n1 0\n2 3\n", r"says it is undirected,"),
     ("08-negative", b"0 1\n2 -7\n", r"line 2: second id is '-7', expected 0 or more"),
     ("09-float", b"0 1\n\n1.5 2\n", r"line 3: first id is '1\.5', expected an integer"),
-    ("09-exponent", b"0 1\n1e3 2\n", r"line 2: first id is '1e3', expected an integer"),
     ("09-text", b"0 1\nzero one\n", r"line 2: first id is 'zero', expected an integer"),
     ("09-20-digits", b"0 1\n12345678901234567890 2\n",
      r"line 2: first id is '12345678901234567890', .* 64 bits"),
@@ -114,8 +110,7 @@ def test_irregular_edges_are_counted(options):
 
 
 @pytest.mark.parametrize("command, expected", [
-    (("convert", "karate"), r"\.h5 or \.hdf5"),
-    (("generate", "grid"), r"\.h5, \.hdf5 or \.txt"),
+    (("convert", "karate"), r"\.h5 or \.hdf5"), (("generate", "grid"), r"\.h5, \.hdf5 or \.txt"),
     (("partition", "k.h5", "-k", 2, "-o"), r"\.h5, \.hdf5, \.npy, \.txt or \.part\.2"),
     (("predict", "run", "-o"), r"\.h5 or \.hdf5")])
 @pytest.mark.parametrize("name", ["out", "out.h5.bak", "out.part.3", "out.TXT"])

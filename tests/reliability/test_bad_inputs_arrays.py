@@ -97,9 +97,9 @@ def test_19_archive_member_past_half_of_the_memory():
 
 def test_19_archive_member_past_its_declared_size():
     np.savez_compressed("g.npz", **{**CSR, "adj_shape": np.zeros(1 << 20, int)})
-    raw = bytearray(Path("g.npz").read_bytes())
+    raw = Path("g.npz").read_bytes()
     true, told = (len(npy(np.zeros(size, int))).to_bytes(4, "little") for size in (1 << 20, 2))
-    assert raw.count(true) >= 1
+    assert true in raw
     Path("g.npz").write_bytes(raw.replace(true, told))
     refused(65, r"adj_shape: ", "convert", "g.npz", "out.h5")
 
@@ -249,13 +249,11 @@ IN_MEMORY = {
     "04-shape": ((np.ones((2, 3)),), r"adjacency has shape \(2, 3\), expected a square matrix"),
     "05-weight": ((np.diag([1, np.nan, 1]),), r"weight at 1 is nan"),
     "05-complex": ((np.eye(3) * 1j,), r"adjacency has dtype complex128, expected numbers"),
-    "05-object": ((np.eye(3, dtype=object),), r"adjacency has dtype object, expected numbers"),
     "12-past": ((csr(indices=(1, 3, 0)),), r"adjacency indices: entry 1 is 3, expected 0\.\.2"),
     "12-negative": ((csr(indices=(1, -1, 0), kind=sp.csc_array),), r"adjacency indices: entry 1"),
     "12-feature": ((I3, csr(indices=(1, 2, 5))), r"features indices: entry 2 is 5"),
     "13-fall": ((csr(indptr=(0, 2, 1, 3)),), r"row pointers fall from 2 to 1 at row 1"),
     "13-past": ((csr(indptr=(0, 1, 2, 4000)),), r"row pointers end at 4000, but there are 3"),
-    "13-before": ((csr(indptr=(0, 1, 2, 2)),), r"row pointers end at 2, but there are 3 entries"),
     "13-start": ((csr(indptr=(1, 1, 2, 3)),), r"row pointers start at 1"),
     "13-data": ((csr(data=(1.0, 1.0)),), r"data: 2 values, expected 3"),
     "13-feature": ((I3, csr(indptr=(0, 3, 1, 3))), r"features indptr: row pointers fall from 3 to"),

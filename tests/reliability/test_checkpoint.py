@@ -3,6 +3,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -154,8 +155,7 @@ SPOILT = {
 def test_a_spoilt_checkpoint_falls_back_to_the_one_before(graph, out, two, caplog, how):
     SPOILT[how](out / "checkpoints/step-00000012")
     hpgcn.train(graph, settings(out, epochs=16), resume=out)
-    assert "falling back to step-00000008: " in caplog.text
-    assert "step-00000012" in caplog.text
+    assert re.search("falling back to step-00000008: .*step-00000012", caplog.text)
     assert left_behind(out) == left_behind(two / "whole")
     assert steps(out) == ["step-00000012", "step-00000016"]
 
@@ -195,8 +195,8 @@ def test_other_settings_are_refused(graph, two, changes):
         hpgcn.train(graph, settings(two / "run", epochs=16, **changes), resume=two / "run")
 
 
-@pytest.mark.parametrize("other", [{"seed": 3}, {"weighted": True}, {"sparse": True},
-                                   {"train": 30}], ids=str)
+@pytest.mark.parametrize("other", [
+    {"seed": 3}, {"weighted": True}, {"sparse": True}, {"train": 30}], ids=str)
 def test_other_data_is_refused(graph, two, other):
     with pytest.raises(ConfigError, match="was trained on other data than made"):
         hpgcn.train(make(n=120, f=9, **other), settings(two / "run", epochs=16), resume=two / "run")

@@ -23,13 +23,15 @@ def attribute(**changes):
     return change
 
 
-def metrics(which="metrics", **changes):
-    """Change the line of an epoch in a state; None leaves a field out."""
-    def change(_, told):
-        row = {**json.loads(told[which]), **changes}
-        told[which] = json.dumps({name: value for name, value in row.items() if value is not None})
+def changed(row, changes):
+    """The text of an epoch's line, changed; None leaves a field out."""
+    row = {**json.loads(row), **changes}
+    return json.dumps({name: value for name, value in row.items() if value is not None})
 
-    return change
+
+def metrics(which="metrics", **changes):
+    """Change the line of an epoch in a state."""
+    return lambda _, told: told.update({which: changed(told[which], changes)})
 
 
 def array(name, make):
@@ -52,12 +54,10 @@ REHASHED = [  # what is changed, and what the warning names; the SHA-256 of the 
     (attribute(max_sent_bytes=float("nan")), "max_sent_bytes is nan,"),
     (attribute(max_sent_bytes="many"), "max_sent_bytes is 'many', expected"),
     (attribute(metrics=None), "metrics is missing, expected an object"),
-    (attribute(metrics=3), "metrics is 3, expected an object"),
     (attribute(metrics="[1]"), "metrics: list, expected one JSON object"),
     (attribute(metrics=DEEP), "metrics: not JSON that hpgcn writes: nested"),
     (attribute(metrics="{"), "metrics: not JSON: Expecting"),
     (metrics(epoch_s=None), "metrics: epoch_s is missing, expected a"),
-    (metrics(wait_s="long"), "metrics: wait_s is 'long', expected a number"),
     (metrics(val_acc=7), "metrics: val_acc is 7, expected a number of at"),
     (metrics(epoch=11), "metrics is of epoch 11, expected 12"),
     (attribute(best_metrics=None), "best_metrics is missing"),
@@ -72,7 +72,6 @@ REHASHED = [  # what is changed, and what the warning names; the SHA-256 of the 
     (attribute(config_toml="hidden = 7"), r"weights has widths \[9, 6, 5\],"),
     (array("weights/W0", filled(np.nan)), r"weights/W0 at \(0, 1\) is nan,"),
     (array("best/b1", filled(np.inf)), "best/b1 at 1 is inf, expected a finite number"),
-    (array("optimizer/mean/W1", filled(np.nan)), r"optimizer/mean/W1 at \(0, 1\)"),
     (array("optimizer/variance/W1", filled(-1)), "optimizer/variance/W1 is"),
     (array("weights/W0", lambda old: old[:, :5]), "weights: weights/W0 has shape"),
     (array("best/W0", lambda old: old[:, :5]), "best: weights/W0 has shape"),
@@ -80,7 +79,6 @@ REHASHED = [  # what is changed, and what the warning names; the SHA-256 of the 
     (array("best/b1", lambda _: None), "best: weights/b1 is missing"),
     (array("optimizer/variance/W1", lambda _: None), "weights/W1 is missing"),
     (array("weights/W0", np.float64), "weights/W0 has dtype float64,"),
-    (array("best/W0", lambda old: old.astype(np.int32)), "best/W0 has dtype int32"),
     (array("weights/W2", lambda _: np.ones((5, 5), np.float32)), "weights/W2 has shape"),
     (array("wieghts/W0", lambda _: np.ones(3, np.float32)), "array wieghts/W0 is unknown")]
 
@@ -124,8 +122,7 @@ def test_weights_for_another_width_than_the_graph_has_are_passed_over(graph, out
 def test_a_manifest_of_any_kind_is_passed_over(graph, out, caplog, manifest):
     (out / "checkpoints/step-00000012/manifest.json").write_text(manifest, encoding="latin-1")
     assert Checkpoints(out, graph).load().epoch == 8
-    assert "falling back to step-00000008: " in caplog.text
-    assert "step-00000012" in caplog.text
+    assert re.search("falling back to step-00000008: .*step-00000012", caplog.text)
 
 
 LINES = [  # line 3 of metrics.jsonl, and what the warning says
@@ -141,10 +138,7 @@ LINES = [  # line 3 of metrics.jsonl, and what the warning says
 @pytest.mark.parametrize("change, words", LINES, ids=[words for _, words in LINES])
 def test_a_malformed_line_of_metrics_is_left_out_with_a_warning(graph, out, caplog, change, words):
     text = (out / "metrics.jsonl").read_text().splitlines()
-    if isinstance(change, dict):
-        row = {**json.loads(text[2]), **change}
-        change = json.dumps({name: value for name, value in row.items() if value is not None})
-    text[2] = change
+    text[2] = changed(text[2], change) if isinstance(change, dict) else change
     (out / "metrics.jsonl").write_text("\n".join(text) + "\n")
     hpgcn.train(graph, settings(out, epochs=13), resume=out)
     assert f"metrics.jsonl: holds 10 of the 11 epochs before; {words}" in caplog.text
@@ -156,7 +150,7 @@ def test_a_malformed_line_of_metrics_is_left_out_with_a_warning(graph, out, capl
     ({"epochs": "12"}, "epochs is '12', expected an integer"),
     ({"best_epoch": -1}, "best_epoch is -1"),
     ({"test_acc": 10**400}, r"test_acc is 10+\.\.\. \(401 characters\), expected a number")],
-                         ids=["text", "negative", "huge"])
+    ids=["text", "negative", "huge"])
 def test_a_malformed_summary_of_a_finished_run_is_named(graph, out, change, words):
     summary = {**json.loads((out / "summary.json").read_text()), **change}
     (out / "summary.json").write_text(json.dumps(summary))

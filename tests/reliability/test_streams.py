@@ -21,12 +21,12 @@ COMMANDS = {
     "train --help": ("train", "--help"), "--version": ("--version",)}
 
 
-def run(redirected, *args, unbuffered=""):
+def run(redirected, *args, unbuffered="", **options):
     """The finished process of a command, started by a shell."""
     command = 'exec "$@" ' + redirected
-    return subprocess.run(["sh", "-c", command, "sh", sys.executable, "-m", "hpgcn",
-                           *map(str, args)], capture_output=True, text=True, check=False,
-                          timeout=300, env={**clean_environment(), "PYTHONUNBUFFERED": unbuffered})
+    return subprocess.run(["sh", "-c", command, "sh", sys.executable, "-m", "hpgcn", *args],
+                          text=True, check=False, timeout=300, stderr=subprocess.PIPE,
+                          env={**clean_environment(), "PYTHONUNBUFFERED": unbuffered}, **options)
 
 
 @pytest.mark.long
@@ -35,8 +35,8 @@ def test_output_that_goes_nowhere(trained, tmp_path, place, name):
     """On a full device, every second command on a closed stream; every third one unbuffered."""
     redirected, reason = ((">&-", "Bad file descriptor") if place % 2
                           else (">/dev/full", "No space left on device"))
-    for name_of in ("karate.h5", "done"):
-        (tmp_path / name_of).symlink_to(trained / name_of)
+    for given in ("karate.h5", "done"):
+        (tmp_path / given).symlink_to(trained / given)
     done = run(redirected, *COMMANDS[name], unbuffered="1" if place % 3 == 0 else "")
     assert done.returncode == 74, done.stderr
     assert done.stderr.splitlines()[-1] == f"hpgcn: standard output: writing failed: {reason}"
@@ -69,7 +69,5 @@ def test_a_reader_that_leaves_is_no_error(trained):
     ours, theirs = os.pipe()
     os.close(ours)
     with os.fdopen(theirs, "wb") as pipe:
-        done = subprocess.run([sys.executable, "-m", "hpgcn", "plan", "karate.h5"], cwd=trained,
-                              stdout=pipe, text=True, stderr=subprocess.PIPE, check=False,
-                              timeout=120, env=clean_environment())
+        done = run("", "plan", trained / "karate.h5", stdout=pipe)
     assert (done.returncode, done.stderr) == (0, "")

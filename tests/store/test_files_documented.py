@@ -191,10 +191,8 @@ def contents(file):
         if name.startswith("manifest/") or name == "manifest":
             names.update(item.attrs)
             return
-        attributes = set(item.attrs)
-        if name == "partition":
-            attributes = {key for key in attributes if item.attrs[key].dtype.kind == "S"}
-        names.update(attributes)
+        names.update(key for key, value in item.attrs.items()
+                     if name != "partition" or value.dtype.kind == "S")
         if isinstance(item, h5py.Group):
             return
         group, _, last = name.rpartition("/")
