@@ -8,6 +8,7 @@ from training import SETTINGS, start
 
 from hpgcn.config import Config
 from hpgcn.errors import DivergedError
+from hpgcn.runtime import faults
 from hpgcn.training.trainer import train
 
 MODELS = {**SETTINGS, "norm": {"layer_norm": True}}
@@ -26,6 +27,13 @@ def test_the_first_layer_that_is_not_finite_is_named(settings, layer, value):
             r"not finite, layers before it none; try a lower lr= than 0.01")
     assert re.match(said, str(caught.value))
     assert caught.value.collective
+
+
+def test_a_gradient_that_is_not_finite_is_named(monkeypatch):
+    monkeypatch.setattr(faults, "_state", {**faults._state, "done": False})
+    monkeypatch.setenv(faults.VARIABLE, "nan:0:1:backward")
+    with pytest.raises(DivergedError, match="1 backward: the gradient of W1, b1 is not finite"):
+        train(make(), Config(epochs=1))
 
 
 def test_a_learning_rate_far_too_high_is_found():

@@ -77,16 +77,12 @@ def test_no_rank_outlives_its_launcher(launcher, karate, tmp_path, hung):
     assert none_left(str(tmp_path))
 
 
-@pytest.mark.parametrize("fault, where", [
-    ("nan:1:2:loss", "the training loss is nan; layer 1 forward has"),
-    pytest.param("nan:0:2:backward", "layer 1 backward: the gradient of W1, b1 is not finite",
-                 marks=pytest.mark.long)])
-def test_nan_stops_all_ranks_in_the_same_epoch(here, karate, tmp_path, fault, where):
-    code, err = here.run("train", karate / "karate.p2.h5", *settings(tmp_path), HPGCN_FAULT=fault)
+def test_nan_stops_all_ranks_in_the_same_epoch(here, karate, tmp_path):
+    code, err = here.run("train", karate / "karate.p2.h5", *settings(tmp_path),
+                         HPGCN_FAULT="nan:1:2:loss")
     assert code == 76, err
     line, = lines(err)
-    assert line.startswith("hpgcn: epoch 2: ")
-    assert where in line
+    assert line.startswith("hpgcn: epoch 2: the training loss is nan; layer 1 forward has")
     assert [line["epoch"] for line in metrics(tmp_path / "run")] == [1]
 
 
@@ -118,11 +114,9 @@ def test_tasks_that_mpi_does_not_connect(karate, tmp_path, words, variables):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_fault_that_makes_no_sense_is_refused(here, karate, tmp_path):
-    code, err = here.run("train", karate / "karate.p2.h5", *settings(tmp_path),
-                         HPGCN_FAULT="bang:1:2:loss")
-    assert code == 2, err
-    line, = lines(err)
+def test_a_fault_that_makes_no_sense_is_refused(karate, tmp_path):
+    line = refused(2, "train", karate / "karate.h5", *settings(tmp_path),
+                   HPGCN_FAULT="bang:1:2:loss")
     assert line.startswith("hpgcn: HPGCN_FAULT=bang:1:2:loss: expected kind:rank:epoch:phase")
     assert not (tmp_path / "run").exists()
 
