@@ -68,11 +68,16 @@ class HaloPlanSizes:
 
     @staticmethod
     def between(rows, part, k):
-        """Sizes of an exchange between the owners, (n,) below k, of rows of a csr_array (n, n)."""
+        """Sizes of an exchange between the owners, (n,) below k, of rows of a csr_array (n, n).
+
+        Values are left aside: SciPy would drop sums of 0.
+        """
         offsets = run_offsets(np.bincount(part, minlength=k))
         arrays = np.ones(part.size, bool), np.argsort(part, kind="stable"), offsets
         members = sp.csr_array(arrays, shape=(k, part.size))
-        return HaloPlanSizes.of(members @ rows, part)  # row p: the columns that p reads, each once
+        ones = np.ones(rows.nnz, bool)
+        read = members @ sp.csr_array((ones, rows.indices, rows.indptr), shape=rows.shape)
+        return HaloPlanSizes.of(read, part)  # row p: the columns that p reads, each once
 
     @property
     def buffer_rows(self):

@@ -51,7 +51,7 @@ def check_against_the_oracle(graph, source, config, comm):
     return history
 
 
-@pytest.mark.parametrize("strategy", ["cover", "vertex-cut"])
+@pytest.mark.parametrize("strategy", ["p2p", "cover", "vertex-cut", "1d"])
 @pytest.mark.parametrize("directed, weighted", [(False, True), (True, True)])
 @pytest.mark.parametrize("method", NONZERO_METHODS)
 def test_any_owners_of_nonzeros_equal_the_serial_oracle(comm, tmp_path, strategy, method, directed,
