@@ -13,6 +13,7 @@ from hpgcn import load, partition, store
 from hpgcn.config import Config
 from hpgcn.datasets import convert, external
 from hpgcn.errors import ConfigError, DataError
+from hpgcn.strategies import Strategy
 from hpgcn.training import checkpoint, placement
 from hpgcn.training.trainer import train
 
@@ -43,7 +44,7 @@ CHANGES = rename, in_place, in_place_with_the_old_times, remove
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """The working folder: g.h5, and other.h5 of the same size with other features."""
-    monkeypatch.setattr(placement, "METHOD", "block")  # quick
+    monkeypatch.setattr(Strategy, "method", "block")  # quick
     store.write_graph("g.h5", make(n=120, f=9))
     graph = make(n=120, f=9)
     graph.features[3, 2] += 1
@@ -80,17 +81,17 @@ def test_a_graph_that_changes_while_ranks_partition_it(folder, monkeypatch, chan
     with load("g.h5") as stored:
         after(monkeypatch, partition, "make_partition", lambda: change("g.h5", "other.h5"))
         with pytest.raises(DataError, match=r"g\.h5: changed while it was read"):
-            placement._kept(stored, 2)
+            placement._kept(stored, 2, "block")
     assert sorted(os.listdir()) == ["g.h5", "other.h5"]
 
 
 def test_a_partition_of_another_graph_is_not_used(folder):
     with load("g.h5") as stored:
-        path, checksum = placement._kept(stored, 2)
-        assert placement._kept(stored, 2) == (path, checksum)
+        path, checksum = placement._kept(stored, 2, "block")
+        assert placement._kept(stored, 2, "block") == (path, checksum)
     rename("g.h5", "other.h5")
     with load("g.h5") as stored:
-        other, _ = placement._kept(stored, 2)
+        other, _ = placement._kept(stored, 2, "block")
         assert (path, other) == ("g.p2.h5", "g.p2-block-0.h5")
         np.testing.assert_array_equal(np.sort(load(other).features, 0), np.sort(stored.features, 0))
 
@@ -192,8 +193,9 @@ def load(*args, **options):
 store.load = load
 """,
     "a partition in use": """
+from hpgcn.strategies import Strategy
 from hpgcn.training import placement
-placement.METHOD = "block"
+Strategy.method = "block"
 real = placement._kept
 def kept(*args):
     result = real(*args)
@@ -215,7 +217,7 @@ def test_real_processes(folder, hook, command, code, words):
     if hook == "a partition in use":
         for name in ("g.h5", "other.h5"):
             with load(name) as stored:
-                placement._kept(stored, 2)
+                placement._kept(stored, 2, "block")
     apart = {"opened", "other.h5", "other.p2.h5"}
     before = {*os.listdir()} - apart
     assert words in refused_elsewhere(code, *command, ranks=2, PYTHONPATH=str(folder / "hooks"))

@@ -76,7 +76,7 @@ def test_a_partition_beside_a_graph_of_a_long_name_is_refused_before_the_work(fo
     name = folder / f"{'x' * 251}.h5"
     shutil.copy(folder / "g.h5", name)
     with pytest.raises(OutputError, match="cannot be created: File name too long"):
-        _kept(store.load(name), 2)
+        _kept(store.load(name), 2, "block")
 
 
 def test_memory_that_there_is_not_is_one_line(folder):

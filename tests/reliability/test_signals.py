@@ -38,7 +38,7 @@ SERIAL = {  # name -> (point, arguments); files are those of `folder`
     "report": (SYNCHRONISES, ("report", "done", "--html", "new.html")),
     "bench": ("hpgcn.bench.table", ("bench", "growth", "--scale-down", "512", "--repeats", "1")),
     "doctor": ("hpgcn.doctor.describe_launcher", ("doctor",)),
-    "train": ("hpgcn.training.shard.GraphShard._aggregated",
+    "train": ("hpgcn.training.shard.GraphShard.release_features",
               ("train", "karate.h5", "--out", "new", "--input-dropout", "0")),
     "train in a checkpoint": (WRITES, ("train", "karate.h5", "--out", "new",
                                        "--checkpoint-every", "1"))}
