@@ -5,6 +5,7 @@ import faulthandler
 import math
 import pickle
 import sys
+import traceback
 
 import numpy as np
 
@@ -281,8 +282,13 @@ def abort_on_exception():
         from mpi4py import MPI
 
         world = MPI.COMM_WORLD
-        sys.stderr.write(f"rank {world.Get_rank()} of {world.Get_size()} failed:\n")
-        before(kind, error, trace)
+        text = f"rank {world.Get_rank()} of {world.Get_size()} failed:\n"
+        plain = before is sys.__excepthook__
+        if plain:  # in one piece: launchers cut off what is still on its way when all end
+            text += "".join(traceback.format_exception(kind, error, trace))
+        sys.stderr.write(text)
+        if not plain:
+            before(kind, error, trace)
         sys.stderr.flush()
         world.Abort(error.code if isinstance(error, HpgcnError) else HpgcnError.code)
 
