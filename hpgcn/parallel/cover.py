@@ -155,13 +155,9 @@ def _accepted(offered, bins, price, giver, taker, size, excess, total, k):
     # each giver takes back its share of a bin, rounded up: cheapest first
     order = offers[np.lexsort((offers, price[offers], bins[offers], taker[offers], giver[offers]))]
     group = (giver[order] * k + taker[order]) * BINS + bins[order]
-    starts = np.flatnonzero(np.diff(group, prepend=-1))
-    sums = np.cumsum(size[order]) - size[order]
-    lengths = np.diff(np.append(starts, order.size))
-    passed = sums - np.repeat(sums[starts], lengths)
-    whole = np.repeat(np.add.reduceat(size[order], starts), lengths) if order.size else passed
+    before, whole = _in_runs(group, size[order])
     back = np.zeros(offered.size, bool)
-    back[order[passed < share[taker[order], bins[order]] * whole]] = True
+    back[order[before < share[taker[order], bins[order]] * whole]] = True
     return back
 
 
@@ -169,10 +165,16 @@ def _fitting(back, price, giver, size, room):
     """Of sums to take back, the cheapest that their giver has room for."""
     chosen = np.flatnonzero(back)
     order = chosen[np.lexsort((chosen, price[chosen], giver[chosen]))]
-    starts = np.flatnonzero(np.diff(giver[order], prepend=-1))
-    sums = np.cumsum(size[order])
-    lengths = np.diff(np.append(starts, order.size))
-    passed = sums - np.repeat(sums[starts] - size[order][starts], lengths)
+    before, _ = _in_runs(giver[order], size[order])
     fits = np.zeros(back.size, bool)
-    fits[order[passed <= room[giver[order]]]] = True
+    fits[order[before + size[order] <= room[giver[order]]]] = True
     return fits
+
+
+def _in_runs(group, size):
+    """Sum sizes over runs of equal groups: those before each in its run, and all of the run."""
+    starts = np.flatnonzero(np.diff(group, prepend=-1))
+    lengths = np.diff(np.append(starts, group.size))
+    sums = np.append(0, np.cumsum(size))
+    first = np.repeat(sums[starts], lengths)
+    return sums[:-1] - first, np.repeat(sums[starts + lengths], lengths) - first

@@ -29,8 +29,7 @@ class Channel:
 
     outgoing: np.ndarray  # (rows, width): send buffer, sorted by destination
     incoming: np.ndarray  # (rows, width): receive buffer, sorted by source
-    sources: list  # ranks that send here, increasing
-    pieces: list  # numbers of the requests of each source
+    pieces: dict  # numbers of the requests of each rank that sends here, increasing
     cuts: np.ndarray  # (P + 1,): rows of `incoming` by source
     requests: list  # receives first, then sends; hpgcn.comm.staging.Messages of a GPU's rows
     others: list  # the rank at the far end of each request
@@ -68,21 +67,17 @@ class HaloBuffers:
                                for block, buffer in zip(self.pinned, self.twins))
 
 
-class HaloExchange:
-    """The transfer of a HaloPlan (see hpgcn.parallel.transfers): rows to who reads them, sums back.
+class Exchange:
+    """Messages between ranks, at most one each way for a pair, in two buffers.
 
-    All rows, and `send_rows` of the plan, lie on the device of `comm`.
+    `ends`: where, by rank, the rows of the owned and of the ghost buffer begin; two (P + 1,).
     """
 
-    adds = True
-
-    def __init__(self, plan, comm, buffers):
-        self.plan = plan
+    def __init__(self, ends, comm, buffers):
+        self.ends = ends
         self.comm = comm
         self.relay = comm.relay
         self.buffers = buffers
-        self.send_rows = comm.device.put(plan.send_rows)
-        self.ends = plan.send_offsets, plan.recv_offsets  # of both buffers, by rank
         self.channels = {}
         self.channel = None  # the one under way
 
@@ -100,50 +95,6 @@ class HaloExchange:
         """Whether messages are under way."""
         return self.channel is not None and bool(self.channel.pending)
 
-    def start(self, H, what):
-        """Start sending rows of H (m, f) to those who need them."""
-        self.H = H
-        self.channel = self._channel(H.shape[1], adjoint=False)
-        with self.comm.clock("comm"):
-            kernels.backend(H).gather(H, self.send_rows, self.channel.outgoing)
-            self._start(self.channel)
-
-    def arrivals(self, wanted, what):
-        """Yield (OWN, own rows), then (source, its rows) in increasing order of those wanted."""
-        if OWN in wanted:
-            yield OWN, self.H
-        if len(wanted) > (OWN in wanted) or not self.channel.sources:  # who only sends waits, too
-            yield from self._arrived(self.channel, what)
-
-    def slots(self, out, what):
-        """Yield (source, room for the partial sums of its rows), send these, then yield (OWN, out).
-
-        What returns is added to `out` in the order of ranks.
-        """
-        channel = self._channel(out.shape[1], adjoint=True)
-        yield from self.rooms(channel)
-        with self.comm.clock("comm"):
-            self._start(channel)
-        self.channel = channel
-        yield OWN, out
-
-        scatter_add = kernels.backend(out).scatter_add
-        for destination, rows in self._arrived(channel, what):
-            with self.comm.clock("comm"):
-                scatter_add(rows, self.returned[destination], out)
-
-    def rooms(self, channel):
-        """Yield (source, room for the partial sums of its rows)."""
-        cuts = self.plan.recv_offsets
-        for source in self.plan.sources.tolist():
-            yield source, channel.outgoing[cuts[source]:cuts[source + 1]]
-
-    @cached_property
-    def returned(self):
-        """Own rows that each rank has, by rank: partial sums of them return."""
-        cuts = pairwise(self.plan.send_offsets.tolist())
-        return [rows_of(self.send_rows, first, last) for first, last in cuts]
-
     def progress(self):
         """Let messages move while this rank computes: MPI does so only within its calls."""
         if self.pending:
@@ -152,14 +103,13 @@ class HaloExchange:
 
     def _arrived(self, channel, what):
         """Yield (source, its rows) in increasing order of source; then wait for all sends."""
-        for source in channel.sources:
+        for source in channel.pieces:
             self._wait_for(channel, source, what)
             yield source, channel.incoming[channel.cuts[source]:channel.cuts[source + 1]]
         self._wait(channel, set(channel.pending), what)
 
     def _wait_for(self, channel, source, what):
-        pieces = channel.pieces[channel.sources.index(source)]
-        self._wait(channel, channel.pending.intersection(pieces), what)
+        self._wait(channel, channel.pending.intersection(channel.pieces[source]), what)
         if self.relay is not None:
             channel.requests.settle()
 
@@ -201,13 +151,13 @@ class HaloExchange:
             to = [(q, rows * row_bytes)
                   for q, rows in zip(self.comm.ranks, np.diff(to).tolist()) if rows]
             self.channels[width, adjoint] = Channel(
-                outgoing, incoming, sorted(set(others)), pieces, cuts, requests,
-                others + destinations, len(per_destination), to, set())
+                outgoing, incoming, pieces, cuts, requests, others + destinations,
+                len(per_destination), to, set())
         return self.channels[width, adjoint]
 
     def _requests(self, kind, buffer, twin, cuts, tag, requests):
         """Add persistent requests for each rank's rows, in pieces that MPI and a relay take."""
-        others, pieces, limit = [], [], collectives.MAX_MESSAGE_BYTES
+        others, pieces, limit = [], {}, collectives.MAX_MESSAGE_BYTES
         if self.relay is not None:
             limit = self.relay.most("message", limit)
         flat = buffer.reshape(-1)
@@ -215,7 +165,7 @@ class HaloExchange:
         for other in np.flatnonzero(np.diff(cuts) * buffer.shape[1]).tolist():
             first, last = (cuts[other:other + 2] * buffer.shape[1]).tolist()
             begins = range(first, last, step)
-            pieces.append(list(range(len(requests), len(requests) + len(begins))))
+            pieces[other] = range(len(requests), len(requests) + len(begins))
             for begin in begins:
                 piece = slice(begin, min(begin + step, last))
                 request = getattr(self.comm.mpi, kind)(twin[piece], other, tag)
@@ -234,3 +184,60 @@ class HaloExchange:
             for request in channel.requests:
                 request.Free()
         self.channels = {}
+
+
+class HaloExchange(Exchange):
+    """The transfer of a HaloPlan (see hpgcn.parallel.transfers): rows to who reads them, sums back.
+
+    All rows, and `send_rows` of the plan, lie on the device of `comm`.
+    """
+
+    adds = True
+
+    def __init__(self, plan, comm, buffers):
+        super().__init__((plan.send_offsets, plan.recv_offsets), comm, buffers)
+        self.plan = plan
+        self.send_rows = comm.device.put(plan.send_rows)
+
+    def start(self, H, what):
+        """Start sending rows of H (m, f) to those who need them."""
+        self.H = H
+        self.channel = self._channel(H.shape[1], adjoint=False)
+        with self.comm.clock("comm"):
+            kernels.backend(H).gather(H, self.send_rows, self.channel.outgoing)
+            self._start(self.channel)
+
+    def arrivals(self, wanted, what):
+        """Yield (OWN, own rows), then (source, its rows) in increasing order of those wanted."""
+        if OWN in wanted:
+            yield OWN, self.H
+        yield from self._arrived(self.channel, what)  # all of them are wanted
+
+    def slots(self, out, what):
+        """Yield (source, room for the partial sums of its rows), send these, then yield (OWN, out).
+
+        What returns is added to `out` in the order of ranks.
+        """
+        channel = self._channel(out.shape[1], adjoint=True)
+        yield from self.rooms(channel)
+        with self.comm.clock("comm"):
+            self._start(channel)
+        self.channel = channel
+        yield OWN, out
+
+        scatter_add = kernels.backend(out).scatter_add
+        for destination, rows in self._arrived(channel, what):
+            with self.comm.clock("comm"):
+                scatter_add(rows, self.returned[destination], out)
+
+    def rooms(self, channel):
+        """Yield (source, room for the partial sums of its rows)."""
+        cuts = self.plan.recv_offsets
+        for source in self.plan.sources.tolist():
+            yield source, channel.outgoing[cuts[source]:cuts[source + 1]]
+
+    @cached_property
+    def returned(self):
+        """Own rows that each rank has, by rank: partial sums of them return."""
+        cuts = pairwise(self.plan.send_offsets.tolist())
+        return [rows_of(self.send_rows, first, last) for first, last in cuts]

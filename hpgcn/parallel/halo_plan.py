@@ -40,6 +40,11 @@ class HaloPlan:
         """Ranks that this one sends to, increasing."""
         return np.flatnonzero(np.diff(self.send_offsets))
 
+    @property
+    def sizes(self):
+        """The numbers of this rank in HaloPlanSizes, in their order."""
+        return self.send_rows.size, self.ghosts.size, self.destinations.size, self.sources.size
+
 
 @dataclass(frozen=True, eq=False)
 class HaloPlanSizes:

@@ -88,6 +88,11 @@ class BlockLayout:
         return replace(self, offsets=image(self.offsets, keep))
 
     @property
+    def row_blocks(self):
+        """Row block of each row; (n,) int64."""
+        return np.repeat(np.arange(self.offsets.size - 1), np.diff(self.offsets))
+
+    @property
     def row_ranks(self):
         """Ranks that share this rank's rows, increasing; (C,) int64."""
         return self.block * self.columns + np.arange(self.columns)

@@ -13,7 +13,7 @@ import numpy as np
 
 from hpgcn import kernels
 from hpgcn.parallel.csr import rows_of
-from hpgcn.parallel.halo_exchange import HaloExchange
+from hpgcn.parallel.halo_exchange import Exchange
 from hpgcn.parallel.halo_plan import HaloPlanSizes
 from hpgcn.parallel.transfers import OWN, Transfer
 
@@ -40,7 +40,7 @@ class MergedSizes:
         yield (self.own.received + self.other.sent) * row_bytes, self.messages
 
 
-class MergedExchange(HaloExchange):
+class MergedExchange(Exchange):
     """The messages of two HaloPlans: rows by `pull`, sums by the transpose of `push`.
 
     To rank q goes, in one message, what q reads of this rank's rows, then what this rank sums up of
@@ -48,9 +48,9 @@ class MergedExchange(HaloExchange):
     """
 
     def __init__(self, pull, push, comm, buffers):
-        super().__init__(pull, comm, buffers)
-        self.ends = (pull.send_offsets + push.recv_offsets, pull.recv_offsets + push.send_offsets)
-        owned, ghost = self.ends
+        owned = pull.send_offsets + push.recv_offsets
+        ghost = pull.recv_offsets + push.send_offsets
+        super().__init__((owned, ghost), comm, buffers)
         read, summed = np.diff(pull.send_offsets), np.diff(pull.recv_offsets)
         to, between = owned[:-1], owned[:-1] + read
         come, among = ghost[:-1], ghost[:-1] + summed
@@ -87,6 +87,7 @@ class Half(Transfer):
 
     def __init__(self, exchange, plan, adjoint, rows, ghosts):
         self.exchange = exchange
+        self.buffers = exchange.buffers
         self.comm = exchange.comm
         self.plan = plan
         self.adjoint = adjoint

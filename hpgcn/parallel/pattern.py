@@ -46,6 +46,11 @@ class Pattern:
         """Columns, (nnz,)."""
         return self.matrix.indices
 
+    @cached_property
+    def rows(self):
+        """Row of each entry, (nnz,) int64."""
+        return np.repeat(np.arange(self.num_rows), np.diff(self.indptr))
+
     @property
     def holders(self):
         """The part that holds each entry, (nnz,), or None."""
@@ -56,13 +61,15 @@ class Pattern:
 
         What is on the diagonal goes with its vertex, wherever it is stored.
         """
-        matrix = self.matrix
-        rows, stored_rows = (np.repeat(np.arange(self.num_rows), np.diff(indptr))
-                             for indptr in (matrix.indptr, graph.indptr))
-        holders = np.zeros(matrix.nnz, np.int32)
-        holders[rows != matrix.indices] = parts[stored_rows != graph.indices]
-        held = sp.csr_array((holders, matrix.indices, matrix.indptr), shape=matrix.shape)
-        return Pattern(held, self.symmetric, self.weighted)
+        stored_rows = np.repeat(np.arange(self.num_rows), np.diff(graph.indptr))
+        holders = np.zeros(self.indices.size, np.int32)
+        holders[self.rows != self.indices] = parts[stored_rows != graph.indices]
+        return self.held(holders)
+
+    def held(self, holders):
+        """Return the pattern of all rows with the part that holds each entry, (nnz,)."""
+        arrays = holders.astype(np.int32, copy=False), self.indices, self.indptr
+        return Pattern(sp.csr_array(arrays, shape=self.matrix.shape), self.symmetric, self.weighted)
 
     @cached_property
     def square(self):

@@ -8,7 +8,7 @@ import numpy as np
 
 from hpgcn.errors import DataError, UsageError, setting
 from hpgcn.parallel.layout import BlockLayout
-from hpgcn.partition import NONZERO_METHODS, make_partition
+from hpgcn.partition import NONZERO_METHODS
 from hpgcn.planning.footprint import RankFootprint
 from hpgcn.planning.options import MOST_RANKS, QUICK
 from hpgcn.planning.step import LevelSizes, products_of
@@ -111,7 +111,7 @@ def count_candidate(survey, candidate, config):
     elif candidate.parts == "whole":
         offsets = np.array([0, survey.header.num_nodes])
     else:
-        made = make_partition(survey.graph, candidate.ranks, method=candidate.parts, rcm=False)
+        made = survey.partition(candidate.parts, candidate.ranks)
         offsets = made.offsets
         reading = reading.held(survey.graph, made.edge_part).permuted(made.perm)
     return count(reading, survey, strategy, candidate.shape, offsets, config)

@@ -17,6 +17,7 @@ from hpgcn.graphs.validation import SPLIT, check_csr, index_dtype
 from hpgcn.model import MODELS, make_spec
 from hpgcn.parallel.pattern import Pattern, permuted
 from hpgcn.parallel.receptive_field import find_levels, layer_bounds
+from hpgcn.partition import make_partition
 from hpgcn.partition.model import pattern
 from hpgcn.planning.step import Steps, products_of
 from hpgcn.store.csr import read_csr
@@ -83,6 +84,7 @@ class Survey:
         reading = Reading(whole, *views, np.diff(self.graph.indptr), entries)
         self.reading = reading.held(self.graph, edge_parts)
         self.steps = Steps()
+        self._partitions = {}
 
     def _read(self, source):
         """Take what is wanted; return masks, pointers of sparse features, parts of entries."""
@@ -112,6 +114,13 @@ class Survey:
         self.graph = Graph(header, 0, indptr, indices, None, None, None, None, nothing, nothing,
                            nothing, vertex=np.arange(n))
         return masks, pointers, edge_parts
+
+    def partition(self, method, k):
+        """Return a hpgcn.partition.Partition of the graph, made once for all strategies."""
+        if (method, k) not in self._partitions:
+            made = make_partition(self.graph, k, method=method, rcm=False)
+            self._partitions[method, k] = made
+        return self._partitions[method, k]
 
     def _stored_pattern(self):
         indptr = self.graph.indptr

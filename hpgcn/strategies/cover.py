@@ -28,12 +28,13 @@ class CoverPlan(NonzeroPlan):
     """One message a pair: rows, then sums."""
 
     @staticmethod
-    def holders(pattern, rows, owner, arrangement):
+    def holders(pattern, arrangement):
         """See `NonzeroPlan`."""
+        owner = arrangement.layout.row_blocks
         degrees = np.diff(pattern.indptr)
         loads = np.bincount(owner, degrees, arrangement.layout.size).astype(np.int64)
         limit = limit_of(loads, degrees.max(initial=0), arrangement.options["balance"])
-        columns = pattern.indices
+        rows, columns = pattern.rows, pattern.indices
         return covered(rows, columns, owner[rows], owner[columns], loads, limit)
 
     @staticmethod
@@ -96,14 +97,13 @@ class Cover(NonzeroStrategy):
     @staticmethod
     def matrix_of(product):
         """See `NonzeroStrategy`."""
-        pull, push = product.pull.plan, product.push.plan
         own = [block.to_scipy() for block in product.blocks[OWN].values()]
         parts = [sp.hstack(own, format="csr")]
-        for q in push.sources.tolist():
+        for q in product.push.plan.sources.tolist():
             rows = product.blocks[q][OWN].to_scipy()
             rows.resize(rows.shape[0], parts[0].shape[1])
             parts.append(rows)
-        return sp.vstack(parts, format="csr"), pull, push, [product.pull.exchange.buffers]
+        return sp.vstack(parts, format="csr")
 
 
 def limit_of(loads, heaviest, balance):

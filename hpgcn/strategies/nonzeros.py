@@ -11,11 +11,9 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.graphs.validation import index_dtype
 from hpgcn.parallel.halo_exchange import HaloBuffers
-from hpgcn.parallel.halo_plan import HaloPlanSizes
-from hpgcn.parallel.pattern import Pattern
-from hpgcn.strategies.p2p import halo_plan, own_rows
+from hpgcn.parallel.halo_plan import HaloPlanSizes, needs
+from hpgcn.strategies.p2p import cut_plan, halo_plan, local_numbers, own_rows
 from hpgcn.strategies.plan import WEIGHT
 from hpgcn.strategies.rows import RowPlan, RowStrategy
 
@@ -33,17 +31,11 @@ class NonzeroPlan(RowPlan):
     @classmethod
     def of(cls, pattern, arrangement):
         """See `Plan`; the holders are put into the pattern."""
-        offsets = arrangement.layout.offsets
-        owner = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
-        matrix = pattern.matrix
-        rows = np.repeat(np.arange(owner.size), np.diff(matrix.indptr))
-        holder = cls.holders(pattern, rows, owner, arrangement).astype(np.int32)
-        held = sp.csr_array((holder, matrix.indices, matrix.indptr), shape=matrix.shape)
-        return cls(Pattern(held, pattern.symmetric, pattern.weighted), arrangement)
+        return cls(pattern.held(cls.holders(pattern, arrangement)), arrangement)
 
     @staticmethod
-    def holders(pattern, rows, owner, arrangement):
-        """Return the rank that holds each entry, (nnz,), from rows (nnz,) and all owners (n,)."""
+    def holders(pattern, arrangement):
+        """Return the rank that holds each entry of the pattern of all rows, (nnz,)."""
         raise NotImplementedError
 
     @staticmethod
@@ -60,11 +52,10 @@ class NonzeroPlan(RowPlan):
 
     def entries(self):
         """Return owner of the row, owner of the column, row, column and holder of each entry."""
-        owner = np.repeat(np.arange(self.num_ranks), np.diff(self.arrangement.layout.offsets))
-        matrix = self.pattern.matrix
-        rows = np.repeat(np.arange(owner.size), np.diff(matrix.indptr))
-        columns = matrix.indices.astype(np.int64)
-        return owner[rows], owner[columns], rows, columns, matrix.data.astype(np.int64)
+        owner = self.arrangement.layout.row_blocks
+        rows = self.pattern.rows
+        columns = self.pattern.indices.astype(np.int64)
+        return owner[rows], owner[columns], rows, columns, self.pattern.holders.astype(np.int64)
 
     def transfers(self):
         """See `RowPlan`."""
@@ -102,7 +93,7 @@ class NonzeroPlan(RowPlan):
     @property
     def held_entries(self):
         """Entries that each rank holds, (P,)."""
-        return np.bincount(self.pattern.matrix.data, minlength=self.num_ranks)
+        return np.bincount(self.pattern.holders, minlength=self.num_ranks)
 
     def operand(self, pattern, layout):
         """See `Plan`; other rows of a symmetric matrix take the transpose of the blocks, too."""
@@ -154,11 +145,11 @@ class NonzeroStrategy(RowStrategy):
                       for array in (i, j, bits))
         del holder, order
 
-        i, targets = local_numbers(i, rows)
-        j, sources = local_numbers(j, rows)
+        targets, sources = (needs(lines, rows) for lines in (i, j))
+        places = local_numbers(i, targets, rows), local_numbers(j, sources, rows)
         values = bits.view(np.float64).astype(adjacency.dtype)
         shape = rows.num_rows + targets.size, rows.num_rows + sources.size
-        matrix = sp.csr_array((values, (i, j)), shape=shape)
+        matrix = sp.csr_array((values, places), shape=shape)
         plans = (halo_plan(rows, ghosts, comm) for ghosts in (sources, targets))
         buffers = [HaloBuffers(comm.device, comm.relay, adjacency.dtype) for _ in range(2)]
         product = cls.product_of(matrix, *plans, comm, buffers)
@@ -188,48 +179,34 @@ class NonzeroStrategy(RowStrategy):
 
     @staticmethod
     def matrix_of(product):
-        """Return what `product_of` was given: matrix, pull, push, and buffers that it uses."""
+        """Return the matrix that `product_of` was given."""
         raise NotImplementedError
 
     def cut(self, rows_out, rows_in):
         """See `RowStrategy`."""
-        matrix, pull, push, buffers = self.matrix_of(self.product)
+        pull, push = self.product.pull, self.product.push
         own = slice(self.layout.rows.start, self.layout.rows.stop)
-        rows = np.concatenate([rows_out[own], rows_out[push.ghosts]])
-        columns = np.concatenate([rows_in[own], rows_in[pull.ghosts]])
-        matrix = matrix[rows][:, columns].tocoo()
+        rows = np.concatenate([rows_out[own], rows_out[push.plan.ghosts]])
+        columns = np.concatenate([rows_in[own], rows_in[pull.plan.ghosts]])
+        matrix = self.matrix_of(self.product)[rows][:, columns].tocoo()
 
-        kept = []
-        plans = []
-        for axis, plan, chosen in ((1, pull, rows_in), (0, push, rows_out)):
-            layout = self.layout.restricted(chosen).rows
-            used = np.zeros(matrix.shape[axis], bool)
-            used[:layout.num_rows] = True
-            used[matrix.coords[axis]] = True
-            ghosts = (np.cumsum(chosen) - 1)[plan.ghosts[chosen[plan.ghosts]]]
-            plans.append(halo_plan(layout, ghosts[used[layout.num_rows:]], self.comm))
-            kept.append(used)
+        plans, kept = zip(*(
+            cut_plan(plan, self.layout.restricted(chosen).rows, chosen, read, self.comm)
+            for plan, chosen, read in ((pull.plan, rows_in, matrix.col),
+                                       (push.plan, rows_out, matrix.row))))
         matrix = matrix.tocsr()[kept[1]][:, kept[0]]
-        return self.product_of(matrix, *plans, self.comm, buffers)
+        return self.product_of(matrix, *plans, self.comm, [pull.buffers, push.buffers])
 
-    def restrict(self, rows_out, rows_in):
-        """See `Strategy`; A^T by the transposed blocks, unless these are symmetric together."""
-        product = self.cut(rows_out, rows_in)
-        layouts = self.layout.restricted(rows_out), self.layout.restricted(rows_in)
-        reverse = None
-        if self.symmetric and not np.array_equal(rows_out, rows_in):
-            reverse = product.transposed(layouts[1].rows.num_rows)
-        return type(self)(*layouts, self.comm, product, symmetric=self.symmetric, whole=self,
-                          reverse=reverse)
+    def cut_reverse(self, product, rows_out, rows_in):
+        """See `RowStrategy`; who holds (i, j) need not hold (j, i): the transposed blocks."""
+        return product.transposed(int(np.count_nonzero(
+            rows_in[self.layout.rows.start:self.layout.rows.stop])))
 
     def plan(self):
         """See `Strategy`."""
-        _, pull, push, _ = self.matrix_of(self.product)
-        sizes = [number for plan in (pull, push)
-                 for number in (plan.send_rows.size, plan.ghosts.size, plan.destinations.size,
-                                plan.sources.size)]
-        sizes += [np.union1d(pull.destinations, push.sources).size,
-                  np.union1d(pull.sources, push.destinations).size]
+        pull, push = self.product.pull.plan, self.product.push.plan
+        sizes = [*pull.sizes, *push.sizes, np.union1d(pull.destinations, push.sources).size,
+                 np.union1d(pull.sources, push.destinations).size]
         table = np.array(self.comm.allgather(sizes), np.int64).T
         transfers = self.Plan.merge(HaloPlanSizes(*table[:4]), HaloPlanSizes(*table[4:8]),
                                     *table[8:])
@@ -237,24 +214,9 @@ class NonzeroStrategy(RowStrategy):
             transfers = [*transfers, *reversed(transfers)]
         return self.Plan(None, None, (self.layout, self.layout_in), self.symmetric, transfers)
 
-    @property
-    def buffer_bytes(self):
-        """See `Strategy`."""
-        return 0 if self.whole else sum(
-            buffer.owned.nbytes + buffer.ghost.nbytes for buffer in self.matrix_of(self.product)[3])
-
 
 def elsewhere(lines, owner, holder, k):
     """Owner and holder of each pair of a line, a row or column, and a rank that does not own it."""
     others = owner != holder
     pairs, first = np.unique(lines[others] * k + holder[others], return_index=True)
     return owner[others][first], pairs % k
-
-
-def local_numbers(numbers, rows):
-    """Relabel rows or columns: own ones to 0..m-1, others to m..m+g-1; and these g, sorted."""
-    own = (numbers >= rows.start) & (numbers < rows.stop)
-    ghosts = np.unique(numbers[~own])
-    m = rows.num_rows
-    local = np.where(own, numbers - rows.start, m + np.searchsorted(ghosts, numbers))
-    return local.astype(index_dtype(m + ghosts.size)), ghosts

@@ -43,7 +43,7 @@ class PointToPointPlan(RowPlan):
         return plans
 
     def _volumes(self, pattern):
-        owner = np.repeat(np.arange(self.num_ranks), np.diff(self.arrangement.layout.offsets))
+        owner = self.arrangement.layout.row_blocks
         return HaloPlanSizes.between(pattern.matrix, owner, self.num_ranks)
 
     def operand(self, pattern, layout):
@@ -109,11 +109,8 @@ class PointToPoint(RowStrategy):
         matrix = matrix[rows_out[own]][:, columns]
 
         layout = self.layout.restricted(rows_in).rows
-        read = np.zeros(matrix.shape[1], bool)
-        read[:layout.num_rows] = True
-        read[matrix.indices] = True
-        ghosts = (np.cumsum(rows_in) - 1)[ghosts[rows_in[ghosts]]][read[layout.num_rows:]]
-        part = HaloExchange(halo_plan(layout, ghosts, self.comm), self.comm, exchange.buffers)
+        plan, read = cut_plan(exchange.plan, layout, rows_in, matrix.indices, self.comm)
+        part = HaloExchange(plan, self.comm, exchange.buffers)
         return product_of(matrix[:, read], part)
 
     def plan(self):
@@ -125,9 +122,8 @@ class PointToPoint(RowStrategy):
         return PointToPointPlan(None, None, layouts, self.symmetric, transfers)
 
     def _sizes(self, product):
-        plan = product.pull.plan
-        sizes = plan.send_rows.size, plan.ghosts.size, plan.destinations.size, plan.sources.size
-        return HaloPlanSizes(*np.array(self.comm.allgather(sizes), np.int64).T)
+        sizes = self.comm.allgather(product.pull.plan.sizes)
+        return HaloPlanSizes(*np.array(sizes, np.int64).T)
 
 
 def own_rows(adjacency, rows, comm):
@@ -144,7 +140,7 @@ def own_rows(adjacency, rows, comm):
     if adjacency.self_loops:
         indptr, indices, data, added = with_self_loops(slab)
     plan = halo_plan(rows, needs(indices, rows), comm)
-    columns = local_columns(indices, plan.ghosts, rows)
+    columns = local_numbers(indices, plan.ghosts, rows)
 
     values = np.ones(indices.size) if data is None else data.astype(np.float64)
     if adjacency.norm != "none":
@@ -164,6 +160,19 @@ def halo_plan(rows, ghosts, comm):
     return complete(rows, ghosts, wanted)
 
 
+def cut_plan(plan, layout, chosen, read, comm):
+    """Cut a HaloPlan to rows that are chosen, (n,) bool over all; all ranks call this together.
+
+    layout: of the chosen rows. read: numbers, own rows first, then ghosts among the chosen, that
+    are still read. Returns the HaloPlan, and which of own rows and ghosts are left, bool.
+    """
+    ghosts = (np.cumsum(chosen) - 1)[plan.ghosts[chosen[plan.ghosts]]]
+    left = np.zeros(layout.num_rows + ghosts.size, bool)
+    left[:layout.num_rows] = True
+    left[read] = True
+    return halo_plan(layout, ghosts[left[layout.num_rows:]], comm), left
+
+
 def with_ghosts(plan, values, comm):
     """Append the ghosts' values to the own rows', (m,), by an exchange of width 1."""
     exchange = HaloExchange(plan, comm, HaloBuffers(comm.device, comm.relay, values.dtype))
@@ -175,8 +184,8 @@ def with_ghosts(plan, values, comm):
     return np.concatenate([values, *arrived])
 
 
-def local_columns(indices, ghosts, rows):
-    """Relabel columns: own ones to 0..m-1, ghosts to m..m+g-1."""
+def local_numbers(indices, ghosts, rows):
+    """Relabel rows or columns: own ones to 0..m-1, ghosts to m..m+g-1."""
     m = rows.num_rows
     own = (indices >= rows.start) & (indices < rows.stop)
     columns = np.where(own, indices - rows.start, m + np.searchsorted(ghosts, indices))

@@ -91,10 +91,14 @@ class RowStrategy(Strategy):
         reverse = None
         product = self.cut(rows_out, rows_in)
         if self.symmetric and not np.array_equal(rows_out, rows_in):
-            reverse = self.cut(rows_in, rows_out)
+            reverse = self.cut_reverse(product, rows_out, rows_in)
         layouts = self.layout.restricted(rows_out), self.layout.restricted(rows_in)
         return type(self)(*layouts, self.comm, product, symmetric=self.symmetric, whole=self,
                           reverse=reverse)
+
+    def cut_reverse(self, product, rows_out, rows_in):
+        """Return the RowProduct of A[rows_in][:, rows_out], A symmetric; `product`: the other."""
+        return self.cut(rows_in, rows_out)
 
     def forward(self, H, *, mask=None, out=None):
         """See `Strategy`."""

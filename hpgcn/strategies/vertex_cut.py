@@ -29,11 +29,12 @@ class VertexCutPlan(NonzeroPlan):
     """Two halo exchanges, one after the other."""
 
     @staticmethod
-    def holders(pattern, rows, owner, arrangement):
+    def holders(pattern, arrangement):
         """See `NonzeroPlan`."""
+        owner = arrangement.layout.row_blocks[pattern.rows]
         if pattern.holders is None:
-            return owner[rows]
-        return np.where(rows != pattern.indices, pattern.holders, owner[rows])
+            return owner
+        return np.where(pattern.rows != pattern.indices, pattern.holders, owner)
 
     @staticmethod
     def merge(pulled, pushed, sent, received):
@@ -116,7 +117,11 @@ class VertexCut(NonzeroStrategy):
     @staticmethod
     def matrix_of(product):
         """See `NonzeroStrategy`."""
-        pull, push = product.pull, product.push
         rows = [sp.hstack([block.to_scipy() for block in product.blocks[target].values()])
                 for target in (OWN, OTHERS) if target in product.blocks]
-        return sp.vstack(rows, format="csr"), pull.plan, push.plan, [pull.buffers, push.buffers]
+        return sp.vstack(rows, format="csr")
+
+    @property
+    def buffer_bytes(self):
+        """See `Strategy`."""
+        return 0 if self.whole else self.product.pull.nbytes + self.product.push.nbytes
