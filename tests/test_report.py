@@ -157,7 +157,9 @@ def saved(matrix):
     ("traffic.npy", b"nothing", "not a .npy file"), ("traffic.npy", b"", "not a .npy file"),
     *(("traffic.npy", saved(matrix), "expected a square matrix of integers")
       for matrix in (np.zeros((2, 3), int), np.zeros(4, int), np.full((2, 2), -1), np.eye(2),
-                     np.zeros((0, 0), int)))], ids=lambda value: str(value)[:30])
+                     np.zeros((0, 0), int))),
+    ("sums.npy", saved(np.zeros((2, 2), int)), "does not go with traffic.npy")],
+    ids=lambda value: str(value)[:30])
 def test_malformed_files_are_named(tmp_path, name, content, words):
     path = make(tmp_path / "run")
     (path / name).write_bytes(content)
@@ -272,6 +274,13 @@ def test_what_the_pictures_show(tmp_path):
         axis = figures.matrix(run).axes[0]
         assert {(*text.get_position(), text.get_text()) for text in axis.texts} == {
             (1, 0, "0.01"), (0, 1, "2.5")}
+        np.save(path / "sums.npy", np.array([[0, 10_000], [500_000, 0]]))
+        run, = report.read_runs([path])
+        rows, sums, _ = figures.matrix(run).axes
+        assert rows.get_title(loc="left") == "Rows sent in one training step"
+        assert {(*text.get_position(), text.get_text()) for text in rows.texts} == {(0, 1, "2")}
+        assert {(*text.get_position(), text.get_text()) for text in sums.texts} == {
+            (1, 0, "0.01"), (0, 1, "0.5")}
         axis = figures.timeline(read_trace(path / "trace.json")[0]).axes[0]
     assert axis.get_title(loc="left") == "Timeline of epoch 2"
     boxes = {lines.get_label(): np.array(lines.get_segments()) for lines in axis.collections}

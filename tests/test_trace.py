@@ -122,7 +122,7 @@ def test_offsets_on_the_line_between_two_measurements():
 
 
 RANKS = """
-    import sys, time
+    import os, sys, time
     import numpy as np
     from hpgcn.training import trace
     from hpgcn.comm import world
@@ -142,7 +142,8 @@ RANKS = """
     recorder.write(sys.argv[1])
     others = [q for q in range(comm.size) if q != comm.rank]
     comm.counters.sent = {"train": {q: 30 * comm.rank + 3 * q for q in others}}
-    trace.write_traffic(sys.argv[1].replace("trace.json", "traffic.npy"), comm, 3)
+    comm.counters.sums = {"train": {q: 3 * q for q in others}}
+    trace.write_traffic(os.path.dirname(sys.argv[1]), comm, 3)
 """
 
 
@@ -167,6 +168,7 @@ def test_ranks_share_one_axis_of_time(tmp_path, shift):
     left = [event["ts"] + event["dur"] for event in events if event["name"] == "epoch 1"]
     assert min(left) >= arrived - 2 * max(accuracy) - 1 and max(left) - min(left) < 1e6
     assert np.load(tmp_path / "traffic.npy").tolist() == [[0, 1, 2], [10, 0, 12], [20, 21, 0]]
+    assert np.load(tmp_path / "sums.npy").tolist() == [[0, 1, 2], [0, 0, 2], [0, 1, 0]]
 
 
 @pytest.mark.parametrize("ranks", [1, pytest.param(3, marks=pytest.mark.long)])
@@ -188,3 +190,4 @@ def test_a_run_leaves_its_timeline_and_traffic(tmp_path, ranks):
     parameters = 64 * 16 + 16 + 16 * 8 + 8
     reduced = 2 * (ranks - 1) * 4 * parameters  # sums of gradients are not in the matrix
     assert sent.sum() == summary["sent_bytes_per_epoch"] - reduced
+    assert np.load(tmp_path / "run" / "sums.npy").shape == (ranks, ranks)

@@ -169,14 +169,15 @@ class Collectives:
             requests.landed(completed)
         return bool(completed)
 
-    def count(self, kind, payload, messages, to=()):
+    def count(self, kind, payload, messages, to=(), sums=()):
         if kind is not None:
-            self.counters.add(kind, int(payload), int(messages), to)
+            self.counters.add(kind, int(payload), int(messages), to, sums)
 
-    def _count_blocks(self, kind, blocks):
+    def _count_blocks(self, kind, blocks, added=False):
         others = [(self.ranks[q], block.nbytes) for q, block in enumerate(blocks)
                   if q != self.rank and block.size]
-        self.count(kind, sum(size for _, size in others), len(others), others)
+        self.count(kind, sum(size for _, size in others), len(others), others,
+                   others if added else ())
 
     def _on_gpu(self, array):
         return self.relay is not None and not isinstance(array, np.ndarray)
@@ -214,7 +215,7 @@ class Collectives:
 
     def _exchange(self, outgoing, incoming, kind, finish=None):
         """Start sending outgoing[q] to, and receiving incoming[q] from, all ranks q."""
-        self._count_blocks(kind, outgoing)
+        self._count_blocks(kind, outgoing, added=finish is not None)
         calls = []
         others = []
 

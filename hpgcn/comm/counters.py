@@ -9,15 +9,20 @@ class Counters:
         self.bytes = {}
         self.messages = {}
         self.sent = {}  # bytes by phase, then by destination
+        self.sums = {}  # those of them that are partial sums of the destination's rows
 
-    def add(self, kind, payload, messages, to=()):
-        """Count one call; `to`: pairs (rank, bytes), where it is known who gets what."""
+    def add(self, kind, payload, messages, to=(), sums=()):
+        """Count one call; `to`: pairs (rank, bytes), where it is known who gets what.
+
+        `sums`: the same of what others add up.
+        """
         key = (self.phase, kind)
         self.bytes[key] = self.bytes.get(key, 0) + payload
         self.messages[key] = self.messages.get(key, 0) + messages
-        sent = self.sent.setdefault(self.phase, {})
-        for rank, size in to:
-            sent[rank] = sent.get(rank, 0) + size
+        for counted, pairs in ((self.sent, to), (self.sums, sums)):
+            sent = counted.setdefault(self.phase, {})
+            for rank, size in pairs:
+                sent[rank] = sent.get(rank, 0) + size
 
     def total(self, phase):
         """Return (bytes, messages) of a phase, all kinds."""

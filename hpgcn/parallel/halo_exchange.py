@@ -35,6 +35,7 @@ class Channel:
     others: list  # the rank at the far end of each request
     messages: int  # that are sent
     to: list  # (rank, bytes) of each destination
+    sums: list  # the same of partial sums
     pending: set  # numbers of the requests under way
 
 
@@ -71,10 +72,12 @@ class Exchange:
     """Messages between ranks, at most one each way for a pair, in two buffers.
 
     `ends`: where, by rank, the rows of the owned and of the ghost buffer begin; two (P + 1,).
+    `sums`: how many of those that go to each rank are partial sums, there and back; two (P,).
     """
 
-    def __init__(self, ends, comm, buffers):
+    def __init__(self, ends, sums, comm, buffers):
         self.ends = ends
+        self.sums = sums
         self.comm = comm
         self.relay = comm.relay
         self.buffers = buffers
@@ -131,7 +134,8 @@ class Exchange:
             else:
                 self.relay.launch(self.comm, channel.requests)
             channel.pending = set(range(len(channel.requests)))
-        self.comm.counters.add("aggregation", channel.outgoing.nbytes, channel.messages, channel.to)
+        self.comm.counters.add("aggregation", channel.outgoing.nbytes, channel.messages,
+                               channel.to, channel.sums)
 
     def _channel(self, width, adjoint):
         if (width, adjoint) not in self.channels:
@@ -148,11 +152,12 @@ class Exchange:
             destinations, per_destination = self._requests(
                 "Send_init", outgoing, sent, to, tag, requests)
             row_bytes = width * buffers.dtype.itemsize
-            to = [(q, rows * row_bytes)
-                  for q, rows in zip(self.comm.ranks, np.diff(to).tolist()) if rows]
+            to, sums = ([(q, rows * row_bytes)
+                         for q, rows in zip(self.comm.ranks, counts.tolist()) if rows]
+                        for counts in (np.diff(to), self.sums[adjoint]))
             self.channels[width, adjoint] = Channel(
                 outgoing, incoming, pieces, cuts, requests, others + destinations,
-                len(per_destination), to, set())
+                len(per_destination), to, sums, set())
         return self.channels[width, adjoint]
 
     def _requests(self, kind, buffer, twin, cuts, tag, requests):
@@ -195,7 +200,9 @@ class HaloExchange(Exchange):
     adds = True
 
     def __init__(self, plan, comm, buffers):
-        super().__init__((plan.send_offsets, plan.recv_offsets), comm, buffers)
+        returned = np.diff(plan.recv_offsets)
+        super().__init__((plan.send_offsets, plan.recv_offsets), (0 * returned, returned), comm,
+                         buffers)
         self.plan = plan
         self.send_rows = comm.device.put(plan.send_rows)
 

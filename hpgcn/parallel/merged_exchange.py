@@ -50,8 +50,9 @@ class MergedExchange(Exchange):
     def __init__(self, pull, push, comm, buffers):
         owned = pull.send_offsets + push.recv_offsets
         ghost = pull.recv_offsets + push.send_offsets
-        super().__init__((owned, ghost), comm, buffers)
         read, summed = np.diff(pull.send_offsets), np.diff(pull.recv_offsets)
+        sums = np.diff(push.recv_offsets), summed
+        super().__init__((owned, ghost), sums, comm, buffers)
         to, between = owned[:-1], owned[:-1] + read
         come, among = ghost[:-1], ghost[:-1] + summed
         self.halves = (Half(self, pull, False, (to, between), (come, among)),

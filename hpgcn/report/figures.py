@@ -178,30 +178,40 @@ def _rows(names, height):
 
 
 def matrix(run):
-    """Draw who sends how much to whom in one training step."""
+    """Draw who sends how much to whom in one training step; rows and partial sums, if there are."""
     sent = run.traffic
     if sent is None or not sent.any():
         return None
-    few = len(sent) <= 12
-    largest = sent.max()
+    pictures = {"Sent": sent}
+    if run.sums is not None:
+        pictures = {"Rows sent": sent - run.sums, "Partial sums sent": run.sums}
+        pictures = {title: part for title, part in pictures.items() if part.any()}
+    side = min(7.0 if len(pictures) == 1 else 5.0, 3.0 + 0.38 * len(sent))
+    drawing = figure(len(pictures) * side + 1.6, side)
+    axes = drawing.subplots(1, len(pictures), squeeze=False)[0]
+    largest = max(part.max() for part in pictures.values())
     factor, unit = next(pair for pair in BYTES if largest >= pair[0])
-    side = min(7.0, 3.0 + 0.38 * len(sent))
-    drawing = figure(side + 1.6, side)
-    axis = drawing.subplots()
+    for axis, (title, part) in zip(axes, pictures.items()):
+        picture = _bytes(axis, part, largest, factor)
+        axis.set(title=f"{title} in one training step", xlabel="to rank", ylabel="from rank")
+    drawing.colorbar(picture, ax=axes, label=unit, shrink=0.85)
+    return drawing
+
+
+def _bytes(axis, sent, largest, factor):
+    """Draw bytes from rank to rank, (P, P), as a matrix: in numbers, too, where ranks are few."""
     picture = axis.imshow(np.ma.masked_equal(sent / factor, 0), cmap="cividis", vmin=0,
-                          interpolation="nearest")
+                          vmax=largest / factor, interpolation="nearest")
     axis.set_facecolor("#f2f2f2")
     axis.grid(visible=False)
-    if few:
-        for p, q in np.argwhere(sent).tolist():
-            axis.text(q, p, f"{sent[p, q] / factor:.3g}", ha="center", va="center", fontsize=9,
-                      color="white" if sent[p, q] < 0.6 * largest else "black")
-        axis.set(xticks=range(len(sent)), yticks=range(len(sent)))
-    else:
+    if len(sent) > 12:
         axis.locator_params(integer=True)
-    axis.set(title="Sent in one training step", xlabel="to rank", ylabel="from rank")
-    drawing.colorbar(picture, ax=axis, label=unit, shrink=0.85)
-    return drawing
+        return picture
+    for p, q in np.argwhere(sent).tolist():
+        axis.text(q, p, f"{sent[p, q] / factor:.3g}", ha="center", va="center", fontsize=9,
+                  color="white" if sent[p, q] < 0.6 * largest else "black")
+    axis.set(xticks=range(len(sent)), yticks=range(len(sent)))
+    return picture
 
 
 def timeline(trace):

@@ -101,7 +101,8 @@ def _section(run):
         "own time.")
     yield _picture(
         figures.matrix(run), f"communication matrix of {run.name}",
-        "Payload from rank to rank; sums of gradients (allreduce) are not in it. Empty: none.")
+        "Payload from rank to rank: rows of others that a product reads, and partial sums of rows "
+        "that another one owns. Sums of gradients (allreduce) are not in it. Empty: none.")
     if (run.path / "trace.json").exists():
         trace, notes = read_trace(run.path / "trace.json")
         caption = "The whole trace opens in ui.perfetto.dev."

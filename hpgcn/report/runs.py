@@ -27,6 +27,7 @@ class Run:
     metrics: dict  # columns of metrics.jsonl, (epochs,) float64; NaN where there is no number
     summary: dict  # summary.json; empty while the run is not finished
     traffic: np.ndarray | None = None  # (P, P) int64: bytes from p to q in one training step
+    sums: np.ndarray | None = None  # the same of partial sums; None in older runs
     notes: list = field(default_factory=list)  # for readers: the last line was half-written...
 
     @property
@@ -95,9 +96,12 @@ def _read_run(path):
     if not summary:
         notes.append(f"not finished: no summary.json after {len(metrics['epoch'])} epochs")
     settings = _settings(path / "config.toml")
-    traffic = _traffic(path / "traffic.npy")
+    traffic, sums = (_traffic(path / name) for name in ("traffic.npy", "sums.npy"))
+    if sums is not None and (traffic is None or sums.shape != traffic.shape
+                             or (sums > traffic).any()):
+        raise DataError(f"{path / 'sums.npy'}: does not go with traffic.npy")
     name = printable(path.resolve().name or path)
-    return Run(path, name, settings, metrics, summary, traffic, notes)
+    return Run(path, name, settings, metrics, summary, traffic, sums, notes)
 
 
 def _metrics(path, notes):

@@ -31,7 +31,7 @@ from hpgcn.training.records import read_history
 
 log = logging.getLogger("hpgcn")
 FILES = ("config.toml", "metrics.jsonl", "summary.json", "model.h5", "predictions.h5", "trace.json",
-         "traffic.npy")
+         "traffic.npy", "sums.npy")
 LONGEST = Path("checkpoints", "0" * 64, "0" * 64)  # no name that a run makes is longer
 NAME_BYTES = 100  # of a graph's name, in the name of a run directory
 OURS = {"overwrite": True, "follow": False}  # a file of the run is replaced, a link not followed

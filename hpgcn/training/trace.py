@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
+from functools import partial
 
 import numpy as np
 
@@ -141,17 +143,21 @@ def _write(file, notes, lines):
     file.write(b"\n]}\n")
 
 
-def write_traffic(path, comm, steps):
+def write_traffic(folder, comm, steps):
     """Write the bytes from rank to rank in one training step; every rank calls this together.
 
-    The file, .npy, holds (P, P) int64, a row for each sender; an older one is replaced.
-    Reductions that MPI routes (allreduce) are not in it: which ranks they pass through
-    is MPI's affair. An OutputError or StorageError is raised on all ranks.
+    The file traffic.npy holds (P, P) int64, a row for each sender; sums.npy those of them that are
+    partial sums of rows of who receives them, not rows. Older ones are replaced. Reductions that
+    MPI routes (allreduce) are not in it: which ranks they pass through is MPI's affair. An
+    OutputError or StorageError is raised on all ranks.
     """
-    row = np.zeros((1, comm.size), np.int64)
-    for rank, payload in comm.counters.sent.get("train", {}).items():
-        row[0, rank] = round(payload / max(1, steps))
-    matrix = comm.gather_rows(row)
-    with comm.collective_errors():
-        if comm.rank == 0:
-            atomic_write(path, lambda file: np.save(file, matrix), overwrite=True, follow=False)
+    counters = comm.counters
+    for name, sent in (("traffic.npy", counters.sent), ("sums.npy", counters.sums)):
+        row = np.zeros((1, comm.size), np.int64)
+        for rank, payload in sent.get("train", {}).items():
+            row[0, rank] = round(payload / max(1, steps))
+        matrix = comm.gather_rows(row)
+        with comm.collective_errors():
+            if comm.rank == 0:
+                atomic_write(os.path.join(folder, name), partial(np.save, arr=matrix),
+                             overwrite=True, follow=False)

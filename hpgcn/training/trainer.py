@@ -260,7 +260,7 @@ class Trainer:
         if trace:
             trace.write(os.path.join(config.out, "trace.json"))
         if config.out and epoch > before:
-            write_traffic(os.path.join(config.out, "traffic.npy"), comm, epoch - before)
+            write_traffic(config.out, comm, epoch - before)
         weights = self.named(best.weights)
         with comm.collective_errors():  # who returns first finds the run directory whole
             if record:

@@ -6,7 +6,7 @@ import oracle
 import pytest
 import scipy.sparse as sp
 from graphs import make
-from test_strategies import PLAIN, P, build, check, counted, own, pattern_of
+from test_strategies import PLAIN, P, build, check, counted, graph_of, own, pattern_of
 
 from hpgcn.config import Config
 from hpgcn.errors import ConfigError, UsageError
@@ -19,6 +19,7 @@ from hpgcn.strategies import STRATEGIES, Arrangement
 from hpgcn.strategies.batches import default_stages
 from hpgcn.strategies.blocks import Blocks
 from hpgcn.strategies.mop import column_bits
+from hpgcn.strategies.nonzeros import NonzeroPlan
 
 pytestmark = pytest.mark.mpi
 
@@ -53,6 +54,27 @@ def test_who_only_sends_waits_until_it_is_sent(comm):
             time.sleep(0.1)
         found = made.forward(own(made.layout, H) * factor)
         assert np.array_equal(found, own(made.layout, H[columns]) * factor)
+    made.close()
+
+
+@pytest.mark.parametrize("name", [name for name, each in STRATEGIES.items() if each.needs_parts])
+def test_rows_and_sums_are_told_apart(comm, name):
+    graph = graph_of(directed=True)
+    made, arrangement = build(comm, (name, (P,), 0), graph)
+    plan = made.Plan.of(pattern_of(graph, symmetric=False), arrangement)
+    owner = arrangement.layout.row_blocks
+    rows, columns = plan.pattern.rows, plan.pattern.indices
+    at = plan.pattern.holders if isinstance(plan, NonzeroPlan) else owner[rows]
+    pulled = {(j, p) for j, p in zip(columns.tolist(), at.tolist()) if owner[j] != p}
+    pushed = {(i, p) for i, p in zip(rows.tolist(), at.tolist()) if owner[i] != p}
+    mine = np.ones((made.layout.rows.num_rows, 1))
+    counters = comm.counters
+    for number, (multiply, summed) in enumerate(((made.forward, pushed), (made.backward, pulled))):
+        counters.phase = f"{name} {number}"
+        multiply(mine)
+        sent, sums = (comm.sum([sum(kept[counters.phase].values())])[0]
+                      for kept in (counters.sent, counters.sums))
+        assert (sent, sums) == (8 * (len(pulled) + len(pushed)), 8 * len(summed))
     made.close()
 
 

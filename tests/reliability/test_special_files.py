@@ -48,7 +48,7 @@ def test_what_is_given_is_a_regular_file(folder, name, kind):
 
 
 @pytest.mark.parametrize("member", ["metrics.jsonl", "config.toml", "summary.json", "trace.json",
-                                    "traffic.npy"])
+                                    "traffic.npy", "sums.npy"])
 def test_a_run_that_is_reported_has_regular_files(folder, member):
     pytest.importorskip("matplotlib")
     replace(folder / "done" / member, os.mkfifo)
