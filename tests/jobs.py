@@ -15,6 +15,7 @@ class Launcher:
 
     def __init__(self, folder):
         self.folder, self.started = folder, []
+        self.is_openmpi = (folder / "prterun").exists()
         self.environment = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
                             "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
         if os.geteuid() == 0:
