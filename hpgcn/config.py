@@ -46,7 +46,8 @@ class Config:
     graph: str = knob("", "path of the graph; filled in from the command line")
     out: str = knob("", "run directory (default: run-NAME-N on the command line; in Python none, "
                     "and no file is written)")
-    strategy: str = knob("p2p", "how A H is computed in parallel")
+    strategy: str = knob("auto", "how A H is computed in parallel; auto: what hpgcn plan chooses "
+                         "for these ranks")
     grid: str = knob("", "ranks of 2d as RxC, of 3d as RxCxL (default: the most square, the most "
                      "cubic)")
     replication: int = knob(0, "replicas of 1.5d, a divisor of the ranks; 0: the largest c with "

@@ -8,7 +8,6 @@ import pytest
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.transfers import OWN
 from hpgcn.planning.candidates import count
-from hpgcn.strategies import STRATEGIES
 from hpgcn.strategies.mop import MixtureOfParallelism
 from hpgcn.strategies.summa import Summa
 from hpgcn.training.placement import assign_rows
@@ -28,9 +27,9 @@ def run_two_epochs(source, config, comm):
 
 def footprint_of(source, config, comm, survey):
     """The RankFootprint of a run on these ranks, from a Survey alone."""
-    arrangement = assign_rows(source, comm, config).arrangement
-    return count(survey.reading, survey, STRATEGIES[config.strategy], arrangement.shape,
-                 arrangement.layout.offsets, config)
+    placed = assign_rows(source, comm, config)
+    return count(survey.reading, survey, placed.strategy, placed.arrangement.shape,
+                 placed.layout.offsets, config)
 
 
 def distinct(arrays):

@@ -90,8 +90,8 @@ def test_every_field_is_documented():
 
 
 WORDS = [
-    ({"strategy": "9d"}, f"strategy = '9d': expected one of {', '.join(STRATEGIES)}"),
-    ({"aggregate_on": "cpu"}, "aggregate_on = cpu: strategy p2p takes none"),
+    ({"strategy": "9d"}, f"strategy = '9d': expected one of auto, {', '.join(STRATEGIES)}"),
+    ({"aggregate_on": "cpu"}, "aggregate_on = cpu: strategy auto takes none"),
     ({"strategy": "1d", "update_on": "cpu"}, "update_on = cpu: strategy 1d takes none"),
     ({"model": "gat"}, f"model = 'gat': expected one of {', '.join(model_kinds())}"),
     ({"model": "sage", "aggregator": "max"}, "aggregator = 'max': expected one of mean, gcn"),

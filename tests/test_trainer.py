@@ -31,7 +31,8 @@ def test_a_run_directory(tmp_path):
     assert (summary["best_epoch"], summary["test_acc"]) == (best["epoch"], best["test_acc"])
     assert summary["sent_bytes_per_epoch"] == summary["predicted_bytes_per_epoch"] == 0
     weights, settings, _ = read_run(out)
-    assert hpgcn.Config(**settings) == hpgcn.Config(out=str(out), epochs=12, hidden=6)
+    assert hpgcn.Config(**settings) == hpgcn.Config(out=str(out), epochs=12, hidden=6,
+                                                    strategy=summary["strategy"])
     assert weights["W0"].shape == (13, 6)
     with pytest.raises(OutputError, match="run directory exists"):
         hpgcn.train(make(), hpgcn.Config(out=str(out), epochs=1))

@@ -220,6 +220,8 @@ def table(summary):
                f"{{predicted_{what}_per_epoch:,}} predicted") for what in ("bytes", "messages")),
             ("seconds per epoch", "{epoch_s_median:.4g} (set-up {setup_s:.3g})"),
             ("results", "{out}/summary.json, metrics.jsonl, model.h5")]
+    if said["strategy_choice"]:
+        rows.insert(2, ("strategy auto", "{strategy_choice}"))
     return label_list([(label, text.format(**said)) for label, text in rows], width=19)
 
 

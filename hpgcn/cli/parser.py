@@ -238,9 +238,9 @@ class Names:
 
     def __str__(self):
         from hpgcn.model.registry import model_kinds
-        from hpgcn.strategies import STRATEGIES
+        from hpgcn.strategies import AUTO, STRATEGIES
 
-        return ", ".join(STRATEGIES if self.setting == "strategy" else model_kinds())
+        return ", ".join((AUTO, *STRATEGIES) if self.setting == "strategy" else model_kinds())
 
 
 def size(text):

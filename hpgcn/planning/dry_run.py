@@ -13,7 +13,6 @@ from hpgcn.planning.seconds import Machine, step_seconds
 from hpgcn.planning.survey import Survey
 from hpgcn.runtime.text_table import label_list
 from hpgcn.runtime.text_table import table as table_of
-from hpgcn.strategies import find_strategy
 
 COUNTING = 3600.0  # seconds that ranks wait, beyond their timeout, for the one that reads
 
@@ -46,8 +45,8 @@ def drops_AX(placed, config, comm):
 def _count(placed, config):
     survey = Survey(placed.source, config)
     shape = placed.arrangement.shape
-    footprint = count(survey.reading, survey, find_strategy(config), shape,
-                      placed.layout.offsets, config)
+    footprint = count(survey.reading, survey, placed.strategy, shape, placed.layout.offsets,
+                      config)
     limit = size(config.memory) if config.memory else None
     peak = footprint.peak
     if limit is not None and peak.max() > limit:
@@ -69,7 +68,7 @@ def _count(placed, config):
                 for rank in range(prediction.ranks)]
 
     return {
-        "graph": survey.header.name, "strategy": config.strategy,
+        "graph": survey.header.name, "strategy": placed.strategy.name,
         "grid": "x".join(map(str, shape)), "ranks": prediction.ranks,
         "model": spec.architecture, "widths": list(spec.widths),
         "rows_per_level": survey.totals(survey.reading.train),

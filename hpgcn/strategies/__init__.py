@@ -5,6 +5,7 @@ them by the name that --strategy takes, and is all that the rest of the package 
 """
 from __future__ import annotations
 
+from hpgcn.config import Config
 from hpgcn.errors import UsageError
 from hpgcn.strategies.cover import Cover
 from hpgcn.strategies.mop import MixtureOfParallelism
@@ -18,20 +19,21 @@ from hpgcn.strategies.vertex_cut import VertexCut
 
 STRATEGIES = {each.name: each for each in (
     PointToPoint, Cover, VertexCut, OneD, OneAndAHalfD, TwoD, ThreeD, MixtureOfParallelism)}
+AUTO = Config.strategy  # the default: chosen once ranks and parts are known
 
 
 def find_strategy(config):
-    """Return the strategy that the settings name.
+    """Return the strategy that the settings name; of AUTO the one that a single rank takes.
 
     UsageError: there is none of this name, or a setting is another strategy's.
     """
-    if config.strategy not in STRATEGIES:
+    if config.strategy not in (AUTO, *STRATEGIES):
         raise UsageError(
-            f"strategy = {config.strategy!r}: expected one of {', '.join(STRATEGIES)}")
-    strategy = STRATEGIES[config.strategy]
+            f"strategy = {config.strategy!r}: expected one of {', '.join((AUTO, *STRATEGIES))}")
+    strategy = STRATEGIES[next(iter(STRATEGIES)) if config.strategy == AUTO else config.strategy]
     check_options(strategy, config)
     return strategy
 
 
-__all__ = ["STRATEGIES", "Arrangement", "Operand", "Plan", "Product", "RowPlan", "RowProduct",
-           "RowStrategy", "Strategy", "find_strategy"]
+__all__ = ["AUTO", "STRATEGIES", "Arrangement", "Operand", "Plan", "Product", "RowPlan",
+           "RowProduct", "RowStrategy", "Strategy", "find_strategy"]

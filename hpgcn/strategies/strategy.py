@@ -80,7 +80,8 @@ class Strategy:
         for option in ("grid", "replication"):
             given = getattr(config, option)
             if given and option not in cls.options:
-                raise agreed(ConfigError(f"{option} = {given}: strategy {cls.name} takes none"))
+                raise agreed(ConfigError(
+                    f"{option} = {given}: strategy {config.strategy} takes none"))
         if config.grid:
             try:
                 return cls.check_shape(ranks, grid_axes(config.grid, f"grid {config.grid}"))
@@ -198,7 +199,7 @@ def check_options(strategy, config):
     for option in ("balance", "aggregate_on", "update_on"):
         given = getattr(config, option)
         if given != getattr(Config, option) and option not in strategy.options:
-            raise UsageError(f"{option} = {given}: strategy {strategy.name} takes none")
+            raise UsageError(f"{option} = {given}: strategy {config.strategy} takes none")
 
 
 def most_square(ranks):

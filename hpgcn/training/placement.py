@@ -1,24 +1,20 @@
 """From a graph, in memory or in a file, to the rows that this rank owns."""
 from __future__ import annotations
 
-import logging
 import os
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from hpgcn.errors import ConfigError, HpgcnError, UsageError, agreed
+from hpgcn.errors import ConfigError, UsageError, agreed
 from hpgcn.graphs.consistency import add_up, doubtful, nonzero, refuse
 from hpgcn.graphs.graph import Graph
-from hpgcn.graphs.identity import changed
 from hpgcn.parallel.layout import BlockLayout, split
-from hpgcn.strategies import Arrangement, find_strategy
+from hpgcn.planning.choice import METHOD, choose_strategy
+from hpgcn.strategies import AUTO, Arrangement, Strategy, find_strategy
+from hpgcn.training.parts import partitioned, where_of
 
-log = logging.getLogger("hpgcn")
-SEED = 0  # of partitions of graphs that were not partitioned before
 NAMING = 3600.0  # seconds that ranks wait while one reads all of a file that was found wrong
-PARTITIONING = 7200.0  # seconds that ranks wait for it: an hour for the engine, an hour around it
 
 
 def as_source(source):
@@ -50,10 +46,12 @@ def same_everywhere(source, config, comm):
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Who owns what of a graph in a run."""
+    """Who owns what of a graph in a run, and how A H is computed."""
 
     source: object  # Graph or StoredGraph, whose rows from layout.rows.start on are this rank's
+    strategy: type[Strategy]
     arrangement: Arrangement
+    choice: str = ""  # why a strategy was chosen that the settings do not name
 
     @property
     def layout(self):
@@ -64,30 +62,37 @@ class Placement:
 def assign_rows(source, comm, config):
     """Say who owns what; all ranks call this together, once in a run.
 
-    A strategy that needs parts takes a partitioned source as it is. On several ranks
-    any other is partitioned first (rank 0, in a child process); of a file
-    NAME.h5 the result is kept as NAME.pP.h5, and used again by later runs. Others that
-    take parts take those of a partitioned source; all others cut the stored order.
+    A strategy that needs parts takes a partitioned source as it is. On several ranks any other is
+    partitioned first (rank 0, in a child process); of a file NAME.h5 the result is kept as
+    NAME.pP.h5, and used again by later runs. Others that take parts take those of a partitioned
+    source; all others cut the stored order. Strategy auto partitions as well, and is then the one
+    that `hpgcn plan` chooses.
 
-    Return a Placement. Raised on all ranks: a ConfigError if the file has
-    another number of parts than there are ranks, or the grid does not fit; a
-    DataError if the file changed meanwhile, or its partition contradicts itself.
+    Return a Placement. Raised on all ranks: a ConfigError if the file has another number of parts
+    than there are ranks, or the grid does not fit; a DataError if the file changed meanwhile, or
+    its partition contradicts itself.
     """
     strategy = find_strategy(config)
     shape = strategy.choose_shape(config, comm.size)
+    open_choice = config.strategy == AUTO and comm.size > 1
+    counted = {}
+    choice = ""
     if strategy.needs_parts and source.offsets is None and comm.size > 1:
-        stored = hasattr(source, "path")
-        make = _partition_file if stored else _partition_memory
-        source = make(source, comm, strategy.method)
+        source, counted = partitioned(source, comm, METHOD if open_choice else strategy.method)
     if source.offsets is not None and hasattr(source, "path"):
         _check_partition(source, comm)
     if strategy.takes_parts and source.offsets is not None:
-        offsets = np.asarray(source.offsets, np.int64)
-        if offsets.size - 1 != comm.size:
+        parts = len(source.offsets) - 1
+        if parts != comm.size:
             raise agreed(ConfigError(
-                f"{where_of(source)}: partition has {offsets.size - 1} parts but {comm.size} ranks "
-                f"started; rerun `hpgcn partition -k {comm.size}` or "
-                f"`mpiexec -n {offsets.size - 1}`"))
+                f"{where_of(source)}: partition has {parts} parts but {comm.size} ranks "
+                f"started; rerun `hpgcn partition -k {comm.size}` or `mpiexec -n {parts}`"))
+    if open_choice:
+        strategy, choice = choose_strategy(source, config, comm, counted)
+        shape = strategy.default_shape(comm.size)
+
+    if strategy.takes_parts and source.offsets is not None:
+        offsets = np.asarray(source.offsets, np.int64)
     elif strategy.needs_parts:
         offsets = np.array([0, source.header.num_nodes])
     else:
@@ -97,38 +102,7 @@ def assign_rows(source, comm, config):
             offsets = strategy.row_offsets(shape, pointers + np.concatenate([[0], loops]))
     layout = BlockLayout(offsets, strategy.blocks(shape)[1], comm.rank)
     arrangement = Arrangement(shape, layout, strategy.own_options(config, comm.device))
-    return Placement(source, arrangement)
-
-
-def where_of(source):
-    """How messages call a graph: by its path, or by its name in memory."""
-    return getattr(source, "path", source.header.name)
-
-
-def _partition_memory(graph, comm, method):
-    from hpgcn.partition import make_partition
-
-    partition = None
-    with comm.extended_timeout(PARTITIONING), comm.collective_errors():
-        if comm.rank == 0:
-            log.info("partitioning %s in %d parts by %s", graph.header.name, comm.size, method)
-            partition = make_partition(graph, comm.size, method=method, seed=SEED)
-    partition = comm.bcast(partition)
-    graph = replace(graph, edge_parts=partition.edge_part)
-    return graph.permuted(partition.perm, partition.offsets)
-
-
-def _partition_file(stored, comm, method):
-    kept = None
-    with comm.extended_timeout(PARTITIONING), comm.collective_errors():
-        if comm.rank == 0:
-            kept = _kept(stored, comm.size, method)
-    path, checksum = comm.bcast(kept)
-    with comm.collective_errors():
-        found = stored.reopen(path)
-        if found.checksum() != checksum:
-            raise changed(path)
-    return found
+    return Placement(source, strategy, arrangement, choice)
 
 
 def _check_partition(stored, comm):
@@ -165,50 +139,3 @@ def read_slab(placed, comm):
             if comm.rank == 0:
                 refuse(total, source, where)
     return slab
-
-
-def _kept(stored, k, method):
-    """Path and checksum of an automatic partition of a stored graph, found or made.
-
-    One made otherwise is left alone. A DataError if the graph, or what was just
-    made of it, was replaced or written to by somebody else.
-    """
-    from hpgcn import store
-    from hpgcn.partition import make_partition
-
-    stem = Path(stored.path).with_suffix("")
-    names = [Path(f"{stem}.p{k}.h5"), Path(f"{stem}.p{k}-{method}-{SEED}.h5")]
-    stored.sha256()  # before an hour of partitioning
-    stored.refuse_replaced()
-    for path in names:
-        checksum = _matching(path, stored, k, method) if os.path.exists(path) else None
-        if checksum:
-            log.info("using the partition in %s", path)
-            return str(path), checksum
-    path = names[1] if os.path.lexists(names[0]) else names[0]
-    store.refuse_existing(path, overwrite=True)  # before the work
-    log.info("partitioning %s in %d parts by %s; kept as %s", stored.path, k, method, path)
-    graph = stored.read()
-    partition = make_partition(graph, k, method=method, seed=SEED)
-    store.write_partitioned(path, graph, partition, source=stored, overwrite=True)
-    checksum = _matching(path, stored, k, method)
-    if checksum is None:
-        raise changed(path)
-    return str(path), checksum
-
-
-def _matching(path, stored, k, method):
-    """Checksum of a file if it holds the automatic partition of a stored graph, else None."""
-    from hpgcn import store
-
-    try:
-        with store.load(path) as found:
-            made = found.vertex_partition
-    except HpgcnError as error:
-        log.warning("%s is not used: %s", path, error)
-        return None
-    header = replace(stored.header, source_sha256=stored.sha256())
-    expected = (header, method, SEED, k)
-    if made is None or (found.header, made.method, made.seed, made.k) != expected:
-        return None
-    return found.checksum()

@@ -121,7 +121,7 @@ def propagation(graph, comm=None, *, strategy=Config.strategy, norm="sym", self_
     comm : mpi4py communicator, optional
         None: this process alone; no MPI is needed.
     strategy : str
-        One of hpgcn.strategies.STRATEGIES.
+        One of hpgcn.strategies.STRATEGIES; auto: the first of them, as no model is planned for.
     norm : "sym", "row" or "none"
         D^-1/2 A D^-1/2, D^-1 A or A; a degree that is not positive gives the factor 0.
     self_loops : bool
@@ -144,6 +144,7 @@ def propagation(graph, comm=None, *, strategy=Config.strategy, norm="sym", self_
         raise UsageError(f"norm = {norm!r}: expected one of {', '.join(NORMS)}")
     config = Config(strategy=strategy, device=device, dtype=dtype, **settings)
     kind = find_strategy(config)
+    config = config.replace(strategy=kind.name)
     comm = as_comm(comm, config.comm_timeout)
     with comm.collective_errors():
         source = as_source(graph)

@@ -16,7 +16,7 @@ from hpgcn.parallel.receptive_field import ReceptiveField, find_levels
 from hpgcn.planning.footprint import RankFootprint
 from hpgcn.planning.step import LevelSizes, Steps, products_of
 from hpgcn.planning.traffic import predict_step
-from hpgcn.strategies import STRATEGIES, Plan
+from hpgcn.strategies import Plan
 from hpgcn.training.placement import read_slab
 
 log = logging.getLogger("hpgcn")
@@ -58,8 +58,8 @@ class GraphShard:
         self.width = self.steps.widest(spec)
         adjacency = NormalizedAdjacency(source, norm=layer.norm, self_loops=layer.self_loops,
                                         dtype=spec.dtype, slab=slab)
-        self.strategy = STRATEGIES[config.strategy].build(adjacency, placed.arrangement, comm,
-                                                          width=self.width)
+        self.strategy = placed.strategy.build(adjacency, placed.arrangement, comm,
+                                              width=self.width)
         warn_of_degrees(slab, layer, comm, layout.column == 0)
         products = products_of(spec)
         self.levels = [[None] * (sum(products) + 1)] * 2

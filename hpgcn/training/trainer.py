@@ -134,7 +134,7 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False, re
             record = None
             with comm.collective_errors():  # only now: what cannot start leaves nothing behind
                 if config.out and comm.rank == 0:
-                    record = RunDirectory(config, overwrite=overwrite or bool(resume),
+                    record = RunDirectory(trainer.config, overwrite=overwrite or bool(resume),
                                           after=saved and saved.metrics)
             with record or nullcontext():
                 return trainer.run(record, progress and comm.rank == 0, checkpoints, saved,
@@ -172,6 +172,7 @@ def make_trainer(source, config, comm, *, warm=True):
 
     # the part of the graph, and the maps that multiply by A
     placed = assign_rows(source, comm, config)  # it may partition
+    config = config.replace(strategy=placed.strategy.name)
     drop_AX = drops_AX(placed, config, comm)
     spec = replace(make_spec(source.header, config), drop_AX=drop_AX)
     shard = GraphShard(placed, config, comm, spec)
@@ -187,6 +188,7 @@ def make_trainer(source, config, comm, *, warm=True):
 
     predicted = shard.predict_traffic()
     about = {"started_utc": started.isoformat(timespec="seconds"),
+             "strategy_choice": placed.choice,
              "setup_bytes": round(comm.sum([comm.counters.total("setup")[0]])[0]),
              "setup_s": float(comm.max([time.perf_counter() - begin])[0]),
              "predicted_bytes_per_epoch": predicted.total_bytes(),
@@ -328,7 +330,8 @@ class Trainer:
         largest = int(self.max_sent) if self.max_sent.is_integer() else self.max_sent
         return {
             "started_utc": about["started_utc"], "hosts": hosts, "graph": self.header.name,
-            "strategy": config.strategy, "grid": "x".join(map(str, self.shard.arrangement.shape)),
+            "strategy": config.strategy, "strategy_choice": about["strategy_choice"],
+            "grid": "x".join(map(str, self.shard.arrangement.shape)),
             "replication": self.shard.strategy.replication, "ranks": self.comm.size,
             "threads": self.threads, "device": self.shard.devices, "epochs": final["epoch"],
             "final_loss": final["loss"], "best_epoch": best.epoch,

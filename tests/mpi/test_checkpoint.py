@@ -27,7 +27,8 @@ def folder(comm):
 
 def train(comm, out, **changes):
     resume = changes.pop("resume", None)
-    settings = {"out": str(out), "epochs": 9, "hidden": 6, "checkpoint_every": 4, **changes}
+    settings = {"out": str(out), "epochs": 9, "hidden": 6, "checkpoint_every": 4,
+                "strategy": "p2p", **changes}
     config = hpgcn.Config(**settings)
     graph = make(n=90, f=9)
     if comm is not None and config.strategy == "p2p":

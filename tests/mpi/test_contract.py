@@ -81,7 +81,7 @@ CASES = [(kind, directed, weighted, sparse) for kind in ("hypergraph", "empty")
 @pytest.mark.parametrize("kind, directed, weighted, sparse", CASES)
 def test_any_partition_equals_the_serial_oracle(comm, kind, directed, weighted, sparse, dtype):
     graph = make(directed=directed, weighted=weighted, sparse=sparse)
-    config = Config(layers=3, hidden=10, dropout=0.4, dtype=dtype, seed=3, lr=0.01)
+    config = Config(strategy=NEEDY, layers=3, hidden=10, dropout=0.4, dtype=dtype, seed=3, lr=0.01)
     source = distributed(parts_of(kind, graph, comm), graph, comm)
     check_against_the_oracle(graph, source, config, comm)
 
@@ -97,7 +97,7 @@ def test_every_strategy_equals_the_serial_oracle(comm, strategy, directed, weigh
     config = Config(strategy=strategy, layers=3, hidden=10, dropout=0.4, dtype=dtype, seed=3,
                     input_dropout=input_dropout)
     history = check_against_the_oracle(graph, scattered(graph, comm), config, comm)
-    alone, _ = run(graph, config.replace(strategy=Config.strategy), SerialComm(), 3)
+    alone, _ = run(graph, config.replace(strategy=NEEDY), SerialComm(), 3)
     assert_same_curves(history[:3], alone, BOUNDS[dtype][0])
 
 
@@ -105,7 +105,7 @@ def test_every_strategy_equals_the_serial_oracle(comm, strategy, directed, weigh
 @pytest.mark.parametrize("layers", [1, 2, 4])
 def test_metrics_equal_those_of_one_rank(comm, directed, layers):
     graph = make(directed=directed, f=40)
-    config = Config(layers=layers, hidden=7, dropout=0.5, dtype="float64",
+    config = Config(strategy=NEEDY, layers=layers, hidden=7, dropout=0.5, dtype="float64",
                     input_dropout=0.2 if layers < 4 else 0)
     many, _ = run(scattered(graph, comm), config, comm)
     alone, _ = run(graph, config, SerialComm())
@@ -117,7 +117,8 @@ def test_metrics_equal_those_of_one_rank(comm, directed, layers):
 @pytest.mark.parametrize("hidden, precomputed", [(4, False), (33, False), (33, True)])
 def test_sent_by_hand(comm, kind, directed, hidden, precomputed):
     graph = make(directed=directed, sparse=hidden == 4)
-    config = Config(layers=3, hidden=hidden, input_dropout=0 if precomputed else -1, prune=False)
+    config = Config(strategy=NEEDY, layers=3, hidden=hidden, prune=False,
+                    input_dropout=0 if precomputed else -1)
     part = parts_of(kind, graph, comm)
     history, _ = run(distributed(part, graph, comm), config, comm, 2)
     # rows that another part reads, once a part, times the width of every product of the step
@@ -159,7 +160,7 @@ def test_volume_is_what_one_exchange_of_width_1_sends(comm, directed):
 @pytest.mark.parametrize("model", SETTINGS)
 def test_same_command_same_bits(comm, model):
     source = scattered(make(directed=True), comm)
-    (first, flat), (again, flat_again) = (run(source, Config(hidden=16, **SETTINGS[model]), comm)
-                                          for _ in range(2))
+    config = Config(strategy=NEEDY, hidden=16, **SETTINGS[model])
+    (first, flat), (again, flat_again) = (run(source, config, comm) for _ in range(2))
     assert [metrics["loss"] for metrics in first] == [metrics["loss"] for metrics in again]
     assert flat.tobytes() == flat_again.tobytes()

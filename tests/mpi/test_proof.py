@@ -173,7 +173,7 @@ def test_a_dry_run_tells_what_a_run_sends(comm, directed):
 
 def test_a_plan_lists_it(comm, tmp_path):
     store.write_graph(tmp_path / "graph.h5", make())
-    config = Config(**{**SETTINGS, "strategy": Config.strategy, "prune": False})
+    config = Config(**{**SETTINGS, "strategy": "p2p", "prune": False})
     told = report.forecast(tmp_path / "graph.h5", Options(ranks=(1, 4, 64), config=config))
     rows = {row["ranks"]: row for row in told["rows"] if row["strategy"] == "everybody"}
     assert set(rows) == {4, 64}

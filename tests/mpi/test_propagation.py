@@ -63,7 +63,7 @@ def test_refusals(comm):
     graph = scattered(make(), comm)
     with pytest.raises(UsageError, match="expected one of sym, row, none"):
         hpgcn.propagation(graph, comm, norm="left")
-    with pytest.raises(UsageError, match="expected one of p2p"):
+    with pytest.raises(UsageError, match="expected one of auto, p2p"):
         hpgcn.propagation(graph, comm, strategy="4d")
     with hpgcn.propagation(graph, comm, device="cpu") as product:
         with pytest.raises(UsageError, match=r"H has shape \(1, 2, 3\)"):

@@ -47,13 +47,14 @@ def test_of_other_models_too(comm, strategy, model, hidden, sparse, input_dropou
 
 
 def test_float32_and_four_layers(comm):
-    same(comm, make(n=3000, degree=1.2, train=5), Config(layers=4, hidden=16), smaller=True)
+    config = Config(strategy="p2p", layers=4, hidden=16)
+    same(comm, make(n=3000, degree=1.2, train=5), config, smaller=True)
 
 
 def test_one_training_vertex_of_all(comm):
     """Most ranks compute nothing in the last layer."""
-    same(comm, make(n=400, degree=1.5, train=1), Config(layers=2, hidden=16, dtype="float64"),
-         smaller=False)
+    config = Config(strategy="p2p", layers=2, hidden=16, dtype="float64")
+    same(comm, make(n=400, degree=1.5, train=1), config, smaller=False)
 
 
 def test_on_one_rank_without_mpi():

@@ -1,0 +1,70 @@
+"""Strategy auto: what `hpgcn plan` would choose for the ranks and the parts that a run has."""
+from __future__ import annotations
+
+import logging
+
+from hpgcn.config import size
+from hpgcn.planning.candidates import candidates, count_candidate
+from hpgcn.planning.dry_run import COUNTING
+from hpgcn.planning.options import Options
+from hpgcn.planning.report import choose, row
+from hpgcn.planning.survey import Survey
+from hpgcn.runtime.machine import return_freed_memory
+from hpgcn.strategies import STRATEGIES, Product
+
+log = logging.getLogger("hpgcn")
+# by which a graph without parts is partitioned: for those that make the most of it
+METHOD = next(each.method for each in STRATEGIES.values() if each.takes_holders)
+
+
+def choose_strategy(source, config, comm, counted):
+    """Choose among the strategies that a source and config.memory allow on these ranks.
+
+    Taken is the one with the least forecast of seconds among those that move no more rows in a
+    product than rows by hypergraph do: what the partition counted (`row_volume`) before it gave
+    nonzeros holders of their own, or else what the first strategy that needs parts moves. Its
+    statistics are `counted`, on rank 0, unless a file holds them. Rank 0 reads the pattern of the
+    whole adjacency, as `hpgcn.planning.dry_run.forecast`; all ranks call this together.
+
+    Returns
+    -------
+    (type, str)
+        The Strategy, and the sentence that says why.
+    """
+    chosen = None
+    with comm.extended_timeout(COUNTING), comm.collective_errors():
+        if comm.rank == 0:
+            chosen = _choose(source, config, comm.size, counted)
+    return_freed_memory()
+    name, text = comm.bcast(chosen)
+    if comm.rank == 0:
+        log.info("strategy auto: %s", text)
+    return STRATEGIES[name], text
+
+
+def _choose(source, config, ranks, counted):
+    survey = Survey(source, config)
+    memory = size(config.memory) if config.memory else None
+    options = Options((ranks,), memory=memory, config=config)
+    rows = []
+    moved = []
+    for each in candidates(survey, config, (ranks,)):
+        footprint = count_candidate(survey, each, config)
+        rows.append(row(each, footprint, options))
+        moved.append(_rows_moved(footprint.plan))
+    first = next(at for at, entry in enumerate(rows) if STRATEGIES[entry["strategy"]].needs_parts)
+    limit = (survey.counted | counted).get("row_volume", moved[first])
+    sparing = [entry for entry, volume in zip(rows, moved) if volume <= limit]
+    for some in (sparing, rows):
+        if any(entry["fits"] for entry in some):
+            break
+    else:  # the run will say so, or keep less
+        some = [{**entry, "fits": True} for entry in rows]
+    choice = choose(some)
+    return choice["strategy"], choice["text"]
+
+
+def _rows_moved(plan):
+    """Rows that ranks send in a product with A: its bytes, of items of one byte, a column."""
+    sent, _ = plan.counts(Product(layer=0, width=plan.slices), itemsize=1)
+    return sent.sum() / plan.slices

@@ -1,0 +1,58 @@
+"""Strategy auto: what the plan chooses for these ranks, and never more rows than by hypergraph."""
+import pytest
+from graphs import make
+
+from hpgcn import store, train
+from hpgcn.config import Config
+from hpgcn.errors import ConfigError, UsageError
+from hpgcn.partition import make_partition
+from hpgcn.planning.options import Options
+from hpgcn.planning.report import forecast
+from hpgcn.strategies import STRATEGIES
+
+pytestmark = pytest.mark.mpi
+SETTINGS = {"epochs": 3, "hidden": 10, "prune": False}
+
+
+def partitioned(graph, comm, folder, method):
+    """A file of as many parts as there are ranks."""
+    path = comm.bcast(folder / f"{method}.h5")
+    if comm.rank == 0:
+        store.write_partitioned(path, graph, make_partition(graph, comm.size, method=method))
+    comm.barrier()
+    return path
+
+
+@pytest.mark.parametrize("method", ["block", "vertex-cut"])
+@pytest.mark.parametrize("directed", [False, True])
+def test_a_run_takes_what_the_plan_chooses(comm, tmp_path, method, directed):
+    path = partitioned(make(n=400, directed=directed), comm, tmp_path, method)
+    config = Config(**SETTINGS)
+    chosen = train(path, config, comm.mpi)
+    named = train(path, config.replace(strategy=chosen["strategy"]), comm.mpi)
+    assert [each["loss"] for each in chosen.history] == [each["loss"] for each in named.history]
+    assert (chosen["strategy_choice"] != "") == (comm.size > 1) and not named["strategy_choice"]
+    assert chosen.config.strategy == chosen["strategy"]  # which goes into the run's own config.toml
+
+    rows = forecast(path, Options(ranks=(comm.size,), config=config))["rows"]
+    first = next(row for row in rows if STRATEGIES[row["strategy"]].needs_parts)
+    sparing = [row for row in rows if row["bytes"]["total"] <= first["bytes"]["total"]]
+    fastest = min(sparing, key=lambda row: row["seconds"]["epoch"])
+    assert chosen["strategy"] == fastest["strategy"]
+
+
+@pytest.mark.parametrize("kind", [{}, {"directed": True}, {"n": 60, "degree": 30}, {"degree": 2}])
+def test_no_more_is_sent_than_by_rows_of_a_hypergraph(comm, kind):
+    pytest.importorskip("mtkahypar", reason="needs pip install 'hpgcn[partition]'")
+    graph = make(**{"n": 300, **kind})
+    ours, rows = (train(graph, Config(strategy=strategy, **SETTINGS), comm.mpi)
+                  for strategy in ("auto", "p2p"))
+    assert ours["sent_bytes_per_epoch"] == ours["predicted_bytes_per_epoch"]
+    assert ours["sent_bytes_per_epoch"] <= rows["sent_bytes_per_epoch"]
+    assert ours["final_loss"] == pytest.approx(rows["final_loss"], rel=1e-4)
+
+
+def test_what_belongs_to_another_strategy_is_refused(comm):
+    for settings, error in (({"balance": 0.1}, UsageError), ({"replication": 1}, ConfigError)):
+        with pytest.raises(error, match="strategy auto takes none"):
+            train(make(), Config(**SETTINGS, **settings), comm.mpi)
