@@ -1,0 +1,146 @@
+"""Refinement of nonzeros' holders and rows' owners by simulated annealing: fewer rows and sums.
+
+Every nonzero touches two nets: its column, whose row of H each holder must have, and its row, whose
+partial sums all holders send to the owner. A net that lies in lam parts costs lam - 1 rows, if its
+owner is among them. Of a symmetric pattern (i, j) and (j, i) stay together: they touch the same two
+vertices, so a column and its row are one net, at twice the price.
+
+Greedy moves end at once: what lies in a part keeps its neighbours there. So groups and single
+nonzeros move at random, downhill more often than uphill, and ever less often uphill (Kirkpatrick,
+Gelatt and Vecchi, Optimization by simulated annealing, Science 220, 1983).
+"""
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.graphs.reordering import random_order, symmetric_pattern
+from hpgcn.partition.nonzero_moves import spread, state_of, sweep
+from hpgcn.partition.request import ROWS
+
+WORK = 150_000_000  # offers of moves in all
+MOST, FEWEST = 400, 4  # sweeps that cool down
+LAST = 4  # sweeps downhill alone
+PATIENCE = 40  # more, at most, while a part is too large
+PRICE, DEARER = 0.05, 1.2  # of a nonzero or a row too many, in rows; its growth while there are any
+STEEP, SLACK = 0.0, 1.0  # price of copies beyond a share of the mean
+SPREADS = 20  # passes over owners, at most
+HOT, COLD = 0.6, 0.08  # heat of the first sweep and of the last but those, in rows of a net
+
+
+def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0):
+    """Lower the rows and partial sums that a product sends; return holders and owners.
+
+    Parameters
+    ----------
+    rows : csr_array (n, n)
+        Pattern with a full diagonal, as `hpgcn.partition.model.pattern`.
+    holder : (nnz,) integers
+        Part of each entry; on the diagonal `owner` counts. Of a symmetric pattern only what lies
+        above the diagonal is read.
+    owner : (n,) integers
+    k : int
+    epsilon : float
+        A part may hold (1 + epsilon) times the mean of nonzeros and w0 for each row that it owns,
+        and own (1 + ROWS) times the mean of rows.
+    w0, seed : int
+
+    Returns
+    -------
+    holder : (nnz,) int32
+    owner : (n,) int32
+        The same input gives the same output; one thread.
+    """
+    nets = Nets(rows)
+    total = rows.nnz + w0 * owner.size
+    weight = np.array([1 + nets.symmetric, 1 + w0], np.int64)
+    room = np.array([max((1 + epsilon) * total / k, -(-total // k)),
+                     max((1 + ROWS) * owner.size / k, -(-owner.size // k))], np.int64)
+    part = nets.units(holder, owner)
+    given = part.copy()
+    edges = part.size - owner.size
+    state = state_of(nets.ends, part, edges, k, weight, room)
+    before = state.copies.sum()
+    fitted = not _too_large(state)
+    if k > 1:
+        _anneal(state, seed)
+    if fitted and (state.copies.sum() > before or _too_large(state)):
+        state = state_of(nets.ends, given, edges, k, weight, room)
+    _even_out(state, nets, seed)
+    return nets.entries(state.part), state.part[edges:].copy()
+
+
+class Nets:
+    """Units that are dealt to parts, and the nets that they touch: `ends` of nonzero_moves.State.
+
+    A unit is an entry off the diagonal, or two of a symmetric pattern; then one for each vertex,
+    whose part owns it. Nets are n columns, or vertices, and n rows, or nets of an owner alone.
+    """
+
+    def __init__(self, rows):
+        self.shape = rows.shape
+        self.columns = rows.indices
+        self.rows = np.repeat(np.arange(rows.shape[0], dtype=np.int32), np.diff(rows.indptr))
+        self.symmetric = symmetric_pattern(rows).nnz == rows.nnz
+        self.chosen = self.rows < self.columns if self.symmetric else self.rows != self.columns
+        n = rows.shape[0]
+        first, second = self.columns[self.chosen], self.rows[self.chosen]
+        vertices = np.arange(n)
+        ends = [np.concatenate([first, vertices]),
+                np.concatenate([second + (0 if self.symmetric else n), n + vertices])]
+        self.ends = np.stack(ends, axis=1).astype(np.int32)
+
+    def units(self, holder, owner):
+        """Return the part of each unit, (u,) int32, of holders of entries and owners of rows."""
+        return np.concatenate([holder[self.chosen], owner]).astype(np.int32)
+
+    def entries(self, part):
+        """Return the holder of each entry, (nnz,) int32, of parts of units."""
+        edges, owner = np.split(part, [part.size - self.shape[0]])
+        holder = owner[self.rows]
+        holder[self.chosen] = edges
+        if self.symmetric:
+            # the entries below the diagonal, row by row, are those above it column by column
+            coords = self.rows[self.chosen], self.columns[self.chosen]
+            holder[self.rows > self.columns] = sp.coo_array((edges, coords), self.shape).tocsc().data
+        return holder
+
+    def sent(self, state):
+        """Count the rows and sums that each part sends in a product, (k,) int64."""
+        n, _ = self.shape
+        k = state.load.size
+        owner = state.part[-n:]
+        pulled = np.bincount(owner, state.lam[:n] - 1, k).astype(np.int64)
+        lines = state.ends if self.symmetric else state.ends[:, 1:]
+        keys = lines.astype(np.int64) * k + state.part[:, None]
+        keys = np.unique(keys[lines < n] if self.symmetric else keys)
+        return pulled + np.bincount(keys % k, minlength=k) - state.rows
+
+
+def _anneal(state, seed):
+    """Sweep over all units, ever colder; then until no part is too large."""
+    units = state.part.size
+    sweeps = int(np.clip(WORK // units, FEWEST, MOST))
+    order = np.arange(units)
+    price = PRICE
+    for turn in range(sweeps + LAST + PATIENCE):
+        cooling = turn < sweeps
+        over = _too_large(state)
+        if not cooling and turn >= sweeps + LAST and not over:
+            break
+        price = price * DEARER if over else PRICE
+        heat = HOT * (COLD / HOT) ** (turn / sweeps) if cooling else 0.0
+        sweep(state, order, seed, turn, heat, price, STEEP, SLACK * state.copies.mean())
+
+
+def _too_large(state):
+    return state.load.max() > state.room[0] or state.rows.max() > state.room[1]
+
+
+def _even_out(state, nets, seed):
+    """Deal owners anew where that costs nothing, so that the busiest part sends less."""
+    n, _ = nets.shape
+    sent = nets.sent(state)
+    for turn in range(SPREADS):
+        if not spread(state, sent, random_order(n, seed + turn), nets.symmetric):
+            break
