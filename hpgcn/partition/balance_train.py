@@ -1,4 +1,4 @@
-"""Vertices to train on, dealt evenly: where the loss is on few rows, these are the last layer's work.
+"""Vertices to train on, dealt evenly: where the loss is on few rows, they are the last layer.
 
 Engines balance one weight. So vertices of parts that own too many of them move on, where that adds
 least to what is sent; then others move out of parts that have become too heavy.

@@ -158,9 +158,8 @@ METHODS = {
 }
 # they say who holds each nonzero, too
 NONZERO_METHODS = ("cover", "medium-grain", "fine-grain", "vertex-cut")
-METHOD_ENGINES = {name: HYPERGRAPH_ENGINES for name in
-                  ("hypergraph", "stochastic", "cover", "medium-grain", "fine-grain")} | {
-    "graph": GRAPH_ENGINES, "vertex-cut": (), "block": (), "random": ()}
+METHOD_ENGINES = dict.fromkeys(METHODS, ()) | {"graph": GRAPH_ENGINES} | dict.fromkeys(
+    ("hypergraph", "stochastic", "cover", "medium-grain", "fine-grain"), HYPERGRAPH_ENGINES)
 EPSILON, EPSILON_NONZEROS = 0.01, 0.05  # where none is given
 
 
@@ -180,7 +179,8 @@ def _ordered(graph, rows, parts, k, rcm, baseline, **attributes):
         parts.part, k, order=order, edge_part=edge_part, engine=parts.engine or "",
         engine_version=version, epsilon=parts.epsilon, **attributes)
     partition.statistics.update(
-        count(rows, parts.part, k, parts.holder, train_mask(graph)) | profile(graph, partition.iperm) | parts.statistics
+        count(rows, parts.part, k, parts.holder, train_mask(graph))
+        | profile(graph, partition.iperm) | parts.statistics
         | (over_random(rows, k) if baseline else {}))
     return partition
 

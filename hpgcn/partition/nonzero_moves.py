@@ -23,23 +23,24 @@ State = namedtuple(
     "rows copies room")
 
 
-def state_of(ends, part, owners, k, weight, room):
+def state_of(ends, part, n, k, weight, room):
     """Count who touches what.
 
     Parameters
     ----------
     ends : (u, 2) int32
-        Nets of each unit; the last n = u - owners units are (v, n + v).
+        Nets of each unit, below 2 n; the last n units are (v, n + v).
     part : (u,) int32
-        Part of each unit; it is changed in place by moves.
-    owners : int
+        Part of each unit; moves change it in place.
+    n : int
+        Vertices.
     k : int
     weight : (2,) int64
         Of a unit, and of an owner.
     room : (2,) int64
         Weight and owners that a part may hold.
     """
-    n = part.size - owners
+    owners = part.size - n
     sizes = np.bincount(ends.ravel(), minlength=2 * n)
     start = run_offsets(sizes)
     members = (np.argsort(ends.ravel(), kind="stable") // 2).astype(np.int32)
@@ -222,7 +223,6 @@ def sweep(s, order, seed, turn, heat, price, steep, target):
     key = mix(mix(np.uint64(seed)) + np.uint64(turn))
     moves = 0
     chosen = np.empty(2 * (1 + np.diff(s.start).max()), np.int32)
-    low = np.uint64(0xFFFFFFFF)
     half = np.uint64(32)
     for e in order:
         p = s.part[e]
@@ -275,7 +275,7 @@ def sweep(s, order, seed, turn, heat, price, steep, target):
 
 @jit()
 def spread(s, sent, order, both):
-    """Let owners of vertices change among parts that touch all of them, where the busier sends less.
+    """Deal owners anew among parts that hold their rows and columns, so that the busier sends less.
 
     sent : (k,) int64, rows that each part sends; kept up to date. both: rows and columns of a
     vertex are one net. Returns how many changed.

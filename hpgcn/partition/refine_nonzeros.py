@@ -15,7 +15,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.graphs.reordering import random_order, symmetric_pattern
+from hpgcn.partition.model import entry_rows
 from hpgcn.partition.nonzero_moves import spread, state_of, sweep
+from hpgcn.partition.quality import touched
 from hpgcn.partition.request import ROWS
 
 WORK = 150_000_000  # offers of moves in all
@@ -51,23 +53,30 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0):
     owner : (n,) int32
         The same input gives the same output; one thread.
     """
+    owner = np.asarray(owner, np.int32)
+    holder = np.where(entry_rows(rows) == rows.indices, owner[rows.indices], holder)
+    holder = holder.astype(np.int32, copy=False)
     nets = Nets(rows)
     total = rows.nnz + w0 * owner.size
-    weight = np.array([1 + nets.symmetric, 1 + w0], np.int64)
     room = np.array([max((1 + epsilon) * total / k, -(-total // k)),
                      max((1 + ROWS) * owner.size / k, -(-owner.size // k))], np.int64)
-    part = nets.units(holder, owner)
-    given = part.copy()
-    edges = part.size - owner.size
-    state = state_of(nets.ends, part, edges, k, weight, room)
-    before = state.copies.sum()
-    fitted = not _too_large(state)
+    weight = np.array([1 + nets.symmetric, 1 + w0], np.int64)
+    state = state_of(nets.ends, nets.units(holder, owner), owner.size, k, weight, room)
     if k > 1:
         _anneal(state, seed)
-    if fitted and (state.copies.sum() > before or _too_large(state)):
-        state = state_of(nets.ends, given, edges, k, weight, room)
-    _even_out(state, nets, seed)
-    return nets.entries(state.part), state.part[edges:].copy()
+        _even_out(state, nets, seed)
+    refined = nets.entries(state.part), state.part[-owner.size:].copy()
+
+    owned = np.bincount(owner, minlength=k)
+    fits = np.array([np.bincount(holder, minlength=k) + w0 * owned, owned]).max(axis=1) <= room
+    if fits.all() and _held(rows, *refined, k) > _held(rows, holder, owner, k):
+        return holder, owner
+    return refined
+
+
+def _held(rows, holder, owner, k):
+    """Count the columns and rows that parts hold entries of: what is sent, but for a constant."""
+    return sum(each.nnz for each in touched(rows, owner, k, holder))
 
 
 class Nets:
@@ -80,7 +89,7 @@ class Nets:
     def __init__(self, rows):
         self.shape = rows.shape
         self.columns = rows.indices
-        self.rows = np.repeat(np.arange(rows.shape[0], dtype=np.int32), np.diff(rows.indptr))
+        self.rows = entry_rows(rows)
         self.symmetric = symmetric_pattern(rows).nnz == rows.nnz
         self.chosen = self.rows < self.columns if self.symmetric else self.rows != self.columns
         n = rows.shape[0]
@@ -102,7 +111,8 @@ class Nets:
         if self.symmetric:
             # the entries below the diagonal, row by row, are those above it column by column
             coords = self.rows[self.chosen], self.columns[self.chosen]
-            holder[self.rows > self.columns] = sp.coo_array((edges, coords), self.shape).tocsc().data
+            below = sp.coo_array((edges, coords), self.shape).tocsc()
+            holder[self.rows > self.columns] = below.data
         return holder
 
     def sent(self, state):
