@@ -9,6 +9,7 @@ from hpgcn.graphs.partition import run_offsets
 from hpgcn.kernels.entries import mix
 from hpgcn.kernels.jit import jit
 
+RARELY = np.uint64(5)  # of 16 offers, those to a part that the larger net touches
 LARGE = 8  # units: larger groups are tried in proportion less often, a sweep costs the same
 
 # Units are dealt to parts. Each lies in two nets, ends[e]; units from `owners` on say who owns a
@@ -16,8 +17,8 @@ LARGE = 8  # units: larger groups are tried in proportion less often, a sweep co
 # From first[net] on a net lists the lam[net] parts that it touches, its units in each (pins), and
 # the head of a list of these, linked by after and before; a net of k units or more has a place for
 # every part instead. Link 2 e + s is unit e in the net ends[e, s]. members[start[net]:] are the
-# units of a net. load, rows and copies: weight, owners and touched nets of each part; room: weight
-# and owners that a part may hold. weight: of a unit, of an owner.
+# units of a net. weight: of each unit. load, rows and copies: weight, owners and touched nets of
+# each part; room: weight and owners that a part may hold.
 State = namedtuple(
     "State", "ends part owners first lam touched pins head after before start members weight load "
     "rows copies room")
@@ -35,8 +36,8 @@ def state_of(ends, part, n, k, weight, room):
     n : int
         Vertices.
     k : int
-    weight : (2,) int64
-        Of a unit, and of an owner.
+    weight : (u,) int64
+        Of each unit.
     room : (2,) int64
         Weight and owners that a part may hold.
     """
@@ -47,8 +48,7 @@ def state_of(ends, part, n, k, weight, room):
     first = run_offsets(np.minimum(sizes, k))
     touched, pins, head = (np.zeros(first[-1], np.int32) for _ in range(3))
     after, before = (np.empty(2 * part.size, np.int32) for _ in range(2))
-    weights = np.where(np.arange(part.size) < owners, *weight)
-    load = np.bincount(part, weights, k).astype(np.int64)
+    load = np.bincount(part, weight, k).astype(np.int64)
     rows = np.bincount(part[owners:], minlength=k)
     state = State(ends, part, owners, first, np.zeros(2 * n, np.int32), touched, pins, head, after,
                   before, start, members, weight, load, rows, np.zeros(k, np.int64), room)
@@ -135,8 +135,8 @@ def move(s, e, q):
         _put(s, 2 * e + side, s.ends[e, side], q)
     owner = np.int64(e >= s.owners)
     s.part[e] = q
-    s.load[p] -= s.weight[owner]
-    s.load[q] += s.weight[owner]
+    s.load[p] -= s.weight[e]
+    s.load[q] += s.weight[e]
     s.rows[p] -= owner
     s.rows[q] += owner
 
@@ -235,10 +235,16 @@ def sweep(s, order, seed, turn, heat, price, steep, target):
         excess_rows = s.rows[p] - s.room[1]
         over = excess > 0 or excess_rows > 0
         place = bits >> half
-        if over and (more & np.uint64(7)) < 2:
+        if over and more >> np.uint64(4) & np.uint64(7) < 2:
             q = np.int64(place * k >> half)
         else:
-            seen = s.ends[e, side ^ np.int64(bits >> np.uint64(3) & np.uint64(1))]
+            # where the smaller net lies the larger one mostly does, too
+            seen, other = s.ends[e]
+            smaller = s.start[seen + 1] - s.start[seen] <= s.start[other + 1] - s.start[other]
+            if smaller == (more & np.uint64(15) < RARELY):
+                seen, other = other, seen
+            if s.lam[seen] == 1:
+                seen = other
             first = s.start[seen]
             size = np.uint64(s.start[seen + 1] - first)
             q = np.int64(s.part[s.members[first + np.int64(place * size >> half)]])
@@ -253,13 +259,15 @@ def sweep(s, order, seed, turn, heat, price, steep, target):
                 if chance * pins > LARGE:
                     continue
                 chance *= pins / LARGE
-            if kind == 2 and s.load[q] + pins * s.weight[0] > s.room[0] + s.weight[1]:
+            if kind == 2 and s.load[q] + pins > s.room[0]:
                 continue
             size = _gather(s, net, p, q, kind == 3, chosen)
             if size == 0:
                 continue
         entering, leaving, size, owners = _change(s, net, p, q, chosen, size)
-        weight = (size - owners) * s.weight[0] + owners * s.weight[1]
+        weight = np.int64(0)
+        for i in range(size):
+            weight += s.weight[chosen[i]]
         if s.load[q] + weight > s.room[0] or (owners and s.rows[q] + owners > s.room[1]):
             continue
         cost = (entering * (1 + steep * max(0.0, s.copies[q] / target - 1))
@@ -293,7 +301,9 @@ def spread(s, sent, order, both):
             q = np.int64(s.touched[at])
             if q == p or s.pins[at] == 0 or s.rows[q] >= s.room[1]:
                 continue
-            if s.load[q] + s.weight[1] > s.room[0] or (not both and pins_of(s, n + v, q) == 0):
+            if s.load[q] + s.weight[s.owners + v] > s.room[0]:
+                continue
+            if not both and pins_of(s, n + v, q) == 0:
                 continue
             if max(sent[q] + shift, sent[p] - shift) < least:
                 best = q

@@ -12,9 +12,8 @@ Gelatt and Vecchi, Optimization by simulated annealing, Science 220, 1983).
 from __future__ import annotations
 
 import numpy as np
-import scipy.sparse as sp
 
-from hpgcn.graphs.reordering import random_order, symmetric_pattern
+from hpgcn.graphs.reordering import random_order
 from hpgcn.partition.model import entry_rows
 from hpgcn.partition.nonzero_moves import spread, state_of, sweep
 from hpgcn.partition.quality import touched
@@ -27,7 +26,9 @@ PATIENCE = 40  # more, at most, while a part is too large
 PRICE, DEARER = 0.05, 1.2  # of a nonzero or a row too many, in rows; its growth while there are any
 STEEP, SLACK = 0.0, 1.0  # price of copies beyond a share of the mean
 SPREADS = 20  # passes over owners, at most
-HOT, COLD = 0.6, 0.08  # heat of the first sweep and of the last but those, in rows of a net
+PAIRED = 1.5  # entries of a pair, on average, from which on pairs move first
+WARM = 0.2
+HOT, COLD = 0.3, 0.08  # heat of the first sweep and of the last but those, in rows of a net
 
 
 def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0):
@@ -54,18 +55,22 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0):
         The same input gives the same output; one thread.
     """
     owner = np.asarray(owner, np.int32)
+    if k == 1:
+        return np.zeros(rows.nnz, np.int32), owner
     holder = np.where(entry_rows(rows) == rows.indices, owner[rows.indices], holder)
     holder = holder.astype(np.int32, copy=False)
-    nets = Nets(rows)
     total = rows.nnz + w0 * owner.size
     room = np.array([max((1 + epsilon) * total / k, -(-total // k)),
                      max((1 + ROWS) * owner.size / k, -(-owner.size // k))], np.int64)
-    weight = np.array([1 + nets.symmetric, 1 + w0], np.int64)
-    state = state_of(nets.ends, nets.units(holder, owner), owner.size, k, weight, room)
-    if k > 1:
-        _anneal(state, seed)
-        _even_out(state, nets, seed)
-    refined = nets.entries(state.part), state.part[-owner.size:].copy()
+    refined = holder, owner
+    for nets, heat, work in _stages(rows):
+        weight = nets.weight.copy()
+        weight[-owner.size:] += w0
+        state = state_of(nets.ends, nets.units(*refined), owner.size, k, weight, room)
+        _anneal(state, seed, heat, work)
+        refined = nets.entries(state.part)
+    _even_out(state, nets, seed)
+    refined = nets.entries(state.part)
 
     owned = np.bincount(owner, minlength=k)
     fits = np.array([np.bincount(holder, minlength=k) + w0 * owned, owned]).max(axis=1) <= room
@@ -82,55 +87,73 @@ def _held(rows, holder, owner, k):
 class Nets:
     """Units that are dealt to parts, and the nets that they touch: `ends` of nonzero_moves.State.
 
-    A unit is an entry off the diagonal, or two of a symmetric pattern; then one for each vertex,
-    whose part owns it. Nets are n columns, or vertices, and n rows, or nets of an owner alone.
+    A unit is an entry off the diagonal or, paired, those at (i, j) and (j, i); then one for each
+    vertex, whose part owns it. Nets are n columns, or vertices, and n rows, or nets of an owner
+    alone.
     """
 
-    def __init__(self, rows):
-        self.shape = rows.shape
-        self.columns = rows.indices
-        self.rows = entry_rows(rows)
-        self.symmetric = symmetric_pattern(rows).nnz == rows.nnz
-        self.chosen = self.rows < self.columns if self.symmetric else self.rows != self.columns
-        n = rows.shape[0]
-        first, second = self.columns[self.chosen], self.rows[self.chosen]
+    def __init__(self, rows, paired):
+        n, _ = rows.shape
+        self.paired = paired
+        self.rows, self.columns = entry_rows(rows), rows.indices
+        self.off = np.flatnonzero(self.rows != self.columns)
+        i, j = self.rows[self.off], self.columns[self.off]
+        if paired:
+            keys = np.minimum(i, j).astype(np.int64) * n + np.maximum(i, j)
+            _, self.first, self.unit, weight = np.unique(
+                keys, return_index=True, return_inverse=True, return_counts=True)
+        else:
+            self.first = self.unit = np.arange(self.off.size)
+            weight = np.ones(self.off.size, np.int64)
         vertices = np.arange(n)
-        ends = [np.concatenate([first, vertices]),
-                np.concatenate([second + (0 if self.symmetric else n), n + vertices])]
+        ends = [np.concatenate([j[self.first], vertices]),
+                np.concatenate([i[self.first] + (0 if paired else n), n + vertices])]
         self.ends = np.stack(ends, axis=1).astype(np.int32)
+        self.weight = np.concatenate([weight, np.ones(n, np.int64)])
 
     def units(self, holder, owner):
         """Return the part of each unit, (u,) int32, of holders of entries and owners of rows."""
-        return np.concatenate([holder[self.chosen], owner]).astype(np.int32)
+        return np.concatenate([holder[self.off[self.first]], owner]).astype(np.int32)
 
     def entries(self, part):
-        """Return the holder of each entry, (nnz,) int32, of parts of units."""
-        edges, owner = np.split(part, [part.size - self.shape[0]])
+        """Return the holder of each entry and the owner of each row, int32, of parts of units."""
+        split = self.first.size
+        owner = part[split:].copy()
         holder = owner[self.rows]
-        holder[self.chosen] = edges
-        if self.symmetric:
-            # the entries below the diagonal, row by row, are those above it column by column
-            coords = self.rows[self.chosen], self.columns[self.chosen]
-            below = sp.coo_array((edges, coords), self.shape).tocsc()
-            holder[self.rows > self.columns] = below.data
-        return holder
+        holder[self.off] = part[:split][self.unit]
+        return holder, owner
 
     def sent(self, state):
         """Count the rows and sums that each part sends in a product, (k,) int64."""
-        n, _ = self.shape
         k = state.load.size
-        owner = state.part[-n:]
+        owner = state.part[state.owners:]
+        n = owner.size
         pulled = np.bincount(owner, state.lam[:n] - 1, k).astype(np.int64)
-        lines = state.ends if self.symmetric else state.ends[:, 1:]
+        lines = state.ends if self.paired else state.ends[:, 1:]
         keys = lines.astype(np.int64) * k + state.part[:, None]
-        keys = np.unique(keys[lines < n] if self.symmetric else keys)
+        keys = np.unique(keys[lines < n] if self.paired else keys)
         return pulled + np.bincount(keys % k, minlength=k) - state.rows
 
 
-def _anneal(state, seed):
+def _stages(rows):
+    """Yield nets, and how hot and how many offers each stage begins with.
+
+    Where most entries have one across the diagonal, both move together first, even if the pattern
+    is not symmetric: half as many units, and a vertex' row and column stay together.
+    """
+    paired = Nets(rows, True)
+    symmetric = 2 * paired.first.size == paired.off.size
+    if symmetric or paired.off.size > PAIRED * paired.first.size:
+        yield paired, HOT, WORK if symmetric else WORK // 2
+    if not symmetric:
+        begun = paired.off.size > PAIRED * paired.first.size
+        yield Nets(rows, False), WARM if begun else HOT, WORK // 2 if begun else WORK
+
+
+def _anneal(state, seed, hot, work):
     """Sweep over all units, ever colder; then until no part is too large."""
     units = state.part.size
-    sweeps = int(np.clip(WORK // units, FEWEST, MOST))
+    sweeps = int(np.clip(work // units, FEWEST, MOST))
     order = np.arange(units)
     price = PRICE
     for turn in range(sweeps + LAST + PATIENCE):
@@ -139,7 +162,7 @@ def _anneal(state, seed):
         if not cooling and turn >= sweeps + LAST and not over:
             break
         price = price * DEARER if over else PRICE
-        heat = HOT * (COLD / HOT) ** (turn / sweeps) if cooling else 0.0
+        heat = hot * (COLD / hot) ** (turn / sweeps) if cooling else 0.0
         sweep(state, order, seed, turn, heat, price, STEEP, SLACK * state.copies.mean())
 
 
@@ -149,8 +172,8 @@ def _too_large(state):
 
 def _even_out(state, nets, seed):
     """Deal owners anew where that costs nothing, so that the busiest part sends less."""
-    n, _ = nets.shape
+    n = state.part.size - state.owners
     sent = nets.sent(state)
     for turn in range(SPREADS):
-        if not spread(state, sent, random_order(n, seed + turn), nets.symmetric):
+        if not spread(state, sent, random_order(n, seed + turn), nets.paired):
             break
