@@ -98,10 +98,12 @@ def partition(args):
     w0 = parts.dense_weight(layer_widths(args.widths)) if args.widths else args.w0
     ordered = {"rcm": not args.no_rcm, "baseline": True}
     make = functools.partial(parts.make_partition, graph, args.k, epsilon=args.epsilon,
-                             seed=args.seed, w0=w0, refine=not args.no_refine, **ordered)
+                             seed=args.seed, w0=w0, refine=not args.no_refine,
+                             balance_train=args.balance_train, nested=args.nested, **ordered)
     if args.compare:
+        names = parts.METHODS if args.compare == "all" else args.compare.split(",")
         made = {name: make(method=name, engine=args.engine if name == args.method else None)
-                for name in args.compare.split(",")}
+                for name in names}
         show(json.dumps({name: told(each) for name, each in made.items()}) if args.json else
              parts.format_statistics(made))
         return
@@ -118,8 +120,9 @@ def partition(args):
     if args.json:
         show(json.dumps({"out": out, **told(made)}))
     else:
-        say(args, parts.describe(made), parts.format_statistics({"this": made}),
-            f"wrote {printable(out)}")
+        merges = f"merges to {', '.join(map(str, made.merges))} parts"
+        say(args, parts.describe(made), *[merges] * made.nested,
+            parts.format_statistics({"this": made}), f"wrote {printable(out)}")
 
 
 def told(made):

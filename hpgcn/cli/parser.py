@@ -99,11 +99,12 @@ def partition(command):
         help="default: GRAPH.pK.h5; a name that ends in .npy, .txt or .part.K takes the part of "
              "each vertex alone")
     add("--method", default="hypergraph", metavar="METHOD",
-        help="hypergraph, graph, stochastic, vertex-cut, random or block (default: hypergraph)")
+        help="of rows: hypergraph, graph, stochastic, random, block; of nonzeros, for strategy "
+             "vertex-cut: cover, medium-grain, fine-grain, vertex-cut (default: hypergraph)")
     add("--engine", metavar="ENGINE",
-        help="of hypergraph mtkahypar or kahypar (default: mtkahypar), of graph metis")
-    add("--epsilon", type=float, default=0.01, metavar="SHARE",
-        help="imbalance allowed (default: 0.01)")
+        help="mtkahypar or kahypar (default: mtkahypar), of graph metis; vertex-cut takes none")
+    add("--epsilon", type=float, metavar="SHARE",
+        help="imbalance allowed (default: 0.01, of nonzeros 0.05)")
     weight = command.add_mutually_exclusive_group()
     weight.add_argument("--w0", type=int, default=0, metavar="N",
                         help="weight of a row besides its nonzeros (default: 0)")
@@ -111,11 +112,15 @@ def partition(command):
                         help="take as w0 the dense work of a row for these widths: features, "
                              "hidden, classes")
     integers(command, ("seed", 0, "keys all draws"))
-    add("--no-refine", action="store_true", help="leave the parts as the engine found them")
+    add("--balance-train", action="store_true",
+        help="give parts equally many vertices to train on, too, within 10%%")
+    add("--nested", action="store_true",
+        help="number the parts so that 2p and 2p + 1 are part p of half as many, and so on")
+    add("--no-refine", action="store_true", help="leave the parts as they were first found")
     add("--no-rcm", action="store_true", help="keep the vertex order inside each part")
     add("--parts", metavar="FILE", help="take the part of each vertex from FILE (.npy, or text)")
     add("--compare", metavar="METHOD,...",
-        help="run several methods, show them side by side and write nothing")
+        help="run several methods, or all, show them side by side and write nothing")
     add("--json", action="store_true", help="print statistics as JSON")
     add("--overwrite", action="store_true", help="replace an existing file")
 

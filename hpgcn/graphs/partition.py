@@ -1,10 +1,10 @@
 """A partition of the vertices into k parts, and the order of rows that makes parts contiguous."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hpgcn.errors import DataError
+from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.validation import first
 
 
@@ -12,7 +12,7 @@ from hpgcn.graphs.validation import first
 class Partition:
     """Part of every vertex, and the permutation that goes with it."""
 
-    part: np.ndarray  # (n,) int32: part of ORIGINAL vertex i; of a vertex cut its root
+    part: np.ndarray  # (n,) int32: part that owns ORIGINAL vertex i
     perm: np.ndarray  # (n,) int64: new -> old row numbers
     iperm: np.ndarray  # (n,) int64: old -> new
     offsets: np.ndarray  # (k + 1,) int64: part p owns the new rows [offsets[p], offsets[p + 1])
@@ -22,12 +22,38 @@ class Partition:
     seed: int = 0
     epsilon: float = 0.0  # imbalance of vertex weights that the engine was allowed; 0 without one
     statistics: dict = field(default_factory=dict)  # int or float, of hpgcn.partition.statistics
-    edge_part: np.ndarray | None = None  # (nnz,) int32, vertex cut: of ORIGINAL stored entries
+    edge_part: np.ndarray | None = None  # (nnz,) int32: who holds each ORIGINAL stored entry
+    nested: bool = False  # parts 2 p and 2 p + 1 are one of half as many, and so on: `merged`
 
     @property
     def k(self):
         """Number of parts, empty ones included."""
         return self.offsets.size - 1
+
+    @property
+    def merges(self):
+        """Numbers of parts that nested parts merge to, descending; the last is odd, or 2."""
+        numbers = []
+        k = self.k
+        while self.nested and k > 2 and k % 2 == 0:
+            k //= 2
+            numbers.append(k)
+        return tuple(numbers)
+
+    def merged(self, k):
+        """Return the partition in fewer parts that nested ones merge to; rows keep their order.
+
+        Its `statistics` are empty. UsageError unless k is among `merges`, or the number of parts.
+        """
+        if k not in (self.k, *self.merges):
+            raise UsageError(f"k = {k}: {self.k} {'nested ' * self.nested}parts merge to "
+                             f"{', '.join(map(str, self.merges)) or 'no others'}")
+        size = self.k // k
+        if size == 1:
+            return self
+        edge_part = None if self.edge_part is None else self.edge_part // size
+        return replace(self, part=self.part // size, offsets=self.offsets[::size],
+                       edge_part=edge_part, statistics={})
 
     @staticmethod
     def from_parts(part, k, *, order=None, edge_part=None, **attributes):

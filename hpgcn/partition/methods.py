@@ -6,48 +6,40 @@ weights, and what the caller asked for.
 from __future__ import annotations
 
 import difflib
-import logging
 import math
 import operator
 import os
-from collections import namedtuple
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
+import scipy.sparse as sp
 
-from hpgcn.errors import DataError, InternalError, MissingError, UsageError
+from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.partition import Partition, check_parts
-from hpgcn.graphs.reordering import profile, random_order, rcm_within_parts
-from hpgcn.parallel.layout import cut_evenly
-from hpgcn.partition.model import column_nets, neighbours, pattern
-from hpgcn.partition.process import engine_version, run_engine
-from hpgcn.partition.quality import COMPARED, count
-from hpgcn.partition.stochastic import stochastic_nets
+from hpgcn.graphs.reordering import profile, rcm_within_parts
+from hpgcn.partition.model import entry_rows, pattern, stored_holders
+from hpgcn.partition.nested import nested_numbers
+from hpgcn.partition.nonzero_methods import cover, fine_grain, medium_grain, vertex_cut
+from hpgcn.partition.process import engine_version
+from hpgcn.partition.quality import COMPARED, count, touched, train_mask
+from hpgcn.partition.request import ROWS, Parts, Request
+from hpgcn.partition.row_methods import (
+    GRAPH_ENGINES,
+    HYPERGRAPH_ENGINES,
+    block,
+    graph,
+    hypergraph,
+    random,
+    random_parts,
+    stochastic,
+)
 
-log = logging.getLogger("hpgcn")
-MAX_TOTAL_WEIGHT = 2**30  # engines add weights in 32 bits
 MAX_SEED = 2**63 - 1
-MAX_ENGINE_SEED = 2**31 - 1
 
 
-# what `make_partition` was asked for, checked
-Request = namedtuple("Request", "graph k engine epsilon seed time_limit memory threads refine")
-
-
-@dataclass(frozen=True, eq=False)
-class Parts:
-    """What a method returns."""
-
-    part: np.ndarray  # (n,) int32
-    engine: str | None = None  # that found it; None where none was needed
-    epsilon: float = 0.0  # imbalance that the engine was allowed
-    statistics: dict = field(default_factory=dict)  # what it counted itself
-    edge_part: np.ndarray | None = None  # (nnz,) int32, of a vertex cut
-
-
-def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=0.01, w0=0, seed=0,
+def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=None, w0=0, seed=0,
                    rcm=True, refine=True, baseline=False, time_limit=3600.0, memory=None,
-                   threads=None):
+                   threads=None, balance_train=False, nested=False):
     """Partition the vertices of a graph into k parts.
 
     The same arguments give the same partition, whatever the number of threads.
@@ -60,14 +52,15 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=0.01, 
         Number of parts, at most n. Parts may come out empty.
     method : str
         Key of METHODS: "hypergraph" (least communication volume), "graph" (least edge cut),
-        "stochastic" (least expected volume of mini-batches), "vertex-cut" (Libra: edges are dealt,
-        `part` is that of each vertex' root), "block" (contiguous rows, balanced by nonzeros) or
-        "random" (balanced by rows).
+        "stochastic" (least expected volume of mini-batches), "block" (contiguous rows, balanced by
+        nonzeros) or "random" (balanced by rows); or one of NONZERO_METHODS, which give every
+        nonzero a holder of its own: "cover" (rows by hypergraph, then rows or sums), "medium-grain"
+        and "fine-grain" (hypergraphs of rows and columns) or "vertex-cut" (Libra: edges are dealt).
     engine : str, optional
         Partitioner behind the method, by default the first of METHOD_ENGINES[method].
-    epsilon : float
+    epsilon : float, optional
         Imbalance allowed: a part weighs at most (1 + epsilon) times the mean, save where a vertex
-        alone is heavier, or rounding forbids it.
+        alone is heavier, or rounding forbids it. By default .01, of NONZERO_METHODS .05.
     w0 : int
         Added to the weight of each vertex, which is otherwise the nonzeros of its row, the diagonal
         counted.
@@ -76,7 +69,8 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=0.01, 
         Order each part by reverse Cuthill-McKee; else by vertex number.
     refine : bool
         Lower what the busiest part sends after an engine has lowered the total
-        (`hpgcn.partition.refine`); of "hypergraph" to what the busiest of "graph" sends at most.
+        (`hpgcn.partition.refine`); of "hypergraph" to what the busiest of "graph" sends at most. Of
+        NONZERO_METHODS lower the total (`hpgcn.partition.refine_nonzeros`), rows balanced.
     baseline : bool
         Also count random partitions, and put their mean into the statistics (`over_random`), to be
         compared with.
@@ -86,6 +80,10 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=0.01, 
         Bytes of address space that the engine may take; by default 80% of the memory available.
     threads : int, optional
         Threads of the engine (mtkahypar); by default all cores this process may use.
+    balance_train : bool
+        Let no part own more vertices to train on than 1.1 times the mean, or one more than that.
+    nested : bool
+        Number parts so that 2 p and 2 p + 1 merge to part p of half as many (`Partition.merged`).
 
     Returns
     -------
@@ -95,30 +93,44 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=0.01, 
     Raises
     ------
     UsageError
-        An argument is unknown or out of range.
+        An argument is unknown or out of range; nested parts of an odd number.
     DataError
-        k exceeds n, or the graph is a slab.
+        k exceeds n, or the graph is a slab, or `balance_train` finds no split.
     MissingError
         The engine is not installed.
     InternalError
         The engine crashed, or ran out of time or memory.
     """
     cores = len(os.sched_getaffinity(0))
+    engine = _choose(method, engine)
+    if epsilon is None:
+        epsilon = EPSILON_NONZEROS if method in NONZERO_METHODS else EPSILON
     request = Request(
-        graph, _integer("k", k, 1), _choose(method, engine), _number("epsilon", epsilon),
-        _integer("seed", seed, 0, MAX_SEED), _number("time_limit", time_limit, above=True),
+        graph, _integer("k", k, 1), engine, _number("epsilon", epsilon),
+        _integer("w0", w0, 0, 2**31 - 1), _integer("seed", seed, 0, MAX_SEED),
+        _number("time_limit", time_limit, above=True),
         memory=None if memory is None else _integer("memory", memory, 1),
         threads=_integer("threads", cores if threads is None else threads, 1),
         refine=bool(refine))
-    w0 = _integer("w0", w0, 0, 2**31 - 1)
     n = _check_whole(graph)
     if k > n:
         raise DataError(f"{graph.header.name}: cannot make {k} parts of {n} vertices, "
                         f"expected 1..{n}")
 
+    if balance_train and graph.masks is None:
+        raise DataError(f"{graph.header.name}: no split, so no vertices to train on to balance")
+    if nested and k % 2:
+        raise UsageError(f"k = {k}: nested parts merge two by two, expected an even number")
+
     rows = pattern(graph)
-    parts = METHODS[method](rows, np.diff(rows.indptr).astype(np.int64) + w0, request)
-    return _ordered(graph, rows, parts, k, rcm, baseline, method=method, seed=request.seed)
+    weights = np.diff(rows.indptr).astype(np.int64) + request.w0
+    parts = METHODS[method](rows, weights, request)
+    if balance_train:
+        parts = _balanced(rows, weights, parts, request, train_mask(graph))
+    if nested:
+        parts = _nested(rows, parts, k)
+    return _ordered(graph, rows, parts, k, rcm, baseline, method=method, seed=request.seed,
+                    nested=bool(nested))
 
 
 def given_partition(graph, part, k, *, rcm=True, baseline=False):
@@ -139,77 +151,16 @@ def given_partition(graph, part, k, *, rcm=True, baseline=False):
     return _ordered(graph, pattern(graph), Parts(part), k, rcm, baseline, method="given")
 
 
-def random(rows, weights, request):
-    """Give parts equally many rows, at random: the baseline. Keyed draws say who is dealt when."""
-    return Parts(random_parts(weights.size, request.k, request.seed))
-
-
-def block(rows, weights, request):
-    """Give each part contiguous rows, balanced by weight."""
-    return Parts(cut_evenly(weights, request.k))
-
-
-def hypergraph(rows, weights, request):
-    """Seek the least communication volume: column nets, objective km1 (demirci-2022, 4.3.2).
-
-    No part sends more than the busiest of method "graph": its edges spread over parts more evenly.
-    """
-    offsets, pins = column_nets(rows)
-    parts = _refined(rows, weights, request, {"offsets": offsets, "pins": pins})
-    if not (request.refine and parts.engine):
-        return parts
-
-    try:
-        rival = graph(rows, weights, request._replace(engine=METHOD_ENGINES["graph"][0]))
-    except (MissingError, InternalError) as error:
-        log.warning("the parts of %s were not held against those of method graph: %s",
-                    parts.engine, error)
-        return parts
-
-    from hpgcn.partition.refine import no_busier
-
-    part = no_busier(rows, parts.part, rival.part, request.k, weights, parts.epsilon, request.seed)
-    return rival if part is rival.part else replace(parts, part=part)
-
-
-def stochastic(rows, weights, request):
-    """Seek the least expected volume of a mini-batch (demirci-2022, section 4.3.3). Not refined."""
-    nets = stochastic_nets(rows, request.k, seed=request.seed, memory=request.memory)
-    parts = _engine(nets, weights, request)
-    return replace(parts, statistics={})  # the engine counted the drawn nets, not an exchange
-
-
-def graph(rows, weights, request):
-    """Seek the least edge cut of the undirected graph behind the pattern."""
-    offsets, adjacent = neighbours(rows)
-    return _refined(rows, weights, request, {"offsets": offsets, "adjacent": adjacent})
-
-
-def vertex_cut(rows, weights, request):
-    """Deal edges to parts: vertices are held by several (Libra); the parts are of the roots."""
-    from hpgcn.partition import vertex_cut as libra  # brings Numba
-
-    edge_part, owner = libra.vertex_cut(request.graph, request.k, seed=request.seed)
-    counted = libra.vertex_cut_statistics(request.graph, edge_part, owner, request.k)
-    return Parts(owner, statistics=counted, edge_part=edge_part)
-
-
 METHODS = {
-    "hypergraph": hypergraph, "graph": graph, "stochastic": stochastic, "vertex-cut": vertex_cut,
+    "hypergraph": hypergraph, "graph": graph, "stochastic": stochastic, "cover": cover,
+    "medium-grain": medium_grain, "fine-grain": fine_grain, "vertex-cut": vertex_cut,
     "block": block, "random": random,
 }
-NONZERO_METHODS = ("vertex-cut",)  # they say who holds each nonzero, too
-METHOD_ENGINES = {
-    "hypergraph": ("mtkahypar", "kahypar"), "graph": ("metis",),
-    "stochastic": ("mtkahypar", "kahypar"), "vertex-cut": (), "block": (), "random": (),
-}
-
-
-def random_parts(n, k, seed):
-    """Deal vertices to parts of equal size in the order of keyed draws, (n,) int32."""
-    part = np.empty(n, np.int32)
-    part[random_order(n, seed)] = cut_evenly(np.ones(n, np.int64), k)
-    return part
+# they say who holds each nonzero, too
+NONZERO_METHODS = ("cover", "medium-grain", "fine-grain", "vertex-cut")
+METHOD_ENGINES = dict.fromkeys(METHODS, ()) | {"graph": GRAPH_ENGINES} | dict.fromkeys(
+    ("hypergraph", "stochastic", "cover", "medium-grain", "fine-grain"), HYPERGRAPH_ENGINES)
+EPSILON, EPSILON_NONZEROS = 0.01, 0.05  # where none is given
 
 
 def over_random(rows, k):
@@ -223,25 +174,39 @@ def _ordered(graph, rows, parts, k, rcm, baseline, **attributes):
     """Make a Partition of what a method returned, ordered, counted, and compared if asked."""
     order = rcm_within_parts(graph, parts.part, k) if rcm else None
     version = engine_version(parts.engine) if parts.engine else ""
+    edge_part = None if parts.holder is None else stored_holders(graph, rows, parts.holder)
     partition = Partition.from_parts(
-        parts.part, k, order=order, edge_part=parts.edge_part, engine=parts.engine or "",
+        parts.part, k, order=order, edge_part=edge_part, engine=parts.engine or "",
         engine_version=version, epsilon=parts.epsilon, **attributes)
     partition.statistics.update(
-        count(rows, parts.part, k) | profile(graph, partition.iperm) | parts.statistics
+        count(rows, parts.part, k, parts.holder, train_mask(graph))
+        | profile(graph, partition.iperm) | parts.statistics
         | (over_random(rows, k) if baseline else {}))
     return partition
 
 
-def _refined(rows, weights, request, arrays):
-    """Run the engine, and refine its parts if that is asked."""
-    parts = _engine(arrays, weights, request)
-    if not (request.refine and parts.engine):
-        return parts
+def _balanced(rows, weights, parts, request, train):
+    """Balance the vertices to train on, too."""
+    from hpgcn.partition.balance_train import balance_train  # brings Numba
 
-    from hpgcn.partition.refine import refine
+    if parts.holder is None:
+        allowed = weights, request.epsilon
+    else:
+        allowed = np.ones_like(weights), ROWS
+    part = balance_train(rows, parts.part, parts.holder, request.k, *allowed, train, request.seed)
+    holder = parts.holder
+    if holder is not None:
+        number = entry_rows(rows)
+        holder = np.where(number == rows.indices, part[number], holder)
+    return replace(parts, part=part, holder=holder)
 
-    part = refine(rows, parts.part, request.k, weights, parts.epsilon, request.seed)
-    return replace(parts, part=part)
+
+def _nested(rows, parts, k):
+    """Number parts anew, so that they can be merged."""
+    numbers = nested_numbers(sp.hstack(touched(rows, parts.part, k, parts.holder), "csr"))
+    numbers = numbers.astype(np.int32)
+    holder = None if parts.holder is None else numbers[parts.holder]
+    return replace(parts, part=numbers[parts.part], holder=holder)
 
 
 def _check_whole(graph):
@@ -250,28 +215,6 @@ def _check_whole(graph):
     if graph.num_rows != n:
         raise DataError(f"{graph.header.name}: {graph.num_rows} of {n} rows given, expected all")
     return n
-
-
-def _engine(arrays, weights, request):
-    """Run the engine of a request, unless there is nothing to decide."""
-    k = request.k
-    n = weights.size
-    if k == 1:
-        return Parts(np.zeros(n, np.int32))
-    if k == n:
-        return Parts(np.arange(n, dtype=np.int32))
-    if arrays["offsets"][-1] == 0:
-        return Parts(cut_evenly(weights, k))  # nothing to cut: balance alone
-
-    divisor = -(-int(weights.sum()) // MAX_TOTAL_WEIGHT)
-    arrays = {**arrays, "weights": -(-weights // divisor)}  # their sum stays far from 2^31
-    epsilon = min(request.epsilon, k - 1.0)  # k - 1 allows all in one part
-    settings = {"k": k, "epsilon": epsilon, "seed": request.seed % MAX_ENGINE_SEED,
-                "threads": request.threads}
-    part, volume = run_engine(request.engine, arrays, settings, time_limit=request.time_limit,
-                              memory=request.memory)
-    counted = {} if volume is None else {"engine_volume": volume}
-    return Parts(part, request.engine, epsilon, counted)
 
 
 def _choose(method, engine):

@@ -22,6 +22,32 @@ def pattern(graph):
     return sp.csr_array((np.ones(indices.size, bool), indices, indptr), shape=(n, n))
 
 
+def entry_rows(rows):
+    """Return the row of each entry of CSR rows, a Graph's too; (nnz,) of the dtype of columns."""
+    return np.repeat(np.arange(rows.indptr.size - 1, dtype=rows.indices.dtype),
+                     np.diff(rows.indptr))
+
+
+def holders(graph, rows, edge_part, owner):
+    """Return the holder of each entry of a graph's `pattern`, (nnz,) int32.
+
+    edge_part: (nnz,) part of each stored entry; whatever is on the diagonal goes with its owner.
+    """
+    number = entry_rows(rows)
+    holder = owner[number].astype(np.int32, copy=False)
+    holder[number != rows.indices] = edge_part[entry_rows(graph) != graph.indices]
+    return holder
+
+
+def stored_holders(graph, rows, holder):
+    """Return those of the holders of a graph's `pattern` that are of stored entries; int32."""
+    number = entry_rows(rows)
+    stored = number != rows.indices
+    looped = np.zeros(graph.num_rows, bool)
+    looped[graph.indices[entry_rows(graph) == graph.indices]] = True
+    return holder[stored | looped[number]]
+
+
 def column_nets(rows):
     """Make the column nets {i : a_ij != 0} of a pattern (demirci-2022, section 4.3.2).
 

@@ -2,11 +2,12 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy.sparse as sp
 
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.partition import check_parts
 from hpgcn.parallel.halo_plan import HaloPlanSizes
-from hpgcn.partition.model import pattern
+from hpgcn.partition.model import entry_rows, holders, pattern
 from hpgcn.runtime.text_table import table
 
 # key of Partition.statistics -> how the table calls it, and how it is written
@@ -21,6 +22,7 @@ LABELS = {
     "replication_factor": ("replication factor", "{:.3f}"),
     "imbalance_nnz": ("imbalance of nonzeros", "{:.2%}"),
     "imbalance_rows": ("imbalance of rows", "{:.2%}"),
+    "imbalance_train": ("imbalance of training vertices", "{:.2%}"),
     "engine_volume": ("rows sent, by the engine's own count", "{:,}"),
     "bandwidth_stored": ("bandwidth as stored", "{:,}"),
     "bandwidth": ("bandwidth in this order", "{:,}"),
@@ -30,62 +32,92 @@ LABELS = {
 COMPARED = tuple(LABELS)[:8]  # with random partitions: volumes, messages, replication
 
 
-def statistics(graph, part, k):
-    """Count what one exchange of width 1 costs under a partition (demirci-2022, section 4.3).
+def statistics(graph, part, k, edge_part=None):
+    """Count what one product of width 1 sends under a partition (demirci-2022, section 4.3).
 
-    The owner of column j sends row j once to every other part that has some i with a_ij != 0, so
-    the volume is the sum over nets of (lambda - 1), where lambda counts the parts that a net
-    touches and the diagonal is in every net.
+    The owner of column j sends row j of H to every other part that holds an entry of column j, and
+    every part that holds one of row i sends a partial sum to the owner of row i. Where rows are
+    held whole there are no sums, and the volume is that of the column nets: sum of (lambda - 1).
 
     Parameters
     ----------
     graph : hpgcn.graphs.graph.Graph with all rows, or scipy sparse (n, n)
     part : (n,) integers in [0, k)
+        Owners of rows.
     k : int
+    edge_part : (nnz,) integers in [0, k), optional
+        Who holds each stored entry; by default the owner of its row, as of all on the diagonal.
 
     Returns
     -------
     dict
-        volume, volume_max, volume_avg: rows sent, in total, by the part that sends most, per part;
-        ghosts_max: rows received by the part that receives most (their total is the volume);
-        messages, messages_max, messages_avg: non-empty (source, destination) pairs, in total, by
-        the part that sends most, per part;
-        replication_factor: mean number of parts that hold a row of H, its owner included
-        (1 + volume / n);
-        imbalance_nnz, imbalance_rows: max / mean - 1 over parts, of nonzeros (the diagonal counted)
-        and of rows.
+        volume, volume_max, volume_avg: rows and sums sent, in total, by the part that sends most,
+        per part; ghosts_max: rows and sums received by the part that receives most (their total is
+        the volume);
+        messages, messages_max, messages_avg: non-empty (source, destination) pairs of rows, and
+        those of sums, in total, by the part that sends most, per part;
+        replication_factor: mean number of parts that own a vertex, or hold an entry of its row or
+        column (of whole rows 1 + volume / n);
+        imbalance_nnz, imbalance_rows, imbalance_train: max / mean - 1 over parts, of nonzeros (the
+        diagonal counted), of rows, and of vertices to train on, where there is a split.
         Counts are int, means and imbalances float.
 
     Raises
     ------
     DataError
-        The matrix is not square, or the part vector does not fit it.
+        The matrix is not square, or a vector does not fit it.
     """
     if not isinstance(graph, Graph):
         graph = Graph.from_scipy(graph)
-    return count(pattern(graph), check_parts(part, k, n=graph.header.num_nodes), k)
+    rows = pattern(graph)
+    part = check_parts(part, k, n=graph.header.num_nodes)
+    holder = None
+    if edge_part is not None:
+        edge_part = check_parts(edge_part, k, n=graph.indices.size, where="edge_part", what="entry")
+        holder = holders(graph, rows, edge_part, part)
+    return count(rows, part, k, holder, train_mask(graph))
 
 
-def count(rows, part, k):
-    """Count as `statistics`, of `hpgcn.partition.model.pattern` and parts that were checked."""
-    exchange = HaloPlanSizes.between(rows, part, k)
-    replication = 1 + int(exchange.sent.sum()) / part.size if part.size else 1.0
-    nonzeros = np.bincount(part, np.diff(rows.indptr), k)
-    return summary(exchange, replication, nonzeros, np.bincount(part, minlength=k))
+def train_mask(graph):
+    """Return the vertices to train on, (n,) bool; None without a split."""
+    return None if graph.masks is None else graph.masks["train"]
 
 
-def summary(exchange, replication, nonzeros, rows):
-    """Sum up as `statistics` does: HaloPlanSizes, and the nonzeros and rows of each part, (k,)."""
-    k = rows.size
-    volume = int(exchange.sent.sum())
-    messages = int(exchange.destinations.sum())
-    return {
-        "volume": volume, "volume_max": int(exchange.sent.max()), "volume_avg": volume / k,
-        "ghosts_max": int(exchange.received.max()),
-        "messages": messages, "messages_max": int(exchange.destinations.max()),
-        "messages_avg": messages / k, "replication_factor": replication,
-        "imbalance_nnz": imbalance(nonzeros), "imbalance_rows": imbalance(rows),
+def count(rows, part, k, holder=None, train=None):
+    """Count as `statistics`, of `hpgcn.partition.model.pattern` and parts that were checked.
+
+    holder: (nnz,) of all entries of the pattern; train: (n,) bool.
+    """
+    holder = part[entry_rows(rows)] if holder is None else holder
+    in_columns, in_rows = touched(rows, part, k, holder)
+    pulled, pushed = (HaloPlanSizes.of(each, part) for each in (in_columns, in_rows))
+    sent = pulled.sent + pushed.received  # whoever holds entries of a row sends the sum
+    messages = pulled.destinations + pushed.sources
+    volume = int(sent.sum())
+    n = part.size
+    counted = {
+        "volume": volume, "volume_max": int(sent.max()), "volume_avg": volume / k,
+        "ghosts_max": int((pulled.received + pushed.sent).max()),
+        "messages": int(messages.sum()), "messages_max": int(messages.max()),
+        "messages_avg": int(messages.sum()) / k,
+        "replication_factor": (in_columns + in_rows).nnz / n if n else 1.0,
+        "imbalance_nnz": imbalance(np.bincount(holder, minlength=k)),
+        "imbalance_rows": imbalance(np.bincount(part, minlength=k)),
     }
+    if train is not None:
+        counted["imbalance_train"] = imbalance(np.bincount(part[train], minlength=k))
+    return counted
+
+
+def touched(rows, part, k, holder):
+    """Which parts own a vertex, or hold entries of its column; and of its row: csr (k, n) bool."""
+    n = part.size
+    number = entry_rows(rows)
+    who = np.concatenate([part[number] if holder is None else holder, part])
+    held = np.ones(who.size, bool)
+    vertices = np.arange(n, dtype=number.dtype)
+    return [sp.csr_array((held, (who, np.concatenate([lines, vertices]))), shape=(k, n))
+            for lines in (rows.indices, number)]
 
 
 def imbalance(loads):

@@ -156,7 +156,7 @@ def _state(rows, part, k, weights):
 
 
 @jit()
-def _add(net, p, first, touched, pins, lam):
+def add_pin(net, p, first, touched, pins, lam):
     """Give a net one pin more in part p; return whether it is the first."""
     end = first[net] + lam[net]
     for at in range(first[net], end):
@@ -170,7 +170,7 @@ def _add(net, p, first, touched, pins, lam):
 
 
 @jit()
-def _take(net, p, first, touched, pins, lam):
+def take_pin(net, p, first, touched, pins, lam):
     """Take one pin in part p from a net; return whether it was the last."""
     end = first[net] + lam[net]
     for at in range(first[net], end):
@@ -189,7 +189,7 @@ def _take(net, p, first, touched, pins, lam):
 def _fill(indptr, indices, part, first, touched, pins, lam, pairs):
     for v in range(part.size):
         for t in range(indptr[v], indptr[v + 1]):
-            _add(indices[t], part[v], first, touched, pins, lam)
+            add_pin(indices[t], part[v], first, touched, pins, lam)
     for net in range(part.size if pairs.size else 0):
         for at in range(first[net], first[net] + lam[net]):
             if touched[at] != part[net]:
@@ -216,8 +216,8 @@ def _move(s, v, q):
             _send(s, p, s.touched[at], -1)
     for t in range(s.indptr[v], s.indptr[v + 1]):
         net = s.indices[t]
-        added = _add(net, q, s.first, s.touched, s.pins, s.lam)
-        taken = _take(net, p, s.first, s.touched, s.pins, s.lam)
+        added = add_pin(net, q, s.first, s.touched, s.pins, s.lam)
+        taken = take_pin(net, p, s.first, s.touched, s.pins, s.lam)
         if net != v:
             if added:
                 _send(s, s.part[net], q, 1)

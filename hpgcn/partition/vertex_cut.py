@@ -6,13 +6,9 @@ import scipy.sparse as sp
 from numba.cpython.unsafe.numbers import trailing_zeros
 
 from hpgcn.errors import UsageError
-from hpgcn.graphs.normalization import with_self_loops
-from hpgcn.graphs.partition import check_parts
 from hpgcn.graphs.reordering import random_order
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.kernels.jit import jit
-from hpgcn.parallel.halo_plan import HaloPlanSizes
-from hpgcn.partition.quality import summary
 from hpgcn.runtime.machine import memory_budget
 
 ONE = np.uint64(1)
@@ -93,36 +89,6 @@ def vertex_cut(graph, k, *, seed=0):
     arc_part[~(above | loop)] = sp.coo_array((part, (u, v)), shape=(n, n)).tocsc().data
     arc_part[loop] = owner[rows[loop]]
     return arc_part[both.data % 2 == 1], owner
-
-
-def vertex_cut_statistics(graph, edge_part, owner, k):
-    """Count what a vertex cut costs: an exchange takes rows from roots to clones, or sums back.
-
-    A part holds a vertex if it has one of its edges, as row or as column, or owns it; a clone is a
-    vertex held by a part that does not own it. Both ways move the same rows between the same pairs,
-    with sender and receiver exchanged. On a directed graph a product reads only the clones that are
-    columns, and sums only those that are rows: the numbers bound both, and are what a forward and a
-    backward together must keep.
-
-    Parameters and keys are those of `vertex_cut` and `hpgcn.partition.statistics`: rows sent go
-    from roots to clones, ghosts are clones, a diagonal that is not stored counts at the root.
-
-    Raises
-    ------
-    DataError
-        `edge_part` or `owner` does not fit the graph, or holds a part outside 0..k-1.
-    """
-    n = graph.num_rows
-    edge_part = check_parts(edge_part, k, n=graph.indices.size, where="edge_part", what="entry")
-    owner = check_parts(owner, k, n=n, where="owner")
-    vertices = np.arange(n, dtype=graph.indices.dtype)
-    holder = np.concatenate([edge_part, edge_part, owner])
-    vertex = np.concatenate([np.repeat(vertices, np.diff(graph.indptr)), graph.indices, vertices])
-    held = sp.csr_array((np.ones(holder.size, bool), (holder, vertex)), shape=(k, n))
-    _, _, _, added = with_self_loops(graph)
-    nonzeros = np.bincount(edge_part, minlength=k) + np.bincount(owner, added, k)
-    return summary(HaloPlanSizes.of(held, owner), held.nnz / n if n else 1.0, nonzeros,
-                   np.bincount(owner, minlength=k))
 
 
 def _both_arcs(graph):

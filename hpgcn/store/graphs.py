@@ -60,7 +60,8 @@ def write_partitioned(path, graph, partition, *, overwrite=False, compress="none
         _write(writer, ordered, features, sha256)
 
         fields = {name: kind(getattr(partition, name)) for name, kind in PARTITION_FIELDS.items()}
-        writer.attributes("partition", {**partition.statistics, **fields, "k": partition.k})
+        fields |= {"k": partition.k, "nested": partition.nested}
+        writer.attributes("partition", {**partition.statistics, **fields})
         for name in ("part", "perm", "iperm", "offsets"):
             writer.dataset(f"partition/{name}", getattr(partition, name))
         if edge_part is not None:

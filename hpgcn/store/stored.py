@@ -184,12 +184,14 @@ class StoredGraph:
                   for name, kind in PARTITION_FIELDS.items()}
         statistics = {name: value for name, value in self.reader.attributes("/partition").items()
                       if name != "k" and name not in fields}
+        nested = bool(statistics.pop("nested", False))  # absent in older files
         perm, iperm, part = self._read_partition(0, n)
         owner = np.repeat(np.arange(self.offsets.size - 1), np.diff(self.offsets))
         self._refuse(iperm[perm] != np.arange(n), 0, "partition/perm", "is not undone by iperm")
         self._refuse(part[perm] != owner, 0, "partition/perm",
                      "is a vertex of another part than the offsets say")
-        return Partition(part, perm, iperm, self.offsets, **fields, statistics=statistics)
+        return Partition(part, perm, iperm, self.offsets, **fields, statistics=statistics,
+                         nested=nested)
 
     @functools.cached_property
     def _whole(self):

@@ -1,0 +1,69 @@
+"""Parts numbered so that pairs of them make good partitions into half as many, and so on."""
+from __future__ import annotations
+
+import numpy as np
+
+ROUNDS = 50  # passes over pairs of pairs, at most
+
+
+def nested_numbers(touched):
+    """Number parts so that 2 p and 2 p + 1 are merged, and the pairs again, down to 2 or odd.
+
+    Two parts that merge save a row or sum for each net that both touch.
+
+    Parameters
+    ----------
+    touched : csr_array (k, nets) of numbers
+        1 where a part touches a net.
+
+    Returns
+    -------
+    (k,) int64
+        New number of each part.
+    """
+    touched = touched.astype(np.int64)
+    members = np.arange(touched.shape[0])[:, None]  # parts of each group
+    while len(members) > 2 and len(members) % 2 == 0:
+        shared = (touched @ touched.T).toarray()
+        pairs = _matched(shared)
+        members = members[pairs].reshape(len(pairs), -1)
+        touched = touched[pairs[:, 0]] + touched[pairs[:, 1]]
+        touched.data[:] = 1
+    numbers = np.empty(members.size, np.int64)
+    numbers[members.ravel()] = np.arange(members.size)
+    return numbers
+
+
+def _matched(shared):
+    """Pair groups so that they share much, (m / 2, 2): greedily, then by exchanges of partners."""
+    m = len(shared)
+    first, second = np.triu_indices(m, 1)
+    free = np.ones(m, bool)
+    pairs = []
+    for at in np.argsort(-shared[first, second], kind="stable"):
+        a, b = first[at], second[at]
+        if free[a] and free[b]:
+            free[[a, b]] = False
+            pairs.append((a, b))
+    pairs = np.array(pairs)
+    for _ in range(ROUNDS):
+        if not _exchange(pairs, shared):
+            break
+    return pairs
+
+
+def _exchange(pairs, shared):
+    """Exchange partners wherever two pairs share more afterwards; return whether any did."""
+    changed = False
+    for i in range(len(pairs)):
+        a, b = pairs[i]
+        c, d = pairs.T
+        kept = shared[a, b] + shared[c, d]
+        gains = np.stack([shared[a, c] + shared[b, d], shared[a, d] + shared[b, c]]) - kept
+        gains[:, i] = 0
+        way, j = np.unravel_index(np.argmax(gains), gains.shape)
+        if gains[way, j] > 0:
+            c, d = pairs[j] if way == 0 else pairs[j][::-1]
+            pairs[i], pairs[j] = (a, c), (b, d)
+            changed = True
+    return changed
