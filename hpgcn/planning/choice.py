@@ -13,18 +13,18 @@ from hpgcn.runtime.machine import return_freed_memory
 from hpgcn.strategies import STRATEGIES, Product
 
 log = logging.getLogger("hpgcn")
-# by which a graph without parts is partitioned: for those that make the most of it
-METHOD = next(each.method for each in STRATEGIES.values() if each.takes_holders)
+BY_ROWS = next(each for each in STRATEGIES.values() if each.needs_parts)
+BY_HOLDERS = next(each for each in STRATEGIES.values() if each.takes_holders)
+METHOD = BY_HOLDERS.method  # by which a graph without parts is partitioned: it moves least
 
 
-def choose_strategy(source, config, comm, counted):
+def choose_strategy(source, config, comm):
     """Choose among the strategies that a source and config.memory allow on these ranks.
 
     Taken is the one with the least forecast of seconds among those that move no more rows in a
-    product than rows by hypergraph do: what the partition counted (`row_volume`) before it gave
-    nonzeros holders of their own, or else what the first strategy that needs parts moves. Its
-    statistics are `counted`, on rank 0, unless a file holds them. Rank 0 reads the pattern of the
-    whole adjacency, as `hpgcn.planning.dry_run.forecast`; all ranks call this together.
+    product than the parts promise: rows by their owners, or nonzeros by their holders, if they have
+    any. Rank 0 reads the pattern of the whole adjacency, as `hpgcn.planning.dry_run.forecast`; all
+    ranks call this together.
 
     Returns
     -------
@@ -34,7 +34,7 @@ def choose_strategy(source, config, comm, counted):
     chosen = None
     with comm.extended_timeout(COUNTING), comm.collective_errors():
         if comm.rank == 0:
-            chosen = _choose(source, config, comm.size, counted)
+            chosen = _choose(source, config, comm.size)
     return_freed_memory()
     name, text = comm.bcast(chosen)
     if comm.rank == 0:
@@ -42,7 +42,7 @@ def choose_strategy(source, config, comm, counted):
     return STRATEGIES[name], text
 
 
-def _choose(source, config, ranks, counted):
+def _choose(source, config, ranks):
     survey = Survey(source, config)
     memory = size(config.memory) if config.memory else None
     options = Options((ranks,), memory=memory, config=config)
@@ -52,8 +52,8 @@ def _choose(source, config, ranks, counted):
         footprint = count_candidate(survey, each, config)
         rows.append(row(each, footprint, options))
         moved.append(_rows_moved(footprint.plan))
-    first = next(at for at, entry in enumerate(rows) if STRATEGIES[entry["strategy"]].needs_parts)
-    limit = (survey.counted | counted).get("row_volume", moved[first])
+    limit = min(volume for entry, volume in zip(rows, moved)
+                if entry["strategy"] in (BY_ROWS.name, BY_HOLDERS.name))
     sparing = [entry for entry, volume in zip(rows, moved) if volume <= limit]
     for some in (sparing, rows):
         if any(entry["fits"] for entry in some):

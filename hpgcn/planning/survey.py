@@ -55,9 +55,9 @@ class Survey:
 
     `source` is a Graph with all rows, a StoredGraph or a path; `widths` as `make_spec`.
     `name` is the path of the file, or the name of the graph; `offsets` (k + 1,) are the parts of a
-    partitioned graph, else None, `method` how they were made, and `counted` their statistics, as
-    far as a file tells; `edge_parts` says whether entries have parts of their own. Errors as
-    `hpgcn.store.load` and `make_spec`; a DataError if there are no vertices.
+    partitioned graph, else None, and `method` how they were made; `edge_parts` says whether entries
+    have parts of their own. Errors as `hpgcn.store.load` and `make_spec`; a DataError if there are
+    no vertices.
     """
 
     def __init__(self, source, config=None, widths=None):
@@ -93,7 +93,6 @@ class Survey:
             self.header = source.header
             self.offsets = source.offsets
             self.method = None
-            self.counted = {}
             self.graph = source
             X = source.features
             return source.masks, X.indptr if sp.issparse(X) else None, source.edge_parts
@@ -104,7 +103,6 @@ class Survey:
             self.offsets = stored.offsets
             made = stored.vertex_partition
             self.method = made and made.method
-            self.counted = made.statistics if made else {}
             n = header.num_nodes
             edge_parts = stored.edge_part(0, n)
             reader = stored.reader

@@ -22,8 +22,7 @@ def where_of(source):
 def partitioned(source, comm, method):
     """Return a source in as many parts as there are ranks; all ranks call this together.
 
-    And the statistics of its partition, on rank 0, if no file holds them. A DataError on all ranks
-    if its file, or the one that was made, was changed meanwhile; errors as
+    A DataError on all ranks if its file, or the one that was made, was changed meanwhile; errors as
     `hpgcn.partition.make_partition`.
     """
     make = _partition_file if hasattr(source, "path") else _partition_memory
@@ -40,7 +39,7 @@ def _partition_memory(graph, comm, method):
             partition = make_partition(graph, comm.size, method=method, seed=SEED)
     partition = comm.bcast(partition)
     graph = replace(graph, edge_parts=partition.edge_part)
-    return graph.permuted(partition.perm, partition.offsets), partition.statistics
+    return graph.permuted(partition.perm, partition.offsets)
 
 
 def _partition_file(stored, comm, method):
@@ -53,7 +52,7 @@ def _partition_file(stored, comm, method):
         found = stored.reopen(path)
         if found.checksum() != checksum:
             raise changed(path)
-    return found, {}
+    return found
 
 
 def _kept(stored, k, method):

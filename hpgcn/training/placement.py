@@ -75,10 +75,9 @@ def assign_rows(source, comm, config):
     strategy = find_strategy(config)
     shape = strategy.choose_shape(config, comm.size)
     open_choice = config.strategy == AUTO and comm.size > 1
-    counted = {}
     choice = ""
     if strategy.needs_parts and source.offsets is None and comm.size > 1:
-        source, counted = partitioned(source, comm, METHOD if open_choice else strategy.method)
+        source = partitioned(source, comm, METHOD if open_choice else strategy.method)
     if source.offsets is not None and hasattr(source, "path"):
         _check_partition(source, comm)
     if strategy.takes_parts and source.offsets is not None:
@@ -88,7 +87,7 @@ def assign_rows(source, comm, config):
                 f"{where_of(source)}: partition has {parts} parts but {comm.size} ranks "
                 f"started; rerun `hpgcn partition -k {comm.size}` or `mpiexec -n {parts}`"))
     if open_choice:
-        strategy, choice = choose_strategy(source, config, comm, counted)
+        strategy, choice = choose_strategy(source, config, comm)
         shape = strategy.default_shape(comm.size)
 
     if strategy.takes_parts and source.offsets is not None:
