@@ -79,7 +79,7 @@ class VertexCut(NonzeroStrategy):
     name = "vertex-cut"
     Plan = VertexCutPlan
     takes_holders = True
-    method = "vertex-cut"
+    method = "cover"
 
     @staticmethod
     def holders(adjacency, arrangement, comm, rows, columns):
@@ -95,7 +95,7 @@ class VertexCut(NonzeroStrategy):
             holder[rows != columns] = given[stored != slab.indices]
         elif comm.size > 1 and comm.rank == 0:
             log.warning("%s does not say who holds each nonzero: each stays with its row; "
-                        "`hpgcn partition --method vertex-cut` makes a file that does",
+                        "`hpgcn partition --method cover` makes a file that does",
                         getattr(source, "path", source.header.name))
         return holder
 

