@@ -17,10 +17,12 @@ from hpgcn.graphs.validation import SPLIT, check_csr, index_dtype
 from hpgcn.model import MODELS, make_spec
 from hpgcn.parallel.pattern import Pattern, permuted
 from hpgcn.parallel.receptive_field import find_levels, layer_bounds
-from hpgcn.partition import make_partition
+from hpgcn.partition import NONZERO_METHODS, make_partition
 from hpgcn.partition.model import pattern
 from hpgcn.planning.step import Steps, products_of
 from hpgcn.store.csr import read_csr
+
+REFINED = 50_000  # entries up to which nonzeros are refined: some seconds for each number of ranks
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +121,8 @@ class Survey:
     def partition(self, method, k):
         """Return a hpgcn.partition.Partition of the graph, made once for all strategies."""
         if (method, k) not in self._partitions:
-            made = make_partition(self.graph, k, method=method, rcm=False)
+            quick = method not in NONZERO_METHODS or self.header.num_edges <= REFINED
+            made = make_partition(self.graph, k, method=method, rcm=False, refine=quick)
             self._partitions[method, k] = made
         return self._partitions[method, k]
 

@@ -95,7 +95,7 @@ class VertexCut(NonzeroStrategy):
             holder[rows != columns] = given[stored != slab.indices]
         elif comm.size > 1 and comm.rank == 0:
             log.warning("%s does not say who holds each nonzero: each stays with its row; "
-                        f"`hpgcn partition --method {VertexCut.method}` makes a file that does",
+                        "`hpgcn partition --method cover` makes a file that does",
                         getattr(source, "path", source.header.name))
         return holder
 

@@ -10,7 +10,13 @@ from small_graphs import edges, grid, two_cliques
 
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.graph import Graph
-from hpgcn.partition import METHOD_ENGINES, METHODS, given_partition, make_partition
+from hpgcn.partition import (
+    METHOD_ENGINES,
+    METHODS,
+    NONZERO_METHODS,
+    given_partition,
+    make_partition,
+)
 from hpgcn.partition.engines import ENGINES, kahypar_ini
 from hpgcn.partition.model import column_nets, neighbours, pattern
 
@@ -52,10 +58,14 @@ def test_twice_the_same(choice, k):
 def test_balance(choice):
     graph = grid(20)
     weights = np.diff(graph.indptr) + 1
-    part = make_partition(graph, 4, **choice, epsilon=0.1).part
+    made = make_partition(graph, 4, **choice, epsilon=0.1)
+    part = made.part
     limit = 1.1 * -(-weights.sum() // 4) + weights.max() * (choice["method"] == "block")
     if choice["method"] == "random":  # which balances rows
         assert np.bincount(part).tolist() == [100] * 4
+    elif choice["method"] in NONZERO_METHODS:  # rows have a limit of their own
+        assert np.bincount(part).max() <= 110
+        assert made.statistics["imbalance_nnz"] <= 0.1001
     else:
         assert np.bincount(part, weights).max() <= limit
 

@@ -11,8 +11,9 @@ from hpgcn.datasets.generate import generate
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.partition import Partition
+from hpgcn.partition import statistics
 from hpgcn.partition import vertex_cut as module
-from hpgcn.partition.vertex_cut import vertex_cut, vertex_cut_statistics
+from hpgcn.partition.vertex_cut import vertex_cut
 
 
 def entries(graph):
@@ -55,27 +56,29 @@ def libra(graph, k, seed=0):
 
 
 def costs(graph, edge_part, owner, k):
-    """Count the statistics from sets of vertices."""
+    """Count the statistics from sets of vertices: rows from owners, sums to owners."""
     n = graph.num_rows
-    stored = entries(graph)
-    holders = [{p} for p in owner]
-    nonzeros = collections.Counter(edge_part)
-    for (u, v), p in zip(stored, edge_part):
-        holders[u].add(p)
-        holders[v].add(p)
-    nonzeros.update(owner[v] for v in set(range(n)) - {u for u, v in stored if u == v})
-    sent, received, pairs, rows = (collections.Counter() for _ in range(4))
-    for root, parts in zip(owner, holders):
+    in_rows, in_columns = ([{p} for p in owner] for _ in range(2))
+    nonzeros = collections.Counter(owner)
+    for (u, v), p in zip(entries(graph), edge_part):
+        if u != v:
+            in_rows[u].add(p)
+            in_columns[v].add(p)
+            nonzeros[p] += 1
+    sent, received, pulls, pushes, rows = (collections.Counter() for _ in range(5))
+    for root, readers, adders in zip(owner, in_columns, in_rows):
         rows[root] += 1
-        for clone in parts - {root}:
-            sent[root] += 1
-            received[clone] += 1
-            pairs[root, clone] += 1
-    messages = collections.Counter(root for root, _ in pairs)
+        pulls.update((root, p) for p in readers - {root})
+        pushes.update((p, root) for p in adders - {root})
+    messages = collections.Counter(source for pairs in (pulls, pushes) for source, _ in pairs)
+    for (source, target), count in [*pulls.items(), *pushes.items()]:
+        sent[source] += count
+        received[target] += count
+    copies = sum(len(a | b) for a, b in zip(in_rows, in_columns))
     return {"volume": sent.total(), "volume_max": max(sent.values(), default=0),
             "volume_avg": sent.total() / k, "ghosts_max": max(received.values(), default=0),
-            "messages": len(pairs), "messages_max": max(messages.values(), default=0),
-            "messages_avg": len(pairs) / k, "replication_factor": sum(map(len, holders)) / n,
+            "messages": messages.total(), "messages_max": max(messages.values(), default=0),
+            "messages_avg": messages.total() / k, "replication_factor": copies / n,
             "imbalance_nnz": max(nonzeros.values()) * k / nonzeros.total() - 1,
             "imbalance_rows": max(rows.values()) * k / n - 1}
 
@@ -100,9 +103,9 @@ def test_by_hand(monkeypatch):
     assert edge_part.tolist() == [expected[pair] for pair in entries(graph)]
     assert owner.tolist() == [1, 1, 2, 1, 2, 0, 0, 0, 2]
     assert edge_part.dtype == owner.dtype == np.int32
-    assert vertex_cut_statistics(graph, edge_part, owner, 3) == {
-        "volume": 2, "volume_max": 1, "volume_avg": 2 / 3, "ghosts_max": 1, "messages": 2,
-        "messages_max": 1, "messages_avg": 2 / 3, "replication_factor": 11 / 9,
+    assert statistics(graph, owner, 3, edge_part) == {
+        "volume": 4, "volume_max": 2, "volume_avg": 4 / 3, "ghosts_max": 2, "messages": 4,
+        "messages_max": 2, "messages_avg": 4 / 3, "replication_factor": 11 / 9,
         "imbalance_nnz": 9 * 3 / 21 - 1, "imbalance_rows": 0}
 
 
@@ -115,7 +118,7 @@ def test_parts_and_costs_follow_the_rule(density, directed, k):
     assert graph.header.directed == directed
     edge_part, owner = vertex_cut(graph, k, seed=k)
     assert (edge_part.tolist(), owner.tolist()) == libra(graph, k, seed=k)
-    counted = vertex_cut_statistics(graph, edge_part, owner, k)
+    counted = statistics(graph, owner, k, edge_part)
     expected = costs(graph, edge_part.tolist(), owner.tolist(), k)
     assert counted == pytest.approx(expected)
     assert {name: type(value) for name, value in counted.items()} == {
@@ -135,7 +138,7 @@ def test_power_law_graphs(k):
     arcs = sp.triu(sp.csr_array((ones, graph.indices, graph.indptr)), format="csr")
     arcs.data = np.random.default_rng(0).integers(0, k, arcs.nnz, np.int32) + 1
     anywhere = sp.csr_array(arcs + arcs.T).data - 1
-    volumes = [vertex_cut_statistics(graph, parts, owner, k)["volume"]
+    volumes = [statistics(graph, owner, k, parts)["volume"]
                for parts in (edge_part, anywhere)]
     assert volumes[0] < 0.8 * volumes[1]
 
@@ -147,7 +150,7 @@ def test_costs_of_any_parts(k):
     graph = random_graph(80, 0.05, directed=True, seed=6)
     edge_part = rng.integers(0, k, graph.indices.size)
     owner = rng.integers(0, max(1, k - 2), 80)
-    counted = vertex_cut_statistics(graph, edge_part, owner, k)
+    counted = statistics(graph, owner, k, edge_part)
     assert counted == pytest.approx(costs(graph, edge_part.tolist(), owner.tolist(), k))
 
 
@@ -159,27 +162,27 @@ def test_same_again_and_by_seed():
     for same in (graph, wide):
         for array, again in zip((edge_part, owner), vertex_cut(same, 4, seed=1)):
             np.testing.assert_array_equal(array, again)
-    assert vertex_cut_statistics(wide, edge_part, owner, 4) == vertex_cut_statistics(
-        graph, edge_part, owner, 4)
+    assert statistics(wide, owner, 4, edge_part) == statistics(graph, owner, 4, edge_part)
 
 
 def test_nothing_to_cut():
     none = edges(5, [])
     edge_part, owner = vertex_cut(none, 2)
     assert edge_part.shape == (0,) and owner.tolist() == [0, 1, 0, 1, 0]
-    counted = vertex_cut_statistics(none, edge_part, owner, 2)
+    counted = statistics(none, owner, 2, edge_part)
     assert counted == pytest.approx(costs(none, [], owner.tolist(), 2))
     assert vertex_cut(edges(3, [(0, 0), (2, 2)]), 3)[0].tolist() == [0, 2]
     empty = edges(0, [])
     edge_part, owner = vertex_cut(empty, 1)
     assert owner.size == edge_part.size == 0
-    assert vertex_cut_statistics(empty, edge_part, owner, 1)["replication_factor"] == 1
+    assert statistics(empty, owner, 1, edge_part)["replication_factor"] == 1
 
 
 @pytest.mark.parametrize(("graph", "k", "cut"), [
     (edges(6, [(0, 1), (1, 2), (0, 2), (3, 4), (4, 5), (3, 5)]), 2, False), (grid(20), 4, True)])
 def test_components_stay_whole_and_lattices_are_cut(graph, k, cut):
-    assert (vertex_cut_statistics(graph, *vertex_cut(graph, k), k)["volume"] > 0) == cut
+    edge_part, owner = vertex_cut(graph, k)
+    assert (statistics(graph, owner, k, edge_part)["volume"] > 0) == cut
 
 
 def test_more_parts_than_memory(monkeypatch):
@@ -194,11 +197,11 @@ def test_more_parts_than_memory(monkeypatch):
     [([0, 1, 2, 0], [0, 0, 0], r"edge_part: entry 2 has part 2, expected 0\.\.1"),
      ([0, -1, 1, 0], [0, 0, 0], "edge_part: entry 1 has part -1"),
      ([0, 0, 0], [0, 0, 0], r"shape \(3,\), expected integers \(4,\)"),
-     ([0.0] * 4, [0, 0, 0], "float64"), ([0] * 4, [0, 2, 0], "owner: vertex 1 has part 2")])
+     ([0.0] * 4, [0, 0, 0], "float64"), ([0] * 4, [0, 2, 0], "part vector: vertex 1 has part 2")])
 def test_parts_that_do_not_fit_are_refused(edge_part, owner, message):
     graph = edges(3, [(0, 1), (1, 2)])
     with pytest.raises(DataError, match=message):
-        vertex_cut_statistics(graph, np.array(edge_part), np.array(owner), 2)
+        statistics(graph, np.array(owner), 2, np.array(edge_part))
     with pytest.raises(DataError, match=r"edge_part: entry 3 has part 2, expected 0\.\.1"):
         Partition.from_parts(np.zeros(3, int), 2, edge_part=np.array([0, 0, 0, 2]))
 
@@ -206,9 +209,10 @@ def test_parts_that_do_not_fit_are_refused(edge_part, owner, message):
 def test_a_real_graph(enron):
     factors = []
     for k in (2, 16):
-        counted = vertex_cut_statistics(enron, *vertex_cut(enron, k), k)
+        edge_part, owner = vertex_cut(enron, k)
+        counted = statistics(enron, owner, k, edge_part)
         assert counted["imbalance_nnz"] < 0.01 and counted["imbalance_rows"] < 0.01
         factor = counted["replication_factor"]
-        assert factor == pytest.approx(1 + counted["volume"] / enron.num_rows)
+        assert factor == pytest.approx(1 + counted["volume"] / 2 / enron.num_rows)
         factors.append(factor)
     assert 1 < factors[0] < factors[1] < 3

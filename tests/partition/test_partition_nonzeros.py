@@ -1,0 +1,163 @@
+"""Methods that give nonzeros holders: what is sent, counted from nothing; balance; never worse."""
+import importlib.util
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from small_graphs import edges, grid, two_cliques
+
+from hpgcn.errors import DataError
+from hpgcn.graphs.graph import Graph
+from hpgcn.partition import METHOD_ENGINES, NONZERO_METHODS, make_partition, statistics
+from hpgcn.partition.model import holders, pattern
+from hpgcn.partition.refine_nonzeros import refine_nonzeros
+
+
+def moved(graph, owner, edge_part):
+    """Rows pulled and sums pushed, as (vertex, from, to); the diagonal is with the owner."""
+    rows = np.repeat(np.arange(graph.num_rows), np.diff(graph.indptr))
+    off = rows != graph.indices
+    pulled, pushed = (set(zip(lines[off].tolist(), edge_part[off].tolist()))
+                      for lines in (graph.indices, rows))
+    return ([(v, owner[v], p) for v, p in pulled if p != owner[v]]
+            + [(v, p, owner[v]) for v, p in pushed if p != owner[v]])
+
+
+def counted(graph, owner, edge_part, k):
+    """Total and largest number of rows that parts send, and those that one receives."""
+    moves = moved(graph, owner, edge_part)
+    sent, received = (np.bincount([move[end] for move in moves], minlength=k).astype(int)
+                      for end in (1, 2))
+    return {"volume": len(moves), "volume_max": sent.max(), "ghosts_max": received.max()}
+
+
+def drawn(kind, n=120, seed=3):
+    """Draw a graph with a few hubs, weights, loops and isolated vertices."""
+    rng = np.random.default_rng(seed)
+    chances = 0.03 * (1 + 10 * (np.arange(n) < 4))
+    A = (rng.random((n, n)) < chances) * rng.random((n, n))
+    A[n - 7:] = A[:, n - 7:] = 0
+    A[n - 1, n - 1] = 1
+    if kind == "one-way":
+        A = np.triu(A)
+    return Graph.from_scipy(sp.csr_array(A), symmetrize=kind == "undirected",
+                            unweighted=kind != "directed")
+
+
+KINDS = ["undirected", "directed", "one-way"]
+
+
+@pytest.fixture(params=NONZERO_METHODS)
+def method(request):
+    if METHOD_ENGINES[request.param] and not importlib.util.find_spec("mtkahypar"):
+        pytest.skip("mtkahypar is not installed")
+    return request.param
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_statistics_of_any_holders(kind, k):
+    graph = drawn(kind)
+    rng = np.random.default_rng(k)
+    owner, edge_part = rng.integers(0, k, 120), rng.integers(0, k, graph.indices.size)
+    found = statistics(graph, owner, k, edge_part)
+    expected = counted(graph, owner, edge_part, k)
+    assert {key: found[key] for key in expected} == expected
+    moves = moved(graph, owner, edge_part)
+    rows = np.repeat(np.arange(120), np.diff(graph.indptr))
+    apart = [{(p, q) for v, p, q in moves if (owner[v] == p) == pull} for pull in (True, False)]
+    assert found["messages"] == sum(map(len, apart))
+    off = rows != graph.indices
+    held = np.bincount(edge_part[off], minlength=k) + np.bincount(owner, minlength=k)
+    assert found["imbalance_nnz"] == pytest.approx(held.max() / held.mean() - 1)
+    places = [set(zip(lines[off], edge_part[off])) for lines in (rows, graph.indices)]
+    union = len(places[0] | places[1] | set(enumerate(owner)))
+    assert found["replication_factor"] == pytest.approx(union / 120)
+
+
+def test_holders_of_whole_rows_are_the_default():
+    graph = drawn("directed")
+    part = np.random.default_rng(0).integers(0, 4, 120)
+    whole = part[np.repeat(np.arange(120), np.diff(graph.indptr))]
+    assert statistics(graph, part, 4, whole) == statistics(graph, part, 4)
+    with pytest.raises(DataError, match=r"edge_part: entry 0 has part [4-7]"):
+        statistics(graph, part, 4, whole + 4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_methods(method, kind):
+    graph = drawn(kind)
+    first, again = (make_partition(graph, 6, method=method, seed=4) for _ in range(2))
+    np.testing.assert_array_equal(first.edge_part, again.edge_part)
+    np.testing.assert_array_equal(first.part, again.part)
+    found = first.statistics
+    expected = counted(graph, first.part, first.edge_part, 6)
+    assert {key: found[key] for key in expected} == expected
+    rows = np.repeat(np.arange(120), np.diff(graph.indptr))
+    loops = rows == graph.indices
+    np.testing.assert_array_equal(first.edge_part[loops], first.part[rows[loops]])
+    assert np.bincount(first.part, minlength=6).max() <= 22
+    assert found["imbalance_nnz"] <= 0.06
+    plain = make_partition(graph, 6, method=method, seed=4, refine=False).statistics
+    assert found["volume"] <= plain["volume"]
+    random = make_partition(graph, 6, method="random").statistics["volume"]
+    assert found["volume"] < 0.75 * random
+
+
+@pytest.mark.parametrize("k", [1, 2, 10])
+def test_small_and_empty_graphs(method, k):
+    star = edges(10, [(0, j) for j in range(1, 10)])
+    for graph in (star, edges(10, []), edges(10, [(0, 1), (3, 3)]), two_cliques(5)):
+        made = make_partition(graph, k, method=method)
+        assert made.part.shape == (10,) and made.edge_part.shape == graph.indices.shape
+        expected = counted(graph, made.part, made.edge_part, k)
+        assert {key: made.statistics[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("k", [2, 7, 40])
+def test_refinement_is_never_worse(kind, k):
+    graph = drawn(kind)
+    rows = pattern(graph)
+    owner = (np.arange(120) % k).astype(np.int32)
+    rng = np.random.default_rng(k)
+    edge_part = rng.integers(0, k, graph.indices.size)
+    given = holders(graph, rows, edge_part, owner)
+    before = given.copy()
+    better, owners = refine_nonzeros(rows, given, owner, k, 0.05, seed=1)
+    np.testing.assert_array_equal(given, before)
+    off = np.repeat(np.arange(120), np.diff(rows.indptr)) != rows.indices
+    stored = np.zeros(graph.indices.size, int)
+    stored[np.repeat(np.arange(120), np.diff(graph.indptr)) != graph.indices] = better[off]
+    assert len(moved(graph, owners, stored)) < len(moved(graph, owner, edge_part))
+    _, owners = refine_nonzeros(rows, better, owners, k, 0.05, seed=2)
+    assert np.bincount(owners, minlength=k).max() <= max(1.1 * 120 / k, -(-120 // k))
+
+
+def test_a_good_start_is_kept():
+    graph = grid(12)
+    rows = pattern(graph)
+    owner = (np.arange(144) // 36).astype(np.int32)
+    number = np.repeat(np.arange(144), np.diff(rows.indptr))
+    better, owners = refine_nonzeros(rows, owner[number], owner, 4, 0.1)
+    plain = statistics(graph, owner, 4)["volume"]
+    off = number != rows.indices
+    assert len(moved(graph, owners, better[off])) <= plain
+
+
+def test_rows_may_be_weighed():
+    graph = drawn("directed")
+    made = make_partition(graph, 8, method="vertex-cut", w0=20)
+    held = np.bincount(made.edge_part, minlength=8) + 20 * np.bincount(made.part, minlength=8)
+    assert held.max() <= 1.08 * held.mean()
+
+
+@pytest.mark.long
+def test_a_real_graph(enron):
+    pytest.importorskip("mtkahypar")
+    made = make_partition(enron, 64, method="cover", baseline=True, rcm=False)
+    found = made.statistics
+    assert found["volume"] <= 0.16 * found["random_volume"]
+    assert found["volume_max"] <= 0.30 * found["random_volume_max"]
+    assert found["imbalance_nnz"] <= 0.06 and found["imbalance_rows"] <= 0.1
+    assert found["volume"] == counted(enron, made.part, made.edge_part, 64)["volume"]
