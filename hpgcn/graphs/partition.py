@@ -33,12 +33,7 @@ class Partition:
     @property
     def merges(self):
         """Numbers of parts that nested parts merge to, descending; the last is odd, or 2."""
-        numbers = []
-        k = self.k
-        while self.nested and k > 2 and k % 2 == 0:
-            k //= 2
-            numbers.append(k)
-        return tuple(numbers)
+        return halves(self.k) if self.nested else ()
 
     def merged(self, k):
         """Return the partition in fewer parts that nested ones merge to; rows keep their order.
@@ -78,6 +73,15 @@ class Partition:
         iperm[perm] = vertices
         offsets = run_offsets(np.bincount(part, minlength=k))
         return Partition(part, perm, iperm, offsets, edge_part=edge_part, **attributes)
+
+
+def halves(k):
+    """Return the numbers that k can be halved to, descending; the last is odd, or 2."""
+    numbers = []
+    while k > 2 and k % 2 == 0:
+        k //= 2
+        numbers.append(k)
+    return tuple(numbers)
 
 
 def check_parts(part, k, *, n=None, where="part vector", what="vertex"):

@@ -35,20 +35,20 @@ def candidates(survey, config, ranks=None, methods=None):
     partitioned already, and for a grid or a replication that fits none of the ranks.
     """
     n = survey.header.num_nodes
-    own = None if survey.offsets is None else survey.offsets.size - 1
-    if own is not None and methods:
+    own = survey.part_counts
+    if own and methods:
         raise UsageError(f"{survey.name}: partitioned already; give --method with the graph it was "
                          "made from")
     if ranks is None:
-        ranks = (own,) if own else tuple(2**e for e in range(min(n, MOST_RANKS).bit_length()))
+        ranks = tuple(sorted(own)) or tuple(2**e for e in range(min(n, MOST_RANKS).bit_length()))
     if max(ranks) > n:
         raise DataError(f"{survey.name}: {max(ranks)} ranks for {n} vertices, expected 1..{n}")
     shapes = grid_shapes(config, ranks)
     listed = []
     for k in ranks:
         parts = ("whole",) if k == 1 else methods or QUICK
-        if own is not None:
-            parts = (survey.method or "given",) if k == own else ()
+        if own:
+            parts = (survey.method or "given",) if k in own else ()
         needy = [each for each in STRATEGIES.values() if each.needs_parts]
         if k == 1 and parts:  # on a single rank all strategies are one
             listed += [Candidate(needy[0].name, name, k, shapes[needy[0].name, k])
@@ -59,7 +59,7 @@ def candidates(survey, config, ranks=None, methods=None):
                        if not each.takes_holders or name in NONZERO_METHODS or survey.edge_parts]
         for each in STRATEGIES.values():
             shape = shapes[each.name, k]
-            if each.needs_parts or shape is None or (each.takes_parts and own not in (None, k)):
+            if each.needs_parts or shape is None or (each.takes_parts and own and k not in own):
                 continue
             stored = (survey.method or "given") if own and each.takes_parts else "stored"
             listed.append(Candidate(each.name, stored, k, shape))
@@ -106,8 +106,10 @@ def count_candidate(survey, candidate, config):
     reading = survey.reading
     if candidate.parts == "stored":
         offsets = strategy.row_offsets(candidate.shape, survey.pointers)
-    elif survey.offsets is not None and candidate.ranks == survey.offsets.size - 1:
-        offsets = survey.offsets
+    elif candidate.ranks in survey.part_counts:
+        size = survey.part_counts[0] // candidate.ranks
+        offsets = survey.offsets[::size]
+        reading = reading.merged(size)
     elif candidate.parts == "whole":
         offsets = np.array([0, survey.header.num_nodes])
     else:

@@ -102,9 +102,10 @@ def left_out(survey, rows, options):
     asked = sorted({entry["ranks"] for entry in rows})
     config = options.config
     found = []
-    if survey.offsets is not None:
-        own = survey.offsets.size - 1
-        others = [k for k in asked if k not in (1, own)]  # on one rank all strategies are one
+    if survey.part_counts:
+        own = survey.part_counts[0]
+        # on one rank all strategies are one
+        others = [k for k in asked if k not in (1, *survey.part_counts)]
         if others:
             names = [name for name, each in STRATEGIES.items() if each.takes_parts]
             found.append(f"{_listed(names)} keep to the {own} part{'s' * (own > 1)} of this "

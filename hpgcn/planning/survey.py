@@ -41,6 +41,12 @@ class Reading:
             return self
         return dataclasses.replace(self, pattern=self.pattern.with_holders(graph, edge_part))
 
+    def merged(self, size):
+        """Return the reading with so many parts that hold entries as one."""
+        if self.pattern.holders is None:
+            return self
+        return dataclasses.replace(self, pattern=self.pattern.held(self.pattern.holders // size))
+
     def permuted(self, order):
         """Return the reading with row order[i] as row i."""
 
@@ -57,9 +63,9 @@ class Survey:
 
     `source` is a Graph with all rows, a StoredGraph or a path; `widths` as `make_spec`.
     `name` is the path of the file, or the name of the graph; `offsets` (k + 1,) are the parts of a
-    partitioned graph, else None, and `method` how they were made; `edge_parts` says whether entries
-    have parts of their own. Errors as `hpgcn.store.load` and `make_spec`; a DataError if there are
-    no vertices.
+    partitioned graph, else None, `method` how they were made, and `part_counts` k and the numbers
+    that nested parts merge to; `edge_parts` says whether entries have parts of their own. Errors as
+    `hpgcn.store.load` and `make_spec`; a DataError if there are no vertices.
     """
 
     def __init__(self, source, config=None, widths=None):
@@ -95,6 +101,7 @@ class Survey:
             self.header = source.header
             self.offsets = source.offsets
             self.method = None
+            self.part_counts = () if self.offsets is None else (len(self.offsets) - 1,)
             self.graph = source
             X = source.features
             return source.masks, X.indptr if sp.issparse(X) else None, source.edge_parts
@@ -105,6 +112,7 @@ class Survey:
             self.offsets = stored.offsets
             made = stored.vertex_partition
             self.method = made and made.method
+            self.part_counts = (made.k, *made.merges) if made else ()
             n = header.num_nodes
             edge_parts = stored.edge_part(0, n)
             reader = stored.reader

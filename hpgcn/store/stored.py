@@ -10,8 +10,8 @@ import scipy.sparse as sp
 
 from hpgcn.graphs import consistency
 from hpgcn.graphs.graph import Graph
-from hpgcn.graphs.identity import refuse_replaced
-from hpgcn.graphs.partition import Partition
+from hpgcn.graphs.identity import changed, refuse_replaced
+from hpgcn.graphs.partition import Partition, halves
 from hpgcn.graphs.validation import SPLIT
 from hpgcn.store import schema
 from hpgcn.store.csr import read_csr, refuse_pointers, reorder_entries
@@ -30,8 +30,9 @@ class StoredGraph:
     says, DataError for rows that do not exist and more bytes than the memory budget, too.
     """
 
-    def __init__(self, path, *, verify=True, memory=None):
+    def __init__(self, path, *, verify=True, memory=None, merge=1):
         self._options = {"verify": verify, "memory": memory}
+        self._merge = merge  # so many parts of the file are one
         self._sha256 = None
         self.reader = reader = Reader(path, (GRAPH, PARTITIONED), verify=verify, memory=memory)
         self.path = reader.path
@@ -40,7 +41,7 @@ class StoredGraph:
             self.header = schema.read_header(reader)
             self.offsets = None  # else part p owns the rows [offsets[p], offsets[p + 1])
             if self.format == PARTITIONED:
-                self.offsets = schema.read_offsets(reader, self.header)
+                self.offsets = schema.read_offsets(reader, self.header)[::merge]
             self._content = reader.content_sha256()
             if self.header.all_ones:
                 reader.expect_ones("adjacency/values")
@@ -59,7 +60,7 @@ class StoredGraph:
         self.close()
 
     def __reduce__(self):
-        return functools.partial(StoredGraph, **self._options), (self.path,)
+        return functools.partial(StoredGraph, **self._options, merge=self._merge), (self.path,)
 
     def close(self):
         """Close the file; what was read stays."""
@@ -68,6 +69,26 @@ class StoredGraph:
     def reopen(self, path):
         """Open another file with the same options."""
         return StoredGraph(path, **self._options)
+
+    @property
+    def merges(self):
+        """Numbers of parts that nested parts merge to, descending; none of others."""
+        return halves(self.offsets.size - 1) if self._nested else ()
+
+    @property
+    def _nested(self):
+        nested = self.reader.attributes("/partition").get("nested", 0)  # absent in older files
+        if nested not in (0, 1):
+            raise self.reader.error(f"/partition: attribute nested is {nested!r}, expected 0 or 1")
+        return bool(nested)
+
+    def merged(self, k):
+        """Open the file as one of k parts, k among `merges`: rows keep their order."""
+        found = StoredGraph(self.path, **self._options,
+                            merge=self._merge * (self.offsets.size - 1) // k)
+        if found.checksum() != self.checksum():
+            raise changed(self.path)
+        return found
 
     def sha256(self):
         """Return the SHA-256 of the open file, whatever has its name; DataError if written to."""
@@ -159,7 +180,7 @@ class StoredGraph:
             return None
         first, last = self._ends("adjacency", start, stop)
         refuse_pointers(self.reader, "adjacency", start, stop, first, last)
-        return self._read_numbers("partition/edge_part", first, last, self.offsets.size - 1)
+        return self._read_parts("edge_part", first, last)
 
     @functools.cached_property
     def partition(self):
@@ -183,15 +204,16 @@ class StoredGraph:
         fields = {name: self.reader.field(name, kind, "/partition")
                   for name, kind in PARTITION_FIELDS.items()}
         statistics = {name: value for name, value in self.reader.attributes("/partition").items()
-                      if name != "k" and name not in fields}
-        nested = bool(statistics.pop("nested", False))  # absent in older files
+                      if name not in ("k", "nested", *fields)}
+        if self._merge > 1:
+            statistics = {}  # they count the parts of the file
         perm, iperm, part = self._read_partition(0, n)
         owner = np.repeat(np.arange(self.offsets.size - 1), np.diff(self.offsets))
         self._refuse(iperm[perm] != np.arange(n), 0, "partition/perm", "is not undone by iperm")
         self._refuse(part[perm] != owner, 0, "partition/perm",
                      "is a vertex of another part than the offsets say")
         return Partition(part, perm, iperm, self.offsets, **fields, statistics=statistics,
-                         nested=nested)
+                         nested=self._nested)
 
     @functools.cached_property
     def _whole(self):
@@ -265,9 +287,14 @@ class StoredGraph:
     def _read_partition(self, start, stop):
         """Read perm, iperm and part of the vertices [start, stop), none of them out of range."""
         n = self.header.num_nodes
-        ends = {"perm": n, "iperm": n, "part": self.offsets.size - 1}
-        return [self._read_numbers(f"partition/{name}", start, stop, end)
-                for name, end in ends.items()]
+        perm, iperm = (self._read_numbers(f"partition/{name}", start, stop, n)
+                       for name in ("perm", "iperm"))
+        return perm, iperm, self._read_parts("part", start, stop)
+
+    def _read_parts(self, name, start, stop):
+        """Read numbers of parts, those that are merged as one."""
+        parts = self._merge * (self.offsets.size - 1)
+        return self._read_numbers(f"partition/{name}", start, stop, parts) // self._merge
 
     def _read_numbers(self, name, start, stop, end):
         array = self.reader.read(name, start, stop)

@@ -81,11 +81,7 @@ def assign_rows(source, comm, config):
     if source.offsets is not None and hasattr(source, "path"):
         _check_partition(source, comm)
     if strategy.takes_parts and source.offsets is not None:
-        parts = len(source.offsets) - 1
-        if parts != comm.size:
-            raise agreed(ConfigError(
-                f"{where_of(source)}: partition has {parts} parts but {comm.size} ranks "
-                f"started; rerun `hpgcn partition -k {comm.size}` or `mpiexec -n {parts}`"))
+        source = _in_parts(source, comm)
     if open_choice:
         strategy, choice = choose_strategy(source, config, comm)
         shape = strategy.default_shape(comm.size)
@@ -102,6 +98,21 @@ def assign_rows(source, comm, config):
     layout = BlockLayout(offsets, strategy.blocks(shape)[1], comm.rank)
     arrangement = Arrangement(shape, layout, strategy.own_options(config, comm.device))
     return Placement(source, strategy, arrangement, choice)
+
+
+def _in_parts(source, comm):
+    """Return a partitioned source with a part for each rank: merged, if its parts are nested."""
+    parts = len(source.offsets) - 1
+    if parts == comm.size:
+        return source
+    with comm.collective_errors():
+        merges = source.merges if hasattr(source, "path") else ()
+        if comm.size in merges:
+            return source.merged(comm.size)
+    others = f" or {', '.join(map(str, merges))}" * bool(merges)
+    raise agreed(ConfigError(
+        f"{where_of(source)}: partition has {parts} parts but {comm.size} ranks "
+        f"started; rerun `hpgcn partition -k {comm.size}` or `mpiexec -n {parts}`{others}"))
 
 
 def _check_partition(stored, comm):
