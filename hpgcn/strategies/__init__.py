@@ -5,8 +5,10 @@ them by the name that --strategy takes, and is all that the rest of the package 
 """
 from __future__ import annotations
 
+from hpgcn.config import Config
 from hpgcn.errors import UsageError
 from hpgcn.strategies.cover import Cover
+from hpgcn.strategies.delayed import DelayedVertexCut
 from hpgcn.strategies.mop import MixtureOfParallelism
 from hpgcn.strategies.one_d import OneAndAHalfD, OneD
 from hpgcn.strategies.p2p import PointToPoint
@@ -30,8 +32,14 @@ def find_strategy(config):
             f"strategy = {config.strategy!r}: expected one of {', '.join(STRATEGIES)}")
     strategy = STRATEGIES[config.strategy]
     check_options(strategy, config)
-    return strategy
+    return variant(strategy, config)
+
+
+def variant(strategy, config):
+    """Return what a strategy becomes by the settings: with a delay a vertex cut is another."""
+    delayed = strategy is VertexCut and config.delay != Config.delay
+    return DelayedVertexCut if delayed else strategy
 
 
 __all__ = ["STRATEGIES", "Arrangement", "Operand", "Plan", "Product", "RowPlan", "RowProduct",
-           "RowStrategy", "Strategy", "find_strategy"]
+           "RowStrategy", "Strategy", "find_strategy", "variant"]

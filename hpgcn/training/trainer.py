@@ -27,6 +27,7 @@ from hpgcn.runtime.progress_bar import bar
 from hpgcn.strategies import find_strategy
 from hpgcn.training.checkpoint import Checkpoints
 from hpgcn.training.divergence import check_evaluation, diverged
+from hpgcn.training.drift import exact_loss, in_words, tell
 from hpgcn.training.fault_view import with_faults
 from hpgcn.training.optimizers import OPTIMIZERS, SGD
 from hpgcn.training.placement import as_source, assign_rows, same_everywhere
@@ -189,6 +190,7 @@ def make_trainer(source, config, comm, *, warm=True):
     about = {"started_utc": started.isoformat(timespec="seconds"),
              "setup_bytes": round(comm.sum([comm.counters.total("setup")[0]])[0]),
              "setup_s": float(comm.max([time.perf_counter() - begin])[0]),
+             "period": predicted.period,
              "predicted_bytes_per_epoch": predicted.total_bytes(),
              "predicted_messages_per_epoch": predicted.total_messages()}
     return Trainer(source.header, config, comm, shard, *views, parameters, optimizer, threads,
@@ -249,13 +251,14 @@ class Trainer:
                 history.append(metrics)
                 if record:
                     record.append(metrics)
-                shown.set_postfix(loss=f"{metrics['loss']:.4f}", val_acc=metrics["val_acc"],
-                                  refresh=False)
+                shown.set_postfix(**in_words(metrics), refresh=False)
                 shown.update()
                 ended = stopped or finished(config, epoch, best.epoch)
                 if checkpoints:
                     checkpoints.keep(self, record, metrics, best, ended)
 
+        if comm.rank == 0:
+            tell(self.title, history)
         summary = self.summary(history, best)
         if trace:
             trace.write(os.path.join(config.out, "trace.json"))
@@ -271,8 +274,9 @@ class Trainer:
         """Train for one epoch, one step on all rows; return its metrics, equal on all ranks."""
         comm = self.comm
         clock = comm.clock
-        comm.counters.phase = "train"
         faults.begin(comm.rank, epoch)
+        drift = self.drift(epoch)
+        comm.counters.phase = "train"
         clock.reset()
         before = comm.counters.total("train")
         with clock.span("epoch", epoch):
@@ -299,7 +303,18 @@ class Trainer:
                 "val_loss": None, "epoch_s": seconds, "eval_s": 0.0, "spmm_s": spmm,
                 "dense_s": dense, "comm_s": sending, "wait_s": waiting,
                 "sent_bytes": round(sent_bytes), "sent_messages": round(messages),
-                "peak_rss_bytes": int(resident)}
+                "peak_rss_bytes": int(resident), **drift}
+
+    def drift(self, epoch):
+        """The exact loss of the step to come, {} unless it is approximate and held against it."""
+        watched = self.shard.strategy.watched
+        if not watched or watched < epoch < self.config.epochs:
+            return {}
+        with self.comm.clock.span("exact loss", epoch):
+            self.comm.counters.phase = "eval"
+            found = {"exact_loss": exact_loss(self.evaluation, self.steps + 1)}
+        check_evaluation(epoch, found, self.config.lr)
+        return found
 
     def judge(self, metrics, best):
         """Evaluate after an epoch, add that to its metrics, and offer the weights to `best`."""
@@ -319,6 +334,11 @@ class Trainer:
         parameters.flat[:] = self.comm.device.get(flat)
         return parameters.arrays
 
+    @property
+    def title(self):
+        """What files call the strategy."""
+        return find_strategy(self.config).title(self.config)
+
     def summary(self, history, best):
         """The contents of summary.json."""
         final = history[-1]
@@ -326,17 +346,19 @@ class Trainer:
         about = self.about
         hosts = list(dict.fromkeys(self.comm.allgather(platform.node())))
         largest = int(self.max_sent) if self.max_sent.is_integer() else self.max_sent
+        lately = history[-self.about["period"]:]  # steps that send different things
+        sent = {f"sent_{what}_per_epoch": sum(one[f"sent_{what}"] for one in lately) // len(lately)
+                for what in ("bytes", "messages")}
         return {
             "started_utc": about["started_utc"], "hosts": hosts, "graph": self.header.name,
-            "strategy": config.strategy, "grid": "x".join(map(str, self.shard.arrangement.shape)),
+            "strategy": self.title, "grid": "x".join(map(str, self.shard.arrangement.shape)),
             "replication": self.shard.strategy.replication, "ranks": self.comm.size,
             "threads": self.threads, "device": self.shard.devices, "epochs": final["epoch"],
             "final_loss": final["loss"], "best_epoch": best.epoch,
             "best_val_acc": best.metrics["val_acc"], "test_acc": best.metrics["test_acc"],
             "epoch_s_median": float(np.median([metrics["epoch_s"] for metrics in history])),
             "setup_s": about["setup_s"], "setup_bytes": about["setup_bytes"],
-            "sent_bytes_per_epoch": final["sent_bytes"],
-            "sent_messages_per_epoch": final["sent_messages"],
+            **sent,
             "predicted_bytes_per_epoch": about["predicted_bytes_per_epoch"],
             "predicted_messages_per_epoch": about["predicted_messages_per_epoch"],
             "max_rank_sent_bytes_per_epoch": largest,
