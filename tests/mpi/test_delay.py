@@ -1,0 +1,181 @@
+"""Delayed sums of a vertex cut: exact without a delay, else what all ranks in NumPy compute."""
+import json
+import os
+import signal
+
+import numpy as np
+import oracle
+import pytest
+from graphs import make
+from held import check_held, footprint_of, run_two_epochs
+from test_contract import check_against_the_oracle
+from training import SETTINGS, start
+
+import hpgcn
+from hpgcn import store
+from hpgcn.config import Config
+from hpgcn.errors import ConfigError, StoppedError, UsageError
+from hpgcn.model import Parameters
+from hpgcn.partition import make_partition
+from hpgcn.planning.dry_run import forecast
+from hpgcn.planning.survey import Survey
+from hpgcn.strategies.delayed import DelayedVertexCut
+from hpgcn.training.placement import assign_rows
+
+pytestmark = pytest.mark.mpi
+
+
+def settings(**changes):
+    return Config(**{"strategy": "vertex-cut", "layers": 3, "hidden": 20, "dropout": 0.4, "seed": 3,
+                     "dtype": "float64", "lr": 0.003, **changes})
+
+
+@pytest.fixture
+def cut(comm, tmp_path):
+    """Cut a graph into a part for each rank; the path of the file, which all ranks know."""
+    folder = comm.bcast(str(tmp_path))
+
+    def cut(graph, method="vertex-cut"):
+        path = f"{folder}/{method}.h5"
+        if comm.rank == 0:
+            store.write_partitioned(path, graph, make_partition(graph, comm.size, method=method))
+        comm.barrier()
+        return path
+
+    yield cut
+    comm.barrier()
+
+
+@pytest.mark.parametrize("directed, sparse, method", [
+    (False, False, "vertex-cut"), (True, False, "vertex-cut"), (True, True, "vertex-cut"),
+    (True, False, "random")])
+@pytest.mark.parametrize("model, hidden, input_dropout, layer_norm", [
+    ("gcn", 10, -1, False), ("sage-mean", 20, -1, True), ("sage-gcn", 20, 0, False),
+    ("sage-mean", 10, 0, False), ("gin", 20, 0, True), ("gin", 10, -1, True)])
+def test_without_a_delay_copies_equal_the_serial_oracle(
+        comm, cut, monkeypatch, directed, sparse, method, model, hidden, input_dropout, layer_norm):
+    monkeypatch.setattr(DelayedVertexCut, "own_options", lambda *_: {"delay": 0})
+    graph = make(directed=directed, weighted=not sparse, sparse=sparse)
+    config = settings(delay="7", hidden=hidden, input_dropout=input_dropout, layer_norm=layer_norm,
+                      **SETTINGS[model])
+    with store.load(cut(graph, method)) as stored:
+        check_against_the_oracle(graph, stored, config, comm)
+
+
+class Copies:
+    """All copies of all vertices, rank by rank: those that a rank owns, then its clones."""
+
+    def __init__(self, graph, ranks):
+        cut = make_partition(graph, ranks, method="vertex-cut")
+        n = graph.num_rows
+        part = np.empty((n, n), int)
+        rows = np.repeat(np.arange(n), np.diff(graph.indptr))
+        part[rows, graph.indices] = cut.edge_part
+        part[np.diag_indices(n)] = cut.part
+        A = oracle.normalised(graph)
+        rank, self.vertex = np.nonzero([
+            (cut.part == p) | ((A != 0) & (part == p)).any(1) | ((A != 0) & (part == p)).any(0)
+            for p in range(ranks)])
+        self.root = cut.part[self.vertex] == rank
+        pair = np.ix_(self.vertex, self.vertex)
+        self.A = A[pair] * (part[pair] == rank[:, None]) * (rank[:, None] == rank)
+        self.same = self.vertex[:, None] == self.vertex
+        place = np.empty(n, int)
+        place[cut.perm] = np.arange(n)
+        split = np.unique(place[self.vertex[~self.root]])
+        self.turn = np.searchsorted(split, place[self.vertex])
+        self.turn[self.same.sum(1) == 1] = -1
+
+
+class Delayed:
+    """Sums over copies in which others' shares are r steps old, and 2r at clones."""
+
+    def __init__(self, copies, r):
+        self.copies, self.r = copies, r
+        self.given, self.returned, self.sent = [], [], []
+
+    def __call__(self, Z):
+        root, same, r = self.copies.root, self.copies.same, self.r
+        step = len(self.given)
+        self.given.append(Z.copy())
+        self.returned.append(np.zeros_like(Z))
+        total = Z.copy()
+        sent = 0
+        for row in np.flatnonzero(self.copies.turn >= 0):
+            turn = self.copies.turn[row] % r
+            at = step - (step - turn) % r  # when its bin had its turn last
+            if root[row]:
+                if at >= r:
+                    others = same[row] & ~root
+                    total[row] += self.given[at - r][others].sum(0)
+            else:
+                if at >= 2 * r:
+                    total[row] += self.returned[at - r][row]
+                sent += (turn == step % r) * (1 + (step >= r))
+        if step >= r:
+            for row in np.flatnonzero(~root & (self.copies.turn % r == step % r)):
+                owner = np.flatnonzero(same[row] & root)[0]
+                self.returned[step][row] = total[owner] - self.given[step - r][row]
+        self.sent.append(sent * Z.shape[1])
+        return total
+
+
+def simulate(graph, config, ranks, initial, epochs, r):
+    """Losses of all ranks in one process, and elements that sums send in each epoch."""
+    copies = Copies(graph, ranks)
+    sums = [Delayed(copies, r) if r else lambda Z: Z.copy() for _ in range(5)]
+    A, vertex = copies.A, copies.vertex
+    X = oracle.features(graph)[vertex]
+    train = np.flatnonzero(copies.root & graph.masks["train"][vertex])
+    w = {name: array.astype(np.float64) for name, array in initial.arrays.items()}
+    mean, square = ({name: np.zeros_like(v) for name, v in w.items()} for _ in range(2))
+    losses = []
+    for epoch in range(1, epochs + 1):
+        def dropped(H, layer, epoch=epoch):
+            whole = np.zeros((graph.num_rows, H.shape[1]))
+            return oracle.drop(whole, config.dropout, seed=config.seed, epoch=epoch,
+                               layer=layer)[vertex]
+
+        H0 = X * dropped(X, 0)
+        T = sums[0](A @ H0)  # 13 -> 20: A first
+        Z0 = T @ w["W0"] + w["b0"]
+        factor1 = dropped(Z0, 1) * (Z0 > 0)
+        H1 = Z0 * factor1
+        Z1 = sums[1](A @ (H1 @ w["W1"])) + w["b1"]  # 20 -> 20 and 20 -> 5: W first
+        factor2 = dropped(Z1, 2) * (Z1 > 0)
+        H2 = Z1 * factor2
+        Z2 = sums[2](A @ (H2 @ w["W2"])) + w["b2"]
+        loss, G = oracle.loss_and_slope(Z2, graph.labels[vertex], train)
+        losses.append(loss)
+        slopes = {"b2": G.sum(0)}
+        dY = A.T @ sums[3](G)
+        slopes["W2"] = H2.T @ dY
+        G = dY @ w["W2"].T * factor2
+        slopes["b1"] = G.sum(0)
+        dY = A.T @ sums[4](G)
+        slopes["W1"] = H1.T @ dY
+        G = dY @ w["W1"].T * factor1
+        slopes["b0"], slopes["W0"] = G.sum(0), T.T @ G + config.weight_decay * w["W0"]
+        for name, g in slopes.items():
+            mean[name] += 0.1 * (g - mean[name])
+            square[name] += 0.001 * (g * g - square[name])
+            w[name] -= config.lr * (mean[name] / (1 - 0.9**epoch)) / (
+                np.sqrt(square[name] / (1 - 0.999**epoch)) + 1e-8)
+    return losses, np.sum([each.sent for each in sums], 0) if r else np.zeros(epochs)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("delay", ["none", "1", "2", "3"])
+def test_losses_and_bytes_are_those_of_all_ranks_in_one_process(comm, cut, delay, directed):
+    graph = make(n=90, directed=directed, weighted=True)
+    config = settings(delay=delay)
+    with store.load(cut(graph)) as stored:
+        trainer = start(stored, config, comm)
+        initial = Parameters.initial(trainer.shard.spec)
+        history = [trainer.epoch(epoch) for epoch in range(1, 9)]
+        trainer.shard.close()
+    losses, sent = simulate(graph, config, comm.size, initial, 8,
+                            None if delay == "none" else int(delay))
+    np.testing.assert_allclose([each["loss"] for each in history], losses, rtol=1e-12)
+    weights = 2 * trainer.parameters.flat.nbytes * (comm.size - 1)
+    assert [each["sent_bytes"] for each in history] == (8 * sent + weights).tolist()
