@@ -8,7 +8,8 @@ import pytest
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.transfers import OWN
 from hpgcn.planning.candidates import count
-from hpgcn.strategies import STRATEGIES
+from hpgcn.strategies import find_strategy
+from hpgcn.strategies.delayed import DelayedVertexCut
 from hpgcn.strategies.mop import MixtureOfParallelism
 from hpgcn.strategies.summa import Summa
 from hpgcn.training.placement import assign_rows
@@ -29,7 +30,7 @@ def run_two_epochs(source, config, comm):
 def footprint_of(source, config, comm, survey):
     """The RankFootprint of a run on these ranks, from a Survey alone."""
     arrangement = assign_rows(source, comm, config).arrangement
-    return count(survey.reading, survey, STRATEGIES[config.strategy], arrangement.shape,
+    return count(survey.reading, survey, find_strategy(config), arrangement.shape,
                  arrangement.layout.offsets, config)
 
 
@@ -66,6 +67,11 @@ def matrix_of(strategy):
         else:
             listed += [each.nonempty_rows for row in product.blocks.values()
                        for source, each in row.items() if source != OWN]
+    if isinstance(strategy, DelayedVertexCut) and not strategy.whole:
+        clones = strategy.clones
+        listed += [clones.ghosts, clones.send_rows, strategy.sums[0].exchange.clones]
+        for each in strategy.bins:
+            listed += [each.plan.ghosts, each.plan.send_rows, each.numbers, *each.places]
     return [array for each in blocks for array in arrays_of(each)], listed
 
 

@@ -4,9 +4,9 @@ A rank has copies of all vertices whose row or column it holds a nonzero of, and
 for them: its own rows first, the roots, then clones. With A_loc the nonzeros that ranks hold, on
 the rows of all copies, and C the sum over the copies of a vertex, given to all of them,
 
-    exact        Z = C A_loc H, and of the backward dH = A_loc^T C G: evaluations, A X
-    cd-r         the same with C in which others' shares are some steps old: training steps
-    0c (none)    Z = A_loc H, dH = A_loc^T G: training steps send nothing
+    exact        Z = C A_loc H, dH = A_loc^T C G: of evaluations, and of an A X formed once
+    cd-r         Z = C' A_loc H, dH = A_loc^T G: of training steps; in C' others' shares are old
+    0c (none)    Z = A_loc H, dH = A_loc^T G: of training steps, which send no rows at all
 
 Values of A are those of the whole matrix. The loss is of the roots alone; gradients of weights are
 sums over all copies, each of which has its share of the gradient: with an exact C the sums are the
@@ -15,12 +15,12 @@ gradients of one rank. Dropout is keyed by the original vertex, and so alike on 
 Algorithm 4 of distgnn-2021 sends one bin of r in each step and uses its sums r steps later, for
 roots, and 2r for clones, in that one step: in the others, split vertices have local sums alone.
 Here what has arrived is used in every step until it is replaced, and a copy's own share is never
-old. The paper says nothing of the backward; its program sends none of it. Here gradients are
-delayed like sums, for the loss is of roots alone (in the program each clone has one of its own, so
-that a vertex counts as often as it was split): what clones hold would have no gradient from them.
+old: others' shares of old, kept beside sums of now that a clone's total replaces, let runs diverge.
+The paper says nothing of the backward; its program takes what others gave for constants, and so
+does this: gradients that are delayed like sums were measured, and let runs diverge, too.
 
 Rows that nobody reads are not left out. Memory: A on copies; X and activations of clones; for each
-product two message buffers of all clones and roots, and what has arrived.
+product with A two message buffers of all clones and roots, and what has arrived.
 
 Source: distgnn-2021, section 5.3.
 """
@@ -101,7 +101,7 @@ class DelayedPlan(Plan):
 
     def calls(self, product, itemsize):
         """See `Plan`."""
-        if self.delay is None:
+        if self.delay is None or (self.delay and product.backward):
             return
         row_bytes = product.width * itemsize
         for sizes in self.bins:
@@ -122,13 +122,12 @@ class DelayedPlan(Plan):
         return dataclasses.replace(forward, listed=np.zeros_like(forward.listed))
 
     def buffer_bytes(self, width, itemsize):
-        """See `Plan`; for exact sums, and for gradients with what is added to them."""
-        totals = self.rows() * (self.delay is not None)
-        return (self.sent + self.clones + totals) * width * itemsize
+        """See `Plan`; of exact sums."""
+        return (self.sent + self.clones) * width * itemsize
 
     def lasting_bytes(self, product, itemsize):
         """See `Plan`: messages under way, up and down, and what has arrived."""
-        if not self.delay:
+        if not self.delay or product.backward:
             return super().lasting_bytes(product, itemsize)
         rows = self.roots + self.clones + 2 * (self.sent + self.clones)
         return rows * product.width * itemsize
@@ -175,7 +174,7 @@ class DelayedVertexCut(RowStrategy):
         here = comm.device.put(np.arange(clones.layout.num_rows, product.num_rows))
         whole = WholeSum(CloneExchange(clones, here, comm, dtype))
         self.sums = whole, whole  # of products with A, and with A^T; None: nothing is added up
-        self.workspace = Workspace(dtype, comm.device)
+        self.workspace = Workspace(dtype, comm.device)  # of totals that A^T multiplies
         self.trained = []  # maps of training steps
 
     @classmethod
@@ -216,22 +215,22 @@ class DelayedVertexCut(RowStrategy):
                                 for key, mask in slab.masks.items()}
         return dataclasses.replace(slab, masks=masks, **arrays)
 
-    def in_training(self, *widths):
+    def in_training(self, width):
         """See `Strategy`."""
         if self.delay == 0:
             return self
         made = copy.copy(self)
         made.whole = self
-        made.sums = None
+        made.sums = None, None
         if self.delay:
-            made.sums = [DelayedSum(self.bins, width, self.comm, self.workspace.dtype)
-                         for width in widths]
+            delayed = DelayedSum(self.bins, width, self.comm, self.workspace.dtype)
+            made.sums = delayed, None
         self.trained.append(made)
         return made
 
     def forward(self, H, *, mask=None, out=None):
         """See `Strategy`."""
-        if self.sums is None:
+        if self.sums[0] is None:
             return multiply(self.comm, self.product, H, mask, out)
         out = multiply(self.comm, self.product, H, None, out)
         self.sums[0].add(out, product_name(self.comm.clock))
@@ -242,7 +241,7 @@ class DelayedVertexCut(RowStrategy):
 
     def backward(self, G, *, mask=None, out=None):
         """See `Strategy`; G is left as it is."""
-        if self.sums is not None:
+        if self.sums[1] is not None:
             totals = self.workspace.take("totals", *G.shape)
             totals[:] = G
             self.sums[1].add(totals, product_name(self.comm.clock))
@@ -252,8 +251,6 @@ class DelayedVertexCut(RowStrategy):
     def reserve(self, width):
         """See `Strategy`."""
         self.sums[0].reserve(width)
-        if self.delay is not None:
-            self.workspace.flat("totals", self.product.num_rows * width)
 
     def plan(self):
         """See `Strategy`."""
@@ -264,22 +261,20 @@ class DelayedVertexCut(RowStrategy):
 
     def settle(self):
         """See `Strategy`."""
-        return [array for each in self.sums or () for array in each.settle()]
+        return self.sums[0].settle() if self.sums[0] else []
 
     def go_on(self, steps):
         """See `Strategy`."""
-        for each in self.sums or ():
-            each.step = steps
+        if self.sums[0]:
+            self.sums[0].step = steps
 
     @property
     def buffer_bytes(self):
         """See `Strategy`."""
-        if self.whole:
-            return sum(each.nbytes for each in self.sums or ())
-        return (self.sums[0].nbytes + self.workspace.nbytes
-                + sum(each.buffer_bytes for each in self.trained))
+        own = self.sums[0].nbytes if self.sums[0] else 0
+        return own if self.whole else own + sum(each.buffer_bytes for each in self.trained)
 
     def close(self):
         """See `Strategy`."""
-        for each in self.sums or ():
-            each.close()
+        if self.sums[0]:
+            self.sums[0].close()

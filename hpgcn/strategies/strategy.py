@@ -169,11 +169,11 @@ class Strategy:
         """
         return slab
 
-    def in_training(self, *widths):
+    def in_training(self, width):
         """Return the map that one product of a training step multiplies by; once for each product.
 
-        widths: columns of H, then of G, of all ranks; shorter without a product with A or with A^T.
-        Default: itself. Another is closed before this one, and may keep something between steps.
+        width: columns of H, over all ranks. Default: itself. Another is closed before this one, and
+        may keep something between steps.
         """
         return self
 
