@@ -1,5 +1,11 @@
 """Delayed sums of a vertex cut: exact without a delay, else what all ranks in NumPy compute."""
 
+import json
+import logging
+import os
+import re
+import signal
+
 import numpy as np
 import oracle
 import pytest
@@ -11,10 +17,15 @@ from training import SETTINGS, start
 import hpgcn
 from hpgcn import store
 from hpgcn.config import Config
+from hpgcn.errors import ConfigError, StoppedError, UsageError
 from hpgcn.model import Parameters
 from hpgcn.partition import make_partition
+from hpgcn.planning import report
+from hpgcn.planning.dry_run import forecast
+from hpgcn.planning.options import Options
 from hpgcn.planning.survey import Survey
 from hpgcn.strategies.delayed import DelayedVertexCut
+from hpgcn.training.placement import assign_rows
 
 pytestmark = pytest.mark.mpi
 
@@ -32,7 +43,11 @@ def cut(comm, tmp_path):
     def cut(graph, method="vertex-cut"):
         path = f"{folder}/{method}.h5"
         if comm.rank == 0:
-            store.write_partitioned(path, graph, make_partition(graph, comm.size, method=method))
+            if not os.path.exists(f"{folder}/graph.h5"):
+                store.write_graph(f"{folder}/graph.h5", graph)
+            with store.load(f"{folder}/graph.h5") as source:
+                store.write_partitioned(path, graph, make_partition(graph, comm.size,
+                                                                    method=method), source=source)
         comm.barrier()
         return path
 
@@ -198,21 +213,110 @@ def test_runs_send_and_hold_what_is_forecast(comm, cut, delay, kind, changes):
         trainer.shard.close()
 
 
+def train(comm, path, out, epochs, **changes):
+    resume = out if os.path.exists(out) else None
+    comm.barrier()
+    config = settings(out=str(out), epochs=epochs, checkpoint_every=3)
+    callbacks = changes.pop("callbacks", ())
+    with store.load(path) as stored:
+        return hpgcn.train(stored, config.replace(**changes), comm.mpi, resume=resume,
+                           callbacks=callbacks)
+
+
+def left(result):
+    weights = {name: array.tobytes() for name, array in result.weights.items()}
+    rows = [(each["loss"], each["val_loss"], each["sent_bytes"]) for each in result.history]
+    return weights, rows, result["sent_bytes_per_epoch"], result["test_acc"]
+
+
 @pytest.mark.parametrize("changes", [
     {"delay": "5"}, {"delay": "2", "model": "sage", "dtype": "float32"}, {"delay": "none"}],
     ids=str)
 def test_a_run_that_goes_on_has_the_bits_of_an_undisturbed_one(comm, cut, tmp_path, changes):
     folder = comm.bcast(tmp_path)
-    config = settings(epochs=12, checkpoint_every=3, **changes)
     path = cut(make(n=90, f=9))
-    found = []
-    for name, epochs in (("whole", [12]), ("cut", [6, 12])):
-        for last in epochs:
-            out = str(folder / name)
-            with store.load(path) as stored:
-                result = hpgcn.train(stored, config.replace(out=out, epochs=last), comm.mpi,
-                                     resume=out if last != epochs[0] else None)
-        weights = {each: array.tobytes() for each, array in result.weights.items()}
-        rows = [(each["loss"], each["val_loss"], each["sent_bytes"]) for each in result.history]
-        found.append((weights, rows, result["sent_bytes_per_epoch"], result["test_acc"]))
-    assert found[0] == found[1]
+    whole = train(comm, path, folder / "whole", 12, **changes)
+    train(comm, path, folder / "cut", 6, **changes)
+    assert left(train(comm, path, folder / "cut", 12, **changes)) == left(whole)
+
+    def ask(metrics):
+        if metrics["epoch"] == 6:
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    with pytest.raises(StoppedError, match="after epoch 7, with a checkpoint"):
+        train(comm, path, folder / "stopped", 12, callbacks=[ask], **changes)
+    assert left(train(comm, path, folder / "stopped", 12, **changes)) == left(whole)
+
+
+def test_what_another_run_would_be_is_refused(comm, cut, tmp_path):
+    out = comm.bcast(tmp_path) / "run"
+    path = cut(make(n=90, f=9))
+    train(comm, path, out, 3, delay="2")
+    for delay in ("none", "3"):
+        with pytest.raises(ConfigError, match=f"delay is '{delay}', but the run was started with"):
+            train(comm, path, out, 6, delay=delay)
+    if comm.size > 1:
+        with pytest.raises(ConfigError, match="cd-2 computes what its partition says: go on with "
+                           f"the {comm.size} ranks"):
+            train(comm, cut(make(n=90, f=9), "random"), out, 6, delay="2")
+        if comm.rank == 0:
+            with pytest.raises(ConfigError, match=f"go on with the {comm.size} ranks"):
+                hpgcn.train(str(out.parent / "graph.h5"), resume=out, config=settings(
+                    out=str(out), epochs=6, delay="2", checkpoint_every=3))
+        comm.barrier()
+    for strategy in ("p2p", "1d"):
+        with pytest.raises(UsageError, match=f"delay = 2: strategy {strategy} takes none"):
+            train(comm, path, out, 6, delay="2", strategy=strategy)
+    for delay in ("-1", "1.5", "all", "", "1001"):
+        with pytest.raises(UsageError, match=re.escape(f"delay = '{delay}': expected none, or a")):
+            settings(delay=delay)
+    assert settings(delay="05").delay == "5"
+    with pytest.raises(UsageError, match="delay = 2: of training alone"):
+        hpgcn.propagation(path, comm, strategy="vertex-cut", delay="2")
+
+
+@pytest.mark.parametrize("delay, title, watched", [
+    ("none", "vertex-cut 0c", 5), ("3", "vertex-cut cd-3", 6)])
+def test_how_far_it_is_off_is_said(comm, cut, tmp_path, caplog, delay, title, watched):
+    out = comm.bcast(tmp_path) / "run"
+    graph = make(n=90)
+    path = cut(graph)
+    with caplog.at_level(logging.WARNING, "hpgcn"):
+        result = train(comm, path, out, 9, delay=delay)
+    exact = [each.get("exact_loss") for each in result.history]
+    assert [each is not None for each in exact] == [epoch <= watched or epoch == 9
+                                                    for epoch in range(1, 10)]
+    with store.load(path) as stored:
+        trainer = start(stored, settings(), comm)
+        first = trainer.epoch(1)["loss"]
+        trainer.shard.close()
+    assert exact[0] == pytest.approx(first, rel=1e-12)  # of the same weights and dropout
+    off = [abs(each["loss"] - other) for each, other in zip(result.history, exact) if other]
+    assert comm.size == 1 or min(off) > 1e-6
+    if comm.rank == 0:
+        text = (f"{title} is approximate: training loss off by at most {max(off):.3g} in the first "
+                f"{watched} epochs, by {off[-1]:.3g} in epoch 9")
+        assert caplog.messages.count(text) == 1
+        summary = json.loads((out / "summary.json").read_text())
+        assert summary["strategy"] == title
+        rows = (out / "metrics.jsonl").read_text().splitlines()
+        assert [json.loads(row).get("exact_loss") for row in rows] == exact
+
+    # what is evaluated and predicted is the model itself
+    found = hpgcn.predict(path, str(out), comm)
+    with store.load(path) as stored:
+        planned = forecast(assign_rows(stored, comm, settings(delay=delay)), settings(delay=delay),
+                           comm)
+    assert planned["strategy"] == title
+    if comm.rank == 0:
+        expected = oracle.logits("gcn", oracle.normalised(graph), oracle.features(graph),
+                                 result.weights, 3)
+        np.testing.assert_allclose(found["logits"], expected, atol=1e-10)
+        right = expected.argmax(1)[graph.masks["test"]] == graph.labels[graph.masks["test"]]
+        assert right.mean() == result["test_acc"]
+        asked = Options.parse(delay=delay, dtype="float64", widths="13,20,20,5")
+        rows = report.forecast(path, asked)["rows"]
+        named = {row["strategy"]: row for row in rows}
+        assert comm.size == 1 or named[title]["bytes"]["total"] == planned[
+            "predicted_bytes_per_epoch"] == result["predicted_bytes_per_epoch"]
+    comm.barrier()
