@@ -70,8 +70,8 @@ def matrix_of(strategy):
     if isinstance(strategy, DelayedVertexCut) and not strategy.whole:
         clones = strategy.clones
         listed += [clones.ghosts, clones.send_rows, strategy.sums[0].exchange.clones]
-        for each in strategy.bins:
-            listed += [each.plan.ghosts, each.plan.send_rows, each.numbers, *each.places]
+        for plan, numbers in strategy.bins:
+            listed += [plan.ghosts, plan.send_rows, numbers]
     return [array for each in blocks for array in arrays_of(each)], listed
 
 

@@ -7,16 +7,13 @@ Source: distgnn-2021, section 5.3 and Algorithm 4.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sp
 
 from hpgcn import kernels
-from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.halo_exchange import HaloBuffers, HaloExchange
-from hpgcn.parallel.halo_plan import HaloPlan
 
 SLICE_BYTES = 1 << 10  # of a row, that are sent to clones at a time
 
@@ -97,21 +94,6 @@ class WholeSum:
         self.exchange.close()
 
 
-@dataclass(frozen=True, eq=False)
-class Bin:
-    """Some of the vertices that have clones: their messages, and their rows on this rank."""
-
-    plan: HaloPlan
-    numbers: np.ndarray  # of their rows on this rank: roots with clones, then clones; on the device
-    places: list  # by rank: which of the roots the partial sums are of that come from it
-    roots: int  # how many they are
-
-    @property
-    def clones(self):
-        """Numbers of the clones."""
-        return self.numbers[self.roots:]
-
-
 def deal(plan, count, comm):
     """Deal the vertices that have clones to bins; all ranks call this together.
 
@@ -125,7 +107,7 @@ def deal(plan, count, comm):
 
     Returns
     -------
-    list of Bin
+    list of (HaloPlan, numbers of its clones among the rows of this rank)
     """
     layout = plan.layout
     marks = np.zeros(int(layout.offsets[-1]), np.uint8)
@@ -133,78 +115,61 @@ def deal(plan, count, comm):
     comm.allreduce(marks, "plan", op="max")
     bin_of = (np.cumsum(marks, dtype=np.int64) - 1) % count
     ghosts, sent = bin_of[plan.ghosts], bin_of[layout.start + plan.send_rows]
-    put = comm.device.put
-    bins = []
-    for number in range(count):
-        part = plan.part(ghosts == number, sent == number)
-        roots = np.unique(part.send_rows)
-        numbers = np.concatenate([roots, layout.num_rows + np.flatnonzero(ghosts == number)])
-        places = put(np.searchsorted(roots, part.send_rows))
-        cuts = pairwise(part.send_offsets.tolist())
-        bins.append(Bin(part, put(numbers), [rows_of(places, *cut) for cut in cuts], roots.size))
-    return bins
+    return [(plan.part(ghosts == number, sent == number),
+             comm.device.put(layout.num_rows + np.flatnonzero(ghosts == number)))
+            for number in range(count)]
 
 
 class DelayedSum:
     """Sums over the copies of a vertex, of which others' shares are those of some steps before.
 
-    Of r bins one takes its turn in each step: its clones send their partial sums, which the roots
-    take r steps later; the roots then send the totals, which the clones take another r steps later.
-    What has arrived is used in every step until it is replaced, r steps later. A copy's own share
-    is always that of the step itself: what a clone is sent is the total less what it gave. Before
-    anything has arrived others' shares are 0.
+    Of r bins, as `deal` makes them, one takes its turn in each step: its clones send their partial
+    sums, which the roots take r steps later, in the next turn, when they send the totals; these the
+    clones take another r steps later. What has arrived is used in this one step; vertices of other
+    bins have partial sums alone, and so have those of the bin before anything has arrived. A copy's
+    own share is always that of the step itself: a clone is sent the total less what it gave.
     """
 
     def __init__(self, bins, width, comm, dtype):
-        self.bins = bins
         self.comm = comm
         self.step = 0
-        self.kept = []  # by bin: (rows, f), what others gave to the roots, then to the clones
         self.legs = []  # by bin: up, down
-        for each in bins:
-            kept = comm.device.empty((each.numbers.size, width), dtype)
-            kept[:] = 0
-            legs = [CloneExchange(each.plan, each.clones, comm, dtype) for _ in range(2)]
+        for plan, clones in bins:
+            legs = [CloneExchange(plan, clones, comm, dtype) for _ in range(2)]
             for leg, up in zip(legs, (True, False)):
                 leg.begin(width, up)
                 leg.channel.incoming[:] = 0
-            self.kept.append(kept)
             self.legs.append(legs)
 
     def add(self, Z, what):
-        """Add to the partial sums Z (m, f) of this step what is known of the other copies'."""
+        """Add to the partial sums Z (m, f) of this step what has arrived of other copies'."""
+        rounds, turn = divmod(self.step, len(self.legs))
+        up, down = self.legs[turn]
         scatter_add = kernels.backend(Z).scatter_add
-        clock = self.comm.clock
-        rounds, turn = divmod(self.step, len(self.bins))
-        each, kept, (up, down) = self.bins[turn], self.kept[turn], self.legs[turn]
-        given = up.channel.incoming
-        if rounds > 1:
-            kept[each.roots:] = down.landed(what)
+        up.fill(Z, up=True)
         if rounds:
-            kept[:each.roots] = 0
             for rank, rows in up.arrived(what):
-                with clock("comm"):
-                    scatter_add(rows, each.places[rank], kept[:each.roots])
-        up.fill(Z, up=True)  # before others' shares are added
-        with clock("comm"):
-            for one, shares in zip(self.bins, self.kept):
-                scatter_add(shares, one.numbers, Z)
+                with self.comm.clock("comm"):
+                    scatter_add(rows, up.returned[rank], Z)
+        if rounds > 1:
+            others = down.landed(what)
+            with self.comm.clock("comm"):
+                scatter_add(others, down.clones, Z)
         if rounds:
             totals = down.fill(Z, up=False)
-            totals -= given
+            totals -= up.channel.incoming
             down.send()
         up.send()
         self.step += 1
 
     def settle(self):
         """Wait for all that is under way; return what later steps read, a list of arrays."""
-        return self.kept + [leg.landed("the end of a step") for legs in self.legs for leg in legs]
+        return [leg.landed("the end of a step") for legs in self.legs for leg in legs]
 
     @property
     def nbytes(self):
-        """Bytes of buffers, and of what is kept."""
-        return (sum(kept.nbytes for kept in self.kept)
-                + sum(leg.nbytes for legs in self.legs for leg in legs))
+        """Bytes of buffers."""
+        return sum(leg.nbytes for legs in self.legs for leg in legs)
 
     def close(self):
         """Free the requests, once all messages have arrived."""

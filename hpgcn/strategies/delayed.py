@@ -5,22 +5,24 @@ for them: its own rows first, the roots, then clones. With A_loc the nonzeros th
 the rows of all copies, and C the sum over the copies of a vertex, given to all of them,
 
     exact        Z = C A_loc H, dH = A_loc^T C G: of evaluations, and of an A X formed once
-    cd-r         Z = C' A_loc H, dH = A_loc^T G: of training steps; in C' others' shares are old
+    cd-r         the same with sums C' in which others' shares are old: of training steps
     0c (none)    Z = A_loc H, dH = A_loc^T G: of training steps, which send no rows at all
 
 Values of A are those of the whole matrix. The loss is of the roots alone; gradients of weights are
 sums over all copies, each of which has its share of the gradient: with an exact C the sums are the
 gradients of one rank. Dropout is keyed by the original vertex, and so alike on all copies.
 
-Algorithm 4 of distgnn-2021 sends one bin of r in each step and uses its sums r steps later, for
-roots, and 2r for clones, in that one step: in the others, split vertices have local sums alone.
-Here what has arrived is used in every step until it is replaced, and a copy's own share is never
-old: others' shares of old, kept beside sums of now that a clone's total replaces, let runs diverge.
-The paper says nothing of the backward; its program takes what others gave for constants, and so
-does this: gradients that are delayed like sums were measured, and let runs diverge, too.
+As Algorithm 4 of distgnn-2021 has it, one bin of r is sent in each step, and its sums are used r
+steps later by roots, 2r by clones, in that one step: split vertices of other bins have local sums
+alone. Two things are decided here. A clone replaces its sum by an old total in the paper; here it
+adds to its own share, which is never old, what the others gave. The paper says nothing of the
+backward, and its program sends none of it, but lets each clone have a loss of its own, so that a
+vertex counts as often as it was split. Here the loss is of roots alone, and gradients are summed up
+over copies by the same delays. Tried, and left: to use what has arrived until it is replaced. With
+delayed gradients runs diverge then; without, their accuracy falls in the long run.
 
 Rows that nobody reads are not left out. Memory: A on copies; X and activations of clones; for each
-product with A two message buffers of all clones and roots, and what has arrived.
+product with A, and with A^T, two pairs of message buffers for all clones and roots.
 
 Source: distgnn-2021, section 5.3.
 """
@@ -81,11 +83,10 @@ class DelayedPlan(Plan):
             (lines * k + pattern.holders)[owner[lines] != pattern.holders]
             for lines in (pattern.rows, pattern.indices.astype(np.int64))]))
         vertex, rank = pairs // k, pairs % k
-        split, turn = np.unique(vertex, return_inverse=True)
+        _, turn = np.unique(vertex, return_inverse=True)
         count = self.delay or 1
         self.bins = [HaloPlanSizes.of_pairs(owner[vertex[chosen]], rank[chosen], k)
                      for chosen in (turn % count == number for number in range(count))]
-        self.roots = np.bincount(owner[split], minlength=k)
         self.clones = np.bincount(rank, minlength=k)
         self.sent = np.bincount(owner[vertex], minlength=k)
         copies = np.concatenate([np.arange(owner.size), vertex])
@@ -101,7 +102,7 @@ class DelayedPlan(Plan):
 
     def calls(self, product, itemsize):
         """See `Plan`."""
-        if self.delay is None or (self.delay and product.backward):
+        if self.delay is None:
             return
         row_bytes = product.width * itemsize
         for sizes in self.bins:
@@ -111,9 +112,7 @@ class DelayedPlan(Plan):
     def operand(self, pattern, layout):
         """See `Plan`; one block, of all copies."""
         rows = np.diff(self.layout.offsets)
-        listed = self.sent + 2 * self.clones
-        if self.delay:  # in bins: these again, places of what comes among the roots, and roots
-            listed = 2 * listed + self.sent + self.roots
+        listed = (self.sent + 2 * self.clones) * (2 if self.delay else 1)  # of all, and of bins
         return Operand.of(rows.shape, np.bincount(pattern.holders, minlength=self.num_ranks),
                           rows + 1, listed=listed, results=rows)
 
@@ -122,15 +121,15 @@ class DelayedPlan(Plan):
         return dataclasses.replace(forward, listed=np.zeros_like(forward.listed))
 
     def buffer_bytes(self, width, itemsize):
-        """See `Plan`; of exact sums."""
-        return (self.sent + self.clones) * width * itemsize
+        """See `Plan`; of exact sums, and of gradients with what is added to them."""
+        totals = self.rows() * (self.delay is not None)
+        return (self.sent + self.clones + totals) * width * itemsize
 
     def lasting_bytes(self, product, itemsize):
-        """See `Plan`: messages under way, up and down, and what has arrived."""
-        if not self.delay or product.backward:
+        """See `Plan`: messages up and down, as they were sent and as they arrive."""
+        if not self.delay:
             return super().lasting_bytes(product, itemsize)
-        rows = self.roots + self.clones + 2 * (self.sent + self.clones)
-        return rows * product.width * itemsize
+        return 2 * (self.sent + self.clones) * product.width * itemsize
 
     def reading_bytes(self, itemsize):
         """See `Plan`; own rows as they are read, nonzeros on their way, then one block."""
@@ -173,7 +172,7 @@ class DelayedVertexCut(RowStrategy):
         self.bins = deal(clones, self.delay, comm) if self.delay else []
         here = comm.device.put(np.arange(clones.layout.num_rows, product.num_rows))
         whole = WholeSum(CloneExchange(clones, here, comm, dtype))
-        self.sums = whole, whole  # of products with A, and with A^T; None: nothing is added up
+        self.sums = [whole, whole]  # of products with A, and with A^T; empty: nothing is added up
         self.workspace = Workspace(dtype, comm.device)  # of totals that A^T multiplies
         self.trained = []  # maps of training steps
 
@@ -215,22 +214,20 @@ class DelayedVertexCut(RowStrategy):
                                 for key, mask in slab.masks.items()}
         return dataclasses.replace(slab, masks=masks, **arrays)
 
-    def in_training(self, width):
+    def in_training(self, *widths):
         """See `Strategy`."""
         if self.delay == 0:
             return self
         made = copy.copy(self)
         made.whole = self
-        made.sums = None, None
-        if self.delay:
-            delayed = DelayedSum(self.bins, width, self.comm, self.workspace.dtype)
-            made.sums = delayed, None
+        made.sums = [DelayedSum(self.bins, width, self.comm, self.workspace.dtype)
+                     for width in widths if self.delay]
         self.trained.append(made)
         return made
 
     def forward(self, H, *, mask=None, out=None):
         """See `Strategy`."""
-        if self.sums[0] is None:
+        if not self.sums:
             return multiply(self.comm, self.product, H, mask, out)
         out = multiply(self.comm, self.product, H, None, out)
         self.sums[0].add(out, product_name(self.comm.clock))
@@ -241,7 +238,7 @@ class DelayedVertexCut(RowStrategy):
 
     def backward(self, G, *, mask=None, out=None):
         """See `Strategy`; G is left as it is."""
-        if self.sums[1] is not None:
+        if self.sums:
             totals = self.workspace.take("totals", *G.shape)
             totals[:] = G
             self.sums[1].add(totals, product_name(self.comm.clock))
@@ -251,30 +248,34 @@ class DelayedVertexCut(RowStrategy):
     def reserve(self, width):
         """See `Strategy`."""
         self.sums[0].reserve(width)
+        if self.delay is not None:
+            self.workspace.flat("totals", self.product.num_rows * width)
 
     def plan(self):
         """See `Strategy`."""
-        plans = [each.plan for each in self.bins] or [self.clones]
+        plans = [plan for plan, _ in self.bins] or [self.clones]
         table = self.comm.allgather([plan.sizes for plan in plans])
         bins = [HaloPlanSizes(*each.T) for each in np.array(table, np.int64).swapaxes(0, 1)]
         return DelayedPlan(None, self.arrangement, (self.layout, self.layout), bins)
 
     def settle(self):
         """See `Strategy`."""
-        return self.sums[0].settle() if self.sums[0] else []
+        return [array for each in self.sums for array in each.settle()]
 
     def go_on(self, steps):
         """See `Strategy`."""
-        if self.sums[0]:
-            self.sums[0].step = steps
+        for each in self.sums:
+            each.step = steps
 
     @property
     def buffer_bytes(self):
         """See `Strategy`."""
-        own = self.sums[0].nbytes if self.sums[0] else 0
-        return own if self.whole else own + sum(each.buffer_bytes for each in self.trained)
+        if self.whole:
+            return sum(each.nbytes for each in self.sums)
+        return (self.sums[0].nbytes + self.workspace.nbytes
+                + sum(each.buffer_bytes for each in self.trained))
 
     def close(self):
         """See `Strategy`."""
-        if self.sums[0]:
-            self.sums[0].close()
+        for each in self.sums:
+            each.close()

@@ -169,11 +169,11 @@ class Strategy:
         """
         return slab
 
-    def in_training(self, width):
+    def in_training(self, *widths):
         """Return the map that one product of a training step multiplies by; once for each product.
 
-        width: columns of H, over all ranks. Default: itself. Another is closed before this one, and
-        may keep something between steps.
+        widths: columns of H, then of G if A^T is multiplied, too; over all ranks. Default: itself.
+        Another is closed before this one, and may keep something between steps.
         """
         return self
 

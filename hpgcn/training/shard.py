@@ -82,8 +82,8 @@ class GraphShard:
     def _in_training(self, hop):
         """The map of a product with A in training steps, where all rows are computed."""
         products = self.steps.products(self.spec, self._level_sizes())
-        width, = (each.width for each in products if each.layer == hop and not each.backward)
-        return self.strategy.in_training(width)
+        widths = {each.backward: each.width for each in products if each.layer == hop}
+        return self.strategy.in_training(*(widths[back] for back in sorted(widths)))
 
     def _count_features(self, field):
         """Entries of sparse features in the rows of the first two levels."""

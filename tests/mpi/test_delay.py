@@ -110,17 +110,14 @@ class Delayed:
         self.returned.append(np.zeros_like(Z))
         total = Z.copy()
         sent = 0
-        for row in np.flatnonzero(self.copies.turn >= 0):
-            turn = self.copies.turn[row] % r
-            at = step - (step - turn) % r  # when its bin had its turn last
+        for row in np.flatnonzero((self.copies.turn >= 0) & (self.copies.turn % r == step % r)):
             if root[row]:
-                if at >= r:
-                    others = same[row] & ~root
-                    total[row] += self.given[at - r][others].sum(0)
+                if step >= r:
+                    total[row] += self.given[step - r][same[row] & ~root].sum(0)
             else:
-                if at >= 2 * r:
-                    total[row] += self.returned[at - r][row]
-                sent += (turn == step % r) * (1 + (step >= r))
+                if step >= 2 * r:
+                    total[row] += self.returned[step - r][row]
+                sent += 1 + (step >= r)
         if step >= r:
             for row in np.flatnonzero(~root & (self.copies.turn % r == step % r)):
                 owner = np.flatnonzero(same[row] & root)[0]
@@ -132,7 +129,7 @@ class Delayed:
 def simulate(graph, config, ranks, initial, epochs, r):
     """Losses of all ranks in one process, and elements that sums send in each epoch."""
     copies = Copies(graph, ranks)
-    sums = [Delayed(copies, r) if r else lambda Z: Z for _ in range(3)]
+    sums = [Delayed(copies, r) if r else lambda Z: Z for _ in range(5)]
     A, vertex = copies.A, copies.vertex
     X = oracle.features(graph)[vertex]
     train = np.flatnonzero(copies.root & graph.masks["train"][vertex])
@@ -157,11 +154,11 @@ def simulate(graph, config, ranks, initial, epochs, r):
         loss, G = oracle.loss_and_slope(Z2, graph.labels[vertex], train)
         losses.append(loss)
         slopes = {"b2": G.sum(0)}
-        dY = A.T @ G  # what others gave is taken for a constant
+        dY = A.T @ sums[3](G)
         slopes["W2"] = H2.T @ dY
         G = dY @ w["W2"].T * factor2
         slopes["b1"] = G.sum(0)
-        dY = A.T @ G
+        dY = A.T @ sums[4](G)
         slopes["W1"] = H1.T @ dY
         G = dY @ w["W1"].T * factor1
         slopes["b0"], slopes["W0"] = G.sum(0), T.T @ G + config.weight_decay * w["W0"]
