@@ -227,7 +227,7 @@ def _circumstances(trainer):
     shape = shard.arrangement.shape
     owned = trainer.comm.allgather(zlib.crc32(shard.vertex))
     layout = [config.strategy, shape, config.stages, owned]
-    return {"ranks": trainer.comm.size, "strategy": config.strategy,
+    return {"ranks": trainer.comm.size, "strategy": trainer.title,
             "grid": "x".join(map(str, shape)), "threads": trainer.threads, "device": shard.devices,
             "memory": config.memory, "versions": versions(),
             "layout_sha256": hashlib.sha256(repr(layout).encode()).hexdigest()}
