@@ -23,7 +23,7 @@ RESUMABLE_FIELDS = ("graph", "out", "strategy", "grid", "replication", "balance"
                     "epochs", "patience", "device", "aggregate_on", "update_on", "threads",
                     "memory", "checkpoint_every", "trace", "comm_timeout")
 MAX_FILE = 1 << 20  # bytes of a TOML file
-MAX_DELAY = 1000  # steps
+MAX_DELAY = 100  # steps
 
 
 def knob(default, text, *, choices=None, low=None, high=None, open_high=False):

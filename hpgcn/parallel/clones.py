@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from hpgcn import kernels
 from hpgcn.parallel.halo_exchange import HaloBuffers, HaloExchange
 
-SLICE_BYTES = 1 << 10  # of a row, that are sent to clones at a time
+SLICE_BYTES = 64  # of a row, that are sent to clones at a time
 
 
 class CloneExchange(HaloExchange):

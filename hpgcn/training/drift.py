@@ -3,7 +3,26 @@ from __future__ import annotations
 
 import logging
 
+from hpgcn.training.divergence import check_evaluation
+
 log = logging.getLogger("hpgcn")
+
+
+def watched(trainer, epoch):
+    """Return the exact loss of the step to come under "exact_loss"; {} unless it is looked at.
+
+    That is so in the first epochs of an approximate strategy (`Strategy.watched`), and in the last.
+    All ranks call this together. A DivergedError if the loss is not finite.
+    """
+    first = trainer.shard.strategy.watched
+    if not first or first < epoch < trainer.config.epochs:
+        return {}
+    comm = trainer.comm
+    with comm.clock.span("exact loss", epoch):
+        comm.counters.phase = "eval"
+        found = {"exact_loss": exact_loss(trainer.evaluation, trainer.steps + 1)}
+    check_evaluation(epoch, found, trainer.config.lr)
+    return found
 
 
 def exact_loss(view, number):

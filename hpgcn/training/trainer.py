@@ -27,7 +27,7 @@ from hpgcn.runtime.progress_bar import bar
 from hpgcn.strategies import find_strategy
 from hpgcn.training.checkpoint import Checkpoints
 from hpgcn.training.divergence import check_evaluation, diverged
-from hpgcn.training.drift import exact_loss, in_words, tell
+from hpgcn.training.drift import in_words, tell, watched
 from hpgcn.training.fault_view import with_faults
 from hpgcn.training.optimizers import OPTIMIZERS, SGD
 from hpgcn.training.placement import as_source, assign_rows, same_everywhere
@@ -275,7 +275,7 @@ class Trainer:
         comm = self.comm
         clock = comm.clock
         faults.begin(comm.rank, epoch)
-        drift = self.drift(epoch)
+        drift = watched(self, epoch)
         comm.counters.phase = "train"
         clock.reset()
         before = comm.counters.total("train")
@@ -304,17 +304,6 @@ class Trainer:
                 "dense_s": dense, "comm_s": sending, "wait_s": waiting,
                 "sent_bytes": round(sent_bytes), "sent_messages": round(messages),
                 "peak_rss_bytes": int(resident), **drift}
-
-    def drift(self, epoch):
-        """The exact loss of the step to come, {} unless it is approximate and held against it."""
-        watched = self.shard.strategy.watched
-        if not watched or watched < epoch < self.config.epochs:
-            return {}
-        with self.comm.clock.span("exact loss", epoch):
-            self.comm.counters.phase = "eval"
-            found = {"exact_loss": exact_loss(self.evaluation, self.steps + 1)}
-        check_evaluation(epoch, found, self.config.lr)
-        return found
 
     def judge(self, metrics, best):
         """Evaluate after an epoch, add that to its metrics, and offer the weights to `best`."""
