@@ -33,9 +33,9 @@ class CloneExchange(HaloExchange):
         self.channel = self._channel(width, adjoint=up)
 
     def fill(self, Z, up):
-        """Put the rows of Z (m, f) into the messages that go up, or down; return them, (rows, f).
+        """Put rows of Z (m, f) into the messages that go up, or down; return them, (rows, f).
 
-        Messages of before that are still under way the same way were waited for.
+        Those of before were waited for.
         """
         self.begin(Z.shape[1], up)
         with self.comm.clock("comm"):
@@ -146,11 +146,11 @@ class DelayedSum:
         rounds, turn = divmod(self.step, len(self.legs))
         up, down = self.legs[turn]
         scatter_add = kernels.backend(Z).scatter_add
-        up.fill(Z, up=True)
         if rounds:
             for rank, rows in up.arrived(what):
                 with self.comm.clock("comm"):
                     scatter_add(rows, up.returned[rank], Z)
+        up.fill(Z, up=True)  # once the last message has left, before anything is added to clones
         if rounds > 1:
             others = down.landed(what)
             with self.comm.clock("comm"):

@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import signal
+import time
 
 import numpy as np
 import oracle
@@ -18,6 +19,7 @@ import hpgcn
 from hpgcn import store
 from hpgcn.config import Config
 from hpgcn.errors import ConfigError, StoppedError, UsageError
+from hpgcn.graphs.normalization import NormalizedAdjacency
 from hpgcn.model import Parameters
 from hpgcn.partition import make_partition
 from hpgcn.planning import report
@@ -25,7 +27,7 @@ from hpgcn.planning.dry_run import forecast
 from hpgcn.planning.options import Options
 from hpgcn.planning.survey import Survey
 from hpgcn.strategies.delayed import DelayedVertexCut
-from hpgcn.training.placement import assign_rows
+from hpgcn.training.placement import assign_rows, read_slab
 
 pytestmark = pytest.mark.mpi
 
@@ -82,7 +84,7 @@ class Copies:
         part[rows, graph.indices] = cut.edge_part
         part[np.diag_indices(n)] = cut.part
         A = oracle.normalised(graph)
-        rank, self.vertex = np.nonzero([
+        self.rank, self.vertex = rank, _ = np.nonzero([
             (cut.part == p) | ((A != 0) & (part == p)).any(1) | ((A != 0) & (part == p)).any(0)
             for p in range(ranks)])
         self.root = cut.part[self.vertex] == rank
@@ -208,6 +210,31 @@ def test_runs_send_and_hold_what_is_forecast(comm, cut, delay, kind, changes):
             assert total == about[f"predicted_{what}_per_epoch"] == sent // steps
         check_held(footprint, trainer, comm.rank)
         trainer.shard.close()
+
+
+def test_long_messages_that_are_late(comm, cut):
+    graph = make(n=300, degree=3)
+    config = settings(delay="2")
+    copies = Copies(graph, comm.size)
+    sums = [Delayed(copies, 2) for _ in range(2)]
+    with store.load(cut(graph)) as stored:
+        placed = assign_rows(stored, comm, config)
+        slab = read_slab(placed, comm)
+        adjacency = NormalizedAdjacency(stored, dtype="float64", slab=slab)
+        whole = DelayedVertexCut.build(adjacency, placed.arrangement, comm)
+        made = whole.in_training(700, 700)
+        mine = np.flatnonzero(copies.rank == comm.rank)
+        mine = mine[np.searchsorted(copies.vertex[mine], whole.spread(slab).vertex)]
+        for step in range(9):
+            if comm.rank == step % comm.size:
+                time.sleep(0.02)
+            H = np.random.default_rng(step).standard_normal((copies.rank.size, 700))
+            np.testing.assert_allclose(made.forward(H[mine]), sums[0](copies.A @ H)[mine],
+                                       atol=1e-12)
+            np.testing.assert_allclose(made.backward(H[mine]), (copies.A.T @ sums[1](H))[mine],
+                                       atol=1e-12)
+        made.close()
+        whole.close()
 
 
 def train(comm, path, out, epochs, **changes):
