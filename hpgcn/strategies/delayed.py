@@ -18,8 +18,8 @@ alone. Two things are decided here. A clone replaces its sum by an old total in 
 adds to its own share, which is never old, what the others gave. The paper says nothing of the
 backward, and its program sends none of it, but lets each clone have a loss of its own, so that a
 vertex counts as often as it was split. Here the loss is of roots alone, and gradients are summed up
-over copies by the same delays. Tried, and left: to use what has arrived until it is replaced. With
-delayed gradients runs diverge then; without, their accuracy falls in the long run.
+over copies by the same delays. To use what has arrived until it is replaced was tried: with delayed
+gradients runs diverge then, without them accuracy falls in the long run (docs/adr/0010).
 
 Rows that nobody reads are not left out. Memory: A on copies; X and activations of clones; for each
 product with A, and with A^T, two pairs of message buffers for all clones and roots.
