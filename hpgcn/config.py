@@ -7,6 +7,7 @@ import inspect
 import math
 import numbers
 import os
+import re
 import tomllib
 from dataclasses import dataclass, field
 
@@ -14,14 +15,15 @@ from hpgcn.errors import InputNotFoundError, UsageError
 from hpgcn.runtime.files import reading
 
 # fields on which it depends what a training step of given widths sends and holds
-COST_FIELDS = ("grid", "replication", "balance", "stages", "model", "aggregator", "layer_norm",
-               "input_dropout", "precompute", "prune", "dtype")
+COST_FIELDS = ("grid", "replication", "balance", "delay", "stages", "model", "aggregator",
+               "layer_norm", "input_dropout", "precompute", "prune", "dtype")
 # fields in which a run that goes on from a checkpoint may differ from the run that wrote it: how it
 # computes, how long and where, but not what; all others would make it another run
 RESUMABLE_FIELDS = ("graph", "out", "strategy", "grid", "replication", "balance", "stages",
                     "epochs", "patience", "device", "aggregate_on", "update_on", "threads",
                     "memory", "checkpoint_every", "trace", "comm_timeout")
 MAX_FILE = 1 << 20  # bytes of a TOML file
+MAX_DELAY = 100  # steps
 
 
 def knob(default, text, *, choices=None, low=None, high=None, open_high=False):
@@ -54,6 +56,8 @@ class Config:
                             "c c <= ranks", low=0)
     balance: float = knob(0.05, "nonzeros beyond the mean that a rank of cover may hold by taking "
                           "on others', as a share", low=0)
+    delay: str = knob("0", "of vertex-cut; 0: exact; R: approximate, sums travel in one step of R "
+                      "and are used R later; none: approximate, they never travel")
     stages: int = knob(0, "row batches of mop's pipeline; 0: from the bandwidth of the matrix",
                        low=0)
     model: str = knob("gcn", "kind of its layers")
@@ -109,6 +113,11 @@ class Config:
             if round(getattr(self, name) * 65536) >= 65536:
                 raise UsageError(f"{name} = {getattr(self, name)} drops everything: expected less "
                                  "than 1 - 2^-17")
+        if self.delay != "none":
+            if not re.fullmatch("[0-9]{1,4}", self.delay) or int(self.delay) > MAX_DELAY:
+                raise UsageError(f"delay = {self.delay!r:.80}: expected none, or a whole number of "
+                                 f"steps from 0 to {MAX_DELAY}")
+            object.__setattr__(self, "delay", str(int(self.delay)))
         if self.aggregate_on == "cuda" and self.updates_on == "cpu":
             raise UsageError("aggregate_on = cuda: expected update_on = cuda, too")
 

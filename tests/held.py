@@ -8,6 +8,7 @@ import pytest
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.transfers import OWN
 from hpgcn.planning.candidates import count
+from hpgcn.strategies.delayed import DelayedVertexCut
 from hpgcn.strategies.mop import MixtureOfParallelism
 from hpgcn.strategies.summa import Summa
 from hpgcn.training.placement import assign_rows
@@ -65,6 +66,11 @@ def matrix_of(strategy):
         else:
             listed += [each.nonempty_rows for row in product.blocks.values()
                        for source, each in row.items() if source != OWN]
+    if isinstance(strategy, DelayedVertexCut) and not strategy.whole:
+        clones = strategy.clones
+        listed += [clones.ghosts, clones.send_rows, strategy.sums[0].exchange.clones]
+        for plan, numbers in strategy.bins:
+            listed += [plan.ghosts, plan.send_rows, numbers]
     return [array for each in blocks for array in arrays_of(each)], listed
 
 

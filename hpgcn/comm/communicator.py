@@ -104,6 +104,10 @@ class SerialComm(Collectives, Agreement):
         """Return the rows of all ranks stacked in rank order on rank 0; None elsewhere."""
         return array
 
+    def scatter_rows(self, array, out):
+        """Fill `out` (m,) of each rank from `array` of rank 0, those of lower ranks first."""
+        out[:] = array
+
     def barrier(self):
         """Wait for all ranks."""
 
@@ -224,6 +228,14 @@ class MpiComm(SerialComm):
         pending = self.start_alltoall(np.ascontiguousarray(array), to_root, stacked, received, None)
         pending.wait("the rows of all ranks")
         return stacked if self.rank == 0 else None
+
+    def scatter_rows(self, array, out):
+        sizes = np.array(self.allgather(out.size), np.int64)
+        from_root = np.zeros(self.size, np.int64)
+        from_root[0] = out.size
+        sent = array if self.rank == 0 else out[:0]
+        sizes = sizes if self.rank == 0 else np.zeros(self.size, np.int64)
+        self.start_alltoall(sent, sizes, out, from_root, None).wait("the rows of this rank")
 
     def barrier(self):
         if self.relay is not None:

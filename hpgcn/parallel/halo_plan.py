@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.graphs.partition import run_offsets
-from hpgcn.parallel.layout import RowPartition
+from hpgcn.parallel.layout import RowPartition, image
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +39,14 @@ class HaloPlan:
     def destinations(self):
         """Ranks that this one sends to, increasing."""
         return np.flatnonzero(np.diff(self.send_offsets))
+
+    def part(self, ghosts, sent):
+        """Return the plan of some ghosts, (g,) bool, and of some rows to send, (s,) bool.
+
+        Other ranks choose the same rows.
+        """
+        return HaloPlan(self.layout, self.ghosts[ghosts], image(self.recv_offsets, ghosts),
+                        self.send_rows[sent], image(self.send_offsets, sent))
 
     @property
     def sizes(self):

@@ -77,10 +77,11 @@ class ReceptiveField:
     hops: list  # L Hop
 
     @staticmethod
-    def of(strategy, levels, products, *, precomputed=False):
+    def of(strategy, levels, products, *, precomputed=False, whole=None):
         """Make the maps between levels as `find_levels` found them; all ranks call this together.
 
-        products: with A, of each of L layers.
+        products: with A, of each of L layers. whole: returns the map of all rows of a product,
+        whose number it is called with; default: the strategy itself.
         """
         layout = strategy.layout
         own = slice(layout.rows.start, layout.rows.stop)
@@ -91,7 +92,7 @@ class ReceptiveField:
             if precomputed and hop == 0:
                 maps.append(None)
             elif rows_in is None and rows_out is None:
-                maps.append(strategy)
+                maps.append(whole(hop) if whole else strategy)
             else:
                 maps.append(strategy.restrict(*(np.ones(n, bool) if level is None else level
                                                 for level in (rows_out, rows_in))))
@@ -110,10 +111,16 @@ class ReceptiveField:
         """Rows of a level out of an array over all rows of this rank: (m, ...) to (m_l, ...)."""
         return array if self.rows[level] is None else array[self.rows[level]]
 
+    @property
+    def maps(self):
+        """The map of each product with A, in order; None where none is taken."""
+        return [each for hop in self.hops for each in hop.maps]
+
     def close(self):
-        """Free what the restricted maps hold; the strategy of all rows is closed after them."""
-        for each in {each for hop in self.hops for each in hop.maps} - {None, self.strategy}:
-            each.close()
+        """Free what its own maps hold; the strategy of all rows is closed after them."""
+        for each in dict.fromkeys(self.maps):
+            if each not in (None, self.strategy):
+                each.close()
 
 
 def self_rows(rows_in, rows_out):

@@ -7,13 +7,14 @@ from itertools import pairwise
 import numpy as np
 
 from hpgcn.errors import DataError, UsageError, setting
+from hpgcn.graphs.partition import run_offsets
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.partition import NONZERO_METHODS
 from hpgcn.planning.footprint import RankFootprint
 from hpgcn.planning.options import MOST_RANKS, QUICK
 from hpgcn.planning.step import LevelSizes, products_of
 from hpgcn.runtime.device import HOST
-from hpgcn.strategies import STRATEGIES, Arrangement
+from hpgcn.strategies import STRATEGIES, Arrangement, variant
 from hpgcn.strategies.strategy import grid_axes
 
 
@@ -102,7 +103,7 @@ def grid_owner(axes):
 
 def count_candidate(survey, candidate, config):
     """Count one way to train: a RankFootprint."""
-    strategy = STRATEGIES[candidate.strategy]
+    strategy = variant(STRATEGIES[candidate.strategy], config)
     reading = survey.reading
     if candidate.parts == "stored":
         offsets = strategy.row_offsets(candidate.shape, survey.pointers)
@@ -124,6 +125,9 @@ def count(reading, survey, strategy, shape, offsets, config):
     layout = BlockLayout(np.asarray(offsets, np.int64), strategy.blocks(shape)[1], 0)
     arrangement = Arrangement(shape, layout, strategy.own_options(config, HOST))
     plan = strategy.Plan.of(reading.pattern, arrangement)
+    train, evaluated = reading.train, reading.evaluated
+    if not strategy.prunes:
+        train = evaluated = [None] * len(train)
 
     def plans(levels):
         return [None if survey.spec.precomputed and hop == 0 else plan.restrict(rows_out, rows_in)
@@ -131,11 +135,12 @@ def count(reading, survey, strategy, shape, offsets, config):
 
     pointers = None
     if reading.feature_entries is not None:
-        pointers = np.concatenate([[0], np.cumsum(reading.feature_entries)])
+        entries = reading.feature_entries
+        pointers = run_offsets(entries if plan.vertices is None else entries[plan.vertices])
     products = products_of(survey.spec)[0]
-    views = [LevelSizes.of(levels, layout, pointers, products)
-             for levels in (reading.train, reading.evaluated)]
+    views = [LevelSizes.of(levels, plan.layout, pointers, products)
+             for levels in (train, evaluated)]
     stored = np.concatenate([[0], np.cumsum(reading.stored)])[layout.offsets]
     entries = np.repeat(np.diff(stored), layout.columns)
-    return RankFootprint(survey.spec, plan, *views, plans(reading.train), plans(reading.evaluated),
-                         entries, survey.steps)
+    return RankFootprint(survey.spec, plan, *views, plans(train), plans(evaluated), entries,
+                         survey.steps)

@@ -7,9 +7,11 @@ import numpy as np
 
 from hpgcn.config import size
 from hpgcn.errors import ConfigError, setting
+from hpgcn.parallel.receptive_field import layer_bounds
 from hpgcn.planning.candidates import count
 from hpgcn.planning.footprint import ON_GPU, PARTS
 from hpgcn.planning.seconds import Machine, step_seconds
+from hpgcn.planning.step import products_of
 from hpgcn.planning.survey import Survey
 from hpgcn.runtime.text_table import label_list
 from hpgcn.runtime.text_table import table as table_of
@@ -68,10 +70,11 @@ def _count(placed, config):
                 for rank in range(prediction.ranks)]
 
     return {
-        "graph": survey.header.name, "strategy": placed.strategy.name,
+        "graph": survey.header.name, "strategy": placed.strategy.title(config),
         "grid": "x".join(map(str, shape)), "ranks": prediction.ranks,
         "model": spec.architecture, "widths": list(spec.widths),
-        "rows_per_level": survey.totals(survey.reading.train),
+        "rows_per_level": [footprint.train.totals[place]
+                           for place in layer_bounds(products_of(spec))],
         "predicted_bytes_per_epoch": prediction.total_bytes(),
         "predicted_messages_per_epoch": prediction.total_messages(),
         "max_rank_bytes_per_epoch": prediction.max_bytes(),

@@ -97,7 +97,9 @@ class RankFootprint:
             "features": self.feature_bytes + dropped,
             "vertices": self.rows * VERTEX + sum(map(self._left, self.levels)) * LEVEL_ROW,
             "activations": self._of_steps(lambda step: step.nbytes) - dropped,
-            "buffers": self.plan.buffer_bytes(self.widest, itemsize),
+            "buffers": self.plan.buffer_bytes(self.widest, itemsize) + sum(
+                self.train_plans[product.layer].lasting_bytes(product, itemsize)
+                for product in self.steps.products(self.spec, self.levels)),
             "plan": sum(operand.listed for operand in self.operands) * POINTER,
             "parameters": np.full(self.rows.size, self._parameter_bytes)}
 

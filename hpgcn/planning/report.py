@@ -14,7 +14,7 @@ from hpgcn.planning.traffic import KINDS
 from hpgcn.runtime.machine import available_memory
 from hpgcn.runtime.progress_bar import bar
 from hpgcn.runtime.text_table import table as aligned
-from hpgcn.strategies import STRATEGIES
+from hpgcn.strategies import STRATEGIES, variant
 
 ENOUGH = 1.1  # fewer ranks are chosen if they take at most so much longer than the fastest
 
@@ -63,10 +63,12 @@ def row(candidate, footprint, options):
     largest = int(np.argmax(peak))
     prediction = footprint.prediction
     return {
-        "strategy": candidate.strategy, "parts": candidate.parts, "ranks": candidate.ranks,
+        "strategy": variant(STRATEGIES[candidate.strategy], options.config).title(options.config),
+        "parts": candidate.parts, "ranks": candidate.ranks,
         "grid": list(candidate.shape),
         "fits": options.memory is None or int(peak[largest]) <= options.memory,
-        "bytes": _by_kind(prediction.bytes), "messages": _by_kind(prediction.messages),
+        "bytes": _by_kind(prediction, prediction.bytes),
+        "messages": _by_kind(prediction, prediction.messages),
         "memory": {"max_bytes": int(peak[largest]), "rank": largest,
                    "setup": int(footprint.setup[largest]),
                    **{name: int(sizes[largest]) for name, sizes in footprint.parts.items()}},
@@ -175,10 +177,11 @@ def table(report):
     return "\n".join([*lines, "", aligned(cases, left=(0, 1), marks=marks)])
 
 
-def _by_kind(counts):
+def _by_kind(prediction, counts):
     by_rank = sum(counts.values())
-    return {"total": int(by_rank.sum()), "max": int(by_rank.max()),
-            **{kind: {phase: int(counts[kind, phase].sum()) for phase in PHASES}
+    period = prediction.period
+    return {"total": int(by_rank.sum()) // period, "max": int(by_rank.max()) // period,
+            **{kind: {phase: int(counts[kind, phase].sum()) // period for phase in PHASES}
                for kind in KINDS}}
 
 

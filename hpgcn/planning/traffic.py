@@ -22,9 +22,12 @@ class Prediction:
     columns are divided) or "weights" (gradients of weights and biases); the phase "forward" or
     "backward". Sums over ranks are exact. Of an allreduce over q ranks, 2 m (q - 1) bytes in all,
     each rank counts the quotient by q, and the first ranks one more until the remainder is used up.
+    Where steps send different things the dicts are of `period` steps, and methods give the mean,
+    rounded down.
     """
 
     ranks: int
+    period: int = 1
     bytes: dict = field(default_factory=dict)
     messages: dict = field(default_factory=dict)
 
@@ -41,17 +44,20 @@ class Prediction:
 
     def rank_bytes(self):
         """Bytes that each rank sends, (P,) int64."""
-        return sum(self.bytes.values())
+        return sum(self.bytes.values()) // self.period
 
     def rank_messages(self):
         """Messages that each rank sends, (P,) int64."""
-        return sum(self.messages.values())
+        return sum(self.messages.values()) // self.period
 
     def total_bytes(self):
-        return int(self.rank_bytes().sum())
+        return self._total(self.bytes)
 
     def total_messages(self):
-        return int(self.rank_messages().sum())
+        return self._total(self.messages)
+
+    def _total(self, counts):
+        return int(sum(counts.values()).sum()) // self.period
 
     def max_bytes(self):
         """Bytes sent by the rank that sends most."""
@@ -76,7 +82,8 @@ def predict_step(spec, plans, levels, layout, steps):
     -------
     Prediction
     """
-    prediction = Prediction(layout.size)
+    period = max((plan.period for plan in plans if plan), default=1)
+    prediction = Prediction(layout.size, period)
     for product in steps.products(spec, levels):
         counts = plans[product.layer].counts(product, spec.itemsize)
         prediction.add("aggregation", product.phase, counts)
@@ -92,7 +99,7 @@ def predict_step(spec, plans, levels, layout, steps):
                     prediction.bytes["dense", phase][rank] += sent
                     prediction.messages["dense", phase][rank] += messages
     for counts in weights(layout.size // layout.columns, layout.columns, spec):
-        prediction.add("weights", "backward", counts)
+        prediction.add("weights", "backward", [period * np.asarray(each) for each in counts])
     return prediction
 
 

@@ -91,7 +91,8 @@ def checkpoint(arrays, attributes):
         ("ranks", f"{take('ranks')} x {take('threads')} threads on {take('device')}, strategy "
                   f"{take('strategy')}, grid {take('grid')}" + f", memory {memory}" * bool(memory)),
         *_weights(arrays, "weights", "weights"), *_weights(arrays, "best", "best weights"),
-        *_weights(arrays, "optimizer", "optimiser"), ("versions", versions(installed)),
+        *_weights(arrays, "optimizer", "optimiser"), *_lasting(arrays),
+        ("versions", versions(installed)),
         ("next", f"hpgcn train GRAPH --out {out} --resume goes on after it")]
 
 
@@ -108,6 +109,11 @@ def _weights(arrays, group, label):
     shapes = ", ".join(f"{name} {_size(shape)}" for name, (shape, _) in inside.items())
     dtypes = ", ".join(sorted({dtype for _, dtype in inside.values()}))
     return [(label, f"{count:,} numbers ({dtypes}): {shapes}")]
+
+
+def _lasting(arrays):
+    return [("earlier steps", f"{_size(arrays['lasting'][0])} numbers that later ones read, of all "
+             "ranks")] if "lasting" in arrays else []
 
 
 def _size(shape):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from hpgcn.config import Config
 from hpgcn.errors import UsageError
 from hpgcn.strategies.cover import Cover
+from hpgcn.strategies.delayed import DelayedVertexCut
 from hpgcn.strategies.mop import MixtureOfParallelism
 from hpgcn.strategies.one_d import OneAndAHalfD, OneD
 from hpgcn.strategies.p2p import PointToPoint
@@ -32,8 +33,14 @@ def find_strategy(config):
             f"strategy = {config.strategy!r}: expected one of {', '.join((AUTO, *STRATEGIES))}")
     strategy = STRATEGIES[next(iter(STRATEGIES)) if config.strategy == AUTO else config.strategy]
     check_options(strategy, config)
-    return strategy
+    return variant(strategy, config)
+
+
+def variant(strategy, config):
+    """Return what a strategy becomes by the settings: with a delay a vertex cut is another."""
+    delayed = strategy is VertexCut and config.delay != Config.delay
+    return DelayedVertexCut if delayed else strategy
 
 
 __all__ = ["AUTO", "STRATEGIES", "Arrangement", "Operand", "Plan", "Product", "RowPlan",
-           "RowProduct", "RowStrategy", "Strategy", "find_strategy"]
+           "RowProduct", "RowStrategy", "Strategy", "find_strategy", "variant"]

@@ -132,22 +132,9 @@ class NonzeroStrategy(RowStrategy):
         """See `Strategy`."""
         layout = arrangement.layout
         rows = layout.rows
-        matrix, plan = own_rows(adjacency, rows, comm)
-        numbers = np.concatenate([np.arange(rows.start, rows.stop), plan.ghosts])
-        i = np.repeat(numbers[:rows.num_rows], np.diff(matrix.indptr))
-        j = numbers[matrix.indices]
-        bits = matrix.data.astype(np.float64).view(np.int64)  # only integers are sent like this
-        del matrix
-        holder = cls.holders(adjacency, arrangement, comm, i, j)
-        order = np.argsort(holder, kind="stable")
-        ends = np.searchsorted(holder[order], np.arange(1, comm.size))
-        i, j, bits = (np.concatenate(comm.alltoallv(np.split(array[order], ends)))
-                      for array in (i, j, bits))
-        del holder, order
-
+        i, j, values = held_nonzeros(adjacency, arrangement, comm, cls.holders)
         targets, sources = (needs(lines, rows) for lines in (i, j))
         places = local_numbers(i, targets, rows), local_numbers(j, sources, rows)
-        values = bits.view(np.float64).astype(adjacency.dtype)
         shape = rows.num_rows + targets.size, rows.num_rows + sources.size
         matrix = sp.csr_array((values, places), shape=shape)
         plans = (halo_plan(rows, ghosts, comm) for ghosts in (sources, targets))
@@ -213,6 +200,26 @@ class NonzeroStrategy(RowStrategy):
         if self.symmetric and self.back is not self.product:
             transfers = [*transfers, *reversed(transfers)]
         return self.Plan(None, None, (self.layout, self.layout_in), self.symmetric, transfers)
+
+
+def held_nonzeros(adjacency, arrangement, comm, holders):
+    """Return rows, columns and values of the nonzeros that this rank holds; all ranks call this.
+
+    holders: as `NonzeroStrategy.holders`. Three arrays (nnz,), numbers in the distributed order.
+    """
+    rows = arrangement.layout.rows
+    matrix, plan = own_rows(adjacency, rows, comm)
+    numbers = np.concatenate([np.arange(rows.start, rows.stop), plan.ghosts])
+    i = np.repeat(numbers[:rows.num_rows], np.diff(matrix.indptr))
+    j = numbers[matrix.indices]
+    bits = matrix.data.astype(np.float64).view(np.int64)  # only integers are sent like this
+    del matrix
+    holder = holders(adjacency, arrangement, comm, i, j)
+    order = np.argsort(holder, kind="stable")
+    ends = np.searchsorted(holder[order], np.arange(1, comm.size))
+    i, j, bits = (np.concatenate(comm.alltoallv(np.split(array[order], ends)))
+                  for array in (i, j, bits))
+    return i, j, bits.view(np.float64).astype(adjacency.dtype)
 
 
 def elsewhere(lines, owner, holder, k):

@@ -92,7 +92,14 @@ class Plan:
         Who owns rows of the result of the forward product, and rows of what it multiplies.
     slices : int
         A product is of at most ceil(width / slices) columns on each rank.
+    period : int
+        Training steps that `calls` are of together: more than 1 where steps send different things.
+    vertices : (rows,) int64 or None
+        Rows of the pattern that the rows of `layout` are copies of; None: there are no copies.
     """
+
+    period = 1
+    vertices = None
 
     def __init__(self, pattern, arrangement, layouts=None):
         self.pattern = pattern
@@ -125,7 +132,10 @@ class Plan:
         return self.layout.size
 
     def calls(self, product, itemsize):
-        """Yield (bytes, messages) by rank of each call that a Product makes; itemsize: in bytes."""
+        """Yield (bytes, messages) by rank of each call that a Product makes; itemsize: in bytes.
+
+        In as many training steps as `period` says.
+        """
         raise NotImplementedError
 
     def counts(self, product, itemsize):
@@ -179,6 +189,10 @@ class Plan:
         """
         rows = int(self.layout_in.offsets[-1]) * (self.num_ranks > 1)
         return np.full(self.num_ranks, rows * -(-width // self.slices) * itemsize)
+
+    def lasting_bytes(self, product, itemsize):
+        """Bytes of what a Product keeps from step to step, messages under way included; (P,)."""
+        return np.zeros(self.num_ranks, np.int64)
 
     def packed_bytes(self, width, itemsize):
         """Bytes of rows on their way, (P,), where the host aggregates beside a GPU; else None."""

@@ -26,6 +26,11 @@ class Strategy:
         Ranks own the parts of a partitioned file; a file without parts is partitioned first.
     takes_holders : bool
         Nonzeros are held by the parts that a partition of nonzeros gives them.
+    prunes : bool
+        It leaves out rows that nobody reads, by `restrict`.
+    watched : int
+        First training steps whose losses are held against exact ones; 0: all of them are exact,
+        and equal to one rank's but for rounding.
 
     Attributes
     ----------
@@ -41,7 +46,14 @@ class Strategy:
     options: tuple[str, ...] = ()
     takes_parts = needs_parts = takes_holders = False
     method = "hypergraph"  # by which a graph without parts is partitioned
+    prunes = True
+    watched = 0
     replication = 1  # ranks that hold the same rows of A
+
+    @classmethod
+    def title(cls, config):
+        """What tables and files call a run by these settings."""
+        return cls.name
 
     @classmethod
     def default_shape(cls, ranks):
@@ -151,6 +163,31 @@ class Strategy:
         """Return this rank's block of A^T G, (m_in, f_j), of G (m, f_j); see `forward`."""
         raise NotImplementedError
 
+    def spread(self, slab):
+        """Return a slab, a Graph of the rows that this rank was assigned, on the rows of `layout`.
+
+        All ranks call this together. Default: these are the same.
+        """
+        return slab
+
+    def in_training(self, *widths):
+        """Return the map that one product of a training step multiplies by; once for each product.
+
+        widths: columns of H, then of G if A^T is multiplied, too; over all ranks. Default: itself.
+        Another is closed before this one, and may keep something between steps.
+        """
+        return self
+
+    def settle(self):
+        """Wait for all that is under way between steps; return what later steps read of earlier.
+
+        A list of arrays on the device, into which a run that goes on puts what they held.
+        """
+        return []
+
+    def go_on(self, steps):
+        """Go on after so many training steps, once the arrays of `settle` were filled."""
+
     def restrict(self, rows_out, rows_in):
         """Return the map A[rows_out][:, rows_in], with its own plan; all ranks call this together.
 
@@ -196,7 +233,7 @@ def product_name(clock):
 
 def check_options(strategy, config):
     """Refuse settings that are another strategy's; UsageError."""
-    for option in ("balance", "aggregate_on", "update_on"):
+    for option in ("balance", "delay", "aggregate_on", "update_on"):
         given = getattr(config, option)
         if given != getattr(Config, option) and option not in strategy.options:
             raise UsageError(f"{option} = {given}: strategy {config.strategy} takes none")

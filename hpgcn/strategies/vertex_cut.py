@@ -79,6 +79,7 @@ class VertexCut(NonzeroStrategy):
     name = "vertex-cut"
     Plan = VertexCutPlan
     takes_holders = True
+    options = ("delay",)
     method = "cover"
 
     @staticmethod

@@ -33,10 +33,11 @@ def diverged(epoch, loss, model, gradient, parameters, comm, lr):
 
 
 def check_evaluation(epoch, metrics, lr):
-    """Refuse, by a DivergedError, a validation loss of finite weights that is not finite."""
-    loss = metrics["val_loss"]
-    if loss is not None and not math.isfinite(loss):
-        raise _error(f"epoch {epoch}: the validation loss is {loss}", lr)
+    """Refuse, by a DivergedError, a loss that an evaluation found and that is not finite."""
+    for name, called in (("val_loss", "validation"), ("exact_loss", "exact training")):
+        loss = metrics.get(name)
+        if loss is not None and not math.isfinite(loss):
+            raise _error(f"epoch {epoch}: the {called} loss is {loss}", lr)
 
 
 def _error(text, lr):

@@ -48,8 +48,8 @@ def predict(source, run, comm=None, *, device="auto"):
         source = as_source(source)
         weights, settings, attributes = (
             (run.weights, vars(run.config), {}) if isinstance(run, Result) else read_run(run))
-        everywhere = {"device": device, "aggregate_on": "device", "update_on": "device"}
-        config = Config(**{**settings, **everywhere, "prune": False})
+        own = {name: getattr(Config, name) for name in ("aggregate_on", "update_on", "delay")}
+        config = Config(**{**settings, **own, "device": device, "prune": False})
         find_strategy(config)
         parameters, spec = Parameters.stored(weights, config, find_model(config), run)
         if source.header.num_features != spec.widths[0]:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 
@@ -61,7 +62,12 @@ def to_go_on(checkpoints, config, comm):
                     raise ConfigError(f"{config.out}: has a checkpoint after epoch {state.epoch}, "
                                       f"expected more {setting('epochs')} than {config.epochs}")
             summary = _summary(config, state)
-    return comm.bcast((state, summary))
+    common = state  # what is of single ranks stays on rank 0 until it is known which they are
+    if state is not None:
+        arrays = {name: array for name, array in state.arrays.items() if name != "lasting"}
+        common = replace(state, arrays=arrays)
+    common, summary = comm.bcast((common, summary))
+    return state or common, summary
 
 
 def _summary(config, state):

@@ -144,6 +144,8 @@ def propagation(graph, comm=None, *, strategy=Config.strategy, norm="sym", self_
         raise UsageError(f"norm = {norm!r}: expected one of {', '.join(NORMS)}")
     config = Config(strategy=strategy, device=device, dtype=dtype, **settings)
     kind = find_strategy(config)
+    if kind.watched:
+        raise UsageError(f"delay = {config.delay}: of training alone, products are exact")
     config = config.replace(strategy=kind.name)
     comm = as_comm(comm, config.comm_timeout)
     with comm.collective_errors():

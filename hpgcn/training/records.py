@@ -61,6 +61,7 @@ def read_history(run, before=math.inf):
 def check_metrics(row, where):
     """Refuse what is no line of metrics.jsonl, naming its place: a DataError."""
     check_fields(row, METRICS, where)
+    check_fields(row, {"exact_loss": FINITE}, where, whole=False)
     if row["val_acc"] is not None and row["val_loss"] is None:
         raise DataError(f"{where}: val_loss is None, expected a number beside val_acc")
 

@@ -27,6 +27,7 @@ from hpgcn.errors import (
 )
 from hpgcn.runtime import faults
 from hpgcn.runtime.temporary import remove
+from hpgcn.strategies import find_strategy
 from hpgcn.training.records import read_history
 
 log = logging.getLogger("hpgcn")
@@ -159,7 +160,8 @@ class RunDirectory:
 
     def keep_model(self, weights, epoch, *, multilabel):
         """Write model.h5: the best weights so far, their epoch and the kind of labels."""
-        attributes = {"strategy": self.config.strategy, "multilabel": multilabel}
+        strategy = find_strategy(self.config).title(self.config)
+        attributes = {"strategy": strategy, "multilabel": multilabel}
         store.write_model(self.path / "model.h5", weights, config_toml=self.config.to_toml(),
                           epoch=epoch, attributes=attributes, **OURS)
 

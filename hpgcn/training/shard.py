@@ -42,16 +42,9 @@ class GraphShard:
             if not train:
                 raise agreed(DataError(f"{slab.header.name}: the train mask is empty"))
         self.columns = Columns(layout, comm, spec.dtype)
-        self.labels = slab.labels  # (m,), or (m, t) of many labels
-        self.masks = slab.masks  # dict of (m,) bool, or None
-        self.vertex = slab.vertex  # (m,) int64 ORIGINAL numbers
-        self.key = comm.device.put(slab.vertex)
-        self.original_ids = slab.original_ids  # (m,) or None
         self.devices = comm.device.name
         if config.aggregates_on_host and comm.device.name != "cpu":
             self.devices += ", aggregation on cpu"
-        X = slab.features[:, self.columns.of(spec.widths[0])].astype(spec.dtype, copy=False)
-        self._features = X if source.header.sparse_features else np.ascontiguousarray(X)
 
         layer = MODELS[spec.architecture]
         self.steps = Steps()
@@ -60,20 +53,40 @@ class GraphShard:
                                         dtype=spec.dtype, slab=slab)
         self.strategy = placed.strategy.build(adjacency, placed.arrangement, comm,
                                               width=self.width)
+        self.layout = self.strategy.layout
         warn_of_degrees(slab, layer, comm, layout.column == 0)
+        slab = self.strategy.spread(slab)
+        self.labels = slab.labels  # (m,), or (m, t) of many labels
+        self.masks = slab.masks  # dict of (m,) bool, or None
+        self.vertex = slab.vertex  # (m,) int64 ORIGINAL numbers
+        self.key = comm.device.put(slab.vertex)
+        self.original_ids = slab.original_ids  # (m,) or None
+        X = slab.features[:, self.columns.of(spec.widths[0])].astype(spec.dtype, copy=False)
+        self._features = X if source.header.sparse_features else np.ascontiguousarray(X)
+
         products = products_of(spec)
         self.levels = [[None] * (sum(products) + 1)] * 2
-        if config.prune:
+        if config.prune and self.strategy.prunes:
             masks = [slab.masks["train"]], list(slab.masks.values())
             self.levels = [
                 find_levels(slab, read, sum(products), comm, precomputed=spec.precomputed)
                 for read in masks]
+        elif config.prune and comm.rank == 0:
+            log.info("%s: all rows are computed, also those that nobody reads",
+                     self.strategy.title(config))
         del slab, adjacency
         self.train, self.evaluated = (
-            ReceptiveField.of(self.strategy, levels, products, precomputed=spec.precomputed)
-            for levels in self.levels)
+            ReceptiveField.of(self.strategy, levels, products, precomputed=spec.precomputed,
+                              whole=whole)
+            for levels, whole in zip(self.levels, (self._in_training, None)))
         self.feature_entries = [self._count_features(field)
                                 for field in (self.train, self.evaluated)]
+
+    def _in_training(self, hop):
+        """The map of a product with A in training steps, where all rows are computed."""
+        products = self.steps.products(self.spec, self._level_sizes())
+        widths = {each.backward: each.width for each in products if each.layer == hop}
+        return self.strategy.in_training(*(widths[back] for back in sorted(widths)))
 
     def _count_features(self, field):
         """Entries of sparse features in the rows of the first two levels."""
@@ -104,23 +117,31 @@ class GraphShard:
 
     def sizes(self):
         """The LevelSizes of both views, of all ranks; feature entries are those of this rank."""
-        views = [LevelSizes.of(levels, self.arrangement.layout) for levels in self.levels]
+        views = self._level_sizes()
         for view, entries in zip(views, self.feature_entries):
             view.feature_entries[:] = np.array(entries)[:, None]
         return views
 
+    def _level_sizes(self):
+        return [LevelSizes.of(levels, self.layout) for levels in self.levels]
+
     def predict_traffic(self):
         """The Prediction of what each rank sends in a training step; all ranks call this."""
-        views = self.sizes()
-        for view in views:
-            view.feature_entries[:] = 0  # not sent, and ranks know their own alone
-        plans = [each and each.plan() for hop in self.train.hops for each in hop.maps]
-        return predict_step(self.spec, plans, views, self.arrangement.layout, self.steps)
+        plans = [each and each.plan() for each in self.train.maps]
+        return predict_step(self.spec, plans, self._level_sizes(), self.layout, self.steps)
+
+    def settle(self):
+        """Arrays that training steps read of earlier ones, a list; see `Strategy.settle`."""
+        return [array for each in self.train.maps if each for array in each.settle()]
+
+    def go_on(self, steps):
+        """Go on after so many training steps; see `Strategy.go_on`."""
+        for each in filter(None, self.train.maps):
+            each.go_on(steps)
 
     def placed_last(self):
         """Bytes that this rank puts on its device once the matrix is there."""
-        layout = self.arrangement.layout
-        plan = Plan(None, self.arrangement, (layout, layout))
+        plan = Plan(None, self.arrangement, (self.layout, self.layout))
         footprint = RankFootprint(self.spec, plan, *self.sizes(), [], [], None, self.steps)
         return int(footprint.placed_last[self.comm.rank])
 

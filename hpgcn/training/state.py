@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from hpgcn.config import Config
-from hpgcn.errors import DataError, InternalError, agreed
+from hpgcn.errors import ConfigError, DataError, InternalError, agreed
 from hpgcn.graphs.validation import check_finite
 from hpgcn.model import Parameters, find_model
 from hpgcn.store import Field, check_fields, parse_json
@@ -37,11 +37,12 @@ class State:
     """What a run needs to go on after an epoch.
 
     `arrays` are weights/NAME, best/NAME (the best epoch's) and optimizer/KIND/NAME, as
-    hpgcn.model.Parameters names them. `provenance` is everything else: graph_sha256 (of
-    the file trained on), source_sha256 (of the one that was partitioned into it, or its
-    own), content_sha256 (`StoredGraph.checksum` when it was opened; not in states of older
-    versions), max_sent_bytes (of a rank in an epoch), steps (training steps taken; not in
-    states of older versions: then as many as epochs), and what BITWISE_FIELDS names.
+    hpgcn.model.Parameters names them; and on rank 0 `lasting`, (size,), of a strategy whose steps
+    read of earlier ones: what `Strategy.settle` returned, of all ranks in turn. `provenance` is
+    everything else: graph_sha256 (of the file trained on), source_sha256 (of the one that was
+    partitioned into it, or its own), content_sha256 (`StoredGraph.checksum` when it was opened; not
+    in states of older versions), max_sent_bytes (of a rank in an epoch), steps (training steps
+    taken; not in states of older versions: then as many as epochs), and what BITWISE_FIELDS names.
     """
 
     epoch: int
@@ -84,6 +85,10 @@ def capture(trainer, best, metrics):
         flats["best"] = best.weights
     arrays = {f"{kind}/{name}": array for kind, flat in flats.items()
               for name, array in trainer.named(flat).items()}
+    lasting = [trainer.comm.device.get(array).ravel() for array in trainer.shard.settle()]
+    lasting = np.concatenate([np.empty(0, trainer.shard.spec.dtype), *lasting])
+    if trainer.comm.sum([lasting.size])[0]:
+        arrays["lasting"] = trainer.comm.gather_rows(lasting)
     told = {**_circumstances(trainer), "max_sent_bytes": trainer.max_sent, "steps": trainer.steps}
     return State(metrics["epoch"], asdict(trainer.config), metrics, best.epoch, best.metrics,
                  arrays, told)
@@ -117,21 +122,21 @@ def parse(path, arrays, attributes):
 def _check_arrays(path, state):
     """Refuse arrays that are not those of the model; return its widths."""
     config = state.config
-    known = {f"{kind}/{name}" for kind in state.kinds for name in state.of(kind)}
+    known = {f"{kind}/{name}" for kind in state.kinds for name in state.of(kind)} | {"lasting"}
     unknown = state.arrays.keys() - known
     if unknown:
         raise DataError(f"{path}: array {min(unknown)} is unknown, "
                         f"expected {', '.join(state.kinds)}")
+    for name, array in state.arrays.items():
+        where = f"{path}: {name}"
+        if array.dtype != config["dtype"]:
+            raise DataError(f"{where} has dtype {array.dtype}, expected {config['dtype']}")
+        check_finite(array, where)
+        if name.startswith("optimizer/variance/") and (array < 0).any():
+            raise DataError(f"{where} is negative at {int(array.argmin())}")
     hidden = [config["hidden"]] * (config["layers"] - 1)
     first = None
     for kind in state.kinds:
-        for name, array in state.of(kind).items():
-            where = f"{path}: {kind}/{name}"
-            if array.dtype != config["dtype"]:
-                raise DataError(f"{where} has dtype {array.dtype}, expected {config['dtype']}")
-            check_finite(array, where)
-            if kind == "optimizer/variance" and (array < 0).any():
-                raise DataError(f"{where} is negative at {int(array.argmin())}")
         try:
             widths = state.parameters(kind)[1]
         except DataError as error:
@@ -157,8 +162,34 @@ def restore(trainer, state, best):
     trainer.max_sent = state.provenance["max_sent_bytes"]
     now = _circumstances(trainer)
     other = [name for name in BITWISE_FIELDS if now[name] != state.provenance[name]]
+    if trainer.shard.strategy.watched and {"ranks", "layout_sha256"} & {*other}:
+        raise agreed(ConfigError(
+            f"{trainer.config.out}: {trainer.title} computes what its partition says: go on with "
+            f"the {state.provenance['ranks']} ranks and the partition of the run"))
+    _put_back(trainer, state.arrays.get("lasting"))
     log.info("%s: going on after epoch %d%s", trainer.config.out, state.epoch,
              f" with {in_words(other)}: equal to rounding" if other else "")
+
+
+def _put_back(trainer, lasting):
+    """Fill what steps read of earlier ones; `lasting` is on rank 0, None where there is nothing."""
+    comm, shard = trainer.comm, trainer.shard
+    arrays = shard.settle()
+    mine = np.empty(sum(array.size for array in arrays), shard.spec.dtype)
+    size = int(comm.sum([mine.size])[0])
+    with comm.collective_errors():
+        found = 0 if lasting is None else lasting.size
+        if comm.rank == 0 and found != size:
+            raise DataError(f"{trainer.config.out}: the checkpoint holds {found} numbers of "
+                            f"earlier steps, expected {size}")
+    if size:
+        comm.scatter_rows(lasting, mine)
+    first = 0
+    for array in arrays:
+        part = mine[first:first + array.size].reshape(array.shape)
+        array[...] = comm.device.put(part)
+        first += array.size
+    shard.go_on(trainer.steps)
 
 
 def in_words(names):
@@ -196,7 +227,7 @@ def _circumstances(trainer):
     shape = shard.arrangement.shape
     owned = trainer.comm.allgather(zlib.crc32(shard.vertex))
     layout = [config.strategy, shape, config.stages, owned]
-    return {"ranks": trainer.comm.size, "strategy": config.strategy,
+    return {"ranks": trainer.comm.size, "strategy": trainer.title,
             "grid": "x".join(map(str, shape)), "threads": trainer.threads, "device": shard.devices,
             "memory": config.memory, "versions": versions(),
             "layout_sha256": hashlib.sha256(repr(layout).encode()).hexdigest()}

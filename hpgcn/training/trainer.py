@@ -27,6 +27,7 @@ from hpgcn.runtime.progress_bar import bar
 from hpgcn.strategies import find_strategy
 from hpgcn.training.checkpoint import Checkpoints
 from hpgcn.training.divergence import check_evaluation, diverged
+from hpgcn.training.drift import in_words, tell, watched
 from hpgcn.training.fault_view import with_faults
 from hpgcn.training.optimizers import OPTIMIZERS, SGD
 from hpgcn.training.placement import as_source, assign_rows, same_everywhere
@@ -191,6 +192,7 @@ def make_trainer(source, config, comm, *, warm=True):
              "strategy_choice": placed.choice,
              "setup_bytes": round(comm.sum([comm.counters.total("setup")[0]])[0]),
              "setup_s": float(comm.max([time.perf_counter() - begin])[0]),
+             "period": predicted.period,
              "predicted_bytes_per_epoch": predicted.total_bytes(),
              "predicted_messages_per_epoch": predicted.total_messages()}
     return Trainer(source.header, config, comm, shard, *views, parameters, optimizer, threads,
@@ -251,13 +253,14 @@ class Trainer:
                 history.append(metrics)
                 if record:
                     record.append(metrics)
-                shown.set_postfix(loss=f"{metrics['loss']:.4f}", val_acc=metrics["val_acc"],
-                                  refresh=False)
+                shown.set_postfix(**in_words(metrics), refresh=False)
                 shown.update()
                 ended = stopped or finished(config, epoch, best.epoch)
                 if checkpoints:
                     checkpoints.keep(self, record, metrics, best, ended)
 
+        if comm.rank == 0:
+            tell(self.title, history)
         summary = self.summary(history, best)
         if trace:
             trace.write(os.path.join(config.out, "trace.json"))
@@ -273,8 +276,9 @@ class Trainer:
         """Train for one epoch, one step on all rows; return its metrics, equal on all ranks."""
         comm = self.comm
         clock = comm.clock
-        comm.counters.phase = "train"
         faults.begin(comm.rank, epoch)
+        drift = watched(self, epoch)
+        comm.counters.phase = "train"
         clock.reset()
         before = comm.counters.total("train")
         with clock.span("epoch", epoch):
@@ -301,7 +305,7 @@ class Trainer:
                 "val_loss": None, "epoch_s": seconds, "eval_s": 0.0, "spmm_s": spmm,
                 "dense_s": dense, "comm_s": sending, "wait_s": waiting,
                 "sent_bytes": round(sent_bytes), "sent_messages": round(messages),
-                "peak_rss_bytes": int(resident)}
+                "peak_rss_bytes": int(resident), **drift}
 
     def judge(self, metrics, best):
         """Evaluate after an epoch, add that to its metrics, and offer the weights to `best`."""
@@ -321,6 +325,11 @@ class Trainer:
         parameters.flat[:] = self.comm.device.get(flat)
         return parameters.arrays
 
+    @property
+    def title(self):
+        """What files call the strategy."""
+        return find_strategy(self.config).title(self.config)
+
     def summary(self, history, best):
         """The contents of summary.json."""
         final = history[-1]
@@ -328,9 +337,12 @@ class Trainer:
         about = self.about
         hosts = list(dict.fromkeys(self.comm.allgather(platform.node())))
         largest = int(self.max_sent) if self.max_sent.is_integer() else self.max_sent
+        lately = history[-self.about["period"]:]  # steps that send different things
+        sent = {f"sent_{what}_per_epoch": sum(one[f"sent_{what}"] for one in lately) // len(lately)
+                for what in ("bytes", "messages")}
         return {
             "started_utc": about["started_utc"], "hosts": hosts, "graph": self.header.name,
-            "strategy": config.strategy, "strategy_choice": about["strategy_choice"],
+            "strategy": self.title, "strategy_choice": about["strategy_choice"],
             "grid": "x".join(map(str, self.shard.arrangement.shape)),
             "replication": self.shard.strategy.replication, "ranks": self.comm.size,
             "threads": self.threads, "device": self.shard.devices, "epochs": final["epoch"],
@@ -338,8 +350,7 @@ class Trainer:
             "best_val_acc": best.metrics["val_acc"], "test_acc": best.metrics["test_acc"],
             "epoch_s_median": float(np.median([metrics["epoch_s"] for metrics in history])),
             "setup_s": about["setup_s"], "setup_bytes": about["setup_bytes"],
-            "sent_bytes_per_epoch": final["sent_bytes"],
-            "sent_messages_per_epoch": final["sent_messages"],
+            **sent,
             "predicted_bytes_per_epoch": about["predicted_bytes_per_epoch"],
             "predicted_messages_per_epoch": about["predicted_messages_per_epoch"],
             "max_rank_sent_bytes_per_epoch": largest,

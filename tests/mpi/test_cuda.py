@@ -5,7 +5,7 @@ import pytest
 from cuda_ranks import held_bytes, real_or_fake
 from graphs import make, scattered, several_labels
 from mpi4py import MPI
-from training import SETTINGS, assert_same_curves, metrics_of, run, start
+from training import SETTINGS, assert_same_curves, run, start
 
 import hpgcn
 from hpgcn.comm import as_comm
@@ -14,6 +14,7 @@ from hpgcn.planning.dry_run import forecast
 from hpgcn.runtime.device import choose
 from hpgcn.strategies import STRATEGIES
 from hpgcn.training.placement import assign_rows
+from hpgcn.training.progress import Best
 
 pytestmark = pytest.mark.mpi
 
@@ -69,8 +70,24 @@ def test_aggregation_on_the_host(comm, gpus, model, graph, options):
     check(make(weighted=True, **graph), config, comm, gpus, aggregate_on="cpu", update_on="cuda")
 
 
+@pytest.mark.parametrize("delay, sparse", [("none", True), ("1", False), ("2", True)])
+def test_delayed_sums(comm, gpus, delay, sparse):
+    config = settings("gcn", strategy="vertex-cut", delay=delay)
+    source = scattered(make(directed=True, weighted=True, sparse=sparse), comm)
+    losses = []
+    for ranks in (comm, gpus):
+        trainer = start(source, config, ranks)
+        losses.append([])
+        for epoch in range(1, 8):
+            found = trainer.epoch(epoch)
+            trainer.judge(found, Best())
+            losses[-1].append([found[name] for name in ("loss", "val_loss", "sent_bytes")])
+        trainer.shard.close()
+    np.testing.assert_allclose(*losses, rtol=1e-11)
+
+
 @pytest.mark.parametrize("strategy, options", [
-    *((strategy, {}) for strategy in STRATEGIES),
+    *((strategy, {}) for strategy in STRATEGIES), ("vertex-cut", {"delay": "2"}),
     ("mop", {"aggregate_on": "cpu", "update_on": "cuda"})])
 def test_memory_is_what_was_told(comm, cuda, gpus, strategy, options):
     if cuda is None:
@@ -83,7 +100,8 @@ def test_memory_is_what_was_told(comm, cuda, gpus, strategy, options):
     told = forecast(assign_rows(source, gpus, config), config, gpus)
     predicted = told["gpu_memory"][comm.rank]
     trainer = start(source, config, gpus)
-    metrics_of(trainer, 2)
+    for epoch in (1, 2):
+        trainer.judge(trainer.epoch(epoch), Best())
     fake_cupy.Stream.alive.clear()
     held = held_bytes() - before
     trainer.shard.close()

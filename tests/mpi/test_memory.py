@@ -24,7 +24,7 @@ F = 48
 
 @pytest.mark.parametrize("strategy, model, input_dropout, directed", [
     *((strategy, "gcn", 0.5, False) for strategy in STRATEGIES),
-    ("p2p", "sage", 0, True), ("2d", "gin", 0.5, False)])
+    ("p2p", "sage", 0, True), ("2d", "gin", 0.5, False), ("vertex-cut --delay 2", "sage", 0, True)])
 def test_an_epoch_allocates_no_matrix(comm, strategy, model, input_dropout, directed):
     n = 8000 * comm.size
     offsets = [1, 3] if directed else [-3, -1, 1, 3]
@@ -33,8 +33,9 @@ def test_an_epoch_allocates_no_matrix(comm, strategy, model, input_dropout, dire
     rows = np.arange(n)
     graph = Graph.from_scipy(A, X, rows % 40, (rows[::2], rows[1::4], rows[3::4]), name="chain")
     partition = Partition.from_parts(rows // 8000, comm.size)
-    config = Config(strategy=strategy, model=model, input_dropout=input_dropout, layers=3,
-                    hidden=44, layer_norm=model == "gin")
+    strategy, _, delay = strategy.partition(" --delay ")
+    config = Config(strategy=strategy, delay=delay or "0", model=model, layers=3, hidden=44,
+                    input_dropout=input_dropout, layer_norm=model == "gin")
     source = graph.permuted(partition.perm, partition.offsets)
     trainer, _ = run_two_epochs(source, config, comm)
 

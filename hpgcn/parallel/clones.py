@@ -1,0 +1,221 @@
+"""Rows that several ranks have copies of: sums over the copies of a vertex, now or steps later.
+
+The root of a vertex is the copy of its owner; the others are its clones. Each rank has the rows
+that it owns, then its clones by number. Partial sums go up from clones to roots, totals down.
+Source: distgnn-2021, section 5.3 and Algorithm 4.
+"""
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn import kernels
+from hpgcn.parallel.halo_exchange import HaloBuffers, HaloExchange
+
+SLICE_BYTES = 64  # of a row, that are sent to clones at a time
+
+
+class CloneExchange(HaloExchange):
+    """Messages between the roots and the clones of a HaloPlan, whose ghosts are the clones.
+
+    clones: (c,) int64, their numbers among the rows of this rank, on the device.
+    """
+
+    def __init__(self, plan, clones, comm, dtype):
+        super().__init__(plan, comm, HaloBuffers(comm.device, comm.relay, dtype))
+        self.clones = clones
+
+    def begin(self, width, up):
+        """Take the channel of messages of this width, up to the roots or down to the clones."""
+        self.channel = self._channel(width, adjoint=up)
+
+    def fill(self, Z, up):
+        """Put rows of Z (m, f) into the messages that go up, or down; return them, (rows, f).
+
+        Those of before were waited for.
+        """
+        self.begin(Z.shape[1], up)
+        with self.comm.clock("comm"):
+            rows = self.clones if up else self.send_rows
+            return kernels.backend(Z).gather(Z, rows, self.channel.outgoing)
+
+    def send(self):
+        """Start what was filled."""
+        with self.comm.clock("comm"):
+            self._start(self.channel)
+
+    def arrived(self, what):
+        """Yield (rank, its rows) in increasing order of ranks; then wait for all sends."""
+        return self._arrived(self.channel, what)
+
+    def landed(self, what):
+        """Wait for all messages; return what came, (rows, f), by rank."""
+        for _ in self.arrived(what):
+            pass
+        return self.channel.incoming
+
+
+class WholeSum:
+    """Sums over all copies of a vertex, given to all of them: exact, in two phases."""
+
+    def __init__(self, exchange):
+        self.exchange = exchange
+
+    def reserve(self, width):
+        """Make the buffers for rows of this width."""
+        self.exchange.reserve(width)
+
+    def add(self, Z, what):
+        """Replace the partial sums Z (m, f) by the totals, which are added in rank order."""
+        exchange = self.exchange
+        exchange.fill(Z, up=True)
+        exchange.send()
+        for rank, rows in exchange.arrived(what):
+            with exchange.comm.clock("comm"):
+                kernels.backend(Z).scatter_add(rows, exchange.returned[rank], Z)
+        exchange.fill(Z, up=False)
+        exchange.send()
+        Z[exchange.clones] = exchange.landed(what)
+
+    def settle(self):
+        """Nothing is left of a step, an empty list."""
+        return []
+
+    @property
+    def nbytes(self):
+        """Bytes of buffers."""
+        return self.exchange.nbytes
+
+    def close(self):
+        """Free the requests."""
+        self.exchange.close()
+
+
+def deal(plan, count, comm):
+    """Deal the vertices that have clones to bins; all ranks call this together.
+
+    Vertex t of those with clones, counted in the distributed order, goes to bin t mod `count`: bins
+    differ by one vertex at most, and so do the shares of each owner in them.
+
+    Parameters
+    ----------
+    plan : HaloPlan
+        Of all clones.
+
+    Returns
+    -------
+    list of (HaloPlan, numbers of its clones among the rows of this rank)
+    """
+    layout = plan.layout
+    marks = np.zeros(int(layout.offsets[-1]), np.uint8)
+    marks[plan.ghosts] = 1
+    comm.allreduce(marks, "plan", op="max")
+    bin_of = (np.cumsum(marks, dtype=np.int64) - 1) % count
+    ghosts, sent = bin_of[plan.ghosts], bin_of[layout.start + plan.send_rows]
+    return [(plan.part(ghosts == number, sent == number),
+             comm.device.put(layout.num_rows + np.flatnonzero(ghosts == number)))
+            for number in range(count)]
+
+
+class DelayedSum:
+    """Sums over the copies of a vertex, of which others' shares are those of some steps before.
+
+    Of r bins, as `deal` makes them, one takes its turn in each step: its clones send their partial
+    sums, which the roots take r steps later, in the next turn, when they send the totals; these the
+    clones take another r steps later. What has arrived is used in this one step; vertices of other
+    bins have partial sums alone, and so have those of the bin before anything has arrived. A copy's
+    own share is always that of the step itself: a clone is sent the total less what it gave.
+    """
+
+    def __init__(self, bins, width, comm, dtype):
+        self.comm = comm
+        self.step = 0
+        self.legs = []  # by bin: up, down
+        for plan, clones in bins:
+            legs = [CloneExchange(plan, clones, comm, dtype) for _ in range(2)]
+            for leg, up in zip(legs, (True, False)):
+                leg.begin(width, up)
+                leg.channel.incoming[:] = 0
+            self.legs.append(legs)
+
+    def add(self, Z, what):
+        """Add to the partial sums Z (m, f) of this step what has arrived of other copies'."""
+        rounds, turn = divmod(self.step, len(self.legs))
+        up, down = self.legs[turn]
+        scatter_add = kernels.backend(Z).scatter_add
+        if rounds:
+            for rank, rows in up.arrived(what):
+                with self.comm.clock("comm"):
+                    scatter_add(rows, up.returned[rank], Z)
+        up.fill(Z, up=True)  # once the last message has left, before anything is added to clones
+        if rounds > 1:
+            others = down.landed(what)
+            with self.comm.clock("comm"):
+                scatter_add(others, down.clones, Z)
+        if rounds:
+            totals = down.fill(Z, up=False)
+            totals -= up.channel.incoming
+            down.send()
+        up.send()
+        self.step += 1
+
+    def settle(self):
+        """Wait for all that is under way; return what later steps read, a list of arrays."""
+        return [leg.landed("the end of a step") for legs in self.legs for leg in legs]
+
+    @property
+    def nbytes(self):
+        """Bytes of buffers."""
+        return sum(leg.nbytes for legs in self.legs for leg in legs)
+
+    def close(self):
+        """Free the requests, once all messages have arrived."""
+        self.settle()
+        for legs in self.legs:
+            for leg in legs:
+                leg.close()
+
+
+def with_clones(array, plan, comm):
+    """Put the clones' rows behind an array (m, ...) of own rows; all ranks call this together.
+
+    A csr_array keeps its kind. Rows travel as bits, some columns at a time.
+    """
+    if sp.issparse(array):
+        return _sparse_with_clones(array, plan, comm)
+    m, clones = len(array), plan.ghosts.size
+    out = np.empty((m + clones, *array.shape[1:]), array.dtype)
+    out[:m] = array
+    columns = out.reshape(m + clones, math.prod(array.shape[1:]))
+    step = max(1, SLICE_BYTES // array.itemsize)
+    for first in range(0, columns.shape[1], step):
+        part = np.ascontiguousarray(columns[:m, first:first + step]).view(np.uint8)
+        words = np.zeros((m, -(-part.shape[1] // 8)), np.int64)  # only integers are sent like this
+        words.view(np.uint8)[:, :part.shape[1]] = part
+        found = _sent([words[rows].ravel() for rows in _by_rank(plan)], comm)
+        found = found.reshape(clones, words.shape[1]).view(np.uint8)[:, :part.shape[1]]
+        columns[m:, first:first + step] = np.ascontiguousarray(found).view(array.dtype)
+    return out
+
+
+def _sparse_with_clones(array, plan, comm):
+    counts = with_clones(np.diff(array.indptr), plan, comm)
+    parts = [array[rows] for rows in _by_rank(plan)]
+    indices = _sent([part.indices for part in parts], comm)
+    bits = _sent([part.data.view(f"i{array.dtype.itemsize}") for part in parts], comm)
+    data = bits.astype(f"i{array.dtype.itemsize}").view(array.dtype)
+    indices = np.concatenate([array.indices, indices.astype(array.indices.dtype)])
+    pointers = np.concatenate([[0], np.cumsum(counts)])
+    return sp.csr_array((np.concatenate([array.data, data]), indices, pointers),
+                        shape=(counts.size, array.shape[1]))
+
+
+def _by_rank(plan):
+    return [plan.send_rows[first:last] for first, last in pairwise(plan.send_offsets.tolist())]
+
+
+def _sent(arrays, comm):
+    return np.concatenate(comm.alltoallv(arrays))

@@ -1,0 +1,281 @@
+"""Vertex cut with delayed sums: strategy `vertex-cut` with `--delay r`, or none. Approximate.
+
+A rank has copies of all vertices whose row or column it holds a nonzero of, and computes all layers
+for them: its own rows first, the roots, then clones. With A_loc the nonzeros that ranks hold, on
+the rows of all copies, and C the sum over the copies of a vertex, given to all of them,
+
+    exact        Z = C A_loc H, dH = A_loc^T C G: of evaluations, and of an A X formed once
+    cd-r         the same with sums C' in which others' shares are old: of training steps
+    0c (none)    Z = A_loc H, dH = A_loc^T G: of training steps, which send no rows at all
+
+Values of A are those of the whole matrix. The loss is of the roots alone; gradients of weights are
+sums over all copies, each of which has its share of the gradient: with an exact C the sums are the
+gradients of one rank. Dropout is keyed by the original vertex, and so alike on all copies.
+
+As Algorithm 4 of distgnn-2021 has it, one bin of r is sent in each step, and its sums are used r
+steps later by roots, 2r by clones, in that one step: split vertices of other bins have local sums
+alone. Two things are decided here. A clone replaces its sum by an old total in the paper; here it
+adds to its own share, which is never old, what the others gave. The paper says nothing of the
+backward, and its program sends none of it, but lets each clone have a loss of its own, so that a
+vertex counts as often as it was split. Here the loss is of roots alone, and gradients are summed up
+over copies by the same delays. To use what has arrived until it is replaced was tried: with delayed
+gradients runs diverge then, without them accuracy falls in the long run (docs/adr/0010).
+
+Rows that nobody reads are not left out. Memory: A on copies; X and activations of clones; for each
+product with A, and with A^T, two pairs of message buffers for all clones and roots.
+
+Source: distgnn-2021, section 5.3.
+"""
+from __future__ import annotations
+
+import copy
+import dataclasses
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn import kernels
+from hpgcn.graphs.partition import run_offsets
+from hpgcn.parallel.clones import CloneExchange, DelayedSum, WholeSum, deal, with_clones
+from hpgcn.parallel.csr import Csr
+from hpgcn.parallel.halo_plan import HaloPlanSizes, needs
+from hpgcn.parallel.layout import BlockLayout
+from hpgcn.parallel.transfers import OWN, OwnRows
+from hpgcn.parallel.workspace import Workspace
+from hpgcn.strategies.nonzeros import HELD, READ, ROW, held_nonzeros
+from hpgcn.strategies.p2p import halo_plan, local_numbers
+from hpgcn.strategies.plan import WEIGHT, Operand, Plan
+from hpgcn.strategies.rows import RowProduct, RowStrategy, multiply
+from hpgcn.strategies.strategy import product_name
+from hpgcn.strategies.vertex_cut import VertexCut, VertexCutPlan
+
+WATCHED = 5  # training steps at least that are held against exact ones
+
+
+class DelayedPlan(Plan):
+    """What ranks send in r steps, a bin in each, once all bins had their turn.
+
+    Parameters as Plan; bins: list of HaloPlanSizes, in a run, which has no pattern.
+
+    Attributes
+    ----------
+    vertices : (rows,) int64
+        Whose copy each row of `layout` is, in the distributed order.
+    """
+
+    def __init__(self, pattern, arrangement, layouts=None, bins=None):
+        self.delay = arrangement.options["delay"]
+        self.bins = bins
+        if pattern is not None:
+            layouts = self._count(pattern, arrangement)
+        super().__init__(pattern, arrangement, layouts)
+
+    @classmethod
+    def of(cls, pattern, arrangement):
+        """See `Plan`; the holders are put into the pattern."""
+        return cls(pattern.held(VertexCutPlan.holders(pattern, arrangement)), arrangement)
+
+    def _count(self, pattern, arrangement):
+        """Find the clones; return the layouts of all copies."""
+        owner = arrangement.layout.row_blocks
+        k = arrangement.layout.size
+        pairs = np.unique(np.concatenate([
+            (lines * k + pattern.holders)[owner[lines] != pattern.holders]
+            for lines in (pattern.rows, pattern.indices.astype(np.int64))]))
+        vertex, rank = pairs // k, pairs % k
+        _, turn = np.unique(vertex, return_inverse=True)
+        count = self.delay or 1
+        self.bins = [HaloPlanSizes.of_pairs(owner[vertex[chosen]], rank[chosen], k)
+                     for chosen in (turn % count == number for number in range(count))]
+        self.clones = np.bincount(rank, minlength=k)
+        self.sent = np.bincount(owner[vertex], minlength=k)
+        copies = np.concatenate([np.arange(owner.size), vertex])
+        holder = np.concatenate([owner, rank])
+        self.vertices = copies[np.lexsort((copies, owner[copies] != holder, holder))]
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(holder, minlength=k))])
+        return (BlockLayout(offsets, 1, arrangement.layout.rank),) * 2
+
+    @property
+    def period(self):
+        """See `Plan`."""
+        return max(self.delay or 0, 1)
+
+    def calls(self, product, itemsize):
+        """See `Plan`."""
+        if self.delay is None:
+            return
+        row_bytes = product.width * itemsize
+        for sizes in self.bins:
+            yield from sizes.push(row_bytes)
+            yield from sizes.pull(row_bytes)
+
+    def operand(self, pattern, layout):
+        """See `Plan`; one block, of all copies."""
+        rows = np.diff(self.layout.offsets)
+        listed = (self.sent + 2 * self.clones) * (2 if self.delay else 1)  # of all, and of bins
+        return Operand.of(rows.shape, np.bincount(pattern.holders, minlength=self.num_ranks),
+                          rows + 1, listed=listed, results=rows)
+
+    def adjoint(self, forward):
+        """See `Plan`."""
+        return dataclasses.replace(forward, listed=np.zeros_like(forward.listed))
+
+    def buffer_bytes(self, width, itemsize):
+        """See `Plan`; of exact sums, and of gradients with what is added to them."""
+        totals = self.rows() * (self.delay is not None)
+        return (self.sent + self.clones + totals) * width * itemsize
+
+    def lasting_bytes(self, product, itemsize):
+        """See `Plan`: messages up and down, as they were sent and as they arrive."""
+        if not self.delay:
+            return super().lasting_bytes(product, itemsize)
+        return 2 * (self.sent + self.clones) * product.width * itemsize
+
+    def reading_bytes(self, itemsize):
+        """See `Plan`; own rows as they are read, nonzeros on their way, then one block."""
+        read = np.diff(self.pattern.indptr[self.arrangement.layout.offsets])
+        held, transposed = self.kept_bytes(itemsize)
+        entry = READ + WEIGHT * self.pattern.weighted
+        return (read * entry + self.operands[0].entries * HELD + held + transposed
+                + self.rows() * ROW)
+
+
+class DelayedVertexCut(RowStrategy):
+    """A-hat on the rows of all copies, with nonzeros held by any rank: exact, until `in_training`.
+
+    Parameters
+    ----------
+    arrangement : hpgcn.strategies.plan.Arrangement
+        Of rows that have one owner each.
+    layout : hpgcn.parallel.layout.BlockLayout
+        Of the rows of all copies.
+    product : RowProduct
+        Of the nonzeros that this rank holds, which nothing comes to and nothing leaves.
+    clones : hpgcn.parallel.halo_plan.HaloPlan
+        Of all clones.
+    """
+
+    name = VertexCut.name
+    Plan = DelayedPlan
+    options = VertexCut.options
+    takes_parts = needs_parts = takes_holders = True
+    method = VertexCut.method
+    prunes = False
+    watched = WATCHED
+
+    def __init__(self, arrangement, layout, comm, product, clones, dtype, *, symmetric):
+        super().__init__(layout, layout, comm, product, symmetric=symmetric)
+        self.arrangement = arrangement
+        self.clones = clones
+        self.delay = arrangement.options["delay"]
+        self.watched = max(2 * (self.delay or 0), WATCHED)
+        self.bins = deal(clones, self.delay, comm) if self.delay else []
+        here = comm.device.put(np.arange(clones.layout.num_rows, product.num_rows))
+        whole = WholeSum(CloneExchange(clones, here, comm, dtype))
+        self.sums = [whole, whole]  # of products with A, and with A^T; empty: nothing is added up
+        self.workspace = Workspace(dtype, comm.device)  # of totals that A^T multiplies
+        self.trained = []  # maps of training steps
+
+    @classmethod
+    def title(cls, config):
+        """See `Strategy`."""
+        return f"{cls.name} 0c" if config.delay == "none" else f"{cls.name} cd-{config.delay}"
+
+    @classmethod
+    def own_options(cls, config, device):
+        """See `Strategy`."""
+        return {"delay": None if config.delay == "none" else int(config.delay)}
+
+    @classmethod
+    def build(cls, adjacency, arrangement, comm, *, width=0):
+        """See `Strategy`."""
+        rows = arrangement.layout.rows
+        i, j, values = held_nonzeros(adjacency, arrangement, comm, VertexCut.holders)
+        ghosts = np.union1d(needs(i, rows), needs(j, rows))
+        places = local_numbers(i, ghosts, rows), local_numbers(j, ghosts, rows)
+        copies = rows.num_rows + ghosts.size
+        matrix = sp.csr_array((values, places), shape=(copies, copies))
+        del i, j, values, places
+        product = RowProduct({OWN: {OWN: Csr.of(matrix, comm.device)}}, OwnRows(), OwnRows(),
+                             copies)
+        layout = BlockLayout(run_offsets(comm.allgather(copies)), 1, comm.rank)
+        strategy = cls(arrangement, layout, comm, product, halo_plan(rows, ghosts, comm),
+                       adjacency.dtype, symmetric=adjacency.symmetric)
+        strategy.reserve(width)
+        return strategy
+
+    def spread(self, slab):
+        """See `Strategy`; masks are of roots alone."""
+        arrays = {name: with_clones(array, self.clones, self.comm)
+                  for name in ("features", "labels", "vertex", "original_ids")
+                  if (array := getattr(slab, name)) is not None}
+        none = np.zeros(self.clones.ghosts.size, bool)
+        masks = slab.masks and {key: np.concatenate([mask, none])
+                                for key, mask in slab.masks.items()}
+        return dataclasses.replace(slab, masks=masks, **arrays)
+
+    def in_training(self, *widths):
+        """See `Strategy`."""
+        if self.delay == 0:
+            return self
+        made = copy.copy(self)
+        made.whole = self
+        made.sums = [DelayedSum(self.bins, width, self.comm, self.workspace.dtype)
+                     for width in widths if self.delay]
+        self.trained.append(made)
+        return made
+
+    def forward(self, H, *, mask=None, out=None):
+        """See `Strategy`."""
+        if not self.sums:
+            return multiply(self.comm, self.product, H, mask, out)
+        out = multiply(self.comm, self.product, H, None, out)
+        self.sums[0].add(out, product_name(self.comm.clock))
+        if mask is not None:
+            with self.comm.clock("spmm"):
+                kernels.backend(out).apply_mask(out, mask)
+        return out
+
+    def backward(self, G, *, mask=None, out=None):
+        """See `Strategy`; G is left as it is."""
+        if self.sums:
+            totals = self.workspace.take("totals", *G.shape)
+            totals[:] = G
+            self.sums[1].add(totals, product_name(self.comm.clock))
+            G = totals
+        return multiply(self.comm, self.back, G, mask, out)
+
+    def reserve(self, width):
+        """See `Strategy`."""
+        self.sums[0].reserve(width)
+        if self.delay is not None:
+            self.workspace.flat("totals", self.product.num_rows * width)
+
+    def plan(self):
+        """See `Strategy`."""
+        plans = [plan for plan, _ in self.bins] or [self.clones]
+        table = self.comm.allgather([plan.sizes for plan in plans])
+        bins = [HaloPlanSizes(*each.T) for each in np.array(table, np.int64).swapaxes(0, 1)]
+        return DelayedPlan(None, self.arrangement, (self.layout, self.layout), bins)
+
+    def settle(self):
+        """See `Strategy`."""
+        return [array for each in self.sums for array in each.settle()]
+
+    def go_on(self, steps):
+        """See `Strategy`."""
+        for each in self.sums:
+            each.step = steps
+
+    @property
+    def buffer_bytes(self):
+        """See `Strategy`."""
+        if self.whole:
+            return sum(each.nbytes for each in self.sums)
+        return (self.sums[0].nbytes + self.workspace.nbytes
+                + sum(each.buffer_bytes for each in self.trained))
+
+    def close(self):
+        """See `Strategy`."""
+        for each in self.sums:
+            each.close()
