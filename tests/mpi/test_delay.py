@@ -18,7 +18,7 @@ from training import SETTINGS, start
 import hpgcn
 from hpgcn import store
 from hpgcn.config import Config
-from hpgcn.errors import ConfigError, StoppedError, UsageError
+from hpgcn.errors import ConfigError, DataError, StoppedError, UsageError
 from hpgcn.graphs.normalization import NormalizedAdjacency
 from hpgcn.model import Parameters
 from hpgcn.partition import make_partition
@@ -297,6 +297,28 @@ def test_what_another_run_would_be_is_refused(comm, cut, tmp_path):
     assert settings(delay="05").delay == "5"
     with pytest.raises(UsageError, match="delay = 2: of training alone"):
         hpgcn.propagation(path, comm, strategy="vertex-cut", delay="2")
+
+
+def test_a_checkpoint_that_lacks_what_was_under_way_is_refused(comm, cut, tmp_path):
+    out = comm.bcast(tmp_path) / "run"
+    path = cut(make(n=90, f=9))
+    train(comm, path, out, 3, delay="2")
+    folder = out / "checkpoints/step-00000003"
+    if comm.rank == 0:
+        arrays, told = store.read_state(folder / "state.h5")
+        size = arrays.pop("lasting", np.empty(0)).size
+        assert (size > 0) == (comm.size > 1)
+        os.remove(folder / "state.h5")
+        of_file = {name: told.pop(name) for name in ("config_toml", "epoch", "creator",
+                                                     "created_utc")}
+        store.write_state(folder / "state.h5", arrays, config_toml=of_file["config_toml"],
+                          epoch=of_file["epoch"], attributes=told)
+        manifest = {"files": {"state.h5": {"sha256": store.file_sha256(folder / "state.h5")}}}
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+    comm.barrier()
+    if comm.size > 1:
+        with pytest.raises(DataError, match="holds 0 numbers of earlier steps, expected [1-9]"):
+            train(comm, path, out, 6, delay="2")
 
 
 @pytest.mark.parametrize("delay, title, watched", [
