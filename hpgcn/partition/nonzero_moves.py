@@ -226,14 +226,16 @@ def sweep(s, order, seed, turn, heat, price, steep, target):
     half = np.uint64(32)
     for e in order:
         p = s.part[e]
+        excess = s.load[p] - s.room[0]
+        excess_rows = s.rows[p] - s.room[1]
+        over = excess > 0 or excess_rows > 0
+        if not over and s.lam[s.ends[e, 0]] == 1 and s.lam[s.ends[e, 1]] == 1:
+            continue
         bits = mix(key + np.uint64(e))
         more = mix(bits)
         side = np.int64(bits & np.uint64(1))
         kind = np.int64(bits >> np.uint64(1) & np.uint64(3))  # 0, 1: alone; 2: all; 3: near ones
         net = s.ends[e, side]
-        excess = s.load[p] - s.room[0]
-        excess_rows = s.rows[p] - s.room[1]
-        over = excess > 0 or excess_rows > 0
         place = bits >> half
         if over and more >> np.uint64(4) & np.uint64(7) < 2:
             q = np.int64(place * k >> half)

@@ -24,11 +24,10 @@ MOST, FEWEST = 400, 4  # sweeps that cool down
 LAST = 4  # sweeps downhill alone
 PATIENCE = 40  # more, at most, while a part is too large
 PRICE, DEARER = 0.05, 1.2  # of a nonzero or a row too many, in rows; its growth while there are any
-STEEP, SLACK = 0.0, 1.0  # price of copies beyond a share of the mean
+STEEP, SLACK = 2.0, 1.05  # price of the nets that a part touches beyond a share of the mean
 SPREADS = 20  # passes over owners, at most
 PAIRED = 1.5  # entries of a pair, on average, from which on pairs move first
-WARM = 0.2
-HOT, COLD = 0.3, 0.08  # heat of the first sweep and of the last but those, in rows of a net
+HOT, WARM, COLD = 0.3, 0.2, 0.08  # heat of the first sweep, after pairs, and of the last but LAST
 
 
 def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0):
@@ -39,20 +38,21 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0):
     rows : csr_array (n, n)
         Pattern with a full diagonal, as `hpgcn.partition.model.pattern`.
     holder : (nnz,) integers
-        Part of each entry; on the diagonal `owner` counts. Of a symmetric pattern only what lies
-        above the diagonal is read.
+        Part of each entry; on the diagonal `owner` counts.
     owner : (n,) integers
     k : int
     epsilon : float
         A part may hold (1 + epsilon) times the mean of nonzeros and w0 for each row that it owns,
-        and own (1 + ROWS) times the mean of rows.
+        and own (1 + ROWS) times the mean of rows. Parts that begin with more lose it, where no
+        limit forbids.
     w0, seed : int
 
     Returns
     -------
     holder : (nnz,) int32
     owner : (n,) int32
-        The same input gives the same output; one thread.
+        The same input gives the same output; one thread. Never more rows and sums than given,
+        where what is given keeps within the limits.
     """
     owner = np.asarray(owner, np.int32)
     if k == 1:
@@ -136,18 +136,20 @@ class Nets:
 
 
 def _stages(rows):
-    """Yield nets, and how hot and how many offers each stage begins with.
+    """Yield nets, how hot the first sweep over their units is, and how many offers are made.
 
     Where most entries have one across the diagonal, both move together first, even if the pattern
     is not symmetric: half as many units, and a vertex' row and column stay together.
     """
     paired = Nets(rows, True)
-    symmetric = 2 * paired.first.size == paired.off.size
-    if symmetric or paired.off.size > PAIRED * paired.first.size:
-        yield paired, HOT, WORK if symmetric else WORK // 2
-    if not symmetric:
-        begun = paired.off.size > PAIRED * paired.first.size
-        yield Nets(rows, False), WARM if begun else HOT, WORK // 2 if begun else WORK
+    arcs, pairs = paired.off.size, paired.first.size
+    if arcs == 2 * pairs:
+        yield paired, HOT, WORK
+    elif arcs > PAIRED * pairs:
+        yield paired, HOT, WORK // 2
+        yield Nets(rows, False), WARM, WORK // 2
+    else:
+        yield Nets(rows, False), HOT, WORK
 
 
 def _anneal(state, seed, hot, work):

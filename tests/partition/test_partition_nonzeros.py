@@ -99,7 +99,8 @@ def test_methods(method, kind):
     assert np.bincount(first.part, minlength=6).max() <= 22
     assert found["imbalance_nnz"] <= 0.06
     plain = make_partition(graph, 6, method=method, seed=4, refine=False).statistics
-    assert found["volume"] <= plain["volume"]
+    fits = plain["imbalance_nnz"] <= 0.05 and plain["imbalance_rows"] <= 0.1
+    assert found["volume"] <= plain["volume"] * (1 if fits else 1.1)
     random = make_partition(graph, 6, method="random").statistics["volume"]
     assert found["volume"] < 0.75 * random
 
