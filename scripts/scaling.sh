@@ -13,10 +13,10 @@ for ranks in ${RANKS:-1 2}; do
 done
 runs=()
 for turn in 1 2; do
-    for strategy in ${STRATEGIES:-p2p 1d 1.5d 2d 3d mop}; do
+    for strategy in ${STRATEGIES:-p2p cover vertex-cut 1d 1.5d 2d 3d mop}; do
         for ranks in ${RANKS:-1 2}; do
             graph=$out/rmat.h5
-            [[ $strategy == p2p || $strategy == 1d ]] && graph=$out/rmat.p$ranks.h5
+            [[ $strategy =~ ^(p2p|cover|vertex-cut|1d)$ ]] && graph=$out/rmat.p$ranks.h5
             run=$out/$strategy-P$ranks-$turn
             .venv/bin/mpiexec -n "$ranks" "${hpgcn[@]}" train "$graph" --strategy "$strategy" --layers 3 --hidden 128 \
                 --epochs "${EPOCHS:-8}" --eval-every 0 --threads 1 --out "$run" --overwrite > /dev/null
