@@ -71,9 +71,6 @@ class GraphShard:
             self.levels = [
                 find_levels(slab, read, sum(products), comm, precomputed=spec.precomputed)
                 for read in masks]
-        elif config.prune and comm.rank == 0:
-            log.info("%s: all rows are computed, also those that nobody reads",
-                     self.strategy.title(config))
         del slab, adjacency
         self.train, self.evaluated = (
             ReceptiveField.of(self.strategy, levels, products, precomputed=spec.precomputed,

@@ -1,6 +1,7 @@
 """The one training loop: any number of ranks, any strategy, a graph in memory or in a file."""
 from __future__ import annotations
 
+import logging
 import math
 import os
 import platform
@@ -46,6 +47,8 @@ from hpgcn.training.state import restore
 from hpgcn.training.step import View, evaluate, make_views, train_step
 from hpgcn.training.trace import Trace, write_traffic
 from hpgcn.training.warmup import compiling, set_threads, warm_up
+
+log = logging.getLogger("hpgcn")
 
 
 def train(source, config=None, comm=None, *, progress=False, overwrite=False, resume=None,
@@ -233,6 +236,8 @@ class Trainer:
             restore(self, saved, best)
             history = comm.bcast(record and record.history)
         stop_before(epoch + 1, config, comm)
+        if self.shard.strategy.watched and config.prune and comm.rank == 0:
+            log.info("%s: all rows are computed, also those that nobody reads", self.title)
 
         trace = Trace(comm) if config.out and config.trace else None
         quiet = np.errstate(all="ignore")  # a loss that overflows is reported once, as such
