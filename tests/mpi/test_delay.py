@@ -317,7 +317,7 @@ def test_a_checkpoint_that_lacks_what_was_under_way_is_refused(comm, cut, tmp_pa
         (folder / "manifest.json").write_text(json.dumps(manifest))
     comm.barrier()
     if comm.size > 1:
-        with pytest.raises(DataError, match="holds 0 numbers of earlier steps, expected [1-9]"):
+        with pytest.raises(DataError, match=r"holds 0 numbers of earlier steps, expected [1-9]"):
             train(comm, path, out, 6, delay="2")
 
 
