@@ -39,7 +39,8 @@ def test_vertices_to_train_on_are_balanced(cornered, method):
     assert made.statistics["imbalance_train"] == pytest.approx(owned.max() / 12 - 1)
     before = np.bincount(plain.part[train], minlength=4)
     assert plain.statistics["imbalance_train"] == pytest.approx(before.max() / 12 - 1)
-    for key, allowed in (("imbalance_nnz", 0.06), ("imbalance_rows", 0.11)):
+    alone = made.edge_part is not None  # then the diagonal alone goes along with an owner
+    for key, allowed in (("imbalance_nnz", 0.06 + 0.02 * alone), ("imbalance_rows", 0.11)):
         assert made.statistics[key] <= max(allowed, plain.statistics[key])
     found = statistics(cornered, made.part, 4, made.edge_part)
     assert found["volume"] == made.statistics["volume"]
