@@ -148,6 +148,7 @@ def end_all(code):
     """End all ranks with this code, as far as there are others; return it."""
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi and mpi.Is_initialized() and mpi.COMM_WORLD.Get_size() > 1:
+        streams.wait_for_reader()
         mpi.COMM_WORLD.Abort(code)
     return code
 

@@ -21,6 +21,7 @@ from hpgcn.errors import ConfigError, HpgcnError, InternalError, UsageError, agr
 from hpgcn.runtime.clock import Clock
 from hpgcn.runtime.device import HOST
 from hpgcn.runtime.machine import die_with_parent, launched, launched_size, slurm_tasks
+from hpgcn.runtime.streams import wait_for_reader
 
 STARTING = 60.0  # seconds between the first rank and the last to start MPI, beyond the timeout
 
@@ -302,6 +303,7 @@ def abort_on_exception():
         if not plain:
             before(kind, error, trace)
         sys.stderr.flush()
+        wait_for_reader()
         world.Abort(error.code if isinstance(error, HpgcnError) else HpgcnError.code)
 
     hook.ends_all_ranks = True

@@ -1,8 +1,12 @@
 """Standard output and error, where they are closed or take no more."""
 
+import fcntl
 import logging
 import os
+import stat
 import sys
+import termios
+import time
 from contextlib import suppress
 
 _unsaid = []
@@ -43,6 +47,19 @@ def say(text):
 def said():
     """Tell whether all that was to be said could be."""
     return not _unsaid and not failure(sys.stderr)
+
+
+def wait_for_reader(seconds=1.0):
+    """Wait until standard error was read as far as it was written, so long at most.
+
+    A launcher that is told to end all ranks drops what it has not read yet.
+    """
+    end = time.monotonic() + seconds
+    with suppress(OSError, ValueError):  # closed, or neither a pipe nor a socket
+        number = sys.stderr.fileno()
+        asked = termios.FIONREAD if stat.S_ISFIFO(os.fstat(number).st_mode) else termios.TIOCOUTQ
+        while any(fcntl.ioctl(number, asked, bytes(4))) and time.monotonic() < end:
+            time.sleep(0.001)
 
 
 def failure(stream, probe=b""):

@@ -15,7 +15,8 @@ SIGSEGV = (11, 139)  # as MPICH's mpiexec and Open MPI's report it
 
 def settings(tmp_path, epochs=4, timeout=2):
     """A run of its own name, so that its processes can be told from others."""
-    return "--epochs", epochs, "--comm-timeout", timeout, "--out", tmp_path / "run"
+    return ("--strategy", "p2p", "--epochs", epochs, "--comm-timeout", timeout, "--out",
+            tmp_path / "run")
 
 
 def lines(err):

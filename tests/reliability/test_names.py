@@ -10,7 +10,7 @@ from resuming import lines
 import hpgcn
 from hpgcn import partition, store
 from hpgcn.errors import OutputError, UsageError
-from hpgcn.training.placement import _kept
+from hpgcn.training.parts import _kept
 
 TOO_LONG = {"300": "x" * 300, "5000": "x" * 5000, "folders": "/".join(["y" * 200] * 30)}
 ODD = {"line feed": "a\nb", "return": "a\rb", "escape": "a\x1b[31mb", "bytes": "a\udcffb",

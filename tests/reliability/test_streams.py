@@ -1,7 +1,9 @@
 """Standard output and error that take no more, or are closed: one line where it can be, and 74."""
 import os
+import socket
 import subprocess
 import sys
+import time
 
 import pytest
 from commands import clean_environment
@@ -71,3 +73,33 @@ def test_a_reader_that_leaves_is_no_error(trained):
     with os.fdopen(theirs, "wb") as pipe:
         done = run("", "plan", trained / "karate.h5", stdout=pipe)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+SAID_LAST = """
+import sys, time
+from hpgcn.runtime.streams import wait_for_reader
+sys.stderr.write("the last word")
+sys.stderr.flush()
+begin = time.monotonic()
+wait_for_reader(float(sys.argv[1]))
+print(time.monotonic() - begin)
+"""
+
+
+@pytest.mark.parametrize("make", [os.pipe, lambda: [s.detach() for s in socket.socketpair()]])
+def test_a_reader_is_waited_for(make):
+    """Before ranks are ended: what their launcher has not read is lost."""
+    ours, theirs = make()
+    waited = [sys.executable, "-c", SAID_LAST]
+    with subprocess.Popen([*waited, "60"], stdout=subprocess.PIPE, stderr=theirs,
+                          env=clean_environment()) as child:
+        time.sleep(0.5)
+        assert os.read(ours, 100) == b"the last word"
+        first = float(child.communicate(timeout=60)[0])
+    assert first < 60
+    done = subprocess.run([*waited, "0.2"], stdout=subprocess.PIPE, stderr=theirs, check=True,
+                          env=clean_environment(), timeout=60)  # nobody reads
+    assert float(done.stdout) >= 0.2
+    assert os.read(ours, 100) == b"the last word"
+    os.close(ours)
+    os.close(theirs)
