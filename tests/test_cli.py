@@ -84,7 +84,7 @@ def test_a_partition_of_the_users_own_is_left_alone(graphs):
     mine = Path("digits.p2.h5").read_bytes()
     succeed("train", "digits.h5", "--epochs", 2, "--out", "a", ranks=2)
     assert Path("digits.p2.h5").read_bytes() == mine
-    assert Path("digits.p2-hypergraph-0.h5").exists()
+    assert Path("digits.p2-cover-0.h5").exists()
 
 
 def test_parts_from_a_file(graphs):

@@ -22,7 +22,8 @@ def cover(rows, weights, request):
     number = entry_rows(rows)
     reader, owner = parts.part[number], parts.part[rows.indices]
     loads = np.bincount(reader, minlength=request.k)
-    limit = max(int((1 + request.epsilon) * rows.nnz / request.k), int(np.diff(rows.indptr).max()))
+    share = 1 + min(request.epsilon, request.k - 1.0)  # k: all in one part
+    limit = max(int(share * rows.nnz / request.k), int(np.diff(rows.indptr).max()))
     across = np.flatnonzero(reader != owner)
     entries = (array[across] for array in (number, rows.indices, reader, owner))
     summed = across[balanced_cover(*entries, loads, limit)]

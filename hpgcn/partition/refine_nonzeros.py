@@ -60,6 +60,7 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0):
     holder = np.where(entry_rows(rows) == rows.indices, owner[rows.indices], holder)
     holder = holder.astype(np.int32, copy=False)
     total = rows.nnz + w0 * owner.size
+    epsilon = min(epsilon, k - 1.0)  # which allows all in one part
     room = np.array([max((1 + epsilon) * total / k, -(-total // k)),
                      max((1 + ROWS) * owner.size / k, -(-owner.size // k))], np.int64)
     refined = holder, owner

@@ -182,7 +182,7 @@ def test_a_run_that_is_stopped_before_epoch_1_starts_there_again(folder, tmp_pat
                                                                  how, point):
     if "partition" in point:
         pytest.importorskip("mtkahypar")
-    command = ("train", graph, "--epochs", 3, "--out", tmp_path / "run")
+    command = ("train", graph, "--strategy", "p2p", "--epochs", 3, "--out", tmp_path / "run")
     done = run(how, point, *command, ranks=ranks)
     assert done.returncode == 75, done.stderr
     (line,) = [line for line in lines(done) if "partition" not in line]
@@ -196,7 +196,7 @@ def test_a_run_that_is_stopped_before_epoch_1_starts_there_again(folder, tmp_pat
 @pytest.mark.long
 @pytest.mark.parametrize("ranks, graph, rank", [(None, "karate.h5", 0), (3, "karate.p3.h5", 1)])
 def test_ctrl_c_keeps_the_best_model_so_far(folder, tmp_path, ranks, graph, rank):
-    command = ("train", graph, "--epochs", 40, "--out", tmp_path / "run")
+    command = ("train", graph, "--strategy", "p2p", "--epochs", 40, "--out", tmp_path / "run")
     done = run(f"{rank}:SIGINT:12", "hpgcn.training.trainer.evaluate", *command, ranks=ranks)
     assert done.returncode == 130, done.stderr
     (line,) = lines(done)
