@@ -18,7 +18,7 @@ from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.partition import Partition, check_parts
 from hpgcn.graphs.reordering import profile, rcm_within_parts
 from hpgcn.partition.model import entry_rows, pattern, stored_holders
-from hpgcn.partition.nested import nested_numbers
+from hpgcn.partition.nested import nested_numbers, nested_parts
 from hpgcn.partition.nonzero_methods import cover, fine_grain, medium_grain, vertex_cut
 from hpgcn.partition.process import engine_version
 from hpgcn.partition.quality import COMPARED, count, touched, train_mask
@@ -124,11 +124,16 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=None, 
 
     rows = pattern(graph)
     weights = np.diff(rows.indptr).astype(np.int64) + request.w0
-    parts = METHODS[method](rows, weights, request)
+    groups = 1
+    if nested and method in CUTS:
+        part, groups = nested_parts(METHODS[method], CUTS[method], rows, weights, request)
+        parts = Parts(part, engine, request.epsilon)
+    else:
+        parts = METHODS[method](rows, weights, request)
     if balance_train:
         parts = _balanced(rows, weights, parts, request, train_mask(graph))
     if nested:
-        parts = _nested(rows, parts, k)
+        parts = _nested(rows, parts, k, groups)
     return _ordered(graph, rows, parts, k, rcm, baseline, method=method, seed=request.seed,
                     nested=bool(nested))
 
@@ -160,6 +165,8 @@ METHODS = {
 NONZERO_METHODS = ("cover", "medium-grain", "fine-grain", "vertex-cut")
 METHOD_ENGINES = dict.fromkeys(METHODS, ()) | {"graph": GRAPH_ENGINES} | dict.fromkeys(
     ("hypergraph", "stochastic", "cover", "medium-grain", "fine-grain"), HYPERGRAPH_ENGINES)
+# what they are given of some vertices: all columns of a column-net hypergraph, or its own alone
+CUTS = {"hypergraph": lambda rows, own: rows[own], "graph": lambda rows, own: rows[own][:, own]}
 EPSILON, EPSILON_NONZEROS = 0.01, 0.05  # where none is given
 
 
@@ -201,10 +208,12 @@ def _balanced(rows, weights, parts, request, train):
     return replace(parts, part=part, holder=holder)
 
 
-def _nested(rows, parts, k):
-    """Number parts anew, so that they can be merged."""
-    numbers = nested_numbers(sp.hstack(touched(rows, parts.part, k, parts.holder), "csr"))
-    numbers = numbers.astype(np.int32)
+def _nested(rows, parts, k, groups):
+    """Number the parts of each group anew, so that they can be merged."""
+    lines = sp.hstack(touched(rows, parts.part, k, parts.holder), "csr")
+    size = k // groups
+    numbers = np.concatenate([first + nested_numbers(lines[first:first + size])
+                              for first in range(0, k, size)]).astype(np.int32)
     holder = None if parts.holder is None else numbers[parts.holder]
     return replace(parts, part=numbers[parts.part], holder=holder)
 

@@ -82,8 +82,10 @@ def test_nested_parts_merge(tmp_path, method):
     made = make_partition(graph, 8, method=method, nested=True)
     plain = make_partition(graph, 8, method=method)
     assert made.nested and not plain.nested
-    for key in ("volume", "volume_max", "messages", "imbalance_nnz", "imbalance_rows"):
-        assert made.statistics[key] == plain.statistics[key]
+    assert made.statistics["volume"] <= 1.2 * plain.statistics["volume"]
+    if method == "vertex-cut":  # whose parts are numbered anew, no more
+        for key in ("volume", "volume_max", "messages", "imbalance_nnz", "imbalance_rows"):
+            assert made.statistics[key] == plain.statistics[key]
     assert made.merges == (4, 2)
     for k in (4, 2):
         merged = made.merged(k)
@@ -125,7 +127,7 @@ def test_odd_numbers_are_refused():
 def test_merged_parts_are_nearly_as_good_as_parts_made_for_their_number(enron):
     pytest.importorskip("mtkahypar")
     made = make_partition(enron, 64, nested=True, rcm=False)
-    for k in (8, 4, 2):
+    for k in (64, 8, 4, 2):
         found = statistics(enron, made.merged(k).part, k)
         alone = make_partition(enron, k, rcm=False).statistics
         assert found["volume"] <= 1.1 * alone["volume"]
