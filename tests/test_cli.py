@@ -127,6 +127,7 @@ def test_ranks_against_parts(graphs):
     assert not Path("a", "summary.json").exists()
 
 
+@pytest.mark.long
 def test_multi_label_predictions(here):
     rng = np.random.default_rng(0)
     y = rng.random((120, 4)) < 0.4

@@ -40,7 +40,9 @@ def test_a_run_takes_what_the_plan_chooses(comm, tmp_path, method, directed):
     assert chosen["strategy"] == fastest["strategy"]
 
 
-@pytest.mark.parametrize("kind", [{}, {"directed": True}, {"n": 60, "degree": 30}, {"degree": 2}])
+@pytest.mark.parametrize("kind", [
+    {"directed": True}, {"degree": 2},
+    *(pytest.param(kind, marks=pytest.mark.long) for kind in ({}, {"n": 60, "degree": 30}))])
 def test_no_more_is_sent_than_by_rows_of_a_hypergraph(comm, kind):
     pytest.importorskip("mtkahypar", reason="needs pip install 'hpgcn[partition]'")
     graph = make(**{"n": 300, **kind})

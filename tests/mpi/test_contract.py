@@ -52,7 +52,8 @@ def check_against_the_oracle(graph, source, config, comm):
 
 
 @pytest.mark.parametrize("strategy, method", [
-    *(("vertex-cut", method) for method in NONZERO_METHODS),
+    *(pytest.param("vertex-cut", method, marks=[pytest.mark.long] * ("grain" in method))
+      for method in NONZERO_METHODS),
     *((strategy, "vertex-cut") for strategy in ("p2p", "cover", "1d"))])
 @pytest.mark.parametrize("directed, weighted", [(False, True), (True, True)])
 def test_any_owners_of_nonzeros_equal_the_serial_oracle(comm, tmp_path, strategy, method, directed,

@@ -58,8 +58,8 @@ def cut(comm, tmp_path):
 
 
 @pytest.mark.parametrize("directed, sparse, method", [
-    (False, False, "vertex-cut"), (True, False, "vertex-cut"), (True, True, "vertex-cut"),
-    (True, False, "random")])
+    (True, False, "vertex-cut"), (True, True, "vertex-cut"), (True, False, "random"),
+    pytest.param(False, False, "vertex-cut", marks=pytest.mark.long)])
 @pytest.mark.parametrize("model, hidden, input_dropout, layer_norm", [
     ("gcn", 10, -1, False), ("sage-mean", 20, -1, True), ("sage-gcn", 20, 0, False),
     ("sage-mean", 10, 0, False), ("gin", 20, 0, True), ("gin", 10, -1, True)])
@@ -254,7 +254,8 @@ def left(result):
 
 
 @pytest.mark.parametrize("changes", [
-    {"delay": "5"}, {"delay": "2", "model": "sage", "dtype": "float32"}, {"delay": "none"}],
+    {"delay": "5"}, {"delay": "none"},
+    pytest.param({"delay": "2", "model": "sage", "dtype": "float32"}, marks=pytest.mark.long)],
     ids=str)
 def test_a_run_that_goes_on_has_the_bits_of_an_undisturbed_one(comm, cut, tmp_path, changes):
     folder = comm.bcast(tmp_path)

@@ -26,7 +26,9 @@ def cornered():
     return labelled(grid(16), corner)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [
+    pytest.param(name, marks=[pytest.mark.long] * (name not in ("hypergraph", "cover", "block")))
+    for name in METHODS])
 def test_vertices_to_train_on_are_balanced(cornered, method):
     for engine in ("mtkahypar", "pymetis"):
         pytest.importorskip(engine)
@@ -74,7 +76,8 @@ def test_numbers_literal():
     assert quarter[0] == quarter[1] and quarter[4] == quarter[6]
 
 
-@pytest.mark.parametrize("method", ["hypergraph", "graph", "vertex-cut"])
+@pytest.mark.parametrize("method", [
+    "hypergraph", pytest.param("graph", marks=pytest.mark.long), "vertex-cut"])
 def test_nested_parts_merge(tmp_path, method):
     for engine in ("mtkahypar", "pymetis"):
         pytest.importorskip(engine)
