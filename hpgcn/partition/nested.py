@@ -38,8 +38,8 @@ def nested_parts(method, cut, rows, weights, request):
         finer = np.empty_like(part)
         for group in range(groups):
             own = np.flatnonzero(part == group)
-            found = np.arange(own.size)
-            if own.size > factor:
+            found = np.arange(own.size) % factor
+            if 1 < factor < own.size:
                 part_request = request._replace(k=factor, epsilon=share, refine=False)
                 found = method(cut(rows, own), weights[own], part_request).part
             finer[own] = found

@@ -333,7 +333,7 @@ class Trainer:
     @property
     def title(self):
         """What files call the strategy."""
-        return find_strategy(self.config).title(self.config)
+        return self.shard.strategy.title(self.config)
 
     def summary(self, history, best):
         """The contents of summary.json."""
