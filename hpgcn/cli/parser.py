@@ -100,9 +100,11 @@ def partition(command):
              "each vertex alone")
     add("--method", default="hypergraph", metavar="METHOD",
         help="of rows: hypergraph, graph, stochastic, random, block; of nonzeros, for strategy "
-             "vertex-cut: cover, medium-grain, fine-grain, vertex-cut (default: hypergraph)")
+             "vertex-cut: cover, medium-grain, fine-grain, vertex-cut, expansion (default: "
+             "hypergraph)")
     add("--engine", metavar="ENGINE",
-        help="mtkahypar or kahypar (default: mtkahypar), of graph metis; vertex-cut takes none")
+        help="mtkahypar or kahypar (default: mtkahypar), of graph metis; vertex-cut and "
+             "expansion take none")
     add("--epsilon", type=float, metavar="SHARE",
         help="imbalance allowed (default: 0.01, of nonzeros 0.05)")
     weight = command.add_mutually_exclusive_group()

@@ -19,7 +19,13 @@ from hpgcn.graphs.partition import Partition, check_parts
 from hpgcn.graphs.reordering import profile, rcm_within_parts
 from hpgcn.partition.model import entry_rows, pattern, stored_holders
 from hpgcn.partition.nested import nested_numbers, nested_parts
-from hpgcn.partition.nonzero_methods import cover, fine_grain, medium_grain, vertex_cut
+from hpgcn.partition.nonzero_methods import (
+    cover,
+    expansion,
+    fine_grain,
+    medium_grain,
+    vertex_cut,
+)
 from hpgcn.partition.process import engine_version
 from hpgcn.partition.quality import COMPARED, count, touched, train_mask
 from hpgcn.partition.request import ROWS, Parts, Request
@@ -55,7 +61,8 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=None, 
         "stochastic" (least expected volume of mini-batches), "block" (contiguous rows, balanced by
         nonzeros) or "random" (balanced by rows); or one of NONZERO_METHODS, which give every
         nonzero a holder of its own: "cover" (rows by hypergraph, then rows or sums), "medium-grain"
-        and "fine-grain" (hypergraphs of rows and columns) or "vertex-cut" (Libra: edges are dealt).
+        and "fine-grain" (hypergraphs of rows and columns), "vertex-cut" (Libra: edges are dealt) or
+        "expansion" (edges by parts that grow around few vertices).
     engine : str, optional
         Partitioner behind the method, by default the first of METHOD_ENGINES[method].
     epsilon : float, optional
@@ -159,10 +166,10 @@ def given_partition(graph, part, k, *, rcm=True, baseline=False):
 METHODS = {
     "hypergraph": hypergraph, "graph": graph, "stochastic": stochastic, "cover": cover,
     "medium-grain": medium_grain, "fine-grain": fine_grain, "vertex-cut": vertex_cut,
-    "block": block, "random": random,
+    "expansion": expansion, "block": block, "random": random,
 }
 # they say who holds each nonzero, too
-NONZERO_METHODS = ("cover", "medium-grain", "fine-grain", "vertex-cut")
+NONZERO_METHODS = ("cover", "medium-grain", "fine-grain", "vertex-cut", "expansion")
 METHOD_ENGINES = dict.fromkeys(METHODS, ()) | {"graph": GRAPH_ENGINES} | dict.fromkeys(
     ("hypergraph", "stochastic", "cover", "medium-grain", "fine-grain"), HYPERGRAPH_ENGINES)
 # what they are given of some vertices: all columns of a column-net hypergraph, or its own alone

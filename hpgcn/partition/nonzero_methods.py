@@ -60,9 +60,20 @@ def fine_grain(rows, weights, request):
 
 def vertex_cut(rows, weights, request):
     """Deal edges to parts so that vertices lie in few (Libra); owners are the roots."""
-    from hpgcn.partition import vertex_cut as libra  # brings Numba
+    return _by_edges(rows, request, None)
 
-    edge_part, owner = libra.vertex_cut(request.graph, request.k, seed=request.seed)
+
+def expansion(rows, weights, request):
+    """Grow parts around few vertices; each takes the edges between those that it has reached."""
+    from hpgcn.partition.expansion import expand  # brings Numba
+
+    return _by_edges(rows, request, expand)
+
+
+def _by_edges(rows, request, deal):
+    from hpgcn.partition import vertex_cut as cuts  # brings Numba
+
+    edge_part, owner = cuts.vertex_cut(request.graph, request.k, seed=request.seed, deal=deal)
     holder = holders(request.graph, rows, edge_part, owner)
     return _refined(rows, request, Parts(owner), holder, owner)
 

@@ -1,157 +1,156 @@
-"""Moves of nonzeros between parts: what they change, and sweeps that accept or refuse them."""
+"""Moves of nonzeros between parts: passes that accept or refuse them."""
 from __future__ import annotations
 
-from collections import namedtuple
-
 import numpy as np
+from numba.cpython.unsafe.numbers import trailing_zeros
 
-from hpgcn.graphs.partition import run_offsets
 from hpgcn.kernels.entries import mix
 from hpgcn.kernels.jit import jit
+from hpgcn.partition.nonzero_state import (
+    AFTER,
+    AT,
+    HEAD,
+    LAM,
+    PART,
+    PINS,
+    move,
+    pins_of,
+    place,
+    slots,
+    touches,
+)
 
-RARELY = np.uint64(5)  # of 16 offers, those to a part that the larger net touches
-LARGE = 8  # units: larger groups are tried in proportion less often, a sweep costs the same
-
-# Units are dealt to parts. Each lies in two nets, ends[e]; units from `owners` on say who owns a
-# vertex, and unit owners + v lies in the nets v and n + v, n being their number.
-# From first[net] on a net lists the lam[net] parts that it touches, its units in each (pins), and
-# the head of a list of these, linked by after and before; a net of k units or more has a place for
-# every part instead. Link 2 e + s is unit e in the net ends[e, s]. members[start[net]:] are the
-# units of a net. weight: of each unit. load, rows and copies: weight, owners and touched nets of
-# each part; room: weight and owners that a part may hold.
-State = namedtuple(
-    "State", "ends part owners first lam touched pins head after before start members weight load "
-    "rows copies room")
+TRIES = 4  # parts that are looked at for a unit whose nets share none
+LARGE = 8  # units: larger groups are tried in proportion less often, a pass costs the same
+HALF = np.uint64(32)
 
 
-def state_of(ends, part, n, k, weight, room):
-    """Count who touches what.
+@jit()
+def vacate(s, seed, turn, heat, most):
+    """Offer each net to leave each part where it has few units; return how many left.
 
-    Parameters
-    ----------
-    ends : (u, 2) int32
-        Nets of each unit, below 2 n; the last n units are (v, n + v).
-    part : (u,) int32
-        Part of each unit; moves change it in place.
-    n : int
-        Vertices.
-    k : int
-    weight : (u,) int64
-        Of each unit.
-    room : (2,) int64
-        Weight and owners that a part may hold.
+    Each unit goes to a part that both of its nets touch, or follows its other net's last unit, or
+    lets one of the nets enter a part of the other. All of it happens with probability
+    exp(-nets that parts gain / heat), or not at all. No part grows beyond its room.
+
+    most : int
+        Units that a net may have in a part that it leaves.
     """
-    owners = part.size - n
-    sizes = np.bincount(ends.ravel(), minlength=2 * n)
-    start = run_offsets(sizes)
-    members = (np.argsort(ends.ravel(), kind="stable") // 2).astype(np.int32)
-    first = run_offsets(np.minimum(sizes, k))
-    touched, pins, head = (np.zeros(first[-1], np.int32) for _ in range(3))
-    after, before = (np.empty(2 * part.size, np.int32) for _ in range(2))
-    load = np.bincount(part, weight, k).astype(np.int64)
-    rows = np.bincount(part[owners:], minlength=k)
-    state = State(ends, part, owners, first, np.zeros(2 * n, np.int32), touched, pins, head, after,
-                  before, start, members, weight, load, rows, np.zeros(k, np.int64), room)
-    _fill(state)
-    return state
+    key = mix(mix(np.uint64(seed)) + np.uint64(turn))
+    chosen = np.empty(most, np.int32)
+    targets = np.empty(most, np.int32)
+    inside = np.empty(s.held.shape[1], np.uint64)  # parts that the net touches, or is to enter
+    left = 0
+    for net in range(s.held.shape[0]):
+        if s.nets[net, LAM] == 1:
+            continue
+        first, end, _ = slots(s, net)
+        for at in range(end - 1, first - 1, -1):
+            pins = np.int64(s.places[at, PINS])
+            if not 0 < pins <= most:
+                continue
+            p = np.int64(s.places[at, PART])
+            bits = mix(key + np.uint64(at))
+            rise = np.int64(0)
+            if heat > 0:
+                rise = np.int64(-heat * np.log(1 - np.float64(bits >> np.uint64(11)) * 2.0**-53))
+            weight, owner = _weigh(s, at, chosen)
+            inside[:] = s.held[net]
+            cost = np.int64(-1)
+            for i in range(pins):
+                link = chosen[i]
+                other = s.ends[link >> 1, 1 - (link & 1)]
+                bits = mix(bits)
+                q = _shared(s, other, p, weight, owner, inside, bits)
+                if q < 0:
+                    cost += 1
+                    q = _either(s, net, other, p, weight, owner, bits)
+                    if q < 0:
+                        cost = rise + 1
+                        break
+                    inside[q >> 6] |= np.uint64(1) << np.uint64(q & 63)
+                cost -= s.places[s.nets[other, 0] + s.links[link ^ 1, AT], PINS] == 1
+                if cost > rise + 1:
+                    break
+                targets[i] = q
+            if cost > rise:
+                continue
+            for i in range(pins):
+                move(s, chosen[i] >> 1, targets[i])
+            left += 1
+    return left
 
 
 @jit()
-def _fill(s):
-    for e in range(s.part.size):
-        for side in range(2):
-            _put(s, 2 * e + side, s.ends[e, side], s.part[e])
+def _weigh(s, at, chosen):
+    """List the links of the units at a place; return their weight, and how many are owners."""
+    weight = owner = np.int64(0)
+    size = 0
+    link = s.places[at, HEAD]
+    while link >= 0:
+        e = link >> 1
+        chosen[size] = link
+        size += 1
+        weight += s.weight[e]
+        owner += e >= s.owners
+        link = s.links[link, AFTER]
+    return weight, owner
 
 
 @jit()
-def _place(s, net, p):
-    """Return where a net keeps its units in part p; -1 if there are none."""
-    first = s.first[net]
-    if s.first[net + 1] - first == s.load.size:
-        return first + p if s.pins[first + p] else -1
-    for at in range(first, first + s.lam[net]):
-        if s.touched[at] == p:
-            return at
-    return -1
+def _fits(s, q, p, weight, owner):
+    return (q != p and s.load[q] + weight <= s.room[0]
+            and (not owner or s.rows[q] + owner <= s.room[1]))
 
 
 @jit()
-def pins_of(s, net, p):
-    """Count the units of a net in part p."""
-    at = _place(s, net, p)
-    return s.pins[at] if at >= 0 else 0
+def _shared(s, other, p, weight, owner, inside, bits):
+    """Return a part with room that is inside and that the other net touches, not p; -1 if none."""
+    words = inside.size
+    word = np.int64((bits >> HALF) * np.uint64(words) >> HALF)
+    turned = bits & np.uint64(63)  # the first bit to look at
+    for _ in range(words):
+        both = inside[word] & s.held[other, word]
+        both = both >> turned | both << (np.uint64(64) - turned & np.uint64(63))
+        while both:
+            q = 64 * word + np.int64(np.uint64(trailing_zeros(both)) + turned & np.uint64(63))
+            if _fits(s, q, p, weight, owner):
+                return q
+            both &= both - np.uint64(1)
+        word = word + 1 if word + 1 < words else 0
+    return np.int64(-1)
 
 
 @jit()
-def _put(s, link, net, p):
-    at = _place(s, net, p)
-    if at < 0:
-        first = s.first[net]
-        direct = s.first[net + 1] - first == s.load.size
-        at = first + p if direct else first + s.lam[net]
-        s.touched[at] = p
-        s.head[at] = -1
-        s.lam[net] += 1
-        s.copies[p] += 1
-    then = s.head[at]
-    if then >= 0:
-        s.before[then] = link
-    s.after[link] = then
-    s.before[link] = -1
-    s.head[at] = link
-    s.pins[at] += 1
+def _either(s, net, other, p, weight, owner, bits):
+    """Return the part of some unit of one of two nets, with room, and not p; -1 if none is seen."""
+    for _ in range(TRIES):
+        bits = mix(bits)
+        some = net if bits & np.uint64(1) or s.nets[other, LAM] == 1 else other
+        q = _drawn(s, some, bits)
+        if _fits(s, q, p, weight, owner):
+            return q
+    return np.int64(-1)
 
 
 @jit()
-def _take(s, link, net, p):
-    at = _place(s, net, p)
-    then = s.after[link]
-    previous = s.before[link]
-    if previous >= 0:
-        s.after[previous] = then
-    else:
-        s.head[at] = then
-    if then >= 0:
-        s.before[then] = previous
-    s.pins[at] -= 1
-    if s.pins[at] == 0:
-        s.lam[net] -= 1
-        s.copies[p] -= 1
-        first = s.first[net]
-        if s.first[net + 1] - first < s.load.size:
-            last = first + s.lam[net]
-            s.touched[at] = s.touched[last]
-            s.pins[at] = s.pins[last]
-            s.head[at] = s.head[last]
-            s.pins[last] = 0
-
-
-@jit()
-def move(s, e, q):
-    """Move a unit to part q."""
-    p = s.part[e]
-    for side in range(2):
-        _take(s, 2 * e + side, s.ends[e, side], p)
-        _put(s, 2 * e + side, s.ends[e, side], q)
-    owner = np.int64(e >= s.owners)
-    s.part[e] = q
-    s.load[p] -= s.weight[e]
-    s.load[q] += s.weight[e]
-    s.rows[p] -= owner
-    s.rows[q] += owner
+def _drawn(s, net, bits):
+    """Return the part of some unit of a net."""
+    size = np.uint64(s.start[net + 1] - s.start[net])
+    return np.int64(s.part[s.members[s.start[net] + np.int64((bits >> HALF) * size >> HALF)]])
 
 
 @jit()
 def _gather(s, net, p, q, near, chosen):
     """Take the units of a net in part p, or those alone whose other net is near q; count them."""
     size = 0
-    link = s.head[_place(s, net, p)]
+    link = s.places[place(s, net, p), HEAD]
     while link >= 0:
         e = link >> 1
-        if not near or pins_of(s, s.ends[e, 1 - (link & 1)], q):
+        if not near or touches(s, s.ends[e, 1 - (link & 1)], q):
             chosen[size] = e
             size += 1
-        link = s.after[link]
+        link = s.links[link, AFTER]
     return size
 
 
@@ -163,7 +162,7 @@ def _follows(s, net, p, q, entering, leaving):
     if s.part[s.owners + v] != p:
         return False, entering, leaving
     twin = v if net != v else n + v
-    enters = pins_of(s, twin, q) == 0
+    enters = not touches(s, twin, q)
     leaves = 1 + np.int64(pins_of(s, twin, p) == 1)
     if enters >= leaves:
         return False, entering, leaving
@@ -178,7 +177,7 @@ def _change(s, net, p, q, chosen, size):
     Returns nets entering and leaving, how many units are chosen, and how many of them are owners.
     """
     n = s.part.size - s.owners
-    entering = np.int64(pins_of(s, net, q) == 0)
+    entering = np.int64(not touches(s, net, q))
     leaving = np.int64(0)
     total = size
     owners = np.int64(0)
@@ -189,7 +188,7 @@ def _change(s, net, p, q, chosen, size):
     for i in range(size):
         e = chosen[i]
         other = s.ends[e, 0] if s.ends[e, 1] == net else s.ends[e, 1]
-        entering += pins_of(s, other, q) == 0
+        entering += not touches(s, other, q)
         pins = pins_of(s, other, p)
         leaving += pins == 1
         if pins == 2 and e < s.owners and owners < room:
@@ -210,59 +209,42 @@ def _change(s, net, p, q, chosen, size):
 
 
 @jit()
-def sweep(s, order, seed, turn, heat, price, steep, target):
-    """Offer every unit a move, alone or with others of a net; return how many moves were made.
+def sweep(s, seed, turn, heat, price, limit, everyone):
+    """Offer units a move, alone or with others of a net: everyone, or those of parts too large.
 
-    A move is accepted with probability exp(-cost / heat), where the cost is
-
-        entering (1 + steep x_q) - leaving (1 + steep x_p) - price x (excess that p loses),
-
-    x the share by which a part's touched nets exceed `target`. No part grows beyond its room.
+    It is made with probability exp(-cost / heat), where the cost are the nets that parts gain less
+    `price` times the excess that a part loses. No part grows beyond its room, or, unless by owners
+    alone, beyond a weight of `limit`.
     """
     k = np.uint64(s.load.size)
-    key = mix(mix(np.uint64(seed)) + np.uint64(turn))
-    moves = 0
+    key = mix(mix(~np.uint64(seed)) + np.uint64(turn))
     chosen = np.empty(2 * (1 + np.diff(s.start).max()), np.int32)
-    half = np.uint64(32)
-    for e in order:
+    for e in range(s.part.size):
         p = s.part[e]
-        excess = s.load[p] - s.room[0]
-        excess_rows = s.rows[p] - s.room[1]
-        over = excess > 0 or excess_rows > 0
-        if not over and s.lam[s.ends[e, 0]] == 1 and s.lam[s.ends[e, 1]] == 1:
+        excess = max(0, s.load[p] - s.room[0])
+        excess_rows = max(0, s.rows[p] - s.room[1])
+        inner = s.nets[s.ends[e, 0], LAM] == s.nets[s.ends[e, 1], LAM] == 1
+        if excess == excess_rows == 0 and (inner or not everyone):
             continue
         bits = mix(key + np.uint64(e))
         more = mix(bits)
-        side = np.int64(bits & np.uint64(1))
-        kind = np.int64(bits >> np.uint64(1) & np.uint64(3))  # 0, 1: alone; 2: all; 3: near ones
-        net = s.ends[e, side]
-        place = bits >> half
-        if over and more >> np.uint64(4) & np.uint64(7) < 2:
-            q = np.int64(place * k >> half)
+        chance = np.float64(more >> np.uint64(11)) * 2.0**-53
+        kind = bits & np.uint64(3)  # 0, 1: alone; 2: all of a net; 3: near ones
+        net = s.ends[e, bits >> np.uint64(2) & np.uint64(1)]
+        if bits >> np.uint64(4) & np.uint64(3):
+            seen = s.ends[e, bits >> np.uint64(3) & np.uint64(1)]
+            q = _drawn(s, seen, bits)
         else:
-            # where the smaller net lies the larger one mostly does, too
-            seen, other = s.ends[e]
-            smaller = s.start[seen + 1] - s.start[seen] <= s.start[other + 1] - s.start[other]
-            if smaller == (more & np.uint64(15) < RARELY):
-                seen, other = other, seen
-            if s.lam[seen] == 1:
-                seen = other
-            first = s.start[seen]
-            size = np.uint64(s.start[seen + 1] - first)
-            q = np.int64(s.part[s.members[first + np.int64(place * size >> half)]])
+            q = np.int64((bits >> HALF) * k >> HALF)
         if q == p or s.load[q] >= s.room[0]:
             continue
-        chance = np.float64(more >> np.uint64(11)) * 2.0**-53
         size = 1
         chosen[0] = e
         if kind >= 2:
             pins = pins_of(s, net, p)
-            if pins > LARGE:
-                if chance * pins > LARGE:
-                    continue
-                chance *= pins / LARGE
-            if kind == 2 and s.load[q] + pins > s.room[0]:
+            if chance * pins > LARGE:
                 continue
+            chance *= max(1, pins / LARGE)
             size = _gather(s, net, p, q, kind == 3, chosen)
             if size == 0:
                 continue
@@ -270,17 +252,13 @@ def sweep(s, order, seed, turn, heat, price, steep, target):
         weight = np.int64(0)
         for i in range(size):
             weight += s.weight[chosen[i]]
-        if s.load[q] + weight > s.room[0] or (owners and s.rows[q] + owners > s.room[1]):
+        full = s.room[0] if owners == size else limit
+        if s.load[q] + weight > full or (owners and s.rows[q] + owners > s.room[1]):
             continue
-        cost = (entering * (1 + steep * max(0.0, s.copies[q] / target - 1))
-                - leaving * (1 + steep * max(0.0, s.copies[p] / target - 1)))
-        if over:
-            cost -= price * (min(weight, max(0, excess)) + min(owners, max(0, excess_rows)))
+        cost = entering - leaving - price * (min(weight, excess) + min(owners, excess_rows))
         if cost <= 0 or (heat > 0 and chance < np.exp(-cost / heat)):
             for i in range(size):
                 move(s, chosen[i], q)
-            moves += 1
-    return moves
 
 
 @jit()
@@ -294,18 +272,19 @@ def spread(s, sent, order, both):
     changed = 0
     for v in order:
         p = s.part[s.owners + v]
-        shift = s.lam[v] - 2  # rows sent by the owner, less the sum that others send
+        shift = s.nets[v, LAM] - 2  # rows sent by the owner, less the sum that others send
         if shift <= 0 or pins_of(s, v, p) == 1 or (not both and pins_of(s, n + v, p) == 1):
             continue
         best = p
         least = sent[p]
-        for at in range(s.first[v], s.first[v + 1]):
-            q = np.int64(s.touched[at])
-            if q == p or s.pins[at] == 0 or s.rows[q] >= s.room[1]:
+        first, end, _ = slots(s, v)
+        for at in range(first, end):
+            q = np.int64(s.places[at, PART])
+            if q == p or s.places[at, PINS] == 0 or s.rows[q] >= s.room[1]:
                 continue
             if s.load[q] + s.weight[s.owners + v] > s.room[0]:
                 continue
-            if not both and pins_of(s, n + v, q) == 0:
+            if not both and not touches(s, n + v, q):
                 continue
             if max(sent[q] + shift, sent[p] - shift) < least:
                 best = q

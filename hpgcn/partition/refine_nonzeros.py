@@ -5,9 +5,10 @@ partial sums all holders send to the owner. A net that lies in lam parts costs l
 owner is among them. Of a symmetric pattern (i, j) and (j, i) stay together: they touch the same two
 vertices, so a column and its row are one net, at twice the price.
 
-Greedy moves end at once: what lies in a part keeps its neighbours there. So groups and single
-nonzeros move at random, downhill more often than uphill, and ever less often uphill (Kirkpatrick,
-Gelatt and Vecchi, Optimization by simulated annealing, Science 220, 1983).
+A nonzero that moves alone rarely saves anything: its nets stay behind. So what moves first are all
+that a net has in a part, where these are few, each to where its two nets are already; then the net
+is gone from there. Downhill alone that ends soon, so it happens at random, ever less often uphill
+(Kirkpatrick, Gelatt and Vecchi, Optimization by simulated annealing, Science 220, 1983).
 """
 from __future__ import annotations
 
@@ -15,19 +16,23 @@ import numpy as np
 
 from hpgcn.graphs.reordering import random_order
 from hpgcn.partition.model import entry_rows
-from hpgcn.partition.nonzero_moves import spread, state_of, sweep
+from hpgcn.partition.nonzero_moves import spread, sweep, vacate
+from hpgcn.partition.nonzero_state import LAM, state_of
 from hpgcn.partition.quality import touched
 from hpgcn.partition.request import ROWS
 
-WORK = 150_000_000  # offers of moves in all
-MOST, FEWEST = 400, 4  # sweeps that cool down
-LAST = 4  # sweeps downhill alone
+WORK = 180_000_000  # places of nets in parts that are looked at in all
+MOST, FEWEST = 400, 4  # turns that cool down
+SLOW = 100  # turns from which on units move alone, too
+LAST = 4  # turns downhill alone
 PATIENCE = 40  # more, at most, while a part is too large
 PRICE, DEARER = 0.05, 1.2  # of a nonzero or a row too many, in rows; its growth while there are any
-STEEP, SLACK = 2.0, 1.05  # price of the nets that a part touches beyond a share of the mean
+SLACK = 0.5  # of the room above the mean, taken by nonzeros while a part is too large
+LARGEST = 16  # units of a net that leave a part together
 SPREADS = 20  # passes over owners, at most
 PAIRED = 1.5  # entries of a pair, on average, from which on pairs move first
-HOT, WARM, COLD = 0.3, 0.2, 0.08  # heat of the first sweep, after pairs, and of the last but LAST
+HOT, WARM = 1.0, 0.5  # heat of the first turn, and after pairs
+COOLER = 0.3  # heat of units alone, in that of nets
 
 
 def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0):
@@ -129,7 +134,7 @@ class Nets:
         k = state.load.size
         owner = state.part[state.owners:]
         n = owner.size
-        pulled = np.bincount(owner, state.lam[:n] - 1, k).astype(np.int64)
+        pulled = np.bincount(owner, state.nets[:n, LAM] - 1, k).astype(np.int64)
         lines = state.ends if self.paired else state.ends[:, 1:]
         keys = lines.astype(np.int64) * k + state.part[:, None]
         keys = np.unique(keys[lines < n] if self.paired else keys)
@@ -153,24 +158,29 @@ def _stages(rows):
         yield Nets(rows, False), HOT, WORK
 
 
-def _anneal(state, seed, hot, work):
-    """Sweep over all units, ever colder; then until no part is too large."""
-    units = state.part.size
-    sweeps = int(np.clip(work // units, FEWEST, MOST))
-    order = np.arange(units)
+def _anneal(state, seed, cool, work):
+    """Let nets leave parts, and single units, at ever less cost, until no part is too large.
+
+    Units alone move where there is time for it: at few turns they would take most, and gain little.
+    """
+    turns = int(np.clip(work // len(state.places), FEWEST, MOST))
+    everyone = turns >= SLOW
+    hot = cool * min(1, turns / SLOW)
+    room = state.room.copy()
+    mean = state.load.mean()
+    tight = np.array([max(mean + SLACK * (room[0] - mean), np.ceil(mean)), room[1]], np.int64)
     price = PRICE
-    for turn in range(sweeps + LAST + PATIENCE):
-        cooling = turn < sweeps
-        over = _too_large(state)
-        if not cooling and turn >= sweeps + LAST and not over:
+    for turn in range(turns + LAST + PATIENCE):
+        over = state.load.max() > room[0] or state.rows.max() > room[1]
+        if turn >= turns + LAST and not over:
             break
+        heat = hot * max(0, 1 - turn / turns)
+        state.room[:] = tight if over else room  # owners must find room
+        vacate(state, seed, turn, heat, LARGEST)
+        state.room[:] = room
+        if over or everyone:
+            sweep(state, seed, turn, COOLER * heat, price, tight[0] if over else room[0], everyone)
         price = price * DEARER if over else PRICE
-        heat = hot * (COLD / hot) ** (turn / sweeps) if cooling else 0.0
-        sweep(state, order, seed, turn, heat, price, STEEP, SLACK * state.copies.mean())
-
-
-def _too_large(state):
-    return state.load.max() > state.room[0] or state.rows.max() > state.room[1]
 
 
 def _even_out(state, nets, seed):

@@ -1,4 +1,4 @@
-"""Vertex cut: edges are dealt to parts, which hold every vertex of their edges (Libra)."""
+"""Vertex cuts: edges are dealt to parts, which hold every vertex of their edges."""
 from __future__ import annotations
 
 import numpy as np
@@ -14,26 +14,17 @@ from hpgcn.runtime.machine import memory_budget
 ONE = np.uint64(1)
 
 
-def vertex_cut(graph, k, *, seed=0):
-    """Deal the edges of a graph to k parts so that few vertices lie in several (Libra).
+def vertex_cut(graph, k, *, seed=0, deal=None):
+    """Deal the edges of a graph to k parts so that few vertices lie in several.
 
-    The edges {u, v}, u < v, each once, are numbered by (u, v) and visited in the order of keys
-    drawn from (seed, number). An edge whose ends
-
-    - are both in no part yet goes to the least loaded part,
-    - one of which is in some part, to the least loaded part of that one,
-    - share parts, to the least loaded of these,
-    - lie in different parts, to the least loaded part of the end of lower degree, or number,
-
-    where the load is the edges of a part, the degree is the final one without loops, and ties go to
-    the lowest part. Both arcs of an edge are one, on directed graphs too: products with A and with
-    A^T need the same two rows beside an edge, so arcs kept apart could only add clones.
+    Both arcs of an edge are one, on directed graphs too: products with A and with A^T need the same
+    two rows beside an edge, so arcs kept apart could only add clones.
 
     Roots: vertices are taken in the order of (parts that hold it, number), those without an edge as
     if held by all parts; each is owned by the part that owns the fewest rows among those that hold
-    it, ties to the lowest. Loops are no part of the stream; they go to the root.
+    it, ties to the lowest. Loops are no part of what is dealt; they go to the root.
 
-    Takes O(edges k/64 + parts looked at) operations of one thread, and n ceil(k/64) words.
+    Takes n ceil(k/64) words.
 
     Parameters
     ----------
@@ -42,6 +33,9 @@ def vertex_cut(graph, k, *, seed=0):
     k : int
         Number of parts, at least 1.
     seed : int
+    deal : function (u, v, n, k, seed) -> (edges,) int32, optional
+        Gives each edge {u[e], v[e]}, u < v, each once and sorted, its part: `libra`, the default,
+        or `hpgcn.partition.expansion.expand`.
 
     Returns
     -------
@@ -58,8 +52,7 @@ def vertex_cut(graph, k, *, seed=0):
 
     References
     ----------
-    Md et al., DistGNN, SC 2021, section 5.1; Xie et al., Distributed power-law graph computing,
-    NIPS 2014.
+    Md et al., DistGNN, SC 2021, section 5.1.
     """
     n = graph.num_rows
     words = -(-k // 64)
@@ -75,13 +68,8 @@ def vertex_cut(graph, k, *, seed=0):
     loop = rows == both.indices
     u = rows[above]
     v = both.indices[above]
-    degree = np.bincount(u, minlength=n) + np.bincount(v, minlength=n)
-
-    order = random_order(u.size, seed)
-    part = np.empty(u.size, np.int32)
-    # gathered beforehand: four times as fast
-    part[order], held = _deal_edges(u[order], v[order], degree, _all_parts(k), k)
-    owner = _deal_vertices(held, k)
+    part = (deal or libra)(u, v, n, k, seed)
+    owner = _deal_vertices(_held(u, v, part, n, words), k)
 
     arc_part = np.empty(both.nnz, np.int32)
     arc_part[above] = part
@@ -89,6 +77,27 @@ def vertex_cut(graph, k, *, seed=0):
     arc_part[~(above | loop)] = sp.coo_array((part, (u, v)), shape=(n, n)).tocsc().data
     arc_part[loop] = owner[rows[loop]]
     return arc_part[both.data % 2 == 1], owner
+
+
+def libra(u, v, n, k, seed):
+    """Deal edges one by one, in the order of keys drawn from (seed, number). An edge whose ends
+
+    - are both in no part yet goes to the least loaded part,
+    - one of which is in some part, to the least loaded part of that one,
+    - share parts, to the least loaded of these,
+    - lie in different parts, to the least loaded part of the end of lower degree, or number,
+
+    where the load is the edges of a part, the degree is the final one, and ties go to the lowest
+    part. O(edges k/64 + parts looked at) operations of one thread.
+
+    Xie et al., Distributed power-law graph computing, NIPS 2014.
+    """
+    degree = np.bincount(u, minlength=n) + np.bincount(v, minlength=n)
+    order = random_order(u.size, seed)
+    part = np.empty(u.size, np.int32)
+    # gathered beforehand: four times as fast
+    part[order] = _deal_edges(u[order], v[order], degree, _all_parts(k), k)
+    return part
 
 
 def _both_arcs(graph):
@@ -130,7 +139,7 @@ def _all_parts(k):
 def _deal_edges(u, v, degree, every, k):
     """Apply Libra's rule to the edges (u[e], v[e]) in this order; `every` is the set of all parts.
 
-    Return their parts, (edges,) int32, and the bit set of parts of each vertex, (n, words) uint64.
+    Return their parts, (edges,) int32.
     """
     part = np.empty(u.size, np.int32)
     words = every.size
@@ -160,7 +169,18 @@ def _deal_edges(u, v, degree, every, k):
         held[b, p >> 6] |= bit
         load[p] += 1
         part[e] = p
-    return part, held
+    return part
+
+
+@jit()
+def _held(u, v, part, n, words):
+    """Return the bit set of parts of each vertex, (n, words) uint64."""
+    held = np.zeros((n, words), np.uint64)
+    for e in range(u.size):
+        bit = ONE << np.uint64(part[e] & 63)
+        held[u[e], part[e] >> 6] |= bit
+        held[v[e], part[e] >> 6] |= bit
+    return held
 
 
 def _deal_vertices(held, k):

@@ -10,7 +10,9 @@ from hpgcn.errors import DataError
 from hpgcn.graphs.graph import Graph
 from hpgcn.partition import METHOD_ENGINES, NONZERO_METHODS, make_partition, statistics
 from hpgcn.partition.model import holders, pattern
-from hpgcn.partition.refine_nonzeros import refine_nonzeros
+from hpgcn.partition.nonzero_moves import sweep, vacate
+from hpgcn.partition.nonzero_state import LAM, pins_of, state_of
+from hpgcn.partition.refine_nonzeros import Nets, refine_nonzeros
 
 
 def moved(graph, owner, edge_part):
@@ -105,6 +107,37 @@ def test_methods(method, kind):
     assert found["volume"] < 0.75 * random
 
 
+@pytest.mark.parametrize("k", [5, 70])
+@pytest.mark.parametrize("paired", [True, False])
+def test_moves_keep_their_counts(k, paired):
+    """What moves count on the way is what is counted anew of the parts that they leave."""
+    graph = drawn("undirected")
+    nets = Nets(pattern(graph), paired)
+    rng = np.random.default_rng(k)
+    part = rng.integers(0, k, nets.weight.size).astype(np.int32)
+    loads = np.bincount(part, nets.weight, k)
+    room = np.array([1.2 * loads.mean(), 200 / k + 1], np.int64)
+    state = state_of(nets.ends, part, 120, k, nets.weight, room)
+    touched = state.nets[:, LAM].sum()
+    for turn in range(30):
+        before = state.nets[:, LAM].sum()
+        left = vacate(state, 1, turn, 0.0, 6)
+        after = state.nets[:, LAM].sum()
+        assert after <= before and (left or after == before)
+        sweep(state, 1, turn, 0.5, 0.1 * turn, room[0], turn % 2 == 0)
+    assert state.nets[:, LAM].sum() < 0.8 * touched
+    fits = np.array([loads, np.bincount(part[nets.first.size:], minlength=k)]).max(axis=1) <= room
+    assert (np.array([state.load.max(), state.rows.max()]) <= room)[fits].all()
+
+    anew = state_of(nets.ends, state.part, 120, k, nets.weight, room)
+    for name in ("load", "rows", "held"):
+        np.testing.assert_array_equal(getattr(state, name), getattr(anew, name))
+    np.testing.assert_array_equal(state.nets, anew.nets)
+    for net in range(240):
+        pins = [[pins_of(each, net, p) for p in range(k)] for each in (state, anew)]
+        assert pins[0] == pins[1]
+
+
 @pytest.mark.parametrize("k", [1, 2, 10])
 def test_small_and_empty_graphs(method, k):
     star = edges(10, [(0, j) for j in range(1, 10)])
@@ -151,6 +184,23 @@ def test_rows_may_be_weighed():
     made = make_partition(graph, 8, method="vertex-cut", w0=20)
     held = np.bincount(made.edge_part, minlength=8) + 20 * np.bincount(made.part, minlength=8)
     assert held.max() <= 1.08 * held.mean()
+
+
+def cliques(count, size, seed):
+    """Disjoint cliques, their vertices numbered at random."""
+    names = np.random.default_rng(seed).permutation(count * size)
+    blocks = [names[i:i + size] for i in range(0, count * size, size)]
+    return edges(count * size, [(u, v) for each in blocks for u in each for v in each if u < v])
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_expansion_takes_what_hangs_together(seed):
+    made = make_partition(cliques(7, 9, seed), 7, method="expansion", seed=seed, refine=False)
+    assert made.statistics["volume"] == 0 and made.statistics["imbalance_nnz"] == 0
+    path = edges(60, [(v, v + 1) for v in range(59)])
+    made = make_partition(path, 4, method="expansion", seed=seed, refine=False)
+    assert made.statistics["replication_factor"] <= 1 + 6 / 60
+    assert np.bincount(made.edge_part, minlength=4).tolist() == [30, 30, 30, 28]
 
 
 @pytest.mark.long

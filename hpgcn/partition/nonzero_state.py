@@ -1,0 +1,160 @@
+"""Where nonzeros lie while they move between parts: who touches what, kept up to date."""
+from __future__ import annotations
+
+from collections import namedtuple
+
+import numpy as np
+
+from hpgcn.graphs.partition import run_offsets
+from hpgcn.kernels.jit import jit
+
+PART, PINS, HEAD = range(3)  # columns of State.places
+AFTER, BEFORE, AT = range(3)  # columns of State.links
+LAM = 1  # column of State.nets, beside its first place
+
+# Units are dealt to parts. Each lies in two nets, ends[e]; units from `owners` on say who owns a
+# vertex, and unit owners + v lies in the nets v and n + v, n being their number.
+# nets[net] is a net's first place, and the number of parts lam that it touches: from that place on
+# are these parts, its units in each (pins), and the head of a list of these; a net of k units or
+# more has a place for every part instead. held[net] is the bit set of these parts. Link 2 e + s is
+# unit e in the net ends[e, s]: the next and the last in its list, and its place, from the first of
+# the net on. members[start[net]:] are the units of a net. weight: of each unit. load and rows:
+# weight and owners of each part; room: those that a part may hold.
+State = namedtuple(
+    "State", "ends part owners nets places held links start members weight load rows room")
+
+
+def state_of(ends, part, n, k, weight, room):
+    """Count who touches what.
+
+    Parameters
+    ----------
+    ends : (u, 2) int32
+        Nets of each unit, below 2 n; the last n units are (v, n + v).
+    part : (u,) int32
+        Part of each unit; moves change it in place.
+    n : int
+        Vertices.
+    k : int
+    weight : (u,) int64
+        Of each unit.
+    room : (2,) int64
+        Weight and owners that a part may hold.
+    """
+    owners = part.size - n
+    sizes = np.bincount(ends.ravel(), minlength=2 * n)
+    members = (np.argsort(ends.ravel(), kind="stable") // 2).astype(np.int32)
+    nets = np.zeros((2 * n + 1, 2), np.int64)
+    nets[:, 0] = run_offsets(np.minimum(sizes, k))
+    state = State(ends, part, owners, nets, np.zeros((nets[-1, 0], 3), np.int32),
+                  np.zeros((2 * n, -(-k // 64)), np.uint64), np.empty((2 * part.size, 3), np.int32),
+                  run_offsets(sizes), members, weight,
+                  np.bincount(part, weight, k).astype(np.int64),
+                  np.bincount(part[owners:], minlength=k), room)
+    _fill(state)
+    return state
+
+
+@jit()
+def _fill(s):
+    k = s.load.size
+    for net in range(s.held.shape[0]):
+        first, _, direct = slots(s, net)
+        if direct:
+            s.places[first:first + k, PART] = np.arange(k)
+    for e in range(s.part.size):
+        for side in range(2):
+            _put(s, 2 * e + side, s.ends[e, side], s.part[e])
+
+
+@jit()
+def slots(s, net):
+    """Return the places of a net that may be taken, first and end, and if it has all parts'."""
+    first, lam = s.nets[net]
+    room = s.nets[net + 1, 0] - first
+    direct = room == s.load.size
+    return first, first + (room if direct else lam), direct
+
+
+@jit()
+def touches(s, net, p):
+    """Whether a net has units in part p."""
+    return s.held[net, p >> 6] >> np.uint64(p & 63) & np.uint64(1) != 0
+
+
+@jit()
+def place(s, net, p):
+    """Return where a net that touches part p keeps its units there."""
+    at, _, direct = slots(s, net)
+    if direct:
+        return at + p
+    while s.places[at, PART] != p:
+        at += 1
+    return at
+
+
+@jit()
+def pins_of(s, net, p):
+    """Count the units of a net in part p."""
+    return s.places[place(s, net, p), PINS] if touches(s, net, p) else 0
+
+
+@jit()
+def _put(s, link, net, p):
+    if touches(s, net, p):
+        at = place(s, net, p)
+    else:
+        first, end, direct = slots(s, net)
+        at = first + p if direct else end
+        s.places[at, PART] = p
+        s.places[at, HEAD] = -1
+        s.nets[net, LAM] += 1
+        s.held[net, p >> 6] |= np.uint64(1) << np.uint64(p & 63)
+    then = s.places[at, HEAD]
+    if then >= 0:
+        s.links[then, BEFORE] = link
+    s.links[link, AFTER] = then
+    s.links[link, BEFORE] = -1
+    s.links[link, AT] = at - s.nets[net, 0]
+    s.places[at, HEAD] = link
+    s.places[at, PINS] += 1
+
+
+@jit()
+def _take(s, link, net, p):
+    then = s.links[link, AFTER]
+    previous = s.links[link, BEFORE]
+    at = s.nets[net, 0] + s.links[link, AT]
+    if previous >= 0:
+        s.links[previous, AFTER] = then
+    else:
+        s.places[at, HEAD] = then
+    if then >= 0:
+        s.links[then, BEFORE] = previous
+    s.places[at, PINS] -= 1
+    if s.places[at, PINS] == 0:
+        s.held[net, p >> 6] ^= np.uint64(1) << np.uint64(p & 63)
+        first, end, direct = slots(s, net)
+        s.nets[net, LAM] -= 1
+        if not direct and at != end - 1:
+            s.places[at] = s.places[end - 1]
+            s.places[end - 1, PINS] = 0
+            link = s.places[at, HEAD]
+            while link >= 0:
+                s.links[link, AT] = at - first
+                link = s.links[link, AFTER]
+
+
+@jit()
+def move(s, e, q):
+    """Move a unit to part q."""
+    p = s.part[e]
+    for side in range(2):
+        _take(s, 2 * e + side, s.ends[e, side], p)
+        _put(s, 2 * e + side, s.ends[e, side], q)
+    owner = np.int64(e >= s.owners)
+    s.part[e] = q
+    s.load[p] -= s.weight[e]
+    s.load[q] += s.weight[e]
+    s.rows[p] -= owner
+    s.rows[q] += owner
