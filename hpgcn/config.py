@@ -16,7 +16,7 @@ from hpgcn.runtime.files import reading
 
 # fields on which it depends what a training step of given widths sends and holds
 COST_FIELDS = ("grid", "replication", "balance", "delay", "stages", "model", "aggregator",
-               "layer_norm", "input_dropout", "precompute", "prune", "dtype")
+               "norm_adj", "layer_norm", "input_dropout", "precompute", "prune", "dtype")
 # fields in which a run that goes on from a checkpoint may differ from the run that wrote it: how it
 # computes, how long and where, but not what; all others would make it another run
 RESUMABLE_FIELDS = ("graph", "out", "strategy", "grid", "replication", "balance", "stages",
@@ -63,6 +63,10 @@ class Config:
     model: str = knob("gcn", "kind of its layers")
     aggregator: str = knob("mean", "of sage; mean: the vertex and the mean of its neighbours, each "
                            "with weights of its own; gcn: the mean of vertex and neighbours")
+    norm_adj: str = knob("own", "what a_ij is divided by, with sums r of rows and c of columns; "
+                         "own: what the model says; of gcn sym: sqrt(r_i c_j), in, as PyG: "
+                         "sqrt(r_i r_j), row: r_i, or none: 1",
+                         choices=("own", "sym", "in", "row", "none"))
     layer_norm: bool = knob(False, "normalise the rows of each hidden layer before its ReLU")
     layers: int = knob(2, "number of layers", low=1, high=1000)
     hidden: int = knob(16, "width of the hidden layers", low=1, high=1 << 24)

@@ -20,6 +20,9 @@ def normalised(graph, norm="sym", self_loops=True):
     if norm == "none":
         return A
     with np.errstate(divide="ignore", invalid="ignore"):
+        if norm == "in":
+            norm = np.where(A.sum(1) > 0, A.sum(1) ** -0.5, 0)
+            return norm[:, None] * A * norm
         if norm == "row":
             return np.where(A.sum(1, keepdims=True) > 0, A / A.sum(1, keepdims=True), 0)
         row, column = (np.where(A.sum(axis) > 0, A.sum(axis) ** -0.5, 0) for axis in (1, 0))
@@ -142,7 +145,9 @@ def losses(graph, config, initial, epochs, *, model=None, A=None):
     `model`, `A`: what stands for the settings' model, and a matrix in place of the graph's.
     """
     model = model or find_model(config)
-    A = normalised(graph, *MATRIX[model]) if A is None else A
+    if A is None:
+        norm, self_loops = MATRIX[model]
+        A = normalised(graph, norm if config.norm_adj == "own" else config.norm_adj, self_loops)
     X = features(graph)
     train = np.flatnonzero(graph.masks["train"])
     w = {name: array.astype(np.float64) for name, array in initial.arrays.items()}

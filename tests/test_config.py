@@ -96,7 +96,9 @@ WORDS = [
     ({"strategy": "1d", "update_on": "cpu"}, "update_on = cpu: strategy 1d takes none"),
     ({"model": "gat"}, f"model = 'gat': expected one of {', '.join(model_kinds())}"),
     ({"model": "sage", "aggregator": "max"}, "aggregator = 'max': expected one of mean, gcn"),
-    ({"model": "gin", "aggregator": "gcn"}, "aggregator = gcn: model gin takes none")]
+    ({"model": "gin", "aggregator": "gcn"}, "aggregator = gcn: model gin takes none"),
+    ({"model": "sage", "norm_adj": "in"},
+     "norm_adj = in: model sage-mean has a norm of its own, row")]
 
 
 @pytest.mark.parametrize("settings, message", WORDS, ids=str)

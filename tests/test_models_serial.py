@@ -106,6 +106,28 @@ def test_twenty_epochs_equal_the_dense_oracle(model, directed, several, settings
     np.testing.assert_allclose([metrics["loss"] for metrics in history], losses, rtol=1e-9)
 
 
+@pytest.mark.parametrize("norm", ["in", "row", "none"])
+@pytest.mark.parametrize("input_dropout", [0.0, 0.4])
+@pytest.mark.parametrize("directed", [False, True])
+def test_another_norm(directed, input_dropout, norm):
+    graph = make(directed=directed, weighted=True)
+    trainer = trainer_of(graph, "gcn", layers=2, hidden=7, lr=0.003, norm_adj=norm,
+                         input_dropout=input_dropout)
+    losses, _ = oracle.losses(graph, trainer.config, Parameters.initial(trainer.shard.spec), 20)
+    history, _ = run(graph, trainer.config, epochs=20)
+    np.testing.assert_allclose([metrics["loss"] for metrics in history], losses, rtol=1e-9)
+
+
+def test_the_norm_of_what_arrives_by_hand():
+    """Edges 0 -> 1, 0 -> 2, 1 -> 2: PyG's gcn_norm, by sums (1, 2, 3) of rows with loops."""
+    A = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0]])
+    graph = hpgcn.Graph.from_scipy(A, np.eye(3), [0, 1, 2], ([0], [1], [2]))
+    trainer = trainer_of(graph, "gcn", layers=1, input_dropout=0.0, norm_adj="in")
+    trainer.parameters.arrays["W0"][:] = np.eye(3)
+    expected = np.array([[1, 0, 0], [2**-0.5, 1 / 2, 0], [3**-0.5, 6**-0.5, 1 / 3]])
+    np.testing.assert_allclose(logits_of(trainer), expected)
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("model", NEW)
 def test_logits_of_three_vertices_by_hand(model, sparse):

@@ -10,11 +10,12 @@ from hpgcn.graphs.validation import index_dtype
 
 CHUNK = 1 << 21  # entries read at a time
 PORTIONS = 8  # of rows, in which those are read whose columns are cut in blocks
-NORMS = ("sym", "row", "none")
+NORMS = ("sym", "in", "row", "none")
 
 
 class NormalizedAdjacency:
-    """A-hat: D_row^-1/2 (A + I) D_col^-1/2 ("sym"), D_row^-1 (A + I) ("row") or A + I ("none").
+    """A + I ("none"), or D_row^-1/2 (A + I) D_col^-1/2 ("sym"), D_row^-1 (A + I) ("row"), or
+    D_row^-1/2 (A + I) D_row^-1/2 ("in").
 
     It reads `source`, a whole Graph or a StoredGraph, as blocks are asked for, and holds the
     degrees of all vertices then, 16 bytes each. A degree that is not positive gives the factor 0.
@@ -101,6 +102,8 @@ def scales(row, column, norm):
     """Factors of rows and of columns from their degrees; 0 where a degree is not positive."""
     if norm == "sym":
         return inverse_sqrt(row), inverse_sqrt(column)
+    if norm == "in":
+        return inverse_sqrt(row), inverse_sqrt(row)
     if norm == "row":
         return inverse_sqrt(row) ** 2, np.ones_like(column)
     return np.ones_like(row), np.ones_like(column)

@@ -9,7 +9,7 @@ from hpgcn.model.layer import Layer
 class GraphConvolution(Layer):
     """Z = A H W, as (A H) W or A (H W): the narrower side is exchanged; see Layer."""
 
-    takes_AX = True
+    any_norm = takes_AX = True
 
     def forward(self, H, out, *, keep=False, AX=None):
         if self.spmm_first:
@@ -47,3 +47,4 @@ class MeanConvolution(GraphConvolution):
     """The same with the mean of a vertex and its neighbours: A is divided by its row sums."""
 
     norm = "row"
+    any_norm = False

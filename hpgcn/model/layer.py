@@ -13,8 +13,10 @@ class Layer:
 
     products : int
         Products with A that separate the rows it computes from those it reads: 1, or 2 for A^2.
-    norm : "sym", "row" or "none", and self_loops : bool
-        The matrix that it multiplies by: see hpgcn.graphs.normalization.NormalizedAdjacency.
+    norm : of hpgcn.graphs.normalization.NORMS, and self_loops : bool
+        The matrix that it multiplies by: see NormalizedAdjacency there.
+    any_norm : bool
+        It can do with a matrix of another norm.
     takes_AX : bool
         Its first layer can do with an A X that was formed once, given to `forward` as `AX`.
     reads_self : bool
@@ -54,7 +56,7 @@ class Layer:
     products = 1
     norm = "sym"
     self_loops = True
-    takes_AX = reads_self = False
+    any_norm = takes_AX = reads_self = False
     last_bias = "b"
 
     @classmethod

@@ -15,8 +15,17 @@ DEFAULT_AGGREGATOR = "mean"
 def find_model(config):
     """The name in MODELS that the settings say: MODEL-AGGREGATOR, or MODEL where that takes none.
 
-    A UsageError if there is none of this name, or it takes no aggregator.
+    A UsageError if there is none of this name, or it takes no aggregator, or not the norm.
     """
+    name = _named(config)
+    layer = MODELS[name]
+    if config.norm_adj not in ("own", layer.norm) and not layer.any_norm:
+        raise UsageError(f"norm_adj = {config.norm_adj}: model {name} has a norm of its own, "
+                         f"{layer.norm}")
+    return name
+
+
+def _named(config):
     name = f"{config.model}-{config.aggregator}"
     if name in MODELS:
         return name
@@ -29,6 +38,11 @@ def find_model(config):
         raise UsageError(f"aggregator = {config.aggregator!r}: "
                          f"expected one of {', '.join(aggregators)}")
     raise UsageError(f"model = {config.model!r}: expected one of {', '.join(model_kinds())}")
+
+
+def norm_of(spec):
+    """The norm of the matrix that the layers of a model multiply by: given, or their own."""
+    return MODELS[spec.architecture].norm if spec.norm_adj == "own" else spec.norm_adj
 
 
 def model_kinds():
@@ -56,5 +70,5 @@ def make_spec(header, config, widths=None):
         architecture, widths, config.dtype, sparse_features=sparse,
         precomputed=MODELS[architecture].takes_AX and constant,
         multilabel=header.multilabel and widths[-1] == header.num_classes,
-        layer_norm=config.layer_norm, first_dropout=config.first_dropout, dropout=config.dropout,
-        seed=config.seed)
+        norm_adj=config.norm_adj, layer_norm=config.layer_norm,
+        first_dropout=config.first_dropout, dropout=config.dropout, seed=config.seed)

@@ -23,6 +23,7 @@ class ModelSpec:
     sparse_features: bool = False  # layer 1 multiplies by W first, so that X stays sparse
     precomputed: bool = False  # A X was formed once: layer 1 multiplies by neither A nor A^T
     multilabel: bool = False  # sigmoid cross-entropy, which needs no sums over the columns of a row
+    norm_adj: str = "own"  # of the matrix; own: what its layers say
     layer_norm: bool = False  # between each hidden layer and its ReLU
     drop_AX: bool = False  # A H is not kept where A comes first: the gradient is H^T (A^T G)
     first_dropout: float = 0.0  # before the first layer

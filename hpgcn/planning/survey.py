@@ -14,7 +14,7 @@ from hpgcn.config import Config
 from hpgcn.errors import DataError
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.validation import SPLIT, check_csr, index_dtype
-from hpgcn.model import MODELS, make_spec
+from hpgcn.model import MODELS, make_spec, norm_of
 from hpgcn.parallel.pattern import Pattern, permuted
 from hpgcn.parallel.receptive_field import find_levels, layer_bounds
 from hpgcn.partition import NONZERO_METHODS, make_partition
@@ -78,7 +78,7 @@ class Survey:
         with_loops = pattern(self.graph)
         self.pointers = with_loops.indptr.astype(np.int64)  # by which row blocks are balanced
         matrix = with_loops if layer.self_loops else self._stored_pattern()
-        symmetric = not self.header.directed and layer.norm != "row"
+        symmetric = not self.header.directed and norm_of(self.spec) != "row"
 
         hops = sum(products_of(self.spec))
         views = [[None] * (hops + 1)] * 2

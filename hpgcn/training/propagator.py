@@ -122,7 +122,7 @@ def propagation(graph, comm=None, *, strategy=Config.strategy, norm="sym", self_
         None: this process alone; no MPI is needed.
     strategy : str
         One of hpgcn.strategies.STRATEGIES; auto: the first of them, as no model is planned for.
-    norm : "sym", "row" or "none"
+    norm : "sym", "in", "row" or "none"
         D^-1/2 A D^-1/2, D^-1 A or A; a degree that is not positive gives the factor 0.
     self_loops : bool
         Add a loop of weight 1 where a vertex has none, before normalising.

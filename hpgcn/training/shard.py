@@ -8,7 +8,7 @@ import numpy as np
 
 from hpgcn.errors import DataError, agreed
 from hpgcn.graphs.normalization import NormalizedAdjacency
-from hpgcn.model import MODELS, Features
+from hpgcn.model import MODELS, Features, norm_of
 from hpgcn.parallel.columns import Columns
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import split
@@ -49,12 +49,12 @@ class GraphShard:
         layer = MODELS[spec.architecture]
         self.steps = Steps()
         self.width = self.steps.widest(spec)
-        adjacency = NormalizedAdjacency(source, norm=layer.norm, self_loops=layer.self_loops,
+        adjacency = NormalizedAdjacency(source, norm=norm_of(spec), self_loops=layer.self_loops,
                                         dtype=spec.dtype, slab=slab)
         self.strategy = placed.strategy.build(adjacency, placed.arrangement, comm,
                                               width=self.width)
         self.layout = self.strategy.layout
-        warn_of_degrees(slab, layer, comm, layout.column == 0)
+        warn_of_degrees(slab, adjacency, comm, layout.column == 0)
         slab = self.strategy.spread(slab)
         self.labels = slab.labels  # (m,), or (m, t) of many labels
         self.masks = slab.masks  # dict of (m,) bool, or None
@@ -158,19 +158,19 @@ class GraphShard:
         self.columns.close()
 
 
-def warn_of_degrees(slab, layer, comm, counted):
+def warn_of_degrees(slab, matrix, comm, counted):
     """Say how many vertices have a degree that nothing can be divided by; all ranks call this.
 
     `counted`: this rank counts them, where several have the same rows.
     """
-    if layer.norm == "none":
+    if matrix.norm == "none":
         return
-    added = (slab.degree_loop == 0) & layer.self_loops
+    added = (slab.degree_loop == 0) & matrix.self_loops
     wrong = slab.degree_row + added <= 0
-    if layer.norm == "sym":
+    if matrix.norm == "sym":
         wrong |= slab.degree_column + added <= 0
     wrong &= counted
-    cancelled = wrong & ((np.diff(slab.indptr) > 0) | layer.self_loops)
+    cancelled = wrong & ((np.diff(slab.indptr) > 0) | matrix.self_loops)
     found = comm.sum([np.count_nonzero(wrong), np.count_nonzero(cancelled)])
     count, by_weights = found.astype(int).tolist()
     if count and comm.rank == 0:

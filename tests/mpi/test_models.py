@@ -44,6 +44,17 @@ def test_layer_norm_and_several_labels(comm, strategy, model, layer_norm, severa
     assert_same_curves(history[:1], alone, 1e-9)
 
 
+@pytest.mark.parametrize("norm", ["in", "row", "none"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_another_norm(comm, strategy, norm):
+    graph = make(directed=True, weighted=True)
+    config = Config(strategy=strategy, layers=2, hidden=9, dropout=0.4, dtype="float64", lr=0.003,
+                    seed=3, norm_adj=norm)
+    history = check_against_the_oracle(graph, scattered(graph, comm), config, comm)
+    alone, _ = run(graph, config.replace(strategy=Config.strategy), SerialComm(), 1)
+    assert_same_curves(history[:1], alone, 1e-9)
+
+
 @pytest.mark.parametrize("model", NEW)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_predictions_equal_the_dense_model(comm, tmp_path, strategy, model):
