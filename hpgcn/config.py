@@ -84,6 +84,9 @@ class Config:
                             "changes no result")
     prune: bool = knob(True, "leave out rows that neither loss nor metrics read, layer by layer; "
                        "changes no result")
+    metric: str = knob("auto", "what val_acc, test_acc and the best epoch are of; auto: accuracy, "
+                       "or micro-f1 of several labels a vertex; roc-auc: of two classes or several "
+                       "labels", choices=("auto", "accuracy", "micro-f1", "macro-f1", "roc-auc"))
     eval_every: int = knob(1, "evaluate every so many epochs; 0: only after the last", low=0)
     dtype: str = knob("float32", "type of features, weights and messages",
                       choices=("float32", "float64"))

@@ -215,9 +215,9 @@ def started(args, config=None):
 def table(summary):
     from hpgcn.store.words import percent
 
-    said = {**summary, "test": percent(summary["test_acc"]), "out": printable(summary["out"]),
-            "validation": percent(summary["best_val_acc"])}
-    rows = [("test accuracy", "{test} at epoch {best_epoch} (validation {validation})"),
+    said = {"metric": "accuracy", **summary, "test": percent(summary["test_acc"]),
+            "validation": percent(summary["best_val_acc"]), "out": printable(summary["out"])}
+    rows = [("test {metric}", "{test} at epoch {best_epoch} (validation {validation})"),
             ("ranks x threads", "{ranks} x {threads}, strategy {strategy}"),
             *((f"{what} per epoch", f"{{sent_{what}_per_epoch:,}} sent, "
                f"{{predicted_{what}_per_epoch:,}} predicted") for what in ("bytes", "messages")),
@@ -225,7 +225,7 @@ def table(summary):
             ("results", "{out}/summary.json, metrics.jsonl, model.h5")]
     if said["strategy_choice"]:
         rows.insert(2, ("strategy auto", "{strategy_choice}"))
-    return label_list([(label, text.format(**said)) for label, text in rows], width=19)
+    return label_list([[text.format(**said) for text in row] for row in rows], width=19)
 
 
 def predict(args):

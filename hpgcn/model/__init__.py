@@ -2,11 +2,12 @@
 from hpgcn.model.features import Features
 from hpgcn.model.layer import Layer
 from hpgcn.model.loss import Loss, MaskedRows, MultiLabelLoss, make_loss
+from hpgcn.model.metrics import METRICS, metric_of
 from hpgcn.model.model import Model
 from hpgcn.model.parameters import Parameters, keyed_uniform, num_parameters
 from hpgcn.model.registry import MODELS, find_model, make_spec, norm_of
 from hpgcn.model.spec import ModelSpec
 
-__all__ = ["MODELS", "Features", "Layer", "Loss", "MaskedRows", "Model", "ModelSpec",
+__all__ = ["METRICS", "MODELS", "Features", "Layer", "Loss", "MaskedRows", "Model", "ModelSpec",
            "MultiLabelLoss", "Parameters", "find_model", "keyed_uniform", "make_loss", "make_spec",
-           "norm_of", "num_parameters"]
+           "metric_of", "norm_of", "num_parameters"]

@@ -31,7 +31,10 @@ class Loss:
     width of the logits over all ranks.
     """
 
+    several = False
+
     def __init__(self, labels, masked, columns, num_classes):
+        self.num_classes = num_classes
         self.labels = columns.device.put(labels)
         self.columns = columns
         self.comm = columns.comm
@@ -84,10 +87,40 @@ class Loss:
 
     def _right(self, logits, largest):
         """Which rows are classified rightly, counted by the first of the ranks that share them."""
-        row = self.columns.row
+        return (self._predicted(logits, largest) == self.labels) & (self.columns.row.rank == 0)
+
+    def _predicted(self, logits, largest):
+        """The class of each row, (m,) int64."""
         where = -kernels.backend(logits).spread_argmax(logits, self.first, largest)
-        row.allreduce(where, "dense", op="max")
-        return (-where == self.labels) & (row.rank == 0)
+        self.columns.row.allreduce(where, "dense", op="max")
+        return -where
+
+    def tally(self, logits):
+        """Count by mask and class what is right, predicted and true, (masks, 3, c), over all ranks.
+
+        A class that is predicted is the first with the largest logit.
+        """
+        largest = kernels.backend(logits).spread_max(logits)
+        self.columns.row.allreduce(largest, "dense", op="max")
+        get = self.columns.device.get
+        predicted, true = get(self._predicted(logits, largest)), get(self.labels)
+        counts = np.zeros((len(SPLIT), 3, self.num_classes))
+        if self.columns.row.rank == 0:
+            for each, key in zip(counts, SPLIT):
+                rows = get(self.rows[key])
+                found, sought = predicted[rows], true[rows]
+                each[:] = [np.bincount(classes, minlength=self.num_classes)
+                           for classes in (sought[found == sought], found, sought)]
+        return self.comm.sum(counts.ravel()).reshape(counts.shape)
+
+    def ranking(self, logits):
+        """Of two classes the lead of the second, (m, 1), and whether it is true; on the host."""
+        lead = self.columns.device.xp.zeros(logits.shape[0], logits.dtype)
+        for column in range(logits.shape[1]):
+            lead += logits[:, column] if self.first + column else -logits[:, column]
+        self.columns.row.allreduce(lead, "dense")
+        get = self.columns.device.get
+        return get(lead)[:, None], get(self.labels)[:, None] == 1
 
 
 class MultiLabelLoss:
@@ -99,19 +132,22 @@ class MultiLabelLoss:
     predicted where its logit is positive, and 0 where nothing is predicted nor true.
     """
 
+    several = True
+
     def __init__(self, labels, masked, columns, num_labels):
+        self.columns = columns
+        self.num_classes = num_labels
         self.labels = columns.device.put(np.ascontiguousarray(labels[:, columns.of(num_labels)]))
         self.comm = columns.comm
-        self.num_labels = num_labels
         self.rows, self.count = masked
 
     def gradient(self, logits, out=None):
         """Share of this rank in the SUM of mean losses of vertices; gradient (m, t_j)."""
         grad = np.empty_like(logits) if out is None else out
-        scale = 1 / (self.count["train"] * self.num_labels)
+        scale = 1 / (self.count["train"] * self.num_classes)
         kernel = kernels.backend(logits).sigmoid_cross_entropy
         total, *_ = kernel(logits, self.labels, self.rows["train"], scale=scale, grad=grad)
-        return total / self.num_labels, grad
+        return total / self.num_classes, grad
 
     def evaluate(self, logits):
         """As of Loss, with micro-F1."""
@@ -122,9 +158,25 @@ class MultiLabelLoss:
         for key, (_, true, false, missed) in zip(SPLIT, found.reshape(-1, 4).tolist()):
             score = 2 * true / max(2 * true + false + missed, 1)
             result[f"{key}_acc"] = score if self.count[key] else None
-        count = self.count["val"] * self.num_labels
+        count = self.count["val"] * self.num_classes
         result["val_loss"] = float(found[4] / count) if count else None
         return result
+
+    def tally(self, logits):
+        """Count as `Loss.tally`, by mask and label, (masks, 3, t)."""
+        true, predicted = self.ranking(logits)[1], self.columns.device.get(logits) > 0
+        counts = np.zeros((len(SPLIT), 3, self.num_classes))
+        mine = self.columns.of(self.num_classes)
+        for each, key in zip(counts, SPLIT):
+            rows = self.columns.device.get(self.rows[key])
+            found, sought = predicted[rows], true[rows]
+            each[:, mine] = [which.sum(0) for which in (found & sought, found, sought)]
+        return self.comm.sum(counts.ravel()).reshape(counts.shape)
+
+    def ranking(self, logits):
+        """The logits (m, t_j), and which labels are true, on the host."""
+        get = self.columns.device.get
+        return get(logits), get(self.labels) > 0
 
 
 def make_loss(spec, labels, masked, columns):

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hpgcn.model import Features, Loss, MaskedRows, Model, MultiLabelLoss, make_loss
+from hpgcn.model import METRICS, Features, Loss, MaskedRows, Model, MultiLabelLoss, make_loss
 
 
 class View(NamedTuple):
@@ -57,6 +57,13 @@ def train_step(view, number, optimizer, columns):
     return loss, gradient
 
 
-def evaluate(view):
-    """Accuracies and validation loss over all ranks, without dropout: as `Loss.evaluate`."""
-    return view.loss.evaluate(view.model.infer(view.features)[0])
+def evaluate(view, metric):
+    """Validation loss and a metric of each mask over all ranks, without dropout.
+
+    As `Loss.evaluate`; what it calls accuracies are of the metric, as `metric_of` says it.
+    """
+    logits = view.model.infer(view.features)[0]
+    found = view.loss.evaluate(logits)
+    if metric in METRICS:
+        found |= {f"{key}_acc": value for key, value in METRICS[metric](view.loss, logits).items()}
+    return found

@@ -17,7 +17,7 @@ from hpgcn.comm import MpiComm, SerialComm, as_comm
 from hpgcn.config import Config, settings_of_run
 from hpgcn.errors import DataError, UsageError, setting
 from hpgcn.graphs.graph import Header
-from hpgcn.model import Parameters, find_model, make_spec
+from hpgcn.model import Parameters, find_model, make_spec, metric_of
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.planning.dry_run import drops_AX
 from hpgcn.runtime import faults, signals
@@ -175,10 +175,12 @@ def make_trainer(source, config, comm, *, warm=True):
     faults.point("setup")
 
     # the part of the graph, and the maps that multiply by A
+    spec = make_spec(source.header, config)
+    metric = metric_of(spec, config.metric)
     placed = assign_rows(source, comm, config)  # it may partition
     config = config.replace(strategy=placed.strategy.name)
     drop_AX = drops_AX(placed, config, comm)
-    spec = replace(make_spec(source.header, config), drop_AX=drop_AX)
+    spec = replace(spec, drop_AX=drop_AX)
     shard = GraphShard(placed, config, comm, spec)
     check_memory(comm, shard.placed_last)
 
@@ -192,7 +194,7 @@ def make_trainer(source, config, comm, *, warm=True):
 
     predicted = shard.predict_traffic()
     about = {"started_utc": started.isoformat(timespec="seconds"),
-             "strategy_choice": placed.choice,
+             "strategy_choice": placed.choice, "metric": metric,
              "setup_bytes": round(comm.sum([comm.counters.total("setup")[0]])[0]),
              "setup_s": float(comm.max([time.perf_counter() - begin])[0]),
              "period": predicted.period,
@@ -319,7 +321,7 @@ class Trainer:
             comm.counters.phase = "eval"
             faults.point("evaluate")
             begin = time.perf_counter()
-            metrics |= evaluate(self.evaluation)
+            metrics |= evaluate(self.evaluation, self.about["metric"])
             metrics["eval_s"] = float(comm.max([time.perf_counter() - begin])[0])
         check_evaluation(metrics["epoch"], metrics, self.config.lr)
         best.offer(metrics["epoch"], metrics, self.parameters.flat)
@@ -353,6 +355,7 @@ class Trainer:
             "threads": self.threads, "device": self.shard.devices, "epochs": final["epoch"],
             "final_loss": final["loss"], "best_epoch": best.epoch,
             "best_val_acc": best.metrics["val_acc"], "test_acc": best.metrics["test_acc"],
+            "metric": about["metric"],
             "epoch_s_median": float(np.median([metrics["epoch_s"] for metrics in history])),
             "setup_s": about["setup_s"], "setup_bytes": about["setup_bytes"],
             **sent,

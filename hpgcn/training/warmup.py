@@ -13,6 +13,7 @@ from hpgcn.config import Config
 from hpgcn.graphs.graph import Graph
 from hpgcn.kernels import backend
 from hpgcn.kernels.jit import threshold
+from hpgcn.model import METRICS
 from hpgcn.runtime import faults
 from hpgcn.runtime.machine import default_threads
 from hpgcn.runtime.progress_bar import bar
@@ -92,7 +93,8 @@ def _small_epoch(make, header, config, device):
     y = np.eye(3) if header.multilabel else np.arange(3)
     tiny = Graph.from_scipy(A, X, y, ([0], [1], [2]), name="warm-up")
     few = config.replace(out="", checkpoint_every=0, epochs=1, grid="", replication=0, memory="",
-                         lr=Config.lr, weight_decay=0.0)
+                         lr=Config.lr, weight_decay=0.0, metric="auto")
+    metric = "macro-f1" if config.metric in METRICS else "auto"  # the same kernels
     rows = device.put(np.ones((2, 1), config.dtype))
     numbers = device.put(np.arange(2))
     mask = device.put(np.zeros((2, 1), np.uint8))
@@ -103,6 +105,6 @@ def _small_epoch(make, header, config, device):
         with threshold(work), np.errstate(all="ignore"):
             trainer = make(tiny, few, alone, warm=False)
             trainer.epoch(1)
-            evaluate(trainer.evaluation)
+            evaluate(trainer.evaluation, metric)
             ops.scatter_add(ops.gather(rows, numbers), numbers, rows)
             ops.apply_mask(rows, mask)

@@ -1,0 +1,82 @@
+"""What is told of an evaluation in place of accuracies: exact over all ranks.
+
+Ranks add whole numbers, or one of them has all scores: no partition changes more than the logits.
+"""
+from __future__ import annotations
+
+import numpy as np
+from scipy.stats import rankdata
+
+from hpgcn.errors import UsageError
+from hpgcn.graphs.validation import SPLIT
+
+
+def macro_f1(loss, logits):
+    """Return the mean over classes, or labels, of 2 TP / (2 TP + FP + FN), by mask; as a dict.
+
+    As scikit-learn has it: classes that a mask neither has nor is given are left out, labels of
+    that kind count as 0. None where a mask is empty.
+    """
+    right, given, true = np.moveaxis(loss.tally(logits), 1, 0)  # (masks, classes) each
+    scores = 2 * right / np.maximum(given + true, 1)
+    found = {}
+    for key, score, seen in zip(SPLIT, scores, given + true > 0):
+        if not loss.several:
+            score = score[seen]
+        found[key] = float(score.mean()) if loss.count[key] else None
+    return found
+
+
+def roc_auc(loss, logits):
+    """Return the area under the ROC curve by mask; of several labels the mean; as a dict.
+
+    The share of pairs of a true and a false vertex whose scores are in order, ties halved (Hanley
+    and McNeil 1982). Labels that a mask has all true or all false are left out; None where all are.
+    """
+    columns = loss.columns
+    width = loss.num_classes if loss.several else 1
+    areas = np.zeros((2, len(SPLIT), width))  # and which there are
+    scores, truth = loss.ranking(logits)
+    mine = columns.of(width) if loss.several else slice(0, 1)
+    for number, key in enumerate(SPLIT):
+        rows = columns.device.get(loss.rows[key])
+        score, true = (columns.column.gather_rows(each[rows]) for each in (scores, truth))
+        if columns.column.rank or not (loss.several or columns.row.rank == 0):
+            continue
+        for i, label in enumerate(range(mine.start, mine.stop)):
+            area = _area(score[:, i], true[:, i])
+            if area is not None:
+                areas[:, number, label] = area, 1
+    areas, there = loss.comm.sum(areas.ravel()).reshape(areas.shape)
+    return {key: float(area.sum() / known.sum()) if known.any() else None
+            for key, area, known in zip(SPLIT, areas, there)}
+
+
+def _area(score, true):
+    """The area of scores (m,) and what is true (m,) bool; None unless both kinds are there."""
+    positive = int(true.sum())
+    pairs = positive * (true.size - positive)
+    if not pairs:
+        return None
+    ranks = rankdata(score)[true].sum()  # halves, and so exact
+    return (ranks - positive * (positive + 1) / 2) / pairs
+
+
+# those that the loss does not tell itself
+METRICS = {"macro-f1": macro_f1, "roc-auc": roc_auc}
+
+
+def metric_of(spec, name):
+    """Return the name of the metric that a model is judged by, `auto` resolved.
+
+    A UsageError if the labels have none of this name.
+    """
+    if name == "auto":
+        return "micro-f1" if spec.multilabel else "accuracy"
+    if name == "accuracy" and spec.multilabel:
+        raise UsageError("metric = accuracy: vertices have several labels, expected micro-f1, "
+                         "macro-f1 or roc-auc")
+    if name == "roc-auc" and not spec.multilabel and spec.widths[-1] != 2:
+        raise UsageError(f"metric = roc-auc: {spec.widths[-1]} classes, expected 2, or several "
+                         "labels a vertex")
+    return name
