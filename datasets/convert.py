@@ -5,12 +5,18 @@ from functools import partial
 
 import numpy as np
 
-from hpgcn.datasets import arrays, builtin, foreign, formats
+from hpgcn.datasets import arrays, builtin, component, foreign, formats
 from hpgcn.datasets.build import build, count_isolated
 from hpgcn.datasets.columns import check_flag
 from hpgcn.datasets.features import MADE, make_features, normalize_rows
 from hpgcn.datasets.source import BudgetError, Source
-from hpgcn.datasets.split import describe_split, parse_split, planetoid_split, random_split
+from hpgcn.datasets.split import (
+    describe_split,
+    parse_split,
+    per_class_split,
+    planetoid_split,
+    random_split,
+)
 from hpgcn.errors import DataError, InputNotFoundError, UsageError
 from hpgcn.graphs.graph import assemble, row_and_column_sums
 from hpgcn.graphs.validation import check_features, check_labels
@@ -40,7 +46,7 @@ def convert(source, out, fmt="auto", *, compress="none", overwrite=False, **opti
 
 def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, unweighted=False,
          reverse=False, strict=False, row_normalize=None, split=None, memory=None, scratch=None,
-         columns=None, base=None):
+         columns=None, base=None, largest_component=False):
     """Read a graph from a file, or digits or karate; return it, and what a user should know of it.
 
     Options are those of `hpgcn convert`. The files `features`, .npy or .npz, dense or a
@@ -48,7 +54,8 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     were relabelled, their rows follow the increasing order of the original ids. Features of
     a name in MADE are made of the adjacency. By default `row_normalize` is for Planetoid
     alone, the split the input's own, `memory`, the bytes that the input may ask for, 80% of
-    those available, and `base` 0, or 1 under KONECT's header. In a Scratch (`scratch`) an
+    those available, and `base` 0, or 1 under KONECT's header. `largest_component` leaves out all
+    other vertices, in memory; ids tell which are left. In a Scratch (`scratch`) an
     edge list that does not fit into memory is sorted on disk: the graph's arrays may then
     be Spools, which live as long. DataError, InputNotFoundError, UsageError, MissingError,
     StorageError: each one line with file, field, and index or line number.
@@ -59,6 +66,8 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
              "strict": strict}
     layout = {"names": columns, "base": base}
     layout = {key: value for key, value in layout.items() if value is not None}
+    if largest_component:
+        scratch = None  # it must be in memory
     raw, name, where, digest, entries = _read(source, fmt, memory, scratch, asked, layout)
     notes = raw.notes
     made = features if features in MADE else None
@@ -70,6 +79,8 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
 
     if entries is None:
         csr, counts = build(raw, where, notes, **asked)
+        if largest_component:
+            csr = component.largest_component(csr, raw)
         isolated = count_isolated(csr[0], csr[1])
         make = partial(assemble, *csr)
         sums = partial(row_and_column_sums, *csr)
@@ -161,15 +172,16 @@ def _split(raw, wanted, where):
     """Return masks and how they were made: what was asked for, or the input's own."""
     if wanted is None or wanted == ("file",):
         if wanted and raw.masks is None:
-            raise DataError(f"{where}: no split in the input: give --split planetoid or --split "
-                            "random:60/20/20")
+            raise DataError(f"{where}: no split in the input: give --split planetoid, --split "
+                            "random:60/20/20 or --split per-class:20/30")
         return raw.masks, raw.split
     if wanted == ("planetoid",) and raw.masks is not None and raw.split == "planetoid":
         return raw.masks, raw.split
     labels, _ = check_labels(raw.labels, raw.num_nodes, where)
     if wanted == ("planetoid",):
         return planetoid_split(labels, where), "planetoid"
-    return random_split(labels, *wanted[1:], where), describe_split(*wanted)
+    make = per_class_split if wanted[0] == "per-class" else random_split
+    return make(labels, *wanted[1:], where), describe_split(*wanted)
 
 
 def _refuse_layout(layout, fmt):

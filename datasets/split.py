@@ -13,30 +13,41 @@ NUM_VAL = 500
 NUM_TEST = 1000
 SHARE = r"(\d+(?:\.\d+)?)"
 RANDOM = re.compile(rf"random:{SHARE}/{SHARE}/{SHARE}(?::(\d{{1,19}}))?")
+EACH = re.compile(r"per-class:(\d{1,9})/(\d{1,9})(?::(\d{1,19}))?")
 
 
 def parse_split(text):
-    """Return ("file",), ("planetoid",) or ("random", percent of each, seed); or UsageError."""
+    """Return ("file",), ("planetoid",), ("random", percent of each, seed), or ("per-class", counts
+    to train and to validate, seed); or UsageError.
+    """
     if text in ("file", "planetoid"):
         return (text,)
+    if match := EACH.fullmatch("per-class:20/30" if text == "per-class" else text):
+        counts = tuple(int(count) for count in match.groups()[:2])
+        if not counts[0]:
+            raise UsageError(f"split {text!r}: expected more than 0 of each class to train")
+        return "per-class", counts, _seed(text, match[3])
     match = RANDOM.fullmatch("random:60/20/20" if text == "random" else text)
     if not match:
-        raise UsageError(f"split {text!r}: expected file, planetoid or random:60/20/20[:SEED]")
+        raise UsageError(f"split {text!r}: expected file, planetoid, random:60/20/20[:SEED] or "
+                         "per-class:20/30[:SEED]")
     percent = tuple(float(share) for share in match.groups()[:3])
     if not percent[0] or sum(percent) > 100 + 1e-9:
         raise UsageError(f"split {text!r}: expected percentages of at most 100 together, and more "
                          "than 0 to train")
-    seed = int(match[4] or 0)
+    return "random", percent, _seed(text, match[4])
+
+
+def _seed(text, digits):
+    seed = int(digits or 0)
     if seed >= 2**63:
         raise UsageError(f"split {text!r}: expected a seed below 2^63")
-    return "random", percent, seed
+    return seed
 
 
-def describe_split(kind, percent=(), seed=0):
+def describe_split(kind, sizes=(), seed=0):
     """Return what is recorded of a split in a file, e.g. "random:60/20/20:0"."""
-    if kind != "random":
-        return kind
-    return f"random:{'/'.join(f'{share:g}' for share in percent)}:{seed}"
+    return f"{kind}:{'/'.join(f'{size:.10g}' for size in sizes)}:{seed}" if sizes else kind
 
 
 def random_split(labels, percent, seed, where):
@@ -56,26 +67,30 @@ def random_split(labels, percent, seed, where):
     return masks
 
 
+def per_class_split(labels, counts, seed, where):
+    """Draw so many of each class to train and to validate; all others with a label are to test.
+
+    Shchur et al., Pitfalls of graph neural network evaluation, 2018, section 3: 20 and 30, in the
+    largest component. DataError: multi-label, or a class that leaves none to test.
+    """
+    labels, rank, _ = _whole_classes(labels, seed, sum(counts) + 1, "per-class", where)
+    train, val = counts
+    known = labels >= 0
+    return {"train": known & (rank < train), "val": known & (rank >= train) & (rank < train + val),
+            "test": known & (rank >= train + val)}
+
+
 def planetoid_split(labels, where, seed=0):
     """Draw 20 vertices of each class to train, then 500 to validate and 1,000 to test.
 
     The latter two hold the classes in proportion. DataError: multi-label, or too few with a label.
     """
-    if labels is not None and labels.ndim != 1:
-        raise DataError(f"{where}: split planetoid needs one class per vertex, labels have shape "
-                        f"{labels.shape}")
-    labels = _classes(labels, where)
-    classes, counts = np.unique(labels[labels >= 0], return_counts=True)
-    small = np.flatnonzero(counts < PER_CLASS)
-    if small.size:
-        raise DataError(f"{where}: class {classes[small[0]]} has {counts[small[0]]} labelled "
-                        f"vertices, split planetoid trains on {PER_CLASS} of each class")
-    others = int(counts.sum()) - PER_CLASS * classes.size
+    labels, rank, size = _whole_classes(labels, seed, PER_CLASS, "planetoid", where)
+    others = int(np.count_nonzero((labels >= 0) & (rank >= PER_CLASS)))
     if others < NUM_VAL + NUM_TEST:
         raise DataError(f"{where}: {others} labelled vertices besides {PER_CLASS} of each class, "
                         f"split planetoid needs {NUM_VAL} + {NUM_TEST}")
 
-    rank, size = _ranks(labels, seed)
     train = (labels >= 0) & (rank < PER_CLASS)
     rest = np.flatnonzero((labels >= 0) & ~train)
     depth = (rank[rest] - PER_CLASS + 0.5) / (size[rest] - PER_CLASS)  # in its class, from 0 to 1
@@ -89,6 +104,20 @@ def _classes(labels, where):
     if labels is None:
         raise DataError(f"{where}: no labels, which a split needs: give --labels")
     return labels if labels.ndim == 1 else np.zeros(labels.shape[0], np.int64)
+
+
+def _whole_classes(labels, seed, least, split, where):
+    """Return labels (n,), `_ranks`, and refuse classes with fewer than `least` vertices."""
+    if labels is not None and labels.ndim != 1:
+        raise DataError(f"{where}: split {split} needs one class per vertex, labels have shape "
+                        f"{labels.shape}")
+    labels = _classes(labels, where)
+    classes, counts = np.unique(labels[labels >= 0], return_counts=True)
+    small = np.flatnonzero(counts < least)
+    if small.size:
+        raise DataError(f"{where}: class {classes[small[0]]} has {counts[small[0]]} labelled "
+                        f"vertices, split {split} needs {least} of each class")
+    return labels, *_ranks(labels, seed)
 
 
 def _ranks(labels, seed):

@@ -50,7 +50,7 @@ def convert(args):
     from hpgcn.datasets import convert
 
     names = ("compress", "overwrite", "features", "labels", "symmetrize", "unweighted", "reverse",
-             "strict", "row_normalize", "split", "memory", "columns", "base")
+             "strict", "row_normalize", "split", "memory", "columns", "base", "largest_component")
     options = {name: getattr(args, name) for name in names}
     notes = convert.convert(args.source, args.out, args.format, **options)
     say(args, *notes, f"wrote {printable(args.out)}")

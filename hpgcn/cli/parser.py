@@ -70,7 +70,11 @@ def convert(command):
     add("--strict", action="store_true", help="refuse duplicates, self loops and false symmetry")
     add("--row-normalize", action=argparse.BooleanOptionalAction, default=None,
         help="scale each feature row to sum 1 (default: for planetoid only)")
-    add("--split", metavar="SPLIT", help="file, planetoid, or random:60/20/20[:SEED]")
+    add("--split", metavar="SPLIT",
+        help="file, planetoid, random:60/20/20[:SEED] (percent), or per-class:20/30[:SEED] (to "
+             "train and to validate, all others to test)")
+    add("--largest-component", action="store_true",
+        help="leave out vertices outside the largest weakly connected component")
     add("--memory", type=size, metavar="BYTES",
         help="what it may hold; larger edge lists are sorted on disk (default: 80%% of what is "
              "free)")

@@ -32,7 +32,7 @@ class Header:
     multilabel: bool = False  # labels are a float32 (n, t) matrix rather than a class id
     sparse_features: bool = False  # features are CSR
     has_split: bool = False  # train, validation and test masks exist
-    split: str = ""  # how the split was made: "file", "planetoid" or "random:60/20/20:0"
+    split: str = ""  # how the split was made: "file", "planetoid", "random:60/20/20:0"..
     source_sha256: str = ""  # of the input, hexadecimal; empty if made in memory
 
     def __str__(self):

@@ -4,7 +4,12 @@ import pytest
 from inputs import put, refused
 
 from hpgcn.datasets.convert import read
-from hpgcn.datasets.split import parse_split, planetoid_split, random_split
+from hpgcn.datasets.split import (
+    parse_split,
+    per_class_split,
+    planetoid_split,
+    random_split,
+)
 from hpgcn.errors import DataError, UsageError
 
 LABELS = np.repeat([0, 1, 2, -1], [100, 50, 10, 40])
@@ -54,7 +59,21 @@ def test_planetoid_too_small(labels, message):
         planetoid_split(labels, "g")
 
 
-@pytest.mark.parametrize("text", ["", "half", "random:", "random:60/20", "random:60/20/30",
+def test_per_class():
+    labels = np.random.default_rng(0).permutation(np.repeat([0, 1, 2, -1], [400, 51, 100, 30]))
+    masks, again, other = (per_class_split(labels, (20, 30), seed, "g") for seed in (3, 3, 4))
+    counts = {"train": [20] * 3, "val": [30] * 3, "test": [350, 1, 50]}
+    for key, expected in counts.items():
+        assert np.bincount(labels[masks[key]]).tolist() == expected
+        np.testing.assert_array_equal(masks[key], again[key])
+        assert (masks[key] != other[key]).any()
+    assert not any(mask[labels < 0].any() for mask in masks.values())
+    with pytest.raises(DataError, match="class 1 has 51 labelled vertices, split per-class needs"):
+        per_class_split(labels, (21, 30), 0, "g")
+
+
+@pytest.mark.parametrize("text", ["", "half", "per-class:20", "per-class:0/30", "per-class:2.5/3",
+                                  "random:", "random:60/20", "random:60/20/30",
                                   "random:0/50/50", "random:-1/2/3", "random:60/20/20:x",
                                   "random:60/20/20:99999999999999999999", "Planetoid"])
 def test_words_that_are_no_split(text):
@@ -65,6 +84,7 @@ def test_words_that_are_no_split(text):
 def test_recorded_and_chosen(tmp_path, data_dir):
     assert read("karate", split="random:60/20/20")[0].header.split == "random:60/20/20:0"
     assert read("karate", split="random:12.5/20/20:7")[0].header.split == "random:12.5/20/20:7"
+    assert read("karate", split="per-class:3/4:9")[0].header.split == "per-class:3/4:9"
     assert read("karate", split="file")[0].header.split == "file"
     refused("split planetoid", "karate", split="planetoid")
     cora = data_dir / "planetoid" / "ind.cora.graph"

@@ -1,0 +1,46 @@
+"""The largest connected component of an input, as evaluations of published models take it."""
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
+
+
+def largest_component(csr, raw):
+    """Leave out vertices outside the largest weakly connected component; of equals, the first.
+
+    Parameters
+    ----------
+    csr : (indptr, indices, data)
+        Of all vertices; data None for ones.
+    raw : Raw
+        Features, labels, masks and ids become those of the vertices that are left.
+
+    Returns
+    -------
+    (indptr, indices, data)
+        Vertices keep their order; `raw.original_ids` tells what they were, where any is left out.
+    """
+    indptr, indices, data = csr
+    n = indptr.size - 1
+    pattern = sp.csr_array((np.ones(indices.size, np.int8), indices, indptr), shape=(n, n))
+    _, component = connected_components(pattern, directed=True, connection="weak")
+    kept = component == np.argmax(np.bincount(component))
+    left_out = n - int(np.count_nonzero(kept))
+    raw.notes.append(f"{left_out} vertices outside the largest component left out")
+    if not left_out:
+        return csr
+    vertices = np.flatnonzero(kept)
+    inside = kept[np.repeat(np.arange(n), np.diff(indptr))]  # of a row, and so of its columns
+    numbers = np.cumsum(kept) - 1
+    degree = np.diff(indptr)[vertices]
+    ids = np.arange(raw.base, raw.base + n) if raw.original_ids is None else raw.original_ids
+    raw.num_nodes = vertices.size
+    raw.original_ids = ids[vertices]
+    for name in ("features", "labels"):
+        array = getattr(raw, name)
+        if array is not None:
+            rows = array.tocsr() if sp.issparse(array) else array
+            setattr(raw, name, rows[vertices])
+    if raw.masks is not None:
+        raw.masks = {key: np.asarray(mask)[vertices] for key, mask in raw.masks.items()}
+    return (np.concatenate([[0], np.cumsum(degree)]).astype(indptr.dtype),
+            numbers[indices[inside]].astype(indices.dtype), None if data is None else data[inside])
