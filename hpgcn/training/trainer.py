@@ -10,6 +10,7 @@ import time
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 import numpy as np
 
@@ -42,6 +43,7 @@ from hpgcn.training.progress import (
 )
 from hpgcn.training.result import Result
 from hpgcn.training.run_directory import RunDirectory, refuse_existing_run, versions
+from hpgcn.training.schedules import learning_rate
 from hpgcn.training.shard import GraphShard
 from hpgcn.training.state import restore
 from hpgcn.training.step import View, evaluate, make_views, train_step
@@ -187,8 +189,8 @@ def make_trainer(source, config, comm, *, warm=True):
     views = make_views(shard, parameters, Workspace(spec.dtype, comm.device))
     return_freed_memory()
     optimizer = OPTIMIZERS[config.optimizer](
-        parameters.flat, lr=config.lr, decay=config.weight_decay,
-        decayed=parameters.decayed(config.decay_layers))
+        parameters.flat, rate=partial(learning_rate, config=config), decay=config.weight_decay,
+        decayed=parameters.decayed(config.decay_layers), clip_norm=config.clip_norm)
 
     predicted = shard.predict_traffic()
     about = {"started_utc": started.isoformat(timespec="seconds"),
