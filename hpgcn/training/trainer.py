@@ -18,7 +18,7 @@ from hpgcn.comm import MpiComm, SerialComm, as_comm
 from hpgcn.config import Config, settings_of_run
 from hpgcn.errors import DataError, UsageError, setting
 from hpgcn.graphs.graph import Header
-from hpgcn.model import Parameters, find_model, make_spec
+from hpgcn.model import Parameters, find_model, find_targets, make_spec
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.planning.dry_run import drops_AX
 from hpgcn.runtime import faults, signals
@@ -177,6 +177,7 @@ def make_trainer(source, config, comm, *, warm=True):
     faults.point("setup")
 
     # the part of the graph, and the maps that multiply by A
+    targets = find_targets(config, source.header, comm)
     placed = assign_rows(source, comm, config)  # it may partition
     config = config.replace(strategy=placed.strategy.name)
     drop_AX = drops_AX(placed, config, comm)
@@ -186,7 +187,7 @@ def make_trainer(source, config, comm, *, warm=True):
 
     # the model, and what moves its parameters
     parameters = Parameters.initial(spec).on(comm.device)
-    views = make_views(shard, parameters, Workspace(spec.dtype, comm.device))
+    views = make_views(shard, parameters, Workspace(spec.dtype, comm.device), targets)
     return_freed_memory()
     optimizer = OPTIMIZERS[config.optimizer](
         parameters.flat, rate=partial(learning_rate, config=config), decay=config.weight_decay,
@@ -304,7 +305,7 @@ class Trainer:
             highest = comm.max([seconds, *times, peak_rss(), sent[0], signals.asked()]).tolist()
             seconds, spmm, dense, sending, waiting, resident, self.max_sent, asked = highest
             self.asked = int(asked)
-            loss /= self.training.loss.count["train"]
+            loss /= self.training.loss.norm
             if wrong or not math.isfinite(loss):
                 raise diverged(epoch, loss, self.training.model, gradient, self.parameters, comm,
                                self.config.lr)
