@@ -191,7 +191,8 @@ def test_lost_metrics_cost_a_warning(graph, out, two, caplog):
 @pytest.mark.parametrize("changes", [
     {"lr": 0.02}, {"hidden": 7}, {"seed": 1}, {"warmup": 1}, {"clip_norm": 1.0},
     {"label_smoothing": 0.1}, {"class_weight": "balanced"}, {"dtype": "float64"},
-    {"optimizer": "sgd"}, {"eval_every": 2}, {"dropout": 0.1}, {"model": "gin"}, {"weight_decay": 0.0}], ids=str)
+    {"optimizer": "sgd"}, {"eval_every": 2}, {"dropout": 0.1}, {"model": "gin"},
+    {"weight_decay": 0.0}], ids=str)
 def test_other_settings_are_refused(graph, two, changes):
     (name, _), = changes.items()
     with pytest.raises(ConfigError, match=rf"run: {name} is .*, but the run was started with"):
