@@ -77,9 +77,28 @@ class Config:
     patience: int = knob(0, "stop after this many epochs without a better validation result; "
                          "0: never", low=0)
     lr: float = knob(0.01, "learning rate", low=0)
-    weight_decay: float = knob(5e-4, "L2 factor: weight_decay * W is added to the gradient", low=0)
+    schedule: str = knob("constant", "of the learning rate after warm-up; cosine: from lr to 0 "
+                         "over the other epochs, so that more of them on resume change what "
+                         "comes; step: times step-factor after each step-every epochs",
+                         choices=("constant", "cosine", "step"))
+    warmup: int = knob(0, "epochs in which the learning rate rises linearly to lr", low=0)
+    step_every: int = knob(100, "epochs between the steps of schedule step", low=1)
+    step_factor: float = knob(0.1, "what each step of schedule step multiplies the learning rate "
+                              "by", low=0, high=1)
+    clip_norm: float = knob(0.0, "L2 norm, over all parameters, that a longer gradient is scaled "
+                            "down to; 0: none", low=0)
+    weight_decay: float = knob(5e-4, "L2 factor: weight_decay * W is added to the gradient; with "
+                               "adamw W is multiplied by 1 - lr * weight_decay instead", low=0)
     decay_layers: str = knob("first", "whose weights decay", choices=("first", "all"))
-    optimizer: str = knob("adam", "optimiser", choices=("adam", "sgd"))
+    optimizer: str = knob("adam", "optimiser; adamw: with decoupled weight decay",
+                          choices=("adam", "adamw", "sgd"))
+    label_smoothing: float = knob(0.0, "share of a label that all classes get alike; of several "
+                                  "labels a vertex, that is drawn to 1/2. In training: the "
+                                  "validation loss stays plain", low=0, high=1, open_high=True)
+    class_weight: str = knob("", "of classes in the training loss, whose mean is a weighted one; "
+                             "balanced: n / (C n_c), where n_c of n training vertices are of class "
+                             "c of C; or a file with a number from 0 a line and class (default: "
+                             "all 1)")
     precompute: bool = knob(True, "form A X once if X is dense and constant (--input-dropout 0); "
                             "changes no result")
     prune: bool = knob(True, "leave out rows that neither loss nor metrics read, layer by layer; "

@@ -298,6 +298,11 @@ def _check_numbers(given):
 
 def _check_pairs(given):
     """Check what no array says alone."""
+    if given.get("target") is not None and "first" in given:  # of all classes, not of a block's
+        classes, last = given["target"].shape[1], given["first"] + given["logits"].shape[1]
+        if last > classes:
+            raise ValueError(f"target is of {classes} classes, the block ends at class {last}")
+        _check_range("labels at rows", given["labels"][given["rows"]], classes)
     if "z" in given and given.get("p") and given.get("vertex") is None:
         raise ValueError("vertex is None: with p > 0 it keys the draw")
     if given.get("decayed", 0) > getattr(given.get("w"), "size", 0):

@@ -73,18 +73,29 @@ def layer_backward(model, A, H, w, layer, kept, G):
     return {f"W{layer}": kept.T @ G, f"b{layer}": G.sum(0)}, A.T @ G @ w[f"W{layer}"].T
 
 
-def loss_and_slope(Z, y, train):
+def class_weights(config, y, train, classes):
+    """Weights of classes that the settings say."""
+    if config.class_weight == "balanced":
+        counts = np.array([np.sum(y[train] == c) for c in range(classes)])
+        return np.array([len(train) / (classes * count) if count else 0 for count in counts])
+    return np.loadtxt(config.class_weight) if config.class_weight else np.ones(classes)
+
+
+def loss_and_slope(Z, y, train, config):
     """Mean loss over the rows in `train` and its gradient; y is a matrix of several labels."""
     G = np.zeros_like(Z)
+    smoothing = config.label_smoothing
     if y.ndim == 2:
-        z, t = Z[train], y[train]
+        z, t = Z[train], (1 - smoothing) * y[train].astype(np.float64) + smoothing / 2
         G[train] = (1 / (1 + np.exp(-z)) - t) / z.size
         return float(np.mean(np.log1p(np.exp(-np.abs(z))) + np.maximum(z, 0) - z * t)), G
     power = np.exp(Z - Z.max(1, keepdims=True))
     soft = power / power.sum(1, keepdims=True)
-    G[train] = soft[train] / train.size
-    G[train, y[train]] -= 1 / train.size
-    return -np.log(soft[train, y[train]]).mean(), G
+    weights = class_weights(config, y, train, Z.shape[1])
+    targets = weights * ((1 - smoothing) * np.eye(Z.shape[1])[y[train]] + smoothing / Z.shape[1])
+    total = weights[y[train]].sum()
+    G[train] = (targets.sum(1, keepdims=True) * soft[train] - targets) / total
+    return -(targets * np.log(soft[train])).sum() / total, G
 
 
 def norm_forward(Z, gain, shift):
@@ -105,19 +116,19 @@ def norm_backward(G, gain, normal, deviation):
     return (G * normal).sum(0), G.sum(0), (g - g.mean(1, keepdims=True) - along) / deviation
 
 
-def loss_and_gradient(model, A, X, y, train, w, *, drops, seed, epoch):
+def loss_and_gradient(model, A, X, y, train, w, *, drops, config, epoch):
     """Mean loss over the rows in `train`, and the gradients by name, in the order of w."""
     Z, kept = X, []
     for layer, p in enumerate(drops):
         H = np.maximum(Z, 0) if layer else X
-        factor = drop(H, p, seed=seed, epoch=epoch, layer=layer)
+        factor = drop(H, p, seed=config.seed, epoch=epoch, layer=layer)
         before, H = Z > 0, H * factor
         Z, saved = layer_forward(model, A, H, w, layer)
         norm = None
         if f"gain{layer}" in w:
             Z, norm = norm_forward(Z, w[f"gain{layer}"], w[f"shift{layer}"])
         kept.append((H, factor * before, saved, norm))
-    loss, G = loss_and_slope(Z, y, train)
+    loss, G = loss_and_slope(Z, y, train, config)
     slopes = {}
     for layer in reversed(range(len(drops))):
         H, factor, saved, norm = kept[layer]
@@ -139,8 +150,19 @@ def logits(model, A, X, w, layers):
     return Z
 
 
+def learning_rate(epoch, config):
+    """Of an epoch from 1: warm-up, then the schedule from its start."""
+    if epoch <= config.warmup:
+        return config.lr * epoch / config.warmup
+    after = epoch - config.warmup - 1
+    share = after / max(1, config.epochs - config.warmup)
+    return config.lr * {"constant": 1, "cosine": np.cos(np.pi * share / 2) ** 2,
+                        "step": np.prod([config.step_factor] * (after // config.step_every))
+                        }[config.schedule]
+
+
 def losses(graph, config, initial, epochs, *, model=None, A=None):
-    """Training losses of some epochs of Adam from initial weights; the first gradient, flat.
+    """Training losses of some epochs from initial weights; the first gradient, flat.
 
     `model`, `A`: what stands for the settings' model, and a matrix in place of the graph's.
     """
@@ -156,15 +178,23 @@ def losses(graph, config, initial, epochs, *, model=None, A=None):
     found, first = [], None
     for epoch in range(1, epochs + 1):
         loss, slopes = loss_and_gradient(model, A, X, graph.labels,
-                                         train, w, drops=drops, seed=config.seed, epoch=epoch)
+                                         train, w, drops=drops, config=config, epoch=epoch)
         found.append(loss)
         if first is None:
             first = np.concatenate([slope.ravel() for slope in slopes.values()])
+        lr, decoupled = learning_rate(epoch, config), config.optimizer == "adamw"
+        norm = np.sqrt(sum((g * g).sum() for g in slopes.values()))
+        factor = min(1, config.clip_norm / (norm + 1e-6)) if config.clip_norm else 1
         for name, g in slopes.items():
+            g = g * factor
             v, m, s = w[name], mean[name], square[name]
             if v.ndim == 2 and (config.decay_layers == "all" or name.split("_")[0] == "W0"):
-                g = g + config.weight_decay * v
+                g = g + (not decoupled) * config.weight_decay * v
+                v -= decoupled * lr * config.weight_decay * v
+            if config.optimizer == "sgd":
+                v -= lr * g
+                continue
             m += 0.1 * (g - m)
             s += 0.001 * (g * g - s)
-            v -= config.lr * (m / (1 - 0.9**epoch)) / (np.sqrt(s / (1 - 0.999**epoch)) + 1e-8)
+            v -= lr * (m / (1 - 0.9**epoch)) / (np.sqrt(s / (1 - 0.999**epoch)) + 1e-8)
     return np.array(found), first

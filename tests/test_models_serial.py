@@ -69,6 +69,13 @@ def test_every_parameter_with_layer_norm_by_finite_differences(model, layers, hi
 def test_every_parameter_with_several_labels_by_finite_differences(model):
     graph = several_labels(make(n=24, f=6, directed=True))
     check_gradient(trainer_of(graph, model, hidden=5, dropout=0.3))
+    check_gradient(trainer_of(graph, model, hidden=5, dropout=0.3, label_smoothing=0.3))
+
+
+def test_every_parameter_with_other_targets_by_finite_differences():
+    graph = make(n=24, f=6, c=3, directed=True)
+    check_gradient(trainer_of(graph, "gcn", hidden=5, dropout=0.3, label_smoothing=0.3,
+                              class_weight="balanced"))
 
 
 def check_gradient(trainer):

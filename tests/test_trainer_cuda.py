@@ -21,6 +21,8 @@ from hpgcn.training.placement import assign_rows
 from hpgcn.training.step import evaluate
 
 __all__ = ["cuda", "gpu"]
+OPTIONS = {"optimizer": "adamw", "clip_norm": 0.1, "schedule": "cosine", "warmup": 2,
+           "label_smoothing": 0.2, "class_weight": "balanced"}
 BOUND = {"float32": 1e-5, "float64": 1e-12}
 
 
@@ -44,7 +46,8 @@ def check(graph, config, device):
     ({}, {"layer_norm": True}), ({"sparse": True, "directed": True}, {"optimizer": "sgd"}),
     ({"train": 9, "degree": 3}, {"input_dropout": 0.0}), ({"labels": 3}, {}),
     ({"train": 9, "degree": 3}, {"hidden": 20, "decay_layers": "all"}),
-    ({"sparse": True, "train": 9, "degree": 3}, {})], ids=str)
+    ({"sparse": True, "train": 9, "degree": 3}, {}), ({}, OPTIONS),
+    ({"labels": 3}, {"label_smoothing": 0.2, "clip_norm": 0.1, "optimizer": "sgd"})], ids=str)
 def test_losses_and_metrics_are_those_of_the_cpu(gpu, model, kind, options, dtype):
     graph = make(**{key: value for key, value in kind.items() if key != "labels"})
     graph = several_labels(graph, kind["labels"]) if "labels" in kind else graph
@@ -88,10 +91,11 @@ def test_a_run_and_its_prediction(cuda, tmp_path):
     assert np.mean(right) == pytest.approx(summary["test_acc"])
 
 
-def test_the_host_waits_once_an_epoch(gpu, monkeypatch):
+@pytest.mark.parametrize("options", [{}, OPTIONS], ids=["plain", "options"])
+def test_the_host_waits_once_an_epoch(gpu, monkeypatch, options):
     """Besides the evaluation: the end of the step, then the loss, and whether all is finite."""
     waits = []
-    trainer = start(make(), Config(model="gin", layer_norm=True), on(gpu))
+    trainer = start(make(), Config(model="gin", layer_norm=True, **options), on(gpu))
     trainer.epoch(1)
     for name in ("__float__", "__int__", "__bool__", "item", "tolist", "get"):
         original = getattr(gpu.xp.ndarray, name)

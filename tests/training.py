@@ -21,7 +21,7 @@ def loss_and_gradient(trainer, step=1):
     total, G = view.loss.gradient(logits)
     gradient = backward(G)
     trainer.shard.columns.reduce(gradient)
-    return total / view.loss.count["train"], gradient.flat
+    return total / view.loss.norm, gradient.flat
 
 
 def metrics_of(trainer, epochs):

@@ -11,7 +11,8 @@ from hpgcn.errors import UsageError
 from hpgcn.runtime import machine
 
 # of a field of Config, or of its type
-METAVARS = {"out": "RUN", "grid": "RxC", "memory": "BYTES", "int": "N", "float": "X"}
+METAVARS = {"out": "RUN", "grid": "RxC", "memory": "BYTES", "class_weight": "balanced|FILE",
+            "int": "N", "float": "X"}
 
 
 IN_REGISTRIES = ("strategy", "model")

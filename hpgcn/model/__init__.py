@@ -7,7 +7,8 @@ from hpgcn.model.model import Model
 from hpgcn.model.parameters import Parameters, keyed_uniform, num_parameters
 from hpgcn.model.registry import MODELS, find_model, make_spec, norm_of
 from hpgcn.model.spec import ModelSpec
+from hpgcn.model.targets import Targets, find_targets
 
 __all__ = ["METRICS", "MODELS", "Features", "Layer", "Loss", "MaskedRows", "Model", "ModelSpec",
-           "MultiLabelLoss", "Parameters", "find_model", "keyed_uniform", "make_loss", "make_spec",
-           "metric_of", "norm_of", "num_parameters"]
+           "MultiLabelLoss", "Parameters", "Targets", "find_model", "find_targets", "keyed_uniform",
+           "make_loss", "make_spec", "metric_of", "norm_of", "num_parameters"]

@@ -7,6 +7,7 @@ import numpy as np
 
 from hpgcn import kernels
 from hpgcn.graphs.validation import SPLIT
+from hpgcn.model.targets import PLAIN
 
 
 class MaskedRows(NamedTuple):
@@ -28,28 +29,43 @@ class Loss:
     """Softmax cross-entropy on labels (m,) int64.
 
     Its mean is over the GLOBAL number of masked vertices; `num_classes` is the
-    width of the logits over all ranks.
+    width of the logits over all ranks. The training loss alone takes `targets`; its
+    mean is then the sum over all ranks divided by `norm`.
     """
 
     several = False
 
-    def __init__(self, labels, masked, columns, num_classes):
+    def __init__(self, labels, masked, columns, num_classes, targets):
         self.num_classes = num_classes
         self.labels = columns.device.put(labels)
         self.columns = columns
         self.comm = columns.comm
         self.first = columns.of(num_classes).start
         self.rows, self.count = masked
+        self.norm, self.target = self.count["train"], None
+        if targets.class_weight is not None:
+            weights, self.norm = self._weigh(labels, num_classes, targets)
+            self.target = columns.device.put(targets.table(weights))
+        elif targets.smoothing:
+            self.target = columns.device.put(targets.table(np.ones(num_classes)))
+
+    def _weigh(self, labels, num_classes, targets):
+        """Weights of classes, and what the training vertices of all ranks weigh together."""
+        mine = labels[self.columns.device.get(self.rows["train"])]
+        own = self.columns.row.rank == 0  # one of the ranks that share a row counts it
+        counts = self.comm.sum(own * np.bincount(mine, minlength=num_classes))
+        weights = targets.weights(counts)
+        return weights, float(counts @ weights)
 
     def gradient(self, logits, out=None):
         """Share of this rank in the SUM of training losses; gradient of their mean, (m, c_j)."""
         grad = np.empty_like(logits) if out is None else out
-        scale = 1 / self.count["train"]
+        options = {"scale": 1 / self.norm, "grad": grad, "target": self.target}
         if self.columns.row.size == 1:
             kernel = kernels.backend(logits).softmax_cross_entropy
-            total, _ = kernel(logits, self.labels, self.rows["train"], scale=scale, grad=grad)
+            total, _ = kernel(logits, self.labels, self.rows["train"], **options)
             return total, grad
-        return self._spread(logits, self._moments(logits), "train", scale, grad), grad
+        return self._spread(logits, self._moments(logits), "train", **options), grad
 
     def evaluate(self, logits):
         """Dict of train_acc, val_acc, test_acc and val_loss; None where a mask is empty."""
@@ -60,7 +76,7 @@ class Loss:
         else:
             moments = self._moments(logits)
             right = self._right(logits, moments[0])
-            found = [(self._spread(logits, moments, key, 1.0, None), right[self.rows[key]].sum())
+            found = [(self._spread(logits, moments, key), right[self.rows[key]].sum())
                      for key in SPLIT]
         numbers = self.columns.device.numbers([number for pair in found for number in pair])
         sums = self.comm.sum(numbers)
@@ -80,10 +96,10 @@ class Loss:
         row.allreduce(total, "dense")
         return largest, total
 
-    def _spread(self, logits, moments, key, scale, grad):
-        """What this block adds to the losses of a mask; its gradient goes to `grad`."""
+    def _spread(self, logits, moments, key, **options):
+        """What this block adds to the losses of a mask."""
         return kernels.backend(logits).spread_gradient(
-            logits, self.labels, self.first, self.rows[key], *moments, scale=scale, grad=grad)
+            logits, self.labels, self.first, self.rows[key], *moments, **options)
 
     def _right(self, logits, largest):
         """Which rows are classified rightly, counted by the first of the ranks that share them."""
@@ -129,24 +145,27 @@ class MultiLabelLoss:
     Its mean is over the GLOBAL number of masked vertices and over all t labels. As
     Loss; in place of accuracies it gives micro-averaged F1, under the same names: 2
     TP / (2 TP + FP + FN) over all vertices and labels of a mask, a label being
-    predicted where its logit is positive, and 0 where nothing is predicted nor true.
+    predicted where its logit is positive, and 0 where nothing is predicted nor true. Of
+    `targets` smoothing alone counts: labels y are (1 - smoothing) y + smoothing / 2.
     """
 
     several = True
 
-    def __init__(self, labels, masked, columns, num_labels):
+    def __init__(self, labels, masked, columns, num_labels, targets):
         self.columns = columns
         self.num_classes = num_labels
         self.labels = columns.device.put(np.ascontiguousarray(labels[:, columns.of(num_labels)]))
         self.comm = columns.comm
         self.rows, self.count = masked
+        self.norm, self.smoothing = self.count["train"], targets.smoothing
 
     def gradient(self, logits, out=None):
         """Share of this rank in the SUM of mean losses of vertices; gradient (m, t_j)."""
         grad = np.empty_like(logits) if out is None else out
-        scale = 1 / (self.count["train"] * self.num_classes)
+        scale = 1 / (self.norm * self.num_classes)
         kernel = kernels.backend(logits).sigmoid_cross_entropy
-        total, *_ = kernel(logits, self.labels, self.rows["train"], scale=scale, grad=grad)
+        total, *_ = kernel(logits, self.labels, self.rows["train"], scale=scale, grad=grad,
+                           smoothing=self.smoothing)
         return total / self.num_classes, grad
 
     def evaluate(self, logits):
@@ -179,7 +198,7 @@ class MultiLabelLoss:
         return get(logits), get(self.labels) > 0
 
 
-def make_loss(spec, labels, masked, columns):
+def make_loss(spec, labels, masked, columns, targets=PLAIN):
     """The loss of a model: on labels (m,), or (m, t) where spec.multilabel."""
     kind = MultiLabelLoss if spec.multilabel else Loss
-    return kind(labels, masked, columns, spec.widths[-1])
+    return kind(labels, masked, columns, spec.widths[-1], targets)

@@ -34,7 +34,7 @@ def exact_loss(view, number):
     total, _ = view.loss.gradient(logits, view.model.workspace.take("even", *logits.shape))
     columns = view.model.columns
     total = columns.comm.sum(columns.device.numbers([total]))[0]
-    return float(total / view.loss.count["train"])
+    return float(total / view.loss.norm)
 
 
 def off(metrics):

@@ -14,10 +14,11 @@ class View(NamedTuple):
     features: Features
 
 
-def make_views(shard, parameters, workspace):
+def make_views(shard, parameters, workspace, targets):
     """Return the View of a training step, and that of an evaluation; all ranks call this together.
 
     The features of the shard are released here. The workspace is shared: views are used in turn.
+    `targets` are those of the training loss.
     """
     columns = shard.columns
     device = shard.comm.device
@@ -32,7 +33,7 @@ def make_views(shard, parameters, workspace):
         model = Model(shard.spec, parameters, field, columns, workspace, shard.key)
         masks = {key: field.take(-1, mask) for key, mask in shard.masks.items()}
         masked = MaskedRows.of(masks, columns)
-        loss = make_loss(shard.spec, field.take(-1, shard.labels), masked, columns)
+        loss = make_loss(shard.spec, field.take(-1, shard.labels), masked, columns, targets)
         views.append(View(model, loss, read))
     return views
 

@@ -10,6 +10,7 @@ import time
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from hpgcn.comm import MpiComm, SerialComm, as_comm
 from hpgcn.config import Config, settings_of_run
 from hpgcn.errors import DataError, UsageError, setting
 from hpgcn.graphs.graph import Header
-from hpgcn.model import Parameters, find_model, make_spec, metric_of
+from hpgcn.model import Parameters, find_model, find_targets, make_spec, metric_of
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.planning.dry_run import drops_AX
 from hpgcn.runtime import faults, signals
@@ -42,6 +43,7 @@ from hpgcn.training.progress import (
 )
 from hpgcn.training.result import Result
 from hpgcn.training.run_directory import RunDirectory, refuse_existing_run, versions
+from hpgcn.training.schedules import learning_rate
 from hpgcn.training.shard import GraphShard
 from hpgcn.training.state import restore
 from hpgcn.training.step import View, evaluate, make_views, train_step
@@ -177,6 +179,7 @@ def make_trainer(source, config, comm, *, warm=True):
     # the part of the graph, and the maps that multiply by A
     spec = make_spec(source.header, config)
     metric = metric_of(spec, config.metric)
+    targets = find_targets(config, source.header, comm)
     placed = assign_rows(source, comm, config)  # it may partition
     config = config.replace(strategy=placed.strategy.name)
     drop_AX = drops_AX(placed, config, comm)
@@ -186,11 +189,11 @@ def make_trainer(source, config, comm, *, warm=True):
 
     # the model, and what moves its parameters
     parameters = Parameters.initial(spec).on(comm.device)
-    views = make_views(shard, parameters, Workspace(spec.dtype, comm.device))
+    views = make_views(shard, parameters, Workspace(spec.dtype, comm.device), targets)
     return_freed_memory()
     optimizer = OPTIMIZERS[config.optimizer](
-        parameters.flat, lr=config.lr, decay=config.weight_decay,
-        decayed=parameters.decayed(config.decay_layers))
+        parameters.flat, rate=partial(learning_rate, config=config), decay=config.weight_decay,
+        decayed=parameters.decayed(config.decay_layers), clip_norm=config.clip_norm)
 
     predicted = shard.predict_traffic()
     about = {"started_utc": started.isoformat(timespec="seconds"),
@@ -304,7 +307,7 @@ class Trainer:
             highest = comm.max([seconds, *times, peak_rss(), sent[0], signals.asked()]).tolist()
             seconds, spmm, dense, sending, waiting, resident, self.max_sent, asked = highest
             self.asked = int(asked)
-            loss /= self.training.loss.count["train"]
+            loss /= self.training.loss.norm
             if wrong or not math.isfinite(loss):
                 raise diverged(epoch, loss, self.training.model, gradient, self.parameters, comm,
                                self.config.lr)

@@ -10,6 +10,7 @@ from hpgcn.kernels.jit import Threaded, jit
 from hpgcn.kernels.reference.loss import ABSENT
 
 MAGIC = 1.5 * 2.0**52
+ONE_HOT = np.empty((3, 0))  # for a target that is not given
 
 
 @jit(inline="always")
@@ -43,7 +44,7 @@ def _log1p(x):
 
 
 @Threaded
-def _softmax_cross_entropy(logits, labels, rows, scale, grad, losses, corrects, bounds):
+def _softmax_cross_entropy(logits, labels, rows, scale, target, grad, losses, corrects, bounds):
     width = logits.shape[1]
     for chunk in numba.prange(bounds.size - 1):
         loss = 0.0
@@ -61,19 +62,31 @@ def _softmax_cross_entropy(logits, labels, rows, scale, grad, losses, corrects, 
             for q in range(width):
                 power[q] = _exp(np.float64(logits[i, q]) - top)
             total = row_total(power)
-            loss += math.log(total) + top - np.float64(logits[i, labels[i]]) + sick
-            correct += best == labels[i]
+            label = labels[i]
+            correct += best == label
+            if target.size:
+                own, whole = target[0, label], target[2, label]
+                loss += whole * math.log(total) + own * (top - np.float64(logits[i, label])) + sick
+                for q in range(width):
+                    loss += target[1, q] * (top - np.float64(logits[i, q]))
+                if grad.size:
+                    for q in range(width):
+                        grad[i, q] = (power[q] / total * whole - target[1, q]) * scale
+                    share = own + target[1, label]
+                    grad[i, label] = (power[label] / total * whole - share) * scale
+                continue
+            loss += math.log(total) + top - np.float64(logits[i, label]) + sick
             if grad.size:
                 factor = scale / total
                 for q in range(width):
                     grad[i, q] = power[q] * factor
-                grad[i, labels[i]] = (power[labels[i]] / total - 1.0) * scale
+                grad[i, label] = (power[label] / total - 1.0) * scale
         losses[chunk] = loss
         corrects[chunk] = correct
 
 
 @Threaded
-def _sigmoid_cross_entropy(logits, labels, rows, scale, grad, losses, counts, bounds):
+def _sigmoid_cross_entropy(logits, labels, rows, scale, smoothing, grad, losses, counts, bounds):
     width = logits.shape[1]
     for chunk in numba.prange(bounds.size - 1):
         loss = 0.0
@@ -84,8 +97,8 @@ def _sigmoid_cross_entropy(logits, labels, rows, scale, grad, losses, counts, bo
             for q in range(width):
                 z = np.float64(logits[i, q])
                 small[q] = _exp(-abs(z))
-                # never finite where z is not
-                term[q] = max(z, 0.0) - z * np.float64(labels[i, q]) + _log1p(small[q])
+                y = np.float64(labels[i, q]) * (1.0 - smoothing) + 0.5 * smoothing
+                term[q] = max(z, 0.0) - z * y + _log1p(small[q])  # never finite where z is not
             loss += row_total(term)
             for q in range(width):
                 predicted = logits[i, q] > 0
@@ -96,7 +109,8 @@ def _sigmoid_cross_entropy(logits, labels, rows, scale, grad, losses, counts, bo
             if grad.size:
                 for q in range(width):
                     sigmoid = (1.0 if logits[i, q] >= 0 else small[q]) / (1.0 + small[q])
-                    grad[i, q] = (sigmoid - np.float64(labels[i, q])) * scale
+                    y = np.float64(labels[i, q]) * (1.0 - smoothing) + 0.5 * smoothing
+                    grad[i, q] = (sigmoid - y) * scale
         losses[chunk] = loss
         counts[chunk, 0] = hits
         counts[chunk, 1] = calls - hits
@@ -126,7 +140,7 @@ def _spread_sum(logits, top, out, bounds):
 
 
 @Threaded
-def _spread_gradient(logits, labels, first, rows, top, total, scale, grad, losses, bounds):
+def _spread_gradient(logits, labels, first, rows, top, total, scale, target, grad, losses, bounds):
     width = logits.shape[1]
     for chunk in numba.prange(bounds.size - 1):
         loss = 0.0
@@ -135,6 +149,20 @@ def _spread_gradient(logits, labels, first, rows, top, total, scale, grad, losse
             column = labels[i] - first
             highest = np.float64(top[i])
             here = 0 <= column < width
+            if target.size:
+                own, whole = target[0, labels[i]], target[2, labels[i]]
+                for q in range(width):
+                    z, every = np.float64(logits[i, q]), target[1, first + q]
+                    loss += every * (highest - z)
+                    if grad.size:
+                        grad[i, q] = (_exp(z - highest) / total[i] * whole - every) * scale
+                if here:
+                    z = np.float64(logits[i, column])
+                    loss += whole * math.log(total[i]) + own * (highest - z)
+                    if grad.size:
+                        share = own + target[1, labels[i]]
+                        grad[i, column] = (_exp(z - highest) / total[i] * whole - share) * scale
+                continue
             if here:
                 loss += math.log(total[i]) + highest - np.float64(logits[i, column])
             if grad.size:
@@ -158,23 +186,24 @@ def _spread_argmax(logits, first, top, out, bounds):
                     break
 
 
-def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
+def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=None):
     bounds = evenly(rows.size)
     losses = np.empty(bounds.size - 1)
     corrects = np.empty(bounds.size - 1, np.int64)
     work = 20 * rows.size * logits.shape[1]
-    _softmax_cross_entropy(work, logits, labels, rows, scale, _cleared(grad, logits), losses,
-                           corrects, bounds)
+    target = ONE_HOT if target is None else target
+    _softmax_cross_entropy(work, logits, labels, rows, scale, target, _cleared(grad, logits),
+                           losses, corrects, bounds)
     return float(losses.sum()), int(corrects.sum())
 
 
-def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
+def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, smoothing=0.0):
     bounds = evenly(rows.size)
     losses = np.empty(bounds.size - 1)
     counts = np.empty((bounds.size - 1, 3), np.int64)
     work = 60 * rows.size * logits.shape[1]
-    _sigmoid_cross_entropy(work, logits, labels, rows, scale, _cleared(grad, logits), losses,
-                           counts, bounds)
+    _sigmoid_cross_entropy(work, logits, labels, rows, scale, float(smoothing),
+                           _cleared(grad, logits), losses, counts, bounds)
     return float(losses.sum()), *counts.sum(0).tolist()
 
 
@@ -190,12 +219,14 @@ def spread_sum(logits, top):
     return out
 
 
-def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=None):
+def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=None,
+                    target=None):
     bounds = evenly(rows.size)
     losses = np.empty(bounds.size - 1)
     work = rows.size * (20 if grad is None else 20 * logits.shape[1])
-    _spread_gradient(work, logits, labels, first, rows, top, total, scale, _cleared(grad, logits),
-                     losses, bounds)
+    target = ONE_HOT if target is None else target
+    _spread_gradient(work, logits, labels, first, rows, top, total, scale, target,
+                     _cleared(grad, logits), losses, bounds)
     return float(losses.sum())
 
 

@@ -63,18 +63,30 @@ __device__ __forceinline__ double power_sum(const REAL *row, long long width, in
     return team_sum(sum);
 }
 
-// Columns of scale * (softmax - one-hot); `column` of the label may lie outside
+// Columns of scale * (whole * softmax - every - own * one-hot); `column` of the label may lie outside, and `every` be 0
 __device__ __forceinline__ void softmax_gradient(const REAL *row, REAL *grad, long long width, int lane, double top,
-                                                 double total, long long column, double scale)
+                                                 double total, long long column, double scale, double own, double whole,
+                                                 const double *every)
 {
-    for (long long q = lane; q < width; q += TEAM)
-        grad[q] = (REAL)((exp((double)row[q] - top) / total - (q == column ? 1.0 : 0.0)) * scale);
+    for (long long q = lane; q < width; q += TEAM) {
+        const double share = (q == column ? own : 0.0) + (every ? every[q] : 0.0);
+        grad[q] = (REAL)((exp((double)row[q] - top) / total * whole - share) * scale);
+    }
 }
 
-// terms (r, 2): loss, and whether the first maximum is at the label
+// Sum over a row of every * (top - z)
+__device__ __forceinline__ double every_sum(const REAL *row, const double *every, long long width, int lane, double top)
+{
+    double sum = 0;
+    for (long long q = lane; q < width; q += TEAM)
+        sum += every[q] * (top - (double)row[q]);
+    return team_sum(sum);
+}
+
+// terms (r, 2): loss, and whether the first maximum is at the label; target (3, width) or 0
 extern "C" __global__ void softmax_cross_entropy(const REAL *logits, long long width, const long long *labels,
-                                                 const long long *rows, long long items, double scale, REAL *grad,
-                                                 double *terms)
+                                                 const long long *rows, long long items, const double *target,
+                                                 double scale, REAL *grad, double *terms)
 {
     const long long r = team_number();
     if (r >= items)
@@ -84,18 +96,22 @@ extern "C" __global__ void softmax_cross_entropy(const REAL *logits, long long w
     const REAL *const row = logits + i * width;
     long long best;
     const double top = top_of(row, width, lane, best), total = power_sum(row, width, lane, top);
+    const double *const every = target ? target + width : 0;
+    const double own = target ? target[label] : 1.0, whole = target ? target[2 * width + label] : 1.0;
     if (grad)
-        softmax_gradient(row, grad + i * width, width, lane, top, total, label, scale);
+        softmax_gradient(row, grad + i * width, width, lane, top, total, label, scale, own, whole, every);
+    const double shared = target ? every_sum(row, every, width, lane, top) : 0.0;
     if (lane == 0) {
-        terms[2 * r] = log(total) + top - (double)row[label];
+        terms[2 * r] = target ? whole * log(total) + own * (top - (double)row[label]) + shared
+                              : log(total) + top - (double)row[label];
         terms[2 * r + 1] = best == label;
     }
 }
 
 // terms (r, 4): loss, true positives, false positives, false negatives
 extern "C" __global__ void sigmoid_cross_entropy(const REAL *logits, long long width, const REAL *labels,
-                                                 const long long *rows, long long items, double scale, REAL *grad,
-                                                 double *terms)
+                                                 const long long *rows, long long items, double smoothing,
+                                                 double scale, REAL *grad, double *terms)
 {
     const long long r = team_number();
     if (r >= items)
@@ -105,13 +121,14 @@ extern "C" __global__ void sigmoid_cross_entropy(const REAL *logits, long long w
     double loss = 0, hits = 0, wrong = 0, missed = 0;
     for (long long q = lane; q < width; q += TEAM) {
         const double z = logits[start + q], y = labels[start + q];
+        const double soft = y * (1.0 - smoothing) + 0.5 * smoothing;
         const double small = exp(-fabs(z));  // never overflows
-        loss += (z > 0 ? z : 0) - z * y + log1p(small);  // never finite where z is not
+        loss += (z > 0 ? z : 0) - z * soft + log1p(small);  // never finite where z is not
         hits += z > 0 && y > 0;
         wrong += z > 0 && !(y > 0);
         missed += !(z > 0) && y > 0;
         if (grad)
-            grad[start + q] = (REAL)(((z >= 0 ? 1.0 : small) / (1.0 + small) - y) * scale);
+            grad[start + q] = (REAL)(((z >= 0 ? 1.0 : small) / (1.0 + small) - soft) * scale);
     }
     loss = team_sum(loss), hits = team_sum(hits), wrong = team_sum(wrong), missed = team_sum(missed);
     if (lane == 0) {
@@ -143,10 +160,11 @@ extern "C" __global__ void spread_sum(const REAL *logits, long long m, long long
         out[i] = sum;
 }
 
-// terms (r, 1): loss, 0 where the label lies in another block
+// terms (r, 1): loss, 0 where the label lies in another block; target (3, classes) or 0
 extern "C" __global__ void spread_gradient(const REAL *logits, long long width, const long long *labels,
                                            long long first, const long long *rows, long long items, const double *top,
-                                           const double *total, double scale, REAL *grad, double *terms)
+                                           const double *total, const double *target, long long classes, double scale,
+                                           REAL *grad, double *terms)
 {
     const long long r = team_number();
     if (r >= items)
@@ -154,10 +172,18 @@ extern "C" __global__ void spread_gradient(const REAL *logits, long long width, 
     const int lane = threadIdx.x % TEAM;
     const long long i = rows[r], column = labels[i] - first;
     const REAL *const row = logits + i * width;
+    const double *const every = target ? target + classes + first : 0;
+    const double own = target ? target[labels[i]] : 1.0, whole = target ? target[2 * classes + labels[i]] : 1.0;
     if (grad)
-        softmax_gradient(row, grad + i * width, width, lane, top[i], total[i], column, scale);
-    if (lane == 0)
-        terms[r] = 0 <= column && column < width ? log(total[i]) + top[i] - (double)row[column] : 0.0;
+        softmax_gradient(row, grad + i * width, width, lane, top[i], total[i], column, scale, own, whole, every);
+    const double shared = target ? every_sum(row, every, width, lane, top[i]) : 0.0;
+    if (lane == 0) {
+        double loss = 0;
+        if (0 <= column && column < width)
+            loss = target ? whole * log(total[i]) + own * (top[i] - (double)row[column])
+                          : log(total[i]) + top[i] - (double)row[column];
+        terms[r] = loss + shared;
+    }
 }
 
 extern "C" __global__ void spread_argmax(const REAL *logits, long long m, long long width, long long first,

@@ -8,21 +8,26 @@ from hpgcn.kernels.cuda.device import current
 from hpgcn.kernels.cuda.reductions import column_sum
 
 
-def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
+def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=None):
     labels = current().ordered(labels, np.int64)
-    return tuple(_loss("softmax_cross_entropy", 2, logits, (labels,), rows, (), scale, grad))
+    target = current().ordered(target, np.float64)
+    return tuple(_loss("softmax_cross_entropy", 2, logits, (labels,), rows, (target,), scale, grad))
 
 
-def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
+def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, smoothing=0.0):
     labels = current().ordered(labels, logits.dtype)
-    return tuple(_loss("sigmoid_cross_entropy", 4, logits, (labels,), rows, (), scale, grad))
+    smoothing = float(smoothing)
+    return tuple(_loss("sigmoid_cross_entropy", 4, logits, (labels,), rows, (smoothing,), scale,
+                       grad))
 
 
-def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=None):
+def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=None,
+                    target=None):
     ordered = current().ordered
     labels = ordered(labels, np.int64)
-    sums = (ordered(top, np.float64), ordered(total, np.float64))
-    return _loss("spread_gradient", 1, logits, (labels, first), rows, sums, scale, grad)[0]
+    others = (ordered(top, np.float64), ordered(total, np.float64), ordered(target, np.float64),
+              0 if target is None else target.shape[1])
+    return _loss("spread_gradient", 1, logits, (labels, first), rows, others, scale, grad)[0]
 
 
 def spread_max(logits):
@@ -37,7 +42,7 @@ def spread_argmax(logits, first, top):
     return _spread("spread_argmax", logits, np.int64, first, current().ordered(top, np.float64))
 
 
-def _loss(name, terms, logits, labels, rows, sums, scale, grad):
+def _loss(name, terms, logits, labels, rows, others, scale, grad):
     """Run a kernel over rows that count; return the sums of its terms, (terms,) float64."""
     device = current()
     if grad is not None:
@@ -45,7 +50,7 @@ def _loss(name, terms, logits, labels, rows, sums, scale, grad):
     rows = device.ordered(rows, np.int64)
     out = device.xp.empty((rows.size, terms))
     device.launch("loss", name, rows.size * device.team, device.ordered(logits), logits.shape[1],
-                  *labels, rows, rows.size, *sums, float(scale), grad, out, REAL=logits.dtype)
+                  *labels, rows, rows.size, *others, float(scale), grad, out, REAL=logits.dtype)
     return column_sum(out)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 ABSENT = np.iinfo(np.int64).max  # above all columns, so that a minimum passes it by
 
 
-def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
+def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=None):
     """Cross-entropy of the softmax of some rows, how many argmaxes are right, and the gradient.
 
     Parameters
@@ -14,6 +14,10 @@ def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
     rows : (r,) int64; rows that count
     scale : float; factor of the gradient (1 / global number of counted rows)
     grad : (m, c), optional; receives scale * (softmax - one-hot) at `rows`, 0 elsewhere
+    target : (3, c) float64, optional
+        What a row of label y has in place of the one-hot: t_q = target[1, q], and target[0, y] more
+        where q = y; target[2, y] is their sum s. Its loss is sum over q of -t_q log(softmax_q), its
+        gradient scale * (s softmax - t). So classes are weighted, and labels smoothed.
 
     Returns
     -------
@@ -25,17 +29,24 @@ def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
     power = np.exp(z - top)
     total = power.sum(1, keepdims=True)
     here = np.arange(rows.size)
-    loss = float((np.log(total[:, 0]) + top[:, 0] - z[here, labels[rows]]).sum())
+    if target is None:
+        loss = float((np.log(total[:, 0]) + top[:, 0] - z[here, labels[rows]]).sum())
+    else:
+        own, every, whole = target[0, labels[rows]], target[1], target[2, labels[rows]]
+        loss = float((whole * np.log(total[:, 0]) + own * (top[:, 0] - z[here, labels[rows]])
+                      + (top - z) @ every).sum())
     correct = int((logits[rows].argmax(1) == labels[rows]).sum()) if rows.size else 0
     if grad is not None:
         soft = power / total
-        soft[here, labels[rows]] -= 1
+        if target is not None:
+            soft = soft * whole[:, None] - every
+        soft[here, labels[rows]] -= 1 if target is None else own
         grad[:] = 0
         grad[rows] = soft * scale
     return loss, correct
 
 
-def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
+def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, smoothing=0.0):
     """Binary cross-entropy of the sigmoids of some rows, with the gradient and counts.
 
     The loss is a SUM over rows and labels: divided by (global number of counted rows) * (global
@@ -48,6 +59,7 @@ def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
     scale : float
         Factor of the gradient (1 / (global number of counted rows * global number of labels)).
     grad : (m, t), optional; receives scale * (sigmoid - label) at `rows`, 0 elsewhere
+    smoothing : float; loss and gradient take (1 - smoothing) * label + smoothing / 2 for the label
 
     Returns
     -------
@@ -56,14 +68,14 @@ def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None):
         A label is predicted where its logit is > 0.
     """
     z = logits[rows].astype(np.float64)
-    y = labels[rows].astype(np.float64)
+    true, predicted = labels[rows] > 0, z > 0
+    y = (1 - smoothing) * labels[rows].astype(np.float64) + smoothing / 2
     small = np.exp(-np.abs(z))  # never overflows
     with np.errstate(invalid="ignore"):
         loss = float((np.maximum(z, 0) - z * y + np.log1p(small)).sum())
     if grad is not None:
         grad[:] = 0
         grad[rows] = (np.where(z >= 0, 1, small) / (1 + small) - y) * scale
-    true, predicted = y > 0, z > 0
     counts = (true & predicted, ~true & predicted, true & ~predicted)
     return loss, *(int(count.sum()) for count in counts)
 
@@ -95,7 +107,8 @@ def spread_sum(logits, top):
         return (np.exp(z - top[:, None]) + (z - z)).sum(1)
 
 
-def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=None):
+def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=None,
+                    target=None):
     """Return a block's part of the cross-entropy, and its columns of the gradient.
 
     Parameters
@@ -103,23 +116,33 @@ def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=Non
     labels : (m,) int64; GLOBAL class ids at `rows`
     first : int; global number of column 0
     top, total : (m,); maximum, and sum of exp(logits - top), of whole rows
+    target : (3, C) float64, optional; of all classes, whatever columns this block has
     logits, rows, scale, grad
-        As in `softmax_cross_entropy`.
+        As in `softmax_cross_entropy`; so is what `target` means.
 
     Returns
     -------
     loss : float
         Sum of log(total) + top - logit of the label, over rows whose label lies in this block.
+        With `target`, s log(total) there, and t_q (top - logit) in each of the block's columns.
     """
     z = logits[rows].astype(np.float64)
     column = labels[rows] - first
     own = np.flatnonzero((column >= 0) & (column < logits.shape[1]))
     own_rows, own_columns = rows[own], column[own]
-    loss = float((np.log(total[own_rows]) + top[own_rows] - z[own, own_columns]).sum())
+    if target is None:
+        loss = float((np.log(total[own_rows]) + top[own_rows] - z[own, own_columns]).sum())
+    else:
+        share, every = target[0, labels[own_rows]], target[1, first:first + logits.shape[1]]
+        loss = float((target[2, labels[own_rows]] * np.log(total[own_rows])
+                      + share * (top[own_rows] - z[own, own_columns])).sum()
+                     + ((top[rows, None] - z) @ every).sum())
     if grad is not None:
         with np.errstate(invalid="ignore"):
             soft = np.exp(z - top[rows, None]) / total[rows, None]
-        soft[own, own_columns] -= 1
+        if target is not None:
+            soft = soft * target[2, labels[rows], None] - every
+        soft[own, own_columns] -= 1 if target is None else share
         grad[:] = 0
         grad[rows] = soft * scale
     return loss

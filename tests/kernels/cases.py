@@ -36,10 +36,10 @@ CASES = {  # kernel: argument to the name of an array of `arrays`, or to itself
     "scatter_add": {"x": "z", "index": "index", "out": "x"},
     "sgd": STEP,
     "sigmoid_cross_entropy": {**ROWS, "labels": "many"},
-    "softmax_cross_entropy": ROWS,
+    "softmax_cross_entropy": {**ROWS, "target": "target"},
     "spmm": SPMM,
     "spread_argmax": {"logits": "z", "first": 3, "top": "row"},
-    "spread_gradient": {**ROWS, "first": 3, "top": "row", "total": "row"},
+    "spread_gradient": {**ROWS, "first": 3, "top": "row", "total": "row", "target": "classes"},
     "spread_max": {"logits": "z"},
     "spread_sum": {"logits": "z", "top": "row"},
     "sspmm": SPMM,
@@ -70,7 +70,8 @@ def arrays(scale):
             "labels": rng.integers(0, f, m), "wide": rng.random(m) + 1,
             "bits": np.zeros((m, 2), np.uint8), "means": rng.random((m, 2)),
             "many": rng.integers(0, 2, (m, f)).astype(np.float32),
-            "counter": rng.integers(0, 99, (3, 4)), "key": np.array([3, 4])}
+            "counter": rng.integers(0, 99, (3, 4)), "key": np.array([3, 4]),
+            "target": rng.random((3, f)), "classes": rng.random((3, f + 3))}
 
 
 def case(name, scale=1):

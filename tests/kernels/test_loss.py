@@ -12,11 +12,13 @@ from hpgcn.kernels import cpu, reference
 BOTH = pytest.mark.parametrize("kernels", [reference, cpu])
 
 
-def both_losses(name, logits, labels, rows):
+def both_losses(name, logits, labels, rows, **options):
     """Return loss, counts and gradient of the CPU's kernel, held against the reference's."""
     grads = np.full((2, *logits.shape), 7, logits.dtype)
-    loss, *counts = getattr(cpu, name)(logits, labels, rows, scale=0.1, grad=grads[0])
-    expected = getattr(reference, name)(logits, labels, rows, scale=0.1, grad=grads[1])
+    loss, *counts = getattr(cpu, name)(logits, labels, rows, scale=0.1, grad=grads[0],
+                                        **options)
+    expected = getattr(reference, name)(logits, labels, rows, scale=0.1, grad=grads[1],
+                                        **options)
     assert loss == pytest.approx(expected[0], rel=1e-12) and counts == list(expected[1:])
     np.testing.assert_allclose(*grads, **tolerance(logits.dtype))
     assert not grads[0][np.setdiff1d(np.arange(logits.shape[0]), rows)].any()
@@ -42,15 +44,73 @@ def test_softmax_cross_entropy(dtype, c):
     assert not grad.any()
 
 
-@pytest.mark.parametrize("name, labels", [
-    ("softmax_cross_entropy", [0, 3, 1, 1, 2]),
-    ("sigmoid_cross_entropy", np.random.default_rng(5).integers(0, 2, (5, 4)))])
-def test_gradient_by_finite_differences(name, labels):
+def target_of(weights, smoothing):
+    """The argument `target` for weights of classes and label smoothing."""
+    own, every = (1 - smoothing) * weights, smoothing * weights / weights.size
+    return np.array([own, every, own + every.sum()])
+
+
+@DTYPES
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("c", [1, 2, 7, 40])
+def test_softmax_cross_entropy_of_targets(dtype, c, smoothing):
+    rng = np.random.default_rng(c)
+    logits = (10 * rng.standard_normal((60, c))).astype(dtype)
+    logits[0] += 1000  # no overflow, and no digits lost
+    labels = rng.integers(0, c, 60)
+    rows = np.r_[0, 1 + rng.permutation(59)[:25]]
+    weights = rng.random(c) + 0.5
+    loss, counts = both_losses("softmax_cross_entropy", logits, labels, rows,
+                               target=target_of(weights, smoothing))
+    assert counts == [sum(logits[i].argmax() == labels[i] for i in rows)]
+    z = logits[rows].astype(float)
+    z -= z.max(1, keepdims=True)
+    t = weights * (smoothing / c + (1 - smoothing) * (np.arange(c) == labels[rows][:, None]))
+    minus_log = np.log(np.exp(z).sum(1, keepdims=True)) - z
+    assert loss == pytest.approx((t * minus_log).sum(), rel=1e-12, abs=1e-12)
+
+
+@BOTH
+def test_a_target_of_the_labels_alone_is_none(kernels):
+    logits = np.random.default_rng(1).standard_normal((9, 4))
+    labels, rows = np.arange(9) % 4, np.array([7, 1, 2])
+    grads = np.empty((2, 9, 4))
+    plain = kernels.softmax_cross_entropy(logits, labels, rows, grad=grads[0])
+    found = kernels.softmax_cross_entropy(logits, labels, rows, grad=grads[1],
+                                          target=target_of(np.ones(4), 0.0))
+    assert found == (pytest.approx(plain[0], rel=1e-15), plain[1])
+    np.testing.assert_allclose(*grads, rtol=1e-14, atol=1e-16)
+
+
+@BOTH
+def test_sigmoids_of_smoothed_labels(kernels):
+    rng = np.random.default_rng(2)
+    logits, labels = rng.standard_normal((9, 3)), rng.integers(0, 2, (9, 3)) * 1.0
+    rows = np.array([8, 0, 3])
+    grads = np.empty((2, 9, 3))
+    loss, *counts = kernels.sigmoid_cross_entropy(logits, labels, rows, grad=grads[0],
+                                                  smoothing=0.2)
+    soft = np.where(labels > 0, 0.9, 0.1)
+    expected, *_ = kernels.sigmoid_cross_entropy(logits, soft, rows, grad=grads[1])
+    assert loss == pytest.approx(expected, rel=1e-14)
+    np.testing.assert_allclose(*grads, rtol=1e-13, atol=1e-15)
+    assert counts == list(kernels.sigmoid_cross_entropy(logits, labels, rows)[1:])  # of the labels
+
+
+@pytest.mark.parametrize("name, labels, options", [
+    ("softmax_cross_entropy", [0, 3, 1, 1, 2], {}),
+    ("softmax_cross_entropy", [0, 3, 1, 1, 2],
+     {"target": target_of(np.array([0.5, 2.0, 1.0, 0.0]), 0.3)}),
+    ("sigmoid_cross_entropy", np.random.default_rng(5).integers(0, 2, (5, 4)), {}),
+    ("sigmoid_cross_entropy", np.random.default_rng(5).integers(0, 2, (5, 4)),
+     {"smoothing": 0.3})])
+def test_gradient_by_finite_differences(name, labels, options):
     logits = np.random.default_rng(4).standard_normal((5, 4))
     grad = np.empty_like(logits)
 
-    def loss(logits, **options):
-        return getattr(cpu, name)(logits, np.array(labels), np.array([4, 0, 2]), **options)[0]
+    def loss(logits, **more):
+        return getattr(cpu, name)(logits, np.array(labels), np.array([4, 0, 2]), **options,
+                                  **more)[0]
 
     loss(logits, grad=grad)
     for place in np.ndindex(logits.shape):
@@ -150,10 +210,12 @@ def test_losses_of_nothing(kernels, m, c):
 
 @BOTH
 @DTYPES
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
 @pytest.mark.parametrize("cuts", CUTS)
-def test_spread_softmax(kernels, dtype, cuts):
+def test_spread_softmax(kernels, dtype, cuts, smoothing):
     """Results of blocks of columns, reduced over the blocks as ranks would, are those of rows."""
     rng = np.random.default_rng(6)
+    target = target_of(np.arange(11) / 5, smoothing) if smoothing else None
     logits = (10 * rng.standard_normal((40, 11))).astype(dtype)
     logits[0] += 1000  # no overflow
     logits[1] = 3  # all are the maximum: the first is the answer
@@ -166,21 +228,22 @@ def test_spread_softmax(kernels, dtype, cuts):
     top = np.max([kernels.spread_max(block) for block, _ in blocks], axis=0)
     total = np.sum([kernels.spread_sum(block, top) for block, _ in blocks], axis=0)
     grads = [np.full_like(block, 7) for block, _ in blocks]
-    loss = sum(kernels.spread_gradient(block, labels, first, rows, top, total, 0.1, grad)
+    loss = sum(kernels.spread_gradient(block, labels, first, rows, top, total, 0.1, grad, target)
                for (block, first), grad in zip(blocks, grads))
-    assert loss == sum(kernels.spread_gradient(block, labels, first, rows, top, total)
-                       for block, first in blocks)
+    assert loss == sum(kernels.spread_gradient(block, labels, first, rows, top, total,
+                                               target=target) for block, first in blocks)
     classes = np.min([kernels.spread_argmax(block, first, top) for block, first in blocks], axis=0)
 
     expected = np.empty_like(logits)
-    whole, correct = kernels.softmax_cross_entropy(logits, labels, rows, scale=0.1, grad=expected)
+    whole, correct = kernels.softmax_cross_entropy(logits, labels, rows, scale=0.1, grad=expected,
+                                                   target=target)
     assert loss == pytest.approx(whole, rel=1e-13)
     np.testing.assert_allclose(np.hstack(grads), expected, **tolerance(dtype))
     assert classes.dtype == np.int64
     np.testing.assert_array_equal(classes, logits.argmax(1))
     assert classes[1:3].tolist() == [0, 4]
     assert (classes[rows] == labels[rows]).sum() == correct
-    if not cuts:
+    if not cuts and target is None:
         assert loss == whole
         np.testing.assert_array_equal(grads[0], expected)
 

@@ -153,7 +153,7 @@ def simulate(graph, config, ranks, initial, epochs, r):
         factor2 = dropped(Z1, 2) * (Z1 > 0)
         H2 = Z1 * factor2
         Z2 = sums[2](A @ (H2 @ w["W2"])) + w["b2"]
-        loss, G = oracle.loss_and_slope(Z2, graph.labels[vertex], train)
+        loss, G = oracle.loss_and_slope(Z2, graph.labels[vertex], train, config)
         losses.append(loss)
         slopes = {"b2": G.sum(0)}
         dY = A.T @ sums[3](G)

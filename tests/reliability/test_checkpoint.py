@@ -34,6 +34,8 @@ def fault(monkeypatch):
 @pytest.mark.parametrize("changes", [
     {}, {"optimizer": "sgd", "lr": 0.5}, {"dtype": "float64", "layers": 3},
     {"patience": 6, "lr": 0.0, "epochs": 30},
+    {"optimizer": "adamw", "schedule": "cosine", "warmup": 5, "clip_norm": 0.1,
+     "label_smoothing": 0.1, "class_weight": "balanced"},
     {"eval_every": 3}, {"model": "sage", "layer_norm": True, "input_dropout": 0.0},
     {"model": "gin", "strategy": "mop"}], ids=str)
 def test_a_run_that_goes_on_ends_as_an_undisturbed_one(graph, tmp_path, fault, changes):
@@ -187,8 +189,10 @@ def test_lost_metrics_cost_a_warning(graph, out, two, caplog):
 
 
 @pytest.mark.parametrize("changes", [
-    {"lr": 0.02}, {"hidden": 7}, {"seed": 1}, {"dtype": "float64"}, {"optimizer": "sgd"},
-    {"eval_every": 2}, {"dropout": 0.1}, {"model": "gin"}, {"weight_decay": 0.0}], ids=str)
+    {"lr": 0.02}, {"hidden": 7}, {"seed": 1}, {"warmup": 1}, {"clip_norm": 1.0},
+    {"label_smoothing": 0.1}, {"class_weight": "balanced"}, {"dtype": "float64"},
+    {"optimizer": "sgd"}, {"eval_every": 2}, {"dropout": 0.1}, {"model": "gin"},
+    {"weight_decay": 0.0}], ids=str)
 def test_other_settings_are_refused(graph, two, changes):
     (name, _), = changes.items()
     with pytest.raises(ConfigError, match=rf"run: {name} is .*, but the run was started with"):
