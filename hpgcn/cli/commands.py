@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from hpgcn import __version__
+from hpgcn.cli import seeds as several
 from hpgcn.config import COST_FIELDS, Config, settings_of_run
 from hpgcn.errors import UsageError, printable
 from hpgcn.runtime import machine
@@ -164,8 +165,16 @@ def train(args):
     settings = {**(Config.from_toml(args.config) if args.config else {}),
                 **given(args, [entry.name for entry in dataclasses.fields(Config)]),
                 "graph": os.path.abspath(args.graph)}
+    seeds = None
+    if args.seeds is not None:
+        seeds = several.parse_seeds(args.seeds)
+        if args.seed is not None or args.dry_run:
+            raise UsageError(f"--seeds and --{'dry-run' if args.dry_run else 'seed'} exclude each "
+                             "other")
     if args.resume:
-        settings = {**settings_of_run(settings.get("out") or "", settings), **settings}
+        run = settings.get("out") or ""
+        run = several.directory(run, seeds[0]) if seeds and run else run
+        settings = {**settings_of_run(run, settings), **settings}
     config = Config(**settings)
     threads = config.threads or machine.default_threads()
     machine.limit_threads(threads)
@@ -196,10 +205,25 @@ def train(args):
         return
     if not config.out:
         config = config.replace(out=ranks.bcast(run_directory.free_name(source.header.name)))
-    summary = trainer.train(source, config.replace(threads=threads), ranks, progress=not args.quiet,
-                            overwrite=args.overwrite, resume=config.out if args.resume else None)
-    if ranks.rank == 0:
-        show(json.dumps(summary) if args.json else table(summary))
+    config = config.replace(threads=threads)
+    configs = [config]
+    if seeds:
+        configs = [config.replace(seed=seed, out=several.directory(config.out, seed))
+                   for seed in seeds]
+    with ranks.collective_errors():
+        if ranks.rank == 0 and not args.resume:  # of all, before the first takes its time
+            for each in configs:
+                run_directory.refuse_existing_run(each.out, args.overwrite)
+    summaries = []
+    for each in configs:
+        summaries.append(trainer.train(
+            source, each, ranks, progress=not args.quiet, overwrite=args.overwrite,
+            resume=each.out if args.resume else None))
+    if ranks.rank == 0 and seeds:
+        show(json.dumps(several.together(summaries)) if args.json else
+             several.words(seeds, summaries))
+    elif ranks.rank == 0:
+        show(json.dumps(summaries[0]) if args.json else table(summaries[0]))
     faults.begin(ranks.rank, 0)
     faults.point("end")
     ranks.barrier()  # MPI_Finalize has no deadline

@@ -160,6 +160,8 @@ def train(command):
     add("graph", help="graph, partitioned or not (.h5)")
     add("--config", metavar="RUN.toml", help="settings from a file; flags override them")
     knobs(command, [entry.name for entry in dataclasses.fields(Config) if entry.name != "graph"])
+    add("--seeds", metavar="SEEDS",
+        help="such as 0..9 or 1,5,8: a run of each, in OUT/seed-N, and their mean; for --seed")
     add("--dry-run", action="store_true",
         help="train nothing: say what the run would send and hold")
     add("--json", action="store_true", help="print the summary as JSON")
