@@ -296,6 +296,8 @@ def _check_numbers(given):
         given[name] = int(number)
     if "p" in given and not 0 <= given["p"] < 1 - 2.0**-17:  # above it all would be dropped
         raise ValueError(f"p is {given['p']}, expected 0 <= p < 1")
+    if "slope" in given and not given["slope"] >= 0:  # below, scores would lose their sign
+        raise ValueError(f"slope is {given['slope']}, expected 0 or more")
 
 
 def _check_pairs(given, lengths):

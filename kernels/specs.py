@@ -22,8 +22,8 @@ SPECS = {
                        "lse like m h; dot like m h; indices index k <m; indptr pointers n+1; "
                        "dx? into n f; dcol_score? into n h; " + DRAWN,
     "attend_dots": "grad real m f; out like m f; above like m f; share like m h",
-    "attend_merge": "out into m f; lse into m h; part like m f; part_lse like m h; above? into m f; "
-                    "share? into m h; part_above? like m f; part_share? like m h",
+    "attend_merge": "out into m f; lse into m h; part like m f; part_lse like m h; "
+                    "above? into m f; share? into m h; part_above? like m f; part_share? like m h",
     "attention_bits": "vertex index k <V; neighbour index k <V",
     "column_sum": "x real m f",
     "dropout": "x real m f; vertex index m <V; out? into m f ~x",

@@ -64,8 +64,8 @@ def _sum_tile(indices, start, count, ahead, weights, padded, source, out, factor
 
 @Threaded
 def _attend(indptr, indices, x, row_score, col_score, out, lse, above, share, slope, vertex,
-            neighbour, key, scale, accumulate, ahead, itemsize, heads, width, bounds, vectors, lanes,
-            group, parts, part_lanes, lines, full):
+            neighbour, key, scale, accumulate, ahead, itemsize, heads, width, bounds, vectors,
+            lanes, group, parts, part_lanes, lines, full):
     zero, one = lse.dtype.type(0), lse.dtype.type(1)
     padded = np.int64(len(vectors) * len(lanes))
     num_bytes = np.int64((padded + 7) // 8)
@@ -149,13 +149,12 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
 
 
 @Threaded
-def _attend_backward(indptr, indices, grad, row_score, lse, dot, x, col_score, dx, dcol_score, slope,
-                     vertex, neighbour, key, scale, accumulate, ahead, itemsize, heads, width,
-                     bounds, vectors, lanes, group, parts, part_lanes, lines, full):
+def _attend_backward(indptr, indices, grad, row_score, lse, dot, x, col_score, dx, dcol_score,
+                     slope, vertex, neighbour, key, scale, accumulate, ahead, itemsize, heads,
+                     width, bounds, vectors, lanes, group, parts, part_lanes, lines, full):
     zero, one = dcol_score.dtype.type(0), dcol_score.dtype.type(1)
     padded = np.int64(len(vectors) * len(lanes))
     num_bytes = np.int64((padded + 7) // 8)
-    row_bytes = heads * width * itemsize
     for chunk in numba.prange(bounds.size - 1):
         tiles = np.zeros((2, TILE, padded), dcol_score.dtype)
         state = np.ones((2, padded), dcol_score.dtype)  # sums, and factors
@@ -177,9 +176,11 @@ def _attend_backward(indptr, indices, grad, row_score, lse, dot, x, col_score, d
                             dot, heads, slope, _place(bits) if key[2] else 0, num_bytes, scale,
                             weights, positive, _place(state[0]), vectors, lanes)
                 _sum_tile(indices, first, count, ahead, weights, padded, grad, _place(sums[0]),
-                          _place(state[1]), heads, width, zero, itemsize, group, parts, part_lanes, lines, full)
+                          _place(state[1]), heads, width, zero, itemsize, group, parts, part_lanes,
+                          lines, full)
                 _sum_tile(indices, first, count, 0, positive, padded, grad, _place(sums[1]),
-                          _place(state[1]), heads, width, zero, itemsize, group, parts, part_lanes, lines, full)
+                          _place(state[1]), heads, width, zero, itemsize, group, parts, part_lanes,
+                          lines, full)
             for h in range(heads):
                 # the sum of alpha keep LeakyReLU' <grad, x>, without a dot product an entry
                 total = -state[0, h]

@@ -12,7 +12,8 @@ from numba.extending import intrinsic
 from hpgcn.kernels.cpu.row_product import BYTES, I1, I32, I64, Emitter, splat, vector_bytes
 
 MAX_VECTORS = 16  # accumulators of a pass with AVX-512, half as many with fewer registers
-LN2 = {4: (0.693359375, -2.12194440e-4), 8: (6.93147180369123816490e-01, 1.90821492927058770002e-10)}
+LN2 = {4: (0.693359375, -2.12194440e-4),
+       8: (6.93147180369123816490e-01, 1.90821492927058770002e-10)}
 # of (exp(r) - 1 - r) / r^2, highest power first: Cephes (Moshier 1992), and Taylor to r^13
 POWERS = {4: (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1,
               5.0000001201e-1)}
@@ -49,7 +50,7 @@ def column_shape(heads, width, itemsize):
 
 
 def _lanes(width, itemsize):
-    """Lanes of the narrowest vector, from 128 bits on, that holds so many numbers, or the widest."""
+    """Lanes of the narrowest vector from 128 bits on that holds `width` numbers, or the widest."""
     lanes = 16 // itemsize
     while lanes < width and 2 * lanes * itemsize <= vector_bytes():
         lanes *= 2
@@ -321,11 +322,11 @@ def tile_sums(typingctx, columns, start, count, ahead, last, weights, padded, x,
         with tile.loop(count) as loop:
             k = builder.add(start, loop.index)
             with builder.if_then(wanted):
-                row = builder.gep(x, [builder.mul(tile.column(columns, builder.add(k, ahead)), ldx)])
-                begin = builder.bitcast(row, BYTES)
+                j = tile.column(columns, builder.add(k, ahead))
+                begin = builder.bitcast(builder.gep(x, [builder.mul(j, ldx)]), BYTES)
                 for line in range(count_lines):
-                    tile.call("llvm.prefetch.p0", ir.VoidType(), builder.gep(begin, [I64(64 * line)]),
-                              I32(0), I32(3), I32(1))
+                    at = builder.gep(begin, [I64(64 * line)])
+                    tile.call("llvm.prefetch.p0", ir.VoidType(), at, I32(0), I32(3), I32(1))
             row = builder.gep(x, [builder.mul(tile.column(columns, k), ldx)])
             of_entry = builder.gep(weights, [builder.mul(loop.index, padded)])
             for h in range(heads):

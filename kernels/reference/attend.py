@@ -23,8 +23,8 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
            accumulate=False):
     """Graph attention: out_i = sum over entries (i, j) of keep softmax(LeakyReLU(l_i + r_j)) x_j.
 
-    l is row_score, r is col_score. Softmax and weights are of each of K heads alone; head h has columns f h to f (h + 1) of x. A
-    row without entries gives zeros, and lse -inf.
+    l is row_score, r is col_score. Softmax and weights are of each of K heads alone; head h has
+    columns f h to f (h + 1) of x. A row without entries gives zeros, and lse -inf.
 
     Parameters
     ----------
@@ -36,8 +36,9 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
         Log of the sum of exp(score) over the row: with it the backward forms alpha again.
     above : (m, K f), optional
         Receives what `out` does, of entries with l_i + r_j > 0 alone: `attend_dots` needs it.
-    share : (m, K), optional; receives the sum of alpha (nothing dropped) over these; goes with above
-    slope : float; of LeakyReLU below 0
+    share : (m, K), optional
+        Receives the sum of alpha, nothing dropped, over these; goes with above.
+    slope : float, 0 or more; of LeakyReLU below 0
     vertex, neighbour : (m,) and (n,) integers
         ORIGINAL numbers of rows and of columns; needed if p > 0 (`attention_bits`)
     p : float; probability of dropping an entry of a head, after softmax
@@ -123,8 +124,8 @@ def attend_dots(grad, out, above, share, *, slope=0.2):
 
 
 def attend_backward(indptr, indices, grad, row_score, lse, dot, x, col_score, dx=None,
-                    dcol_score=None, *, slope=0.2, vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0,
-                    accumulate=False):
+                    dcol_score=None, *, slope=0.2, vertex=None, neighbour=None, seed=0, epoch=0,
+                    layer=0, p=0.0, accumulate=False):
     """Gradients of x and col_score, along the rows of A^T.
 
     Parameters
@@ -136,8 +137,8 @@ def attend_backward(indptr, indices, grad, row_score, lse, dot, x, col_score, dx
     dx, dcol_score : (n, K f) and (n, K), optional; results
     slope, vertex, neighbour, seed, epoch, layer, p : as in `attend`; vertex (m,), neighbour (n,)
     accumulate : bool
-        Add to what these hold: gradients of blocks of the entries add up, given lse and dot of whole
-        rows.
+        Add to what these hold: gradients of blocks of the entries add up, given lse and dot of
+        whole rows.
 
     Returns
     -------

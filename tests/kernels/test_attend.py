@@ -37,7 +37,8 @@ class Case:
 
     def forward(self, kernels, p=0.0, pattern=None, **more):
         x, row_score, col_score = (self.real[name] for name in ("x", "row_score", "col_score"))
-        return kernels.attend(*self.csr(pattern), x, row_score, col_score, **self.options(p), **more)
+        return kernels.attend(*self.csr(pattern), x, row_score, col_score, **self.options(p),
+                              **more)
 
     def kept(self, kernels, p=0.0):
         """Everything that the forward gives: out, lse, above, share."""
@@ -299,6 +300,7 @@ def test_rows_longer_than_a_tile():
     ({"p": 0.5}, "vertex is None: with p > 0 it keys the draw"),
     ({"p": 0.5, "vertex": np.arange(40)}, "neighbour is None"),
     ({"above": np.zeros((40, 15))}, "above without share"),
+    ({"slope": -0.1}, "slope is -0.1, expected 0 or more"),
     ({"accumulate": True}, "out is None: with accumulate it is added to")])
 def test_what_does_not_fit_is_refused(kernels, changed, message):
     case = Case(3, 5)
