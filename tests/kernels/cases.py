@@ -34,8 +34,9 @@ CASES = {  # kernel: argument to the name of an array of `arrays`, or to itself
     "dropout_csr": {**CSR, "data": "data", "vertex": "vertex", "out": "values", **KEY},
     "dropout_scale": {"p": 0.5},
     "edge_dot": {**CSR, "x": "z", "y": "x", "out": "k3", "heads": 3},
-    "edge_softmax": {"indptr": "indptr", "values": "k3"},
-    "edge_softmax_backward": {"indptr": "indptr", "alpha": "k3", "grad": "e3"},
+    "edge_softmax": {"indptr": "indptr", "values": "k3", "out": "out3"},
+    "edge_softmax_backward": {"indptr": "indptr", "alpha": "k3", "grad": "e3",
+                              "out": "out3"},
     "gather": {"x": "x", "index": "index", "out": "out"},
     "inner": {"x": "x", "y": "y"},
     "layer_norm": {"x": "z", "mean": "row", "bias": "f", **NORM},
@@ -73,7 +74,7 @@ def arrays(scale):
         "f": f, "e": (k, f), "w": 20 * scale, "v": 20 * scale, "average": 20 * scale,
         "slope": 20 * scale, "W": (f, 4), "data": k, "values": k, "z4": (m, 4), "xhat": (m, f),
         "l3": (m, 3), "z3": (m, 3), "share": (m, 3), "high": (m, 3), "r3": (n, 3), "n3": (n, 3),
-        "k3": (k, 3), "e3": (k, 3)}
+        "k3": (k, 3), "e3": (k, 3), "out3": (k, 3)}
     reals = {name: rng.random(shape).astype(np.float32) + np.float32(0.5)
              for name, shape in shapes.items()}
     ends = np.array([5, 5, 9, 12, 13, 20, 22, 25, 30, 33, 36, 40])  # a row is empty
