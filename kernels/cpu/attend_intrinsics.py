@@ -30,14 +30,14 @@ def head_shape(heads, itemsize):
     return (0,) * -(-heads // lanes), (0,) * lanes
 
 
-def column_shape(heads, width, itemsize):
+def column_shape(heads, width, itemsize, sides):
     """Return the shape of a pass over `width` columns of each head, as tuples of these lengths.
 
-    Heads, vectors of each, lanes, cache lines of x, and 2 if all vectors are full, else 1. A pass
-    takes some heads whole or, of a wide head, some of its columns.
+    Sums of each column (1 or 2), heads, vectors of each, lanes, cache lines of x, and 2 if all
+    vectors are full, else 1. A pass takes some heads whole or, of a wide head, some of its columns.
     """
     lanes = _lanes(width, itemsize)
-    most = MAX_VECTORS if vector_bytes() == 64 else MAX_VECTORS // 2
+    most = (MAX_VECTORS if vector_bytes() == 64 else MAX_VECTORS // 2) // sides
     vectors = max(1, -(-width // lanes))
     group = 1
     if vectors > most:
@@ -46,7 +46,7 @@ def column_shape(heads, width, itemsize):
         group = max(each for each in range(1, most // vectors + 1) if heads % each == 0)
     full = width % (vectors * lanes) == 0 and width > 0
     lines = -(-((group - 1) * width + vectors * lanes) * itemsize // 64) + 1
-    return tuple((0,) * length for length in (group, vectors, lanes, lines, 1 + full))
+    return tuple((0,) * length for length in (sides, group, vectors, lanes, lines, 1 + full))
 
 
 def _lanes(width, itemsize):
@@ -151,6 +151,22 @@ class Tile(Emitter):
         index = self.builder.load(self.builder.gep(columns, [k]))
         return self.builder.sext(index, I64) if index.type.width < 64 else index
 
+    def in_sight(self, start, count, ahead, last):
+        """Return how many entries ahead of a tile may be looked at: `ahead`, or 0.
+
+        The last tiles of all prefetch what they read anyway: nothing past columns may be read.
+        """
+        stop = self.builder.add(self.builder.add(start, count), ahead)
+        return self.builder.select(self.builder.icmp_signed("<=", stop, last), ahead, I64(0))
+
+    def ask(self, x, ldx, columns, k, lines):
+        """Ask for the cache lines of the row of x that entry k reads."""
+        j = self.column(columns, k)
+        begin = self.builder.bitcast(self.builder.gep(x, [self.builder.mul(j, ldx)]), BYTES)
+        for line in range(lines):
+            at = self.builder.gep(begin, [I64(64 * line)])
+            self.call("llvm.prefetch.p0", ir.VoidType(), at, I32(0), I32(3), I32(1))
+
     def loop(self, count):
         return cgutils.for_range(self.builder, count, intp=I64)
 
@@ -160,26 +176,29 @@ def _data(context, builder, kind, array):
 
 
 @intrinsic
-def tile_scores(typingctx, columns, start, count, fixed, moving, heads, slope, scores, top, factors,
-                vectors, lanes):
+def tile_scores(typingctx, columns, start, count, ahead, last, fixed, moving, heads, slope, scores,
+                top, factors, vectors, lanes):
     """Scores of a tile, s = LeakyReLU(fixed + moving[j]) with j = columns[start + t].
 
+    Rows of moving are prefetched as those of x are in `tile_sums`.
     fixed (K) and moving (n, K) are addresses, as are the padded buffers: scores (count, KP); top
     (KP), the running maximum; factors (KP), which gets exp(top before - top).
     """
-    signature = types.void(columns, start, count, fixed, moving, heads, slope, scores, top, factors,
-                           vectors, lanes)
+    signature = types.void(columns, start, count, ahead, last, fixed, moving, heads, slope, scores,
+                           top, factors, vectors, lanes)
 
     def codegen(context, builder, signature, args):
-        start, count, fixed, moving, heads, slope, scores, top, factors = args[1:10]
-        tile = Tile(context, builder, signature.args[6], vectors.count, lanes.count, heads)
+        start, count, ahead, last, fixed, moving, heads, slope, scores, top, factors = args[1:12]
+        tile = Tile(context, builder, signature.args[8], vectors.count, lanes.count, heads)
         columns = _data(context, builder, signature.args[0], args[0])
         fixed, moving, scores, top, factors = map(tile.at, (fixed, moving, scores, top, factors))
         slope = splat(builder, slope, tile.lanes)
         padded = I64(tile.vectors * tile.lanes)
         mine = [tile.get(fixed, v) for v in range(tile.vectors)]
         largest = tile.variables(top)
+        ahead = tile.in_sight(start, count, ahead, last)
         with tile.loop(count) as loop:
+            tile.ask(moving, heads, columns, builder.add(builder.add(start, loop.index), ahead), 1)
             j = tile.column(columns, builder.add(start, loop.index))
             row = builder.gep(moving, [builder.mul(j, heads)])
             target = builder.gep(scores, [builder.mul(loop.index, padded)])
@@ -245,27 +264,32 @@ def tile_weights(typingctx, count, scores, top, factors, total, share, bits, num
 
 
 @intrinsic
-def tile_alphas(typingctx, columns, start, count, fixed, moving, lse, dot, heads, slope, bits,
-                num_bytes, scale, weights, above, total, vectors, lanes):
+def tile_alphas(typingctx, columns, start, count, ahead, last, fixed, moving, lse, dot, heads,
+                slope, bits, num_bytes, scale, weights, above, total, vectors, lanes):
     """Weights of a tile of A^T: keep alpha, alpha = exp(LeakyReLU(fixed + moving[i]) - lse[i]).
 
     i = columns[start + t]; weights of entries with fixed + moving[i] > 0 alone go to `above`, and
     to total (KP) is added the sum of alpha LeakyReLU' dot[i].
     """
-    signature = types.void(columns, start, count, fixed, moving, lse, dot, heads, slope, bits,
-                           num_bytes, scale, weights, above, total, vectors, lanes)
+    signature = types.void(columns, start, count, ahead, last, fixed, moving, lse, dot, heads,
+                           slope, bits, num_bytes, scale, weights, above, total, vectors, lanes)
 
     def codegen(context, builder, signature, args):
-        start, count, fixed, moving, lse, dot, heads, slope, bits, num_bytes, scale = args[1:12]
-        tile = Tile(context, builder, signature.args[8], vectors.count, lanes.count, heads)
+        start, count, ahead, last, fixed, moving, lse, dot, heads, slope = args[1:11]
+        bits, num_bytes, scale = args[11:14]
+        tile = Tile(context, builder, signature.args[10], vectors.count, lanes.count, heads)
         columns = _data(context, builder, signature.args[0], args[0])
         fixed, moving, lse, dot, weights, above, total = map(
-            tile.at, (fixed, moving, lse, dot, *args[12:15]))
+            tile.at, (fixed, moving, lse, dot, *args[14:17]))
         slope = splat(builder, slope, tile.lanes)
         padded = I64(tile.vectors * tile.lanes)
         mine = [tile.get(fixed, v) for v in range(tile.vectors)]
         sums = tile.variables(total)
+        ahead = tile.in_sight(start, count, ahead, last)
         with tile.loop(count) as loop:
+            after = builder.add(builder.add(start, loop.index), ahead)
+            for base in (moving, lse, dot):
+                tile.ask(base, heads, columns, after, 1)
             i = tile.column(columns, builder.add(start, loop.index))
             of_row = builder.mul(i, heads)
             at = builder.mul(loop.index, padded)
@@ -290,54 +314,54 @@ def tile_alphas(typingctx, columns, start, count, fixed, moving, lse, dot, heads
 
 @intrinsic
 def tile_sums(typingctx, columns, start, count, ahead, last, weights, padded, x, ldx, stride, width,
-              out, factors, zero, group, vectors, lanes, lines, full):
+              out, other_weights, other_out, factors, zero, sides, group, vectors, lanes, lines,
+              full):
     """Add a tile to sums over columns: out = factor out + sum of weight[t] x[columns[start + t]].
 
-    `group` heads, whose columns lie `stride` numbers apart; `width` columns of each. Addresses:
-    weights (count, padded), x and out at the first column of the pass, factors (group).
-    Rows of x are prefetched `ahead` entries before use where it is not 0.
+    The same of other weights and sums, if there are two `sides`. `group` heads, whose columns lie
+    `stride` numbers apart; `width` columns of each. Addresses: weights (count, padded), x and out
+    at the first column of the pass, factors (group).
+    Rows of x are prefetched `ahead` entries before use.
     """
     signature = types.void(columns, start, count, ahead, last, weights, padded, x, ldx, stride,
-                           width, out, factors, zero, group, vectors, lanes, lines, full)
+                           width, out, other_weights, other_out, factors, zero, sides, group,
+                           vectors, lanes, lines, full)
     heads, count_lines = group.count, lines.count
 
     def codegen(context, builder, signature, args):
-        start, count, ahead, last, weights, padded, x, ldx, stride, width, out, factors = args[1:13]
-        tile = Tile(context, builder, signature.args[13], vectors.count, lanes.count, width,
+        start, count, ahead, last, weights, padded, x, ldx, stride, width, out = args[1:12]
+        tile = Tile(context, builder, signature.args[15], vectors.count, lanes.count, width,
                     full.count == 2)
         columns = _data(context, builder, signature.args[0], args[0])
-        weights, x, out, factors = map(tile.at, (weights, x, out, factors))
+        x, factors = tile.at(x), tile.at(args[14])
+        pairs = ((weights, out), args[12:14])[:sides.count]
+        pairs = [tuple(map(tile.at, pair)) for pair in pairs]
         begins = [builder.mul(I64(h), stride) for h in range(heads)]
         sums = []
         for h in range(heads):
             factor = splat(builder, builder.load(builder.gep(factors, [I64(h)])), tile.lanes)
-            held = builder.gep(out, [begins[h]])
-            sums.append([cgutils.alloca_once_value(
-                builder, builder.fmul(factor, tile.get(held, v))) for v in range(tile.vectors)])
-        # the last tiles of all prefetch what they read anyway: nothing past columns may be read
-        inside = builder.icmp_signed(
-            "<=", builder.add(builder.add(start, count), ahead), last)
-        wanted = builder.and_(inside, builder.icmp_signed("!=", ahead, I64(0)))
-        ahead = builder.select(inside, ahead, I64(0))
+            sums.append([[cgutils.alloca_once_value(builder, builder.fmul(
+                factor, tile.get(builder.gep(out, [begins[h]]), v))) for v in range(tile.vectors)]
+                for _, out in pairs])
+        ahead = tile.in_sight(start, count, ahead, last)
         with tile.loop(count) as loop:
             k = builder.add(start, loop.index)
-            with builder.if_then(wanted):
-                j = tile.column(columns, builder.add(k, ahead))
-                begin = builder.bitcast(builder.gep(x, [builder.mul(j, ldx)]), BYTES)
-                for line in range(count_lines):
-                    at = builder.gep(begin, [I64(64 * line)])
-                    tile.call("llvm.prefetch.p0", ir.VoidType(), at, I32(0), I32(3), I32(1))
+            tile.ask(x, ldx, columns, builder.add(k, ahead), count_lines)
             row = builder.gep(x, [builder.mul(tile.column(columns, k), ldx)])
-            of_entry = builder.gep(weights, [builder.mul(loop.index, padded)])
+            at = builder.mul(loop.index, padded)
             for h in range(heads):
-                weight = splat(builder, builder.load(builder.gep(of_entry, [I64(h)])), tile.lanes)
+                weight = [splat(builder, builder.load(builder.gep(
+                    weights, [builder.add(at, I64(h))])), tile.lanes) for weights, _ in pairs]
                 of_head = builder.gep(row, [begins[h]])
                 for v in range(tile.vectors):
-                    builder.store(tile.fma(weight, tile.get(of_head, v), builder.load(sums[h][v])),
-                                  sums[h][v])
+                    part = tile.get(of_head, v)
+                    for side in range(len(pairs)):
+                        slot = sums[h][side][v]
+                        builder.store(tile.fma(weight[side], part, builder.load(slot)), slot)
         for h in range(heads):
-            for v in range(tile.vectors):
-                tile.put(builder.load(sums[h][v]), builder.gep(out, [begins[h]]), v)
+            for side, (_, out) in enumerate(pairs):
+                for v in range(tile.vectors):
+                    tile.put(builder.load(sums[h][side][v]), builder.gep(out, [begins[h]]), v)
         return context.get_dummy_value()
 
     return signature, codegen
