@@ -70,8 +70,10 @@ def checked(name, kernel, xp):
             lengths = {"V": VERTICES}
             if "n" in given:
                 lengths["n"] = given["n"]
+            if "heads" in signature.parameters:
+                lengths["h"] = given.get("heads", 1)
             _check_arrays(spec, given, lengths, xp())
-            _check_pairs(given)
+            _check_pairs(given, lengths)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{name}: {error}") from None
         return kernel(**given)
@@ -294,16 +296,40 @@ def _check_numbers(given):
         given[name] = int(number)
     if "p" in given and not 0 <= given["p"] < 1 - 2.0**-17:  # above it all would be dropped
         raise ValueError(f"p is {given['p']}, expected 0 <= p < 1")
+    if "slope" in given and not given["slope"] >= 0:  # below, scores would lose their sign
+        raise ValueError(f"slope is {given['slope']}, expected 0 or more")
 
 
-def _check_pairs(given):
+def _check_pairs(given, lengths):
     """Check what no array says alone."""
     if given.get("target") is not None and "first" in given:  # of all classes, not of a block's
         classes, last = given["target"].shape[1], given["first"] + given["logits"].shape[1]
         if last > classes:
             raise ValueError(f"target is of {classes} classes, the block ends at class {last}")
         _check_range("labels at rows", given["labels"][given["rows"]], classes)
-    if "z" in given and given.get("p") and given.get("vertex") is None:
-        raise ValueError("vertex is None: with p > 0 it keys the draw")
+    keys = (("z", "vertex"), ("row_score", "vertex"), ("row_score", "neighbour"))
+    for leading, name in keys:
+        if leading in given and given.get("p") and given.get(name) is None:
+            raise ValueError(f"{name} is None: with p > 0 it keys the draw")
+    width, heads = lengths.get("f", 0), lengths.get("h", 1)
+    if heads == 0 or width % heads:
+        raise ValueError(f"{width} columns are not those of {heads} heads")
+    _check_attention(given)
     if given.get("decayed", 0) > getattr(given.get("w"), "size", 0):
         raise ValueError(f"decayed is {given['decayed']}, of {given['w'].size} numbers")
+
+
+def _check_attention(given):
+    """Check that sums of `attend` that are one state come together."""
+    names = ("above", "share", "part_above", "part_share")
+    if "part_lse" not in given:
+        names = names[:2]
+    if "row_score" in given or "part_lse" in given:
+        held = [name for name in names if given.get(name) is not None]
+        if held and len(held) < len(names):
+            raise ValueError(f"{held[0]} without {', '.join(sorted({*names} - {*held}))}")
+    if "row_score" in given and given.get("accumulate"):
+        results = ("dx", "dcol_score") if "dot" in given else ("out", "lse")
+        absent = next((name for name in results if given.get(name) is None), None)
+        if absent:
+            raise ValueError(f"{absent} is None: with accumulate it is added to")

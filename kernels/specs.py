@@ -9,18 +9,32 @@ CSR = "indices index k <n; indptr pointers m+1; "
 SPMM = "x real n f; " + CSR + ("data? like k; out? into m f; row_scale? like m; col_scale? like n; "
                                "rows? once * <m; ")
 LOSS = "logits real m f; rows index r <m; grad? into m f; "
+DRAWN = "vertex? index m <V; neighbour? index n <V; "
 SPECS = {
     "activate": "z into m f; bias like f; vertex? index m <V; mask? into_bits m f/8",
     "adam": "w into s; g like s; mean into s; variance into s",
     "aggregate": "x? real n f; e? like k f|1; " + CSR + "out? into m f",
     "aggregate_backward": "x? real n f; e? like k f|1; " + CSR + "grad like m f; arg? index m f",
     "apply_mask": "x into m f; mask bits m f/8",
+    "attend": "x real n f; row_score like m h; col_score like n h; " + CSR + DRAWN +
+              "out? into m f; lse? into m h; above? into m f; share? into m h",
+    "attend_backward": "x real n f; col_score like n h; grad like m f; row_score like m h; "
+                       "lse like m h; dot like m h; indices index k <m; indptr pointers n+1; "
+                       "dx? into n f; dcol_score? into n h; " + DRAWN,
+    "attend_dots": "grad real m f; out like m f; above like m f; share like m h",
+    "attend_merge": "out into m f; lse into m h; part like m f; part_lse like m h; "
+                    "above? into m f; share? into m h; part_above? like m f; part_share? like m h",
+    "attention_bits": "vertex index k <V; neighbour index k <V",
     "column_sum": "x real m f",
     "dropout": "x real m f; vertex index m <V; out? into m f ~x",
     "dropout_bits": "vertex index m <V",
     "dropout_csr": "data real k; indices index k; indptr pointers m+1 =k; vertex index m <V; "
                    "out? into k ~data",
     "dropout_scale": "",
+    "edge_dot": "x real m f; y like n f; " + CSR + "out? into k h",
+    "edge_softmax": "values real k h; indptr pointers m+1 =k; out? into k h ~values",
+    "edge_softmax_backward": "alpha real k h; grad like k h; indptr pointers m+1 =k; "
+                             "out? into k h ~alpha ~grad",
     "gather": "x rows n f; index index r <n; out? into_moved r f",
     "inner": "x real m f; y like m f",
     "layer_norm": "x real m f; mean wide m; inv_std wide m; gain float f; bias float f; "
@@ -46,7 +60,8 @@ SPECS = {
 }
 TRANSPOSED = "indices index k <m; indptr pointers n+1 =k; edge index k <e"
 NUMBERS = {  # arguments that are integers: the least, and the first too large
-    "decayed": (0, 1 << 62), "epoch": (0, 1 << 32), "first": (0, 1 << 35), "layer": (0, 1 << 16),
+    "decayed": (0, 1 << 62), "epoch": (0, 1 << 32), "first": (0, 1 << 35),
+    "heads": (1, 1 << 19), "layer": (0, 1 << 16),
     "n": (0, 1 << 62), "seed": (0, 1 << 64), "step": (1, 1 << 62), "width": (0, 1 << 35)}
 
 

@@ -1,9 +1,20 @@
 """Numba kernels for NumPy arrays, documented by hpgcn.kernels.reference; `trusted`: unchecked."""
 from hpgcn.kernels import reference
 from hpgcn.kernels.checks import guard
-from hpgcn.kernels.cpu import aggregate, elementwise, gather, loss, matmul, norm, random, spmm
+from hpgcn.kernels.cpu import (
+    aggregate,
+    attend,
+    edges,
+    elementwise,
+    gather,
+    loss,
+    matmul,
+    norm,
+    random,
+    spmm,
+)
 from hpgcn.kernels.specs import SPECS
 
 __all__ = list(SPECS)
-trusted = guard(globals(), (aggregate, elementwise, gather, loss, matmul, norm, random, spmm,
-                            reference.random), reference)
+trusted = guard(globals(), (aggregate, attend, edges, elementwise, gather, loss, matmul, norm,
+                            random, spmm, reference.random), reference)

@@ -23,13 +23,16 @@ def _bit(word, shift, threshold, column):
 
 @jit(inline="always")
 def keep_byte(vertex, byte, key):
-    """Return the keep bits of columns 8 byte .. 8 byte + 7 of a vertex, without branches."""
+    """Return the keep bits of columns 8 byte .. 8 byte + 7 of a vertex."""
     epoch, layer, k0, k1, threshold = key
     v = np.uint64(vertex)
-    c0 = v & LOW
-    c1 = np.uint64(byte)
-    c2 = epoch
-    c3 = layer << np.uint64(16) | v >> SHIFT
+    return keep_lanes(v & LOW, np.uint64(byte), epoch, layer << np.uint64(16) | v >> SHIFT, k0, k1,
+                      threshold)
+
+
+@jit(inline="always")
+def keep_lanes(c0, c1, c2, c3, k0, k1, threshold):
+    """Return the bits of 8 lanes of the Philox block of a counter and a key, without branches."""
     for _ in range(10):  # rounds on 32-bit words
         p0 = np.uint64(0xD2511F53) * c0
         p1 = np.uint64(0xCD9E8D57) * c2

@@ -1,10 +1,22 @@
 """CUDA kernels for CuPy arrays, documented by hpgcn.kernels.reference; `trusted`: unchecked."""
 from hpgcn.kernels import reference
 from hpgcn.kernels.checks import guard
-from hpgcn.kernels.cuda import aggregate, elementwise, gather, loss, matmul, norm, reductions, spmm
+from hpgcn.kernels.cuda import (
+    aggregate,
+    attend,
+    edges,
+    elementwise,
+    gather,
+    loss,
+    matmul,
+    norm,
+    reductions,
+    spmm,
+)
 from hpgcn.kernels.cuda.device import current
 from hpgcn.kernels.specs import SPECS
 
 __all__ = list(SPECS)
-trusted = guard(globals(), (aggregate, elementwise, gather, loss, matmul, norm, reductions, spmm),
-                reference, lambda: current().xp)
+trusted = guard(globals(), (aggregate, attend, edges, elementwise, gather, loss, matmul, norm,
+                            reductions, spmm), reference,
+                lambda: current().xp)

@@ -7,10 +7,22 @@ number of a block's column 0, and what a function returns for a block adds
 up over the blocks (or is their maximum, or minimum): blocks may be empty.
 """
 from hpgcn.kernels.checks import guard
-from hpgcn.kernels.reference import aggregate, elementwise, gather, loss, matmul, norm, random, spmm
+from hpgcn.kernels.reference import (
+    aggregate,
+    attend,
+    edges,
+    elementwise,
+    gather,
+    loss,
+    matmul,
+    norm,
+    random,
+    spmm,
+)
 from hpgcn.kernels.reference.aggregate import OPS, REDUCES  # noqa: F401
 from hpgcn.kernels.reference.random import pack, unpack  # noqa: F401
 from hpgcn.kernels.specs import SPECS
 
 __all__ = list(SPECS)
-trusted = guard(globals(), (aggregate, elementwise, gather, loss, matmul, norm, random, spmm))
+trusted = guard(globals(), (aggregate, attend, edges, elementwise, gather, loss, matmul, norm,
+                            random, spmm))

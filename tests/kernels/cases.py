@@ -13,17 +13,30 @@ SPMM = {**CSR, "data": "data", "x": "x", "out": "out", "row_scale": "row", "col_
 ROWS = {"logits": "z", "labels": "labels", "rows": "rows", "grad": "out"}
 NORM = {"inv_std": "wide", "gain": "f", "out": "out", "xhat": "xhat"}
 STEP = {"w": "w", "g": "slope", "lr": 0.1, "decay": 0.1, "decayed": 5}
+SCORES = {"row_score": "l3", "col_score": "r3", "vertex": "vertex", "neighbour": "number"}
 CASES = {  # kernel: argument to the name of an array of `arrays`, or to itself
     "activate": {"z": "z", "bias": "f", "vertex": "vertex", "mask": "bits", **KEY},
     "adam": {**STEP, "mean": "average", "variance": "v", "step": 2},
     "aggregate": {**CSR, "x": "x", "e": "e", "out": "out", "op": "mul", "reduce": "max"},
     "aggregate_backward": {**CSR, "x": "x", "e": "e", "grad": "g", "op": "div", "reduce": "mean"},
     "apply_mask": {"x": "z", "mask": "mask"},
+    "attend": {**CSR, **SCORES, "x": "x", "out": "out", "lse": "z3", "above": "g", "share": "share",
+               **KEY},
+    "attend_backward": {**SCORES, "indptr": "indptr_t", "indices": "indices_t", "grad": "g",
+                        "lse": "high", "dot": "z3", "x": "x", "dx": "y", "dcol_score": "n3", **KEY},
+    "attend_dots": {"grad": "g", "out": "z", "above": "xhat", "share": "share"},
+    "attend_merge": {"out": "out", "lse": "l3", "part": "z", "part_lse": "z3", "above": "xhat",
+                     "share": "share", "part_above": "g", "part_share": "high"},
+    "attention_bits": {"vertex": "vertex", "neighbour": "index", "heads": 9, **KEY},
     "column_sum": {"x": "x"},
     "dropout": {"x": "z", "vertex": "vertex", "out": "out", **KEY},
     "dropout_bits": {"vertex": "vertex", "width": 9, **KEY},
     "dropout_csr": {**CSR, "data": "data", "vertex": "vertex", "out": "values", **KEY},
     "dropout_scale": {"p": 0.5},
+    "edge_dot": {**CSR, "x": "z", "y": "x", "out": "k3", "heads": 3},
+    "edge_softmax": {"indptr": "indptr", "values": "k3", "out": "out3"},
+    "edge_softmax_backward": {"indptr": "indptr", "alpha": "k3", "grad": "e3",
+                              "out": "out3"},
     "gather": {"x": "x", "index": "index", "out": "out"},
     "inner": {"x": "x", "y": "y"},
     "layer_norm": {"x": "z", "mean": "row", "bias": "f", **NORM},
@@ -59,12 +72,17 @@ def arrays(scale):
     shapes = {
         "x": (n, f), "y": (n, f), "z": (m, f), "g": (m, f), "out": (m, f), "col": n, "row": m,
         "f": f, "e": (k, f), "w": 20 * scale, "v": 20 * scale, "average": 20 * scale,
-        "slope": 20 * scale, "W": (f, 4), "data": k, "values": k, "z4": (m, 4), "xhat": (m, f)}
+        "slope": 20 * scale, "W": (f, 4), "data": k, "values": k, "z4": (m, 4), "xhat": (m, f),
+        "l3": (m, 3), "z3": (m, 3), "share": (m, 3), "high": (m, 3), "r3": (n, 3), "n3": (n, 3),
+        "k3": (k, 3), "e3": (k, 3), "out3": (k, 3)}
     reals = {name: rng.random(shape).astype(np.float32) + np.float32(0.5)
              for name, shape in shapes.items()}
     ends = np.array([5, 5, 9, 12, 13, 20, 22, 25, 30, 33, 36, 40])  # a row is empty
     indptr = np.r_[0, (ends + 40 * np.arange(scale)[:, None]).ravel()]
-    return {**reals, "indptr": indptr, "indices": rng.integers(0, n, k).astype(np.int32),
+    indices = rng.integers(0, n, k).astype(np.int32)
+    indptr_t, indices_t, _ = reference.transpose_pattern(indptr, indices, n)
+    return {**reals, "indptr": indptr, "indices": indices, "indptr_t": indptr_t,
+            "indices_t": indices_t, "number": rng.permutation(n),
             "rows": rng.permutation(m)[:5 * scale], "index": np.sort(rng.integers(0, n, m)),
             "vertex": rng.permutation(m), "mask": reference.pack(rng.random((m, f)) < 0.5),
             "labels": rng.integers(0, f, m), "wide": rng.random(m) + 1,

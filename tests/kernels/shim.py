@@ -18,10 +18,12 @@ from hpgcn.kernels.cuda import device as cuda_device
 
 KERNELS = Path(cuda_device.__file__).parent
 SOURCES = sorted(path.stem for path in KERNELS.glob("*.cu"))
-FAMILIES = ("spmm", "gather", "random", "elementwise", "aggregate", "loss", "norm", "checks")
+FAMILIES = ("spmm", "gather", "random", "elementwise", "aggregate", "loss", "norm", "attend",
+            "edges", "checks")
 # parts of names of tests of the CPU alone
 OF_THE_CPU = ("past_the_cache", "the_name_is_the_function", "in_any_place")
-WITHOUT_WARPS = ("gather", "checks")  # families whose kernels are the same without warps
+# families whose kernels are the same without warps
+WITHOUT_WARPS = ("gather", "attend", "edges", "checks")
 COMPILER = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("c++")
 
 

@@ -157,8 +157,8 @@ def test_indices_are_looked_at_again_while_they_can_change():
 def test_read_only_indices_are_looked_at_once(monkeypatch):
     scan = checks._scan
     sizes = []
-    monkeypatch.setattr(checks, "_scan", lambda array: sizes.append(array.size) or scan(array))
     given = case("gather")
+    monkeypatch.setattr(checks, "_scan", lambda array: sizes.append(array.size) or scan(array))
     read_only(given["index"])
     for _ in range(3):
         cpu.gather(**given)

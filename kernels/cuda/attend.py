@@ -1,0 +1,87 @@
+"""Graph attention on a GPU: a thread for each column of a row."""
+import numpy as np
+
+from hpgcn.kernels.cuda.device import current
+from hpgcn.kernels.reference.attend import attention_key
+from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold
+
+
+def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, above=None, share=None,
+           slope=0.2, vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0,
+           accumulate=False):
+    device = current()
+    dtype = x.dtype
+    m, heads = row_score.shape
+    out = device.xp.empty((m, x.shape[1]), dtype) if out is None else out
+    lse = device.xp.empty((m, heads), dtype) if lse is None else lse
+    width = x.shape[1] // heads
+    span = max(1, width)
+    device.launch(
+        "attend", "attend", m * heads * span, device.ordered(indptr, np.int64),
+        device.ordered(indices), device.ordered(x), device.ordered(row_score, dtype),
+        device.ordered(col_score, dtype), out, lse, above, share, dtype.type(slope),
+        *_drawn(device, vertex, neighbour, seed, epoch, layer, p, dtype),
+        lse.copy() if accumulate else None, m, heads, width, span, REAL=dtype, INDEX=indices.dtype)
+    return out, lse
+
+
+def attend_merge(out, lse, part, part_lse, *, above=None, share=None, part_above=None,
+                 part_share=None):
+    current().launch("attend", "attend_merge", lse.size, out, lse, part, part_lse, above, share,
+                     part_above, part_share, lse.size, out.shape[1] // lse.shape[1],
+                     REAL=out.dtype)
+
+
+def attend_dots(grad, out, above, share, *, slope=0.2):
+    device = current()
+    dot, drow_score = device.xp.empty_like(share), device.xp.empty_like(share)
+    device.launch("attend", "attend_dots", share.size,
+                  *map(device.ordered, (grad, out, above, share)), float(slope), dot,
+                  drow_score, share.size, grad.shape[1] // share.shape[1], REAL=grad.dtype)
+    return dot, drow_score
+
+
+def attend_backward(indptr, indices, grad, row_score, lse, dot, x, col_score, dx=None,
+                    dcol_score=None, *, slope=0.2, vertex=None, neighbour=None, seed=0, epoch=0,
+                    layer=0, p=0.0, accumulate=False):
+    """Sums along the rows of A^T go to scratch arrays of x's shape; a second kernel uses them."""
+    device = current()
+    xp = device.xp
+    dtype = x.dtype
+    n, heads = col_score.shape
+    dx = xp.empty(x.shape, dtype) if dx is None else dx
+    dcol_score = xp.empty((n, heads), dtype) if dcol_score is None else dcol_score
+    width = x.shape[1] // heads
+    span = max(1, width)
+    sums, above, totals = (xp.empty(shape, dtype) for shape in (x.shape, x.shape, (n, heads)))
+    device.launch(
+        "attend", "attend_backward", n * heads * span, device.ordered(indptr, np.int64),
+        device.ordered(indices),
+        *(device.ordered(array, dtype) for array in (grad, row_score, lse, dot, col_score)), sums,
+        above, totals, dtype.type(slope),
+        *_drawn(device, vertex, neighbour, seed, epoch, layer, p, dtype), n, heads, width, span,
+        REAL=dtype, INDEX=indices.dtype)
+    device.launch("attend", "attend_gradients", n * heads, sums, above, totals, device.ordered(x),
+                  dtype.type(slope), dx, dcol_score, n * heads, width, int(accumulate), REAL=dtype,
+                  INDEX=indices.dtype)
+    return dx, dcol_score
+
+
+def attention_bits(vertex, neighbour, heads, *, seed, epoch, layer, p):
+    device = current()
+    out = device.xp.empty((vertex.size, heads), np.uint8)
+    device.launch("attend", "attention_bits", out.size, device.ordered(vertex, np.int64),
+                  device.ordered(neighbour, np.int64), vertex.size, heads,
+                  *_words(seed, epoch, layer, p), out)
+    return out.view(bool)
+
+
+def _words(seed, epoch, layer, p):
+    """The two words that key draws, and the threshold, as 32-bit words."""
+    return list(map(np.uint32, (*attention_key(seed, epoch, layer), dropout_threshold(p))))
+
+
+def _drawn(device, vertex, neighbour, seed, epoch, layer, p, dtype):
+    """Arguments of a kernel that draws: vertex numbers, words, scale of what is kept."""
+    return (device.ordered(vertex, np.int64), device.ordered(neighbour, np.int64),
+            *_words(seed, epoch, layer, p), dtype.type(dropout_scale(p)))

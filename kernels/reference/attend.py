@@ -1,0 +1,214 @@
+"""Graph attention (Velickovic et al. 2018; demirci-2022 section 4.4) of K heads of width f.
+
+Of each stored entry (i, j) and head: score s = LeakyReLU(l_i + r_j), alpha = softmax of s over
+the entries of row i, keep = 0 or 1 / (1 - p), drawn; out_i = sum over j of keep alpha x_j.
+
+Nothing of the size of the nonzeros is kept, and neither pass adds to rows of others:
+
+    attend_dots     rows of A, by themselves: what the neighbours need of a row, and the gradient dl
+    attend_backward rows of A^T: pulls grad, l, lse and dot of the neighbours, K f + 3 K numbers
+
+With "above" for the sum over entries whose l_i + r_j is above 0 alone, where LeakyReLU' is 1:
+
+    dl_i = (1 - slope) (<grad_i, above_i> - dot_i share_i)       as softmax bears a shift of row i
+    dr_j = <slope dx_j + (1 - slope) above_j, x_j> - sum over i of alpha LeakyReLU' dot_i
+"""
+import numpy as np
+
+from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold, philox
+
+
+def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, above=None, share=None,
+           slope=0.2, vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0,
+           accumulate=False):
+    """Graph attention: out_i = sum over entries (i, j) of keep softmax(LeakyReLU(l_i + r_j)) x_j.
+
+    l is row_score, r is col_score. Softmax and weights are of each of K heads alone; head h has
+    columns f h to f (h + 1) of x. A row without entries gives zeros, and lse -inf.
+
+    Parameters
+    ----------
+    indptr, indices : (m + 1,) and (nnz,) int32 or int64; rows i, columns j
+    x : (n, K f) float32 or float64
+    row_score, col_score : (m, K) and (n, K); l and r
+    out : (m, K f), optional
+    lse : (m, K), optional
+        Log of the sum of exp(score) over the row: with it the backward forms alpha again.
+    above : (m, K f), optional
+        Receives what `out` does, of entries with l_i + r_j > 0 alone: `attend_dots` needs it.
+    share : (m, K), optional
+        Receives the sum of alpha, nothing dropped, over these; goes with above.
+    slope : float, 0 or more; of LeakyReLU below 0
+    vertex, neighbour : (m,) and (n,) integers
+        ORIGINAL numbers of rows and of columns; needed if p > 0 (`attention_bits`)
+    p : float; probability of dropping an entry of a head, after softmax
+    accumulate : bool
+        out, lse (and above, share) hold what other entries of the rows gave, and take these in
+        (online softmax: Milakov and Gimelshein 2018).
+
+    Returns
+    -------
+    out : (m, K f)
+    lse : (m, K)
+    """
+    m, heads = row_score.shape
+    row = np.repeat(np.arange(m), np.diff(indptr))
+    column = indices[indptr[0]:indptr[-1]]
+    z = row_score[row].astype(np.float64) + col_score[column]
+    score = np.where(z > 0, z, slope * z)
+    top = np.full((m, heads), -np.inf)
+    np.maximum.at(top, row, score)
+    total = np.zeros((m, heads))
+    np.add.at(total, row, np.exp(score - top[row]))
+    with np.errstate(divide="ignore"):
+        new_lse = np.log(total) + top
+    alpha = np.exp(score - new_lse[row])
+    weight = alpha * _kept(row, column, heads, vertex, neighbour, seed, epoch, layer, p)
+    parts = (_sums(weight, x, row, column, m), new_lse, _sums(weight * (z > 0), x, row, column, m),
+             _added(alpha * (z > 0), row, m))
+
+    given = [np.zeros(part.shape, x.dtype) if array is None else array
+             for array, part in zip((out, lse, above, share), parts)]
+    if accumulate:
+        attend_merge(given[0], given[1], parts[0], parts[1], above=given[2], share=given[3],
+                     part_above=parts[2], part_share=parts[3])
+    else:
+        for array, part in zip(given, parts):
+            array[:] = part
+    return given[0], given[1]
+
+
+def attend_merge(out, lse, part, part_lse, *, above=None, share=None, part_above=None,
+                 part_share=None):
+    """Take into `out` and `lse` what other entries of the same rows gave: online softmax.
+
+    All sums of `attend` are means weighted by exp(lse), and so are merged ones, in any order.
+
+    Parameters
+    ----------
+    out, lse : (m, K f) and (m, K), changed
+    part, part_lse : (m, K f) and (m, K); of the other entries
+    above, share, part_above, part_share : the same of the other two sums, optional
+    """
+    top = np.maximum(lse, part_lse).astype(np.float64)
+    top[top == -np.inf] = 0
+    mine, theirs = np.exp(lse - top), np.exp(part_lse - top)
+    total = mine + theirs
+    with np.errstate(divide="ignore"):
+        lse[:] = np.log(total) + top
+    total[total == 0] = 1
+    for sums, added in ((out, part), (above, part_above), (share, part_share)):
+        if sums is not None:
+            wide = [np.repeat(w / total, sums.shape[1] // w.shape[1], 1) for w in (mine, theirs)]
+            sums[:] = wide[0] * sums + wide[1] * added
+
+
+def attend_dots(grad, out, above, share, *, slope=0.2):
+    """What each row gives to the backward of `attend` by itself.
+
+    Parameters
+    ----------
+    grad, out, above : (m, K f); gradient of out, and what attend gave
+    share : (m, K)
+
+    Returns
+    -------
+    dot : (m, K); of grad and out, head by head: what `attend_backward` pulls
+    drow_score : (m, K); its gradient, (1 - slope) (<grad, above> - dot share)
+    """
+    shape = (*share.shape, -1)
+    wide = grad.astype(np.float64).reshape(shape)
+    dot = (wide * out.reshape(shape)).sum(-1)
+    drow_score = (1 - slope) * ((wide * above.reshape(shape)).sum(-1) - dot * share)
+    return dot.astype(grad.dtype), drow_score.astype(grad.dtype)
+
+
+def attend_backward(indptr, indices, grad, row_score, lse, dot, x, col_score, dx=None,
+                    dcol_score=None, *, slope=0.2, vertex=None, neighbour=None, seed=0, epoch=0,
+                    layer=0, p=0.0, accumulate=False):
+    """Gradients of x and col_score, along the rows of A^T.
+
+    Parameters
+    ----------
+    indptr, indices : (n + 1,) and (nnz,); A^T: rows j, columns i
+    grad : (m, K f); gradient of attend's out
+    row_score, lse, dot : (m, K); as attend and `attend_dots` had and gave them
+    x, col_score : (n, K f) and (n, K)
+    dx, dcol_score : (n, K f) and (n, K), optional; results
+    slope, vertex, neighbour, seed, epoch, layer, p : as in `attend`; vertex (m,), neighbour (n,)
+    accumulate : bool
+        Add to what these hold: gradients of blocks of the entries add up, given lse and dot of
+        whole rows.
+
+    Returns
+    -------
+    dx, dcol_score
+    """
+    n, heads = col_score.shape
+    column = np.repeat(np.arange(n), np.diff(indptr))
+    row = indices[indptr[0]:indptr[-1]]
+    z = row_score[row].astype(np.float64) + col_score[column]
+    alpha = np.exp(np.where(z > 0, z, slope * z) - lse[row])
+    weight = alpha * _kept(row, column, heads, vertex, neighbour, seed, epoch, layer, p)
+    shape = (row.size, heads, x.shape[1] // heads)
+    dots = (grad[row].astype(np.float64) * x[column]).reshape(shape).sum(-1)
+    to_score = (weight * dots - alpha * dot[row]) * np.where(z > 0, 1, slope)
+    dx = np.zeros_like(x) if dx is None else dx
+    dcol_score = np.zeros_like(col_score) if dcol_score is None else dcol_score
+    for array, sums in ((dx, _sums(weight, grad, column, row, n)),
+                        (dcol_score, _added(to_score, column, n))):
+        array[:] = array + sums if accumulate else sums
+    return dx, dcol_score
+
+
+def attention_bits(vertex, neighbour, heads, *, seed, epoch, layer, p):
+    """Bits of entries (vertex[k], neighbour[k]), keyed by these, seed, epoch, layer and head alone.
+
+    One Philox block is 8 heads: counter (vertex low, neighbour low, vertex high << 16 |
+    neighbour high, head >> 3), key the first two words of the block of counter (epoch, layer,
+    2^32 - 1, 2^32 - 1) with key = seed; bit q is 1 (keep) where 16-bit lane q >= round(p 65536).
+
+    Parameters
+    ----------
+    vertex, neighbour : (k,) int64; ORIGINAL vertex numbers of row and of column
+    heads : int
+
+    Returns
+    -------
+    (k, heads) bool
+    """
+    vertex, neighbour = (np.asarray(numbers, np.int64) for numbers in (vertex, neighbour))
+    counter = np.empty((vertex.size, -(-heads // 8), 4), np.uint64)
+    counter[..., 0] = (vertex & 0xFFFFFFFF)[:, None]
+    counter[..., 1] = (neighbour & 0xFFFFFFFF)[:, None]
+    counter[..., 2] = (vertex >> 32 << 16 | neighbour >> 32)[:, None]
+    counter[..., 3] = np.arange(counter.shape[1])
+    words = philox(counter, attention_key(seed, epoch, layer))
+    lanes = np.stack([words & 0xFFFF, words >> 16], -1).reshape(vertex.size, counter.shape[1] * 8)
+    return lanes[:, :heads] >= dropout_threshold(p)
+
+
+def attention_key(seed, epoch, layer):
+    """Two words that key all draws of `attention_bits` of one epoch and layer."""
+    last = 0xFFFFFFFF  # no counter of dropout_bits but for epoch 2^32 - 1
+    return tuple(map(int, philox((epoch, layer, last, last), (seed & last, seed >> 32))[:2]))
+
+
+def _kept(row, column, heads, vertex, neighbour, seed, epoch, layer, p):
+    """Return keep of all entries: 0 or 1 / (1 - p)."""
+    if not dropout_threshold(p):
+        return 1
+    return dropout_scale(p) * attention_bits(vertex[row], neighbour[column], heads, seed=seed,
+                                             epoch=epoch, layer=layer, p=p)
+
+
+def _sums(weight, x, row, column, m):
+    """Sum of weight[k, h] x[column[k]] to each row[k], head by head."""
+    wide = np.repeat(weight, x.shape[1] // weight.shape[1], 1)
+    return _added(wide * x[column], row, m)
+
+
+def _added(values, row, m):
+    sums = np.zeros((m, values.shape[1]))
+    np.add.at(sums, row, values)
+    return sums

@@ -1,0 +1,65 @@
+"""Numbers of stored entries: dot products of their rows and columns, and softmax over rows."""
+import numpy as np
+
+
+def edge_dot(indptr, indices, x, y, out=None, *, heads=1):
+    """Dot product of x_i and y_j for each stored entry (i, j), head by head (SDDMM).
+
+    The gradient of x is `spmm` of y with weights of out's gradient, that of y along A^T.
+
+    Parameters
+    ----------
+    indptr, indices : (m + 1,) and (nnz,) int32 or int64; rows i, columns j
+    x, y : (m, K f) and (n, K f) float32 or float64
+    out : (nnz, K), optional; entries of no row keep what it holds, 0 where it is made
+    heads : int; K
+
+    Returns
+    -------
+    out : (nnz, K)
+    """
+    out = np.zeros((indices.size, heads), x.dtype) if out is None else out
+    row = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
+    held = slice(int(indptr[0]), int(indptr[-1]))
+    shape = (row.size, heads, x.shape[1] // heads)
+    out[held] = (x[row].astype(np.float64) * y[indices[held]]).reshape(shape).sum(-1)
+    return out
+
+
+def edge_softmax(indptr, values, out=None):
+    """Softmax of each column over the entries of each row.
+
+    Parameters
+    ----------
+    indptr : (m + 1,) int32 or int64; from 0 to nnz
+    values : (nnz, K) float32 or float64
+    out : (nnz, K), optional; may be values
+    """
+    out = np.empty_like(values) if out is None else out
+    m, heads = indptr.size - 1, values.shape[1]
+    row = np.repeat(np.arange(m), np.diff(indptr))
+    top = np.full((m, heads), -np.inf)
+    np.maximum.at(top, row, values)
+    power = np.exp(values - top[row])
+    total = np.zeros((m, heads))
+    np.add.at(total, row, power)
+    out[:] = power / total[row]
+    return out
+
+
+def edge_softmax_backward(indptr, alpha, grad, out=None):
+    """Gradient of the values: alpha (grad - sum over the row of alpha grad).
+
+    Parameters
+    ----------
+    indptr : (m + 1,) int32 or int64; from 0 to nnz
+    alpha, grad : (nnz, K); result of `edge_softmax`, and its gradient
+    out : (nnz, K), optional; may be alpha or grad
+    """
+    out = np.empty_like(alpha) if out is None else out
+    m = indptr.size - 1
+    row = np.repeat(np.arange(m), np.diff(indptr))
+    total = np.zeros((m, alpha.shape[1]))
+    np.add.at(total, row, alpha.astype(np.float64) * grad)
+    out[:] = alpha * (grad - total[row])
+    return out

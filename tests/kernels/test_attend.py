@@ -1,0 +1,311 @@
+"""Graph attention against dense float64: heads, widths, dropout, blocks, gradients, limits."""
+import numpy as np
+import pytest
+from cases import DTYPES
+
+from hpgcn.kernels import cpu, reference
+
+BOTH = pytest.mark.parametrize("kernels", [reference, cpu])
+KEY = {"seed": 2**40 + 7, "epoch": 5, "layer": 1}
+SHAPES = [(heads, f) for heads in (1, 3, 8) for f in (1, 5, 16, 64)]
+SLOPE = 0.2
+
+
+class Case:
+    """A random graph with an empty row, a row of one entry and one of many; K heads of width f."""
+
+    def __init__(self, heads, f, dtype=np.float64, *, index=np.int32, m=40, n=33, seed=0):
+        rng = np.random.default_rng([seed, heads, f])
+        self.pattern = rng.random((m, n)) < 0.2
+        self.pattern[3] = False
+        self.pattern[4] = np.arange(n) == 2
+        self.pattern[5] = True
+        self.pattern[:, 6] = False
+        self.heads, self.rng, self.index = heads, rng, index
+        shapes = {"x": (n, heads * f), "row_score": (m, heads), "col_score": (n, heads),
+                  "grad": (m, heads * f)}
+        self.real = {name: rng.standard_normal(shape).astype(dtype)
+                     for name, shape in shapes.items()}
+        self.numbers = {"vertex": rng.integers(0, 2**47, m), "neighbour": rng.integers(0, 2**47, n)}
+
+    def csr(self, pattern=None):
+        pattern = self.pattern if pattern is None else pattern
+        return np.r_[0, pattern.sum(1).cumsum()], pattern.nonzero()[1].astype(self.index)
+
+    def options(self, p):
+        return {**self.numbers, **KEY, "p": p, "slope": SLOPE}
+
+    def forward(self, kernels, p=0.0, pattern=None, **more):
+        x, row_score, col_score = (self.real[name] for name in ("x", "row_score", "col_score"))
+        return kernels.attend(*self.csr(pattern), x, row_score, col_score, **self.options(p),
+                              **more)
+
+    def kept(self, kernels, p=0.0):
+        """Everything that the forward gives: out, lse, above, share."""
+        above, share = np.full_like(self.real["grad"], 9), np.full_like(self.real["row_score"], 9)
+        return *self.forward(kernels, p, above=above, share=share), above, share
+
+    def gradients(self, kernels, p=0.0):
+        """Gradients of x, row_score and col_score."""
+        out, lse, above, share = self.kept(kernels, p)
+        grad = self.real["grad"]
+        dot, drow = kernels.attend_dots(grad, out, above, share, slope=SLOPE)
+        dx, dcol = kernels.attend_backward(
+            *self.csr(self.pattern.T), grad, self.real["row_score"], lse, dot, self.real["x"],
+            self.real["col_score"], **self.options(p))
+        return dx, drow, dcol
+
+
+def dense(case, p=0.0, **changed):
+    """Out, lse, above and share in float64, by dense matrices."""
+    x, row, col, _ = (np.asarray({**case.real, **changed}[name], np.float64)
+                      for name in ("x", "row_score", "col_score", "grad"))
+    z = row[:, None] + col[None]
+    pattern = case.pattern[..., None]
+    score = np.where(pattern, np.where(z > 0, z, SLOPE * z), -np.inf)
+    some = pattern.any(1)
+    top = np.where(some, score.max(1), 0)
+    power = np.exp(score - top[:, None])
+    total = power.sum(1)
+    alpha = power / np.where(some, total, 1)[:, None]
+    weight = alpha * mask(case, p)
+    heads = x.reshape(len(x), case.heads, -1)
+    out, above = (np.einsum("ijh,jhf->ihf", w, heads).reshape(len(row), -1)
+                  for w in (weight, weight * (z > 0)))
+    with np.errstate(divide="ignore"):
+        return out, np.log(total) + top, above, (alpha * (z > 0)).sum(1)
+
+
+def mask(case, p):
+    """Keep of every pair, (m, n, K), drawn one by one."""
+    if not p:
+        return 1
+    vertex, neighbour = case.numbers["vertex"], case.numbers["neighbour"]
+    pairs = np.repeat(vertex, neighbour.size), np.tile(neighbour, vertex.size)
+    bits = reference.attention_bits(*pairs, case.heads, p=p, **KEY)
+    return bits.reshape(*case.pattern.shape, -1) * reference.dropout_scale(p)
+
+
+def close(results, expected, dtype):
+    bound = 4e-6 if dtype == np.float32 else 2e-14
+    for one, other in zip(results, expected, strict=True):
+        assert one.dtype == dtype and one.shape == other.shape
+        np.testing.assert_allclose(one, other, rtol=bound, atol=bound * np.abs(
+            other[np.isfinite(other)]).max(initial=1e-300))
+
+
+@BOTH
+@DTYPES
+@pytest.mark.parametrize("p", [0.0, 0.4])
+@pytest.mark.parametrize("heads, f", SHAPES)
+def test_attention_is_that_of_dense_matrices(kernels, heads, f, p, dtype):
+    case = Case(heads, f, dtype, index=np.int64 if (heads, f) == (3, 5) else np.int32)
+    close(case.kept(kernels, p), dense(case, p), dtype)
+
+
+@BOTH
+@pytest.mark.parametrize("p", [0.0, 0.4])
+@pytest.mark.parametrize("heads, f", SHAPES)
+def test_gradients_are_finite_differences(kernels, heads, f, p):
+    case = Case(heads, f, m=12, n=9)
+    names = ("x", "row_score", "col_score")
+    for name, gradient in zip(names, case.gradients(kernels, p), strict=True):
+        direction = case.rng.standard_normal(gradient.shape)
+        h = 1e-6
+        losses = [(dense(case, p, **{name: case.real[name] + step * direction})[0]
+                   * case.real["grad"]).sum() for step in (-h, h)]
+        expected = (losses[1] - losses[0]) / (2 * h)
+        size = np.abs(dense(case, p)[0] * case.real["grad"]).sum()
+        assert (gradient * direction).sum() == pytest.approx(expected, rel=1e-6, abs=1e-8 * size)
+
+
+@DTYPES
+@pytest.mark.parametrize("p", [0.0, 0.4])
+@pytest.mark.parametrize("heads, f", [*SHAPES, (2, 300), (17, 8), (8, 8)])
+def test_gradients_are_those_of_the_reference(heads, f, p, dtype):
+    case = Case(heads, f, dtype, m=50, n=31)
+    exact = Case(heads, f, m=50, n=31)
+    exact.real = {name: array.astype(np.float64) for name, array in case.real.items()}
+    close(case.kept(cpu, p), exact.kept(reference, p), dtype)
+    results, expected = case.gradients(cpu, p), exact.gradients(reference, p)
+    bound = 1e-5 if dtype == np.float32 else 1e-13
+    for one, other in zip(results, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=bound * np.abs(other).max())
+
+
+@BOTH
+@DTYPES
+def test_rows_without_entries_and_of_one(kernels, dtype):
+    case = Case(3, 5, dtype)
+    out, lse, above, share = case.kept(kernels)
+    assert (out[3] == 0).all() and (lse[3] == -np.inf).all()
+    assert (above[3] == 0).all() and (share[3] == 0).all()
+    np.testing.assert_allclose(out[4], case.real["x"][2], rtol=1e-6)
+    for gradient in case.gradients(kernels):
+        assert np.isfinite(gradient).all()
+    dx, drow, dcol = case.gradients(kernels)
+    assert (drow[3] == 0).all() and (dx[6] == 0).all() and (dcol[6] == 0).all()
+    np.testing.assert_allclose(drow[4], 0, atol=1e-5)
+
+
+@BOTH
+def test_nothing_to_read(kernels):
+    scores = np.ones((3, 2)), np.zeros((0, 2))
+    indptr, indices = np.zeros(4, int), np.zeros(0, int)
+    out, lse = kernels.attend(indptr, indices, np.zeros((0, 8)), *scores)
+    np.testing.assert_array_equal(out, np.zeros((3, 8)))
+    assert (lse == -np.inf).all()
+    none = np.zeros((0, 2))
+    dx, dcol = kernels.attend_backward(np.zeros(4, int), indices, np.zeros((0, 8)), none, none,
+                                       none, np.ones((3, 8)), np.ones((3, 2)))
+    assert not dx.any() and not dcol.any()
+    out, lse = kernels.attend(indptr[:1], indices, np.ones((4, 8)), none, np.ones((4, 2)))
+    assert out.shape == (0, 8) and lse.shape == (0, 2)
+
+
+@BOTH
+@DTYPES
+def test_pointers_that_do_not_start_at_zero(kernels, dtype):
+    case = Case(3, 5, dtype)
+    indptr, indices = case.csr()
+    whole, lse = case.forward(kernels)
+    part = kernels.attend(indptr[10:21], indices, case.real["x"], case.real["row_score"][10:20],
+                          case.real["col_score"])
+    close(part, (whole[10:20], lse[10:20]), dtype)
+
+
+@BOTH
+@DTYPES
+@pytest.mark.parametrize("size", [1e4, -1e4, 1e30])
+def test_large_scores_do_not_overflow(kernels, size, dtype):
+    case = Case(3, 5, dtype)
+    for name in ("row_score", "col_score"):
+        case.real[name] *= dtype(size)
+    out, lse, above, share = case.kept(kernels)
+    expected = dense(case)
+    assert np.isfinite(out).all() and not np.isnan(lse).any()
+    if abs(size) == 1e4 and dtype == np.float64:
+        close((out, lse, above, share), expected, dtype)
+    if abs(size) == 1e4:  # of larger ones the rounding of lse is more than exp bears
+        for gradient in case.gradients(kernels):
+            assert np.isfinite(gradient).all()
+
+
+@BOTH
+def test_what_is_not_a_number_is_seen(kernels):
+    case = Case(3, 5)
+    case.real["col_score"][2, 1] = np.nan
+    out, lse = case.forward(kernels)
+    reads = case.pattern[:, 2]
+    assert np.isnan(out[reads, 5:10]).all() and np.isnan(lse[reads, 1]).all()
+    assert np.isfinite(out[~reads]).all() and np.isfinite(out[:, :5]).all()
+
+
+@BOTH
+@DTYPES
+@pytest.mark.parametrize("p", [0.0, 0.4])
+@pytest.mark.parametrize("heads, f", [(1, 5), (3, 16), (8, 8)])
+def test_blocks_of_columns_add_up_to_the_whole(kernels, heads, f, p, dtype):
+    """One after another into the same arrays, or apart and merged: in any order of blocks."""
+    case = Case(heads, f, dtype)
+    whole = case.kept(kernels, p)
+    owner = case.rng.integers(0, 3, case.pattern.shape[1])
+    for order in ([0, 1, 2], [2, 0, 1]):
+        blocks = [case.pattern & (owner == each) for each in order]
+        names = ("out", "lse", "above", "share")
+        state = dict(zip(names, (np.full_like(array, 9) for array in whole)))
+        for number, block in enumerate(blocks):
+            case.forward(kernels, p, block, **state, accumulate=number > 0)
+        close(state.values(), whole, dtype)
+
+        parts = []
+        for block in blocks:
+            part = dict(zip(names, map(np.empty_like, whole)))
+            case.forward(kernels, p, block, **part)
+            parts.append(part)
+        merged = parts[0]
+        for part in parts[1:]:
+            kernels.attend_merge(
+                merged["out"], merged["lse"], part["out"], part["lse"], above=merged["above"],
+                share=merged["share"], part_above=part["above"], part_share=part["share"])
+        close(merged.values(), whole, dtype)
+
+
+@BOTH
+@DTYPES
+def test_gradients_of_blocks_add_up(kernels, dtype):
+    case = Case(3, 16, dtype)
+    out, lse, above, share = case.kept(kernels, 0.4)
+    grad = case.real["grad"]
+    dot, _ = kernels.attend_dots(grad, out, above, share)
+    expected = case.gradients(kernels, 0.4)
+    dx, dcol = np.full_like(expected[0], 9), np.full_like(expected[2], 9)
+    owner = case.rng.integers(0, 2, case.pattern.shape[0])
+    for each in (0, 1):
+        block = case.pattern.T & (owner == each)
+        kernels.attend_backward(
+            *case.csr(block), grad, case.real["row_score"], lse, dot, case.real["x"],
+            case.real["col_score"], dx, dcol, **case.options(0.4), accumulate=each > 0)
+    close((dx, dcol), (expected[0], expected[2]), dtype)
+
+
+@BOTH
+def test_dropout_hangs_on_original_numbers_alone(kernels):
+    """Rows and columns in another order: the same entries are dropped."""
+    case = Case(8, 5)
+    whole = case.kept(kernels, 0.5)
+    rows, columns = case.rng.permutation(40), case.rng.permutation(33)
+    case.pattern = case.pattern[rows][:, columns]
+    for name, order in (("row_score", rows), ("col_score", columns), ("x", columns)):
+        case.real[name] = case.real[name][order]
+    case.numbers = {"vertex": case.numbers["vertex"][rows],
+                    "neighbour": case.numbers["neighbour"][columns]}
+    close(case.kept(kernels, 0.5), [array[rows] for array in whole], np.float64)
+
+
+@BOTH
+def test_draws(kernels):
+    """Each of seed, epoch, layer, row, column and head draws anew; kept are about 1 - p."""
+    rng = np.random.default_rng(0)
+    vertex, neighbour = rng.integers(0, 2**48, (2, 3000))
+    usual = kernels.attention_bits(vertex, neighbour, 11, **KEY, p=0.3)
+    assert usual.shape == (3000, 11) and usual.dtype == bool
+    np.testing.assert_array_equal(
+        usual, reference.attention_bits(vertex, neighbour, 11, **KEY, p=0.3))
+    assert usual.mean() == pytest.approx(0.7, abs=0.01)
+    np.testing.assert_array_equal(
+        usual[:, :3], kernels.attention_bits(vertex, neighbour, 3, **KEY, p=0.3))
+    others = [kernels.attention_bits(vertex, neighbour, 11, **{**KEY, "p": 0.3, name: 9})
+              for name in KEY]
+    others += [kernels.attention_bits(*pair, 11, **KEY, p=0.3) for pair in (
+        (neighbour, vertex), (vertex ^ 1, neighbour), (vertex, neighbour ^ 1),
+        (vertex ^ 1 << 40, neighbour), (vertex, neighbour ^ 1 << 40))]
+    others.append(np.roll(usual, 1, axis=1))
+    for other in others:
+        assert (other == usual).mean() == pytest.approx(0.58, abs=0.02)
+
+
+def test_rows_longer_than_a_tile():
+    """Maxima that rise along the row, and that fall."""
+    n, heads, f = 1000, 2, 16
+    for sign in (1, -1):
+        col_score = sign * np.linspace(-300, 300, 2 * n).reshape(n, 2)
+        x = np.random.default_rng(0).standard_normal((n, heads * f))
+        operands = (np.array([0, n]), np.arange(n), x, np.zeros((1, 2)), col_score)
+        close(cpu.attend(*operands), reference.attend(*operands), np.float64)
+
+
+@BOTH
+@pytest.mark.parametrize("changed, message", [
+    ({"x": np.ones((33, 16))}, "16 columns are not those of 3 heads"),
+    ({"p": 0.5}, "vertex is None: with p > 0 it keys the draw"),
+    ({"p": 0.5, "vertex": np.arange(40)}, "neighbour is None"),
+    ({"above": np.zeros((40, 15))}, "above without share"),
+    ({"slope": -0.1}, "slope is -0.1, expected 0 or more"),
+    ({"accumulate": True}, "out is None: with accumulate it is added to")])
+def test_what_does_not_fit_is_refused(kernels, changed, message):
+    case = Case(3, 5)
+    indptr, indices = case.csr()
+    given = {name: case.real[name] for name in ("x", "row_score", "col_score")}
+    with pytest.raises(ValueError, match=message):
+        kernels.attend(indptr, indices, **{**given, **changed})
