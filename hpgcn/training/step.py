@@ -58,7 +58,7 @@ def train_step(view, number, optimizer, columns):
     return loss, gradient
 
 
-def evaluate(view, metric):
+def evaluate(view, metric="auto"):
     """Validation loss and a metric of each mask over all ranks, without dropout.
 
     As `Loss.evaluate`; what it calls accuracies are of the metric, as `metric_of` says it.
