@@ -19,11 +19,11 @@ from hpgcn.kernels.cuda import device as cuda_device
 KERNELS = Path(cuda_device.__file__).parent
 SOURCES = sorted(path.stem for path in KERNELS.glob("*.cu"))
 FAMILIES = ("spmm", "gather", "random", "elementwise", "aggregate", "loss", "norm", "attend",
-            "edges", "checks")
+            "attend_edges", "checks")
 # parts of names of tests of the CPU alone
 OF_THE_CPU = ("past_the_cache", "the_name_is_the_function", "in_any_place")
 # families whose kernels are the same without warps
-WITHOUT_WARPS = ("gather", "attend", "edges", "checks")
+WITHOUT_WARPS = ("gather", "attend", "attend_edges", "checks")
 COMPILER = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("c++")
 
 
