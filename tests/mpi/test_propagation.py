@@ -61,7 +61,7 @@ def test_an_error_closes_it_where_all_ranks_raise_it(comm, monkeypatch, collecti
 
 def test_refusals(comm):
     graph = scattered(make(), comm)
-    with pytest.raises(UsageError, match="expected one of sym, row, none"):
+    with pytest.raises(UsageError, match="expected one of sym, in, row, none"):
         hpgcn.propagation(graph, comm, norm="left")
     with pytest.raises(UsageError, match="expected one of auto, p2p"):
         hpgcn.propagation(graph, comm, strategy="4d")
