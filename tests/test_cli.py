@@ -44,6 +44,7 @@ def losses_of(run):
     return [json.loads(line)["loss"] for line in lines]
 
 
+@pytest.mark.long
 def test_one_rank_and_three_find_the_same(graphs):
     settings = ("--hidden", 32, "--epochs", 40, "--dtype", "float64")
     succeed("train", "digits.h5", *settings, "--out", "one")

@@ -52,6 +52,7 @@ def test_one_warning_of_the_users_own_graph(caplog, source, settings, words):
     assert all(words in line and "docs/models.md" in line for line in said)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not MPIEXEC, reason="no mpiexec: pip install 'hpgcn[mpi,mpich]'")
 @pytest.mark.parametrize("strategy", [pytest.param("1d", marks=pytest.mark.long), "2d"])
 def test_rank_0_says_it_for_all(tmp_path, strategy):

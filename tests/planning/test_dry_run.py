@@ -115,6 +115,7 @@ def test_refusals(few, tmp_path):
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("run")]
 
 
+@pytest.mark.long
 def test_counting_may_take_longer_than_messages(few):
     done = python("-c", SLOW, few, ranks=2)
     assert done.returncode == 0, done.stderr

@@ -45,6 +45,7 @@ def test_a_segmentation_fault_leaves_a_stack(launcher, karate, tmp_path):
     assert none_left(str(tmp_path))
 
 
+@pytest.mark.long
 def test_a_rank_that_never_comes_is_named(launcher, karate, tmp_path):
     code, err = launcher.run("train", karate / "karate.p3.h5", *settings(tmp_path), ranks=3,
                              HPGCN_FAULT="hang:1:2:exchange")
