@@ -210,10 +210,10 @@ def train(args):
     if seeds:
         configs = [config.replace(seed=seed, out=several.directory(config.out, seed))
                    for seed in seeds]
-    with ranks.collective_errors():
-        if ranks.rank == 0 and not args.resume:  # of all, before the first takes its time
-            for each in configs:
-                run_directory.refuse_existing_run(each.out, args.overwrite)
+        with ranks.collective_errors():
+            if ranks.rank == 0 and not args.resume:  # of all, before the first takes its time
+                for each in configs:
+                    run_directory.refuse_existing_run(each.out, args.overwrite)
     summaries = []
     for each in configs:
         summaries.append(trainer.train(

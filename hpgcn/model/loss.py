@@ -88,13 +88,16 @@ class Loss:
 
     def _moments(self, logits):
         """Maximum, and sum of exp(z - maximum), of each row over the ranks that share it."""
-        ops = kernels.backend(logits)
-        row = self.columns.row
-        largest = ops.spread_max(logits)
-        row.allreduce(largest, "dense", op="max")
-        total = ops.spread_sum(logits, largest)
-        row.allreduce(total, "dense")
+        largest = self._largest(logits)
+        total = kernels.backend(logits).spread_sum(logits, largest)
+        self.columns.row.allreduce(total, "dense")
         return largest, total
+
+    def _largest(self, logits):
+        """Maximum of each row over the ranks that share it."""
+        largest = kernels.backend(logits).spread_max(logits)
+        self.columns.row.allreduce(largest, "dense", op="max")
+        return largest
 
     def _spread(self, logits, moments, key, **options):
         """What this block adds to the losses of a mask."""
@@ -116,10 +119,9 @@ class Loss:
 
         A class that is predicted is the first with the largest logit.
         """
-        largest = kernels.backend(logits).spread_max(logits)
-        self.columns.row.allreduce(largest, "dense", op="max")
         get = self.columns.device.get
-        predicted, true = get(self._predicted(logits, largest)), get(self.labels)
+        predicted = get(self._predicted(logits, self._largest(logits)))
+        true = get(self.labels)
         counts = np.zeros((len(SPLIT), 3, self.num_classes))
         if self.columns.row.rank == 0:
             for each, key in zip(counts, SPLIT):

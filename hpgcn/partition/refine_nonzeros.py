@@ -142,7 +142,7 @@ class Nets:
 
 
 def _stages(rows):
-    """Yield nets, how hot the first sweep over their units is, and how many offers are made.
+    """Yield nets, how hot the first turn over them is, and how many places are looked at.
 
     Where most entries have one across the diagonal, both move together first, even if the pattern
     is not symmetric: half as many units, and a vertex' row and column stay together.
