@@ -26,10 +26,10 @@ def main(folder, parent):
     tempfile.tempdir = str(folder)  # whatever an engine leaves goes with the folder
     settings = json.loads((folder / "settings.json").read_text())
     engine = ENGINES[settings["engine"]]
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
     try:
         # before the memory limit, under which an import that fails means something else
         import_module(engine.module)
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
         size = settings["memory"]
         soft = size if hard == resource.RLIM_INFINITY else min(size, hard)
         with contextlib.suppress(OSError, ValueError):  # a system without address-space limits
@@ -40,7 +40,10 @@ def main(folder, parent):
         np.save(folder / "part.npy", part)
     except BaseException as error:  # whatever it is, the parent tells it
         failure = {"kind": type(error).__name__, "message": str(error)}
-        (folder / "failure.json").write_text(json.dumps(failure))
+        with contextlib.suppress(OSError, ValueError):  # there may be no memory left to tell it
+            resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+        (folder / "failure.part").write_text(json.dumps(failure))
+        (folder / "failure.part").rename(folder / "failure.json")  # whole, or not there
         return 1
     return 0
 

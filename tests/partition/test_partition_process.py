@@ -68,6 +68,18 @@ def test_limits(fake_metis, body, limit, message):
         partition(**limit)
 
 
+def test_an_engine_that_leaves_no_memory_at_all(fake_metis):
+    fake_metis("hoard = globals().setdefault('hoard', [])\n"
+               "for size in (1 << 24, 1 << 18, 1 << 12, 1 << 6):\n"
+               "    try:\n"
+               "        while True: hoard.append(bytearray(size))\n"
+               "    except MemoryError:\n"
+               "        pass\n"
+               "raise MemoryError")
+    with pytest.raises(InternalError, match="^metis ran out of memory .*failed with MemoryError"):
+        partition(memory=1 << 30)
+
+
 def test_default_memory_limit_leaves_room(fake_metis):
     fake_metis("import resource\n"
                "raise RuntimeError(str(resource.getrlimit(resource.RLIMIT_AS)[0]))")
