@@ -209,7 +209,7 @@ def _own_rows(array):
 
 def _check_range(name, array, limit):
     largest, _ = _facts(array)
-    if largest >= limit:
+    if largest >= min(limit, 1 << 8 * array.itemsize - 1):  # a negative number counts as huge
         where = int(((array < 0) | (array >= limit)).argmax())
         raise ValueError(f"{name}[{where}] is {int(array.ravel()[where])}, expected 0..{limit - 1}")
 
@@ -307,13 +307,16 @@ def _check_pairs(given, lengths):
         if last > classes:
             raise ValueError(f"target is of {classes} classes, the block ends at class {last}")
         _check_range("labels at rows", given["labels"][given["rows"]], classes)
-    keys = (("z", "vertex"), ("row_score", "vertex"), ("row_score", "neighbour"))
+    keys = (("z", "vertex"), ("col_score", "vertex"), ("col_score", "neighbour"))
     for leading, name in keys:
         if leading in given and given.get("p") and given.get(name) is None:
             raise ValueError(f"{name} is None: with p > 0 it keys the draw")
     width, heads = lengths.get("f", 0), lengths.get("h", 1)
     if heads == 0 or width % heads:
         raise ValueError(f"{width} columns are not those of {heads} heads")
+    pulled = given.get("pulled")
+    if pulled is not None and pulled.shape[1] != width + 3 * heads:
+        raise ValueError(f"pulled has {pulled.shape[1]} columns, expected {width} + 3 x {heads}")
     _check_attention(given)
     if given.get("decayed", 0) > getattr(given.get("w"), "size", 0):
         raise ValueError(f"decayed is {given['decayed']}, of {given['w'].size} numbers")
@@ -328,8 +331,8 @@ def _check_attention(given):
         held = [name for name in names if given.get(name) is not None]
         if held and len(held) < len(names):
             raise ValueError(f"{held[0]} without {', '.join(sorted({*names} - {*held}))}")
-    if "row_score" in given and given.get("accumulate"):
-        results = ("dx", "dcol_score") if "dot" in given else ("out", "lse")
+    if "col_score" in given and given.get("accumulate"):
+        results = ("dx", "dcol_score") if "pulled" in given else ("out", "lse")
         absent = next((name for name in results if given.get(name) is None), None)
         if absent:
             raise ValueError(f"{absent} is None: with accumulate it is added to")

@@ -18,17 +18,17 @@ SPECS = {
     "apply_mask": "x into m f; mask bits m f/8",
     "attend": "x real n f; row_score like m h; col_score like n h; " + CSR + DRAWN +
               "out? into m f; lse? into m h; above? into m f; share? into m h",
-    "attend_backward": "x real n f; col_score like n h; grad like m f; row_score like m h; "
-                       "lse like m h; dot like m h; indices index k <m; indptr pointers n+1; "
-                       "dx? into n f; dcol_score? into n h; " + DRAWN,
-    "attend_dots": "grad real m f; out like m f; above like m f; share like m h",
+    "attend_backward": "x real n f; col_score like n h; pulled like m w; indices index k <m; "
+                       "indptr pointers n+1; dx? into n f; dcol_score? into n h; " + DRAWN,
+    "attend_dots": "grad real m f; out like m f; above like m f; share like m h; "
+                   "row_score like m h; lse like m h; pulled? into m w",
     "attend_merge": "out into m f; lse into m h; part like m f; part_lse like m h; "
                     "above? into m f; share? into m h; part_above? like m f; part_share? like m h",
     "attention_bits": "vertex index k <V; neighbour index k <V",
     "column_sum": "x real m f",
     "dropout": "x real m f; vertex index m <V; out? into m f ~x",
     "dropout_bits": "vertex index m <V",
-    "dropout_csr": "data real k; indices index k; indptr pointers m+1 =k; vertex index m <V; "
+    "dropout_csr": "data real k; indices index k <V; indptr pointers m+1 =k; vertex index m <V; "
                    "out? into k ~data",
     "dropout_scale": "",
     "edge_dot": "x real m f; y like n f; " + CSR + "out? into k h",

@@ -53,8 +53,9 @@ def _entry_byte(vertex, neighbour, byte, key):
 
 
 @jit(inline="always")
-def _sum_tile(indices, start, count, ahead, weights, padded, source, out, other_weights, other_out,
-              factors, heads, width, zero, itemsize, sides, group, parts, part_lanes, lines, full):
+def _sum_tile(indices, start, count, ahead, weights, padded, source, stride, out, other_weights,
+              other_out, factors, heads, width, zero, itemsize, sides, group, parts, part_lanes,
+              lines, full):
     """Add a tile to a row of sums (see `tile_sums`), pass by pass."""
     step = len(parts) * len(part_lanes)
     last = np.int64(indices.size - 1)
@@ -62,7 +63,7 @@ def _sum_tile(indices, start, count, ahead, weights, padded, source, out, other_
         for q in range(0, width, step):
             at = (h * width + q) * itemsize
             tile_sums(indices, start, count, ahead, last, weights + h * itemsize, padded,
-                      source + at, heads * width, width, min(step, width - q), out + at,
+                      source + at, stride, width, min(step, width - q), out + at,
                       other_weights + h * itemsize, other_out + at, factors + h * itemsize, zero,
                       sides, group, parts, part_lanes, lines, full)
 
@@ -111,7 +112,7 @@ def _attend(indptr, indices, x, row_score, col_score, out, lse, above, share, sl
                 tile_weights(count, scores, top, factors, total, shares,
                              _place(bits) if key[2] else 0, num_bytes, scale, positive,
                              vectors, lanes)
-                _sum_tile(indices, first, count, ahead, scores, padded, x,
+                _sum_tile(indices, first, count, ahead, scores, padded, x, heads * width,
                           _place(out) + i * row_bytes, positive, _place(above) + i * row_bytes,
                           factors, heads, width, zero, itemsize, sides, group, parts, part_lanes,
                           lines, full)
@@ -143,7 +144,7 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
     none = np.empty((0, 0), dtype)
     vertex, neighbour, key, scale = _drawn(vertex, neighbour, seed, epoch, layer, p)
     if m:
-        width, ahead, shapes = _plan(x, heads, 1 if above is None else 2)
+        width, ahead, shapes = _plan(x, x.shape[1], heads, 1 if above is None else 2)
         _attend(_work(indptr, x.shape[1], heads), indptr, indices, address(x), address(row_score),
                 address(col_score), out, lse, none if above is None else above,
                 none if share is None else share, dtype.type(slope), vertex, neighbour, key,
@@ -153,17 +154,21 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
 
 
 @Threaded
-def _attend_backward(indptr, indices, grad, row_score, lse, dot, x, col_score, dx, dcol_score,
-                     slope, vertex, neighbour, key, scale, accumulate, ahead, itemsize, heads,
-                     width, bounds, vectors, lanes, sides, group, parts, part_lanes, lines, full):
+def _attend_backward(indptr, indices, pulled, x, col_score, dx, dcol_score, slope, vertex,
+                     neighbour, key, scale, accumulate, ahead, itemsize, heads, width, bounds,
+                     vectors, lanes, sides, group, parts, part_lanes, lines, full):
     zero, one = dcol_score.dtype.type(0), dcol_score.dtype.type(1)
     padded = np.int64(len(vectors) * len(lanes))
     num_bytes = np.int64((padded + 7) // 8)
     last = np.int64(indices.size - 1)
+    columns = heads * width
+    stride = columns + 3 * heads
+    row_score = pulled + columns * itemsize
+    lse, dot = row_score + heads * itemsize, row_score + 2 * heads * itemsize
     for chunk in numba.prange(bounds.size - 1):
         tiles = np.zeros((2, TILE, padded), dcol_score.dtype)
         state = np.ones((2, padded), dcol_score.dtype)  # sums, and factors
-        sums = np.zeros((2, heads * width), dcol_score.dtype)
+        sums = np.zeros((2, columns), dcol_score.dtype)
         bits = np.zeros((TILE, num_bytes), np.uint8)
         weights, positive = _place(tiles[0]), _place(tiles[1])
         for j in range(bounds[chunk], bounds[chunk + 1]):
@@ -178,24 +183,25 @@ def _attend_backward(indptr, indices, grad, row_score, lse, dot, x, col_score, d
                         for b in range(num_bytes):
                             bits[t, b] = _entry_byte(i, neighbour[j], b, key)
                 tile_alphas(indices, first, count, ahead, last, col_score + j * heads * itemsize,
-                            row_score, lse, dot, heads, slope, _place(bits) if key[2] else 0,
-                            num_bytes, scale, weights, positive, _place(state[0]), vectors, lanes)
-                _sum_tile(indices, first, count, ahead, weights, padded, grad, _place(sums[0]),
-                          positive, _place(sums[1]), _place(state[1]), heads, width, zero, itemsize,
-                          sides, group, parts, part_lanes, lines, full)
+                            row_score, lse, dot, stride, heads, slope,
+                            _place(bits) if key[2] else 0, num_bytes, scale, weights, positive,
+                            _place(state[0]), vectors, lanes)
+                _sum_tile(indices, first, count, ahead, weights, padded, pulled, stride,
+                          _place(sums[0]), positive, _place(sums[1]), _place(state[1]), heads,
+                          width, zero, itemsize, sides, group, parts, part_lanes, lines, full)
             for h in range(heads):
                 # the sum of alpha keep LeakyReLU' <grad, x>, without a dot product an entry
                 total = -state[0, h]
                 for q in range(h * width, (h + 1) * width):
                     total += (slope * sums[0, q] + (one - slope) * sums[1, q]) * x[j, q]
                 dcol_score[j, h] = dcol_score[j, h] + total if accumulate else total
-            for q in range(heads * width):
+            for q in range(columns):
                 dx[j, q] = dx[j, q] + sums[0, q] if accumulate else sums[0, q]
 
 
-def attend_backward(indptr, indices, grad, row_score, lse, dot, x, col_score, dx=None,
-                    dcol_score=None, *, slope=0.2, vertex=None, neighbour=None, seed=0, epoch=0,
-                    layer=0, p=0.0, accumulate=False):
+def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=None, *, slope=0.2,
+                    vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0,
+                    accumulate=False):
     """Threads take chunks of rows of A^T balanced by nonzeros; one thread sums a row, in order."""
     n, heads = col_score.shape
     dtype = x.dtype
@@ -203,12 +209,12 @@ def attend_backward(indptr, indices, grad, row_score, lse, dot, x, col_score, dx
     dcol_score = np.empty_like(col_score) if dcol_score is None else dcol_score
     vertex, neighbour, key, scale = _drawn(vertex, neighbour, seed, epoch, layer, p)
     if n:
-        width, ahead, shapes = _plan(grad, heads, 2)
+        width, ahead, shapes = _plan(pulled, x.shape[1], heads, 2)
         _attend_backward(
-            2 * _work(indptr, x.shape[1], heads), indptr, indices, address(grad),
-            address(row_score), address(lse), address(dot), x, address(col_score), dx, dcol_score,
-            dtype.type(slope), vertex, neighbour, key, dtype.type(scale), accumulate, ahead,
-            dtype.itemsize, heads, width, by_nonzeros(indptr, CHUNKS), *shapes)
+            2 * _work(indptr, x.shape[1], heads), indptr, indices, address(pulled), x,
+            address(col_score), dx, dcol_score, dtype.type(slope), vertex, neighbour, key,
+            dtype.type(scale), accumulate, ahead, dtype.itemsize, heads, width,
+            by_nonzeros(indptr, CHUNKS), *shapes)
     return dx, dcol_score
 
 
@@ -221,9 +227,9 @@ def _drawn(vertex, neighbour, seed, epoch, layer, p):
     return *numbers, key, dropout_scale(p)
 
 
-def _plan(x, heads, sides):
+def _plan(x, columns, heads, sides):
     """Return the width of a head, how far ahead rows of x are prefetched, and shapes of tiles."""
-    width = x.shape[1] // heads
+    width = columns // heads
     row_bytes = max(1, x.shape[1]) * x.itemsize
     cached = x.nbytes <= last_level_cache() // 2
     return width, distance(row_bytes, cached), (
@@ -276,26 +282,33 @@ def attend_merge(out, lse, part, part_lse, *, above=None, share=None, part_above
 
 
 @Threaded
-def _dots(grad, out, above, share, slope, dot, drow_score, bounds):
+def _dots(grad, out, above, share, row_score, lse, slope, pulled, drow_score, bounds):
     heads = share.shape[1]
-    width = grad.shape[1] // heads
+    columns = grad.shape[1]
+    width = columns // heads
     for chunk in numba.prange(bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for h in range(heads):
                 whole, part = 0.0, 0.0
                 for q in range(h * width, (h + 1) * width):
+                    pulled[i, q] = grad[i, q]
                     whole += np.float64(grad[i, q]) * out[i, q]
                     part += np.float64(grad[i, q]) * above[i, q]
-                dot[i, h] = whole
+                pulled[i, columns + h] = row_score[i, h]
+                pulled[i, columns + heads + h] = lse[i, h]
+                pulled[i, columns + 2 * heads + h] = whole
                 drow_score[i, h] = (1 - slope) * (part - whole * share[i, h])
 
 
-def attend_dots(grad, out, above, share, *, slope=0.2):
-    dot, drow_score = np.empty_like(share), np.empty_like(share)
+def attend_dots(grad, out, above, share, row_score, lse, pulled=None, *, slope=0.2):
+    m, heads = share.shape
+    drow_score = np.empty_like(share)
+    if pulled is None:
+        pulled = np.empty((m, grad.shape[1] + 3 * heads), grad.dtype)
     if share.size:
-        _dots(4 * grad.size, grad, out, above, share, float(slope), dot, drow_score,
-              evenly(grad.shape[0]))
-    return dot, drow_score
+        _dots(4 * grad.size, grad, out, above, share, row_score, lse, float(slope), pulled,
+              drow_score, evenly(m))
+    return pulled, drow_score
 
 
 @Threaded

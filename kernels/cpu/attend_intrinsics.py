@@ -264,23 +264,25 @@ def tile_weights(typingctx, count, scores, top, factors, total, share, bits, num
 
 
 @intrinsic
-def tile_alphas(typingctx, columns, start, count, ahead, last, fixed, moving, lse, dot, heads,
-                slope, bits, num_bytes, scale, weights, above, total, vectors, lanes):
+def tile_alphas(typingctx, columns, start, count, ahead, last, fixed, moving, lse, dot, stride,
+                heads, slope, bits, num_bytes, scale, weights, above, total, vectors, lanes):
     """Weights of a tile of A^T: keep alpha, alpha = exp(LeakyReLU(fixed + moving[i]) - lse[i]).
 
-    i = columns[start + t]; weights of entries with fixed + moving[i] > 0 alone go to `above`, and
-    to total (KP) is added the sum of alpha LeakyReLU' dot[i].
+    i = columns[start + t], and rows of moving, lse and dot lie `stride` apart. Weights of entries
+    with fixed + moving[i] > 0 alone go to `above`, and to total (KP) is added the sum of alpha
+    LeakyReLU' dot[i].
     """
-    signature = types.void(columns, start, count, ahead, last, fixed, moving, lse, dot, heads,
-                           slope, bits, num_bytes, scale, weights, above, total, vectors, lanes)
+    signature = types.void(columns, start, count, ahead, last, fixed, moving, lse, dot, stride,
+                           heads, slope, bits, num_bytes, scale, weights, above, total, vectors,
+                           lanes)
 
     def codegen(context, builder, signature, args):
-        start, count, ahead, last, fixed, moving, lse, dot, heads, slope = args[1:11]
-        bits, num_bytes, scale = args[11:14]
-        tile = Tile(context, builder, signature.args[10], vectors.count, lanes.count, heads)
+        start, count, ahead, last, fixed, moving, lse, dot, stride, heads, slope = args[1:12]
+        bits, num_bytes, scale = args[12:15]
+        tile = Tile(context, builder, signature.args[11], vectors.count, lanes.count, heads)
         columns = _data(context, builder, signature.args[0], args[0])
         fixed, moving, lse, dot, weights, above, total = map(
-            tile.at, (fixed, moving, lse, dot, *args[14:17]))
+            tile.at, (fixed, moving, lse, dot, *args[15:18]))
         slope = splat(builder, slope, tile.lanes)
         padded = I64(tile.vectors * tile.lanes)
         mine = [tile.get(fixed, v) for v in range(tile.vectors)]
@@ -289,9 +291,9 @@ def tile_alphas(typingctx, columns, start, count, ahead, last, fixed, moving, ls
         with tile.loop(count) as loop:
             after = builder.add(builder.add(start, loop.index), ahead)
             for base in (moving, lse, dot):
-                tile.ask(base, heads, columns, after, 1)
+                tile.ask(base, stride, columns, after, 1)
             i = tile.column(columns, builder.add(start, loop.index))
-            of_row = builder.mul(i, heads)
+            of_row = builder.mul(i, stride)
             at = builder.mul(loop.index, padded)
             for v in range(tile.vectors):
                 z, shift, dots = (tile.get(builder.gep(base, [of_row]), v)

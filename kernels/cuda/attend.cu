@@ -97,8 +97,7 @@ extern "C" __global__ void attend(const long long *__restrict__ indptr, const IN
 // Along a row j of A^T, of all entries and of those with a score above 0: sums of keep alpha grad, of each column; and
 // of each head, total, the sum of alpha LeakyReLU' dot
 extern "C" __global__ void attend_backward(const long long *__restrict__ indptr, const INDEX *__restrict__ indices,
-                                           const REAL *__restrict__ grad, const REAL *__restrict__ row_score,
-                                           const REAL *__restrict__ lse, const REAL *__restrict__ dot,
+                                           const REAL *__restrict__ pulled,
                                            const REAL *__restrict__ col_score, REAL *__restrict__ sums,
                                            REAL *__restrict__ above, REAL *__restrict__ totals, REAL slope,
                                            const long long *__restrict__ vertex,
@@ -114,14 +113,15 @@ extern "C" __global__ void attend_backward(const long long *__restrict__ indptr,
     const bool exists = q < width;
     REAL sum = 0, positive = 0, total = 0;
     for (long long k = indptr[j]; k < indptr[j + 1]; ++k) {
-        const long long i = indices[k], of_row = i * heads + h;
-        const REAL z = row_score[of_row] + col_score[head];
-        REAL weight = (REAL)exp((z > 0 ? z : slope * z) - lse[of_row]);
-        total += weight * (z > 0 ? dot[of_row] : slope * dot[of_row]);
+        const long long i = indices[k];
+        const REAL *grad = pulled + i * (columns + 3 * heads), *row_score = grad + columns + h;
+        const REAL z = row_score[0] + col_score[head], lse = row_score[heads], dot = row_score[2 * heads];
+        REAL weight = (REAL)exp((z > 0 ? z : slope * z) - lse);
+        total += weight * (z > 0 ? dot : slope * dot);
         if (threshold)
             weight = kept(vertex[i], neighbour[j], h, {k0, k1, threshold}) ? weight * scale : REAL(0);
         if (exists) {
-            const REAL value = weight * grad[i * columns + column];
+            const REAL value = weight * grad[column];
             sum += value;
             positive += z > 0 ? value : REAL(0);
         }
@@ -181,17 +181,21 @@ extern "C" __global__ void attend_merge(REAL *out, REAL *lse, const REAL *part, 
 
 // What a row gives to the backward by itself, in double until it is stored: a thread takes a head of a row
 extern "C" __global__ void attend_dots(const REAL *grad, const REAL *out, const REAL *above, const REAL *share,
-                                       double slope, REAL *dot, REAL *drow_score, long long items, long long width)
+                                       const REAL *row_score, const REAL *lse, double slope, REAL *pulled,
+                                       REAL *drow_score, long long items, long long heads, long long width)
 {
     const long long head = thread_number();
     if (head >= items)
         return;
+    const long long i = head / heads, h = head % heads;
+    REAL *row = pulled + i * heads * (width + 3), *scores = row + heads * width + h;
     double whole = 0, part = 0;
-    for (long long at = head * width; at < (head + 1) * width; ++at) {
+    for (long long q = 0, at = head * width; q < width; ++q, ++at) {
+        row[h * width + q] = grad[at];
         whole += (double)grad[at] * out[at];
         part += (double)grad[at] * above[at];
     }
-    dot[head] = (REAL)whole;
+    scores[0] = row_score[head], scores[heads] = lse[head], scores[2 * heads] = (REAL)whole;
     drow_score[head] = (REAL)((1 - slope) * (part - whole * share[head]));
 }
 

@@ -32,18 +32,21 @@ def attend_merge(out, lse, part, part_lse, *, above=None, share=None, part_above
                      REAL=out.dtype)
 
 
-def attend_dots(grad, out, above, share, *, slope=0.2):
+def attend_dots(grad, out, above, share, row_score, lse, pulled=None, *, slope=0.2):
     device = current()
-    dot, drow_score = device.xp.empty_like(share), device.xp.empty_like(share)
-    device.launch("attend", "attend_dots", share.size,
-                  *map(device.ordered, (grad, out, above, share)), float(slope), dot,
-                  drow_score, share.size, grad.shape[1] // share.shape[1], REAL=grad.dtype)
-    return dot, drow_score
+    m, heads = share.shape
+    drow_score = device.xp.empty_like(share)
+    if pulled is None:
+        pulled = device.xp.empty((m, grad.shape[1] + 3 * heads), grad.dtype)
+    arrays = map(device.ordered, (grad, out, above, share, row_score, lse))
+    device.launch("attend", "attend_dots", share.size, *arrays, float(slope), pulled, drow_score,
+                  share.size, heads, grad.shape[1] // heads, REAL=grad.dtype)
+    return pulled, drow_score
 
 
-def attend_backward(indptr, indices, grad, row_score, lse, dot, x, col_score, dx=None,
-                    dcol_score=None, *, slope=0.2, vertex=None, neighbour=None, seed=0, epoch=0,
-                    layer=0, p=0.0, accumulate=False):
+def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=None, *, slope=0.2,
+                    vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0,
+                    accumulate=False):
     """Sums along the rows of A^T go to scratch arrays of x's shape; a second kernel uses them."""
     device = current()
     xp = device.xp
@@ -56,9 +59,8 @@ def attend_backward(indptr, indices, grad, row_score, lse, dot, x, col_score, dx
     sums, above, totals = (xp.empty(shape, dtype) for shape in (x.shape, x.shape, (n, heads)))
     device.launch(
         "attend", "attend_backward", n * heads * span, device.ordered(indptr, np.int64),
-        device.ordered(indices),
-        *(device.ordered(array, dtype) for array in (grad, row_score, lse, dot, col_score)), sums,
-        above, totals, dtype.type(slope),
+        device.ordered(indices), *(device.ordered(array, dtype) for array in (pulled, col_score)),
+        sums, above, totals, dtype.type(slope),
         *_drawn(device, vertex, neighbour, seed, epoch, layer, p, dtype), n, heads, width, span,
         REAL=dtype, INDEX=indices.dtype)
     device.launch("attend", "attend_gradients", n * heads, sums, above, totals, device.ordered(x),

@@ -5,8 +5,9 @@ the entries of row i, keep = 0 or 1 / (1 - p), drawn; out_i = sum over j of keep
 
 Nothing of the size of the nonzeros is kept, and neither pass adds to rows of others:
 
-    attend_dots     rows of A, by themselves: what the neighbours need of a row, and the gradient dl
-    attend_backward rows of A^T: pulls grad, l, lse and dot of the neighbours, K f + 3 K numbers
+    attend_dots     rows of A, by themselves: what the neighbours need of a row, K f + 3 K numbers
+                    (grad, l, lse and dot, side by side), and the gradient dl
+    attend_backward rows of A^T: pulls these
 
 With "above" for the sum over entries whose l_i + r_j is above 0 alone, where LeakyReLU' is 1:
 
@@ -103,36 +104,41 @@ def attend_merge(out, lse, part, part_lse, *, above=None, share=None, part_above
             sums[:] = wide[0] * sums + wide[1] * added
 
 
-def attend_dots(grad, out, above, share, *, slope=0.2):
+def attend_dots(grad, out, above, share, row_score, lse, pulled=None, *, slope=0.2):
     """What each row gives to the backward of `attend` by itself.
 
     Parameters
     ----------
     grad, out, above : (m, K f); gradient of out, and what attend gave
-    share : (m, K)
+    share, row_score, lse : (m, K)
+    pulled : (m, K f + 3 K), optional
 
     Returns
     -------
-    dot : (m, K); of grad and out, head by head: what `attend_backward` pulls
+    pulled : (m, K f + 3 K)
+        What `attend_backward` pulls: grad, row_score, lse, and the dot of grad and out head by
+        head, side by side.
     drow_score : (m, K); its gradient, (1 - slope) (<grad, above> - dot share)
     """
-    shape = (*share.shape, -1)
-    wide = grad.astype(np.float64).reshape(shape)
-    dot = (wide * out.reshape(shape)).sum(-1)
-    drow_score = (1 - slope) * ((wide * above.reshape(shape)).sum(-1) - dot * share)
-    return dot.astype(grad.dtype), drow_score.astype(grad.dtype)
+    heads = share.shape[1]
+    wide = grad.astype(np.float64).reshape(*share.shape, grad.shape[1] // heads)
+    dot = (wide * out.reshape(wide.shape)).sum(-1)
+    drow_score = (1 - slope) * ((wide * above.reshape(wide.shape)).sum(-1) - dot * share)
+    if pulled is None:
+        pulled = np.empty((len(grad), grad.shape[1] + 3 * heads), grad.dtype)
+    np.concatenate([grad, row_score, lse, dot.astype(grad.dtype)], axis=1, out=pulled)
+    return pulled, drow_score.astype(grad.dtype)
 
 
-def attend_backward(indptr, indices, grad, row_score, lse, dot, x, col_score, dx=None,
-                    dcol_score=None, *, slope=0.2, vertex=None, neighbour=None, seed=0, epoch=0,
-                    layer=0, p=0.0, accumulate=False):
+def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=None, *, slope=0.2,
+                    vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0,
+                    accumulate=False):
     """Gradients of x and col_score, along the rows of A^T.
 
     Parameters
     ----------
     indptr, indices : (n + 1,) and (nnz,); A^T: rows j, columns i
-    grad : (m, K f); gradient of attend's out
-    row_score, lse, dot : (m, K); as attend and `attend_dots` had and gave them
+    pulled : (m, K f + 3 K); as `attend_dots` gave it
     x, col_score : (n, K f) and (n, K)
     dx, dcol_score : (n, K f) and (n, K), optional; results
     slope, vertex, neighbour, seed, epoch, layer, p : as in `attend`; vertex (m,), neighbour (n,)
@@ -145,6 +151,8 @@ def attend_backward(indptr, indices, grad, row_score, lse, dot, x, col_score, dx
     dx, dcol_score
     """
     n, heads = col_score.shape
+    grad, row_score, lse, dot = np.split(
+        pulled, x.shape[1] + heads * np.arange(3), axis=1)
     column = np.repeat(np.arange(n), np.diff(indptr))
     row = indices[indptr[0]:indptr[-1]]
     z = row_score[row].astype(np.float64) + col_score[column]

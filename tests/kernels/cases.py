@@ -22,9 +22,11 @@ CASES = {  # kernel: argument to the name of an array of `arrays`, or to itself
     "apply_mask": {"x": "z", "mask": "mask"},
     "attend": {**CSR, **SCORES, "x": "x", "out": "out", "lse": "z3", "above": "g", "share": "share",
                **KEY},
-    "attend_backward": {**SCORES, "indptr": "indptr_t", "indices": "indices_t", "grad": "g",
-                        "lse": "high", "dot": "z3", "x": "x", "dx": "y", "dcol_score": "n3", **KEY},
-    "attend_dots": {"grad": "g", "out": "z", "above": "xhat", "share": "share"},
+    "attend_backward": {"indptr": "indptr_t", "indices": "indices_t", "pulled": "pulled", "x": "x",
+                        "col_score": "r3", "vertex": "vertex", "neighbour": "number", "dx": "y",
+                        "dcol_score": "n3", **KEY},
+    "attend_dots": {"grad": "g", "out": "z", "above": "xhat", "share": "share", "row_score": "l3",
+                    "lse": "high", "pulled": "wider"},
     "attend_merge": {"out": "out", "lse": "l3", "part": "z", "part_lse": "z3", "above": "xhat",
                      "share": "share", "part_above": "g", "part_share": "high"},
     "attention_bits": {"vertex": "vertex", "neighbour": "index", "heads": 9, **KEY},
@@ -74,7 +76,7 @@ def arrays(scale):
         "f": f, "e": (k, f), "w": 20 * scale, "v": 20 * scale, "average": 20 * scale,
         "slope": 20 * scale, "W": (f, 4), "data": k, "values": k, "z4": (m, 4), "xhat": (m, f),
         "l3": (m, 3), "z3": (m, 3), "share": (m, 3), "high": (m, 3), "r3": (n, 3), "n3": (n, 3),
-        "k3": (k, 3), "e3": (k, 3), "out3": (k, 3)}
+        "k3": (k, 3), "e3": (k, 3), "out3": (k, 3), "pulled": (m, f + 9), "wider": (m, f + 9)}
     reals = {name: rng.random(shape).astype(np.float32) + np.float32(0.5)
              for name, shape in shapes.items()}
     ends = np.array([5, 5, 9, 12, 13, 20, 22, 25, 30, 33, 36, 40])  # a row is empty

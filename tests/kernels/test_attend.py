@@ -48,11 +48,10 @@ class Case:
     def gradients(self, kernels, p=0.0):
         """Gradients of x, row_score and col_score."""
         out, lse, above, share = self.kept(kernels, p)
-        grad = self.real["grad"]
-        dot, drow = kernels.attend_dots(grad, out, above, share, slope=SLOPE)
-        dx, dcol = kernels.attend_backward(
-            *self.csr(self.pattern.T), grad, self.real["row_score"], lse, dot, self.real["x"],
-            self.real["col_score"], **self.options(p))
+        pulled, drow = kernels.attend_dots(self.real["grad"], out, above, share,
+                                           self.real["row_score"], lse, slope=SLOPE)
+        dx, dcol = kernels.attend_backward(*self.csr(self.pattern.T), pulled, self.real["x"],
+                                           self.real["col_score"], **self.options(p))
         return dx, drow, dcol
 
 
@@ -156,8 +155,8 @@ def test_nothing_to_read(kernels):
     np.testing.assert_array_equal(out, np.zeros((3, 8)))
     assert (lse == -np.inf).all()
     none = np.zeros((0, 2))
-    dx, dcol = kernels.attend_backward(np.zeros(4, int), indices, np.zeros((0, 8)), none, none,
-                                       none, np.ones((3, 8)), np.ones((3, 2)))
+    dx, dcol = kernels.attend_backward(np.zeros(4, int), indices, np.zeros((0, 14)),
+                                       np.ones((3, 8)), np.ones((3, 2)))
     assert not dx.any() and not dcol.any()
     out, lse = kernels.attend(indptr[:1], indices, np.ones((4, 8)), none, np.ones((4, 2)))
     assert out.shape == (0, 8) and lse.shape == (0, 2)
@@ -236,16 +235,16 @@ def test_blocks_of_columns_add_up_to_the_whole(kernels, heads, f, p, dtype):
 def test_gradients_of_blocks_add_up(kernels, dtype):
     case = Case(3, 16, dtype)
     out, lse, above, share = case.kept(kernels, 0.4)
-    grad = case.real["grad"]
-    dot, _ = kernels.attend_dots(grad, out, above, share)
+    pulled = np.full((40, 57), 9, dtype)
+    kernels.attend_dots(case.real["grad"], out, above, share, case.real["row_score"], lse, pulled)
     expected = case.gradients(kernels, 0.4)
     dx, dcol = np.full_like(expected[0], 9), np.full_like(expected[2], 9)
     owner = case.rng.integers(0, 2, case.pattern.shape[0])
     for each in (0, 1):
         block = case.pattern.T & (owner == each)
         kernels.attend_backward(
-            *case.csr(block), grad, case.real["row_score"], lse, dot, case.real["x"],
-            case.real["col_score"], dx, dcol, **case.options(0.4), accumulate=each > 0)
+            *case.csr(block), pulled, case.real["x"], case.real["col_score"], dx, dcol,
+            **case.options(0.4), accumulate=each > 0)
     close((dx, dcol), (expected[0], expected[2]), dtype)
 
 
