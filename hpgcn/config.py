@@ -16,7 +16,8 @@ from hpgcn.runtime.files import reading
 
 # fields on which it depends what a training step of given widths sends and holds
 COST_FIELDS = ("grid", "replication", "balance", "delay", "stages", "model", "aggregator",
-               "norm_adj", "layer_norm", "input_dropout", "precompute", "prune", "dtype")
+               "norm_adj", "heads", "output_heads", "layer_norm", "input_dropout", "precompute",
+               "prune", "dtype")
 # fields in which a run that goes on from a checkpoint may differ from the run that wrote it: how it
 # computes, how long and where, but not what; all others would make it another run
 RESUMABLE_FIELDS = ("graph", "out", "strategy", "grid", "replication", "balance", "stages",
@@ -67,6 +68,11 @@ class Config:
                          "own: what the model says; of gcn sym: sqrt(r_i c_j), in, as PyG: "
                          "sqrt(r_i r_j), row: r_i, or none: 1",
                          choices=("own", "sym", "in", "row", "none"))
+    heads: int = knob(1, "of gat: heads of a layer, side by side in its width", low=1, high=1 << 19)
+    output_heads: int = knob(0, "of gat: heads of the last layer, averaged; 0: as --heads", low=0,
+                             high=1 << 19)
+    attention_dropout: float = knob(0.0, "of gat: dropout of the weights of attention", low=0,
+                                    high=1, open_high=True)
     layer_norm: bool = knob(False, "normalise the rows of each hidden layer before its ReLU")
     layers: int = knob(2, "number of layers", low=1, high=1000)
     hidden: int = knob(16, "width of the hidden layers", low=1, high=1 << 24)

@@ -21,7 +21,7 @@ SPECS = {
     "attend_backward": "x real n f; col_score like n h; pulled like m w; indices index k <m; "
                        "indptr pointers n+1; dx? into n f; dcol_score? into n h; " + DRAWN,
     "attend_dots": "grad real m f; out like m f; above like m f; share like m h; "
-                   "row_score like m h; lse like m h; pulled? into m w",
+                   "row_score like m h; lse like m h; pulled? into m w; drow_score? into m h",
     "attend_merge": "out into m f; lse into m h; part like m f; part_lse like m h; "
                     "above? into m f; share? into m h; part_above? like m f; part_share? like m h",
     "attention_bits": "vertex index k <V; neighbour index k <V",

@@ -21,17 +21,20 @@ class GraphIsomorphism(Layer):
     last_bias = "b_b"
 
     @classmethod
-    def parameter_shapes(cls, fan_in, inner, fan_out):
+    def shapes(cls, spec, number):
+        fan_in, fan_out = spec.layers[number]
+        inner = cls.inner_width(spec, number)
         return {"W_a": (fan_in, inner), "W_b": (inner, fan_out), "b_a": (inner,), "b_b": (fan_out,),
                 "eps": (1,)}
 
     @classmethod
-    def inner_width(cls, widths, number):
+    def inner_width(cls, spec, number):
         """Width between the two linear maps: that of the hidden layer next to it.
 
         In the last layer that is its input (classes may be few, and a ReLU of few
         units dies easily); in a single layer, which has none, the number of classes.
         """
+        widths = spec.widths
         return widths[min(number + 1, len(widths) - 2)] if len(widths) > 2 else widths[1]
 
     def forward(self, H, out, *, keep=False, AX=None):

@@ -17,13 +17,16 @@ class Layer:
         The matrix that it multiplies by: see NormalizedAdjacency there.
     any_norm : bool
         It can do with a matrix of another norm.
+    attends : bool
+        The values of its matrix are its own: it takes the `attention` of a strategy, and is told
+        `epoch`, the number of a training step. `heads(spec, number)` are those of a layer.
     takes_AX : bool
         Its first layer can do with an A X that was formed once, given to `forward` as `AX`.
     reads_self : bool
         It reads the rows that it computes beside A H: both are kept where A X is formed once.
     last_bias : str
         Name of the bias that the model adds after it.
-    parameter_shapes(fan_in, inner, fan_out)
+    shapes(spec, number)
         Shapes of its parameters by name; matrices first.
 
     It reads the rows of one level of a ReceptiveField and computes those of another: m and
@@ -51,25 +54,28 @@ class Layer:
     workspace : hpgcn.parallel.workspace.Workspace
     scale : float
         What dropout has multiplied the layer's input by.
+    vertex : pair of (m,) and (m',) int64
+        ORIGINAL numbers of the rows that it reads and computes, on the device.
     """
 
     products = 1
     norm = "sym"
     self_loops = True
-    any_norm = takes_AX = reads_self = False
+    any_norm = takes_AX = reads_self = attends = False
     last_bias = "b"
 
     @classmethod
-    def parameter_shapes(cls, fan_in, inner, fan_out):
+    def shapes(cls, spec, number):
         """Shapes of the parameters by name; see `Layer`."""
+        fan_in, fan_out = spec.layers[number]
         return {"W": (fan_in, fan_out), "b": (fan_out,)}
 
     @classmethod
-    def inner_width(cls, widths, number):
+    def inner_width(cls, spec, number):
         """Width of H W, for the W that follows the product with A or comes before it."""
-        return widths[number + 1]
+        return spec.widths[number + 1]
 
-    def __init__(self, number, spec, parameters, hop, columns, workspace, scale):
+    def __init__(self, number, spec, parameters, hop, columns, workspace, scale, *, vertex):
         self.number = number
         self.fan_in, self.fan_out = spec.layers[number]
         self.scale = scale
@@ -79,7 +85,7 @@ class Layer:
         self.A = hop.maps[0]
         self.hop = hop
         self.rows_in, *_, self.rows_out = hop.rows
-        self.inner = self.inner_width(spec.widths, number)
+        self.inner = self.inner_width(spec, number)
         self.width_in, self.width_inner, self.width_out = map(
             columns.width, (self.fan_in, self.inner, self.fan_out))
         sparse = spec.sparse_features and number == 0
@@ -90,6 +96,12 @@ class Layer:
         self.clock = columns.comm.clock
         self.bias = self.name_of(self.last_bias)
         self._self_part = None
+
+    def prepare(self, features, width):
+        """Exchange what never changes of the Features of level 0, in slices of so many columns.
+
+        All ranks call this together, once.
+        """
 
     def name_of(self, name):
         """The name of a parameter of this layer among those of the model: "W_a" is "W0_a"."""

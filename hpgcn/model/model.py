@@ -36,7 +36,8 @@ class Model:
         self.drops = [spec.first_dropout] + [spec.dropout] * (spec.num_layers - 1)
         scale = kernels.backend(parameters.flat).dropout_scale
         layer = MODELS[spec.architecture]
-        self.layers = [layer(number, spec, parameters, hop, columns, workspace, scale(p))
+        self.layers = [layer(number, spec, parameters, hop, columns, workspace, scale(p),
+                             vertex=self.vertex[number:number + 2])
                        for number, (hop, p) in enumerate(zip(field.hops, self.drops))]
         self.norms = [LayerNorm(each) for each in self.layers[:-1]] if spec.layer_norm else []
 
@@ -78,7 +79,7 @@ class Model:
             level = layer.number + 1
             self.clock.detail = f"layer {layer.number} forward"
             out = take(f"H{level}", rows, layer.width_out)
-            H, backward = layer.forward(H, out, keep=True, **self._given(layer, features))
+            H, backward = layer.forward(H, out, keep=True, **self._given(layer, features, step))
             mask = None
             if level < len(self.layers):
                 mask = take(f"mask{level}", rows, -(-layer.width_out // 8), np.uint8)
@@ -89,9 +90,14 @@ class Model:
             saved.append((backward, back_to_Z, mask))
         return H, partial(self._backward, saved)
 
-    def _given(self, layer, features):
-        """What a layer is told besides its input: A X, where it was formed once."""
-        return {"AX": features.AX} if layer.precomputed else {}
+    def prepare(self, features, width):
+        """Exchange what never changes of the Features of level 0; see `Layer`."""
+        self.layers[0].prepare(features, width)
+
+    def _given(self, layer, features, step=0):
+        """What a layer is told besides its input: A X, where it was formed once; what it keys."""
+        given = {"AX": features.AX} if layer.precomputed else {}
+        return given | ({"epoch": step} if layer.attends else {})
 
     def outputs(self):
         """What each layer put out in the last training forward, (m, f), as `forward` left it."""

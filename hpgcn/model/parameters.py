@@ -62,7 +62,7 @@ class Parameters:
         array is missing, is one too many, or is of another shape than its neighbours tell.
         """
         layer = MODELS[architecture]
-        matrix, bias = next(iter(layer.parameter_shapes(1, 1, 1))), layer.last_bias
+        matrix, bias = next(iter(layer.shapes(ModelSpec(architecture, (1, 1)), 0))), layer.last_bias
         firsts = [indexed(matrix, number) for number in range(config.layers)]
         for key in firsts:
             W = arrays.get(key, np.empty(0))
@@ -74,7 +74,8 @@ class Parameters:
             raise DataError(f"{name}: weights/{last} is missing or empty, "
                             "expected a bias for each class")
         widths = [*(arrays[key].shape[0] for key in firsts), arrays[last].size]
-        spec = ModelSpec(architecture, widths, config.dtype, layer_norm=config.layer_norm)
+        spec = ModelSpec(architecture, widths, config.dtype, layer_norm=config.layer_norm,
+                         heads=config.heads, output_heads=config.output_heads)
         parameters = Parameters.zeros(spec)
         for key in sorted(parameters.arrays.keys() | arrays.keys()):
             found, expected = (each[key].shape if key in each else None
@@ -113,9 +114,8 @@ def parameter_shapes(spec):
     layer = MODELS[spec.architecture]
     matrices = {}
     vectors = {}
-    for number, (fan_in, fan_out) in enumerate(spec.layers):
-        own = layer.parameter_shapes(fan_in, layer.inner_width(spec.widths, number), fan_out)
-        for name, shape in own.items():
+    for number, (_, fan_out) in enumerate(spec.layers):
+        for name, shape in layer.shapes(spec, number).items():
             (matrices if len(shape) > 1 else vectors)[indexed(name, number)] = shape
         if spec.layer_norm and number + 1 < spec.num_layers:
             vectors |= {f"gain{number}": (fan_out,), f"shift{number}": (fan_out,)}

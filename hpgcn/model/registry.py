@@ -1,14 +1,17 @@
 """The models by name: of each, the class of its layers."""
 from __future__ import annotations
 
+from hpgcn.config import Config
 from hpgcn.errors import DataError, UsageError
+from hpgcn.model.gat import GraphAttention
 from hpgcn.model.gcn import GraphConvolution, MeanConvolution
 from hpgcn.model.gin import GraphIsomorphism
 from hpgcn.model.sage import SageMean
 from hpgcn.model.spec import ModelSpec
+from hpgcn.strategies import STRATEGIES
 
 MODELS = {"gcn": GraphConvolution, "sage-mean": SageMean, "sage-gcn": MeanConvolution,
-          "gin": GraphIsomorphism}
+          "gin": GraphIsomorphism, "gat": GraphAttention}
 DEFAULT_AGGREGATOR = "mean"
 
 
@@ -19,6 +22,10 @@ def find_model(config):
     """
     name = _named(config)
     layer = MODELS[name]
+    for option in ("heads", "output_heads", "attention_dropout"):
+        given = getattr(config, option)
+        if given != getattr(Config, option) and not layer.attends:
+            raise UsageError(f"{option} = {given}: model {name} has no heads")
     if config.norm_adj not in ("own", layer.norm) and not layer.any_norm:
         raise UsageError(f"norm_adj = {config.norm_adj}: model {name} has a norm of its own, "
                          f"{layer.norm}")
@@ -66,9 +73,31 @@ def make_spec(header, config, widths=None):
         widths = (header.num_features, *hidden, header.num_classes)
     sparse = header.sparse_features and widths[0] == header.num_features
     constant = config.precompute and config.first_dropout == 0 and not sparse
-    return ModelSpec(
+    layer = MODELS[architecture]
+    spec = ModelSpec(
         architecture, widths, config.dtype, sparse_features=sparse,
-        precomputed=MODELS[architecture].takes_AX and constant,
+        precomputed=layer.takes_AX and constant, keeps_rows=layer.attends and constant,
+        heads=config.heads, output_heads=config.output_heads,
+        attention_dropout=config.attention_dropout,
         multilabel=header.multilabel and widths[-1] == header.num_classes,
         norm_adj=config.norm_adj, layer_norm=config.layer_norm,
         first_dropout=config.first_dropout, dropout=config.dropout, seed=config.seed)
+    for number in range(spec.num_layers):
+        layer.shapes(spec, number)  # it refuses widths that it cannot take
+    return spec
+
+
+def heads_of(spec):
+    """The numbers of heads of a model's layers; none where they compute no attention."""
+    layer = MODELS[spec.architecture]
+    return [layer.heads(spec, number) for number in range(spec.num_layers) if layer.attends]
+
+
+def check_strategy(strategy, spec, ranks):
+    """Refuse a Strategy that so many ranks cannot compute a model's layers by; UsageError."""
+    reason = strategy.refuses(heads_of(spec), ranks)
+    if reason:
+        serving = [each.name for each in STRATEGIES.values()
+                   if not each.refuses(heads_of(spec), ranks)]
+        raise UsageError(f"strategy = {strategy.name}: {reason}; model {spec.architecture} takes "
+                         f"{', '.join(serving)}")

@@ -21,7 +21,8 @@ class SageMean(Layer):
     takes_AX = reads_self = True
 
     @classmethod
-    def parameter_shapes(cls, fan_in, inner, fan_out):
+    def shapes(cls, spec, number):
+        fan_in, fan_out = spec.layers[number]
         return {"W_self": (fan_in, fan_out), "W_neighbour": (fan_in, fan_out), "b": (fan_out,)}
 
     def forward(self, H, out, *, keep=False, AX=None):

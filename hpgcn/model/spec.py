@@ -25,6 +25,10 @@ class ModelSpec:
     multilabel: bool = False  # sigmoid cross-entropy, which needs no sums over the columns of a row
     norm_adj: str = "own"  # of the matrix; own: what its layers say
     layer_norm: bool = False  # between each hidden layer and its ReLU
+    heads: int = 1  # of attention, side by side in the columns of hidden layers
+    output_heads: int = 0  # of the last layer, averaged; 0: as `heads`
+    attention_dropout: float = 0.0  # of entries of each head's softmax
+    keeps_rows: bool = False  # rows of a constant X that others own were pulled once
     drop_AX: bool = False  # A H is not kept where A comes first: the gradient is H^T (A^T G)
     first_dropout: float = 0.0  # before the first layer
     dropout: float = 0.0  # before the others

@@ -225,17 +225,40 @@ class HaloExchange(Exchange):
 
         What returns is added to `out` in the order of ranks.
         """
-        channel = self._channel(out.shape[1], adjoint=True)
-        yield from self.rooms(channel)
-        with self.comm.clock("comm"):
-            self._start(channel)
-        self.channel = channel
+        yield from self.rooms_for(out.shape[1])
+        self.send()
         yield OWN, out
 
         scatter_add = kernels.backend(out).scatter_add
-        for destination, rows in self._arrived(channel, what):
+        for numbers, rows in self.returning(what):
             with self.comm.clock("comm"):
-                scatter_add(rows, self.returned[destination], out)
+                scatter_add(rows, numbers, out)
+
+    def rooms_for(self, width):
+        """Yield (source, room for what goes back to it), of so many columns."""
+        self.filling = self._channel(width, adjoint=True)
+        return self.rooms(self.filling)
+
+    def send(self):
+        """Send what was put into the rooms."""
+        with self.comm.clock("comm"):
+            self._start(self.filling)
+        self.channel = self.filling
+
+    def returning(self, what):
+        """Yield (numbers of own rows, what has come back of them) in the order of ranks."""
+        for destination, rows in self._arrived(self.channel, what):
+            yield self.returned[destination], rows
+
+    @property
+    def apart(self):
+        """See `Transfer`."""
+        return self
+
+    @property
+    def sources(self):
+        """See `Transfer`."""
+        return self.plan.sources.tolist()
 
     def rooms(self, channel):
         """Yield (source, room for the partial sums of its rows)."""

@@ -93,6 +93,16 @@ class HaloPlanSizes:
         return HaloPlanSizes.of(read, part)  # row p: the columns that p reads, each once
 
     @property
+    def apart(self):
+        """Of the transfer with messages of its own: these."""
+        return self
+
+    @property
+    def ghost_rows(self):
+        """Rows of others, (P,)."""
+        return self.received
+
+    @property
     def buffer_rows(self):
         """Rows of the two buffers of messages, (P,)."""
         return self.sent + self.received

@@ -7,13 +7,14 @@ two swap. Source: Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput. 40(4), 2018.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 
 from hpgcn import kernels
 from hpgcn.parallel.csr import rows_of
-from hpgcn.parallel.halo_exchange import Exchange
+from hpgcn.parallel.halo_exchange import Exchange, HaloBuffers, HaloExchange
 from hpgcn.parallel.halo_plan import HaloPlanSizes
 from hpgcn.parallel.transfers import OWN, Transfer
 
@@ -30,6 +31,16 @@ class MergedSizes:
     def buffer_rows(self):
         """Rows of the two buffers of messages, (P,), counted with the first half."""
         return self.own.buffer_rows
+
+    @property
+    def apart(self):
+        """Of the half with messages of its own."""
+        return self.own
+
+    @property
+    def ghost_rows(self):
+        """Rows of others, (P,)."""
+        return self.own.received
 
     def pull(self, row_bytes):
         """Yield nothing: the rows go with the sums that the other half pushes."""
@@ -154,6 +165,16 @@ class Half(Transfer):
                 with self.comm.clock("comm"):
                     scatter_add(incoming[self.rows[source]], self.send_rows[source], out)
 
+    @cached_property
+    def apart(self):
+        """See `Transfer`; of the two halves one takes the buffers that they share."""
+        buffers = self.buffers
+        if self.adjoint:
+            buffers = HaloBuffers(buffers.device, self.comm.relay, buffers.dtype)
+        return HaloExchange(self.plan, self.comm, buffers)
+
     def close(self):
         """Free the requests; afterwards neither half can be used."""
         self.exchange.close()
+        if "apart" in vars(self):
+            self.apart.close()

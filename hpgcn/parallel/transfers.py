@@ -32,11 +32,17 @@ class Transfer:
 
     adds = True
     workspace = None
+    sources = ()  # of rows that are not the own ones
 
     @property
     def nbytes(self):
         """Bytes of the buffers."""
         return self.workspace.nbytes if self.workspace else 0
+
+    @property
+    def apart(self):
+        """The transfer with messages of its own: itself, unless it shares them with another."""
+        return self
 
     def close(self):
         """Nothing is held."""
@@ -217,7 +223,7 @@ class GatheredRows(Transfer):
 class OwnRowsPlan:
     """Rows stay where they are: nothing is sent."""
 
-    buffer_rows = 0
+    buffer_rows = ghost_rows = 0
 
     def pull(self, row_bytes):
         """Yield nothing."""
@@ -251,6 +257,12 @@ class StagedPlan:
                     others = np.delete(others, i - first)
                 tallest[i, j] = others.max(initial=0) * min(2, others.size)
         return tallest
+
+    @property
+    def ghost_rows(self):
+        """Rows that arrive in all stages; (R, L)."""
+        arriving = dealt(*self.rows.shape).T @ self.rows.sum(1)
+        return arriving - self.rows.sum(1, keepdims=True) * dealt(*self.rows.shape)
 
     def pull(self, row_bytes):
         yield replicate(self._blocks(row_bytes), 0)

@@ -8,6 +8,7 @@ import numpy as np
 
 from hpgcn.errors import DataError, UsageError, setting
 from hpgcn.graphs.partition import run_offsets
+from hpgcn.model import heads_of
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.partition import NONZERO_METHODS
 from hpgcn.planning.footprint import RankFootprint
@@ -64,7 +65,8 @@ def candidates(survey, config, ranks=None, methods=None):
                 continue
             stored = (survey.method or "given") if own and each.takes_parts else "stored"
             listed.append(Candidate(each.name, stored, k, shape))
-    return listed
+    heads = heads_of(survey.spec)
+    return [each for each in listed if not STRATEGIES[each.strategy].refuses(heads, each.ranks)]
 
 
 def grid_shapes(config, ranks):

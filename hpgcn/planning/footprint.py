@@ -72,7 +72,7 @@ class RankFootprint:
     @cached_property
     def widest(self):
         """Columns that buffers of messages are made for."""
-        return self.steps.widest(self.spec)
+        return self.steps.widest(self.spec, self.plan)
 
     @cached_property
     def operands(self):
@@ -231,7 +231,7 @@ class RankFootprint:
         most = np.zeros_like(self.rows)
         for view in self.levels:
             for number, fans in enumerate(spec.layers):
-                for width in (*fans, layer.inner_width(spec.widths, number)):
+                for width in (*fans, layer.inner_width(spec, number)):
                     row_bytes = -(-self._owned(width) * spec.itemsize // LOAD) * LOAD
                     most = np.maximum(most, view.rows[self._bounds[number]] * row_bytes)
         return most + NUMBER * (4 * self.train.rows[-1] + 2 * CHUNKS * max(spec.widths[1:]))

@@ -13,7 +13,9 @@ from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.receptive_field import Hop, ReceptiveField, layer_bounds
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.planning.shapes import ShapeComm, ShapeCsr, Shapes, Work
-from hpgcn.strategies import Product
+from hpgcn.runtime.clock import Clock
+from hpgcn.strategies import Plan, Product
+from hpgcn.strategies.attention import Attention
 
 PHASES = ("forward", "backward")
 
@@ -99,6 +101,26 @@ class ShapeMap:
     def backward(self, G, *, mask=None, out=None):
         self.products.append(Product(self.hop, G.shape[1], mask is not None, backward=True))
         return out
+
+    def attention(self, heads):
+        return ShapeAttention(self, heads)
+
+
+class ShapeAttention(Attention):
+    """Attention of own rows, which notes what it multiplies."""
+
+    def __init__(self, owner, heads):
+        super().__init__(heads.vertex_in.device, Clock(), heads)
+        self.owner = owner
+
+    def attend(self, rows, l, state, drawn, spread, W):  # noqa: E741
+        width, kept = rows[0].shape[1], 0 if W is None else W.shape[0]
+        self.owner.products.append(Product(self.owner.hop, width, heads=self.heads.count,
+                                           kept=kept))
+
+    def return_(self, pulled, rows, gradients, drawn):
+        self.owner.products.append(Product(self.owner.hop, rows[0].shape[1],
+                                           heads=self.heads.count, backward=True))
 
 
 def run_rank(spec, levels, rank, columns):
@@ -188,7 +210,7 @@ class Steps:
     def of(self, spec, levels, rank, columns):
         """Return the RankStep; parameters as `run_rank`."""
         layer = MODELS[spec.architecture]
-        inner = (layer.inner_width(spec.widths, number) for number in range(spec.num_layers))
+        inner = (layer.inner_width(spec, number) for number in range(spec.num_layers))
         own = tuple(owned_width(width, columns, rank) for width in sorted({*spec.widths, *inner}))
         sizes = ((view.of_rank(rank), tuple(view.every), tuple(view.totals)) for view in levels)
         key = (spec, columns, own, *sizes)
@@ -200,8 +222,8 @@ class Steps:
         """Products with A and A^T of a training step, at their full widths; list of Product."""
         return self.of(spec, levels, 0, 1).products
 
-    def widest(self, spec):
-        """Columns of the widest product that may be taken, A X that is formed once among them.
+    def widest(self, spec, plan=Plan):
+        """Columns of the widest message of a type of Plan, also where A X is formed once.
 
         Rows that are left out narrow none: buffers of messages are made for it.
         """
@@ -209,4 +231,4 @@ class Steps:
         one = np.ones(1, np.int64)
         levels = LevelSizes([one] * hops, [True] * hops, [1] * hops, np.ones((2, 1), np.int64))
         products = self.products(replace(spec, precomputed=False), (levels, levels))
-        return max(product.width for product in products)
+        return max(map(plan.columns, products))

@@ -8,13 +8,15 @@ Each rank reads the rows that it owns, scales them, and sends every nonzero to i
 """
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.parallel.halo_exchange import HaloBuffers
 from hpgcn.parallel.halo_plan import HaloPlanSizes, needs
 from hpgcn.strategies.p2p import cut_plan, halo_plan, local_numbers, own_rows
-from hpgcn.strategies.plan import WEIGHT
+from hpgcn.strategies.plan import POINTER, WEIGHT
 from hpgcn.strategies.rows import RowPlan, RowStrategy
 
 READ, HELD = 70, 60  # bytes of an entry as it is read, and as it is held, while blocks are made
@@ -103,6 +105,34 @@ class NonzeroPlan(RowPlan):
         """See `Plan`."""
         return self.blocks(transposed=True)
 
+    returns = True
+
+    @staticmethod
+    def columns(product):
+        """See `Plan`: the sums of a row, those of entries with scores above 0, K beside each."""
+        both = 2 * (product.width + product.heads)
+        return max(RowPlan.columns(product), both if product.heads else 0)
+
+    def attention_calls(self, product, itemsize, pull, push):
+        """See `RowPlan`; the backward takes the transposed blocks, even where A is symmetric."""
+        ends = (self.left, self.right) if product.backward else (self.right, self.left)
+        pull, push = (end.apart for end in ends)
+        yield from super().attention_calls(product, itemsize, pull, push)
+
+    def lasting_bytes(self, product, itemsize):
+        """See `RowPlan`; the transposes of the blocks, and what is formed for others' rows."""
+        kept = super().lasting_bytes(product, itemsize)
+        if not product.heads or product.backward:
+            return kept
+        others = self.left.apart
+        partial = product.heads + 2 * (product.width + product.heads)
+        kept = kept + others.received * (partial * itemsize + POINTER)
+        if self.left.apart is not self.left:  # messages of one kind have a buffer of their own
+            kept = kept + others.buffer_rows * self.columns(product) * itemsize
+        if self.symmetric and self.pattern.square:
+            kept = kept + self.blocks(transposed=True).nbytes(itemsize)
+        return kept
+
     def buffer_bytes(self, width, itemsize):
         """See `Plan`."""
         return (self.right.buffer_rows + self.left.buffer_rows) * width * itemsize
@@ -125,7 +155,7 @@ class NonzeroStrategy(RowStrategy):
     Subclasses say `holders`, `product_of` and `matrix_of`.
     """
 
-    takes_parts = needs_parts = True
+    takes_parts = needs_parts = attends = True
 
     @classmethod
     def build(cls, adjacency, arrangement, comm, *, width=0):
@@ -163,6 +193,15 @@ class NonzeroStrategy(RowStrategy):
             Maps that are cut from this one borrow them.
         """
         raise NotImplementedError
+
+    returns_gradients = True
+
+    @cached_property
+    def attention_back(self):
+        """See `RowStrategy`; the transposes of the blocks, even where A is symmetric."""
+        if self.back is not self.product:
+            return self.back
+        return self.product.transposed(self.layout_in.rows.num_rows)
 
     @staticmethod
     def matrix_of(product):

@@ -213,7 +213,7 @@ class OneD(StagedStrategy):
     """Strategy `1d`: a single replica."""
 
     name = "1d"
-    takes_parts = True
+    takes_parts = attends = True
 
 
 class OneAndAHalfD(StagedStrategy):

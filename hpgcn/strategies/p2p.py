@@ -87,7 +87,7 @@ class PointToPoint(RowStrategy):
 
     name = "p2p"
     Plan = PointToPointPlan
-    takes_parts = needs_parts = True
+    takes_parts = needs_parts = attends = True
 
     @classmethod
     def build(cls, adjacency, arrangement, comm, *, width=0):

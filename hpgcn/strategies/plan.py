@@ -28,6 +28,8 @@ class Product:
     width: int  # columns of the dense matrix, over all ranks
     masked: bool = False  # the result is (S-SpMM)
     backward: bool = False  # with A^T
+    heads: int = 0  # of attention, whose values are its own; 0: a product with the fixed matrix
+    kept: int = 0  # columns of what was pulled once of others' rows, and never is again
 
     @property
     def phase(self):
@@ -193,6 +195,11 @@ class Plan:
     def lasting_bytes(self, product, itemsize):
         """Bytes of what a Product keeps from step to step, messages under way included; (P,)."""
         return np.zeros(self.num_ranks, np.int64)
+
+    @staticmethod
+    def columns(product):
+        """Columns of the widest message of a Product, over all ranks."""
+        return product.width + 3 * product.heads
 
     def packed_bytes(self, width, itemsize):
         """Bytes of rows on their way, (P,), where the host aggregates beside a GPU; else None."""

@@ -14,7 +14,8 @@ import numpy as np
 from hpgcn import kernels
 from hpgcn.parallel.csr import rows_of
 from hpgcn.runtime.gpu_limits import check_nonzeros
-from hpgcn.strategies.plan import Operand, Plan
+from hpgcn.strategies.attention import RowAttention
+from hpgcn.strategies.plan import POINTER, Operand, Plan
 from hpgcn.strategies.strategy import Strategy, product_name
 
 
@@ -108,6 +109,25 @@ class RowStrategy(Strategy):
         """See `Strategy`."""
         return multiply(self.comm, self.back, G, mask, out)
 
+    def attention(self, heads):
+        """See `Strategy`."""
+        return RowAttention(self, heads)
+
+    @property
+    def returns_gradients(self):
+        """Whether a backward of attention forms gradients for rows of others, and pushes them."""
+        return not self.symmetric
+
+    @property
+    def attention_back(self):
+        """The product that a backward of attention takes."""
+        return self.back
+
+    @property
+    def dtype(self):
+        """Of its values."""
+        return self.product.all_blocks()[0].data.dtype
+
     def reserve(self, width):
         """See `Strategy`."""
         self.product.pull.reserve(width)
@@ -187,8 +207,46 @@ class RowPlan(Plan):
             pull, push = self.left, self.right
         elif product.backward and self.reverse:
             pull, push = self.reverse
+        if product.heads:
+            yield from self.attention_calls(product, itemsize, pull, push)
+            return
         yield from pull.pull(row_bytes)
         yield from push.push(row_bytes)
+
+    def attention_calls(self, product, itemsize, pull, push):
+        """Yield the `calls` of hpgcn.strategies.attention.RowAttention; transfers of the product.
+
+        Forward, scores go to where rows are attended by others, and what these form returns.
+        """
+        width, heads = product.width, product.heads
+        if product.backward:
+            yield from pull.pull((width + 3 * heads) * itemsize)
+            yield from push.push((width + heads) * itemsize)
+            return
+        yield from push.pull(heads * itemsize)
+        if not product.kept:
+            yield from pull.pull(width * itemsize)
+        yield from push.push(2 * (width + heads) * itemsize)
+
+    def lasting_bytes(self, product, itemsize):
+        """See `Plan`; of attention what ranks keep of others' rows, beside buffers."""
+        if not product.heads or product.backward:
+            return super().lasting_bytes(product, itemsize)
+        width, heads = product.width, product.heads
+        ghosts = np.broadcast_to(np.ravel(self.right.ghost_rows), (self.num_ranks,))
+        columns = heads + product.kept
+        if product.kept or self.returns:
+            columns += width
+        kept = ghosts * columns
+        if self.returns:
+            own = np.repeat(np.diff(self.layout_in.offsets), self.layout_in.columns)
+            kept = kept + (ghosts + own) * (width + heads)
+        return kept * itemsize + ghosts * POINTER
+
+    @property
+    def returns(self):
+        """Whether a backward of attention pushes gradients for rows of others."""
+        return not self.symmetric
 
     def adjoint(self, forward):
         """See `Plan`: the transpose of the rows that each rank owns."""

@@ -28,6 +28,8 @@ class Strategy:
         Nonzeros are held by the parts that a partition of nonzeros gives them.
     prunes : bool
         It leaves out rows that nobody reads, by `restrict`.
+    attends : bool
+        It computes `attention`.
     watched : int
         First training steps whose losses are held against exact ones; 0: all of them are exact,
         and equal to one rank's but for rounding.
@@ -47,6 +49,7 @@ class Strategy:
     takes_parts = needs_parts = takes_holders = False
     method = "hypergraph"  # by which a graph without parts is partitioned
     prunes = True
+    attends = False
     watched = 0
     replication = 1  # ranks that hold the same rows of A
 
@@ -187,6 +190,18 @@ class Strategy:
 
     def go_on(self, steps):
         """Go on after so many training steps, once the arrays of `settle` were filled."""
+
+    @classmethod
+    def refuses(cls, heads, ranks):
+        """Say why it cannot compute layers with these numbers of heads; "" if it can."""
+        return "it computes no attention" if heads and not cls.attends else ""
+
+    def attention(self, heads):
+        """Return the hpgcn.strategies.attention.Attention of this map; all ranks call it together.
+
+        heads : hpgcn.strategies.attention.Heads
+        """
+        raise NotImplementedError
 
     def restrict(self, rows_out, rows_in):
         """Return the map A[rows_out][:, rows_in], with its own plan; all ranks call this together.

@@ -67,6 +67,11 @@ class TogetherExchange(HaloExchange):
         if OTHERS in wanted:
             yield OTHERS, self.channel.incoming
 
+    @property
+    def sources(self):
+        """See `Transfer`."""
+        return [OTHERS] * (self.plan.ghosts.size > 0)
+
     def rooms(self, channel):
         """Yield (OTHERS, room for all partial sums)."""
         if self.plan.ghosts.size:

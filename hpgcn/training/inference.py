@@ -9,7 +9,7 @@ import numpy as np
 from hpgcn.comm import as_comm
 from hpgcn.config import Config
 from hpgcn.errors import DataError
-from hpgcn.model import Model, Parameters, find_model
+from hpgcn.model import Model, Parameters, check_strategy, find_model
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.device import choose
 from hpgcn.runtime.gpu_limits import translate_gpu_oom
@@ -56,6 +56,7 @@ def predict(source, run, comm=None, *, device="auto"):
             raise DataError(f"{source.header.name}: {source.header.num_features} features, "
                             f"but the model was trained on {spec.widths[0]}")
         spec = replace(spec, sparse_features=source.header.sparse_features)
+        check_strategy(find_strategy(config), spec, comm.size)
     same_everywhere(source, config, comm)
     checksums = {name: zlib.crc32(np.ascontiguousarray(each)) for name, each in weights.items()}
     comm.assert_same(checksums, "model")

@@ -48,7 +48,7 @@ class GraphShard:
 
         layer = MODELS[spec.architecture]
         self.steps = Steps()
-        self.width = self.steps.widest(spec)
+        self.width = self.steps.widest(spec, placed.strategy.Plan)
         adjacency = NormalizedAdjacency(source, norm=norm_of(spec), self_loops=layer.self_loops,
                                         dtype=spec.dtype, slab=slab)
         self.strategy = placed.strategy.build(adjacency, placed.arrangement, comm,

@@ -34,6 +34,7 @@ def make_views(shard, parameters, workspace, targets):
         masks = {key: field.take(-1, mask) for key, mask in shard.masks.items()}
         masked = MaskedRows.of(masks, columns)
         loss = make_loss(shard.spec, field.take(-1, shard.labels), masked, columns, targets)
+        model.prepare(read, shard.width)
         views.append(View(model, loss, read))
     return views
 

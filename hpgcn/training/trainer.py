@@ -18,7 +18,14 @@ from hpgcn.comm import MpiComm, SerialComm, as_comm
 from hpgcn.config import Config, settings_of_run
 from hpgcn.errors import DataError, UsageError, setting
 from hpgcn.graphs.graph import Header
-from hpgcn.model import Parameters, find_model, find_targets, make_spec, metric_of
+from hpgcn.model import (
+    Parameters,
+    check_strategy,
+    find_model,
+    find_targets,
+    make_spec,
+    metric_of,
+)
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.planning.dry_run import drops_AX
 from hpgcn.runtime import faults, signals
@@ -167,7 +174,7 @@ def make_trainer(source, config, comm, *, warm=True):
     All ranks call this together. `warm`: load all compiled kernels before the first epoch.
     """
     begin = time.perf_counter()
-    started = datetime.now(UTC)
+    started = comm.bcast(datetime.now(UTC))
     threads = set_threads(config)
     map_large_arrays()
     comm.counters.phase = "setup"
@@ -180,6 +187,7 @@ def make_trainer(source, config, comm, *, warm=True):
     spec = make_spec(source.header, config)
     metric = metric_of(spec, config.metric)
     targets = find_targets(config, source.header, comm)
+    check_strategy(find_strategy(config), spec, comm.size)
     placed = assign_rows(source, comm, config)  # it may partition
     config = config.replace(strategy=placed.strategy.name)
     drop_AX = drops_AX(placed, config, comm)

@@ -300,9 +300,10 @@ def _dots(grad, out, above, share, row_score, lse, slope, pulled, drow_score, bo
                 drow_score[i, h] = (1 - slope) * (part - whole * share[i, h])
 
 
-def attend_dots(grad, out, above, share, row_score, lse, pulled=None, *, slope=0.2):
+def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score=None, *,
+                slope=0.2):
     m, heads = share.shape
-    drow_score = np.empty_like(share)
+    drow_score = np.empty_like(share) if drow_score is None else drow_score
     if pulled is None:
         pulled = np.empty((m, grad.shape[1] + 3 * heads), grad.dtype)
     if share.size:

@@ -32,10 +32,11 @@ def attend_merge(out, lse, part, part_lse, *, above=None, share=None, part_above
                      REAL=out.dtype)
 
 
-def attend_dots(grad, out, above, share, row_score, lse, pulled=None, *, slope=0.2):
+def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score=None, *,
+                slope=0.2):
     device = current()
     m, heads = share.shape
-    drow_score = device.xp.empty_like(share)
+    drow_score = device.xp.empty_like(share) if drow_score is None else drow_score
     if pulled is None:
         pulled = device.xp.empty((m, grad.shape[1] + 3 * heads), grad.dtype)
     arrays = map(device.ordered, (grad, out, above, share, row_score, lse))

@@ -104,14 +104,15 @@ def attend_merge(out, lse, part, part_lse, *, above=None, share=None, part_above
             sums[:] = wide[0] * sums + wide[1] * added
 
 
-def attend_dots(grad, out, above, share, row_score, lse, pulled=None, *, slope=0.2):
+def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score=None, *,
+                slope=0.2):
     """What each row gives to the backward of `attend` by itself.
 
     Parameters
     ----------
     grad, out, above : (m, K f); gradient of out, and what attend gave
     share, row_score, lse : (m, K)
-    pulled : (m, K f + 3 K), optional
+    pulled, drow_score : (m, K f + 3 K) and (m, K), optional; results
 
     Returns
     -------
@@ -123,11 +124,12 @@ def attend_dots(grad, out, above, share, row_score, lse, pulled=None, *, slope=0
     heads = share.shape[1]
     wide = grad.astype(np.float64).reshape(*share.shape, grad.shape[1] // heads)
     dot = (wide * out.reshape(wide.shape)).sum(-1)
-    drow_score = (1 - slope) * ((wide * above.reshape(wide.shape)).sum(-1) - dot * share)
     if pulled is None:
         pulled = np.empty((len(grad), grad.shape[1] + 3 * heads), grad.dtype)
     np.concatenate([grad, row_score, lse, dot.astype(grad.dtype)], axis=1, out=pulled)
-    return pulled, drow_score.astype(grad.dtype)
+    drow_score = np.empty_like(share) if drow_score is None else drow_score
+    drow_score[:] = (1 - slope) * ((wide * above.reshape(wide.shape)).sum(-1) - dot * share)
+    return pulled, drow_score
 
 
 def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=None, *, slope=0.2,

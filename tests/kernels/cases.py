@@ -26,7 +26,7 @@ CASES = {  # kernel: argument to the name of an array of `arrays`, or to itself
                         "col_score": "r3", "vertex": "vertex", "neighbour": "number", "dx": "y",
                         "dcol_score": "n3", **KEY},
     "attend_dots": {"grad": "g", "out": "z", "above": "xhat", "share": "share", "row_score": "l3",
-                    "lse": "high", "pulled": "wider"},
+                    "lse": "high", "pulled": "wider", "drow_score": "z3"},
     "attend_merge": {"out": "out", "lse": "l3", "part": "z", "part_lse": "z3", "above": "xhat",
                      "share": "share", "part_above": "g", "part_share": "high"},
     "attention_bits": {"vertex": "vertex", "neighbour": "index", "heads": 9, **KEY},

@@ -1,0 +1,372 @@
+"""Graph attention on distributed rows: out_i = sum over j of softmax_j(LeakyReLU(l_i + r_j)) x_j.
+
+K heads of width f; l = <x, a> and r = <x, b>, head by head. The owner of a row pulls x of its
+neighbours, K f numbers each, forms their r itself, and takes block after block into the softmax of
+its rows as they arrive (online softmax). The backward pulls along A^T what `attend_dots` lays side
+by side: gradient, l, lse and dot of a row, K f + 3 K numbers. Nothing of the size of the nonzeros
+is kept, and where A is symmetric no partial sum travels.
+
+Where it is not, the owner of row i forms gradients for x_j of others out of the rows that it pulled
+and keeps, and these are pushed: K f + K numbers. Where nonzeros of a row are held elsewhere, its l
+goes there, K numbers; what is formed there, sums and lse, returns and is merged by the owner.
+
+Source: Velickovic et al. 2018; demirci-2022, section 4.4; Milakov and Gimelshein 2018.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from hpgcn import kernels
+from hpgcn.parallel.csr import rows_of
+from hpgcn.parallel.transfers import OWN
+from hpgcn.strategies.strategy import product_name
+
+SLOPE = 0.2  # of LeakyReLU below 0
+
+
+@dataclass(frozen=True, eq=False)
+class Heads:
+    """What an attention layer computes on this rank, and keys its draws by.
+
+    Attributes
+    ----------
+    layer, count : int
+        Number of the layer; K.
+    vertex_in, vertex_out : (m_in,) and (m,) int64
+        ORIGINAL numbers of the rows that it reads and computes, on the device.
+    self_rows : (m,) int64 or None
+        Where the latter lie among the former; None where they are the same.
+    p, seed : float, int
+        Of dropout of the entries of the softmax.
+    take : callable
+        Arrays by name, rows and width: see hpgcn.parallel.workspace.
+    """
+
+    layer: int
+    count: int
+    vertex_in: np.ndarray
+    vertex_out: np.ndarray
+    self_rows: np.ndarray | None
+    p: float
+    seed: int
+    take: object
+
+    def array(self, name, rows, width, keep=True):
+        """Take an array of the layer's own; or, if it is not kept, one that layers share."""
+        return self.take(f"{name}{self.layer}" if keep else name, rows, width)
+
+    def drawn(self, epoch):
+        """Return what a draw of a training step depends on but for vertices; none without one."""
+        return {"slope": SLOPE, "seed": self.seed, "epoch": epoch, "layer": self.layer,
+                "p": self.p if epoch else 0.0}
+
+
+class Attention:
+    """What ranks do with their own rows; subclasses say how others' come: `attend` and `return_`.
+
+    `device`, `clock` : of the ranks; `heads` : Heads
+    """
+
+    def __init__(self, device, clock, heads):
+        self.device = device
+        self.clock = clock
+        self.heads = heads
+        self.rows_in, self.rows_out = heads.vertex_in.size, heads.vertex_out.size
+
+    def forward(self, x, a, b, *, W=None, epoch=0):
+        """Return out (m, K f) of x (m_in, K f), and its backward in a training step.
+
+        a, b: (K, f), of l and r. W: the matrix that x was multiplied by, where rows of others were
+        kept (`keep_rows`). epoch: keys dropout; 0: no training step. The backward takes the
+        gradient of out and returns those of x, a and b: x's is the work array "odd".
+        """
+        heads, keep = self.heads, epoch > 0
+        K, width = heads.count, x.shape[1]
+        matmul = kernels.backend(x).matmul
+        spread_a, spread_b = (self._spread(each, x) for each in (a, b))
+        state = [heads.array("attended", self.rows_out, width, keep),
+                 heads.array("lse", self.rows_out, K, keep), None, None]
+        if keep:
+            state[2:] = (heads.array("above", self.rows_out, width),
+                         heads.array("share", self.rows_out, K))
+        with self.clock("dense"):
+            r = matmul(x, spread_b, heads.array("r", self.rows_in, K, keep))
+            own = self._own(x)
+            l = matmul(own, spread_a, heads.array("l", self.rows_out, K, keep))  # noqa: E741
+        self.attend((x, r), l, state, heads.drawn(epoch), spread_b, W)
+        return state[0], partial(self._backward, x, l, r, state, spread_a, spread_b, epoch)
+
+    def _backward(self, x, l, r, state, spread_a, spread_b, epoch, G):  # noqa: E741
+        heads = self.heads
+        K, width = heads.count, x.shape[1]
+        out, lse, above, share = state
+        ops = kernels.backend(G)
+        with self.clock("dense"):
+            pulled, dl = ops.attend_dots(
+                G, out, above, share, l, lse, heads.take("pulled", self.rows_out, width + 3 * K),
+                heads.take("dl", self.rows_out, K), slope=SLOPE)
+        dx, dr = heads.take("odd", self.rows_in, width), heads.take("dr", self.rows_in, K)
+        self.return_(pulled, (x, r), (dx, dr), heads.drawn(epoch))
+
+        with self.clock("dense"):
+            own = self._own(x)
+            da, db = (self._gathered(ops.matmul(d.T, rows)) for d, rows in ((dl, own), (dr, x)))
+            dx += ops.matmul(dr, spread_b.T, heads.take("own", self.rows_in, width))
+            to_self = ops.matmul(dl, spread_a.T, heads.take("own", self.rows_out, width))
+            if heads.self_rows is None:
+                dx += to_self
+            else:
+                ops.scatter_add(to_self, heads.self_rows, dx)
+        return dx, da, db
+
+    def attend(self, rows, l, state, drawn, spread, W):  # noqa: E741
+        """Fill `state`: out, lse, above and share, as kernels.attend; the last two may be None.
+
+        rows: x and r of own rows. spread: (K f, K), by which r of others is formed.
+        """
+        raise NotImplementedError
+
+    def return_(self, pulled, rows, gradients, drawn):
+        """Fill the gradients of x and r, those that r has in x aside, as kernels.attend_backward.
+
+        pulled: of own rows, as kernels.attend_dots; rows: as `attend`.
+        """
+        raise NotImplementedError
+
+    def _own(self, x):
+        """Of the rows that it reads those that it computes."""
+        if self.heads.self_rows is None:
+            return x
+        to = self.heads.take("part", self.rows_out, x.shape[1])
+        return kernels.backend(x).gather(x, self.heads.self_rows, to)
+
+    def _spread(self, vectors, x):
+        """Return (K f, K): column h is that of head h, 0 at the others' columns."""
+        K, f = vectors.shape
+        spread = self.device.xp.zeros((K * f, K), x.dtype)
+        for h in range(K):
+            spread[h * f:(h + 1) * f, h] = vectors[h]
+        return spread
+
+    def _gathered(self, products):
+        """Return (K, f): of (K, K f) each head's own columns."""
+        K, f = self.heads.count, products.shape[1] // self.heads.count
+        gathered = self.device.empty((K, f), products.dtype)
+        for h in range(K):
+            gathered[h] = products[h, h * f:(h + 1) * f]
+        return gathered
+
+
+class RowAttention(Attention):
+    """Attention by the products of a RowStrategy; all ranks make it together.
+
+    It exchanges ORIGINAL numbers once, where entries are dropped.
+    """
+
+    def __init__(self, strategy, heads):
+        super().__init__(strategy.comm.device, strategy.comm.clock, heads)
+        self.strategy = strategy
+        self.comm = strategy.comm
+        self.blocks = strategy.product.blocks
+        self.pull, self.push = strategy.product.pull.apart, strategy.product.push.apart
+        self.constant = {}  # rows of others that never change, by source
+        self.ghosts = {}  # (x, r) by source, of the last step
+        self.returns = strategy.returns_gradients  # those for others' rows: these are kept
+        self.numbers = {}  # ORIGINAL ones of rows of x, by source
+        self.others = {}  # of rows of out, by target; by source of the backward
+        if heads.p:
+            self.numbers = self._numbers(self.pull, heads.vertex_in)
+            pull = self.push if self.returns else strategy.back.pull
+            self.others = self.numbers
+            if pull is not self.pull:
+                self.others = self._numbers(pull, heads.vertex_out)
+
+    def _numbers(self, transfer, own):
+        """Exchange vertex numbers, (m,) int64, as rows of floats that hold the same bits."""
+        if not transfer.adds:
+            return {}
+        dtype = self.strategy.dtype
+        xp = self.device.xp
+        rows = xp.ascontiguousarray(own).view(dtype).reshape(own.size, -1)
+        return {source: xp.ascontiguousarray(part).view(np.int64).ravel().copy()
+                for source, part in self._arrivals(transfer, rows, "exchange of vertex numbers")}
+
+    def _arrivals(self, transfer, rows, what):
+        """Yield (source, its rows) of all others: they lie in buffers."""
+        transfer.start(rows, what)
+        for source, part in transfer.arrivals(transfer.sources, what):
+            if part is not rows:
+                yield source, part
+
+    def keep_rows(self, X, width):
+        """Pull rows of X (m_in, f) that never change, once, in slices of so many columns."""
+        device = self.device
+        for first in range(0, X.shape[1], width):
+            part = device.xp.ascontiguousarray(X[:, first:first + width])
+            for source, rows in self._arrivals(self.pull, part, "exchange of features"):
+                if source not in self.constant:
+                    self.constant[source] = device.empty((len(rows), X.shape[1]), X.dtype)
+                self.constant[source][:, first:first + width] = rows
+
+    def attend(self, rows, l, state, drawn, spread, W):  # noqa: E741
+        """See `Attention`."""
+        what = product_name(self.clock)
+        self.ghosts = {}
+        far = {target: part.copy() for target, part in self._arrivals(self.push, l, what)}
+        if not self.constant:
+            self.pull.start(rows[0], what)
+        if self.push.adds:  # 1. for others first, with what has arrived by then
+            width = sum(each.shape[1] for each in state if each is not None)
+            for target, room in self.push.rooms_for(width):
+                part = [each if each is None else self.heads.take(
+                    f"partial {place}", len(room), each.shape[1])
+                    for place, each in enumerate(state)]
+                blocks = self._rows(target, rows, spread, W, what, keep=part[2] is not None)
+                self._attend(target, blocks, rows, far[target], part, self.others.get(target),
+                             drawn)
+                pack(part, room)
+            self.push.send()
+        blocks = self._rows(OWN, rows, spread, W, what, keep=state[2] is not None)
+        self._attend(OWN, blocks, rows, l, state, self.heads.vertex_out, drawn)
+        if self.push.adds:  # 2. what returns, in the order of ranks
+            for numbers, room in self.push.returning(what):
+                with self.clock("comm"):
+                    self._merge(state, numbers, room)
+
+    def _attend(self, target, arrivals, own, l, state, vertex, drawn):  # noqa: E741
+        """Take all blocks of a target into its state."""
+        out, lse, above, share = state
+        attend = kernels.backend(out).attend
+        accumulate = False
+        for source, x, r in arrivals:
+            block = self.blocks[target][source]
+            neighbour = self.heads.vertex_in if x is own[0] else self.numbers.get(source)
+            under_way = self.pull.pending or self.push.pending
+            for lo, hi, indptr, _ in block.tiles(under_way, False):
+                with self.clock("spmm"):
+                    attend(indptr, block.indices, x, rows_of(l, lo, hi), r, rows_of(out, lo, hi),
+                           rows_of(lse, lo, hi), above=rows_of(above, lo, hi),
+                           share=rows_of(share, lo, hi), vertex=rows_of(vertex, lo, hi),
+                           neighbour=neighbour, accumulate=accumulate, **drawn)
+                if under_way:
+                    self.pull.progress()
+                    self.push.progress()
+            accumulate = True
+
+    def _rows(self, target, rows, spread, W, what, *, keep):
+        """Yield (source, x, r): own rows, others' as they come."""
+        wanted = self.blocks[target]
+        mine = target == OWN
+        if self.constant:
+            arrivals = self._constant(wanted, rows[0], W)
+        elif mine or len(wanted) > 1:
+            arrivals = self.pull.arrivals(wanted, what)
+        else:  # of own rows alone: nothing need arrive
+            arrivals = [(source, rows[0]) for source in wanted]
+        keep = keep and self.returns
+        for source, x in arrivals:
+            if x is rows[0]:
+                yield source, *rows
+                continue
+            if source not in self.ghosts:
+                with self.clock("dense"):
+                    if keep and not self.constant:
+                        x = x.copy()
+                    r = kernels.backend(x).matmul(x, spread)
+                self.ghosts[source] = x, r
+            yield source, *self.ghosts[source]
+            if not keep and mine:
+                del self.ghosts[source]
+
+    def _constant(self, wanted, own, W):
+        """Yield (source, its rows times W) of rows that were kept."""
+        for source in wanted:
+            if source not in self.constant:
+                yield source, own
+            elif source in self.ghosts:
+                yield source, self.ghosts[source][0]
+            else:
+                with self.clock("dense"):
+                    X = self.constant[source]
+                    x = kernels.backend(X).matmul(X, W)
+                yield source, x
+
+    def _merge(self, state, numbers, room):
+        """Take partial results of own rows into their state."""
+        parts = unpack(room, [each if each is None else each.shape[1] for each in state],
+                       self.device.xp)
+        rows = [each if each is None else each[numbers] for each in state]
+        out, lse, above, share = rows
+        kernels.backend(out).attend_merge(out, lse, *parts[:2], above=above, share=share,
+                                          part_above=parts[2], part_share=parts[3])
+        for each, merged in zip(state, rows):
+            if each is not None:
+                each[numbers] = merged
+
+    def return_(self, pulled, rows, gradients, drawn):
+        """See `Attention`."""
+        what = product_name(self.clock)
+        back = self.strategy.attention_back
+        blocks, pull, push = back.blocks, back.pull.apart, back.push.apart
+        dx, dr = gradients
+        packed = None
+        if push.adds:
+            packed = self.heads.take("returned", self.rows_in, dx.shape[1] + dr.shape[1])
+        pull.start(pulled, what)
+        for target, Z in push.slots(packed, what):
+            mine = Z is packed
+            x, r = rows if mine else self.ghosts[target]
+            to = gradients if mine else [self.heads.take(f"to {name}", *each.shape)
+                                         for name, each in (("x", x), ("r", r))]
+            neighbour = self.heads.vertex_in if mine else self.numbers.get(target)
+            accumulate = False
+            for source, P in self._pulled(pull, blocks[target], pulled, mine, what):
+                vertex = self.heads.vertex_out if P is pulled else self.others.get(source)
+                block = blocks[target][source]
+                under_way = pull.pending or push.pending
+                for lo, hi, indptr, _ in block.tiles(under_way, False):
+                    with self.clock("spmm"):
+                        kernels.backend(P).attend_backward(
+                            indptr, block.indices, P, *(rows_of(each, lo, hi) for each in (x, r)),
+                            *(rows_of(each, lo, hi) for each in to), vertex=vertex,
+                            neighbour=rows_of(neighbour, lo, hi), accumulate=accumulate, **drawn)
+                    if under_way:
+                        pull.progress()
+                        push.progress()
+                accumulate = True
+            if Z is not None:
+                pack(to, Z)
+        if packed is not None:
+            for each, part in zip(gradients, unpack(packed, [dx.shape[1], dr.shape[1]], None)):
+                each[:] = part
+        self.ghosts = {}
+
+    @staticmethod
+    def _pulled(pull, wanted, own, mine, what):
+        """Yield (source, its rows of what `attend_dots` gave)."""
+        if mine or len(wanted) > 1:
+            return pull.arrivals(wanted, what)
+        return [(source, own) for source in wanted]
+
+
+def pack(arrays, room):
+    """Lay arrays of as many rows side by side in `room`, None aside."""
+    first = 0
+    for array in arrays:
+        if array is not None:
+            room[:, first:first + array.shape[1]] = array
+            first += array.shape[1]
+
+
+def unpack(room, widths, xp):
+    """Cut rows into arrays of these widths, None for None; in C order if `xp` is given."""
+    parts = []
+    first = 0
+    for width in widths:
+        part = None if width is None else room[:, first:first + width]
+        parts.append(xp.ascontiguousarray(part) if xp and part is not None else part)
+        first += width or 0
+    return parts
