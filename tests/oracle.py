@@ -9,7 +9,7 @@ from hpgcn.kernels import reference
 from hpgcn.model import find_model
 
 MATRIX = {"gcn": ("sym", True), "sage-mean": ("row", False), "sage-gcn": ("row", True),
-          "gin": ("none", False)}
+          "gin": ("none", False), "gat": ("none", True)}
 
 
 def normalised(graph, norm="sym", self_loops=True):
@@ -43,8 +43,50 @@ def drop(H, p, **key):
     return keep / (1 - round(p * 65536) / 65536)
 
 
-def layer_forward(model, A, H, w, layer):
+def attention_keep(w, n, layer, config, epoch):
+    """The factor of each weight of attention, (n, n, K), 1 where none is dropped."""
+    if not config.attention_dropout:
+        return 1
+    rows, columns = np.repeat(np.arange(n), n), np.tile(np.arange(n), n)
+    heads = len(w[f"a{layer}_self"])
+    p = config.attention_dropout
+    keep = reference.attention_bits(rows, columns, heads, seed=config.seed, epoch=epoch,
+                                    layer=layer, p=p)
+    return keep.reshape(n, n, heads) / (1 - round(p * 65536) / 65536)
+
+
+def attention_forward(A, H, w, layer, keep):
+    """Z of a layer of GAT: heads side by side, or their mean where its bias is of one of them."""
+    of_row, of_column = w[f"a{layer}_self"], w[f"a{layer}_neighbour"]
+    x = (H @ w[f"W{layer}"]).reshape(len(H), *of_row.shape)
+    z = (x * of_row).sum(-1)[:, None] + (x * of_column).sum(-1)[None]
+    score = np.where((A != 0)[..., None], np.where(z > 0, z, 0.2 * z), -np.inf)
+    alpha = np.exp(score - score.max(1, keepdims=True))
+    alpha /= alpha.sum(1, keepdims=True)
+    out = np.einsum("ijk,jkf->ikf", alpha * keep, x)
+    averaged = w[f"b{layer}"].size != of_row.size
+    Z = (out.mean(1) if averaged else out.reshape(len(H), -1)) + w[f"b{layer}"]
+    return Z, (x, z, alpha, keep, averaged)
+
+
+def attention_backward(H, w, layer, kept, G):
+    x, z, alpha, keep, averaged = kept
+    of_row, of_column = w[f"a{layer}_self"], w[f"a{layer}_neighbour"]
+    heads = len(of_row)
+    own = np.repeat(G[:, None] / heads, heads, 1) if averaged else G.reshape(x.shape)
+    slope = keep * np.einsum("ikf,jkf->ijk", own, x)
+    slope = alpha * (slope - (alpha * slope).sum(1, keepdims=True)) * np.where(z > 0, 1, 0.2)
+    to_row, to_column = slope.sum(1)[..., None], slope.sum(0)[..., None]
+    dx = np.einsum("ijk,ikf->jkf", alpha * keep, own) + to_row * of_row + to_column * of_column
+    dx = dx.reshape(len(H), -1)
+    return {f"W{layer}": H.T @ dx, f"a{layer}_self": (to_row * x).sum(0), f"b{layer}": G.sum(0),
+            f"a{layer}_neighbour": (to_column * x).sum(0)}, dx @ w[f"W{layer}"].T
+
+
+def layer_forward(model, A, H, w, layer, keep=1):
     """Z of one layer, and what its backward needs."""
+    if model == "gat":
+        return attention_forward(A, H, w, layer, keep)
     if model == "sage-mean":
         both = np.hstack([H, A @ H])
         return both @ np.vstack([w[f"W{layer}_self"],
@@ -57,6 +99,8 @@ def layer_forward(model, A, H, w, layer):
 
 
 def layer_backward(model, A, H, w, layer, kept, G):
+    if model == "gat":
+        return attention_backward(H, w, layer, kept, G)
     if model == "sage-mean":
         f = H.shape[1]
         dW, dboth = kept.T @ G, G @ np.vstack([w[f"W{layer}_self"], w[f"W{layer}_neighbour"]]).T
@@ -123,7 +167,8 @@ def loss_and_gradient(model, A, X, y, train, w, *, drops, config, epoch):
         H = np.maximum(Z, 0) if layer else X
         factor = drop(H, p, seed=config.seed, epoch=epoch, layer=layer)
         before, H = Z > 0, H * factor
-        Z, saved = layer_forward(model, A, H, w, layer)
+        keep = attention_keep(w, len(H), layer, config, epoch)
+        Z, saved = layer_forward(model, A, H, w, layer, keep)
         norm = None
         if f"gain{layer}" in w:
             Z, norm = norm_forward(Z, w[f"gain{layer}"], w[f"shift{layer}"])

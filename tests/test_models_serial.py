@@ -83,15 +83,20 @@ def check_gradient(trainer):
     _, gradient = loss_and_gradient(trainer)
     assert np.count_nonzero(gradient) > flat.size / 3
     for i in range(flat.size):
-        before = flat[i]
-        flat[i] = before + 1e-6
-        above, _ = loss_and_gradient(trainer)
-        flat[i] = before - 1e-6
-        below, _ = loss_and_gradient(trainer)
-        flat[i] = before
-        # a loss is known to a few 1e-16 of itself, and divided by 2e-6 here
-        close = pytest.approx((above - below) / 2e-6, rel=2e-5, abs=5e-9 * max(1, above))
-        assert gradient[i] == close, (i, above)
+        for h in (1e-6, 1e-7):  # the smaller one where a kink lies within the larger
+            before = flat[i]
+            flat[i] = before + h
+            above, _ = loss_and_gradient(trainer)
+            flat[i] = before - h
+            below, _ = loss_and_gradient(trainer)
+            flat[i] = before
+            # a loss is known to a few 1e-16 of itself, and divided by 2 h here
+            bound = 5e-15 / h * max(1, above)
+            close = pytest.approx((above - below) / (2 * h), rel=2e-5, abs=bound)
+            if gradient[i] == close:
+                break
+        else:
+            assert gradient[i] == close, (i, above)
 
 
 @pytest.mark.parametrize("settings", [{}, {"decay_layers": "all", "hidden": 30},
@@ -391,7 +396,7 @@ def test_settings_name_a_model():
 
 
 @pytest.mark.parametrize("layer_norm", [False, True])
-@pytest.mark.parametrize("model", SETTINGS)
+@pytest.mark.parametrize("model", [name for name in SETTINGS if not MODELS[name].attends])
 def test_gradients_without_A_H_are_the_same(model, layer_norm, monkeypatch):
     """Widths rise in every layer, so that each multiplies by A first."""
     graph = make(n=60, f=4, c=19, directed=True, weighted=True)

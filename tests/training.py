@@ -6,7 +6,8 @@ from hpgcn.training.progress import Best
 from hpgcn.training.trainer import make_trainer
 
 SETTINGS = {"gcn": {"model": "gcn"}, "sage-mean": {"model": "sage"},
-            "sage-gcn": {"model": "sage", "aggregator": "gcn"}, "gin": {"model": "gin"}}
+            "sage-gcn": {"model": "sage", "aggregator": "gcn"}, "gin": {"model": "gin"},
+            "gat": {"model": "gat", "output_heads": 2, "attention_dropout": 0.3}}
 
 
 def start(source, config, comm=None):
