@@ -9,17 +9,16 @@ from hpgcn.datasets import arrays, builtin, component, foreign, formats
 from hpgcn.datasets.build import build, count_isolated
 from hpgcn.datasets.columns import check_flag
 from hpgcn.datasets.features import MADE, make_features, normalize_rows
-from hpgcn.datasets.source import BudgetError, Source
+from hpgcn.datasets.source import BudgetError, Source, need
 from hpgcn.datasets.split import (
     describe_split,
+    drawn_splits,
     parse_split,
-    per_class_split,
     planetoid_split,
-    random_split,
 )
-from hpgcn.errors import DataError, InputNotFoundError, UsageError
+from hpgcn.errors import DataError, InputNotFoundError, UsageError, setting
 from hpgcn.graphs.graph import assemble, row_and_column_sums
-from hpgcn.graphs.validation import check_features, check_labels
+from hpgcn.graphs.validation import MAX_SPLITS, SPLIT, check_features, check_labels
 from hpgcn.runtime.machine import default_threads, memory_budget
 
 EDGE_BYTES = 128  # of memory that an edge takes on its way through `read`
@@ -46,7 +45,7 @@ def convert(source, out, fmt="auto", *, compress="none", overwrite=False, **opti
 
 def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, unweighted=False,
          reverse=False, strict=False, row_normalize=None, split=None, memory=None, scratch=None,
-         columns=None, base=None, largest_component=False):
+         columns=None, base=None, largest_component=False, num_splits=1):
     """Read a graph from a file, or digits or karate; return it, and what a user should know of it.
 
     Options are those of `hpgcn convert`. The files `features`, .npy or .npz, dense or a
@@ -55,12 +54,14 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     a name in MADE are made of the adjacency. By default `row_normalize` is for Planetoid
     alone, the split the input's own, `memory`, the bytes that the input may ask for, 80% of
     those available, and `base` 0, or 1 under KONECT's header. `largest_component` leaves out all
-    other vertices, in memory; ids tell which are left. In a Scratch (`scratch`) an
-    edge list that does not fit into memory is sorted on disk: the graph's arrays may then
-    be Spools, which live as long. DataError, InputNotFoundError, UsageError, MissingError,
+    other vertices, in memory; ids tell which are left. Of a random or per-class split
+    `num_splits` are drawn, each with the seed after that of the one before. In a Scratch
+    (`scratch`) an edge list that does not fit into memory is sorted on disk: the graph's arrays
+    may then be Spools, which live as long. DataError, InputNotFoundError, UsageError, MissingError,
     StorageError: each one line with file, field, and index or line number.
     """
     wanted = None if split is None else parse_split(split)
+    _check_count(num_splits, wanted)
     memory = memory_budget() if memory is None else memory
     asked = {"reverse": reverse, "symmetrize": symmetrize, "unweighted": unweighted,
              "strict": strict}
@@ -98,7 +99,8 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
         notes.append(f"features: {made}, {raw.features.shape[1]} columns made of the adjacency")
     if raw.row_normalize if row_normalize is None else row_normalize:
         raw.features = normalize_rows(raw.features, where)
-    masks, split = _split(raw, wanted, where)
+    need(len(SPLIT) * num_splits * raw.num_nodes, memory, f"{where}: {num_splits} splits")
+    masks, split = _split(raw, wanted, num_splits, where)
     graph = make(raw.features, raw.labels, masks, name=where, original_ids=raw.original_ids,
                  split=split, source_sha256=digest)
     graph = dataclasses.replace(graph, header=dataclasses.replace(graph.header, name=name))
@@ -168,7 +170,18 @@ def _from_file(path, reader, check, raw, kind, memory):
     return checked
 
 
-def _split(raw, wanted, where):
+def _check_count(count, wanted):
+    """Refuse a number of splits that are not to be drawn, or whose seeds leave the range."""
+    if not isinstance(count, int) or not 1 <= count <= MAX_SPLITS:
+        raise UsageError(f"{setting('num_splits', count)}: expected 1 to {MAX_SPLITS}")
+    if count > 1 and (wanted is None or len(wanted) < 3):
+        raise UsageError(f"{setting('num_splits', count)}: expected {setting('split')} "
+                         "random or per-class, of which several can be drawn")
+    if count > 1 and wanted[2] + count > 2**63:
+        raise UsageError(f"{setting('num_splits', count)}: the last would have a seed beyond 2^63")
+
+
+def _split(raw, wanted, num_splits, where):
     """Return masks and how they were made: what was asked for, or the input's own."""
     if wanted is None or wanted == ("file",):
         if wanted and raw.masks is None:
@@ -180,8 +193,8 @@ def _split(raw, wanted, where):
     labels, _ = check_labels(raw.labels, raw.num_nodes, where)
     if wanted == ("planetoid",):
         return planetoid_split(labels, where), "planetoid"
-    make = per_class_split if wanted[0] == "per-class" else random_split
-    return make(labels, *wanted[1:], where), describe_split(*wanted)
+    masks = drawn_splits(labels, wanted, num_splits, where)
+    return masks, describe_split(*wanted, num_splits)
 
 
 def _refuse_layout(layout, fmt):

@@ -16,7 +16,13 @@ from hpgcn.datasets.runs import RANGES, Runs
 from hpgcn.datasets.source import need
 from hpgcn.errors import DataError
 from hpgcn.graphs.graph import Counts, Graph, Header
-from hpgcn.graphs.validation import check_features, check_labels, check_masks, index_dtype
+from hpgcn.graphs.validation import (
+    check_features,
+    check_labels,
+    check_masks,
+    index_dtype,
+    num_splits,
+)
 
 VERTEX_BYTES = 32  # of memory for each vertex, besides features and labels
 SLACK = 96 << 20  # bytes that parsing, imports yet to come and the allocator take
@@ -97,7 +103,7 @@ class Adjacency:
             num_features=0 if features is None else features.shape[1], num_classes=num_classes,
             directed=self.directed, all_ones=self.values is None,
             multilabel=labels is not None and labels.ndim == 2,
-            sparse_features=sp.issparse(features), has_split=masks is not None,
+            sparse_features=sp.issparse(features), num_splits=num_splits(masks),
             split=split if masks is not None else "", source_sha256=source_sha256)
         return Graph(
             header, 0, self.indptr, self.indices, self.values, features, labels, masks,

@@ -41,7 +41,7 @@ def generate(kind, *, scale=16, edge_factor=16, features=64, classes=8, seed=0):
         known = np.zeros(n, np.int64) if labels is None else labels
         X = _features(known, max(classes, 1), features, seed)
     header = Header(f"{kind}-{scale}", n, indices.size, features, classes, directed=False,
-                    all_ones=True, has_split=masks is not None,
+                    all_ones=True, num_splits=int(masks is not None),
                     split=describe_split("random", PERCENT, seed) if masks else "")
     degree = np.diff(indptr).astype(np.float64)
     return Graph(header, 0, indptr, indices, None, X, labels, masks, degree, degree, np.zeros(n),

@@ -1,4 +1,6 @@
-"""Graphs in .npz files: CSR arrays or edge_index, with attributes, labels and split."""
+"""Graphs in .npz files: CSR arrays or edges, with attributes, labels and splits."""
+import re
+
 import numpy as np
 
 from hpgcn.datasets.arrays import COMPRESSED, Archive
@@ -18,50 +20,64 @@ def read(source, memory):
     Keys: adj_indices adj_indptr adj_shape and adj_data (without it all weights are 1);
     or edge_index (2, e), row 0 the source and row 1 the target as in PyG, maybe with
     num_nodes, and with weights (e,) or (e, 1) as edge_weight, weight, edge_attr or
-    edge_feat; or what scipy.sparse.save_npz writes, row u aggregates column v. Besides
-    these attr_data attr_indices attr_indptr attr_shape, attr_matrix, x or node_feat;
-    labels, y or node_label; train_mask val_mask test_mask or train_idx val_idx test_idx.
+    edge_feat; or edges (e, 2), each once for both directions; or what scipy.sparse.save_npz
+    writes, row u aggregates column v. Besides these attr_data attr_indices attr_indptr
+    attr_shape, attr_matrix, x, node_feat or node_features; labels, y, node_label or
+    node_labels; train_mask val_mask test_mask, in the singular or plural, each (n,), or of s
+    splits (n, s) or (s, n), or train_idx val_idx test_idx.
     """
     archive = Archive(source, memory)
     if _has_csr(archive, "attr"):
         archive.require("attr_data")
         features = archive.read_csr("attr")
     else:
-        features = archive.first("attr_matrix", "x", "node_feat")
-    labels = archive.first("labels", "y", "node_label")
+        features = archive.first("attr_matrix", "x", "node_feat", "node_features")
+    labels = archive.first("labels", "y", "node_label", "node_labels")
 
     if _has_csr(archive, "adj"):
         raw = _from_matrix(archive, archive.read_csr("adj"), f"{source} adj_shape")
         if "adj_data" not in archive:
             raw.values = None
-    elif "edge_index" in archive:
-        raw = _from_edge_index(archive, features, labels)
+    elif "edge_index" in archive or "edges" in archive:
+        key = "edge_index" if "edge_index" in archive else "edges"
+        raw = _from_edges(archive, key, features, labels)
         raw.values = _edge_weights(archive, raw.rows.size)
+        if key == "edges":
+            # as Platonov et al. (2023) load them, whose directed sets say so in their names
+            raw.symmetrize = not re.search("(?<!un)directed", source.path.stem)
+            raw.notes.append("edges read in both directions" if raw.symmetrize else
+                             "edges read as directed, which the name of the file says")
     elif archive.is_sparse:
         raw = _from_matrix(archive, archive.read_sparse(), f"{source} shape")
     else:
         names = shown(", ".join(archive.keys)) or "none"
         raise DataError(f"{source}: arrays {names}, expected adj_indices, adj_indptr and "
-                        "adj_shape, or edge_index, or what scipy.sparse.save_npz writes")
+                        "adj_shape, or edge_index, or edges, or what scipy.sparse.save_npz writes")
 
     raw.features = features
     raw.labels = labels
     raw.masks = _masks(archive, raw.num_nodes)
-    raw.notes = archive.notes
+    raw.notes = archive.notes + raw.notes
     if archive.unread:
         raw.notes.append(f"arrays not read: {shown(', '.join(archive.unread))}")
     return raw
 
 
-def read_edge_index(archive, n=None):
-    """Return sources and targets, two (e,) int64 in [0, n), or not negative."""
-    where = f"{archive.source} edge_index"
-    edges = archive.read("edge_index")
-    if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
+def read_edge_index(archive, n=None, key="edge_index"):
+    """Return sources and targets, two (e,) int64 in [0, n), or not negative.
+
+    The array is (2, e), that called `edges` (e, 2).
+    """
+    where = f"{archive.source} {key}"
+    edges = archive.read(key)
+    upright = key == "edges"
+    if edges.ndim != 2 or edges.shape[upright] != 2 or edges.dtype.kind not in "iu":
         raise DataError(f"{where}: dtype {edges.dtype} and shape {edges.shape}, expected integers "
-                        "(2, e)")
-    for row in range(2):
-        check_range(edges[row], 1 << 63 if n is None else n, f"{where} row {row}")
+                        f"{'(e, 2)' if upright else '(2, e)'}")
+    edges = edges.T if upright else edges
+    for end in range(2):
+        check_range(edges[end], 1 << 63 if n is None else n,
+                    f"{where} {'column' if upright else 'row'} {end}")
     return edges.astype(np.int64, copy=False)
 
 
@@ -101,7 +117,7 @@ def _edge_weights(archive, num_edges):
     return None
 
 
-def _from_edge_index(archive, features, labels):
+def _from_edges(archive, key, features, labels):
     n = next((array.shape[0] for array in (features, labels)
               if array is not None and array.shape), None)
     if "num_nodes" in archive:
@@ -110,7 +126,7 @@ def _from_edge_index(archive, features, labels):
             raise DataError(f"{archive.source} num_nodes: {counts[:4].tolist()}, expected one "
                             "number of vertices")
         n = int(counts[0])
-    columns, rows = read_edge_index(archive, n)
+    columns, rows = read_edge_index(archive, n, key)
     if n is None:
         numbering, rows, columns = compact_ids(rows, columns)
         return Raw(numbering.num_nodes, rows, columns, original_ids=numbering.original_ids,
@@ -122,16 +138,9 @@ def _from_edge_index(archive, features, labels):
 def _masks(archive, n):
     masks = {}
     for key in SPLIT:
-        if f"{key}_mask" in archive:
-            where = f"{archive.source} {key}_mask"
-            mask = archive.read(f"{key}_mask")
-            if mask.shape != (n,):
-                raise DataError(f"{where}: shape {mask.shape}, expected ({n},)")
-            wrong = np.flatnonzero((mask != 0) & (mask != 1))
-            if wrong.size:
-                raise DataError(f"{where}: entry {wrong[0]} is {mask[wrong[0]]}, expected true or "
-                                "false")
-            masks[key] = mask.astype(bool)
+        if name := next((f"{key}_{word}" for word in ("mask", "masks")
+                         if f"{key}_{word}" in archive), None):
+            masks[key] = _as_mask(archive.read(name), n, f"{archive.source} {name}")
         elif f"{key}_idx" in archive:
             where = f"{archive.source} {key}_idx"
             numbers = archive.read(f"{key}_idx")
@@ -141,3 +150,20 @@ def _masks(archive, n):
             check_range(numbers, n, where)
             masks[key] = np.isin(np.arange(n), numbers)
     return masks or None
+
+
+def _as_mask(mask, n, where):
+    """Return a mask (n,), or masks (n, s) of s splits that are given either way round, as bool."""
+    shape = mask.shape
+    if n not in shape[:2] or len(shape) > 2:
+        raise DataError(f"{where}: shape {shape}, expected ({n},), or of s splits ({n}, s) or "
+                        f"(s, {n})")
+    if shape == (n, n) and n > 1:
+        raise DataError(f"{where}: shape {shape}, as many splits as vertices: expected (n, s) or "
+                        "(s, n) that can be told apart")
+    wrong = np.argwhere((mask != 0) & (mask != 1))
+    if wrong.size:
+        place = tuple(wrong[0].tolist())
+        raise DataError(f"{where}: entry {place if len(place) > 1 else place[0]} is {mask[place]}, "
+                        "expected true or false")
+    return (mask if shape[0] == n else mask.T).astype(bool)

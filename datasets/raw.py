@@ -24,7 +24,7 @@ class Raw:
     values: np.ndarray | None = None  # (e,) numbers, or None for all ones
     features: np.ndarray | sp.csr_array | None = None  # (n, f), or any scipy.sparse matrix
     labels: np.ndarray | None = None  # (n,) integers with -1 for unknown, or (n, t) multi-label
-    masks: dict[str, np.ndarray] | None = None  # the input's: (n,) bool for train, val and test
+    masks: dict[str, np.ndarray] | None = None  # the input's, as `hpgcn.Graph.from_scipy`
     split: str = "file"  # how these were made
     original_ids: np.ndarray | None = None  # (n,) int64: the input's ids, where relabelled
     base: int = 0  # the input's number of vertex 0, where ids are not relabelled

@@ -45,9 +45,23 @@ def _seed(text, digits):
     return seed
 
 
-def describe_split(kind, sizes=(), seed=0):
-    """Return what is recorded of a split in a file, e.g. "random:60/20/20:0"."""
-    return f"{kind}:{'/'.join(f'{size:.10g}' for size in sizes)}:{seed}" if sizes else kind
+def describe_split(kind, sizes=(), seed=0, count=1):
+    """Return what is recorded of splits in a file, e.g. "random:60/20/20:0" or "...:0..9"."""
+    seeds = f"{seed}..{seed + count - 1}" if count > 1 else seed
+    return f"{kind}:{'/'.join(f'{size:.10g}' for size in sizes)}:{seeds}" if sizes else kind
+
+
+def drawn_splits(labels, wanted, count, where):
+    """Draw `count` splits, number i with the seed and i: masks (n,), or (n, count) of several.
+
+    `wanted` is what `parse_split` made of random or per-class; errors as theirs.
+    """
+    kind, sizes, seed = wanted
+    make = per_class_split if kind == "per-class" else random_split
+    drawn = [make(labels, sizes, seed + i, where) for i in range(count)]
+    if count == 1:
+        return drawn[0]
+    return {key: np.stack([masks[key] for masks in drawn], axis=1) for key in drawn[0]}
 
 
 def random_split(labels, percent, seed, where):

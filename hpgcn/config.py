@@ -17,7 +17,7 @@ from hpgcn.runtime.files import reading
 # fields on which it depends what a training step of given widths sends and holds
 COST_FIELDS = ("grid", "replication", "balance", "delay", "stages", "model", "aggregator",
                "norm_adj", "heads", "output_heads", "layer_norm", "input_dropout", "precompute",
-               "prune", "dtype")
+               "prune", "dtype", "split_index")
 # fields in which a run that goes on from a checkpoint may differ from the run that wrote it: how it
 # computes, how long and where, but not what; all others would make it another run
 RESUMABLE_FIELDS = ("graph", "out", "strategy", "grid", "replication", "balance", "stages",
@@ -116,6 +116,8 @@ class Config:
     dtype: str = knob("float32", "type of features, weights and messages",
                       choices=("float32", "float64"))
     seed: int = knob(0, "keys every random draw", low=0, high=2**63 - 1)
+    split_index: int = knob(0, "which split of the graph to train on, where it has several; 0 is "
+                            "the first", low=0)
     device: str = knob("auto", "where to compute: cuda, on a GPU for each rank, in turn those of "
                        "its node; auto, so where every rank finds one",
                        choices=("auto", "cpu", "cuda"))

@@ -11,7 +11,8 @@ def setting(name, value=None):
     Python. True is a flag alone.
     """
     if COMMAND_LINE.get():
-        return f"--{name.replace('_', '-')}" + ("" if value in (None, True) else f" {value}")
+        alone = value is None or value is True  # 1 is a value
+        return f"--{name.replace('_', '-')}" + ("" if alone else f" {value}")
     return f"{name}=" + ("" if value is None else repr(value))
 
 

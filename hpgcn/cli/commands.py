@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from hpgcn import __version__
-from hpgcn.cli import seeds as several
+from hpgcn.cli import several
 from hpgcn.config import COST_FIELDS, Config, settings_of_run
 from hpgcn.errors import UsageError, printable
 from hpgcn.runtime import machine
@@ -51,7 +51,8 @@ def convert(args):
     from hpgcn.datasets import convert
 
     names = ("compress", "overwrite", "features", "labels", "symmetrize", "unweighted", "reverse",
-             "strict", "row_normalize", "split", "memory", "columns", "base", "largest_component")
+             "strict", "row_normalize", "split", "num_splits", "memory", "columns", "base",
+             "largest_component")
     options = {name: getattr(args, name) for name in names}
     notes = convert.convert(args.source, args.out, args.format, **options)
     say(args, *notes, f"wrote {printable(args.out)}")
@@ -95,10 +96,12 @@ def partition(args):
     elif args.out or args.parts:
         raise UsageError("--compare runs methods and writes nothing: leave out --out and --parts")
     source = store.load(args.graph)
+    source.header.check_split(args.split_index, source.path)
     graph = source.read()
     w0 = parts.dense_weight(layer_widths(args.widths)) if args.widths else args.w0
     ordered = {"rcm": not args.no_rcm, "baseline": True}
-    make = functools.partial(parts.make_partition, graph, args.k, epsilon=args.epsilon,
+    chosen = graph.of_split(args.split_index)
+    make = functools.partial(parts.make_partition, chosen, args.k, epsilon=args.epsilon,
                              seed=args.seed, w0=w0, refine=not args.no_refine,
                              balance_train=args.balance_train, nested=args.nested, **ordered)
     if args.compare:
@@ -110,7 +113,7 @@ def partition(args):
         return
     if args.parts:
         owners = parts.read_parts(args.parts, graph.header.num_nodes, args.k)
-        made = parts.given_partition(graph, owners, args.k, **ordered)
+        made = parts.given_partition(chosen, owners, args.k, **ordered)
     else:
         made = make(method=args.method, engine=args.engine)
     source.refuse_replaced()
@@ -165,15 +168,10 @@ def train(args):
     settings = {**(Config.from_toml(args.config) if args.config else {}),
                 **given(args, [entry.name for entry in dataclasses.fields(Config)]),
                 "graph": os.path.abspath(args.graph)}
-    seeds = None
-    if args.seeds is not None:
-        seeds = several.parse_seeds(args.seeds)
-        if args.seed is not None or args.dry_run:
-            raise UsageError(f"--seeds and --{'dry-run' if args.dry_run else 'seed'} exclude each "
-                             "other")
+    asked = several.asked(args)
     if args.resume:
         run = settings.get("out") or ""
-        run = several.directory(run, seeds[0]) if seeds and run else run
+        run = asked.directory(run, *asked.first) if run else run
         settings = {**settings_of_run(run, settings), **settings}
     config = Config(**settings)
     threads = config.threads or machine.default_threads()
@@ -193,7 +191,8 @@ def train(args):
         if args.resume and not config.out:
             raise UsageError("--resume needs --out RUN, the run directory to go on in")
         source = store.load(args.graph, verify=not args.no_verify)
-        trainer.check(source.header)
+        asked = asked.of(source.header)
+        trainer.check(source.header, asked.last_split(config), source.path)
     if args.dry_run:
         from hpgcn.planning import dry_run
         from hpgcn.training.placement import assign_rows, same_everywhere
@@ -206,22 +205,19 @@ def train(args):
     if not config.out:
         config = config.replace(out=ranks.bcast(run_directory.free_name(source.header.name)))
     config = config.replace(threads=threads)
-    configs = [config]
-    if seeds:
-        configs = [config.replace(seed=seed, out=several.directory(config.out, seed))
-                   for seed in seeds]
-        with ranks.collective_errors():
-            if ranks.rank == 0 and not args.resume:  # of all, before the first takes its time
-                for each in configs:
-                    run_directory.refuse_existing_run(each.out, args.overwrite)
+    configs = asked.configs(config)
+    with ranks.collective_errors():
+        if ranks.rank == 0 and not args.resume:  # of all, before the first takes its time
+            for each in configs:
+                run_directory.refuse_existing_run(each.out, args.overwrite)
     summaries = []
     for each in configs:
         summaries.append(trainer.train(
             source, each, ranks, progress=not args.quiet, overwrite=args.overwrite,
             resume=each.out if args.resume else None))
-    if ranks.rank == 0 and seeds:
-        show(json.dumps(several.together(summaries)) if args.json else
-             several.words(seeds, summaries))
+    if ranks.rank == 0 and asked:
+        show(json.dumps(several.together(configs, summaries)) if args.json else
+             asked.words(configs, summaries))
     elif ranks.rank == 0:
         show(json.dumps(summaries[0]) if args.json else table(summaries[0]))
     faults.begin(ranks.rank, 0)

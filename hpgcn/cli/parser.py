@@ -74,6 +74,8 @@ def convert(command):
     add("--split", metavar="SPLIT",
         help="file, planetoid, random:60/20/20[:SEED] (percent), or per-class:20/30[:SEED] (to "
              "train and to validate, all others to test)")
+    integers(command, ("num-splits", 1, "splits to draw, random or per-class; number i has SEED + "
+                       "i, and train --split-index i takes it"))
     add("--largest-component", action="store_true",
         help="leave out vertices outside the largest weakly connected component")
     add("--memory", type=size, metavar="BYTES",
@@ -121,6 +123,8 @@ def partition(command):
     integers(command, ("seed", 0, "keys all draws"))
     add("--balance-train", action="store_true",
         help="give parts equally many vertices to train on, too, within 10%%")
+    integers(command, ("split-index", 0, "split whose vertices to train on are balanced and "
+                       "counted; the file has all"))
     add("--nested", action="store_true",
         help="number the parts so that 2p and 2p + 1 are part p of half as many, and so on")
     add("--no-refine", action="store_true", help="leave the parts as they were first found")
@@ -162,6 +166,10 @@ def train(command):
     knobs(command, [entry.name for entry in dataclasses.fields(Config) if entry.name != "graph"])
     add("--seeds", metavar="SEEDS",
         help="such as 0..9 or 1,5,8: a run of each, in OUT/seed-N, and their mean; for --seed")
+    add("--splits", metavar="SPLITS",
+        help="all, or such as 0..9 or 0,3,5: a run on each split of the graph, in OUT/split-I, and "
+             "their mean; for --split-index. With --seeds every seed on every split, in "
+             "OUT/split-I/seed-N")
     add("--dry-run", action="store_true",
         help="train nothing: say what the run would send and hold")
     add("--json", action="store_true", help="print the summary as JSON")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.errors import DataError
+from hpgcn.errors import ConfigError, DataError, setting
 from hpgcn.graphs import validation
 
 ROW_ARRAYS = ("features", "labels", "degree_row", "degree_column", "degree_loop", "vertex",
@@ -31,8 +31,8 @@ class Header:
     all_ones: bool = False  # every stored weight is 1; `Graph.data` is then None
     multilabel: bool = False  # labels are a float32 (n, t) matrix rather than a class id
     sparse_features: bool = False  # features are CSR
-    has_split: bool = False  # train, validation and test masks exist
-    split: str = ""  # how the split was made: "file", "planetoid", "random:60/20/20:0"..
+    num_splits: int = 0  # s, each of train, validation and test masks; 0 without masks
+    split: str = ""  # how splits were made: "file", "planetoid", "random:60/20/20:0"..
     source_sha256: str = ""  # of the input, hexadecimal; empty if made in memory
 
     def __str__(self):
@@ -42,8 +42,17 @@ class Header:
             "directed" if self.directed else "undirected",
             f"{self.num_features:,} features" if self.num_features else "",
             f"{self.num_classes:,} {classes}" if self.num_classes else "",
-            "split" if self.has_split else ""]
+            f"{self.num_splits:,} splits" if self.num_splits > 1 else "split" * self.num_splits]
         return ", ".join(filter(None, words))
+
+    def check_split(self, index, where=None):
+        """Refuse, with a ConfigError, the number of a split that the graph does not have."""
+        if not 0 <= index < max(1, self.num_splits):  # without any, planning asks for number 0
+            held = f"{self.num_splits} splits, 0 to {self.num_splits - 1}"
+            if self.num_splits < 2:
+                held = "one split, 0" if self.num_splits else "no split"
+            raise ConfigError(f"{where or self.name}: {setting('split_index', index)}, but the "
+                              f"graph has {held}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +72,8 @@ class Graph:
         Weights; None if all are 1.
     features : (m, f) float32, scipy.sparse.csr_array (m, f) float32, or None
     labels : (m,) int64 with -1 for unknown, (m, t) float32, or None
-    masks : dict of (m,) bool under "train", "val" and "test", or None
+    masks : dict under "train", "val" and "test", or None
+        Each (m,) bool; of s > 1 splits (m, s).
     degree_row, degree_column, degree_loop : (m,) float64
         Row and column sums of the whole adjacency as stored; weight of the own loop, 0 if none.
     vertex : (m,) int64
@@ -139,7 +149,9 @@ class Graph:
             Features, cast to float32. Sparse ones stay sparse.
         y : (n,) integers (-1: unknown), or (n, t) multi-label, optional
         masks : (train, val, test) or a dict of them, optional
-            Each (n,) bool, or an array of vertex numbers. They must not overlap.
+            Each (n,) bool, or an array of vertex numbers; or (n, s) bool of s splits, of which
+            training takes one (`Config.split_index`); beside such an (n,) is that of all splits.
+            They must not overlap.
         symmetrize : bool
             Take max(A, A^T).
         unweighted : bool
@@ -213,18 +225,34 @@ class Graph:
             crc = zlib.crc32(data, zlib.crc32(kind.encode(), crc))
         return crc
 
-    def slab(self, start, stop):
-        """Return the rows [start, stop) of the whole graph, held here, as views."""
+    def of_split(self, index):
+        """Return the graph with one of its splits alone, whose masks are (m,); 0 is the first.
+
+        Raises
+        ------
+        ConfigError
+            There are fewer.
+        """
+        self.header.check_split(index)
+        if self.header.num_splits < 2:
+            return self
+        masks = {key: np.ascontiguousarray(mask[:, index]) for key, mask in self.masks.items()}
+        return dataclasses.replace(
+            self, header=dataclasses.replace(self.header, num_splits=1), masks=masks)
+
+    def slab(self, start, stop, split=None):
+        """Return rows [start, stop) of the whole graph, held here, as views; maybe `of_split`."""
         low = start - self.start
         high = stop - self.start
         if not 0 <= low <= high <= self.num_rows:
             raise DataError(f"{self.header.name}: rows {start}..{stop} asked for, {self.start}.."
                             f"{self.start + self.num_rows} held")
         entries = slice(self.indptr[low], self.indptr[high])
-        return dataclasses.replace(
+        rows = dataclasses.replace(
             self, start=start, indptr=self.indptr[low:high + 1] - self.indptr[low],
             indices=self.indices[entries], **self._of_entries(entries),
             **self._of_rows(slice(low, high)))
+        return rows if split is None else rows.of_split(split)
 
     def _of_entries(self, chosen):
         """Return those fields that have a value an entry, cut to the entries chosen."""
@@ -338,7 +366,7 @@ def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, origina
         num_features=0 if features is None else features.shape[1], num_classes=num_classes,
         directed=not is_symmetric(matrix), all_ones=data is None,
         multilabel=labels is not None and labels.ndim == 2, sparse_features=sp.issparse(features),
-        has_split=masks is not None, split="" if masks is None else split,
+        num_splits=validation.num_splits(masks), split="" if masks is None else split,
         source_sha256=source_sha256)
     return Graph(header, 0, indptr, indices, data, features, labels, masks, degree_row,
                  degree_column, degree_loop=matrix.diagonal().astype(np.float64),

@@ -1,5 +1,7 @@
 """Refusals of malformed graphs: what passes here, kernels trust. Errors name the first offender."""
 
+from itertools import combinations
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -7,6 +9,7 @@ from hpgcn.errors import DataError, UsageError
 
 SPLIT = ("train", "val", "test")
 MAX_WIDTH = 1 << 24
+MAX_SPLITS = 1000
 INT32_MAX = int(np.iinfo(np.int32).max)  # counts and numbers beyond take 64 bits
 
 
@@ -200,8 +203,20 @@ def most_classes(n):
     return max(n, 1 << 16)
 
 
+def num_splits(masks):
+    """Return how many splits there are in masks (n,) or (n, s); None has none."""
+    if masks is None:
+        return 0
+    shape = masks["train"].shape
+    return shape[1] if len(shape) == 2 else 1
+
+
 def check_masks(masks, n, labels, name):
-    """Return dict of SPLIT, bool (n,), or None; refuse overlaps and members without a label."""
+    """Return dict of SPLIT, bool (n,), of s > 1 splits (n, s), or None.
+
+    Refuse overlaps and members without a label. A mask (n,) beside others (n, s) is that of each
+    split, as the test vertices of a set may be.
+    """
     if masks is None:
         return None
     if not isinstance(masks, dict):
@@ -214,34 +229,55 @@ def check_masks(masks, n, labels, name):
         raise DataError(f"{name}: mask {unknown[0]!r} is unknown, expected {', '.join(SPLIT)}")
 
     result = {key: _as_mask(masks.get(key), n, f"{name}: {key} mask") for key in SPLIT}
-    if not result["train"].any():
+    counts = {key: mask.shape[1] for key, mask in result.items() if mask.ndim == 2}
+    if not counts:
+        _check_split(result, labels, name)
+        return result
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{count} {key} masks" for key, count in counts.items())
+        raise DataError(f"{name}: {listed}, expected as many of each")
+    count = counts.popitem()[1]
+    result = {key: mask if mask.ndim == 2 else np.repeat(mask[:, None], count, axis=1)
+              for key, mask in result.items()}
+    for i in range(count):
+        masks = {key: mask[:, i] for key, mask in result.items()}
+        _check_split(masks, labels, f"{name}: split {i}")
+    return result
+
+
+def _check_split(masks, labels, name):
+    """Refuse the masks of one split, dict of (n,) bool, as `check_masks`."""
+    if not masks["train"].any():
         raise DataError(f"{name}: train mask is empty")
-    for a, b in (("train", "val"), ("train", "test"), ("val", "test")):
-        both = np.flatnonzero(result[a] & result[b])
+    for a, b in combinations(SPLIT, 2):
+        both = np.flatnonzero(masks[a] & masks[b])
         if both.size:
             raise DataError(f"{name}: vertex {both[0]} is in both the {a} and the {b} mask "
                             f"({both.size} such)")
     if labels is not None and labels.ndim == 1:
         for key in SPLIT:
-            unknown = np.flatnonzero(result[key] & (labels < 0))
+            unknown = np.flatnonzero(masks[key] & (labels < 0))
             if unknown.size:
                 raise DataError(f"{name}: vertex {unknown[0]} is in the {key} mask but has no "
                                 f"label ({unknown.size} such)")
-    return result
 
 
 def _as_mask(mask, n, where):
+    """Return a mask as (n,) bool, or (n, s) of s > 1 splits."""
     mask = _as_array([] if mask is None else mask, where)
     if mask.shape == (0,):
         return np.zeros(n, bool)
-    is_01 = mask.dtype.kind in "ui" and mask.shape == (n,) and n > 2 and np.isin(mask, (0, 1)).all()
+    full = mask.ndim == 2 or (mask.shape == (n,) and n > 2)
+    is_01 = mask.dtype.kind in "ui" and full and np.isin(mask, (0, 1)).all()
     if mask.dtype == bool or is_01:
-        if mask.shape != (n,):
-            raise DataError(f"{where} has shape {mask.shape}, expected ({n},)")
-        return mask.astype(bool)
+        if mask.shape[:1] != (n,) or mask.ndim > 2:
+            raise DataError(f"{where} has shape {mask.shape}, expected ({n},) or ({n}, s)")
+        if mask.ndim == 2 and not 1 <= mask.shape[1] <= MAX_SPLITS:
+            raise DataError(f"{where} has shape {mask.shape}, expected 1 to {MAX_SPLITS} splits")
+        return mask.astype(bool).reshape((n,) if mask.size == n else mask.shape)
     if mask.ndim != 1 or mask.dtype.kind not in "ui":
         raise DataError(f"{where} has dtype {mask.dtype} and shape {mask.shape}, "
-                        f"expected bool ({n},) or vertex numbers")
+                        f"expected bool ({n},) or ({n}, s), or vertex numbers")
     if (k := first((mask < 0) | (mask >= n))) is not None:
         raise DataError(f"{where}: entry {k} is vertex {mask[k]}, expected 0..{n - 1}")
     result = np.zeros(n, bool)

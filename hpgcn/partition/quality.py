@@ -80,7 +80,7 @@ def statistics(graph, part, k, edge_part=None):
 
 def train_mask(graph):
     """Return the vertices to train on, (n,) bool; None without a split."""
-    return None if graph.masks is None else graph.masks["train"]
+    return None if graph.masks is None else graph.of_split(0).masks["train"]
 
 
 def count(rows, part, k, holder=None, train=None):

@@ -21,6 +21,7 @@ from hpgcn.partition import NONZERO_METHODS, make_partition
 from hpgcn.partition.model import pattern
 from hpgcn.planning.step import Steps, products_of
 from hpgcn.store.csr import read_csr
+from hpgcn.store.schema import mask_name
 
 REFINED = 50_000  # entries up to which nonzeros are refined: some seconds for each number of ranks
 
@@ -70,7 +71,7 @@ class Survey:
 
     def __init__(self, source, config=None, widths=None):
         config = config or Config()
-        masks, feature_pointers, edge_parts = self._read(source)
+        masks, feature_pointers, edge_parts = self._read(source, config.split_index)
         if not self.header.num_nodes:
             raise DataError(f"{self.name}: no vertices")
         self.spec = make_spec(self.header, config, widths)
@@ -94,8 +95,10 @@ class Survey:
         self.steps = Steps()
         self._partitions = {}
 
-    def _read(self, source):
-        """Take what is wanted; return masks, pointers of sparse features, parts of entries."""
+    def _read(self, source, split):
+        """Take what is wanted; return masks of a split, pointers of sparse features, parts of
+        entries.
+        """
         if isinstance(source, Graph):
             self.name = source.header.name
             self.header = source.header
@@ -104,11 +107,13 @@ class Survey:
             self.part_counts = () if self.offsets is None else (len(self.offsets) - 1,)
             self.graph = source
             X = source.features
-            return source.masks, X.indptr if sp.issparse(X) else None, source.edge_parts
+            masks = source.of_split(split).masks
+            return masks, X.indptr if sp.issparse(X) else None, source.edge_parts
         opened = isinstance(source, store.StoredGraph)
         with nullcontext(source) if opened else store.load(source) as stored:
             self.name = stored.path
             self.header = header = stored.header
+            header.check_split(split, stored.path)
             self.offsets = stored.offsets
             made = stored.vertex_partition
             self.method = made and made.method
@@ -119,8 +124,8 @@ class Survey:
             indptr, indices, _ = read_csr(reader, "adjacency", 0, n, n, n, True)
             pointers = _feature_pointers(reader, header) if header.sparse_features else None
             masks = None
-            if header.has_split:
-                masks = {key: reader.read(f"masks/{key}") > 0 for key in SPLIT}
+            if header.num_splits:
+                masks = {key: reader.read(mask_name(key, split)) > 0 for key in SPLIT}
         nothing = np.zeros(n)
         self.graph = Graph(header, 0, indptr, indices, None, None, None, None, nothing, nothing,
                            nothing, vertex=np.arange(n))

@@ -11,7 +11,7 @@ from hpgcn.runtime.text_table import label_list, table
 from hpgcn.store import words
 from hpgcn.store.models import CHECKPOINT, MODEL, PREDICTIONS
 from hpgcn.store.reader import Reader
-from hpgcn.store.schema import GRAPH, PARTITIONED
+from hpgcn.store.schema import GRAPH, PARTITIONED, mask_name
 from hpgcn.store.stored import StoredGraph
 
 KINDS = {GRAPH: "graph", PARTITIONED: "partitioned graph", MODEL: "model",
@@ -147,10 +147,16 @@ def _labels(header, reader):
 
 
 def _split(header, reader):
-    if not header.has_split:
+    splits = range(header.num_splits)
+    if not splits:
         return "none"
-    counts = [f"{key} {np.count_nonzero(reader.read(f'masks/{key}')):,}" for key in SPLIT]
-    return f"{', '.join(counts)} ({header.split})"
+    shown = []
+    for key in SPLIT:
+        counts = [np.count_nonzero(reader.read(mask_name(key, split))) for split in splits]
+        least, most = min(counts), max(counts)
+        shown.append(f"{key} {least:,}" + (f" to {most:,}" if least < most else ""))
+    several = f"{len(splits):,} splits, each of " * (len(splits) > 1)
+    return f"{several}{', '.join(shown)} ({header.split})"
 
 
 def _partition(stored, reader):

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.validation import SPLIT, index_dtype
 from hpgcn.store.csr import reorder_entries, write_csr
-from hpgcn.store.schema import DEGREES, GRAPH, PARTITION_FIELDS, PARTITIONED
+from hpgcn.store.schema import DEGREES, GRAPH, PARTITION_FIELDS, PARTITIONED, mask_name
 from hpgcn.store.stored import StoredGraph
 from hpgcn.store.writer import create
 
@@ -96,7 +96,8 @@ def _write(writer, graph, features, source_sha256):
     writer.attributes("/", {
         "source_name": header.name, "source_sha256": source_sha256, "split": header.split,
         "directed": header.directed, "num_nodes": n, "num_edges": header.num_edges,
-        "num_features": header.num_features, "num_classes": header.num_classes})
+        "num_features": header.num_features, "num_classes": header.num_classes,
+        "num_splits": header.num_splits if header.num_splits > 1 else None})
     write_csr(writer, "adjacency", graph.indptr, graph.indices, graph.data, n)
     if sp.issparse(features):
         indptr = features.indptr.astype(np.int64, copy=False)
@@ -106,9 +107,10 @@ def _write(writer, graph, features, source_sha256):
         writer.dataset("features", features)
     if graph.labels is not None:
         writer.dataset("labels", graph.labels)
-    if graph.masks is not None:
+    for split in range(header.num_splits):
+        masks = graph.of_split(split).masks
         for key in SPLIT:
-            writer.dataset(f"masks/{key}", graph.masks[key].view(np.uint8))
+            writer.dataset(mask_name(key, split), masks[key].view(np.uint8))
     for name in DEGREES:
         writer.dataset(f"degree/{name}", _as(getattr(graph, f"degree_{name}"), np.float64))
     if graph.original_ids is not None:

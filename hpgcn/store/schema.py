@@ -3,7 +3,7 @@
 import numpy as np
 
 from hpgcn.graphs.graph import Header
-from hpgcn.graphs.validation import MAX_WIDTH, SPLIT, most_classes
+from hpgcn.graphs.validation import MAX_SPLITS, MAX_WIDTH, SPLIT, most_classes
 from hpgcn.store.csr import expect_csr
 
 GRAPH = "hpgcn-graph"
@@ -11,6 +11,11 @@ PARTITIONED = "hpgcn-partitioned-graph"
 DEGREES = ("row", "column", "loop")
 PARTITION_FIELDS = {
     "method": str, "engine": str, "engine_version": str, "seed": int, "epsilon": float}
+
+
+def mask_name(key, split):
+    """Return the dataset of a mask: of split 0 that of files with one split, which all know."""
+    return f"masks/{split}/{key}" if split else f"masks/{key}"
 
 
 def read_header(reader):
@@ -31,9 +36,7 @@ def read_header(reader):
         raise reader.error(f"adjacency has {nnz} entries, but num_edges is {num_edges}")
     sparse = _expect_features(reader, n, f)
     multilabel = _expect_labels(reader, n, c)
-    has_split = any(f"masks/{key}" in reader.entries for key in SPLIT)
-    for key in SPLIT if has_split else ():
-        reader.expect(f"masks/{key}", (n,), np.uint8)
+    num_splits = _expect_masks(reader, n)
     for degree in DEGREES:
         reader.expect(f"degree/{degree}", (n,), np.float64)
     if "original_ids" in reader.entries:
@@ -41,7 +44,8 @@ def read_header(reader):
     # a name that is safe to print, and as part of a file name
     name = "".join(letter if letter.isprintable() and letter not in "/\\" else "_"
                    for letter in name)
-    return Header(name, n, nnz, f, c, directed, ones, multilabel, sparse, has_split, split, sha256)
+    return Header(name, n, nnz, f, c, directed, ones, multilabel, sparse, num_splits, split,
+                  sha256)
 
 
 def _expect_features(reader, n, f):
@@ -70,6 +74,20 @@ def _expect_labels(reader, n, c):
     else:
         reader.expect("labels", (n,), np.int64)
     return multilabel
+
+
+def _expect_masks(reader, n):
+    """Return the number of splits."""
+    masked = any(mask_name(key, 0) in reader.entries for key in SPLIT)
+    count = int(masked)
+    if "num_splits" in reader.attributes():  # of several
+        count = reader.field("num_splits", int)
+        if not masked <= count <= MAX_SPLITS:
+            raise reader.error(f"/: attribute num_splits is {count}, expected 1 to {MAX_SPLITS}")
+    for split in range(count):
+        for key in SPLIT:
+            reader.expect(mask_name(key, split), (n,), np.uint8)
+    return count
 
 
 def read_offsets(reader, header):

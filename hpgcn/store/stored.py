@@ -16,11 +16,11 @@ from hpgcn.graphs.validation import SPLIT
 from hpgcn.store import schema
 from hpgcn.store.csr import read_csr, refuse_pointers, reorder_entries
 from hpgcn.store.reader import Reader
-from hpgcn.store.schema import DEGREES, GRAPH, PARTITION_FIELDS, PARTITIONED
+from hpgcn.store.schema import DEGREES, GRAPH, PARTITION_FIELDS, PARTITIONED, mask_name
 
 ENTRY_BYTES = 32  # of memory that putting the part of one edge into the original order takes
 DENSE = ("features", "labels", "original_ids", "partition/perm",
-         *(f"masks/{key}" for key in SPLIT), *(f"degree/{name}" for name in DEGREES))
+         *(f"degree/{name}" for name in DEGREES))
 
 
 class StoredGraph:
@@ -104,17 +104,21 @@ class StoredGraph:
         """Refuse (DataError) to go on with what was read if the file was replaced or written to."""
         refuse_replaced(self.path, self.reader.opened)
 
-    def slab(self, start, stop):
-        """Read and validate the rows [start, stop); return a Graph."""
+    def slab(self, start, stop, split=None):
+        """Read and validate the rows [start, stop); return a Graph, of one split or of all.
+
+        Of other splits nothing is read. A ConfigError if there is no such split.
+        """
         self._check_rows(start, stop)
-        self._reserve(start, stop)
+        header = self.header
+        if split is not None:
+            header.check_split(split, self.path)
+            header = dataclasses.replace(header, num_splits=min(1, header.num_splits))
+        splits = range(self.header.num_splits) if split is None else [split][:header.num_splits]
+        self._reserve(start, stop, splits)
         indptr, indices, data = self.adjacency_rows(start, stop)
         labels = self._read_labels(start, stop)
-        masks = self._read_masks(start, stop)
-        if masks is not None and labels is not None and labels.ndim == 1:
-            for key in SPLIT:
-                self._refuse(masks[key] & (labels < 0), start, f"masks/{key}",
-                             "is set, but the vertex has no label")
+        masks = self._read_masks(start, stop, splits, labels)
         degrees = [self._read_finite(f"degree/{name}", start, stop) for name in DEGREES]
         features = self._read_features(start, stop)
 
@@ -124,7 +128,7 @@ class StoredGraph:
         ids = None
         if "original_ids" in self.reader.entries:
             ids = self.reader.read("original_ids", start, stop)
-        return Graph(self.header, start, indptr, indices, data, features, labels, masks, *degrees,
+        return Graph(header, start, indptr, indices, data, features, labels, masks, *degrees,
                      vertex=vertex, original_ids=ids, offsets=self.offsets)
 
     def adjacency_rows(self, start, stop):
@@ -153,8 +157,9 @@ class StoredGraph:
         self.check_whole([graph])
         if self.offsets is not None and consistency.nonzero(self.partition_sums(0, n)):
             self.vertex_partition  # noqa: B018 (refuses)
-        if graph.masks is not None and not graph.masks["train"].any():
-            raise self.reader.error("masks/train is empty")
+        for split in range(self.header.num_splits):
+            if not graph.of_split(split).masks["train"].any():
+                raise self.reader.error(f"{mask_name('train', split)} is empty")
         return graph
 
     def check_whole(self, slabs):
@@ -237,10 +242,11 @@ class StoredGraph:
         name = f"{group}/pointers_to_1"
         return [int(self.reader.read(name, row, row + 1)[0]) for row in (start, stop)]
 
-    def _reserve(self, start, stop):
+    def _reserve(self, start, stop, splits):
         """Refuse rows whose bytes, all datasets together, pass the memory budget."""
         entries = self.reader.entries
         need = sum((stop - start) * entries[name].row_bytes for name in DENSE if name in entries)
+        need += (stop - start) * len(splits) * len(SPLIT)
         for group in ["adjacency"] + ["features"] * self.header.sparse_features:
             entry = entries[f"{group}/indices_1"]
             first, last = self._ends(group, start, stop)
@@ -273,16 +279,29 @@ class StoredGraph:
                          f"is outside 0..{c - 1}, and not -1 (unknown)")
         return labels
 
-    def _read_masks(self, start, stop):
-        if not self.header.has_split:
+    def _read_masks(self, start, stop, splits, labels):
+        """Read the masks of some splits, as of a Graph; None of none."""
+        if not splits:
             return None
-        masks = {key: self.reader.read(f"masks/{key}", start, stop) for key in SPLIT}
+        read = [self._read_split(start, stop, split, labels) for split in splits]
+        if len(read) == 1:
+            return read[0]
+        return {key: np.stack([masks[key] for masks in read], axis=1) for key in SPLIT}
+
+    def _read_split(self, start, stop, split, labels):
+        names = {key: mask_name(key, split) for key in SPLIT}
+        masks = {key: self.reader.read(name, start, stop) for key, name in names.items()}
         for key, mask in masks.items():
-            self._refuse(mask > 1, start, f"masks/{key}", "is neither 0 nor 1")
+            self._refuse(mask > 1, start, names[key], "is neither 0 nor 1")
         for a, b in combinations(SPLIT, 2):
-            self._refuse((masks[a] & masks[b]) > 0, start, f"masks/{a}",
-                         f"is set, and in masks/{b} too")
-        return {key: mask.view(bool) for key, mask in masks.items()}
+            self._refuse((masks[a] & masks[b]) > 0, start, names[a],
+                         f"is set, and in {names[b]} too")
+        masks = {key: mask.view(bool) for key, mask in masks.items()}
+        if labels is not None and labels.ndim == 1:
+            for key, mask in masks.items():
+                self._refuse(mask & (labels < 0), start, names[key],
+                             "is set, but the vertex has no label")
+        return masks
 
     def _read_partition(self, start, stop):
         """Read perm, iperm and part of the vertices [start, stop), none of them out of range."""

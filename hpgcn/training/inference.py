@@ -48,7 +48,8 @@ def predict(source, run, comm=None, *, device="auto"):
         source = as_source(source)
         weights, settings, attributes = (
             (run.weights, vars(run.config), {}) if isinstance(run, Result) else read_run(run))
-        own = {name: getattr(Config, name) for name in ("aggregate_on", "update_on", "delay")}
+        own = {name: getattr(Config, name)
+               for name in ("aggregate_on", "update_on", "delay", "split_index")}
         config = Config(**{**settings, **own, "device": device, "prune": False})
         find_strategy(config)
         parameters, spec = Parameters.stored(weights, config, find_model(config), run)

@@ -129,8 +129,8 @@ def _check_partition(stored, comm):
                 stored.vertex_partition  # noqa: B018 (refuses)
 
 
-def read_slab(placed, comm):
-    """Read this rank's rows of a graph, a Graph; every rank calls this together.
+def read_slab(placed, comm, split=0):
+    """Read this rank's rows of a graph, a Graph of one split; every rank calls this together.
 
     A graph is refused on all ranks whose degrees, loops or symmetry are not what its
     entries say, with a DataError as `hpgcn.graphs.consistency.add_up` and `refuse`.
@@ -139,7 +139,7 @@ def read_slab(placed, comm):
     layout = placed.layout
     where = where_of(source)
     with comm.collective_errors():
-        slab = source.slab(layout.rows.start, layout.rows.stop)
+        slab = source.slab(layout.rows.start, layout.rows.stop, split)
     with comm.collective_errors():
         mine = add_up(slab, where)
     # of ranks with the same rows one tells

@@ -36,11 +36,12 @@ class GraphShard:
         self.spec = spec
         self.comm = comm
         self.arrangement = placed.arrangement
-        slab = read_slab(placed, comm)
+        slab = read_slab(placed, comm, config.split_index)
         if slab.masks is not None:
             train = comm.sum([np.count_nonzero(slab.masks["train"])])[0]
             if not train:
-                raise agreed(DataError(f"{slab.header.name}: the train mask is empty"))
+                which = f" of split {config.split_index}" * (source.header.num_splits > 1)
+                raise agreed(DataError(f"{slab.header.name}: the train mask{which} is empty"))
         self.columns = Columns(layout, comm, spec.dtype)
         self.devices = comm.device.name
         if config.aggregates_on_host and comm.device.name != "cpu":

@@ -39,6 +39,7 @@ from hpgcn.training.divergence import check_evaluation, diverged
 from hpgcn.training.drift import in_words, tell, watched
 from hpgcn.training.fault_view import with_faults
 from hpgcn.training.optimizers import OPTIMIZERS, SGD
+from hpgcn.training.parts import where_of
 from hpgcn.training.placement import as_source, assign_rows, same_everywhere
 from hpgcn.training.progress import (
     Best,
@@ -95,7 +96,7 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False, re
     ------
     DataError, ConfigError, DivergedError, OutputError, StorageError, StoppedError, CancelledError,
     UsageError
-        On all ranks together: no labels, features or split; ranks against parts, or
+        On all ranks together: no labels, features or such a split; ranks against parts, or
         a checkpoint of other data or settings; NaN or Inf; the run directory exists;
         a checkpoint cannot be written, or none of them read; SIGUSR1, or SIGINT (a
         KeyboardInterrupt), asked to stop; checkpoints without a run directory.
@@ -122,7 +123,7 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False, re
     same_everywhere(source, config, comm)
     comm.use(choose(config.updates_on, comm))
     with comm.collective_errors():
-        check(source.header)
+        check(source.header, config.split_index, where_of(source))
         if config.checkpoint_every and not config.out:
             raise UsageError(f"checkpoint_every = {config.checkpoint_every}: needs a run "
                              f"directory, set {setting('out')}")
@@ -154,8 +155,11 @@ def train(source, config=None, comm=None, *, progress=False, overwrite=False, re
                                    callbacks)
 
 
-def check(header):
-    """Refuse a graph that cannot be trained on with a DataError: no features, labels or split."""
+def check(header, split=0, where=None):
+    """Refuse a graph that cannot be trained on with a DataError: no features, labels or split.
+
+    A ConfigError if it has others, but not the one of this number.
+    """
     if not header.num_features:
         raise DataError(f"{header.name}: no features; give them to `hpgcn convert` with --features "
                         "FILE, or let it make some: --features identity or --features degree; or "
@@ -163,9 +167,10 @@ def check(header):
     if not header.num_classes:
         raise DataError(f"{header.name}: no labels; give them to `hpgcn convert` with --labels "
                         "FILE, or to Graph.from_scipy")
-    if not header.has_split:
+    if not header.num_splits:
         raise DataError(f"{header.name}: no train, validation and test masks; give `hpgcn convert` "
                         "a --split, e.g. --split random:60/20/20, or masks to Graph.from_scipy")
+    header.check_split(split, where)
 
 
 def make_trainer(source, config, comm, *, warm=True):

@@ -93,7 +93,8 @@ def _small_epoch(make, header, config, device):
     y = np.eye(3) if header.multilabel else np.arange(3)
     tiny = Graph.from_scipy(A, X, y, ([0], [1], [2]), name="warm-up")
     few = config.replace(out="", checkpoint_every=0, epochs=1, grid="", replication=0, memory="",
-                         lr=Config.lr, weight_decay=0.0, class_weight="", metric="auto")
+                         lr=Config.lr, weight_decay=0.0, class_weight="", metric="auto",
+                         split_index=0)
     metric = "macro-f1" if config.metric in METRICS else "auto"  # the same kernels
     rows = device.put(np.ones((2, 1), config.dtype))
     numbers = device.put(np.arange(2))

@@ -18,6 +18,18 @@ def several(tmp_path):
     return path
 
 
+def test_all_splits_go_along(tmp_path):
+    path = several(tmp_path)
+    arrays = dict(np.load(path))
+    arrays |= {name: np.stack([mask, np.roll(mask, 1)]) for name, mask in arrays.items()
+               if name.endswith("_mask")}
+    np.savez(path, **arrays)
+    graph, _ = read(path, largest_component=True)
+    whole, _ = read(path)
+    for key, mask in whole.masks.items():
+        np.testing.assert_array_equal(graph.masks[key], mask[[0, 4, 6]])
+
+
 def test_what_belongs_to_the_vertices_goes_along(tmp_path):
     graph, notes = read(several(tmp_path), largest_component=True)
     assert graph.original_ids.tolist() == [0, 4, 6]  # of two of 3 vertices the first

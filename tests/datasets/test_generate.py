@@ -22,7 +22,7 @@ def test_undirected_without_loops_or_duplicates(kind):
     assert (header.num_nodes, header.num_edges) == (2048, A.nnz)
     assert (header.num_features, header.num_classes) == (5, 7)
     assert not header.directed and header.all_ones
-    assert header.has_split and header.split == "random:60/20/20:3"
+    assert header.num_splits == 1 and header.split == "random:60/20/20:3"
     assert np.array_equal(graph.degree_row, A.sum(axis=1))
     assert np.array_equal(graph.degree_column, A.sum(axis=0))
     assert graph.indices.dtype == np.int32 and graph.features.dtype == np.float32
@@ -125,7 +125,7 @@ def test_features_tell_classes_apart_better_with_neighbours():
 def test_no_features_no_classes():
     graph = generate("rmat", scale=5, features=0, classes=0)
     assert graph.features is None and graph.labels is None and graph.masks is None
-    assert not graph.header.has_split
+    assert not graph.header.num_splits
 
 
 @pytest.mark.parametrize("kind, options, message", [

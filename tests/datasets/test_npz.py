@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from inputs import put, refused, rows
 
 from hpgcn.datasets.convert import read
+from hpgcn.store import load
 
 A = np.array([[0, 2, 0], [0, 1, 0], [3, 0, 0]])
 CSR = {"adj_data": np.array([2, 1, 3.0]), "adj_indices": np.array([1, 1, 0]),
@@ -69,6 +70,63 @@ def test_sparse_attributes_and_split(tmp_path):
     assert {key: mask.tolist() for key, mask in graph.masks.items()} == {
         "train": [True, False, False], "val": [False, False, True], "test": [False, True, False]}
     assert graph.header.split == "file"
+
+
+def heterophilous(splits=10, n=40):
+    """Arrays as Platonov et al. (2023) publish them: edges once each, masks (s, n)."""
+    rng = np.random.default_rng(0)
+    edges = np.array([[u, v] for u in range(n) for v in range(u) if rng.random() < 0.1])
+    order = np.array([rng.permutation(n) for _ in range(splits)])
+    masks = {"train_masks": order < 20, "val_masks": (order >= 20) & (order < 30),
+             "test_masks": order >= 30}
+    return {"node_features": rng.standard_normal((n, 3)), "node_labels": rng.integers(0, 2, n),
+            "edges": edges, **masks}
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_heterophilous_sets_are_read_whole(tmp_path, turned):
+    arrays = heterophilous()
+    given = {key: each.T if turned and key.endswith("masks") else each
+             for key, each in arrays.items()}
+    graph, notes = convert(tmp_path, given)
+    dense = np.zeros((40, 40))
+    dense[tuple(arrays["edges"].T)] = 1
+    np.testing.assert_array_equal(graph.adjacency.toarray(), np.maximum(dense, dense.T))
+    assert not graph.header.directed and "edges read in both directions" in notes
+    assert not any("not read" in note for note in notes)
+    assert (graph.header.num_splits, graph.header.num_features, graph.header.num_classes) == (
+        10, 3, 2)
+    for key, mask in graph.masks.items():
+        np.testing.assert_array_equal(mask, arrays[f"{key}_masks"].T)
+
+    graph.save(tmp_path / "g.h5")
+    with load(tmp_path / "g.h5") as stored:
+        for split in range(10):
+            masks = stored.slab(0, 40, split).masks
+            for key, mask in masks.items():
+                np.testing.assert_array_equal(mask, arrays[f"{key}_masks"][split])
+
+
+def test_a_set_that_is_directed_by_its_name(tmp_path):
+    arrays = heterophilous()
+    directed, undirected = (tmp_path / f"{kind}.npz" for kind in ("a_directed", "undirected"))
+    np.savez(directed, **arrays)
+    np.savez(undirected, **arrays)
+    graph, notes = read(directed)
+    assert graph.header.directed and "row target aggregates source" in notes
+    assert {(v, u) for u, v in zip(*graph.adjacency.nonzero())} == {*map(tuple, arrays["edges"])}
+    assert not read(undirected)[0].header.directed
+
+
+def test_pyg_masks_of_several_splits(tmp_path):
+    """As WikiCS: 20 splits to train and to validate, the same vertices to test in all of them."""
+    train = np.eye(5, 3, dtype=bool)
+    test = np.arange(5) == 4
+    graph, _ = convert(tmp_path, {
+        "edge_index": [[0, 1], [1, 2]], "x": np.eye(5), "y": np.arange(5), "train_mask": train,
+        "val_mask": np.roll(train, 1, axis=1), "test_mask": test})
+    np.testing.assert_array_equal(graph.masks["train"], train)
+    np.testing.assert_array_equal(graph.masks["test"], np.stack([test] * 3, axis=1))
 
 
 def test_multilabel(tmp_path):

@@ -95,3 +95,21 @@ def test_recorded_and_chosen(tmp_path, data_dir):
         assert all(np.array_equal(own[key], graph.masks[key]) for key in own)
     refused(r"g\.txt: no split in the input", put(tmp_path / "g.txt", "0 1\n"), split="file")
     refused(r"g\.txt: no labels.*--labels", tmp_path / "g.txt", split="random:60/20/20")
+
+
+@pytest.mark.parametrize("split", ["random:60/20/20:5", "per-class:3/4:5"])
+def test_several_are_those_of_the_seeds_that_follow(split):
+    graph, _ = read("karate", split=split, num_splits=3)
+    assert graph.header.split == f"{split}..7" and graph.header.num_splits == 3
+    for i in range(3):
+        alone = read("karate", split=f"{split[:-1]}{5 + i}")[0].masks
+        for key, mask in graph.of_split(i).masks.items():
+            np.testing.assert_array_equal(mask, alone[key], strict=True)
+
+
+@pytest.mark.parametrize("split, count", [
+    (None, 2), ("file", 2), ("planetoid", 3), ("random", 0), ("random", 1001), ("random", 2.0),
+    (f"random:60/20/20:{2**63 - 1}", 2)])
+def test_several_that_cannot_be_drawn(split, count):
+    with pytest.raises(UsageError, match="num_splits"):
+        read("karate", split=split, num_splits=count)

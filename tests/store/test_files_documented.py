@@ -84,6 +84,25 @@ def test_a_graph_written_by_the_document_is_taken(tmp_path, capsys):
     assert hpgcn.train(hpgcn.load(path), hpgcn.Config(epochs=1, hidden=4))["epochs"] == 1
 
 
+@pytest.mark.parametrize("count, message", [
+    (2, None), (3, "dataset masks/2/train is missing"), (0, "num_splits is 0, expected 1 to 1000"),
+    (1001, "num_splits is 1001")])
+def test_several_splits_written_by_the_document(tmp_path, count, message):
+    path = tmp_path / "path.h5"
+    more = {f"masks/1/{key}": np.roll(GRAPH_DATASETS[f"masks/{key}"][:5], 1)
+            for key in ("train", "val", "test")}
+    more = {name: np.append(mask, np.uint8(0)) for name, mask in more.items()}
+    root = {**GRAPH_ATTRIBUTES["/"], "num_splits": count}
+    write_by_the_document(path, {**GRAPH_ATTRIBUTES, "/": root}, {**GRAPH_DATASETS, **more})
+    if message:
+        with pytest.raises(DataError, match=message):
+            store.describe(path)
+        return
+    store.describe(path, verify=True)
+    assert hpgcn.load(path).masks["train"].tolist() == [
+        [1, 0], [0, 1], [0, 0], [1, 0], [0, 1], [0, 0]]
+
+
 REQUIRED = [*GRAPH_ATTRIBUTES["/"], *GRAPH_ATTRIBUTES["/adjacency"], *GRAPH_DATASETS, "complete"]
 
 
@@ -151,6 +170,8 @@ def written(tmp_path_factory):
     sparse = make_graph(features="sparse", ids=True, weighted=False)
     store.write_graph(folder / "dense.h5", make_graph())
     store.write_graph(folder / "sparse.h5", sparse)
+    masks = {key: np.stack([mask, mask], axis=1) for key, mask in sparse.masks.items()}
+    store.write_graph(folder / "splits.h5", hpgcn.Graph.from_scipy(sparse.adjacency, masks=masks))
     store.write_partitioned(folder / "cut.h5", sparse, make_partition(edges=sparse.indices.size))
     for model in ("gcn", "sage", "gin"):
         config = hpgcn.Config(model=model, layer_norm=True, epochs=2, checkpoint_every=1,
@@ -201,7 +222,7 @@ def contents(file):
         elif group.partition("/")[0] in ("weights", "best", "optimizer"):
             names.update({f"{group}/NAME", re.sub(r"\d+", "{l}", last)})
         else:
-            names.add(name)
+            names.add(re.sub(r"^masks/\d+/", "masks/I/", name))
 
     file.visititems(visit)
     return names

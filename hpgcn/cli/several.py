@@ -1,0 +1,115 @@
+"""One run after another, of a seed or a split each, and what they come to: `train --seeds`."""
+import os
+import re
+import statistics
+from dataclasses import dataclass, replace
+from itertools import product
+
+from hpgcn.errors import UsageError
+from hpgcn.runtime.text_table import table
+
+NUMBER = r"\d{1,19}"
+PIECE = re.compile(rf"({NUMBER})(?:\.\.({NUMBER}))?")
+MOST = 10_000
+ALL = "all"
+
+
+def asked(args):
+    """Return the Several of a command line; UsageError if its flags make no sense together."""
+    for flag, single in (("seeds", "seed"), ("splits", "split_index")):
+        if getattr(args, flag) is None:
+            continue
+        for other in (single, "dry_run"):
+            if getattr(args, other) is not None and getattr(args, other) is not False:
+                raise UsageError(f"--{flag} and --{other.replace('_', '-')} exclude each other")
+    splits = args.splits if args.splits == ALL else parse_numbers("--splits", args.splits)
+    return Several(parse_numbers("--seeds", args.seeds), splits)
+
+
+def parse_numbers(flag, text):
+    """Return the numbers of e.g. "0..9" or "1,5,8..10", list of int, or None of None.
+
+    UsageError if they are none.
+    """
+    if text is None:
+        return None
+    numbers = []
+    for piece in text.split(","):
+        match = PIECE.fullmatch(piece.strip())
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if not first <= last < 2**63 or last - first >= MOST:
+            raise UsageError(f"{flag} {text!r:.80}: expected such as 0..9 or 1,5,8")
+        numbers += range(first, last + 1)
+    if len(set(numbers)) < len(numbers):
+        raise UsageError(f"{flag} {text!r:.80}: expected each number once")
+    return numbers
+
+
+@dataclass(frozen=True)
+class Several:
+    """Which runs: every seed on every split. False where neither is asked for: one run."""
+
+    seeds: list[int] | None = None  # None: that of the settings
+    splits: list[int] | str | None = None  # likewise; or ALL, until the graph is known
+
+    def __bool__(self):
+        return self.seeds is not None or self.splits is not None
+
+    def of(self, header):
+        """Return the same with the numbers of all splits that a graph has for ALL."""
+        return replace(self, splits=list(range(header.num_splits))) if self.splits == ALL else self
+
+    @property
+    def first(self):
+        """Split and seed of the first run; None for each that is the settings'."""
+        splits = [0] if self.splits == ALL else self.splits
+        return (splits or [None])[0], (self.seeds or [None])[0]
+
+    def last_split(self, config):
+        """Return the highest number of a split that is trained on."""
+        return max(self.splits or [config.split_index])
+
+    def directory(self, out, split, seed):
+        """Return the run directory of a split and a seed, those that are not None."""
+        folders = [f"split-{split}"] * (split is not None) + [f"seed-{seed}"] * (seed is not None)
+        return os.path.join(out, *folders)
+
+    def configs(self, config):
+        """Return the settings of each run, split by split."""
+        return [config.replace(seed=config.seed if seed is None else seed,
+                               split_index=config.split_index if split is None else split,
+                               out=self.directory(config.out, split, seed))
+                for split, seed in product(self.splits or [None], self.seeds or [None])]
+
+    def words(self, configs, summaries):
+        """Return a table of runs, a line each, and their mean."""
+        from hpgcn.store.words import percent
+
+        names = {"split": "split_index"} if self.splits else {}
+        names |= {"seed": "seed"} if self.seeds else {}
+        metric = summaries[0]["metric"]
+        rows = [[*names, f"test {metric}", "validation", "best epoch", "epochs",
+                 "seconds per epoch"]]
+        rows += [[*(str(getattr(config, name)) for name in names.values()),
+                  percent(each["test_acc"]), percent(each["best_val_acc"]),
+                  str(each["best_epoch"]), str(each["epochs"]), f"{each['epoch_s_median']:.4g}"]
+                 for config, each in zip(configs, summaries)]
+        whole = together(configs, summaries)
+        for name in ("mean", "std"):
+            rows.append([name, *[""] * (len(names) - 1),
+                         *(percent(whole[key][name]) for key in ("test_acc", "best_val_acc")),
+                         "", "", ""])
+        return table(rows, rule=True)
+
+
+def together(configs, summaries):
+    """Return mean and sample standard deviation of the metrics of runs; None where one is None."""
+    found = {}
+    for name in ("best_val_acc", "test_acc"):
+        values = [summary[name] for summary in summaries]
+        known = None not in values
+        found[name] = {"mean": statistics.fmean(values) if known else None,
+                       "std": statistics.stdev(values) if known and len(values) > 1 else None}
+    runs = [{"seed": config.seed, "split_index": config.split_index, **summary}
+            for config, summary in zip(configs, summaries)]
+    return {"runs": runs, **found}

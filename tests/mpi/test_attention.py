@@ -1,0 +1,73 @@
+"""Attention on any number of ranks: the oracle's losses, what is sent, and what is not."""
+import numpy as np
+import pytest
+from graphs import make, scattered
+from test_contract import check_against_the_oracle
+from training import assert_same_curves, run
+
+import hpgcn
+from hpgcn.comm import SerialComm
+from hpgcn.config import Config
+from hpgcn.errors import UsageError
+from hpgcn.strategies import STRATEGIES
+
+pytestmark = pytest.mark.mpi
+GAT = {"model": "gat", "heads": 4, "hidden": 12, "dtype": "float64", "seed": 3, "dropout": 0.4,
+       "lr": 0.01}
+SERVING = [name for name, each in STRATEGIES.items() if not each.refuses([4], 1)]
+
+
+def serves(comm, strategy, *heads):
+    reason = STRATEGIES[strategy].refuses(heads, comm.size)
+    if reason:
+        pytest.skip(reason)
+
+
+@pytest.mark.parametrize("changes", [
+    {}, {"attention_dropout": 0.5}, {"attention_dropout": 0.5, "layers": 3, "output_heads": 4},
+    {"input_dropout": 0.0}, {"input_dropout": 0.0, "precompute": False, "layers": 1}], ids=str)
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("strategy", SERVING)
+def test_equals_the_oracle_and_the_prediction(comm, strategy, directed, changes):
+    serves(comm, strategy, 4)
+    graph = make(directed=directed, weighted=True)
+    config = Config(strategy=strategy, **{**GAT, **changes})
+    history = check_against_the_oracle(graph, scattered(graph, comm), config, comm)
+    alone, _ = run(graph, config.replace(strategy=Config.strategy), SerialComm(), 3)
+    assert_same_curves(history[:3], alone, 1e-10)
+
+
+@pytest.mark.parametrize("directed, prune", [(False, True), (True, True), (False, False)])
+@pytest.mark.parametrize("strategy", SERVING)
+def test_rows_that_nobody_reads_change_nothing(comm, strategy, directed, prune):
+    serves(comm, strategy, 4)
+    graph = make(n=400, directed=directed, train=12, degree=3)
+    config = Config(strategy=strategy, prune=prune, attention_dropout=0.5, layers=3, **GAT)
+    alone, _ = run(graph, config.replace(strategy=Config.strategy, prune=False), SerialComm(), 3)
+    history, _ = run(scattered(graph, comm), config, comm, 3)
+    assert_same_curves(history, alone, 1e-10)
+
+
+def test_bytes_by_hand(comm):
+    """4 V K f forward and 4 V (K f + 3 K) backward a layer; none forward where X is constant."""
+    graph = make()
+    source = scattered(graph, comm)
+    offsets = np.asarray(source.offsets)
+    owner = np.searchsorted(offsets, np.arange(graph.num_rows), side="right") - 1
+    rows, columns = source.adjacency.tocoo().coords
+    volume = len({(owner[i], j) for i, j in zip(rows, columns) if owner[i] != owner[j]})
+    for constant in (False, True):
+        config = Config(strategy="p2p", prune=False, precompute=constant,
+                        **{**GAT, "input_dropout": 0.0, "dtype": "float32"})
+        history, _ = run(source, config, comm, 1)
+        layers = 12 * (not constant) + (12 + 3 * 4) + 20 + (20 + 3 * 4)
+        parameters = 13 * 12 + 2 * 12 + 12 + 12 * 20 + 2 * 20 + 5
+        weights = 2 * parameters * (comm.size - 1)
+        assert history[0]["sent_bytes"] == 4 * (volume * layers + weights)
+
+
+def test_strategies_that_compute_no_attention_name_those_that_do(comm):
+    for name in set(STRATEGIES) - set(SERVING):
+        with pytest.raises(UsageError, match=f"strategy = {name}: it computes no attention; "
+                                             "model gat takes p2p, cover, vertex-cut, 1d"):
+            hpgcn.train(make(), Config(strategy=name, **GAT), comm.mpi)
