@@ -122,6 +122,9 @@ class Attention:
                 ops.scatter_add(to_self, heads.self_rows, dx)
         return dx, da, db
 
+    def keep_rows(self, X, width):
+        """Keep what is read of others' rows of X, which never change: by default nothing."""
+
     def attend(self, rows, l, state, drawn, spread, W):  # noqa: E741
         """Fill `state`: out, lse, above and share, as kernels.attend; the last two may be None.
 
@@ -202,7 +205,7 @@ class RowAttention(Attention):
                 yield source, part
 
     def keep_rows(self, X, width):
-        """Pull rows of X (m_in, f) that never change, once, in slices of so many columns."""
+        """See `Attention`; rows of X (m_in, f) are pulled in slices of so many columns."""
         device = self.device
         for first in range(0, X.shape[1], width):
             part = device.xp.ascontiguousarray(X[:, first:first + width])

@@ -44,6 +44,7 @@ from hpgcn.parallel.layout import split
 from hpgcn.runtime.device import HOST
 from hpgcn.runtime.gpu_limits import check_nonzeros
 from hpgcn.strategies.batches import Batches, Parcels, count_batches, count_fewer, pieces
+from hpgcn.strategies.mop_attention import ColumnAttention, Product
 from hpgcn.strategies.mop_plan import MopPlan
 from hpgcn.strategies.staged_buffers import Shared, StagedBuffers
 from hpgcn.strategies.strategy import Strategy, product_name
@@ -131,6 +132,7 @@ class MixtureOfParallelism(Strategy):
 
     name = "mop"
     Plan = MopPlan
+    attends = True
     options = ("stages", "aggregate_on", "update_on")
 
     def __init__(self, layout, layout_in, comm, operands, buffers, *, symmetric, asked, whole=None):
@@ -204,13 +206,28 @@ class MixtureOfParallelism(Strategy):
 
     def forward(self, H, *, mask=None, out=None):
         """See `Strategy`."""
-        return self._product(self.operand, H, mask, out)
+        return self.product(self.operand, H, out, Product(), mask)
 
     def backward(self, G, *, mask=None, out=None):
         """See `Strategy`."""
-        return self._product(self.operand_back, G, mask, out)
+        return self.product(self.operand_back, G, out, Product(), mask)
 
-    def _product(self, operand, H, mask, out):
+    @classmethod
+    def refuses(cls, heads, ranks):
+        """See `Strategy`; a rank takes whole heads."""
+        if any(count % ranks for count in heads):
+            return f"{ranks} ranks cannot share {', '.join(map(str, sorted(set(heads))))} heads"
+        return ""
+
+    def attention(self, heads):
+        """See `Strategy`."""
+        return ColumnAttention(self, heads)
+
+    def product(self, operand, H, out, work, mask=None):
+        """Exchange rows of H for columns, do `work`, send rows back; see `Product`.
+
+        `work` is told of rows as they have landed, and of tiles of rows of the result.
+        """
         comm = self.comm
         rows, columns = operand.rows, operand.columns
         f = H.shape[1]
@@ -220,7 +237,7 @@ class MixtureOfParallelism(Strategy):
             out = comm.device.empty((m, f), H.dtype)
         if comm.size == 1:
             with comm.clock("spmm"):
-                return self._alone(operand.block, H, mask, out)
+                return self._alone(operand.block, H, mask, out, work)
 
         self.reserve(f)
         cuts = split(f, comm.size)
@@ -233,40 +250,40 @@ class MixtureOfParallelism(Strategy):
         self.buffers.packed.begin()
         bits = None if mask is None else self._exchange_bits(operand, mask, cuts, what)
         there = self._send_rows(columns, going, H, X)
-        spmm = kernels.backend(X).spmm
         back = []
         arrived = 0
         for batch, needed in enumerate(operand.needed):
             for earlier in range(arrived, needed):
                 there[earlier].wait(f"{what}, rows of batch {earlier}")
+                work.landed(X, *columns.bounds[earlier:earlier + 2].tolist())
             arrived = max(arrived, needed)
             under_way = [*there[arrived:], *back]
             block = operand.batches[batch]
-            part = slice(*rows.bounds[batch:batch + 2].tolist())
+            begin, end = rows.bounds[batch:batch + 2].tolist()
             tiles = block.tiles(bool(under_way), accumulate=False, most=-(-TILES // self.stages))
             for lo, hi, indptr, _ in tiles:
                 with comm.clock("spmm"):
-                    spmm(indptr, block.indices, block.data, X, rows_of(Z[part], lo, hi),
-                         mask=None if bits is None else rows_of(bits[part], lo, hi))
+                    work.tile(block, indptr, X, Z, begin + lo, begin + hi, bits)
                 under_way = [handle for handle in under_way if not handle.test()]
             # the rows of my columns go back to their owners
             back.append(comm.start_alltoall(
-                Z[part], rows.counts[batch] * width, coming[1].parts[batch],
+                Z[begin:end], rows.counts[batch] * width, coming[1].parts[batch],
                 coming[1].sizes(batch), "aggregation"))
         for batch, handle in enumerate(back):
             handle.wait(f"{what}, sums of batch {batch}")
             self._unpack(*coming, batch, out)
         return out
 
-    def _alone(self, block, H, mask, out):
+    def _alone(self, block, H, mask, out, work):
         """The product of a single rank, whose rows may be updated elsewhere than aggregated."""
-        spmm = kernels.backend(H).spmm
-        if self.home is self.comm.device:
-            return spmm(block.indptr, block.indices, block.data, H, out, mask=mask)
-        packed = self.buffers.packed
-        H, mask = map(packed.fetch, (H, mask))
-        spmm = kernels.backend(H).spmm
-        packed.put_back(spmm(block.indptr, block.indices, block.data, H, mask=mask), out)
+        Z = out
+        if self.home is not self.comm.device:
+            H, mask = map(self.buffers.packed.fetch, (H, mask))
+            Z = self.home.empty(out.shape, out.dtype)
+        work.landed(H, 0, len(H))
+        work.tile(block, block.indptr, H, Z, 0, len(Z), mask)
+        if Z is not out:
+            self.buffers.packed.put_back(Z, out)
         return out
 
     def _parcels(self, batches, place, cuts):

@@ -5,7 +5,7 @@ import numpy as np
 
 from hpgcn.parallel.layout import split
 from hpgcn.strategies.batches import count_batches, count_fewer
-from hpgcn.strategies.plan import Operand, Plan
+from hpgcn.strategies.plan import POINTER, Operand, Plan
 
 ORDERED = 2.5  # times the matrix is held while it is put in the order of batches
 
@@ -65,6 +65,19 @@ class MopPlan(Plan):
         part = -(-width // P)
         bits = (1 + (self.batches > 1)) * n + P * rows
         return (rows * width + 2 * n * part) * itemsize + bits * -(-part // 8)
+
+    @staticmethod
+    def columns(product):
+        """See `Plan`: scores are formed where rows have come."""
+        return product.width
+
+    def lasting_bytes(self, product, itemsize):
+        """See `Plan`; of attention own columns of all rows of x, and of vertex numbers."""
+        if not product.heads or product.backward:
+            return super().lasting_bytes(product, itemsize)
+        n, m = (int(layout.offsets[-1]) for layout in (self.layout_in, self.layout))
+        part = -(-(product.width + product.heads) // self.num_ranks) * n
+        return np.full(self.num_ranks, part * itemsize + (2 * n + 2 * m) * POINTER)
 
     def packed_bytes(self, width, itemsize):
         """See `Plan`."""

@@ -183,16 +183,16 @@ def make_trainer(source, config, comm, *, warm=True):
     threads = set_threads(config)
     map_large_arrays()
     comm.counters.phase = "setup"
+    spec = make_spec(source.header, config)
+    check_strategy(find_strategy(config), spec, comm.size)
     if warm:
         warm_up(make_trainer, comm, source.header, config)
     faults.begin(comm.rank, 0)
     faults.point("setup")
 
     # the part of the graph, and the maps that multiply by A
-    spec = make_spec(source.header, config)
     metric = metric_of(spec, config.metric)
     targets = find_targets(config, source.header, comm)
-    check_strategy(find_strategy(config), spec, comm.size)
     placed = assign_rows(source, comm, config)  # it may partition
     config = config.replace(strategy=placed.strategy.name)
     drop_AX = drops_AX(placed, config, comm)

@@ -45,8 +45,21 @@ def _place(array):
 
 @jit(inline="always")
 def _entry_byte(vertex, neighbour, byte, key):
+    """Return the keep bits of 8 heads of an entry, from head first + 8 byte on."""
+    first = key[3]
+    byte = np.uint64(byte) + first // np.uint64(8)
+    shift = first % np.uint64(8)
+    bits = np.uint64(_aligned_byte(vertex, neighbour, byte, key))
+    if shift:
+        after = np.uint64(_aligned_byte(vertex, neighbour, byte + np.uint64(1), key))
+        bits = (bits >> shift | after << (np.uint64(8) - shift)) & np.uint64(255)
+    return np.uint8(bits)
+
+
+@jit(inline="always")
+def _aligned_byte(vertex, neighbour, byte, key):
     """Return the keep bits of heads 8 byte .. 8 byte + 7 of an entry."""
-    k0, k1, threshold = key
+    k0, k1, threshold, _ = key
     i, j = np.uint64(vertex), np.uint64(neighbour)
     return keep_lanes(i & LOW, j & LOW, (i >> SHIFT) << np.uint64(16) | j >> SHIFT,
                       np.uint64(byte), k0, k1, threshold)
@@ -131,7 +144,7 @@ def _attend(indptr, indices, x, row_score, col_score, out, lse, above, share, sl
 
 
 def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, above=None, share=None,
-           slope=0.2, vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0,
+           slope=0.2, vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0, first=0,
            accumulate=False):
     """Threads take chunks of rows balanced by nonzeros, on a dynamic schedule.
 
@@ -142,7 +155,7 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
     out = np.empty((m, x.shape[1]), dtype) if out is None else out
     lse = np.empty((m, heads), dtype) if lse is None else lse
     none = np.empty((0, 0), dtype)
-    vertex, neighbour, key, scale = _drawn(vertex, neighbour, seed, epoch, layer, p)
+    vertex, neighbour, key, scale = _drawn(vertex, neighbour, seed, epoch, layer, p, first)
     if m:
         width, ahead, shapes = _plan(x, x.shape[1], heads, 1 if above is None else 2)
         _attend(_work(indptr, x.shape[1], heads), indptr, indices, address(x), address(row_score),
@@ -200,14 +213,14 @@ def _attend_backward(indptr, indices, pulled, x, col_score, dx, dcol_score, slop
 
 
 def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=None, *, slope=0.2,
-                    vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0,
+                    vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0, first=0,
                     accumulate=False):
     """Threads take chunks of rows of A^T balanced by nonzeros; one thread sums a row, in order."""
     n, heads = col_score.shape
     dtype = x.dtype
     dx = np.empty_like(x) if dx is None else dx
     dcol_score = np.empty_like(col_score) if dcol_score is None else dcol_score
-    vertex, neighbour, key, scale = _drawn(vertex, neighbour, seed, epoch, layer, p)
+    vertex, neighbour, key, scale = _drawn(vertex, neighbour, seed, epoch, layer, p, first)
     if n:
         width, ahead, shapes = _plan(pulled, x.shape[1], heads, 2)
         _attend_backward(
@@ -218,10 +231,10 @@ def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=N
     return dx, dcol_score
 
 
-def _drawn(vertex, neighbour, seed, epoch, layer, p):
-    """Return vertex numbers, the words and threshold of draws, and the scale of what is kept."""
+def _drawn(vertex, neighbour, seed, epoch, layer, p, first=0):
+    """Return vertex numbers; words, threshold and first head of draws; the scale of the kept."""
     threshold = dropout_threshold(p)
-    key = tuple(map(np.uint64, (*attention_key(seed, epoch, layer), threshold)))
+    key = tuple(map(np.uint64, (*attention_key(seed, epoch, layer), threshold, first)))
     numbers = (NO_NUMBERS if each is None or not threshold else each
                for each in (vertex, neighbour))
     return *numbers, key, dropout_scale(p)

@@ -14,7 +14,7 @@
 
 // What a draw depends on but for entry and head; keep where a 16-bit lane is not below the threshold
 struct Key {
-    unsigned k0, k1, threshold;
+    unsigned k0, k1, threshold, first;
 };
 
 __device__ __forceinline__ long long thread_number() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
@@ -22,6 +22,7 @@ __device__ __forceinline__ long long thread_number() { return (long long)blockId
 // Whether head h of an entry is kept; the counter is said in kernels/reference/attend.py
 __device__ __forceinline__ bool kept(long long i, long long j, long long h, Key key)
 {
+    h += key.first;
     unsigned c[4] = {(unsigned)i, (unsigned)j, (unsigned)(i >> 32) << 16 | (unsigned)(j >> 32), (unsigned)(h / 8)};
 #pragma unroll
     for (int round = 0; round < 10; ++round) {  // of Philox4x32 (Salmon et al. 2011)
@@ -44,7 +45,7 @@ extern "C" __global__ void attend(const long long *__restrict__ indptr, const IN
                                   const REAL *__restrict__ col_score, REAL *__restrict__ out, REAL *__restrict__ lse,
                                   REAL *__restrict__ above, REAL *__restrict__ share, REAL slope,
                                   const long long *__restrict__ vertex, const long long *__restrict__ neighbour,
-                                  unsigned k0, unsigned k1, unsigned threshold, REAL scale,
+                                  unsigned k0, unsigned k1, unsigned threshold, unsigned first, REAL scale,
                                   const REAL *__restrict__ before, long long m, long long heads, long long width,
                                   long long span)
 {
@@ -53,14 +54,14 @@ extern "C" __global__ void attend(const long long *__restrict__ indptr, const IN
     if (i >= m)
         return;
     const long long columns = heads * width, column = h * width + q, at = i * columns + column;
-    const bool first = q == 0, exists = q < width;
+    const bool leads = q == 0, exists = q < width;
     const REAL none = (REAL)log(0.0);
     REAL top = none, total = 0, sum = 0, positive = 0, part = 0;
     if (before && before[head] != none) {
         top = before[head], total = 1;
         sum = exists ? out[at] : REAL(0);
         positive = above && exists ? above[at] : REAL(0);
-        part = share && first ? share[head] : REAL(0);
+        part = share && leads ? share[head] : REAL(0);
     }
     for (long long k = indptr[i]; k < indptr[i + 1]; ++k) {
         const long long j = indices[k];
@@ -74,7 +75,7 @@ extern "C" __global__ void attend(const long long *__restrict__ indptr, const IN
         total += weight;
         part += z > 0 ? weight : REAL(0);
         if (threshold)
-            weight = kept(vertex[i], neighbour[j], h, {k0, k1, threshold}) ? weight * scale : REAL(0);
+            weight = kept(vertex[i], neighbour[j], h, {k0, k1, threshold, first}) ? weight * scale : REAL(0);
         if (exists) {
             const REAL value = weight * x[j * columns + column];
             sum += value;
@@ -87,7 +88,7 @@ extern "C" __global__ void attend(const long long *__restrict__ indptr, const IN
         if (above)
             above[at] = positive * factor;
     }
-    if (first) {
+    if (leads) {
         lse[head] = total == 0 ? none : top + (REAL)log(total);
         if (share)
             share[head] = part * factor;
@@ -102,8 +103,8 @@ extern "C" __global__ void attend_backward(const long long *__restrict__ indptr,
                                            REAL *__restrict__ above, REAL *__restrict__ totals, REAL slope,
                                            const long long *__restrict__ vertex,
                                            const long long *__restrict__ neighbour, unsigned k0, unsigned k1,
-                                           unsigned threshold, REAL scale, long long n, long long heads,
-                                           long long width, long long span)
+                                           unsigned threshold, unsigned first, REAL scale, long long n,
+                                           long long heads, long long width, long long span)
 {
     const long long head = thread_number() / span, q = thread_number() % span;
     const long long j = head / heads, h = head % heads;
@@ -119,7 +120,7 @@ extern "C" __global__ void attend_backward(const long long *__restrict__ indptr,
         REAL weight = (REAL)exp((z > 0 ? z : slope * z) - lse);
         total += weight * (z > 0 ? dot : slope * dot);
         if (threshold)
-            weight = kept(vertex[i], neighbour[j], h, {k0, k1, threshold}) ? weight * scale : REAL(0);
+            weight = kept(vertex[i], neighbour[j], h, {k0, k1, threshold, first}) ? weight * scale : REAL(0);
         if (exists) {
             const REAL value = weight * grad[column];
             sum += value;
@@ -205,5 +206,5 @@ extern "C" __global__ void attention_bits(const long long *vertex, const long lo
 {
     const long long k = thread_number() / heads, h = thread_number() % heads;
     if (k < items)
-        out[k * heads + h] = kept(vertex[k], neighbour[k], h, {k0, k1, threshold});
+        out[k * heads + h] = kept(vertex[k], neighbour[k], h, {k0, k1, threshold, 0});
 }

@@ -7,7 +7,7 @@ from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold
 
 
 def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, above=None, share=None,
-           slope=0.2, vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0,
+           slope=0.2, vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0, first=0,
            accumulate=False):
     device = current()
     dtype = x.dtype
@@ -20,7 +20,7 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
         "attend", "attend", m * heads * span, device.ordered(indptr, np.int64),
         device.ordered(indices), device.ordered(x), device.ordered(row_score, dtype),
         device.ordered(col_score, dtype), out, lse, above, share, dtype.type(slope),
-        *_drawn(device, vertex, neighbour, seed, epoch, layer, p, dtype),
+        *_drawn(device, vertex, neighbour, seed, epoch, layer, p, first, dtype),
         lse.copy() if accumulate else None, m, heads, width, span, REAL=dtype, INDEX=indices.dtype)
     return out, lse
 
@@ -46,7 +46,7 @@ def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score
 
 
 def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=None, *, slope=0.2,
-                    vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0,
+                    vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0, first=0,
                     accumulate=False):
     """Sums along the rows of A^T go to scratch arrays of x's shape; a second kernel uses them."""
     device = current()
@@ -62,8 +62,8 @@ def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=N
         "attend", "attend_backward", n * heads * span, device.ordered(indptr, np.int64),
         device.ordered(indices), *(device.ordered(array, dtype) for array in (pulled, col_score)),
         sums, above, totals, dtype.type(slope),
-        *_drawn(device, vertex, neighbour, seed, epoch, layer, p, dtype), n, heads, width, span,
-        REAL=dtype, INDEX=indices.dtype)
+        *_drawn(device, vertex, neighbour, seed, epoch, layer, p, first, dtype), n, heads, width,
+        span, REAL=dtype, INDEX=indices.dtype)
     device.launch("attend", "attend_gradients", n * heads, sums, above, totals, device.ordered(x),
                   dtype.type(slope), dx, dcol_score, n * heads, width, int(accumulate), REAL=dtype,
                   INDEX=indices.dtype)
@@ -84,7 +84,7 @@ def _words(seed, epoch, layer, p):
     return list(map(np.uint32, (*attention_key(seed, epoch, layer), dropout_threshold(p))))
 
 
-def _drawn(device, vertex, neighbour, seed, epoch, layer, p, dtype):
-    """Arguments of a kernel that draws: vertex numbers, words, scale of what is kept."""
+def _drawn(device, vertex, neighbour, seed, epoch, layer, p, first, dtype):
+    """Arguments of a kernel that draws: vertex numbers, words, head, scale of what is kept."""
     return (device.ordered(vertex, np.int64), device.ordered(neighbour, np.int64),
-            *_words(seed, epoch, layer, p), dtype.type(dropout_scale(p)))
+            *_words(seed, epoch, layer, p), np.uint32(first), dtype.type(dropout_scale(p)))

@@ -20,7 +20,7 @@ from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold, phi
 
 
 def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, above=None, share=None,
-           slope=0.2, vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0,
+           slope=0.2, vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0, first=0,
            accumulate=False):
     """Graph attention: out_i = sum over entries (i, j) of keep softmax(LeakyReLU(l_i + r_j)) x_j.
 
@@ -43,6 +43,8 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
     vertex, neighbour : (m,) and (n,) integers
         ORIGINAL numbers of rows and of columns; needed if p > 0 (`attention_bits`)
     p : float; probability of dropping an entry of a head, after softmax
+    first : int
+        Number of the first of these heads among those of the layer, which keys draws.
     accumulate : bool
         out, lse (and above, share) hold what other entries of the rows gave, and take these in
         (online softmax: Milakov and Gimelshein 2018).
@@ -64,7 +66,7 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
     with np.errstate(divide="ignore"):
         new_lse = np.log(total) + top
     alpha = np.exp(score - new_lse[row])
-    weight = alpha * _kept(row, column, heads, vertex, neighbour, seed, epoch, layer, p)
+    weight = alpha * _kept(row, column, heads, vertex, neighbour, seed, epoch, layer, p, first)
     parts = (_sums(weight, x, row, column, m), new_lse, _sums(weight * (z > 0), x, row, column, m),
              _added(alpha * (z > 0), row, m))
 
@@ -133,7 +135,7 @@ def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score
 
 
 def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=None, *, slope=0.2,
-                    vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0,
+                    vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0, first=0,
                     accumulate=False):
     """Gradients of x and col_score, along the rows of A^T.
 
@@ -143,7 +145,8 @@ def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=N
     pulled : (m, K f + 3 K); as `attend_dots` gave it
     x, col_score : (n, K f) and (n, K)
     dx, dcol_score : (n, K f) and (n, K), optional; results
-    slope, vertex, neighbour, seed, epoch, layer, p : as in `attend`; vertex (m,), neighbour (n,)
+    slope, vertex, neighbour, seed, epoch, layer, p, first
+        As in `attend`; vertex (m,), neighbour (n,).
     accumulate : bool
         Add to what these hold: gradients of blocks of the entries add up, given lse and dot of
         whole rows.
@@ -159,7 +162,7 @@ def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=N
     row = indices[indptr[0]:indptr[-1]]
     z = row_score[row].astype(np.float64) + col_score[column]
     alpha = np.exp(np.where(z > 0, z, slope * z) - lse[row])
-    weight = alpha * _kept(row, column, heads, vertex, neighbour, seed, epoch, layer, p)
+    weight = alpha * _kept(row, column, heads, vertex, neighbour, seed, epoch, layer, p, first)
     shape = (row.size, heads, x.shape[1] // heads)
     dots = (grad[row].astype(np.float64) * x[column]).reshape(shape).sum(-1)
     to_score = (weight * dots - alpha * dot[row]) * np.where(z > 0, 1, slope)
@@ -204,12 +207,13 @@ def attention_key(seed, epoch, layer):
     return tuple(map(int, philox((epoch, layer, last, last), (seed & last, seed >> 32))[:2]))
 
 
-def _kept(row, column, heads, vertex, neighbour, seed, epoch, layer, p):
+def _kept(row, column, heads, vertex, neighbour, seed, epoch, layer, p, first):
     """Return keep of all entries: 0 or 1 / (1 - p)."""
     if not dropout_threshold(p):
         return 1
-    return dropout_scale(p) * attention_bits(vertex[row], neighbour[column], heads, seed=seed,
-                                             epoch=epoch, layer=layer, p=p)
+    bits = attention_bits(vertex[row], neighbour[column], first + heads, seed=seed, epoch=epoch,
+                          layer=layer, p=p)
+    return dropout_scale(p) * bits[:, first:]
 
 
 def _sums(weight, x, row, column, m):

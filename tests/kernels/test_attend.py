@@ -308,3 +308,23 @@ def test_what_does_not_fit_is_refused(kernels, changed, message):
     given = {name: case.real[name] for name in ("x", "row_score", "col_score")}
     with pytest.raises(ValueError, match=message):
         kernels.attend(indptr, indices, **{**given, **changed})
+
+
+@BOTH
+@pytest.mark.parametrize("first, last", [(0, 3), (3, 11), (8, 20), (11, 20)])
+def test_some_heads_are_dropped_as_among_all(kernels, first, last):
+    case = Case(20, 5)
+    whole = [each.reshape(len(each), 20, -1)[:, first:last] for each in case.kept(kernels, 0.5)]
+    gradients = [each.reshape(len(each), 20, -1)[:, first:last]
+                 for each in case.gradients(kernels, 0.5)]
+    part = Case(last - first, 5)
+    part.numbers = case.numbers
+    part.pattern = case.pattern
+    for name, array in case.real.items():
+        some = array.reshape(len(array), 20, -1)[:, first:last]
+        part.real[name] = np.ascontiguousarray(some.reshape(len(array), -1))
+    part.options = lambda p: {**case.options(p), "first": first}
+    for ours, theirs in ((part.kept(kernels, 0.5), whole),
+                         (part.gradients(kernels, 0.5), gradients)):
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(one, other.reshape(one.shape), rtol=1e-13, atol=1e-14)

@@ -1,0 +1,176 @@
+"""Attention by columns: each rank has some heads of all rows, so scores and softmax are local.
+
+Rows of x are exchanged for columns, K / P heads a rank, and rows of the result return, as in any
+product of strategy mop; the backward does the same with gradients. Batches are attended as soon as
+the rows that they read are there. Nothing else travels: gradients of the vectors a and b are formed
+by the ranks that have their heads.
+"""
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from hpgcn import kernels
+from hpgcn.parallel.csr import rows_of
+from hpgcn.parallel.layout import split
+from hpgcn.parallel.workspace import Workspace
+from hpgcn.strategies.attention import SLOPE, Attention
+
+
+class ColumnAttention(Attention):
+    """Attention by the exchanges of a MixtureOfParallelism; all ranks make it together."""
+
+    def __init__(self, strategy, heads):
+        super().__init__(strategy.home, strategy.comm.clock, heads)
+        self.strategy = strategy
+        comm = strategy.comm
+        cuts = split(heads.count, comm.size).tolist()
+        self.mine = slice(*cuts[comm.rank:comm.rank + 2])
+        self.count = self.mine.stop - self.mine.start
+        operand = strategy.operand
+        self.rows_in, self.rows_out = operand.columns.num_rows, operand.rows.num_rows
+        self.take = Workspace(strategy.buffers.dtype, strategy.home).take
+        vertex = [self._ordered(comm, operand.columns, heads.vertex_in),
+                  self._ordered(comm, operand.rows, heads.vertex_out)]
+        self.neighbour, self.vertex = map(strategy.home.put, vertex)
+        places = np.argsort(vertex[0])  # where the rows that it computes are among those it reads
+        found = places[np.searchsorted(vertex[0], vertex[1], sorter=places)]
+        self.own = strategy.home.put(found)
+        back = np.full(self.rows_in, self.rows_out)  # past the last: a row of zeros
+        back[found] = np.arange(self.rows_out)
+        self.back = strategy.home.put(back)
+
+    @staticmethod
+    def _ordered(comm, batches, vertex):
+        """Return the numbers of all rows, in the order of batches, on the host."""
+        every = np.concatenate(comm.allgather(comm.device.get(vertex)))
+        ordered = np.empty_like(every)
+        ordered[batches.places(np.arange(every.size))] = every
+        return ordered
+
+    def _taken(self, name, rows, width, keep):
+        return self.take(f"{name} {self.heads.layer}" if keep else name, rows, width)
+
+    def _drawn(self, epoch):
+        return {**self.heads.drawn(epoch), "first": self.mine.start}
+
+    def forward(self, x, a, b, *, W=None, epoch=0):
+        """See `Attention`; x of own rows, all heads."""
+        keep = epoch > 0
+        K, width = self.count, x.shape[1] // self.heads.count * self.count
+        home = self.strategy.home
+        get = self.strategy.comm.device.get
+        a, b = (home.put(get(each)[self.mine]) for each in (a, b))
+        columns = Columns(self, *(self._spread(each, x) for each in (a, b)), width, keep, epoch)
+        out = self.heads.array("attended", self.heads.vertex_out.size, x.shape[1], keep)
+        out = self.strategy.product(self.strategy.operand, x, out, columns)
+        return out, partial(self._backward, columns, K)
+
+    def _backward(self, columns, K, G):
+        heads = self.heads
+        dx = heads.take("odd", heads.vertex_in.size, G.shape[1])
+        dl, dr = columns.start_back()
+        self.strategy.product(self.strategy.operand_back, G, dx, Gradients(columns, dl, dr))
+        matmul = kernels.backend(dr).matmul
+        gradients = []
+        for d, rows in ((dl[:self.rows_out], columns.x[self.own]), (dr, columns.x)):
+            part = np.zeros((heads.count, G.shape[1] // heads.count), G.dtype)
+            with self.clock("dense"):
+                part[self.mine] = self.strategy.home.get(self._gathered(matmul(d.T, rows)))
+            gradients.append(self.strategy.comm.device.put(part))
+        return dx, *gradients
+
+    def _gathered(self, products):
+        """See `Attention`; of the own heads."""
+        f = products.shape[1] // self.count
+        gathered = self.device.empty((self.count, f), products.dtype)
+        for h in range(self.count):
+            gathered[h] = products[h, h * f:(h + 1) * f]
+        return gathered
+
+
+class Columns:
+    """The own heads of all rows, in the order of batches: what the forward does with them."""
+
+    def __init__(self, owner, spread_a, spread_b, width, keep, epoch):
+        self.owner = owner
+        self.spread_a, self.spread_b = spread_a, spread_b
+        self.drawn = owner._drawn(epoch)
+        K, n, m = owner.count, owner.rows_in, owner.rows_out
+
+        def taken(name, rows, columns):
+            return owner._taken(name, rows, columns, keep)
+
+        self.x, self.r = taken("x", n, width), taken("r", n, K)
+        self.l, self.out, self.lse = taken("l", m, K), taken("out", m, width), taken("lse", m, K)
+        self.above = self.share = None
+        if keep:
+            self.above, self.share = taken("above", m, width), taken("share", m, K)
+
+    def landed(self, X, first, last):
+        """Take in rows of x as they have come."""
+        self.x[first:last] = X[first:last]
+        kernels.backend(X).matmul(self.x[first:last], self.spread_b, self.r[first:last])
+
+    def tile(self, block, indptr, X, Z, first, last, bits):
+        """Attend some rows."""
+        ops = kernels.backend(Z)
+        ops.matmul(self.x[self.owner.own[first:last]], self.spread_a, self.l[first:last])
+        ops.attend(indptr, block.indices, self.x, self.l[first:last], self.r,
+                   self.out[first:last], self.lse[first:last],
+                   above=rows_of(self.above, first, last), share=rows_of(self.share, first, last),
+                   vertex=self.owner.vertex[first:last], neighbour=self.owner.neighbour,
+                   **self.drawn)
+        Z[first:last] = self.out[first:last]
+
+    def start_back(self):
+        """Return where gradients of l, and a row of zeros, and of r go."""
+        owner = self.owner
+        dl = owner.take("dl", owner.rows_out + 1, owner.count)
+        dl[-1] = 0
+        return dl, owner.take("dr", owner.rows_in, owner.count)
+
+
+class Gradients:
+    """What the backward does with the own heads of all rows."""
+
+    def __init__(self, columns, dl, dr):
+        self.columns = columns
+        self.dl, self.dr = dl, dr
+        owner = columns.owner
+        self.pulled = owner.take("pulled", owner.rows_out,
+                                 columns.out.shape[1] + 3 * owner.count)
+
+    def landed(self, G, first, last):
+        """Take in gradients of the result as they have come."""
+        part = slice(first, last)
+        each = self.columns
+        kernels.backend(G).attend_dots(
+            G[part], each.out[part], each.above[part], each.share[part], each.l[part],
+            each.lse[part], self.pulled[part], self.dl[part], slope=SLOPE)
+
+    def tile(self, block, indptr, G, Z, first, last, bits):
+        """Form the gradients of some rows of x."""
+        each, part = self.columns, slice(first, last)
+        owner = each.owner
+        ops = kernels.backend(Z)
+        ops.attend_backward(indptr, block.indices, self.pulled, each.x[part], each.r[part], Z[part],
+                            self.dr[part], vertex=owner.vertex, neighbour=owner.neighbour[part],
+                            **each.drawn)
+        Z[part] += ops.matmul(self.dr[part], each.spread_b.T)
+        Z[part] += ops.matmul(self.dl[owner.back[part]], each.spread_a.T)
+
+
+class Product:
+    """What a product with the matrix does with rows as they come."""
+
+    def landed(self, X, first, last):
+        """Nothing is done before a batch of rows is multiplied."""
+
+    def tile(self, block, indptr, X, Z, first, last, bits):
+        """Multiply some rows."""
+        kernels.backend(X).spmm(indptr, block.indices, block.data, X, rows_of(Z, first, last),
+                                mask=rows_of(bits, first, last))
+
+
