@@ -9,7 +9,7 @@ from hpgcn.kernels import reference
 from hpgcn.model import find_model
 
 MATRIX = {"gcn": ("sym", True), "sage-mean": ("row", False), "sage-gcn": ("row", True),
-          "gin": ("none", False)}
+          "gin": ("none", False), "sgc": ("sym", True), "appnp": ("sym", True)}
 
 
 def normalised(graph, norm="sym", self_loops=True):
@@ -43,8 +43,28 @@ def drop(H, p, **key):
     return keep / (1 - round(p * 65536) / 65536)
 
 
+def propagated(A, hops=10, restart=0.1):
+    """What as many steps Z = (1 - a) A Z + a H multiply H by."""
+    found = np.eye(len(A))
+    for _ in range(hops):
+        found = (1 - restart) * A @ found + restart * np.eye(len(A))
+    return found
+
+
+def of_hops(model, A, w, layer):
+    """What a layer of sgc, of two hops, or of appnp multiplies by; A of others."""
+    if model == "sgc":
+        return A @ A
+    if model == "appnp":
+        return np.eye(len(A)) if f"W{layer + 1}" in w else propagated(A)
+    return A
+
+
 def layer_forward(model, A, H, w, layer):
     """Z of one layer, and what its backward needs."""
+    A = of_hops(model, A, w, layer)
+    if model == "appnp":
+        return A @ (H @ w[f"W{layer}"] + w[f"b{layer}"]), None
     if model == "sage-mean":
         both = np.hstack([H, A @ H])
         return both @ np.vstack([w[f"W{layer}_self"],
@@ -57,6 +77,10 @@ def layer_forward(model, A, H, w, layer):
 
 
 def layer_backward(model, A, H, w, layer, kept, G):
+    A = of_hops(model, A, w, layer)
+    if model == "appnp":
+        G = A.T @ G
+        return {f"W{layer}": H.T @ G, f"b{layer}": G.sum(0)}, G @ w[f"W{layer}"].T
     if model == "sage-mean":
         f = H.shape[1]
         dW, dboth = kept.T @ G, G @ np.vstack([w[f"W{layer}_self"], w[f"W{layer}_neighbour"]]).T

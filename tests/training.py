@@ -6,7 +6,8 @@ from hpgcn.training.progress import Best
 from hpgcn.training.trainer import make_trainer
 
 SETTINGS = {"gcn": {"model": "gcn"}, "sage-mean": {"model": "sage"},
-            "sage-gcn": {"model": "sage", "aggregator": "gcn"}, "gin": {"model": "gin"}}
+            "sage-gcn": {"model": "sage", "aggregator": "gcn"}, "gin": {"model": "gin"},
+            "sgc": {"model": "sgc"}, "appnp": {"model": "appnp"}}
 
 
 def start(source, config, comm=None):
@@ -21,6 +22,7 @@ def loss_and_gradient(trainer, step=1):
     total, G = view.loss.gradient(logits)
     gradient = backward(G)
     trainer.shard.columns.reduce(gradient)
+    view.model.absorb(gradient)
     return total / view.loss.norm, gradient.flat
 
 

@@ -5,10 +5,43 @@ from hpgcn.model.loss import Loss, MaskedRows, MultiLabelLoss, make_loss
 from hpgcn.model.metrics import METRICS, metric_of
 from hpgcn.model.model import Model
 from hpgcn.model.parameters import Parameters, keyed_uniform, num_parameters
-from hpgcn.model.registry import MODELS, find_model, make_spec, norm_of
+from hpgcn.model.registry import (
+    MODELS,
+    find_model,
+    find_widths,
+    inner_widths,
+    make_spec,
+    norm_of,
+    products_of,
+    prunes,
+    reads_X,
+)
 from hpgcn.model.spec import ModelSpec
 from hpgcn.model.targets import Targets, find_targets
 
-__all__ = ["METRICS", "MODELS", "Features", "Layer", "Loss", "MaskedRows", "Model", "ModelSpec",
-           "MultiLabelLoss", "Parameters", "Targets", "find_model", "find_targets", "keyed_uniform",
-           "make_loss", "make_spec", "metric_of", "norm_of", "num_parameters"]
+__all__ = [
+    "METRICS",
+    "MODELS",
+    "Features",
+    "Layer",
+    "Loss",
+    "MaskedRows",
+    "Model",
+    "ModelSpec",
+    "MultiLabelLoss",
+    "Parameters",
+    "Targets",
+    "find_model",
+    "find_targets",
+    "find_widths",
+    "inner_widths",
+    "keyed_uniform",
+    "make_loss",
+    "make_spec",
+    "metric_of",
+    "norm_of",
+    "num_parameters",
+    "products_of",
+    "prunes",
+    "reads_X",
+]
