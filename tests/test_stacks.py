@@ -36,8 +36,8 @@ def test_twenty_epochs_equal_pytorch(kind, stack, directed):
     initial = Parameters.initial(trainer.shard.spec)
     expected, weights = of_torch(graph, config, find_model(config), initial)
     history, flat = run(graph, config, epochs=20)
-    # the bias before a batch norm has a gradient of rounding errors alone, which Adam divides by
-    # their size; moments of rows take it off again, running ones later
+    # PyTorch's bias before a batch norm has a gradient of rounding errors alone, which Adam divides
+    # by their size; moments of rows take it off again, running ones later
     bounds = 1e-12, 1e-8 if config.norm == "batch" else 1e-12
     for key, losses, bound in zip(("loss", "val_loss"), expected, bounds):
         np.testing.assert_allclose([metrics[key] for metrics in history], losses, rtol=bound)

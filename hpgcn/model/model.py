@@ -92,7 +92,8 @@ class Model:
                               self.spec.seed, key, name=name, fused=fused)
 
         stages = [norm] if norm and block.norm_first else []
-        stages.append(self._map(layer, f"H{level}", before, last=last))
+        centred = block.norm == "batch" and not block.norm_first
+        stages.append(self._map(layer, f"H{level}", before, last=last, centred=centred))
         if block.ffn:
             second = FeedForward(number, *given, 1.0)
             stages += [activation(layer.bias, block.activation, INNER_KEY + number, f"{level}_ffn"),
@@ -106,12 +107,12 @@ class Model:
             stages.append(activation(bias, block.activation, level, level, fused=fused))
         return stages
 
-    def _map(self, layer, kept, before=None, *, last=False):
+    def _map(self, layer, kept, before=None, **which):
         """The stage of a layer; what it puts out does not lie where its input does."""
         self._maps.append(layer)
         taken = self._place
         self._place = "even" if layer.hop.maps or taken == "spare" else "spare"
-        return Map(layer, kept, self._place, before, last=last)
+        return Map(layer, kept, self._place, before, **which)
 
     def _place_backwards(self):
         """Let linear layers write gradients where those that they read do not lie."""

@@ -42,15 +42,18 @@ class Map:
     """A Layer, but for its last bias, whose gradient it takes.
 
     `kept` names what it puts out in training, `place` the work array otherwise. `before` is the
-    Activation whose bits the layer's own backward applies, if it does.
+    Activation whose bits the layer's own backward applies, if it does. Where `centred`, what comes
+    next takes the mean off each column: the gradient of the bias is 0, and is not left to rounding
+    errors, which Adam would divide by their own size.
     """
 
-    def __init__(self, layer, kept, place, before=None, *, last=False):
+    def __init__(self, layer, kept, place, before=None, *, last=False, centred=False):
         self.layer = layer
         self.kept = kept
         self.place = place
         self.before = before
         self.last = last and layer.number > 0
+        self.learns_bias = bool(layer.bias) and not centred
 
     def forward(self, H, given):
         layer = self.layer
@@ -65,7 +68,7 @@ class Map:
     def _backward(self, backward, G, gradient):
         layer = self.layer
         layer.clock.detail = f"layer {layer.number} backward"
-        if layer.bias:
+        if self.learns_bias:
             with layer.clock("dense"):
                 db = gradient.arrays[layer.bias]
                 db[layer.columns.of(layer.fan_out)] = kernels.backend(G).column_sum(G)
