@@ -86,7 +86,7 @@ def _infer(source, config, comm, spec, parameters):
         if embedded:
             width = spec.widths[-2]
             arrays["embedding"] = np.concatenate(
-                [device.get(columns.gathered(each, width)) for each in embedded], axis=1)
+                [device.get(columns.gathered(each, width)).copy() for each in embedded], axis=1)
         arrays["logits"] = device.get(columns.gathered(logits, spec.widths[-1]))
         if shard.original_ids is not None:
             arrays["original_ids"] = shard.original_ids
