@@ -20,6 +20,8 @@ class Norm:
     shift; before a layer it makes an array of its own, and adds the shift itself.
     """
 
+    keeps_moments = False
+
     def __init__(self, layer, block, count):
         self.layer = layer
         self.number = layer.number
@@ -51,7 +53,8 @@ class Norm:
             inv_std = 1 / np.sqrt(variance + EPSILON)
             normal = self.take(f"normal{self.number}", *Z.shape) if given.keep else None
             self.normalise(ops)(Z, mean, inv_std, gain, shift, out, xhat=normal)
-        return out, partial(self._backward, normal, (mean, variance), inv_std, gain)
+        moments = (mean, variance) if self.keeps_moments else None
+        return out, partial(self._backward, normal, moments, inv_std, gain)
 
     def _backward(self, normal, moments, inv_std, gain, G, gradient):
         """The gradient of Z, in place of G; gradients of gain and shift go to `gradient`."""
@@ -60,14 +63,12 @@ class Norm:
         with self.clock("dense"):
             found = ops.layer_norm_backward_sums(G, normal, gain)
             _, dgain[self.mine], dshift[self.mine] = found
-            self.keep(moments, gradient)
+            if moments is not None:
+                self.keep(moments, gradient)
             return self.back(ops, found, G, normal, inv_std, gain)
 
-    def keep(self, moments, gradient):
-        """Write a step's moments to `gradient`, where others read them."""
-
     def absorb(self, gradient):
-        """Take from a gradient, summed over all ranks, what `keep` wrote there."""
+        """Take from a gradient, summed over all ranks, what a step's backward wrote for this."""
 
 
 class LayerNorm(Norm):
@@ -102,6 +103,8 @@ class BatchNorm(Norm):
     ranks that share columns, to all ranks.
     """
 
+    keeps_moments = True
+
     def moments(self, ops, Z, training):
         if not training:
             return [self.arrays[self.name_of(name)][self.mine].astype(np.float64)
@@ -123,6 +126,7 @@ class BatchNorm(Norm):
         return ops.batch_norm_backward(G, normal, inv_std, gain, means, G)
 
     def keep(self, moments, gradient):
+        """Write a step's moments to `gradient`, where `absorb` reads them on all ranks."""
         if self.columns.column.rank == 0:
             mean, variance = moments
             variance = variance * (self.count / max(self.count - 1, 1))  # as PyTorch keeps it
