@@ -16,8 +16,9 @@ from hpgcn.runtime.files import reading
 
 # fields on which it depends what a training step of given widths sends and holds
 COST_FIELDS = ("grid", "replication", "balance", "delay", "stages", "model", "aggregator",
-               "norm_adj", "heads", "output_heads", "layer_norm", "input_dropout", "precompute",
-               "prune", "dtype", "split_index")
+               "norm_adj", "heads", "output_heads", "hops", "activation", "norm", "layer_norm",
+               "residual", "ffn", "input_layer", "output_layer", "jump", "input_dropout",
+               "precompute", "prune", "dtype", "split_index")
 # fields in which a run that goes on from a checkpoint may differ from the run that wrote it: how it
 # computes, how long and where, but not what; all others would make it another run
 RESUMABLE_FIELDS = ("graph", "out", "strategy", "grid", "replication", "balance", "stages",
@@ -73,7 +74,26 @@ class Config:
                              high=1 << 19)
     attention_dropout: float = knob(0.0, "of gat: dropout of the weights of attention", low=0,
                                     high=1, open_high=True)
-    layer_norm: bool = knob(False, "normalise the rows of each hidden layer before its ReLU")
+    hops: int = knob(0, "products with A of a layer of sgc, or of appnp; 0: 2 of sgc, 10 of appnp",
+                     low=0, high=1000)
+    restart: float = knob(0.1, "share of the input that appnp adds after each product with A",
+                          low=0, high=1, open_high=True)
+    activation: str = knob("own", "after each hidden layer; own: what the model says",
+                           choices=("own", "relu", "elu", "gelu"))
+    norm: str = knob("none", "normalise each hidden layer before its activation, with ffn before "
+                     "the layer; layer: its rows, batch: its columns over all rows",
+                     choices=("none", "layer", "batch"))
+    layer_norm: bool = knob(False, "another word for norm layer, as which it is kept")
+    residual: bool = knob(False, "add to each layer with A its input, where widths differ times a "
+                          "matrix")
+    ffn: bool = knob(False, "a second linear layer behind each layer with A, and the normalisation "
+                     "before it; with input-layer and output-layer")
+    input_layer: bool = knob(False, "a linear layer first, of width hidden; input-dropout -1 is "
+                             "then 0")
+    output_layer: bool = knob(False, "a linear layer last; all others have width hidden")
+    jump: str = knob("none", "what the output layer reads of the layers with A; cat: all of them, "
+                     "max: the largest of each column, none: the last",
+                     choices=("none", "cat", "max"))
     layers: int = knob(2, "number of layers", low=1, high=1000)
     hidden: int = knob(16, "width of the hidden layers", low=1, high=1 << 24)
     dropout: float = knob(0.5, "dropout before each layer", low=0, high=1, open_high=True)
@@ -152,6 +172,11 @@ class Config:
                 raise UsageError(f"delay = {self.delay!r:.80}: expected none, or a whole number of "
                                  f"steps from 0 to {MAX_DELAY}")
             object.__setattr__(self, "delay", str(int(self.delay)))
+        if self.layer_norm:
+            if self.norm == "batch":
+                raise UsageError("layer_norm = True: norm is batch, expected one of the two")
+            object.__setattr__(self, "layer_norm", False)
+            object.__setattr__(self, "norm", "layer")
         if self.aggregate_on == "cuda" and self.updates_on == "cpu":
             raise UsageError("aggregate_on = cuda: expected update_on = cuda, too")
 
@@ -176,7 +201,9 @@ class Config:
     @property
     def first_dropout(self):
         """Dropout before the first layer."""
-        return self.dropout if self.input_dropout < 0 else self.input_dropout
+        if self.input_dropout < 0:
+            return 0.0 if self.input_layer else self.dropout
+        return self.input_dropout
 
     def replace(self, **changes):
         """Return a copy with some fields changed; an unknown one is a UsageError that suggests."""

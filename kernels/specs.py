@@ -12,6 +12,8 @@ LOSS = "logits real m f; rows index r <m; grad? into m f; "
 DRAWN = "vertex? index m <V; neighbour? index n <V; "
 SPECS = {
     "activate": "z into m f; bias like f; vertex? index m <V; mask? into_bits m f/8",
+    "activate_smooth": "z into m f; bias like f; vertex? index m <V; mask? into_bits m f/8; "
+                       "slopes? into m f",
     "adam": "w into s; g like s; mean into s; variance into s",
     "aggregate": "x? real n f; e? like k f|1; " + CSR + "out? into m f",
     "aggregate_backward": "x? real n f; e? like k f|1; " + CSR + "grad like m f; arg? index m f",
@@ -25,6 +27,11 @@ SPECS = {
     "attend_merge": "out into m f; lse into m h; part like m f; part_lse like m h; "
                     "above? into m f; share? into m h; part_above? like m f; part_share? like m h",
     "attention_bits": "vertex index k <V; neighbour index k <V",
+    "batch_norm": "x real m f; mean wide f; inv_std wide f; gain float f; bias float f; "
+                  "out? into m f ~x; xhat? into m f ~x",
+    "batch_norm_backward": "g real m f; xhat like m f; inv_std wide f; gain float f; "
+                           "means wide 2 f; out? into m f ~g ~xhat",
+    "column_squares": "x real m f; mean wide f",
     "column_sum": "x real m f",
     "dropout": "x real m f; vertex index m <V; out? into m f ~x",
     "dropout_bits": "vertex index m <V",
@@ -35,6 +42,7 @@ SPECS = {
     "edge_softmax": "values real k h; indptr pointers m+1 =k; out? into k h ~values",
     "edge_softmax_backward": "alpha real k h; grad like k h; indptr pointers m+1 =k; "
                              "out? into k h ~alpha ~grad",
+    "elu_backward": "g into m f; out like m f; mask? bits m f/8",
     "gather": "x rows n f; index index r <n; out? into_moved r f",
     "inner": "x real m f; y like m f",
     "layer_norm": "x real m f; mean wide m; inv_std wide m; gain float f; bias float f; "

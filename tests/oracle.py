@@ -9,7 +9,8 @@ from hpgcn.kernels import reference
 from hpgcn.model import find_model
 
 MATRIX = {"gcn": ("sym", True), "sage-mean": ("row", False), "sage-gcn": ("row", True),
-          "gin": ("none", False), "gat": ("none", True)}
+          "gin": ("none", False), "sgc": ("sym", True), "appnp": ("sym", True),
+          "gat": ("none", True)}
 
 
 def normalised(graph, norm="sym", self_loops=True):
@@ -83,10 +84,30 @@ def attention_backward(H, w, layer, kept, G):
             f"a{layer}_neighbour": (to_column * x).sum(0)}, dx @ w[f"W{layer}"].T
 
 
+def propagated(A, hops=10, restart=0.1):
+    """What as many steps Z = (1 - a) A Z + a H multiply H by."""
+    found = np.eye(len(A))
+    for _ in range(hops):
+        found = (1 - restart) * A @ found + restart * np.eye(len(A))
+    return found
+
+
+def of_hops(model, A, w, layer):
+    """What a layer of sgc, of two hops, or of appnp multiplies by; A of others."""
+    if model == "sgc":
+        return A @ A
+    if model == "appnp":
+        return np.eye(len(A)) if f"W{layer + 1}" in w else propagated(A)
+    return A
+
+
 def layer_forward(model, A, H, w, layer, keep=1):
     """Z of one layer, and what its backward needs."""
     if model == "gat":
         return attention_forward(A, H, w, layer, keep)
+    A = of_hops(model, A, w, layer)
+    if model == "appnp":
+        return A @ (H @ w[f"W{layer}"] + w[f"b{layer}"]), None
     if model == "sage-mean":
         both = np.hstack([H, A @ H])
         return both @ np.vstack([w[f"W{layer}_self"],
@@ -101,6 +122,10 @@ def layer_forward(model, A, H, w, layer, keep=1):
 def layer_backward(model, A, H, w, layer, kept, G):
     if model == "gat":
         return attention_backward(H, w, layer, kept, G)
+    A = of_hops(model, A, w, layer)
+    if model == "appnp":
+        G = A.T @ G
+        return {f"W{layer}": H.T @ G, f"b{layer}": G.sum(0)}, G @ w[f"W{layer}"].T
     if model == "sage-mean":
         f = H.shape[1]
         dW, dboth = kept.T @ G, G @ np.vstack([w[f"W{layer}_self"], w[f"W{layer}_neighbour"]]).T
@@ -160,13 +185,20 @@ def norm_backward(G, gain, normal, deviation):
     return (G * normal).sum(0), G.sum(0), (g - g.mean(1, keepdims=True) - along) / deviation
 
 
+def activated(model, Z):
+    """ReLU, or ELU of gat, and its slope."""
+    if model == "gat":
+        return np.where(Z > 0, Z, np.expm1(Z)), np.where(Z > 0, 1, np.exp(np.minimum(Z, 0)))
+    return np.maximum(Z, 0), Z > 0
+
+
 def loss_and_gradient(model, A, X, y, train, w, *, drops, config, epoch):
     """Mean loss over the rows in `train`, and the gradients by name, in the order of w."""
     Z, kept = X, []
     for layer, p in enumerate(drops):
-        H = np.maximum(Z, 0) if layer else X
+        H, before = activated(model, Z) if layer else (X, 1)
         factor = drop(H, p, seed=config.seed, epoch=epoch, layer=layer)
-        before, H = Z > 0, H * factor
+        H = H * factor
         keep = attention_keep(w, len(H), layer, config, epoch)
         Z, saved = layer_forward(model, A, H, w, layer, keep)
         norm = None
@@ -182,14 +214,14 @@ def loss_and_gradient(model, A, X, y, train, w, *, drops, config, epoch):
                                                                                *norm)
         found, G = layer_backward(model, A, H, w, layer, saved, G)
         slopes |= found
-        G = G * factor  # 0 where ReLU or dropout cut
+        G = G * factor  # of activation and dropout
     return loss, {name: slopes[name] for name in w}
 
 
 def logits(model, A, X, w, layers):
     Z = X
     for layer in range(layers):
-        Z, _ = layer_forward(model, A, np.maximum(Z, 0) if layer else X, w, layer)
+        Z, _ = layer_forward(model, A, activated(model, Z)[0] if layer else X, w, layer)
         if f"gain{layer}" in w:
             Z, _ = norm_forward(Z, w[f"gain{layer}"], w[f"shift{layer}"])
     return Z
@@ -233,7 +265,7 @@ def losses(graph, config, initial, epochs, *, model=None, A=None):
         for name, g in slopes.items():
             g = g * factor
             v, m, s = w[name], mean[name], square[name]
-            if v.ndim == 2 and (config.decay_layers == "all" or name.split("_")[0] == "W0"):
+            if v.ndim == 2 and (config.decay_layers == "all" or name.split("_")[0][1:] == "0"):
                 g = g + (not decoupled) * config.weight_decay * v
                 v -= decoupled * lr * config.weight_decay * v
             if config.optimizer == "sgd":

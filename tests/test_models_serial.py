@@ -16,6 +16,7 @@ from hpgcn.graphs.normalization import NormalizedAdjacency
 from hpgcn.model import MODELS, ModelSpec, Parameters, find_model, keyed_uniform, num_parameters
 from hpgcn.model.layer import spmm_first
 from hpgcn.model.parameters import parameter_shapes
+from hpgcn.model.registry import find_widths, spec_of
 from hpgcn.planning.step import LevelSizes, Steps
 from hpgcn.training.run_directory import read_run
 from hpgcn.training.step import evaluate
@@ -318,7 +319,7 @@ def test_what_decays_leads(model, first, every):
     assert np.all(parameters.flat[:first] == 2)
     assert np.all(parameters.flat[first:every] == 1) and not parameters.flat[every:].any()
     assert num_parameters(spec) == parameters.flat.size
-    assert num_parameters(replace(spec, layer_norm=True)) == parameters.flat.size + 2 * 4
+    assert num_parameters(replace(spec, norm="layer")) == parameters.flat.size + 2 * 4
 
 
 @pytest.mark.parametrize("model", NEW)
@@ -349,14 +350,14 @@ def test_a_run_is_stored_and_predicts(tmp_path, model, sparse, layers):
     hpgcn.train(graph, config)
     weights, settings, _ = read_run(out)
     assert find_model(Config(**settings)) == model
-    spec = ModelSpec(model, [13, *[6] * (layers - 1), 5], layer_norm=layers == 3)
+    spec = spec_of(config, model, find_widths(config, model, 13, 5))
     assert sorted(weights) == sorted(parameter_shapes(spec))
     found = hpgcn.predict(graph, out)
     A = oracle.normalised(graph, *oracle.MATRIX[model])
     expected = oracle.logits(model, A, oracle.features(graph), weights, layers)
     np.testing.assert_allclose(found["logits"], expected, atol=1e-10)
-    assert ("embedding" in found) == (layers > 1)
-    assert layers == 1 or found["embedding"].shape == (203, 6)
+    assert ("embedding" in found) == (len(spec.layers) > 1)
+    assert len(spec.layers) == 1 or found["embedding"].shape == (203, spec.widths[-2])
 
 
 def test_a_model_file_that_does_not_fit_is_one_line():
@@ -396,7 +397,7 @@ def test_settings_name_a_model():
 
 
 @pytest.mark.parametrize("layer_norm", [False, True])
-@pytest.mark.parametrize("model", [name for name in SETTINGS if not MODELS[name].attends])
+@pytest.mark.parametrize("model", ["gcn", *NEW])
 def test_gradients_without_A_H_are_the_same(model, layer_norm, monkeypatch):
     """Widths rise in every layer, so that each multiplies by A first."""
     graph = make(n=60, f=4, c=19, directed=True, weighted=True)

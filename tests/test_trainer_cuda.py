@@ -6,6 +6,7 @@ import pytest
 from commands import refused
 from cuda_ranks import cuda, gpu, held_bytes
 from graphs import make, several_labels
+from stacks import KINDS, STACKS
 from training import SETTINGS, assert_same_curves, run, start
 
 import hpgcn
@@ -53,6 +54,20 @@ def test_losses_and_metrics_are_those_of_the_cpu(gpu, model, kind, options, dtyp
     graph = several_labels(graph, kind["labels"]) if "labels" in kind else graph
     check(graph, Config(layers=3, dropout=0.4, lr=0.01, dtype=dtype, seed=3, **SETTINGS[model],
                         **{"hidden": 10, **options}), gpu)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind, stack", [*(("gcn", name) for name in STACKS), ("sgc", "elu"),
+                                         ("appnp", "batch norm")])
+def test_every_stack(gpu, kind, stack, dtype):
+    config = Config(dropout=0.4, dtype=dtype, seed=3,
+                    **{"hidden": 7, **KINDS[kind], **STACKS[stack]})
+    graph = make(train=9, degree=3)
+    bound = 1e-4 if dtype == "float32" else 1e-11
+    expected, _ = run(graph, config, epochs=4)
+    history, _ = run(graph, config, on(gpu), 4)
+    for key in ("loss", "val_loss"):
+        np.testing.assert_allclose([m[key] for m in history], [m[key] for m in expected], bound)
 
 
 @pytest.mark.parametrize("directed", [False, True])

@@ -7,6 +7,7 @@ from hpgcn.training.trainer import make_trainer
 
 SETTINGS = {"gcn": {"model": "gcn"}, "sage-mean": {"model": "sage"},
             "sage-gcn": {"model": "sage", "aggregator": "gcn"}, "gin": {"model": "gin"},
+            "sgc": {"model": "sgc"}, "appnp": {"model": "appnp"},
             "gat": {"model": "gat", "output_heads": 2, "attention_dropout": 0.3}}
 
 
@@ -22,6 +23,7 @@ def loss_and_gradient(trainer, step=1):
     total, G = view.loss.gradient(logits)
     gradient = backward(G)
     trainer.shard.columns.reduce(gradient)
+    view.model.absorb(gradient)
     return total / view.loss.norm, gradient.flat
 
 

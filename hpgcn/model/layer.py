@@ -12,7 +12,8 @@ class Layer:
     purely what it needs, and does it. Class attributes and class methods say it:
 
     products : int
-        Products with A that separate the rows it computes from those it reads: 1, or 2 for A^2.
+        Products with A that separate the rows it computes from those it reads: 1, or 2 for A^2;
+        `products_of(spec)` where the settings say how many.
     norm : of hpgcn.graphs.normalization.NORMS, and self_loops : bool
         The matrix that it multiplies by: see NormalizedAdjacency there.
     any_norm : bool
@@ -24,8 +25,16 @@ class Layer:
         Its first layer can do with an A X that was formed once, given to `forward` as `AX`.
     reads_self : bool
         It reads the rows that it computes beside A H: both are kept where A X is formed once.
+    activation : str
+        What the model puts after it, unless the settings say.
+    prunes : bool
+        It can do with the rows of two levels of a receptive field.
+    default_hops : int
+        Its number of hops, unless the settings say; 0: it takes none.
+    after_mlp : bool
+        The layers that the settings speak of are linear ones, and it comes after them.
     last_bias : str
-        Name of the bias that the model adds after it.
+        Name of the bias that the model adds after it; "" for none.
     shapes(spec, number)
         Shapes of its parameters by name; matrices first.
 
@@ -34,8 +43,8 @@ class Layer:
     in `out` and without its last bias; and backward(G, below, gradient), which writes the
     layer's parts of `gradient` (this rank's partial sums) and returns, from the gradient G of
     Z, that of what came before dropout and ReLU, None for layer 0. `below` are the bits that
-    these two kept of the layer's input. What the backward reads is kept if `keep`; otherwise
-    it may not be called.
+    these two kept of the layer's input; None where they are not the layer's affair. What the
+    backward reads is kept if `keep`; otherwise it may not be called.
 
     Arrays come from `take(name, rows, width)`, once for all steps. H, or G, may
     lie in "even", and so may the result: a layer writes there last. "odd" and
@@ -55,13 +64,17 @@ class Layer:
     scale : float
         What dropout has multiplied the layer's input by.
     vertex : pair of (m,) and (m',) int64
-        ORIGINAL numbers of the rows that it reads and computes, on the device.
+        ORIGINAL numbers of the rows that it reads and computes, on the device; for layers that
+        attend.
     """
 
     products = 1
     norm = "sym"
     self_loops = True
-    any_norm = takes_AX = reads_self = attends = False
+    any_norm = takes_AX = reads_self = after_mlp = attends = False
+    prunes = True
+    activation = "relu"
+    default_hops = 0
     last_bias = "b"
 
     @classmethod
@@ -71,20 +84,26 @@ class Layer:
         return {"W": (fan_in, fan_out), "b": (fan_out,)}
 
     @classmethod
+    def products_of(cls, spec):
+        """Products with A of one layer."""
+        return cls.products
+
+    @classmethod
     def inner_width(cls, spec, number):
         """Width of H W, for the W that follows the product with A or comes before it."""
         return spec.widths[number + 1]
 
-    def __init__(self, number, spec, parameters, hop, columns, workspace, scale, *, vertex):
+    def __init__(self, number, spec, parameters, hop, columns, workspace, scale, *, vertex=()):
         self.number = number
         self.fan_in, self.fan_out = spec.layers[number]
         self.scale = scale
         self.parameter_arrays = parameters.arrays
         self.columns = columns
         self.take = workspace.take
-        self.A = hop.maps[0]
+        self.A = hop.maps[0] if hop.maps else None
         self.hop = hop
-        self.rows_in, *_, self.rows_out = hop.rows
+        self.rows_in = hop.rows[0]
+        self.rows_out = hop.rows[-1]
         self.inner = self.inner_width(spec, number)
         self.width_in, self.width_inner, self.width_out = map(
             columns.width, (self.fan_in, self.inner, self.fan_out))
@@ -94,7 +113,7 @@ class Layer:
                            or spmm_first(self.fan_in, self.inner, sparse, hop.narrows))
         self.stores_AX = self.spmm_first and not (spec.drop_AX and number)
         self.clock = columns.comm.clock
-        self.bias = self.name_of(self.last_bias)
+        self.bias = self.last_bias and self.name_of(self.last_bias)
         self._self_part = None
 
     def prepare(self, features, width):
@@ -166,7 +185,9 @@ class Layer:
             return kernels.backend(G).matmul(G, W.T, self.take(out, G.shape[0], W.shape[0]))
 
     def masked(self, G, mask):
-        """Apply the bits of a mask in place."""
+        """Apply the bits of a mask in place, if there is one."""
+        if mask is None:
+            return G
         with self.clock("dense"):
             return kernels.backend(G).apply_mask(G, mask)
 
@@ -175,6 +196,11 @@ def indexed(name, number):
     """The name of a layer's parameter among those of the model: "W_a" of layer 0 is "W0_a"."""
     kind, *rest = name.split("_", 1)
     return "_".join([f"{kind}{number}", *rest])
+
+
+def layer_of(name):
+    """The number of the layer that a parameter of the model belongs to: 0 for "W0_a"."""
+    return int("".join(filter(str.isdigit, name.partition("_")[0])))
 
 
 def spmm_first(fan_in, fan_out, sparse=False, narrows=False):

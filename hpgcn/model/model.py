@@ -1,22 +1,23 @@
-"""A model as a list of layers, with explicit gradients: forward returns its backward.
+"""A model as a list of stages, with explicit gradients: forward returns its backward.
 
-Before each layer dropout, after each but the last ReLU: H' = dropout(relu(Z +
-b)), or with layer normalisation H' = dropout(relu(norm(Z + b))).
+Before each layer dropout, after each but the last an activation: H' = dropout(act(Z + b)), or with
+normalisation H' = dropout(act(norm(Z + b))). hpgcn.model.blocks says what else there may be.
 """
 from __future__ import annotations
 
 from functools import partial
 
-import numpy as np
-
 from hpgcn import kernels
-from hpgcn.model.norm import LayerNorm
+from hpgcn.model.blocks import INNER_KEY, blocks_of
+from hpgcn.model.jump import JUMPS
+from hpgcn.model.linear import FeedForward
+from hpgcn.model.norm import NORMS
 from hpgcn.model.parameters import Parameters
-from hpgcn.model.registry import MODELS
+from hpgcn.model.stages import Activation, Map, Pass, Residual, chain
 
 
 class Model:
-    """Layers of one of MODELS on distributed matrices.
+    """Layers of one of MODELS, and what is around them, on distributed matrices.
 
     Besides one activation a layer, and what its gradient reads, it takes work arrays
     of the widest layer: products with W go to one, products with A (which read it) to
@@ -32,33 +33,105 @@ class Model:
         self.columns = columns
         self.clock = columns.comm.clock
         put = columns.device.put
+        self.field = field
         self.vertex = [vertex if rows is None else vertex[put(rows)] for rows in field.rows]
-        self.drops = [spec.first_dropout] + [spec.dropout] * (spec.num_layers - 1)
-        scale = kernels.backend(parameters.flat).dropout_scale
-        layer = MODELS[spec.architecture]
-        self.layers = [layer(number, spec, parameters, hop, columns, workspace, scale(p),
-                             vertex=self.vertex[number:number + 2])
-                       for number, (hop, p) in enumerate(zip(field.hops, self.drops))]
-        self.norms = [LayerNorm(each) for each in self.layers[:-1]] if spec.layer_norm else []
+        self.layers = []
+        self.norms = []
+        self._maps = []  # layers and their second linear maps, in order
+        self._place = "even"
+        groups = self._groups()
+        first = spec.linear_first
+        if spec.jump == "none":
+            self.stages = [stage for group in groups for stage in group]
+        else:
+            last = len(groups) - 1
+            jump = JUMPS[spec.jump](groups[first:last], groups[last], self.layers[first:])
+            self.stages = [*(stage for group in groups[:first] for stage in group), jump]
+
+    def _groups(self):
+        """The stages of each layer, a list of lists; layers and norms are made on the way."""
+        blocks = blocks_of(self.spec)
+        scale = kernels.backend(self.parameters.flat).dropout_scale
+        groups = []
+        before = None  # the activation that the next layer's backward applies
+        factor = scale(self.spec.first_dropout)
+        for block, hop in zip(blocks, self.field.hops):
+            given = (self.spec, self.parameters, hop, self.columns, self.workspace)
+            layer = block.kind(block.number, *given, factor,
+                               vertex=self.vertex[block.number:block.number + 2])
+            self.layers.append(layer)
+            fused = self._fused(blocks, block.number)
+            groups.append(self._stages(block, layer, given, before, fused))
+            before = groups[-1][-1] if fused else None
+            factor = scale(block.dropout) if fused else 1.0
+        self._place_backwards()
+        return groups
+
+    def _fused(self, blocks, number):
+        """Whether the bits of the activation after a layer go into the next one's backward."""
+        block = blocks[number]
+        if block.activation != "relu" or block.ffn:
+            return False
+        following = blocks[number + 1]
+        read_twice = following.residual or (self.spec.jump != "none"
+                                            and number >= self.spec.linear_first)
+        return not (read_twice or (following.norm != "none" and following.norm_first))
+
+    def _stages(self, block, layer, given, before, fused):
+        """The stages of a block."""
+        number = block.number
+        level = number + 1
+        last = level == self.spec.num_layers
+        total = self.field.totals[number if block.norm_first else level]
+        norm = None
+        if block.norm != "none":
+            norm = NORMS[block.norm](layer, block, total)
+            self.norms.append(norm)
+
+        def activation(bias, kind, key, name, *, fused=False):
+            return Activation(layer, bias, kind, block.dropout, self.vertex[level],
+                              self.spec.seed, key, name=name, fused=fused)
+
+        stages = [norm] if norm and block.norm_first else []
+        centred = block.norm == "batch" and not block.norm_first
+        stages.append(self._map(layer, f"H{level}", before, last=last, centred=centred))
+        if block.ffn:
+            second = FeedForward(number, *given, 1.0)
+            stages += [activation(layer.bias, block.activation, INNER_KEY + number, f"{level}_ffn"),
+                       self._map(second, f"F{level}"), activation(second.bias, "", level, level)]
+        if block.residual:
+            stages = [Residual(stages, layer, matrix=block.residual == "matrix")]
+        if norm and not block.norm_first:
+            stages.append(norm)
+        if layer.bias and not block.ffn:
+            bias = norm.bias if norm and not block.norm_first else layer.bias
+            stages.append(activation(bias, block.activation, level, level, fused=fused))
+        return stages
+
+    def _map(self, layer, kept, before=None, **which):
+        """The stage of a layer; what it puts out does not lie where its input does."""
+        self._maps.append(layer)
+        taken = self._place
+        self._place = "even" if layer.hop.maps or taken == "spare" else "spare"
+        return Map(layer, kept, self._place, before, **which)
+
+    def _place_backwards(self):
+        """Let linear layers write gradients where those that they read do not lie."""
+        place = "even"  # of the gradient of the logits
+        for layer in reversed(self._maps):
+            place = "even" if layer.hop.maps or place == "spare" else "spare"
+            layer.place = place
 
     def infer(self, features, *, embed=False):
         """Apply the model, without dropout, to the Features of level 0.
 
         Return this rank's columns of the logits (m_L, c), valid until the next step; and with
-        `embed` the last layer's input (m, h), None of a model of one layer, whose input is X.
+        `embed` what the last layer reads, a list of (m, h): of a model of one layer, whose input
+        is X, an empty one.
         """
-        H = features.X
-        embedding = None
-        for layer in self.layers:
-            if embed and 0 < layer.number == len(self.layers) - 1:
-                embedding = H.copy()
-            self.clock.detail = f"layer {layer.number} forward"
-            out = self.workspace.take("even", layer.rows_out, layer.width_out)
-            H, _ = layer.forward(H, out, **self._given(layer, features))
-            if layer.number < len(self.norms):
-                self.norms[layer.number].forward(self._add(layer.bias, H))
-            self._activate(H, layer)
-        return H, embedding
+        embedded = [] if embed else None
+        logits, _ = chain(self.stages, features.X, Pass(AX=features.AX, embedded=embedded))
+        return logits, embedded
 
     def forward(self, features, step):
         """Training forward of the Features of level 0; the step, from 1, keys dropout.
@@ -66,72 +139,32 @@ class Model:
         Return the logits (m_L, c) and backward: backward(G) takes the gradient of the logits and
         returns Parameters that hold this rank's partial sums; their sum over ranks is the gradient.
         """
-        take = self.workspace.take
         H = features.X
-        if self.drops[0]:
+        p = self.spec.first_dropout
+        if p:
             with self.clock("dense"):
                 first = self.columns.of(self.spec.widths[0]).start
                 H = features.dropped(self.vertex[0], self.workspace, seed=self.spec.seed,
-                                     epoch=step, layer=0, p=self.drops[0], first=first)
-        saved = []
-        for layer in self.layers:
-            rows = layer.rows_out
-            level = layer.number + 1
-            self.clock.detail = f"layer {layer.number} forward"
-            out = take(f"H{level}", rows, layer.width_out)
-            H, backward = layer.forward(H, out, keep=True, **self._given(layer, features, step))
-            mask = None
-            if level < len(self.layers):
-                mask = take(f"mask{level}", rows, -(-layer.width_out // 8), np.uint8)
-            back_to_Z = None
-            if layer.number < len(self.norms):
-                back_to_Z = self.norms[layer.number].forward(self._add(layer.bias, H), keep=True)
-            H = self._activate(H, layer, step, mask)
-            saved.append((backward, back_to_Z, mask))
-        return H, partial(self._backward, saved)
+                                     epoch=step, layer=0, p=p, first=first)
+        logits, backward = chain(self.stages, H, Pass(step, keep=True, AX=features.AX))
+        return logits, partial(self._backward, backward)
 
     def prepare(self, features, width):
         """Exchange what never changes of the Features of level 0; see `Layer`."""
         self.layers[0].prepare(features, width)
 
-    def _given(self, layer, features, step=0):
-        """What a layer is told besides its input: A X, where it was formed once; what it keys."""
-        given = {"AX": features.AX} if layer.precomputed else {}
-        return given | ({"epoch": step} if layer.attends else {})
-
     def outputs(self):
         """What each layer put out in the last training forward, (m, f), as `forward` left it."""
-        return [self.workspace.take(f"H{layer.number + 1}", layer.rows_out, layer.width_out)
-                for layer in self.layers]
+        return [self.workspace.take(f"{'F' if block.ffn else 'H'}{layer.number + 1}",
+                                    layer.rows_out, layer.width_out)
+                for layer, block in zip(self.layers, blocks_of(self.spec))]
 
-    def _add(self, name, Z, **then):
-        """Add a bias to Z in place; `then`: what else kernels.activate does in the same pass."""
-        bias = self.parameters.arrays[name]
-        mine = self.columns.of(bias.size)
-        with self.clock("dense"):
-            activate = kernels.backend(Z).activate
-            return activate(Z, bias[mine], first=mine.start, **{"relu": False, **then})
+    def absorb(self, gradient):
+        """Take from a gradient, summed over all ranks, what is none: moments of normalisations."""
+        for norm in self.norms:
+            norm.absorb(gradient)
 
-    def _activate(self, Z, layer, step=0, mask=None):
-        """In place bias, ReLU and the next dropout (none without a mask); last the bias alone."""
-        level = layer.number + 1
-        bias = layer.bias
-        if layer.number < len(self.norms):
-            bias = self.norms[layer.number].bias
-        p = 0.0 if mask is None else self.drops[level]
-        return self._add(bias, Z, vertex=self.vertex[level], relu=level < len(self.layers),
-                         seed=self.spec.seed, epoch=step, layer=level, p=p, mask=mask)
-
-    def _backward(self, saved, G):
+    def _backward(self, backward, G):
         gradient = Parameters.zeros(self.spec, self.columns.device)
-        for layer in reversed(self.layers):
-            backward, back_to_Z, _ = saved[layer.number]
-            if back_to_Z:
-                G = back_to_Z(G, gradient)
-            self.clock.detail = f"layer {layer.number} backward"
-            with self.clock("dense"):
-                db = gradient.arrays[layer.bias]
-                db[self.columns.of(layer.fan_out)] = kernels.backend(G).column_sum(G)
-            below = saved[layer.number - 1][2] if layer.number else None  # of this layer's input
-            G = backward(G, below, gradient)
+        backward(G, gradient)
         return gradient

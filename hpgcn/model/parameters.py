@@ -9,9 +9,9 @@ from itertools import accumulate
 import numpy as np
 
 from hpgcn.errors import DataError
-from hpgcn.model.layer import indexed
-from hpgcn.model.registry import MODELS
-from hpgcn.model.spec import ModelSpec
+from hpgcn.model.blocks import blocks_of
+from hpgcn.model.layer import layer_of
+from hpgcn.model.registry import MODELS, find_widths, spec_of
 from hpgcn.runtime.device import HOST
 
 
@@ -43,14 +43,17 @@ class Parameters:
 
     @staticmethod
     def initial(spec):
-        """Glorot uniform weights keyed by (seed, name), gains 1, else 0: equal on every rank."""
+        """Glorot uniform weights keyed by (seed, name), gains and variances 1, else 0.
+
+        They are equal on every rank.
+        """
         parameters = Parameters.zeros(spec)
         for name, array in parameters.arrays.items():
             if array.ndim == 2:
                 limit = np.sqrt(6 / sum(array.shape))
                 uniform = keyed_uniform(spec.seed, name, array.size)
                 array[:] = ((2 * uniform - 1) * limit).reshape(array.shape)
-            elif name.startswith("gain"):
+            elif name.startswith(("gain", "variance")):
                 array[:] = 1
         return parameters
 
@@ -61,21 +64,25 @@ class Parameters:
         `config` is of the run that trained them, `name` that of the file. A DataError if an
         array is missing, is one too many, or is of another shape than its neighbours tell.
         """
-        layer = MODELS[architecture]
-        matrix, bias = next(iter(layer.shapes(ModelSpec(architecture, (1, 1)), 0))), layer.last_bias
-        firsts = [indexed(matrix, number) for number in range(config.layers)]
-        for key in firsts:
-            W = arrays.get(key, np.empty(0))
+        widths = list(find_widths(config, architecture, 1, 1))
+        blocks = blocks_of(spec_of(config, architecture, widths))
+        for block in blocks:
+            matrices = [key for key, shape in block.shapes().items() if len(shape) == 2]
+            if not matrices:
+                continue
+            W = arrays.get(matrices[0], np.empty(0))
             if W.ndim != 2 or 0 in W.shape:
-                raise DataError(f"{name}: weights/{key} is missing or no matrix, expected one for "
-                                f"each of {config.layers} layers of {architecture}")
-        last = indexed(bias, config.layers - 1)
+                raise DataError(f"{name}: weights/{matrices[0]} is missing or no matrix, expected "
+                                f"one for each of {config.layers} layers of {architecture}")
+            widths[block.number] = W.shape[0]
+        last = next(bias for each in reversed(blocks) if (bias := each.bias))
         if not np.size(arrays.get(last, ())):
             raise DataError(f"{name}: weights/{last} is missing or empty, "
                             "expected a bias for each class")
-        widths = [*(arrays[key].shape[0] for key in firsts), arrays[last].size]
-        spec = ModelSpec(architecture, widths, config.dtype, layer_norm=config.layer_norm,
-                         heads=config.heads, output_heads=config.output_heads)
+        classes = arrays[last].size
+        widths[len(widths) - 1 - MODELS[architecture].after_mlp:] = (
+            [classes] * (1 + MODELS[architecture].after_mlp))
+        spec = spec_of(config, architecture, widths)
         parameters = Parameters.zeros(spec)
         for key in sorted(parameters.arrays.keys() | arrays.keys()):
             found, expected = (each[key].shape if key in each else None
@@ -98,7 +105,7 @@ class Parameters:
     def decayed(self, which):
         """How many elements `flat` begins with that decay: "first" layer's matrices, or "all"."""
         return sum(array.size for name, array in self.arrays.items()
-                   if array.ndim == 2 and (which == "all" or name.partition("_")[0] == "W0"))
+                   if array.ndim == 2 and (which == "all" or layer_of(name) == 0))
 
     def named(self):
         """Dict of views by name."""
@@ -108,17 +115,12 @@ class Parameters:
 def parameter_shapes(spec):
     """Shapes of a model's parameters by name: matrices first, in order of layers, then vectors.
 
-    They are those that each layer says, with its number; with layer norm each
-    hidden layer has gain{l} and shift{l} (f',), too.
+    They are those that each layer says, with its number, and those of what is around it; see
+    `hpgcn.model.blocks.Block.shapes`.
     """
-    layer = MODELS[spec.architecture]
-    matrices = {}
-    vectors = {}
-    for number, (_, fan_out) in enumerate(spec.layers):
-        for name, shape in layer.shapes(spec, number).items():
-            (matrices if len(shape) > 1 else vectors)[indexed(name, number)] = shape
-        if spec.layer_norm and number + 1 < spec.num_layers:
-            vectors |= {f"gain{number}": (fan_out,), f"shift{number}": (fan_out,)}
+    shapes = {name: shape for block in blocks_of(spec) for name, shape in block.shapes().items()}
+    matrices = {name: shape for name, shape in shapes.items() if len(shape) > 1}
+    vectors = {name: shape for name, shape in shapes.items() if len(shape) == 1}
     return matrices | vectors
 
 

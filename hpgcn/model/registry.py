@@ -1,24 +1,33 @@
 """The models by name: of each, the class of its layers."""
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hpgcn.config import Config
-from hpgcn.errors import DataError, UsageError
+from hpgcn.errors import DataError, UsageError, setting
+from hpgcn.model.appnp import PersonalizedPropagation
 from hpgcn.model.gat import GraphAttention
 from hpgcn.model.gcn import GraphConvolution, MeanConvolution
 from hpgcn.model.gin import GraphIsomorphism
+from hpgcn.model.linear import Linear
 from hpgcn.model.sage import SageMean
+from hpgcn.model.sgc import SimplifiedConvolution
 from hpgcn.model.spec import ModelSpec
 from hpgcn.strategies import STRATEGIES
 
 MODELS = {"gcn": GraphConvolution, "sage-mean": SageMean, "sage-gcn": MeanConvolution,
-          "gin": GraphIsomorphism, "gat": GraphAttention}
+          "gin": GraphIsomorphism, "sgc": SimplifiedConvolution,
+          "appnp": PersonalizedPropagation, "gat": GraphAttention}
 DEFAULT_AGGREGATOR = "mean"
+HEADS = ("heads", "output_heads", "attention_dropout")  # of attention
+STACK = ("residual", "ffn", "input_layer", "output_layer", "jump")  # around layers with A
 
 
 def find_model(config):
     """The name in MODELS that the settings say: MODEL-AGGREGATOR, or MODEL where that takes none.
 
-    A UsageError if there is none of this name, or it takes no aggregator, or not the norm.
+    A UsageError if there is none of this name, it takes no aggregator, not the norm, or no such
+    stack; or settings of the stack exclude each other.
     """
     name = _named(config)
     layer = MODELS[name]
@@ -29,7 +38,28 @@ def find_model(config):
     if config.norm_adj not in ("own", layer.norm) and not layer.any_norm:
         raise UsageError(f"norm_adj = {config.norm_adj}: model {name} has a norm of its own, "
                          f"{layer.norm}")
+    _check_stack(config, name)
     return name
+
+
+def _check_stack(config, name):
+    """Refuse settings that the model takes no part in, or of a stack that cannot be."""
+    layer = MODELS[name]
+    refused = [] if layer.default_hops else ["hops"]
+    refused += list(STACK) if layer.after_mlp else ["restart"]
+    refused += [] if layer.attends else HEADS
+    for field in refused:
+        value = getattr(config, field)
+        if value != getattr(Config, field):
+            raise UsageError(f"{field} = {value}: model {name} takes none")
+    for field, others in (("ffn", ("input_layer", "output_layer")), ("jump", ("output_layer",))):
+        value = getattr(config, field)
+        for other in others:
+            if value != getattr(Config, field) and not getattr(config, other):
+                raise UsageError(f"{field} = {value}: expected {setting(other, True)}, too")
+    if config.ffn and config.jump != "none":
+        raise UsageError(f"jump = {config.jump}: with ffn, each block adds to the one before; "
+                         "expected one of the two")
 
 
 def _named(config):
@@ -57,6 +87,62 @@ def model_kinds():
     return list(dict.fromkeys(name.partition("-")[0] for name in MODELS))
 
 
+def layer_kinds(spec):
+    """The class of each layer of a model, list."""
+    last = spec.num_layers - spec.linear_last
+    return [MODELS[spec.architecture] if spec.linear_first <= number < last else Linear
+            for number in range(spec.num_layers)]
+
+
+def products_of(spec):
+    """Products with A of each layer, list of L int."""
+    return [kind.products_of(spec) for kind in layer_kinds(spec)]
+
+
+def prunes(spec):
+    """Whether rows that nobody reads may be left out: none, if a level's rows are read together."""
+    return spec.norm != "batch" and all(kind.prunes for kind in layer_kinds(spec))
+
+
+def inner_widths(spec):
+    """Width within each layer, list of L int: see `hpgcn.model.Layer.inner_width`."""
+    return [kind.inner_width(spec, number)
+            for number, kind in enumerate(layer_kinds(spec))]
+
+
+def reads_X(spec):
+    """Whether the first layer reads X even where A X is formed once."""
+    return layer_kinds(spec)[0].reads_self or spec.residual
+
+
+def find_widths(config, architecture, features, classes):
+    """Widths of a model of the settings' layers, between features and classes: L + 1 of them."""
+    outer = config.input_layer + config.output_layer
+    hidden = [config.hidden] * (config.layers - 1 + outer)
+    return (features, *hidden, classes, *([classes] * MODELS[architecture].after_mlp))
+
+
+def spec_of(config, architecture, widths, **others):
+    """The ModelSpec of settings for these widths; `others` are fields that the graph decides."""
+    layer = MODELS[architecture]
+    own = config.activation == "own"
+    first = len(widths) - 2 if layer.after_mlp else int(config.input_layer)
+    spec = ModelSpec(
+        architecture, widths, config.dtype, linear_first=first,
+        linear_last=int(config.output_layer),
+        activation=layer.activation if own else config.activation, norm=config.norm,
+        residual=config.residual, ffn=config.ffn, jump=config.jump,
+        hops=config.hops or layer.default_hops, restart=config.restart * layer.after_mlp,
+        norm_adj=config.norm_adj, first_dropout=config.first_dropout, dropout=config.dropout,
+        heads=config.heads, output_heads=config.output_heads,
+        attention_dropout=config.attention_dropout, seed=config.seed, **others)
+    between = set(spec.widths[first + 1:-1])
+    if spec.jump == "max" and len(between) > 1:
+        raise UsageError(f"jump = max: expected layers of one width, "
+                         f"not of {', '.join(map(str, sorted(between)))}")
+    return spec
+
+
 def make_spec(header, config, widths=None):
     """Return the ModelSpec of a run on a graph of which the header is known.
 
@@ -69,28 +155,27 @@ def make_spec(header, config, widths=None):
             if not count:
                 raise DataError(f"{header.name}: no {what}; give --widths, "
                                 f"e.g. --widths 128,{config.hidden},40")
-        hidden = [config.hidden] * (config.layers - 1)
-        widths = (header.num_features, *hidden, header.num_classes)
+        widths = find_widths(config, architecture, header.num_features, header.num_classes)
+    elif MODELS[architecture].after_mlp:
+        widths = (*widths, widths[-1])
     sparse = header.sparse_features and widths[0] == header.num_features
     constant = config.precompute and config.first_dropout == 0 and not sparse
-    layer = MODELS[architecture]
-    spec = ModelSpec(
-        architecture, widths, config.dtype, sparse_features=sparse,
-        precomputed=layer.takes_AX and constant, keeps_rows=layer.attends and constant,
-        heads=config.heads, output_heads=config.output_heads,
-        attention_dropout=config.attention_dropout,
-        multilabel=header.multilabel and widths[-1] == header.num_classes,
-        norm_adj=config.norm_adj, layer_norm=config.layer_norm,
-        first_dropout=config.first_dropout, dropout=config.dropout, seed=config.seed)
-    for number in range(spec.num_layers):
-        layer.shapes(spec, number)  # it refuses widths that it cannot take
-    return spec
+    spec = spec_of(config, architecture, widths, sparse_features=sparse,
+                   multilabel=header.multilabel and widths[-1] == header.num_classes)
+    if sparse and spec.residual and not spec.linear_first and widths[0] == widths[1]:
+        raise UsageError(f"residual: {widths[0]} sparse features are no matrix to add to as many "
+                         "hidden columns; expected another hidden, or input_layer")
+    kinds = layer_kinds(spec)
+    for number, kind in enumerate(kinds):
+        kind.shapes(spec, number)  # it refuses widths that it cannot take
+    return replace(spec, precomputed=kinds[0].takes_AX and constant,
+                   keeps_rows=kinds[0].attends and constant)
 
 
 def heads_of(spec):
-    """The numbers of heads of a model's layers; none where they compute no attention."""
-    layer = MODELS[spec.architecture]
-    return [layer.heads(spec, number) for number in range(spec.num_layers) if layer.attends]
+    """The numbers of heads of a model's layers with A; none where they compute no attention."""
+    return [kind.heads(spec, number) for number, kind in enumerate(layer_kinds(spec))
+            if kind.attends]
 
 
 def check_strategy(strategy, spec, ranks):

@@ -11,7 +11,7 @@ from hpgcn.errors import UsageError
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A model of some widths, as one of MODELS.
+    """A model of some widths, as one of MODELS; hpgcn.model.blocks says what it is made of.
 
     A UsageError for fewer than two widths, one that is not positive, or sparse
     features that are precomputed.
@@ -24,7 +24,15 @@ class ModelSpec:
     precomputed: bool = False  # A X was formed once: layer 1 multiplies by neither A nor A^T
     multilabel: bool = False  # sigmoid cross-entropy, which needs no sums over the columns of a row
     norm_adj: str = "own"  # of the matrix; own: what its layers say
-    layer_norm: bool = False  # between each hidden layer and its ReLU
+    linear_first: int = 0  # layers without A before those with A
+    linear_last: int = 0  # and behind them
+    activation: str = "relu"  # between layers: one of ACTIVATIONS
+    norm: str = "none"  # between each hidden layer and its activation, or before each with ffn
+    residual: bool = False  # each layer with A adds its input
+    ffn: bool = False  # a second linear map in each layer with A
+    jump: str = "none"  # how the last layer reads all with A: cat, max; none: the last of them
+    hops: int = 0  # products with A of a layer, where it takes a number
+    restart: float = 0.0  # share of its input that each of these adds
     heads: int = 1  # of attention, side by side in the columns of hidden layers
     output_heads: int = 0  # of the last layer, averaged; 0: as `heads`
     attention_dropout: float = 0.0  # of entries of each head's softmax
@@ -40,6 +48,11 @@ class ModelSpec:
         if len(widths) < 2 or min(widths) < 1:
             raise UsageError(f"widths {','.join(map(str, widths))}: expected two or more positive "
                              "numbers (features, hidden widths, classes)")
+        if self.linear_first + self.linear_last >= self.num_layers:
+            raise UsageError(f"widths {','.join(map(str, widths))}: expected "
+                             f"{self.linear_first + self.linear_last + 2} or more, for "
+                             f"{self.linear_first + self.linear_last} layers without A and one "
+                             "with it")
         if self.sparse_features and self.precomputed:
             raise UsageError("sparse_features and precomputed exclude each other: "
                              "A X is formed once for dense X alone")

@@ -8,12 +8,12 @@ import numpy as np
 
 from hpgcn.errors import DataError, UsageError, setting
 from hpgcn.graphs.partition import run_offsets
-from hpgcn.model import heads_of
+from hpgcn.model import heads_of, products_of
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.partition import NONZERO_METHODS
 from hpgcn.planning.footprint import RankFootprint
 from hpgcn.planning.options import MOST_RANKS, QUICK
-from hpgcn.planning.step import LevelSizes, products_of
+from hpgcn.planning.step import LevelSizes
 from hpgcn.runtime.device import HOST
 from hpgcn.strategies import STRATEGIES, Arrangement, variant
 from hpgcn.strategies.strategy import grid_axes

@@ -7,11 +7,11 @@ import numpy as np
 
 from hpgcn.config import size
 from hpgcn.errors import ConfigError, setting
+from hpgcn.model import products_of
 from hpgcn.parallel.receptive_field import layer_bounds
 from hpgcn.planning.candidates import count
 from hpgcn.planning.footprint import ON_GPU, PARTS
 from hpgcn.planning.seconds import Machine, step_seconds
-from hpgcn.planning.step import products_of
 from hpgcn.planning.survey import Survey
 from hpgcn.runtime.text_table import label_list
 from hpgcn.runtime.text_table import table as table_of

@@ -11,9 +11,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from hpgcn.model import MODELS, ModelSpec, num_parameters
+from hpgcn.model import ModelSpec, inner_widths, num_parameters, products_of, reads_X
 from hpgcn.parallel.receptive_field import layer_bounds
-from hpgcn.planning.step import LevelSizes, Steps, owned_width, products_of
+from hpgcn.planning.step import LevelSizes, Steps, owned_width
 from hpgcn.planning.traffic import predict_step
 from hpgcn.strategies import Plan
 from hpgcn.strategies.plan import INDEX, POINTER, WEIGHT
@@ -133,7 +133,7 @@ class RankFootprint:
         if all(view.every[0] for view in views):
             views.pop()
         if not spec.sparse_features:
-            copies = 2 if spec.precomputed and MODELS[spec.architecture].reads_self else 1
+            copies = 2 if spec.precomputed and reads_X(spec) else 1
             return width * itemsize * sum(view.rows[0] for view in views) * copies
         # CSR and its transpose, which knows the place of each entry; parts that layers have cut
         # out; values dropped, and in the order of the transpose
@@ -227,11 +227,10 @@ class RankFootprint:
     def _work_bytes(self):
         """The longest copy of an operand to rows of a multiple of LOAD bytes; sums in float64."""
         spec = self.spec
-        layer = MODELS[spec.architecture]
         most = np.zeros_like(self.rows)
         for view in self.levels:
-            for number, fans in enumerate(spec.layers):
-                for width in (*fans, layer.inner_width(spec, number)):
+            for number, (fans, inner) in enumerate(zip(spec.layers, inner_widths(spec))):
+                for width in (*fans, inner):
                     row_bytes = -(-self._owned(width) * spec.itemsize // LOAD) * LOAD
                     most = np.maximum(most, view.rows[self._bounds[number]] * row_bytes)
         return most + NUMBER * (4 * self.train.rows[-1] + 2 * CHUNKS * max(spec.widths[1:]))

@@ -46,7 +46,7 @@ def forecast(path, options, *, progress=False):
         "step": {"widths": list(spec.widths), "itemsize": spec.itemsize,
                  "sparse_features": spec.sparse_features, "constant": spec.precomputed,
                  "directed": header.directed, "model": spec.architecture,
-                 "multilabel": spec.multilabel, "layer_norm": spec.layer_norm,
+                 "multilabel": spec.multilabel, "norm": spec.norm,
                  "rows": survey.totals(survey.reading.train), "lean": spec.drop_AX},
         "settings": {name: getattr(config, name) for name in COST_FIELDS},
         "rows_per_level": {"train": survey.totals(survey.reading.train),

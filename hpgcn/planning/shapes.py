@@ -112,6 +112,8 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
             return self._like(others.get("shape") or self.shape)
         if function is np.shape:
             return self.shape
+        if function is np.copyto:
+            return None
         return NotImplemented
 
 
@@ -143,6 +145,14 @@ class ShapeKernels:
 
     activate = apply_mask = _in_place
 
+    def activate_smooth(self, z, bias, *others, slopes=None, **named):
+        self._log(z, z, slopes)
+        return z
+
+    def elu_backward(self, g, out, *others, **named):
+        self._log(g, g, out)
+        return g
+
     def _to_out(self, x, *others, out=None, **named):
         """A kernel that writes something like its first array to `out`."""
         if out is None:
@@ -152,7 +162,7 @@ class ShapeKernels:
         self._log(x, out)
         return out
 
-    dropout = layer_norm = layer_norm_backward = _to_out
+    dropout = layer_norm = layer_norm_backward = batch_norm = batch_norm_backward = _to_out
 
     def dropout_csr(self, indptr, indices, data, vertex, **named):
         self._log(indices, data, data)
@@ -185,9 +195,11 @@ class ShapeKernels:
         self._log(grad, out, above, pulled)
         return pulled, drow_score
 
-    def column_sum(self, x):
+    def column_sum(self, x, *others):
         self._log(x)
-        return x._like((x.shape[1],))
+        return x._like((x.shape[1],), np.float64)
+
+    column_squares = column_sum
 
     def inner(self, x, y):
         self._log(x, y)
@@ -206,7 +218,8 @@ class ShapeKernels:
 
     def layer_norm_backward_sums(self, g, xhat, gain):
         self._log(g, xhat)
-        return g._like((g.shape[0], 2), np.float64), g._like((g.shape[1],)), g._like((g.shape[1],))
+        return tuple(g._like(shape, np.float64)
+                     for shape in ((g.shape[0], 2), (g.shape[1],), (g.shape[1],)))
 
     def spread_gradient(self, logits, *others, grad=None, **named):
         self._log(logits, grad)

@@ -7,7 +7,16 @@ from itertools import pairwise
 import numpy as np
 
 from hpgcn.graphs.validation import SPLIT
-from hpgcn.model import MODELS, Features, MaskedRows, Model, Parameters, make_loss
+from hpgcn.model import (
+    Features,
+    MaskedRows,
+    Model,
+    Parameters,
+    inner_widths,
+    make_loss,
+    products_of,
+    reads_X,
+)
 from hpgcn.parallel.columns import Columns
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.receptive_field import Hop, ReceptiveField, layer_bounds
@@ -18,11 +27,6 @@ from hpgcn.strategies import Plan, Product
 from hpgcn.strategies.attention import Attention
 
 PHASES = ("forward", "backward")
-
-
-def products_of(spec):
-    """Products with A of each layer, list of L int."""
-    return [MODELS[spec.architecture].products] * spec.num_layers
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +82,7 @@ class RankStep:
     arrays: dict  # bytes of its work arrays by name
     dense: dict  # (bytes, messages) by phase, to ranks that share its rows, sums over them aside
     reductions: dict  # by phase the bytes of each sum over the ranks that share its rows, a list
+    column_reductions: dict  # over those that share its columns
     work: Work  # of the training step
     part_bytes: int  # of rows of sparse features that layers have cut out and keep
 
@@ -134,6 +139,7 @@ def run_rank(spec, levels, rank, columns):
     comm = ShapeComm(device, column, columns)
     layout = BlockLayout(np.array([0, 1]), columns, column)  # one row block: its ranks share rows
     shared = Columns(layout, comm, spec.dtype)
+    shared.column = ShapeComm(device, 0, 2, comm.counters)  # of two: what it sums is noted
     workspace = Workspace(spec.dtype, device)
     parameters = Parameters.zeros(spec, device)
     products = []
@@ -165,7 +171,8 @@ def run_rank(spec, levels, rank, columns):
     evaluation.infer(X)
     arrays = {name: each.nbytes for space in (workspace, shared.workspace)
               for name, each in space.arrays.items()}
-    return RankStep(step, arrays, dense, comm.reductions, work, device.part_bytes)
+    return RankStep(step, arrays, dense, comm.reductions, shared.column.reductions, work,
+                    device.part_bytes)
 
 
 def shape_field(spec, view, rank, products, device):
@@ -192,7 +199,7 @@ def features_of(spec, rows, entries, columns, device):
     X = device.empty((rows, width), spec.dtype)
     if not spec.precomputed:
         return Features(X)
-    return Features(X if MODELS[spec.architecture].reads_self else None, X)
+    return Features(X if reads_X(spec) else None, X)
 
 
 def owned_width(width, columns, rank):
@@ -209,9 +216,8 @@ class Steps:
 
     def of(self, spec, levels, rank, columns):
         """Return the RankStep; parameters as `run_rank`."""
-        layer = MODELS[spec.architecture]
-        inner = (layer.inner_width(spec, number) for number in range(spec.num_layers))
-        own = tuple(owned_width(width, columns, rank) for width in sorted({*spec.widths, *inner}))
+        widths = sorted({*spec.widths, *inner_widths(spec)})
+        own = tuple(owned_width(width, columns, rank) for width in widths)
         sizes = ((view.of_rank(rank), tuple(view.every), tuple(view.totals)) for view in levels)
         key = (spec, columns, own, *sizes)
         if key not in self._known:

@@ -14,12 +14,12 @@ from hpgcn.config import Config
 from hpgcn.errors import DataError
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.validation import SPLIT, check_csr, index_dtype
-from hpgcn.model import MODELS, make_spec, norm_of
+from hpgcn.model import MODELS, make_spec, norm_of, products_of, prunes
 from hpgcn.parallel.pattern import Pattern, permuted
 from hpgcn.parallel.receptive_field import find_levels, layer_bounds
 from hpgcn.partition import NONZERO_METHODS, make_partition
 from hpgcn.partition.model import pattern
-from hpgcn.planning.step import Steps, products_of
+from hpgcn.planning.step import Steps
 from hpgcn.store.csr import read_csr
 from hpgcn.store.schema import mask_name
 
@@ -83,7 +83,7 @@ class Survey:
 
         hops = sum(products_of(self.spec))
         views = [[None] * (hops + 1)] * 2
-        if config.prune and masks is not None:
+        if config.prune and prunes(self.spec) and masks is not None:
             views = [
                 find_levels(self.graph, read, hops, SerialComm(), precomputed=self.spec.precomputed)
                 for read in ([masks["train"]], list(masks.values()))]

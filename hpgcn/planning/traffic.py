@@ -87,18 +87,19 @@ def predict_step(spec, plans, levels, layout, steps):
     for product in steps.products(spec, levels):
         counts = plans[product.layer].counts(product, spec.itemsize)
         prediction.add("aggregation", product.phase, counts)
-    if layout.columns > 1:
-        for rank in range(layout.size):
-            step = steps.of(spec, levels, rank, layout.columns)
-            for phase in PHASES:
-                sums = [allreduce(np.full(layout.columns, size), 0)
-                        for size in step.reductions.get(phase, ())]
-                counts = [step.dense[phase],
-                          *((sent[rank % layout.columns] for sent in each) for each in sums)]
-                for sent, messages in counts:
-                    prediction.bytes["dense", phase][rank] += sent
-                    prediction.messages["dense", phase][rank] += messages
-    for counts in weights(layout.size // layout.columns, layout.columns, spec):
+    row_blocks = layout.size // layout.columns
+    for rank in range(layout.size):
+        step = steps.of(spec, levels, rank, layout.columns)
+        for phase in PHASES:
+            sums = [np.stack(allreduce(np.full(ranks, nbytes), 0))[:, place]
+                    for ranks, place, noted in (
+                        (layout.columns, rank % layout.columns, step.reductions),
+                        (row_blocks, rank // layout.columns, step.column_reductions))
+                    for nbytes in noted.get(phase, ())]
+            for sent, messages in [step.dense[phase], *sums]:
+                prediction.bytes["dense", phase][rank] += sent
+                prediction.messages["dense", phase][rank] += messages
+    for counts in weights(row_blocks, layout.columns, spec):
         prediction.add("weights", "backward", [period * np.asarray(each) for each in counts])
     return prediction
 

@@ -6,6 +6,7 @@ import math
 import numpy as np
 
 from hpgcn.errors import DivergedError, agreed, setting
+from hpgcn.model.layer import layer_of
 
 
 def diverged(epoch, loss, model, gradient, parameters, comm, lr):
@@ -22,8 +23,8 @@ def diverged(epoch, loss, model, gradient, parameters, comm, lr):
         where = (f"layer {layer} forward has {int(wrong[layer]):,} values that are not finite, "
                  "layers before it none")
     elif names:
-        layer = max(int("".join(filter(str.isdigit, name.partition("_")[0]))) for name in names)
-        mine = [name for name in names if name.partition("_")[0].endswith(str(layer))]
+        layer = max(map(layer_of, names))
+        mine = [name for name in names if layer_of(name) == layer]
         where = f"layer {layer} backward: the gradient of {', '.join(mine)} is not finite"
     elif updated:
         where = f"the update leaves {', '.join(updated)} with values that are not finite"

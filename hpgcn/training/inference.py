@@ -83,10 +83,12 @@ def _infer(source, config, comm, spec, parameters):
         columns = shard.columns
         model = Model(spec, parameters.on(device), shard.evaluated, columns,
                       Workspace(spec.dtype, device), shard.key)
-        logits, embedding = model.infer(shard.release_features().take(None, device), embed=True)
+        logits, embedded = model.infer(shard.release_features().take(None, device), embed=True)
         arrays = {"vertex": shard.vertex}
-        if embedding is not None:
-            arrays["embedding"] = device.get(columns.gathered(embedding, spec.widths[-2])).copy()
+        if embedded:
+            width = spec.widths[-2]
+            arrays["embedding"] = np.concatenate(
+                [device.get(columns.gathered(each, width)).copy() for each in embedded], axis=1)
         arrays["logits"] = device.get(columns.gathered(logits, spec.widths[-1]))
         if shard.original_ids is not None:
             arrays["original_ids"] = shard.original_ids

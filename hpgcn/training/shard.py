@@ -8,13 +8,13 @@ import numpy as np
 
 from hpgcn.errors import DataError, agreed
 from hpgcn.graphs.normalization import NormalizedAdjacency
-from hpgcn.model import MODELS, Features, norm_of
+from hpgcn.model import MODELS, Features, norm_of, products_of, prunes, reads_X
 from hpgcn.parallel.columns import Columns
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import split
 from hpgcn.parallel.receptive_field import ReceptiveField, find_levels
 from hpgcn.planning.footprint import RankFootprint
-from hpgcn.planning.step import LevelSizes, Steps, products_of
+from hpgcn.planning.step import LevelSizes, Steps
 from hpgcn.planning.traffic import predict_step
 from hpgcn.strategies import Plan
 from hpgcn.training.placement import read_slab
@@ -67,7 +67,7 @@ class GraphShard:
 
         products = products_of(spec)
         self.levels = [[None] * (sum(products) + 1)] * 2
-        if config.prune and self.strategy.prunes:
+        if config.prune and self.strategy.prunes and prunes(spec):
             masks = [slab.masks["train"]], list(slab.masks.values())
             self.levels = [
                 find_levels(slab, read, sum(products), comm, precomputed=spec.precomputed)
@@ -111,7 +111,7 @@ class GraphShard:
         for first, last in pairwise(split(AX.shape[1], slices).tolist()):
             part = device.put(np.ascontiguousarray(X[:, first:last]))
             AX[:, first:last] = device.get(self.strategy.forward(part))
-        return Features(X if MODELS[self.spec.architecture].reads_self else None, AX)
+        return Features(X if reads_X(self.spec) else None, AX)
 
     def sizes(self):
         """The LevelSizes of both views, of all ranks; feature entries are those of this rank."""

@@ -11,7 +11,7 @@ import numpy as np
 from hpgcn.config import Config
 from hpgcn.errors import ConfigError, DataError, InternalError, agreed
 from hpgcn.graphs.validation import check_finite
-from hpgcn.model import Parameters, find_model
+from hpgcn.model import Parameters, find_model, find_widths
 from hpgcn.store import Field, check_fields, parse_json
 from hpgcn.training.optimizers import OPTIMIZERS
 from hpgcn.training.records import COUNT, FROM_ONE, MOST, TEXT, check_metrics
@@ -134,7 +134,7 @@ def _check_arrays(path, state):
         check_finite(array, where)
         if name.startswith("optimizer/variance/") and (array < 0).any():
             raise DataError(f"{where} is negative at {int(array.argmin())}")
-    hidden = [config["hidden"]] * (config["layers"] - 1)
+    settings = Config(**config)
     first = None
     for kind in state.kinds:
         try:
@@ -142,9 +142,9 @@ def _check_arrays(path, state):
         except DataError as error:
             raise DataError(f"{path}: {error}") from error
         first = first or widths
-        if widths[1:-1] != hidden or widths != first:
-            raise DataError(f"{path}: {kind} has widths {widths}, "
-                            f"expected {[first[0], *hidden, first[-1]]}")
+        expected = list(find_widths(settings, find_model(settings), first[0], first[-1]))
+        if widths != expected:
+            raise DataError(f"{path}: {kind} has widths {widths}, expected {expected}")
     return first
 
 

@@ -53,6 +53,7 @@ def train_step(view, number, optimizer, columns):
     gradient = backward(G)
     clock.detail = "update"
     columns.reduce(gradient)
+    view.model.absorb(gradient)
     with clock("dense"):
         optimizer.step(gradient.flat)
     columns.device.synchronize()

@@ -12,6 +12,8 @@ from hpgcn.kernels.reference.random import dropout_scale
 
 NO_MASK = np.empty((0, 0), np.uint8)
 NO_VERTEX = np.empty(0, np.int64)
+ROOT_HALF = math.sqrt(0.5)
+DENSITY = 1 / math.sqrt(2 * math.pi)  # of the normal distribution, at 0
 
 
 @Threaded
@@ -41,6 +43,49 @@ def _activate(z, bias, vertex, first, relu, key, dropping, scale, mask, bounds):
                     z[i, q] = value * scale if bit else zero
                 if mask.size:
                     mask[i, whole] = kept
+
+
+@Threaded
+def _activate_smooth(z, bias, vertex, first, elu, key, dropping, scale, mask, slopes, bounds):
+    width = z.shape[1]
+    tail = np.uint8(0xFF >> (-width & 7))
+    for chunk in numba.prange(bounds.size - 1):
+        bits = np.full((1, (width + 7) // 8), 0xFF, np.uint8)
+        for i in range(bounds[chunk], bounds[chunk + 1]):
+            if dropping:
+                draw(vertex[i], first, key, bits, 0)
+            for q in range(width):
+                value = np.float64(z[i, q] + bias[q])
+                if elu:
+                    result, rise = value, 1.0
+                    if not value > 0:
+                        result = math.expm1(value)
+                        rise = result + 1
+                else:
+                    below = (1 + math.erf(value * ROOT_HALF)) / 2
+                    result = value * below
+                    rise = below + value * DENSITY * math.exp(-value * value / 2)
+                kept = bits[0, q >> 3] >> (q & 7) & 1
+                z[i, q] = result * scale if kept else 0.0
+                if slopes.size:
+                    slopes[i, q] = rise * scale if kept else 0.0
+            if mask.size:
+                for b in range(mask.shape[1]):
+                    mask[i, b] = bits[0, b]
+                mask[i, mask.shape[1] - 1] &= tail
+
+
+@Threaded
+def _elu_backward(g, out, mask, scale, bounds):
+    for chunk in numba.prange(bounds.size - 1):
+        for i in range(bounds[chunk], bounds[chunk + 1]):
+            for q in range(g.shape[1]):
+                if mask.size and not mask[i, q >> 3] >> (q & 7) & 1:
+                    g[i, q] = 0.0
+                elif out[i, q] > 0:
+                    g[i, q] = g[i, q] * scale
+                else:
+                    g[i, q] = g[i, q] * (out[i, q] + scale)
 
 
 @Threaded
@@ -80,6 +125,25 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
         _activate(4 * z.size, z, bias, vertex, first, relu, key, bool(key[-1]), scale, mask,
                   evenly(z.shape[0]))
     return z
+
+
+def activate_smooth(z, bias, vertex=None, *, kind, seed=0, epoch=0, layer=0, p=0.0, first=0,
+                    mask=None, slopes=None):
+    if z.size:
+        vertex = NO_VERTEX if vertex is None else vertex
+        mask = NO_MASK if mask is None else mask
+        slopes = np.empty((0, 0), z.dtype) if slopes is None else slopes
+        key = draw_key(seed, epoch, layer, p)
+        _activate_smooth(20 * z.size, z, bias, vertex, first, kind == "elu", key, bool(key[-1]),
+                         dropout_scale(p), mask, slopes, evenly(z.shape[0]))
+    return z
+
+
+def elu_backward(g, out, mask=None, scale=1.0):
+    if g.size:
+        mask = NO_MASK if mask is None else mask
+        _elu_backward(4 * g.size, g, out, mask, float(scale), evenly(g.shape[0]))
+    return g
 
 
 def apply_mask(x, mask, scale=1.0):

@@ -1,6 +1,6 @@
-"""Layer normalisation on CPU threads: see `hpgcn.kernels.reference.norm`.
+"""Normalisation of rows and columns on CPU threads: see `hpgcn.kernels.reference.norm`.
 
-All is computed in float64 and rounded when stored; one thread sums a row, in a fixed order.
+All is computed in float64 and rounded when stored; sums are taken in a fixed order.
 """
 import numba
 import numpy as np
@@ -78,6 +78,37 @@ def _layer_norm_backward(g, xhat, inv_std, gain, means, out, bounds):
                 out[i, q] = factor * (centred - np.float64(xhat[i, q]) * second)
 
 
+@Threaded
+def _column_squares(x, mean, sums, bounds):
+    for chunk in numba.prange(bounds.size - 1):
+        for q in range(mean.size):
+            sums[chunk, q] = 0.0
+        for i in range(bounds[chunk], bounds[chunk + 1]):
+            for q in range(mean.size):
+                deviation = np.float64(x[i, q]) - mean[q]
+                sums[chunk, q] += deviation * deviation
+
+
+@Threaded
+def _batch_norm(x, mean, inv_std, gain, bias, out, xhat, bounds):
+    for chunk in numba.prange(bounds.size - 1):
+        for i in range(bounds[chunk], bounds[chunk + 1]):
+            for q in range(gain.size):
+                normal = (np.float64(x[i, q]) - mean[q]) * inv_std[q]
+                if xhat.size:
+                    xhat[i, q] = normal
+                out[i, q] = normal * gain[q] + bias[q]
+
+
+@Threaded
+def _batch_norm_backward(g, xhat, factor, means, out, bounds):
+    for chunk in numba.prange(bounds.size - 1):
+        for i in range(bounds[chunk], bounds[chunk + 1]):
+            for q in range(factor.size):
+                centred = np.float64(g[i, q]) - means[0, q]
+                out[i, q] = factor[q] * (centred - np.float64(xhat[i, q]) * means[1, q])
+
+
 def row_sum(x):
     out = np.empty(x.shape[0])
     _row_sum(2 * x.size, x, out, evenly(x.shape[0]))
@@ -109,5 +140,27 @@ def layer_norm_backward_sums(g, xhat, gain):
 def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
     out = np.empty_like(g) if out is None else out
     _layer_norm_backward(6 * g.size, g, xhat, inv_std, gain.astype(np.float64), means, out,
+                         evenly(g.shape[0]))
+    return out
+
+
+def column_squares(x, mean):
+    bounds = evenly(x.shape[0])
+    sums = np.empty((bounds.size - 1, x.shape[1]))
+    _column_squares(3 * x.size, x, mean, sums, bounds)
+    return sums.sum(0)
+
+
+def batch_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
+    out = np.empty_like(x) if out is None else out
+    xhat = np.empty((0, 0), x.dtype) if xhat is None else xhat
+    _batch_norm(6 * x.size, x, mean, inv_std, gain.astype(np.float64), bias.astype(np.float64), out,
+                xhat, evenly(x.shape[0]))
+    return out
+
+
+def batch_norm_backward(g, xhat, inv_std, gain, means, out=None):
+    out = np.empty_like(g) if out is None else out
+    _batch_norm_backward(6 * g.size, g, xhat, inv_std * gain.astype(np.float64), means, out,
                          evenly(g.shape[0]))
     return out

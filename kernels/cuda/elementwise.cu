@@ -196,6 +196,48 @@ extern "C" __global__ void activate(REAL *z, const REAL *bias, const long long *
         mask[thread_number()] = (unsigned char)bits;
 }
 
+// In place z = keep * scale * act(z + bias), ELU or GELU, in double and rounded as it is stored; slopes get keep * scale
+// * act', the mask what dropout keeps
+extern "C" __global__ void activate_smooth(REAL *z, const REAL *bias, const long long *vertex, long long m,
+                                           long long width, long long elu, long long first, unsigned epoch,
+                                           unsigned layer, unsigned k0, unsigned k1, unsigned threshold, double scale,
+                                           unsigned char *mask, REAL *slopes)
+{
+    const Eight e = eight(width);
+    if (e.i >= m)
+        return;
+    unsigned bits = threshold ? keep_eight(vertex[e.i], first + 8 * e.b, {epoch, layer, k0, k1, threshold}) : 0xFF;
+    bits &= 0xFFu >> (8 - e.count);
+    for (int q = 0; q < e.count; ++q) {
+        const double value = (REAL)(z[e.at + q] + bias[8 * e.b + q]);
+        double result = value, rise = 1;
+        if (!elu) {
+            const double below = (1 + erf(value * 0.70710678118654752)) / 2;
+            result = value * below;
+            rise = below + value * 0.39894228040143268 * exp(-value * value / 2);
+        } else if (!(value > 0)) {
+            result = expm1(value);
+            rise = result + 1;
+        }
+        const bool kept = bits >> q & 1;
+        z[e.at + q] = kept ? (REAL)(result * scale) : REAL(0);
+        if (slopes)
+            slopes[e.at + q] = kept ? (REAL)(rise * scale) : REAL(0);
+    }
+    if (mask)
+        mask[thread_number()] = (unsigned char)bits;
+}
+
+extern "C" __global__ void elu_backward(REAL *g, const REAL *out, const unsigned char *mask, long long m,
+                                        long long width, double scale)
+{
+    const long long at = thread_number(), i = at / width, q = at % width;
+    if (i >= m)
+        return;
+    const bool kept = !mask || (mask[i * ((width + 7) / 8) + q / 8] >> (q & 7) & 1);
+    g[at] = kept ? (REAL)(g[at] * (out[at] > REAL(0) ? scale : out[at] + scale)) : REAL(0);
+}
+
 extern "C" __global__ void apply_mask(REAL *x, const unsigned char *mask, long long m, long long width, REAL scale,
                                       long long aligned)
 {

@@ -57,6 +57,26 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
     return z
 
 
+def activate_smooth(z, bias, vertex=None, *, kind, seed=0, epoch=0, layer=0, p=0.0, first=0,
+                    mask=None, slopes=None):
+    device = current()
+    m, width = z.shape
+    device.launch("elementwise", "activate_smooth", m * -(-width // 8), z,
+                  device.ordered(bias, z.dtype), device.ordered(vertex, np.int64), m, width,
+                  int(kind == "elu"), first, *key_of(seed, epoch, layer, p),
+                  float(dropout_scale(p)), mask, slopes, REAL=z.dtype)
+    return z
+
+
+def elu_backward(g, out, mask=None, scale=1.0):
+    device = current()
+    m, width = g.shape
+    device.launch("elementwise", "elu_backward", m * width, g, device.ordered(out, g.dtype),
+                  None if mask is None else device.ordered(mask), m, width, float(scale),
+                  REAL=g.dtype)
+    return g
+
+
 def apply_mask(x, mask, scale=1.0):
     device = current()
     m, width = x.shape

@@ -1,4 +1,4 @@
-// Layer normalisation (see kernels/reference/norm.py), in double and rounded as it is stored.
+// Normalisation of rows and of columns (see kernels/reference/norm.py), in double and rounded as it is stored.
 //
 // Sums over the columns of a row are taken by a team: a warp on a GPU, whose lanes read neighbouring columns, or one
 // thread. Sums over rows are taken in chunks, and reductions.cu sums the chunks. Results may replace operands: a thread
@@ -109,4 +109,42 @@ extern "C" __global__ void layer_norm_backward(const REAL *g, const REAL *xhat, 
     const long long at = thread_number(), i = at / width, q = at % width;
     if (i < m)
         out[at] = (REAL)(inv_std[i] * (g[at] * gain[q] - means[2 * i] - xhat[at] * means[2 * i + 1]));
+}
+
+// sums (chunks, width) over a chunk of rows of (x - mean)^2: a thread a column, neighbours side by side
+extern "C" __global__ void column_squares(const REAL *__restrict__ x, const double *__restrict__ mean, long long m,
+                                          long long width, long long chunks, double *__restrict__ sums)
+{
+    const long long chunk = thread_number() / width, q = thread_number() % width;
+    if (chunk >= chunks)
+        return;
+    double sum = 0;
+    const long long last = (chunk + 1) * m / chunks;
+#pragma unroll 4
+    for (long long i = chunk * m / chunks; i < last; ++i) {
+        const double deviation = x[i * width + q] - mean[q];
+        sum += deviation * deviation;
+    }
+    sums[chunk * width + q] = sum;
+}
+
+extern "C" __global__ void batch_norm(const REAL *x, const double *mean, const double *inv_std, const double *gain,
+                                      const double *bias, long long m, long long width, REAL *out, REAL *xhat)
+{
+    const long long at = thread_number(), i = at / width, q = at % width;
+    if (i >= m)
+        return;
+    const double normal = (x[at] - mean[q]) * inv_std[q];
+    if (xhat)
+        xhat[at] = (REAL)normal;
+    out[at] = (REAL)(normal * gain[q] + bias[q]);
+}
+
+extern "C" __global__ void batch_norm_backward(const REAL *g, const REAL *xhat, const double *inv_std,
+                                               const double *gain, const double *means, long long m, long long width,
+                                               REAL *out)
+{
+    const long long at = thread_number(), i = at / width, q = at % width;
+    if (i < m)
+        out[at] = (REAL)(inv_std[q] * gain[q] * (g[at] - means[q] - xhat[at] * means[width + q]));
 }

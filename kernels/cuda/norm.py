@@ -1,4 +1,4 @@
-"""Layer normalisation on a GPU: see `hpgcn.kernels.reference.norm`."""
+"""Normalisation of rows and columns on a GPU: see `hpgcn.kernels.reference.norm`."""
 import numpy as np
 
 from hpgcn.kernels.cuda.device import current
@@ -55,5 +55,35 @@ def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
     out = device.xp.empty((m, width), g.dtype) if out is None else out
     wide = (device.ordered(array, np.float64) for array in (inv_std, gain, means))
     device.launch("norm", "layer_norm_backward", m * width, device.ordered(g),
+                  device.ordered(xhat, g.dtype), *wide, m, width, out, REAL=g.dtype)
+    return out
+
+
+def column_squares(x, mean):
+    device = current()
+    m, width = x.shape
+    chunks = chunks_of(m)
+    sums = device.xp.empty((chunks, width))
+    device.launch("norm", "column_squares", sums.size, device.ordered(x),
+                  device.ordered(mean, np.float64), m, width, chunks, sums, REAL=x.dtype)
+    return total(sums)
+
+
+def batch_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
+    device = current()
+    m, width = x.shape
+    out = device.xp.empty((m, width), x.dtype) if out is None else out
+    wide = (device.ordered(array, np.float64) for array in (mean, inv_std, gain, bias))
+    device.launch("norm", "batch_norm", m * width, device.ordered(x), *wide, m, width, out, xhat,
+                  REAL=x.dtype)
+    return out
+
+
+def batch_norm_backward(g, xhat, inv_std, gain, means, out=None):
+    device = current()
+    m, width = g.shape
+    out = device.xp.empty((m, width), g.dtype) if out is None else out
+    wide = (device.ordered(array, np.float64) for array in (inv_std, gain, means))
+    device.launch("norm", "batch_norm_backward", m * width, device.ordered(g),
                   device.ordered(xhat, g.dtype), *wide, m, width, out, REAL=g.dtype)
     return out

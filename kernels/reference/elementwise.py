@@ -1,4 +1,6 @@
 """Passes over dense rows: activation, column sums, optimiser steps."""
+import math
+
 import numpy as np
 
 from hpgcn.kernels.reference.random import dropout_bits, dropout_scale, pack, unpack
@@ -28,6 +30,53 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
     if mask is not None:
         mask[:] = pack(keep)
     return z
+
+
+def activate_smooth(z, bias, vertex=None, *, kind, seed=0, epoch=0, layer=0, p=0.0, first=0,
+                    mask=None, slopes=None):
+    """Return z = keep * scale * act(z + bias), in place; computed in float64.
+
+    Parameters
+    ----------
+    kind : "elu", z or exp(z) - 1 (Clevert, Unterthiner and Hochreiter 2016, equation 15, alpha 1),
+        or "gelu", z Phi(z) (Hendrycks and Gimpel 2016, section 2)
+    mask : (m, ceil(f / 8)) uint8, optional; receives the bits that dropout keeps
+    slopes : (m, f), optional; receives keep * scale * act'(z + bias)
+
+    The others are as in `activate`.
+    """
+    z += bias
+    value = z.astype(np.float64)
+    keep = np.ones(z.shape, bool)
+    if p:
+        bits = dropout_bits(
+            vertex, z.shape[1], seed=seed, epoch=epoch, layer=layer, p=p, first=first)
+        keep = unpack(bits, z.shape[1])
+    scale = dropout_scale(p)
+    if kind == "elu":
+        low = np.expm1(np.minimum(value, 0))
+        result, rise = np.where(value > 0, value, low), np.where(value > 0, 1, low + 1)
+    else:
+        below = (1 + np.vectorize(math.erf, [float])(value * math.sqrt(0.5))) / 2
+        density = np.exp(-value * value / 2) / math.sqrt(2 * math.pi)
+        result, rise = value * below, below + value * density
+    z[:] = np.where(keep, result * scale, 0)
+    if mask is not None:
+        mask[:] = pack(keep)
+    if slopes is not None:
+        slopes[:] = np.where(keep, rise * scale, 0)
+    return z
+
+
+def elu_backward(g, out, mask=None, scale=1.0):
+    """In place g = keep * scale * elu' g, of what `activate_smooth` returned. Returns g.
+
+    As elu' is elu + 1 below 0, scale * elu' is `out` + scale there. Without a mask all is kept.
+    """
+    rise = np.where(out > 0, scale, out.astype(np.float64) + scale)
+    keep = True if mask is None else unpack(mask, g.shape[1])
+    g[:] = np.where(keep, g * rise, 0)
+    return g
 
 
 def apply_mask(x, mask, scale=1.0):

@@ -1,4 +1,4 @@
-"""Layer normalisation (Ba, Kiros and Hinton 2016, section 3), of whole rows or of blocks.
+"""Normalisation of rows (Ba, Kiros and Hinton 2016, section 3) and of columns, whole or in blocks.
 
 Per row: xhat = (x - mean) / sqrt(variance + epsilon), y = gain * xhat + bias.
 With s() for "summed over the blocks of the row", f the GLOBAL number of columns:
@@ -12,6 +12,15 @@ With s() for "summed over the blocks of the row", f the GLOBAL number of columns
 The mean comes first and squares are of deviations from it: the
 difference of sums of x^2 and mean^2 would cancel where the mean is
 large against the deviation. Both send two float64 numbers a row.
+
+Batch normalisation (Ioffe and Szegedy 2015, Algorithm 1) takes moments of columns instead, with s()
+for "summed over the blocks of the column", n the GLOBAL number of rows, and `column_sum`:
+
+    mean = s(column_sum(x)) / n
+    inv_std = 1 / sqrt(s(column_squares(x, mean)) / n + epsilon)
+    y = batch_norm(x, mean, inv_std, gain, bias, xhat)
+    _, dgain, dbias = layer_norm_backward_sums(g, xhat, gain)
+    dx = batch_norm_backward(g, xhat, inv_std, gain, (s(dbias), s(dgain)) / n)
 """
 import numpy as np
 
@@ -82,4 +91,31 @@ def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
     out = np.empty_like(g) if out is None else out
     centred = g * gain.astype(np.float64) - means[:, :1]
     out[:] = inv_std[:, None] * (centred - xhat.astype(np.float64) * means[:, 1:])
+    return out
+
+
+def column_squares(x, mean):
+    """Sum over rows of (x - mean)^2, in float64: (m, f) and (f,) float64 to (f,)."""
+    return ((x.astype(np.float64) - mean) ** 2).sum(0)
+
+
+def batch_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
+    """As `layer_norm`, with mean and inv_std (f,) float64 of columns."""
+    out = np.empty_like(x) if out is None else out
+    normal = (x.astype(np.float64) - mean) * inv_std
+    if xhat is not None:
+        xhat[:] = normal
+    out[:] = normal * gain + bias
+    return out
+
+
+def batch_norm_backward(g, xhat, inv_std, gain, means, out=None):
+    """Return the gradient of x, out = inv_std * gain * (g - means[0] - xhat * means[1]).
+
+    In float64 until it is stored. means (2, f) float64: of g and of g * xhat over all rows; the
+    others are as in `layer_norm_backward`, with inv_std (f,).
+    """
+    out = np.empty_like(g) if out is None else out
+    centred = g.astype(np.float64) - means[0] - xhat.astype(np.float64) * means[1]
+    out[:] = inv_std * gain.astype(np.float64) * centred
     return out

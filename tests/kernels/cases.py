@@ -16,6 +16,8 @@ STEP = {"w": "w", "g": "slope", "lr": 0.1, "decay": 0.1, "decayed": 5}
 SCORES = {"row_score": "l3", "col_score": "r3", "vertex": "vertex", "neighbour": "number"}
 CASES = {  # kernel: argument to the name of an array of `arrays`, or to itself
     "activate": {"z": "z", "bias": "f", "vertex": "vertex", "mask": "bits", **KEY},
+    "activate_smooth": {"z": "z", "bias": "f", "vertex": "vertex", "mask": "bits", "slopes": "out",
+                        "kind": "gelu", **KEY},
     "adam": {**STEP, "mean": "average", "variance": "v", "step": 2},
     "aggregate": {**CSR, "x": "x", "e": "e", "out": "out", "op": "mul", "reduce": "max"},
     "aggregate_backward": {**CSR, "x": "x", "e": "e", "grad": "g", "op": "div", "reduce": "mean"},
@@ -30,6 +32,9 @@ CASES = {  # kernel: argument to the name of an array of `arrays`, or to itself
     "attend_merge": {"out": "out", "lse": "l3", "part": "z", "part_lse": "z3", "above": "xhat",
                      "share": "share", "part_above": "g", "part_share": "high"},
     "attention_bits": {"vertex": "vertex", "neighbour": "index", "heads": 9, **KEY},
+    "batch_norm": {"x": "z", "mean": "f8", "bias": "f", **NORM, "inv_std": "g8"},
+    "batch_norm_backward": {"g": "g", "means": "pair", **NORM, "xhat": "z", "inv_std": "g8"},
+    "column_squares": {"x": "z", "mean": "f8"},
     "column_sum": {"x": "x"},
     "dropout": {"x": "z", "vertex": "vertex", "out": "out", **KEY},
     "dropout_bits": {"vertex": "vertex", "width": 9, **KEY},
@@ -39,6 +44,7 @@ CASES = {  # kernel: argument to the name of an array of `arrays`, or to itself
     "edge_softmax": {"indptr": "indptr", "values": "k3", "out": "out3"},
     "edge_softmax_backward": {"indptr": "indptr", "alpha": "k3", "grad": "e3",
                               "out": "out3"},
+    "elu_backward": {"g": "g", "out": "z", "mask": "mask", "scale": 2.0},
     "gather": {"x": "x", "index": "index", "out": "out"},
     "inner": {"x": "x", "y": "y"},
     "layer_norm": {"x": "z", "mean": "row", "bias": "f", **NORM},
@@ -89,6 +95,7 @@ def arrays(scale):
             "vertex": rng.permutation(m), "mask": reference.pack(rng.random((m, f)) < 0.5),
             "labels": rng.integers(0, f, m), "wide": rng.random(m) + 1,
             "bits": np.zeros((m, 2), np.uint8), "means": rng.random((m, 2)),
+            "f8": rng.random(f), "g8": rng.random(f) + 1, "pair": rng.random((2, f)),
             "many": rng.integers(0, 2, (m, f)).astype(np.float32),
             "counter": rng.integers(0, 99, (3, 4)), "key": np.array([3, 4]),
             "target": rng.random((3, f)), "classes": rng.random((3, f + 3))}

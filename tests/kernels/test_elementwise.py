@@ -1,5 +1,6 @@
 """Fused passes against the reference, and the reference against definitions."""
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -35,6 +36,61 @@ def test_activate(dtype, width):
         if not p:
             total = np.maximum(z + bias, 0) if relu else z + bias
             np.testing.assert_allclose(expected, total, **tolerance(dtype))
+
+
+@BOTH
+@pytest.mark.parametrize("kind, table", [
+    ("elu", [(0, 0, 1), (2, 2, 1), (-1, math.exp(-1) - 1, math.exp(-1)), (-1e-20, -1e-20, 1)]),
+    ("gelu", [(0, 0, 0.5), (1, 0.841344746068543, 1.0833154705876863), (40, 40, 1), (-40, 0, 0),
+              (-1, -0.15865525393145707, -0.0833154705876863)])])
+def test_smooth_activations_by_hand(kernels, kind, table):
+    z, values, slopes = np.array(table).T
+    slope = np.empty((1, z.size))
+    out = kernels.activate_smooth(z[None] - 3, np.full(z.size, 3.0), kind=kind, slopes=slope)
+    np.testing.assert_allclose(out[0], values, rtol=1e-13, atol=1e-15)
+    np.testing.assert_allclose(slope[0], slopes, rtol=1e-13, atol=1e-15)
+    assert np.isnan(kernels.activate_smooth(np.array([[np.nan]]), np.zeros(1), kind=kind))
+
+
+@DTYPES
+@pytest.mark.parametrize("kind", ["elu", "gelu"])
+@pytest.mark.parametrize("width, first", [(1, 0), (5, 3), (8, 0), (43, 9)])
+def test_activate_smooth(dtype, kind, width, first):
+    rng = np.random.default_rng(width)
+    z, g = rng.standard_normal((2, 70, width)).astype(dtype)
+    bias = rng.standard_normal(width).astype(dtype)
+    vertex = rng.integers(0, 2**35, 70)
+    for p, kept in itertools.product((0.0, 0.5), (False, True)):
+        results = []
+        for kernels in (cpu, reference):
+            mask = np.full((70, -(-width // 8)), 255, np.uint8) if kept else None
+            slope = np.empty_like(z) if kept else None
+            out = kernels.activate_smooth(z.copy(), bias, vertex, kind=kind, p=p, first=first,
+                                          mask=mask, slopes=slope, **KEY)
+            results.append((out, mask, slope, kernels.elu_backward(g.copy(), out, mask, 2.0)))
+        (out, mask, slope, back), (expected, bits, rise, other) = results
+        for pair in ((out, expected), (back, other), *([(slope, rise)] if kept else [])):
+            np.testing.assert_allclose(*pair, **tolerance(dtype))
+        if kept:
+            np.testing.assert_array_equal(mask, bits)
+            dropped = ~reference.unpack(mask, width)
+            assert not out[dropped].any() and not slope[dropped].any()
+            assert dropped.any() == bool(p)
+        if kind == "elu" and kept:
+            scale = reference.dropout_scale(p)
+            np.testing.assert_allclose(cpu.elu_backward(g.copy(), out, mask, scale), g * slope,
+                                       rtol=1e-5 if dtype == np.float32 else 1e-13, atol=1e-6)
+
+
+@BOTH
+@pytest.mark.parametrize("kind", ["elu", "gelu"])
+def test_slopes_by_finite_differences(kernels, kind):
+    z = np.random.default_rng(0).standard_normal((9, 7)) * 2
+    slope = np.empty_like(z)
+    kernels.activate_smooth(z.copy(), np.zeros(7), kind=kind, slopes=slope)
+    above, below = (kernels.activate_smooth(z + step, np.zeros(7), kind=kind)
+                    for step in (1e-6, -1e-6))
+    np.testing.assert_allclose((above - below) / 2e-6, slope, atol=1e-9)
 
 
 @BOTH
@@ -81,6 +137,9 @@ def test_activation_of_nothing(kernels, shape):
     z = kernels.activate(np.empty(shape), np.zeros(width), np.arange(m), p=0.5, first=3, mask=mask,
                          **KEY)
     assert z.shape == shape
+    z = kernels.activate_smooth(z, np.zeros(width), np.arange(m), kind="elu", p=0.5, mask=mask,
+                                slopes=z.copy(), **KEY)
+    assert kernels.elu_backward(z, z.copy(), mask).shape == shape
 
 
 @DTYPES

@@ -161,3 +161,69 @@ def test_nothing(kernels, m, f):
     sums, dgain, dbias = kernels.layer_norm_backward_sums(x, x, gain)
     assert sums.tolist() == [[0, 0]] * m and dgain.tolist() == dbias.tolist() == [0] * f
     assert kernels.layer_norm_backward(x, x, mean, gain, np.zeros((m, 2))).shape == (m, f)
+
+
+def batch_forward(kernels, blocks, gain, bias):
+    """Rows in blocks, as on several ranks: results, normal ones, 1 / deviation."""
+    n = sum(len(block) for block in blocks)
+    mean = sum(kernels.column_sum(block) for block in blocks) / n
+    squares = sum(kernels.column_squares(block, mean) for block in blocks)
+    inv_std = 1 / np.sqrt(squares / n + 1e-5)
+    normals = [np.empty_like(block) for block in blocks]
+    results = [kernels.batch_norm(block, mean, inv_std, gain, bias, xhat=xhat)
+               for block, xhat in zip(blocks, normals)]
+    return results, normals, inv_std
+
+
+def batch_backward(kernels, blocks, normals, inv_std, gain):
+    sums = [kernels.layer_norm_backward_sums(g, xhat, gain)[1:]
+            for g, xhat in zip(blocks, normals)]
+    dgain, dbias = (sum(each) for each in zip(*sums))
+    means = np.stack([dbias, dgain]) / sum(map(len, blocks))
+    dx = [kernels.batch_norm_backward(g, xhat, inv_std, gain, means)
+          for g, xhat in zip(blocks, normals)]
+    return np.vstack(dx), dgain, dbias
+
+
+@BOTH
+def test_columns_by_hand(kernels):
+    x = np.array([[1.0, 5], [3, 5], [5, 5], [7, 5]])
+    (out,), (normal,), inv_std = batch_forward(kernels, [x], np.array([2.0, 3]), np.array([1.0, 4]))
+    np.testing.assert_allclose(normal[:, 0], np.array([-3, -1, 1, 3]) / np.sqrt(5 + 1e-5))
+    np.testing.assert_allclose(out, normal * [2, 3] + [1, 4])
+    assert not normal[:, 1].any() and inv_std[1] == 1 / np.sqrt(1e-5)
+
+
+@BOTH
+@DTYPES
+@pytest.mark.parametrize("cuts", [[], [0], [13], [5, 5, 31]])
+def test_blocks_of_rows(kernels, dtype, cuts):
+    x, g, gain, bias = case(40, 11, dtype)
+
+    def cut(array):
+        return [block.copy() for block in np.split(array, cuts)]
+
+    whole, normal, inv_std = batch_forward(reference, [x], gain, bias)
+    results, normals, same = batch_forward(kernels, cut(x), gain, bias)
+    close = 1e-5 if dtype == np.float32 else 1e-12
+    np.testing.assert_allclose(same, inv_std, rtol=1e-12)
+    np.testing.assert_allclose(np.vstack(results), whole[0], rtol=close, atol=close)
+    expected = batch_backward(reference, [g], normal, inv_std, gain)
+    for mine, theirs in zip(batch_backward(kernels, cut(g), normals, same, gain), expected):
+        np.testing.assert_allclose(mine, theirs, rtol=close, atol=close)
+
+
+@BOTH
+def test_gradients_of_columns_by_finite_differences(kernels):
+    x, g, gain, bias = case(6, 3)
+    _, normals, inv_std = batch_forward(kernels, [x], gain, bias)
+    gradients = batch_backward(kernels, [g], normals, inv_std, gain)
+    for array, gradient in zip((x, gain, bias), gradients):
+        for index in np.ndindex(array.shape):
+            values = []
+            kept = array[index]
+            for step in (1e-6, -1e-6):
+                array[index] = kept + step
+                values.append((batch_forward(kernels, [x], gain, bias)[0][0] * g).sum())
+            array[index] = kept
+            assert gradient[index] == pytest.approx((values[0] - values[1]) / 2e-6, abs=1e-7)

@@ -126,7 +126,7 @@ def test_defaults(made, tmp_path):
     report = forecast(made, Options())
     assert report["step"] == {
         "widths": [13, 16, 5], "itemsize": 4, "sparse_features": False, "constant": False,
-        "directed": True, "model": "gcn", "multilabel": False, "layer_norm": False,
+        "directed": True, "model": "gcn", "multilabel": False, "norm": "none",
         "rows": [203, 203, 67], "lean": False}
     assert report["rows_per_level"] == {"train": [203, 203, 67], "evaluated": [203, 203, 203]}
     cases = {(row["strategy"], row["parts"], row["ranks"]) for row in report["rows"]}
@@ -155,7 +155,7 @@ def test_settings_of_a_run(made):
     shapes, step = grids("2d", grid="3x2", **changes)
     assert shapes == {6: [3, 2]}  # others cannot be run
     assert grids("3d", grid="3x2")[0][4] == [2, 1, 2]
-    assert (step["model"], step["layer_norm"]) == ("sage-mean", True)
+    assert (step["model"], step["norm"]) == ("sage-mean", "layer")
     assert (step["itemsize"], step["constant"]) == (8, True)
     shapes, step = grids("3d", grid="1x2x3", model="gin", prune=False)
     assert (shapes, step["rows"]) == ({6: [1, 2, 3]}, [203, 203, 203])
@@ -166,7 +166,7 @@ def test_settings_of_a_run(made):
             ({"grid": "2"}, "strategy 2d takes RxC"), ({"grid": "axb"}, "expected RxC or RxCxL"),
             ({"replication": 5}, "expected a divisor of one of 2, 4, 6"),
             ({"aggregator": "gcn"}, "model gcn takes none"),
-            ({"model": "gat"}, "expected one of gcn, sage, gin")):
+            ({"model": "gat"}, "expected one of gcn, sage, gin, sgc, appnp")):
         with pytest.raises(UsageError) as error:
             grids("", **settings)
         assert words in str(error.value)

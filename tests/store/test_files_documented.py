@@ -173,9 +173,12 @@ def written(tmp_path_factory):
     masks = {key: np.stack([mask, mask], axis=1) for key, mask in sparse.masks.items()}
     store.write_graph(folder / "splits.h5", hpgcn.Graph.from_scipy(sparse.adjacency, masks=masks))
     store.write_partitioned(folder / "cut.h5", sparse, make_partition(edges=sparse.indices.size))
-    for model in ("gcn", "sage", "gin"):
-        config = hpgcn.Config(model=model, layer_norm=True, epochs=2, checkpoint_every=1,
-                              trace=True, out=str(folder / model))
+    stack = {"norm": "batch", "residual": True, "input_layer": True, "output_layer": True}
+    for model, settings in (
+            ("gcn", {}), ("sage", {**stack, "ffn": True}), ("gin", {}), ("appnp", {}),
+            ("sgc", {**stack, "jump": "cat"})):
+        config = hpgcn.Config(**{"model": model, "norm": "layer", "epochs": 2, "trace": True,
+                                 "checkpoint_every": 1, "out": str(folder / model), **settings})
         hpgcn.train(hpgcn.load(folder / "sparse.h5"), config)
         with mock.patch.object(machine, "limit_threads"):  # those of this process are set
             assert main(["predict", config.out, str(folder / "sparse.h5"), "-q"]) == 0

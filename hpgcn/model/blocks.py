@@ -1,0 +1,80 @@
+"""What a model is made of, layer by layer: the parameters follow from it, and the stages."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hpgcn.model.layer import indexed
+from hpgcn.model.linear import FeedForward
+from hpgcn.model.registry import layer_kinds
+
+ACTIVATIONS = ("relu", "elu", "gelu")
+MOMENTS = ("mean", "variance")  # of columns, as batch normalisation has found them so far
+INNER_KEY = 1024  # what keys the dropout within the block of layer 0: more than there are layers
+
+
+@dataclass(frozen=True)
+class Block:
+    """One layer, and what is put around it."""
+
+    number: int
+    kind: type  # a Layer
+    fan_in: int
+    fan_out: int
+    ffn: bool  # a second linear map follows, on rows of the same level
+    norm: str  # none, layer or batch
+    norm_first: bool  # of the input of the layer, not of its result
+    residual: str  # what is added: "", the input ("same"), or the input times a "matrix"
+    activation: str  # of ACTIVATIONS, after the layer, and between the two linear maps; "" for none
+    dropout: float  # after it, and between the two linear maps
+    parts: tuple  # widths of all layers that it reads, if it reads more than the one before
+    own: dict  # shapes of the layer's own parameters, by name
+
+    @property
+    def norm_width(self):
+        return self.fan_in if self.norm_first else self.fan_out
+
+    @property
+    def bias(self):
+        """Name of the last bias, "" if there is none."""
+        return self.kind.last_bias and indexed(self.kind.last_bias, self.number)
+
+    def shapes(self):
+        """Shapes of its parameters by name, as the model has them."""
+        found = dict(self.own)
+        if self.parts:
+            bias = {name: shape for name, shape in found.items() if len(shape) == 1}
+            found = {f"W_{number}": (width, self.fan_out)
+                     for number, width in enumerate(self.parts)} | bias
+        if self.ffn:
+            found |= {FeedForward.matrix: 2 * (self.fan_out,),
+                      FeedForward.last_bias: (self.fan_out,)}
+        if self.residual == "matrix":
+            found["W_res"] = (self.fan_in, self.fan_out)
+        if self.norm != "none":
+            names = ("gain", "shift", *MOMENTS) if self.norm == "batch" else ("gain", "shift")
+            found |= dict.fromkeys(names, (self.norm_width,))
+        return {indexed(name, self.number): shape for name, shape in found.items()}
+
+
+def blocks_of(spec):
+    """The layers of a model, list of Block."""
+    kinds = layer_kinds(spec)
+    found = []
+    for number, (kind, (fan_in, fan_out)) in enumerate(zip(kinds, spec.layers)):
+        with_A = kind.products_of(spec) > 0
+        hidden = number + 1 < len(kinds) and not kinds[number + 1].after_mlp
+        normed = hidden and (with_A or kinds[-1].after_mlp)
+        if spec.ffn and number + 1 == len(kinds):
+            normed = True
+        residual = ""
+        if with_A and spec.residual:
+            residual = "same" if fan_in == fan_out else "matrix"
+        parts = ()
+        if spec.jump == "cat" and number + 1 == len(kinds):
+            parts = spec.widths[spec.linear_first + 1:-1]
+        found.append(Block(
+            number, kind, fan_in, fan_out, ffn=spec.ffn and with_A,
+            norm=spec.norm if normed else "none", norm_first=spec.ffn, residual=residual,
+            activation=spec.activation if hidden else "", dropout=spec.dropout if hidden else 0.0,
+            parts=parts, own=kind.shapes(spec, number)))
+    return found

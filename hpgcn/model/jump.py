@@ -1,0 +1,146 @@
+"""Jumping knowledge (Xu, Li, Tian, Sonobe, Kawarabayashi and Jegelka 2018, section 4).
+
+The last layer reads the results of all layers with A, one beside the other or the largest of each.
+Of all it reads the rows that it computes.
+"""
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from hpgcn import kernels
+from hpgcn.model.stages import chain
+
+
+class Jump:
+    """A stage of `groups`, the stages of each layer with A, and of what comes behind them all.
+
+    A subclass takes in what each puts out, and says its gradient: `start`, `add` and `spread`.
+    """
+
+    def __init__(self, groups, behind, layers):
+        self.groups = groups
+        self.behind = behind
+        self.layer = layers[-1]  # the one that reads all
+        self.take = self.layer.take
+        self.clock = self.layer.clock
+        self.rows = []  # where the last rows lie among those of each layer; None: they are the same
+        rows = None
+        for layer in reversed(layers[1:]):
+            here = layer.hop.self_rows
+            if here is not None:
+                rows = here if rows is None else here[rows]
+            self.rows.insert(0, rows)
+
+    def forward(self, H, given):
+        backwards = []
+        outputs = []
+        for number, (stages, rows) in enumerate(zip(self.groups, self.rows)):
+            H, backward = chain(stages, H, given)
+            backwards.append(backward)
+            outputs.append(H)
+            self.add(number, self._part(H, rows), given)
+        Z, backward = self.finish(given)
+        return Z, partial(self._backward, backwards, outputs, backward)
+
+    def _part(self, H, rows):
+        if rows is None:
+            return H
+        with self.clock("dense"):
+            return kernels.backend(H).gather(H, rows, self.take("part", rows.size, H.shape[1]))
+
+    def _backward(self, backwards, outputs, backward, G, gradient):
+        whole = self.start(backward, G, gradient)
+        G = None
+        for number in reversed(range(len(backwards))):
+            rows = self.rows[number]
+            part = self._part(outputs[number], rows)
+            own = self.spread(number, part, whole, gradient)
+            with self.clock("dense"):
+                if G is None:
+                    G = own  # of the last layer, whose rows they are
+                elif rows is None:
+                    G += own
+                else:
+                    kernels.backend(G).scatter_add(own, rows, G)
+            G = backwards[number](G, gradient)
+        return G
+
+
+class Concatenation(Jump):
+    """[H_1, H_2, ...] W, as the sum of products with the rows of W that belong to each."""
+
+    def add(self, number, H, given):
+        layer = self.layer
+        if layer.number and given.embedded is not None:
+            given.embedded.append(H.copy())
+        total = self._total(given)
+        if number == 0:
+            layer.times_W(H, "W_0", total)
+            return
+        product = layer.times_W(H, f"W_{number}", self.take("odd", *total.shape))
+        with self.clock("dense"):
+            total += product
+
+    def _total(self, given):
+        name = self.behind[0].kept if given.keep else "jumped"
+        return self.take(name, self.layer.rows_out, self.layer.width_out)
+
+    def finish(self, given):
+        _, *others = self.behind
+        return chain(others, self._total(given), given)
+
+    def start(self, backward, G, gradient):
+        """All columns of the gradient of the sum, in an array that lasts."""
+        layer = self.layer
+        G = backward(G, gradient)
+        with self.clock("dense"):
+            db = gradient.arrays[layer.bias]
+            db[layer.columns.of(layer.fan_out)] = kernels.backend(G).column_sum(G)
+        whole = self.take("jump_G", G.shape[0], layer.fan_out)
+        whole[...] = layer.gathered(G, layer.fan_out)
+        return whole
+
+    def spread(self, number, H, whole, gradient):
+        self.layer.weight_gradient(gradient, f"W_{number}", H, whole)
+        return self.layer.times_W_transposed(whole, f"W_{number}", "jump")
+
+
+class Maximum(Jump):
+    """The largest of each element; of equals the first, which alone gets the gradient."""
+
+    def add(self, number, H, given):
+        total, which = self._arrays()
+        with self.clock("dense"):
+            if number == 0:
+                total[...] = H
+                which[...] = 0
+                return
+            better = self.take("better", *H.shape, np.bool_)
+            np.less_equal(H, total, out=better)
+            np.logical_not(better, out=better)  # NaN passes on: the loss must see it
+            np.copyto(total, H, where=better)
+            np.copyto(which, number, where=better)
+
+    def _arrays(self):
+        shape = self.layer.rows_in, self.layer.width_in
+        return self.take("jumped", *shape), self.take("which", *shape, np.int16)
+
+    def finish(self, given):
+        return chain(self.behind, self._arrays()[0], given)
+
+    def start(self, backward, G, gradient):
+        G = backward(G, gradient)
+        whole = self.take("jump_G", *G.shape)
+        whole[...] = G
+        return whole
+
+    def spread(self, number, H, whole, gradient):
+        with self.clock("dense"):
+            mine = self.take("better", *whole.shape, np.bool_)
+            np.equal(self._arrays()[1], number, out=mine)
+            return np.multiply(whole, mine, out=self.take("jump", *whole.shape))
+
+
+JUMPS = {"cat": Concatenation, "max": Maximum}

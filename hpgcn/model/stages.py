@@ -1,0 +1,173 @@
+"""The stages of a model: each forward returns its backward; `chain` puts several together.
+
+A stage has `forward(H, given)`, which returns its result (m', f'_j) of H (m, f_j) and
+backward(G, gradient). This writes the stage's parts of `gradient`, Parameters of this rank's
+partial sums, and returns the gradient of H, None for features. `given` is a Pass.
+"""
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from hpgcn import kernels
+
+
+class Pass(NamedTuple):
+    """What a forward through all stages is told."""
+
+    step: int = 0  # from 1: it keys dropout
+    keep: bool = False  # for the backward; there is no dropout otherwise
+    AX: object = None  # where that was formed once
+    embedded: list | None = None  # takes copies of what the last layer reads
+
+
+def chain(stages, H, given):
+    """Apply stages one after another; return the result and the backward of all."""
+    backwards = []
+    for stage in stages:
+        H, backward = stage.forward(H, given)
+        backwards.append(backward)
+    return H, partial(_backward_of_all, backwards)
+
+
+def _backward_of_all(backwards, G, gradient):
+    for backward in reversed(backwards):
+        G = backward(G, gradient)
+    return G
+
+
+class Map:
+    """A Layer, but for its last bias, whose gradient it takes.
+
+    `kept` names what it puts out in training, `place` the work array otherwise. `before` is the
+    Activation whose bits the layer's own backward applies, if it does. Where `centred`, what comes
+    next takes the mean off each column: the gradient of the bias is 0, and is not left to rounding
+    errors, which Adam would divide by their own size.
+    """
+
+    def __init__(self, layer, kept, place, before=None, *, last=False, centred=False):
+        self.layer = layer
+        self.kept = kept
+        self.place = place
+        self.before = before
+        self.last = last and layer.number > 0
+        self.learns_bias = bool(layer.bias) and not centred
+
+    def forward(self, H, given):
+        layer = self.layer
+        if self.last and given.embedded is not None:
+            given.embedded.append(H.copy())
+        layer.clock.detail = f"layer {layer.number} forward"
+        out = layer.take(self.kept if given.keep else self.place, layer.rows_out, layer.width_out)
+        options = {"AX": given.AX} if layer.precomputed else {}
+        if layer.attends:
+            options["epoch"] = given.step
+        Z, backward = layer.forward(H, out, keep=given.keep, **options)
+        return Z, partial(self._backward, backward)
+
+    def _backward(self, backward, G, gradient):
+        layer = self.layer
+        layer.clock.detail = f"layer {layer.number} backward"
+        if self.learns_bias:
+            with layer.clock("dense"):
+                db = gradient.arrays[layer.bias]
+                db[layer.columns.of(layer.fan_out)] = kernels.backend(G).column_sum(G)
+        return backward(G, self.before and self.before.mask, gradient)
+
+
+class Activation:
+    """In place dropout(act(Z + b)) after a layer, the bias b being another's to learn.
+
+    `kind` is one of ACTIVATIONS, or "" for none; `vertex` (m,) numbers of the rows, and `key`, key
+    dropout. ReLU and dropout leave bits alone; where `fused`, the layer that reads the result
+    applies them. The slope of ELU follows from its result, that of GELU is kept.
+    """
+
+    def __init__(self, layer, bias, kind, p, vertex, seed, key, *, name, fused=False):
+        self.layer = layer
+        self.bias = layer.parameter_arrays[bias]
+        self.kind = kind
+        self.drawn = {"seed": seed, "layer": key}
+        self.p = p
+        self.vertex = vertex
+        self.name = name
+        self.fused = fused
+        self.mask = None
+
+    def forward(self, Z, given):
+        layer = self.layer
+        mine = layer.columns.of(self.bias.size)
+        options = {"first": mine.start, "vertex": self.vertex}
+        slope = None
+        if given.keep:
+            options |= {**self.drawn, "epoch": given.step, "p": self.p}
+            if self.kind == "relu" or self.p:
+                self.mask = layer.take(f"mask{self.name}", Z.shape[0], -(-Z.shape[1] // 8),
+                                       np.uint8)
+                options["mask"] = self.mask
+            if self.kind == "gelu":
+                slope = options["slopes"] = layer.take(f"slope{self.name}", *Z.shape)
+        ops = kernels.backend(Z)
+        with layer.clock("dense"):
+            if self.kind in ("", "relu"):
+                ops.activate(Z, self.bias[mine], relu=self.kind == "relu", **options)
+            else:
+                ops.activate_smooth(Z, self.bias[mine], kind=self.kind, **options)
+        return Z, partial(self._backward, Z, slope)
+
+    def _backward(self, Z, slope, G, gradient):
+        if self.fused:
+            return G
+        ops = kernels.backend(G)
+        scale = ops.dropout_scale(self.p)
+        with self.layer.clock("dense"):
+            if slope is not None:
+                G *= slope
+            elif self.kind == "elu":
+                ops.elu_backward(G, Z, self.mask, scale)
+            elif self.mask is not None:
+                ops.apply_mask(G, self.mask, scale)
+        return G
+
+
+class Residual:
+    """H + F(H), or H W_res + F(H), where F are stages around a layer: He et al. 2016, equation 1.
+
+    Of H the rows that the layer computes are added.
+    """
+
+    def __init__(self, stages, layer, *, matrix):
+        self.stages = stages
+        self.layer = layer
+        self.matrix = matrix
+
+    def forward(self, H, given):
+        layer = self.layer
+        take = partial(layer.take, "residual", layer.rows_out, layer.width_out)
+        if self.matrix:
+            added = layer.times_W(layer.self_rows(H, "part"), "W_res", take())
+        else:
+            added = layer.self_rows(H, "residual")
+            if added is H and not given.keep:  # what F puts out may lie where H does
+                added = take()
+                added[...] = H
+        Z, backward = chain(self.stages, H, given)
+        with layer.clock("dense"):
+            Z += added
+        return Z, partial(self._backward, H, backward)
+
+    def _backward(self, H, backward, G, gradient):
+        layer = self.layer
+        own = None
+        if self.matrix:
+            whole = layer.gathered(G, layer.fan_out)
+            layer.weight_gradient(gradient, "W_res", layer.self_rows(H, "part"), whole)
+            if layer.number:
+                own = layer.times_W_transposed(whole, "W_res", "residual")
+        elif layer.number:
+            own = layer.take("residual", *G.shape)
+            own[...] = G
+        G = backward(G, gradient)
+        return None if own is None else layer.add_self(own, G)
