@@ -1,7 +1,10 @@
 """Short runs, a step at a time, for tests of what training computes and sends."""
 import numpy as np
+import pytest
 
 from hpgcn.comm import SerialComm
+from hpgcn.model import heads_of, make_spec
+from hpgcn.strategies import find_strategy
 from hpgcn.training.progress import Best
 from hpgcn.training.trainer import make_trainer
 
@@ -12,7 +15,16 @@ SETTINGS = {"gcn": {"model": "gcn"}, "sage-mean": {"model": "sage"},
 
 
 def start(source, config, comm=None):
-    return make_trainer(source, config, comm or SerialComm(), warm=False)
+    comm = comm or SerialComm()
+    skip_refused(source, config, comm)
+    return make_trainer(source, config, comm, warm=False)
+
+
+def skip_refused(source, config, comm):
+    """Skip a test of a model that a strategy does not compute: a test of its own refuses it."""
+    reason = find_strategy(config).refuses(heads_of(make_spec(source.header, config)), comm.size)
+    if reason:
+        pytest.skip(f"{config.strategy}: {reason}")
 
 
 def loss_and_gradient(trainer, step=1):

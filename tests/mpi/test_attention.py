@@ -17,19 +17,12 @@ GAT = {"model": "gat", "heads": 4, "hidden": 12, "dtype": "float64", "seed": 3, 
 SERVING = [name for name, each in STRATEGIES.items() if not each.refuses([4], 1)]
 
 
-def serves(comm, strategy, *heads):
-    reason = STRATEGIES[strategy].refuses(heads, comm.size)
-    if reason:
-        pytest.skip(reason)
-
-
 @pytest.mark.parametrize("changes", [
     {}, {"attention_dropout": 0.5}, {"attention_dropout": 0.5, "layers": 3, "output_heads": 4},
     {"input_dropout": 0.0}, {"input_dropout": 0.0, "precompute": False, "layers": 1}], ids=str)
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("strategy", SERVING)
 def test_equals_the_oracle_and_the_prediction(comm, strategy, directed, changes):
-    serves(comm, strategy, 4)
     graph = make(directed=directed, weighted=True)
     config = Config(strategy=strategy, **{**GAT, **changes})
     history = check_against_the_oracle(graph, scattered(graph, comm), config, comm)
@@ -40,7 +33,6 @@ def test_equals_the_oracle_and_the_prediction(comm, strategy, directed, changes)
 @pytest.mark.parametrize("directed, prune", [(False, True), (True, True), (False, False)])
 @pytest.mark.parametrize("strategy", SERVING)
 def test_rows_that_nobody_reads_change_nothing(comm, strategy, directed, prune):
-    serves(comm, strategy, 4)
     graph = make(n=400, directed=directed, train=12, degree=3)
     config = Config(strategy=strategy, prune=prune, attention_dropout=0.5, layers=3, **GAT)
     alone, _ = run(graph, config.replace(strategy=Config.strategy, prune=False), SerialComm(), 3)
