@@ -25,7 +25,8 @@ STACKS = {
                          "norm": "layer"},
 }
 KINDS = {"gcn": {"model": "gcn"}, "sage-mean": {"model": "sage"},
-         "sgc": {"model": "sgc", "hops": 3}, "appnp": {"model": "appnp", "hops": 4, "restart": 0.3}}
+         "sgc": {"model": "sgc", "hops": 3}, "appnp": {"model": "appnp", "hops": 4, "restart": 0.3},
+         "gat": {"model": "gat", "heads": 2, "hidden": 8, "attention_dropout": 0.3}}
 
 
 def of_torch(graph, config, model, initial):
@@ -39,15 +40,31 @@ def of_torch(graph, config, model, initial):
                if name.startswith(("mean", "variance"))}
     w = {name: torch.tensor(array, requires_grad=True) for name, array in initial.arrays.items()
          if name not in running}
-    decayed = [v for name, v in w.items() if name.startswith("W0")]
-    rest = [v for name, v in w.items() if not name.startswith("W0")]
+    first = [name for name, v in w.items() if v.ndim == 2 and name.startswith(("W0", "a0"))]
+    decayed, rest = ([v for name, v in w.items() if (name in first) == decays]
+                     for decays in (True, False))
     optimizer = torch.optim.Adam([{"params": decayed, "weight_decay": config.weight_decay},
                                   {"params": rest}], lr=config.lr)
-    act = {"own": torch.relu, "relu": torch.relu, "elu": torch.nn.functional.elu,
+    own = torch.nn.functional.elu if model == "gat" else torch.relu
+    act = {"own": own, "relu": torch.relu, "elu": torch.nn.functional.elu,
            "gelu": torch.nn.functional.gelu}[config.activation]
     hops = config.hops
 
-    def convolved(H, n):
+    def attended(H, n, epoch):
+        of_row, of_column = w[f"a{n}_self"], w[f"a{n}_neighbour"]
+        x = (H @ w[f"W{n}"]).reshape(len(H), *of_row.shape)
+        scores = (x * of_row).sum(-1)[:, None] + (x * of_column).sum(-1)[None]
+        scores = torch.nn.functional.leaky_relu(scores, 0.2)
+        alpha = torch.softmax(scores.masked_fill((A == 0)[..., None], -torch.inf), 1)
+        keep = oracle.attention_keep(w, len(H), n, config, epoch) if epoch else 1
+        alpha = alpha * torch.as_tensor(keep)
+        found = torch.einsum("ijk,jkf->ikf", alpha, x)
+        same = w[f"b{n}"].numel() == of_row.numel()
+        return (found.reshape(len(H), -1) if same else found.mean(1)) + w[f"b{n}"]
+
+    def convolved(H, n, epoch):
+        if model == "gat":
+            return attended(H, n, epoch)
         if model == "sage-mean":
             return H @ w[f"W{n}_self"] + A @ H @ w[f"W{n}_neighbour"] + w[f"b{n}"]
         for _ in range(hops if model == "sgc" else model == "gcn"):
@@ -81,10 +98,10 @@ def of_torch(graph, config, model, initial):
             if config.residual:
                 added = H @ w[f"W{n}_res"] if f"W{n}_res" in w else H
             if config.ffn:
-                Z = dropped(act(convolved(normed(H, n, epoch), n)), p, 1024 + n)
+                Z = dropped(act(convolved(normed(H, n, epoch), n, epoch)), p, 1024 + n)
                 H = added + dropped(Z @ w[f"W{n}_ffn"] + w[f"b{n}_ffn"], p, n + 1)
             else:
-                H = convolved(H, n) + added
+                H = convolved(H, n, epoch) + added
                 if hidden:
                     H = dropped(act(normed(H, n, epoch)), p, n + 1)
             found.append(H)

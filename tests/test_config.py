@@ -94,7 +94,7 @@ WORDS = [
     ({"delay": "5"}, "delay = 5: strategy auto takes none"),
     ({"aggregate_on": "cpu"}, "aggregate_on = cpu: strategy auto takes none"),
     ({"strategy": "1d", "update_on": "cpu"}, "update_on = cpu: strategy 1d takes none"),
-    ({"model": "gat"}, f"model = 'gat': expected one of {', '.join(model_kinds())}"),
+    ({"model": "mlp"}, f"model = 'mlp': expected one of {', '.join(model_kinds())}"),
     ({"model": "sage", "aggregator": "max"}, "aggregator = 'max': expected one of mean, gcn"),
     ({"model": "gin", "aggregator": "gcn"}, "aggregator = gcn: model gin takes none"),
     ({"model": "sage", "norm_adj": "in"},

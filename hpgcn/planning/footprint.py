@@ -97,11 +97,21 @@ class RankFootprint:
             "features": self.feature_bytes + dropped,
             "vertices": self.rows * VERTEX + sum(map(self._left, self.levels)) * LEVEL_ROW,
             "activations": self._of_steps(lambda step: step.nbytes) - dropped,
-            "buffers": self.plan.buffer_bytes(self.widest, itemsize) + sum(
-                self.train_plans[product.layer].lasting_bytes(product, itemsize)
-                for product in self.steps.products(self.spec, self.levels)),
+            "buffers": self.plan.buffer_bytes(self.widest, itemsize) + self._lasting_bytes,
             "plan": sum(operand.listed for operand in self.operands) * POINTER,
             "parameters": np.full(self.rows.size, self._parameter_bytes)}
+
+    @property
+    def _lasting_bytes(self):
+        """What products keep from step to step; of an evaluation what was pulled once."""
+        total = np.zeros_like(self.rows)
+        for product in self.steps.products(self.spec, self.levels):
+            plans = [self.train_plans[product.layer]]
+            if product.kept:
+                plans.append(self.evaluated_plans[product.layer])
+            for plan in dict.fromkeys(plans):
+                total = total + plan.lasting_bytes(product, self.spec.itemsize)
+        return total
 
     def _of_steps(self, value):
         return np.array([value(step) for step in self.rank_steps], np.int64)

@@ -22,6 +22,7 @@ import numpy as np
 from hpgcn import kernels
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.transfers import OWN
+from hpgcn.parallel.workspace import Workspace
 from hpgcn.strategies.strategy import product_name
 
 SLOPE = 0.2  # of LeakyReLU below 0
@@ -176,6 +177,7 @@ class RowAttention(Attention):
         self.blocks = strategy.product.blocks
         self.pull, self.push = strategy.product.pull.apart, strategy.product.push.apart
         self.constant = {}  # rows of others that never change, by source
+        self.work = Workspace(strategy.dtype, self.device)  # of what is formed for others
         self.ghosts = {}  # (x, r) by source, of the last step
         self.returns = strategy.returns_gradients  # those for others' rows: these are kept
         self.numbers = {}  # ORIGINAL ones of rows of x, by source
@@ -186,6 +188,12 @@ class RowAttention(Attention):
             self.others = self.numbers
             if pull is not self.pull:
                 self.others = self._numbers(pull, heads.vertex_out)
+
+    @property
+    def arrays(self):
+        """Arrays that it holds between steps, but those of `Heads`."""
+        return [*self.work.arrays.values(), *self.constant.values(), *self.numbers.values(),
+                *self.others.values()]
 
     def _numbers(self, transfer, own):
         """Exchange vertex numbers, (m,) int64, as rows of floats that hold the same bits."""
@@ -207,6 +215,9 @@ class RowAttention(Attention):
     def keep_rows(self, X, width):
         """See `Attention`; rows of X (m_in, f) are pulled in slices of so many columns."""
         device = self.device
+        self.constant = self.strategy.kept_rows
+        if self.constant:  # by another view of the same rows
+            return
         for first in range(0, X.shape[1], width):
             part = device.xp.ascontiguousarray(X[:, first:first + width])
             for source, rows in self._arrivals(self.pull, part, "exchange of features"):
@@ -224,7 +235,7 @@ class RowAttention(Attention):
         if self.push.adds:  # 1. for others first, with what has arrived by then
             width = sum(each.shape[1] for each in state if each is not None)
             for target, room in self.push.rooms_for(width):
-                part = [each if each is None else self.heads.take(
+                part = [each if each is None else self.work.take(
                     f"partial {place}", len(room), each.shape[1])
                     for place, each in enumerate(state)]
                 blocks = self._rows(target, rows, spread, W, what, keep=part[2] is not None)
@@ -317,12 +328,12 @@ class RowAttention(Attention):
         dx, dr = gradients
         packed = None
         if push.adds:
-            packed = self.heads.take("returned", self.rows_in, dx.shape[1] + dr.shape[1])
+            packed = self.work.take("returned", self.rows_in, dx.shape[1] + dr.shape[1])
         pull.start(pulled, what)
         for target, Z in push.slots(packed, what):
             mine = Z is packed
             x, r = rows if mine else self.ghosts[target]
-            to = gradients if mine else [self.heads.take(f"to {name}", *each.shape)
+            to = gradients if mine else [self.work.take(f"to {name}", *each.shape)
                                          for name, each in (("x", x), ("r", r))]
             neighbour = self.heads.vertex_in if mine else self.numbers.get(target)
             accumulate = False

@@ -30,7 +30,8 @@ class ColumnAttention(Attention):
         self.count = self.mine.stop - self.mine.start
         operand = strategy.operand
         self.rows_in, self.rows_out = operand.columns.num_rows, operand.rows.num_rows
-        self.take = Workspace(strategy.buffers.dtype, strategy.home).take
+        self.work = Workspace(strategy.buffers.dtype, strategy.home)
+        self.take = self.work.take
         vertex = [self._ordered(comm, operand.columns, heads.vertex_in),
                   self._ordered(comm, operand.rows, heads.vertex_out)]
         self.neighbour, self.vertex = map(strategy.home.put, vertex)
@@ -40,6 +41,11 @@ class ColumnAttention(Attention):
         back = np.full(self.rows_in, self.rows_out)  # past the last: a row of zeros
         back[found] = np.arange(self.rows_out)
         self.back = strategy.home.put(back)
+
+    @property
+    def arrays(self):
+        """Arrays that it holds between steps, but those of `Heads`."""
+        return [*self.work.arrays.values(), self.neighbour, self.vertex, self.own, self.back]
 
     @staticmethod
     def _ordered(comm, batches, vertex):

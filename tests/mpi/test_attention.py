@@ -2,14 +2,18 @@
 import numpy as np
 import pytest
 from graphs import make, scattered
+from held import distinct, footprint_of, work_arrays
 from test_contract import check_against_the_oracle
-from training import assert_same_curves, run
+from training import assert_same_curves, run, start
 
 import hpgcn
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.errors import UsageError
+from hpgcn.planning.survey import Survey
 from hpgcn.strategies import STRATEGIES
+from hpgcn.training.state import agree
+from hpgcn.training.step import evaluate
 
 pytestmark = pytest.mark.mpi
 GAT = {"model": "gat", "heads": 4, "hidden": 12, "dtype": "float64", "seed": 3, "dropout": 0.4,
@@ -38,6 +42,37 @@ def test_rows_that_nobody_reads_change_nothing(comm, strategy, directed, prune):
     alone, _ = run(graph, config.replace(strategy=Config.strategy, prune=False), SerialComm(), 3)
     history, _ = run(scattered(graph, comm), config, comm, 3)
     assert_same_curves(history, alone, 1e-10)
+
+
+@pytest.mark.parametrize("changes", [{}, {"input_dropout": 0.0}, {"layers": 3}], ids=str)
+@pytest.mark.parametrize("directed, train", [(False, None), (True, None), (False, 8)])
+@pytest.mark.parametrize("strategy", SERVING)
+def test_what_ranks_hold_is_known_before(comm, strategy, directed, train, changes):
+    graph = scattered(make(n=600, degree=3, train=train, directed=directed), comm)
+    config = Config(strategy=strategy, **{**GAT, "hidden": 32, "attention_dropout": 0.5, **changes})
+    trainer = start(graph, config, comm)
+    for number in (1, 2):
+        trainer.epoch(number)
+        evaluate(trainer.evaluation)
+    rank = comm.rank
+    footprint = footprint_of(graph, config, comm, Survey(graph, config))
+    said = sum(int(footprint.parts[name][rank]) for name in ("activations", "buffers"))
+    attentions = [layer.attention for view in (trainer.training, trainer.evaluation)
+                  for layer in view.model.layers]
+    held = distinct([*work_arrays(trainer).values(),
+                     *(array for each in attentions for array in each.arrays)])
+    held += trainer.shard.strategy.buffer_bytes
+    assert held <= 1.02 * said + 4096 and said <= 1.5 * held + 8192
+    agree(comm, {"weights": trainer.parameters.flat})
+    trainer.shard.close()
+
+
+@pytest.mark.parametrize("strategy", SERVING)
+def test_same_bits_twice(comm, strategy):
+    graph = scattered(make(directed=True), comm)
+    config = Config(strategy=strategy, attention_dropout=0.5, **GAT)
+    (_, first), (_, again) = (run(graph, config, comm, 3) for _ in range(2))
+    assert first.tobytes() == again.tobytes()
 
 
 def test_bytes_by_hand(comm):
