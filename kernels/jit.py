@@ -3,12 +3,13 @@
 Numba refuses to import a cached function when no place is writable, and keeps a cached kernel after
 a helper in another file has changed. So the cache lies in a folder named by a hash of all sources.
 """
+import fcntl
 import functools
 import hashlib
 import os
 import tempfile
 import types
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from threading import Lock
@@ -49,11 +50,31 @@ def jit(**options):
         before = config.CACHE_DIR
         config.CACHE_DIR = cache_dir()
         try:
-            return numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+            kernel = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
         finally:
             config.CACHE_DIR = before
+        if hasattr(kernel, "_cache"):  # not where NUMBA_DISABLE_JIT leaves it as it was
+            save_one_by_one(kernel._cache._cache_file)
+        return kernel
 
     return decorate
+
+
+def save_one_by_one(cache_file):
+    """Let one process at a time add to a cache: Numba numbers what was compiled.
+
+    Of two processes that take the same number for different argument types, each would later load
+    and call the other's code. A file system without locks is left as it is.
+    """
+    save = cache_file.save
+
+    def save_alone(key, data):
+        with open(f"{cache_file._index_path}.lock", "wb") as lock:
+            with suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            save(key, data)
+
+    cache_file.save = save_alone
 
 
 class Threaded:

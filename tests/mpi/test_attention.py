@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 from graphs import make, scattered
-from held import distinct, footprint_of, work_arrays
+from held import check_held, footprint_of
 from test_contract import check_against_the_oracle
 from training import assert_same_curves, run, start
 
@@ -54,15 +54,7 @@ def test_what_ranks_hold_is_known_before(comm, strategy, directed, train, change
     for number in (1, 2):
         trainer.epoch(number)
         evaluate(trainer.evaluation)
-    rank = comm.rank
-    footprint = footprint_of(graph, config, comm, Survey(graph, config))
-    said = sum(int(footprint.parts[name][rank]) for name in ("activations", "buffers"))
-    attentions = [layer.attention for view in (trainer.training, trainer.evaluation)
-                  for layer in view.model.layers]
-    held = distinct([*work_arrays(trainer).values(),
-                     *(array for each in attentions for array in each.arrays)])
-    held += trainer.shard.strategy.buffer_bytes
-    assert held <= 1.02 * said + 4096 and said <= 1.5 * held + 8192
+    check_held(footprint_of(graph, config, comm, Survey(graph, config)), trainer, comm.rank)
     agree(comm, {"weights": trainer.parameters.flat})
     trainer.shard.close()
 
