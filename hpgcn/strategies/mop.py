@@ -41,6 +41,7 @@ from hpgcn import kernels
 from hpgcn.graphs.reordering import bandwidth
 from hpgcn.parallel.csr import TILES, Csr, in_order, rows_of
 from hpgcn.parallel.layout import split
+from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.device import HOST
 from hpgcn.runtime.gpu_limits import check_nonzeros
 from hpgcn.strategies.batches import Batches, Parcels, count_batches, count_fewer, pieces
@@ -96,6 +97,7 @@ class MopBuffers:
         self.num_rows = int(layout.offsets[-1])
         self.room = layout.rows.num_rows
         self.places = comm.device.xp.arange(self.room)  # of the rows of a piece
+        self.attended = Workspace(dtype, home)  # by layers that attend
         self.width = -1
         self.reserve(0)
 

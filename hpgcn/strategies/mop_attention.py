@@ -14,7 +14,6 @@ import numpy as np
 from hpgcn import kernels
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.layout import split
-from hpgcn.parallel.workspace import Workspace
 from hpgcn.strategies.attention import SLOPE, Attention
 
 
@@ -30,7 +29,7 @@ class ColumnAttention(Attention):
         self.count = self.mine.stop - self.mine.start
         operand = strategy.operand
         self.rows_in, self.rows_out = operand.columns.num_rows, operand.rows.num_rows
-        self.work = Workspace(strategy.buffers.dtype, strategy.home)
+        self.work = strategy.buffers.attended
         self.take = self.work.take
         vertex = [self._ordered(comm, operand.columns, heads.vertex_in),
                   self._ordered(comm, operand.rows, heads.vertex_out)]

@@ -72,12 +72,16 @@ class MopPlan(Plan):
         return product.width
 
     def lasting_bytes(self, product, itemsize):
-        """See `Plan`; of attention own columns of all rows of x, and of vertex numbers."""
+        """See `Plan`; of attention own columns of all rows, in steps and evaluations, and numbers.
+
+        Shapes count the same arrays by rows; those of x and of the result are held in both ways.
+        """
         if not product.heads or product.backward:
             return super().lasting_bytes(product, itemsize)
         n, m = (int(layout.offsets[-1]) for layout in (self.layout_in, self.layout))
-        part = -(-(product.width + product.heads) // self.num_ranks) * n
-        return np.full(self.num_ranks, part * itemsize + (2 * n + 2 * m) * POINTER)
+        part = -(-(product.width + product.heads) // self.num_ranks)
+        both = 2 * (n + m)
+        return np.full(self.num_ranks, both * (part * itemsize + POINTER))
 
     def packed_bytes(self, width, itemsize):
         """See `Plan`."""
