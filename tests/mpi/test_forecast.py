@@ -2,6 +2,7 @@
 import pytest
 from graphs import make, scattered
 from held import check_held, footprint_of, run_two_epochs
+from training import skip_refused
 
 from hpgcn.config import Config
 from hpgcn.model import MODELS
@@ -12,6 +13,7 @@ pytestmark = pytest.mark.mpi
 
 
 def check(comm, graph, config):
+    skip_refused(graph, config, comm)
     source = scattered(graph, comm)
     footprint = footprint_of(source, config, comm, Survey(source, config))
     trainer, metrics = run_two_epochs(source, config, comm)
