@@ -176,7 +176,7 @@ class RowAttention(Attention):
         self.comm = strategy.comm
         self.blocks = strategy.product.blocks
         self.pull, self.push = strategy.product.pull.apart, strategy.product.push.apart
-        self.constant = {}  # rows of others that never change, by source
+        self.constant = None  # rows of others by source, maybe none, where they never change
         self.work = Workspace(strategy.dtype, self.device)  # of what is formed for others
         self.ghosts = {}  # (x, r) by source, of the last step
         self.returns = strategy.returns_gradients  # those for others' rows: these are kept
@@ -192,8 +192,8 @@ class RowAttention(Attention):
     @property
     def arrays(self):
         """Arrays that it holds between steps, but those of `Heads`."""
-        return [*self.work.arrays.values(), *self.constant.values(), *self.numbers.values(),
-                *self.others.values()]
+        return [*self.work.arrays.values(), *(self.constant or {}).values(),
+                *self.numbers.values(), *self.others.values()]
 
     def _numbers(self, transfer, own):
         """Exchange vertex numbers, (m,) int64, as rows of floats that hold the same bits."""
@@ -201,7 +201,7 @@ class RowAttention(Attention):
             return {}
         dtype = self.strategy.dtype
         xp = self.device.xp
-        rows = xp.ascontiguousarray(own).view(dtype).reshape(own.size, -1)
+        rows = xp.ascontiguousarray(own).view(dtype).reshape(own.size, 8 // dtype.itemsize)
         return {source: xp.ascontiguousarray(part).view(np.int64).ravel().copy()
                 for source, part in self._arrivals(transfer, rows, "exchange of vertex numbers")}
 
@@ -216,8 +216,9 @@ class RowAttention(Attention):
         """See `Attention`; rows of X (m_in, f) are pulled in slices of so many columns."""
         device = self.device
         self.constant = self.strategy.kept_rows
-        if self.constant:  # by another view of the same rows
+        if self.constant is not None:  # by another view of the same rows
             return
+        self.constant = self.strategy.kept_rows = {}
         for first in range(0, X.shape[1], width):
             part = device.xp.ascontiguousarray(X[:, first:first + width])
             for source, rows in self._arrivals(self.pull, part, "exchange of features"):
@@ -230,7 +231,7 @@ class RowAttention(Attention):
         what = product_name(self.clock)
         self.ghosts = {}
         far = {target: part.copy() for target, part in self._arrivals(self.push, l, what)}
-        if not self.constant:
+        if self.constant is None:
             self.pull.start(rows[0], what)
         if self.push.adds:  # 1. for others first, with what has arrived by then
             width = sum(each.shape[1] for each in state if each is not None)
@@ -274,7 +275,7 @@ class RowAttention(Attention):
         """Yield (source, x, r): own rows, others' as they come."""
         wanted = self.blocks[target]
         mine = target == OWN
-        if self.constant:
+        if self.constant is not None:
             arrivals = self._constant(wanted, rows[0], W)
         elif mine or len(wanted) > 1:
             arrivals = self.pull.arrivals(wanted, what)
@@ -287,7 +288,7 @@ class RowAttention(Attention):
                 continue
             if source not in self.ghosts:
                 with self.clock("dense"):
-                    if keep and not self.constant:
+                    if keep and self.constant is None:
                         x = x.copy()
                     r = kernels.backend(x).matmul(x, spread)
                 self.ghosts[source] = x, r

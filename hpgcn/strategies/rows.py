@@ -76,7 +76,7 @@ class RowStrategy(Strategy):
         self.product = product
         self.symmetric = symmetric
         self.whole = whole
-        self.kept_rows = {}  # of others, which never change: of `RowAttention`
+        self.kept_rows = None  # of others, which never change: of `RowAttention`
         if not symmetric:
             self.back = product.transposed(layout_in.rows.num_rows)
         else:

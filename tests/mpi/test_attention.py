@@ -3,13 +3,14 @@ import numpy as np
 import pytest
 from graphs import make, scattered
 from held import check_held, footprint_of
-from test_contract import check_against_the_oracle
+from test_contract import check_against_the_oracle, distributed
 from training import assert_same_curves, run, start
 
 import hpgcn
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.errors import UsageError
+from hpgcn.graphs.graph import Graph
 from hpgcn.planning.survey import Survey
 from hpgcn.strategies import STRATEGIES
 from hpgcn.training.state import agree
@@ -32,6 +33,23 @@ def test_equals_the_oracle_and_the_prediction(comm, strategy, directed, changes)
     history = check_against_the_oracle(graph, scattered(graph, comm), config, comm)
     alone, _ = run(graph, config.replace(strategy=Config.strategy), SerialComm(), 3)
     assert_same_curves(history[:3], alone, 1e-10)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("input_dropout", [0.0, 0.4])
+@pytest.mark.parametrize("strategy", [name for name in SERVING if STRATEGIES[name].takes_parts])
+def test_a_rank_without_rows_and_one_that_only_sends(comm, strategy, input_dropout, directed):
+    graph = make(directed=directed)
+    if directed:  # the first third is read by all, and reads nobody
+        A = graph.adjacency.tolil()
+        A[:70] = 0
+        graph = Graph.from_scipy(A.tocsr(), graph.features, graph.labels,
+                                 [np.flatnonzero(graph.masks[key]) for key in graph.masks],
+                                 symmetrize=False)
+    part = np.arange(graph.num_rows) * max(1, comm.size - 1) // graph.num_rows  # the last is empty
+    config = Config(strategy=strategy, attention_dropout=0.5, **{**GAT, "dtype": "float32"})
+    config = config.replace(input_dropout=input_dropout)
+    check_against_the_oracle(graph, distributed(part, graph, comm), config, comm)
 
 
 @pytest.mark.parametrize("directed, prune", [(False, True), (True, True), (False, False)])
