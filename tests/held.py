@@ -92,7 +92,8 @@ def check_held(footprint, trainer, rank=0):
         held = sum(work.values()) - work.get("X", 0)
         held += sum(more.values()) + shard.strategy.buffer_bytes
         assert held <= 1.02 * said["activations"] + 4096
-        assert said["activations"] <= 1.5 * held + 8192
+        # rows of others that a backward needs are let go of at the end of a step
+        assert said["activations"] <= 3 * held + 8192
     else:
         np.testing.assert_equal({name: nbytes for name, nbytes in step.items() if nbytes}, work)
 
