@@ -30,7 +30,7 @@ on_ranks() {  # number of ranks, arguments of pytest
 if [ ${#all[@]} -gt 0 ]; then
     # the long files run where they show most: what a grid of 2 could get wrong, those of 3 and 4 get wrong as well
     on_ranks 2 tests/mpi --ignore=tests/mpi/test_memory.py --ignore=tests/mpi/test_models.py \
-        --ignore-glob="*/test_strategy_*"
+        --ignore=tests/mpi/test_stacks_of_ranks.py --ignore-glob="*/test_strategy_*"
     on_ranks 3 tests/mpi --ignore=tests/mpi/test_memory.py
     on_ranks 4 tests/mpi
     on_ranks 7 tests/mpi/test_contract.py  # the number of ranks changes nothing
