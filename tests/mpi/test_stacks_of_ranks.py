@@ -23,8 +23,11 @@ def settings(kind, stack, **changes):
                      **STACKS[stack], **changes})
 
 
-@pytest.mark.parametrize("directed, sparse", [(True, False), (False, True), (True, True)])
-@pytest.mark.parametrize("kind, stack", CASES)
+GRAPHS = [(True, False), (False, True), (True, True)]  # directed, sparse: in turns
+
+
+@pytest.mark.parametrize("kind, stack, directed, sparse", [
+    (*case, *GRAPHS[number % 3]) for number, case in enumerate(CASES)])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_equals_one_rank_and_the_prediction(comm, strategy, kind, stack, directed, sparse):
     graph = make(directed=directed, weighted=True, sparse=sparse)
