@@ -31,10 +31,6 @@ def find_model(config):
     """
     name = _named(config)
     layer = MODELS[name]
-    for option in ("heads", "output_heads", "attention_dropout"):
-        given = getattr(config, option)
-        if given != getattr(Config, option) and not layer.attends:
-            raise UsageError(f"{option} = {given}: model {name} has no heads")
     if config.norm_adj not in ("own", layer.norm) and not layer.any_norm:
         raise UsageError(f"norm_adj = {config.norm_adj}: model {name} has a norm of its own, "
                          f"{layer.norm}")
@@ -45,13 +41,13 @@ def find_model(config):
 def _check_stack(config, name):
     """Refuse settings that the model takes no part in, or of a stack that cannot be."""
     layer = MODELS[name]
-    refused = [] if layer.default_hops else ["hops"]
-    refused += list(STACK) if layer.after_mlp else ["restart"]
-    refused += [] if layer.attends else HEADS
-    for field in refused:
+    refused = {} if layer.attends else dict.fromkeys(HEADS, "has no heads")
+    refused |= dict.fromkeys(() if layer.default_hops else ("hops",), "takes none")
+    refused |= dict.fromkeys(STACK if layer.after_mlp else ("restart",), "takes none")
+    for field, reason in refused.items():
         value = getattr(config, field)
         if value != getattr(Config, field):
-            raise UsageError(f"{field} = {value}: model {name} takes none")
+            raise UsageError(f"{field} = {value}: model {name} {reason}")
     for field, others in (("ffn", ("input_layer", "output_layer")), ("jump", ("output_layer",))):
         value = getattr(config, field)
         for other in others:
@@ -180,9 +176,9 @@ def heads_of(spec):
 
 def check_strategy(strategy, spec, ranks):
     """Refuse a Strategy that so many ranks cannot compute a model's layers by; UsageError."""
-    reason = strategy.refuses(heads_of(spec), ranks)
+    heads = heads_of(spec)
+    reason = strategy.refuses(heads, ranks)
     if reason:
-        serving = [each.name for each in STRATEGIES.values()
-                   if not each.refuses(heads_of(spec), ranks)]
+        serving = [each.name for each in STRATEGIES.values() if not each.refuses(heads, ranks)]
         raise UsageError(f"strategy = {strategy.name}: {reason}; model {spec.architecture} takes "
                          f"{', '.join(serving)}")

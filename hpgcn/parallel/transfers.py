@@ -220,6 +220,16 @@ class GatheredRows(Transfer):
         self.inner.progress()
 
 
+def tiles_of(block, pull, push, accumulate=False):
+    """Yield the tiles of a Csr as its own method does; what is under way moves between them."""
+    under_way = pull.pending or push.pending
+    for tile in block.tiles(under_way, accumulate):
+        yield tile
+        if under_way:
+            pull.progress()
+            push.progress()
+
+
 class OwnRowsPlan:
     """Rows stay where they are: nothing is sent."""
 

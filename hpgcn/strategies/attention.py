@@ -21,7 +21,7 @@ import numpy as np
 
 from hpgcn import kernels
 from hpgcn.parallel.csr import rows_of
-from hpgcn.parallel.transfers import OWN
+from hpgcn.parallel.transfers import OWN, tiles_of
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.strategies.strategy import product_name
 
@@ -75,6 +75,7 @@ class Attention:
         self.device = device
         self.clock = clock
         self.heads = heads
+        self.count = heads.count  # of heads here
         self.rows_in, self.rows_out = heads.vertex_in.size, heads.vertex_out.size
 
     def forward(self, x, a, b, *, W=None, epoch=0):
@@ -157,9 +158,9 @@ class Attention:
 
     def _gathered(self, products):
         """Return (K, f): of (K, K f) each head's own columns."""
-        K, f = self.heads.count, products.shape[1] // self.heads.count
-        gathered = self.device.empty((K, f), products.dtype)
-        for h in range(K):
+        f = products.shape[1] // self.count
+        gathered = self.device.empty((self.count, f), products.dtype)
+        for h in range(self.count):
             gathered[h] = products[h, h * f:(h + 1) * f]
         return gathered
 
@@ -173,7 +174,6 @@ class RowAttention(Attention):
     def __init__(self, strategy, heads):
         super().__init__(strategy.comm.device, strategy.comm.clock, heads)
         self.strategy = strategy
-        self.comm = strategy.comm
         self.blocks = strategy.product.blocks
         self.pull, self.push = strategy.product.pull.apart, strategy.product.push.apart
         self.constant = None  # rows of others by source, maybe none, where they never change
@@ -259,16 +259,12 @@ class RowAttention(Attention):
         for source, x, r in arrivals:
             block = self.blocks[target][source]
             neighbour = self.heads.vertex_in if x is own[0] else self.numbers.get(source)
-            under_way = self.pull.pending or self.push.pending
-            for lo, hi, indptr, _ in block.tiles(under_way, False):
+            for lo, hi, indptr, _ in tiles_of(block, self.pull, self.push):
                 with self.clock("spmm"):
                     attend(indptr, block.indices, x, rows_of(l, lo, hi), r, rows_of(out, lo, hi),
                            rows_of(lse, lo, hi), above=rows_of(above, lo, hi),
                            share=rows_of(share, lo, hi), vertex=rows_of(vertex, lo, hi),
                            neighbour=neighbour, accumulate=accumulate, **drawn)
-                if under_way:
-                    self.pull.progress()
-                    self.push.progress()
             accumulate = True
 
     def _rows(self, target, rows, spread, W, what, *, keep):
@@ -277,10 +273,8 @@ class RowAttention(Attention):
         mine = target == OWN
         if self.constant is not None:
             arrivals = self._constant(wanted, rows[0], W)
-        elif mine or len(wanted) > 1:
-            arrivals = self.pull.arrivals(wanted, what)
-        else:  # of own rows alone: nothing need arrive
-            arrivals = [(source, rows[0]) for source in wanted]
+        else:
+            arrivals = arrivals_of(self.pull, wanted, rows[0], mine, what)
         keep = keep and self.returns
         for source, x in arrivals:
             if x is rows[0]:
@@ -338,19 +332,15 @@ class RowAttention(Attention):
                                          for name, each in (("x", x), ("r", r))]
             neighbour = self.heads.vertex_in if mine else self.numbers.get(target)
             accumulate = False
-            for source, P in self._pulled(pull, blocks[target], pulled, mine, what):
+            for source, P in arrivals_of(pull, blocks[target], pulled, mine, what):
                 vertex = self.heads.vertex_out if P is pulled else self.others.get(source)
                 block = blocks[target][source]
-                under_way = pull.pending or push.pending
-                for lo, hi, indptr, _ in block.tiles(under_way, False):
+                for lo, hi, indptr, _ in tiles_of(block, pull, push):
                     with self.clock("spmm"):
                         kernels.backend(P).attend_backward(
                             indptr, block.indices, P, *(rows_of(each, lo, hi) for each in (x, r)),
                             *(rows_of(each, lo, hi) for each in to), vertex=vertex,
                             neighbour=rows_of(neighbour, lo, hi), accumulate=accumulate, **drawn)
-                    if under_way:
-                        pull.progress()
-                        push.progress()
                 accumulate = True
             if Z is not None:
                 pack(to, Z)
@@ -359,12 +349,12 @@ class RowAttention(Attention):
                 each[:] = part
         self.ghosts = {}
 
-    @staticmethod
-    def _pulled(pull, wanted, own, mine, what):
-        """Yield (source, its rows of what `attend_dots` gave)."""
-        if mine or len(wanted) > 1:
-            return pull.arrivals(wanted, what)
-        return [(source, own) for source in wanted]
+
+def arrivals_of(pull, wanted, own, mine, what):
+    """Return (source, its rows) of all that are wanted for own rows (`mine`) or for others'."""
+    if mine or len(wanted) > 1:
+        return pull.arrivals(wanted, what)
+    return [(source, own) for source in wanted]  # own rows alone: nothing need arrive
 
 
 def pack(arrays, room):

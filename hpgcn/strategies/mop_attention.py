@@ -7,6 +7,7 @@ by the ranks that have their heads.
 """
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -30,7 +31,7 @@ class ColumnAttention(Attention):
         operand = strategy.operand
         self.rows_in, self.rows_out = operand.columns.num_rows, operand.rows.num_rows
         self.work = strategy.buffers.attended
-        self.take = self.work.take
+        self.columns = replace(heads, take=self.work.take)
         vertex = [self._ordered(comm, operand.columns, heads.vertex_in),
                   self._ordered(comm, operand.rows, heads.vertex_out)]
         self.neighbour, self.vertex = map(strategy.home.put, vertex)
@@ -54,45 +55,31 @@ class ColumnAttention(Attention):
         ordered[batches.places(np.arange(every.size))] = every
         return ordered
 
-    def _taken(self, name, rows, width, keep):
-        return self.take(f"{name} {self.heads.layer}" if keep else name, rows, width)
-
-    def _drawn(self, epoch):
-        return {**self.heads.drawn(epoch), "first": self.mine.start}
-
     def forward(self, x, a, b, *, W=None, epoch=0):
         """See `Attention`; x of own rows, all heads."""
         keep = epoch > 0
-        K, width = self.count, x.shape[1] // self.heads.count * self.count
+        width = x.shape[1] // self.heads.count * self.count
         home = self.strategy.home
         get = self.strategy.comm.device.get
         a, b = (home.put(get(each)[self.mine]) for each in (a, b))
         columns = Columns(self, *(self._spread(each, x) for each in (a, b)), width, keep, epoch)
         out = self.heads.array("attended", self.heads.vertex_out.size, x.shape[1], keep)
         out = self.strategy.product(self.strategy.operand, x, out, columns)
-        return out, partial(self._backward, columns, K)
+        return out, partial(self._backward, columns)
 
-    def _backward(self, columns, K, G):
+    def _backward(self, columns, G):
         heads = self.heads
         dx = heads.take("odd", heads.vertex_in.size, G.shape[1])
-        dl, dr = columns.start_back()
-        self.strategy.product(self.strategy.operand_back, G, dx, Gradients(columns, dl, dr))
-        matmul = kernels.backend(dr).matmul
+        work = Gradients(columns)
+        self.strategy.product(self.strategy.operand_back, G, dx, work)
+        matmul = kernels.backend(work.dr).matmul
         gradients = []
-        for d, rows in ((dl[:self.rows_out], columns.x[self.own]), (dr, columns.x)):
+        for d, rows in ((work.dl[:-1], columns.x[self.own]), (work.dr, columns.x)):
             part = np.zeros((heads.count, G.shape[1] // heads.count), G.dtype)
             with self.clock("dense"):
                 part[self.mine] = self.strategy.home.get(self._gathered(matmul(d.T, rows)))
             gradients.append(self.strategy.comm.device.put(part))
         return dx, *gradients
-
-    def _gathered(self, products):
-        """See `Attention`; of the own heads."""
-        f = products.shape[1] // self.count
-        gathered = self.device.empty((self.count, f), products.dtype)
-        for h in range(self.count):
-            gathered[h] = products[h, h * f:(h + 1) * f]
-        return gathered
 
 
 class Columns:
@@ -101,11 +88,11 @@ class Columns:
     def __init__(self, owner, spread_a, spread_b, width, keep, epoch):
         self.owner = owner
         self.spread_a, self.spread_b = spread_a, spread_b
-        self.drawn = owner._drawn(epoch)
+        self.drawn = {**owner.columns.drawn(epoch), "first": owner.mine.start}
         K, n, m = owner.count, owner.rows_in, owner.rows_out
 
         def taken(name, rows, columns):
-            return owner._taken(name, rows, columns, keep)
+            return owner.columns.array(name, rows, columns, keep)
 
         self.x, self.r = taken("x", n, width), taken("r", n, K)
         self.l, self.out, self.lse = taken("l", m, K), taken("out", m, width), taken("lse", m, K)
@@ -129,23 +116,17 @@ class Columns:
                    **self.drawn)
         Z[first:last] = self.out[first:last]
 
-    def start_back(self):
-        """Return where gradients of l, and a row of zeros, and of r go."""
-        owner = self.owner
-        dl = owner.take("dl", owner.rows_out + 1, owner.count)
-        dl[-1] = 0
-        return dl, owner.take("dr", owner.rows_in, owner.count)
-
 
 class Gradients:
     """What the backward does with the own heads of all rows."""
 
-    def __init__(self, columns, dl, dr):
+    def __init__(self, columns):
         self.columns = columns
-        self.dl, self.dr = dl, dr
         owner = columns.owner
-        self.pulled = owner.take("pulled", owner.rows_out,
-                                 columns.out.shape[1] + 3 * owner.count)
+        K, take = owner.count, owner.columns.take
+        self.dl, self.dr = take("dl", owner.rows_out + 1, K), take("dr", owner.rows_in, K)
+        self.dl[-1] = 0  # of rows that are not computed
+        self.pulled = take("pulled", owner.rows_out, columns.out.shape[1] + 3 * K)
 
     def landed(self, G, first, last):
         """Take in gradients of the result as they have come."""

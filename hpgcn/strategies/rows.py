@@ -13,6 +13,7 @@ import numpy as np
 
 from hpgcn import kernels
 from hpgcn.parallel.csr import rows_of
+from hpgcn.parallel.transfers import tiles_of
 from hpgcn.runtime.gpu_limits import check_nonzeros
 from hpgcn.strategies.attention import RowAttention
 from hpgcn.strategies.plan import POINTER, Operand, Plan
@@ -165,14 +166,10 @@ def multiply(comm, product, H, mask, out):
         accumulate = False
         for source, X in pull.arrivals(blocks[target], what):  # 3. own rows, others as they come
             block = blocks[target][source]
-            under_way = pull.pending or push.pending
-            for lo, hi, indptr, rows in block.tiles(under_way, accumulate):
+            for lo, hi, indptr, rows in tiles_of(block, pull, push, accumulate):
                 with clock("spmm"):
                     ops.spmm(indptr, block.indices, block.data, X, rows_of(Z, lo, hi), rows=rows,
                              mask=rows_of(bits, lo, hi), accumulate=accumulate)
-                if under_way:
-                    pull.progress()
-                    push.progress()
             accumulate = True
         if not accumulate:
             Z[:] = 0

@@ -24,11 +24,15 @@ def row_squares(x, mean):
 
 
 def layer_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
+    return _normalise("layer_norm", x, (mean, inv_std, gain, bias), out, xhat)
+
+
+def _normalise(kernel, x, wide, out, xhat):
     device = current()
     m, width = x.shape
     out = device.xp.empty((m, width), x.dtype) if out is None else out
-    wide = (device.ordered(array, np.float64) for array in (mean, inv_std, gain, bias))
-    device.launch("norm", "layer_norm", m * width, device.ordered(x), *wide, m, width, out, xhat,
+    wide = (device.ordered(array, np.float64) for array in wide)
+    device.launch("norm", kernel, m * width, device.ordered(x), *wide, m, width, out, xhat,
                   REAL=x.dtype)
     return out
 
@@ -50,12 +54,16 @@ def layer_norm_backward_sums(g, xhat, gain):
 
 
 def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
+    return _backward("layer_norm_backward", g, xhat, (inv_std, gain, means), out)
+
+
+def _backward(kernel, g, xhat, wide, out):
     device = current()
     m, width = g.shape
     out = device.xp.empty((m, width), g.dtype) if out is None else out
-    wide = (device.ordered(array, np.float64) for array in (inv_std, gain, means))
-    device.launch("norm", "layer_norm_backward", m * width, device.ordered(g),
-                  device.ordered(xhat, g.dtype), *wide, m, width, out, REAL=g.dtype)
+    wide = (device.ordered(array, np.float64) for array in wide)
+    device.launch("norm", kernel, m * width, device.ordered(g), device.ordered(xhat, g.dtype),
+                  *wide, m, width, out, REAL=g.dtype)
     return out
 
 
@@ -70,20 +78,8 @@ def column_squares(x, mean):
 
 
 def batch_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
-    device = current()
-    m, width = x.shape
-    out = device.xp.empty((m, width), x.dtype) if out is None else out
-    wide = (device.ordered(array, np.float64) for array in (mean, inv_std, gain, bias))
-    device.launch("norm", "batch_norm", m * width, device.ordered(x), *wide, m, width, out, xhat,
-                  REAL=x.dtype)
-    return out
+    return _normalise("batch_norm", x, (mean, inv_std, gain, bias), out, xhat)
 
 
 def batch_norm_backward(g, xhat, inv_std, gain, means, out=None):
-    device = current()
-    m, width = g.shape
-    out = device.xp.empty((m, width), g.dtype) if out is None else out
-    wide = (device.ordered(array, np.float64) for array in (inv_std, gain, means))
-    device.launch("norm", "batch_norm_backward", m * width, device.ordered(g),
-                  device.ordered(xhat, g.dtype), *wide, m, width, out, REAL=g.dtype)
-    return out
+    return _backward("batch_norm_backward", g, xhat, (inv_std, gain, means), out)
