@@ -1,0 +1,1 @@
+"""PyTorch: kernels as its operators, its models on ranks, weights of PyG."""
