@@ -31,22 +31,30 @@ class Propagation:
     rows : (m,) int64
         ORIGINAL numbers of the rows that this rank owns: its part of a matrix H
         of all rows is H[rows].
+    features, labels, masks
+        Those of these rows, as a Graph holds them; None where the graph has none.
+    header : hpgcn.graphs.graph.Header
+        Of the whole graph.
     num_rows : int
         n, rows of all ranks.
     dtype : numpy dtype
         Of the matrix, and of what it multiplies.
+    strategy, comm : hpgcn.strategies.Strategy, hpgcn.comm.SerialComm
+        What multiplies, and the ranks.
     """
 
-    def __init__(self, strategy, comm, rows, dtype):
-        self._strategy = strategy
-        self._comm = comm
-        self.rows = rows
+    def __init__(self, strategy, comm, slab, dtype):
+        self.strategy = strategy
+        self.comm = comm
+        self.rows = slab.vertex
+        self.features, self.labels, self.masks = slab.features, slab.labels, slab.masks
+        self.header = slab.header
         self.num_rows = int(strategy.layout.offsets[-1])
         self.dtype = dtype
 
     def columns(self, width):
         """Columns that this rank owns of a matrix of some width: all unless a grid divides them."""
-        return self._strategy.layout.columns_of(width)
+        return self.strategy.layout.columns_of(width)
 
     def forward(self, H, out=None):
         """Return this rank's part of A H; all ranks call this together.
@@ -69,14 +77,14 @@ class Propagation:
         UsageError
             H or `out` has another shape.
         """
-        return self._strategy.forward(self._checked(H, "H"), out=self._result(out, H))
+        return self.strategy.forward(self._checked(H, "H"), out=self._result(out, H))
 
     def backward(self, G, out=None):
         """Return this rank's part of A^T G; parameters as `forward`."""
-        return self._strategy.backward(self._checked(G, "G"), out=self._result(out, G))
+        return self.strategy.backward(self._checked(G, "G"), out=self._result(out, G))
 
     def _checked(self, H, name):
-        xp = self._comm.device.xp
+        xp = self.comm.device.xp
         H = xp.ascontiguousarray(xp.asarray(H), self.dtype)
         if H.ndim != 2 or H.shape[0] != self.rows.size:
             raise UsageError(f"{name} has shape {H.shape}, expected ({self.rows.size}, f): a row "
@@ -95,19 +103,22 @@ class Propagation:
     @property
     def traffic(self):
         """What this rank has sent in all products so far: bytes and messages."""
-        return Sent(*self._comm.counters.total("propagation"))
+        return Sent(*self.comm.counters.total("propagation"))
 
     def close(self):
         """Free what MPI holds; all ranks call this together."""
-        self._strategy.close()
+        self.strategy.close()
 
     def __enter__(self):
         return self
 
     def __exit__(self, kind, error, trace):
-        """Close, unless this rank fails alone: others do not come to free what is shared."""
-        if error is None or self._comm.size == 1 or getattr(error, "collective", False):
+        if self.closes(error):
             self.close()
+
+    def closes(self, error):
+        """Whether a `with` closes it: not if this rank fails alone, as others do not come along."""
+        return error is None or self.comm.size == 1 or getattr(error, "collective", False)
 
 
 def propagation(graph, comm=None, *, strategy=Config.strategy, norm="sym", self_loops=True,
@@ -129,7 +140,8 @@ def propagation(graph, comm=None, *, strategy=Config.strategy, norm="sym", self_
     device : "auto", "cpu" or "cuda"
     dtype : "float32" or "float64"
     settings
-        Other fields of hpgcn.Config that it reads: grid, replication, stages, comm_timeout.
+        Other fields of hpgcn.Config that it reads: grid, replication, stages, split_index,
+        comm_timeout.
 
     Returns
     -------
@@ -154,9 +166,9 @@ def propagation(graph, comm=None, *, strategy=Config.strategy, norm="sym", self_
     comm.use(choose(config.updates_on, comm))
     comm.counters.phase = "setup"
     placed = assign_rows(source, comm, config)
-    slab = read_slab(placed, comm)
+    slab = read_slab(placed, comm, config.split_index)
     adjacency = NormalizedAdjacency(placed.source, norm=norm, self_loops=self_loops, dtype=dtype,
                                     slab=slab)
     made = kind.build(adjacency, placed.arrangement, comm)
     comm.counters.phase = "propagation"
-    return Propagation(made, comm, slab.vertex, np.dtype(dtype))
+    return Propagation(made, comm, slab, np.dtype(dtype))

@@ -1,0 +1,219 @@
+"""Any PyTorch model on distributed rows: the exact A H of a graph as a module of autograd.
+
+Each rank holds whole rows of every matrix and all parameters. What a model does row by row it does
+on its own rows; where rows meet, in products with A and in sums over rows (loss, gradients), the
+ranks take part together. So the number of ranks and the strategy change nothing but rounding.
+"""
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from hpgcn import kernels
+from hpgcn.errors import UsageError
+from hpgcn.parallel.shares import RowShares
+from hpgcn.training.propagator import propagation
+
+
+class Propagation(torch.nn.Module):
+    """The product with the normalised adjacency of a graph; every rank of `comm` makes it together.
+
+    Parameters
+    ----------
+    graph, comm, strategy, norm, self_loops, device, dtype, **settings
+        As for `hpgcn.propagation`. Where a strategy divides columns among ranks, rows are
+        exchanged for columns around each product, so that a model sees whole rows.
+    seed : int
+        Keys `dropout`.
+
+    Attributes
+    ----------
+    rows : (m,) int64 tensor
+        ORIGINAL numbers of this rank's rows: each row is on one rank.
+    features : (m, f) tensor, sparse CSR where the graph's are sparse; or None
+    labels : (m,) int64 or (m, t) tensor, or None
+    masks : dict of (m,) bool tensors under "train", "val" and "test", or None
+    header : hpgcn.graphs.graph.Header
+        Of the whole graph: num_nodes, num_features, num_classes..
+    """
+
+    def __init__(self, graph, comm=None, *, seed=0, **options):
+        super().__init__()
+        self.product = propagation(graph, comm, **options)
+        self.seed = seed
+        self._drawn = 0
+        self._agreed = set()
+        self._shares = RowShares(self.product.strategy.layout, self.product.comm)
+        own = self._shares.own
+        self._vertex = np.ascontiguousarray(self.product.rows[own])
+        self.rows = torch.from_numpy(self._vertex.copy())
+        self.header = self.product.header
+        self.features = as_tensor(self.product.features, own)
+        self.labels = as_tensor(self.product.labels, own)
+        masks = self.product.masks
+        self.masks = masks and {key: as_tensor(mask, own) for key, mask in masks.items()}
+
+    def forward(self, H):
+        """Return this rank's rows of A H; differentiable, as often as wanted.
+
+        Parameters
+        ----------
+        H : (m, f) tensor
+            This rank's rows, of the dtype that it was made for; f is the same on all ranks.
+        """
+        return _Product.apply(H, self, False)
+
+    def transposed(self, H):
+        """Return this rank's rows of A^T H."""
+        return _Product.apply(H, self, True)
+
+    def dropout(self, H, p=0.5):
+        """Zero entries of H, (m, f), with probability p in training, and scale the others up.
+
+        The draws depend on the seed, the number of the call, the vertex and the column alone: they
+        are the same on any number of ranks, as those of torch.nn.functional.dropout are not. All
+        ranks call it as often. p is rounded to a multiple of 1/65536.
+        """
+        if not 0 <= p < 1:
+            raise UsageError(f"dropout = {p}: expected a number of at least 0, below 1")
+        if not self.training or not p:
+            return H
+        self._drawn += 1
+        return _Dropout.apply(H, self._vertex, {"seed": self.seed, "epoch": self._drawn, "layer": 0,
+                                                "p": p})
+
+    def sum_loss(self, value):
+        """Return the sum of a tensor over all ranks, on every rank.
+
+        In the backward each rank's own value has the gradient of the sum; `all_reduce_gradients`
+        adds up what follows. A mean over rows of all ranks is the quotient of two sums.
+        """
+        return _Sum.apply(torch.as_tensor(value), self.product.comm)
+
+    def all_reduce_gradients(self, model):
+        """Sum the gradients of a model's parameters over ranks, in place, in one message.
+
+        A parameter that has none on some ranks has the others'; one that has none on any keeps
+        none. All ranks call this together, after `backward`; the sums are equal to the bit.
+
+        Raises
+        ------
+        ConfigError, collective
+            The models of two ranks have other parameters.
+        """
+        wanted = [each for each in model.parameters() if each.requires_grad]
+        shapes = tuple((str(each.dtype), *each.shape) for each in wanted)
+        comm = self.product.comm
+        if shapes not in self._agreed:
+            comm.assert_same({"parameters": shapes}, "model")
+            self._agreed.add(shapes)
+        counts = comm.sum([each.grad is not None for each in wanted])
+        chosen = [each for each, count in zip(wanted, counts) if count]
+        wide = any(each.dtype == torch.float64 for each in chosen)
+        flat = torch.zeros(sum(each.numel() for each in chosen),
+                           dtype=torch.float64 if wide else torch.float32)
+        parts = flat.split([each.numel() for each in chosen])
+        for each, part in zip(chosen, parts):
+            if each.grad is not None:
+                part.copy_(each.grad.to_dense().reshape(-1))
+        comm.counters.phase = "weights"
+        comm.allreduce(flat.numpy(), "weights")
+        comm.counters.phase = "propagation"
+        for each, part in zip(chosen, parts):
+            each.grad = part.reshape(each.shape).to(each)
+
+    def broadcast(self, model):
+        """Give all ranks rank 0's parameters and buffers of a model, in place."""
+        state = [*model.parameters(), *model.buffers()]
+        of_first = self.product.comm.bcast([_array(each.cpu()) for each in state])
+        with torch.no_grad():
+            for own, given in zip(state, of_first):
+                own.copy_(torch.from_numpy(given))
+
+    @property
+    def traffic(self):
+        """What this rank has sent in products so far: bytes and messages."""
+        return self.product.traffic
+
+    def close(self):
+        """Free what MPI holds; all ranks call this together."""
+        self._shares.close()
+        self.product.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if self.product.closes(error):
+            self.close()
+
+    def _multiply(self, H, transposed):
+        product = self.product
+        if H.ndim != 2 or H.shape[0] != len(self.rows):
+            raise UsageError(f"H has shape {tuple(H.shape)}, expected ({len(self.rows)}, f): a row "
+                             "for each that this rank owns")
+        given = str(H.dtype).removeprefix("torch.")
+        if given != product.dtype.name:
+            raise UsageError(f"H is of {given}, the product of {product.dtype.name}: "
+                             f"Propagation(..., dtype={given!r})")
+        mine = product.comm.device.put(_array(H.cpu()))
+        multiply = product.backward if transposed else product.forward
+        T = self._shares.to_rows(multiply(self._shares.to_columns(mine)), H.shape[1])
+        return torch.from_numpy(product.comm.device.get(T)).to(H.device)
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, H, owner, transposed):
+        ctx.owner, ctx.transposed = owner, transposed
+        return owner._multiply(H, transposed)
+
+    @staticmethod
+    def backward(ctx, G):
+        return _Product.apply(G, ctx.owner, not ctx.transposed), None, None
+
+
+class _Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, value, comm):
+        total = comm.sum(value.detach().cpu().double().numpy())
+        return torch.as_tensor(total, dtype=value.dtype, device=value.device).reshape(value.shape)
+
+    @staticmethod
+    def backward(ctx, G):
+        return G, None
+
+
+class _Dropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, H, vertex, drawn):
+        ctx.vertex, ctx.drawn = vertex, drawn
+        dropped = kernels.cpu.dropout(_array(H.cpu()), vertex, **drawn)
+        return torch.from_numpy(dropped).to(H.device)
+
+    @staticmethod
+    def backward(ctx, G):
+        return _Dropout.apply(G, ctx.vertex, ctx.drawn), None, None
+
+
+def _array(tensor):
+    """Return a tensor of the host as an array in C order, of the same memory where it can be."""
+    return tensor.detach().contiguous().numpy()
+
+
+def as_tensor(array, rows):
+    """Return some rows of an array as a tensor of the same memory, None as None.
+
+    SciPy's CSR becomes sparse CSR, and what cannot be written to a copy.
+    """
+    if array is None:
+        return None
+    part = array[rows]
+    if sp.issparse(part):
+        part = sp.csr_array(part)
+        return torch.sparse_csr_tensor(
+            torch.from_numpy(part.indptr.astype(np.int64)),
+            torch.from_numpy(part.indices.astype(np.int64)), torch.from_numpy(part.data),
+            size=part.shape, check_invariants=False)
+    return torch.from_numpy(part if part.flags.writeable else part.copy())

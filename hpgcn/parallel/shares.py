@@ -1,0 +1,55 @@
+"""Rows dealt out among the ranks that share them, each with its own columns: whole rows for all.
+
+A layout of C column blocks leaves C ranks with the same rows. Where what follows a product needs
+whole rows, as any model of a user's own, each of them takes a share of the rows with all columns,
+and pieces are exchanged within the C ranks before and after.
+"""
+from itertools import pairwise
+
+import numpy as np
+
+from hpgcn.parallel.layout import split
+
+
+class RowShares:
+    """The share of this rank; with C = 1 all of its rows, and nothing is exchanged."""
+
+    def __init__(self, layout, comm):
+        self.layout = layout
+        self.device = comm.device
+        self.row = comm.group(layout.row_ranks.tolist())
+        self.cuts = split(layout.rows.num_rows, layout.columns)
+        self.own = slice(*self.cuts[layout.column:layout.column + 2].tolist())
+
+    def to_columns(self, H):
+        """Return all rows, (m, f_j), with this rank's columns, of its share with all, (m_j, f)."""
+        if self.row.size == 1:
+            return H
+        xp = self.device.xp
+        place = split(H.shape[1], self.row.size)
+        width = int(place[self.row.rank + 1] - place[self.row.rank])
+        send = xp.concatenate([H[:, first:last].ravel() for first, last in pairwise(place)])
+        out = self.device.empty((self.layout.rows.num_rows, width), H.dtype)
+        self._exchange(send, len(H) * np.diff(place), out, np.diff(self.cuts) * width)
+        return out
+
+    def to_rows(self, T, width):
+        """Return this rank's share with all columns, (m_j, f), of all rows with its own."""
+        if self.row.size == 1:
+            return T
+        place = split(width, self.row.size)
+        rows = self.own.stop - self.own.start
+        received = self.device.empty(rows * width, T.dtype)
+        self._exchange(T, np.diff(self.cuts) * T.shape[1], received, rows * np.diff(place))
+        out = self.device.empty((rows, width), T.dtype)
+        for first, last in pairwise(place.tolist()):
+            out[:, first:last] = received[rows * first:rows * last].reshape(rows, last - first)
+        return out
+
+    def _exchange(self, send, sizes, out, arriving):
+        self.row.start_alltoall(send.reshape(-1), sizes.tolist(), out.reshape(-1),
+                                arriving.tolist(), "dense").wait("whole rows of a matrix")
+
+    def close(self):
+        """Free the communicator; all ranks call this together."""
+        self.row.close()

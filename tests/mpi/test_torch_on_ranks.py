@@ -1,0 +1,174 @@
+"""Models of PyTorch on distributed rows: losses, gradients and counts are those of one rank."""
+import re
+from pathlib import Path
+
+import numpy as np
+import oracle
+import pytest
+from graphs import make, scattered
+
+pytest.importorskip("torch", reason="needs PyTorch: pip install 'hpgcn[torch]'")
+import torch
+from held import footprint_of, matrix_of
+
+from hpgcn.config import Config
+from hpgcn.errors import ConfigError, UsageError
+from hpgcn.interop.torch import Propagation
+from hpgcn.planning.survey import Survey
+from hpgcn.strategies import STRATEGIES
+
+pytestmark = pytest.mark.mpi
+PAGE = (Path(__file__).parents[2] / "docs/torch-on-ranks.md").read_text()
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+def model_of(graph):
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(graph.header.num_features, 9), torch.nn.Linear(9, 6),
+              torch.nn.Linear(6, graph.header.num_classes)]
+    return torch.nn.ModuleList(layers).double()
+
+
+def losses(graph, comm, steps=6, **options):
+    """Losses and last gradients of a model that multiplies by A and A^T, with keyed dropout."""
+    with Propagation(graph, comm, dtype="float64", device="cpu", **options) as spread:
+        model = model_of(graph)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+        X = spread.features.to_dense().double()
+        y, train = spread.labels, spread.masks["train"]
+        found = []
+        for _ in range(steps):
+            optimizer.zero_grad()
+            H = spread(model[0](X)).relu()
+            H = spread.transposed(model[1](spread.dropout(H, 0.4))).tanh()
+            lost = torch.nn.functional.cross_entropy(model[2](H)[train], y[train],
+                                                     reduction="sum")
+            loss = spread.sum_loss(lost) / spread.sum_loss(train.sum())
+            loss.backward()
+            spread.all_reduce_gradients(model)
+            optimizer.step()
+            found.append(loss.item())
+        return found, [each.grad.numpy().copy() for each in model.parameters()]
+
+
+@pytest.mark.parametrize("directed, sparse", [(False, False), (True, True)])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_losses_and_gradients_equal_those_of_one_rank(comm, strategy, directed, sparse):
+    graph = make(directed=directed, weighted=True, sparse=sparse)
+    expected, gradients = losses(graph, None)
+    found, own = losses(graph, comm, strategy=strategy)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    for one, other in zip(own, gradients):
+        np.testing.assert_allclose(one, other, atol=1e-12)
+    assert found == losses(graph, comm, strategy=strategy)[0], "another bit"
+    assert len({tuple(each) for each in comm.allgather(found)}) == 1
+
+
+def test_one_rank_equals_dense_matrices():
+    graph = make(weighted=True, directed=True)
+    A = torch.from_numpy(oracle.normalised(graph, "sym", True))
+    model = model_of(graph)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    train = torch.from_numpy(graph.masks["train"])
+    y, X = torch.from_numpy(graph.labels), torch.from_numpy(graph.features).double()
+    with Propagation(graph, dtype="float64") as spread:  # only to draw
+        expected = []
+        for _ in range(6):
+            optimizer.zero_grad()
+            H = spread.dropout((A @ model[0](X)).relu(), 0.4)
+            logits = model[2]((A.T @ model[1](H)).tanh())
+            loss = torch.nn.functional.cross_entropy(logits[train], y[train])
+            loss.backward()
+            optimizer.step()
+            expected.append(loss.item())
+    np.testing.assert_allclose(losses(graph, None)[0], expected, rtol=1e-12)
+
+
+def test_gradients_of_gradients():
+    graph = make(n=12, directed=True)
+    with Propagation(graph, dtype="float64") as spread:
+        H = torch.randn(12, 3, dtype=torch.float64, requires_grad=True)
+        assert torch.autograd.gradcheck(spread, H)
+        assert torch.autograd.gradgradcheck(spread, H)
+        out = spread(H)
+        before = out.clone()
+        spread(2 * H)
+        assert torch.equal(out, before), "a result was overwritten"
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=["gcn", "appnp", "hops", "jump"])
+def test_examples_of_the_documentation(comm, example, tmp_path, capsys):
+    path = comm.bcast(str(tmp_path / "cora.h5"))
+    if comm.rank == 0:
+        make(n=90).save(path)
+    comm.barrier()
+    example = example.replace("cora.h5", path)
+    exec(example, {})
+    of_all = capsys.readouterr().out
+    if comm.rank == 0:
+        exec(example.replace("COMM_WORLD", "COMM_SELF"), {})
+        alone = capsys.readouterr().out
+        assert alone.startswith("loss ")
+        np.testing.assert_allclose(float(of_all.split()[1]), float(alone.split()[1]), rtol=1e-5)
+    comm.barrier()
+
+
+def test_dropout_is_keyed_by_vertex(comm):
+    graph = scattered(make(), comm)
+    with Propagation(graph, comm, seed=3) as spread:
+        ones = torch.ones(len(spread.rows), 10)
+        first, second = spread.dropout(ones, 0.5), spread.dropout(ones, 0.5)
+        kept = {int(row): tuple(bits.tolist()) for row, bits in zip(spread.rows, first)}
+        kept = {row: bits for each in comm.allgather(kept) for row, bits in each.items()}
+        with Propagation(make(), None, seed=3) as alone:
+            whole = alone.dropout(torch.ones(graph.num_rows, 10), 0.5)
+            assert kept == {int(row): tuple(bits.tolist())
+                            for row, bits in zip(alone.rows, whole)}
+        assert len(kept) == graph.num_rows
+        assert not len(ones) or not torch.equal(first, second)
+        spread.eval()
+        assert spread.dropout(ones, 0.5) is ones
+        with pytest.raises(UsageError, match="dropout = 1: expected"):
+            spread.dropout(ones, 1)
+
+
+def test_a_parameter_without_a_gradient_keeps_none(comm):
+    with Propagation(make(), comm) as spread:
+        model = torch.nn.ParameterList([torch.zeros(3), torch.zeros(2), torch.zeros(2)])
+        model[0].grad = torch.full((3,), float(spread.product.comm.rank))
+        if spread.product.comm.rank == 0:
+            model[1].grad = torch.ones(2)
+        spread.all_reduce_gradients(model)
+        assert model[0].grad.tolist() == [sum(range(comm.size))] * 3
+        assert model[1].grad.tolist() == [1, 1]
+        assert model[2].grad is None
+        assert spread.traffic.bytes == 0
+        model[0].data.fill_(comm.rank + 5)
+        spread.broadcast(model)
+        assert model[0].tolist() == [5, 5, 5]
+
+
+def test_refusals(comm):
+    graph = make()
+    with Propagation(graph, comm) as spread:
+        m = len(spread.rows)
+        with pytest.raises(UsageError, match=r"H is of float64, the product of float32"):
+            spread(torch.ones(m, 2, dtype=torch.float64))
+        with pytest.raises(UsageError, match=r"H has shape \(1, 2, 3\)"):
+            spread(torch.ones(1, 2, 3))
+        if comm.size > 1:
+            model = torch.nn.Linear(2 + comm.rank, 1)
+            with pytest.raises(ConfigError, match="parameters"):
+                spread.all_reduce_gradients(model)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_matrix_is_as_large_as_planned(comm, strategy, directed):
+    graph = scattered(make(directed=directed), comm)
+    config = Config(strategy=strategy, prune=False, precompute=False)
+    planned = footprint_of(graph, config, comm, Survey(graph, config)).parts["matrix"]
+    with Propagation(graph, comm, strategy=strategy, device="cpu") as spread:
+        arrays, _ = matrix_of(spread.product.strategy)
+        held = sum({id(each): each.nbytes for each in arrays if each is not None}.values())
+    assert held == planned[comm.rank]
