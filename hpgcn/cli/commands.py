@@ -262,20 +262,43 @@ def predict(args):
     ranks.assert_same(started(args), "command line")
     with ranks.collective_errors():
         store.check_suffix(out)
-        _, settings, _ = run_directory.read_run(run)
+        path = args.graph
+        if args.library:
+            from hpgcn.interop.torch import predict_pyg
+
+            apply = functools.partial(predict_pyg, activation=args.activation)
+            if not path:
+                raise UsageError(f"{run}: name the graph to predict on")
+        else:
+            if args.activation != "own":
+                raise UsageError(f"--activation {args.activation}: a run says its own, only with "
+                                 "--from")
+            apply = inference.predict
+            path = path or run_directory.read_run(run)[1]["graph"]
+            if not path:
+                raise UsageError(f"{run}: trained on a graph in memory; name the graph to predict "
+                                 "on")
         store.refuse_existing(out, args.overwrite, follow)
-        path = args.graph or settings["graph"]
-        if not path:
-            raise UsageError(f"{run}: trained on a graph in memory; name the graph to predict on")
         source = store.load(path)
     with compiling(not args.quiet, ranks.rank):
-        found = inference.predict(source, run, ranks, device=args.device)
+        found = apply(source, run, ranks, device=args.device)
     with ranks.collective_errors():
         if ranks.rank == 0:
             origin = {"graph": source.header.name, "model": str(run)}
             store.write_predictions(out, found, attributes=origin, overwrite=args.overwrite,
                                     follow=follow)
             say(args, f"wrote {printable(out)}")
+
+
+def export(args):
+    """Write a trained model as another library takes it, and say the lines that load it."""
+    from hpgcn.interop.torch import export_pyg, save_state_dict
+    from hpgcn.runtime.atomic import refuse_existing
+
+    refuse_existing(args.out, args.overwrite)
+    state, code = export_pyg(Path(args.model))
+    save_state_dict(args.out, state, overwrite=args.overwrite)
+    say(args, code.replace("model.pt", args.out).rstrip())
 
 
 def report(args):

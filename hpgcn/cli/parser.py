@@ -38,8 +38,8 @@ def parser():
         "hpgcn", description="Full-batch GCN training, the same result on any number of ranks.")
     top.add_argument("--version", action="version", version=f"hpgcn {__version__}")
     subparsers = top.add_subparsers(metavar="COMMAND", required=True)
-    for add_arguments in (convert, generate, partition, plan, inspect, train, predict, report,
-                          bench, doctor):
+    for add_arguments in (convert, generate, partition, plan, inspect, train, predict, export,
+                          report, bench, doctor):
         name = add_arguments.__name__
         action = getattr(commands, name)
         command = subparsers.add_parser(
@@ -184,13 +184,26 @@ def train(command):
 
 def predict(command):
     add = command.add_argument
-    add("model", metavar="RUN", help="run directory, or its model.h5")
+    add("model", metavar="RUN", help="run directory, or its model.h5; with --from a state_dict "
+                                     "that torch.save wrote (.pt)")
     add("graph", nargs="?", help="another graph (.h5); default: the one trained on")
     add("-o", "--out", metavar="FILE", help="default: RUN/predictions.h5")
+    add("--from", dest="library", choices=["pyg"],
+        help="the model is PyG's: GCN, SAGE (mean), GIN, GAT or SGC")
+    add("--activation", choices=["own", "relu", "elu", "gelu"], default="own",
+        help="with --from: between layers (default: own, ELU of GAT and else ReLU)")
     add("--device", choices=["auto", "cpu", "cuda"], default="auto",
         help="where to compute, whatever the model was trained on (default: auto)")
     integers(command, ("threads", 0, "threads per rank; 0: cores / ranks on the node"))
     add("--overwrite", action="store_true", help="replace an existing file of predictions")
+
+
+def export(command):
+    add = command.add_argument
+    add("model", metavar="RUN", help="run directory, or its model.h5")
+    add("out", metavar="FILE", help="state_dict to write (.pt)")
+    add("--to", required=True, choices=["pyg"], help="whose layers it is for")
+    add("--overwrite", action="store_true", help="replace an existing file")
 
 
 def report(command):

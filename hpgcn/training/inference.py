@@ -15,7 +15,6 @@ from hpgcn.runtime.device import choose
 from hpgcn.runtime.gpu_limits import translate_gpu_oom
 from hpgcn.strategies import find_strategy
 from hpgcn.training.placement import as_source, assign_rows, same_everywhere
-from hpgcn.training.result import Result
 from hpgcn.training.run_directory import read_run
 from hpgcn.training.shard import GraphShard
 
@@ -28,7 +27,8 @@ def predict(source, run, comm=None, *, device="auto"):
     source : hpgcn.Graph, hpgcn.store.StoredGraph, str or path-like
         The graph trained on, or another with as many features; or its path.
     run : hpgcn.Result, str or path
-        What `hpgcn.train` returned, a run directory, or its model.h5.
+        What `hpgcn.train` returned, or what else has its `weights` and `config`; a run
+        directory, or its model.h5.
     comm : mpi4py communicator, optional
     device : "auto", "cpu" or "cuda"
         Where to compute, whatever the model was trained on.
@@ -46,13 +46,15 @@ def predict(source, run, comm=None, *, device="auto"):
     comm.use(choose(device, comm))
     with comm.collective_errors():
         source = as_source(source)
+        given = hasattr(run, "weights")
         weights, settings, attributes = (
-            (run.weights, vars(run.config), {}) if isinstance(run, Result) else read_run(run))
+            (run.weights, vars(run.config), {}) if given else read_run(run))
         own = {name: getattr(Config, name)
                for name in ("aggregate_on", "update_on", "delay", "split_index")}
         config = Config(**{**settings, **own, "device": device, "prune": False})
         find_strategy(config)
-        parameters, spec = Parameters.stored(weights, config, find_model(config), run)
+        parameters, spec = Parameters.stored(weights, config, find_model(config),
+                                             getattr(run, "name", "the model") if given else run)
         if source.header.num_features != spec.widths[0]:
             raise DataError(f"{source.header.name}: {source.header.num_features} features, "
                             f"but the model was trained on {spec.widths[0]}")

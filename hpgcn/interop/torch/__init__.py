@@ -9,8 +9,13 @@ from hpgcn.errors import MissingError
 
 _HOMES = {
     "Propagation": "hpgcn.interop.torch.distributed",
+    "export_pyg": "hpgcn.interop.torch.export",
+    "save_state_dict": "hpgcn.interop.torch.export",
+    "load_pyg": "hpgcn.interop.torch.weights",
+    "predict_pyg": "hpgcn.interop.torch.weights",
 }
-__all__ = ["Propagation"]
+__all__ = ["Propagation", "export_pyg", "load_pyg", "predict_pyg",
+           "save_state_dict"]
 
 
 def __getattr__(name):

@@ -1,0 +1,235 @@
+"""Models trained here as those of PyG: a state_dict of plain tensors, and lines that load it."""
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import torch
+
+from hpgcn.config import Config
+from hpgcn.errors import UsageError, setting
+from hpgcn.model import find_model, norm_of
+from hpgcn.model.appnp import PersonalizedPropagation
+from hpgcn.model.blocks import blocks_of
+from hpgcn.model.gat import GraphAttention
+from hpgcn.model.gcn import GraphConvolution
+from hpgcn.model.gin import GraphIsomorphism
+from hpgcn.model.linear import Linear
+from hpgcn.model.parameters import Parameters
+from hpgcn.model.sage import SageMean
+from hpgcn.model.sgc import SimplifiedConvolution
+from hpgcn.runtime.atomic import replacing
+from hpgcn.training.run_directory import read_run
+
+ACTIVATIONS = {"relu": "torch.relu", "elu": "torch.nn.functional.elu",
+               "gelu": "torch.nn.functional.gelu"}
+
+
+def export_pyg(run):
+    """Return a model of a run as PyG takes it.
+
+    Parameters
+    ----------
+    run : hpgcn.Result, str or path
+        What `hpgcn.train` returned, a run directory, or its model.h5.
+
+    Returns
+    -------
+    state_dict : dict of tensors by name
+    code : str
+        Lines of Python that make the model of PyG's layers and load it from "model.pt". Its logits
+        are those of `hpgcn.predict`, but for rounding.
+
+    Raises
+    ------
+    UsageError
+        PyG has no layer like one of the model's; other errors as `hpgcn.predict`.
+    """
+    weights, config = trained(run)
+    parameters, spec = Parameters.stored(weights, config, find_model(config), run)
+    return Export(spec, parameters.arrays).result()
+
+
+def save_state_dict(path, state, *, overwrite=False):
+    """Write a state_dict as torch.save does: whole or not at all; errors as `replacing`."""
+    with replacing(path, overwrite) as name:
+        torch.save(state, name)
+
+
+def trained(run):
+    """Return the weights, arrays by name, and the Config of what `hpgcn.predict` takes as `run`."""
+    if hasattr(run, "weights"):
+        return run.weights, run.config
+    weights, settings, _ = read_run(run)
+    return weights, Config(**settings)
+
+
+class Export:
+    """A model as a class of PyG's layers: attributes, what its forward says, and their tensors."""
+
+    def __init__(self, spec, arrays):
+        self.spec = spec
+        self.arrays = arrays
+        self.made = {}  # name of an attribute -> the code that makes it
+        self.said = []  # statements of forward
+        self.state = {}
+        self.used = set()  # names of torch_geometric.nn
+        self.weighted = False  # whether a layer reads weights of edges
+
+    def result(self):
+        """What `export_pyg` returns."""
+        spec = self.spec
+        blocks = blocks_of(spec)
+        self._dropout(spec.first_dropout)
+        if spec.jump != "none":
+            self.said.append("found = []")
+        for block in blocks:
+            last = block.number + 1 == len(blocks)
+            if spec.jump != "none" and last:
+                jump = self._make("jump", f'{self._name("JumpingKnowledge")}("{spec.jump}")')
+                self.said.append(f"x = self.{jump}(found)")
+            self._block(block)
+            if spec.jump != "none" and block.number >= spec.linear_first and not last:
+                self.said.append("found.append(x)")
+        state = {name: torch.from_numpy(np.array(array)) for name, array in self.state.items()}
+        return state, self._code()
+
+    def _code(self):
+        inputs = "x, edge_index" + ", edge_weight=None" * self.weighted
+        *before, last = self.said
+        return "\n".join([
+            "import torch",
+            f"from torch_geometric.nn import {', '.join(sorted(self.used))}",
+            "",
+            "class Model(torch.nn.Module):",
+            "    def __init__(self):",
+            "        super().__init__()",
+            *(f"        self.{name} = {code}" for name, code in self.made.items()),
+            "",
+            f"    def forward(self, {inputs}):",
+            *(f"        {line}" for line in before),
+            f"        return {last.removeprefix('x = ')}",
+            "",
+            "model = Model()",
+            'model.load_state_dict(torch.load("model.pt", weights_only=True))',
+            "model.eval()"]) + "\n"
+
+    def _name(self, name):
+        self.used.add(name)
+        return name
+
+    def _make(self, kind, code, **state):
+        """Make an attribute, called by its kind and a number; `__` in names of tensors is a dot."""
+        number = sum(name.startswith(kind) for name in self.made)
+        name = f"{kind}{number}"
+        self.made[name] = code
+        self.state |= {f"{name}.{key.replace('__', '.')}": array for key, array in state.items()}
+        return name
+
+    def _dropout(self, p):
+        if p:
+            self.said.append(f"x = torch.nn.functional.dropout(x, {p:g}, self.training)")
+
+    def _activate(self, block):
+        if block.activation:
+            self.said.append(f"x = {ACTIVATIONS[block.activation]}(x)")
+
+    def _block(self, block):
+        own = self._of(block)
+        if block.residual:
+            self.said.append("before = x")
+        if block.norm != "none" and block.norm_first:
+            self._norm(block, own)
+        self._layer(block, own)
+        if block.ffn:
+            self._activate(block)
+            self._dropout(block.dropout)
+            self._linear(own["W_ffn"], own["b_ffn"])
+            self._dropout(block.dropout)
+        if block.residual == "matrix":
+            self._linear(own["W_res"], None, "before")
+        if block.residual:
+            self.said.append("x = x + before")
+        if block.norm != "none" and not block.norm_first:
+            self._norm(block, own)
+        if not block.ffn:
+            self._activate(block)
+            self._dropout(block.dropout)
+
+    def _of(self, block):
+        """The arrays of a block by the names that they have in each layer: W_a for W0_a."""
+        return {re.sub(r"^([a-z]+)\d+", r"\1", name, flags=re.IGNORECASE): self.arrays[name]
+                for name in block.shapes()}
+
+    def _layer(self, block, own):
+        kind, (fan_in, fan_out) = block.kind, (block.fan_in, block.fan_out)
+        if block.parts:
+            W = np.concatenate([own[f"W_{part}"] for part in range(len(block.parts))])
+            return self._linear(W, own["b"])
+        if kind is Linear:
+            return self._linear(own["W"], own["b"])
+        if kind not in CONVOLUTIONS:
+            raise UsageError(f"model {self.spec.architecture}: PyG has no layer like it")
+        return CONVOLUTIONS[kind](self, block, own, fan_in, fan_out)
+
+    def _linear(self, W, b, of="x"):
+        bias = {} if b is None else {"bias": b}
+        said = ", bias=False" * (b is None)
+        name = self._make("lin", f"torch.nn.Linear({W.shape[0]}, {W.shape[1]}{said})", weight=W.T,
+                          **bias)
+        self.said.append(f"{of} = self.{name}({of})")
+
+    def _norm(self, block, own):
+        scaled = {"weight": own["gain"], "bias": own["shift"]}
+        code = f"torch.nn.LayerNorm({block.norm_width})"
+        if block.norm == "batch":
+            code = f"torch.nn.BatchNorm1d({block.norm_width})"
+            scaled |= {"running_mean": own["mean"], "running_var": own["variance"],
+                       "num_batches_tracked": np.int64(0)}
+        self.said.append(f"x = self.{self._make('norm', code, **scaled)}(x)")
+
+    def _conv(self, code, *, weighted=False, **state):
+        """A layer with A; where it reads weights of edges, PyG normalises by in-degrees."""
+        if weighted and norm_of(self.spec) not in ("sym", "in"):
+            raise UsageError(f"{setting('norm_adj', norm_of(self.spec))}: PyG's layer normalises "
+                             "by in-degrees")
+        self._name(code.partition("(")[0])
+        self.weighted |= weighted
+        inputs = "x, edge_index" + ", edge_weight" * weighted
+        self.said.append(f"x = self.{self._make('conv', code, **state)}({inputs})")
+
+    def _gcn(self, block, own, fan_in, fan_out):
+        self._conv(f"GCNConv({fan_in}, {fan_out})", weighted=True, bias=own["b"],
+                   lin__weight=own["W"].T)
+
+    def _sgc(self, block, own, fan_in, fan_out):
+        self._conv(f"SGConv({fan_in}, {fan_out}, K={self.spec.hops})", weighted=True,
+                   lin__weight=own["W"].T, lin__bias=own["b"])
+
+    def _appnp(self, block, own, fan_in, fan_out):
+        self._conv(f"APPNP({self.spec.hops}, {self.spec.restart:g})", weighted=True)
+
+    def _sage(self, block, own, fan_in, fan_out):
+        self._conv(f"SAGEConv({fan_in}, {fan_out})", lin_l__weight=own["W_neighbour"].T,
+                   lin_l__bias=own["b"], lin_r__weight=own["W_self"].T)
+
+    def _gin(self, block, own, fan_in, fan_out):
+        inner = own["b_a"].size
+        mlp = (f"torch.nn.Sequential(torch.nn.Linear({fan_in}, {inner}), torch.nn.ReLU(), "
+               f"torch.nn.Linear({inner}, {fan_out}))")
+        self._conv(f"GINConv({mlp}, train_eps=True)", eps=own["eps"],
+                   nn__0__weight=own["W_a"].T, nn__0__bias=own["b_a"],
+                   nn__2__weight=own["W_b"].T, nn__2__bias=own["b_b"])
+
+    def _gat(self, block, own, fan_in, fan_out):
+        heads, width = own["a_self"].shape
+        averaged = ", concat=False" * (block.number + 1 == self.spec.num_layers)
+        self._conv(f"GATConv({fan_in}, {width}, heads={heads}{averaged})",
+                   att_src=own["a_neighbour"][None], att_dst=own["a_self"][None], bias=own["b"],
+                   lin__weight=own["W"].T)
+
+
+CONVOLUTIONS = {
+    GraphConvolution: Export._gcn, SageMean: Export._sage, GraphIsomorphism: Export._gin,
+    GraphAttention: Export._gat, SimplifiedConvolution: Export._sgc,
+    PersonalizedPropagation: Export._appnp}

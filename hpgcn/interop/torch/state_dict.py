@@ -1,0 +1,127 @@
+"""A state_dict of PyG's layers as a list of modules.
+
+It holds tensors by name and no layers, but the names tell which these are: `convs.0.lin.weight`
+and `convs.0.bias` are those of a GCNConv.
+"""
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from hpgcn.errors import DataError, InputNotFoundError
+
+WRAPPED = ("state_dict", "model_state_dict", "model")  # under which checkpoints hold one
+NAME = re.compile(  # of a tensor within its layer, behind the name of that
+    r"(?P<layer>.*?)\.?(?P<own>att_src|att_dst|att|lin(?:_[a-z]+)?\.(?:weight|bias)|nn\..+|eps"
+    r"|(?:weight|bias|running_mean|running_var|num_batches_tracked))")
+OWN_OF_NORM = ("running_mean", "running_var", "num_batches_tracked")
+HOW = 'save it by torch.save(model.state_dict(), "model.pt")'
+
+
+class Module(NamedTuple):
+    """One layer of a state_dict.
+
+    `kind` is the name of the class in torch_geometric.nn, or "norm", "linear", or "" where none is
+    known; `keys` are those of the state_dict by the tensors' names in the layer. Linear maps within
+    a perceptron are called nn.0, nn.1.., a normalisation nn.norm0.
+    """
+
+    path: str
+    kind: str
+    keys: dict
+
+
+def tensors_of(model, name):
+    """Return a state_dict, given or in a file, as tensors by name; nothing in it is executed.
+
+    Raises
+    ------
+    DataError, InputNotFoundError
+        It is none, or no such file.
+    """
+    if not isinstance(model, dict):
+        model = _loaded(model, name)
+    for key in WRAPPED:
+        if isinstance(model, dict) and isinstance(model.get(key), dict):
+            model = model[key]
+    if not isinstance(model, dict) or not model:
+        raise DataError(f"{name}: no state_dict, but {type(model).__name__}; {HOW}")
+    for key, tensor in model.items():
+        if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
+            raise DataError(f"{name}: {key} is no dense tensor, expected a state_dict; {HOW}")
+    return {str(key): tensor.detach().cpu() for key, tensor in model.items()}
+
+
+def _loaded(path, name):
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise InputNotFoundError(f"{name}: no such file") from None
+    except OSError as error:
+        raise InputNotFoundError(f"{name}: {error.strerror or error}") from error
+    except Exception as error:  # what a broken file raises is many things
+        reason = str(error).strip().partition("\n")[0][:200]
+        raise DataError(f"{name}: not a file of tensors alone ({reason}); {HOW}") from error
+
+
+def as_arrays(tensors, name):
+    """Return tensors as float32 or float64 arrays; DataError for a number that is not finite."""
+    found = {}
+    for key, tensor in tensors.items():
+        array = (tensor if tensor.dtype == torch.float64 else tensor.float()).numpy()
+        wrong = np.argwhere(~np.isfinite(array))
+        if len(wrong):
+            place = tuple(wrong[0].tolist())
+            raise DataError(f"{name}: {key}{list(place)} is {array[place]}, expected a finite "
+                            "number")
+        found[key] = array
+    return found
+
+
+def modules_of(tensors):
+    """List the Modules of a state_dict, in its order."""
+    found = {}
+    for key in tensors:
+        match = NAME.fullmatch(key)
+        layer, own = (match["layer"], match["own"]) if match else (key, "")
+        found.setdefault(layer.removesuffix(".module"), {})[own] = key
+    return [_module(path, keys, tensors) for path, keys in found.items()]
+
+
+def _module(path, keys, tensors):
+    if "lin_src.weight" in keys and "att_src" in keys:  # as it was called before PyG 2.6
+        keys = {own.replace("lin_src.", "lin."): key for own, key in keys.items()}
+    names = keys.keys()
+    kind = ""
+    if any(name.startswith("nn.") for name in names):
+        kind, keys = "GINConv", _perceptron(keys, tensors)
+    elif {"att_src", "att_dst", "lin.weight"} <= names:
+        kind = "GATConv"
+    elif {"lin_l.weight", "lin_r.weight"} <= names and "att" not in names:
+        kind = "SAGEConv"
+    elif "lin.weight" in names:
+        kind = "SGConv" if "lin.bias" in names else "GCNConv"
+    elif "weight" in names:
+        kind = "linear" if tensors[keys["weight"]].ndim == 2 else "norm"
+    elif "running_mean" in names:
+        kind = "norm"
+    return Module(path, kind, keys)
+
+
+def _perceptron(keys, tensors):
+    """Number the linear maps and the normalisations in the `nn` of a GINConv, each in order."""
+    inner = modules_of({own.removeprefix("nn."): tensors[key] for own, key in keys.items()
+                        if own.startswith("nn.")})
+    found = {own: key for own, key in keys.items() if not own.startswith("nn.")}
+    counts = {"linear": 0, "norm": 0}
+    for part in inner:
+        word = ""
+        if part.kind in counts:
+            word = f"{'norm' * (part.kind == 'norm')}{counts[part.kind]}."
+            counts[part.kind] += 1
+        for own, key in part.keys.items():
+            found[f"nn.{word}{own}" if word else f"nn.{key}"] = keys[f"nn.{key}"]
+    return found

@@ -1,0 +1,319 @@
+"""Weights of PyG's models: applied here, and put into models with names of their own.
+
+What a state_dict cannot tell is PyG's default: the aggregator (mean), the slope of attention (0.2).
+Batch normalisation, in evaluation an affine map of columns, is folded into the layer before it.
+"""
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hpgcn.comm import as_comm
+from hpgcn.config import Config
+from hpgcn.errors import DataError, UsageError
+from hpgcn.interop.torch.state_dict import Module, as_arrays, modules_of, tensors_of
+from hpgcn.model import MODELS
+from hpgcn.model.gat import GraphAttention
+from hpgcn.model.gcn import GraphConvolution
+from hpgcn.model.gin import GraphIsomorphism
+from hpgcn.model.layer import indexed
+from hpgcn.model.norm import EPSILON
+from hpgcn.model.sage import SageMean
+from hpgcn.model.sgc import SimplifiedConvolution
+from hpgcn.training.inference import predict
+from hpgcn.training.placement import as_source
+
+KINDS = {"GCNConv": GraphConvolution, "SGConv": SimplifiedConvolution, "SAGEConv": SageMean,
+         "GATConv": GraphAttention, "GINConv": GraphIsomorphism}
+UNWEIGHTED = ("SAGEConv", "GINConv")  # layers that read no weights of edges, as ours do
+READ = f"expected {', '.join(KINDS)} and batch normalisation alone"
+
+
+class Trained(NamedTuple):
+    """What `hpgcn.predict` takes for a run: arrays by name, settings, and what they come from."""
+
+    weights: dict
+    config: Config
+    name: str
+    weighted: bool  # whether its layers read weights of edges
+
+
+def predict_pyg(graph, model, comm=None, *, activation="own", device="auto"):
+    """Apply a trained model of PyG to all vertices of a graph; all ranks call this together.
+
+    Parameters
+    ----------
+    graph, comm, device
+        As for `hpgcn.predict`.
+    model, activation
+        As for `read_pyg`.
+
+    Returns
+    -------
+    dict or None
+        As `hpgcn.predict`: on rank 0 the logits that PyG's forward gives, but for rounding.
+
+    Raises
+    ------
+    DataError
+        The graph has weights, and the layers read none; others as `read_pyg`.
+    """
+    comm = as_comm(comm)
+    with comm.collective_errors():
+        trained = read_pyg(model, activation=activation)
+        source = as_source(graph)
+        if not trained.weighted and not source.header.all_ones:
+            raise DataError(f"{source.header.name}: its edges have weights, which the layers of "
+                            f"{trained.name} do not read; convert it with --unweighted")
+    return predict(source, trained, comm, device=device)
+
+
+def read_pyg(model, *, activation="own"):
+    """Read a trained GCN, SAGE (mean), GIN, GAT or SGC of PyG: a chain of such layers.
+
+    Parameters
+    ----------
+    model : str, path or dict
+        A file that torch.save wrote of `model.state_dict()`, or that itself.
+    activation : "own", "relu", "elu" or "gelu"
+        Between layers; own: ELU of GAT, else ReLU.
+
+    Returns
+    -------
+    Trained
+
+    Raises
+    ------
+    DataError, which names the tensor
+        It is of no such layer, or of another shape than the layers beside it.
+    InputNotFoundError
+        There is no such file.
+    """
+    name = "the state_dict" if isinstance(model, dict) else str(model)
+    tensors = as_arrays(tensors_of(model, name), name)
+    modules = modules_of(tensors)
+    for each in modules:
+        if each.kind not in KINDS and not (each.kind == "norm" and "running_mean" in each.keys):
+            raise DataError(f"{name}: {next(iter(each.keys.values()))} is of no layer that is "
+                            f"read, {READ}")
+    layers = [each for each in modules if each.kind in KINDS]
+    norms = [each for each in modules if each.kind == "norm"]
+    kinds = sorted({each.kind for each in layers})
+    if len(kinds) != 1:
+        raise DataError(f"{name}: layers {' and '.join(kinds) or 'none'}; expected those of one "
+                        f"kind of {', '.join(KINDS)}")
+    if norms and len(norms) not in (len(layers) - 1, len(layers)):
+        raise DataError(f"{name}: {len(norms)} batch normalisations and {len(layers)} layers; "
+                        "expected one after each, or after each but the last")
+    reader = Reader(tensors, name, len(layers))
+    found = [reader.read(layer, number) for number, layer in enumerate(layers)]
+    for number, norm in enumerate(norms):
+        found[number] = reader.folded(found[number], norm)
+    config = reader.config(KINDS[kinds[0]], found, activation)
+    weights = {indexed(key, number): array for number, arrays in enumerate(found)
+               for key, array in arrays.items()}
+    return Trained(weights, config, name, kinds[0] not in UNWEIGHTED)
+
+
+class Reader:
+    """Layers of a state_dict as those here: arrays by the names that `Layer.shapes` gives."""
+
+    def __init__(self, tensors, name, layers):
+        self.tensors = tensors
+        self.name = name
+        self.layers = layers
+
+    def read(self, module, number):
+        """Return the arrays of layer `number`."""
+        of_kind = {"GCNConv": self._gcn, "SGConv": self._sgc, "SAGEConv": self._sage,
+                   "GATConv": self._gat, "GINConv": self._gin}[module.kind]
+        return of_kind(Taken(self, module), number + 1 == self.layers)
+
+    def folded(self, arrays, norm):
+        """A layer with the batch normalisation behind it; attention divides its vectors by it."""
+        last = "b_b" if "b_b" in arrays else "b"
+        b = arrays[last]
+        taken = Taken(self, norm)
+        mean, variance = (taken.vector(key, b.size) for key in ("running_mean", "running_var"))
+        gain = taken.vector("weight", b.size, default=1)
+        shift = taken.vector("bias", b.size, default=0)
+        taken.done("num_batches_tracked")
+        factor = gain.astype(np.float64) / np.sqrt(variance.astype(np.float64) + EPSILON)
+        vectors = {"a_self", "a_neighbour"} & arrays.keys()
+        found = {key: array * factor if key[0] == "W" and key != "W_a" else array
+                 for key, array in arrays.items()}
+        if vectors and not factor.all():
+            raise DataError(f"{self.name}: {norm.path} multiplies a column by 0")
+        for key in vectors:
+            found[key] = arrays[key] / factor.reshape(arrays[key].shape)
+        found[last] = (b - mean) * factor + shift
+        return {key: np.ascontiguousarray(array, b.dtype) for key, array in found.items()}
+
+    def _gcn(self, taken, last):
+        W = taken.matrix("lin.weight")
+        b = taken.vector("bias", W.shape[1], default=0)
+        taken.done()
+        return {"W": W, "b": b}
+
+    def _sgc(self, taken, last):
+        W = taken.matrix("lin.weight")
+        b = taken.vector("lin.bias", W.shape[1], default=0)
+        taken.done()
+        return {"W": W, "b": b}
+
+    def _sage(self, taken, last):
+        W_neighbour, W_self = taken.matrix("lin_l.weight"), taken.matrix("lin_r.weight")
+        b = taken.vector("lin_l.bias", W_neighbour.shape[1], default=0)
+        taken.done()
+        return {"W_self": W_self, "W_neighbour": W_neighbour, "b": b}
+
+    def _gat(self, taken, last):
+        W = taken.matrix("lin.weight")
+        a_self, a_neighbour = (taken.take(key, 3)[0] for key in ("att_dst", "att_src"))
+        heads, width = a_neighbour.shape
+        if a_self.shape != a_neighbour.shape or W.shape[1] != heads * width:
+            raise DataError(f"{self.name}: {taken.module.path}: lin.weight, att_src and att_dst do "
+                            "not fit")
+        if heads > 1 and last == (taken.size("bias", width) != width):
+            raise DataError(f"{self.name}: {taken.module.path}.bias: expected heads that are "
+                            "averaged in the last layer, and side by side in the others")
+        b = taken.vector("bias", width if last else heads * width, default=0)
+        taken.done()
+        return {"W": W, "a_self": a_self, "a_neighbour": a_neighbour, "b": b}
+
+    def _gin(self, taken, last):
+        """Two linear maps, with at most a normalisation between, which is folded in.
+
+        Units that a perceptron has here beyond those there are 0, and change nothing.
+        """
+        W_a, W_b = taken.matrix("nn.0.weight"), taken.matrix("nn.1.weight")
+        b_a, b_b = (taken.vector(f"nn.{place}.bias", W.shape[1], default=0)
+                    for place, W in enumerate((W_a, W_b)))
+        eps = taken.vector("eps", 1, default=0)
+        norm = {key.removeprefix("nn.norm0."): at for key, at in taken.module.keys.items()
+                if key.startswith("nn.norm0.")}
+        taken.done(*(f"nn.norm0.{key}" for key in norm))
+        if norm:
+            inner = self.folded({"W": W_a, "b": b_a},
+                                Module(f"{taken.module.path}.nn", "norm", norm))
+            W_a, b_a = inner["W"], inner["b"]
+        wanted = W_b.shape[1] if self.layers == 1 or not last else W_a.shape[0]
+        more = wanted - b_a.size
+        if more < 0:
+            raise DataError(f"{self.name}: {taken.module.path}.nn has {b_a.size} inner units, "
+                            f"expected at most {wanted}")
+        return {"W_a": np.pad(W_a, ((0, 0), (0, more))), "W_b": np.pad(W_b, ((0, more), (0, 0))),
+                "b_a": np.pad(b_a, (0, more)), "b_b": b_b, "eps": eps}
+
+    def config(self, kind, found, activation):
+        """The Config of a model of these layers."""
+        word = next(each for each, layer in MODELS.items() if layer is kind)
+        model, _, aggregator = word.partition("-")
+        settings = {"model": model, "layers": len(found), "activation": activation}
+        if aggregator:
+            settings["aggregator"] = aggregator
+        if any(array.dtype == np.float64 for arrays in found for array in arrays.values()):
+            settings["dtype"] = "float64"
+        if kind.any_norm:
+            settings["norm_adj"] = "in"
+        if kind.attends:
+            *others, last = (len(arrays["a_self"]) for arrays in found)
+            if len({*others}) > 1:
+                raise DataError(f"{self.name}: layers of {', '.join(map(str, others))} heads, "
+                                "expected as many in all but the last")
+            settings |= {"heads": (others or [last])[0], "output_heads": last}
+            settings["hidden"] = settings["heads"]  # widths are those of the arrays
+        return Config(**settings)
+
+
+class Taken:
+    """The tensors of a module, of which each is to be taken."""
+
+    def __init__(self, reader, module):
+        self.reader = reader
+        self.module = module
+        self.left = set(module.keys)
+
+    def take(self, own, ndim):
+        """Return a tensor of so many dimensions, a copy in C order."""
+        key = self.module.keys.get(own)
+        if key is None:
+            raise DataError(f"{self.reader.name}: {self.module.path} ({self.module.kind}) has no "
+                            f"{own}")
+        self.left.discard(own)
+        array = self.reader.tensors[key]
+        if array.ndim != ndim or 0 in array.shape:
+            raise DataError(f"{self.reader.name}: {key} has shape {array.shape}, expected {ndim} "
+                            "dimensions")
+        return array
+
+    def matrix(self, own):
+        """Return a matrix as it multiplies from the right."""
+        return np.ascontiguousarray(self.take(own, 2).T)
+
+    def size(self, own, default):
+        """Return how many numbers a tensor has, `default` if there is none."""
+        return self.reader.tensors[self.module.keys[own]].size if own in self.left else default
+
+    def vector(self, own, width, default=None):
+        """Return a vector of this width, full of a default where there is none."""
+        if own not in self.module.keys and default is not None:
+            return np.full(width, default, np.float32)
+        key = self.module.keys.get(own)
+        array = self.take(own, self.reader.tensors[key].ndim if key else 1).reshape(-1)
+        if array.size != width:
+            raise DataError(f"{self.reader.name}: {key} has {array.size} numbers, expected {width}")
+        return array
+
+    def done(self, *ignored):
+        """Refuse a tensor that was not taken."""
+        left = sorted(self.left - {*ignored})
+        if left:
+            raise DataError(f"{self.reader.name}: {self.module.keys[left[0]]} is not expected in a "
+                            f"{self.module.kind}")
+
+
+def load_pyg(model, state_dict):
+    """Load weights into a PyG model whose modules have other names, layer by layer in order.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Of the same layers, such as a class of one's own with conv1 and conv2.
+    state_dict : dict of tensors
+        As `export_pyg` returns, or torch.load of what `hpgcn export` wrote.
+
+    Returns
+    -------
+    The model.
+
+    Raises
+    ------
+    UsageError
+        The layers differ; nothing is loaded.
+    """
+    own, given = (slots(each) for each in (model.state_dict(), state_dict))
+    for slot in [*given, *own]:
+        if slot not in own or slot not in given:
+            kind, number, name = slot
+            holder = "the state_dict" if slot in given else "the model"
+            raise UsageError(f"{kind} {number} has {name} in {holder} alone: other layers")
+    new = {}
+    for slot, key in own.items():
+        new[key] = state_dict[given[slot]]
+        there, here = (tuple(each.shape) for each in (new[key], model.state_dict()[key]))
+        if there != here:
+            raise UsageError(f"{given[slot]} has shape {there}, {key} of the model {here}")
+    model.load_state_dict(new)
+    return model
+
+
+def slots(tensors):
+    """Keys of a state_dict by (kind of layer, number among them, name of the tensor in it)."""
+    counts, found = {}, {}
+    for module in modules_of(tensors):
+        number = counts[module.kind] = counts.get(module.kind, -1) + 1
+        for own, key in module.keys.items():
+            found[module.kind or module.path, number, own] = key
+    return found
