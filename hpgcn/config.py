@@ -10,6 +10,7 @@ import os
 import re
 import tomllib
 from dataclasses import dataclass, field
+from typing import Any
 
 from hpgcn.errors import InputNotFoundError, UsageError
 from hpgcn.runtime.files import reading
@@ -180,44 +181,44 @@ class Config:
         if self.aggregate_on == "cuda" and self.updates_on == "cpu":
             raise UsageError("aggregate_on = cuda: expected update_on = cuda, too")
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         given = [(entry.name, getattr(self, entry.name)) for entry in dataclasses.fields(self)
                  if getattr(self, entry.name) != entry.default]
         return f"Config({', '.join(f'{name}={value!r}' for name, value in given)})"
 
     @property
-    def updates_on(self):
+    def updates_on(self) -> str:
         """Where rows are updated: auto, cpu or cuda."""
         if self.update_on == "device":
             return "cuda" if self.aggregate_on == "cuda" and self.device == "auto" else self.device
         return self.update_on
 
     @property
-    def aggregates_on_host(self):
+    def aggregates_on_host(self) -> bool:
         """Whether rows are aggregated on the host, wherever they are updated."""
         where = self.device if self.aggregate_on == "device" else self.aggregate_on
         return where == "cpu"
 
     @property
-    def first_dropout(self):
+    def first_dropout(self) -> float:
         """Dropout before the first layer."""
         if self.input_dropout < 0:
             return 0.0 if self.input_layer else self.dropout
         return self.input_dropout
 
-    def replace(self, **changes):
+    def replace(self, **changes: Any) -> Config:
         """Return a copy with some fields changed; an unknown one is a UsageError that suggests."""
         check_keys(changes, "setting")
         return dataclasses.replace(self, **changes)
 
-    def to_toml(self):
+    def to_toml(self) -> str:
         """The text of config.toml, every field in it."""
         return "".join(
             f"{entry.name} = {_toml(getattr(self, entry.name))}  # {entry.metadata['help']}\n"
             for entry in dataclasses.fields(self))
 
     @staticmethod
-    def from_toml(path):
+    def from_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
         """Settings found in a TOML file, a dict; errors as `files.reading` and `parse_toml`."""
         with reading(path) as file:
             text = file.read(MAX_FILE + 1)

@@ -1,17 +1,32 @@
 """Run directories, read back, unfinished ones too."""
+from __future__ import annotations
 
 import io
 import math
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hpgcn.config import toml_values
-from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, UsageError, printable
+from hpgcn.errors import (
+    DataError,
+    HpgcnError,
+    InputNotFoundError,
+    MissingError,
+    UsageError,
+    printable,
+)
 from hpgcn.runtime.files import read_bytes
+from hpgcn.runtime.text_table import html_list
 from hpgcn.store import check_fields, parse_json, read_json, read_lines
 from hpgcn.training.records import METRICS, read_summary
+from hpgcn.training.result import summary_pairs
+
+if TYPE_CHECKING:
+    import pandas
 
 FIELDS = {name: kind if name in ("epoch", "loss") else kind._replace(optional=True)
           for name, kind in METRICS.items()}
@@ -21,35 +36,54 @@ MOST_EVENT = [2**31, 2**53, 1e15, 1e15]  # rank, epoch, microseconds from when a
 
 @dataclass(eq=False)
 class Run:
+    """A run as its directory records it; docs/files.md says what is in each file."""
+
     path: Path
     name: str  # unique among the runs that were read together; printable
-    settings: dict  # config.toml; empty if there is none
-    metrics: dict  # columns of metrics.jsonl, (epochs,) float64; NaN where there is no number
-    summary: dict  # summary.json; empty while the run is not finished
+    settings: dict[str, Any]  # config.toml; empty if there is none
+    metrics: dict[str, np.ndarray]  # columns of metrics.jsonl, (epochs,) float64; NaN for null
+    summary: dict[str, Any]  # summary.json; empty while the run is not finished
     traffic: np.ndarray | None = None  # (P, P) int64: bytes from p to q in one training step
     sums: np.ndarray | None = None  # the same of partial sums; None in older runs
     notes: list = field(default_factory=list)  # for readers: the last line was half-written...
 
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r}, {self.epochs} epochs{', unfinished' * (not self.summary)})"
+
+    def _repr_html_(self) -> str:
+        return html_list(f"run {self.name}", summary_pairs(self.get, self.epochs))
+
     @property
-    def epochs(self):
+    def epochs(self) -> int:
+        """Lines of metrics."""
         return len(self.metrics["epoch"])
 
-    def get(self, key):
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """The metrics as a table of pandas, a row an epoch; MissingError without pandas."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise MissingError("Run.frame needs pandas: pip install pandas; Run.metrics are arrays"
+                               ) from error
+        return pandas.DataFrame(self.metrics).astype({"epoch": int}).set_index("epoch")
+
+    def get(self, key: str) -> Any:
         """Return a value of the summary, else of the settings, else None."""
         return self.summary.get(key, self.settings.get(key))
 
-    def number(self, key):
+    def number(self, key: str) -> float | None:
         """Return `get`, if it is a finite number; else None."""
         value = self.get(key)
         return value if isinstance(value, int | float) and math.isfinite(value) else None
 
-    def median(self, column):
+    def median(self, column: str) -> float | None:
         """Return the median of a column over epochs, None without numbers."""
         known = self.metrics[column][np.isfinite(self.metrics[column])]
         return float(np.median(known)) if known.size else None
 
     @property
-    def best(self):
+    def best(self) -> int | None:
         """Row of the best epoch: the summary's, else of highest accuracy and lowest loss."""
         known = np.flatnonzero(self.metrics["epoch"] == (self.number("best_epoch") or 0))
         if known.size:
@@ -59,6 +93,20 @@ class Run:
         accuracy = np.nan_to_num(self.metrics["val_acc"], nan=-1.0)
         loss = np.nan_to_num(self.metrics["val_loss"], nan=math.inf)
         return int(np.lexsort([loss, -accuracy])[0])
+
+
+def read_run(path: str | os.PathLike[str]) -> Run:
+    """Read a run directory, finished or not: settings, metrics as arrays, summary.
+
+    Raises
+    ------
+    InputNotFoundError
+        There is nothing under the path, or a file cannot be opened.
+    DataError
+        It is no run directory, or a file in it is malformed: file, line and field are named.
+    """
+    run, = read_runs([path])
+    return run
 
 
 def read_runs(paths):

@@ -1,5 +1,7 @@
 """Aligned tables, and lists of labels with values; what a terminal would act on is escaped."""
 
+from html import escape
+
 from hpgcn.errors import printable
 
 GAP = "  "
@@ -36,3 +38,11 @@ def label_list(pairs, width=0):
         rows.append(("" if label == last else label, value))
         last = label
     return table(rows, left=(0, 1), widths=(width,))
+
+
+def html_list(title, pairs):
+    """Return (label, value) pairs as a table of HTML, for notebooks; empty values are left out."""
+    rows = "".join(f'<tr><th style="text-align:left">{escape(printable(label))}</th>'
+                   f'<td style="text-align:left">{escape(printable(value))}</td></tr>'
+                   for label, value in pairs if value not in ("", None))
+    return f"<table><caption>{escape(printable(title))}</caption>{rows}</table>"

@@ -1,4 +1,5 @@
 """Writing graphs and partitioned graphs, and opening them."""
+from __future__ import annotations
 
 import dataclasses
 import os
@@ -121,7 +122,8 @@ def _as(array, dtype):
     return array if array.dtype == dtype else np.asarray(array, dtype)
 
 
-def load(path, *, verify=True, memory=None):
+def load(path: str | os.PathLike[str], *, verify: bool = True,
+         memory: int | None = None) -> StoredGraph:
     """Open a graph or a partitioned graph.
 
     Parameters

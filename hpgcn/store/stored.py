@@ -1,7 +1,10 @@
 """A graph in a file, read row by row: validated once, here; kernels trust their arguments."""
+from __future__ import annotations
 
 import dataclasses
 import functools
+import os
+from collections.abc import Sequence
 from itertools import combinations
 from operator import attrgetter
 
@@ -30,7 +33,8 @@ class StoredGraph:
     says, DataError for rows that do not exist and more bytes than the memory budget, too.
     """
 
-    def __init__(self, path, *, verify=True, memory=None, merge=1):
+    def __init__(self, path: str | os.PathLike[str], *, verify: bool = True,
+                 memory: int | None = None, merge: int = 1) -> None:
         self._options = {"verify": verify, "memory": memory}
         self._merge = merge  # so many parts of the file are one
         self._sha256 = None
@@ -49,29 +53,29 @@ class StoredGraph:
             reader.close()
             raise
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         parts = "" if self.offsets is None else f", {self.offsets.size - 1:,} parts"
         return f"StoredGraph({self.path!r}, {self.header}{parts})"
 
-    def __enter__(self):
+    def __enter__(self) -> StoredGraph:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __reduce__(self):
         return functools.partial(StoredGraph, **self._options, merge=self._merge), (self.path,)
 
-    def close(self):
+    def close(self) -> None:
         """Close the file; what was read stays."""
         self.reader.close()
 
-    def reopen(self, path):
+    def reopen(self, path: str | os.PathLike[str]) -> StoredGraph:
         """Open another file with the same options."""
         return StoredGraph(path, **self._options)
 
     @property
-    def merges(self):
+    def merges(self) -> Sequence[int]:
         """Numbers of parts that nested parts merge to, descending; none of others."""
         return halves(self.offsets.size - 1) if self._nested else ()
 
@@ -82,7 +86,7 @@ class StoredGraph:
             raise self.reader.error(f"/partition: attribute nested is {nested!r}, expected 0 or 1")
         return bool(nested)
 
-    def merged(self, k):
+    def merged(self, k: int) -> StoredGraph:
         """Open the file as one of k parts, k among `merges`: rows keep their order."""
         found = StoredGraph(self.path, **self._options,
                             merge=self._merge * (self.offsets.size - 1) // k)
@@ -90,21 +94,21 @@ class StoredGraph:
             raise changed(self.path)
         return found
 
-    def sha256(self):
+    def sha256(self) -> str:
         """Return the SHA-256 of the open file, whatever has its name; DataError if written to."""
         if self._sha256 is None:
             self._sha256 = self.reader.sha256()
         return self._sha256
 
-    def checksum(self):
+    def checksum(self) -> int:
         """Return the SHA-256 of the content when opened, by its checksums: of what is read."""
         return self._content
 
-    def refuse_replaced(self):
+    def refuse_replaced(self) -> None:
         """Refuse (DataError) to go on with what was read if the file was replaced or written to."""
         refuse_replaced(self.path, self.reader.opened)
 
-    def slab(self, start, stop, split=None):
+    def slab(self, start: int, stop: int, split: int | None = None) -> Graph:
         """Read and validate the rows [start, stop); return a Graph, of one split or of all.
 
         Of other splits nothing is read. A ConfigError if there is no such split.
@@ -131,13 +135,14 @@ class StoredGraph:
         return Graph(header, start, indptr, indices, data, features, labels, masks, *degrees,
                      vertex=vertex, original_ids=ids, offsets=self.offsets)
 
-    def adjacency_rows(self, start, stop):
+    def adjacency_rows(self, start: int, stop: int) -> tuple[
+            np.ndarray, np.ndarray, np.ndarray | None]:
         """Read and validate the rows [start, stop): (indptr from 0, indices, data or None)."""
         self._check_rows(start, stop)
         n = self.header.num_nodes
         return read_csr(self.reader, "adjacency", start, stop, n, n, self.header.all_ones)
 
-    def pointers(self, start, stop):
+    def pointers(self, start: int, stop: int) -> np.ndarray:
         """Return row pointers of the rows [start, stop), (m + 1,) int64."""
         self._check_rows(start, stop)
         pointers = self.reader.read("adjacency/pointers_to_1", start, stop + 1)
@@ -145,12 +150,12 @@ class StoredGraph:
                      "is below the one before")
         return pointers
 
-    def degrees(self):
+    def degrees(self) -> dict[str, np.ndarray]:
         """Return (n,) float64: sums under "row" and "column", weights of own loops under "loop"."""
         n = self.header.num_nodes
         return {name: self._read_finite(f"degree/{name}", 0, n) for name in DEGREES}
 
-    def read(self):
+    def read(self) -> Graph:
         """Read and validate all rows, `check_whole` included; no train mask must be empty."""
         n = self.header.num_nodes
         graph = self.slab(0, n)
@@ -178,7 +183,7 @@ class StoredGraph:
         owner = np.searchsorted(self.offsets, np.arange(start, stop), side="right") - 1
         return consistency.permutation_sums(start, perm, iperm, part, owner)
 
-    def edge_part(self, start, stop):
+    def edge_part(self, start: int, stop: int) -> np.ndarray | None:
         """Return the part of each entry of these rows, (nnz,) int32; None without a vertex cut."""
         self._check_rows(start, stop)
         if not self._cuts_vertices:

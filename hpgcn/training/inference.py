@@ -1,8 +1,10 @@
 """Prediction: a trained model applied to all vertices of a graph, on any number of ranks."""
 from __future__ import annotations
 
+import os
 import zlib
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,8 +20,17 @@ from hpgcn.training.placement import as_source, assign_rows, same_everywhere
 from hpgcn.training.run_directory import read_run
 from hpgcn.training.shard import GraphShard
 
+if TYPE_CHECKING:
+    from mpi4py.MPI import Comm
 
-def predict(source, run, comm=None, *, device="auto"):
+    from hpgcn.graphs.graph import Graph
+    from hpgcn.store import StoredGraph
+    from hpgcn.training.result import Result
+
+
+def predict(source: Graph | StoredGraph | str | os.PathLike[str],
+            run: Result | str | os.PathLike[str], comm: Comm | None = None, *,
+            device: str = "auto") -> dict[str, np.ndarray] | None:
     """Apply a trained model to all vertices of a graph; every rank of `comm` calls this together.
 
     Parameters

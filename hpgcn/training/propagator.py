@@ -1,7 +1,8 @@
 """The product with A, and with its transpose, as an object: for methods that hpgcn lacks."""
 from __future__ import annotations
 
-from typing import NamedTuple
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +13,17 @@ from hpgcn.graphs.normalization import NORMS, NormalizedAdjacency
 from hpgcn.runtime.device import choose
 from hpgcn.strategies import find_strategy
 from hpgcn.training.placement import as_source, assign_rows, read_slab, same_everywhere
+
+if TYPE_CHECKING:
+    import types
+
+    import scipy.sparse as sp
+    from mpi4py.MPI import Comm
+
+    from hpgcn.comm import SerialComm
+    from hpgcn.graphs.graph import Graph, Header
+    from hpgcn.store import StoredGraph
+    from hpgcn.strategies import Strategy
 
 
 class Sent(NamedTuple):
@@ -43,7 +55,14 @@ class Propagation:
         What multiplies, and the ranks.
     """
 
-    def __init__(self, strategy, comm, slab, dtype):
+    rows: np.ndarray
+    features: np.ndarray | sp.csr_array | None
+    labels: np.ndarray | None
+    masks: dict[str, np.ndarray] | None
+    header: Header
+
+    def __init__(self, strategy: Strategy, comm: SerialComm, slab: Graph,
+                 dtype: np.dtype) -> None:
         self.strategy = strategy
         self.comm = comm
         self.rows = slab.vertex
@@ -52,11 +71,11 @@ class Propagation:
         self.num_rows = int(strategy.layout.offsets[-1])
         self.dtype = dtype
 
-    def columns(self, width):
+    def columns(self, width: int) -> slice:
         """Columns that this rank owns of a matrix of some width: all unless a grid divides them."""
         return self.strategy.layout.columns_of(width)
 
-    def forward(self, H, out=None):
+    def forward(self, H: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         """Return this rank's part of A H; all ranks call this together.
 
         Parameters
@@ -79,11 +98,11 @@ class Propagation:
         """
         return self.strategy.forward(self._checked(H, "H"), out=self._result(out, H))
 
-    def backward(self, G, out=None):
+    def backward(self, G: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         """Return this rank's part of A^T G; parameters as `forward`."""
         return self.strategy.backward(self._checked(G, "G"), out=self._result(out, G))
 
-    def _checked(self, H, name):
+    def _checked(self, H: np.ndarray, name: str) -> np.ndarray:
         xp = self.comm.device.xp
         H = xp.ascontiguousarray(xp.asarray(H), self.dtype)
         if H.ndim != 2 or H.shape[0] != self.rows.size:
@@ -91,7 +110,7 @@ class Propagation:
                              "for each that this rank owns")
         return H
 
-    def _result(self, out, H):
+    def _result(self, out: np.ndarray | None, H: np.ndarray) -> np.ndarray | None:
         if out is None:
             return None
         fits = out.shape == np.shape(H) and out.dtype == self.dtype and out.flags.c_contiguous
@@ -101,28 +120,30 @@ class Propagation:
         return out
 
     @property
-    def traffic(self):
+    def traffic(self) -> Sent:
         """What this rank has sent in all products so far: bytes and messages."""
         return Sent(*self.comm.counters.total("propagation"))
 
-    def close(self):
+    def close(self) -> None:
         """Free what MPI holds; all ranks call this together."""
         self.strategy.close()
 
-    def __enter__(self):
+    def __enter__(self) -> Propagation:
         return self
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: types.TracebackType | None) -> None:
         if self.closes(error):
             self.close()
 
-    def closes(self, error):
+    def closes(self, error: BaseException | None) -> bool:
         """Whether a `with` closes it: not if this rank fails alone, as others do not come along."""
         return error is None or self.comm.size == 1 or getattr(error, "collective", False)
 
 
-def propagation(graph, comm=None, *, strategy=Config.strategy, norm="sym", self_loops=True,
-                device="auto", dtype="float32", **settings):
+def propagation(graph: Graph | StoredGraph | str | os.PathLike[str], comm: Comm | None = None, *,
+                strategy: str = Config.strategy, norm: str = "sym", self_loops: bool = True,
+                device: str = "auto", dtype: str = "float32", **settings: Any) -> Propagation:
     """Make the product with the normalised adjacency of a graph; every rank of `comm` calls this.
 
     Parameters

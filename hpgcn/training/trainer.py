@@ -7,10 +7,12 @@ import os
 import platform
 import signal
 import time
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -58,11 +60,19 @@ from hpgcn.training.step import View, evaluate, make_views, train_step
 from hpgcn.training.trace import Trace, write_traffic
 from hpgcn.training.warmup import compiling, set_threads, warm_up
 
+if TYPE_CHECKING:
+    from mpi4py.MPI import Comm
+
+    from hpgcn.graphs.graph import Graph
+    from hpgcn.store import StoredGraph
+
 log = logging.getLogger("hpgcn")
 
 
-def train(source, config=None, comm=None, *, progress=False, overwrite=False, resume=None,
-          callbacks=()):
+def train(source: Graph | StoredGraph | str | os.PathLike[str], config: Config | None = None,
+          comm: Comm | None = None, *, progress: bool = False, overwrite: bool = False,
+          resume: str | os.PathLike[str] | None = None,
+          callbacks: Sequence[Callable[[dict[str, Any]], object]] = ()) -> Result:
     """Train a model; every rank of `comm` calls this together.
 
     Parameters

@@ -6,6 +6,10 @@ ranks take part together. So the number of ranks and the strategy change nothing
 """
 from __future__ import annotations
 
+import os
+import types
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import scipy.sparse as sp
 import torch
@@ -13,7 +17,13 @@ import torch
 from hpgcn import kernels
 from hpgcn.errors import UsageError
 from hpgcn.parallel.shares import RowShares
-from hpgcn.training.propagator import propagation
+from hpgcn.training.propagator import Sent, propagation
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Comm
+
+    from hpgcn.graphs.graph import Graph
+    from hpgcn.store import StoredGraph
 
 
 class Propagation(torch.nn.Module):
@@ -38,7 +48,13 @@ class Propagation(torch.nn.Module):
         Of the whole graph: num_nodes, num_features, num_classes..
     """
 
-    def __init__(self, graph, comm=None, *, seed=0, **options):
+    rows: torch.Tensor
+    features: torch.Tensor | None
+    labels: torch.Tensor | None
+    masks: dict[str, torch.Tensor] | None
+
+    def __init__(self, graph: Graph | StoredGraph | str | os.PathLike[str], comm: Comm | None = None,
+                 *, seed: int = 0, **options: Any) -> None:
         super().__init__()
         self.product = propagation(graph, comm, **options)
         self.seed = seed
@@ -54,7 +70,7 @@ class Propagation(torch.nn.Module):
         masks = self.product.masks
         self.masks = masks and {key: as_tensor(mask, own) for key, mask in masks.items()}
 
-    def forward(self, H):
+    def forward(self, H: torch.Tensor) -> torch.Tensor:
         """Return this rank's rows of A H; differentiable, as often as wanted.
 
         Parameters
@@ -64,11 +80,11 @@ class Propagation(torch.nn.Module):
         """
         return _Product.apply(H, self, False)
 
-    def transposed(self, H):
+    def transposed(self, H: torch.Tensor) -> torch.Tensor:
         """Return this rank's rows of A^T H."""
         return _Product.apply(H, self, True)
 
-    def dropout(self, H, p=0.5):
+    def dropout(self, H: torch.Tensor, p: float = 0.5) -> torch.Tensor:
         """Zero entries of H, (m, f), with probability p in training, and scale the others up.
 
         The draws depend on the seed, the number of the call, the vertex and the column alone: they
@@ -83,7 +99,7 @@ class Propagation(torch.nn.Module):
         return _Dropout.apply(H, self._vertex, {"seed": self.seed, "epoch": self._drawn, "layer": 0,
                                                 "p": p})
 
-    def sum_loss(self, value):
+    def sum_loss(self, value: torch.Tensor | float) -> torch.Tensor:
         """Return the sum of a tensor over all ranks, on every rank.
 
         In the backward each rank's own value has the gradient of the sum; `all_reduce_gradients`
@@ -91,7 +107,7 @@ class Propagation(torch.nn.Module):
         """
         return _Sum.apply(torch.as_tensor(value), self.product.comm)
 
-    def all_reduce_gradients(self, model):
+    def all_reduce_gradients(self, model: torch.nn.Module) -> None:
         """Sum the gradients of a model's parameters over ranks, in place, in one message.
 
         A parameter that has none on some ranks has the others'; one that has none on any keeps
@@ -123,7 +139,7 @@ class Propagation(torch.nn.Module):
         for each, part in zip(chosen, parts):
             each.grad = part.reshape(each.shape).to(each)
 
-    def broadcast(self, model):
+    def broadcast(self, model: torch.nn.Module) -> None:
         """Give all ranks rank 0's parameters and buffers of a model, in place."""
         state = [*model.parameters(), *model.buffers()]
         of_first = self.product.comm.bcast([_array(each.cpu()) for each in state])
@@ -132,19 +148,20 @@ class Propagation(torch.nn.Module):
                 own.copy_(torch.from_numpy(given))
 
     @property
-    def traffic(self):
+    def traffic(self) -> Sent:
         """What this rank has sent in products so far: bytes and messages."""
         return self.product.traffic
 
-    def close(self):
+    def close(self) -> None:
         """Free what MPI holds; all ranks call this together."""
         self._shares.close()
         self.product.close()
 
-    def __enter__(self):
+    def __enter__(self) -> Propagation:
         return self
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: types.TracebackType | None) -> None:
         if self.product.closes(error):
             self.close()
 

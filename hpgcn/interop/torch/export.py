@@ -1,7 +1,9 @@
 """Models trained here as those of PyG: a state_dict of plain tensors, and lines that load it."""
 from __future__ import annotations
 
+import os
 import re
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,11 +23,14 @@ from hpgcn.model.sgc import SimplifiedConvolution
 from hpgcn.runtime.atomic import replacing
 from hpgcn.training.run_directory import read_run
 
+if TYPE_CHECKING:
+    from hpgcn.training.result import Result
+
 ACTIVATIONS = {"relu": "torch.relu", "elu": "torch.nn.functional.elu",
                "gelu": "torch.nn.functional.gelu"}
 
 
-def export_pyg(run):
+def export_pyg(run: Result | str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor], str]:
     """Return a model of a run as PyG takes it.
 
     Parameters
@@ -50,7 +55,8 @@ def export_pyg(run):
     return Export(spec, parameters.arrays).result()
 
 
-def save_state_dict(path, state, *, overwrite=False):
+def save_state_dict(path: str | os.PathLike[str], state: dict[str, torch.Tensor], *,
+                    overwrite: bool = False) -> None:
     """Write a state_dict as torch.save does: whole or not at all; errors as `replacing`."""
     with replacing(path, overwrite) as name:
         torch.save(state, name)

@@ -5,7 +5,8 @@ Batch normalisation, in evaluation an affine map of columns, is folded into the 
 """
 from __future__ import annotations
 
-from typing import NamedTuple
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,13 @@ from hpgcn.model.sgc import SimplifiedConvolution
 from hpgcn.training.inference import predict
 from hpgcn.training.placement import as_source
 
+if TYPE_CHECKING:
+    import torch
+    from mpi4py.MPI import Comm
+
+    from hpgcn.graphs.graph import Graph
+    from hpgcn.store import StoredGraph
+
 KINDS = {"GCNConv": GraphConvolution, "SGConv": SimplifiedConvolution, "SAGEConv": SageMean,
          "GATConv": GraphAttention, "GINConv": GraphIsomorphism}
 UNWEIGHTED = ("SAGEConv", "GINConv")  # layers that read no weights of edges, as ours do
@@ -39,7 +47,9 @@ class Trained(NamedTuple):
     weighted: bool  # whether its layers read weights of edges
 
 
-def predict_pyg(graph, model, comm=None, *, activation="own", device="auto"):
+def predict_pyg(graph: Graph | StoredGraph | str | os.PathLike[str],
+                model: dict[str, Any] | str | os.PathLike[str], comm: Comm | None = None, *,
+                activation: str = "own", device: str = "auto") -> dict[str, np.ndarray] | None:
     """Apply a trained model of PyG to all vertices of a graph; all ranks call this together.
 
     Parameters
@@ -274,7 +284,7 @@ class Taken:
                             f"{self.module.kind}")
 
 
-def load_pyg(model, state_dict):
+def load_pyg(model: torch.nn.Module, state_dict: dict[str, torch.Tensor]) -> torch.nn.Module:
     """Load weights into a PyG model whose modules have other names, layer by layer in order.
 
     Parameters

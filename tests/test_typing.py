@@ -1,0 +1,52 @@
+"""Type hints of the public names: none is missing, and mypy finds what programs expect."""
+import importlib.util
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hpgcn
+from hpgcn.report import Run
+from hpgcn.store import StoredGraph
+from hpgcn.training.propagator import Propagation
+
+ROOT = Path(__file__).parents[1]
+OTHERS = {"Run": Run, "StoredGraph": StoredGraph, "Propagation": Propagation}
+if importlib.util.find_spec("torch"):
+    import hpgcn.interop.torch as interop
+
+    OTHERS |= {f"torch.{name}": getattr(interop, name) for name in interop.__all__}
+PUBLIC = {name: getattr(hpgcn, name) for name in hpgcn.__all__} | OTHERS
+
+
+def functions(thing):
+    """The public functions of a class, by name, or the function itself."""
+    if not inspect.isclass(thing):
+        return {thing.__name__: thing}
+    found = {}
+    for name, member in vars(thing).items():
+        member = getattr(member, "__func__", getattr(member, "fget", member))
+        if inspect.isfunction(member) and member.__module__.startswith("hpgcn") and (
+                not name.startswith("_") or name == "__init__"):
+            found[name] = member
+    return found
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_functions_say_all_types(name):
+    for key, function in functions(PUBLIC[name]).items():
+        signature = inspect.signature(function)
+        untyped = [word for word, each in signature.parameters.items()
+                   if each.annotation is each.empty and word not in ("self", "cls")]
+        if signature.return_annotation is signature.empty:
+            untyped.append("return")
+        assert not untyped, f"{name}.{key}: {', '.join(untyped)}"
+
+
+def test_mypy_agrees():
+    pytest.importorskip("mypy", reason="needs mypy: pip install 'hpgcn[dev]'")
+    done = subprocess.run([sys.executable, "-m", "mypy"], cwd=ROOT, capture_output=True, text=True,
+                          check=False)
+    assert not done.returncode, done.stdout + done.stderr
