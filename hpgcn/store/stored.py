@@ -167,12 +167,12 @@ class StoredGraph:
                 raise self.reader.error(f"{mask_name('train', split)} is empty")
         return graph
 
-    def check_whole(self, slabs):
+    def check_whole(self, slabs: Sequence[Graph]) -> None:
         """Refuse degrees, loops and a symmetry that are not what the entries of all slabs say."""
         total = sum(consistency.add_up(slab, self.path) for slab in slabs)
         consistency.refuse(total, self, self.path)
 
-    def partition_sums(self, start, stop):
+    def partition_sums(self, start: int, stop: int) -> np.ndarray:
         """Return (4,) float64 about the vertices [start, stop) and their partition.
 
         If `consistency.nonzero` of the sum over all vertices, perm, iperm, part and offsets do not
@@ -193,7 +193,7 @@ class StoredGraph:
         return self._read_parts("edge_part", first, last)
 
     @functools.cached_property
-    def partition(self):
+    def partition(self) -> Partition:
         """The hpgcn.partition.Partition that ordered the rows, read once; None if unpartitioned."""
         partition = self.vertex_partition
         if not self._cuts_vertices:
@@ -206,7 +206,7 @@ class StoredGraph:
         return dataclasses.replace(partition, edge_part=edge_part)
 
     @functools.cached_property
-    def vertex_partition(self):
+    def vertex_partition(self) -> Partition:
         """The same without the parts of edges, for which the whole adjacency must be read."""
         if self.offsets is None:
             return None

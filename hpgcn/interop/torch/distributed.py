@@ -53,8 +53,8 @@ class Propagation(torch.nn.Module):
     labels: torch.Tensor | None
     masks: dict[str, torch.Tensor] | None
 
-    def __init__(self, graph: Graph | StoredGraph | str | os.PathLike[str], comm: Comm | None = None,
-                 *, seed: int = 0, **options: Any) -> None:
+    def __init__(self, graph: Graph | StoredGraph | str | os.PathLike[str],
+                 comm: Comm | None = None, *, seed: int = 0, **options: Any) -> None:
         super().__init__()
         self.product = propagation(graph, comm, **options)
         self.seed = seed
