@@ -1,0 +1,36 @@
+"""The notebooks of the documentation run from top to bottom, in an empty folder."""
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[1] / "docs"
+NOTEBOOKS = sorted(DOCS.glob("*.ipynb"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs(path, tmp_path, monkeypatch):
+    nbformat = pytest.importorskip("nbformat", reason="needs nbclient: pip install 'hpgcn[test]'")
+    client = pytest.importorskip("nbclient", reason="needs nbclient: pip install 'hpgcn[test]'")
+    pytest.importorskip("ipykernel", reason="needs ipykernel: pip install 'hpgcn[test]'")
+    pytest.importorskip("sklearn", reason="needs scikit-learn: pip install 'hpgcn[demo]'")
+    pytest.importorskip("mpi4py", reason="needs mpi4py: pip install 'hpgcn[mpi,mpich]'")
+    if "torch" in path.stem:
+        pytest.importorskip("torch", reason="needs PyTorch: pip install 'hpgcn[torch]'")
+    book = nbformat.read(path, as_version=4)
+    code = [cell for cell in book.cells if cell.cell_type == "code"]
+    assert not any(cell.outputs for cell in code), "outputs are not kept"
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    client.NotebookClient(book, timeout=600, kernel_name="python3",
+                          resources={"metadata": {"path": str(tmp_path)}}).execute()
+    shown = "".join(part.get("text", "") for cell in code for part in cell.outputs)
+    said = [line for line in shown.splitlines() if line.startswith(("hpgcn: ", "Traceback"))]
+    assert not [line for line in said if "compiling kernels" not in line], shown
+
+
+def test_there_are_notebooks():
+    assert len(NOTEBOOKS) == 2
