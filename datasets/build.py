@@ -2,14 +2,14 @@
 import numpy as np
 
 from hpgcn.errors import DataError
-from hpgcn.graphs.graph import build_adjacency
+from hpgcn.graphs.adjacency import build_adjacency
 from hpgcn.graphs.validation import check_finite
 
 
 def build(raw, where, notes, *, reverse, symmetrize, unweighted, strict):
     """CSR of what was read into memory, whose edges are let go of; options as `convert.read`.
 
-    Returns (indptr, indices, data), Counts as `hpgcn.graphs.graph.build_adjacency`,
+    Returns (indptr, indices, data), Counts as `hpgcn.graphs.adjacency.build_adjacency`,
     and adds to `notes` what a user should know. DataError: no vertices; weights that
     are no finite numbers; strict, and a self loop or an edge that is there twice.
     """

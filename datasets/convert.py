@@ -17,7 +17,8 @@ from hpgcn.datasets.split import (
     planetoid_split,
 )
 from hpgcn.errors import DataError, InputNotFoundError, UsageError, setting
-from hpgcn.graphs.graph import assemble, row_and_column_sums
+from hpgcn.graphs.adjacency import row_and_column_sums
+from hpgcn.graphs.graph import assemble
 from hpgcn.graphs.validation import MAX_SPLITS, SPLIT, check_features, check_labels
 from hpgcn.runtime.machine import default_threads, memory_budget
 
