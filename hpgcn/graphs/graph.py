@@ -79,8 +79,8 @@ class Graph:
         Row and column sums of the whole adjacency as stored; weight of the own loop, 0 if none.
     vertex : (m,) int64
         ORIGINAL number of each row: its row in the graph before any partition.
-    original_ids : (m,) int64 or None
-        The input's own ids, where reading relabelled them.
+    original_ids : (m,) int64, or text, or None
+        The input's own ids, where reading relabelled them, or names.
     offsets : (k + 1,) int64 or None
         First row of each part, where the rows are in the order of a partition.
     edge_parts : (nnz,) int32 or None
@@ -120,10 +120,16 @@ class Graph:
         """
         from hpgcn import store
 
-        graph = self
-        if self.num_rows == self.header.num_nodes and np.any(np.diff(self.vertex) < 0):
-            graph = self.permuted(np.argsort(self.vertex))
-        store.write_graph(path, graph, overwrite=overwrite)
+        store.write_graph(path, self.in_original_order(), overwrite=overwrite)
+
+    def in_original_order(self):
+        """Return the whole graph in its ORIGINAL order; DataError where only some rows are held."""
+        if self.num_rows != self.header.num_nodes:
+            raise DataError(f"{self.header.name}: rows {self.start}..{self.start + self.num_rows} "
+                            f"held, but all {self.header.num_nodes} are needed")
+        if np.any(np.diff(self.vertex) < 0):
+            return self.permuted(np.argsort(self.vertex))
+        return self
 
     @property
     def num_rows(self):
@@ -166,15 +172,13 @@ class Graph:
         """
         A = validation.check_adjacency(A, name)
         n = A.shape[0]
-        if original_ids is not None and np.shape(original_ids) != (n,):
-            raise DataError(f"{name}: original_ids have shape {np.shape(original_ids)}, "
-                            f"expected ({n},)")
         kept = A.data != 0
         rows, columns = (axis[kept] for axis in A.coords)
         values = None if unweighted else A.data[kept]
         indptr, indices, data, _ = build_adjacency(rows, columns, values, n, symmetrize=symmetrize,
                                                    name=name)
-        return assemble(indptr, indices, data, X, y, masks, name=name, original_ids=original_ids,
+        ids = validation.check_ids(original_ids, n, name)
+        return assemble(indptr, indices, data, X, y, masks, name=name, original_ids=ids,
                         split=split, source_sha256=source_sha256)
 
     @classmethod
@@ -208,6 +212,56 @@ class Graph:
             edge_index, edge_weight, num_nodes, name)
         A = sp.coo_array((weights, (target, source)), shape=(n, n))
         return cls.from_scipy(A, features, labels, masks, name=name, **options)
+
+    @classmethod
+    def from_pyg(cls, data, **options):
+        """Make a graph of a `torch_geometric.data.Data`: see `hpgcn.interop.pyg.from_pyg`."""
+        from hpgcn.interop import pyg
+
+        return pyg.from_pyg(data, **options)
+
+    @classmethod
+    def from_dgl(cls, g, **options):
+        """Make a graph of a homogeneous `dgl.DGLGraph`: see `hpgcn.interop.dgl.from_dgl`."""
+        from hpgcn.interop import dgl
+
+        return dgl.from_dgl(g, **options)
+
+    @classmethod
+    def from_networkx(cls, G, features=None, labels=None, **options):
+        """Make a graph of a `networkx.Graph`: see `hpgcn.interop.networkx.from_networkx`."""
+        from hpgcn.interop import networkx
+
+        return networkx.from_networkx(G, features, labels, **options)
+
+    def to_pyg(self):
+        """Return a `torch_geometric.data.Data`: see `hpgcn.interop.pyg.to_pyg`."""
+        from hpgcn.interop import pyg
+
+        return pyg.to_pyg(self)
+
+    def to_dgl(self):
+        """Return a `dgl.DGLGraph`: see `hpgcn.interop.dgl.to_dgl`."""
+        from hpgcn.interop import dgl
+
+        return dgl.to_dgl(self)
+
+    def to_networkx(self):
+        """Return a `networkx.Graph`, or DiGraph: see `hpgcn.interop.networkx.to_networkx`."""
+        from hpgcn.interop import networkx
+
+        return networkx.to_networkx(self)
+
+    def to_scipy(self):
+        """Return A, X, y and masks of the whole graph, in its ORIGINAL order.
+
+        Returns
+        -------
+        (scipy.sparse.csr_array, features, labels, dict)
+            As `from_scipy` takes them; None for what the graph does not have.
+        """
+        graph = self.in_original_order()
+        return graph.adjacency, graph.features, graph.labels, graph.masks
 
     def blocks(self):
         """Yield dtype with shape, and bytes as 1-D uint8, of all that a model is trained on."""
