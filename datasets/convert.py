@@ -136,7 +136,7 @@ def _read(source, fmt, memory, scratch, asked, layout):
     if fmt == "auto":
         fmt = formats.detect(file)
     elif fmt not in formats.FOLDERS:
-        foreign.refuse(file, by_name=False)
+        foreign.refuse(file, by_name=False, fmt=fmt)
     if fmt not in formats.STREAMED:
         _refuse_layout(layout, fmt)
     name = formats.graph_name(file, fmt)

@@ -1,4 +1,4 @@
-"""Formats that are not read, by first bytes, file name and neighbours; the way in from each."""
+"""Formats by first bytes, file name and neighbours: their reader, or the way in where none is."""
 import re
 import zipfile
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from hpgcn.errors import DataError
 
 
 class Format(NamedTuple):
-    """A format that is not read.
+    """A format, and its reader or, where it is not read, the way in.
 
     `start` is a regular expression of how it begins, after blank lines and comments where it is
     text; empty: nothing sure. It does not backtrack (++, *+): any bytes must be told in no time.
@@ -18,6 +18,7 @@ class Format(NamedTuple):
     start: bytes = b""
     suffixes: str = ""  # endings of file names, separated by blanks
     by_suffix: bool = False  # its lines look like edges: the name alone decides
+    reader: str = ""  # its word in formats.READERS, if it is read
 
 
 def _networkx(call):
@@ -85,9 +86,10 @@ TEXTS = (
            ".rb .hb .rua .rsa .pua .psa", True),
 )
 
-PYTORCH = Format(
-    "a PyTorch file", f"data = torch.load(FILE, weights_only=False) where you trust it; {PYG}",
-    rb"\x80\x02\x8a\nl\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", ".pt .pth")
+PYTORCH = Format("a PyTorch file", "", suffixes=".pt .pth", reader="pt")
+OLD_PYTORCH = Format(
+    "a file of PyTorch before 1.6", "torch.save(torch.load(FILE), FILE) by a newer one",
+    rb"\x80\x02\x8a\nl\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19")
 BINARIES = (
     Format("MATLAB 7.3", "in MATLAB save('graph.mat', 'A', '-v7'); "
            f"A = scipy.io.loadmat('graph.mat')['A']; {SAVE}", rb"MATLAB 7\.3"),
@@ -96,6 +98,7 @@ BINARIES = (
            f"is; another's adjacency: {SAVE}", HDF5, ".h5 .hdf5"),
     Format("AnnData", f"A = anndata.read_h5ad(FILE).obsp['connectivities']; {SAVE}", HDF5, ".h5ad"),
     PYTORCH,
+    OLD_PYTORCH,
     Format("a pickle", TRUSTED, rb"\x80[\x02-\x05]", ".pkl .pickle .gpickle .joblib"),
     Format("graphs of DGL", "g = dgl.load_graphs(FILE)[0][0]; numpy.savez('graph.npz', "
            "edge_index=torch.stack(g.edges()), x=g.ndata['feat'], y=g.ndata['label'])",
@@ -140,11 +143,17 @@ COMMENTS = re.compile(rb"(?:[ \t]*(?:[#%][^\n]*)?\r?\n)*\s*(?:[#%][^\n]*\Z)?")
 CONTROL = re.compile(rb"[\0-\x08\x0e-\x1f\x7f]")
 
 
-def refuse(source, by_name=True):
-    """Refuse a Source (DataError) whose format is not read; without `by_name` by content alone."""
+def refuse(source, by_name=True, fmt=None):
+    """Refuse a Source (DataError) whose format is not read; without `by_name` by content alone.
+
+    Where `fmt` was asked for, refuse one of another format, too.
+    """
     known = identify(source, by_name)
-    if known is not None:
-        raise DataError(f"{source}: is {known.name}, which is not read: {known.way}")
+    if known is None or (known.reader and known.reader == fmt):
+        return
+    if known.reader:
+        raise DataError(f"{source}: is {known.name}, not {fmt}: --format {known.reader} reads it")
+    raise DataError(f"{source}: is {known.name}, which is not read: {known.way}")
 
 
 def refuse_array(source):
@@ -156,7 +165,7 @@ def refuse_array(source):
 
 
 def identify(source, by_name=True):
-    """Return the Format of a file that is not read, or None where a reader may try."""
+    """Return the Format of a file, or None where the readers of edges, .npz and .mtx may try."""
     head = source.head()
     body = head[COMMENTS.match(head).end():]
     suffix = "." + source.path.name.lower().removesuffix(".gz").rpartition(".")[2]
