@@ -1,6 +1,7 @@
 """An edge list in memory into CSR: the small twin of hpgcn.datasets.external."""
 import numpy as np
 
+from hpgcn.datasets.source import shown
 from hpgcn.errors import DataError
 from hpgcn.graphs.adjacency import build_adjacency
 from hpgcn.graphs.validation import check_finite
@@ -86,5 +87,5 @@ def _refuse_irregular(raw, where):
             k = entries[0]
             ends = np.array([raw.rows[k], raw.columns[k]])
             u, v = ends if raw.original_ids is None else raw.original_ids[ends]
-            raise DataError(f"{where}: {entries.size} {kind}, the first at entry {k}: {u} -> {v} "
-                            "(--strict)")
+            raise DataError(f"{where}: {entries.size} {kind}, the first at entry {k}: {shown(u)} "
+                            f"-> {shown(v)} (--strict)")

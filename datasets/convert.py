@@ -225,7 +225,9 @@ def _report(header, ids, counts, isolated, reads):
         notes.append(f"{counts.asymmetric} edges added to make it symmetric")
     if counts.zeros:
         notes.append(f"{counts.zeros} edges dropped whose weights sum to 0")
-    if ids is not None:
+    if ids is not None and ids.dtype.kind == "U":
+        notes.append("ids are names, numbered in the order in which they appear")
+    elif ids is not None:
         notes.append(f"ids {ids[0]}..{ids[-1]} relabelled 0..{header.num_nodes - 1} in increasing "
                      "order")
     return notes
