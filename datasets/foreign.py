@@ -38,28 +38,24 @@ EDGES = "write its edges as lines `u v`, ids from 0"
 PYG = ("numpy.savez('graph.npz', edge_index=data.edge_index, x=data.x, y=data.y, "
        "train_mask=data.train_mask, ...)")
 TRUSTED = f"nothing in it is executed here; where you trust it, load it in Python, then {PYG}"
-SNAP = "; if it holds edges `u v`: --format snap"
 TO_PARQUET = "pyarrow.parquet.write_table({}, 'edges.parquet')"
 
-METIS = Format(
-    "METIS", "awk '!/^%/ && r++ {for (k = 1; k <= NF; k++) print r - 2, $k - 1}' FILE > edges.txt "
-    "(without weights), then convert edges.txt" + SNAP, b"", ".graph .metis .chaco .grf", True)
+METIS = Format("METIS", "", b"", ".graph .metis .chaco .grf", True, reader="metis")
 TEXTS = (
-    Format("GraphML", _networkx("read_graphml(FILE)"), rb"(?s)<.*<graphml\b|<graphml\b",
-           ".graphml"),
-    Format("GEXF", _networkx("read_gexf(FILE)"), rb"(?s)<.*<gexf\b|<gexf\b", ".gexf"),
+    Format("GraphML", "", rb"(?s)<.*<graphml\b|<graphml\b", ".graphml", reader="graphml"),
+    Format("GEXF", "", rb"(?s)<.*<gexf\b|<gexf\b", ".gexf", reader="gexf"),
     Format("a web page (HTML)", "the download gave no data: look at it in a browser",
            rb"(?i)<!doctype html|<html", ".html .htm"),
     Format("RDF triples", EDGES, rb"(?i)<https?:|@prefix\b|<\?xml[^>]*+>\s*+<rdf:",
            ".nt .nq .ttl .rdf .owl"),
     Format("XML", EDGES, rb"<[?!a-zA-Z]", ".xml .dynetml .graphmlz"),
-    Format("GML", _networkx("read_gml(FILE, label=None)"),
-           rb"(?i)(?:(?:creator|version|comment)\b[^\n]*+\s++)*+graph\s*+\[", ".gml"),
+    Format("GML", "", rb"(?i)(?:(?:creator|version|comment)\b[^\n]*+\s++)*+graph\s*+\[", ".gml",
+           reader="gml"),
     Format("Graphviz DOT", _networkx("nx_pydot.read_dot(FILE)"),
            rb"(?i)(?>(?>/\*(?s:.*?)\*/|//[^\n]*+\n)\s*+)*+"
            rb"(?:strict\s++)?(?:di)?graph\b[^\n{\[]*+\s*+\{", ".dot .gv"),
-    Format("Pajek", _networkx("read_pajek(FILE)"),
-           rb"(?i)\*(?:vertices|network|arcs|edges|matrix)\b", ".net .paj .clu"),
+    Format("Pajek", "", rb"(?i)\*(?:vertices|network|arcs|edges|matrix)\b", ".net .paj .clu",
+           reader="pajek"),
     Format("UCINET DL", EDGES, rb"(?i)dl\s++\w++\s*+=", ".dl"),
     Format("LEDA", _networkx("read_leda(FILE)"), rb"LEDA\.GRAPH", ".lgr .gw"),
     Format("DIMACS", "awk '$1 ~ /^[ae]$/ {print $2 - 1, $3 - 1, $4}' FILE > edges.txt, then "
@@ -77,7 +73,7 @@ TEXTS = (
     Format("a text pickle", TRUSTED,
            rb"\(dp?\d|\(lp?\d|\(dp0|c(?:__builtin__|copy_reg|numpy|networkx|scipy)\b", ".p .pck"),
     METIS,
-    Format("an adjacency list", _networkx("read_adjlist(FILE)") + SNAP, b"", ".adjlist", True),
+    Format("an adjacency list", "", b"", ".adjlist", True, reader="adjlist"),
     Format("a multi-line adjacency list", _networkx("read_multiline_adjlist(FILE)"), b"",
            ".multiline_adjlist", True),
     Format("a hypergraph", "one graph of pairs of vertices is trained on", b"", ".hgr .hmetis",

@@ -25,6 +25,12 @@ READERS = {  # format: its module, imported when it is needed
     "csv": "hpgcn.datasets.edges",
     "parquet": "hpgcn.datasets.parquet",
     "pt": "hpgcn.datasets.pyg",
+    "metis": "hpgcn.datasets.metis",
+    "graphml": "hpgcn.datasets.networks",
+    "gexf": "hpgcn.datasets.networks",
+    "gml": "hpgcn.datasets.networks",
+    "pajek": "hpgcn.datasets.networks",
+    "adjlist": "hpgcn.datasets.networks",
 }
 STREAMED = ("snap", "csv", "parquet")  # formats that are also read block by block
 FORMATS = ("auto", *READERS)

@@ -38,20 +38,7 @@ def from_networkx(G, features=None, labels=None, *, weight="weight", name="graph
     if not all(hasattr(G, method) for method in ("is_directed", "edges", "nodes")):
         raise DataError(f"{name}: a {type(G).__name__}, expected a graph of NetworkX")
     nodes = list(G)
-    number = {node: k for k, node in enumerate(nodes)}
-    u, v, w = [], [], []
-    for start, end, value in G.edges(data=weight or object(), default=1):  # no edge has an object
-        if not isinstance(value, (numbers.Real, np.bool_)):
-            raise DataError(f"{name}: edge {start!r} - {end!r}: {weight} is {value!r}, expected a "
-                            "number")
-        u.append(number[start])
-        v.append(number[end])
-        w.append(value)
-    u, v = (np.array(ends, np.int64) for ends in (u, v))
-    w = np.array(w, np.float64)
-    if not G.is_directed():
-        off = u != v
-        u, v, w = (np.concatenate(pair) for pair in ((u, v[off]), (v, u[off]), (w, w[off])))
+    u, v, w = edge_arrays(G, weight, name)
     A = sp.coo_array((w, (v, u)), shape=(len(nodes), len(nodes)))
 
     if isinstance(features, str):
@@ -94,6 +81,28 @@ def to_networkx(graph):
             if array is not None:
                 attributes[key] = array[k].tolist()
     return G
+
+
+def edge_arrays(G, weight, name):
+    """Return starts and ends of edges, (e,) int64 places in `list(G)`, and weights (e,) float64.
+
+    Those without direction are there both ways.
+    """
+    number = {node: k for k, node in enumerate(G)}
+    u, v, w = [], [], []
+    for start, end, value in G.edges(data=weight or object(), default=1):  # no edge has an object
+        if not isinstance(value, (numbers.Real, np.bool_)):
+            raise DataError(f"{name}: edge {str(start)[:40]!r} - {str(end)[:40]!r}: {weight} is "
+                            f"{str(value)[:40]!r}, expected a number")
+        u.append(number[start])
+        v.append(number[end])
+        w.append(value)
+    u, v = (np.array(ends, np.int64) for ends in (u, v))
+    w = np.array(w, np.float64)
+    if not G.is_directed():
+        off = u != v
+        u, v, w = (np.concatenate(pair) for pair in ((u, v[off]), (v, u[off]), (w, w[off])))
+    return u, v, w
 
 
 def node_ids(nodes, name="graph"):
