@@ -89,7 +89,7 @@ OLD_PYTORCH = Format(
 BINARIES = (
     Format("MATLAB 7.3", "in MATLAB save('graph.mat', 'A', '-v7'); "
            f"A = scipy.io.loadmat('graph.mat')['A']; {SAVE}", rb"MATLAB 7\.3"),
-    Format("MATLAB", f"A = scipy.io.loadmat(FILE)[NAME]; {SAVE}", rb"MATLAB [^7]", ".mat"),
+    Format("MATLAB", "", rb"MATLAB [^7]", ".mat", reader="mat"),
     Format("an HDF5 file", "a graph of hpgcn's own goes to hpgcn partition or hpgcn train as it "
            f"is; another's adjacency: {SAVE}", HDF5, ".h5 .hdf5"),
     Format("AnnData", f"A = anndata.read_h5ad(FILE).obsp['connectivities']; {SAVE}", HDF5, ".h5ad"),

@@ -25,6 +25,7 @@ READERS = {  # format: its module, imported when it is needed
     "csv": "hpgcn.datasets.edges",
     "parquet": "hpgcn.datasets.parquet",
     "pt": "hpgcn.datasets.pyg",
+    "mat": "hpgcn.datasets.matlab",
     "metis": "hpgcn.datasets.metis",
     "graphml": "hpgcn.datasets.networks",
     "gexf": "hpgcn.datasets.networks",
