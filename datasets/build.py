@@ -1,15 +1,16 @@
 """An edge list in memory into CSR: the small twin of hpgcn.datasets.external."""
 import numpy as np
 
+from hpgcn.datasets.source import shown
 from hpgcn.errors import DataError
-from hpgcn.graphs.graph import build_adjacency
+from hpgcn.graphs.adjacency import build_adjacency
 from hpgcn.graphs.validation import check_finite
 
 
 def build(raw, where, notes, *, reverse, symmetrize, unweighted, strict):
     """CSR of what was read into memory, whose edges are let go of; options as `convert.read`.
 
-    Returns (indptr, indices, data), Counts as `hpgcn.graphs.graph.build_adjacency`,
+    Returns (indptr, indices, data), Counts as `hpgcn.graphs.adjacency.build_adjacency`,
     and adds to `notes` what a user should know. DataError: no vertices; weights that
     are no finite numbers; strict, and a self loop or an edge that is there twice.
     """
@@ -86,5 +87,5 @@ def _refuse_irregular(raw, where):
             k = entries[0]
             ends = np.array([raw.rows[k], raw.columns[k]])
             u, v = ends if raw.original_ids is None else raw.original_ids[ends]
-            raise DataError(f"{where}: {entries.size} {kind}, the first at entry {k}: {u} -> {v} "
-                            "(--strict)")
+            raise DataError(f"{where}: {entries.size} {kind}, the first at entry {k}: {shown(u)} "
+                            f"-> {shown(v)} (--strict)")

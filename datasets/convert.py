@@ -17,7 +17,8 @@ from hpgcn.datasets.split import (
     planetoid_split,
 )
 from hpgcn.errors import DataError, InputNotFoundError, UsageError, setting
-from hpgcn.graphs.graph import assemble, row_and_column_sums
+from hpgcn.graphs.adjacency import row_and_column_sums
+from hpgcn.graphs.graph import assemble
 from hpgcn.graphs.validation import MAX_SPLITS, SPLIT, check_features, check_labels
 from hpgcn.runtime.machine import default_threads, memory_budget
 
@@ -135,7 +136,7 @@ def _read(source, fmt, memory, scratch, asked, layout):
     if fmt == "auto":
         fmt = formats.detect(file)
     elif fmt not in formats.FOLDERS:
-        foreign.refuse(file, by_name=False)
+        foreign.refuse(file, by_name=False, fmt=fmt)
     if fmt not in formats.STREAMED:
         _refuse_layout(layout, fmt)
     name = formats.graph_name(file, fmt)
@@ -224,7 +225,9 @@ def _report(header, ids, counts, isolated, reads):
         notes.append(f"{counts.asymmetric} edges added to make it symmetric")
     if counts.zeros:
         notes.append(f"{counts.zeros} edges dropped whose weights sum to 0")
-    if ids is not None:
+    if ids is not None and ids.dtype.kind == "U":
+        notes.append("ids are names, numbered in the order in which they appear")
+    elif ids is not None:
         notes.append(f"ids {ids[0]}..{ids[-1]} relabelled 0..{header.num_nodes - 1} in increasing "
                      "order")
     return notes

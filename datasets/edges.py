@@ -1,18 +1,21 @@
 """Edge lists as text: SNAP's (.txt), KONECT's, and CSV, with two ids a line and maybe a weight.
 
 Separators are blanks, commas or semicolons, or tabs under a header with tabs; #
-and % begin lines of comments. A header says what the columns are, or --columns
-does; without both, the line `u v w` is the entry a[u, v] of weight w.
+and % begin lines of comments. Ids are integers or, where most of the first lines have others,
+names. A header says what the columns are, or --columns does; without both, the line `u v w` is
+the entry a[u, v] of weight w.
 """
 import re
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
 from hpgcn.datasets import columns
+from hpgcn.datasets.names import Names, is_name, named_parts
 from hpgcn.datasets.parse import INT64_MAX, PASSED, U, V, W
 from hpgcn.datasets.stream import Stream
 from hpgcn.datasets.text import BLANKS, Grammar, Table, split_line
-from hpgcn.errors import DataError
+from hpgcn.errors import DataError, UsageError
+from hpgcn.runtime.machine import memory_budget
 
 NUMERIC = re.compile("[-+.]?[0-9]")
 GEPHI_TYPE = re.compile(rb'[,;\t]\s*"?undirected"?\s*[,;\t\r\n]', re.IGNORECASE)
@@ -57,13 +60,16 @@ class Comments:
 
 
 def read(source, memory, **options):
-    with stream(source, None, 1, **options) as edges:
+    with stream(source, None, 1, memory=memory, **options) as edges:
         return edges.collect(memory)
 
 
 @contextmanager
-def stream(source, digest, threads, *, names=None, base=None):
-    """Open an edge list; `base` is 1 in KONECT's files unless it is given, else 0."""
+def stream(source, digest, threads, *, names=None, base=None, memory=None):
+    """Open an edge list; `base` is 1 in KONECT's files unless it is given, else 0.
+
+    Names of vertices may take `memory` bytes.
+    """
     with source.open(digest) as file:
         table = Table(file, source)
         comments = Comments()
@@ -77,9 +83,19 @@ def stream(source, digest, threads, *, names=None, base=None):
             raise DataError(f"{source}: no edges in {table.line} lines, expected lines of two ids")
 
         delimiter, fields, header = _first_line(line)
-        named = _columns(fields, header, comments, names, f"{source}: line {table.line}")
+        where = f"{source}: line {table.line}"
+        ahead = _until_edge(table) if header else []
+        header = header and not _is_edge_of_names(fields, line, ahead)
         if not header:
-            table.unread(line)
+            ahead = [line, *ahead]
+            if b"\t" in line and any(map(is_name, fields)):
+                delimiter = b"\t"  # names may have blanks in them
+                fields = _fields(line, delimiter)
+        named = _columns(fields, header, comments, names, where)
+        table.unread(*ahead)
+        if not comments.konect and _has_names(source.head(), header, delimiter, named.roles):
+            yield _of_names(source, table, named, delimiter, comments, base, memory)
+            return
         first = int(comments.konect is not None) if base is None else base
         high = INT64_MAX if comments.num_nodes is None else first + comments.num_nodes - 1
         grammar = Grammar(named.roles, delimiter, low=first, high=high)
@@ -98,10 +114,55 @@ def _first_line(line):
     if b"," not in line:
         delimiter = b";" if b";" in line else b" "
     for tried in (b"\t", delimiter) if b"\t" in line else (delimiter,):
-        fields = [word.decode("utf-8", "replace").strip("\"'") for word in split_line(line, tried)]
+        fields = _fields(line, tried)
         if not any(map(NUMERIC.match, fields)):
             return tried, fields, True
     return delimiter, fields, False
+
+
+def _fields(line, delimiter):
+    return [word.decode("utf-8", "replace").strip("\"'") for word in split_line(line, delimiter)]
+
+
+def _until_edge(table):
+    """Return the next lines up to the first that is no comment."""
+    lines = []
+    while (line := table.readline()) is not None:
+        lines.append(line)
+        text = line.strip(BLANKS)
+        if text and text[:1] not in b"#%":
+            break
+    return lines
+
+
+def _is_edge_of_names(fields, line, ahead):
+    """Whether words without commas are no header but an edge, as the next line is."""
+    if columns.is_header(fields) or re.search(b"[,;]", line):
+        return False
+    following = _fields(ahead[-1], b" ") if ahead else []
+    return bool(following) and not NUMERIC.match(following[0])
+
+
+def _has_names(head, header, delimiter, roles):
+    """Whether most of the first edges have an end that is no number."""
+    lines = [line for line in head.split(b"\n") if line.strip(BLANKS)[:1] not in (b"", b"#", b"%")]
+    if len(lines) > 1 and not head.endswith(b"\n"):
+        lines.pop()  # may be cut
+    edges = [_fields(line, delimiter) for line in lines[header:]]
+    named = [len(fields) == len(roles) and any(
+        is_name(field) for field, role in zip(fields, roles) if role in (U, V))
+        for fields in edges]
+    return 2 * sum(named) > len(edges)
+
+
+def _of_names(source, table, named, delimiter, comments, base, memory):
+    """Return the Stream of edges whose ids are names."""
+    if base:
+        raise UsageError(f"--base {base}: the ids of {source} are names, which have none")
+    met = Names(source, memory_budget() if memory is None else memory)
+    parts = named_parts(table, named.roles, delimiter, met)
+    return Stream(str(source), parts, named, counted=comments.counted, base_known=True,
+                  undirected=comments.undirected, notes=list(named.notes), names=met)
 
 
 def _columns(fields, header, comments, names, where):

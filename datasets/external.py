@@ -1,6 +1,6 @@
 """Edge lists larger than memory into CSR: runs on disk, then ranges of rows, sorted and merged.
 
-The result is that of `build_adjacency` and `assemble` of hpgcn.graphs.graph, bit for bit: equal
+The result is that of `build_adjacency` and `assemble` of hpgcn.graphs, bit for bit: equal
 edges meet in the order of the input, and sums are taken in the order of the stored entries.
 """
 import os
@@ -15,7 +15,8 @@ from hpgcn.datasets.ids import Ids, Numbering
 from hpgcn.datasets.runs import RANGES, Runs
 from hpgcn.datasets.source import need
 from hpgcn.errors import DataError
-from hpgcn.graphs.graph import Counts, Graph, Header
+from hpgcn.graphs.adjacency import Counts
+from hpgcn.graphs.graph import Graph, Header
 from hpgcn.graphs.validation import (
     check_features,
     check_labels,

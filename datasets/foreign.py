@@ -1,4 +1,4 @@
-"""Formats that are not read, by first bytes, file name and neighbours; the way in from each."""
+"""Formats by first bytes, file name and neighbours: their reader, or the way in where none is."""
 import re
 import zipfile
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from hpgcn.errors import DataError
 
 
 class Format(NamedTuple):
-    """A format that is not read.
+    """A format, and its reader or, where it is not read, the way in.
 
     `start` is a regular expression of how it begins, after blank lines and comments where it is
     text; empty: nothing sure. It does not backtrack (++, *+): any bytes must be told in no time.
@@ -18,6 +18,7 @@ class Format(NamedTuple):
     start: bytes = b""
     suffixes: str = ""  # endings of file names, separated by blanks
     by_suffix: bool = False  # its lines look like edges: the name alone decides
+    reader: str = ""  # its word in formats.READERS, if it is read
 
 
 def _networkx(call):
@@ -37,28 +38,24 @@ EDGES = "write its edges as lines `u v`, ids from 0"
 PYG = ("numpy.savez('graph.npz', edge_index=data.edge_index, x=data.x, y=data.y, "
        "train_mask=data.train_mask, ...)")
 TRUSTED = f"nothing in it is executed here; where you trust it, load it in Python, then {PYG}"
-SNAP = "; if it holds edges `u v`: --format snap"
 TO_PARQUET = "pyarrow.parquet.write_table({}, 'edges.parquet')"
 
-METIS = Format(
-    "METIS", "awk '!/^%/ && r++ {for (k = 1; k <= NF; k++) print r - 2, $k - 1}' FILE > edges.txt "
-    "(without weights), then convert edges.txt" + SNAP, b"", ".graph .metis .chaco .grf", True)
+METIS = Format("METIS", "", b"", ".graph .metis .chaco .grf", True, reader="metis")
 TEXTS = (
-    Format("GraphML", _networkx("read_graphml(FILE)"), rb"(?s)<.*<graphml\b|<graphml\b",
-           ".graphml"),
-    Format("GEXF", _networkx("read_gexf(FILE)"), rb"(?s)<.*<gexf\b|<gexf\b", ".gexf"),
+    Format("GraphML", "", rb"(?s)<.*<graphml\b|<graphml\b", ".graphml", reader="graphml"),
+    Format("GEXF", "", rb"(?s)<.*<gexf\b|<gexf\b", ".gexf", reader="gexf"),
     Format("a web page (HTML)", "the download gave no data: look at it in a browser",
            rb"(?i)<!doctype html|<html", ".html .htm"),
     Format("RDF triples", EDGES, rb"(?i)<https?:|@prefix\b|<\?xml[^>]*+>\s*+<rdf:",
            ".nt .nq .ttl .rdf .owl"),
     Format("XML", EDGES, rb"<[?!a-zA-Z]", ".xml .dynetml .graphmlz"),
-    Format("GML", _networkx("read_gml(FILE, label=None)"),
-           rb"(?i)(?:(?:creator|version|comment)\b[^\n]*+\s++)*+graph\s*+\[", ".gml"),
+    Format("GML", "", rb"(?i)(?:(?:creator|version|comment)\b[^\n]*+\s++)*+graph\s*+\[", ".gml",
+           reader="gml"),
     Format("Graphviz DOT", _networkx("nx_pydot.read_dot(FILE)"),
            rb"(?i)(?>(?>/\*(?s:.*?)\*/|//[^\n]*+\n)\s*+)*+"
            rb"(?:strict\s++)?(?:di)?graph\b[^\n{\[]*+\s*+\{", ".dot .gv"),
-    Format("Pajek", _networkx("read_pajek(FILE)"),
-           rb"(?i)\*(?:vertices|network|arcs|edges|matrix)\b", ".net .paj .clu"),
+    Format("Pajek", "", rb"(?i)\*(?:vertices|network|arcs|edges|matrix)\b", ".net .paj .clu",
+           reader="pajek"),
     Format("UCINET DL", EDGES, rb"(?i)dl\s++\w++\s*+=", ".dl"),
     Format("LEDA", _networkx("read_leda(FILE)"), rb"LEDA\.GRAPH", ".lgr .gw"),
     Format("DIMACS", "awk '$1 ~ /^[ae]$/ {print $2 - 1, $3 - 1, $4}' FILE > edges.txt, then "
@@ -76,7 +73,7 @@ TEXTS = (
     Format("a text pickle", TRUSTED,
            rb"\(dp?\d|\(lp?\d|\(dp0|c(?:__builtin__|copy_reg|numpy|networkx|scipy)\b", ".p .pck"),
     METIS,
-    Format("an adjacency list", _networkx("read_adjlist(FILE)") + SNAP, b"", ".adjlist", True),
+    Format("an adjacency list", "", b"", ".adjlist", True, reader="adjlist"),
     Format("a multi-line adjacency list", _networkx("read_multiline_adjlist(FILE)"), b"",
            ".multiline_adjlist", True),
     Format("a hypergraph", "one graph of pairs of vertices is trained on", b"", ".hgr .hmetis",
@@ -85,17 +82,19 @@ TEXTS = (
            ".rb .hb .rua .rsa .pua .psa", True),
 )
 
-PYTORCH = Format(
-    "a PyTorch file", f"data = torch.load(FILE, weights_only=False) where you trust it; {PYG}",
-    rb"\x80\x02\x8a\nl\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", ".pt .pth")
+PYTORCH = Format("a PyTorch file", "", suffixes=".pt .pth", reader="pt")
+OLD_PYTORCH = Format(
+    "a file of PyTorch before 1.6", "torch.save(torch.load(FILE), FILE) by a newer one",
+    rb"\x80\x02\x8a\nl\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19")
 BINARIES = (
     Format("MATLAB 7.3", "in MATLAB save('graph.mat', 'A', '-v7'); "
            f"A = scipy.io.loadmat('graph.mat')['A']; {SAVE}", rb"MATLAB 7\.3"),
-    Format("MATLAB", f"A = scipy.io.loadmat(FILE)[NAME]; {SAVE}", rb"MATLAB [^7]", ".mat"),
+    Format("MATLAB", "", rb"MATLAB [^7]", ".mat", reader="mat"),
     Format("an HDF5 file", "a graph of hpgcn's own goes to hpgcn partition or hpgcn train as it "
            f"is; another's adjacency: {SAVE}", HDF5, ".h5 .hdf5"),
     Format("AnnData", f"A = anndata.read_h5ad(FILE).obsp['connectivities']; {SAVE}", HDF5, ".h5ad"),
     PYTORCH,
+    OLD_PYTORCH,
     Format("a pickle", TRUSTED, rb"\x80[\x02-\x05]", ".pkl .pickle .gpickle .joblib"),
     Format("graphs of DGL", "g = dgl.load_graphs(FILE)[0][0]; numpy.savez('graph.npz', "
            "edge_index=torch.stack(g.edges()), x=g.ndata['feat'], y=g.ndata['label'])",
@@ -140,11 +139,17 @@ COMMENTS = re.compile(rb"(?:[ \t]*(?:[#%][^\n]*)?\r?\n)*\s*(?:[#%][^\n]*\Z)?")
 CONTROL = re.compile(rb"[\0-\x08\x0e-\x1f\x7f]")
 
 
-def refuse(source, by_name=True):
-    """Refuse a Source (DataError) whose format is not read; without `by_name` by content alone."""
+def refuse(source, by_name=True, fmt=None):
+    """Refuse a Source (DataError) whose format is not read; without `by_name` by content alone.
+
+    Where `fmt` was asked for, refuse one of another format, too.
+    """
     known = identify(source, by_name)
-    if known is not None:
-        raise DataError(f"{source}: is {known.name}, which is not read: {known.way}")
+    if known is None or (known.reader and known.reader == fmt):
+        return
+    if known.reader:
+        raise DataError(f"{source}: is {known.name}, not {fmt}: --format {known.reader} reads it")
+    raise DataError(f"{source}: is {known.name}, which is not read: {known.way}")
 
 
 def refuse_array(source):
@@ -156,7 +161,7 @@ def refuse_array(source):
 
 
 def identify(source, by_name=True):
-    """Return the Format of a file that is not read, or None where a reader may try."""
+    """Return the Format of a file, or None where the readers of edges, .npz and .mtx may try."""
     head = source.head()
     body = head[COMMENTS.match(head).end():]
     suffix = "." + source.path.name.lower().removesuffix(".gz").rpartition(".")[2]

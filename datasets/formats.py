@@ -24,6 +24,14 @@ READERS = {  # format: its module, imported when it is needed
     "snap": "hpgcn.datasets.edges",
     "csv": "hpgcn.datasets.edges",
     "parquet": "hpgcn.datasets.parquet",
+    "pt": "hpgcn.datasets.pyg",
+    "mat": "hpgcn.datasets.matlab",
+    "metis": "hpgcn.datasets.metis",
+    "graphml": "hpgcn.datasets.networks",
+    "gexf": "hpgcn.datasets.networks",
+    "gml": "hpgcn.datasets.networks",
+    "pajek": "hpgcn.datasets.networks",
+    "adjlist": "hpgcn.datasets.networks",
 }
 STREAMED = ("snap", "csv", "parquet")  # formats that are also read block by block
 FORMATS = ("auto", *READERS)
@@ -34,7 +42,9 @@ GZIP_USUAL = 4  # times that text is longer than its gzip
 
 
 def reader(fmt):
-    return import_module(READERS[fmt]).read
+    """Return the reader of a format: read_FORMAT of a module that has several, else read."""
+    module = import_module(READERS[fmt])
+    return getattr(module, f"read_{fmt}", None) or module.read
 
 
 def stream(fmt):
@@ -48,6 +58,9 @@ def detect(source):
         return "planetoid"
     if ogb.belongs(source.path):
         return "ogb"
+    known = foreign.identify(source)
+    if known is not None and known.reader:
+        return known.reader
     foreign.refuse(source)
 
     suffix = name.rpartition(".")[2] if "." in name else ""

@@ -4,15 +4,18 @@ from contextlib import closing, contextmanager
 import numpy as np
 
 from hpgcn.datasets import columns
+from hpgcn.datasets.names import Names
 from hpgcn.datasets.parse import INT64_MAX, U, V, W
 from hpgcn.datasets.source import need, shown
 from hpgcn.datasets.stream import Stream
-from hpgcn.errors import DataError, require
+from hpgcn.errors import DataError, UsageError, require
 from hpgcn.runtime.machine import memory_budget
 
 BATCH = 1 << 18  # rows
 INTEGERS = ("int", "uint")
 NUMBERS = (*INTEGERS, "float", "double", "halffloat")
+TEXT = ("string", "large_string", "string_view", "dictionary<values=string",
+        "dictionary<values=large_string")
 
 
 def read(source, memory, **options):
@@ -24,7 +27,8 @@ def read(source, memory, **options):
 def stream(source, digest, threads, *, names=None, base=None, memory=None):
     """Open an edge list, whose row groups may take `memory` bytes; MissingError without pyarrow.
 
-    Its threads are its own, so that `threads` is not used; `base` is 0 unless it is given.
+    Its threads are its own, so that `threads` is not used; `base` is 0 unless it is given. Names of
+    vertices may take `memory` bytes, too.
     """
     parquet = require("pyarrow.parquet", "io", "reading Parquet")
     if digest is not None:
@@ -33,18 +37,22 @@ def stream(source, digest, threads, *, names=None, base=None, memory=None):
     with _refusing(source):
         file = parquet.ParquetFile(source.path, page_checksum_verification=True)
     with file:
-        named, chosen = _columns(file.schema_arrow, names, source)
+        named, chosen, textual = _columns(file.schema_arrow, names, source)
+        if textual and base:
+            raise UsageError(f"--base {base}: the ids of {source} are names, which have none")
         memory = memory_budget() if memory is None else memory
         for group in range(file.metadata.num_row_groups):
             size = file.metadata.row_group(group).total_byte_size
             need(size, memory, f"{source}: row group {group}")
-        with closing(_parts(file, chosen, base or 0, source)) as parts:
-            yield Stream(str(source), parts, named, base=base or 0, base_known=base is not None,
-                         notes=list(named.notes))
+        met = Names(source, memory) if textual else None
+        with closing(_parts(file, chosen, base or 0, source, met)) as parts:
+            yield Stream(str(source), parts, named, base=base or 0,
+                         base_known=textual or base is not None, notes=list(named.notes),
+                         names=met)
 
 
 def _columns(schema, flag, source):
-    """Return Columns, and the names of the columns of both ids and of the weight, if any."""
+    """Return Columns, the names of those of ids and of weights, and whether ids are text."""
     kinds = [str(column.type) for column in schema]
     if flag is not None:
         named = columns.of_flag(flag, schema.names, source)
@@ -52,8 +60,10 @@ def _columns(schema, flag, source):
         textual = [k for k, kind in enumerate(kinds) if not kind.startswith(NUMBERS)]
         named = columns.of_header(schema.names, source, textual=textual)
     chosen = []
-    for role, wanted, allowed in ((U, "integers", INTEGERS), (V, "integers", INTEGERS),
-                                  (W, "numbers", NUMBERS)):
+    ends = [kinds[named.roles.index(role)] for role in (U, V)]
+    textual = all(kind.startswith(TEXT) for kind in ends)
+    ids = ("text", TEXT) if textual else ("integers", INTEGERS)
+    for role, (wanted, allowed) in ((U, ids), (V, ids), (W, ("numbers", NUMBERS))):
         if role not in named.roles:
             continue
         k = named.roles.index(role)
@@ -64,10 +74,10 @@ def _columns(schema, flag, source):
             raise DataError(f"{source}: {schema.names.count(name)} columns are called "
                             f"{shown(name)}, expected one")
         chosen.append(name)
-    return named, chosen
+    return named, chosen, textual
 
 
-def _parts(file, chosen, base, source):
+def _parts(file, chosen, base, source, names):
     row = 0
     batches = file.iter_batches(BATCH, columns=chosen)
     while True:
@@ -75,17 +85,40 @@ def _parts(file, chosen, base, source):
             batch = next(batches, None)
         if batch is None:
             return
-        u, v, *w = (_values(batch.column(name), name, row, base if k < 2 else None, source)
-                    for k, name in enumerate(chosen))
+        w = [_values(batch.column(name), name, row, None, source) for name in chosen[2:]]
+        ends = [(batch.column(name), name) for name in chosen[:2]]
+        if names is None:
+            u, v = (_values(column, name, row, base, source) for column, name in ends)
+        else:
+            u, v = _numbers(ends, names, row, source)
         yield u, v, w[0] if w else None
         row += batch.num_rows
 
 
-def _values(column, name, row, base, source):
-    """Return a column from row `row` on: int64 ids from `base` on, or (None) float64 weights."""
+def _numbers(ends, names, row, source):
+    """Return two columns of text from row `row` on as numbers of names."""
+    for column, name in ends:
+        _refuse_empty(column, name, row, source)
+    (first, name), (second, other) = ends
+    with _refusing(source):
+        pairs = list(zip(first.to_pylist(), second.to_pylist()))
+    found = [(names.number(u, f"{source}: row {k}: {shown(name)}"),
+              names.number(v, f"{source}: row {k}: {shown(other)}"))
+             for k, (u, v) in enumerate(pairs, row)]
+    names.check()
+    return np.array(found, np.int64).reshape(-1, 2).T
+
+
+def _refuse_empty(column, name, row, source):
     if column.null_count:
         empty = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0]
-        raise DataError(f"{source}: row {row + empty}: {shown(name)} is empty, expected a number")
+        raise DataError(f"{source}: row {row + empty}: {shown(name)} is empty, expected a number "
+                        "or a name")
+
+
+def _values(column, name, row, base, source):
+    """Return a column from row `row` on: int64 ids from `base` on, or (None) float64 weights."""
+    _refuse_empty(column, name, row, source)
     values = column.to_numpy(zero_copy_only=False)
     if base is None:
         values = values.astype(np.float64)

@@ -26,7 +26,7 @@ class Raw:
     labels: np.ndarray | None = None  # (n,) integers with -1 for unknown, or (n, t) multi-label
     masks: dict[str, np.ndarray] | None = None  # the input's, as `hpgcn.Graph.from_scipy`
     split: str = "file"  # how these were made
-    original_ids: np.ndarray | None = None  # (n,) int64: the input's ids, where relabelled
+    original_ids: np.ndarray | None = None  # (n,) the input's ids: int64, rising, or text
     base: int = 0  # the input's number of vertex 0, where ids are not relabelled
     first: int = 0  # the smallest vertex with an edge, where that says something of the ids
     reads: tuple[str, str] = ROW_FIRST  # what the input calls row and column: or TARGET_FIRST
@@ -42,7 +42,9 @@ class Raw:
         if rows == self.num_nodes:
             return array
         hint = ""
-        if ids is not None:
+        if ids is not None and ids.dtype.kind == "U":
+            hint = ", one for each name in the order in which they appear"
+        elif ids is not None:
             up_to_largest = int(ids[-1]) - self.base + 1
             if rows == up_to_largest:
                 self.notes.append(f"{where} have a row for each id {self.base}..{ids[-1]}: those "

@@ -6,6 +6,7 @@ import numpy as np
 
 from hpgcn.datasets.columns import Columns
 from hpgcn.datasets.ids import Numbering, compact_ids, ids_are_kept
+from hpgcn.datasets.names import Names
 from hpgcn.datasets.parse import W
 from hpgcn.datasets.raw import ROW_FIRST, Raw
 from hpgcn.datasets.source import need
@@ -40,6 +41,7 @@ class Stream:
     undirected: bool = False  # the file says so of edges, each listed once or in both directions
     listed_once: bool = False  # edges have no direction, one is listed: `edges` gives both
     notes: list[str] = field(default_factory=list)  # what a user should know; `raw` adds to them
+    names: Names | None = None  # ids are numbers of these
 
     @property
     def weighted(self):
@@ -95,6 +97,8 @@ class Stream:
         first = numbering.first if ids is None and not self.base_known else 0
         if first == 1:
             self.notes.append("ids begin at 1: vertex 0 is in no edge, --base 1 leaves it out")
+        if self.names is not None:
+            ids = self.names.array()
         return Raw(numbering.num_nodes, rows, columns, values, original_ids=ids, base=self.base,
                    first=first, reads=self.columns.reads, undirected=self.undirected,
                    notes=self.notes)

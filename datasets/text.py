@@ -78,9 +78,10 @@ class Table:
             line = line.removeprefix(BYTE_ORDER_MARK)
         return line.rstrip(b"\r\n")
 
-    def unread(self, line):
-        self.pending = line + b"\n"
-        self.line -= 1
+    def unread(self, *lines):
+        """Hand these lines, the last ones read, to whoever reads the rest."""
+        self.pending = b"".join(line + b"\n" for line in lines)
+        self.line -= len(lines)
 
     def blocks(self):
         """Yield the rest in blocks of whole lines, as bytes."""

@@ -219,6 +219,11 @@ class MpiComm(SerialComm):
         return np.split(received, np.cumsum(incoming)[:-1])
 
     def gather_rows(self, array):
+        if array.dtype.kind == "U":  # MPI knows no such type: its letters travel as numbers
+            width = array.dtype.itemsize // 4
+            letters = np.ascontiguousarray(array).view(np.int32).reshape(len(array), width)
+            letters = self.gather_rows(letters)
+            return None if letters is None else letters.view(array.dtype)[:, 0]
         to_root = np.zeros(self.size, np.int64)  # elements, as MPI counts
         to_root[0] = array.size
         received = np.zeros(self.size, np.int64)

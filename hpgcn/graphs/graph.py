@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from hpgcn.errors import ConfigError, DataError, setting
 from hpgcn.graphs import validation
+from hpgcn.graphs.adjacency import build_adjacency, is_symmetric, row_and_column_sums
 
 ROW_ARRAYS = ("features", "labels", "degree_row", "degree_column", "degree_loop", "vertex",
               "original_ids")  # of a Graph, one entry a row, beside the masks
@@ -78,8 +79,8 @@ class Graph:
         Row and column sums of the whole adjacency as stored; weight of the own loop, 0 if none.
     vertex : (m,) int64
         ORIGINAL number of each row: its row in the graph before any partition.
-    original_ids : (m,) int64 or None
-        The input's own ids, where reading relabelled them.
+    original_ids : (m,) int64, or text, or None
+        The input's own ids, where reading relabelled them, or names.
     offsets : (k + 1,) int64 or None
         First row of each part, where the rows are in the order of a partition.
     edge_parts : (nnz,) int32 or None
@@ -119,10 +120,16 @@ class Graph:
         """
         from hpgcn import store
 
-        graph = self
-        if self.num_rows == self.header.num_nodes and np.any(np.diff(self.vertex) < 0):
-            graph = self.permuted(np.argsort(self.vertex))
-        store.write_graph(path, graph, overwrite=overwrite)
+        store.write_graph(path, self.in_original_order(), overwrite=overwrite)
+
+    def in_original_order(self):
+        """Return the whole graph in its ORIGINAL order; DataError where only some rows are held."""
+        if self.num_rows != self.header.num_nodes:
+            raise DataError(f"{self.header.name}: rows {self.start}..{self.start + self.num_rows} "
+                            f"held, but all {self.header.num_nodes} are needed")
+        if np.any(np.diff(self.vertex) < 0):
+            return self.permuted(np.argsort(self.vertex))
+        return self
 
     @property
     def num_rows(self):
@@ -165,15 +172,13 @@ class Graph:
         """
         A = validation.check_adjacency(A, name)
         n = A.shape[0]
-        if original_ids is not None and np.shape(original_ids) != (n,):
-            raise DataError(f"{name}: original_ids have shape {np.shape(original_ids)}, "
-                            f"expected ({n},)")
         kept = A.data != 0
         rows, columns = (axis[kept] for axis in A.coords)
         values = None if unweighted else A.data[kept]
         indptr, indices, data, _ = build_adjacency(rows, columns, values, n, symmetrize=symmetrize,
                                                    name=name)
-        return assemble(indptr, indices, data, X, y, masks, name=name, original_ids=original_ids,
+        ids = validation.check_ids(original_ids, n, name)
+        return assemble(indptr, indices, data, X, y, masks, name=name, original_ids=ids,
                         split=split, source_sha256=source_sha256)
 
     @classmethod
@@ -207,6 +212,56 @@ class Graph:
             edge_index, edge_weight, num_nodes, name)
         A = sp.coo_array((weights, (target, source)), shape=(n, n))
         return cls.from_scipy(A, features, labels, masks, name=name, **options)
+
+    @classmethod
+    def from_pyg(cls, data, **options):
+        """Make a graph of a `torch_geometric.data.Data`: see `hpgcn.interop.pyg.from_pyg`."""
+        from hpgcn.interop import pyg
+
+        return pyg.from_pyg(data, **options)
+
+    @classmethod
+    def from_dgl(cls, g, **options):
+        """Make a graph of a homogeneous `dgl.DGLGraph`: see `hpgcn.interop.dgl.from_dgl`."""
+        from hpgcn.interop import dgl
+
+        return dgl.from_dgl(g, **options)
+
+    @classmethod
+    def from_networkx(cls, G, features=None, labels=None, **options):
+        """Make a graph of a `networkx.Graph`: see `hpgcn.interop.networkx.from_networkx`."""
+        from hpgcn.interop import networkx
+
+        return networkx.from_networkx(G, features, labels, **options)
+
+    def to_pyg(self):
+        """Return a `torch_geometric.data.Data`: see `hpgcn.interop.pyg.to_pyg`."""
+        from hpgcn.interop import pyg
+
+        return pyg.to_pyg(self)
+
+    def to_dgl(self):
+        """Return a `dgl.DGLGraph`: see `hpgcn.interop.dgl.to_dgl`."""
+        from hpgcn.interop import dgl
+
+        return dgl.to_dgl(self)
+
+    def to_networkx(self):
+        """Return a `networkx.Graph`, or DiGraph: see `hpgcn.interop.networkx.to_networkx`."""
+        from hpgcn.interop import networkx
+
+        return networkx.to_networkx(self)
+
+    def to_scipy(self):
+        """Return A, X, y and masks of the whole graph, in its ORIGINAL order.
+
+        Returns
+        -------
+        (scipy.sparse.csr_array, features, labels, dict)
+            As `from_scipy` takes them; None for what the graph does not have.
+        """
+        graph = self.in_original_order()
+        return graph.adjacency, graph.features, graph.labels, graph.masks
 
     def blocks(self):
         """Yield dtype with shape, and bytes as 1-D uint8, of all that a model is trained on."""
@@ -299,58 +354,6 @@ class Graph:
             offsets=offsets, **self._of_entries(matrix.data), **self._of_rows(perm))
 
 
-@dataclass
-class Counts:
-    """What building an adjacency met and did, for the reader's report."""
-
-    duplicates: int = 0
-    zeros: int = 0
-    loops: int = 0
-    asymmetric: int = 0
-
-
-def build_adjacency(rows, columns, values, n, *, symmetrize=False, name="graph"):
-    """Make a valid CSR adjacency from entries in any order.
-
-    `rows`, `columns` (e,) lie in [0, n); `values` (e,), or None for all ones. `symmetrize` takes
-    max(A, A^T), after duplicates are merged. Return indptr (n + 1,) int64, indices (nnz,), data
-    (nnz,) float32 or None if all are 1, Counts. DataError for a weight not finite in it.
-    """
-    counts = Counts()
-    dtype = validation.index_dtype(n)
-    if values is not None:
-        values = np.asarray(values, np.float64)
-        validation.check_finite(values, f"{name}: weight")
-        if np.all(values == 1):
-            values = None
-    data = np.ones(len(rows), np.uint8) if values is None else values
-    coords = (np.asarray(rows, dtype), np.asarray(columns, dtype))
-    matrix = sp.csr_array((data, coords), shape=(n, n))
-    matrix.sum_duplicates()
-    counts.duplicates = len(rows) - matrix.nnz
-    if values is None:
-        matrix.data = np.ones(matrix.nnz, np.uint8)  # 0/1 input: a duplicate is the same edge
-    stored = matrix.nnz
-    matrix.eliminate_zeros()
-    counts.zeros = stored - matrix.nnz
-    if symmetrize:
-        before = matrix.nnz
-        matrix = sp.csr_array(matrix.maximum(matrix.T.tocsr()))
-        matrix.eliminate_zeros()  # max(0, negative) leaves none, but be sure of the pattern
-        matrix.sort_indices()
-        counts.asymmetric = matrix.nnz - before
-    counts.loops = int(np.count_nonzero(matrix.diagonal()))
-
-    data = None
-    if values is not None:
-        with np.errstate(over="ignore"):
-            data = matrix.data.astype(np.float32)
-        validation.check_finite(data, f"{name}: weight (as float32)")
-        if np.all(data == 1):
-            data = None
-    return matrix.indptr.astype(np.int64), matrix.indices.astype(dtype, copy=False), data, counts
-
-
 def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, original_ids=None,
              split="file", source_sha256=""):
     """Make a whole Graph from a valid CSR and unchecked X, y and masks; as `Graph.from_scipy`."""
@@ -371,21 +374,3 @@ def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, origina
     return Graph(header, 0, indptr, indices, data, features, labels, masks, degree_row,
                  degree_column, degree_loop=matrix.diagonal().astype(np.float64),
                  vertex=np.arange(n, dtype=np.int64), original_ids=original_ids)
-
-
-def row_and_column_sums(indptr, indices, data):
-    """Sum a CSR (n, n), data None for ones, in the order of the entries: two (n,) float64."""
-    n = indptr.size - 1
-    weights = np.ones(indices.size) if data is None else data.astype(np.float64)
-    row_of = np.repeat(np.arange(n), np.diff(indptr))
-    # without entries bincount forgets the dtype of its weights
-    return tuple(np.bincount(numbers, weights, n).astype(np.float64, copy=False)
-                 for numbers in (row_of, indices))
-
-
-def is_symmetric(matrix):
-    """Return whether pattern and values of a CSR matrix with sorted columns are symmetric."""
-    transposed = matrix.T.tocsr()
-    transposed.sort_indices()
-    return all(np.array_equal(getattr(matrix, name), getattr(transposed, name))
-               for name in ("indptr", "indices", "data"))

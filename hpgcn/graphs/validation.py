@@ -10,6 +10,7 @@ from hpgcn.errors import DataError, UsageError
 SPLIT = ("train", "val", "test")
 MAX_WIDTH = 1 << 24
 MAX_SPLITS = 1000
+MAX_NAME = 1000  # bytes of a vertex's name in UTF-8
 INT32_MAX = int(np.iinfo(np.int32).max)  # counts and numbers beyond take 64 bits
 
 
@@ -201,6 +202,30 @@ def check_labels(y, n, name):
 def most_classes(n):
     """Return the most classes of n vertices: a stray label must not make billions of them."""
     return max(n, 1 << 16)
+
+
+def check_ids(ids, n, name):
+    """Return a vertex's own ids as (n,) int64 or text (kind U), or None; refuse all others."""
+    if ids is None:
+        return None
+    where = f"{name}: original_ids"
+    ids = _as_array(ids, where)
+    if ids.shape != (n,) or ids.dtype.kind not in "iuU":
+        raise DataError(f"{where} have dtype {ids.dtype} and shape {ids.shape}, expected integers "
+                        f"or text ({n},)")
+    if ids.dtype.kind != "U":
+        if ids.dtype == np.uint64:
+            check_range(ids, 1 << 63, where)
+        return ids.astype(np.int64, copy=False)
+    try:
+        encoded = np.char.encode(ids, "utf-8")
+    except UnicodeEncodeError as error:
+        raise DataError(f"{where}: {error.object!r} is no text ({error.reason})") from error
+    if encoded.itemsize > MAX_NAME:
+        sizes = np.char.str_len(encoded)
+        k = int(sizes.argmax())
+        raise DataError(f"{where}: name {k} has {sizes[k]} bytes, at most {MAX_NAME} are kept")
+    return ids
 
 
 def num_splits(masks):

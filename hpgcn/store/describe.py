@@ -97,7 +97,9 @@ def _graph(stored, reader):
         ("labels", _labels(header, reader)),
         ("split", _split(header, reader))]
     if "original_ids" in reader.entries:
-        rows.append(("ids", "relabelled; the input's own are kept"))
+        named = reader.entries["original_ids"].dtype.kind == "S"
+        rows.append(("ids", "names; they are kept" if named else
+                     "relabelled; the input's own are kept"))
     if stored.offsets is not None:
         rows += [("partition", text) for text in _partition(stored, reader)]
     return rows

@@ -115,7 +115,8 @@ def _write(writer, graph, features, source_sha256):
     for name in DEGREES:
         writer.dataset(f"degree/{name}", _as(getattr(graph, f"degree_{name}"), np.float64))
     if graph.original_ids is not None:
-        writer.dataset("original_ids", _as(graph.original_ids, np.int64))
+        ids = graph.original_ids
+        writer.dataset("original_ids", ids if ids.dtype.kind == "U" else _as(ids, np.int64))
 
 
 def _as(array, dtype):

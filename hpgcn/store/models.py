@@ -14,7 +14,7 @@ WRITTEN = ("format", "format_version", "complete")  # attributes that every file
 RESERVED = {*WRITTEN, "creator", "created_utc", "config_toml", "epoch"}
 OF_A_RUN = {"config_toml": str, "epoch": int}
 ARRAYS = {  # of a predictions file: name -> dtype kind, dimensions
-    "logits": ("f", 2), "label": ("i", 1), "embedding": ("f", 2), "original_ids": ("i", 1)}
+    "logits": ("f", 2), "label": ("i", 1), "embedding": ("f", 2), "original_ids": ("iU", 1)}
 MULTI_LABEL = ("iu", 2)  # of label, where it is 0 or 1 for each logit
 
 

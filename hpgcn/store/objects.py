@@ -20,6 +20,7 @@ FILTERS = {  # those that HDF5 itself brings along and that need no further libr
     h5py.h5z.FILTER_SHUFFLE: "shuffle",
     h5py.h5z.FILTER_FLETCHER32: "fletcher32"}
 NUMBERS = (h5py.h5t.INTEGER, h5py.h5t.FLOAT)
+TEXTUAL = ("/original_ids",)  # datasets that may be text
 
 
 def check_superblock(path):
@@ -116,11 +117,15 @@ class Entry:
         return self.rows * self.row_bytes
 
 
-def inspect(item, file_size):
-    """Return the Entry of an open dataset (h5py.h5d.DatasetID) in a file of so many bytes."""
+def inspect(item, file_size, *, textual=False):
+    """Return the Entry of an open dataset (h5py.h5d.DatasetID) in a file of so many bytes.
+
+    It holds numbers or, if `textual`, maybe text of a fixed length.
+    """
     kind = item.get_type()
     plist = item.get_create_plist()
-    if kind.get_class() not in NUMBERS:
+    is_text = kind.get_class() == h5py.h5t.STRING and not kind.is_variable_str()
+    if kind.get_class() not in NUMBERS and not (textual and is_text):
         raise DataError(f"has {type(kind).__name__[4:-2].lower()} elements, expected numbers")
     if plist.get_external_count():
         raise DataError("is stored in external files, which is refused")

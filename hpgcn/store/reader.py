@@ -11,7 +11,14 @@ from hpgcn.errors import DataError, HpgcnError, StorageError, printable, setting
 from hpgcn.graphs import identity
 from hpgcn.runtime.machine import memory_budget
 from hpgcn.store import manifest
-from hpgcn.store.objects import address, check_superblock, inspect, plain, raw_attributes
+from hpgcn.store.objects import (
+    TEXTUAL,
+    address,
+    check_superblock,
+    inspect,
+    plain,
+    raw_attributes,
+)
 from hpgcn.store.writer import FORMAT_VERSION
 
 MAX_OBJECTS = 100_000
@@ -110,7 +117,20 @@ class Reader:
                              f"be used; {setting('memory')} sets the limit")
 
     def read(self, name, start=0, stop=None):
-        """Return rows [start, stop) of a dataset, C-contiguous, once their checksums match."""
+        """Return rows [start, stop) of a dataset, C-contiguous, once their checksums match.
+
+        Text is of NumPy's kind U, of the same width whichever rows are read.
+        """
+        array = self._verified(name, start, stop)
+        if array.dtype.kind != "S":
+            return array
+        self.reserve(4 * array.nbytes, f"text of {name}")
+        try:
+            return np.char.decode(array, "utf-8").astype(f"U{array.itemsize}")
+        except UnicodeDecodeError as error:
+            raise self.error(f"{name}: text is not UTF-8 ({error.reason})") from error
+
+    def _verified(self, name, start, stop):
         entry = self.entries[name]
         stop = entry.rows if stop is None else stop
         nbytes = (stop - start) * entry.row_bytes
@@ -261,7 +281,7 @@ class Reader:
         item = h5py.h5o.open(group, name.encode("utf-8", "surrogateescape"))
         if isinstance(item, h5py.h5d.DatasetID):
             self._raw[path] = raw_attributes(h5py.Dataset(item))
-            entry = inspect(item, self.opened.st_size)
+            entry = inspect(item, self.opened.st_size, textual=path in TEXTUAL)
             self.reserve(entry.chunk_bytes, f"one chunk of {path}")
             if path.startswith(CHECKSUMS):
                 self._checksums[path.removeprefix(CHECKSUMS)] = entry

@@ -3,7 +3,7 @@
 import numpy as np
 
 from hpgcn.graphs.graph import Header
-from hpgcn.graphs.validation import MAX_SPLITS, MAX_WIDTH, SPLIT, most_classes
+from hpgcn.graphs.validation import MAX_NAME, MAX_SPLITS, MAX_WIDTH, SPLIT, most_classes
 from hpgcn.store.csr import expect_csr
 
 GRAPH = "hpgcn-graph"
@@ -40,7 +40,9 @@ def read_header(reader):
     for degree in DEGREES:
         reader.expect(f"degree/{degree}", (n,), np.float64)
     if "original_ids" in reader.entries:
-        reader.expect("original_ids", (n,), np.int64)
+        text = reader.entries["original_ids"].dtype
+        kinds = [np.int64] if text.kind != "S" or text.itemsize > MAX_NAME else [text]
+        reader.expect("original_ids", (n,), *kinds)
     # a name that is safe to print, and as part of a file name
     name = "".join(letter if letter.isprintable() and letter not in "/\\" else "_"
                    for letter in name)

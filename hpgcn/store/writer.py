@@ -125,7 +125,12 @@ class Writer:
         self.check()
 
     def dataset(self, name, source):
-        """Write an ndarray, or an object with `shape`, `dtype` and [start:stop]; 16 MiB at once."""
+        """Write an ndarray, or an object with `shape`, `dtype` and [start:stop]; 16 MiB at once.
+
+        Text (an ndarray of NumPy's kind U) is written as UTF-8 of a fixed length.
+        """
+        if source.dtype.kind == "U":
+            source = np.char.encode(source, "utf-8")
         shape = tuple(source.shape)
         dtype = np.dtype(source.dtype).newbyteorder("<")
         checksums = manifest.BlockChecksums()
@@ -145,7 +150,8 @@ class Writer:
         options = {}
         if packed:
             options = {"chunks": (rows, *shape[1:]), "compression": "gzip", "shuffle": True}
-        target = self.file.create_dataset(name, shape, dtype, **options)
+        kind = dtype if dtype.kind != "S" else h5py.string_dtype("utf-8", dtype.itemsize)
+        target = self.file.create_dataset(name, shape, kind, **options)
 
         step = rows if packed else max(1, WRITE_BYTES // max(1, row_bytes))
         for start in range(0, shape[0], step):
@@ -154,7 +160,7 @@ class Writer:
             if packed:
                 _write_chunk(target, start, block, rows)
             elif block.size:
-                target[start:start + len(block)] = block
+                target[start:start + len(block)] = block.view(kind)
             self.check()
 
     def link(self, name, existing):

@@ -182,11 +182,11 @@ def test_flag_against_the_file(tmp_path):
 
 @pytest.mark.parametrize("content, message", [
     (b"id,source,target\n7,0\n", r"line 2: 2 field\(s\), expected 3"),
-    (b"source,id,target\n0,,x\n", r"line 2: second id is 'x'"),
+    (b"source,id,target\n0,,x\n0,,1\n", r"line 2: second id is 'x'"),
     (b"source,id,target\n0,\"1,2\n", r"line 2: 2 field\(s\), expected 3"),
     (b"source,target,label\n0,1,a,b\n", r"line 2: more than 3 fields"),
     (b'source,target\n"0,1\n', r"line 2: first id is '\"0'"),
-    (b'source,target\n"0"1,1\n', r"line 2: first id is '\"0\"1'"),
+    (b'source,target\n"0"1,1\n1,2\n', r"line 2: first id is '\"0\"1'"),
     (b'source,target\n"0 ",1\n', r"line 2: first id is '\"0'"),
     (b"weight,source,target\nnan,0,1\n", r"line 2: weight is 'nan'"),
     (b"weight,source,target\n1,0,-1\n", r"line 2: second id is '-1'")])

@@ -11,13 +11,11 @@ import sqlite3
 import subprocess
 import tarfile
 import zipfile
-from contextlib import closing
+from contextlib import closing, suppress
 
 import h5py
 import numpy as np
 import pytest
-import scipy.io
-import scipy.sparse as sp
 from inputs import put, refused
 
 from hpgcn.datasets.convert import read
@@ -44,18 +42,11 @@ def tarred():
 
 
 FILES = [  # name, content, what it is said to be
-    ("g.graphml", XML + b'<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph/>',
-     "GraphML.*read_graphml"), ("g.txt", b"\xef\xbb\xbf<graphml>", "GraphML"),
-    ("g.graphml.gz", gzip.compress(XML + b"<!-- c -->\n<graphml>"), "GraphML"),
-    ("g.gexf", XML + b'<gexf version="1.2">', "GEXF.*read_gexf"),
     ("g.xml", XML + b"<net>", "XML"), ("g.txt", b"<!DOCTYPE html><html>404", "a web page"),
     ("g.nt", b"<http://a> <http://b> <http://c> .\n", "RDF"),
-    ("g.gml", b'Creator "igraph"\nVersion 1\ngraph\n[\n  directed 1\n', "GML.*read_gml"),
-    ("g.gml", b"# c\ngraph [\n", "GML"),
     ("g.dot", b"strict digraph G {\n a -> b\n", "Graphviz"),
     ("g.txt", b"graph G\n{\n", "Graphviz"),
-    ("g.net", b"*Vertices 3\n1 \"a\"\n*Edges\n1 2\n", "Pajek.*read_pajek"),
-    ("g.txt", b"% c\n*network n\n", "Pajek"), ("g.dl", b"dl n=3 format=edgelist1\n", "UCINET"),
+    ("g.dl", b"dl n=3 format=edgelist1\n", "UCINET"),
     ("g.lgr", b"LEDA.GRAPH\nstring\n", "LEDA"),
     ("g.col", b"c a graph\np edge 3 2\ne 1 2\ne 2 3\n", "DIMACS"),
     ("g.gr", b"c 9th challenge\nc\np sp 3 2\na 1 2 7\n", "DIMACS"),
@@ -65,21 +56,11 @@ FILES = [  # name, content, what it is said to be
     ("g.txt", json.dumps([[0, 1], [1, 2]]).encode(), "JSON"),
     ("g.npz", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer"),
     ("g.pkl", pickle.dumps({"a": 1}, protocol=0), "pickle.*nothing in it is executed"),
-    ("g.graph", METIS, r"METIS.*--format snap"), ("g.metis", b"2 1\n2\n1\n", "METIS"),
-    ("g.graph", b"0 1\n1 2\n", "METIS"), ("g.txt", METIS, "METIS"),
-    ("g.txt", b"3 3\n2 3\n1 3\n1 2\n", "METIS"),
-    ("g", b"3 2 11\n1 2 1\n1 1 1 3 1\n1 2 1\n", "METIS"),
-    ("g.txt", b"9999 20000\n" + b"5000 6000\n7000 8000 9000\n" * 300, "METIS"),
-    ("g.adjlist", b"0 1 2\n1 2\n", "adjacency list.*read_adjlist"),
     ("g.hgr", b"2 3\n1 2\n2 3\n", "a hypergraph"), ("g.rua", b"1SYMMETRIC", "Harwell-Boeing"),
     ("g.mat", b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(512) + HDF5, r"MATLAB 7\.3.*-v7"),
-    ("g.mat", b"MATLAB 5.0 MAT-file".ljust(128) + bytes(90), "MATLAB, .*loadmat"),
-    ("g.mat", b"\0\0\0\0\x03\0\0\0\x03\0\0\0\0\0\0\0\x02\0\0\0A\0", "MATLAB, .*loadmat"),
     ("g.h5", HDF5, "an HDF5 file.*hpgcn train as it is"), ("g.h5ad", HDF5, "AnnData"),
     ("g.nc", bytes(512) + HDF5, "an HDF5 file"),
-    ("g.pt", zipped("g/data.pkl", "g/version"), "PyTorch.*torch.load"),
-    ("g.npz", zipped("archive/data.pkl"), "PyTorch"),
-    ("old.pth", pickle.dumps(0x1950a86a20f9469cfc6c, protocol=2), "PyTorch"),
+    ("old.pth", pickle.dumps(0x1950a86a20f9469cfc6c, protocol=2), "a file of PyTorch before 1.6"),
     ("g.pickle", pickle.dumps([1], protocol=4), "a pickle.*nothing in it is executed"),
     ("g.txt", pickle.dumps([1], protocol=2), "a pickle"),
     ("g.gpickle", b"]q\x00(K\x00K\x01e.", "a pickle"),
@@ -112,8 +93,6 @@ def test_it_is_named(tmp_path, name, content, message):
 
 
 def test_what_libraries_write(tmp_path):
-    A = sp.csr_array(np.eye(3))
-    scipy.io.savemat(tmp_path / "g.mat", {"A": sp.csc_matrix(A)})
     np.save(tmp_path / "g.npy", np.zeros((2, 5), int))
     with closing(sqlite3.connect(tmp_path / "g.db")) as base:
         base.execute("CREATE TABLE edges (source, target)")
@@ -123,7 +102,7 @@ def test_what_libraries_write(tmp_path):
         file.write(b"MATLAB 7.3 MAT-file")
     feather = pytest.importorskip("pyarrow.feather")
     feather.write_feather(pytest.importorskip("pyarrow").table({"u": [1]}), tmp_path / "g.feather")
-    said = {"g.mat": "MATLAB, ", "g7.mat": "MATLAB 7.3", "g.npy": "a single NumPy array",
+    said = {"g7.mat": "MATLAB 7.3", "g.npy": "a single NumPy array",
             "g.db": "an SQLite database", "g.feather": "Arrow or Feather"}
     for name, what in said.items():
         refused(f"{name}: is {what}", tmp_path / name)
@@ -144,7 +123,7 @@ def test_neighbours_tell(tmp_path):
                                   b"graph ", b"\t"])
 def test_no_bytes_make_it_search_for_ever(tmp_path, unit):
     put(tmp_path / "g.txt", unit * (4096 // len(unit)))
-    with pytest.raises(DataError):
+    with suppress(DataError):  # names, some of them
         read(tmp_path / "g.txt")
 
 
@@ -171,9 +150,17 @@ def test_a_format_that_is_given_decides_over_the_name(tmp_path):
         refused("is a pickle", path, fmt)
 
 
+@pytest.mark.parametrize("content, fmt, known", [
+    (b"<graphml>", "snap", "GraphML, not snap: --format graphml"),
+    (b"*Vertices 3\n", "csv", "Pajek, not csv: --format pajek"),
+    (zipped("g/data.pkl"), "npz", "a PyTorch file, not npz: --format pt")])
+def test_another_format_than_was_asked_for(tmp_path, content, fmt, known):
+    refused(f"is {known}", put(tmp_path / "g.txt", content), fmt)
+
+
 @pytest.mark.skipif(shutil.which("awk") is None, reason="no awk")
 @pytest.mark.parametrize("name, content", [
-    ("g.graph", METIS), ("g.col", b"c c\np edge 5 4\ne 1 2\ne 1 3\ne 1 4\ne 3 4\n")])
+    ("g.col", b"c c\np edge 5 4\ne 1 2\ne 1 3\ne 1 4\ne 3 4\n")])
 def test_the_way_in_works(tmp_path, name, content):
     put(tmp_path / name, content)
     with pytest.raises(DataError) as error:

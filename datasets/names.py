@@ -1,0 +1,97 @@
+"""Edges whose ids are names: vertices are numbered in the order in which the names appear.
+
+Lines are split in Python, some hundred thousand a second: names are text of any kind, and each is
+looked up. Edges still go block by block, so that they alone may be larger than memory.
+"""
+import re
+
+import numpy as np
+
+from hpgcn.datasets.parse import U, V, W
+from hpgcn.datasets.source import need, shown
+from hpgcn.datasets.text import BLANKS, split_line
+from hpgcn.errors import DataError
+from hpgcn.graphs.validation import MAX_NAME
+
+NAME_BYTES = 250  # of memory for each name, beside four times the longest as an array
+NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?")
+
+
+class Names:
+    """Names met so far, each with its number; they may take `memory` bytes."""
+
+    def __init__(self, where, memory):
+        self.where = where
+        self.memory = memory
+        self.numbers = {}
+        self.longest = 1
+
+    def number(self, name, place):
+        """Return the number of a name, str; `place` is for errors."""
+        found = self.numbers.get(name)
+        if found is None:
+            if not name or "\0" in name or len(name.encode("utf-8", "surrogatepass")) > MAX_NAME:
+                raise DataError(f"{place} is {shown(name, 40)!r}, expected a number, or a name of "
+                                f"1 to {MAX_NAME} bytes without NUL")
+            self.longest = max(self.longest, len(name))
+            found = self.numbers[name] = len(self.numbers)
+        return found
+
+    def check(self):
+        """Refuse more names than memory holds."""
+        count = len(self.numbers)
+        need(count * (NAME_BYTES + 4 * self.longest), self.memory, f"{self.where}: {count} names")
+
+    def array(self):
+        self.check()
+        return np.array(list(self.numbers), np.str_)
+
+
+def is_name(field):
+    """Whether a field, str, is no number."""
+    try:
+        float(field)
+    except ValueError:
+        return bool(field)
+    return False
+
+
+def named_parts(table, roles, delimiter, names):
+    """Yield (u, v, w) of blocks of lines; u and v are numbers of names, w None without weights."""
+    for block in table.blocks():
+        columns = [], [], []
+        for line in block.split(b"\n")[:-1]:
+            table.line += 1
+            text = line.strip(BLANKS)
+            if text and text[:1] not in b"#%":
+                _take(split_line(text, delimiter), roles, names, columns,
+                      f"{table.where}: line {table.line}")
+        names.check()
+        u, v = (np.array(column, np.int64) for column in columns[:2])
+        yield u, v, np.array(columns[2], np.float64) if W in roles else None
+
+
+def _take(fields, roles, names, columns, where):
+    if len(fields) != len(roles):
+        raise DataError(f"{where}: {len(fields)} field(s), expected {len(roles)}")
+    for field, role in zip(fields, roles):
+        if role in (U, V):
+            columns[role].append(names.number(_text(field, where), f"{where}: id"))
+        elif role == W:
+            field = field.strip(b'"')
+            value = float(field) if NUMBER.fullmatch(field) else np.nan
+            if not np.isfinite(value):
+                weight = shown(field.decode("utf-8", "replace"), 40)
+                raise DataError(f"{where}: weight is {weight!r}, expected a finite number")
+            columns[W].append(value)
+
+
+def _text(field, where):
+    """Return a field as str, without the quotes around it."""
+    if len(field) > 1 and field[:1] == field[-1:] == b'"':
+        field = field[1:-1].replace(b'""', b'"')
+    try:
+        return field.decode()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: not UTF-8 ({error.reason} at byte {error.start} of an id)") \
+            from error

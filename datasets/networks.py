@@ -1,0 +1,185 @@
+"""GraphML, GEXF, GML and adjacency lists, parsed by NetworkX; Pajek's networks, parsed here.
+
+NetworkX's reader of Pajek takes arcs before edges for edges, and vertices of one label for one;
+and text that is no number for no weight. XML is refused where it declares entities.
+"""
+import io
+import re
+import shlex
+import warnings
+
+import numpy as np
+
+from hpgcn.datasets.raw import Raw
+from hpgcn.datasets.source import BYTE_ORDER_MARK, need, refused, shown
+from hpgcn.errors import DataError, require
+from hpgcn.graphs.validation import check_finite, check_ids
+
+TEXT_FACTOR = 50  # bytes of memory that a byte of text may become as a graph of NetworkX
+ENCODING = re.compile(rb"""^<\?xml[^>]*?encoding\s*=\s*["']([^"']*)["']""")
+ENCODINGS = (b"utf-8", b"utf8", b"us-ascii", b"ascii")
+WHOLE = re.compile(r"0|[1-9][0-9]{0,17}")
+
+
+def read_graphml(source, memory):
+    text = _xml(source, memory)
+    return _read(source, lambda nx: nx.read_graphml(io.BytesIO(text)), "GraphML")
+
+
+def read_gexf(source, memory):
+    text = _xml(source, memory)
+    return _read(source, lambda nx: nx.read_gexf(io.BytesIO(text)), "GEXF")
+
+
+def read_gml(source, memory):
+    """Nodes are called by their labels where all have one of their own, else by their ids."""
+    lines = _text(source, memory).decode("utf-8").splitlines()
+    return _read(source, lambda nx: nx.parse_gml(lines, label=None), "GML", labels=True)
+
+
+def read_adjlist(source, memory):
+    lines = _text(source, memory).decode("utf-8").splitlines()
+    return _read(source, lambda nx: nx.parse_adjlist(lines), "adjacency lists")
+
+
+def _text(source, memory):
+    """Return the text, UTF-8, as bytes, if its graph fits into memory."""
+    limit = memory // TEXT_FACTOR
+    with source.open() as stream:
+        text = stream.read(limit + 1)
+    if len(text) > limit:
+        need(TEXT_FACTOR * max(source.size, len(text)), memory, source)
+    text = text.removeprefix(BYTE_ORDER_MARK)
+    try:
+        text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = text.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{source}: line {line}: not UTF-8 ({error.reason})") from error
+    return text
+
+
+def _xml(source, memory):
+    """Return XML whose entities cannot expand: it declares none, in an encoding that hides none."""
+    text = _text(source, memory)
+    declared = ENCODING.match(text)
+    if declared and declared[1].lower() not in ENCODINGS:
+        raise DataError(f"{source}: encoding {shown(declared[1].decode('latin1'), 40)}, expected "
+                        "UTF-8")
+    for word in (b"<!DOCTYPE", b"<!ENTITY"):
+        if (at := text.find(word)) >= 0:
+            line = text.count(b"\n", 0, at) + 1
+            raise DataError(f"{source}: line {line}: {word.decode()}, which is refused: entities "
+                            "may expand without end")
+    return text
+
+
+def _read(source, parse, kind, *, labels=False):
+    """Return the Raw of what NetworkX parses."""
+    networkx = require("networkx", "io", f"reading {kind}")
+    with refused(source, f"broken {kind}"), warnings.catch_warnings(action="ignore"):
+        try:
+            G = parse(networkx)
+        except RecursionError as error:
+            raise DataError(f"{source}: broken {kind} (nested too deep)") from error
+    from hpgcn.interop.networkx import edge_arrays
+
+    nodes = list(G)
+    names = [str(node) for node in nodes]
+    if labels:
+        known = [G.nodes[node].get("label") for node in nodes]
+        if all(isinstance(label, str | int) for label in known):
+            known = [str(label) for label in known]
+            names = known if len(set(known)) == len(known) else names
+    u, v, w = edge_arrays(G, "weight", source)
+    check_finite(w, f"{source}: weight")
+    notes = [] if G.is_directed() else ["edges read in both directions"]
+    found = sorted({key for _, attributes in G.nodes(data=True) for key in attributes} - {"label"})
+    if found:
+        notes.append(f"attributes of nodes are not read: {shown(', '.join(map(str, found)))}")
+    return _raw(source, names, v, u, w, notes, directed=G.is_directed())
+
+
+def _raw(source, names, rows, columns, values, notes, *, directed, base=0):
+    """Return Raw: ids that are whole numbers rise, names stay in the order of the file."""
+    n = len(names)
+    ids = None
+    if names and all(map(WHOLE.fullmatch, names)):
+        numbers = np.array(names, dtype=np.int64)
+        order = np.argsort(numbers, kind="stable")
+        place = np.empty(n, np.int64)
+        place[order] = np.arange(n)
+        rows, columns, numbers = place[rows], place[columns], numbers[order]
+        if not np.array_equal(numbers, np.arange(base, base + n)):
+            ids = numbers
+    elif names:
+        ids = check_ids(names, n, str(source))
+    reads = ("target", "source") if directed else ("u", "v")
+    return Raw(n, rows, columns, values, original_ids=ids, reads=reads, notes=notes, base=base)
+
+
+def read_pajek(source, memory):
+    """Read *Vertices, then *Arcs (u -> v: v aggregates u), *Edges (both directions)."""
+    lines = _text(source, memory).decode("utf-8").splitlines()
+    labels, arcs, edges = {}, [], []
+    n = section = None
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        where = f"{source}: line {number}"
+        if not text or text[0] == "%":
+            continue
+        if text[0] == "*":
+            word, *rest = text.lower().split()
+            section = {"*network": "", "*vertices": "v", "*arcs": "a", "*edges": "e"}.get(word)
+            if section is None or (section == "v") != (n is None and section != ""):
+                raise DataError(f"{where}: {shown(text, 40)!r}, expected one *Vertices, then "
+                                "*Arcs or *Edges: one network")
+            if section == "v":
+                if len(rest) != 1 or not rest[0].isdecimal() or len(rest[0]) > 18:
+                    raise DataError(f"{where}: {shown(text, 40)!r}, expected *Vertices and their "
+                                    "number")
+                n = int(rest[0])
+                need(200 * n, memory, f"{where}: {n} vertices")
+            continue
+        if not section:
+            raise DataError(f"{where}: {shown(text, 40)!r}, expected *Vertices")
+        try:
+            words = shlex.split(text) if section == "v" else text.split()
+        except ValueError as error:
+            raise DataError(f"{where}: {error}") from error
+        if section == "v":
+            k = _vertex(words[0], n, where)
+            if k in labels:
+                raise DataError(f"{where}: vertex {k + 1} is there twice")
+            labels[k] = words[1] if len(words) > 1 else words[0]
+            continue
+        if len(words) < 2:
+            raise DataError(f"{where}: 1 field(s), expected two vertices and maybe a weight")
+        weight = _weight(words[2], where) if len(words) > 2 else 1.0
+        (arcs if section == "a" else edges).append(
+            (_vertex(words[0], n, where), _vertex(words[1], n, where), weight))
+    if n is None:
+        raise DataError(f"{source}: no *Vertices in {len(lines)} lines")
+    images = [(v, u, w) for u, v, w in edges if u != v]
+    u, v, w = np.array(arcs + edges + images, np.float64).reshape(-1, 3).T
+    names = [labels.get(k, str(k + 1)) for k in range(n)]
+    if len(set(names)) < n:
+        names = [str(k + 1) for k in range(n)]  # some labels are the same
+    note = f"{len(arcs)} arcs, and {len(edges)} edges read in both directions"
+    return _raw(source, names, v.astype(np.int64), u.astype(np.int64), w, [note],
+                directed=bool(arcs), base=1)
+
+
+def _vertex(word, n, where):
+    if not word.isdecimal() or len(word) > 18 or not 1 <= int(word) <= n:
+        raise DataError(f"{where}: vertex {shown(word, 40)!r}, expected 1..{n}")
+    return int(word) - 1
+
+
+def _weight(word, where):
+    try:
+        weight = float(word) if "_" not in word else np.nan
+    except ValueError:
+        weight = np.nan
+    if not np.isfinite(weight):
+        raise DataError(f"{where}: weight is {shown(word, 40)!r}, expected a finite number")
+    return weight

@@ -1,0 +1,167 @@
+"""Graphs of NetworkX: Graph, DiGraph, MultiGraph or MultiDiGraph in; Graph or DiGraph out."""
+import numbers
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.errors import DataError, require
+from hpgcn.graphs.graph import Graph
+from hpgcn.graphs.validation import SPLIT
+
+
+def from_networkx(G, features=None, labels=None, *, weight="weight", name="graph", **options):
+    """Make a graph of a `networkx.Graph`; vertex i is `list(G)[i]`.
+
+    Parameters
+    ----------
+    G : networkx.Graph, DiGraph, MultiGraph or MultiDiGraph
+        An edge without direction goes both ways; the end of a directed one, u -> v, aggregates its
+        start: a[v, u]. Parallel edges are duplicates, as those of `Graph.from_scipy`. Nodes that
+        are not 0, 1, .. in this order are kept as `original_ids`: integers, or else text. Masks are
+        node attributes `train_mask`, `val_mask`, `test_mask`, false where a node has none.
+    features : array (n, f), dense or sparse, or str, optional
+        Row i is of `list(G)[i]`; or the name of a node attribute, a number or as many in each node.
+    labels : array (n,) or (n, t), or str, optional
+        The same. A node without the attribute has no label. If all that are there are text, class
+        k is the k-th in sorted order.
+    weight : str or None
+        Name of the edge attribute that is a number, 1 where an edge has none; None: all are 1.
+    name, **options
+        As of `Graph.from_scipy`.
+
+    Raises
+    ------
+    DataError
+        No graph of NetworkX, attributes that are no numbers, nodes that have the same text, and
+        whatever `Graph.from_scipy` refuses.
+    """
+    if not all(hasattr(G, method) for method in ("is_directed", "edges", "nodes")):
+        raise DataError(f"{name}: a {type(G).__name__}, expected a graph of NetworkX")
+    nodes = list(G)
+    u, v, w = edge_arrays(G, weight, name)
+    A = sp.coo_array((w, (v, u)), shape=(len(nodes), len(nodes)))
+
+    if isinstance(features, str):
+        features = _attribute(G, features, name)
+    if isinstance(labels, str):
+        labels = _labels(G, labels, name)
+    found = {"masks": _masks(G), "original_ids": node_ids(nodes, name)}
+    return Graph.from_scipy(A, features, labels, name=name, **(found | options))
+
+
+def to_networkx(graph):
+    """Return the whole graph, in its ORIGINAL order, as a `networkx.Graph`, or DiGraph if directed.
+
+    Nodes are `original_ids`, else 0..n-1. Edges have `weight` unless all are 1; nodes, where the
+    graph has them, `features` (a dense row), `label`, `train_mask`, `val_mask`, `test_mask`.
+    MissingError without NetworkX; DataError where only some rows are held, or ids repeat.
+    """
+    networkx = require("networkx", "io", "Graph.to_networkx")
+    graph = graph.in_original_order()
+    ids = graph.original_ids
+    nodes = list(range(graph.num_rows)) if ids is None else ids.tolist()
+    if len(set(nodes)) < len(nodes):
+        raise DataError(f"{graph.header.name}: original_ids repeat, nodes would be lost")
+    G = networkx.DiGraph() if graph.header.directed else networkx.Graph()
+    G.add_nodes_from(nodes)
+    v, u = graph.adjacency.nonzero()
+    ends = [nodes[k] for k in u.tolist()], [nodes[k] for k in v.tolist()]
+    if graph.data is None:
+        G.add_edges_from(zip(*ends))
+    else:
+        G.add_weighted_edges_from(zip(*ends, graph.data.tolist()))
+    X = graph.features
+    rows = {"label": graph.labels}
+    rows |= {f"{key}_mask": mask for key, mask in (graph.masks or {}).items()}
+    for k, node in enumerate(nodes):
+        attributes = G.nodes[node]
+        if X is not None:
+            attributes["features"] = X[[k]].toarray()[0] if sp.issparse(X) else X[k]
+        for key, array in rows.items():
+            if array is not None:
+                attributes[key] = array[k].tolist()
+    return G
+
+
+def edge_arrays(G, weight, name):
+    """Return starts and ends of edges, (e,) int64 places in `list(G)`, and weights (e,) float64.
+
+    Those without direction are there both ways.
+    """
+    number = {node: k for k, node in enumerate(G)}
+    u, v, w = [], [], []
+    for start, end, value in G.edges(data=weight or object(), default=1):  # no edge has an object
+        if not isinstance(value, (numbers.Real, np.bool_)):
+            raise DataError(f"{name}: edge {str(start)[:40]!r} - {str(end)[:40]!r}: {weight} is "
+                            f"{str(value)[:40]!r}, expected a number")
+        u.append(number[start])
+        v.append(number[end])
+        w.append(value)
+    u, v = (np.array(ends, np.int64) for ends in (u, v))
+    w = np.array(w, np.float64)
+    if not G.is_directed():
+        off = u != v
+        u, v, w = (np.concatenate(pair) for pair in ((u, v[off]), (v, u[off]), (w, w[off])))
+    return u, v, w
+
+
+def node_ids(nodes, name="graph"):
+    """Return nodes as ids, (n,) int64 or text; None if they are 0, 1, .. in this order."""
+    whole = all(isinstance(node, numbers.Integral) and not isinstance(node, bool)
+                and -2**63 <= node < 2**63 for node in nodes)
+    if whole:
+        ids = np.array(nodes, np.int64)
+        return None if np.array_equal(ids, np.arange(ids.size)) else ids
+    texts = [str(node) for node in nodes]
+    seen = {}
+    for node, text in zip(nodes, texts):
+        if text in seen:
+            raise DataError(f"{name}: nodes {seen[text]!r} and {node!r} are the same as text, "
+                            "which is kept: rename one")
+        seen[text] = node
+    return np.array(texts, np.str_)
+
+
+def _attribute(G, key, name):
+    """Return a node attribute as an array with a row for each node."""
+    rows = []
+    for node, value in G.nodes(data=key):
+        row = None if value is None or isinstance(value, str) else np.atleast_1d(value)
+        if row is None or row.ndim != 1 or row.dtype.kind not in "fiub":
+            shown = "missing" if value is None else "no number or list of numbers"
+            raise DataError(f"{name}: node {node!r}: attribute {key} is {shown}")
+        if rows and row.size != rows[0].size:
+            raise DataError(f"{name}: node {node!r}: attribute {key} has {row.size} numbers, "
+                            f"others have {rows[0].size}")
+        rows.append(row)
+    return np.array(rows)
+
+
+def _labels(G, key, name):
+    """Return classes (n,), -1 for nodes without the attribute; or (n, t) where it is a list."""
+    values = [value for _, value in G.nodes(data=key)]
+    known = [value for value in values if value is not None]
+    if not known:
+        raise DataError(f"{name}: no node has an attribute {key}")
+    if all(isinstance(value, str) for value in known):
+        classes = {text: k for k, text in enumerate(sorted(set(known)))}
+        return np.array([-1 if value is None else classes[value] for value in values])
+    if np.ndim(known[0]):
+        return _attribute(G, key, name)
+    for node, value in G.nodes(data=key):
+        if value is not None and not isinstance(value, (numbers.Real, np.bool_)):
+            raise DataError(f"{name}: node {node!r}: attribute {key} is {value!r}, expected a "
+                            "number, or text as in all others")
+    return np.array([-1 if value is None else value for value in values])
+
+
+def _masks(G):
+    """Return the masks that are attributes of nodes; None where there are none."""
+    masks = {}
+    for key in SPLIT:
+        values = [value for _, value in G.nodes(data=f"{key}_mask")]
+        given = next((value for value in values if value is not None), None)
+        if given is not None:
+            none = np.zeros(np.shape(given), bool)
+            masks[key] = np.array([none if value is None else value for value in values], bool)
+    return masks or None

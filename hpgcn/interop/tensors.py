@@ -1,0 +1,61 @@
+"""Tensors as the arrays that they are, wherever they lie; and what is read out of a graph."""
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.errors import DataError
+from hpgcn.graphs.validation import SPLIT
+
+
+def to_array(value):
+    """Return a tensor as ndarray, a sparse one as scipy.sparse array; all else as it is.
+
+    It may lie on a GPU, or require a gradient; bfloat16, which NumPy lacks, becomes float32.
+    """
+    if hasattr(value, "sparse_sizes") and hasattr(value, "storage"):  # torch_sparse.SparseTensor
+        row, col, data = map(to_array, value.coo())
+        data = np.ones(row.size, np.float32) if data is None else data
+        return _matrix(sp.coo_array, data, (row, col), tuple(value.sparse_sizes()))
+    if not hasattr(value, "detach"):
+        return value
+    value = value.detach().cpu()
+    if hasattr(value, "as_tensor"):  # torch_geometric.EdgeIndex
+        value = value.as_tensor()
+    layout = str(value.layout).removeprefix("torch.")
+    shape = tuple(value.shape)
+    if layout == "sparse_coo":
+        return _matrix(sp.coo_array, to_array(value._values()), tuple(to_array(value._indices())),
+                       shape)
+    if layout == "sparse_csr":
+        return _matrix(sp.csr_array, to_array(value.values()), to_array(value.col_indices()),
+                       to_array(value.crow_indices()), shape)
+    if layout == "sparse_csc":
+        return _matrix(sp.csc_array, to_array(value.values()), to_array(value.row_indices()),
+                       to_array(value.ccol_indices()), shape)
+    if layout != "strided":
+        raise DataError(f"a tensor of layout {layout}: expected a dense one, or sparse COO, CSR "
+                        "or CSC")
+    if str(value.dtype) == "torch.bfloat16":
+        value = value.float()
+    return value.resolve_conj().resolve_neg().numpy()
+
+
+def _matrix(kind, data, *arrays):
+    *places, shape = arrays
+    if data.ndim == 2 and data.shape[1] == 1:
+        data = data[:, 0]
+    if data.ndim != 1 or len(shape) != 2:
+        raise DataError(f"a sparse tensor of shape {shape} with values {data.shape}: expected a "
+                        "matrix of numbers")
+    places = places[0] if len(places) == 1 else tuple(places)
+    return kind((data, *((places,) if kind is sp.coo_array else places)), shape=shape)
+
+
+def masks_of(get):
+    """Return the masks that `get` finds under train_mask and so on, or None where it has none."""
+    masks = {key: to_array(get(f"{key}_mask")) for key in SPLIT}
+    return None if all(mask is None for mask in masks.values()) else masks
+
+
+def first_of(get, names):
+    """Return the first of these arrays that `get` finds, or None."""
+    return next((to_array(value) for name in names if (value := get(name)) is not None), None)

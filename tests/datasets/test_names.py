@@ -1,0 +1,120 @@
+"""Edge lists whose ids are names: numbered as they appear, kept, the same in memory and on disk."""
+import gzip
+import random
+
+import numpy as np
+import pytest
+from inputs import put, refused
+
+from hpgcn import store
+from hpgcn.datasets.convert import convert, read
+from hpgcn.errors import UsageError
+
+READ = [  # name, content, names in order, {(row, column): weight}
+    ("g.txt", "alice bob\nbob carol\n", ["alice", "bob", "carol"], {(0, 1): 1, (1, 2): 1}),
+    ("g.txt", "# a comment\n\nalice bob 2\nbob  alice 3.5\n", ["alice", "bob"],
+     {(0, 1): 2, (1, 0): 3.5}),
+    ("g.csv", "source,target,weight\nP1,P2,1e1\nP2,P1,2\n", ["P1", "P2"],
+     {(1, 0): 10, (0, 1): 2}),
+    ("g.csv", 'u,v\n"Smith, J.","O""Neil"\n x , y \n', ["Smith, J.", 'O"Neil', "x", "y"],
+     {(0, 1): 1, (2, 3): 1}),
+    ("g.tsv", "New York\tSão Paulo\nSão Paulo\t東京\n", ["New York", "São Paulo", "東京"],
+     {(0, 1): 1, (1, 2): 1}),
+    ("g.txt", "10 P7\nP7 3\nP7 10\n", ["10", "P7", "3"], {(0, 1): 1, (1, 2): 1, (1, 0): 1}),
+    ("g.txt", "0a 1\n1 2f\n3e 0a\n", ["0a", "1", "2f", "3e"], {(0, 1): 1, (1, 2): 1, (3, 0): 1}),
+    ("g.csv", "u;v\nb;a\n# no edge\nb;a\n", ["b", "a"], {(0, 1): 1}),
+    ("g.txt", "# Undirected graph\nx y\ny z\n", ["x", "y", "z"],
+     {(0, 1): 1, (1, 0): 1, (1, 2): 1, (2, 1): 1}),
+    ("g.txt", "\ufeffx y\r\ny x", ["x", "y"], {(0, 1): 1, (1, 0): 1}),
+]
+
+
+@pytest.mark.parametrize("name, content, names, entries", READ)
+def test_what_is_read(tmp_path, name, content, names, entries):
+    graph, notes = read(put(tmp_path / name, content))
+    assert graph.original_ids.tolist() == names
+    assert {(u, v): w for (u, v), w in graph.adjacency.todok().items()} == entries
+    assert "ids are names, numbered in the order in which they appear" in notes
+
+
+def big(folder, count=3000):
+    rng = random.Random(4)
+    names = [f"n{k}-{'é' * (k % 5)}" for k in range(500)]
+    lines = [f"{rng.choice(names)}\t{rng.choice(names)}\t{rng.randrange(1, 9)}\n"
+             for _ in range(count)]
+    path = folder / "g.tsv.gz"
+    path.write_bytes(gzip.compress("".join(lines).encode()))
+    return path, [line.split() for line in lines]
+
+
+@pytest.mark.parametrize("memory", [None, 400_000])
+@pytest.mark.parametrize("options", [{}, {"symmetrize": True}, {"reverse": True}], ids=str)
+def test_against_a_reading_by_hand(tmp_path, memory, options):
+    """`memory` is too little for the edges, which are then sorted on disk."""
+    path, lines = big(tmp_path)
+    names = list(dict.fromkeys(name for u, v, _ in lines for name in (u, v)))
+    number = {name: k for k, name in enumerate(names)}
+    A = np.zeros((len(names), len(names)))
+    for u, v, w in lines:
+        A[number[u], number[v]] += float(w)
+    A = np.maximum(A, A.T) if "symmetrize" in options else A.T if "reverse" in options else A
+    convert(path, tmp_path / "g.h5", memory=memory, **options)
+    with store.load(tmp_path / "g.h5") as stored:
+        graph = stored.read()
+    assert graph.original_ids.tolist() == names
+    np.testing.assert_array_equal(graph.adjacency.toarray(), A)
+    assert "names; they are kept" in store.describe(tmp_path / "g.h5", verify=True)
+
+
+def test_with_features_and_the_largest_component(tmp_path):
+    path = put(tmp_path / "g.txt", "d e\na b\nb c\n")
+    np.save(tmp_path / "X.npy", np.arange(5.0)[:, None])
+    graph, _ = read(path, features=tmp_path / "X.npy", largest_component=True)
+    assert graph.original_ids.tolist() == ["a", "b", "c"]
+    assert graph.features[:, 0].tolist() == [2, 3, 4]
+    np.save(tmp_path / "y.npy", np.zeros(4, int))
+    refused(r"shape \(4,\), expected 5 rows, one for each name in the order", path,
+            labels=tmp_path / "y.npy")
+
+
+@pytest.mark.parametrize("content, message", [
+    ("a b\nc\nb a\n", r"line 2: 1 field\(s\), expected 2"),
+    ("a b\nb c\nc d e\n", r"line 3: 3 field\(s\)"),
+    ("a b 1\nb c x\n", "line 2: weight is 'x', expected a finite number"),
+    ("a b 1\nb c nan\n", "line 2: weight is 'nan'"), ("a b 1\nb c 1_0\n", "line 2: weight"),
+    ("a b 1\nb c 1e999\n", "line 2: weight is '1e999'"),
+    (b"a b\nb \xff\n", "line 2: not UTF-8"),
+    ("a b\nb " + "x" * 1001 + "\n", "line 2: id is 'x+', expected a number, or a name"),
+    ("1 2\n2 3\n3 x\n", "line 3: second id is 'x', expected an integer"),
+    ("foo bar\n1 2\n", "which are the ends of an edge"), ("foo bar\n", "which are the ends"),
+    ("u,v\na,b\nc,\n", "line 3: id is ''"), ("name,friend\na,b\n", "which are the ends"),
+])
+def test_refusals(tmp_path, content, message):
+    refused(rf"g\.txt: .*{message}", put(tmp_path / "g.txt", content))
+
+
+def test_options(tmp_path):
+    path = put(tmp_path / "g.txt", "a b\nb c\na b\nc c\n")
+    with pytest.raises(UsageError, match=r"--base 1: the ids of .* are names"):
+        read(path, base=1)
+    refused(r"1 self loops, the first at entry 3: c -> c \(--strict\)", path, strict=True)
+    graph, _ = read(put(tmp_path / "g.csv", "who,whom,when\nx,y,1999\ny,x,2000\n"),
+                    columns="source,target,-")
+    assert graph.original_ids.tolist() == ["x", "y"] and graph.header.all_ones
+    refused(r"needs .* bytes", big(tmp_path)[0], memory=30_000)
+
+
+@pytest.mark.parametrize("kind", ["string", "large_string", "dictionary"])
+def test_parquet(tmp_path, kind):
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    u, v = (pa.array(names) for names in (["b", "a", "b"], ["a", "ç", "ç"]))
+    if kind == "dictionary":
+        u, v = u.dictionary_encode(), v.dictionary_encode()
+    else:
+        u, v = (array.cast(getattr(pa, kind)()) for array in (u, v))
+    parquet.write_table(pa.table({"source": u, "target": v, "weight": [1.0, 2.0, 3.0]}),
+                        tmp_path / "g.parquet")
+    graph, _ = read(tmp_path / "g.parquet")
+    assert graph.original_ids.tolist() == ["b", "a", "ç"]
+    assert graph.adjacency.toarray().tolist() == [[0, 0, 0], [1, 0, 0], [3, 2, 0]]

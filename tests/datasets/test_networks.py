@@ -1,0 +1,192 @@
+"""METIS, Pajek, GraphML, GEXF, GML, adjacency lists: as NetworkX reads them, or refused."""
+import gzip
+
+import numpy as np
+import pytest
+from inputs import put, refused, rows
+
+from hpgcn.datasets.convert import convert, read
+
+networkx = pytest.importorskip("networkx")
+WRITERS = {"graphml": networkx.write_graphml, "gexf": networkx.write_gexf,
+           "gml": networkx.write_gml, "net": networkx.write_pajek,
+           "adjlist": networkx.write_adjlist}
+READERS = {"graphml": networkx.read_graphml, "gexf": networkx.read_gexf,
+           "gml": networkx.read_gml, "net": networkx.read_pajek,
+           "adjlist": networkx.read_adjlist}
+
+
+def some(*, directed, weighted, names):
+    G = networkx.gnp_random_graph(30, 0.1, seed=4, directed=directed)
+    G.add_edge(3, 3)
+    if weighted:
+        for k, edge in enumerate(G.edges):
+            G.edges[edge]["weight"] = k + 0.5
+    order = {node: f"v {node}é" if names else (7 * node + 5) % 61 for node in G}
+    return networkx.relabel_nodes(G, order)
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("names", [False, True])
+@pytest.mark.parametrize("packed", [False, True])
+def test_what_networkx_wrote(tmp_path, suffix, directed, weighted, names, packed):
+    if suffix == "adjlist" and (directed or weighted or names):
+        pytest.skip("says neither; names have no blanks")
+    path = tmp_path / f"g.{suffix}"
+    WRITERS[suffix](some(directed=directed, weighted=weighted, names=names), path)
+    G = READERS[suffix](path)
+    if packed:
+        path = put(tmp_path / f"g.{suffix}.gz", gzip.compress(path.read_bytes()))
+    graph, notes = read(path)
+    ids = graph.original_ids.tolist()
+    assert set(map(str, ids)) == set(map(str, G))
+    assert names or ids == sorted(ids)
+    order = {str(node): node for node in G}
+    A = networkx.to_numpy_array(G, nodelist=[order[str(node)] for node in ids])
+    np.testing.assert_array_equal(graph.adjacency.toarray(), A.T)
+    assert ("edges read in both directions" in notes) != directed or suffix == "net"
+    assert ("row target aggregates source" in notes) == directed
+    convert(path, tmp_path / "g.h5")
+
+
+def test_vertices_that_are_numbers_from_0_are_their_ids(tmp_path):
+    put(tmp_path / "g.adjlist", "2 0\n0 1\n1\n")
+    graph, _ = read(tmp_path / "g.adjlist")
+    assert graph.original_ids is None and rows(graph) == [[0, 1, 1], [1, 0, 0], [1, 0, 0]]
+
+
+def test_gml_without_labels_and_with(tmp_path):
+    text = 'graph [ node [ id 7 {} ] node [ id 3 {} ] edge [ source 7 target 3 ] ]'
+    put(tmp_path / "g.gml", text.format("", "color 5"))
+    graph, notes = read(tmp_path / "g.gml")
+    assert graph.original_ids.tolist() == [3, 7]
+    assert "attributes of nodes are not read: color" in notes
+    put(tmp_path / "g.gml", text.format('label "b"', 'label "a"'))
+    assert read(tmp_path / "g.gml")[0].original_ids.tolist() == ["b", "a"]
+
+
+def test_pajek_by_hand(tmp_path):
+    text = ('% c\n*Network n\n*Vertices 4\n1 "a b" 0.1 0.2 ellipse\n2 c\n4 "d"\n*Arcs :1\n1 2 2.5\n'
+            "*Edges\n2 4\n3 3 4\n")
+    graph, notes = read(put(tmp_path / "g.net", text))
+    assert graph.original_ids.tolist() == ["a b", "c", "3", "d"]
+    assert rows(graph) == [[0, 0, 0, 0], [2.5, 0, 0, 1], [0, 0, 4, 0], [0, 1, 0, 0]]
+    assert "1 arcs, and 2 edges read in both directions" in notes
+    graph, _ = read(put(tmp_path / "g.net", "*vertices 2\n*edges\n1 2"))
+    assert graph.original_ids is None and rows(graph) == [[0, 1], [1, 0]]
+    graph, _ = read(put(tmp_path / "g.net", '*vertices 2\n1 "x"\n2 "x"\n*arcs\n1 2'))
+    assert graph.original_ids is None and rows(graph) == [[0, 0], [1, 0]]
+
+
+GRAPHML = ('<?xml version="1.0" encoding="UTF-8"?>{}<graphml '
+           'xmlns="http://graphml.graphdrawing.org/xmlns">'
+           '<key id="w" for="edge" attr.name="weight" attr.type="{}"/>'
+           '<graph edgedefault="undirected"><node id="a"/><node id="b"/>'
+           '<edge source="a" target="b"><data key="w">{}</data></edge></graph></graphml>')
+BOMB = '<!DOCTYPE z [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>\n'
+REFUSED = [
+    ("g.graphml", GRAPHML.format(BOMB, "double", "1"), "line 1: <!DOCTYPE, which is refused"),
+    ("g.graphml", GRAPHML.format("\n<!ENTITY a 'b'>", "double", "1"), "line 2: <!ENTITY"),
+    ("g.graphml", GRAPHML.format("", "double", "nan"), "weight at 0 is nan"),
+    ("g.graphml", GRAPHML.format("", "string", "x"), "edge 'a' - 'b': weight is 'x'"),
+    ("g.graphml", GRAPHML.format("", "double", "x"), "broken GraphML"),
+    ("g.graphml", GRAPHML.format("", "double", "1")[:-20], "broken GraphML"),
+    ("g.graphml", "<graphml/>", "broken GraphML|no vertices"),
+    ("g.graphml", GRAPHML.replace("UTF-8", "cp037").format("", "double", "1"), "encoding cp037"),
+    ("g.graphml", GRAPHML.format("", "double", "1").encode("latin1").replace(b'"a"', b'"\xff"'),
+     "line 1: not UTF-8"),
+    ("g.gexf", '<gexf version="1.2"><graph><nodes></gexf>', "broken GEXF"),
+    ("g.gexf", f'{BOMB}<gexf version="1.2"/>', "line 1: <!DOCTYPE"),
+    ("g.gml", "graph [\n node [ id 0 ]", "broken GML"), ("g.gml", "graph [ ]", "no vertices"),
+    ("g.gml", "graph [ node [ id 0 ] edge [ source 0 target 1 ] ]", "broken GML .*target"),
+    ("g.gml", "graph [ node [ id 0 ] node [ id 0 ] ]", "broken GML .*duplicated"),
+    ("g.gml", "graph [ " + "a [ " * 100000, "broken GML"),
+    ("g.gml", 'graph [ node [ id 0 ] edge [ source 0 target 0 weight "1" ] ]', "weight is '1'"),
+    ("g.adjlist", "", "no vertices|no edges"), ("g.adjlist", b"a \xff\n", "not UTF-8"),
+    ("g.net", "*Vertices 2\n*Arcs\n1 3\n", r"line 3: vertex '3', expected 1\.\.2"),
+    ("g.net", "*Vertices 2\n*Arcs\n0 1\n", "line 3: vertex '0'"),
+    ("g.net", "*Vertices 2\n*Arcs\n-1 1\n", "line 3: vertex '-1'"),
+    ("g.net", "*Vertices 2\n*Arcs\n1\n", r"line 3: 1 field\(s\)"),
+    ("g.net", "*Vertices 2\n*Arcs\n1 2 x\n", "line 3: weight is 'x'"),
+    ("g.net", "*Vertices 2\n*Arcs\n1 2 nan\n", "line 3: weight is 'nan'"),
+    ("g.net", "*Vertices 2\n1 a\n1 b\n", "line 3: vertex 1 is there twice"),
+    ("g.net", "*Vertices 2\n1 \"a\n", "line 2: No closing quotation"),
+    ("g.net", "*Vertices 2\n*Matrix\n0 1\n1 0\n", r"line 2: '\*Matrix', expected one"),
+    ("g.net", "*Vertices 2\n*Vertices 2\n", r"line 2: '\*Vertices 2', expected one"),
+    ("g.net", "*Arcs\n1 2\n", r"line 1: '\*Arcs', expected one"),
+    ("g.net", "*Vertices 3 2\n", "line 1: .*and their number"),
+    ("g.net", "*Vertices 999999999999\n", "line 1: 999999999999 vertices: needs"),
+    ("g.net", "*Network x\n", r"no \*Vertices"), ("g.net", "*Vertices 0\n", "no vertices"),
+    ("g.graph", "3 2\n2\n1\n", r"ends after line 3 with 2 vertices, the header says 3 \(if it"),
+    ("g.graph", "2 1\n2\n1\n1\n", "line 4: more lines than the 2 vertices"),
+    ("g.graph", "2 2\n2\n1\n", "2 neighbours, expected twice the 2 edges"),
+    ("g.graph", "2 1\n2 2\n1\n", "line 3: more than twice the 1 edges"),
+    ("g.graph", "3 2\n2 3\n1\n2\n", "vertex 1 lists 3 as a neighbour, but 3 does not list 1"),
+    ("g.graph", "3 2\n2 2\n1 1\n\n", "vertex 1 lists its neighbour 2 twice"),
+    ("g.graph", "2 1\n3\n1\n", r"line 2: neighbour 3 of vertex 1, expected another in 1\.\.2"),
+    ("g.graph", "2 1\n1\n2\n", "line 2: neighbour 1 of vertex 1"),
+    ("g.graph", "2 1\n0\n1\n", "line 2: neighbour 0"), ("g.graph", "2 1\n-2\n1\n", "line 2: '-2'"),
+    ("g.graph", "2 1\n2.0\n1\n", r"line 2: '2\.0', expected a whole number"),
+    ("g.graph", "2 1 1\n2 5\n1 6\n", "edge 1 - 2 has weight 5, at its other end 6"),
+    ("g.graph", "2 1 1\n2\n1 6\n", "line 2: 1 numbers, expected 0 of the vertex and pairs"),
+    ("g.graph", "2 1 10 2\n5\n1 6\n", "line 2: 1 numbers, expected 2 of the vertex"),
+    ("g.graph", "2 1 7\n2\n1\n", "line 1: format 007"),
+    ("g.graph", "2 1 0 2\n2\n1\n", "line 1: format 000 with 2 weights"),
+    ("g.graph", "x\n", "line 1: expected the numbers"), ("g.graph", "", "expected the numbers"),
+    ("g.graph", "99999999999 1\n2\n1\n", "line 1: 99999999999 vertices and 1 edges: needs"),
+    ("g.graph", "2 99999999999\n2\n1\n", "line 1: 2 vertices and 99999999999 edges: needs"),
+    ("g.graph", "9999 1\n2\n1\n", "declared, more than a file of"),
+]
+
+
+@pytest.mark.parametrize("name, content, message", REFUSED)
+def test_refusals(tmp_path, name, content, message):
+    fmt = {"graph": "metis", "net": "pajek"}.get(name.partition(".")[2], "auto")
+    refused(rf"{name}: .*({message})", put(tmp_path / name, content), fmt, memory=1 << 30)
+
+
+@pytest.mark.parametrize("name, content", [
+    ("g.graphml", "<graphml>" + " " * 9999 + "</graphml>"), ("g.gml", "graph [" + " " * 9999 + "]"),
+    ("g.net", "*Vertices 3\n" + "% c\n" * 3000), ("g.adjlist", "0 1\n" * 3000)])
+@pytest.mark.parametrize("packed", [False, True])
+def test_memory(tmp_path, name, content, packed):
+    path = put(tmp_path / name, gzip.compress(content.encode()) if packed else content)
+    refused("needs .* bytes of memory, the limit is 100000", path, memory=100_000)
+
+
+METIS = [  # content, upper triangle with weights
+    ("% comment\n5 4\n2 3 4\n1\n1 4\n1 3\n\n", {(0, 1): 1, (0, 2): 1, (0, 3): 1, (2, 3): 1}),
+    ("3 2 11\n1 2 1\n1 1 1 3 1\n1 2 1\n", {(0, 1): 1, (1, 2): 1}),
+    ("3 2 001\n2 5\n1 5 3 7\n2 7\n", {(0, 1): 5, (1, 2): 7}),
+    ("3 2 111 2\n9 1 1 2 5\n9 1 1 1 5 3 7\n9 1 1 2 7\n", {(0, 1): 5, (1, 2): 7}),
+    ("3 2 100\n9 2\n9 1 3\n9 2\n\n% end\n", {(0, 1): 1, (1, 2): 1}),
+    ("2 0\n\n\n", {}),
+]
+
+
+@pytest.mark.parametrize("content, entries", METIS)
+@pytest.mark.parametrize("packed", [False, True])
+def test_metis(tmp_path, content, entries, packed):
+    path = put(tmp_path / "g.graph", gzip.compress(content.encode()) if packed else content)
+    graph, notes = read(path)
+    found = {(u, v): w for (u, v), w in graph.adjacency.todok().items() if u < v}
+    assert found == entries and not graph.header.directed
+    assert graph.header.num_nodes == int(content.split("\n")["%" in content[0]].split()[0])
+    assert any("--format snap" in note for note in notes)
+
+
+def test_a_metis_of_another_name_is_told_by_its_shape(tmp_path):
+    graph, _ = read(put(tmp_path / "g.txt", METIS[0][0]))
+    assert graph.header.num_nodes == 5
+    refused("METIS, not mtx: --format metis|no %%MatrixMarket",
+            put(tmp_path / "h.txt", METIS[0][0]), "mtx")
+
+
+def test_a_larger_metis(tmp_path):
+    G = networkx.gnp_random_graph(300, 0.05, seed=2)
+    lines = [f"{len(G)} {G.number_of_edges()}"]
+    lines += [" ".join(str(v + 1) for v in G[u]) for u in G]
+    graph, _ = read(put(tmp_path / "g.metis", "\n".join(lines)))
+    np.testing.assert_array_equal(graph.adjacency.toarray(), networkx.to_numpy_array(G))
