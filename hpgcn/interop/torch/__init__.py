@@ -1,1 +1,26 @@
-"""PyTorch: kernels as its operators, its models on ranks, weights of PyG."""
+"""PyTorch: kernels as its operators, its models on ranks, weights of PyG.
+
+The names below load on first use, and need PyTorch then: pip install 'hpgcn[torch]'.
+"""
+from importlib import import_module
+
+from hpgcn.errors import require
+
+_HOMES = {  # in files of other names: a file imported would hide a function of its name
+    "Adjacency": "adjacency",
+    "accelerate": "acceleration",
+    "attend": "attention",
+    "spmm": "ops",
+}
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name):
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    require("torch", "torch", f"{__name__}.{name}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__():
+    return sorted([*globals(), *__all__])
