@@ -12,7 +12,7 @@ _HOMES = {  # in files of other names: a file imported would hide a function of 
     "attend": "attention",
     "spmm": "ops",
 }
-__all__ = sorted(_HOMES)
+__all__ = [*_HOMES]  # noqa: PLE0604
 
 
 def __getattr__(name):

@@ -15,14 +15,14 @@ class Adjacency:
     """Sparse matrix (m, n) in compressed rows, checked once, with its transpose.
 
     What `spmm` and `attend` take where `torch.compile` traces them, as it traces no sparse
-    tensors. A GCN-like matrix reads its values; one without (`values` None) has ones.
+    tensors.
 
     Parameters
     ----------
     indptr : (m + 1,) int32 or int64 tensor; row pointers, from 0
     indices : (nnz,) int32 or int64 tensor; columns, narrowed to int32 where these do
     values : (nnz,) floating tensor, optional
-        Read again in each product if they require a gradient; else they must not change.
+        None: ones, which are not read. Unless they require a gradient they must not change.
     shape : (m, n), optional; by default square
     transpose : bool
         Make the transpose now; else where a gradient first needs it.
@@ -37,62 +37,78 @@ class Adjacency:
 
     def __init__(self, indptr, indices, values=None, shape=None, *, transpose=True):
         m = indptr.numel() - 1
-        self.shape = (m, m) if shape is None else tuple(map(int, shape))
-        check(indptr, indices, values, self.shape)
-        narrow = getattr(torch, index_dtype(max(self.shape)).name)
-        self.indptr = indptr.detach().to(torch.int64).contiguous()
-        self.indices = indices.detach().to(narrow).contiguous()
+        shape = (m, m) if shape is None else tuple(map(int, shape))
+        check(indptr, indices, values, shape)
+        self.pattern = Pattern(indptr.detach(), indices.detach(), shape)
         self.values = values
+        self.values_t = None
         self.scale = None  # (m,): the matrix is diag(scale) times what is held
-        self.indptr_t = self.indices_t = self.order = self.values_t = None
+        self.mean = None  # what `averaging` returned
         if transpose:
-            self.add_transpose()
+            self.arrays(True)
 
     @property
-    def nnz(self):
-        """Number of stored entries."""
-        return self.indices.numel()
+    def shape(self):
+        """Rows and columns."""
+        return self.pattern.shape
+
+    @property
+    def device(self):
+        """Where the tensors are."""
+        return self.pattern.indices.device
 
     @property
     def learns(self):
         """Whether values require a gradient."""
         return self.values is not None and self.values.requires_grad
 
-    def add_transpose(self):
-        """Make the pattern of the transpose, and its values if these are constant; return self."""
-        if self.indptr_t is None:
-            with queued(self.indices) as kernels:
-                made = kernels.transpose_pattern(pattern_of(self.indptr), pattern_of(self.indices),
-                                                 self.shape[1])
-                made = [tensor_of(array, self.indices) for array in made]
-            self.indptr_t, self.indices_t, self.order = made
-        if self.values_t is None and self.values is not None and not self.learns:
-            self.values_t = self.values[self.order]
-        return self
-
     def with_values(self, values):
         """Return a matrix of the same pattern with other values, (nnz,), or None for ones."""
-        check_values(values, self.indices)
+        check_values(values, self.pattern.indices)
         other = object.__new__(Adjacency)
-        other.__dict__.update(self.__dict__, values=values, values_t=None)
+        other.__dict__.update(self.__dict__, values=values, values_t=None, mean=None)
         return other
 
     def averaging(self):
         """Return the matrix with each row divided by the number of its entries: it takes means."""
-        other = object.__new__(Adjacency)
-        count = self.indptr.diff().clamp_(min=1)
-        dtype = torch.float32 if self.values is None else WIDE[self.values.dtype]
-        other.__dict__.update(self.__dict__, scale=count.to(dtype).reciprocal())
-        return other
+        if self.mean is None:
+            count = self.pattern.indptr.diff().clamp_(min=1)
+            dtype = torch.float32 if self.values is None else WIDE[self.values.dtype]
+            other = object.__new__(Adjacency)
+            other.__dict__.update(self.__dict__, scale=count.to(dtype).reciprocal_())
+            self.mean = other
+        return self.mean
 
     def arrays(self, transposes):
         """Return what operators take: pattern, values and scale, then those of the transpose."""
+        indptr_t, indices_t, order = self.pattern.transpose() if transposes else (None,) * 3
         values_t = None
-        if transposes:
-            self.add_transpose()
-            values_t = self.values.detach()[self.order] if self.learns else self.values_t
-        return (self.indptr, self.indices, self.values, self.scale, self.indptr_t, self.indices_t,
-                values_t, self.order)
+        if transposes and self.values is not None:
+            values_t = self.values.detach()[order] if self.values_t is None else self.values_t
+            if not self.learns:
+                self.values_t = values_t
+        return (self.pattern.indptr, self.pattern.indices, self.values, self.scale, indptr_t,
+                indices_t, values_t, order)
+
+
+class Pattern:
+    """Where a matrix (m, n) has entries: what all matrices of the same pattern share."""
+
+    def __init__(self, indptr, indices, shape):
+        narrow = getattr(torch, index_dtype(max(shape)).name)
+        self.indptr = indptr.to(torch.int64).contiguous()
+        self.indices = indices.to(narrow).contiguous()
+        self.shape = shape
+        self.made = None
+
+    def transpose(self):
+        """Return the pattern of the transpose, and the numbers here of its entries; made once."""
+        if self.made is None:
+            with queued(self.indices) as kernels:
+                made = kernels.transpose_pattern(pattern_of(self.indptr), pattern_of(self.indices),
+                                                 self.shape[1])
+                self.made = [tensor_of(array, self.indices) for array in made]
+        return self.made
 
 
 def check(indptr, indices, values, shape):
@@ -111,7 +127,7 @@ def check(indptr, indices, values, shape):
     whole = int(indptr[0]) == 0 and int(indptr[-1]) == nnz
     if not whole or not bool((indptr[1:] >= indptr[:-1]).all()):
         raise DataError(f"indptr does not rise from 0 to the {nnz} entries of indices")
-    if nnz and not (0 <= int(indices.min()) and int(indices.max()) < shape[1]):
+    if nnz and not (int(indices.min()) >= 0 and int(indices.max()) < shape[1]):
         raise DataError(f"indices has columns {int(indices.min())}..{int(indices.max())}, expected "
                         f"0..{shape[1] - 1}")
 
@@ -128,7 +144,7 @@ def check_values(values, indices):
 
 
 def adjacency_of(A):
-    """Return (Adjacency, whether A is its transpose) of a sparse tensor, known again while it lives.
+    """Return (Adjacency, whether A is its transpose) of a sparse tensor; known while it lives.
 
     A is in CSR, or in CSC, which is the transpose in CSR. What was changed in place through
     A, or its own `A.values()`, is seen by its version; what is changed behind it, through a

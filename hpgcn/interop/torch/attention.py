@@ -93,7 +93,7 @@ def _kept_shapes(m, heads, width, keep):
 
 def _keep(ctx, inputs, output):
     ctx.mark_non_differentiable(*output[1:])
-    _, _, indptr_t, indices_t, x, row_score, col_score, ctx.slope, ctx.p, ctx.seed, keep = inputs
+    _, _, indptr_t, indices_t, x, row_score, col_score, ctx.slope, ctx.p, ctx.seed, _ = inputs
     ctx.save_for_backward(indptr_t, indices_t, x, row_score, col_score, *output)
 
 
@@ -113,7 +113,6 @@ def _attend_backward(indptr_t: Tensor, indices_t: Tensor, x: Tensor, row_score: 
                      ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of x, row_score and col_score."""
     wide = WIDE[x.dtype]
-    m, heads = row_score.shape
     with queued(x) as kernels:
         made = [empty(each.shape, wide, x) for each in (x, row_score, col_score)]
         (dx, a), (drow, b), (dcol, c) = made
@@ -122,7 +121,7 @@ def _attend_backward(indptr_t: Tensor, indices_t: Tensor, x: Tensor, row_score: 
             drow_score=b, slope=slope)
         kernels.attend_backward(pattern_of(indptr_t), pattern_of(indices_t), pulled,
                                 rows_of(x, wide), rows_of(col_score, wide), a, c, slope=slope,
-                                **_drawn(m, x, p, seed))
+                                **_drawn(len(row_score), x, p, seed))
     return dx.to(x.dtype), drow.to(x.dtype), dcol.to(x.dtype)
 
 

@@ -44,8 +44,9 @@ def _keep(ctx, inputs, output):
 
 
 def _backward(ctx, grad, _):
-    *_, values, _, _, _, x, _ = ctx.saved_tensors
-    dx, dvalues = _extreme_backward(*ctx.saved_tensors, grad, ctx.reduce)
+    saved = ctx.saved_tensors
+    values = saved[2]
+    dx, dvalues = _extreme_backward(*saved, grad, ctx.reduce)
     dvalues = dvalues.to(values.dtype) if ctx.needs_input_grad[2] else None
     return None, None, dvalues, None, None, None, dx if ctx.needs_input_grad[6] else None, None
 

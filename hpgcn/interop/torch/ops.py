@@ -51,9 +51,9 @@ def product(A, x, transposed=False):
 
 def check_rows(A, x, rows):
     """Refuse an x that does not fit."""
-    if x.layout is not torch.strided or x.dtype not in WIDE or x.device != A.indices.device:
-        raise UsageError(f"x is {x.layout} of {x.dtype} on {x.device}, expected floating numbers "
-                         f"in rows on {A.indices.device}")
+    if x.layout is not torch.strided or x.dtype not in WIDE or x.device != A.device:
+        raise UsageError(f"x is {x.layout} of {x.dtype} on {x.device}, expected torch.strided, "
+                         f"floating, on {A.device}")
     if A.values is not None and WIDE[A.values.dtype] is not WIDE[x.dtype]:
         raise UsageError(f"x has dtype {x.dtype}, expected that of A's values, {A.values.dtype}")
     if x.dim() not in (1, 2) or x.shape[0] != rows:
