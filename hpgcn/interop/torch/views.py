@@ -1,7 +1,8 @@
 """Tensors as the arrays of kernels, and back, without a copy: NumPy's on a CPU, CuPy's on a GPU."""
 import functools
+import math
 import weakref
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 
@@ -10,6 +11,7 @@ from hpgcn.runtime.device import HOST, find
 
 WIDE = {torch.float32: torch.float32, torch.float64: torch.float64,  # what kernels compute in
         torch.bfloat16: torch.float32, torch.float16: torch.float32}
+LARGE = 1 << 16  # numbers from which on NumPy's memory is better, which has huge pages
 _lasting = {}  # by the identity of tensors: weak references, and their arrays
 
 
@@ -17,10 +19,9 @@ def rows_of(tensor, dtype=None):
     """Return a tensor as an array in C order, of another dtype if one is given; None of None."""
     if tensor is None:
         return None
-    tensor = tensor.detach()
-    if dtype is not None:
+    if dtype is not None and tensor.dtype is not dtype:
         tensor = tensor.to(dtype)
-    tensor = tensor.contiguous()
+    tensor = tensor.detach().contiguous()
     return _cupy(tensor.device.index).from_dlpack(tensor) if tensor.is_cuda else tensor.numpy()
 
 
@@ -44,6 +45,9 @@ def empty(shape, dtype, like):
     if like.is_cuda:
         tensor = torch.empty(shape, dtype=dtype, device=like.device)
         return tensor, rows_of(tensor)
+    if math.prod(shape) < LARGE:
+        tensor = torch.empty(shape, dtype=dtype)
+        return tensor, tensor.numpy()
     array = HOST.empty(shape, str(dtype).removeprefix("torch."))
     return torch.from_numpy(array), array
 
@@ -53,12 +57,18 @@ def tensor_of(array, like):
     return torch.from_dlpack(array) if like.is_cuda else torch.from_numpy(array)
 
 
-@contextmanager
 def queued(like):
-    """Yield the kernels for a tensor; on a GPU they follow what is on torch's current stream."""
-    if not like.is_cuda:
-        yield kernels.backend(HOST.xp.empty(0))
-        return
+    """Context of the kernels for a tensor; on a GPU they follow torch's current stream."""
+    return _on_stream(like) if like.is_cuda else _on_host()
+
+
+@functools.cache
+def _on_host():
+    return nullcontext(kernels.backend(HOST.xp.empty(0)))
+
+
+@contextmanager
+def _on_stream(like):
     cupy = _cupy(like.device.index)
     stream = torch.cuda.current_stream(like.device).cuda_stream
     with cupy.cuda.Device(like.device.index), cupy.cuda.ExternalStream(stream):
