@@ -66,7 +66,7 @@ def _multiply(A, x, reduce):
     if reduce in ("", "sum"):
         return product(adjacency, x, flipped)
     if reduce == "mean":
-        return product(adjacency.averaging(), x)
+        return product(adjacency.averaging(x.dtype), x)
     return extreme(adjacency, x, reduce.removeprefix("a"))
 
 

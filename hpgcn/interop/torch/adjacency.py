@@ -43,7 +43,7 @@ class Adjacency:
         self.values = values
         self.values_t = None
         self.scale = None  # (m,): the matrix is diag(scale) times what is held
-        self.mean = None  # what `averaging` returned
+        self.means = {}  # what `averaging` returned, by dtype
         if transpose:
             self.arrays(True)
 
@@ -66,18 +66,20 @@ class Adjacency:
         """Return a matrix of the same pattern with other values, (nnz,), or None for ones."""
         check_values(values, self.pattern.indices)
         other = object.__new__(Adjacency)
-        other.__dict__.update(self.__dict__, values=values, values_t=None, mean=None)
+        other.__dict__.update(self.__dict__, values=values, values_t=None, means={})
         return other
 
-    def averaging(self):
-        """Return the matrix with each row divided by the number of its entries: it takes means."""
-        if self.mean is None:
-            count = self.pattern.indptr.diff().clamp_(min=1)
-            dtype = torch.float32 if self.values is None else WIDE[self.values.dtype]
+    def averaging(self, dtype):
+        """Return the matrix that takes means: each row divided by the number of its entries.
+
+        `dtype` is that of x.
+        """
+        if dtype not in self.means:
+            count = self.pattern.indptr.diff().clamp_(min=1).to(WIDE[dtype])
             other = object.__new__(Adjacency)
-            other.__dict__.update(self.__dict__, scale=count.to(dtype).reciprocal_())
-            self.mean = other
-        return self.mean
+            other.__dict__.update(self.__dict__, scale=count.reciprocal_(), means={})
+            self.means[dtype] = other
+        return self.means[dtype]
 
     def arrays(self, transposes):
         """Return what operators take: pattern, values and scale, then those of the transpose."""
