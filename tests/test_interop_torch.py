@@ -309,7 +309,7 @@ def test_refusals_of_attention():
             attend(A, *given)
     with pytest.raises(UsageError, match="p = 1"):
         attend(A, x, left, right, p=1.0)
-    with pytest.raises(UsageError, match="A is torch[.]sparse_csc, exp"):
+    with pytest.raises(UsageError, match=r"A is torch\.sparse_csc, exp"):
         attend(A.t(), left.repeat(1, 2), right, left)
 
 
