@@ -13,8 +13,8 @@ def extreme(A, x, reduce):
     Of equals the first gets the gradient, as in torch. A is an Adjacency, x (n, f).
     """
     check_rows(A, x, A.shape[1])
-    learns = x.requires_grad or A.learns
-    *arrays, _, order = A.arrays(learns and torch.is_grad_enabled())
+    learns = x.is_cuda and torch.is_grad_enabled()  # CPUs add to the rows chosen instead
+    *arrays, _, order = A.arrays(learns and (x.requires_grad or A.learns))
     indptr, indices, values, _, indptr_t, indices_t = arrays
     return _extreme(indptr, indices, values, indptr_t, indices_t, order, x, reduce)[0]
 
@@ -60,7 +60,7 @@ def _extreme_backward(indptr: Tensor, indices: Tensor, values: Tensor | None,
                       x: Tensor, arg: Tensor, grad: Tensor, reduce: str) -> tuple[Tensor, Tensor]:
     """Return the gradients of x and of the values, (nnz,); the latter is empty without values."""
     wide = WIDE[x.dtype]
-    flipped = tuple(map(pattern_of, (indptr_t, indices_t, order)))
+    flipped = None if order is None else tuple(map(pattern_of, (indptr_t, indices_t, order)))
     with queued(x) as kernels:
         dx, de = kernels.aggregate_backward(
             rows_of(grad, wide), pattern_of(indptr), pattern_of(indices), rows_of(x, wide),
