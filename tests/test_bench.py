@@ -29,7 +29,7 @@ def measured(*args):
         for key, value in row.items():
             if isinstance(value, int | float) and key != "relative_error":
                 assert value > 0 or (value == 0 and key.endswith("_share")), key
-        assert 0 <= row.get("relative_error", 0) < 1e-4
+        assert 0 <= (row.get("relative_error") or 0) < 1e-4
     assert all(value > 0 for value in report.get("limits", {}).values())
     return report
 
@@ -243,6 +243,23 @@ def test_epoch():
     assert row["spmm_s"] + row["dense_s"] <= row["epoch_s"]
     assert row["spmm_share"] == pytest.approx(row["spmm_s"] / row["epoch_s"])
     assert row["peak_rss_bytes"] > 10 << 20
+
+
+def test_layers_of_pyg():
+    pytest.importorskip("torch_geometric", reason="needs PyTorch and PyG")
+    report = measured("torch", "--graphs", "dense,road", "--widths", "5", *QUICK)
+    layers = "gcn", "sage", "sage-max"
+    rows = {(row["graph"], row["layer"], row["kernel"]): row for row in report["rows"]}
+    assert set(rows) == {(graph, layer, kernel) for graph in ("dense", "road") for layer in layers
+                         for kernel in ("hpgcn", "pyg")}
+    assert {row["relative_error"] is None for key, row in rows.items() if key[1] == "sage-max"} == {
+        True}
+    for row in report["ratios"]:
+        ours, pyg = (rows[row["graph"], row["layer"], kernel] for kernel in ("hpgcn", "pyg"))
+        assert row["peer_ratio"] == pytest.approx(pyg["time_ms"] / ours["time_ms"])
+        assert row["width"] == 5 and row["first_use_ms"] > 0
+    assert set(report["summary"]) == {"mean_ratio", "least_ratio", "spmm_overhead_ms",
+                                      "accelerated_overhead_ms"}
 
 
 def test_output_for_people():

@@ -14,10 +14,11 @@ GRAPHS = ("dense", "prod", "road")
 WIDTHS = {  # of each command, by default
     "machine": (), "spmm": (16, 64, 128, 256), "sspmm": (16, 64, 128, 256), "gather": (16, 128),
     "growth": (64, 128), "epoch": (128, 128, 128, 40), "cuda": (16, 41, 64, 128, 256),
-    "cuda-epoch": (16, 512)}
+    "cuda-epoch": (16, 512), "torch": (16, 64, 256)}
 COMMANDS = tuple(WIDTHS)
-MODULES = {"spmm": "products", "sspmm": "products", "cuda-epoch": "cuda_epoch"}  # else the command
-ON_GRAPHS = ("spmm", "sspmm", "epoch", "cuda")
+MODULES = {  # where it is not the command
+    "spmm": "products", "sspmm": "products", "cuda-epoch": "cuda_epoch", "torch": "layers"}
+ON_GRAPHS = ("spmm", "sspmm", "epoch", "cuda", "torch")
 
 
 class Settings(NamedTuple):
@@ -47,7 +48,8 @@ def run(command, *, graphs=None, widths=None, scale_down=1, repeats=5, threads=1
     (peer: reason). Keys of numbers end in their unit; shares and ratios have none.
 
     UsageError for a name or number that is not expected, or more than the memory; InternalError for
-    a wrong result; MissingError for cuda and cuda-epoch without CuPy or a GPU.
+    a wrong result; MissingError for cuda and cuda-epoch without CuPy or a GPU, for torch without
+    PyTorch and PyG.
     """
     settings = check(command, graphs, widths, scale_down, repeats, threads, seed)
     if command.startswith("cuda"):

@@ -218,11 +218,12 @@ def bench(command):
     add = command.add_argument
     add("what", choices=COMMANDS,
         help="machine: its memory and cores; spmm, sspmm, gather: kernels on the CPU; growth: SpMM "
-             "on graphs of growing size; epoch: training steps; cuda, cuda-epoch: both on a GPU")
+             "on graphs of growing size; epoch: training steps; torch: layers of PyG, by torch "
+             "and by our kernels; cuda, cuda-epoch: kernels and epochs on a GPU")
     add("--graphs", metavar="NAMES", help="dense,prod,road or some of them (default: all)")
     add("--widths", metavar="N,N",
-        help="widths of x (default: 16,64,128,256; gather: 16,128; growth: 64,128; cuda: "
-             "16,41,64,128,256); of an epoch: features, hidden, classes (default: "
+        help="widths of x (default: 16,64,128,256; gather: 16,128; growth: 64,128; torch: "
+             "16,64,256; cuda: 16,41,64,128,256); of an epoch: features, hidden, classes (default: "
              "128,128,128,40); of cuda-epoch: hidden (default: 16,512)")
     integers(command, ("scale-down", 1, "divides the sizes of the graphs"),
              ("repeats", 5, "times that each thing is timed"),

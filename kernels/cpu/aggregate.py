@@ -11,6 +11,7 @@ from hpgcn.kernels.reference.aggregate import OP_CODES, REDUCE_CODES, check_oper
 
 ADD, SUB, MUL, DIV, COPYLHS, COPYRHS = range(6)
 SUM, MEAN, MAX, MIN = range(4)
+STRIP = 16  # columns of a task: a cache line of float32
 AHEAD = 16  # edges between asking for a row of x and reading it
 NO_EDGE = np.empty(0, np.int64)
 NO_ARG = np.empty((0, 0), np.int64)
@@ -88,6 +89,63 @@ def _aggregate(indptr, indices, edge, x, e, op, reduce, chosen, out, arg, bounds
 
 
 @Threaded
+def _extreme(indptr, indices, x, weight, sign, out, arg, bounds):
+    """Max (sign 1) or min (-1) of weight[k] x[u], by select where `_aggregate` branches."""
+    width = out.shape[1]
+    for chunk in numba.prange(bounds.size - 1):
+        best, place = np.empty(width, out.dtype), np.empty(width, np.int32)
+        for v in range(bounds[chunk], bounds[chunk + 1]):
+            first = indptr[v]
+            for t in range(first, indptr[v + 1]):
+                if t + AHEAD < indices.size:
+                    _prefetch(x, indices[t + AHEAD])
+                number = np.int32(t - first)
+                factor = weight[t] if weight.size else out.dtype.type(1)
+                _take_better(x[indices[t]], factor, sign, number, best, place)
+            if first == indptr[v + 1]:
+                out[v] = out.dtype.type(0)
+            else:
+                for q in range(width):
+                    out[v, q] = best[q]
+                    arg[v, q] = first + place[q]
+
+
+@jit()
+def _take_better(row, factor, sign, number, best, place):
+    if number == 0:
+        for q in range(best.size):
+            best[q] = factor * row[q]
+            place[q] = 0
+        return
+    for q in range(best.size):
+        message = factor * row[q]
+        # not <= takes a NaN; the second test keeps the first one met
+        better = (not (sign * message <= sign * best[q])) & (best[q] == best[q])
+        best[q] = message if better else best[q]
+        place[q] = number if better else place[q]
+
+
+@Threaded
+def _to_chosen(indices, weight, grad, arg, dx, strips, parts):
+    """Add gradients to the rows of x that were chosen: a task has some columns and rows of x.
+
+    Each sum is taken in the order of the rows v, as along the transpose.
+    """
+    m, width = grad.shape
+    n = dx.shape[0]
+    for task in numba.prange(strips * parts):
+        strip, part = task // parts, task % parts
+        low, high = n * part // parts, n * (part + 1) // parts
+        for v in range(m):
+            for q in range(strip * STRIP, min(width, strip * STRIP + STRIP)):
+                k = arg[v, q]
+                if k >= 0:
+                    u = indices[k]
+                    if low <= u < high:
+                        dx[u, q] += grad[v, q] * weight[k] if weight.size else grad[v, q]
+
+
+@Threaded
 def _edge_gradient(indptr, indices, x, e, op, grad, chosen, de, bounds):
     width = grad.shape[1]
     for chunk in numba.prange(bounds.size - 1):
@@ -142,6 +200,11 @@ def _reduction(indptr, indices, x, e, out, op, reduce, *, arg=NO_ARG, edge=NO_ED
         scale = None if reduce == "sum" else 1 / np.maximum(np.diff(indptr), 1)
         return product(indptr, indices, data, x, out, row_scale=scale)[1]
     work = (int(indptr[-1]) - int(indptr[0]) + indptr.size) * out.shape[1]
+    if reduce in ("max", "min") and (op == "copylhs" or column):
+        weight = e.ravel() if column else np.empty(0, out.dtype)
+        sign = out.dtype.type(1 if reduce == "max" else -1)
+        return [(_extreme, (work, indptr, indices, x, weight, sign, out, arg,
+                            by_nonzeros(indptr)))]
     none = np.empty((0, 0), out.dtype)
     x = none if op == "copyrhs" else x
     e = none if op == "copylhs" else e
@@ -169,7 +232,10 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
 
 
 def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
-    """The gradient dx is an aggregation of grad, grad * e (mul) or grad / e (div), transposed."""
+    """The gradient dx is an aggregation of grad, grad * e (mul) or grad / e (div), transposed.
+
+    For max and min of copylhs, and of mul by one column, it is added to the rows chosen.
+    """
     extreme = reduce in ("max", "min")
     x, e, width, dtype = check_operands(x, e, op, reduce, arg if extreme else ())
     dx = None if op == "copyrhs" else np.zeros(x.shape, dtype)
@@ -183,7 +249,13 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
         grad = grad / np.maximum(np.diff(indptr), 1)[:, None].astype(dtype)
     chosen = np.ascontiguousarray(arg) if extreme else NO_ARG
     launches = []
-    if dx is not None:
+    if extreme and (op == "copylhs" or (op == "mul" and e.shape[1] == 1)):
+        weight = np.empty(0, dtype) if e is None else e.ravel()
+        strips = -(-width // STRIP)
+        parts = -(-numba.get_num_threads() // strips)  # to each its task, whatever the width
+        launches.append((_to_chosen, (grad.size * parts, indices, weight, grad, chosen, dx, strips,
+                                      parts)))
+    elif dx is not None:
         indptr_t, indices_t, edge_t = transposed or transpose_pattern(indptr, indices, x.shape[0])
         launches += _reduction(indptr_t, indices_t, grad, e, dx,
                                op if op in ("mul", "div") else "copylhs", "sum",

@@ -14,17 +14,28 @@ def by_nonzeros(indptr, chunks=CHUNKS):
     m = indptr.size - 1
     if m <= chunks:
         return np.arange(m + 1, dtype=np.int64)
-    # binary search for all bounds at once: costs of all rows would take as much memory as indptr
-    total = int(indptr[-1]) - int(indptr[0]) + 4 * m
-    targets = np.arange(1, chunks) * (total / chunks)
-    low, high = np.zeros(chunks - 1, np.int64), np.full(chunks - 1, m, np.int64)
-    while (low < high).any():
-        middle = (low + high) // 2
-        below = indptr[middle] - indptr[0] + 4 * middle < targets
-        low = np.where(below & (low < high), middle + 1, low)
-        high = np.where(below, high, middle)
-        low = np.minimum(low, high)
-    return np.concatenate([[0], low, [m]]).astype(np.int64)
+    return _by_cost(indptr, chunks)
+
+
+@jit()
+def _by_cost(indptr, chunks):
+    """Search for each bound: costs of all rows would take as much memory as indptr."""
+    m = indptr.size - 1
+    start = np.int64(indptr[0])
+    total = np.int64(indptr[m]) - start + 4 * m
+    bounds = np.zeros(chunks + 1, np.int64)
+    for chunk in range(1, chunks):
+        target = chunk * (total / chunks)
+        low, high = np.int64(0), np.int64(m)
+        while low < high:
+            middle = (low + high) // 2
+            if np.int64(indptr[middle]) - start + 4 * middle < target:
+                low = middle + 1
+            else:
+                high = middle
+        bounds[chunk] = low
+    bounds[chunks] = m
+    return bounds
 
 
 def evenly(m, chunks=CHUNKS):

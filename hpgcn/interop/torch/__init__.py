@@ -1,29 +1,30 @@
 """PyTorch: kernels as its operators, its models on ranks, weights of PyG.
 
-The names below load on first use, and torch with them.
+The names below load on first use, and need PyTorch then: pip install 'hpgcn[torch]'.
 """
-import importlib
-import importlib.util
+from importlib import import_module
 
-from hpgcn.errors import MissingError
+from hpgcn.errors import require
 
-_HOMES = {
-    "Propagation": "hpgcn.interop.torch.distributed",
-    "export_pyg": "hpgcn.interop.torch.export",
-    "save_state_dict": "hpgcn.interop.torch.export",
-    "load_pyg": "hpgcn.interop.torch.weights",
-    "predict_pyg": "hpgcn.interop.torch.weights",
+_HOMES = {  # in files of other names: a file imported would hide a function of its name
+    "Adjacency": "adjacency",
+    "Propagation": "distributed",
+    "accelerate": "acceleration",
+    "attend": "attention",
+    "export_pyg": "export",
+    "load_pyg": "weights",
+    "predict_pyg": "weights",
+    "save_state_dict": "export",
+    "spmm": "ops",
 }
-__all__ = ["Propagation", "export_pyg", "load_pyg", "predict_pyg",
-           "save_state_dict"]
+__all__ = [*_HOMES]  # noqa: PLE0604
 
 
 def __getattr__(name):
     if name not in _HOMES:
-        raise AttributeError(f"module 'hpgcn.interop.torch' has no attribute {name!r}")
-    if importlib.util.find_spec("torch") is None:
-        raise MissingError(f"hpgcn.interop.torch.{name} needs torch: pip install 'hpgcn[torch]'")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    require("torch", "torch", f"{__name__}.{name}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
 def __dir__():

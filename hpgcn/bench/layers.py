@@ -1,0 +1,135 @@
+"""Layers of PyG on sparse tensors of torch, by themselves and within `accelerate()`."""
+
+import time
+import warnings
+from functools import partial
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.bench.graphs import make, normalized
+from hpgcn.bench.timing import OURS, in_turns
+from hpgcn.errors import require
+
+LAYERS = {"gcn": "sum", "sage": "mean", "sage-max": "max"}
+ELEMENTS = 40  # bytes of an element of x: x, out, gradients, arg of max, the result expected
+TINY = 32  # rows of a matrix that is multiplied in next to no time
+CALLS = 200  # of it, between two looks at the clock
+
+
+def measure(settings, host, limits):
+    """Time forward and backward of what GCNConv and SAGEConv (mean, max) propagate.
+
+    PyG's `propagate` alone, without the dense product, with the gradient of x; A is a
+    torch.sparse_csr tensor with int64 indices, transposed before. "rows": graph, vertices,
+    nonzeros, width, layer, kernel ("pyg", or "hpgcn": the same within `accelerate()`), those of
+    `in_turns` (errors of the gradient are against SciPy, not of max). "ratios": peer_ratio of each
+    graph, width and layer (times of pyg over ours), first_use_ms (of checks and transpose, once a
+    matrix). "summary": their geometric mean and least; spmm_overhead_ms and
+    accelerated_overhead_ms: of a call with a gradient, less the kernel.
+    """
+    torch = require("torch", "torch", "bench torch")
+    require("torch_geometric", "test", "bench torch")
+    torch.set_num_threads(settings.threads)
+    rows, ratios = [], []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that sparse tensors are in beta
+        for name in settings.graphs:
+            A = normalized(make(name, settings.scale_down, settings.seed))
+            matrices, first_ms = matrices_of(torch, A)
+            for width in settings.widths:
+                row = {"graph": name, "vertices": A.scale.size, "nonzeros": A.indices.size,
+                       "width": width}
+                for layer, timings in time_width(torch, A, matrices, width, settings, host):
+                    rows += [{**row, "layer": layer, "kernel": kernel, **timing}
+                             for kernel, timing in timings.items()]
+                    ratio = timings["pyg"]["time_ms"] / timings[OURS]["time_ms"]
+                    ratios.append({"graph": name, "width": width, "layer": layer,
+                                   "peer_ratio": ratio, "first_use_ms": first_ms})
+        every = [row["peer_ratio"] for row in ratios]
+        summary = {"mean_ratio": float(np.exp(np.mean(np.log(every)))), "least_ratio": min(every),
+                   **overheads(torch, host)}
+    return {"rows": rows, "ratios": ratios, "summary": summary}
+
+
+def matrices_of(torch, A):
+    """Return A-hat for GCN and its pattern for SAGE as sparse tensors; ms until one can be used."""
+    from hpgcn.interop.torch.adjacency import adjacency_of
+
+    pattern = [torch.from_numpy(array.astype(np.int64)) for array in (A.indptr, A.indices)]
+    values = torch.from_numpy(A.values)
+    weighted, ones = (torch.sparse_csr_tensor(*pattern, numbers, size=A.matrix.shape)
+                      for numbers in (values, torch.ones_like(values)))
+    milliseconds = []
+    for matrix in (ones, weighted):  # in the first the compiler runs
+        begin = time.perf_counter()
+        adjacency_of(matrix)[0].arrays(True)
+        milliseconds.append(1e3 * (time.perf_counter() - begin))
+    return {"gcn": weighted, "sage": ones, "sage-max": ones}, milliseconds[-1]
+
+
+def time_width(torch, A, matrices, width, settings, host):
+    """Yield (layer, timings as of `in_turns`) at one width."""
+    from torch_geometric.nn import GCNConv, SAGEConv
+
+    from hpgcn.interop.torch import accelerate
+
+    n = A.scale.size
+    host.need(ELEMENTS * n * width, 0, f"torch, {n} x {width}")
+    generator = torch.Generator().manual_seed(settings.seed)
+    x, G = (torch.randn(n, width, generator=generator) for _ in range(2))
+    x.requires_grad_()
+    degree = np.diff(A.indptr).astype(np.float32)[:, None]
+    for layer, reduce in LAYERS.items():
+        conv = (GCNConv(1, 1, normalize=False) if layer == "gcn" else SAGEConv(1, 1, aggr=reduce))
+        features = {"x": x, "edge_weight": None} if layer == "gcn" else {"x": (x, x)}
+        call = partial(step, conv, matrices[layer], features, x, G)
+
+        def within(call=call):
+            with accelerate():
+                return call()
+
+        expected = None
+        if layer == "gcn":
+            expected = A.matrix.T @ G.numpy()
+        elif layer == "sage":
+            ones = sp.csr_array((np.ones_like(A.values), A.indices, A.indptr), A.matrix.shape)
+            expected = ones.T @ (G.numpy() / degree)
+        timings = in_turns(host, {OURS: within, "pyg": call}, settings.repeats,
+                           f"torch, {n} x {width}",
+                           expected=expected is not None and dict.fromkeys((OURS, "pyg"), expected))
+        for timing in timings.values():
+            timing.setdefault("relative_error", None)
+        yield layer, timings
+
+
+def step(conv, A, features, x, G):
+    """Forward and backward; return the gradient of x."""
+    x.grad = None
+    conv.propagate(A, size=None, **features).backward(G)
+    return x.grad
+
+
+def overheads(torch, host):
+    """Milliseconds of a call with a gradient to come, forward alone, beyond those of the kernel."""
+    from hpgcn.interop.torch import accelerate, spmm
+
+    A = torch.eye(TINY).to_sparse_csr()
+    x = torch.ones(TINY, 16, requires_grad=True)
+    arrays = np.arange(TINY + 1), np.arange(TINY, dtype=np.int32), None, x.detach().numpy()
+
+    def milliseconds(call):
+        call()
+        best = np.inf
+        for _ in range(10):
+            begin = time.perf_counter()
+            for _ in range(CALLS):
+                call()
+            best = min(best, time.perf_counter() - begin)
+        return 1e3 * best / CALLS
+
+    kernel = milliseconds(lambda: host.kernels.spmm(*arrays))
+    alone = milliseconds(lambda: spmm(A, x))
+    with accelerate():
+        within = milliseconds(lambda: torch.sparse.mm(A, x))
+    return {"spmm_overhead_ms": alone - kernel, "accelerated_overhead_ms": within - kernel}

@@ -1,0 +1,111 @@
+"""Products with sparse tensors in unchanged code, PyG's for one, by the kernels of this package."""
+from collections import Counter
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from hpgcn.interop.torch.adjacency import LAYOUTS, adjacency_of
+from hpgcn.interop.torch.extremes import extreme
+from hpgcn.interop.torch.ops import product
+from hpgcn.interop.torch.views import WIDE
+from hpgcn.runtime.text_table import table
+
+TAKEN = "taken"
+PRODUCTS = {  # what is looked at, by what it is called here
+    torch.sparse.mm: "sparse.mm", torch.mm: "mm", torch.Tensor.mm: "mm",
+    torch.matmul: "matmul", torch.Tensor.matmul: "matmul", torch.mv: "mv", torch.Tensor.mv: "mv"}
+ADDED = {torch.addmm: "addmm", torch.Tensor.addmm: "addmm", torch.sparse.addmm: "sparse.addmm",
+         torch.addmv: "addmv", torch.Tensor.addmv: "addmv"}
+REDUCES = ("sum", "mean", "max", "min", "amax", "amin")
+
+
+class accelerate(TorchFunctionMode):  # noqa: N801 - used as `with accelerate():`
+    """Within, in this thread, products A x with a sparse A in CSR run on the kernels of hpgcn.
+
+    Taken are `torch.sparse.mm` (with `reduce`, too), `mm`, `mv`, `matmul` and `@`, forward and
+    backward, with results that differ by rounding alone; anything else is left to torch. A is
+    checked, and transposed, once as long as it lives (`adjacency_of` says which changes in
+    place are seen). Models of PyG call these where `adj_t` is a `torch.sparse_csr` tensor.
+    `report()` says what was taken, and why the rest was not.
+
+    Attributes
+    ----------
+    calls : Counter
+        How often: keys are (function, shape of A, shape of x, outcome), the last "taken" or the
+        reason why not.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.calls = Counter()
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = PRODUCTS.get(function) or ADDED.get(function)
+        if name is None:
+            return function(*args, **kwargs)
+        tensors = [each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)]
+        if len(tensors) < 2 or all(each.layout is torch.strided for each in tensors):
+            return function(*args, **kwargs)
+        why, reduce = _refusal(function, args, kwargs)
+        A, x = tensors[-2:] if function in ADDED else tensors[:2]
+        label = f"{name} {reduce}" if reduce not in ("", "sum") else name
+        self.calls[label, tuple(A.shape), tuple(x.shape), why or TAKEN] += 1
+        return function(*args, **kwargs) if why else _multiply(A, x, reduce)
+
+    def report(self):
+        """Return a table as text: a line for each function, shapes and outcome."""
+        rows = [(str(count), name, "x".join(map(str, A)), "x".join(map(str, x)), outcome)
+                for (name, A, x, outcome), count in self.calls.items()]
+        heading = ("calls", "function", "A", "x", "outcome")
+        return table([heading, *rows], left=(1, 2, 3, 4)) if rows else "no sparse products"
+
+
+def _multiply(A, x, reduce):
+    adjacency, flipped = adjacency_of(A)
+    if reduce in ("", "sum"):
+        return product(adjacency, x, flipped)
+    if reduce == "mean":
+        return product(adjacency.averaging(x.dtype), x)
+    return extreme(adjacency, x, reduce.removeprefix("a"))
+
+
+def _refusal(function, args, kwargs):
+    """Return (why a product is left to torch, or "", its `reduce`)."""
+    if function in ADDED:
+        return "a sum with a product", ""
+    names = set(kwargs)
+    reduce = ""
+    if function is torch.sparse.mm:
+        reduce = args[2] if len(args) == 3 else kwargs.get("reduce", "")
+        names -= {"reduce"}
+    if names or not 2 <= len(args) <= 3:
+        return f"arguments {', '.join(sorted(names)) or 'missing'}", reduce
+    A, x = args[:2]
+    if not (isinstance(A, torch.Tensor) and isinstance(x, torch.Tensor)):
+        return "not two tensors", reduce
+    kinds = {type(A), type(x)} - {torch.Tensor, torch.nn.Parameter}
+    if kinds:
+        return f"a subclass of tensors, {kinds.pop().__name__}", reduce
+    return _refused_tensors(A, x, reduce), reduce
+
+
+def _refused_tensors(A, x, reduce):
+    if A.layout is torch.strided:
+        return "the sparse matrix is on the right"
+    if A.layout not in LAYOUTS or A.dim() != 2:
+        return f"A is {str(A.layout).removeprefix('torch.')}, not sparse_csr"
+    if x.layout is not torch.strided:
+        return "both are sparse"
+    if A.dtype is not x.dtype or x.dtype not in WIDE:
+        return f"A is {A.dtype}, x {x.dtype}".replace("torch.", "")
+    if A.device != x.device or A.device.type not in ("cpu", "cuda"):
+        return f"A is on {A.device}, x on {x.device}"
+    if x.dim() not in (1, 2) or A.shape[1] != x.shape[0]:
+        return "shapes do not fit"
+    flipped = A.layout is torch.sparse_csc
+    if flipped and A.requires_grad:
+        return "the gradient of a sparse_csc"
+    if reduce not in ("", "sum") and (flipped or x.dim() == 1 or reduce not in REDUCES):
+        return f"reduce {reduce}" + (" of a sparse_csc" if flipped else "")
+    return ""

@@ -1,0 +1,185 @@
+"""A sparse matrix as tensors, with all that products by it need again and again."""
+import weakref
+
+import torch
+
+from hpgcn.errors import DataError, UsageError
+from hpgcn.graphs.validation import index_dtype
+from hpgcn.interop.torch.views import WIDE, pattern_of, queued, tensor_of
+
+LAYOUTS = (torch.sparse_csr, torch.sparse_csc)
+_known = {}  # by the identity of sparse tensors: a weak reference, their state, an Adjacency
+
+
+class Adjacency:
+    """Sparse matrix (m, n) in compressed rows, checked once, with its transpose.
+
+    What `spmm` and `attend` take where `torch.compile` traces them, as it traces no sparse
+    tensors.
+
+    Parameters
+    ----------
+    indptr : (m + 1,) int32 or int64 tensor; row pointers, from 0
+    indices : (nnz,) int32 or int64 tensor; columns, narrowed to int32 where these do
+    values : (nnz,) floating tensor, optional
+        None: ones, which are not read. Unless they require a gradient they must not change.
+    shape : (m, n), optional; by default square
+    transpose : bool
+        Make the transpose now; else where a gradient first needs it.
+
+    Raises
+    ------
+    DataError
+        Pointers do not rise from 0 to nnz, or a column is none of the n.
+    UsageError
+        Tensors of another kind, shape or device.
+    """
+
+    def __init__(self, indptr, indices, values=None, shape=None, *, transpose=True):
+        m = indptr.numel() - 1
+        shape = (m, m) if shape is None else tuple(map(int, shape))
+        check(indptr, indices, values, shape)
+        self.pattern = Pattern(indptr.detach(), indices.detach(), shape)
+        self.values = values
+        self.values_t = None
+        self.scale = None  # (m,): the matrix is diag(scale) times what is held
+        self.means = {}  # what `averaging` returned, by dtype
+        if transpose:
+            self.arrays(True)
+
+    @property
+    def shape(self):
+        """Rows and columns."""
+        return self.pattern.shape
+
+    @property
+    def device(self):
+        """Where the tensors are."""
+        return self.pattern.indices.device
+
+    @property
+    def learns(self):
+        """Whether values require a gradient."""
+        return self.values is not None and self.values.requires_grad
+
+    def with_values(self, values):
+        """Return a matrix of the same pattern with other values, (nnz,), or None for ones."""
+        check_values(values, self.pattern.indices)
+        other = object.__new__(Adjacency)
+        other.__dict__.update(self.__dict__, values=values, values_t=None, means={})
+        return other
+
+    def averaging(self, dtype):
+        """Return the matrix that takes means: each row divided by the number of its entries.
+
+        `dtype` is that of x.
+        """
+        if dtype not in self.means:
+            count = self.pattern.indptr.diff().clamp_(min=1).to(WIDE[dtype])
+            other = object.__new__(Adjacency)
+            other.__dict__.update(self.__dict__, scale=count.reciprocal_(), means={})
+            self.means[dtype] = other
+        return self.means[dtype]
+
+    def arrays(self, transposes):
+        """Return what operators take: pattern, values and scale, then those of the transpose."""
+        indptr_t, indices_t, order = self.pattern.transpose() if transposes else (None,) * 3
+        values_t = None
+        if transposes and self.values is not None:
+            values_t = self.values.detach()[order] if self.values_t is None else self.values_t
+            if not self.learns:
+                self.values_t = values_t
+        return (self.pattern.indptr, self.pattern.indices, self.values, self.scale, indptr_t,
+                indices_t, values_t, order)
+
+
+class Pattern:
+    """Where a matrix (m, n) has entries: what all matrices of the same pattern share."""
+
+    def __init__(self, indptr, indices, shape):
+        narrow = getattr(torch, index_dtype(max(shape)).name)
+        self.indptr = indptr.to(torch.int64).contiguous()
+        self.indices = indices.to(narrow).contiguous()
+        self.shape = shape
+        self.made = None
+
+    def transpose(self):
+        """Return the pattern of the transpose, and the numbers here of its entries; made once."""
+        if self.made is None:
+            with queued(self.indices) as kernels:
+                made = kernels.transpose_pattern(pattern_of(self.indptr), pattern_of(self.indices),
+                                                 self.shape[1])
+                self.made = [tensor_of(array, self.indices) for array in made]
+        return self.made
+
+
+def check(indptr, indices, values, shape):
+    """Refuse what kernels would trust."""
+    for name, tensor in (("indptr", indptr), ("indices", indices)):
+        if tensor.dim() != 1 or tensor.dtype not in (torch.int32, torch.int64):
+            raise UsageError(f"{name} has shape {tuple(tensor.shape)} and dtype {tensor.dtype}, "
+                             "expected one axis of torch.int32 or torch.int64")
+    if indptr.device != indices.device:
+        raise UsageError(f"indptr is on {indptr.device}, indices on {indices.device}")
+    check_values(values, indices)
+    if len(shape) != 2 or indptr.numel() != shape[0] + 1:
+        raise UsageError(f"indptr has {indptr.numel()} numbers, expected one more than the rows of "
+                         f"shape {shape}")
+    nnz = indices.numel()
+    whole = int(indptr[0]) == 0 and int(indptr[-1]) == nnz
+    if not whole or not bool((indptr[1:] >= indptr[:-1]).all()):
+        raise DataError(f"indptr does not rise from 0 to the {nnz} entries of indices")
+    if nnz and not (int(indices.min()) >= 0 and int(indices.max()) < shape[1]):
+        raise DataError(f"indices has columns {int(indices.min())}..{int(indices.max())}, expected "
+                        f"0..{shape[1] - 1}")
+
+
+def check_values(values, indices):
+    """Refuse values that are not a floating number for each entry."""
+    if values is None:
+        return
+    if values.shape != indices.shape or values.dtype not in WIDE:
+        raise UsageError(f"values has shape {tuple(values.shape)} and dtype {values.dtype}, "
+                         f"expected ({indices.numel()},) floating numbers")
+    if values.device != indices.device:
+        raise UsageError(f"values is on {values.device}, indices on {indices.device}")
+
+
+def adjacency_of(A):
+    """Return (Adjacency, whether A is its transpose) of a sparse tensor; known while it lives.
+
+    A is in CSR, or in CSC, which is the transpose in CSR. What was changed in place through
+    A, or its own `A.values()`, is seen by its version; what is changed behind it, through a
+    tensor that it was made of or through `.data`, is not.
+    """
+    if isinstance(A, Adjacency):
+        return A, False
+    if not isinstance(A, torch.Tensor) or A.layout not in LAYOUTS or A.dim() != 2:
+        kind = getattr(A, "layout", type(A).__name__)
+        raise UsageError(f"A is {kind}, expected a matrix in torch.sparse_csr or torch.sparse_csc, "
+                         "or an Adjacency")
+    flipped = A.layout is torch.sparse_csc
+    if A.is_inference():
+        return _made(A, flipped), flipped
+    key = id(A)
+    state = A._version, A.requires_grad
+    held, seen, adjacency = _known.get(key, (None, None, None))
+    if held is None or held() is not A or seen != state:
+        adjacency = _made(A, flipped)
+        _known[key] = weakref.ref(A, lambda _: _known.pop(key, None)), state, adjacency
+    if A.requires_grad:  # its values are part of a graph that one backward uses up
+        adjacency = adjacency.with_values(A.values())
+    return adjacency, flipped
+
+
+def _made(A, flipped):
+    """Make the Adjacency of a sparse tensor, without a reference to it; ones become None."""
+    values = None
+    bare = A.detach()
+    if not A.requires_grad:
+        values = bare.values().to(WIDE.get(A.dtype, A.dtype))
+        values = None if bool((values == 1).all()) else values
+    shape = tuple(A.shape)
+    pattern = (bare.ccol_indices(), bare.row_indices()) if flipped else (
+        bare.crow_indices(), bare.col_indices())
+    return Adjacency(*pattern, values, shape[::-1] if flipped else shape, transpose=False)

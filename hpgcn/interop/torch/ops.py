@@ -1,0 +1,142 @@
+"""Sparse times dense as an operator of PyTorch: it compiles, and has derivatives of any order.
+
+Operators take plain tensors: pattern, values and scale of A, pattern and values of A^T, the order
+of A's entries there. Values of A^T say nothing new, so all gradient of values is that of A's, and
+every derivative is another product by A or A^T, or dot products at the entries of A.
+"""
+import torch
+from torch import Tensor
+
+from hpgcn.errors import UsageError
+from hpgcn.interop.torch.adjacency import adjacency_of
+from hpgcn.interop.torch.views import WIDE, empty, pattern_of, queued, rows_of, tensor_of
+
+NONE = (None,) * 8  # gradients of the arrays
+
+
+def spmm(A, x, *, transposed=False):
+    """Sparse times dense, A x, or A^T x; differentiable in x and in the values of A.
+
+    Parameters
+    ----------
+    A : sparse tensor (m, n) in CSR or CSC, or Adjacency
+        A tensor is checked, and transposed for the gradient, once as long as it lives; see
+        `adjacency_of` for what of changes in place is seen.
+    x : (n, f) or (n,) tensor, float32, float64, bfloat16 or float16
+        A's dtype, if that has values; half precision is summed in float32.
+    transposed : bool
+        Multiply by A^T: x is then (m, f).
+
+    Returns
+    -------
+    (m, f) or (m,) tensor of x's dtype; with `transposed` (n, f)
+
+    Raises
+    ------
+    UsageError
+        A or x of another kind, shape, dtype or device.
+    """
+    A, flipped = adjacency_of(A)
+    return product(A, x, transposed != flipped)
+
+
+def product(A, x, transposed=False):
+    """Return `spmm` of an Adjacency."""
+    check_rows(A, x, A.shape[0 if transposed else 1])
+    if x.dim() == 1:
+        return product(A, x[:, None], transposed)[:, 0]
+    transposes = transposed or (x.requires_grad and torch.is_grad_enabled())
+    return _spmm(*A.arrays(transposes), x, transposed)
+
+
+def check_rows(A, x, rows):
+    """Refuse an x that does not fit."""
+    if x.layout is not torch.strided or x.dtype not in WIDE or x.device != A.device:
+        raise UsageError(f"x is {x.layout} of {x.dtype} on {x.device}, expected torch.strided, "
+                         f"floating, on {A.device}")
+    if A.values is not None and WIDE[A.values.dtype] is not WIDE[x.dtype]:
+        raise UsageError(f"x has dtype {x.dtype}, expected that of A's values, {A.values.dtype}")
+    if x.dim() not in (1, 2) or x.shape[0] != rows:
+        raise UsageError(f"x has shape {tuple(x.shape)}, expected ({rows}, f)")
+
+
+@torch.library.custom_op("hpgcn::spmm", mutates_args=())
+def _spmm(indptr: Tensor, indices: Tensor, values: Tensor | None, scale: Tensor | None,
+          indptr_t: Tensor | None, indices_t: Tensor | None, values_t: Tensor | None,
+          order: Tensor | None, x: Tensor, transposed: bool) -> Tensor:
+    """Return diag(scale) A x, or A^T diag(scale) x."""
+    wide = WIDE[x.dtype]
+    side = "col_scale" if transposed else "row_scale"
+    if transposed:
+        indptr, indices, values = indptr_t, indices_t, values_t
+    with queued(x) as kernels:
+        out, array = empty((indptr.numel() - 1, x.shape[1]), wide, x)
+        kernels.spmm(pattern_of(indptr), pattern_of(indices), rows_of(values, wide),
+                     rows_of(x, wide), array, **{side: rows_of(scale, wide)})
+    return out.to(x.dtype)
+
+
+@_spmm.register_fake
+def _(indptr, indices, values, scale, indptr_t, indices_t, values_t, order, x, transposed):
+    rows = (indptr_t if transposed else indptr).shape[0] - 1
+    return x.new_empty((rows, x.shape[1]))
+
+
+def _keep_for_spmm(ctx, inputs, output):
+    *arrays, x, ctx.transposed = inputs
+    ctx.save_for_backward(*arrays, x if ctx.needs_input_grad[2] else None)
+
+
+def _spmm_backward(ctx, grad):
+    """A product by the transpose, and dot products of rows of grad and of x."""
+    *arrays, x = ctx.saved_tensors
+    indptr, indices, values, scale, indptr_t, indices_t, _, order = arrays
+    dvalues, dx = None, None
+    if ctx.needs_input_grad[8]:
+        dx = _spmm(*arrays, grad, not ctx.transposed)
+    if ctx.needs_input_grad[2]:
+        rows, columns = (x, grad) if ctx.transposed else (grad, x)
+        dvalues = _edge_dot(indptr, indices, scale, indptr_t, indices_t, order, rows, columns)
+        dvalues = dvalues.to(values.dtype)
+    return None, None, dvalues, *NONE[3:], dx, None
+
+
+_spmm.register_autograd(_spmm_backward, setup_context=_keep_for_spmm)
+
+
+@torch.library.custom_op("hpgcn::edge_dot", mutates_args=())
+def _edge_dot(indptr: Tensor, indices: Tensor, scale: Tensor | None, indptr_t: Tensor | None,
+              indices_t: Tensor | None, order: Tensor | None, x: Tensor, y: Tensor) -> Tensor:
+    """Return scale_i times the dot product of x_i and y_j for each entry (i, j), (nnz,)."""
+    wide = WIDE[x.dtype]
+    if scale is not None:
+        x = x * scale[:, None]
+    with queued(x) as kernels:
+        out = kernels.edge_dot(pattern_of(indptr), pattern_of(indices), rows_of(x, wide),
+                               rows_of(y, wide))
+        return tensor_of(out, x)[:, 0].to(y.dtype)
+
+
+@_edge_dot.register_fake
+def _(indptr, indices, scale, indptr_t, indices_t, order, x, y):
+    return y.new_empty(indices.shape)
+
+
+def _keep_for_dots(ctx, inputs, output):
+    ctx.save_for_backward(*inputs)
+
+
+def _dots_backward(ctx, grad):
+    """Products by the matrix with the values grad, and by its transpose."""
+    indptr, indices, scale, indptr_t, indices_t, order, x, y = ctx.saved_tensors
+    dx, dy = None, None
+    grad_t = None if order is None else grad.detach()[order]
+    arrays = indptr, indices, grad, scale, indptr_t, indices_t, grad_t, order
+    if ctx.needs_input_grad[6]:
+        dx = _spmm(*arrays, y, False)
+    if ctx.needs_input_grad[7]:
+        dy = _spmm(*arrays, x, True)
+    return *NONE[:6], dx, dy
+
+
+_edge_dot.register_autograd(_dots_backward, setup_context=_keep_for_dots)

@@ -1,0 +1,80 @@
+"""Tensors as the arrays of kernels, and back, without a copy: NumPy's on a CPU, CuPy's on a GPU."""
+import functools
+import math
+import weakref
+from contextlib import contextmanager, nullcontext
+
+import torch
+
+from hpgcn import kernels
+from hpgcn.runtime.device import HOST, find
+
+WIDE = {torch.float32: torch.float32, torch.float64: torch.float64,  # what kernels compute in
+        torch.bfloat16: torch.float32, torch.float16: torch.float32}
+LARGE = 1 << 16  # numbers from which on NumPy's memory is better, which has huge pages
+_lasting = {}  # by the identity of tensors: weak references, and their arrays
+
+
+def rows_of(tensor, dtype=None):
+    """Return a tensor as an array in C order, of another dtype if one is given; None of None."""
+    if tensor is None:
+        return None
+    if dtype is not None and tensor.dtype is not dtype:
+        tensor = tensor.to(dtype)
+    tensor = tensor.detach().contiguous()
+    return _cupy(tensor.device.index).from_dlpack(tensor) if tensor.is_cuda else tensor.numpy()
+
+
+def pattern_of(tensor):
+    """Return row pointers or columns as an array: kernels on a GPU know it again by its identity.
+
+    None of None.
+    """
+    if tensor is None or not tensor.is_cuda:
+        return None if tensor is None else tensor.numpy()
+    key = id(tensor)
+    held, array = _lasting.get(key, (None, None))
+    if held is None or held() is not tensor:
+        array = rows_of(tensor)
+        _lasting[key] = weakref.ref(tensor, lambda _: _lasting.pop(key, None)), array
+    return array
+
+
+def empty(shape, dtype, like):
+    """Return (tensor, the same as an array) on the device of another tensor, with any contents."""
+    if like.is_cuda:
+        tensor = torch.empty(shape, dtype=dtype, device=like.device)
+        return tensor, rows_of(tensor)
+    if math.prod(shape) < LARGE:
+        tensor = torch.empty(shape, dtype=dtype)
+        return tensor, tensor.numpy()
+    array = HOST.empty(shape, str(dtype).removeprefix("torch."))
+    return torch.from_numpy(array), array
+
+
+def tensor_of(array, like):
+    """Return an array that a kernel made as a tensor."""
+    return torch.from_dlpack(array) if like.is_cuda else torch.from_numpy(array)
+
+
+def queued(like):
+    """Context of the kernels for a tensor; on a GPU they follow torch's current stream."""
+    return _on_stream(like) if like.is_cuda else _on_host()
+
+
+@functools.cache
+def _on_host():
+    return nullcontext(kernels.backend(HOST.xp.empty(0)))
+
+
+@contextmanager
+def _on_stream(like):
+    cupy = _cupy(like.device.index)
+    stream = torch.cuda.current_stream(like.device).cuda_stream
+    with cupy.cuda.Device(like.device.index), cupy.cuda.ExternalStream(stream):
+        yield kernels.backend(cupy.empty(0))
+
+
+@functools.cache
+def _cupy(number):
+    return find(number)
