@@ -3,57 +3,33 @@
 Legend of all shapes: n vertices, m owned rows, g ghost rows, f features, c classes, P ranks, nnz
 nonzeros. Row i of the adjacency aggregates its columns: a[u, v] is the weight with which u reads v.
 """
+from __future__ import annotations
 
 import dataclasses
+import os
 import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.errors import ConfigError, DataError, setting
+from hpgcn.errors import DataError
 from hpgcn.graphs import validation
 from hpgcn.graphs.adjacency import build_adjacency, is_symmetric, row_and_column_sums
+from hpgcn.graphs.header import Header
+
+if TYPE_CHECKING:
+    import dgl
+    import networkx as nx
+    from numpy.typing import ArrayLike
+    from torch_geometric.data import Data
+
+    Masks = Mapping[str, ArrayLike] | Sequence[ArrayLike]
 
 ROW_ARRAYS = ("features", "labels", "degree_row", "degree_column", "degree_loop", "vertex",
               "original_ids")  # of a Graph, one entry a row, beside the masks
-
-
-@dataclass(frozen=True)
-class Header:
-    """What a graph is, in a few numbers: known without reading its arrays."""
-
-    name: str  # of the source, free of any path
-    num_nodes: int  # n
-    num_edges: int  # stored nonzeros of the whole adjacency
-    num_features: int = 0  # f; 0 without features
-    num_classes: int = 0  # c; 0 without labels
-    directed: bool = False  # False only if pattern and values of the adjacency are symmetric
-    all_ones: bool = False  # every stored weight is 1; `Graph.data` is then None
-    multilabel: bool = False  # labels are a float32 (n, t) matrix rather than a class id
-    sparse_features: bool = False  # features are CSR
-    num_splits: int = 0  # s, each of train, validation and test masks; 0 without masks
-    split: str = ""  # how splits were made: "file", "planetoid", "random:60/20/20:0"..
-    source_sha256: str = ""  # of the input, hexadecimal; empty if made in memory
-
-    def __str__(self):
-        classes = "labels per vertex" if self.multilabel else "classes"
-        words = [
-            repr(self.name), f"{self.num_nodes:,} vertices", f"{self.num_edges:,} stored entries",
-            "directed" if self.directed else "undirected",
-            f"{self.num_features:,} features" if self.num_features else "",
-            f"{self.num_classes:,} {classes}" if self.num_classes else "",
-            f"{self.num_splits:,} splits" if self.num_splits > 1 else "split" * self.num_splits]
-        return ", ".join(filter(None, words))
-
-    def check_split(self, index, where=None):
-        """Refuse, with a ConfigError, the number of a split that the graph does not have."""
-        if not 0 <= index < max(1, self.num_splits):  # without any, planning asks for number 0
-            held = f"{self.num_splits} splits, 0 to {self.num_splits - 1}"
-            if self.num_splits < 2:
-                held = "one split, 0" if self.num_splits else "no split"
-            raise ConfigError(f"{where or self.name}: {setting('split_index', index)}, but the "
-                              f"graph has {held}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,12 +79,19 @@ class Graph:
     offsets: np.ndarray | None = None
     edge_parts: np.ndarray | None = None
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         if self.num_rows == self.header.num_nodes:
             return f"Graph({self.header})"
         return f"Graph({self.header}, rows {self.start:,} to {self.start + self.num_rows:,})"
 
-    def save(self, path, *, overwrite=False):
+    def _repr_html_(self) -> str:
+        held = ""
+        if self.num_rows != self.header.num_nodes:
+            held = f"{self.start:,} to {self.start + self.num_rows:,}"
+        counts = {key: np.count_nonzero(mask) for key, mask in (self.masks or {}).items()}
+        return self.header.html(held, counts)
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the whole graph, in its ORIGINAL order, to a file (.h5), which `hpgcn.load` reads.
 
         Raises
@@ -122,7 +105,7 @@ class Graph:
 
         store.write_graph(path, self.in_original_order(), overwrite=overwrite)
 
-    def in_original_order(self):
+    def in_original_order(self) -> Graph:
         """Return the whole graph in its ORIGINAL order; DataError where only some rows are held."""
         if self.num_rows != self.header.num_nodes:
             raise DataError(f"{self.header.name}: rows {self.start}..{self.start + self.num_rows} "
@@ -132,20 +115,24 @@ class Graph:
         return self
 
     @property
-    def num_rows(self):
+    def num_rows(self) -> int:
         """Rows held here (m)."""
         return self.indptr.size - 1
 
     @property
-    def adjacency(self):
+    def adjacency(self) -> sp.csr_array:
         """The rows held, as scipy.sparse.csr_array (m, n), float32."""
         data = np.ones(self.indices.size, np.float32) if self.data is None else self.data
         return sp.csr_array((data, self.indices, self.indptr),
                             shape=(self.num_rows, self.header.num_nodes))
 
     @staticmethod
-    def from_scipy(A, X=None, y=None, masks=None, *, name="graph", symmetrize=False,
-                   unweighted=False, original_ids=None, split="file", source_sha256=""):
+    def from_scipy(A: ArrayLike | sp.sparray | sp.spmatrix,
+                   X: ArrayLike | sp.sparray | sp.spmatrix | None = None,
+                   y: ArrayLike | None = None, masks: Masks | None = None, *, name: str = "graph",
+                   symmetrize: bool = False, unweighted: bool = False,
+                   original_ids: ArrayLike | None = None, split: str = "file",
+                   source_sha256: str = "") -> Graph:
         """Make a graph from a sparse matrix and arrays.
 
         Parameters
@@ -182,8 +169,11 @@ class Graph:
                         split=split, source_sha256=source_sha256)
 
     @classmethod
-    def from_edge_index(cls, edge_index, edge_weight=None, features=None, labels=None, masks=None,
-                        *, num_nodes=None, name="graph", **options):
+    def from_edge_index(cls, edge_index: ArrayLike, edge_weight: ArrayLike | None = None,
+                        features: ArrayLike | sp.sparray | sp.spmatrix | None = None,
+                        labels: ArrayLike | None = None, masks: Masks | None = None, *,
+                        num_nodes: int | None = None, name: str = "graph",
+                        **options: Any) -> Graph:
         """Make a graph from edges as PyG and DGL hold them: NumPy arrays, or tensors of the CPU.
 
         Parameters
@@ -214,45 +204,47 @@ class Graph:
         return cls.from_scipy(A, features, labels, masks, name=name, **options)
 
     @classmethod
-    def from_pyg(cls, data, **options):
+    def from_pyg(cls, data: Data, **options: Any) -> Graph:
         """Make a graph of a `torch_geometric.data.Data`: see `hpgcn.interop.pyg.from_pyg`."""
         from hpgcn.interop import pyg
 
         return pyg.from_pyg(data, **options)
 
     @classmethod
-    def from_dgl(cls, g, **options):
+    def from_dgl(cls, g: dgl.DGLGraph, **options: Any) -> Graph:
         """Make a graph of a homogeneous `dgl.DGLGraph`: see `hpgcn.interop.dgl.from_dgl`."""
         from hpgcn.interop import dgl
 
         return dgl.from_dgl(g, **options)
 
     @classmethod
-    def from_networkx(cls, G, features=None, labels=None, **options):
+    def from_networkx(cls, G: nx.Graph, features: ArrayLike | str | None = None,
+                      labels: ArrayLike | str | None = None, **options: Any) -> Graph:
         """Make a graph of a `networkx.Graph`: see `hpgcn.interop.networkx.from_networkx`."""
         from hpgcn.interop import networkx
 
         return networkx.from_networkx(G, features, labels, **options)
 
-    def to_pyg(self):
+    def to_pyg(self) -> Data:
         """Return a `torch_geometric.data.Data`: see `hpgcn.interop.pyg.to_pyg`."""
         from hpgcn.interop import pyg
 
         return pyg.to_pyg(self)
 
-    def to_dgl(self):
+    def to_dgl(self) -> dgl.DGLGraph:
         """Return a `dgl.DGLGraph`: see `hpgcn.interop.dgl.to_dgl`."""
         from hpgcn.interop import dgl
 
         return dgl.to_dgl(self)
 
-    def to_networkx(self):
+    def to_networkx(self) -> nx.Graph:
         """Return a `networkx.Graph`, or DiGraph: see `hpgcn.interop.networkx.to_networkx`."""
         from hpgcn.interop import networkx
 
         return networkx.to_networkx(self)
 
-    def to_scipy(self):
+    def to_scipy(self) -> tuple[sp.csr_array, np.ndarray | sp.csr_array | None,
+                                np.ndarray | None, dict[str, np.ndarray] | None]:
         """Return A, X, y and masks of the whole graph, in its ORIGINAL order.
 
         Returns
@@ -263,7 +255,7 @@ class Graph:
         graph = self.in_original_order()
         return graph.adjacency, graph.features, graph.labels, graph.masks
 
-    def blocks(self):
+    def blocks(self) -> Iterator[tuple[str, np.ndarray]]:
         """Yield dtype with shape, and bytes as 1-D uint8, of all that a model is trained on."""
         X = self.features
         parts = (X.indptr, X.indices, X.data) if sp.issparse(X) else (X,)
@@ -273,14 +265,14 @@ class Graph:
                 content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
                 yield f"{array.dtype.str} {array.shape}", content
 
-    def checksum(self):
+    def checksum(self) -> int:
         """Return the CRC32 of what a model is trained on: it tells graphs apart, but for chance."""
         crc = 0
         for kind, data in self.blocks():
             crc = zlib.crc32(data, zlib.crc32(kind.encode(), crc))
         return crc
 
-    def of_split(self, index):
+    def of_split(self, index: int) -> Graph:
         """Return the graph with one of its splits alone, whose masks are (m,); 0 is the first.
 
         Raises
@@ -295,7 +287,7 @@ class Graph:
         return dataclasses.replace(
             self, header=dataclasses.replace(self.header, num_splits=1), masks=masks)
 
-    def slab(self, start, stop, split=None):
+    def slab(self, start: int, stop: int, split: int | None = None) -> Graph:
         """Return rows [start, stop) of the whole graph, held here, as views; maybe `of_split`."""
         low = start - self.start
         high = stop - self.start
@@ -314,7 +306,7 @@ class Graph:
         return {name: None if array is None else array[chosen]
                 for name, array in (("data", self.data), ("edge_parts", self.edge_parts))}
 
-    def edge_part(self, start, stop):
+    def edge_part(self, start: int, stop: int) -> np.ndarray | None:
         """Return the part of each entry of the rows [start, stop), or None; as a StoredGraph."""
         return self.slab(start, stop).edge_parts
 
@@ -325,20 +317,21 @@ class Graph:
             fields["masks"] = {key: mask[chosen] for key, mask in self.masks.items()}
         return fields
 
-    def adjacency_rows(self, start, stop):
+    def adjacency_rows(self, start: int, stop: int) -> tuple[
+            np.ndarray, np.ndarray, np.ndarray | None]:
         """Return (indptr from 0, indices, data or None) of the rows [start, stop)."""
         rows = self.slab(start, stop)
         return rows.indptr, rows.indices, rows.data
 
-    def pointers(self, start, stop):
+    def pointers(self, start: int, stop: int) -> np.ndarray:
         """Return the row pointers of the rows [start, stop), (m + 1,) int64; differences count."""
         return self.slab(start, stop).indptr
 
-    def degrees(self):
+    def degrees(self) -> dict[str, np.ndarray]:
         """Return row sums, column sums and loops, (n,) float64 each, by their names."""
         return {"row": self.degree_row, "column": self.degree_column, "loop": self.degree_loop}
 
-    def permuted(self, perm, offsets=None):
+    def permuted(self, perm: np.ndarray, offsets: np.ndarray | None = None) -> Graph:
         """Return the whole graph in the order `perm` (new -> old); its parts begin at `offsets`."""
         inverse = np.empty_like(perm)
         inverse[perm] = np.arange(perm.size, dtype=perm.dtype)

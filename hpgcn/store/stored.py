@@ -57,6 +57,9 @@ class StoredGraph:
         parts = "" if self.offsets is None else f", {self.offsets.size - 1:,} parts"
         return f"StoredGraph({self.path!r}, {self.header}{parts})"
 
+    def _repr_html_(self) -> str:
+        return self.header.html()
+
     def __enter__(self) -> StoredGraph:
         return self
 

@@ -1,0 +1,68 @@
+"""What a graph is, in a few numbers."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hpgcn.errors import ConfigError, setting
+from hpgcn.runtime.text_table import html_list
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a graph is, in a few numbers: known without reading its arrays."""
+
+    name: str  # of the source, free of any path
+    num_nodes: int  # n
+    num_edges: int  # stored nonzeros of the whole adjacency
+    num_features: int = 0  # f; 0 without features
+    num_classes: int = 0  # c; 0 without labels
+    directed: bool = False  # False only if pattern and values of the adjacency are symmetric
+    all_ones: bool = False  # every stored weight is 1; `Graph.data` is then None
+    multilabel: bool = False  # labels are a float32 (n, t) matrix rather than a class id
+    sparse_features: bool = False  # features are CSR
+    num_splits: int = 0  # s, each of train, validation and test masks; 0 without masks
+    split: str = ""  # how splits were made: "file", "planetoid", "random:60/20/20:0"..
+    source_sha256: str = ""  # of the input, hexadecimal; empty if made in memory
+
+    def __str__(self) -> str:
+        classes = "labels per vertex" if self.multilabel else "classes"
+        words = [
+            repr(self.name), f"{self.num_nodes:,} vertices", f"{self.num_edges:,} stored entries",
+            "directed" if self.directed else "undirected",
+            f"{self.num_features:,} features" if self.num_features else "",
+            f"{self.num_classes:,} {classes}" if self.num_classes else "",
+            f"{self.num_splits:,} splits" if self.num_splits > 1 else "split" * self.num_splits]
+        return ", ".join(filter(None, words))
+
+    def check_split(self, index: int, where: str | None = None) -> None:
+        """Refuse, with a ConfigError, the number of a split that the graph does not have."""
+        if not 0 <= index < max(1, self.num_splits):  # without any, planning asks for number 0
+            held = f"{self.num_splits} splits, 0 to {self.num_splits - 1}"
+            if self.num_splits < 2:
+                held = "one split, 0" if self.num_splits else "no split"
+            raise ConfigError(f"{where or self.name}: {setting('split_index', index)}, but the "
+                              f"graph has {held}")
+
+    def html(self, held: str = "", counts: Mapping[str, int] | None = None) -> str:
+        """Return a table of HTML, for notebooks.
+
+        `held` says which rows are; `counts` are those of masks, of all splits together.
+        """
+        n = self.num_nodes
+        of_split = {key: f"{count / max(1, self.num_splits):,.0f}"
+                    for key, count in (counts or {}).items()}
+        features = f"{self.num_features:,}{', sparse' * self.sparse_features}"
+        return html_list(f"graph {self.name}", [
+            ("vertices", f"{n:,}"),
+            ("rows held", held),
+            ("stored entries", f"{self.num_edges:,}"),
+            ("entries a vertex", f"{self.num_edges / n:.1f}" if n else ""),
+            ("edges", "directed" if self.directed else "undirected"),
+            ("weights", "all 1" if self.all_ones else "given"),
+            ("features", features if self.num_features else "none"),
+            ("labels a vertex" if self.multilabel else "classes",
+             f"{self.num_classes:,}" if self.num_classes else "none"),
+            ("splits", f"{self.num_splits:,}" if self.num_splits > 1 else ""),
+            *((f"vertices to {word}", of_split.get(key, "")) for key, word in (
+                ("train", "train"), ("val", "validate"), ("test", "test")))])
