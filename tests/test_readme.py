@@ -118,10 +118,20 @@ def test_your_own_graph_then_python(work, run):
              "X, y = np.load('X.npy'), np.load('y.npy')\n"
              "A = sp.random_array((600, 600), density=0.02, rng=np.random.default_rng(0))\n"
              "train, val, test = np.split(np.arange(600), [300, 450])\n")
+    of_pyg = ("import torch, torch_geometric as pyg\n"
+              "pairs = torch.randint(600, (2, 3000))\n"
+              "data = pyg.data.Data(x=torch.randn(600, 64), edge_index=pairs,\n"
+              "                     y=torch.arange(600) % 8)\n"
+              "data.train_mask = torch.arange(600) < 300\n"
+              "data.val_mask = ~data.train_mask\n"
+              "data.adj_t = torch.sparse_coo_tensor(pairs, torch.ones(3000),\n"
+              "                                     (600, 600)).to_sparse_csr()\n"
+              "model = pyg.nn.GraphSAGE(64, 16, 2, 8)\n")
     for number, text in enumerate(SCRIPTS):
         shutil.rmtree(work / "run", ignore_errors=True)
-        (work / f"script{number}.py").write_text(given + text)
-        run(f"mpiexec -n 4 python script{number}.py", work)
+        with_pyg = "data.adj_t" in text
+        (work / f"script{number}.py").write_text((of_pyg if with_pyg else given) + text)
+        run(f"mpiexec -n {1 if with_pyg else 4} python script{number}.py", work)
 
 
 @pytest.mark.long

@@ -1,0 +1,32 @@
+"""The code of the pages for those who come from PyG and DGL runs as it stands there."""
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from graphs import make
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def code_of(page):
+    code, = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+    return code
+
+
+def test_pyg(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    pytest.importorskip("torch_geometric", reason="needs PyG: pip install torch-geometric")
+    found = {"data": make(n=80).to_pyg()}
+    exec(code_of("coming-from-pyg.md"), found)
+    exec(capsys.readouterr().out, found)
+    expected = found["model"](found["data"].x, found["data"].edge_index).detach().numpy()
+    np.testing.assert_allclose(found["logits"], expected, atol=1e-5)
+
+
+def test_dgl():
+    pytest.importorskip("dgl", reason="needs DGL, which is no longer published for this Python")
+    graph = make(n=80)
+    found = {"g": graph.to_dgl()}
+    exec(code_of("coming-from-dgl.md"), found)
+    assert found["labels"].shape == (80,)
