@@ -26,6 +26,7 @@ from hpgcn.parallel.workspace import Workspace
 from hpgcn.strategies.strategy import product_name
 
 SLOPE = 0.2  # of LeakyReLU below 0
+TILE = 1 << 13  # rows that are added at a time: a tile of them stays in a cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,13 +117,26 @@ class Attention:
         with self.clock("dense"):
             own = self._own(x)
             da, db = (self._gathered(ops.matmul(d.T, rows)) for d, rows in ((dl, own), (dr, x)))
-            dx += ops.matmul(dr, spread_b.T, heads.take("own", self.rows_in, width))
-            to_self = ops.matmul(dl, spread_a.T, heads.take("own", self.rows_out, width))
-            if heads.self_rows is None:
-                dx += to_self
-            else:
-                ops.scatter_add(to_self, heads.self_rows, dx)
+            self._add(dr, spread_b, dx)
+            self._add(dl, spread_a, dx, heads.self_rows)
         return dx, da, db
+
+    def _add(self, scores, spread, dx, rows=None):
+        """Add what scores (m', K) have in the gradient of x to its rows, all of them if None.
+
+        A tile of rows at a time: no second array of the size of x is held.
+        """
+        ops = kernels.backend(dx)
+        m, width = len(scores), dx.shape[1]
+        tile = TILE if self.device.in_tiles else max(m, 1)
+        room = self.heads.take("tile", min(tile, m), width)
+        for lo in range(0, m, tile):
+            part = scores[lo:lo + tile]
+            added = ops.matmul(part, spread.T, room[:len(part)])
+            if rows is None:
+                dx[lo:lo + tile] += added
+            else:
+                ops.scatter_add(added, rows[lo:lo + tile], dx)
 
     def keep_rows(self, X, width):
         """Keep what is read of others' rows of X, which never change: by default nothing."""
