@@ -36,6 +36,7 @@ IGNORED = "|".join((
 VERTEX = "(node|vertex|user|person|author|page|paper|entity)?(id|idx|index|name)?|unnamed[0-9]*"
 LABEL = ("(node|vertex|true)?"
          "(labels?|class|classes|target|y|gt|groundtruth|community|group|category)(id)?")
+MUSAE = "pagetype|mltarget"
 ID = "(new|node|vertex|user|paper)?(id|idx|index|node|vertex)"  # beside labels
 MOST_SHOWN = 16  # words
 SNAP = {"fromnodeid", "tonodeid"}
@@ -114,7 +115,7 @@ def is_header(words):
 def of_labels(names, where):
     """Return the places of the ids (None: there are none) and of the labels in a header."""
     plain = list(map(_plain, names))
-    labels = [k for k, name in enumerate(plain) if re.fullmatch(LABEL, name)]
+    labels = [k for k, name in enumerate(plain) if re.fullmatch(f"{LABEL}|{MUSAE}", name)]
     ids = [k for k, name in enumerate(plain) if re.fullmatch(ID, name)]
     rest = [k for k in range(len(names)) if k not in ids[:1]]
     if not labels and len(rest) == 1:

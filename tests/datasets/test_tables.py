@@ -57,7 +57,7 @@ def test_libsvm_as_another_library_reads_it(tmp_path, graph, zero_based):
 
 @pytest.mark.parametrize("content, labels", [
     ("id,label\n0,2\n2,1\n1,0\n3,-1\n", [2, 0, 1, -1]),
-    ("id,page_name,label\n0,\"a, b\",tv\n2,c,company\n3,d,\n1,e,tv\n", [1, 1, 0, -1]),
+    ("id,page_name,page_type\n0,\"a, b\",tv\n2,c,company\n3,d,\n1,e,tv\n", [1, 1, 0, -1]),
     ("label\nb\na\n\nb\nc\n", [1, 0, 1, 2]),
     ("node\tclass\n0\t5\n1\t5\n2\t5\n3\t0\n", [5, 5, 5, 0]),
     ("id,ml_target\n0,0\n1,1\n2,1\n3,0\n", [0, 1, 1, 0]),
