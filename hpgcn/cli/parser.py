@@ -63,9 +63,10 @@ def convert(command):
     add("--base", type=int, choices=[0, 1],
         help="id of the first vertex of an edge list (default: 0; 1 under KONECT's header)")
     add("--features", metavar="FILE",
-        help=".npy, .npz (SciPy sparse or one array), .json (lists of numbers), LibSVM; or the word identity (a column for each "
-             "vertex) or degree (log(1 + d) of row sum and column sum)")
-    add("--labels", metavar="FILE", 
+        help=".npy, .npz (SciPy sparse or one array), .json (lists of numbers), LibSVM; or "
+             "the word identity (a column for each vertex) or degree (log(1 + d) of row sum and "
+             "column sum)")
+    add("--labels", metavar="FILE",
         help=".npy: class ids (n,), -1 unknown; or 0/1 (n, t); or .csv with a column of classes")
     add("--symmetrize", action="store_true", help="take max(A, A^T)")
     add("--unweighted", action="store_true", help="set all edge weights to 1")
