@@ -141,7 +141,10 @@ def _csv(source, memory):
     """Return classes (n,), -1 for unknown: whole numbers as they are, names in sorted order."""
     lines = _text(source, memory).splitlines()
     tabs = bool(lines) and "\t" in lines[0]
-    rows = list(csv.reader(lines, delimiter="\t" if tabs else ","))
+    try:
+        rows = list(csv.reader(lines, delimiter="\t" if tabs else ","))
+    except csv.Error as error:
+        raise DataError(f"{source}: broken CSV ({shown(error)})") from error
     header, rows = (rows[0] if rows else []), [row for row in rows[1:] if row]
     ids, column = columns.of_labels(header, f"{source}: line 1")
     for number, row in enumerate(rows, 2):

@@ -90,6 +90,8 @@ def test_labels_of_a_table(tmp_path, graph, content, labels):
     ("features", "f.svm", "1 1:2 1:3\n", "a row has a feature twice"),
     ("features", "f.svm", "1 1:2\n2 1:nan\n", "line 2: 'nan'"),
     ("features", "f.svm", "1 1:2\n", r"shape \(1, 1\), expected 4 rows"),
+    ("features", "f.json", "% one line", "not an array in .npy format but text"),
+    ("labels", "y.csv", "label\n" + "x" * 200000, "broken CSV"),
     ("labels", "y.csv", "id,label\n0,1\n0,2\n", "id 0 is there twice"),
     ("labels", "y.csv", "id,label\n0,1\nx,2\n", "id 'x'"),
     ("labels", "y.csv", "id,label\n0\n", r"row 2: 1 field\(s\), expected 2"),
