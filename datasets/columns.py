@@ -36,6 +36,8 @@ IGNORED = "|".join((
 VERTEX = "(node|vertex|user|person|author|page|paper|entity)?(id|idx|index|name)?|unnamed[0-9]*"
 LABEL = ("(node|vertex|true)?"
          "(labels?|class|classes|target|y|gt|groundtruth|community|group|category)(id)?")
+MUSAE = "pagetype|mltarget"
+ID = "(new|node|vertex|user|paper)?(id|idx|index|node|vertex)"  # beside labels
 MOST_SHOWN = 16  # words
 SNAP = {"fromnodeid", "tonodeid"}
 DROPPED = str.maketrans("", "", string.punctuation + string.whitespace)
@@ -108,6 +110,20 @@ def spelled(words):
 def is_header(words):
     """Whether the words of a comment are names of columns."""
     return bool(_pairs(map(_kind, words))) or _are_labels(words)
+
+
+def of_labels(names, where):
+    """Return the places of the ids (None: there are none) and of the labels in a header."""
+    plain = list(map(_plain, names))
+    labels = [k for k, name in enumerate(plain) if re.fullmatch(f"{LABEL}|{MUSAE}", name)]
+    ids = [k for k, name in enumerate(plain) if re.fullmatch(ID, name)]
+    rest = [k for k in range(len(names)) if k not in ids[:1]]
+    if not labels and len(rest) == 1:
+        labels = rest
+    if len(labels) != 1 or not names:
+        raise DataError(f"{where}: columns {shown(', '.join(names))}: which is the label? Expected "
+                        "one called label or class, and maybe one of ids; or one column alone")
+    return next((k for k in ids if k != labels[0]), None), labels[0]
 
 
 def _plain(name):

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from hpgcn.datasets import arrays, builtin, component, foreign, formats
+from hpgcn.datasets import builtin, component, foreign, formats, tables
 from hpgcn.datasets.build import build, count_isolated
 from hpgcn.datasets.columns import check_flag
 from hpgcn.datasets.features import MADE, make_features, normalize_rows
@@ -74,10 +74,10 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     notes = raw.notes
     made = features if features in MADE else None
     if features is not None and not made:
-        raw.features = _from_file(features, arrays.read_matrix, check_features, raw, "features",
+        raw.features = _from_file(features, tables.read_features, check_features, raw, "features",
                                   memory)
     if labels is not None:
-        raw.labels, _ = _from_file(labels, arrays.read_array, check_labels, raw, "labels", memory)
+        raw.labels, _ = _from_file(labels, tables.read_labels, check_labels, raw, "labels", memory)
 
     if entries is None:
         csr, counts = build(raw, where, notes, **asked)

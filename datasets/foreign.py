@@ -227,7 +227,7 @@ def _has_metis_shape(head, cut):
     Where `head` is `cut`, lines of different lengths are asked for, which no edge list has.
     """
     lines = [line for line in head.split(b"\n") if line[:1] != b"%"]
-    if cut or not lines[-1]:
+    if lines and (cut or not lines[-1]):
         lines.pop()
     rows = [line.split() for line in lines]
     if not rows or not 2 <= len(rows[0]) <= 4:

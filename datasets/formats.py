@@ -1,7 +1,7 @@
 """Which reader an input is for, and what a reader is.
 
-A reader is a function `read(source, memory, **options) -> Raw` of a Source and of the
-bytes of memory that it may allocate, in a module of its own. What it cannot read it
+A reader is a function `read(source, memory, **options) -> Raw`, or read_FORMAT of a module that
+has several, of a Source and of the bytes of memory that it may allocate. What it cannot read it
 refuses in one line, a DataError that names the file, and the line, row or array in it.
 
 A reader whose edges come block by block, so that they may be larger than memory, also has

@@ -13,16 +13,26 @@ SYMMETRIES = {"general": 0, "symmetric": 1, "skew-symmetric": -1}
 
 
 def read(source, memory):
-    """Read a MatrixMarket file, square and whole; the entry `u v` is a[u - 1, v - 1]."""
+    """Read a MatrixMarket file, square and whole; the entry `u v` is a[u - 1, v - 1].
+
+    Without its banner, where the first line has rows, columns and entries, it is read as general.
+    """
+    notes = []
     with source.open() as stream:
         table = Table(stream, source)
-        integral, sign = _banner(table)
-        n, nnz = _sizes(table)
+        line = table.readline() or b""
+        bare = _is_sizes(words(line))
+        integral, sign = (None, 0) if bare else _banner(line, source)
+        n, nnz = _sizes(table, line if bare else b"%")
         header = table.line
         where = f"{source}: line {header}"
         if nnz > source.text_room - stream.tell():
             raise DataError(f"{where}: {nnz} entries declared, more than a file of {source.size} "
                             "bytes can hold")
+        if bare:
+            integral = _fields(table)
+            notes.append("no banner: entries read as those of a general matrix; --symmetrize takes "
+                         "both directions")
         roles = (U, V) if integral is None else (U, V, W)
         size = 64 * n + 16 * len(roles) * nnz * (2 if sign else 1)
         need(size, memory, f"{where}: {n} rows and {nnz} entries")
@@ -40,13 +50,28 @@ def read(source, memory):
     columns -= 1
     if sign:
         rows, columns, values = _mirrored(rows, columns, values, sign, source)
-    return Raw(n, rows, columns, values, undirected=sign == 1)
+    return Raw(n, rows, columns, values, undirected=sign == 1, notes=notes)
 
 
-def _banner(table):
+def _is_sizes(fields):
+    return len(fields) == 3 and all(size.isdigit() and len(size) <= 19 for size in fields)
+
+
+def _fields(table):
+    """Return, by the first entry, None where there are no values, else False: any numbers."""
+    ahead = []
+    while (line := table.readline()) is not None:
+        ahead.append(line)
+        if words(line):
+            break
+    table.unread(*ahead)
+    return False if ahead and len(words(ahead[-1])) > 2 else None
+
+
+def _banner(line, source):
     """Return whether values are integers (None: there are none), and the sign of the images."""
-    where = f"{table.where}: line 1"
-    banner = [word.decode("latin1") for word in words((table.readline() or b"").lower())]
+    where = f"{source}: line 1"
+    banner = [word.decode("latin1") for word in words(line.lower())]
     if banner[:1] != ["%%matrixmarket"]:
         raise DataError(f"{where}: no %%MatrixMarket banner")
     if len(banner) != 5 or banner[1] != "matrix":
@@ -61,13 +86,13 @@ def _banner(table):
     return FIELDS[field], SYMMETRIES[symmetry]
 
 
-def _sizes(table):
-    """Return the numbers of rows and of entries, from the line after the comments."""
-    while (line := table.readline()) is not None and (not words(line) or line.startswith(b"%")):
-        pass
+def _sizes(table, line):
+    """Return the numbers of rows and of entries, from `line` or the first that is no comment."""
+    while line is not None and (not words(line) or line.startswith(b"%")):
+        line = table.readline()
     where = f"{table.where}: line {table.line}"
     sizes = words(line or b"")
-    if len(sizes) != 3 or not all(size.isdigit() and len(size) <= 19 for size in sizes):
+    if not _is_sizes(sizes):
         text = "the end of the file" if line is None else repr(line[:60].decode("latin1"))
         raise DataError(f"{where}: {text}, expected the numbers of rows, columns and entries")
     n, num_columns, nnz = map(int, sizes)

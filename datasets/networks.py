@@ -109,7 +109,7 @@ def _raw(source, names, rows, columns, values, notes, *, directed, base=0):
         place = np.empty(n, np.int64)
         place[order] = np.arange(n)
         rows, columns, numbers = place[rows], place[columns], numbers[order]
-        if not np.array_equal(numbers, np.arange(base, base + n)):
+        if not any(np.array_equal(numbers, np.arange(k, k + n)) for k in (0, base)):
             ids = numbers
     elif names:
         ids = check_ids(names, n, str(source))

@@ -102,7 +102,7 @@ class Table:
                     raise self._too_long(self.line + 1)
                 done.update(raw.tell() - done.n)
         if rest:
-            yield rest + b"\n"
+            yield rest if rest.endswith(b"\n") else rest + b"\n"
 
     def _too_long(self, line):
         return DataError(f"{self.where}: line {line} has more than {LINE_LIMIT} bytes")

@@ -252,7 +252,7 @@ class TestNetworkx:
         assert graph.labels[5] == -1 and graph.masks["train"].sum() == 3
 
     @pytest.mark.parametrize("edges, args, message", [
-        ([(0, 1, {"weight": "a"})], (), "edge 0 - 1: weight is 'a', expected a number"),
+        ([(0, 1, {"weight": "a"})], (), "edge '0' - '1': weight is 'a', expected a number"),
         ([(0, 1, {"weight": float("nan")})], (), "adjacency|weight.* is nan"),
         ([(0, 1, {})], ("f",), "node 0: attribute f is missing"),
         ([(0, 1, {})], (None, "y"), "no node has an attribute y"),

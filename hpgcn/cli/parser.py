@@ -54,7 +54,8 @@ def convert(command):
     add("source", help="a file, or the word digits or karate")
     add("out", help="graph to write (.h5)")
     add("--format", default="auto", help="of the source (default: auto, by its name)",
-        choices=["auto", "planetoid", "ogb", "npz", "mtx", "snap", "csv", "parquet"])
+        choices=["auto", "planetoid", "ogb", "npz", "mtx", "snap", "csv", "parquet", "pt", "mat",
+                 "metis", "graphml", "gexf", "gml", "pajek", "adjlist"])
     add("--columns", metavar="NAMES",
         help="what each column of an edge list is, whatever its header says: source,target (row "
              "target aggregates source) or u,v (row u aggregates v), w (weights), - (not read); "
@@ -62,9 +63,11 @@ def convert(command):
     add("--base", type=int, choices=[0, 1],
         help="id of the first vertex of an edge list (default: 0; 1 under KONECT's header)")
     add("--features", metavar="FILE",
-        help=".npy, or .npz (SciPy sparse or one array); or the word identity (a column for each "
-             "vertex) or degree (log(1 + d) of row sum and column sum)")
-    add("--labels", metavar="FILE", help=".npy: class ids (n,), -1 unknown; or 0/1 (n, t)")
+        help=".npy, .npz (SciPy sparse or one array), .json (lists of numbers), LibSVM; or "
+             "the word identity (a column for each vertex) or degree (log(1 + d) of row sum and "
+             "column sum)")
+    add("--labels", metavar="FILE",
+        help=".npy: class ids (n,), -1 unknown; or 0/1 (n, t); or .csv with a column of classes")
     add("--symmetrize", action="store_true", help="take max(A, A^T)")
     add("--unweighted", action="store_true", help="set all edge weights to 1")
     add("--reverse", action="store_true", help="row and column of every entry change places")

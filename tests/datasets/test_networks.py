@@ -1,11 +1,13 @@
 """METIS, Pajek, GraphML, GEXF, GML, adjacency lists: as NetworkX reads them, or refused."""
 import gzip
+import sys
 
 import numpy as np
 import pytest
 from inputs import put, refused, rows
 
 from hpgcn.datasets.convert import convert, read
+from hpgcn.errors import MissingError
 
 networkx = pytest.importorskip("networkx")
 WRITERS = {"graphml": networkx.write_graphml, "gexf": networkx.write_gexf,
@@ -182,6 +184,15 @@ def test_a_metis_of_another_name_is_told_by_its_shape(tmp_path):
     assert graph.header.num_nodes == 5
     refused("METIS, not mtx: --format metis|no %%MatrixMarket",
             put(tmp_path / "h.txt", METIS[0][0]), "mtx")
+
+
+@pytest.mark.parametrize("name, content", [
+    ("g.graphml", "<graphml/>"), ("g.gml", "graph [ ]"), ("g.gexf", "<gexf/>"),
+    ("g.adjlist", "0 1\n")])
+def test_without_networkx(tmp_path, monkeypatch, name, content):
+    monkeypatch.setitem(sys.modules, "networkx", None)
+    with pytest.raises(MissingError, match=r"needs networkx: pip install 'hpgcn\[io\]'"):
+        read(put(tmp_path / name, content))
 
 
 def test_a_larger_metis(tmp_path):

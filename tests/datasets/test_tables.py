@@ -1,0 +1,137 @@
+"""Features and labels as text: JSON lists, LibSVM, CSV; headerless MatrixMarket beside them."""
+import gzip
+import io
+import json
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse as sp
+from inputs import put, refused, rows
+
+from hpgcn.datasets.convert import read
+
+EDGES = "0 1\n1 2\n2 3\n"
+
+
+@pytest.fixture
+def graph(tmp_path):
+    return put(tmp_path / "g.txt", EDGES)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_lists_of_musae(tmp_path, graph, packed):
+    lists = {"0": [3, 1], "2": [], "1": [0, 0, 4], "3": [2]}
+    text = json.dumps(lists).encode()
+    path = put(tmp_path / "f.json", gzip.compress(text) if packed else text)
+    found = read(graph, features=path)[0].features
+    expected = np.zeros((4, 5))
+    for row, columns in lists.items():
+        expected[int(row), columns] = 1
+    assert sp.issparse(found)
+    np.testing.assert_array_equal(found.toarray(), expected)
+    path.write_text(json.dumps([lists[str(k)] for k in range(4)]))
+    np.testing.assert_array_equal(read(graph, features=path)[0].features.toarray(), expected)
+
+
+def test_rows_that_json_leaves_out(tmp_path, graph):
+    found, notes = read(graph, features=put(tmp_path / "f.json", '{"0": [1], "3": [0]}'))
+    assert found.features.toarray().tolist() == [[0, 1], [0, 0], [0, 0], [1, 0]]
+    assert any("2 rows without features" in note for note in notes)
+
+
+@pytest.mark.parametrize("zero_based", [False, True])
+def test_libsvm_as_another_library_reads_it(tmp_path, graph, zero_based):
+    datasets = pytest.importorskip("sklearn.datasets")
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(4, 6)) * (rng.random((4, 6)) < 0.7)
+    X[0, 0] = 1
+    y = [2, 0, 1, 1]
+    datasets.dump_svmlight_file(X, y, str(tmp_path / "f.svm"), zero_based=zero_based)
+    expected, labels = datasets.load_svmlight_file(str(tmp_path / "f.svm"))
+    found, notes = read(graph, features=tmp_path / "f.svm", labels=tmp_path / "f.svm")
+    np.testing.assert_array_equal(found.features.toarray(), expected.toarray().astype(np.float32))
+    assert found.labels.tolist() == labels.tolist() == y
+    assert any(f"numbered from {int(not zero_based)}" in note for note in notes)
+
+
+@pytest.mark.parametrize("content, labels", [
+    ("id,label\n0,2\n2,1\n1,0\n3,-1\n", [2, 0, 1, -1]),
+    ("id,page_name,page_type\n0,\"a, b\",tv\n2,c,company\n3,d,\n1,e,tv\n", [1, 1, 0, -1]),
+    ("label\nb\na\n\nb\nc\n", [1, 0, 1, 2]),
+    ("node\tclass\n0\t5\n1\t5\n2\t5\n3\t0\n", [5, 5, 5, 0]),
+    ("id,ml_target\n0,0\n1,1\n2,1\n3,0\n", [0, 1, 1, 0]),
+])
+def test_labels_of_a_table(tmp_path, graph, content, labels):
+    name = "y.tsv" if "\t" in content else "y.csv"
+    found, notes = read(graph, labels=put(tmp_path / name, content))
+    assert found.labels.tolist() == labels
+    assert any("column" in note for note in notes)
+
+
+@pytest.mark.parametrize("field, name, content, message", [
+    ("features", "f.json", '{"0": [1]', "broken JSON"), ("features", "f.json", "[" * 9999, "JSON"),
+    ("features", "f.json", '{"0": [1], "0": [2]}', "id 0 is there twice"),
+    ("features", "f.json", '{"a": [1]}', "id 'a', expected a whole number"),
+    ("features", "f.json", '{"-1": [1]}', "id '-1'"),
+    ("features", "f.json", '{"9999999": [1]}', "1 ids up to 9999999"),
+    ("features", "f.json", '{"0": [-1]}', "row 0: expected a list of the numbers"),
+    ("features", "f.json", '{"0": [0.5]}', "row 0: expected"),
+    ("features", "f.json", '{"0": {"a": 1}}', "row 0: expected"),
+    ("features", "f.json", '{"0": [true]}', "row 0: expected"),
+    ("features", "f.json", '{"0": [99999999999]}', "row 0: expected"),
+    ("features", "f.json", '{"0": [1]}', r"shape \(1, 2\), expected 4 rows"),
+    ("features", "f.json", b'{"0": [1], "\xff": []}', "line 1: not UTF-8"),
+    ("features", "f.json", "[1, 2]", "row 0: expected"),
+    ("features", "f.svm", "1 1:2\n1 1:x\n", "line 2: 'x', expected a finite number"),
+    ("features", "f.svm", "1 1:2\n1 -1:2\n", "line 2: '-1:2', expected NUMBER:VALUE"),
+    ("features", "f.svm", "1 1:2\n1 qid:2\n", "line 2: 'qid:2'"),
+    ("features", "f.svm", "1 1:2\n1 99999999999:2\n", "line 2: '99999999999:2'"),
+    ("features", "f.svm", "1 1:2 1:3\n", "a row has a feature twice"),
+    ("features", "f.svm", "1 1:2\n2 1:nan\n", "line 2: 'nan'"),
+    ("features", "f.svm", "1 1:2\n", r"shape \(1, 1\), expected 4 rows"),
+    ("features", "f.json", "% one line", "not an array in .npy format but text"),
+    ("labels", "y.csv", "label\n" + "x" * 200000, "broken CSV"),
+    ("labels", "y.csv", "id,label\n0,1\n0,2\n", "id 0 is there twice"),
+    ("labels", "y.csv", "id,label\n0,1\nx,2\n", "id 'x'"),
+    ("labels", "y.csv", "id,label\n0\n", r"row 2: 1 field\(s\), expected 2"),
+    ("labels", "y.csv", "a,b,c\n1,2,3\n", "which is the label"),
+    ("labels", "y.csv", "", "which is"),
+    ("labels", "y.csv", "label\n1\n2\n", r"shape \(2,\), expected 4 rows"),
+    ("labels", "y.csv", b"label\n\xff\n", "line 2: not UTF-8"),
+    ("labels", "y.csv", "label\n" + "999999999\n" * 4, "label of vertex 0 is 999999999"),
+])
+def test_refusals(tmp_path, graph, field, name, content, message):
+    refused(rf"{name}: .*{message}", graph, **{field: put(tmp_path / name, content)})
+
+
+@pytest.mark.parametrize("field, name, content", [
+    ("features", "f.json", "[[0]," + " " * 5000 + "[1],[2],[3]]"),
+    ("features", "f.svm", "1 1:2 2:2 3:3\n" * 1000), ("labels", "y.csv", "label\n" + "1\n" * 5000)])
+def test_memory(tmp_path, graph, field, name, content):
+    path = put(tmp_path / name, gzip.compress(content.encode()))
+    refused("needs .* bytes of memory, the limit is 100000", graph, memory=100_000, **{field: path})
+
+
+@pytest.mark.parametrize("field", ["pattern", "real"])
+def test_matrix_market_without_its_banner(tmp_path, field):
+    A = sp.coo_array(([1.5, 2, 3], ([0, 2, 1], [1, 0, 1])), shape=(3, 3))
+    made = io.BytesIO()
+    scipy.io.mmwrite(made, A, field=field)
+    lines = [line for line in made.getvalue().decode().split("\n") if not line.startswith("%")]
+    graph, notes = read(put(tmp_path / "g.mtx", "\n".join(lines)))
+    expected = A.toarray() if field == "real" else (A.toarray() != 0).astype(float)
+    assert rows(graph) == expected.tolist()
+    assert any("no banner" in note for note in notes)
+
+
+@pytest.mark.parametrize("content, message", [
+    ("3 3 2\n1 2\n", "ends after line 2 with 1 entries"), ("3 3 1\n1 2\n1 3\n", "line 3: more"),
+    ("3 3 1\n0 2\n", r"line 2: row is '0', expected 1\.\.3"), ("3 3 1\n1 4\n", "column is '4'"),
+    ("3 4 1\n1 2\n", "3 rows and 4 columns"), ("3 3 2\n1 2 1\n1 3\n", r"line 3: 2 field\(s\)"),
+    ("3 3 1\n1 2 nan\n", "line 2: value is 'nan'"), ("3 3 1\n1 2 3 4\n", "line 2: more than 3"),
+    ("9999999999 9999999999 0\n", "needs .* bytes"), ("3 3 99999\n1 2\n", "99999 entries declared"),
+    ("0 1\n", "no %%MatrixMarket banner"), ("3 3 1\n1\n", r"line 2: 1 field\(s\)"),
+])
+def test_refusals_without_a_banner(tmp_path, content, message):
+    refused(rf"g\.mtx: .*{message}", put(tmp_path / "g.mtx", content), memory=1 << 30)
