@@ -75,9 +75,10 @@ class Adjacency:
         `dtype` is that of x.
         """
         if dtype not in self.means:
-            count = self.pattern.indptr.diff().clamp_(min=1).to(WIDE[dtype])
-            other = object.__new__(Adjacency)
-            other.__dict__.update(self.__dict__, scale=count.reciprocal_(), means={})
+            with torch.inference_mode(False):
+                count = self.pattern.indptr.diff().clamp_(min=1).to(WIDE[dtype])
+                other = object.__new__(Adjacency)
+                other.__dict__.update(self.__dict__, scale=count.reciprocal_(), means={})
             self.means[dtype] = other
         return self.means[dtype]
 
@@ -87,7 +88,7 @@ class Adjacency:
         values_t = None
         if transposes and self.values is not None:
             values_t = self.values.detach()[order] if self.values_t is None else self.values_t
-            if not self.learns:
+            if not (self.learns or torch.is_inference_mode_enabled()):
                 self.values_t = values_t
         return (self.pattern.indptr, self.pattern.indices, self.values, self.scale, indptr_t,
                 indices_t, values_t, order)
@@ -106,7 +107,7 @@ class Pattern:
     def transpose(self):
         """Return the pattern of the transpose, and the numbers here of its entries; made once."""
         if self.made is None:
-            with queued(self.indices) as kernels:
+            with torch.inference_mode(False), queued(self.indices) as kernels:
                 made = kernels.transpose_pattern(pattern_of(self.indptr), pattern_of(self.indices),
                                                  self.shape[1])
                 self.made = [tensor_of(array, self.indices) for array in made]
@@ -165,7 +166,8 @@ def adjacency_of(A):
     state = A._version, A.requires_grad
     held, seen, adjacency = _known.get(key, (None, None, None))
     if held is None or held() is not A or seen != state:
-        adjacency = _made(A, flipped)
+        with torch.inference_mode(False):  # what is made there has no place in a gradient later
+            adjacency = _made(A, flipped)
         _known[key] = weakref.ref(A, lambda _: _known.pop(key, None)), state, adjacency
     if A.requires_grad:  # its values are part of a graph that one backward uses up
         adjacency = adjacency.with_values(A.values())
