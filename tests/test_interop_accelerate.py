@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
 
 from test_interop_torch import DOUBLE, csr, normal  # noqa: E402
 
-from hpgcn.interop.torch import accelerate, adjacency, ops  # noqa: E402
+from hpgcn.interop.torch import accelerate, adjacency, attend, ops, spmm  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore:Sparse"),
               pytest.mark.filterwarnings("ignore:Converting sparse tensor")]
@@ -226,6 +226,11 @@ def test_compiled_models_break_their_graph_at_sparse_tensors():
     x = normal(5, 4)
     compiled = torch.compile(lambda A, x: torch.relu(A @ x), backend="eager")
     assert assert_as_torch(lambda: compiled(A, x), x, rtol=1e-12) == {("matmul", "taken"): 1}
+    given = normal(5, 2, grad=False), normal(5, 2, grad=False)
+    for function in (spmm, lambda A, x: attend(A, x, *given)):
+        compiled = torch.compile(lambda A, x, function=function: torch.relu(function(A, x)),
+                                 backend="eager")
+        torch.testing.assert_close(compiled(A, x), torch.relu(function(A, x)))
 
 
 def test_training_gives_the_same_bits_twice():

@@ -1,4 +1,5 @@
 """A sparse matrix as tensors, with all that products by it need again and again."""
+import functools
 import weakref
 
 import torch
@@ -86,10 +87,13 @@ class Adjacency:
         """Return what operators take: pattern, values and scale, then those of the transpose."""
         indptr_t, indices_t, order = self.pattern.transpose() if transposes else (None,) * 3
         values_t = None
-        if transposes and self.values is not None:
-            values_t = self.values.detach()[order] if self.values_t is None else self.values_t
-            if not (self.learns or torch.is_inference_mode_enabled()):
-                self.values_t = values_t
+        if transposes and self.learns:
+            values_t = self.values.detach()[order]
+        elif transposes and self.values is not None:
+            if self.values_t is None:
+                with torch.inference_mode(False):
+                    self.values_t = self.values[order]
+            values_t = self.values_t
         return (self.pattern.indptr, self.pattern.indices, self.values, self.scale, indptr_t,
                 indices_t, values_t, order)
 
@@ -172,6 +176,17 @@ def adjacency_of(A):
     if A.requires_grad:  # its values are part of a graph that one backward uses up
         adjacency = adjacency.with_values(A.values())
     return adjacency, flipped
+
+
+def traced_without_sparse(function):
+    """Keep a function of (A, ...) out of what `torch.compile` traces where A is a sparse tensor."""
+    aside = torch.compiler.disable(function)
+
+    @functools.wraps(function)
+    def call(A, *args, **options):
+        return (function if isinstance(A, Adjacency) else aside)(A, *args, **options)
+
+    return call
 
 
 def _made(A, flipped):
