@@ -127,7 +127,7 @@ def check(indptr, indices, values, shape):
     if indptr.device != indices.device:
         raise UsageError(f"indptr is on {indptr.device}, indices on {indices.device}")
     check_values(values, indices)
-    if len(shape) != 2 or indptr.numel() != shape[0] + 1:
+    if len(shape) != 2 or min(shape) < 0 or indptr.numel() != shape[0] + 1:
         raise UsageError(f"indptr has {indptr.numel()} numbers, expected one more than the rows of "
                          f"shape {shape}")
     nnz = indices.numel()
