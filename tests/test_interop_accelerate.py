@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
 
 from test_interop_torch import DOUBLE, csr, normal  # noqa: E402
 
-from hpgcn.interop.torch import accelerate, adjacency, ops  # noqa: E402
+from hpgcn.interop.torch import accelerate, adjacency, attend, ops, spmm  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore:Sparse"),
               pytest.mark.filterwarnings("ignore:Converting sparse tensor")]
@@ -207,6 +207,30 @@ def test_one_transpose_of_a_matrix_that_lives(monkeypatch):
     del A
     gc.collect()
     assert pattern() is None
+
+
+def test_what_inference_leaves_serves_training():
+    for reduce in ("sum", "mean", "max"):
+        A = csr(dtype=DOUBLE)
+        x = normal(5, 4)
+        with torch.inference_mode(), accelerate():
+            expected = torch.sparse.mm(A, x, reduce)
+            torch.sparse.mm(A.detach().to_sparse_csc(), x)
+        assert assert_as_torch(lambda A=A, x=x, reduce=reduce: torch.sparse.mm(A, x, reduce), x,
+                               rtol=1e-12)
+        torch.testing.assert_close(torch.sparse.mm(A, x, reduce), expected)
+
+
+def test_compiled_models_break_their_graph_at_sparse_tensors():
+    A = csr((5, 5), DOUBLE)
+    x = normal(5, 4)
+    compiled = torch.compile(lambda A, x: torch.relu(A @ x), backend="eager")
+    assert assert_as_torch(lambda: compiled(A, x), x, rtol=1e-12) == {("matmul", "taken"): 1}
+    given = normal(5, 2, grad=False), normal(5, 2, grad=False)
+    for function in (spmm, lambda A, x: attend(A, x, *given)):
+        compiled = torch.compile(lambda A, x, function=function: torch.relu(function(A, x)),
+                                 backend="eager")
+        torch.testing.assert_close(compiled(A, x), torch.relu(function(A, x)))
 
 
 def test_training_gives_the_same_bits_twice():

@@ -276,11 +276,12 @@ def test_the_same_bits_with_one_thread_and_with_several():
     ({"indices": [0.0, 1.0]}, "indices has shape .* torch.float32"),
     ({"values": [1.0]}, r"values has shape \(1,\) .* expected \(2,\) floating"),
     ({"values": [1, 2]}, "values has shape .* torch.int64"),
+    ({"indptr": torch.zeros(0, dtype=torch.int64), "shape": (-1, 3)}, "indptr has 0 numbers"),
     ({"shape": (2, 3)}, "indptr has 4 numbers, expected one more than the rows of shape")])
 def test_arrays_that_fit_no_matrix_are_refused(change, message):
     arrays = {"indptr": [0, 1, 2, 2], "indices": [0, 2], "values": [1.0, 2.0]} | change
     shape = arrays.pop("shape", (3, 3))
-    tensors = {name: torch.tensor(numbers) for name, numbers in arrays.items()}
+    tensors = {name: torch.as_tensor(numbers) for name, numbers in arrays.items()}
     with pytest.raises((DataError, UsageError), match=message):
         Adjacency(**tensors, shape=shape)
 

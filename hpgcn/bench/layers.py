@@ -11,7 +11,7 @@ from hpgcn.bench.graphs import make, normalized
 from hpgcn.bench.timing import OURS, in_turns
 from hpgcn.errors import require
 
-LAYERS = {"gcn": "sum", "sage": "mean", "sage-max": "max"}
+LAYERS = {"GCNConv": "sum", "SAGEConv": "mean", "SAGEConv max": "max"}
 ELEMENTS = 40  # bytes of an element of x: x, out, gradients, arg of max, the result expected
 TINY = 32  # rows of a matrix that is multiplied in next to no time
 CALLS = 200  # of it, between two looks at the clock
@@ -29,7 +29,7 @@ def measure(settings, host, limits):
     accelerated_overhead_ms: of a call with a gradient, less the kernel.
     """
     torch = require("torch", "torch", "bench torch")
-    require("torch_geometric", "test", "bench torch")
+    nn = require("torch_geometric.nn", "test", "bench torch")
     torch.set_num_threads(settings.threads)
     rows, ratios = [], []
     with warnings.catch_warnings():
@@ -40,7 +40,8 @@ def measure(settings, host, limits):
             for width in settings.widths:
                 row = {"graph": name, "vertices": A.scale.size, "nonzeros": A.indices.size,
                        "width": width}
-                for layer, timings in time_width(torch, A, matrices, width, settings, host):
+                for layer, timings in time_width(torch, nn, A, matrices, width, settings,
+                                                  host):
                     rows += [{**row, "layer": layer, "kernel": kernel, **timing}
                              for kernel, timing in timings.items()]
                     ratio = timings["pyg"]["time_ms"] / timings[OURS]["time_ms"]
@@ -53,7 +54,7 @@ def measure(settings, host, limits):
 
 
 def matrices_of(torch, A):
-    """Return A-hat for GCN and its pattern for SAGE as sparse tensors; ms until one can be used."""
+    """Return A-hat and its pattern, by reduction, as sparse tensors; ms until one can be used."""
     from hpgcn.interop.torch.adjacency import adjacency_of
 
     pattern = [torch.from_numpy(array.astype(np.int64)) for array in (A.indptr, A.indices)]
@@ -65,13 +66,11 @@ def matrices_of(torch, A):
         begin = time.perf_counter()
         adjacency_of(matrix)[0].arrays(True)
         milliseconds.append(1e3 * (time.perf_counter() - begin))
-    return {"gcn": weighted, "sage": ones, "sage-max": ones}, milliseconds[-1]
+    return {"sum": weighted, "mean": ones, "max": ones}, milliseconds[-1]
 
 
-def time_width(torch, A, matrices, width, settings, host):
+def time_width(torch, nn, A, matrices, width, settings, host):
     """Yield (layer, timings as of `in_turns`) at one width."""
-    from torch_geometric.nn import GCNConv, SAGEConv
-
     from hpgcn.interop.torch import accelerate
 
     n = A.scale.size
@@ -81,18 +80,19 @@ def time_width(torch, A, matrices, width, settings, host):
     x.requires_grad_()
     degree = np.diff(A.indptr).astype(np.float32)[:, None]
     for layer, reduce in LAYERS.items():
-        conv = (GCNConv(1, 1, normalize=False) if layer == "gcn" else SAGEConv(1, 1, aggr=reduce))
-        features = {"x": x, "edge_weight": None} if layer == "gcn" else {"x": (x, x)}
-        call = partial(step, conv, matrices[layer], features, x, G)
+        conv, features = nn.GCNConv(1, 1, normalize=False), {"x": x, "edge_weight": None}
+        if reduce != "sum":
+            conv, features = nn.SAGEConv(1, 1, aggr=reduce), {"x": (x, x)}
+        call = partial(step, conv, matrices[reduce], features, x, G)
 
         def within(call=call):
             with accelerate():
                 return call()
 
         expected = None
-        if layer == "gcn":
+        if reduce == "sum":
             expected = A.matrix.T @ G.numpy()
-        elif layer == "sage":
+        elif reduce == "mean":
             ones = sp.csr_array((np.ones_like(A.values), A.indices, A.indptr), A.matrix.shape)
             expected = ones.T @ (G.numpy() / degree)
         timings = in_turns(host, {OURS: within, "pyg": call}, settings.repeats,

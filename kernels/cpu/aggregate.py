@@ -11,7 +11,7 @@ from hpgcn.kernels.reference.aggregate import OP_CODES, REDUCE_CODES, check_oper
 
 ADD, SUB, MUL, DIV, COPYLHS, COPYRHS = range(6)
 SUM, MEAN, MAX, MIN = range(4)
-STRIP = 16  # columns of a task: a cache line of float32
+STRIP = 16  # columns of a task, or a multiple: a cache line of float32
 AHEAD = 16  # edges between asking for a row of x and reading it
 NO_EDGE = np.empty(0, np.int64)
 NO_ARG = np.empty((0, 0), np.int64)
@@ -126,18 +126,18 @@ def _take_better(row, factor, sign, number, best, place):
 
 
 @Threaded
-def _to_chosen(indices, weight, grad, arg, dx, strips, parts):
+def _to_chosen(indices, weight, grad, arg, dx, columns, parts):
     """Add gradients to the rows of x that were chosen: a task has some columns and rows of x.
 
     Each sum is taken in the order of the rows v, as along the transpose.
     """
     m, width = grad.shape
     n = dx.shape[0]
-    for task in numba.prange(strips * parts):
-        strip, part = task // parts, task % parts
+    for task in numba.prange(-(-width // columns) * parts):
+        first, part = task // parts * columns, task % parts
         low, high = n * part // parts, n * (part + 1) // parts
         for v in range(m):
-            for q in range(strip * STRIP, min(width, strip * STRIP + STRIP)):
+            for q in range(first, min(width, first + columns)):
                 k = arg[v, q]
                 if k >= 0:
                     u = indices[k]
@@ -251,9 +251,10 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
     launches = []
     if extreme and (op == "copylhs" or (op == "mul" and e.shape[1] == 1)):
         weight = np.empty(0, dtype) if e is None else e.ravel()
-        strips = -(-width // STRIP)
-        parts = -(-numba.get_num_threads() // strips)  # to each its task, whatever the width
-        launches.append((_to_chosen, (grad.size * parts, indices, weight, grad, chosen, dx, strips,
+        threads = numba.get_num_threads()
+        columns = -(-width // (STRIP * threads)) * STRIP
+        parts = -(-threads // -(-width // columns))  # to each thread its task
+        launches.append((_to_chosen, (grad.size * parts, indices, weight, grad, chosen, dx, columns,
                                       parts)))
     elif dx is not None:
         indptr_t, indices_t, edge_t = transposed or transpose_pattern(indptr, indices, x.shape[0])

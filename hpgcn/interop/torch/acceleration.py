@@ -61,6 +61,7 @@ class accelerate(TorchFunctionMode):  # noqa: N801 - used as `with accelerate():
         return table([heading, *rows], left=(1, 2, 3, 4)) if rows else "no sparse products"
 
 
+@torch.compiler.disable  # it meets sparse tensors, which cannot be traced
 def _multiply(A, x, reduce):
     adjacency, flipped = adjacency_of(A)
     if reduce in ("", "sum"):

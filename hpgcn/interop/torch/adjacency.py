@@ -1,4 +1,5 @@
 """A sparse matrix as tensors, with all that products by it need again and again."""
+import functools
 import weakref
 
 import torch
@@ -75,9 +76,10 @@ class Adjacency:
         `dtype` is that of x.
         """
         if dtype not in self.means:
-            count = self.pattern.indptr.diff().clamp_(min=1).to(WIDE[dtype])
-            other = object.__new__(Adjacency)
-            other.__dict__.update(self.__dict__, scale=count.reciprocal_(), means={})
+            with torch.inference_mode(False):
+                count = self.pattern.indptr.diff().clamp_(min=1).to(WIDE[dtype])
+                other = object.__new__(Adjacency)
+                other.__dict__.update(self.__dict__, scale=count.reciprocal_(), means={})
             self.means[dtype] = other
         return self.means[dtype]
 
@@ -85,10 +87,13 @@ class Adjacency:
         """Return what operators take: pattern, values and scale, then those of the transpose."""
         indptr_t, indices_t, order = self.pattern.transpose() if transposes else (None,) * 3
         values_t = None
-        if transposes and self.values is not None:
-            values_t = self.values.detach()[order] if self.values_t is None else self.values_t
-            if not self.learns:
-                self.values_t = values_t
+        if transposes and self.learns:
+            values_t = self.values.detach()[order]
+        elif transposes and self.values is not None:
+            if self.values_t is None:
+                with torch.inference_mode(False):
+                    self.values_t = self.values[order]
+            values_t = self.values_t
         return (self.pattern.indptr, self.pattern.indices, self.values, self.scale, indptr_t,
                 indices_t, values_t, order)
 
@@ -106,7 +111,7 @@ class Pattern:
     def transpose(self):
         """Return the pattern of the transpose, and the numbers here of its entries; made once."""
         if self.made is None:
-            with queued(self.indices) as kernels:
+            with torch.inference_mode(False), queued(self.indices) as kernels:
                 made = kernels.transpose_pattern(pattern_of(self.indptr), pattern_of(self.indices),
                                                  self.shape[1])
                 self.made = [tensor_of(array, self.indices) for array in made]
@@ -122,7 +127,7 @@ def check(indptr, indices, values, shape):
     if indptr.device != indices.device:
         raise UsageError(f"indptr is on {indptr.device}, indices on {indices.device}")
     check_values(values, indices)
-    if len(shape) != 2 or indptr.numel() != shape[0] + 1:
+    if len(shape) != 2 or min(shape) < 0 or indptr.numel() != shape[0] + 1:
         raise UsageError(f"indptr has {indptr.numel()} numbers, expected one more than the rows of "
                          f"shape {shape}")
     nnz = indices.numel()
@@ -165,11 +170,23 @@ def adjacency_of(A):
     state = A._version, A.requires_grad
     held, seen, adjacency = _known.get(key, (None, None, None))
     if held is None or held() is not A or seen != state:
-        adjacency = _made(A, flipped)
+        with torch.inference_mode(False):  # what is made there has no place in a gradient later
+            adjacency = _made(A, flipped)
         _known[key] = weakref.ref(A, lambda _: _known.pop(key, None)), state, adjacency
     if A.requires_grad:  # its values are part of a graph that one backward uses up
         adjacency = adjacency.with_values(A.values())
     return adjacency, flipped
+
+
+def traced_without_sparse(function):
+    """Keep a function of (A, ...) out of what `torch.compile` traces where A is a sparse tensor."""
+    aside = torch.compiler.disable(function)
+
+    @functools.wraps(function)
+    def call(A, *args, **options):
+        return (function if isinstance(A, Adjacency) else aside)(A, *args, **options)
+
+    return call
 
 
 def _made(A, flipped):

@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 
 from hpgcn.errors import UsageError
-from hpgcn.interop.torch.adjacency import adjacency_of
+from hpgcn.interop.torch.adjacency import adjacency_of, traced_without_sparse
 from hpgcn.interop.torch.ops import check_rows
 from hpgcn.interop.torch.views import WIDE, empty, pattern_of, queued, rows_of
 
 
+@traced_without_sparse
 def attend(A, x, row_score, col_score, *, slope=0.2, p=0.0, seed=0):
     """Graph attention of K heads: sum over entries (i, j) of softmax(LeakyReLU(l_i + r_j)) x_j.
 
