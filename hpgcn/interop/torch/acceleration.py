@@ -35,9 +35,9 @@ class accelerate(TorchFunctionMode):  # noqa: N801 - used as `with accelerate():
         reason why not.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.calls = Counter()
+        self.calls: Counter[tuple[str, tuple[int, ...], tuple[int, ...], str]] = Counter()
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -53,7 +53,7 @@ class accelerate(TorchFunctionMode):  # noqa: N801 - used as `with accelerate():
         self.calls[label, tuple(A.shape), tuple(x.shape), why or TAKEN] += 1
         return function(*args, **kwargs) if why else _multiply(A, x, reduce)
 
-    def report(self):
+    def report(self) -> str:
         """Return a table as text: a line for each function, shapes and outcome."""
         rows = [(str(count), name, "x".join(map(str, A)), "x".join(map(str, x)), outcome)
                 for (name, A, x, outcome), count in self.calls.items()]

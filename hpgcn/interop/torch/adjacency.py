@@ -1,4 +1,6 @@
 """A sparse matrix as tensors, with all that products by it need again and again."""
+from __future__ import annotations
+
 import functools
 import weakref
 
@@ -36,7 +38,9 @@ class Adjacency:
         Tensors of another kind, shape or device.
     """
 
-    def __init__(self, indptr, indices, values=None, shape=None, *, transpose=True):
+    def __init__(self, indptr: torch.Tensor, indices: torch.Tensor,
+                 values: torch.Tensor | None = None, shape: tuple[int, int] | None = None, *,
+                 transpose: bool = True) -> None:
         m = indptr.numel() - 1
         shape = (m, m) if shape is None else tuple(map(int, shape))
         check(indptr, indices, values, shape)
@@ -49,28 +53,28 @@ class Adjacency:
             self.arrays(True)
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, int]:
         """Rows and columns."""
         return self.pattern.shape
 
     @property
-    def device(self):
+    def device(self) -> torch.device:
         """Where the tensors are."""
         return self.pattern.indices.device
 
     @property
-    def learns(self):
+    def learns(self) -> bool:
         """Whether values require a gradient."""
         return self.values is not None and self.values.requires_grad
 
-    def with_values(self, values):
+    def with_values(self, values: torch.Tensor) -> Adjacency:
         """Return a matrix of the same pattern with other values, (nnz,), or None for ones."""
         check_values(values, self.pattern.indices)
         other = object.__new__(Adjacency)
         other.__dict__.update(self.__dict__, values=values, values_t=None, means={})
         return other
 
-    def averaging(self, dtype):
+    def averaging(self, dtype: torch.dtype) -> Adjacency:
         """Return the matrix that takes means: each row divided by the number of its entries.
 
         `dtype` is that of x.
@@ -83,7 +87,7 @@ class Adjacency:
             self.means[dtype] = other
         return self.means[dtype]
 
-    def arrays(self, transposes):
+    def arrays(self, transposes: bool) -> tuple[torch.Tensor | None, ...]:
         """Return what operators take: pattern, values and scale, then those of the transpose."""
         indptr_t, indices_t, order = self.pattern.transpose() if transposes else (None,) * 3
         values_t = None

@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 
 from hpgcn.errors import UsageError
-from hpgcn.interop.torch.adjacency import adjacency_of, traced_without_sparse
+from hpgcn.interop.torch.adjacency import Adjacency, adjacency_of, traced_without_sparse
 from hpgcn.interop.torch.ops import check_rows
 from hpgcn.interop.torch.views import WIDE, empty, pattern_of, queued, rows_of
 
 
 @traced_without_sparse
-def attend(A, x, row_score, col_score, *, slope=0.2, p=0.0, seed=0):
+def attend(A: Tensor | Adjacency, x: Tensor, row_score: Tensor, col_score: Tensor, *,
+           slope: float = 0.2, p: float = 0.0, seed: int = 0) -> Tensor:
     """Graph attention of K heads: sum over entries (i, j) of softmax(LeakyReLU(l_i + r_j)) x_j.
 
     The softmax is over the entries of row i, of each head alone; of A only the pattern counts.

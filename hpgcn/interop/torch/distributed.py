@@ -15,7 +15,9 @@ import scipy.sparse as sp
 import torch
 
 from hpgcn import kernels
+from hpgcn.config import Config
 from hpgcn.errors import UsageError
+from hpgcn.interop.torch.views import queued, rows_of, tensor_of
 from hpgcn.parallel.shares import RowShares
 from hpgcn.training.propagator import Sent, propagation
 
@@ -31,7 +33,7 @@ class Propagation(torch.nn.Module):
 
     Parameters
     ----------
-    graph, comm, strategy, norm, self_loops, device, dtype, **settings
+    graph, comm, strategy, **options
         As for `hpgcn.propagation`. Where a strategy divides columns among ranks, rows are
         exchanged for columns around each product, so that a model sees whole rows.
     seed : int
@@ -54,9 +56,10 @@ class Propagation(torch.nn.Module):
     masks: dict[str, torch.Tensor] | None
 
     def __init__(self, graph: Graph | StoredGraph | str | os.PathLike[str],
-                 comm: Comm | None = None, *, seed: int = 0, **options: Any) -> None:
+                 comm: Comm | None = None, strategy: str = Config.strategy, *, seed: int = 0,
+                 **options: Any) -> None:
         super().__init__()
-        self.product = propagation(graph, comm, **options)
+        self.product = propagation(graph, comm, strategy=strategy, **options)
         self.seed = seed
         self._drawn = 0
         self._agreed = set()
@@ -142,7 +145,7 @@ class Propagation(torch.nn.Module):
     def broadcast(self, model: torch.nn.Module) -> None:
         """Give all ranks rank 0's parameters and buffers of a model, in place."""
         state = [*model.parameters(), *model.buffers()]
-        of_first = self.product.comm.bcast([_array(each.cpu()) for each in state])
+        of_first = self.product.comm.bcast([rows_of(each.cpu()) for each in state])
         with torch.no_grad():
             for own, given in zip(state, of_first):
                 own.copy_(torch.from_numpy(given))
@@ -174,10 +177,14 @@ class Propagation(torch.nn.Module):
         if given != product.dtype.name:
             raise UsageError(f"H is of {given}, the product of {product.dtype.name}: "
                              f"Propagation(..., dtype={given!r})")
-        mine = product.comm.device.put(_array(H.cpu()))
+        device = product.comm.device
         multiply = product.backward if transposed else product.forward
-        T = self._shares.to_rows(multiply(self._shares.to_columns(mine)), H.shape[1])
-        return torch.from_numpy(product.comm.device.get(T)).to(H.device)
+        here = H.is_cuda and device.name == "cuda"  # else by way of the host
+        like = H if here else torch.empty(0)
+        with queued(like):
+            mine = rows_of(H) if here else device.put(rows_of(H.cpu()))
+            T = self._shares.to_rows(multiply(self._shares.to_columns(mine)), H.shape[1])
+            return tensor_of(T if here else device.get(T), like).to(H.device)
 
 
 class _Product(torch.autograd.Function):
@@ -206,17 +213,12 @@ class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx, H, vertex, drawn):
         ctx.vertex, ctx.drawn = vertex, drawn
-        dropped = kernels.cpu.dropout(_array(H.cpu()), vertex, **drawn)
+        dropped = kernels.cpu.dropout(rows_of(H.cpu()), vertex, **drawn)
         return torch.from_numpy(dropped).to(H.device)
 
     @staticmethod
     def backward(ctx, G):
         return _Dropout.apply(G, ctx.vertex, ctx.drawn), None, None
-
-
-def _array(tensor):
-    """Return a tensor of the host as an array in C order, of the same memory where it can be."""
-    return tensor.detach().contiguous().numpy()
 
 
 def as_tensor(array, rows):

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from hpgcn.errors import UsageError
-from hpgcn.interop.torch.adjacency import adjacency_of, traced_without_sparse
+from hpgcn.interop.torch.adjacency import Adjacency, adjacency_of, traced_without_sparse
 from hpgcn.interop.torch.views import WIDE, empty, pattern_of, queued, rows_of, tensor_of
 
 NONE = (None,) * 8  # gradients of the arrays
 
 
 @traced_without_sparse
-def spmm(A, x, *, transposed=False):
+def spmm(A: Tensor | Adjacency, x: Tensor, *, transposed: bool = False) -> Tensor:
     """Sparse times dense, A x, or A^T x; differentiable in x and in the values of A.
 
     Parameters
