@@ -48,12 +48,12 @@ def _mkl(matrix, threads):
 def _torch(threads, indptr, indices, values, shape):
     torch = import_module("torch")
     torch.set_num_threads(threads)
-    torch.set_grad_enabled(False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that its CSR is in beta
         arrays = map(torch.from_dlpack, (indptr, indices, values))
         csr = torch.sparse_csr_tensor(*arrays, size=shape)
-    return {"torch": lambda x, out: partial(torch.matmul, csr, torch.from_dlpack(x))}
+    multiply = torch.no_grad()(torch.matmul)
+    return {"torch": lambda x, out: partial(multiply, csr, torch.from_dlpack(x))}
 
 
 def _cusparse(xp, indptr, indices, values, shape):

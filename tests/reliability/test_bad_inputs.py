@@ -37,7 +37,7 @@ MATRICES = [  # row, content, what the line says
     ("05-mtx-1e39", REAL + b"3 3 2\n1 2 1\n1 1 1e39\n", r"weight \(as float32\)"),
     ("06-mtx-empty", b"", r"line 1: no %%MatrixMarket banner"),
     ("06-mtx-mark-alone", b"\xef\xbb\xbf", r"line 1: no %%MatrixMarket banner"),
-    ("06-mtx-no-banner", b"3 3 1\n1 2\n", r"line 1: no %%MatrixMarket banner"),
+    ("06-mtx-no-banner", b"3 3\n1 2\n", r"line 1: no %%MatrixMarket banner"),
     ("07-mtx-strict-duplicate", MTX + b"3 3 3\n1 2\n2 1\n1 2\n", r"1 duplicate edges, the first"),
     ("08-mtx-negative", MTX + b"3 3 1\n-1 2\n", r"line 3: row is '-1', expected 1\.\.3"),
     ("09-mtx-float", MTX + b"3 3 1\n1.5 2\n", r"line 3: row is '1\.5', expected an integer"),
