@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The tests in about five minutes: each value of each parameter once, and what is left out is said.
+# The tests in about ten minutes: each value of each parameter once, and what is left out is said.
 #   --all       everything, before a change is published: about an hour on two cores
 #   --coverage  measure which lines run, and print their share; add --all for the share of all tests
 # Other arguments go to the serial pytest.
