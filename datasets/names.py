@@ -3,18 +3,15 @@
 Lines are split in Python, some hundred thousand a second: names are text of any kind, and each is
 looked up. Edges still go block by block, so that they alone may be larger than memory.
 """
-import re
-
 import numpy as np
 
 from hpgcn.datasets.parse import U, V, W
 from hpgcn.datasets.source import need, shown
-from hpgcn.datasets.text import BLANKS, split_line
+from hpgcn.datasets.text import BLANKS, finite, split_line
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import MAX_NAME
 
 NAME_BYTES = 250  # of memory for each name, beside four times the longest as an array
-NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?")
 
 
 class Names:
@@ -78,12 +75,7 @@ def _take(fields, roles, names, columns, where):
         if role in (U, V):
             columns[role].append(names.number(_text(field, where), f"{where}: id"))
         elif role == W:
-            field = field.strip(b'"')
-            value = float(field) if NUMBER.fullmatch(field) else np.nan
-            if not np.isfinite(value):
-                weight = shown(field.decode("utf-8", "replace"), 40)
-                raise DataError(f"{where}: weight is {weight!r}, expected a finite number")
-            columns[W].append(value)
+            columns[W].append(finite(field.strip(b'"'), where, "weight is "))
 
 
 def _text(field, where):

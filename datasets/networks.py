@@ -11,14 +11,14 @@ import warnings
 import numpy as np
 
 from hpgcn.datasets.raw import Raw
-from hpgcn.datasets.source import BYTE_ORDER_MARK, need, refused, shown
+from hpgcn.datasets.source import need, refused, shown
+from hpgcn.datasets.text import WHOLE, whole_text
 from hpgcn.errors import DataError, require
 from hpgcn.graphs.validation import check_finite, check_ids
 
 TEXT_FACTOR = 50  # bytes of memory that a byte of text may become as a graph of NetworkX
 ENCODING = re.compile(rb"""^<\?xml[^>]*?encoding\s*=\s*["']([^"']*)["']""")
 ENCODINGS = (b"utf-8", b"utf8", b"us-ascii", b"ascii")
-WHOLE = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
 def read_graphml(source, memory):
@@ -43,19 +43,7 @@ def read_adjlist(source, memory):
 
 
 def _text(source, memory):
-    """Return the text, UTF-8, as bytes, if its graph fits into memory."""
-    limit = memory // TEXT_FACTOR
-    with source.open() as stream:
-        text = stream.read(limit + 1)
-    if len(text) > limit:
-        need(TEXT_FACTOR * max(source.size, len(text)), memory, source)
-    text = text.removeprefix(BYTE_ORDER_MARK)
-    try:
-        text.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = text.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{source}: line {line}: not UTF-8 ({error.reason})") from error
-    return text
+    return whole_text(source, memory, TEXT_FACTOR)
 
 
 def _xml(source, memory):

@@ -10,14 +10,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.datasets import arrays, columns
-from hpgcn.datasets.source import BYTE_ORDER_MARK, need, shown
-from hpgcn.datasets.text import Table
+from hpgcn.datasets.source import need, shown
+from hpgcn.datasets.text import WHOLE, Table, finite, whole_text
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import MAX_WIDTH
 
 TEXT_FACTOR = 40  # bytes of memory that a byte of text may become
-WHOLE = re.compile(r"0|[1-9][0-9]{0,17}")
-NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?")
 LIBSVM = re.compile(rb"(?>(?:#[^\n]*+\n|\s)*+)[-+.0-9eE]++(?:[ \t]++\d++:[-+.0-9eE]++)++")
 
 
@@ -43,15 +41,7 @@ def read_labels(source, memory):
 
 
 def _text(source, memory):
-    limit = memory // TEXT_FACTOR
-    with source.open() as stream:
-        text = stream.read(limit + 1)
-    need(TEXT_FACTOR * len(text), memory, source)
-    try:
-        return text.removeprefix(BYTE_ORDER_MARK).decode()
-    except UnicodeDecodeError as error:
-        line = text.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{source}: line {line}: not UTF-8 ({error.reason})") from error
+    return whole_text(source, memory, TEXT_FACTOR).decode()
 
 
 def _json(source, memory):
@@ -107,14 +97,14 @@ def _libsvm(source, memory):
                 if not words:
                     continue
                 where = f"{source}: line {table.line}"
-                labels.append(_float(words[0], where))
+                labels.append(finite(words[0], where))
                 for word in words[1:]:
                     number, _, value = word.partition(b":")
                     if not number.isdigit() or len(number) > 9 or int(number) > MAX_WIDTH:
                         text = shown(word.decode("utf-8", "replace"), 40)
                         raise DataError(f"{where}: {text!r}, expected NUMBER:VALUE")
                     indices.append(int(number))
-                    values.append(_float(value, where))
+                    values.append(finite(value, where))
                 counts.append(len(words) - 1)
             need(120 * (len(indices) + len(labels)), memory, source)
     indices = np.array(indices, np.int64)
@@ -127,14 +117,6 @@ def _libsvm(source, memory):
     if repeated.nnz < X.nnz:
         raise DataError(f"{source}: a row has a feature twice")
     return np.array(labels), X, [f"{source}: features are numbered from {first}"]
-
-
-def _float(word, where):
-    value = float(word) if NUMBER.fullmatch(word) else np.nan
-    if not np.isfinite(value):
-        text = shown(word.decode("utf-8", "replace"), 40)
-        raise DataError(f"{where}: {text!r}, expected a finite number")
-    return value
 
 
 def _csv(source, memory):

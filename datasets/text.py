@@ -9,13 +9,15 @@ import numpy as np
 
 from hpgcn.datasets import parse
 from hpgcn.datasets.parse import INT64_MAX, PASSED, U, V, W
-from hpgcn.datasets.source import BYTE_ORDER_MARK, LINE_LIMIT, need
+from hpgcn.datasets.source import BYTE_ORDER_MARK, LINE_LIMIT, need, shown
 from hpgcn.errors import DataError
 from hpgcn.runtime.progress_bar import bar
 
 BLOCK = 1 << 22  # bytes
 LONGEST_NUMBER = 400  # characters
 BLANKS = b" \t\r"
+NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?")
+WHOLE = re.compile(r"0|[1-9][0-9]{0,17}")  # an id that is no name
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,31 @@ class Grammar:
 def words(line):
     """Return the words, bytes, that blanks separate in a line."""
     return re.findall(rb"[^ \t\r]+", line)
+
+
+def finite(word, where, what=""):
+    """Return the number that a word, bytes, says; DataError if it is none, or not finite."""
+    number = float(word) if NUMBER.fullmatch(word) else np.nan
+    if not np.isfinite(number):
+        text = shown(word.decode("utf-8", "replace"), 40)
+        raise DataError(f"{where}: {what}{text!r}, expected a finite number")
+    return number
+
+
+def whole_text(source, memory, factor):
+    """Return all text of a Source, UTF-8, as bytes; a byte of it may become `factor` in memory."""
+    limit = memory // factor
+    with source.open() as stream:
+        text = stream.read(limit + 1)
+    if len(text) > limit:
+        need(factor * max(source.size, len(text)), memory, source)
+    text = text.removeprefix(BYTE_ORDER_MARK)
+    try:
+        text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = text.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{source}: line {line}: not UTF-8 ({error.reason})") from error
+    return text
 
 
 def split_line(line, delimiter):

@@ -262,23 +262,22 @@ def predict(args):
     ranks.assert_same(started(args), "command line")
     with ranks.collective_errors():
         store.check_suffix(out)
-        path = args.graph
         if args.library:
             from hpgcn.interop.torch import predict_pyg
 
             apply = functools.partial(predict_pyg, activation=args.activation)
-            if not path:
-                raise UsageError(f"{run}: name the graph to predict on")
+            trained_on, why = "", ""
         else:
             if args.activation != "own":
                 raise UsageError(f"--activation {args.activation}: a run says its own, only with "
                                  "--from")
             apply = inference.predict
-            path = path or run_directory.read_run(run)[1]["graph"]
-            if not path:
-                raise UsageError(f"{run}: trained on a graph in memory; name the graph to predict "
-                                 "on")
+            trained_on = run_directory.read_run(run)[1]["graph"]
+            why = "trained on a graph in memory; "
         store.refuse_existing(out, args.overwrite, follow)
+        path = args.graph or trained_on
+        if not path:
+            raise UsageError(f"{run}: {why}name the graph to predict on")
         source = store.load(path)
     with compiling(not args.quiet, ranks.rank):
         found = apply(source, run, ranks, device=args.device)
@@ -296,9 +295,9 @@ def export(args):
     from hpgcn.runtime.atomic import refuse_existing
 
     refuse_existing(args.out, args.overwrite)
-    state, code = export_pyg(Path(args.model))
+    state, code = export_pyg(Path(args.model), file=args.out)
     save_state_dict(args.out, state, overwrite=args.overwrite)
-    say(args, code.replace("model.pt", args.out).rstrip())
+    say(args, code.rstrip())
 
 
 def report(args):

@@ -6,7 +6,7 @@ import scipy.sparse as sp
 
 from hpgcn.errors import DataError, require
 from hpgcn.graphs.graph import Graph
-from hpgcn.interop.tensors import masks_of, to_array
+from hpgcn.interop.tensors import csr_tensor, masks_of, to_array
 
 
 def from_pyg(data, **options):
@@ -77,9 +77,7 @@ def to_pyg(graph):
         data.edge_weight = torch.from_numpy(weights)
     X = graph.features
     if sp.issparse(X):
-        with warnings.catch_warnings(action="ignore"):  # a beta, says PyTorch
-            data.x = torch.sparse_csr_tensor(*(torch.tensor(array) for array in (
-                X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data)), size=X.shape)
+        data.x = csr_tensor(torch, X, torch.tensor(X.data))
     elif X is not None:
         data.x = torch.tensor(X)
     if graph.labels is not None:

@@ -1,4 +1,6 @@
 """Tensors as the arrays that they are, wherever they lie; and what is read out of a graph."""
+import warnings
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -48,6 +50,14 @@ def _matrix(kind, data, *arrays):
                         "matrix of numbers")
     places = places[0] if len(places) == 1 else tuple(places)
     return kind((data, *((places,) if kind is sp.coo_array else places)), shape=shape)
+
+
+def csr_tensor(torch, X, values):
+    """Return a csr_array as a sparse CSR tensor with these values, a tensor (nnz,)."""
+    indptr, indices = (torch.from_numpy(each.astype(np.int64)) for each in (X.indptr, X.indices))
+    with warnings.catch_warnings(action="ignore"):  # a beta, says PyTorch
+        return torch.sparse_csr_tensor(indptr, indices, values, size=X.shape,
+                                       check_invariants=False)
 
 
 def masks_of(get):

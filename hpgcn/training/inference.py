@@ -57,15 +57,13 @@ def predict(source: Graph | StoredGraph | str | os.PathLike[str],
     comm.use(choose(device, comm))
     with comm.collective_errors():
         source = as_source(source)
-        given = hasattr(run, "weights")
-        weights, settings, attributes = (
-            (run.weights, vars(run.config), {}) if given else read_run(run))
+        weights, settings, attributes = read_run(run)
         own = {name: getattr(Config, name)
                for name in ("aggregate_on", "update_on", "delay", "split_index")}
         config = Config(**{**settings, **own, "device": device, "prune": False})
         find_strategy(config)
-        parameters, spec = Parameters.stored(weights, config, find_model(config),
-                                             getattr(run, "name", "the model") if given else run)
+        name = getattr(run, "name", "the model") if hasattr(run, "weights") else run
+        parameters, spec = Parameters.stored(weights, config, find_model(config), name)
         if source.header.num_features != spec.widths[0]:
             raise DataError(f"{source.header.name}: {source.header.num_features} features, "
                             f"but the model was trained on {spec.widths[0]}")

@@ -51,7 +51,6 @@ class Result(dict[str, Any]):
 
 def summary_pairs(get, epochs):
     """Labels and values of a summary for people; `get` of a name gives None where there is none."""
-    device = get("device")
     sent, predicted = get("sent_bytes_per_epoch"), get("predicted_bytes_per_epoch")
     seconds = get("epoch_s_median")
     return [
@@ -59,7 +58,7 @@ def summary_pairs(get, epochs):
         ("model", get("model")),
         ("strategy", get("strategy")),
         ("ranks", f"{get('ranks')} x {get('threads')} threads" if get("ranks") else None),
-        ("device", device),
+        ("device", get("device")),
         ("epochs", epochs),
         ("best epoch", get("best_epoch")),
         (f"validation {get('metric') or 'accuracy'}", percent(get("best_val_acc"))),

@@ -187,8 +187,11 @@ def free_name(name):
 def read_run(path):
     """Return (weights, settings, attributes), dicts, of a run directory or of a model.h5.
 
+    What has `weights` and a `config` itself, as what train returned, has no attributes.
     An InputNotFoundError, DataError or StorageError if there is none that can be read.
     """
+    if hasattr(path, "weights"):
+        return path.weights, vars(path.config), {}
     if not isinstance(path, str | os.PathLike):
         raise UsageError(f"a {type(path).__name__}: expected a run directory, its model.h5, or "
                          "what train returned")

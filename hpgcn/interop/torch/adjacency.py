@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+from copy import copy
 
 import torch
 
@@ -70,8 +71,8 @@ class Adjacency:
     def with_values(self, values: torch.Tensor) -> Adjacency:
         """Return a matrix of the same pattern with other values, (nnz,), or None for ones."""
         check_values(values, self.pattern.indices)
-        other = object.__new__(Adjacency)
-        other.__dict__.update(self.__dict__, values=values, values_t=None, means={})
+        other = copy(self)
+        other.values, other.values_t, other.means = values, None, {}
         return other
 
     def averaging(self, dtype: torch.dtype) -> Adjacency:
@@ -82,8 +83,8 @@ class Adjacency:
         if dtype not in self.means:
             with torch.inference_mode(False):
                 count = self.pattern.indptr.diff().clamp_(min=1).to(WIDE[dtype])
-                other = object.__new__(Adjacency)
-                other.__dict__.update(self.__dict__, scale=count.reciprocal_(), means={})
+                other = copy(self)
+                other.scale, other.means = count.reciprocal_(), {}
             self.means[dtype] = other
         return self.means[dtype]
 

@@ -17,6 +17,7 @@ import torch
 from hpgcn import kernels
 from hpgcn.config import Config
 from hpgcn.errors import UsageError
+from hpgcn.interop.tensors import csr_tensor
 from hpgcn.interop.torch.views import queued, rows_of, tensor_of
 from hpgcn.parallel.shares import RowShares
 from hpgcn.training.propagator import Sent, propagation
@@ -230,9 +231,5 @@ def as_tensor(array, rows):
         return None
     part = array[rows]
     if sp.issparse(part):
-        part = sp.csr_array(part)
-        return torch.sparse_csr_tensor(
-            torch.from_numpy(part.indptr.astype(np.int64)),
-            torch.from_numpy(part.indices.astype(np.int64)), torch.from_numpy(part.data),
-            size=part.shape, check_invariants=False)
+        return csr_tensor(torch, part, torch.from_numpy(part.data))
     return torch.from_numpy(part if part.flags.writeable else part.copy())

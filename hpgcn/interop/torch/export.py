@@ -1,6 +1,7 @@
 """Models trained here as those of PyG: a state_dict of plain tensors, and lines that load it."""
 from __future__ import annotations
 
+import json
 import os
 import re
 from typing import TYPE_CHECKING
@@ -30,19 +31,22 @@ ACTIVATIONS = {"relu": "torch.relu", "elu": "torch.nn.functional.elu",
                "gelu": "torch.nn.functional.gelu"}
 
 
-def export_pyg(run: Result | str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor], str]:
+def export_pyg(run: Result | str | os.PathLike[str], *,
+               file: str = "model.pt") -> tuple[dict[str, torch.Tensor], str]:
     """Return a model of a run as PyG takes it.
 
     Parameters
     ----------
     run : hpgcn.Result, str or path
         What `hpgcn.train` returned, a run directory, or its model.h5.
+    file : str
+        Name of the file that the lines load.
 
     Returns
     -------
     state_dict : dict of tensors by name
     code : str
-        Lines of Python that make the model of PyG's layers and load it from "model.pt". Its logits
+        Lines of Python that make the model of PyG's layers and load it from that file. Its logits
         are those of `hpgcn.predict`, but for rounding.
 
     Raises
@@ -50,9 +54,12 @@ def export_pyg(run: Result | str | os.PathLike[str]) -> tuple[dict[str, torch.Te
     UsageError
         PyG has no layer like one of the model's; other errors as `hpgcn.predict`.
     """
-    weights, config = trained(run)
+    weights, settings, _ = read_run(run)
+    config = Config(**settings)
     parameters, spec = Parameters.stored(weights, config, find_model(config), run)
-    return Export(spec, parameters.arrays).result()
+    export = Export(spec, parameters.arrays)
+    export.follow()
+    return export.tensors(), export.code(file)
 
 
 def save_state_dict(path: str | os.PathLike[str], state: dict[str, torch.Tensor], *,
@@ -60,14 +67,6 @@ def save_state_dict(path: str | os.PathLike[str], state: dict[str, torch.Tensor]
     """Write a state_dict as torch.save does: whole or not at all; errors as `replacing`."""
     with replacing(path, overwrite) as name:
         torch.save(state, name)
-
-
-def trained(run):
-    """Return the weights, arrays by name, and the Config of what `hpgcn.predict` takes as `run`."""
-    if hasattr(run, "weights"):
-        return run.weights, run.config
-    weights, settings, _ = read_run(run)
-    return weights, Config(**settings)
 
 
 class Export:
@@ -82,8 +81,8 @@ class Export:
         self.used = set()  # names of torch_geometric.nn
         self.weighted = False  # whether a layer reads weights of edges
 
-    def result(self):
-        """What `export_pyg` returns."""
+    def follow(self):
+        """Take in all layers, in order."""
         spec = self.spec
         blocks = blocks_of(spec)
         self._dropout(spec.first_dropout)
@@ -97,10 +96,13 @@ class Export:
             self._block(block)
             if spec.jump != "none" and block.number >= spec.linear_first and not last:
                 self.said.append("found.append(x)")
-        state = {name: torch.from_numpy(np.array(array)) for name, array in self.state.items()}
-        return state, self._code()
 
-    def _code(self):
+    def tensors(self):
+        """Return the state_dict."""
+        return {name: torch.from_numpy(np.array(array)) for name, array in self.state.items()}
+
+    def code(self, file):
+        """Return the lines that make the model, and load it from a file."""
         inputs = "x, edge_index" + ", edge_weight=None" * self.weighted
         *before, last = self.said
         return "\n".join([
@@ -117,7 +119,7 @@ class Export:
             f"        return {last.removeprefix('x = ')}",
             "",
             "model = Model()",
-            'model.load_state_dict(torch.load("model.pt", weights_only=True))',
+            f"model.load_state_dict(torch.load({json.dumps(file)}, weights_only=True))",
             "model.eval()"]) + "\n"
 
     def _name(self, name):

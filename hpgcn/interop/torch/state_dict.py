@@ -16,8 +16,7 @@ from hpgcn.errors import DataError, InputNotFoundError
 WRAPPED = ("state_dict", "model_state_dict", "model")  # under which checkpoints hold one
 NAME = re.compile(  # of a tensor within its layer, behind the name of that
     r"(?P<layer>.*?)\.?(?P<own>att_src|att_dst|att|lin(?:_[a-z]+)?\.(?:weight|bias)|nn\..+|eps"
-    r"|(?:weight|bias|running_mean|running_var|num_batches_tracked))")
-OWN_OF_NORM = ("running_mean", "running_var", "num_batches_tracked")
+    r"|weight|bias|running_mean|running_var|num_batches_tracked)")
 HOW = 'save it by torch.save(model.state_dict(), "model.pt")'
 
 

@@ -136,9 +136,8 @@ class Reader:
 
     def read(self, module, number):
         """Return the arrays of layer `number`."""
-        of_kind = {"GCNConv": self._gcn, "SGConv": self._sgc, "SAGEConv": self._sage,
-                   "GATConv": self._gat, "GINConv": self._gin}[module.kind]
-        return of_kind(Taken(self, module), number + 1 == self.layers)
+        last = number + 1 == self.layers
+        return READERS[module.kind](self, Taken(self, module), last)
 
     def folded(self, arrays, norm):
         """A layer with the batch normalisation behind it; attention divides its vectors by it."""
@@ -160,15 +159,10 @@ class Reader:
         found[last] = (b - mean) * factor + shift
         return {key: np.ascontiguousarray(array, b.dtype) for key, array in found.items()}
 
-    def _gcn(self, taken, last):
+    def _one_matrix(self, taken, last):
         W = taken.matrix("lin.weight")
-        b = taken.vector("bias", W.shape[1], default=0)
-        taken.done()
-        return {"W": W, "b": b}
-
-    def _sgc(self, taken, last):
-        W = taken.matrix("lin.weight")
-        b = taken.vector("lin.bias", W.shape[1], default=0)
+        bias = "lin.bias" if taken.module.kind == "SGConv" else "bias"
+        b = taken.vector(bias, W.shape[1], default=0)
         taken.done()
         return {"W": W, "b": b}
 
@@ -237,6 +231,10 @@ class Reader:
         return Config(**settings)
 
 
+READERS = {"GCNConv": Reader._one_matrix, "SGConv": Reader._one_matrix,
+           "SAGEConv": Reader._sage, "GATConv": Reader._gat, "GINConv": Reader._gin}
+
+
 class Taken:
     """The tensors of a module, of which each is to be taken."""
 
@@ -303,7 +301,8 @@ def load_pyg(model: torch.nn.Module, state_dict: dict[str, torch.Tensor]) -> tor
     UsageError
         The layers differ; nothing is loaded.
     """
-    own, given = (slots(each) for each in (model.state_dict(), state_dict))
+    held = model.state_dict()
+    own, given = slots(held), slots(state_dict)
     for slot in [*given, *own]:
         if slot not in own or slot not in given:
             kind, number, name = slot
@@ -312,7 +311,7 @@ def load_pyg(model: torch.nn.Module, state_dict: dict[str, torch.Tensor]) -> tor
     new = {}
     for slot, key in own.items():
         new[key] = state_dict[given[slot]]
-        there, here = (tuple(each.shape) for each in (new[key], model.state_dict()[key]))
+        there, here = (tuple(each.shape) for each in (new[key], held[key]))
         if there != here:
             raise UsageError(f"{given[slot]} has shape {there}, {key} of the model {here}")
     model.load_state_dict(new)
