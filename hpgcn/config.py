@@ -19,7 +19,7 @@ from hpgcn.runtime.files import reading
 COST_FIELDS = ("grid", "replication", "balance", "delay", "stages", "model", "aggregator",
                "norm_adj", "heads", "output_heads", "hops", "activation", "norm", "layer_norm",
                "residual", "ffn", "input_layer", "output_layer", "jump", "input_dropout",
-               "precompute", "prune", "dtype", "split_index")
+               "precompute", "prune", "dtype", "split_index", "batch")
 # fields in which a run that goes on from a checkpoint may differ from the run that wrote it: how it
 # computes, how long and where, but not what; all others would make it another run
 RESUMABLE_FIELDS = ("graph", "out", "strategy", "grid", "replication", "balance", "stages",
@@ -100,6 +100,11 @@ class Config:
     dropout: float = knob(0.5, "dropout before each layer", low=0, high=1, open_high=True)
     input_dropout: float = knob(-1.0, "dropout before the first layer; -1: as --dropout", low=-1,
                                 high=1, open_high=True)
+    batch: str = knob("full", "what a training step is of; full: all training vertices; "
+                      "vertices:B: what B drawn vertices induce; parts:Q, parts:Q:K or "
+                      "parts:Q:FILE: Q of the parts of the graph, of K made, or of another file; "
+                      "neighbours:K,...,K:B: B training vertices and K drawn neighbours a row, "
+                      "the first K of the last product with A")
     epochs: int = knob(200, "epochs at most", low=1)
     patience: int = knob(0, "stop after this many epochs without a better validation result; "
                          "0: never", low=0)

@@ -19,7 +19,7 @@ FLOORS = [  # from the lowest: who is on one imports from those below, or from t
     "comm store",
     "parallel",
     "partition strategies",
-    "model",
+    "model sampling",
     "planning",
     "training datasets interop",
     "__init__ __main__ cli report doctor bench"]

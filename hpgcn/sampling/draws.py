@@ -1,0 +1,87 @@
+"""Keyed draws without replacement, which any rank repeats for itself.
+
+Many are drawn by a bijection of [0, n), which tells where each number goes without the others: a
+Feistel network of six rounds on the least power of two that holds n, whose round function is the
+finaliser of SplitMix64; what falls outside goes through it again (cycle walking, Black and Rogaway
+2002). Few numbers are sorted by keyed draws instead: networks of some bits are far from uniform.
+Few are drawn of a row by Floyd's algorithm (Bentley and Floyd 1987).
+"""
+from __future__ import annotations
+
+import numpy as np
+
+from hpgcn.kernels.entries import mix
+from hpgcn.kernels.jit import jit
+
+ROUNDS = 6
+SORTED = 4096  # numbers up to which draws are sorted
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+MASK = (1 << 64) - 1
+
+
+def key_of(seed, *words):
+    """Return the key, uint64, of a draw: what depends on a seed and further words, all from 0."""
+    key = seed * int(GOLDEN) & MASK
+    for word in words:
+        key = int(_fold(np.uint64(key), np.uint64(word)))
+    return np.uint64(key)
+
+
+@jit()
+def _fold(key, word):
+    return mix(mix(key + GOLDEN) + word * GOLDEN)
+
+
+@jit()
+def _places(numbers, n, key, out):
+    """Fill `out` with where the network of a key takes numbers below n."""
+    bits = 2
+    while (np.int64(1) << bits) < n:
+        bits += 1
+    half = np.uint64(bits // 2)
+    low_mask = (np.uint64(1) << half) - np.uint64(1)
+    high_mask = (np.uint64(1) << (np.uint64(bits) - half)) - np.uint64(1)
+    for i in range(numbers.size):
+        x = np.uint64(numbers[i])
+        while True:
+            low = x & low_mask
+            high = x >> half
+            for step in range(0, ROUNDS, 2):
+                first = key + np.uint64(step) * GOLDEN
+                high ^= mix(first + low) & high_mask
+                low ^= mix(first + GOLDEN + (high << np.uint64(32))) & low_mask
+            x = high << half | low
+            if x < np.uint64(n):
+                break
+        out[i] = x
+
+
+@jit()
+def _draws(n, key, out):
+    for i in range(n):
+        out[i] = mix(key + np.uint64(i + 1) * GOLDEN)
+
+
+def places(numbers, n, key):
+    """Return where the bijection of [0, n) of a key takes numbers below n, (m,) int64."""
+    numbers = np.ascontiguousarray(numbers, np.int64)
+    if n <= SORTED:
+        draws = np.empty(n, np.uint64)
+        _draws(n, key, draws)
+        table = np.empty(n, np.int64)
+        table[np.argsort(draws, kind="stable")] = np.arange(n)
+        return table[numbers]
+    out = np.empty(numbers.size, np.int64)
+    _places(numbers, n, key, out)
+    return out
+
+
+def block_of(places, n, blocks):
+    """Return the block of places below n, (m,) int64, cut as `hpgcn.parallel.layout.split` does.
+
+    Sizes of blocks differ by at most one; the longer come first.
+    """
+    size, longer = divmod(n, blocks)
+    first = longer * (size + 1)  # place of the first shorter block
+    return np.where(places < first, places // (size + 1),
+                    longer + (places - first) // max(size, 1))

@@ -1,0 +1,24 @@
+"""Batches of training vertices, and some of their neighbours: --batch neighbours:K,...,K:B.
+
+A step computes the logits of B training vertices. Of each row that it needs, K entries off the
+diagonal are drawn, the first K of the last product with A; they are multiplied by degree / K. Drawn
+by seed, epoch, product and ORIGINAL vertex; -1 takes all. Source: Hamilton, Ying and Leskovec 2017
+(GraphSAGE), section 3.1, Algorithm 2.
+"""
+from __future__ import annotations
+
+from hpgcn.sampling.sampler import Sampler
+
+ALL = -1
+
+
+class Neighbours(Sampler):
+    """Each training vertex is a unit: its place among them by ORIGINAL number."""
+
+    name = "neighbours"
+    stream = 3
+    induced = False
+
+    def __init__(self, units, size, seed, fan_outs):
+        super().__init__(units, size, seed)
+        self.fan_outs = fan_outs  # of each product with A, the first of the first product
