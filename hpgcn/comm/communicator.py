@@ -68,6 +68,18 @@ class SerialComm(Collectives, Agreement):
     def _group(self, ranks):
         return self
 
+    @property
+    def threads(self):
+        """Whether another thread may talk to other ranks, by a `twin`, while this one does."""
+        return self.device.in_tiles
+
+    def twin(self):
+        """Return a communicator of the same ranks for another thread; `close` it.
+
+        It has counters and a clock of its own. All ranks call this together.
+        """
+        return SerialComm(self.timeout)
+
     def close(self):
         """Free a communicator that `group` made, once all who asked for it have closed it.
 
@@ -170,6 +182,20 @@ class MpiComm(SerialComm):
         members.Free()
         everyone.Free()
         return group
+
+    @property
+    def threads(self):
+        return super().threads and self.MPI.Query_thread() == self.MPI.THREAD_MULTIPLE
+
+    def twin(self):
+        other = copy.copy(self)
+        other.parent = self
+        other.busy = []
+        other.counters, other.clock = Counters(), Clock()
+        other.relay = None
+        self.barrier()  # Dup has no deadline
+        other._over(self.mpi.Dup(), self.ranks)
+        return other
 
     def close(self):
         self.users -= 1

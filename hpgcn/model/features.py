@@ -40,7 +40,7 @@ class Features:
 def take(X, rows, device):
     """Some rows of an array, of a Csr on the host or of None, in the memory of a device."""
     if isinstance(X, Csr):
-        X = (X if rows is None else Csr.of(X.to_scipy()[rows])).on(device)
+        X = (X if rows is None else X.take_rows(rows)).on(device)
         X.ordered_transpose()  # the gradient of W needs it in every step
         return X
     if X is None or rows is None:

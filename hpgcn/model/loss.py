@@ -1,6 +1,7 @@
 """Loss and metrics over all ranks, which send sums over the columns of a row, and scalars."""
 from __future__ import annotations
 
+import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,25 @@ class MaskedRows(NamedTuple):
         return MaskedRows(rows, {key: int(total) for key, total in zip(SPLIT, totals)})
 
 
-class Loss:
+class BatchLoss:
+    """What both losses do for mini-batches."""
+
+    def part(self, labels, train, share):
+        """Return the training loss of some rows.
+
+        labels: theirs, (m',) or (m', t). train: numbers of those that count, (k,). share: the
+        chance of a training vertex to be among them over all ranks; with `norm` times that, the
+        gradient of a batch is an estimate of the whole one.
+        """
+        part = copy.copy(self)
+        put = self.columns.device.put
+        part.labels = put(labels)
+        part.rows = {"train": put(train)}
+        part.norm = self.norm * share
+        return part
+
+
+class Loss(BatchLoss):
     """Softmax cross-entropy on labels (m,) int64.
 
     Its mean is over the GLOBAL number of masked vertices; `num_classes` is the
@@ -141,7 +160,7 @@ class Loss:
         return get(lead)[:, None], get(self.labels)[:, None] == 1
 
 
-class MultiLabelLoss:
+class MultiLabelLoss(BatchLoss):
     """Sigmoid cross-entropy on labels (m, t) of 0 and 1.
 
     Its mean is over the GLOBAL number of masked vertices and over all t labels. As

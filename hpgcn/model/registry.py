@@ -155,7 +155,8 @@ def make_spec(header, config, widths=None):
     elif MODELS[architecture].after_mlp:
         widths = (*widths, widths[-1])
     sparse = header.sparse_features and widths[0] == header.num_features
-    constant = config.precompute and config.first_dropout == 0 and not sparse
+    constant = (config.precompute and config.first_dropout == 0 and not sparse
+                and config.batch == Config.batch)  # a batch has a matrix of its own
     spec = spec_of(config, architecture, widths, sparse_features=sparse,
                    multilabel=header.multilabel and widths[-1] == header.num_classes)
     if sparse and spec.residual and not spec.linear_first and widths[0] == widths[1]:

@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn import kernels
+from hpgcn.graphs.partition import run_offsets
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.runtime.device import HOST
 
@@ -74,11 +75,14 @@ class Csr:
 
     def take_rows(self, numbers):
         """Return some rows, (r,) increasing; `edges` are the numbers of their entries here."""
-        indptr, indices, numbers = map(self.device.get, (self.indptr, self.indices, numbers))
-        entries = sp.csr_array((np.arange(indices.size), indices, indptr), shape=self.shape)
-        part = Csr.of(entries[numbers], self.device)
-        part.edges = part.data
-        return part.with_data(self.data[part.edges])
+        indptr, numbers = map(self.device.get, (self.indptr, numbers))
+        begins = indptr[numbers]
+        counts = indptr[numbers + 1] - begins
+        pointers = run_offsets(counts)
+        edges = np.repeat(begins - pointers[:-1], counts) + np.arange(pointers[-1])
+        pointers, edges = map(self.device.put, (pointers, edges))
+        return Csr(pointers, self.indices[edges], self.data[edges], self.shape[1], self.device,
+                   edges)
 
     def select(self, rows, columns):
         """Cut out some rows, (m,) bool, and columns, (n,), as `select`; a csr_array on the host."""

@@ -23,12 +23,12 @@ def key_of(seed, *words):
     """Return the key, uint64, of a draw: what depends on a seed and further words, all from 0."""
     key = seed * int(GOLDEN) & MASK
     for word in words:
-        key = int(_fold(np.uint64(key), np.uint64(word)))
+        key = int(fold(np.uint64(key), np.uint64(word)))
     return np.uint64(key)
 
 
 @jit()
-def _fold(key, word):
+def fold(key, word):
     return mix(mix(key + GOLDEN) + word * GOLDEN)
 
 

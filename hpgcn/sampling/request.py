@@ -54,6 +54,14 @@ def parse(text):
     raise _wrong(text)
 
 
+def smallest(text):
+    """Return a setting that runs the same code on three vertices."""
+    request = parse(text)
+    if request is None:
+        return FULL
+    return "neighbours:1:2" if request.fan_outs else "vertices:2"
+
+
 def _number(text, word):
     if not re.fullmatch("[0-9]{1,10}", word) or not 1 <= int(word) < MOST:
         raise _wrong(text)

@@ -1,6 +1,8 @@
 """What samplers have in common: which batch of an epoch a vertex is in, told for it alone."""
 from __future__ import annotations
 
+import numpy as np
+
 from hpgcn.parallel.layout import split
 from hpgcn.sampling.draws import block_of, key_of, places
 
@@ -47,10 +49,13 @@ class Sampler:
         order = places(units, self.units, key_of(self.seed, self.stream, epoch))
         return block_of(order, self.units, self.batches)
 
+    def sizes(self):
+        """Return the units of each batch, (batches,) int64, the same in all epochs."""
+        return np.diff(split(self.units, self.batches))
+
     def share(self, batch):
         """Return the chance of a unit to be in this batch: its size over all units."""
-        cuts = split(self.units, self.batches)
-        return (cuts[batch + 1] - cuts[batch]) / self.units
+        return self.sizes()[batch] / self.units
 
     def factor(self, batch):
         """Return what an entry between two units in the batch is multiplied by.
@@ -58,5 +63,5 @@ class Sampler:
         That is 1 over the chance of the second unit to be there if the first one is: the matrix of
         a batch then estimates A-hat without bias.
         """
-        others = round(self.share(batch) * self.units) - 1
+        others = self.sizes()[batch] - 1
         return (self.units - 1) / others if others else 1.0

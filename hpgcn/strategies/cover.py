@@ -94,6 +94,10 @@ class Cover(NonzeroStrategy):
             blocks[OWN][q] = Csr.of(columns.T.tocsr(), comm.device)
         return RowProduct(blocks, *exchange.halves, m)
 
+    def transfers_of(self, pull, push):
+        """See `RowStrategy`."""
+        return MergedExchange(pull, push, self.comm, self.product.pull.buffers).halves
+
     @staticmethod
     def matrix_of(product):
         """See `NonzeroStrategy`."""

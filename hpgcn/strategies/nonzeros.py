@@ -155,7 +155,7 @@ class NonzeroStrategy(RowStrategy):
     Subclasses say `holders`, `product_of` and `matrix_of`.
     """
 
-    takes_parts = needs_parts = attends = True
+    takes_parts = needs_parts = attends = samples = True
 
     @classmethod
     def build(cls, adjacency, arrangement, comm, *, width=0):
@@ -208,13 +208,17 @@ class NonzeroStrategy(RowStrategy):
         """Return the matrix that `product_of` was given."""
         raise NotImplementedError
 
+    def held(self):
+        """See `RowStrategy`."""
+        return self.matrix_of(self.product)
+
     def cut(self, rows_out, rows_in):
         """See `RowStrategy`."""
         pull, push = self.product.pull, self.product.push
         own = slice(self.layout.rows.start, self.layout.rows.stop)
         rows = np.concatenate([rows_out[own], rows_out[push.plan.ghosts]])
         columns = np.concatenate([rows_in[own], rows_in[pull.plan.ghosts]])
-        matrix = self.matrix_of(self.product)[rows][:, columns].tocoo()
+        matrix = self.held()[rows][:, columns].tocoo()
 
         plans, kept = zip(*(
             cut_plan(plan, self.layout.restricted(chosen).rows, chosen, read, self.comm)

@@ -87,7 +87,7 @@ class PointToPoint(RowStrategy):
 
     name = "p2p"
     Plan = PointToPointPlan
-    takes_parts = needs_parts = attends = True
+    takes_parts = needs_parts = attends = samples = True
 
     @classmethod
     def build(cls, adjacency, arrangement, comm, *, width=0):
@@ -105,13 +105,21 @@ class PointToPoint(RowStrategy):
         ghosts = exchange.plan.ghosts
         own = slice(self.layout.rows.start, self.layout.rows.stop)
         columns = np.concatenate([rows_in[own], rows_in[ghosts]])
-        matrix = sp.hstack([block.to_scipy() for block in self.product.all_blocks()], format="csr")
-        matrix = matrix[rows_out[own]][:, columns]
+        matrix = self.held()[rows_out[own]][:, columns]
 
         layout = self.layout.restricted(rows_in).rows
         plan, read = cut_plan(exchange.plan, layout, rows_in, matrix.indices, self.comm)
         part = HaloExchange(plan, self.comm, exchange.buffers)
         return product_of(matrix[:, read], part)
+
+    def held(self):
+        """See `RowStrategy`."""
+        blocks = [block.to_scipy() for block in self.product.all_blocks()]
+        return blocks[0] if len(blocks) == 1 else sp.hstack(blocks, format="csr")
+
+    def transfers_of(self, pull, push):
+        """See `RowStrategy`."""
+        return HaloExchange(pull, self.comm, self.product.pull.buffers), OwnRows()
 
     def plan(self):
         """See `Strategy`."""

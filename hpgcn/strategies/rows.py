@@ -13,6 +13,8 @@ import numpy as np
 
 from hpgcn import kernels
 from hpgcn.parallel.csr import rows_of
+from hpgcn.parallel.halo_plan import complete
+from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.transfers import tiles_of
 from hpgcn.runtime.gpu_limits import check_nonzeros
 from hpgcn.strategies.attention import RowAttention
@@ -98,6 +100,33 @@ class RowStrategy(Strategy):
         layouts = self.layout.restricted(rows_out), self.layout.restricted(rows_in)
         return type(self)(*layouts, self.comm, product, symmetric=self.symmetric, whole=self,
                           reverse=reverse)
+
+    def held(self):
+        """Return what this rank holds of A, a csr_array (m + t, m_in + g) on the host.
+
+        Own rows, then those of others that are summed here; own columns, then ghosts.
+        """
+        raise NotImplementedError
+
+    def transfers_of(self, pull, push):
+        """Return what pulls and what pushes by two HaloPlans, in the buffers of this map."""
+        raise NotImplementedError
+
+    @property
+    def plans(self):
+        """The HaloPlans by which rows are pulled and sums are pushed, the second maybe empty."""
+        pull, push = self.product.pull.plan, getattr(self.product.push, "plan", None)
+        return pull, push or complete(pull.layout, pull.ghosts[:0], [()] * pull.layout.size)
+
+    def part(self, blocks, plans, sizes, *, symmetric):
+        """Return a map by some nonzeros of this one; it sends nothing, and is closed first.
+
+        blocks: as of a RowProduct, by the targets and sources of this map's. plans: the HaloPlans
+        of what is pulled and pushed. sizes: own rows of the result, and of what is multiplied.
+        """
+        layouts = (BlockLayout(np.array([0, rows]), 1, 0) for rows in sizes)
+        product = RowProduct(blocks, *self.transfers_of(*plans), sizes[0])
+        return type(self)(*layouts, self.comm, product, symmetric=symmetric, whole=self)
 
     def cut_reverse(self, product, rows_out, rows_in):
         """Return the RowProduct of A[rows_in][:, rows_out], A symmetric; `product`: the other."""

@@ -120,6 +120,11 @@ class VertexCut(NonzeroStrategy):
                     blocks[target][OTHERS] = Csr.of(rows[:, m_in:], comm.device)
         return RowProduct(blocks, *transfers, m)
 
+    def transfers_of(self, pull, push):
+        """See `RowStrategy`."""
+        return [TogetherExchange(plan, self.comm, transfer.buffers) for plan, transfer in
+                ((pull, self.product.pull), (push, self.product.push))]
+
     @staticmethod
     def matrix_of(product):
         """See `NonzeroStrategy`."""

@@ -84,7 +84,7 @@ class Checkpoints:
 
         After a StorageError the checkpoints from before are still there.
         """
-        name = f"step-{state.epoch:08d}"
+        name = f"step-{state.steps:08d}"
         with store.writing(self.path / name):
             faults.point("checkpoint.begin")
             with store.replacing_folder(self.path / name) as folder:
@@ -107,22 +107,25 @@ class Checkpoints:
         store.atomic_write(folder / "manifest.json", json.dumps(manifest, indent=1) + "\n")
         faults.point("checkpoint.manifest")
 
-    def keep(self, trainer, record, metrics, best, ended):
-        """Write a checkpoint after an epoch if one is due; all ranks of a Trainer call this.
+    def keep(self, trainer, record, metrics, best, *, ended=False, sums=None):
+        """Write a checkpoint after a step if one is due; all ranks of a Trainer call this.
 
-        `ended`: the run ends with this epoch. Once the checkpoint that SIGUSR1 asked for is written
-        a StoppedError is raised on all ranks; after SIGINT a CancelledError, and the best model so
-        far is written, too. Others, on all ranks, as `write` and `hpgcn.training.state.capture`.
+        metrics: of the last epoch that is complete, {} for none; sums: the EpochSums of the one
+        that is not. `ended`: the run ends with this epoch. Once the checkpoint that SIGUSR1 asked
+        for is written a StoppedError is raised on all ranks; after SIGINT a CancelledError, and the
+        best model so far is written, too. Others, on all ranks, as `write` and
+        `hpgcn.training.state.capture`.
         """
         comm = trainer.comm
         config = trainer.config
-        epoch = metrics["epoch"]
+        epoch = metrics.get("epoch", 0)
         best_epoch = best.epoch or epoch
         stop = 0 if ended else trainer.asked  # the ranks agreed on it in the epoch's step
-        due = config.checkpoint_every and (ended or epoch % config.checkpoint_every == 0)
+        due = config.checkpoint_every and (
+            ended or trainer.steps % config.checkpoint_every == 0)
         if stop or due:
             with comm.clock.span("checkpoint", epoch):
-                state = capture(trainer, best, metrics)
+                state = capture(trainer, best, metrics, sums)
                 with comm.collective_errors():
                     if comm.rank == 0:
                         record.synchronise()
@@ -132,7 +135,8 @@ class Checkpoints:
                             record.keep_model(trainer.named(flat), best_epoch,
                                               multilabel=trainer.header.multilabel)
         if stop:
-            where = f"after epoch {epoch}, with a checkpoint"
+            step = f"step {sums.steps} of epoch {epoch + 1}" if sums else f"epoch {epoch}"
+            where = f"after {step}, with a checkpoint"
             if stop == INTERRUPTED:
                 where += f"; model.h5 has the weights of epoch {best_epoch}"
             raise stopped(stop, where, config)

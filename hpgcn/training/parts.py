@@ -46,7 +46,7 @@ def _partition_file(stored, comm, method):
     kept = None
     with comm.extended_timeout(PARTITIONING), comm.collective_errors():
         if comm.rank == 0:
-            kept = _kept(stored, comm.size, method)
+            kept = kept_partition(stored, comm.size, method)
     path, checksum = comm.bcast(kept)
     with comm.collective_errors():
         found = stored.reopen(path)
@@ -55,7 +55,7 @@ def _partition_file(stored, comm, method):
     return found
 
 
-def _kept(stored, k, method):
+def kept_partition(stored, k, method):
     """Path and checksum of an automatic partition of a stored graph, found or made.
 
     One made otherwise is left alone. A DataError if the graph, or what was just

@@ -134,7 +134,7 @@ class RunDirectory:
         """Cut the history back to an epoch; of lines that are left out a warning tells."""
         last = after["epoch"]
         rows, wrong = read_history(self.path, last)
-        self.history += [*rows, after]
+        self.history += [*rows, after] if last else []
         if len(self.history) < last:
             log.warning("%s: holds %d of the %d epochs before%s", self.path / "metrics.jsonl",
                         len(rows), last - 1, wrong and f"; {wrong}")

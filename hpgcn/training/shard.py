@@ -16,6 +16,7 @@ from hpgcn.parallel.receptive_field import ReceptiveField, find_levels
 from hpgcn.planning.footprint import RankFootprint
 from hpgcn.planning.step import LevelSizes, Steps
 from hpgcn.planning.traffic import predict_step
+from hpgcn.sampling import FULL
 from hpgcn.strategies import Plan
 from hpgcn.training.placement import read_slab
 
@@ -36,6 +37,7 @@ class GraphShard:
         self.spec = spec
         self.comm = comm
         self.arrangement = placed.arrangement
+        self.users = []  # what is closed before it is
         slab = read_slab(placed, comm, config.split_index)
         if slab.masks is not None:
             train = comm.sum([np.count_nonzero(slab.masks["train"])])[0]
@@ -68,10 +70,12 @@ class GraphShard:
         products = products_of(spec)
         self.levels = [[None] * (sum(products) + 1)] * 2
         if config.prune and self.strategy.prunes and prunes(spec):
-            masks = [slab.masks["train"]], list(slab.masks.values())
+            train = [slab.masks["train"]] if config.batch == FULL else None
+            masks = train, list(slab.masks.values())
             self.levels = [
+                level if read is None else
                 find_levels(slab, read, sum(products), comm, precomputed=spec.precomputed)
-                for read in masks]
+                for level, read in zip(self.levels, masks)]
         del slab, adjacency
         self.train, self.evaluated = (
             ReceptiveField.of(self.strategy, levels, products, precomputed=spec.precomputed,
@@ -153,8 +157,8 @@ class GraphShard:
 
     def close(self):
         """Free what MPI holds; all ranks call this together, with no message under way."""
-        self.train.close()
-        self.evaluated.close()
+        for each in (*self.users, self.train, self.evaluated):
+            each.close()
         self.strategy.close()
         self.columns.close()
 

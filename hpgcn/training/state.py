@@ -1,4 +1,4 @@
-"""What a run needs to go on after an epoch, equal on all ranks: taken from a trainer, put back."""
+"""What a run needs to go on after a step, equal on all ranks: taken from a trainer, put back."""
 from __future__ import annotations
 
 import hashlib
@@ -13,6 +13,7 @@ from hpgcn.errors import ConfigError, DataError, InternalError, agreed
 from hpgcn.graphs.validation import check_finite
 from hpgcn.model import Parameters, find_model, find_widths
 from hpgcn.store import Field, check_fields, parse_json
+from hpgcn.training.epoch import SUMS, EpochSums
 from hpgcn.training.optimizers import OPTIMIZERS
 from hpgcn.training.records import COUNT, FROM_ONE, MOST, TEXT, check_metrics
 from hpgcn.training.run_directory import stored_config, versions
@@ -20,9 +21,10 @@ from hpgcn.training.run_directory import stored_config, versions
 log = logging.getLogger("hpgcn")
 BITWISE_FIELDS = (  # decide on the bits
     "ranks", "strategy", "grid", "threads", "device", "memory", "versions", "layout_sha256")
-OBJECTS = ("metrics", "best_metrics", "versions")  # attributes of state.h5 that are JSON
+# attributes of state.h5 that are JSON
+OBJECTS = ("metrics", "best_metrics", "versions", "under_way")
 ATTRIBUTES = {
-    "epoch": FROM_ONE, "best_epoch": COUNT, "metrics": Field(dict), "best_metrics": Field(dict),
+    "epoch": COUNT, "best_epoch": COUNT, "metrics": Field(dict), "best_metrics": Field(dict),
     "max_sent_bytes": Field(float, 0, MOST), "source_sha256": TEXT, "graph_sha256": TEXT,
     "ranks": FROM_ONE, "strategy": TEXT, "grid": TEXT, "threads": FROM_ONE, "device": TEXT,
     "memory": TEXT, "versions": Field(dict), "layout_sha256": TEXT}
@@ -34,7 +36,7 @@ NAMES = {  # how a message calls what differs
 
 @dataclass(eq=False)
 class State:
-    """What a run needs to go on after an epoch.
+    """What a run needs to go on after a step.
 
     `arrays` are weights/NAME, best/NAME (the best epoch's) and optimizer/KIND/NAME, as
     hpgcn.model.Parameters names them; and on rank 0 `lasting`, (size,), of a strategy whose steps
@@ -42,16 +44,22 @@ class State:
     everything else: graph_sha256 (of the file trained on), source_sha256 (of the one that was
     partitioned into it, or its own), content_sha256 (`StoredGraph.checksum` when it was opened; not
     in states of older versions), max_sent_bytes (of a rank in an epoch), steps (training steps
-    taken; not in states of older versions: then as many as epochs), and what BITWISE_FIELDS names.
+    taken; not in states of older versions: then as many as epochs), under_way (the EpochSums of an
+    epoch that is not complete, a dict; else there is none), and what BITWISE_FIELDS names.
     """
 
-    epoch: int
+    epoch: int  # the last one that is complete, 0 for none
     config: dict  # the settings of the run that wrote it
     metrics: dict  # the epoch's line of metrics.jsonl
     best_epoch: int  # 0 before the first evaluation
     best_metrics: dict  # that epoch's line
     arrays: dict
     provenance: dict
+
+    @property
+    def steps(self):
+        """Training steps taken."""
+        return self.provenance.get("steps", self.epoch)
 
     @property
     def kinds(self):
@@ -73,10 +81,11 @@ class State:
         return parameters, list(spec.widths)
 
 
-def capture(trainer, best, metrics):
-    """Return the State after an epoch; every rank of the trainer calls this together.
+def capture(trainer, best, metrics, sums=None):
+    """Return the State after a step; every rank of the trainer calls this together.
 
-    An InternalError on all ranks as `agree`.
+    metrics: of the last epoch that is complete; sums: the EpochSums of another one. An
+    InternalError on all ranks as `agree`.
     """
     flats = {"weights": trainer.parameters.flat,
              **{f"optimizer/{name}": flat for name, flat in trainer.optimizer.moments.items()}}
@@ -90,7 +99,9 @@ def capture(trainer, best, metrics):
     if trainer.comm.sum([lasting.size])[0]:
         arrays["lasting"] = trainer.comm.gather_rows(lasting)
     told = {**_circumstances(trainer), "max_sent_bytes": trainer.max_sent, "steps": trainer.steps}
-    return State(metrics["epoch"], asdict(trainer.config), metrics, best.epoch, best.metrics,
+    if sums:
+        told["under_way"] = asdict(sums)
+    return State(metrics.get("epoch", 0), asdict(trainer.config), metrics, best.epoch, best.metrics,
                  arrays, told)
 
 
@@ -105,7 +116,12 @@ def parse(path, arrays, attributes):
     for name in OBJECTS:
         if isinstance(told.get(name), str):
             told[name] = parse_json(told[name].encode(), f"{path}: {name}")
-    check_fields(told, ATTRIBUTES | ({"steps": FROM_ONE} if "steps" in told else {}), path)
+    within = "under_way" in told
+    fields = ATTRIBUTES if within else ATTRIBUTES | {"epoch": FROM_ONE}
+    check_fields(told, fields, path)
+    check_fields(told, {"steps": FROM_ONE, "under_way": Field(dict)}, path, whole=within)
+    if within:
+        check_fields(told["under_way"], SUMS, f"{path}: under_way")
     config = asdict(stored_config(path, told.pop("config_toml")))
     state = State(config=config, arrays=arrays, provenance=told, **{
         name: told.pop(name) for name in ("epoch", "metrics", "best_epoch", "best_metrics")})
@@ -154,7 +170,10 @@ def restore(trainer, state, best):
         return trainer.comm.device.put(state.parameters(kind)[0].flat)
 
     trainer.parameters.flat[:] = flat("weights")
-    trainer.steps = state.provenance.get("steps", state.epoch)
+    trainer.steps = state.steps
+    under_way = state.provenance.get("under_way")
+    if under_way:
+        trainer.begun = EpochSums(**{name: under_way[name] for name in SUMS})
     moments = {name: flat(f"optimizer/{name}") for name in trainer.optimizer.MOMENTS}
     trainer.optimizer.restore(trainer.steps, moments)
     if state.best_epoch:
@@ -167,7 +186,8 @@ def restore(trainer, state, best):
             f"{trainer.config.out}: {trainer.title} computes what its partition says: go on with "
             f"the {state.provenance['ranks']} ranks and the partition of the run"))
     _put_back(trainer, state.arrays.get("lasting"))
-    log.info("%s: going on after epoch %d%s", trainer.config.out, state.epoch,
+    step = f"step {trainer.begun.steps} of epoch {state.epoch + 1}" if under_way else ""
+    log.info("%s: going on after %s%s", trainer.config.out, step or f"epoch {state.epoch}",
              f" with {in_words(other)}: equal to rounding" if other else "")
 
 

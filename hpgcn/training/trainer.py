@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import platform
 import signal
@@ -33,13 +32,14 @@ from hpgcn.planning.dry_run import drops_AX
 from hpgcn.runtime import faults, signals
 from hpgcn.runtime.device import choose
 from hpgcn.runtime.gpu_limits import check_memory, translate_gpu_oom
-from hpgcn.runtime.machine import map_large_arrays, peak_rss, return_freed_memory
+from hpgcn.runtime.machine import map_large_arrays, return_freed_memory
 from hpgcn.runtime.progress_bar import bar
 from hpgcn.strategies import find_strategy
+from hpgcn.training.batches import FullBatch, check_batch, make_batches
 from hpgcn.training.checkpoint import Checkpoints
-from hpgcn.training.divergence import check_evaluation, diverged
+from hpgcn.training.divergence import check_evaluation
 from hpgcn.training.drift import in_words, tell, watched
-from hpgcn.training.fault_view import with_faults
+from hpgcn.training.epoch import EpochSums, take_step
 from hpgcn.training.optimizers import OPTIMIZERS, SGD
 from hpgcn.training.parts import where_of
 from hpgcn.training.placement import as_source, assign_rows, same_everywhere
@@ -56,7 +56,7 @@ from hpgcn.training.run_directory import RunDirectory, refuse_existing_run, vers
 from hpgcn.training.schedules import learning_rate
 from hpgcn.training.shard import GraphShard
 from hpgcn.training.state import restore
-from hpgcn.training.step import View, evaluate, make_views, train_step
+from hpgcn.training.step import View, evaluate, make_views
 from hpgcn.training.trace import Trace, write_traffic
 from hpgcn.training.warmup import compiling, set_threads, warm_up
 
@@ -123,7 +123,7 @@ def train(source: Graph | StoredGraph | str | os.PathLike[str], config: Config |
     if resume:
         config = (config or Config(**settings_of_run(resume, {}))).replace(out=os.fspath(resume))
     config = config or Config()
-    find_strategy(config)
+    check_batch(config, find_strategy(config))
     find_model(config)
 
     # the ranks, and what they train on
@@ -158,8 +158,9 @@ def train(source: Graph | StoredGraph | str | os.PathLike[str], config: Config |
             record = None
             with comm.collective_errors():  # only now: what cannot start leaves nothing behind
                 if config.out and comm.rank == 0:
+                    after = saved and (saved.metrics or {"epoch": 0})
                     record = RunDirectory(trainer.config, overwrite=overwrite or bool(resume),
-                                          after=saved and saved.metrics)
+                                          after=after)
             with record or nullcontext():
                 return trainer.run(record, progress and comm.rank == 0, checkpoints, saved,
                                    callbacks)
@@ -212,10 +213,14 @@ def make_trainer(source, config, comm, *, warm=True):
 
     # the model, and what moves its parameters
     parameters = Parameters.initial(spec).on(comm.device)
-    views = make_views(shard, parameters, Workspace(spec.dtype, comm.device), targets)
+    training, evaluation = make_views(shard, parameters, Workspace(spec.dtype, comm.device),
+                                      targets)
+    batches = make_batches(config, source, shard, training)
+    shard.users.append(batches)
     return_freed_memory()
     optimizer = OPTIMIZERS[config.optimizer](
-        parameters.flat, rate=partial(learning_rate, config=config), decay=config.weight_decay,
+        parameters.flat, rate=partial(learning_rate, config=config, steps=batches.steps),
+        decay=config.weight_decay,
         decayed=parameters.decayed(config.decay_layers), clip_norm=config.clip_norm)
 
     predicted = shard.predict_traffic()
@@ -226,8 +231,8 @@ def make_trainer(source, config, comm, *, warm=True):
              "period": predicted.period,
              "predicted_bytes_per_epoch": predicted.total_bytes(),
              "predicted_messages_per_epoch": predicted.total_messages()}
-    return Trainer(source.header, config, comm, shard, *views, parameters, optimizer, threads,
-                   about)
+    return Trainer(source.header, config, comm, shard, training, batches, evaluation, parameters,
+                   optimizer, threads, about)
 
 
 @dataclass(eq=False)
@@ -238,14 +243,16 @@ class Trainer:
     config: Config
     comm: SerialComm | MpiComm
     shard: GraphShard
-    training: View
+    training: View  # of all rows
+    batches: FullBatch  # or Batches: the View of each step
     evaluation: View
     parameters: Parameters
     optimizer: SGD  # or what derives from it
     threads: int
     about: dict  # what summary.json says of setting up
     steps: int = 0  # training steps taken, those before the run was resumed among them
-    max_sent: float = 0.0  # bytes that a rank sent at most, of the last step
+    max_sent: float = 0.0  # bytes that a rank sent at most in a step, summed over the last epoch
+    begun: EpochSums | None = None  # of the epoch that a run goes on in
     asked: int = 0  # signal that came to some rank before the end of the last step
 
     def run(self, record=None, progress=False, checkpoints=None, saved=None, callbacks=()):
@@ -267,6 +274,9 @@ class Trainer:
         if self.shard.strategy.watched and config.prune and comm.rank == 0:
             log.info("%s: all rows are computed, also those that nobody reads", self.title)
 
+        def within(sums):
+            checkpoints.keep(self, record, history[-1] if history else {}, best, sums=sums)
+
         trace = Trace(comm) if config.out and config.trace else None
         quiet = np.errstate(all="ignore")  # a loss that overflows is reported once, as such
         interruptible = signals.noting(signal.SIGINT) if checkpoints else nullcontext()
@@ -275,7 +285,7 @@ class Trainer:
             ended = finished(config, epoch, best.epoch)
             while not ended:
                 epoch += 1
-                metrics = self.epoch(epoch)
+                metrics = self.epoch(epoch, checkpoints and within)
                 last = epoch == config.epochs
                 evaluated = last or (config.eval_every and epoch % config.eval_every == 0)
                 if evaluated:
@@ -290,7 +300,7 @@ class Trainer:
                 shown.update()
                 ended = stopped or finished(config, epoch, best.epoch)
                 if checkpoints:
-                    checkpoints.keep(self, record, metrics, best, ended)
+                    checkpoints.keep(self, record, metrics, best, ended=ended)
 
         if comm.rank == 0:
             tell(self.title, history)
@@ -305,40 +315,23 @@ class Trainer:
                 record.finish(summary, weights, best.epoch, multilabel=self.header.multilabel)
         return Result(summary, config, weights, history)
 
-    def epoch(self, epoch):
-        """Train for one epoch, one step on all rows; return its metrics, equal on all ranks."""
+    def epoch(self, epoch, after_step=None):
+        """Train for one epoch; return its metrics, equal on all ranks.
+
+        after_step: called with the EpochSums after each step but the last.
+        """
         comm = self.comm
-        clock = comm.clock
         faults.begin(comm.rank, epoch)
         drift = watched(self, epoch)
-        comm.counters.phase = "train"
-        clock.reset()
-        before = comm.counters.total("train")
-        with clock.span("epoch", epoch):
-            begin = time.perf_counter()
-            self.steps += 1
-            view, columns = with_faults(self.training, self.shard.columns)
-            loss, gradient = train_step(view, self.steps, self.optimizer, columns)
-            seconds = time.perf_counter() - begin
-            sent = [now - was for now, was in zip(comm.counters.total("train"), before)]
-
-            # over all ranks: sums, then maxima; numbers that are not finite are refused
-            finite = np.isfinite(gradient.flat).all() & np.isfinite(self.parameters.flat).all()
-            loss, finite = comm.device.numbers([loss, finite])
-            loss, sent_bytes, messages, wrong = comm.sum([loss, *sent, not finite]).tolist()
-            times = [clock.seconds[kind] for kind in ("spmm", "dense", "comm", "wait")]
-            highest = comm.max([seconds, *times, peak_rss(), sent[0], signals.asked()]).tolist()
-            seconds, spmm, dense, sending, waiting, resident, self.max_sent, asked = highest
-            self.asked = int(asked)
-            loss /= self.training.loss.norm
-            if wrong or not math.isfinite(loss):
-                raise diverged(epoch, loss, self.training.model, gradient, self.parameters, comm,
-                               self.config.lr)
-        return {"epoch": epoch, "loss": loss, "train_acc": None, "val_acc": None, "test_acc": None,
-                "val_loss": None, "epoch_s": seconds, "eval_s": 0.0, "spmm_s": spmm,
-                "dense_s": dense, "comm_s": sending, "wait_s": waiting,
-                "sent_bytes": round(sent_bytes), "sent_messages": round(messages),
-                "peak_rss_bytes": int(resident), **drift}
+        sums, self.begun = self.begun or EpochSums(), None
+        with comm.clock.span("epoch", epoch):
+            while sums.steps < self.batches.steps:
+                comm.counters.phase = "train"
+                self.asked = take_step(self, epoch, sums)
+                if after_step and sums.steps < self.batches.steps:
+                    after_step(sums)
+        self.max_sent = sums.max_sent
+        return sums.metrics(epoch, self.training.loss.norm) | drift
 
     def judge(self, metrics, best):
         """Evaluate after an epoch, add that to its metrics, and offer the weights to `best`."""

@@ -17,6 +17,7 @@ from hpgcn.model import METRICS
 from hpgcn.runtime import faults
 from hpgcn.runtime.machine import default_threads
 from hpgcn.runtime.progress_bar import bar
+from hpgcn.sampling import smallest
 from hpgcn.training.step import evaluate
 
 log = logging.getLogger("hpgcn")
@@ -94,7 +95,7 @@ def _small_epoch(make, header, config, device):
     tiny = Graph.from_scipy(A, X, y, ([0], [1], [2]), name="warm-up")
     few = config.replace(out="", checkpoint_every=0, epochs=1, grid="", replication=0, memory="",
                          lr=Config.lr, weight_decay=0.0, class_weight="", metric="auto",
-                         split_index=0)
+                         split_index=0, batch=smallest(config.batch))
     metric = "macro-f1" if config.metric in METRICS else "auto"  # the same kernels
     rows = device.put(np.ones((2, 1), config.dtype))
     numbers = device.put(np.arange(2))
@@ -106,6 +107,7 @@ def _small_epoch(make, header, config, device):
         with threshold(work), np.errstate(all="ignore"):
             trainer = make(tiny, few, alone, warm=False)
             trainer.epoch(1)
+            trainer.batches.close()
             evaluate(trainer.evaluation, metric)
             ops.scatter_add(ops.gather(rows, numbers), numbers, rows)
             ops.apply_mask(rows, mask)

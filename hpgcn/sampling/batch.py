@@ -1,0 +1,42 @@
+"""A batch as a rank holds it: its rows, and the maps between them."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from hpgcn.parallel.receptive_field import Hop, ReceptiveField, layer_bounds, self_rows
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Rows of a training step at each level, and the maps that multiply by parts of A-hat.
+
+    Attributes
+    ----------
+    maps : list of hpgcn.strategies.RowStrategy
+        Of each product with A.
+    rows : list of (m_l,) int64
+        Numbers within this rank's block, before the first product and after each.
+    totals : list of int
+        The same over all ranks.
+    share : float
+        The chance of a training vertex to be in the batch: its loss is divided by that.
+    """
+
+    maps: list
+    rows: list
+    totals: list
+    share: float
+
+    def field(self, strategy, products, device):
+        """Return the ReceptiveField of layers that take so many products with A each."""
+        bounds = layer_bounds(products)
+        sizes = [rows.size for rows in self.rows]
+        hops = []
+        for first, last in pairwise(bounds):
+            narrows = first != last and self.rows[first] is not self.rows[last]
+            own = self_rows(self.rows[first], self.rows[last]) if narrows else None
+            hops.append(Hop(self.maps[first:last], sizes[first:last + 1], device.put(own), narrows))
+        levels = ([each[place] for place in bounds] for each in (self.rows, self.totals, sizes))
+        return ReceptiveField(strategy, *levels, hops)
+

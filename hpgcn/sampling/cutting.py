@@ -1,0 +1,228 @@
+"""Compiled loops that cut the matrix of a batch out of what a rank holds; one thread, no lock.
+
+Rows and columns of what is held are numbered on the rank: own ones first, then those of others.
+"""
+import numpy as np
+
+from hpgcn.kernels.entries import mix
+from hpgcn.kernels.jit import jit
+from hpgcn.sampling.draws import GOLDEN, fold
+
+
+@jit()
+def by_batch(number, batches):
+    """Order places by their batch, counting: offsets (batches + 1,) and places, increasing in each.
+
+    number: (m,) batch of each place; those below 0 are left out.
+    """
+    offsets = np.zeros(batches + 1, np.int64)
+    for i in range(number.size):
+        if number[i] >= 0:
+            offsets[number[i] + 1] += 1
+    for b in range(batches):
+        offsets[b + 1] += offsets[b]
+    order = np.empty(offsets[batches], np.int64)
+    at = offsets[:-1].copy()
+    for i in range(number.size):
+        b = number[i]
+        if b >= 0:
+            order[at[b]] = i
+            at[b] += 1
+    return offsets, order
+
+
+@jit()
+def agreeing(pointers, witnesses, number, rows, out):
+    """Write the batch of each row that any of its witnesses is in, too, -1 where none is; (s,)."""
+    for s in range(rows.size):
+        batch = number[rows[s]]
+        out[s] = -1
+        for w in range(pointers[s], pointers[s + 1]):
+            if number[witnesses[w]] == batch:
+                out[s] = batch
+                break
+
+
+@jit()
+def induce(indptr, columns, values, rows, num_own, number, batch, factor):
+    """Take the entries of some rows whose columns are in a batch, too.
+
+    Entries off the diagonal are multiplied by `factor`; of the first `num_own` rows held, column i
+    is on the diagonal of row i. Return row pointers, columns as they were numbered, and values.
+    """
+    most = np.int64(0)
+    for k in range(rows.size):
+        most += indptr[rows[k] + 1] - indptr[rows[k]]
+    pointers = np.zeros(rows.size + 1, np.int64)
+    kept = np.empty(most, columns.dtype)
+    scaled = np.empty(most, values.dtype)
+    at = np.int64(0)
+    for k in range(rows.size):
+        i = rows[k]
+        for e in range(indptr[i], indptr[i + 1]):
+            j = columns[e]
+            if number[j] == batch:
+                kept[at] = j
+                scaled[at] = values[e] if i == j and i < num_own else values[e] * factor
+                at += 1
+        pointers[k + 1] = at
+    return pointers, kept[:at], scaled[:at]
+
+
+@jit()
+def _drawn(seen, stamp, position):
+    known = seen[position] == stamp
+    seen[position] = stamp
+    return known
+
+
+@jit()
+def _place_in(places, low, high, wanted):
+    """Where a position stands among increasing ones, -1 where it does not."""
+    end = high
+    while low < high:
+        middle = (low + high) // 2
+        if places[middle] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < end and places[low] == wanted else -1
+
+
+@jit()
+def draw(indptr, columns, values, places, degrees, vertex, rows, count, key, longest):
+    """Draw `count` entries of each of some rows (all for -1), by a key and the row's vertex.
+
+    Positions among all entries of the row are drawn by Floyd's algorithm; places, (nnz,) increasing
+    in each row, are those of the entries held here, empty if rows are held whole. degrees: of whole
+    rows. longest: the largest. Return row pointers, columns, and values times degree / count.
+    """
+    most = np.int64(0)
+    for k in range(rows.size):
+        held = indptr[rows[k] + 1] - indptr[rows[k]]
+        most += held if count < 0 else min(held, count)
+    pointers = np.zeros(rows.size + 1, np.int64)
+    kept = np.empty(most, columns.dtype)
+    scaled = np.empty(most, values.dtype)
+    seen = np.full(longest + 1, -1, np.int64)
+    at = np.int64(0)
+    for k in range(rows.size):
+        i = rows[k]
+        first, last, degree = indptr[i], indptr[i + 1], degrees[i]
+        if count < 0 or degree <= count:
+            for e in range(first, last):
+                kept[at] = columns[e]
+                scaled[at] = values[e]
+                at += 1
+        elif last > first:
+            factor = values.dtype.type(degree / count)
+            own = fold(key, np.uint64(vertex[i]))
+            for j in range(degree - count, degree):
+                step = own + np.uint64(j + 1) * GOLDEN
+                position = np.int64(mix(step) % np.uint64(j + 1))
+                if _drawn(seen, k, position):
+                    position = np.int64(j)
+                    seen[position] = k
+                e = first + position
+                if last - first < degree:
+                    e = _place_in(places, first, last, position)
+                    if e < 0:
+                        continue
+                kept[at] = columns[e]
+                scaled[at] = values[e] * factor
+                at += 1
+        pointers[k + 1] = at
+    return pointers, kept[:at], scaled[:at]
+
+
+@jit()
+def renumber(columns, place):
+    """Replace each column by its new number."""
+    for e in range(columns.size):
+        columns[e] = place[columns[e]]
+
+
+@jit()
+def distinct(numbers, seen):
+    """Return each of some numbers once, as they come; `seen` (n,) bool is and stays False."""
+    out = np.empty(numbers.size, np.int64)
+    at = 0
+    for number in numbers:
+        if not seen[number]:
+            seen[number] = True
+            out[at] = number
+            at += 1
+    for number in out[:at]:
+        seen[number] = False
+    return out[:at]
+
+
+@jit()
+def with_diagonal(pointers, columns, values, rows, diagonal, present):
+    """Put the diagonal entry of each row that has one before its others, by place in `rows`."""
+    extra = np.int64(0)
+    for k in range(rows.size):
+        extra += present[rows[k]]
+    merged = np.zeros(pointers.size, np.int64)
+    kept = np.empty(columns.size + extra, columns.dtype)
+    scaled = np.empty(columns.size + extra, values.dtype)
+    at = np.int64(0)
+    for k in range(pointers.size - 1):
+        if k < rows.size and present[rows[k]]:
+            kept[at] = rows[k]
+            scaled[at] = diagonal[rows[k]]
+            at += 1
+        for e in range(pointers[k], pointers[k + 1]):
+            kept[at] = columns[e]
+            scaled[at] = values[e]
+            at += 1
+        merged[k + 1] = at
+    return merged, kept, scaled
+
+
+@jit()
+def sort_rows(pointers, columns, values):
+    """Let columns increase in each row, in place."""
+    for k in range(pointers.size - 1):
+        first, last = pointers[k], pointers[k + 1]
+        if last - first > 64:
+            order = np.argsort(columns[first:last])
+            columns[first:last] = columns[first:last][order]
+            values[first:last] = values[first:last][order]
+            continue
+        for e in range(first + 1, last):
+            column, value = columns[e], values[e]
+            at = e
+            while at > first and columns[at - 1] > column:
+                columns[at] = columns[at - 1]
+                values[at] = values[at - 1]
+                at -= 1
+            columns[at] = column
+            values[at] = value
+
+
+@jit()
+def take_block(pointers, columns, values, cursor, first, low, high):
+    """Cut out the entries of some rows from where they were cut before to column `high`.
+
+    cursor: (r,) of rows from `first` on, moved on; columns are numbered from `low`. Return row
+    pointers, columns and values.
+    """
+    indptr = np.zeros(cursor.size + 1, np.int64)
+    for k in range(cursor.size):
+        e = cursor[k]
+        last = pointers[first + k + 1]
+        while e < last and columns[e] < high:
+            e += 1
+        indptr[k + 1] = indptr[k] + e - cursor[k]
+    indices = np.empty(indptr[-1], np.int32)
+    data = np.empty(indptr[-1], values.dtype)
+    at = 0
+    for k in range(cursor.size):
+        begin = cursor[k]
+        for e in range(begin, begin + indptr[k + 1] - indptr[k]):
+            indices[at] = columns[e] - low
+            data[at] = values[e]
+            at += 1
+        cursor[k] = begin + indptr[k + 1] - indptr[k]
+    return indptr, indices, data

@@ -1,0 +1,203 @@
+"""Batches of some training vertices and of neighbours drawn for them, level by level.
+
+Which entries of a row are drawn, any rank that holds some of them says for itself. Which rows are
+needed it asks of others: of each product with A, owners tell who holds nonzeros of rows that they
+need, where there is anybody, and are told which of their rows these read.
+"""
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from hpgcn.graphs.partition import run_offsets
+from hpgcn.sampling import cutting
+from hpgcn.sampling.batch import Batch
+from hpgcn.sampling.draws import key_of
+from hpgcn.sampling.held import lists_to_owners, plan_of, to_holders
+
+
+class Draw(NamedTuple):
+    """Entries drawn for a product with A, as a rank holds them; places as of HaloPlans."""
+
+    rows: np.ndarray  # (r,) own, of the result
+    needed: np.ndarray  # (r',) own, that are multiplied: those and what is read of them, increasing
+    cut: tuple  # row pointers of own rows, then of others', columns and values
+    ghosts: np.ndarray  # that are read
+    targets: np.ndarray  # rows of others that are summed
+    sent: np.ndarray  # rows to send
+    returned: np.ndarray  # rows whose sums come back
+
+
+class Drawn:
+    """Makes the batches of a sampler that draws neighbours.
+
+    Parameters
+    ----------
+    held : Held
+    sampler : hpgcn.sampling.Neighbours
+    seeds : (s,) int64
+        Own rows of training vertices.
+    units : (s,) int64
+        Their places among the training vertices of all ranks.
+    comm : hpgcn.comm.SerialComm or MpiComm
+        Over which ranks ask each other; all of them make it, and its batches, together.
+    nested : bool
+        Rows of each level are those that are needed; else all levels have those of the first.
+    """
+
+    def __init__(self, held, sampler, seeds, units, comm, *, nested=True):
+        self.sampler = sampler
+        self.comm = comm
+        self.nested = nested
+        self.seeds, self.units = seeds, units
+        m = self.m = held.num_own
+        rows, columns = held.entries()
+        loops = (rows == columns) & (rows < m)
+        self.diagonal = np.zeros(m, held.values.dtype)
+        self.diagonal[rows[loops]] = held.values[loops]
+        self.has_diagonal = np.zeros(m, bool)
+        self.has_diagonal[rows[loops]] = True
+
+        # off the diagonal: rows in the order of ORIGINAL numbers, places counted over all ranks
+        rows, columns, values = (array[~loops] for array in (rows, columns, held.values))
+        order = np.lexsort((held.column_vertex[columns], rows))
+        rows, columns, values = rows[order], columns[order], values[order]
+        indptr = run_offsets(np.bincount(rows, minlength=held.indptr.size - 1))
+        self.held = held.replaced(indptr=indptr, columns=columns, values=values)
+        self.pushes = bool(comm.max([held.push.ghosts.size])[0])
+        self.places, self.degrees = self._places(rows, held.column_vertex[columns], indptr)
+        self.longest = int(self.degrees.max(initial=0))
+        # work arrays: new numbers of columns, which of them were seen, which rows are wanted
+        self.place = np.empty(held.column_vertex.size, np.int32)
+        self.seen = np.zeros(held.column_vertex.size, bool)
+        self.wanted = np.zeros(m, bool)
+        self.dealt = None, None
+
+    def _places(self, rows, vertex, indptr):
+        """Return where entries stand in whole rows, none if these are held here, and degrees."""
+        held, m, comm = self.held, self.m, self.comm
+        if not self.pushes:
+            return np.empty(0, np.int64), np.diff(indptr)
+        far = rows >= m
+        pointers, others = lists_to_owners(held.push, rows[far] - m, vertex[far], comm)
+        owner_rows = np.repeat(held.push.send_rows, np.diff(pointers))
+        every_row = np.concatenate([rows[~far], owner_rows])
+        order = np.lexsort((np.concatenate([vertex[~far], others]), every_row))
+        degrees = np.bincount(every_row, minlength=m)
+        begins = run_offsets(degrees)
+        place = np.empty(order.size, np.int64)
+        place[order] = np.arange(order.size) - begins[every_row[order]]
+        mine, theirs = np.split(place, [np.count_nonzero(~far)])
+        cuts = pointers[held.push.send_offsets]
+        back = comm.alltoallv([theirs[first:last] for first, last in pairwise(cuts.tolist())])
+        places = np.concatenate([mine, *back])
+        return places, np.concatenate([degrees, to_holders(held.push, degrees, comm)])
+
+    def _seeds_of(self, epoch):
+        if self.dealt[0] != epoch:
+            number = self.sampler.batch_of(self.units, epoch).astype(np.int32)
+            self.dealt = epoch, cutting.by_batch(number, self.sampler.batches)
+        return self.dealt[1]
+
+    def batch(self, epoch, batch):
+        """Return a Batch of an epoch, counted from 0; all ranks call this together."""
+        offsets, places = self._deal(epoch)
+        rows = self.seeds[places[offsets[batch]:offsets[batch + 1]]]
+        levels, steps = [rows], []
+        for product in reversed(range(len(self.sampler.fan_outs))):
+            steps.insert(0, self._draw(rows, product, epoch))
+            rows = steps[0].needed
+            levels.insert(0, rows)
+        if not self.nested:
+            levels = [rows] * len(levels)
+        maps = [self._map(step, *ends) for step, ends in zip(steps, pairwise(levels))]
+        totals = self.comm.sum([each.size for each in levels])
+        return Batch(maps, levels, totals.astype(int).tolist(), self.sampler.share(batch))
+
+    def _deal(self, epoch):
+        if self.dealt[0] != epoch:
+            number = self.sampler.batch_of(self.units, epoch).astype(np.int32)
+            self.dealt = epoch, cutting.by_batch(number, self.sampler.batches)
+        return self.dealt[1]
+
+    def _draw(self, rows, product, epoch):
+        """Draw entries of some rows, (r,) own; all ranks call this together, a Draw each."""
+        held, m = self.held, self.m
+        targets = self._targets(rows)
+        key = key_of(self.sampler.seed, self.sampler.stream, epoch, product)
+        pointers, columns, values = cutting.draw(
+            held.indptr, held.columns, held.values, self.places, self.degrees, held.row_vertex,
+            np.concatenate([rows, m + targets]), self.sampler.fan_outs[product], key, self.longest)
+        filled = np.diff(pointers[rows.size:]) > 0
+        pointers = np.concatenate([pointers[:rows.size + 1], pointers[rows.size + 1:][filled]])
+        targets = targets[filled]
+
+        read = np.sort(cutting.distinct(columns, self.seen))
+        own, ghosts = np.split(read, [np.searchsorted(read, m)])
+        ghosts = ghosts - m
+        sent, returned = self._ask(ghosts, targets)
+        asked = held.pull.send_rows[sent]
+        needed = cutting.distinct(np.concatenate([rows, own, asked]), self.seen)
+        return Draw(rows, np.sort(needed), (pointers, columns, values), ghosts, targets, sent,
+                    returned)
+
+    def _targets(self, rows):
+        """Tell who holds nonzeros of own rows; return the rows of others that are asked of here."""
+        if not self.pushes:
+            return np.empty(0, np.int64)
+        push = self.held.push
+        self.wanted[rows] = True
+        wanted = self.wanted[push.send_rows]
+        self.wanted[rows] = False
+        found = self.comm.alltoallv([np.flatnonzero(wanted[first:last]) for first, last
+                                     in pairwise(push.send_offsets.tolist())])
+        begins = push.recv_offsets.tolist()
+        return np.concatenate([begin + each for begin, each in zip(begins, found)])
+
+    def _ask(self, ghosts, targets):
+        """Tell owners which of their rows are read and summed here; return what others say.
+
+        Both are increasing places among the ghosts of a plan; what is returned are places among the
+        rows that it sends.
+        """
+        plans = (self.held.pull, ghosts), (self.held.push, targets)
+        asked = []
+        for other in range(self.comm.size):
+            parts = []
+            for plan, places in plans:
+                begin, end = plan.recv_offsets[other:other + 2]
+                part = places[np.searchsorted(places, begin):np.searchsorted(places, end)]
+                parts.append(part - begin)
+            count = [parts[0].size] * self.pushes
+            asked.append(np.concatenate([np.array(count, np.int64), *parts]))
+        found = self.comm.alltoallv(asked)
+        sent, returned = [], []
+        for other, part in enumerate(found):
+            count = part[0] if self.pushes else part.size
+            part = part[int(self.pushes):]
+            sent.append(self.held.pull.send_offsets[other] + part[:count])
+            returned.append(self.held.push.send_offsets[other] + part[count:])
+        return np.concatenate(sent), np.concatenate(returned)
+
+    def _map(self, draw, rows_in, rows_out):
+        """Return the map of a Draw between own rows of two levels."""
+        held, m = self.held, self.m
+        cut = cutting.with_diagonal(*draw.cut, draw.rows, self.diagonal, self.has_diagonal)
+        pointers, columns, values = cut
+        if rows_out.size > draw.rows.size:  # the others get no entries
+            counts = np.zeros(rows_out.size + draw.targets.size, np.int64)
+            counts[np.searchsorted(rows_out, draw.rows)] = np.diff(pointers)[:draw.rows.size]
+            counts[rows_out.size:] = np.diff(pointers)[draw.rows.size:]
+            pointers = run_offsets(counts)
+        self.place[rows_in] = np.arange(rows_in.size)
+        self.place[m + draw.ghosts] = rows_in.size + np.arange(draw.ghosts.size)
+        cutting.renumber(columns, self.place)
+        cutting.sort_rows(pointers, columns, values)
+        pull = plan_of(held.pull, draw.ghosts, draw.sent, self.place, rows_in.size)
+        self.place[rows_out] = np.arange(rows_out.size)
+        push = plan_of(held.push, draw.targets, draw.returned, self.place, rows_out.size)
+        shape = rows_out.size, rows_in.size
+        blocks = held.blocks((pointers, columns, values), shape, pull, push)
+        return held.strategy.part(blocks, (pull, push), shape, symmetric=False)

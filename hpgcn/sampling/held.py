@@ -1,0 +1,132 @@
+"""What a rank holds of the matrix, and who else holds nonzeros of its rows and columns.
+
+A batch is cut out of it by each rank alone: the rank that holds a nonzero knows what it reads and
+whose sums it forms; the owners of its row and its column are told once, before training, which
+vertices it joins, so that they know what others will ask of them and send them.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hpgcn.graphs.partition import run_offsets
+from hpgcn.parallel.csr import Csr
+from hpgcn.parallel.halo_plan import HaloPlan
+from hpgcn.parallel.layout import RowPartition
+from hpgcn.parallel.transfers import OWN
+from hpgcn.sampling import cutting
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Nonzeros of this rank: rows own, then of others (m + t); columns own, then ghosts (m + g).
+
+    Attributes
+    ----------
+    strategy : hpgcn.strategies.RowStrategy
+    indptr, columns, values : arrays
+        The matrix, columns increasing in each row.
+    row_vertex, column_vertex : (m + t,) and (m + g,) int64
+        ORIGINAL numbers.
+    pull, push : hpgcn.parallel.halo_plan.HaloPlan
+        Of the ghosts; of the rows of others.
+    """
+
+    strategy: object
+    indptr: np.ndarray
+    columns: np.ndarray
+    values: np.ndarray
+    row_vertex: np.ndarray
+    column_vertex: np.ndarray
+    pull: HaloPlan
+    push: HaloPlan
+
+    @staticmethod
+    def of(strategy, vertex, comm):
+        """Gather what is held; vertex: (m,) own ORIGINAL numbers. All ranks call this together."""
+        matrix = strategy.held()
+        pull, push = strategy.plans
+        ghosts, targets = (to_holders(plan, vertex, comm) for plan in (pull, push))
+        return Held(strategy, matrix.indptr, matrix.indices, matrix.data,
+                    np.concatenate([vertex, targets]), np.concatenate([vertex, ghosts]), pull, push)
+
+    @property
+    def num_own(self):
+        """Rows that this rank owns (m)."""
+        return self.row_vertex.size - self.push.ghosts.size
+
+    def entries(self):
+        """Row and column of each nonzero, numbered on the rank; (nnz,) each."""
+        rows = np.repeat(np.arange(self.indptr.size - 1), np.diff(self.indptr))
+        return rows, self.columns
+
+    def replaced(self, **arrays):
+        """Return it with other arrays."""
+        return replace(self, **arrays)
+
+    def blocks(self, cut, shape, pull, push):
+        """Return the blocks of a cut matrix by target, then by source; see RowProduct.
+
+        cut: row pointers, columns and values; shape: own rows and own columns of it. pull, push:
+        HaloPlans of what is left, whose ghosts are the other columns and rows.
+        """
+        device = self.strategy.comm.device
+        pointers, columns, values = cut
+        found = {}
+        for target, sources in self.strategy.product.blocks.items():
+            first, last = _run(target, shape[0], push)
+            if target != OWN and first == last:
+                continue
+            cursor = pointers[first:last].copy()
+            row = found[target] = {}
+            for source in sorted(sources, key=lambda each: (each != OWN, each)):
+                low, high = _run(source, shape[1], pull)
+                if source != OWN and low == high:
+                    continue
+                block = cutting.take_block(pointers, columns, values, cursor, first, low, high)
+                row[source] = Csr(*map(device.put, block), high - low, device)
+        return found
+
+
+def _run(number, own, plan):
+    """First and last row, or column, of a target, or a source."""
+    if number == OWN:
+        return 0, own
+    if number < 0:  # all others together
+        return own, own + plan.ghosts.size
+    return tuple(own + cut for cut in plan.recv_offsets[number:number + 2].tolist())
+
+
+def to_holders(plan, array, comm):
+    """Send what owners know of their rows, (m,) int64, to those for whom they are ghosts; (g,)."""
+    cuts = plan.send_offsets
+    parts = [array[plan.send_rows[cuts[q]:cuts[q + 1]]] for q in range(comm.size)]
+    return np.concatenate(comm.alltoallv(parts))
+
+
+def lists_to_owners(plan, ghost, numbers, comm):
+    """Send numbers that belong to ghosts to the owners of these; all ranks call this together.
+
+    ghost: (k,) which ghost each of the numbers, (k,) int64, belongs to. Returns row pointers over
+    the rows that are sent, (s + 1,), and the numbers.
+    """
+    order = np.argsort(ghost, kind="stable")
+    counts = np.bincount(ghost, minlength=plan.ghosts.size)
+    cuts = plan.recv_offsets
+    ends = run_offsets(counts)[cuts]
+    parts = [numbers[order[ends[q]:ends[q + 1]]] for q in range(comm.size)]
+    counts = [counts[cuts[q]:cuts[q + 1]] for q in range(comm.size)]
+    counts = np.concatenate(comm.alltoallv(counts))
+    return run_offsets(counts), np.concatenate(comm.alltoallv(parts))
+
+
+def plan_of(plan, ghosts, sent, place, rows):
+    """Return the HaloPlan of some ghosts and rows that are sent, increasing places in a plan's.
+
+    place: where own rows stand among those that are left, `rows` of them.
+    """
+    layout = RowPartition(np.array([0, rows]), 0)
+    return HaloPlan(layout, ghosts, np.searchsorted(ghosts, plan.recv_offsets),
+                    place[plan.send_rows[sent]].astype(np.int64),
+                    np.searchsorted(sent, plan.send_offsets))

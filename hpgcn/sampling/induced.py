@@ -1,0 +1,127 @@
+"""Batches of the matrix that some vertices induce, cut by each rank for itself: no message.
+
+All that a rank has to know of others' vertices, besides their ORIGINAL numbers, is which batch of
+an epoch they are in; the sampler says that of any.
+"""
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hpgcn.sampling import cutting
+from hpgcn.sampling.batch import Batch
+from hpgcn.sampling.held import lists_to_owners, plan_of
+
+
+class Deal(NamedTuple):
+    """Who is in which batch of an epoch: each an (offsets, places) of `cutting.by_batch`."""
+
+    number: np.ndarray  # (known,) batch of each vertex that the rank knows
+    totals: np.ndarray  # vertices of each batch, over all ranks
+    rows: tuple  # own
+    ghosts: tuple  # that may be pulled
+    targets: tuple  # rows of others that may be summed
+    sent: tuple  # rows to send
+    returned: tuple  # rows whose sums come back
+
+
+class Induced:
+    """Cuts the batches of a sampler whose `induced` is set out of what a rank holds.
+
+    Parameters
+    ----------
+    held : Held
+    sampler : Sampler
+    unit_of : callable
+        The unit of the sampler that each of some ORIGINAL numbers, (k,), belongs to.
+    weights : (units,) int64 or None
+        Vertices of each unit; None: a unit is one.
+    products : int
+        With A, of a training step.
+    comm : hpgcn.comm.SerialComm or MpiComm
+        All ranks make it together.
+    """
+
+    def __init__(self, held, sampler, unit_of, weights, products, comm):
+        self.held = held
+        self.sampler = sampler
+        self.weights = weights
+        self.products = products
+        m = held.num_own
+        vertex = [held.column_vertex, held.row_vertex[m:]]  # own, ghosts, rows of others
+        rows, columns = held.entries()
+        self.lists = []
+        for plan, lines, others in ((held.pull, columns, held.row_vertex[rows]),
+                                    (held.push, rows, held.column_vertex[columns])):
+            far = lines >= m
+            self.lists.append(lists_to_owners(plan, lines[far] - m, others[far], comm))
+        known = np.concatenate(vertex)
+        order = np.argsort(known, kind="stable")
+        told = np.unique(np.concatenate([numbers for _, numbers in self.lists]))
+        new = told[~np.isin(told, known)]
+        self.unit = unit_of(np.concatenate([known, new]))
+        # the witnesses of rows that are sent, as places among known vertices
+        everyone = np.concatenate([known[order], new])
+        places = np.concatenate([order, known.size + np.arange(new.size)])
+        sort = np.argsort(everyone, kind="stable")
+        everyone, places = everyone[sort], places[sort]
+        self.lists = [(pointers, places[np.searchsorted(everyone, numbers)])
+                      for pointers, numbers in self.lists]
+        self.place = np.empty(m + held.pull.ghosts.size, np.int32)  # work: new column numbers
+        self.dealt = None, None
+
+    @property
+    def degrees(self):
+        """Nonzeros that decide on each row that is sent, and on each whose sum returns."""
+        return [np.diff(pointers) for pointers, _ in self.lists]
+
+    def deal(self, epoch):
+        """Return the Deal of an epoch; time in proportion to the rows that the rank knows."""
+        if self.dealt[0] != epoch:
+            held, batches = self.held, self.sampler.batches
+            number = self.sampler.batch_of(self.unit, epoch).astype(np.int32)
+            m, g, t = held.num_own, held.pull.ghosts.size, held.push.ghosts.size
+            runs = [cutting.by_batch(number[first:last], batches)
+                    for first, last in ((0, m), (m, m + g), (m + g, m + g + t))]
+            for plan, (pointers, witnesses) in zip((held.pull, held.push), self.lists):
+                decided = np.empty(plan.send_rows.size, np.int32)
+                cutting.agreeing(pointers, witnesses, number, plan.send_rows, decided)
+                runs.append(cutting.by_batch(decided, batches))
+            totals = self.sampler.sizes()
+            if self.weights is not None:
+                every = self.sampler.batch_of(np.arange(self.weights.size), epoch)
+                totals = np.bincount(every, self.weights, batches)
+            self.dealt = epoch, Deal(number, totals, *runs)
+        return self.dealt[1]
+
+    def batch(self, epoch, batch):
+        """Return a Batch of an epoch, counted from 0; nothing is sent."""
+        held, deal, m = self.held, self.deal(epoch), self.held.num_own
+        rows, ghosts, targets, sent, returned = (
+            places[offsets[batch]:offsets[batch + 1]] for offsets, places in deal[2:])
+        factor = held.values.dtype.type(self.sampler.factor(batch))
+        lines = np.concatenate([rows, m + targets])
+        pointers, columns, values = cutting.induce(
+            held.indptr, held.columns, held.values, lines, m, deal.number, batch, factor)
+
+        # others' columns that nothing reads are left out, and others' rows that hold nothing
+        self.place[m + ghosts] = 0
+        self.place[rows] = 1
+        self.place[columns] = 1
+        ghosts = ghosts[self.place[m + ghosts] > 0]
+        self.place[rows] = np.arange(rows.size)
+        self.place[m + ghosts] = rows.size + np.arange(ghosts.size)
+        cutting.renumber(columns, self.place)
+        filled = np.diff(pointers[rows.size:]) > 0
+        pointers = np.concatenate([pointers[:rows.size + 1], pointers[rows.size + 1:][filled]])
+        targets = targets[filled]
+
+        plans = (plan_of(held.pull, ghosts, sent, self.place, rows.size),
+                 plan_of(held.push, targets, returned, self.place, rows.size))
+        shape = rows.size, rows.size
+        blocks = held.blocks((pointers, columns, values), shape, *plans)
+        strategy = held.strategy
+        part = strategy.part(blocks, plans, shape, symmetric=strategy.symmetric)
+        return Batch([part] * self.products, [rows] * (self.products + 1),
+                     [int(deal.totals[batch])] * (self.products + 1), self.sampler.share(batch))

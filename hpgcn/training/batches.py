@@ -1,0 +1,171 @@
+"""The Views of training steps: one for all of them, or one for each batch, made while others train.
+
+A step of a batch is made ready by a thread of its own while the one before trains: it reads what
+the rank holds, and where neighbours are drawn, asks other ranks by a communicator of its own.
+"""
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+
+import numpy as np
+
+from hpgcn.errors import UsageError, agreed, setting
+from hpgcn.model import MODELS, Model, products_of
+from hpgcn.sampling import SAMPLERS, Drawn, Held, Induced, Parts, parse
+from hpgcn.strategies import STRATEGIES
+from hpgcn.training.batch_parts import parts_of
+from hpgcn.training.step import View
+
+
+class FullBatch:
+    """One step an epoch, of all training vertices.
+
+    Attributes
+    ----------
+    steps : int
+        Of an epoch.
+    """
+
+    steps = 1
+
+    def __init__(self, view):
+        self.whole = view
+
+    def view(self, number):
+        """Return the View of a training step, from 1; all ranks call this together, in order."""
+        return self.whole
+
+    def close(self):
+        """Nothing is held."""
+
+
+class Batches(FullBatch):
+    """A step for each batch of a sampler.
+
+    Parameters
+    ----------
+    maker : hpgcn.sampling.Induced or Drawn
+    view : View
+        Of all rows.
+    shard : hpgcn.training.shard.GraphShard
+    last : int
+        Epochs; nothing is made ready for later ones.
+    comm : hpgcn.comm.SerialComm or MpiComm
+        That the maker uses; closed here.
+    threaded : bool
+        Batches are made by another thread.
+    """
+
+    def __init__(self, maker, view, shard, last, comm, *, threaded):
+        super().__init__(view)
+        self.maker = maker
+        self.shard = shard
+        self.steps = maker.sampler.batches
+        self.last = last * self.steps
+        self.comm = comm
+        self.thread = ThreadPoolExecutor(1, "batches") if threaded else None
+        self.coming = None  # (number of a step, Future)
+        self.field = None  # of the last View
+
+    def view(self, number):
+        """See `FullBatch`; that of the step before is closed."""
+        if self.field is not None:
+            self.field.close()
+        clock = self.shard.comm.clock
+        with clock("wait", "batch") if self.coming else nullcontext():
+            made = self._take(number)
+        if self.thread and number < self.last:
+            self.coming = number + 1, self.thread.submit(self._make, number + 1)
+        batch, features, labels, train = made
+        base = self.whole.model
+        counters = self.shard.comm.counters
+        phase, counters.phase = counters.phase, "batches"
+        self.field = batch.field(self.shard.strategy, products_of(base.spec), base.columns.device)
+        model = Model(base.spec, base.parameters, self.field, base.columns, base.workspace,
+                      self.shard.key)
+        counters.phase = phase
+        loss = self.whole.loss.part(labels, train, batch.share)
+        return View(model, loss, features)
+
+    def _take(self, number):
+        """Return what was made for a step; another than was expected is made now."""
+        coming, self.coming = self.coming, None
+        if coming is None:
+            return self._make(number)
+        expected, future = coming
+        made = future.result()
+        return made if expected == number else self._make(number)
+
+    def _make(self, number):
+        epoch, batch = divmod(number - 1, self.steps)
+        batch = self.maker.batch(epoch + 1, batch)
+        device = self.whole.model.columns.device
+        features = self.whole.features.take(device.put(batch.rows[0]), device)
+        rows = batch.rows[-1]
+        train = np.flatnonzero(self.shard.masks["train"][rows])
+        return batch, features, self.shard.labels[rows], train
+
+    def close(self):
+        """Wait for what is under way, which all ranks do alike; free what MPI holds."""
+        if self.coming:
+            self.coming[1].result()
+        if self.thread:
+            self.thread.shutdown()
+        if self.field is not None:
+            self.field.close()
+        if self.comm is not self.shard.comm:
+            self.comm.close()
+
+
+def check_batch(config, strategy):
+    """Refuse a batch that is none, or that a Strategy does not train on; a UsageError."""
+    if parse(config.batch) and not strategy.samples:
+        serving = ", ".join(each.name for each in STRATEGIES.values() if each.samples)
+        raise UsageError(f"{setting('batch', config.batch)}: strategy {strategy.title(config)} "
+                         f"trains on all vertices, expected one of {serving}")
+
+
+def make_batches(config, source, shard, view):
+    """Return the FullBatch or Batches of a run; all ranks call this together.
+
+    source: the graph as it was given. view: of all rows. Raised on all ranks: a UsageError if
+    products with A are not as many as numbers of neighbours; as `parts_of`.
+    """
+    request = parse(config.batch)
+    if request is None:
+        return FullBatch(view)
+    comm, spec, strategy = shard.comm, shard.spec, shard.strategy
+    hops = sum(products_of(spec))
+    held = Held.of(strategy, shard.vertex, comm)
+    kind = SAMPLERS[request.name]
+    if not kind.induced:
+        fan_outs = _fan_outs(request, hops, config)
+        seeds = np.flatnonzero(shard.masks["train"])
+        every = np.sort(np.concatenate(comm.allgather(shard.vertex[seeds])))
+        sampler = kind(every.size, request.size, spec.seed, fan_outs)
+        threaded = comm.threads
+        other = comm.twin() if threaded else comm
+        maker = Drawn(held, sampler, seeds, np.searchsorted(every, shard.vertex[seeds]), other,
+                      nested=MODELS[spec.architecture].prunes)
+        return Batches(maker, view, shard, config.epochs, other, threaded=threaded)
+
+    units, unit_of, weights = source.header.num_nodes, np.asarray, None
+    if kind is Parts:
+        part, units = parts_of(request, source, comm, strategy.method)
+        unit_of, weights = part.__getitem__, np.bincount(part, minlength=units)
+    sampler = kind(units, request.size, spec.seed)
+    maker = Induced(held, sampler, unit_of, weights, hops, comm)
+    return Batches(maker, view, shard, config.epochs, comm, threaded=comm.device.in_tiles)
+
+
+def _fan_outs(request, hops, config):
+    """How many neighbours each product with A draws, the first product's first."""
+    given = request.fan_outs[::-1]
+    if len(given) == 1:
+        given *= hops
+    if len(given) != hops:
+        raise agreed(UsageError(
+            f"{setting('batch', config.batch)}: {len(given)} numbers of neighbours, expected one, "
+            f"or one for each of {hops} products with A"))
+    return given

@@ -1,0 +1,81 @@
+"""Mini-batches: the same batches, losses and weights on any number of ranks, by any strategy."""
+import numpy as np
+import pytest
+from graphs import make, scattered
+from training import SETTINGS, assert_same_curves
+
+from hpgcn import store
+from hpgcn.comm import SerialComm
+from hpgcn.config import Config
+from hpgcn.partition import Partition, make_partition
+from hpgcn.strategies import STRATEGIES
+from hpgcn.training.progress import Best
+from hpgcn.training.trainer import make_trainer
+
+pytestmark = pytest.mark.mpi
+SAMPLING = [name for name, each in STRATEGIES.items() if each.samples]
+BATCHES = ["vertices:60", "parts:3:10", "neighbours:3:25", "neighbours:-1:40"]
+EPOCHS = 3
+
+
+def in_parts(graph, comm, tmp_path, kind="scattered"):
+    """The graph on these ranks; in a file with holders of nonzeros where a strategy reads them."""
+    if kind == "scattered":
+        return scattered(graph, comm)
+    path = comm.bcast(tmp_path / f"{kind}.h5")
+    if comm.rank == 0:
+        store.write_partitioned(path, graph, make_partition(graph, comm.size, method=kind))
+    comm.barrier()
+    return store.load(path)
+
+
+def curves(source, config, comm, epochs=EPOCHS):
+    trainer = make_trainer(source, config, comm, warm=False)
+    with trainer.shard:
+        history = []
+        for epoch in range(1, epochs + 1):
+            history.append(trainer.epoch(epoch))
+            trainer.judge(history[-1], Best())
+        return history, trainer.parameters.flat.copy()
+
+
+def batch_of(batch, graph, tmp_path, comm):
+    """A setting whose parts are those of a file, which all numbers of ranks can read."""
+    if not batch.startswith("parts"):
+        return batch
+    path = comm.bcast(tmp_path / "batches.h5")
+    if comm.rank == 0 and not path.exists():
+        part = np.random.default_rng(3).integers(0, 10, graph.num_rows)
+        store.write_partitioned(path, graph, Partition.from_parts(part, 10))
+    comm.barrier()
+    return f"parts:3:{path}"
+
+
+@pytest.mark.parametrize("strategy", SAMPLING)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("model", SETTINGS)
+@pytest.mark.parametrize("directed", [False, True])
+def test_batches_equal_those_of_one_rank(comm, tmp_path, strategy, batch, model, directed):
+    graph = make(directed=directed, weighted=directed, sparse=model == "sgc")
+    config = Config(strategy=strategy, layers=2, hidden=6, dropout=0.3, dtype="float64", seed=3,
+                    batch=batch_of(batch, graph, tmp_path, comm), **SETTINGS[model])
+    alone, weights = curves(graph, config.replace(strategy="p2p"), SerialComm())
+    reads_holders = STRATEGIES[strategy].takes_holders
+    source = in_parts(graph, comm, tmp_path, "vertex-cut" if reads_holders else "scattered")
+    found, found_weights = curves(source, config, comm)
+    assert_same_curves(found, alone, 1e-9)
+    np.testing.assert_allclose(found_weights, weights, rtol=1e-6, atol=1e-9)
+    again, same_weights = curves(source, config, comm)
+    assert [line["loss"] for line in again] == [line["loss"] for line in found]
+    assert np.array_equal(same_weights, found_weights)
+    comm.barrier()
+
+
+def test_a_batch_of_everything_is_the_full_batch(comm):
+    graph = make()
+    source = scattered(graph, comm)
+    config = Config(strategy="cover", hidden=6, dtype="float64", layers=3)
+    full, _ = curves(source, config, comm)
+    for batch in ("vertices:1000", "neighbours:-1:1000", "neighbours:500,500,500:100000"):
+        found, _ = curves(source, config.replace(batch=batch), comm)
+        assert_same_curves(found, full, 1e-10)
