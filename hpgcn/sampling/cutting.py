@@ -70,6 +70,29 @@ def induce(indptr, columns, values, rows, num_own, number, batch, factor):
 
 
 @jit()
+def part_diagonal(indptr, columns, values, diagonal, present):
+    """Move entries on the diagonal of own rows, (m,) `present`, to `diagonal`; return the others.
+
+    Row pointers, columns and values.
+    """
+    pointers = np.zeros(indptr.size, np.int64)
+    kept = np.empty(columns.size, columns.dtype)
+    others = np.empty(columns.size, values.dtype)
+    at = np.int64(0)
+    for i in range(indptr.size - 1):
+        for e in range(indptr[i], indptr[i + 1]):
+            if columns[e] == i and i < diagonal.size:
+                diagonal[i] = values[e]
+                present[i] = True
+            else:
+                kept[at] = columns[e]
+                others[at] = values[e]
+                at += 1
+        pointers[i + 1] = at
+    return pointers, kept[:at], others[:at]
+
+
+@jit()
 def _drawn(seen, stamp, position):
     known = seen[position] == stamp
     seen[position] = stamp

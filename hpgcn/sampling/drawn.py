@@ -10,8 +10,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from hpgcn.graphs.partition import run_offsets
+from hpgcn.graphs.validation import index_dtype
+from hpgcn.parallel.csr import inverse
 from hpgcn.sampling import cutting
 from hpgcn.sampling.batch import Batch
 from hpgcn.sampling.draws import key_of
@@ -53,21 +56,23 @@ class Drawn:
         self.nested = nested
         self.seeds, self.units = seeds, units
         m = self.m = held.num_own
-        rows, columns = held.entries()
-        loops = (rows == columns) & (rows < m)
         self.diagonal = np.zeros(m, held.values.dtype)
-        self.diagonal[rows[loops]] = held.values[loops]
         self.has_diagonal = np.zeros(m, bool)
-        self.has_diagonal[rows[loops]] = True
-
-        # off the diagonal: rows in the order of ORIGINAL numbers, places counted over all ranks
-        rows, columns, values = (array[~loops] for array in (rows, columns, held.values))
-        order = np.lexsort((held.column_vertex[columns], rows))
-        rows, columns, values = rows[order], columns[order], values[order]
-        indptr = run_offsets(np.bincount(rows, minlength=held.indptr.size - 1))
-        self.held = held.replaced(indptr=indptr, columns=columns, values=values)
+        indptr, columns, values = cutting.part_diagonal(
+            held.indptr, held.columns, held.values, self.diagonal, self.has_diagonal)
+        # entries of a row in the order of ORIGINAL numbers, places counted over all ranks
+        order = np.argsort(held.column_vertex, kind="stable")
+        narrow = index_dtype(max(columns.size, order.size))  # SciPy widens no columns then
+        renamed = inverse(order).astype(narrow)[columns]
+        matrix = sp.csr_array((values, renamed, indptr.astype(narrow)),
+                              shape=(indptr.size - 1, order.size))
+        matrix.sort_indices()
+        columns = order.astype(held.columns.dtype)[matrix.indices]
+        self.held = held.replaced(indptr=indptr, columns=columns, values=matrix.data)
         self.pushes = bool(comm.max([held.push.ghosts.size])[0])
-        self.places, self.degrees = self._places(rows, held.column_vertex[columns], indptr)
+        self.places, self.degrees = np.empty(0, np.int64), np.diff(indptr)
+        if self.pushes:
+            self.places, self.degrees = self._places()
         self.longest = int(self.degrees.max(initial=0))
         # work arrays: new numbers of columns, which of them were seen, which rows are wanted
         self.place = np.empty(held.column_vertex.size, np.int32)
@@ -75,31 +80,30 @@ class Drawn:
         self.wanted = np.zeros(m, bool)
         self.dealt = None, None
 
-    def _places(self, rows, vertex, indptr):
-        """Return where entries stand in whole rows, none if these are held here, and degrees."""
+    def _places(self):
+        """Return where entries stand in whole rows, and how many these hold; all ranks call it."""
         held, m, comm = self.held, self.m, self.comm
-        if not self.pushes:
-            return np.empty(0, np.int64), np.diff(indptr)
-        far = rows >= m
-        pointers, others = lists_to_owners(held.push, rows[far] - m, vertex[far], comm)
-        owner_rows = np.repeat(held.push.send_rows, np.diff(pointers))
-        every_row = np.concatenate([rows[~far], owner_rows])
-        order = np.lexsort((np.concatenate([vertex[~far], others]), every_row))
-        degrees = np.bincount(every_row, minlength=m)
-        begins = run_offsets(degrees)
-        place = np.empty(order.size, np.int64)
-        place[order] = np.arange(order.size) - begins[every_row[order]]
-        mine, theirs = np.split(place, [np.count_nonzero(~far)])
-        cuts = pointers[held.push.send_offsets]
-        back = comm.alltoallv([theirs[first:last] for first, last in pairwise(cuts.tolist())])
-        places = np.concatenate([mine, *back])
-        return places, np.concatenate([degrees, to_holders(held.push, degrees, comm)])
+        places = np.arange(held.columns.size) - np.repeat(held.indptr[:-1], np.diff(held.indptr))
+        _, (rows, columns) = held.of_others()
+        pointers, vertex = lists_to_owners(held.push, rows - m, held.column_vertex[columns], comm)
+        degrees = np.diff(held.indptr[:m + 1])
+        np.add.at(degrees, held.push.send_rows, np.diff(pointers))
 
-    def _seeds_of(self, epoch):
-        if self.dealt[0] != epoch:
-            number = self.sampler.batch_of(self.units, epoch).astype(np.int32)
-            self.dealt = epoch, cutting.by_batch(number, self.sampler.batches)
-        return self.dealt[1]
+        # of rows that others hold entries of, too, all are put in order
+        shared = np.zeros(m, bool)
+        shared[held.push.send_rows] = True
+        mine = np.flatnonzero(np.repeat(shared, np.diff(held.indptr[:m + 1])))
+        rows = np.concatenate([np.searchsorted(held.indptr, mine, side="right") - 1,
+                               np.repeat(held.push.send_rows, np.diff(pointers))])
+        order = np.lexsort((np.concatenate([held.column_vertex[held.columns[mine]], vertex]), rows))
+        begins = run_offsets(degrees * shared)
+        place = np.empty(order.size, np.int64)
+        place[order] = np.arange(order.size) - begins[rows[order]]
+        places[mine] = place[:mine.size]
+        cuts = mine.size + pointers[held.push.send_offsets]
+        back = comm.alltoallv([place[first:last] for first, last in pairwise(cuts.tolist())])
+        places[held.indptr[m]:] = np.concatenate(back)
+        return places, np.concatenate([degrees, to_holders(held.push, degrees, comm)])
 
     def batch(self, epoch, batch):
         """Return a Batch of an epoch, counted from 0; all ranks call this together."""

@@ -56,10 +56,13 @@ class Held:
         """Rows that this rank owns (m)."""
         return self.row_vertex.size - self.push.ghosts.size
 
-    def entries(self):
-        """Row and column of each nonzero, numbered on the rank; (nnz,) each."""
-        rows = np.repeat(np.arange(self.indptr.size - 1), np.diff(self.indptr))
-        return rows, self.columns
+    def of_others(self):
+        """Return (row, column), (k,) each, of nonzeros in ghost columns, and in others' rows."""
+        far = np.flatnonzero(self.columns >= self.num_own)
+        read = np.searchsorted(self.indptr, far, side="right") - 1, self.columns[far]
+        counts = np.diff(self.indptr[self.num_own:])
+        rows = np.repeat(np.arange(self.num_own, self.indptr.size - 1), counts)
+        return read, (rows, self.columns[self.indptr[self.num_own]:])
 
     def replaced(self, **arrays):
         """Return it with other arrays."""

@@ -50,12 +50,10 @@ class Induced:
         self.products = products
         m = held.num_own
         vertex = [held.column_vertex, held.row_vertex[m:]]  # own, ghosts, rows of others
-        rows, columns = held.entries()
-        self.lists = []
-        for plan, lines, others in ((held.pull, columns, held.row_vertex[rows]),
-                                    (held.push, rows, held.column_vertex[columns])):
-            far = lines >= m
-            self.lists.append(lists_to_owners(plan, lines[far] - m, others[far], comm))
+        read, summed = held.of_others()
+        self.lists = [lists_to_owners(held.pull, read[1] - m, held.row_vertex[read[0]], comm),
+                      lists_to_owners(held.push, summed[0] - m, held.column_vertex[summed[1]],
+                                      comm)]
         known = np.concatenate(vertex)
         order = np.argsort(known, kind="stable")
         told = np.unique(np.concatenate([numbers for _, numbers in self.lists]))
