@@ -107,6 +107,8 @@ class Drawn:
 
     def batch(self, epoch, batch):
         """Return a Batch of an epoch, counted from 0; all ranks call this together."""
+        counters = self.comm.counters
+        before, _ = counters.total(counters.phase)
         offsets, places = self._deal(epoch)
         rows = self.seeds[places[offsets[batch]:offsets[batch + 1]]]
         levels, steps = [rows], []
@@ -118,7 +120,8 @@ class Drawn:
             levels = [rows] * len(levels)
         maps = [self._map(step, *ends) for step, ends in zip(steps, pairwise(levels))]
         totals = self.comm.sum([each.size for each in levels])
-        return Batch(maps, levels, totals.astype(int).tolist(), self.sampler.share(batch))
+        asked = counters.total(counters.phase)[0] - before
+        return Batch(maps, levels, totals.astype(int).tolist(), self.sampler.share(batch), asked)
 
     def _deal(self, epoch):
         if self.dealt[0] != epoch:

@@ -25,9 +25,12 @@ class FullBatch:
     ----------
     steps : int
         Of an epoch.
+    asked : int
+        Bytes that this rank sent to make the last View.
     """
 
     steps = 1
+    asked = 0
 
     def __init__(self, view):
         self.whole = view
@@ -35,6 +38,10 @@ class FullBatch:
     def view(self, number):
         """Return the View of a training step, from 1; all ranks call this together, in order."""
         return self.whole
+
+    def counted(self, sums):
+        """What metrics.jsonl says of batches beside all else: of the EpochSums of an epoch."""
+        return {}
 
     def close(self):
         """Nothing is held."""
@@ -72,15 +79,15 @@ class Batches(FullBatch):
         """See `FullBatch`; that of the step before is closed."""
         if self.field is not None:
             self.field.close()
-        clock = self.shard.comm.clock
+        base = self.whole.model
+        clock, counters = self.shard.comm.clock, self.shard.comm.counters
+        phase, counters.phase = counters.phase, "batches"
         with clock("wait", "batch") if self.coming else nullcontext():
             made = self._take(number)
         if self.thread and number < self.last:
             self.coming = number + 1, self.thread.submit(self._make, number + 1)
         batch, features, labels, train = made
-        base = self.whole.model
-        counters = self.shard.comm.counters
-        phase, counters.phase = counters.phase, "batches"
+        self.asked = batch.asked
         self.field = batch.field(self.shard.strategy, products_of(base.spec), base.columns.device)
         model = Model(base.spec, base.parameters, self.field, base.columns, base.workspace,
                       self.shard.key)
@@ -105,6 +112,10 @@ class Batches(FullBatch):
         rows = batch.rows[-1]
         train = np.flatnonzero(self.shard.masks["train"][rows])
         return batch, features, self.shard.labels[rows], train
+
+    def counted(self, sums):
+        """See `FullBatch`."""
+        return {"steps": sums.steps, "asked_bytes": sums.asked_bytes}
 
     def close(self):
         """Wait for what is under way, which all ranks do alike; free what MPI holds."""

@@ -34,6 +34,7 @@ class EpochSums:
     wait: float = 0.0
     sent_bytes: int = 0
     sent_messages: int = 0
+    asked_bytes: int = 0  # to make batches
     max_sent: float = 0.0  # bytes that a rank sent at most in a step
     resident: int = 0  # bytes, the most so far
 
@@ -47,7 +48,7 @@ class EpochSums:
 
 
 SUMS = {"steps": COUNT, "loss": FINITE, "seconds": SECONDS, **dict.fromkeys(CLOCKED, SECONDS),
-        "sent_bytes": COUNT, "sent_messages": COUNT, "max_sent": Field(float, 0), "resident": COUNT}
+        **dict.fromkeys(("sent_bytes", "sent_messages", "asked_bytes"), COUNT), "max_sent": Field(float, 0), "resident": COUNT}
 
 
 def take_step(trainer, epoch, sums):
@@ -71,7 +72,8 @@ def take_step(trainer, epoch, sums):
     # over all ranks: sums, then maxima; numbers that are not finite are refused
     finite = np.isfinite(gradient.flat).all() & np.isfinite(trainer.parameters.flat).all()
     loss, finite = comm.device.numbers([loss, finite])
-    loss, sent_bytes, messages, wrong = comm.sum([loss, *sent, not finite]).tolist()
+    counts = [*sent, trainer.batches.asked]
+    loss, sent_bytes, messages, asked_bytes, wrong = comm.sum([loss, *counts, not finite]).tolist()
     times = [clock.seconds[kind] for kind in CLOCKED]
     highest = comm.max([seconds, *times, peak_rss(), sent[0], signals.asked()]).tolist()
     seconds, *times, resident, max_sent, asked = highest
@@ -86,6 +88,7 @@ def take_step(trainer, epoch, sums):
         setattr(sums, kind, getattr(sums, kind) + spent)
     sums.sent_bytes += round(sent_bytes)
     sums.sent_messages += round(messages)
+    sums.asked_bytes += round(asked_bytes)
     sums.max_sent += max_sent
     sums.resident = max(sums.resident, int(resident))
     return int(asked)

@@ -20,6 +20,7 @@ METRICS = {
     "test_acc": ACCURACY, "val_loss": FINITE._replace(optional=True), "epoch_s": SECONDS,
     "eval_s": SECONDS, "spmm_s": SECONDS, "dense_s": SECONDS, "comm_s": SECONDS, "wait_s": SECONDS,
     "sent_bytes": COUNT, "sent_messages": COUNT, "peak_rss_bytes": COUNT}
+OPTIONAL = {"exact_loss": FINITE, "steps": FROM_ONE, "asked_bytes": COUNT}
 SUMMARY = {
     "graph": TEXT, "strategy": TEXT, "grid": TEXT, "replication": COUNT, "ranks": FROM_ONE,
     "threads": FROM_ONE, "device": TEXT, "epochs": FROM_ONE, "final_loss": FINITE,
@@ -61,7 +62,7 @@ def read_history(run, before=math.inf):
 def check_metrics(row, where):
     """Refuse what is no line of metrics.jsonl, naming its place: a DataError."""
     check_fields(row, METRICS, where)
-    check_fields(row, {"exact_loss": FINITE}, where, whole=False)
+    check_fields(row, OPTIONAL, where, whole=False)
     if row["val_acc"] is not None and row["val_loss"] is None:
         raise DataError(f"{where}: val_loss is None, expected a number beside val_acc")
 

@@ -331,7 +331,8 @@ class Trainer:
                 if after_step and sums.steps < self.batches.steps:
                     after_step(sums)
         self.max_sent = sums.max_sent
-        return sums.metrics(epoch, self.training.loss.norm) | drift
+        metrics = sums.metrics(epoch, self.training.loss.norm)
+        return metrics | self.batches.counted(sums) | drift
 
     def judge(self, metrics, best):
         """Evaluate after an epoch, add that to its metrics, and offer the weights to `best`."""

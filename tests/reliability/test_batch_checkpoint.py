@@ -1,0 +1,120 @@
+"""Checkpoints within an epoch of mini-batches: a run that goes on has the bits of one undisturbed."""
+import json
+import signal
+
+import pytest
+from commands import hpgcn, succeed
+from graphs import make
+from resuming import left_behind, lines, settings, steps
+
+from hpgcn import store, train
+from hpgcn.errors import DataError, StoppedError
+from hpgcn.runtime import faults
+from hpgcn.training.epoch import EpochSums
+
+BATCHES = ["vertices:45", "neighbours:4,3:15"]  # five steps an epoch
+
+
+@pytest.fixture
+def graph():
+    return make()
+
+
+@pytest.fixture
+def fault(monkeypatch):
+    """Ask for a fault; asked for again, it happens again."""
+    def ask(text):
+        monkeypatch.setattr(faults, "_state", {**faults._state, "done": False})
+        monkeypatch.setenv(faults.VARIABLE, text)
+
+    yield ask
+    monkeypatch.delenv(faults.VARIABLE, raising=False)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("changes", [
+    {}, {"schedule": "cosine", "warmup": 2, "norm": "batch", "patience": 4, "lr": 0.05}], ids=str)
+@pytest.mark.parametrize("epoch, newest", [(1, None), (2, 3), (3, 12), (4, 15)])
+def test_a_run_goes_on_within_an_epoch(graph, tmp_path, fault, batch, changes, epoch, newest):
+    changes = {"batch": batch, "epochs": 7, "checkpoint_every": 3, **changes}
+    train(graph, settings(tmp_path / "whole", **changes))
+    fault(f"raise:0:{epoch}:checkpoint.begin")  # before the first one of this epoch is written
+    with pytest.raises(RuntimeError, match="on purpose"):
+        train(graph, settings(tmp_path / "cut", **changes))
+    if newest is None:
+        assert not (tmp_path / "cut/checkpoints").exists()
+    else:
+        found = steps(tmp_path / "cut")[-1]
+        assert newest - 3 <= int(found.removeprefix("step-")) <= newest
+    train(graph, resume=tmp_path / "cut")
+    assert left_behind(tmp_path / "cut") == left_behind(tmp_path / "whole")
+
+
+def test_a_metrics_line_is_an_epoch_and_sums_its_steps(graph, tmp_path):
+    train(graph, settings(tmp_path / "run", batch=BATCHES[0], epochs=3))
+    assert [line["epoch"] for line in lines(tmp_path / "run")] == [1, 2, 3]
+    assert [line["steps"] for line in lines(tmp_path / "run")] == [5, 5, 5]
+    assert steps(tmp_path / "run") == ["step-00000012", "step-00000015"]
+
+
+def test_a_signal_stops_after_a_step(graph, tmp_path, monkeypatch):
+    """Not only after the epoch: steps may be many."""
+    from hpgcn.training import epoch as module
+
+    taken = module.take_step
+
+    def noted(trainer, number, sums):
+        taken(trainer, number, sums)
+        return signal.SIGUSR1 if trainer.steps == 7 else 0
+
+    monkeypatch.setattr("hpgcn.training.trainer.take_step", noted)
+    changes = {"batch": BATCHES[0], "epochs": 3, "checkpoint_every": 0}
+    with pytest.raises(StoppedError, match="after step 2 of epoch 2, with a checkpoint"):
+        train(graph, settings(tmp_path / "cut", **changes))
+    assert steps(tmp_path / "cut") == ["step-00000007"]
+    assert len(lines(tmp_path / "cut")) == 1
+    monkeypatch.setattr("hpgcn.training.trainer.take_step", taken)
+    train(graph, resume=tmp_path / "cut")
+    train(graph, settings(tmp_path / "whole", **changes))
+    assert left_behind(tmp_path / "cut") == left_behind(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("ranks", [None, 3])
+def test_killed_within_an_epoch(tmp_path, batch, ranks):
+    def run(*words, code=0, **options):
+        done = hpgcn(*words, cwd=tmp_path, ranks=ranks, **options)
+        assert done.returncode == code or (code and ranks and done.returncode), done.stderr
+
+    succeed("generate", "sbm", "--scale", 8, "--features", 12, "--classes", 4, "g.h5", cwd=tmp_path)
+    succeed("partition", "g.h5", "-k", ranks or 1, "--method", "random", "-o", "parts.h5",
+            cwd=tmp_path)
+    command = ("train", "parts.h5", "--batch", batch, "--epochs", 4, "--checkpoint-every", 2,
+               "--strategy", "cover")
+    run(*command, "--out", "whole")
+    run(*command, "--out", "cut", code=-signal.SIGKILL,
+        **{faults.VARIABLE: "kill:0:3:checkpoint.end"})
+    state = sorted((tmp_path / "cut/checkpoints").glob("step-*"))[-1]
+    _, attributes = store.read_state(state / "state.h5")
+    assert json.loads(attributes["under_way"])["steps"] > 0
+    run("train", "parts.h5", "--resume", "--out", "cut")
+    assert left_behind(tmp_path / "cut") == left_behind(tmp_path / "whole")
+
+
+def test_what_is_said_of_an_epoch_under_way_is_checked(graph, tmp_path, fault):
+    from hpgcn.training.state import parse
+
+    fault("raise:0:2:checkpoint.end")
+    with pytest.raises(RuntimeError, match="on purpose"):
+        train(graph, settings(tmp_path / "cut", batch=BATCHES[0], checkpoint_every=3))
+    path = tmp_path / "cut/checkpoints" / steps(tmp_path / "cut")[-1] / "state.h5"
+    arrays, attributes = store.read_state(path)
+    told = json.loads(attributes["under_way"])
+    assert told.keys() == vars(EpochSums()).keys()
+    for name, value, words in (("steps", -1, "steps is -1"), ("loss", "x", "loss is 'x'")):
+        wrong = {**attributes, "under_way": json.dumps({**told, name: value})}
+        with pytest.raises(DataError, match=f"under_way: {words}"):
+            parse(path, arrays, wrong)
+    without = {name: value for name, value in attributes.items() if name != "under_way"}
+    with pytest.raises(DataError, match="epoch is 0, expected"):
+        parse(path, arrays, {**without, "epoch": 0})
