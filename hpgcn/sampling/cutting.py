@@ -44,11 +44,11 @@ def agreeing(pointers, witnesses, number, rows, out):
 
 
 @jit()
-def induce(indptr, columns, values, rows, num_own, number, batch, factor):
+def induce(indptr, columns, values, rows, row_unit, column_unit, number, batch, factor):
     """Take the entries of some rows whose columns are in a batch, too.
 
-    Entries off the diagonal are multiplied by `factor`; of the first `num_own` rows held, column i
-    is on the diagonal of row i. Return row pointers, columns as they were numbered, and values.
+    Entries between vertices of two units are multiplied by `factor`. Return row pointers, columns
+    as they were numbered, and values.
     """
     most = np.int64(0)
     for k in range(rows.size):
@@ -63,7 +63,8 @@ def induce(indptr, columns, values, rows, num_own, number, batch, factor):
             j = columns[e]
             if number[j] == batch:
                 kept[at] = j
-                scaled[at] = values[e] if i == j and i < num_own else values[e] * factor
+                same = row_unit[i] == column_unit[j]
+                scaled[at] = values[e] if same else values[e] * factor
                 at += 1
         pointers[k + 1] = at
     return pointers, kept[:at], scaled[:at]

@@ -59,6 +59,8 @@ class Induced:
         told = np.unique(np.concatenate([numbers for _, numbers in self.lists]))
         new = told[~np.isin(told, known)]
         self.unit = unit_of(np.concatenate([known, new]))
+        g = held.pull.ghosts.size
+        self.units = np.delete(self.unit[:known.size], np.s_[m:m + g]), self.unit[:m + g]
         # the witnesses of rows that are sent, as places among known vertices
         everyone = np.concatenate([known[order], new])
         places = np.concatenate([order, known.size + np.arange(new.size)])
@@ -101,7 +103,7 @@ class Induced:
         factor = held.values.dtype.type(self.sampler.factor(batch))
         lines = np.concatenate([rows, m + targets])
         pointers, columns, values = cutting.induce(
-            held.indptr, held.columns, held.values, lines, m, deal.number, batch, factor)
+            held.indptr, held.columns, held.values, lines, *self.units, deal.number, batch, factor)
 
         # others' columns that nothing reads are left out, and others' rows that hold nothing
         self.place[m + ghosts] = 0

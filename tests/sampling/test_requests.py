@@ -1,0 +1,75 @@
+"""The setting --batch: what it takes, and what is refused in words."""
+import re
+
+import numpy as np
+import pytest
+from graphs import make
+
+from hpgcn import store, train
+from hpgcn.config import Config
+from hpgcn.errors import DataError, UsageError
+from hpgcn.partition import Partition
+from hpgcn.sampling import Request, parse, smallest
+
+
+@pytest.mark.parametrize("text, expected", [
+    ("full", None), ("vertices:20000", Request("vertices", 20000)),
+    ("parts:8", Request("parts", 8)), ("parts:8:100", Request("parts", 8, "100")),
+    ("parts:8:0100", Request("parts", 8, "100")),
+    ("parts:2:a:b/c.h5", Request("parts", 2, "a:b/c.h5")),
+    ("neighbours:15,10,5:1024", Request("neighbours", 1024, fan_outs=(15, 10, 5))),
+    ("neighbours:-1:7", Request("neighbours", 7, fan_outs=(-1,)))])
+def test_what_is_taken(text, expected):
+    assert parse(text) == expected
+
+
+@pytest.mark.parametrize("text", [
+    "", "ful", "vertices", "vertices:", "vertices:0", "vertices:-3", "vertices:3:4", "vertices:x",
+    "vertices:1e3", "vertices:99999999999", "parts", "parts:0", "parts:8:", "parts:8:0", "parts::4",
+    "neighbours:5", "neighbours:5:", "neighbours::5", "neighbours:5,:3", "neighbours:-2:3",
+    "neighbours:0:3", "neighbours:3:4:5", "vertices:\u0663"])
+def test_what_is_refused(text):
+    with pytest.raises(UsageError, match=r"batch = .*: expected full, vertices:B"):
+        parse(text)
+    with pytest.raises(UsageError, match="batch = "):
+        train(make(n=30), Config(batch=text))
+
+
+def test_the_smallest_run_the_same_code():
+    for text in ("full", "vertices:100", "parts:2:50", "neighbours:4,4:100"):
+        request = parse(smallest(text))
+        assert (request is None) == (text == "full")
+        assert bool(request and request.fan_outs) == text.startswith("neighbours")
+
+
+@pytest.mark.parametrize("batch, changes, words", [
+    ("vertices:10", {"strategy": "1d"}, "1d trains on all vertices, expected one of p2p"),
+    ("vertices:10", {"strategy": "vertex-cut", "delay": "2"}, "cd-2 trains on all vertices"),
+    ("neighbours:3,3,3:10", {}, "3 numbers of neighbours, expected one, or one for each of 2"),
+    ("neighbours:3,3:10", {"model": "appnp", "hops": 3}, "one for each of 3 products with A"),
+    ("parts:2", {}, "made: no parts to make batches of; give their number"),
+    ("parts:8:5", {}, "8 parts of 5, expected 5 at most"),
+    ("parts:2:500", {}, "500 parts of 203 vertices")])
+def test_what_does_not_fit_a_run(batch, changes, words):
+    if batch == "parts:8:5":
+        pytest.importorskip("mtkahypar", reason="needs pip install 'hpgcn[partition]'")
+    with pytest.raises(UsageError, match=words):
+        train(make(), Config(batch=batch, epochs=2, **changes))
+
+
+def test_files_of_parts(tmp_path):
+    graph = make()
+    part = np.random.default_rng(0).integers(0, 7, graph.num_rows)
+    path, plain, other = (tmp_path / name for name in ("parts.h5", "plain.h5", "other.h5"))
+    store.write_partitioned(path, graph, Partition.from_parts(part, 7))
+    store.write_graph(plain, graph)
+    smaller = make(n=100)
+    store.write_partitioned(other, smaller, Partition.from_parts(part[:100], 7))
+    config = Config(epochs=2, dtype="float64")
+    found = train(graph, config.replace(batch=f"parts:2:{path}"))
+    assert found.history[0]["steps"] == 4
+    assert train(graph, config.replace(batch=f"parts:2:{path}")).history[-1]["loss"] == (
+        found.history[-1]["loss"])
+    for file, words in ((plain, "not partitioned"), (other, "of 100 vertices and .* expected 203")):
+        with pytest.raises(DataError, match=f"{re.escape(str(file))}: {words}"):
+            train(graph, config.replace(batch=f"parts:2:{file}"))
