@@ -155,7 +155,7 @@ class NonzeroStrategy(RowStrategy):
     Subclasses say `holders`, `product_of` and `matrix_of`.
     """
 
-    takes_parts = needs_parts = attends = True
+    takes_parts = needs_parts = attends = samples = True
 
     @classmethod
     def build(cls, adjacency, arrangement, comm, *, width=0):

@@ -30,6 +30,8 @@ class Strategy:
         It leaves out rows that nobody reads, by `restrict`.
     attends : bool
         It computes `attention`.
+    samples : bool
+        It trains on batches; its Plan is a RowPlan with `entries` and `merge`.
     watched : int
         First training steps whose losses are held against exact ones; 0: all of them are exact,
         and equal to one rank's but for rounding.
@@ -49,7 +51,7 @@ class Strategy:
     takes_parts = needs_parts = takes_holders = False
     method = "hypergraph"  # by which a graph without parts is partitioned
     prunes = True
-    attends = False
+    attends = samples = False
     watched = 0
     replication = 1  # ranks that hold the same rows of A
 
