@@ -148,6 +148,9 @@ def plan(args):
 
     if args.plot:
         picture.check_picture(args.plot)
+        if args.batch not in (None, Config.batch):
+            raise UsageError("--plot draws seconds, which are not forecast for --batch "
+                             f"{args.batch}")
     asked = options.Options.parse(args.ranks, args.widths, args.method, args.machine, args.memory,
                                   **given(args, COST_FIELDS))
     report = comparison.forecast(args.graph, asked, progress=not args.quiet)
