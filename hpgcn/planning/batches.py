@@ -60,7 +60,8 @@ class BatchCounts:
 
 def _number(value, steps):
     """An int where it is one: a sum of int, of one step."""
-    return int(value) if steps == 1 and np.issubdtype(value.dtype, np.integer) else value / steps
+    whole = steps == 1 and np.issubdtype(value.dtype, np.integer)
+    return int(value) if whole else float(value / steps)
 
 
 def count_products(plan, sizes, products, itemsize, symmetric):

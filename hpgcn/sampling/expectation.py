@@ -65,7 +65,7 @@ def some_drawn(degree, held, fan_out):
     rest = degree - fan_out  # entries that are not drawn
     none = (gammaln(degree - held + 1) + gammaln(np.maximum(rest, 0) + 1)
             - gammaln(np.maximum(rest - held, 0) + 1) - gammaln(degree + 1))
-    return np.where(rest >= held, -np.expm1(none), 1.0)
+    return np.where(rest >= held, -np.expm1(none), held > 0)
 
 
 def any_of(places, chances, number):
