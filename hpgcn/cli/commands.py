@@ -323,7 +323,8 @@ def bench(args):
     from hpgcn import bench
 
     report = bench.run(args.what, graphs=args.graphs, widths=args.widths, threads=threads,
-                       scale_down=args.scale_down, repeats=args.repeats, seed=args.seed)
+                       scale_down=args.scale_down, repeats=args.repeats, seed=args.seed,
+                       graph=args.graph, ranks=args.ranks, epochs=args.epochs)
     show(json.dumps(report) if args.json else bench.table(report))
 
 
