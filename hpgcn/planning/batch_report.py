@@ -29,8 +29,7 @@ def forecast(path, options, request, *, progress=False):
     if options.memory is not None:
         raise UsageError(f"{setting('memory')} goes with {setting('batch', 'full')}: what a batch "
                          "takes of memory is not forecast")
-    # nothing is formed once, and no row is left out because no loss ever reads it
-    config = options.config.replace(precompute=False, prune=False)
+    config = settings_of(options.config)
     survey = Survey(path, config, options.widths)
     listed = candidates(survey, config, options.ranks, options.methods)
     able = [each for each in listed if variant(STRATEGIES[each.strategy], config).samples]
@@ -75,7 +74,8 @@ def notes(others, request):
 def row(survey, candidate, config, request):
     """The numbers of one case, as they go into the JSON object."""
     strategy = variant(STRATEGIES[candidate.strategy], config)
-    batches = batches_of(survey, candidate, config, request)
+    reading, offsets = arranged(survey, candidate, strategy)
+    batches = batches_of(reading, survey, strategy, candidate.shape, offsets, config, request)
     mean = batches.expected()
     steps = batches.sampler.batches
     found = {
@@ -96,11 +96,20 @@ def row(survey, candidate, config, request):
     return found
 
 
-def batches_of(survey, candidate, config, request):
-    """Return the Batches of a case."""
-    strategy = variant(STRATEGIES[candidate.strategy], config)
-    reading, offsets = arranged(survey, candidate, strategy)
-    footprint = count(reading, survey, strategy, candidate.shape, offsets, config)
+def settings_of(config):
+    """Return the settings that a Survey of batches takes.
+
+    Nothing is formed once, and no row is left out because no loss ever reads it.
+    """
+    return config.replace(precompute=False, prune=False)
+
+
+def batches_of(reading, survey, strategy, shape, offsets, config, request):
+    """Return the Batches of a strategy on row blocks; as `hpgcn.planning.candidates.count`.
+
+    The survey was made by `settings_of`.
+    """
+    footprint = count(reading, survey, strategy, shape, offsets, config)
     sampler, unit = sampler_of(survey, reading, offsets, request, config.seed)
     spec = survey.spec
     levels = footprint.levels

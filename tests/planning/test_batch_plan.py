@@ -323,3 +323,15 @@ def test_refusals_of_commands(files):
     assert "--plot draws seconds" in line
     assert "expected full" in refused(2, "plan", files / "whole.h5", "--batch", "some")
     assert parse("full") is None
+
+
+def test_a_vertex_cut_takes_batches_unless_it_is_delayed(tmp_path):
+    graph = make()
+    made = make_partition(graph, 3, method="vertex-cut", refine=False)
+    store.write_partitioned(tmp_path / "cut.h5", graph, made)
+    rows = forecast_of(tmp_path / "cut.h5", "parts:2", (3,))["rows"]
+    assert [row["strategy"] for row in rows] == takers()
+    config = Config(batch="vertices:40", delay="2")
+    report = forecast(tmp_path / "cut.h5", Options((3,), config=config))
+    assert [row["strategy"] for row in report["rows"]] == ["p2p", "cover"]
+    assert any(line.startswith("vertex-cut, 1d, ") for line in report["notes"])
