@@ -156,12 +156,19 @@ class Induced(Batches):
     def expected(self):
         """Return the expected BatchCounts: a row for each size that batches have."""
         sampler = self.sampler
-        readers = [pairs.readers(self.unit, sampler.units) for pairs in self.pairs]
+        k = self.plan.num_ranks
+        groups, units = self.pairs, self.unit
+        if sampler.takes_parts:  # all rows of a part that some other part reads go together
+            groups = [pairs.by_unit(self.unit, k) for pairs in self.pairs]
+            units = np.arange(sampler.units)
+        readers = [[pairs.readers(unit, sampler.units) for pairs in each]
+                   for each, unit in ((self.pairs, self.unit), (groups, units))]
         sizes, repeats = sizes_of(sampler.units, sampler.batches)
         found = []
         for size in sizes.tolist():
-            chances = [chance(others, sampler.units, size, own) for others, own in readers]
-            found.append(self._count(expected(*self.pairs, chances, self.plan.num_ranks)))
+            rows, some = ([chance(others, sampler.units, size, own) for others, own in each]
+                          for each in readers)
+            found.append(self._count(expected(self.pairs, rows, groups, some, k)))
         return self.counts_of(repeats, _stacked(found))
 
     def deviation(self, risk=0.05):
@@ -224,7 +231,7 @@ class DrawnNeighbours(Batches):
                                                self.sampler.fan_outs[hop])
             chances = any_of(pulled.place, chosen[pulled.entry], pulled.size), sums
             products = [each for each in self.products if each.layer == hop]
-            sizes = expected(pulled, pushed, chances, self.plan.num_ranks)
+            sizes = expected(self.pairs, chances, self.pairs, chances, self.plan.num_ranks)
             found.append(count_products(self.plan, sizes, products, self.itemsize, False))
         total = {phase: [sum(each[phase][place] for each in found)[None] for place in (0, 1)]
                  for phase in PHASES}

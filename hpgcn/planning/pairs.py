@@ -46,6 +46,16 @@ class Pairs:
         return (np.bincount(keys // units, minlength=self.size),
                 np.bincount(self.place[own], minlength=self.size) > 0)
 
+    def by_unit(self, unit, k):
+        """Return the pairs of units in place of lines: a unit's lines of one owner, and a holder.
+
+        unit: (n,) of each vertex; numbers of lines and others are those of units then.
+        """
+        keys, place = np.unique((unit[self.line] * k + self.owner) * k + self.holder,
+                                return_inverse=True)
+        return Pairs(keys // k // k, keys // k % k, keys % k, self.entry, place[self.place],
+                     unit[self.other])
+
     def hit(self, batch):
         """Return which pairs matter in an epoch, (m,) bool; batch: (n,) that of each vertex."""
         together = batch[self.other] == batch[self.line][self.place]
@@ -97,16 +107,22 @@ def _ends(links, k):
     return source, source - source % k + links % k
 
 
-def expected(pulled, pushed, chances, k):
+def expected(pairs_of, chances, groups, group_chances, k):
     """Return what `counted` counts, expected of one batch; (k,) float64.
 
-    chances: pair of (m,), of each pair to matter. Rows are exact; of messages it is an estimate:
-    rows that go the same way are taken as independent.
+    Parameters
+    ----------
+    pairs_of : pair of Pairs
+        Pulled and pushed.
+    chances : pair of (m,)
+        Of each pair to matter: rows are exact.
+    groups, group_chances : as these
+        That messages are formed of; an estimate, which takes those of two ranks as independent.
     """
     sizes, links = [], []
-    for pairs, chance in zip((pulled, pushed), chances):
-        ways, place = np.unique(pairs.owner * k + pairs.holder, return_inverse=True)
-        links.append((ways // k, ways % k, any_of(place, chance, ways.size)))
+    for pairs, chance, group, some in zip(pairs_of, chances, groups, group_chances):
+        ways, place = np.unique(group.owner * k + group.holder, return_inverse=True)
+        links.append((ways // k, ways % k, any_of(place, some, ways.size)))
         sizes.append(HaloPlanSizes(np.bincount(pairs.owner, chance, k),
                                    np.bincount(pairs.holder, chance, k), *_sums(*links[-1], k)))
     source, target = (np.concatenate(ranks) for ranks in

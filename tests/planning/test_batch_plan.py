@@ -34,6 +34,7 @@ class Dealt:
         self.batch = np.array(batch)
         self.units = self.batch.size
         self.batches = int(self.batch.max()) + 1
+        self.takes_parts = False
 
     def batch_of(self, units, epoch):
         return self.batch[units]
@@ -171,6 +172,18 @@ def test_replays_of_keyed_epochs(name, directed, sampler):
     assert (weights == batches.prediction.bytes["weights", "backward"]).all()
     largest = epochs[0].by_rank(epochs[0].bytes).max(1)
     assert epochs[0].busiest(epochs[0].bytes) == pytest.approx(largest.mean())
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_messages_of_parts_that_are_the_ranks_own_are_exact(directed):
+    given = case("p2p", directed, n=60, degree=6)[1]
+    owner = given[0].layout.row_blocks
+    found = np.zeros(3)
+    for dealt in ([0, 0, 1], [0, 1, 0], [1, 0, 0]):
+        counted = Induced(*given, Dealt(dealt), unit=owner).replay(1)
+        found += counted.epoch(counted.messages) / 3
+    mean = Induced(*given, Parts(3, 2, 0), unit=owner).expected()
+    np.testing.assert_allclose(mean.epoch(mean.messages), found)
 
 
 def test_the_busiest_unit_bounds_what_a_swap_changes():
