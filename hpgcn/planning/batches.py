@@ -4,9 +4,9 @@ Batches of vertices or parts multiply by the matrix that they induce: of the row
 product go those that a nonzero of the batch reads or adds to. Which batch a vertex is in is keyed,
 so all batches of an epoch are known to whoever asks: `Induced.replay` counts what every rank sends
 in each. `Induced.expected` needs no epoch: rows are exact expectations (hpgcn.sampling.expectation,
-demirci-2022, section 4.3.3), messages an estimate. Of drawn neighbours all is an estimate
-(`DrawnNeighbours`). Gradients of weights and what ranks that share rows send are those of a full
-step, once a batch. Pure: all ranks at once.
+demirci-2022, section 4.3.3), messages an estimate. Of drawn neighbours all is an estimate, and a
+replay asks its caller what is drawn (`DrawnNeighbours`). Gradients of weights, and what ranks that
+share rows send, are those of a full step, once a batch. Pure: all ranks at once.
 """
 from __future__ import annotations
 
@@ -236,6 +236,42 @@ class DrawnNeighbours(Batches):
         total = {phase: [sum(each[phase][place] for each in found)[None] for place in (0, 1)]
                  for phase in PHASES}
         return self.counts_of(np.array([self.sampler.batches]), total)
+
+
+    def replay(self, place, epoch, draw):
+        """Count every batch of an epoch, from 1, given what is drawn in it: BatchCounts.
+
+        Parameters
+        ----------
+        place : (n,) int64
+            Of each row to train on among these, by ORIGINAL number; any of others.
+        draw : callable
+            draw(hop, needed, batch) returns which entries are drawn for the rows that a product
+            with A computes in a batch, (nnz,) bool of all entries of the plan's pattern; needed:
+            (n,) bool. What it says of other rows, and of the diagonal, does not matter.
+        """
+        rows, columns, off, _ = self._entries
+        k = self.plan.num_ranks
+        batch = np.zeros_like(place)
+        batch[self.seeds] = self.sampler.batch_of(place[self.seeds], epoch)
+        one = np.zeros_like(batch)
+        found = []
+        for number in range(self.sampler.batches):
+            needed = self.seeds & (batch == number)
+            sent = []
+            for hop in reversed(range(len(self.sampler.fan_outs))):
+                chosen = np.zeros(off.size, bool)
+                chosen[off] = draw(hop, needed, number)[off] & needed[rows]
+                hits = [np.bincount(pairs.place[chosen[pairs.entry]], minlength=pairs.size) > 0
+                        for pairs in self.pairs]
+                products = [each for each in self.products if each.layer == hop]
+                sent.append(count_products(self.plan, counted(*self.pairs, hits, one, 1, k),
+                                           products, self.itemsize, False))
+                needed = needed.copy()
+                needed[columns[chosen[off]]] = True
+            found.append({phase: [sum(each[phase][which] for each in sent)[0] for which in (0, 1)]
+                          for phase in PHASES})
+        return self.counts_of(np.ones(self.sampler.batches, np.int64), _stacked(found))
 
 
 def _stacked(found):

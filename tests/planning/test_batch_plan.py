@@ -232,29 +232,34 @@ def test_all_neighbours_of_all_seeds_are_a_pruned_step(name):
 def test_drawn_neighbours_are_near_their_estimate(name, directed):
     fan_outs, size = (3, 2), 20
     batches = drawn_neighbours(name, fan_outs, size, directed, n=400, degree=7)
-    rows, columns, off, _ = batches._entries
-    pulled, pushed = batches.pairs
+    row_owner, column_owner, rows, columns, holder = batches.plan.entries()
+    off = np.flatnonzero(rows != columns)
+    off_rows = rows[off]
     rng = np.random.default_rng(0)
-    sums = np.zeros((2, 2))
-    trials = 200
-    for _ in range(trials):
-        needed = np.zeros(400, bool)
-        needed[rng.choice(np.flatnonzero(batches.seeds), size, replace=False)] = True
-        for hop, k in zip((1, 0), fan_outs):
-            order = np.lexsort((rng.random(rows.size), rows))
-            first = np.searchsorted(rows[order], rows[order])
-            taken = np.zeros(rows.size, bool)
-            taken[order] = np.arange(rows.size) - first < k
-            taken &= needed[rows]
-            chosen = np.zeros(off.size, bool)
-            chosen[off] = taken
-            for place, pairs in enumerate((pulled, pushed)):
-                sums[place, hop] += np.unique(pairs.place[chosen[pairs.entry]]).size / trials
-            needed[columns[taken]] = True
+    sent = []  # rows and sums of each hop, by a loop
+
+    def draw(hop, needed, batch):
+        order = np.lexsort((rng.random(off.size), off_rows))
+        first = np.searchsorted(off_rows[order], off_rows[order])
+        taken = rng.random(rows.size) < 0.5  # of the diagonal, which does not matter
+        taken[off[order]] = np.arange(off.size) - first < fan_outs[::-1][hop]
+        held = [each[(taken & needed[rows])[off].nonzero()] for each in
+                (row_owner[off], column_owner[off], off_rows, columns[off], holder[off])]
+        ends = zip(*(each.tolist() for each in held))
+        sent.append((hop, len({pair for mine, other, i, j, h in ends for pair in (
+            *([("row", j, h)] if other != h else ()), *([("sum", i, h)] if mine != h else ()))})))
+        return taken
+
+    place = np.cumsum(batches.seeds) - 1
+    epochs = [batches.replay(place, epoch, draw) for epoch in range(1, 31)]
     widths = [product.width for product in batches.products if product.phase == "forward"]
-    sent = aggregation(batches.expected())["forward"][0].sum()
-    share = size * batches.sampler.batches / batches.seeds.sum()
-    assert sent * share == pytest.approx(sums.sum(0) @ widths * 8, rel=0.08)
+    found = sum(aggregation(each)["forward"][0].sum() for each in epochs)
+    assert found == sum(count * widths[hop] * 8 for hop, count in sent)
+    mean = batches.expected()
+    for phase, counts in aggregation(mean).items():
+        totals = np.mean([aggregation(each)[phase].sum(1) for each in epochs], 0)
+        np.testing.assert_allclose(mean.repeats @ counts[0], totals[0], rtol=0.08)
+        np.testing.assert_allclose(mean.repeats @ counts[1], totals[1], rtol=0.2)
 
 
 @pytest.fixture(scope="module")
