@@ -5,12 +5,16 @@ from collections import OrderedDict
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from commands import refused, succeed
+from graphs import make
 
-from hpgcn import bench
+from hpgcn import bench, store
 from hpgcn.__main__ import main
-from hpgcn.bench import graphs, host, peers, roofline, tables, timing
+from hpgcn.bench import batches, graphs, host, peers, roofline, tables, timing
 from hpgcn.errors import InternalError, UsageError
+from hpgcn.partition import make_partition
+from hpgcn.sampling import Vertices
 
 QUICK = ("--scale-down", 4096, "--repeats", 1, "--threads", 1, "--json")
 TIMES = {"time_ms", "median_ms", "relative_error"}
@@ -276,6 +280,11 @@ def test_output_for_people():
     ("spmm", {"scale_down": 0}, "scale-down is 0"),
     *((command, {"graphs": "road"}, "takes no --graphs") for command in ("gather", "cuda-epoch")),
     ("machine", {"widths": "16"}, "takes no --widths"),
+    ("batches", {"graph": "g.h5", "widths": "16"}, "takes no --widths"),
+    ("batches", {}, r"expected a graph \(.h5\)"), ("spmm", {"graph": "g.h5"}, "takes no graph"),
+    ("spmm", {"ranks": "3"}, "takes no --ranks"), ("spmm", {"epochs": 3}, "takes no --epochs"),
+    ("batches", {"graph": "g.h5", "epochs": 0}, "epochs is 0"),
+    ("batches", {"graph": "g.h5", "ranks": "3,x"}, "'x' is not a whole number"),
     ("epoch", {"widths": "16"}, "widths 16: expected features, hidden widths"),
     ("epoch", {"widths": "8,4,5,3"}, "widths 8,4,5,3"), ("nothing", {}, "bench 'nothing'")])
 def test_usage(command, options, message):
@@ -290,3 +299,39 @@ def test_refusals_of_the_command_line_and_of_more_than_the_memory(capsys):
     message = r"x needs 1\d{18} bytes of memory, the limit is \d+; use --scale-down"
     with pytest.raises(UsageError, match=message):
         host.Host().need(10**18, 0, "x")
+
+
+def test_batches(tmp_path):
+    pytest.importorskip("mtkahypar")
+    graph = make(120, degree=6)
+    store.write_graph(tmp_path / "graph.h5", graph)
+    quick = "--ranks", "2,3", "--epochs", 5, "--threads", 1
+    report = json.loads(succeed("bench", "batches", tmp_path / "graph.h5", *quick, "--json"))
+    assert "limits" not in report
+    assert [(row["ranks"], row["parts"]) for row in report["rows"]] == [
+        (k, parts) for k in (2, 3) for parts in ("stochastic", "hypergraph", "hypergraph, refined")]
+    for row in report["rows"]:
+        assert row["rows_a_batch"] == pytest.approx(row["expected"], abs=6 * row["error"] + 0.5)
+        assert row["busiest"] <= row["rows_a_batch"] <= row["full"]
+    means = [row["ratio"] for row in report["rows"] if row["parts"] == "hypergraph"]
+    assert report["summary"] == {"vertices_of_a_batch": 12, "batches": 50, "paper_ratio": 1.1,
+                                 "mean_ratio": pytest.approx(np.mean(means))}
+    assert "paper ratio" in tables.format_report(report)
+
+    made = make_partition(graph, 2, method="block")
+    store.write_partitioned(tmp_path / "parts.h5", graph, made)
+    assert "partitioned already" in refused(65, "bench", "batches", tmp_path / "parts.h5", *quick)
+    assert "121 ranks for 120" in refused(65, "bench", "batches", tmp_path / "graph.h5",
+                                          "--ranks", 121)
+
+
+def test_rows_of_batches_are_counted_by_hand():
+    # the path 0-1-2-3 in halves; a batch holds all, then pairs of vertices
+    path = sp.csr_array(np.eye(4) + np.diag(np.ones(3), 1) + np.diag(np.ones(3), -1))
+    part = np.array([0, 0, 1, 1])
+    counted = batches.count(path, part, 2, Vertices(4, 4, 0), 3)
+    assert counted == {"rows_a_batch": 2, "error": 0, "expected": 2, "busiest": 1, "full": 2}
+    # rows 1 and 2 travel if they are together: in 1 of 3 pairings, in one of its two batches
+    counted = batches.count(path, part, 2, Vertices(4, 2, 0), 300)
+    assert counted["expected"] == pytest.approx(1 / 3, abs=0.01)
+    assert counted["rows_a_batch"] == pytest.approx(1 / 3, abs=4 * counted["error"] + 0.01)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from hpgcn.bench.tables import format_report as table
 from hpgcn.errors import UsageError
+from hpgcn.graphs.validation import numbers as parsed_numbers
 
 __all__ = ["COMMANDS", "Settings", "check", "run", "table"]
 
@@ -14,11 +15,16 @@ GRAPHS = ("dense", "prod", "road")
 WIDTHS = {  # of each command, by default
     "machine": (), "spmm": (16, 64, 128, 256), "sspmm": (16, 64, 128, 256), "gather": (16, 128),
     "growth": (64, 128), "epoch": (128, 128, 128, 40), "cuda": (16, 41, 64, 128, 256),
-    "cuda-epoch": (16, 512), "torch": (16, 64, 256)}
+    "cuda-epoch": (16, 512), "torch": (16, 64, 256), "batches": ()}
 COMMANDS = tuple(WIDTHS)
 MODULES = {  # where it is not the command
     "spmm": "products", "sspmm": "products", "cuda-epoch": "cuda_epoch", "torch": "layers"}
 ON_GRAPHS = ("spmm", "sspmm", "epoch", "cuda", "torch")
+COUNTED = ("batches",)  # what is not timed, on a graph of the user's
+
+
+RANKS = "3,9,27,81"  # of batches
+MOST_RANKS = 1 << 13
 
 
 class Settings(NamedTuple):
@@ -31,16 +37,21 @@ class Settings(NamedTuple):
     repeats: int
     threads: int
     seed: int
+    graph: str = ""
+    ranks: tuple[int, ...] = ()
+    epochs: int = 0
 
 
-def run(command, *, graphs=None, widths=None, scale_down=1, repeats=5, threads=1, seed=0):
+def run(command, *, graphs=None, widths=None, scale_down=1, repeats=5, threads=1, seed=0,
+        graph=None, ranks=None, epochs=None):
     """Measure what a command of COMMANDS says, and return the numbers.
 
     `graphs`, families of hpgcn.bench.graphs (default: all), and `widths` of the dense matrices
     (default: WIDTHS[command]) are comma-separated; of an epoch the widths are features, hidden (all
     equal), classes; of cuda-epoch a hidden width a training. `scale_down` divides the numbers of
     vertices and gathered rows; each thing is timed `repeats` times, after one warm-up; `threads`
-    are those that Numba and BLAS were given before they were imported.
+    are those that Numba and BLAS were given before they were imported. Of batches alone: `graph`, a
+    path, comma-separated numbers of `ranks` (default: 3,9,27,81) and `epochs` (default: 10).
 
     The dict has "bench" (the command), "settings", "machine" and "limits" (`describe` and `limits`
     of hpgcn.bench.host or hpgcn.bench.gpu; an epoch has no limits, which would spoil its peak
@@ -51,14 +62,15 @@ def run(command, *, graphs=None, widths=None, scale_down=1, repeats=5, threads=1
     a wrong result; MissingError for cuda and cuda-epoch without CuPy or a GPU, for torch without
     PyTorch and PyG.
     """
-    settings = check(command, graphs, widths, scale_down, repeats, threads, seed)
+    settings = check(command, graphs, widths, scale_down, repeats, threads, seed, graph, ranks,
+                     epochs)
     if command.startswith("cuda"):
         from hpgcn.bench.gpu import Gpu as Device
     else:
         from hpgcn.bench.host import Host as Device
     device = Device()
     report = {"bench": command, "settings": settings._asdict(), "machine": device.describe()}
-    if "epoch" not in command:
+    if "epoch" not in command and command not in COUNTED:
         report["limits"] = device.limits(settings)
     if command != "machine":
         module = import_module(f"hpgcn.bench.{MODULES.get(command, command)}")
@@ -70,18 +82,24 @@ def run(command, *, graphs=None, widths=None, scale_down=1, repeats=5, threads=1
     return report
 
 
-def check(command, graphs=None, widths=None, scale_down=1, repeats=5, threads=1, seed=0):
+def check(command, graphs=None, widths=None, scale_down=1, repeats=5, threads=1, seed=0,
+          graph=None, ranks=None, epochs=None):
     """Return the Settings; parameters and errors as in `run`."""
     if command not in COMMANDS:
         raise UsageError(f"bench {command!r}: expected one of {', '.join(COMMANDS)}")
+    counted = command in COUNTED
+    sized = command != "machine" and not counted
     for name, given, used in (("graphs", graphs is not None, command in ON_GRAPHS),
-                              ("widths", widths is not None, command != "machine"),
-                              ("scale-down", scale_down != 1, command != "machine")):
+                              ("widths", widths is not None, sized),
+                              ("scale-down", scale_down != 1, sized),
+                              ("ranks", ranks is not None, counted),
+                              ("epochs", epochs is not None, counted)):
         if given and not used:
             raise UsageError(f"bench {command} takes no --{name}")
     for name, value, low, high in (
             ("scale-down", scale_down, 1, 1 << 40), ("repeats", repeats, 1, 10**6),
-            ("threads", threads, 1, 1 << 20), ("seed", seed, 0, 2**63 - 1)):
+            ("threads", threads, 1, 1 << 20), ("seed", seed, 0, 2**63 - 1),
+            ("epochs", 10 if epochs is None else epochs, 1, 10**6)):
         if not low <= value <= high:
             raise UsageError(f"bench {command}: {name} is {value}, expected {low}..{high}")
 
@@ -105,4 +123,12 @@ def check(command, graphs=None, widths=None, scale_down=1, repeats=5, threads=1,
                          "hidden widths (all equal) and classes, e.g. 128,128,128,40")
     if command not in ON_GRAPHS:
         names = ()
-    return Settings(command, names, numbers, scale_down, repeats, threads, seed)
+    settings = Settings(command, names, numbers, scale_down, repeats, threads, seed)
+    if counted != bool(graph):
+        raise UsageError(f"bench {command}: " + (
+            "expected a graph (.h5)" if counted else f"takes no graph, {graph} was given"))
+    if not counted:
+        return settings
+    ranks = tuple(sorted(set(parsed_numbers("--ranks", ranks or RANKS, MOST_RANKS))))
+    return settings._replace(graph=str(graph), ranks=ranks,
+                             epochs=10 if epochs is None else epochs)

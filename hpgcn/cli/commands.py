@@ -148,6 +148,9 @@ def plan(args):
 
     if args.plot:
         picture.check_picture(args.plot)
+        if args.batch not in (None, Config.batch):
+            raise UsageError("--plot draws seconds, which are not forecast for --batch "
+                             f"{args.batch}")
     asked = options.Options.parse(args.ranks, args.widths, args.method, args.machine, args.memory,
                                   **given(args, COST_FIELDS))
     report = comparison.forecast(args.graph, asked, progress=not args.quiet)
@@ -320,7 +323,8 @@ def bench(args):
     from hpgcn import bench
 
     report = bench.run(args.what, graphs=args.graphs, widths=args.widths, threads=threads,
-                       scale_down=args.scale_down, repeats=args.repeats, seed=args.seed)
+                       scale_down=args.scale_down, repeats=args.repeats, seed=args.seed,
+                       graph=args.graph, ranks=args.ranks, epochs=args.epochs)
     show(json.dumps(report) if args.json else bench.table(report))
 
 

@@ -222,12 +222,16 @@ def bench(command):
     add("what", choices=COMMANDS,
         help="machine: its memory and cores; spmm, sspmm, gather: kernels on the CPU; growth: SpMM "
              "on graphs of growing size; epoch: training steps; torch: layers of PyG, by torch "
-             "and by our kernels; cuda, cuda-epoch: kernels and epochs on a GPU")
+             "and by our kernels; batches: rows that mini-batches send under partitions of GRAPH; "
+             "cuda, cuda-epoch: kernels and epochs on a GPU")
+    add("graph", nargs="?", help="graph (.h5), of batches alone")
     add("--graphs", metavar="NAMES", help="dense,prod,road or some of them (default: all)")
     add("--widths", metavar="N,N",
         help="widths of x (default: 16,64,128,256; gather: 16,128; growth: 64,128; torch: "
              "16,64,256; cuda: 16,41,64,128,256); of an epoch: features, hidden, classes (default: "
              "128,128,128,40); of cuda-epoch: hidden (default: 16,512)")
+    add("--ranks", metavar="K,K", help="of batches: numbers of parts (default: 3,9,27,81)")
+    add("--epochs", type=int, metavar="N", help="of batches: how many are counted (default: 10)")
     integers(command, ("scale-down", 1, "divides the sizes of the graphs"),
              ("repeats", 5, "times that each thing is timed"),
              ("threads", 0, "0: all cores this process may use"), ("seed", 0, "keys all draws"))

@@ -109,20 +109,22 @@ def grid_owner(axes):
 def count_candidate(survey, candidate, config):
     """Count one way to train: a RankFootprint."""
     strategy = variant(STRATEGIES[candidate.strategy], config)
+    reading, offsets = arranged(survey, candidate, strategy)
+    return count(reading, survey, strategy, candidate.shape, offsets, config)
+
+
+def arranged(survey, candidate, strategy):
+    """Return the rows of a candidate: a Reading in its order, and who owns them, (B + 1,)."""
     reading = survey.reading
     if candidate.parts == "stored":
-        offsets = strategy.row_offsets(candidate.shape, survey.pointers)
-    elif candidate.ranks in survey.part_counts:
+        return reading, strategy.row_offsets(candidate.shape, survey.pointers)
+    if candidate.ranks in survey.part_counts:
         size = survey.part_counts[0] // candidate.ranks
-        offsets = survey.offsets[::size]
-        reading = reading.merged(size)
-    elif candidate.parts == "whole":
-        offsets = np.array([0, survey.header.num_nodes])
-    else:
-        made = survey.partition(candidate.parts, candidate.ranks)
-        offsets = made.offsets
-        reading = reading.held(survey.graph, made.edge_part).permuted(made.perm)
-    return count(reading, survey, strategy, candidate.shape, offsets, config)
+        return reading.merged(size), survey.offsets[::size]
+    if candidate.parts == "whole":
+        return reading, np.array([0, survey.header.num_nodes])
+    made = survey.partition(candidate.parts, candidate.ranks)
+    return reading.held(survey.graph, made.edge_part).permuted(made.perm), made.offsets
 
 
 def count(reading, survey, strategy, shape, offsets, config):

@@ -5,6 +5,7 @@ import numpy as np
 
 from hpgcn.config import COST_FIELDS
 from hpgcn.errors import ConfigError, setting
+from hpgcn.planning import batch_report
 from hpgcn.planning.candidates import Candidate, candidates, count_candidate, grid_owner
 from hpgcn.planning.options import MAX_RANKS, QUICK
 from hpgcn.planning.seconds import Machine, step_seconds
@@ -14,6 +15,7 @@ from hpgcn.planning.traffic import KINDS
 from hpgcn.runtime.machine import available_memory
 from hpgcn.runtime.progress_bar import bar
 from hpgcn.runtime.text_table import table as aligned
+from hpgcn.sampling import parse
 from hpgcn.strategies import STRATEGIES, variant
 
 ENOUGH = 1.1  # fewer ranks are chosen if they take at most so much longer than the fastest
@@ -24,9 +26,12 @@ def forecast(path, options, *, progress=False):
 
     Return the JSON object of docs/plan.md, a dict: `rows` hold a dict for each case,
     `choice` the one to take. A ConfigError if no case fits options.memory: it names
-    the least number of ranks that would; other errors as `Survey` and `candidates`.
+    the least number of ranks that would; other errors as `Survey` and `candidates`. Of batches
+    the object is another: `hpgcn.planning.batch_report.forecast`.
     """
     config = options.config
+    if request := parse(config.batch):
+        return batch_report.forecast(path, options, request, progress=progress)
     survey = Survey(path, config, options.widths)
     rows = []
     listed = candidates(survey, config, options.ranks, options.methods)
@@ -149,6 +154,8 @@ def notes(options, rows):
 
 def table(report):
     """Lines for people: the choice and the notes, then a row a case. No line feed at the end."""
+    if "batch" in report:
+        return batch_report.table(report)
     graph = report["graph"]
     title = (f"{graph['name']}: {graph['num_nodes']:,} vertices, "
              f"{graph['multiplied_nonzeros']:,} nonzeros with loops, widths "

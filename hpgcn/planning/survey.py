@@ -35,6 +35,8 @@ class Reading:
     evaluated: list
     stored: np.ndarray  # (n,) int64, stored entries of A in each row
     feature_entries: np.ndarray | None  # (n,) int64, of sparse features
+    vertex: np.ndarray  # (n,) int64, ORIGINAL number of each row
+    labelled: np.ndarray | None  # (n,) bool, rows to train on; None without a split
 
     def held(self, graph, edge_part):
         """Return the reading with the part of each stored entry of the graph, (nnz,) or None."""
@@ -56,7 +58,7 @@ class Reading:
 
         levels = ([move(level) for level in view] for view in (self.train, self.evaluated))
         return Reading(permuted(self.pattern, order), *levels, move(self.stored),
-                       move(self.feature_entries))
+                       move(self.feature_entries), self.vertex[order], move(self.labelled))
 
 
 class Survey:
@@ -71,7 +73,7 @@ class Survey:
 
     def __init__(self, source, config=None, widths=None):
         config = config or Config()
-        masks, feature_pointers, edge_parts = self._read(source, config.split_index)
+        masks, feature_pointers, edge_parts, vertex = self._read(source, config.split_index)
         if not self.header.num_nodes:
             raise DataError(f"{self.name}: no vertices")
         self.spec = make_spec(self.header, config, widths)
@@ -90,14 +92,15 @@ class Survey:
         entries = np.diff(feature_pointers) if self.spec.sparse_features else None
         whole = Pattern(matrix, symmetric, weighted=not self.header.all_ones)
         self.edge_parts = edge_parts is not None
-        reading = Reading(whole, *views, np.diff(self.graph.indptr), entries)
+        reading = Reading(whole, *views, np.diff(self.graph.indptr), entries, vertex,
+                          masks and masks["train"])
         self.reading = reading.held(self.graph, edge_parts)
         self.steps = Steps()
         self._partitions = {}
 
     def _read(self, source, split):
         """Take what is wanted; return masks of a split, pointers of sparse features, parts of
-        entries.
+        entries, ORIGINAL numbers.
         """
         if isinstance(source, Graph):
             self.name = source.header.name
@@ -108,7 +111,7 @@ class Survey:
             self.graph = source
             X = source.features
             masks = source.of_split(split).masks
-            return masks, X.indptr if sp.issparse(X) else None, source.edge_parts
+            return masks, X.indptr if sp.issparse(X) else None, source.edge_parts, source.vertex
         opened = isinstance(source, store.StoredGraph)
         with nullcontext(source) if opened else store.load(source) as stored:
             self.name = stored.path
@@ -129,7 +132,7 @@ class Survey:
         nothing = np.zeros(n)
         self.graph = Graph(header, 0, indptr, indices, None, None, None, None, nothing, nothing,
                            nothing, vertex=np.arange(n))
-        return masks, pointers, edge_parts
+        return masks, pointers, edge_parts, np.arange(n) if made is None else made.perm
 
     def partition(self, method, k):
         """Return a hpgcn.partition.Partition of the graph, made once for all strategies."""

@@ -14,3 +14,4 @@ class Parts(Sampler):
 
     name = "parts"
     stream = 2
+    takes_parts = True

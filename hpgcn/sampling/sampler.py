@@ -30,6 +30,8 @@ class Sampler:
     induced : bool
         A batch trains on the matrix that its vertices induce; others on rows that their neighbours
         are drawn for.
+    takes_parts : bool
+        Units are parts of a partition; else vertices.
     batches : int
         Of an epoch.
     """
@@ -37,6 +39,7 @@ class Sampler:
     name: str
     stream: int
     induced = True
+    takes_parts = False
 
     def __init__(self, units, size, seed):
         self.units = units

@@ -42,6 +42,18 @@ class PointToPointPlan(RowPlan):
             plans += [self._volumes(self.pattern.transposed), OwnRowsPlan()]
         return plans
 
+    @staticmethod
+    def merge(pulled, pushed, sent, received):
+        """Return the plans of R and of S; see hpgcn.strategies.nonzeros.NonzeroPlan."""
+        return [pulled, OwnRowsPlan()]
+
+    def entries(self):
+        """Return owners, row, column and holder of each entry, as NonzeroPlan: its row's owner."""
+        owner = self.arrangement.layout.row_blocks
+        rows = self.pattern.rows
+        columns = self.pattern.indices.astype(np.int64)
+        return owner[rows], owner[columns], rows, columns, owner[rows]
+
     def _volumes(self, pattern):
         owner = self.arrangement.layout.row_blocks
         return HaloPlanSizes.between(pattern.matrix, owner, self.num_ranks)

@@ -31,7 +31,8 @@ class Strategy:
     attends : bool
         It computes `attention`.
     samples : bool
-        Training steps may be of mini-batches: it makes maps of some rows and nonzeros by `part`.
+        It trains on mini-batches: it makes maps of some rows and nonzeros by `part`, and its Plan
+        is a RowPlan with `entries` and `merge`.
     watched : int
         First training steps whose losses are held against exact ones; 0: all of them are exact,
         and equal to one rank's but for rounding.

@@ -1,0 +1,82 @@
+"""Rows that mini-batches send under partitions of a graph: demirci-2022, Figure 5, without a run.
+
+Batches of drawn vertices as `hpgcn train --batch vertices:B` has them, B = 20,000 or a tenth of all
+vertices where that is less, are counted over whole epochs, all ranks in one process: no row is
+sent. The paper measured com-Amazon, 10,000 batches, 3 to 27 GPUs: `hypergraph` sent 10% more than
+`stochastic` on average, and the more, the more ranks.
+"""
+
+import numpy as np
+
+from hpgcn import store
+from hpgcn.errors import DataError
+from hpgcn.partition import make_partition
+from hpgcn.partition.model import entry_rows, pattern
+from hpgcn.partition.stochastic import batch_size
+from hpgcn.planning.pairs import Pairs
+from hpgcn.sampling import Vertices
+from hpgcn.sampling.expectation import expected_rows
+
+REFERENCE = "stochastic"
+CASES = (  # label, method, refined: the paper's partitions, and ours of full exchanges
+    (REFERENCE, REFERENCE, False), ("hypergraph", "hypergraph", False),
+    ("hypergraph, refined", "hypergraph", True))
+PAPER_RATIO = 1.10  # of hypergraph over stochastic, com-Amazon, mean of P = 3 to 27
+
+
+def measure(settings, host, limits):
+    """Count rows of one product of a batch, by ranks and partition; nothing is timed.
+
+    "rows": ranks, parts, rows_a_batch (mean), error (of that mean, by the scatter of epochs),
+    expected (in closed form), ratio (of rows_a_batch, over that of REFERENCE), busiest (mean of
+    what the rank that sends most sends), busiest_ratio, full (rows of an exchange of all vertices).
+    "summary": vertices of a batch, batches, mean ratio of hypergraph over stochastic, the paper's.
+    """
+    with store.load(settings.graph) as stored:
+        if stored.offsets is not None:
+            raise DataError(f"{settings.graph}: partitioned already; give the graph it was made "
+                            "from")
+        graph = stored.read()
+    n = graph.num_rows
+    if max(settings.ranks) > n:
+        raise DataError(f"{settings.graph}: {max(settings.ranks)} ranks for {n} vertices")
+    sampler = Vertices(n, batch_size(n), settings.seed)
+    rows = []
+    for k in settings.ranks:
+        for label, method, refine in CASES:
+            made = make_partition(graph, k, method=method, epsilon=0.01, seed=settings.seed,
+                                  rcm=False, refine=refine, threads=settings.threads)
+            counted = count(pattern(graph), made.part, k, sampler, settings.epochs)
+            rows.append({"ranks": k, "parts": label, **counted})
+        first = rows[-len(CASES)]
+        for row in rows[-len(CASES):]:
+            for name, key in (("ratio", "rows_a_batch"), ("busiest_ratio", "busiest")):
+                row[name] = row[key] / first[key] if first[key] else 1.0
+    plain = [row["ratio"] for row in rows if row["parts"] == CASES[1][0]]
+    return {"rows": rows, "summary": {
+        "vertices_of_a_batch": batch_size(n), "batches": sampler.batches * settings.epochs,
+        "mean_ratio": float(np.mean(plain)), "paper_ratio": PAPER_RATIO}}
+
+
+def count(matrix, part, k, sampler, epochs):
+    """Count the rows that a product of a batch sends under parts of the vertices; a dict.
+
+    matrix: csr_array (n, n), whose row i is held by the owner of vertex i, part[i].
+    """
+    part = part.astype(np.int64)
+    readers, columns = entry_rows(matrix), matrix.indices.astype(np.int64)
+    pairs = Pairs.of(columns, readers, part[columns], part[readers], k)
+    vertices = np.arange(part.size)
+    sent = []
+    for epoch in range(1, epochs + 1):
+        batch = sampler.batch_of(vertices, epoch)
+        hit = pairs.hit(batch)
+        keys = batch[pairs.line[hit]] * k + pairs.owner[hit]
+        sent.append(np.bincount(keys, minlength=sampler.batches * k).reshape(-1, k))
+    totals = np.sum(sent, axis=(1, 2)) / sampler.batches
+    others, own = pairs.readers(vertices, part.size)
+    expected = expected_rows(others, part.size, sampler.batches, own).sum() / sampler.batches
+    error = totals.std(ddof=1) / np.sqrt(epochs) if epochs > 1 else 0.0
+    return {"rows_a_batch": round(float(totals.mean()), 2), "error": round(float(error), 2),
+            "expected": round(float(expected), 2),
+            "busiest": round(float(np.max(sent, axis=2).mean()), 2), "full": pairs.size}

@@ -1,0 +1,199 @@
+"""`hpgcn plan --batch`: what steps and epochs of a way to train send, as JSON and as a table."""
+from __future__ import annotations
+
+import numpy as np
+
+from hpgcn.config import COST_FIELDS
+from hpgcn.errors import DataError, UsageError, setting
+from hpgcn.model import products_of
+from hpgcn.partition.batch_parts import parts_of
+from hpgcn.planning.batches import DrawnNeighbours, Induced
+from hpgcn.planning.candidates import arranged, candidates, count
+from hpgcn.planning.step import LevelSizes
+from hpgcn.planning.survey import Survey
+from hpgcn.runtime.progress_bar import bar
+from hpgcn.runtime.text_table import table as aligned
+from hpgcn.sampling import SAMPLERS
+from hpgcn.strategies import STRATEGIES, Strategy, variant
+
+RISK = 0.05  # that an epoch's bytes lie outside of the interval that is told
+REPLAYED = 1  # the epoch that is counted
+
+
+def forecast(path, options, request, *, progress=False):
+    """Predict what batches send in every case of the Options that trains on them.
+
+    Return the JSON object of docs/plan.md, a dict; errors as `hpgcn.planning.report.forecast`, and
+    as `sampler_of`; a UsageError if no strategy among the cases takes batches.
+    """
+    if options.memory is not None:
+        raise UsageError(f"{setting('memory')} goes with {setting('batch', 'full')}: what a batch "
+                         "takes of memory is not forecast")
+    config = settings_of(options.config)
+    survey = Survey(path, config, options.widths)
+    listed = candidates(survey, config, options.ranks, options.methods)
+    able = [each for each in listed if variant(STRATEGIES[each.strategy], config).samples]
+    others = dict.fromkeys(each.strategy for each in listed if each not in able)
+    rows = []
+    with bar(able, unit="case", leave=False, shown=progress) as cases:
+        for each in cases:
+            cases.set_description(f"{each.strategy} on {each.parts} parts, {each.ranks} ranks")
+            rows.append(row(survey, each, config, request))
+    if not rows:
+        raise UsageError(f"{setting('batch', options.config.batch)}: none of the cases trains on "
+                         f"batches, expected one of {', '.join(takers())}")
+    header, spec = survey.header, survey.spec
+    return {
+        "graph": {"path": str(path), "name": header.name, "num_nodes": header.num_nodes,
+                  "num_edges": header.num_edges, "directed": header.directed,
+                  "multiplied_nonzeros": int(survey.reading.pattern.matrix.nnz),
+                  "parts": None if survey.offsets is None else survey.offsets.size - 1},
+        "step": {"widths": list(spec.widths), "itemsize": spec.itemsize,
+                 "model": spec.architecture},
+        "settings": {name: getattr(options.config, name) for name in COST_FIELDS},
+        "batch": options.config.batch, "seed": config.seed, "rows": rows,
+        "notes": notes(others, request)}
+
+
+def takers():
+    """Names of the strategies that train on batches."""
+    return [name for name, each in STRATEGIES.items() if each.samples]
+
+
+def notes(others, request):
+    """What a reader should know beside the numbers."""
+    found = ["expected bytes are exact expectations, messages take rows as independent"]
+    if not SAMPLERS[request.name].induced:
+        found = ["bytes and messages are estimates: draws are taken as independent"]
+    found.append("seconds and memory are not forecast for batches")
+    if others:
+        found.append(f"{', '.join(others)}: left out, batches go with {', '.join(takers())}")
+    return found
+
+
+def row(survey, candidate, config, request):
+    """The numbers of one case, as they go into the JSON object."""
+    strategy = variant(STRATEGIES[candidate.strategy], config)
+    reading, offsets = arranged(survey, candidate, strategy)
+    batches = batches_of(reading, survey, strategy, candidate.shape, offsets, config, request)
+    mean = batches.expected()
+    steps = batches.sampler.batches
+    found = {
+        "strategy": strategy.title(config), "parts": candidate.parts, "ranks": candidate.ranks,
+        "grid": list(candidate.shape), "steps": steps,
+        "step": {"bytes": mean.summary(mean.bytes, steps),
+                 "messages": mean.summary(mean.messages, steps)},
+        "epoch": {"bytes": mean.summary(mean.bytes), "messages": mean.summary(mean.messages)},
+        "replayed": None, "interval": None}
+    if isinstance(batches, Induced):
+        counted = batches.replay(REPLAYED)
+        found["replayed"] = {
+            "epoch": REPLAYED, **{
+                name: {**counted.summary(counts), "mean_of_max": counted.busiest(counts)}
+                for name, counts in (("bytes", counted.bytes), ("messages", counted.messages))}}
+        total, off = float(mean.epoch(mean.bytes).sum()), batches.deviation(RISK)
+        found["interval"] = {"chance": 1 - RISK, "bytes": [max(0.0, total - off), total + off]}
+    return found
+
+
+def settings_of(config):
+    """Return the settings that a Survey of batches takes.
+
+    Nothing is formed once, and no row is left out because no loss ever reads it.
+    """
+    return config.replace(precompute=False, prune=False)
+
+
+def batches_of(reading, survey, strategy, shape, offsets, config, request):
+    """Return the Batches of a strategy on row blocks; as `hpgcn.planning.candidates.count`.
+
+    The survey was made by `settings_of`.
+    """
+    footprint = count(reading, survey, strategy, shape, offsets, config)
+    sampler, unit = sampler_of(survey, reading, offsets, request, config.seed)
+    spec = survey.spec
+    levels = footprint.levels
+    if not sampler.induced:
+        levels = (_falling(sum(products_of(spec))),) * 2
+    given = (footprint.plan, footprint.prediction, footprint.steps.products(spec, levels),
+             spec.itemsize, sampler)
+    if sampler.induced:
+        return Induced(*given, unit=unit)
+    return DrawnNeighbours(*given, seeds=reading.labelled)
+
+
+def _falling(hops):
+    """Levels of which each has fewer rows than the one below, as fan-outs make them."""
+    rows = [np.array([each]) for each in range(hops + 1, 0, -1)]
+    return LevelSizes(rows, [False] * len(rows), [int(each[0]) for each in rows],
+                      np.ones((2, 1), np.int64))
+
+
+def sampler_of(survey, reading, offsets, request, seed):
+    """Return the Sampler of a request, and the unit of each row of a Reading, (n,), or None.
+
+    offsets: of the parts that rows are cut in, the units if the file has no others. Errors as
+    `hpgcn.partition.batch_parts.parts_of`; a DataError without training vertices; a UsageError if
+    there are not as many fan-outs as products with A.
+    """
+    kind = SAMPLERS[request.name]
+    if not kind.induced:
+        if reading.labelled is None or not reading.labelled.any():
+            raise DataError(f"{survey.name}: no training vertices")
+        hops = sum(products_of(survey.spec))
+        if len(request.fan_outs) != hops:
+            raise UsageError(f"{setting('batch')} has {len(request.fan_outs)} numbers of "
+                             f"neighbours, expected {hops}: one for each product with A")
+        seeds = int(np.count_nonzero(reading.labelled))
+        return kind(seeds, request.size, seed, request.fan_outs[::-1]), None
+    n = survey.header.num_nodes
+    if not kind.takes_parts:
+        return kind(n, request.size, seed), reading.vertex
+    if survey.offsets is None:
+        own = reading.vertex, offsets
+    else:
+        own = survey.reading.vertex, survey.offsets
+    part, number = parts_of(request.parts, survey.name, n, _by_vertex(*own), lambda k: _scattered(
+        survey.partition(Strategy.method, k).part, survey.reading.vertex))
+    return kind(number, request.size, seed), part[reading.vertex].astype(np.int64)
+
+
+def _by_vertex(vertex, offsets):
+    """The part of each ORIGINAL vertex, of rows that are cut at offsets; and their number."""
+    sizes = np.diff(offsets)
+    return _scattered(np.repeat(np.arange(sizes.size), sizes), vertex), sizes.size
+
+
+def _scattered(values, vertex):
+    found = np.empty_like(values)
+    found[vertex] = values
+    return found
+
+
+def table(report):
+    """Lines for people: the notes, then a row a case. No line feed at the end."""
+    graph = report["graph"]
+    title = (f"{graph['name']}: {graph['num_nodes']:,} vertices, "
+             f"{graph['multiplied_nonzeros']:,} nonzeros with loops, widths "
+             f"{','.join(map(str, report['step']['widths']))}; batches {report['batch']} of "
+             f"{report['step']['model']}")
+    heading = ("strategy", "parts", "ranks", "steps", "MB a step", "max/rank", "mean of max",
+               "messages", "MB an epoch", f"epoch {REPLAYED}", "max/rank", "messages", "counted")
+    cases = [heading]
+    for entry in report["rows"]:
+        step, epoch, replayed = entry["step"], entry["epoch"], entry["replayed"]
+        counted = ("-",) * 3
+        if replayed:
+            counted = (_megabytes(replayed["bytes"]["mean_of_max"]),
+                       _megabytes(replayed["bytes"]["total"]),
+                       f"{replayed['messages']['total']:,}")
+        cases.append((
+            entry["strategy"], entry["parts"], str(entry["ranks"]), f"{entry['steps']:,}",
+            _megabytes(step["bytes"]["total"]), _megabytes(step["bytes"]["max"]), counted[0],
+            f"{step['messages']['total']:,.1f}", _megabytes(epoch["bytes"]["total"]), counted[1],
+            _megabytes(epoch["bytes"]["max"]), f"{epoch['messages']['total']:,.0f}", counted[2]))
+    return "\n".join([title, *report["notes"], "", aligned(cases, left=(0, 1))])
+
+
+def _megabytes(value):
+    return f"{value / 1e6:,.3f}"
