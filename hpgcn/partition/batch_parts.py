@@ -1,17 +1,16 @@
-"""The parts that batches are drawn of: the file's own, some that are made, or another file's."""
+"""The parts that batches are drawn of: the graph's own, some that are made, or another file's."""
 from __future__ import annotations
 
 from hpgcn import store
-from hpgcn.errors import DataError, setting
+from hpgcn.errors import DataError, UsageError, setting
 
 
-def parts_of(asked, source, n, own, make):
+def parts_of(request, source, n, own, make):
     """Return the part of each ORIGINAL vertex, (n,) integers, and the number of parts.
 
     Parameters
     ----------
-    asked : str
-        The `parts` of a hpgcn.sampling.Request.
+    request : hpgcn.sampling.Request
     source : str
         What the graph that is trained on is called.
     n : int
@@ -23,24 +22,39 @@ def parts_of(asked, source, n, own, make):
 
     Raises
     ------
+    UsageError
+        The graph has no parts, has some where others are to be made, or there are fewer than a
+        batch takes, or more than vertices.
     DataError
-        The graph has no parts, fewer vertices than parts, or the other file is of another graph.
+        The other file has no parts, or is of another graph.
     """
+    part, number = _found(request, source, n, own, make)
+    if number < request.size:
+        raise UsageError(f"batch: {request.size} parts of {number}, expected {number} at most")
+    return part, number
+
+
+def _found(request, source, n, own, make):
+    asked, example = request.parts, f"parts:{request.size}"
     if not asked:
         if own is None:
-            raise DataError(f"{source}: not partitioned; {setting('batch')} parts:Q:K makes K "
-                            "parts")
+            raise UsageError(f"{source}: no parts to make batches of; give their number, "
+                             f"{setting('batch', f'{example}:100')}, or a partitioned file of the "
+                             "graph in its place")
         return own
     if asked.isdigit():
         number = int(asked)
         if number > n:
-            raise DataError(f"{source}: {number} parts for {n} vertices, expected 1..{n}")
+            raise UsageError(f"batch: {number} parts of {n} vertices, expected 1..{n}")
+        if own is not None:
+            raise UsageError(f"{source}: partitioned already; take its parts, "
+                             f"{setting('batch', example)}, or those of another file, "
+                             f"{example}:FILE")
         return make(number), number
     with store.load(asked) as other:
         made = other.vertex_partition
         if made is None:
-            raise DataError(f"{asked}: not partitioned; {setting('batch')} parts:Q:FILE takes a "
-                            "file that is")
+            raise DataError(f"{asked}: not partitioned, expected parts to make batches of")
         if made.part.size != n:
             raise DataError(f"{asked}: {made.part.size} vertices, expected the {n} of {source}")
         return made.part, made.k

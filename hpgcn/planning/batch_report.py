@@ -7,9 +7,8 @@ from hpgcn.config import COST_FIELDS
 from hpgcn.errors import DataError, UsageError, setting
 from hpgcn.model import products_of
 from hpgcn.partition.batch_parts import parts_of
-from hpgcn.planning.batches import DrawnNeighbours, Induced
+from hpgcn.planning.batches import DrawnNeighbours, Induced, falling
 from hpgcn.planning.candidates import arranged, candidates, count
-from hpgcn.planning.step import LevelSizes
 from hpgcn.planning.survey import Survey
 from hpgcn.runtime.progress_bar import bar
 from hpgcn.runtime.text_table import table as aligned
@@ -110,11 +109,11 @@ def batches_of(reading, survey, strategy, shape, offsets, config, request):
     The survey was made by `settings_of`.
     """
     footprint = count(reading, survey, strategy, shape, offsets, config)
-    sampler, unit = sampler_of(survey, reading, offsets, request, config.seed)
+    sampler, unit = sampler_of(survey, reading, request, config.seed)
     spec = survey.spec
     levels = footprint.levels
     if not sampler.induced:
-        levels = (_falling(sum(products_of(spec))),) * 2
+        levels = (falling(sum(products_of(spec))),) * 2
     given = (footprint.plan, footprint.prediction, footprint.steps.products(spec, levels),
              spec.itemsize, sampler)
     if sampler.induced:
@@ -122,38 +121,26 @@ def batches_of(reading, survey, strategy, shape, offsets, config, request):
     return DrawnNeighbours(*given, seeds=reading.labelled)
 
 
-def _falling(hops):
-    """Levels of which each has fewer rows than the one below, as fan-outs make them."""
-    rows = [np.array([each]) for each in range(hops + 1, 0, -1)]
-    return LevelSizes(rows, [False] * len(rows), [int(each[0]) for each in rows],
-                      np.ones((2, 1), np.int64))
-
-
-def sampler_of(survey, reading, offsets, request, seed):
+def sampler_of(survey, reading, request, seed):
     """Return the Sampler of a request, and the unit of each row of a Reading, (n,), or None.
 
-    offsets: of the parts that rows are cut in, the units if the file has no others. Errors as
-    `hpgcn.partition.batch_parts.parts_of`; a DataError without training vertices; a UsageError if
-    there are not as many fan-outs as products with A.
+    Errors as `hpgcn.partition.batch_parts.parts_of`, and `Request.drawn`; a DataError without
+    training vertices.
     """
     kind = SAMPLERS[request.name]
     if not kind.induced:
         if reading.labelled is None or not reading.labelled.any():
             raise DataError(f"{survey.name}: no training vertices")
-        hops = sum(products_of(survey.spec))
-        if len(request.fan_outs) != hops:
-            raise UsageError(f"{setting('batch')} has {len(request.fan_outs)} numbers of "
-                             f"neighbours, expected {hops}: one for each product with A")
+        fan_outs = request.drawn(sum(products_of(survey.spec)))
         seeds = int(np.count_nonzero(reading.labelled))
-        return kind(seeds, request.size, seed, request.fan_outs[::-1]), None
+        return kind(seeds, request.size, seed, fan_outs), None
     n = survey.header.num_nodes
     if not kind.takes_parts:
         return kind(n, request.size, seed), reading.vertex
-    if survey.offsets is None:
-        own = reading.vertex, offsets
-    else:
-        own = survey.reading.vertex, survey.offsets
-    part, number = parts_of(request.parts, survey.name, n, _by_vertex(*own), lambda k: _scattered(
+    own = None
+    if survey.offsets is not None:
+        own = _by_vertex(survey.reading.vertex, survey.offsets)
+    part, number = parts_of(request, survey.name, n, own, lambda k: _scattered(
         survey.partition(Strategy.method, k).part, survey.reading.vertex))
     return kind(number, request.size, seed), part[reading.vertex].astype(np.int64)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from hpgcn.parallel.halo_plan import HaloPlanSizes
 from hpgcn.planning.pairs import Pairs, counted, expected
-from hpgcn.planning.step import PHASES
+from hpgcn.planning.step import PHASES, LevelSizes
 from hpgcn.planning.traffic import KINDS
 from hpgcn.sampling.expectation import (
     any_of,
@@ -77,6 +77,29 @@ def count_products(plan, sizes, products, itemsize, symmetric):
             for place, amount in enumerate(call):
                 found[product.phase][place] = found[product.phase][place] + amount
     return found
+
+
+def expected_step(plan, means, products, itemsize, symmetric):
+    """Return (bytes, messages) that all ranks send in products with A of a batch, expected.
+
+    means: of each product a hpgcn.sampling.forecast.Expected; plan: of all rows.
+    """
+    totals = np.zeros(2)
+    for hop, mean in enumerate(means):
+        rows, sums = (HaloPlanSizes(*(np.array([each]) for each in (many, many, ways, ways)))
+                      for many, ways in ((mean.pulled, mean.pulling), (mean.pushed, mean.pushing)))
+        both = np.array([mean.talking])
+        mine = [each for each in products if each.layer == hop]
+        found = count_products(plan, [rows, sums, both, both], mine, itemsize, symmetric)
+        totals += np.sum([[each.sum() for each in phase] for phase in found.values()], axis=0)
+    return totals
+
+
+def falling(hops):
+    """Levels of which each has fewer rows than the one below, as fan-outs make them."""
+    rows = [np.array([each]) for each in range(hops + 1, 0, -1)]
+    return LevelSizes(rows, [False] * len(rows), [int(each[0]) for each in rows],
+                      np.ones((2, 1), np.int64))
 
 
 class Batches:

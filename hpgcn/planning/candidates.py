@@ -15,7 +15,6 @@ from hpgcn.planning.footprint import RankFootprint
 from hpgcn.planning.options import MOST_RANKS, QUICK
 from hpgcn.planning.step import LevelSizes
 from hpgcn.runtime.device import HOST
-from hpgcn.sampling import parse
 from hpgcn.strategies import STRATEGIES, Arrangement, variant
 from hpgcn.strategies.strategy import grid_axes
 
@@ -67,9 +66,7 @@ def candidates(survey, config, ranks=None, methods=None):
             stored = (survey.method or "given") if own and each.takes_parts else "stored"
             listed.append(Candidate(each.name, stored, k, shape))
     heads = heads_of(survey.spec)
-    batches = parse(config.batch)
-    return [each for each in listed if not STRATEGIES[each.strategy].refuses(heads, each.ranks)
-            and (batches is None or STRATEGIES[each.strategy].samples)]
+    return [each for each in listed if not STRATEGIES[each.strategy].refuses(heads, each.ranks)]
 
 
 def grid_shapes(config, ranks):

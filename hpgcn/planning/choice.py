@@ -10,6 +10,7 @@ from hpgcn.planning.options import Options
 from hpgcn.planning.report import choose, row
 from hpgcn.planning.survey import Survey
 from hpgcn.runtime.machine import return_freed_memory
+from hpgcn.sampling import parse
 from hpgcn.strategies import STRATEGIES, Product
 
 log = logging.getLogger("hpgcn")
@@ -48,7 +49,10 @@ def _choose(source, config, ranks):
     options = Options((ranks,), memory=memory, config=config)
     rows = []
     moved = []
+    whole = parse(config.batch) is None
     for each in candidates(survey, config, (ranks,)):
+        if not (whole or STRATEGIES[each.strategy].samples):
+            continue
         footprint = count_candidate(survey, each, config)
         rows.append(row(each, footprint, options))
         moved.append(_rows_moved(footprint.plan))

@@ -59,6 +59,11 @@ class Prediction:
     def _total(self, counts):
         return int(sum(counts.values()).sum()) // self.period
 
+    def besides(self, name):
+        """Bytes or messages, by name, of a step but for its products with A; of all ranks."""
+        return sum(int(sent.sum()) for (kind, _), sent in getattr(self, name).items()
+                   if kind != KINDS[0])
+
     def max_bytes(self):
         """Bytes sent by the rank that sends most."""
         return int(self.rank_bytes().max())

@@ -7,6 +7,7 @@ vertices it joins, so that they know what others will ask of them and send them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -102,10 +103,20 @@ def _run(number, own, plan):
 
 
 def to_holders(plan, array, comm):
-    """Send what owners know of their rows, (m,) int64, to those for whom they are ghosts; (g,)."""
-    cuts = plan.send_offsets
-    parts = [array[plan.send_rows[cuts[q]:cuts[q + 1]]] for q in range(comm.size)]
-    return np.concatenate(comm.alltoallv(parts))
+    """Send what owners know of their rows, (m,) of 8 bytes, to who has them as ghosts; (g,)."""
+    return _travel(array[plan.send_rows], plan.send_offsets, comm)
+
+
+def from_holders(plan, array, comm):
+    """Send what ranks know of ghosts, (g,) of 8 bytes, to their owners; (s,) of rows to send."""
+    return _travel(array, plan.recv_offsets, comm)
+
+
+def _travel(array, cuts, comm):
+    """Send each rank its run of an array; what others send is of the same type."""
+    words = np.ascontiguousarray(array).view(np.int64)
+    parts = [words[first:last] for first, last in pairwise(cuts.tolist())]
+    return np.concatenate(comm.alltoallv(parts)).view(array.dtype)
 
 
 def lists_to_owners(plan, ghost, numbers, comm):

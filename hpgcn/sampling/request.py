@@ -32,6 +32,17 @@ class Request:
     parts: str = ""
     fan_outs: tuple[int, ...] = ()
 
+    def drawn(self, hops):
+        """Return the fan-out of each of so many products with A, the first product's first.
+
+        One number is for all of them; a UsageError if they are neither one nor as many.
+        """
+        given = self.fan_outs * (hops if len(self.fan_outs) == 1 else 1)
+        if len(given) != hops:
+            raise UsageError(f"batch: {len(given)} numbers of neighbours, expected one, or one for "
+                             f"each of {hops} products with A")
+        return given[::-1]
+
 
 def parse(text):
     """Return the Request of a setting `batch`, None of "full"; a UsageError if it is none."""

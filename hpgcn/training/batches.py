@@ -10,9 +10,11 @@ from contextlib import nullcontext
 
 import numpy as np
 
-from hpgcn.errors import UsageError, agreed, setting
+from hpgcn.errors import UsageError, setting
 from hpgcn.model import MODELS, Model, products_of
-from hpgcn.sampling import SAMPLERS, Drawn, Held, Induced, Parts, parse
+from hpgcn.planning.batches import expected_step, falling
+from hpgcn.sampling import SAMPLERS, Drawn, Held, Induced, parse
+from hpgcn.sampling.forecast import of_drawn, of_induced
 from hpgcn.strategies import STRATEGIES
 from hpgcn.training.batch_parts import parts_of
 from hpgcn.training.step import View
@@ -32,12 +34,21 @@ class FullBatch:
     steps = 1
     asked = 0
 
-    def __init__(self, view):
+    def __init__(self, view, step):
         self.whole = view
+        self.whole_step = step  # Prediction of a step of all training vertices
 
     def view(self, number):
         """Return the View of a training step, from 1; all ranks call this together, in order."""
         return self.whole
+
+    def predicted(self):
+        """Return (bytes, messages) of an epoch that all ranks send; all ranks call this together.
+
+        Of batches they are expected, of full batches exact.
+        """
+        full = self.whole_step
+        return full.total_bytes(), full.total_messages()
 
     def counted(self, sums):
         """What metrics.jsonl says of batches beside all else: of the EpochSums of an epoch."""
@@ -53,7 +64,7 @@ class Batches(FullBatch):
     Parameters
     ----------
     maker : hpgcn.sampling.Induced or Drawn
-    view : View
+    view, step : View, hpgcn.planning.traffic.Prediction
         Of all rows.
     shard : hpgcn.training.shard.GraphShard
     last : int
@@ -64,8 +75,8 @@ class Batches(FullBatch):
         Batches are made by another thread.
     """
 
-    def __init__(self, maker, view, shard, last, comm, *, threaded):
-        super().__init__(view)
+    def __init__(self, maker, view, step, shard, last, comm, *, threaded):
+        super().__init__(view, step)
         self.maker = maker
         self.shard = shard
         self.steps = maker.sampler.batches
@@ -113,6 +124,19 @@ class Batches(FullBatch):
         train = np.flatnonzero(self.shard.masks["train"][rows])
         return batch, features, self.shard.labels[rows], train
 
+    def predicted(self):
+        """See `FullBatch`."""
+        induced = self.maker.sampler.induced
+        shard, comm = self.shard, self.shard.comm
+        forecast = of_induced if induced else of_drawn
+        means = forecast(self.maker, comm)
+        products = shard.steps.products(shard.spec, shard.sizes() if induced else
+                                        (falling(len(means)),) * 2)
+        symmetric = induced and shard.strategy.symmetric
+        sent = expected_step(shard.strategy.plan(), means, products, shard.spec.itemsize, symmetric)
+        return tuple(round(self.steps * (each + self.whole_step.besides(kind)))
+                     for each, kind in zip(sent, ("bytes", "messages")))
+
     def counted(self, sums):
         """See `FullBatch`."""
         return {"steps": sums.steps, "asked_bytes": sums.asked_bytes}
@@ -137,21 +161,22 @@ def check_batch(config, strategy):
                          f"trains on all vertices, expected one of {serving}")
 
 
-def make_batches(config, source, shard, view):
+def make_batches(config, source, shard, view, step):
     """Return the FullBatch or Batches of a run; all ranks call this together.
 
-    source: the graph as it was given. view: of all rows. Raised on all ranks: a UsageError if
-    products with A are not as many as numbers of neighbours; as `parts_of`.
+    source: the graph as it was given. view: of all rows, step: the Prediction of one. Raised on all
+    ranks: a UsageError if products with A are not as many as numbers of neighbours; as `parts_of`.
     """
     request = parse(config.batch)
     if request is None:
-        return FullBatch(view)
+        return FullBatch(view, step)
     comm, spec, strategy = shard.comm, shard.spec, shard.strategy
     hops = sum(products_of(spec))
     held = Held.of(strategy, shard.vertex, comm)
     kind = SAMPLERS[request.name]
     if not kind.induced:
-        fan_outs = _fan_outs(request, hops, config)
+        with comm.collective_errors():
+            fan_outs = request.drawn(hops)
         seeds = np.flatnonzero(shard.masks["train"])
         every = np.sort(np.concatenate(comm.allgather(shard.vertex[seeds])))
         sampler = kind(every.size, request.size, spec.seed, fan_outs)
@@ -159,24 +184,12 @@ def make_batches(config, source, shard, view):
         other = comm.twin() if threaded else comm
         maker = Drawn(held, sampler, seeds, np.searchsorted(every, shard.vertex[seeds]), other,
                       nested=MODELS[spec.architecture].prunes)
-        return Batches(maker, view, shard, config.epochs, other, threaded=threaded)
+        return Batches(maker, view, step, shard, config.epochs, other, threaded=threaded)
 
     units, unit_of, weights = source.header.num_nodes, np.asarray, None
-    if kind is Parts:
+    if kind.takes_parts:
         part, units = parts_of(request, source, comm, strategy.method)
         unit_of, weights = part.__getitem__, np.bincount(part, minlength=units)
     sampler = kind(units, request.size, spec.seed)
     maker = Induced(held, sampler, unit_of, weights, hops, comm)
-    return Batches(maker, view, shard, config.epochs, comm, threaded=comm.device.in_tiles)
-
-
-def _fan_outs(request, hops, config):
-    """How many neighbours each product with A draws, the first product's first."""
-    given = request.fan_outs[::-1]
-    if len(given) == 1:
-        given *= hops
-    if len(given) != hops:
-        raise agreed(UsageError(
-            f"{setting('batch', config.batch)}: {len(given)} numbers of neighbours, expected one, "
-            f"or one for each of {hops} products with A"))
-    return given
+    return Batches(maker, view, step, shard, config.epochs, comm, threaded=comm.device.in_tiles)

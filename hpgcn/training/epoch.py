@@ -48,7 +48,8 @@ class EpochSums:
 
 
 SUMS = {"steps": COUNT, "loss": FINITE, "seconds": SECONDS, **dict.fromkeys(CLOCKED, SECONDS),
-        **dict.fromkeys(("sent_bytes", "sent_messages", "asked_bytes"), COUNT), "max_sent": Field(float, 0), "resident": COUNT}
+        **dict.fromkeys(("sent_bytes", "sent_messages", "asked_bytes", "resident"), COUNT),
+        "max_sent": Field(float, 0)}
 
 
 def take_step(trainer, epoch, sums):

@@ -215,7 +215,8 @@ def make_trainer(source, config, comm, *, warm=True):
     parameters = Parameters.initial(spec).on(comm.device)
     training, evaluation = make_views(shard, parameters, Workspace(spec.dtype, comm.device),
                                       targets)
-    batches = make_batches(config, source, shard, training)
+    step = shard.predict_traffic()
+    batches = make_batches(config, source, shard, training, step)
     shard.users.append(batches)
     return_freed_memory()
     optimizer = OPTIMIZERS[config.optimizer](
@@ -223,14 +224,13 @@ def make_trainer(source, config, comm, *, warm=True):
         decay=config.weight_decay,
         decayed=parameters.decayed(config.decay_layers), clip_norm=config.clip_norm)
 
-    predicted = shard.predict_traffic()
+    sent_bytes, messages = batches.predicted()
     about = {"started_utc": started.isoformat(timespec="seconds"),
              "strategy_choice": placed.choice, "metric": metric,
              "setup_bytes": round(comm.sum([comm.counters.total("setup")[0]])[0]),
              "setup_s": float(comm.max([time.perf_counter() - begin])[0]),
-             "period": predicted.period,
-             "predicted_bytes_per_epoch": predicted.total_bytes(),
-             "predicted_messages_per_epoch": predicted.total_messages()}
+             "period": step.period, "predicted_bytes_per_epoch": sent_bytes,
+             "predicted_messages_per_epoch": messages}
     return Trainer(source.header, config, comm, shard, training, batches, evaluation, parameters,
                    optimizer, threads, about)
 

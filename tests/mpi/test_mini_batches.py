@@ -8,9 +8,12 @@ from hpgcn import store
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.partition import Partition, make_partition
+from hpgcn.planning.batch_report import batches_of, settings_of
+from hpgcn.planning.survey import Survey
+from hpgcn.sampling import parse
 from hpgcn.strategies import STRATEGIES
 from hpgcn.training.progress import Best
-from hpgcn.training.trainer import make_trainer
+from hpgcn.training.trainer import make_trainer, train
 
 pytestmark = pytest.mark.mpi
 SAMPLING = [name for name, each in STRATEGIES.items() if each.samples]
@@ -79,3 +82,41 @@ def test_a_batch_of_everything_is_the_full_batch(comm):
     for batch in ("vertices:1000", "neighbours:-1:1000", "neighbours:500,500,500:100000"):
         found, _ = curves(source, config.replace(batch=batch), comm)
         assert_same_curves(found, full, 1e-10)
+
+
+@pytest.mark.parametrize("strategy", SAMPLING)
+@pytest.mark.parametrize("batch", BATCHES[:2])
+@pytest.mark.parametrize("model", ["gcn", "gat", "sage-mean"])
+@pytest.mark.parametrize("directed", [False, True])
+def test_counters_equal_the_replay_of_batches(comm, tmp_path, strategy, batch, model, directed):
+    graph = make(directed=directed)
+    config = Config(strategy=strategy, hidden=6, layers=3, seed=3,
+                    batch=batch_of(batch, graph, tmp_path, comm), **SETTINGS[model])
+    source = in_parts(graph, comm, tmp_path, "vertex-cut")
+    history, _ = curves(source, config, comm)
+    if comm.rank == 0:
+        kind = STRATEGIES[strategy]
+        settings = settings_of(config)
+        survey = Survey(source.path, settings)
+        batches = batches_of(survey.reading, survey, kind, kind.default_shape(comm.size),
+                             survey.offsets, settings, parse(config.batch))
+        for line in history:
+            counted = batches.replay(line["epoch"])
+            for name in ("bytes", "messages"):
+                expected = int(counted.epoch(getattr(counted, name)).sum())
+                assert line[f"sent_{name}"] == expected, (line["epoch"], name)
+    comm.barrier()
+
+
+@pytest.mark.parametrize("strategy", SAMPLING)
+@pytest.mark.parametrize("batch", ["vertices:150", "parts:3:10", "neighbours:3:60"])
+@pytest.mark.parametrize("directed", [False, True])
+def test_a_run_knows_what_its_epochs_will_send(comm, tmp_path, strategy, batch, directed):
+    graph = make(n=1000, directed=directed)
+    config = Config(strategy=strategy, hidden=6, epochs=12, eval_every=0, seed=1,
+                    batch=batch_of(batch, graph, tmp_path, comm))
+    found = train(in_parts(graph, comm, tmp_path, "vertex-cut"), config, comm.mpi)
+    for name, bound in (("bytes", 0.04), ("messages", 0.04)):
+        mean = np.mean([line[f"sent_{name}"] for line in found.history])
+        assert mean == pytest.approx(found[f"predicted_{name}_per_epoch"], rel=bound), name
+    comm.barrier()

@@ -1,4 +1,4 @@
-"""Checkpoints within an epoch of mini-batches: a run that goes on has the bits of one undisturbed."""
+"""Checkpoints within an epoch of mini-batches: the bits of an undisturbed run."""
 import json
 import signal
 
