@@ -97,9 +97,8 @@ class Batches(FullBatch):
             made = self._take(number)
         if self.thread and number < self.last:
             self.coming = number + 1, self.thread.submit(self._make, number + 1)
-        batch, features, labels, train = made
+        batch, self.field, features, labels, train = made
         self.asked = batch.asked
-        self.field = batch.field(self.shard.strategy, products_of(base.spec), base.columns.device)
         model = Model(base.spec, base.parameters, self.field, base.columns, base.workspace,
                       self.shard.key)
         counters.phase = phase
@@ -122,7 +121,9 @@ class Batches(FullBatch):
         features = self.whole.features.take(device.put(batch.rows[0]), device)
         rows = batch.rows[-1]
         train = np.flatnonzero(self.shard.masks["train"][rows])
-        return batch, features, self.shard.labels[rows], train
+        products = products_of(self.shard.spec)
+        field = batch.field(self.shard.strategy, products, device)
+        return batch, field, features, self.shard.labels[rows], train
 
     def predicted(self):
         """See `FullBatch`."""
