@@ -155,8 +155,9 @@ class Config:
     memory: str = knob("", "bytes that a rank may hold, e.g. 2G: where A H does not fit it is not "
                        "kept, and the backward takes the wider product instead (default: any "
                        "number)")
-    checkpoint_every: int = knob(0, "write a checkpoint every so many epochs and after the last; "
-                                 "0: only when SIGUSR1 asks for one", low=0)
+    checkpoint_every: int = knob(0, "write a checkpoint every so many training steps, which are "
+                                 "epochs of full batches, and after the last; 0: only when "
+                                 "SIGUSR1 asks for one", low=0)
     trace: bool = knob(False, "record a timeline of all ranks in RUN/trace.json")
     comm_timeout: float = knob(600.0, "seconds that a rank waits for another before all stop",
                                low=0.001, high=10**9)

@@ -193,6 +193,9 @@ def train(args):
         faults.asked()  # refused now, if it makes no sense
         if args.resume and not config.out:
             raise UsageError("--resume needs --out RUN, the run directory to go on in")
+        if args.dry_run and config.batch != Config.batch:
+            raise UsageError(f"--dry-run counts a step of all vertices: `hpgcn plan --batch "
+                             f"{config.batch}` says what batches send")
         source = store.load(args.graph, verify=not args.no_verify)
         asked = asked.of(source.header)
         trainer.check(source.header, asked.last_split(config), source.path)

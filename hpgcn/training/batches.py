@@ -155,8 +155,13 @@ class Batches(FullBatch):
 
 
 def check_batch(config, strategy):
-    """Refuse a batch that is none, or that a Strategy does not train on; a UsageError."""
-    if parse(config.batch) and not strategy.samples:
+    """Refuse a batch that is none, or goes not with a Strategy or a setting; a UsageError."""
+    if parse(config.batch) is None:
+        return
+    if config.memory:
+        raise UsageError(f"{setting('memory', config.memory)} goes with "
+                         f"{setting('batch', 'full')}: what batches hold is not counted before")
+    if not strategy.samples:
         serving = ", ".join(each.name for each in STRATEGIES.values() if each.samples)
         raise UsageError(f"{setting('batch', config.batch)}: strategy {strategy.title(config)} "
                          f"trains on all vertices, expected one of {serving}")

@@ -275,7 +275,10 @@ class Trainer:
             log.info("%s: all rows are computed, also those that nobody reads", self.title)
 
         def within(sums):
-            checkpoints.keep(self, record, history[-1] if history else {}, best, sums=sums)
+            shown.set_postfix(step=f"{sums.steps}/{self.batches.steps}", refresh=False)
+            shown.update(0)
+            if checkpoints:
+                checkpoints.keep(self, record, history[-1] if history else {}, best, sums=sums)
 
         trace = Trace(comm) if config.out and config.trace else None
         quiet = np.errstate(all="ignore")  # a loss that overflows is reported once, as such
@@ -285,7 +288,7 @@ class Trainer:
             ended = finished(config, epoch, best.epoch)
             while not ended:
                 epoch += 1
-                metrics = self.epoch(epoch, checkpoints and within)
+                metrics = self.epoch(epoch, within)
                 last = epoch == config.epochs
                 evaluated = last or (config.eval_every and epoch % config.eval_every == 0)
                 if evaluated:

@@ -45,6 +45,7 @@ def test_the_smallest_run_the_same_code():
 @pytest.mark.parametrize("batch, changes, words", [
     ("vertices:10", {"strategy": "1d"}, "1d trains on all vertices, expected one of p2p"),
     ("vertices:10", {"strategy": "vertex-cut", "delay": "2"}, "cd-2 trains on all vertices"),
+    ("vertices:10", {"memory": "2G"}, "goes with batch='full'"),
     ("neighbours:3,3,3:10", {}, "3 numbers of neighbours, expected one, or one for each of 2"),
     ("neighbours:3,3:10", {"model": "appnp", "hops": 3}, "one for each of 3 products with A"),
     ("parts:2", {}, "made: no parts to make batches of; give their number"),
