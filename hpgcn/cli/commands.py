@@ -73,7 +73,7 @@ def generate(args):
         generate.write_edge_list(args.kind, args.out, overwrite=args.overwrite, **options)
     else:
         graph = generate.generate(args.kind, features=args.features, classes=args.classes,
-                                  **options)
+                                  separation=args.separation, **options)
         store.write_graph(args.out, graph, overwrite=args.overwrite)
         say(args, f"{graph.header.num_nodes:,} vertices, {graph.header.num_edges:,} stored entries")
     say(args, f"wrote {printable(args.out)}")

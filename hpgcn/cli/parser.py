@@ -98,6 +98,9 @@ def generate(command):
     integers(command, ("scale", 16, "2^SCALE vertices"),
              ("edge-factor", 16, "undirected edges per vertex"), ("features", 64, "width"),
              ("classes", 8, "labels"), ("seed", 0, "keys all draws"))
+    command.add_argument("--separation", type=float, default=2.0, metavar="X",
+                         help="distance of the mean features of a class from 0, beside noise of 1 "
+                              "in each feature (default: 2.0)")
     command.add_argument("--overwrite", action="store_true", help="replace an existing file")
 
 
