@@ -111,8 +111,10 @@ def test_batches_of_pyg(graph, monkeypatch):
     batches = ("parts:2:6", "neighbours:3,2:50", "vertices:99", "parts:2")
     config = Config(epochs=12, lr=0.05, hidden=8, threads=1, patience=0)
     absent = {}
-    whole = store.load(graph).read()
-    runs = accuracy.run_peers(whole, config, [(batch, 1) for batch in batches], 0, "", absent)
+    source = store.load(graph)
+    whole = source.read()
+    todo = [(batch, 1) for batch in batches]
+    runs = accuracy.run_peers(source, whole, config, todo, 0, "", absent)
     assert [run["batch"] for run in runs] == [*batches[:2]]
     train = int(whole.masks["train"].sum())
     assert [run["steps"] for run in runs] == [3, -(-train // 50)]
@@ -120,7 +122,7 @@ def test_batches_of_pyg(graph, monkeypatch):
                                               for batch in batches[:2]]
     assert all(max(line["val_acc"] for line in run["history"]) > 0.6 for run in runs)
     assert "no such loader" in absent["pyg vertices:99"]
-    assert "parts:Q:K alone" in absent["pyg parts:2"]
+    assert "no parts to make batches of" in absent["pyg parts:2"]
 
 
 @PEERS

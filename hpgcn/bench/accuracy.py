@@ -14,6 +14,7 @@ from hpgcn import sampling
 from hpgcn.bench.host import Host
 from hpgcn.bench.process import alone
 from hpgcn.bench.timing import OURS, tolerated
+from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.errors import DataError, HpgcnError, UsageError
 from hpgcn.runtime.machine import default_threads
@@ -22,6 +23,7 @@ from hpgcn.runtime.temporary import temporary_folder
 from hpgcn.sampling import FULL
 
 PEER = "pyg"
+CLUSTERS = "graph"  # partitioning by METIS, as ClusterLoader does
 SCRIPT = Path(__file__).with_name("accuracy_peer.py")
 PEER_FIELDS = (  # settings that the peer takes or that do not concern it; of others the default
     "layers", "hidden", "dropout", "input_dropout", "batch", "epochs", "patience", "lr",
@@ -77,10 +79,10 @@ def measure(path, config, batches=(), *, seeds=(0,), target=None, margin=0.005, 
     from hpgcn import store
     from hpgcn.training.trainer import check as check_graph
 
-    with store.load(path) as source:
-        check_graph(source.header, config.split_index, source.path)
-        parts = 0 if source.offsets is None else source.offsets.size - 1
-        graph = source.read().of_split(config.split_index)
+    source = store.load(path)
+    check_graph(source.header, config.split_index, source.path)
+    parts = 0 if source.offsets is None else source.offsets.size - 1
+    graph = source.read().of_split(config.split_index)
 
     runs = []
     todo = [(batch, seed) for batch in batches for seed in seeds]
@@ -92,7 +94,7 @@ def measure(path, config, batches=(), *, seeds=(0,), target=None, margin=0.005, 
                      "steps": steps_of(batch, graph, parts), **run})
     absent = {}
     if peer:
-        runs += run_peers(graph, config, todo, seconds, peer, absent)
+        runs += run_peers(source, graph, config, todo, seconds, peer, absent)
 
     asked = target
     if target is None:
@@ -166,7 +168,7 @@ def train_on(path, config, seconds):
             "history": [{key: line[key] for key in KEPT} for line in result.history]}
 
 
-def run_peers(graph, config, todo, seconds, python, absent):
+def run_peers(source, graph, config, todo, seconds, python, absent):
     """Let another Python train by each (batch, seed) that it has a way for; as `measure`'s runs."""
     runs = []
     with temporary_folder(tempfile.gettempdir()) as folder:
@@ -178,7 +180,8 @@ def run_peers(graph, config, todo, seconds, python, absent):
             if name in absent:
                 continue
             with tolerated(name, absent):
-                settings = peer_settings(graph, config.replace(batch=batch, seed=seed), folder)
+                settings = peer_settings(source, graph, config.replace(batch=batch, seed=seed),
+                                         folder)
                 settings["seconds"] = seconds
                 (folder / "settings.json").write_text(json.dumps(settings))
                 runs.append({"library": PEER, "batch": batch, "seed": seed,
@@ -213,15 +216,19 @@ def hand_over(graph, folder):
         np.save(folder / f"{name}.npy", array)
 
 
-def peer_settings(graph, config, folder):
+def peer_settings(source, graph, config, folder):
     """Return what the peer is told; of parts write those of each vertex, too."""
     request = sampling.parse(config.batch)
     options = {"layers": config.layers}
     if request is not None and request.name == "neighbours":
-        options |= {"size": request.size, "fan_outs": list(request.fan_outs)}
+        fan_outs = list(request.fan_outs) * (config.layers if len(request.fan_outs) == 1 else 1)
+        options |= {"size": request.size, "fan_outs": fan_outs}
     elif request is not None and request.name == "parts":
+        from hpgcn.training.batch_parts import parts_of
+
         options["size"] = request.size
-        np.save(folder / "part.npy", parts_of(graph, request, config.seed))
+        part, _ = parts_of(request, source, SerialComm(), CLUSTERS)
+        np.save(folder / "part.npy", part[graph.vertex].astype(np.int64))
     elif request is not None:
         raise UsageError(f"batch = {config.batch}: PyG has no such loader of vertices")
     return {"batch": {"name": request.name if request else FULL, "options": options},
@@ -230,16 +237,6 @@ def peer_settings(graph, config, folder):
             **{name: getattr(config, name) for name in (
                 "lr", "weight_decay", "decay_layers", "epochs", "patience", "eval_every", "seed")},
             "threads": config.threads or default_threads()}
-
-
-def parts_of(graph, request, seed):
-    """Return the part of each vertex, by METIS, as of Cluster-GCN."""
-    from hpgcn.partition import make_partition
-
-    if not request.parts.isdigit():
-        raise UsageError("parts of a file: the peer takes parts:Q:K alone")
-    return make_partition(graph, int(request.parts), method="graph", engine="metis", rcm=False,
-                          refine=False, seed=seed).part.astype(np.int64)
 
 
 def call_peer(python, folder):
