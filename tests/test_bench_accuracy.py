@@ -93,6 +93,16 @@ def test_seconds_end_a_run(graph):
     assert row["epochs_run"] == 1 and row["reached"] == "1 of 1"
 
 
+def test_steps_of_an_epoch(graph, tmp_path):
+    parted = tmp_path / "parts.h5"
+    succeed("partition", graph, "-k", 7, "--method", "random", "-o", parted, "-q")
+    for path, batch, steps in ((graph, "full", 1), (graph, "vertices:100", 6),
+                               (graph, "parts:3:10", 4), (graph, f"parts:3:{parted}", 3),
+                               (parted, "parts:4", 2)):
+        source = store.load(path)
+        assert accuracy.steps_of(batch, source, source.read()) == steps
+
+
 @PEERS
 def test_pyg_trains_beside(graph):
     report = measured(graph, "--epochs", 12, "--lr", 0.05, "--peers")
@@ -118,7 +128,7 @@ def test_batches_of_pyg(graph, monkeypatch):
     assert [run["batch"] for run in runs] == [*batches[:2]]
     train = int(whole.masks["train"].sum())
     assert [run["steps"] for run in runs] == [3, -(-train // 50)]
-    assert [run["steps"] for run in runs] == [accuracy.steps_of(batch, whole, 0)
+    assert [run["steps"] for run in runs] == [accuracy.steps_of(batch, source, whole)
                                               for batch in batches[:2]]
     assert all(max(line["val_acc"] for line in run["history"]) > 0.6 for run in runs)
     assert "no such loader" in absent["pyg vertices:99"]

@@ -81,7 +81,6 @@ def measure(path, config, batches=(), *, seeds=(0,), target=None, margin=0.005, 
 
     source = store.load(path)
     check_graph(source.header, config.split_index, source.path)
-    parts = 0 if source.offsets is None else source.offsets.size - 1
     graph = source.read().of_split(config.split_index)
 
     runs = []
@@ -91,7 +90,7 @@ def measure(path, config, batches=(), *, seeds=(0,), target=None, margin=0.005, 
         run = alone(f"bench accuracy: the process that trained by {batch}", "take smaller batches",
                     train_on, path, config, seconds)
         runs.append({"library": OURS, "batch": batch, "seed": seed,
-                     "steps": steps_of(batch, graph, parts), **run})
+                     "steps": steps_of(batch, source, graph), **run})
     absent = {}
     if peer:
         runs += run_peers(source, graph, config, todo, seconds, peer, absent)
@@ -138,15 +137,19 @@ def check(config, batches, seeds, target, margin, seconds):
     return batches
 
 
-def steps_of(batch, graph, parts):
-    """Count the training steps of an epoch; None where the parts are those of another file."""
+def steps_of(batch, source, graph):
+    """Count the training steps of an epoch."""
     request = sampling.parse(batch)
     if request is None:
         return 1
-    units = {"vertices": graph.num_rows, "neighbours": int(graph.masks["train"].sum()),
-             "parts": int(request.parts) if request.parts.isdigit() else
-             parts if not request.parts else 0}[request.name]
-    return -(-units // request.size) or None
+    if request.name == "vertices":
+        units = graph.num_rows
+    elif request.name == "neighbours":
+        units = int(graph.masks["train"].sum())
+    else:
+        units = int(request.parts) if request.parts.isdigit() else \
+            (source.reopen(request.parts) if request.parts else source).vertex_partition.k
+    return -(-units // request.size)
 
 
 def train_on(path, config, seconds):
@@ -286,7 +289,7 @@ def row_of(runs, target):
         "setup_s": middle([run["setup_s"] for run in runs]),
         "reached": f"{sum(end[0] is not None for end in ends)} of {len(runs)}",
         "to_target_epochs": epochs,
-        "to_target_steps": epochs * steps if epochs and steps else None,
+        "to_target_steps": epochs * steps if epochs else None,
         "to_target_s": middle([end[1] for end in ends]),
         "faster_ratio": None,
         "val_acc": middle([known(run, "val_acc")[at] for run, at in zip(runs, best)]),

@@ -338,13 +338,14 @@ def accuracy(args):
     from hpgcn.bench import accuracy as measured
     from hpgcn.bench import table
     from hpgcn.errors import require
-    from hpgcn.store import atomic_write, refuse_existing
+    from hpgcn.runtime.atomic import atomic_write, refuse_existing, writing
 
     files = [Path(args.folder) / f"accuracy.{kind}" for kind in ("json", "png")] \
         if args.folder else []
     if files:
         require("matplotlib", "plot", "a picture")
-        files[0].parent.mkdir(parents=True, exist_ok=True)
+        with writing(args.folder):
+            files[0].parent.mkdir(parents=True, exist_ok=True)
         for file in files:
             refuse_existing(file, args.overwrite)
     if args.peer_python and not args.peers:
