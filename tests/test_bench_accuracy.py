@@ -2,6 +2,7 @@
 import importlib.util
 import json
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -158,8 +159,39 @@ def test_draws_of_the_peer_are_uniform_and_distinct(fan_out, tmp_path):
     assert np.abs(counts - share[:, None] * dense).max() < 0.1
 
 
+class TheirLoader:
+    """Stands for NeighborLoader: all neighbours of all neighbours, hops told or not."""
+
+    told = True
+
+    def __init__(self, data, fan_outs, seeds, batch_size, shuffle):
+        assert shuffle and fan_outs == [-1, -1]
+        self.batches = seeds.split(batch_size)
+        self.edges = data.edge_index
+
+    def __iter__(self):
+        import torch
+
+        for seeds in self.batches:
+            nodes, edges, known = [seeds], [], seeds
+            for _ in range(2):
+                source, target = self.edges[:, torch.isin(self.edges[1], nodes[-1])]
+                new = source[~torch.isin(source, known)].unique()
+                nodes.append(new)
+                known = torch.cat([known, new])
+                place = torch.full((int(self.edges.max()) + 1,), -1)
+                place[known] = torch.arange(known.numel())
+                edges.append(torch.stack([place[source], place[target]]))
+            counts = [hop.numel() for hop in nodes], [hop.shape[1] for hop in edges]
+            yield SimpleNamespace(
+                n_id=known, edge_index=torch.cat(edges, 1), num_nodes=known.numel(),
+                batch_size=seeds.numel(), num_sampled_nodes=counts[0] if self.told else None,
+                num_sampled_edges=counts[1] if self.told else None)
+
+
 @PEERS
-def test_all_neighbours_of_the_peer_are_the_whole_matrix(tmp_path):
+@pytest.mark.parametrize("sampler", ["own", "hops", "no hops"])
+def test_all_neighbours_of_the_peer_are_the_whole_matrix(tmp_path, monkeypatch, sampler):
     import torch
 
     from hpgcn.bench import accuracy_peer
@@ -171,10 +203,17 @@ def test_all_neighbours_of_the_peer_are_the_whole_matrix(tmp_path):
                 "weight_decay": 0.0, "decay_layers": "first"}
     model = accuracy_peer.Model(peer, settings)
     expected = model(peer.x, [((model.whole,), peer.n)] * 2)
-    for batch in accuracy_peer.Fans(peer, 2, 40, [-1, -1]):
-        x, hops, chosen, _ = batch.given
+    monkeypatch.setattr("torch_geometric.loader.NeighborLoader", TheirLoader)
+    monkeypatch.setattr(TheirLoader, "told", sampler == "hops")
+    kind = accuracy_peer.Fans if sampler == "own" else accuracy_peer.Loader
+    seen = 0
+    for batch in kind(peer, 2, 40, [-1, -1]):
+        x, hops, chosen, y = batch.given
         places = [int((peer.x == row).all(1).nonzero()[0, 0]) for row in x[chosen]]
         assert torch.allclose(model(x, hops)[chosen], expected[places], atol=1e-5)
+        assert torch.equal(peer.y[places], y)
+        seen += len(places)
+    assert seen == int(peer.train.sum())
 
 
 @pytest.mark.parametrize("python, reason", [
