@@ -15,9 +15,11 @@ from hpgcn.runtime.progress_bar import bar
 CHUNK = 1 << 20  # edges or vertices at a time
 PERCENT = (60, 20, 20)
 SEPARATION = 2.0  # distance of a class mean from 0, in units of the noise of one feature
+MOST_SEPARATE = 1e6
 
 
-def generate(kind, *, scale=16, edge_factor=16, features=64, classes=8, seed=0):
+def generate(kind, *, scale=16, edge_factor=16, features=64, classes=8, separation=SEPARATION,
+             seed=0):
     """Make an undirected graph of 2^scale vertices, without loops or duplicates.
 
         rmat   edge_factor 2^scale draws with a, b, c = .57, .19, .19; vertices in random order
@@ -26,9 +28,12 @@ def generate(kind, *, scale=16, edge_factor=16, features=64, classes=8, seed=0):
 
     Classes are contiguous ranges of the vertices before they are shuffled: planted blocks, corners
     of the R-MAT square, bands of the lattice, split random:60/20/20 with the seed. Features are the
-    mean of the class and unit noise. Of both 0 means none. What is out of range is a UsageError.
+    mean of the class, about `separation` from 0, and unit noise in each of them. Of features and
+    classes 0 means none. What is out of range is a UsageError.
     """
     _check(kind, scale, edge_factor, features, classes, seed)
+    if not 0 <= separation <= MOST_SEPARATE:
+        raise UsageError(f"generate: separation is {separation}, expected 0..{MOST_SEPARATE:g}")
     n = 1 << scale
     order = _order(kind, n, seed)
     indptr, indices = _adjacency(kind, scale, edge_factor, classes, seed, order)
@@ -39,7 +44,7 @@ def generate(kind, *, scale=16, edge_factor=16, features=64, classes=8, seed=0):
         masks = random_split(labels, PERCENT, seed, kind)
     if features:
         known = np.zeros(n, np.int64) if labels is None else labels
-        X = _features(known, max(classes, 1), features, seed)
+        X = _features(known, max(classes, 1), features, separation, seed)
     header = Header(f"{kind}-{scale}", n, indices.size, features, classes, directed=False,
                     all_ones=True, num_splits=int(masks is not None),
                     split=describe_split("random", PERCENT, seed) if masks else "")
@@ -132,13 +137,13 @@ def _chunks(kind, scale, edge_factor, classes, seed, order):
         yield order[u], order[v]
 
 
-def _features(labels, classes, width, seed):
+def _features(labels, classes, width, separation, seed):
     """Return class means and unit noise, (n, f) float32."""
     def noise(key):
         return np.random.Generator(np.random.Philox(key=[seed, key]))
 
     mean = noise(2).standard_normal((classes, width), np.float32)
-    mean *= np.float32(SEPARATION / np.sqrt(width))
+    mean *= np.float32(separation / np.sqrt(width))
     X = np.empty((labels.size, width), np.float32)
     for first in range(0, labels.size, CHUNK // 16):
         block = X[first:first + CHUNK // 16]

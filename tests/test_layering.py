@@ -31,7 +31,8 @@ OUTSIDE = {  # who may import what, besides NumPy, SciPy and the standard librar
     "mpi4py": {"comm", "doctor"},
     "mtkahypar": {"partition"},
     "kahypar": {"partition"}, "pymetis": {"partition"}, "sklearn": {"datasets"},
-    "tqdm": {"runtime"}, "pandas": {"report"}, "torch": {"interop"}, "torch_geometric": {"interop"},
+    "tqdm": {"runtime"}, "pandas": {"report"}, "torch": {"interop", "bench"},
+    "torch_geometric": {"interop", "bench"},
     "dgl": {"interop"}, "networkx": {"interop", "datasets"}}
 SOURCES = sorted(path for folder in ("hpgcn", "kernels", "datasets")
                  for path in (ROOT / folder).rglob("*.py"))

@@ -3,15 +3,12 @@
 import dataclasses
 import json
 import tempfile
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import active_children, get_context
 
 import numpy as np
 
 from hpgcn.bench.graphs import make
+from hpgcn.bench.process import alone
 from hpgcn.config import Config
-from hpgcn.errors import InternalError
 from hpgcn.runtime.progress_bar import bar
 from hpgcn.runtime.temporary import temporary_folder
 
@@ -25,17 +22,8 @@ def measure(settings, host, limits):
     """
     rows = []
     for name in bar(settings.graphs, desc="epoch", unit="graph", leave=False):
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            try:
-                rows.append(pool.submit(train_on, name, settings).result())
-            except BrokenProcessPool as error:
-                raise InternalError(
-                    f"bench epoch: the process that trained on {name} died, perhaps for lack of "
-                    "memory; use --scale-down") from error
-            except BaseException:  # a signal: the pool would wait for the end of the training
-                for process in active_children():
-                    process.terminate()
-                raise
+        rows.append(alone(f"bench epoch: the process that trained on {name}", "use --scale-down",
+                          train_on, name, settings))
     return {"rows": rows}
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import json
 import os
+import sys
 from pathlib import Path
 
 from hpgcn import __version__
@@ -73,7 +74,7 @@ def generate(args):
         generate.write_edge_list(args.kind, args.out, overwrite=args.overwrite, **options)
     else:
         graph = generate.generate(args.kind, features=args.features, classes=args.classes,
-                                  **options)
+                                  separation=args.separation, **options)
         store.write_graph(args.out, graph, overwrite=args.overwrite)
         say(args, f"{graph.header.num_nodes:,} vertices, {graph.header.num_edges:,} stored entries")
     say(args, f"wrote {printable(args.out)}")
@@ -329,6 +330,41 @@ def bench(args):
                        scale_down=args.scale_down, repeats=args.repeats, seed=args.seed,
                        graph=args.graph, ranks=args.ranks, epochs=args.epochs)
     show(json.dumps(report) if args.json else bench.table(report))
+
+
+def accuracy(args):
+    """Seconds and epochs until training by batches is as accurate as full batch; PyG beside."""
+    config = Config(**given(args, [entry.name for entry in dataclasses.fields(Config)
+                                   if entry.name in args and entry.name not in ("graph", "batch")]))
+    threads = config.threads or machine.default_threads()
+    machine.limit_threads(threads)
+    from hpgcn.bench import accuracy as measured
+    from hpgcn.bench import table
+    from hpgcn.errors import require
+    from hpgcn.runtime.atomic import atomic_write, refuse_existing, writing
+
+    files = [Path(args.folder) / f"accuracy.{kind}" for kind in ("json", "png")] \
+        if args.folder else []
+    if files:
+        require("matplotlib", "plot", "a picture")
+        with writing(args.folder):
+            files[0].parent.mkdir(parents=True, exist_ok=True)
+        for file in files:
+            refuse_existing(file, args.overwrite)
+    if args.peer_python and not args.peers:
+        raise UsageError("--peer-python: give --peers, too")
+    report = measured.measure(
+        args.graph, config.replace(threads=threads), args.batch or (), target=args.target,
+        seeds=several.parse_numbers("--seeds", args.seeds), margin=args.margin,
+        seconds=args.seconds, peer=args.peers and (args.peer_python or sys.executable))
+    if files:
+        from hpgcn.report.accuracy import picture
+
+        atomic_write(files[0], json.dumps(report), overwrite=args.overwrite)
+        atomic_write(files[1], picture(report), overwrite=args.overwrite)
+    show(json.dumps(report) if args.json else table(report))
+    if not args.json:
+        say(args, *(f"wrote {printable(file)}" for file in files))
 
 
 def doctor(args):

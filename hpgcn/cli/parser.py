@@ -30,10 +30,6 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser():
-    common = Parser(add_help=False)
-    common.add_argument("-v", "--verbose", action="store_true",
-                        help="more log lines; tracebacks of errors")
-    common.add_argument("-q", "--quiet", action="store_true", help="warnings and errors only")
     top = Parser(
         "hpgcn", description="Full-batch GCN training, the same result on any number of ranks.")
     top.add_argument("--version", action="version", version=f"hpgcn {__version__}")
@@ -43,10 +39,19 @@ def parser():
         name = add_arguments.__name__
         action = getattr(commands, name)
         command = subparsers.add_parser(
-            name, help=action.__doc__, description=action.__doc__, parents=[common])
+            name, help=action.__doc__, description=action.__doc__, parents=[verbosity()])
         command.set_defaults(run=action)
         add_arguments(command)
     return top
+
+
+def verbosity(**options):
+    """Flags of all commands, to be a parent of theirs; `options` as of argparse."""
+    common = Parser(add_help=False, **options)
+    for flag, name, text in (("-v", "--verbose", "more log lines; tracebacks of errors"),
+                             ("-q", "--quiet", "warnings and errors only")):
+        common.add_argument(flag, name, action="store_const", const=True, help=text)
+    return common
 
 
 def convert(command):
@@ -98,6 +103,9 @@ def generate(command):
     integers(command, ("scale", 16, "2^SCALE vertices"),
              ("edge-factor", 16, "undirected edges per vertex"), ("features", 64, "width"),
              ("classes", 8, "labels"), ("seed", 0, "keys all draws"))
+    command.add_argument("--separation", type=float, default=2.0, metavar="X",
+                         help="distance of the mean features of a class from 0, beside noise of 1 "
+                              "in each feature (default: 2.0)")
     command.add_argument("--overwrite", action="store_true", help="replace an existing file")
 
 
@@ -218,13 +226,27 @@ def report(command):
 def bench(command):
     from hpgcn.bench import COMMANDS
 
-    add = command.add_argument
-    add("what", choices=COMMANDS,
+    kinds = command.add_subparsers(
+        dest="what", metavar="WHAT", required=True,
         help="machine: its memory and cores; spmm, sspmm, gather: kernels on the CPU; growth: SpMM "
              "on graphs of growing size; epoch: training steps; torch: layers of PyG, by torch "
              "and by our kernels; batches: rows that mini-batches send under partitions of GRAPH; "
-             "cuda, cuda-epoch: kernels and epochs on a GPU")
-    add("graph", nargs="?", help="graph (.h5), of batches alone")
+             "cuda, cuda-epoch: kernels and epochs on a GPU; accuracy: seconds until training by "
+             "batches is as accurate as full batch")
+    quiet = verbosity(argument_default=argparse.SUPPRESS)  # what stands before WHAT holds
+    for name in COMMANDS:
+        one = kinds.add_parser(name, description=commands.bench.__doc__, parents=[quiet])
+        one.set_defaults(graph=None)
+        if name == "batches":
+            one.add_argument("graph", help="graph (.h5)")
+        kernels(one)
+    one = kinds.add_parser("accuracy", description=commands.accuracy.__doc__, parents=[quiet])
+    one.set_defaults(run=commands.accuracy)
+    accuracy(one)
+
+
+def kernels(command):
+    add = command.add_argument
     add("--graphs", metavar="NAMES", help="dense,prod,road or some of them (default: all)")
     add("--widths", metavar="N,N",
         help="widths of x (default: 16,64,128,256; gather: 16,128; growth: 64,128; torch: "
@@ -235,6 +257,32 @@ def bench(command):
     integers(command, ("scale-down", 1, "divides the sizes of the graphs"),
              ("repeats", 5, "times that each thing is timed"),
              ("threads", 0, "0: all cores this process may use"), ("seed", 0, "keys all draws"))
+    add("--json", action="store_true", help="print the numbers as JSON")
+
+
+def accuracy(command):
+    add = command.add_argument
+    add("graph", help="graph, partitioned or not (.h5)")
+    add("--batch", action="append", metavar="BATCH",
+        help="as of train, once for each setting to be measured; full comes first in any case "
+             "unless --target is given (default: full)")
+    add("--target", type=float, metavar="SHARE",
+        help="validation accuracy to be reached (default: the best one of full batch, less "
+             "--margin)")
+    add("--margin", type=float, default=0.005, metavar="SHARE",
+        help="what the target is below the best of full batch (default: 0.005)")
+    add("--seconds", type=float, default=0.0, metavar="X",
+        help="of training, after which a run ends; 0: never (default: 0.0)")
+    add("--seeds", default="0", metavar="SEEDS",
+        help="such as 0..2 or 1,5: a run of each, and their medians (default: 0)")
+    add("--peers", action="store_true", help="let PyG train likewise, too")
+    add("--peer-python", metavar="PYTHON",
+        help="with torch and torch_geometric (default: this one)")
+    add("--out", dest="folder", metavar="FOLDER",
+        help="write accuracy.json and, as a picture, accuracy.png")
+    add("--overwrite", action="store_true", help="replace these files")
+    own = {"graph", "out", "batch", "seed", "trace", "checkpoint_every"}
+    knobs(command, [entry.name for entry in dataclasses.fields(Config) if entry.name not in own])
     add("--json", action="store_true", help="print the numbers as JSON")
 
 

@@ -83,7 +83,7 @@ def _lines(axis, rows, value, text, choice):
     axis.set_xlim(ticks[0] / 1.1, ticks[-1] * 1.1)
     axis.set_xticks(ticks, _sparse_labels(ticks))
     axis.set_xticks([], minor=True)
-    _plain_ticks(axis.yaxis)
+    figures.plain_ticks(axis.yaxis)
 
 
 def _bars(axis, rows, value, text, choice):
@@ -108,15 +108,3 @@ def _sparse_labels(ticks):
         labels.append(str(tick) if apart else "")
         last = place if apart else last
     return labels
-
-
-def _plain_ticks(axis):
-    """Label a logarithmic axis with plain numbers of few digits, more of them on a short one."""
-    ticker = require("matplotlib.ticker", "plot", "a picture")
-    low, high = axis.get_view_interval()
-    enough = ((1e4, (1,)), (30, (1, 2, 5)), (3, (1, 2, 3, 5, 7)),
-              (0, (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)))
-    subs = next(subs for least, subs in enough if high / low > least)
-    axis.set_major_locator(ticker.LogLocator(subs=subs))
-    axis.set_major_formatter(ticker.FuncFormatter(lambda number, _: f"{number:g}"))
-    axis.set_minor_formatter(ticker.NullFormatter())

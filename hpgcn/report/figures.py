@@ -62,6 +62,18 @@ def look_of(number):
     return {"color": PALETTE[number % len(PALETTE)], "linestyle": DASHES[number % len(DASHES)]}
 
 
+def plain_ticks(axis):
+    """Label a logarithmic axis with plain numbers of few digits, more of them on a short one."""
+    ticker = require("matplotlib.ticker", "plot", "a picture")
+    low, high = axis.get_view_interval()
+    enough = ((1e4, (1,)), (30, (1, 2, 5)), (3, (1, 2, 3, 5, 7)),
+              (0, (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)))
+    subs = next(subs for least, subs in enough if high / low > least)
+    axis.set_major_locator(ticker.LogLocator(subs=subs))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda number, _: f"{number:g}"))
+    axis.set_minor_formatter(ticker.NullFormatter())
+
+
 def curves(runs):
     """Draw loss and accuracy against epochs, a colour for each run; a ring marks the best epoch."""
     runs = [run for run in runs if run.epochs]

@@ -1,4 +1,6 @@
 """Synthetic graphs: shape, keyed draws, and the same edges as text."""
+import math
+
 import numpy as np
 import pytest
 from inputs import put, rows
@@ -122,6 +124,15 @@ def test_features_tell_classes_apart_better_with_neighbours():
     assert 0.4 < accuracy(graph.features) < 0.95 < accuracy(smooth)
 
 
+def test_separation_is_the_distance_of_class_means():
+    graph, none = (generate("sbm", scale=13, features=16, classes=4, separation=far)
+                   for far in (6, 0))
+    shift = (graph.features - none.features).astype(float)
+    means = np.stack([shift[graph.labels == c].mean(axis=0) for c in range(4)])
+    assert np.allclose(shift, means[graph.labels], atol=1e-5)
+    assert 3 < np.linalg.norm(means, axis=1).mean() < 9
+
+
 def test_no_features_no_classes():
     graph = generate("rmat", scale=5, features=0, classes=0)
     assert graph.features is None and graph.labels is None and graph.masks is None
@@ -131,6 +142,7 @@ def test_no_features_no_classes():
 @pytest.mark.parametrize("kind, options, message", [
     ("tree", {}, "rmat, sbm, grid"), ("rmat", {"scale": 0}, "scale is 0"),
     ("rmat", {"scale": 64}, "scale is 64"), ("rmat", {"edge_factor": 0}, "edge-factor"),
+    *(("sbm", {"separation": x}, "separation is") for x in (-1.0, math.nan, math.inf)),
     ("rmat", {"features": -1}, "features"), ("rmat", {"seed": -1}, "seed"),
     ("sbm", {"scale": 2}, "8 classes for 4 vertices"), ("sbm", {"classes": 0}, "sbm needs classes"),
     ("rmat", {"scale": 40}, "bytes of memory")])
