@@ -63,7 +63,7 @@ class Sampler:
     def factor(self, batch):
         """Return what an entry between two units in the batch is multiplied by.
 
-        That is 1 over the chance of the second unit to be there if the first one is: the matrix of
+        By default that is 1 over the chance of the second unit to be there if the first one is: the matrix of
         a batch then estimates A-hat without bias.
         """
         others = self.sizes()[batch] - 1

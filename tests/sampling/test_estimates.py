@@ -53,29 +53,17 @@ def deviations(expected, found, steps):
 
 
 @pytest.mark.parametrize("batch, settings", [
-    ("vertices:20", {"layers": 1}), ("parts:3:10", {"layers": 1}),
+    ("vertices:20", {"layers": 1}),
     ("neighbours:2:10", {"layers": 1}), ("neighbours:2,3:10", {"layers": 2, "activation": "elu"}),
     ("neighbours:2:10", {"layers": 1, "model": "sage"})], ids=str)
 @pytest.mark.parametrize("directed", [False, True])
-def test_loss_and_gradient_are_unbiased(batch, settings, directed, tmp_path):
+def test_loss_and_gradient_are_unbiased(batch, settings, directed):
     graph = make(n=60, f=7, c=3, directed=directed, degree=6)
-    if batch.startswith("parts"):
-        batch = f"parts:3:{parts_file(graph, tmp_path)}"
     config = Config(batch=batch, hidden=4, dropout=0.0, dtype="float64", seed=5, **settings)
     off = deviations(*estimates(graph, config))
     assert off.size > 8
     assert np.abs(off).max() < SIGMAS
     assert (off ** 2).mean() < 2
-
-
-def parts_file(graph, tmp_path):
-    from hpgcn import store
-    from hpgcn.partition import Partition
-
-    path = tmp_path / "parts.h5"
-    part = np.random.default_rng(2).integers(0, 10, graph.num_rows)
-    store.write_partitioned(path, graph, Partition.from_parts(part, 10))
-    return path
 
 
 def test_without_the_factor_they_are_not(monkeypatch):
