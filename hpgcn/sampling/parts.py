@@ -3,8 +3,8 @@
 A step trains on the matrix that the vertices of Q parts induce (Chiang et al. 2019, Cluster-GCN,
 section 3.2), with degrees of the whole graph, as it is: most neighbours are in the own part, and to
 multiply the few entries between two parts by (K - 1) / (Q - 1), without which products are not
-unbiased, makes them so noisy that models learn less. The parts are those of the file that is trained on, K that are made for the purpose,
-or those of another partitioned file of the same graph: the more parts than ranks, the better.
+unbiased, makes them so noisy that models learn less. The parts are those of the file that is
+trained on, K that are made for the purpose, or those of another partitioned file of the same graph.
 """
 from __future__ import annotations
 

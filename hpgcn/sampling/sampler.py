@@ -63,8 +63,8 @@ class Sampler:
     def factor(self, batch):
         """Return what an entry between two units in the batch is multiplied by.
 
-        By default that is 1 over the chance of the second unit to be there if the first one is: the matrix of
-        a batch then estimates A-hat without bias.
+        By default that is 1 over the chance of the second unit to be there if the first one is: the
+        matrix of a batch then estimates A-hat without bias.
         """
         others = self.sizes()[batch] - 1
         return (self.units - 1) / others if others else 1.0
