@@ -226,7 +226,7 @@ def train(args):
         show(json.dumps(several.together(configs, summaries)) if args.json else
              asked.words(configs, summaries))
     elif ranks.rank == 0:
-        show(json.dumps(summaries[0]) if args.json else table(summaries[0]))
+        show(json.dumps(summaries[0]) if args.json else table(summaries[0], config.batch))
     faults.begin(ranks.rank, 0)
     faults.point("end")
     ranks.barrier()  # MPI_Finalize has no deadline
@@ -239,15 +239,16 @@ def started(args, config=None):
     return {**vars(args), **(dataclasses.asdict(config) if config else {}), **own}
 
 
-def table(summary):
+def table(summary, batch=Config.batch):
     from hpgcn.store.words import percent
 
     said = {"metric": "accuracy", **summary, "test": percent(summary["test_acc"]),
-            "validation": percent(summary["best_val_acc"]), "out": printable(summary["out"])}
+            "validation": percent(summary["best_val_acc"]), "out": printable(summary["out"]),
+            "called": "predicted" if batch == Config.batch else "expected"}
     rows = [("test {metric}", "{test} at epoch {best_epoch} (validation {validation})"),
             ("ranks x threads", "{ranks} x {threads}, strategy {strategy}"),
             *((f"{what} per epoch", f"{{sent_{what}_per_epoch:,}} sent, "
-               f"{{predicted_{what}_per_epoch:,}} predicted") for what in ("bytes", "messages")),
+               f"{{predicted_{what}_per_epoch:,}} {{called}}") for what in ("bytes", "messages")),
             ("seconds per epoch", "{epoch_s_median:.4g} (set-up {setup_s:.3g})"),
             ("results", "{out}/summary.json, metrics.jsonl, model.h5")]
     if said["strategy_choice"]:

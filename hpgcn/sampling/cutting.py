@@ -32,14 +32,16 @@ def by_batch(number, batches):
 
 
 @jit()
-def agreeing(pointers, witnesses, number, rows, out):
-    """Write the batch of each row that any of its witnesses is in, too, -1 where none is; (s,)."""
+def agreeing(pointers, witnesses, rows, out):
+    """Write the batch of each row that any of its witnesses is in, too, -1 where none is; (s,).
+
+    rows: (s,) batches of the rows; witnesses: batches of those of row s from pointers[s] on.
+    """
     for s in range(rows.size):
-        batch = number[rows[s]]
         out[s] = -1
         for w in range(pointers[s], pointers[s + 1]):
-            if number[witnesses[w]] == batch:
-                out[s] = batch
+            if witnesses[w] == rows[s]:
+                out[s] = rows[s]
                 break
 
 

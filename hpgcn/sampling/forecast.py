@@ -29,7 +29,7 @@ def of_induced(maker, comm):
     rows, some = [], []
     for plan, (pointers, witnesses) in zip(plans, maker.lists):
         place = np.repeat(np.arange(plan.send_rows.size), np.diff(pointers))
-        unit, theirs = maker.unit[plan.send_rows], maker.unit[witnesses]
+        unit, theirs = maker.units[1][plan.send_rows], maker.unit[witnesses]
         others = np.repeat(np.arange(comm.size), np.diff(plan.send_offsets))
         chances = _chances(place, theirs, unit, sampler)
         rows.append(chances.sum())

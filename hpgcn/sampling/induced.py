@@ -17,7 +17,7 @@ from hpgcn.sampling.held import lists_to_owners, plan_of
 class Deal(NamedTuple):
     """Who is in which batch of an epoch: each an (offsets, places) of `cutting.by_batch`."""
 
-    number: np.ndarray  # (known,) batch of each vertex that the rank knows
+    number: np.ndarray  # (m + g + t,) batch of own vertices, ghosts, and others' rows
     totals: np.ndarray  # vertices of each batch, over all ranks
     rows: tuple  # own
     ghosts: tuple  # that may be pulled
@@ -48,45 +48,35 @@ class Induced:
         self.sampler = sampler
         self.weights = weights
         self.products = products
-        m = held.num_own
-        vertex = [held.column_vertex, held.row_vertex[m:]]  # own, ghosts, rows of others
+        m, g = held.num_own, held.pull.ghosts.size
         read, summed = held.of_others()
-        self.lists = [lists_to_owners(held.pull, read[1] - m, held.row_vertex[read[0]], comm),
-                      lists_to_owners(held.push, summed[0] - m, held.column_vertex[summed[1]],
-                                      comm)]
-        known = np.concatenate(vertex)
-        order = np.argsort(known, kind="stable")
-        told = np.unique(np.concatenate([numbers for _, numbers in self.lists]))
-        new = told[~np.isin(told, known)]
-        self.unit = unit_of(np.concatenate([known, new]))
-        g = held.pull.ghosts.size
-        self.units = np.delete(self.unit[:known.size], np.s_[m:m + g]), self.unit[:m + g]
-        # the witnesses of rows that are sent, as places among known vertices
-        everyone = np.concatenate([known[order], new])
-        places = np.concatenate([order, known.size + np.arange(new.size)])
-        sort = np.argsort(everyone, kind="stable")
-        everyone, places = everyone[sort], places[sort]
-        self.lists = [(pointers, places[np.searchsorted(everyone, numbers)])
-                      for pointers, numbers in self.lists]
-        self.place = np.empty(m + held.pull.ghosts.size, np.int32)  # work: new column numbers
-        self.dealt = None, None
+        lists = [lists_to_owners(held.pull, read[1] - m, held.row_vertex[read[0]], comm),
+                 lists_to_owners(held.push, summed[0] - m, held.column_vertex[summed[1]], comm)]
 
-    @property
-    def degrees(self):
-        """Nonzeros that decide on each row that is sent, and on each whose sum returns."""
-        return [np.diff(pointers) for pointers, _ in self.lists]
+        # every vertex that this rank has to know of, once: own, ghosts, others' rows, witnesses
+        local = np.concatenate([held.column_vertex, held.row_vertex[m:]])
+        known, place = np.unique(np.concatenate([local, *(witnesses for _, witnesses in lists)]),
+                                 return_inverse=True)
+        self.unit = unit_of(known)
+        self.local, *witnesses = np.split(place, np.cumsum([local.size, lists[0][1].size]))
+        self.lists = [(pointers, each) for (pointers, _), each in zip(lists, witnesses)]
+        units = self.unit[self.local]
+        self.units = np.delete(units, np.s_[m:m + g]), units[:m + g]  # of rows, of columns
+        self.place = np.empty(m + g, np.int32)  # work: new column numbers
+        self.dealt = None, None
 
     def deal(self, epoch):
         """Return the Deal of an epoch; time in proportion to the rows that the rank knows."""
         if self.dealt[0] != epoch:
             held, batches = self.held, self.sampler.batches
-            number = self.sampler.batch_of(self.unit, epoch).astype(np.int32)
+            known = self.sampler.batch_of(self.unit, epoch).astype(np.int32)
+            number = known[self.local]
             m, g, t = held.num_own, held.pull.ghosts.size, held.push.ghosts.size
             runs = [cutting.by_batch(number[first:last], batches)
                     for first, last in ((0, m), (m, m + g), (m + g, m + g + t))]
             for plan, (pointers, witnesses) in zip((held.pull, held.push), self.lists):
                 decided = np.empty(plan.send_rows.size, np.int32)
-                cutting.agreeing(pointers, witnesses, number, plan.send_rows, decided)
+                cutting.agreeing(pointers, known[witnesses], number[plan.send_rows], decided)
                 runs.append(cutting.by_batch(decided, batches))
             totals = self.sampler.sizes()
             if self.weights is not None:
