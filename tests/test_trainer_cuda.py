@@ -77,6 +77,15 @@ def test_every_strategy(gpu, strategy, directed):
           Config(strategy=strategy, layers=2, hidden=7, dtype="float64"), gpu)
 
 
+@pytest.mark.parametrize("batch", ["vertices:60", "neighbours:3:25"])
+@pytest.mark.parametrize("model, sparse", [("gcn", True), ("sage-mean", False), ("gat", False)])
+@pytest.mark.parametrize("strategy", [name for name, each in STRATEGIES.items() if each.samples])
+def test_batches(gpu, batch, model, sparse, strategy):
+    check(make(sparse=sparse, directed=True), Config(
+        batch=batch, strategy=strategy, layers=2, hidden=6, dtype="float64", **SETTINGS[model]),
+        gpu)
+
+
 def test_aggregation_on_the_host(cuda):
     config = Config(strategy="mop", epochs=3, hidden=6, dtype="float64")
     expected = hpgcn.train(make(directed=True), config.replace(device="cpu"))

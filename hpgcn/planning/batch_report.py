@@ -165,20 +165,23 @@ def table(report):
              f"{','.join(map(str, report['step']['widths']))}; batches {report['batch']} of "
              f"{report['step']['model']}")
     heading = ("strategy", "parts", "ranks", "steps", "MB a step", "max/rank", "mean of max",
-               "messages", "MB an epoch", f"epoch {REPLAYED}", "max/rank", "messages", "counted")
+               "messages", "MB an epoch", "+-", f"epoch {REPLAYED}", "max/rank", "messages",
+               "counted")
     cases = [heading]
     for entry in report["rows"]:
         step, epoch, replayed = entry["step"], entry["epoch"], entry["replayed"]
-        counted = ("-",) * 3
+        counted, off = ("-",) * 3, "-"
         if replayed:
+            off = _megabytes(entry["interval"]["bytes"][1] - epoch["bytes"]["total"])
             counted = (_megabytes(replayed["bytes"]["mean_of_max"]),
                        _megabytes(replayed["bytes"]["total"]),
                        f"{replayed['messages']['total']:,}")
         cases.append((
             entry["strategy"], entry["parts"], str(entry["ranks"]), f"{entry['steps']:,}",
             _megabytes(step["bytes"]["total"]), _megabytes(step["bytes"]["max"]), counted[0],
-            f"{step['messages']['total']:,.1f}", _megabytes(epoch["bytes"]["total"]), counted[1],
-            _megabytes(epoch["bytes"]["max"]), f"{epoch['messages']['total']:,.0f}", counted[2]))
+            f"{step['messages']['total']:,.1f}", _megabytes(epoch["bytes"]["total"]), off,
+            counted[1], _megabytes(epoch["bytes"]["max"]), f"{epoch['messages']['total']:,.0f}",
+            counted[2]))
     return "\n".join([title, *report["notes"], "", aligned(cases, left=(0, 1))])
 
 

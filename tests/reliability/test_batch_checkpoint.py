@@ -34,7 +34,7 @@ def fault(monkeypatch):
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("changes", [
     {}, {"schedule": "cosine", "warmup": 2, "norm": "batch", "patience": 4, "lr": 0.05}], ids=str)
-@pytest.mark.parametrize("epoch, newest", [(1, None), (2, 3), (3, 12), (4, 15)])
+@pytest.mark.parametrize("epoch, newest", [(1, None), (2, 3), (3, 12)])
 def test_a_run_goes_on_within_an_epoch(graph, tmp_path, fault, batch, changes, epoch, newest):
     changes = {"batch": batch, "epochs": 7, "checkpoint_every": 3, **changes}
     train(graph, settings(tmp_path / "whole", **changes))
@@ -79,8 +79,7 @@ def test_a_signal_stops_after_a_step(graph, tmp_path, monkeypatch):
     assert left_behind(tmp_path / "cut") == left_behind(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("ranks", [None, 3])
+@pytest.mark.parametrize("batch, ranks", [(BATCHES[0], 3), (BATCHES[1], None)])
 def test_killed_within_an_epoch(tmp_path, batch, ranks):
     def run(*words, code=0, **options):
         done = hpgcn(*words, cwd=tmp_path, ranks=ranks, **options)
