@@ -109,7 +109,7 @@ def test_pyg_trains_beside(graph):
     report = measured(graph, "--epochs", 12, "--lr", 0.05, "--peers")
     ours, pyg = report["rows"]
     assert (pyg["library"], pyg["batch"], pyg["steps"], pyg["epochs_run"]) == ("pyg", "full", 1, 12)
-    assert pyg["val_acc"] > 0.6 and pyg["peak_rss_bytes"] > ours["peak_rss_bytes"] > 10 << 20
+    assert pyg["val_acc"] > 0.6 and pyg["peak_rss_bytes"] >= ours["peak_rss_bytes"] > 10 << 20
     assert not report["absent"] and len(report["curves"][1]["seconds"]) == 12
 
 

@@ -1,6 +1,8 @@
 """Features of some rows: dense or sparse, with A X beside them where that was formed once."""
 from __future__ import annotations
 
+import numpy as np
+
 from hpgcn import kernels
 from hpgcn.parallel.csr import Csr
 
@@ -38,7 +40,7 @@ class Features:
 
 
 def take(X, rows, device):
-    """Some rows of an array, of a Csr on the host or of None, in the memory of a device."""
+    """Some rows of an array, of a Csr or of None, in the memory of a device."""
     if isinstance(X, Csr):
         if rows is not None:
             X = X.take_rows(rows)
@@ -48,4 +50,5 @@ def take(X, rows, device):
         return X
     if X is None or rows is None:
         return device.put(X)
-    return device.put(X[rows])
+    X = X[rows]
+    return device.put(X) if isinstance(X, np.ndarray) else X  # it was on the device

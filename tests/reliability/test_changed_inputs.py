@@ -81,17 +81,17 @@ def test_a_graph_that_changes_while_ranks_partition_it(folder, monkeypatch, chan
     with load("g.h5") as stored:
         after(monkeypatch, partition, "make_partition", lambda: change("g.h5", "other.h5"))
         with pytest.raises(DataError, match=r"g\.h5: changed while it was read"):
-            parts._kept(stored, 2, "block")
+            parts.kept_partition(stored, 2, "block")
     assert sorted(os.listdir()) == ["g.h5", "other.h5"]
 
 
 def test_a_partition_of_another_graph_is_not_used(folder):
     with load("g.h5") as stored:
-        path, checksum = parts._kept(stored, 2, "block")
-        assert parts._kept(stored, 2, "block") == (path, checksum)
+        path, checksum = parts.kept_partition(stored, 2, "block")
+        assert parts.kept_partition(stored, 2, "block") == (path, checksum)
     rename("g.h5", "other.h5")
     with load("g.h5") as stored:
-        other, _ = parts._kept(stored, 2, "block")
+        other, _ = parts.kept_partition(stored, 2, "block")
         assert (path, other) == ("g.p2.h5", "g.p2-block-0.h5")
         np.testing.assert_array_equal(np.sort(load(other).features, 0), np.sort(stored.features, 0))
 
@@ -196,12 +196,12 @@ store.load = load
 from hpgcn.strategies import Strategy
 from hpgcn.training import parts
 Strategy.method = "block"
-real = parts._kept
+real = parts.kept_partition
 def kept(*args):
     result = real(*args)
     os.replace("other.p2.h5", "g.p2.h5")
     return result
-parts._kept = kept
+parts.kept_partition = kept
 """}
 
 
@@ -217,7 +217,7 @@ def test_real_processes(folder, hook, command, code, words):
     if hook == "a partition in use":
         for name in ("g.h5", "other.h5"):
             with load(name) as stored:
-                parts._kept(stored, 2, "block")
+                parts.kept_partition(stored, 2, "block")
     apart = {"opened", "other.h5", "other.p2.h5"}
     before = {*os.listdir()} - apart
     assert words in refused_elsewhere(code, *command, ranks=2, PYTHONPATH=str(folder / "hooks"))

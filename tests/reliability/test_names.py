@@ -10,7 +10,7 @@ from resuming import lines
 import hpgcn
 from hpgcn import partition, store
 from hpgcn.errors import OutputError, UsageError
-from hpgcn.training.parts import _kept
+from hpgcn.training.parts import kept_partition
 
 TOO_LONG = {"300": "x" * 300, "5000": "x" * 5000, "folders": "/".join(["y" * 200] * 30)}
 ODD = {"line feed": "a\nb", "return": "a\rb", "escape": "a\x1b[31mb", "bytes": "a\udcffb",
@@ -76,7 +76,7 @@ def test_a_partition_beside_a_graph_of_a_long_name_is_refused_before_the_work(fo
     name = folder / f"{'x' * 251}.h5"
     shutil.copy(folder / "g.h5", name)
     with pytest.raises(OutputError, match="cannot be created: File name too long"):
-        _kept(store.load(name), 2, "block")
+        kept_partition(store.load(name), 2, "block")
 
 
 @pytest.mark.long
