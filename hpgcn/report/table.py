@@ -12,8 +12,8 @@ HEADINGS = ("run", "graph", "strategy", "ranks", "threads", "epochs", "best epoc
             "test acc %", "s/epoch", *(f"{kind} s" for kind in WORK), "MB sent", "peak GB")
 TEXTS = range(3)  # columns that are set to the left
 LEGEND = (
-    "Seconds are medians over epochs of one training step; spmm, dense, comm and wait are each the "
-    "maximum over ranks. MB sent: all ranks, one step (10^6 bytes). peak GB: the rank that needs "
+    "Seconds are medians over epochs, of training steps; spmm, dense, comm and wait are each the "
+    "maximum over ranks. MB sent: all ranks, an epoch (10^6 bytes). peak GB: the rank that needs "
     "most (10^9 bytes).")
 
 
