@@ -117,6 +117,14 @@ def test_twenty_epochs_equal_pytorch(settings, changes, several):
     np.testing.assert_allclose(losses(history, "val_loss"), validation, rtol=1e-12)
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_schedules_of_batches_count_steps(schedule):
+    config = Config(schedule=schedule, epochs=5, warmup=2, step_every=2)
+    steps = config.replace(epochs=15, warmup=6, step_every=6)  # three an epoch
+    assert ([learning_rate(number, config, 3) for number in range(1, 16)]
+            == [learning_rate(number, steps) for number in range(1, 16)])
+
+
 def test_learning_rates_by_hand():
     def rates(**changes):
         config = Config(lr=8.0, epochs=6, **changes)

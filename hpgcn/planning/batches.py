@@ -260,7 +260,6 @@ class DrawnNeighbours(Batches):
                  for phase in PHASES}
         return self.counts_of(np.array([self.sampler.batches]), total)
 
-
     def replay(self, place, epoch, draw):
         """Count every batch of an epoch, from 1, given what is drawn in it: BatchCounts.
 
