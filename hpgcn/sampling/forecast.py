@@ -41,6 +41,23 @@ def of_induced(maker, comm):
     return [_summed(comm, rows, some)] * maker.products
 
 
+def changes(maker, comm):
+    """Return what each unit of an Induced may change by going to another batch: two (units,).
+
+    Rows that are pulled, and sums that are pushed, of a product; over all ranks.
+    """
+    units = maker.sampler.units
+    found = []
+    for plan, (pointers, witnesses) in zip((maker.held.pull, maker.held.push), maker.lists):
+        rows = np.arange(plan.send_rows.size)
+        place = np.repeat(rows, np.diff(pointers))
+        keys = np.unique(np.concatenate([place * units + maker.unit[witnesses],
+                                         rows * units + maker.units[1][plan.send_rows]]))
+        found.append(np.bincount(keys % units, minlength=units).astype(np.float64))
+        comm.allreduce(found[-1], "plan")
+    return found
+
+
 def _chances(place, theirs, unit, sampler):
     """Chance of each pair, (s,), to matter in a batch; theirs: units that decide, by its place."""
     own = theirs == unit[place]

@@ -14,10 +14,13 @@ from hpgcn.errors import UsageError, setting
 from hpgcn.model import MODELS, Model, products_of
 from hpgcn.planning.batches import expected_step, falling
 from hpgcn.sampling import SAMPLERS, Drawn, Held, Induced, parse
-from hpgcn.sampling.forecast import of_drawn, of_induced
+from hpgcn.sampling.expectation import deviation, permutation_ranges
+from hpgcn.sampling.forecast import Expected, changes, of_drawn, of_induced
 from hpgcn.strategies import STRATEGIES
 from hpgcn.training.batch_parts import parts_of
 from hpgcn.training.step import View
+
+RISK = 0.05  # that the bytes of an epoch lie outside of the interval that is told
 
 
 class FullBatch:
@@ -49,6 +52,13 @@ class FullBatch:
         """
         full = self.whole_step
         return full.total_bytes(), full.total_messages()
+
+    def interval(self):
+        """Return what the bytes of an epoch lie between with a chance of 95%; None if not known.
+
+        All ranks call this together.
+        """
+        return
 
     def counted(self, sums):
         """What metrics.jsonl says of batches beside all else: of the EpochSums of an epoch."""
@@ -127,16 +137,30 @@ class Batches(FullBatch):
 
     def predicted(self):
         """See `FullBatch`."""
-        induced = self.maker.sampler.induced
-        shard, comm = self.shard, self.shard.comm
-        forecast = of_induced if induced else of_drawn
-        means = forecast(self.maker, comm)
-        products = shard.steps.products(shard.spec, shard.sizes() if induced else
-                                        (falling(len(means)),) * 2)
-        symmetric = induced and shard.strategy.symmetric
-        sent = expected_step(shard.strategy.plan(), means, products, shard.spec.itemsize, symmetric)
+        forecast = of_induced if self.maker.sampler.induced else of_drawn
+        sent = self._sent(forecast(self.maker, self.shard.comm))
         return tuple(round(self.steps * (each + self.whole_step.besides(kind)))
                      for each, kind in zip(sent, ("bytes", "messages")))
+
+    def _sent(self, means):
+        """Bytes and messages of a step's products with A; all ranks call this together."""
+        induced, shard = self.maker.sampler.induced, self.shard
+        levels = shard.sizes() if induced else (falling(len(means)),) * 2
+        products = shard.steps.products(shard.spec, levels)
+        symmetric = induced and shard.strategy.symmetric
+        return expected_step(shard.strategy.plan(), means, products, shard.spec.itemsize, symmetric)
+
+    def interval(self):
+        """See `FullBatch`; by Azuma's inequality, as `hpgcn plan` says it (docs/plan.md)."""
+        if not self.maker.sampler.induced:
+            return None
+        hops = self.maker.products
+        weights = [self._sent([Expected(*each, 0, 0, 0)] * hops)[0] for each in ((1, 0), (0, 1))]
+        total = sum(weight * moved
+                    for weight, moved in zip(weights, changes(self.maker, self.shard.comm)))
+        off = deviation(permutation_ranges(total), RISK)
+        mean, _ = self.predicted()
+        return [max(0, round(mean - off)), round(mean + off)]
 
     def counted(self, sums):
         """See `FullBatch`."""

@@ -230,7 +230,7 @@ def make_trainer(source, config, comm, *, warm=True):
              "setup_bytes": round(comm.sum([comm.counters.total("setup")[0]])[0]),
              "setup_s": float(comm.max([time.perf_counter() - begin])[0]),
              "period": step.period, "predicted_bytes_per_epoch": sent_bytes,
-             "predicted_messages_per_epoch": messages}
+             "predicted_messages_per_epoch": messages, "interval": batches.interval()}
     return Trainer(source.header, config, comm, shard, training, batches, evaluation, parameters,
                    optimizer, threads, about)
 
@@ -384,6 +384,7 @@ class Trainer:
             **sent,
             "predicted_bytes_per_epoch": about["predicted_bytes_per_epoch"],
             "predicted_messages_per_epoch": about["predicted_messages_per_epoch"],
+            "interval_bytes_per_epoch": about["interval"],
             "max_rank_sent_bytes_per_epoch": largest,
             "peak_rss_bytes": max(metrics["peak_rss_bytes"] for metrics in history),
             "out": config.out, "versions": versions()}

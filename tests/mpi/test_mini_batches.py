@@ -117,12 +117,16 @@ def test_counters_equal_the_replay_of_batches(comm, tmp_path, strategy, batch, m
                     batch=batch_of(batch, graph, tmp_path, comm), **SETTINGS[model])
     source = in_parts(graph, comm, tmp_path, "vertex-cut")
     history, _ = curves(source, config, comm)
+    interval = train(source, config.replace(epochs=1), comm.mpi)["interval_bytes_per_epoch"]
     if comm.rank == 0:
         kind = STRATEGIES[strategy]
         settings = settings_of(config)
         survey = Survey(source.path, settings)
         batches = batches_of(survey.reading, survey, kind, kind.default_shape(comm.size),
                              survey.offsets, settings, parse(config.batch))
+        mean = batches.expected()
+        total, off = mean.epoch(mean.bytes).sum(), batches.deviation()
+        assert interval == pytest.approx([max(0, total - off), total + off], abs=2)
         for line in history:
             counted = batches.replay(line["epoch"])
             for name in ("bytes", "messages"):
@@ -142,4 +146,9 @@ def test_a_run_knows_what_its_epochs_will_send(comm, tmp_path, strategy, batch, 
     for name, bound in (("bytes", 0.04), ("messages", 0.1)):  # these are an estimate
         mean = np.mean([line[f"sent_{name}"] for line in found.history])
         assert mean == pytest.approx(found[f"predicted_{name}_per_epoch"], rel=bound), name
+    if batch.startswith("neighbours"):
+        assert found["interval_bytes_per_epoch"] is None
+    else:
+        low, high = found["interval_bytes_per_epoch"]
+        assert all(low <= line["sent_bytes"] <= high for line in found.history)
     comm.barrier()
