@@ -6,6 +6,7 @@ need, where there is anybody, and are told which of their rows these read.
 """
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -68,7 +69,7 @@ class Drawn:
                               shape=(indptr.size - 1, order.size))
         matrix.sort_indices()
         columns = order.astype(held.columns.dtype)[matrix.indices]
-        self.held = held.replaced(indptr=indptr, columns=columns, values=matrix.data)
+        self.held = replace(held, indptr=indptr, columns=columns, values=matrix.data)
         self.pushes = bool(comm.max([held.push.ghosts.size])[0])
         self.places, self.degrees = np.empty(0, np.int64), np.diff(indptr)
         if self.pushes:

@@ -6,7 +6,7 @@ vertices it joins, so that they know what others will ask of them and send them.
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -64,10 +64,6 @@ class Held:
         counts = np.diff(self.indptr[self.num_own:])
         rows = np.repeat(np.arange(self.num_own, self.indptr.size - 1), counts)
         return read, (rows, self.columns[self.indptr[self.num_own]:])
-
-    def replaced(self, **arrays):
-        """Return it with other arrays."""
-        return replace(self, **arrays)
 
     def blocks(self, cut, shape, pull, push):
         """Return the blocks of a cut matrix by target, then by source; see RowProduct.

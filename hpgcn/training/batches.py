@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,14 @@ from hpgcn.training.batch_parts import parts_of
 from hpgcn.training.step import View
 
 RISK = 0.05  # that the bytes of an epoch lie outside of the interval that is told
+
+
+class Forecast(NamedTuple):
+    """What all ranks send in an epoch: of full batches exact, of batches expected."""
+
+    bytes: int
+    messages: int
+    interval: list | None = None  # that bytes lie in with a chance of 95%; None if not known
 
 
 class FullBatch:
@@ -45,20 +54,10 @@ class FullBatch:
         """Return the View of a training step, from 1; all ranks call this together, in order."""
         return self.whole
 
-    def predicted(self):
-        """Return (bytes, messages) of an epoch that all ranks send; all ranks call this together.
-
-        Of batches they are expected, of full batches exact.
-        """
+    def forecast(self):
+        """Return the Forecast of an epoch; all ranks call this together."""
         full = self.whole_step
-        return full.total_bytes(), full.total_messages()
-
-    def interval(self):
-        """Return what the bytes of an epoch lie between with a chance of 95%; None if not known.
-
-        All ranks call this together.
-        """
-        return
+        return Forecast(full.total_bytes(), full.total_messages())
 
     def counted(self, sums):
         """What metrics.jsonl says of batches beside all else: of the EpochSums of an epoch."""
@@ -135,12 +134,21 @@ class Batches(FullBatch):
         field = batch.field(self.shard.strategy, products, device)
         return batch, field, features, self.shard.labels[rows], train
 
-    def predicted(self):
-        """See `FullBatch`."""
-        forecast = of_induced if self.maker.sampler.induced else of_drawn
-        sent = self._sent(forecast(self.maker, self.shard.comm))
-        return tuple(round(self.steps * (each + self.whole_step.besides(kind)))
-                     for each, kind in zip(sent, ("bytes", "messages")))
+    def forecast(self):
+        """See `FullBatch`; the interval is by Azuma's inequality, as in `hpgcn plan`."""
+        maker, comm = self.maker, self.shard.comm
+        induced = maker.sampler.induced
+        sent = self._sent((of_induced if induced else of_drawn)(maker, comm))
+        mean, messages = (self.steps * (each + self.whole_step.besides(kind))
+                          for each, kind in zip(sent, ("bytes", "messages")))
+        interval = None
+        if induced:
+            weights = [self._sent([Expected(*each, 0, 0, 0)] * maker.products)[0]
+                       for each in ((1, 0), (0, 1))]
+            moved = sum(weight * each for weight, each in zip(weights, changes(maker, comm)))
+            off = deviation(permutation_ranges(moved), RISK)
+            interval = [max(0, round(mean - off)), round(mean + off)]
+        return Forecast(round(mean), round(messages), interval)
 
     def _sent(self, means):
         """Bytes and messages of a step's products with A; all ranks call this together."""
@@ -149,18 +157,6 @@ class Batches(FullBatch):
         products = shard.steps.products(shard.spec, levels)
         symmetric = induced and shard.strategy.symmetric
         return expected_step(shard.strategy.plan(), means, products, shard.spec.itemsize, symmetric)
-
-    def interval(self):
-        """See `FullBatch`; by Azuma's inequality, as `hpgcn plan` says it (docs/plan.md)."""
-        if not self.maker.sampler.induced:
-            return None
-        hops = self.maker.products
-        weights = [self._sent([Expected(*each, 0, 0, 0)] * hops)[0] for each in ((1, 0), (0, 1))]
-        total = sum(weight * moved
-                    for weight, moved in zip(weights, changes(self.maker, self.shard.comm)))
-        off = deviation(permutation_ranges(total), RISK)
-        mean, _ = self.predicted()
-        return [max(0, round(mean - off)), round(mean + off)]
 
     def counted(self, sums):
         """See `FullBatch`."""

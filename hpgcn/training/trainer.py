@@ -224,13 +224,14 @@ def make_trainer(source, config, comm, *, warm=True):
         decay=config.weight_decay,
         decayed=parameters.decayed(config.decay_layers), clip_norm=config.clip_norm)
 
-    sent_bytes, messages = batches.predicted()
+    predicted = batches.forecast()
     about = {"started_utc": started.isoformat(timespec="seconds"),
              "strategy_choice": placed.choice, "metric": metric,
              "setup_bytes": round(comm.sum([comm.counters.total("setup")[0]])[0]),
              "setup_s": float(comm.max([time.perf_counter() - begin])[0]),
-             "period": step.period, "predicted_bytes_per_epoch": sent_bytes,
-             "predicted_messages_per_epoch": messages, "interval": batches.interval()}
+             "period": step.period, "predicted_bytes_per_epoch": predicted.bytes,
+             "predicted_messages_per_epoch": predicted.messages,
+             "interval": predicted.interval}
     return Trainer(source.header, config, comm, shard, training, batches, evaluation, parameters,
                    optimizer, threads, about)
 

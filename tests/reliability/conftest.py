@@ -14,6 +14,7 @@ import hpgcn
 from hpgcn import store
 from hpgcn.datasets import convert
 from hpgcn.partition import make_partition
+from hpgcn.runtime import faults
 
 HERE = Path(sys.executable).parent
 
@@ -45,6 +46,17 @@ def launcher(request):
         pytest.skip("this is Open MPI")
     with launching(OPENMPI / "bin") as launcher:
         yield launcher
+
+
+@pytest.fixture
+def fault(monkeypatch):
+    """Ask for a fault; asked for again, it happens again."""
+    def ask(text):
+        monkeypatch.setattr(faults, "_state", {**faults._state, "done": False})
+        monkeypatch.setenv(faults.VARIABLE, text)
+
+    yield ask
+    monkeypatch.delenv(faults.VARIABLE, raising=False)
 
 
 @pytest.fixture(scope="session")

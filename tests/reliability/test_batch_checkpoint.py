@@ -20,17 +20,6 @@ def graph():
     return make()
 
 
-@pytest.fixture
-def fault(monkeypatch):
-    """Ask for a fault; asked for again, it happens again."""
-    def ask(text):
-        monkeypatch.setattr(faults, "_state", {**faults._state, "done": False})
-        monkeypatch.setenv(faults.VARIABLE, text)
-
-    yield ask
-    monkeypatch.delenv(faults.VARIABLE, raising=False)
-
-
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("changes", [
     {}, {"schedule": "cosine", "warmup": 2, "norm": "batch", "patience": 4, "lr": 0.05}], ids=str)

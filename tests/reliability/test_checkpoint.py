@@ -15,20 +15,8 @@ from hpgcn import store
 from hpgcn.comm import SerialComm
 from hpgcn.errors import ConfigError, InternalError, OutputError, StorageError, UsageError
 from hpgcn.partition import make_partition
-from hpgcn.runtime import faults
 from hpgcn.training.run_directory import RunDirectory, read_run
 from hpgcn.training.state import agree, in_words
-
-
-@pytest.fixture
-def fault(monkeypatch):
-    """Ask for a fault; asked for again, it happens again."""
-    def ask(text):
-        monkeypatch.setattr(faults, "_state", {**faults._state, "done": False})
-        monkeypatch.setenv(faults.VARIABLE, text)
-
-    yield ask
-    monkeypatch.delenv(faults.VARIABLE, raising=False)
 
 
 @pytest.mark.parametrize("changes", [
