@@ -20,28 +20,54 @@ from hpgcn.errors import DataError, InputNotFoundError, UsageError, setting
 from hpgcn.graphs.adjacency import row_and_column_sums
 from hpgcn.graphs.graph import assemble
 from hpgcn.graphs.validation import MAX_SPLITS, SPLIT, check_features, check_labels
+from hpgcn.graphs.vertex_order import (
+    AUTO,
+    check_order,
+    find_order,
+    is_worth_ordering,
+    ordering_bytes,
+)
 from hpgcn.runtime.machine import default_threads, memory_budget
 
 EDGE_BYTES = 128  # of memory that an edge takes on its way through `read`
 
 
-def convert(source, out, fmt="auto", *, compress="none", overwrite=False, **options):
+def convert(source, out, fmt="auto", *, compress="none", overwrite=False, order=AUTO, **options):
     """Read a graph as `read` and write it to `out`; edge lists may be larger than memory.
 
-    The file is the same, bit for bit, whatever the memory: edge lists that do not fit are sorted
-    on disk, beside it. Returns what a user should know of how the input was read, a list of str.
-    Besides the errors of `read`, those of `hpgcn.store.write_graph`: nothing is left behind.
+    Rows are put into an `order` of `hpgcn.graphs.vertex_order.find_order`, where memory allows. But
+    for that the file is the same, bit for bit, whatever the memory: edge lists that do not fit are
+    sorted on disk, beside it. Returns what a user should know of how the input was read, a list of
+    str. Besides the errors of `read`, those of `hpgcn.store.write_graph`: nothing is left behind.
     """
     from hpgcn import store
     from hpgcn.datasets.scratch import Scratch
 
     store.check_suffix(out)
     store.refuse_existing(out, overwrite)
+    check_order(order)
     with Scratch(out) as scratch:
         graph, notes = read(source, fmt, scratch=scratch, **options)
+        perm, note = _order(graph, order, options.get("memory"))
         store.write_graph(out, graph, overwrite=overwrite, compress=compress,
-                          scratch=scratch.folder)
-    return notes
+                          scratch=scratch.folder, order=perm)
+    return notes + [note] * bool(note)
+
+
+def _order(graph, name, memory):
+    """Return an order of the vertices, new -> old, or None, and what to say of it.
+
+    A graph that is on disk keeps its order, and so does one that would take too much memory.
+    """
+    from hpgcn.datasets.external import room
+
+    on_disk = not isinstance(graph.indices, np.ndarray)
+    size = ordering_bytes(graph)
+    free = room(memory_budget() if memory is None else memory)
+    if not is_worth_ordering(graph, name) or not (on_disk or size > free):
+        return find_order(graph, name)
+    return None, ("vertices keep the order of the input: to order them takes "
+                  f"{size / 2**20:,.0f} MiB more memory")
 
 
 def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, unweighted=False,

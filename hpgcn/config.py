@@ -139,8 +139,9 @@ class Config:
                        "or micro-f1 of several labels a vertex; roc-auc: of two classes or several "
                        "labels", choices=("auto", "accuracy", "micro-f1", "macro-f1", "roc-auc"))
     eval_every: int = knob(1, "evaluate every so many epochs; 0: only after the last", low=0)
-    dtype: str = knob("float32", "type of features, weights and messages",
-                      choices=("float32", "float64"))
+    dtype: str = knob("float32", "type of features, weights and messages; bf16: rows of 16 bits, "
+                      "and weights and sums in float32",
+                      choices=("float32", "float64", "bf16"))
     seed: int = knob(0, "keys every random draw", low=0, high=2**63 - 1)
     split_index: int = knob(0, "which split of the graph to train on, where it has several; 0 is "
                             "the first", low=0)
@@ -191,6 +192,11 @@ class Config:
         given = [(entry.name, getattr(self, entry.name)) for entry in dataclasses.fields(self)
                  if getattr(self, entry.name) != entry.default]
         return f"Config({', '.join(f'{name}={value!r}' for name, value in given)})"
+
+    @property
+    def number_dtype(self) -> str:
+        """Type of weights and sums, whatever rows are stored in."""
+        return "float32" if self.dtype == "bf16" else self.dtype
 
     @property
     def updates_on(self) -> str:

@@ -13,25 +13,30 @@ import weakref
 
 import numpy as np
 
+from hpgcn.kernels.bits16 import BF16, number_dtype
 from hpgcn.kernels.specs import NUMBERS, SPECS, TRANSPOSED, parse
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 INTEGERS = (np.dtype(np.int32), np.dtype(np.int64))
 BITS = (np.dtype(np.uint8),)
+LARGE = 1 << 18  # integers that are looked at by all threads
 VERTICES = 1 << 48  # more have no place in the counter that keys a draw
-# the first array of these kinds gives the others their dtype
+# the first array of these kinds gives the others their dtype; of 16 bits, that of its numbers
 LEADING = {"real", "rows", "strided", "like", "into", "into_rows"}
+HALVES = "16"  # ends the name of a kind that may be stored in 16 bits
 READ = {  # kinds that are read in C order: dtypes taken, and what other numbers become, if anything
     "real": (FLOATS, None), "like": (FLOATS, None), "float": (FLOATS, FLOATS[1]),
     "wide": (FLOATS[1:], FLOATS[1]), "bits": (BITS, None),
     **dict.fromkeys(("index", "pointers", "once", "classes"), (INTEGERS, INTEGERS[1]))}
+ALIKE = {"alike", "same"}  # of the dtype of the first array, be it of 16 bits: written, and read
 WRITTEN = {  # kinds that are written: the order in memory that they need
     "into": lambda array: _aligned(array) and array.flags.c_contiguous,
     "into_bits": lambda array: array.flags.c_contiguous,
     "into_rows": lambda array: _aligned(array) and _own_rows(array),
+    "alike": lambda array: _aligned(array) and array.flags.c_contiguous,
     "into_moved": lambda array: _own_rows(array),  # noqa: PLW0108 - defined below
     "into_strided": lambda array: _own_rows(array) or _own_rows(array.T)}
-_facts_of = {}  # by the identity of read-only arrays: a weak reference, and what `_scan` said
+_facts_of = {}  # by the identity of read-only arrays: a weak reference, and what was found
 
 
 def guard(kernels, modules, oracle=None, xp=lambda: np):
@@ -83,9 +88,10 @@ def checked(name, kernel, xp):
 
 def _check_arrays(spec, given, lengths, xp):
     """Check the arrays of a spec; replace in `given` what is copied, add to `lengths`."""
-    dtype = None
+    dtype = stored = None
     for argument in spec:
         name, kind = argument.name, argument.kind
+        base = kind.removesuffix(HALVES)
         array = given.get(name)
         if array is None:
             if name in given and not argument.optional:
@@ -99,10 +105,11 @@ def _check_arrays(spec, given, lengths, xp):
             raise TypeError(f"{name} is a {owner}.{type(array).__name__}, expected an array of "
                             f"{xp.__name__}")
         _check_shape(name, array.shape, argument.shape, lengths)
-        array = _fit(name, array, kind, dtype)
+        array = _fit(name, array, kind, stored if base in ALIKE else dtype)
         given[name] = array
-        if dtype is None and kind in LEADING:
-            dtype = array.dtype
+        if dtype is None and base in LEADING:
+            stored = array.dtype
+            dtype = stored if base == kind else number_dtype(stored)
 
         if argument.limit in lengths:
             _check_range(name, array, lengths[argument.limit])
@@ -149,24 +156,27 @@ def _fits(length, word, known):
 def _fit(name, array, kind, dtype):
     """Return an array as a kernel takes it, `dtype` being that of the first: itself, or a copy."""
     native = array.dtype.newbyteorder("=")
-    if kind in WRITTEN:
-        return _check_written(name, array, kind, dtype)
+    base = kind.removesuffix(HALVES)
+    halves = (BF16,) if base != kind and dtype in (None, np.float32) else ()
+    if base in WRITTEN:
+        return _check_written(name, array, base, dtype, halves)
     if kind == "words":
         return array if native.kind in "iu" else _refuse_dtype(name, array, INTEGERS)
-    if kind == "strided":
-        taken = (dtype,) if dtype else FLOATS
+    if base == "strided":
+        taken = ((dtype,) if dtype else FLOATS) + halves
         return array.astype(native, copy=False) if native in taken else _refuse_dtype(
             name, array, taken)
-    if kind == "rows":  # of any numbers, and anywhere
+    if base == "rows":  # of any numbers, and anywhere
         if native.hasobject:
             raise TypeError(f"{name} has dtype {array.dtype}, expected numbers")
         in_order = _packed_rows(array)
     else:
-        taken, cast = ((dtype,), dtype) if kind == "like" and dtype else READ[kind]
+        taken, cast = ((dtype,), dtype) if base in ("like", "same") and dtype else READ[base]
+        taken += halves
         integral = taken is INTEGERS
         numeric = native.kind in ("iu" if integral else "biuf")
         if native not in taken:
-            if cast is None or not numeric or (integral and native == np.uint64):
+            if cast is None or cast == BF16 or not numeric or (integral and native == np.uint64):
                 _refuse_dtype(name, array, taken)
             native = cast
         in_order = array.flags.c_contiguous and _aligned(array)
@@ -178,9 +188,9 @@ def _refuse_dtype(name, array, taken):
     raise TypeError(f"{name} has dtype {array.dtype}, expected {expected}")
 
 
-def _check_written(name, array, kind, dtype):
-    """Return an array that is written: as it is, or not at all."""
-    taken = BITS if kind == "into_bits" else (dtype,) if dtype else FLOATS
+def _check_written(name, array, kind, dtype, halves):
+    """Return an array that is written: as it is, or not at all; `halves`: dtypes taken besides."""
+    taken = (BITS if kind == "into_bits" else (dtype,) if dtype else FLOATS) + halves
     if array.dtype not in taken:
         _refuse_dtype(name, array, taken)
     if not WRITTEN[kind](array):
@@ -208,37 +218,47 @@ def _own_rows(array):
 
 
 def _check_range(name, array, limit):
-    largest, _ = _facts(array)
+    largest = _fact(_largest, array)
     if largest >= min(limit, 1 << 8 * array.itemsize - 1):  # a negative number counts as huge
         where = int(((array < 0) | (array >= limit)).argmax())
         raise ValueError(f"{name}[{where}] is {int(array.ravel()[where])}, expected 0..{limit - 1}")
 
 
 def _check_pointers(name, array, entries, covers):
-    largest, rising = _facts(array)
+    largest, rising = _fact(_largest, array), _fact(_rises, array)
     whole = not covers or (int(array[0]), int(array[-1])) == (0, entries)
     if not rising or largest > entries or not whole:
         bounds = "0 to" if covers else "0 or more to at most"
         raise ValueError(f"{name} does not rise from {bounds} the {entries} entries of indices")
 
 
-def _facts(array):
-    """Return what `_scan` does, of an array that cannot change from memory."""
+def _fact(find, array):
+    """Return what a function says of an array, once of one that cannot change."""
     if not _frozen(array):
-        return _scan(array)
-    key = id(array)
-    held, facts = _facts_of.get(key, (None, None))
+        return find(array)
+    key = id(array), find
+    held, fact = _facts_of.get(key, (None, None))
     if held is None or held() is not array:  # the number may be that of an array that is gone
-        facts = _scan(array)
-        _facts_of[key] = weakref.ref(array, lambda _: _facts_of.pop(key, None)), facts
-    return facts
+        fact = find(array)
+        _facts_of[key] = weakref.ref(array, lambda _: _facts_of.pop(key, None)), fact
+    return fact
 
 
-def _scan(array):
-    """Return the largest of an array's integers, -1 counting as huge, and whether they rise."""
+def _largest(array):
+    """Return the largest of an array's integers, -1 counting as huge; -1 where there are none."""
     if array.size == 0:
-        return -1, True
-    return int(array.view(f"u{array.itemsize}").max()), bool((array[1:] >= array[:-1]).all())
+        return -1
+    numbers = array.view(f"u{array.itemsize}")
+    if isinstance(array, np.ndarray) and array.size >= LARGE:
+        from hpgcn.kernels.cpu.scan import largest  # it is behind these checks
+
+        return largest(numbers)
+    return int(numbers.max())
+
+
+def _rises(array):
+    """Whether integers never fall."""
+    return bool((array[1:] >= array[:-1]).all())
 
 
 def _frozen(array):
@@ -251,7 +271,7 @@ def _frozen(array):
 def _check_overlaps(spec, given):
     for argument in spec:
         out = given.get(argument.name)
-        if out is None or argument.kind not in WRITTEN:
+        if out is None or argument.kind.removesuffix(HALVES) not in WRITTEN:
             continue
         for other in spec:
             array = given.get(other.name)

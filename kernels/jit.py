@@ -8,19 +8,11 @@ import functools
 import hashlib
 import os
 import tempfile
-import types
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextlib import suppress
 from pathlib import Path
-from threading import Lock
 
 import numba
 from numba.core import config
-
-# scalar operations from which on threads are worth waking: about a millisecond
-_least_work = ContextVar("least_work", default=1 << 20)
-# Numba's layer "workqueue" ends a process whose threads run parallel code at once
-_parallel = Lock()
 
 
 @functools.cache
@@ -75,46 +67,3 @@ def save_one_by_one(cache_file):
             save(key, data)
 
     cache_file.save = save_alone
-
-
-class Threaded:
-    """A kernel over chunks, compiled twice: for one thread and for all.
-
-    Waking threads costs more than a small kernel takes, and on a busy machine a whole time slice.
-    Both versions take the same chunks in the same order of sums, so they give the same bits.
-    Python threads may call kernels at once: those that use all threads wait for each other.
-    """
-
-    def __init__(self, function):
-        # Numba's cache tells functions apart by name and line, not by their options
-        name = function.__name__ + "_alone"
-        alone = types.FunctionType(function.__code__, function.__globals__, name)
-        alone.__qualname__ = name
-        alone.__module__ = function.__module__
-        self.alone = jit()(alone)
-        self.together = jit(parallel=True)(function)
-        functools.update_wrapper(self, function)
-
-    def __call__(self, work, *args):
-        """Run on all threads if `work`, about the number of scalar operations, is worth it."""
-        if not worth_threads(work):
-            self.alone(*args)
-            return
-        # chunks go to threads as these come: one that lost its core takes fewer
-        with _parallel, numba.parallel_chunksize(1):
-            self.together(*args)
-
-
-def worth_threads(work):
-    """Whether so many scalar operations are worth waking threads."""
-    return work >= _least_work.get()
-
-
-@contextmanager
-def threshold(work):
-    """Within, in this thread, others are woken from `work` scalar operations on: 0 for always."""
-    token = _least_work.set(work)
-    try:
-        yield
-    finally:
-        _least_work.reset(token)

@@ -4,20 +4,22 @@ from typing import NamedTuple
 # Kernel: "name kind lengths" of each array; "name?" may be None. A length is a number, a letter
 # (bound where it is met first), m+1, f/8 (bytes of bits), f|1 (either), * (any) or ... (any axes).
 # "<n": values lie in [0, n), "<V": vertex numbers. "=k": pointers cover all k entries.
-# "~x": may be x itself.
+# "~x": may be x itself. A kind that ends in 16: its numbers may be stored in 16 bits (see
+# hpgcn.kernels.bits16); kinds without it take the floats that these stand for.
 CSR = "indices index k <n; indptr pointers m+1; "
-SPMM = "x real n f; " + CSR + ("data? like k; out? into m f; row_scale? like m; col_scale? like n; "
-                               "rows? once * <m; ")
-LOSS = "logits real m f; rows index r <m; grad? into m f; "
+SPMM = "x real16 n f; " + CSR + ("data? like k; out? into16 m f; row_scale? like m; "
+                                 "col_scale? like n; rows? once * <m; ")
+LOSS = "logits real m f; rows index r <m; grad? into16 m f; "
 DRAWN = "vertex? index m <V; neighbour? index n <V; "
 SPECS = {
-    "activate": "z into m f; bias like f; vertex? index m <V; mask? into_bits m f/8",
+    "activate": "z into16 m f; bias like f; vertex? index m <V; mask? into_bits m f/8",
     "activate_smooth": "z into m f; bias like f; vertex? index m <V; mask? into_bits m f/8; "
                        "slopes? into m f",
+    "add": "x real16 m f; out alike m f",
     "adam": "w into s; g like s; mean into s; variance into s",
     "aggregate": "x? real n f; e? like k f|1; " + CSR + "out? into m f",
     "aggregate_backward": "x? real n f; e? like k f|1; " + CSR + "grad like m f; arg? index m f",
-    "apply_mask": "x into m f; mask bits m f/8",
+    "apply_mask": "x into16 m f; mask bits m f/8",
     "attend": "x real n f; row_score like m h; col_score like n h; " + CSR + DRAWN +
               "out? into m f; lse? into m h; above? into m f; share? into m h",
     "attend_backward": "x real n f; col_score like n h; pulled like m w; indices index k <m; "
@@ -32,8 +34,9 @@ SPECS = {
     "batch_norm_backward": "g real m f; xhat like m f; inv_std wide f; gain float f; "
                            "means wide 2 f; out? into m f ~g ~xhat",
     "column_squares": "x real m f; mean wide f",
-    "column_sum": "x real m f",
-    "dropout": "x real m f; vertex index m <V; out? into m f ~x",
+    "column_sum": "x real16 m f",
+    "convert": "x real16 m f; out into16 m f",
+    "dropout": "x real16 m f; vertex index m <V; out? into16 m f ~x",
     "dropout_bits": "vertex index m <V",
     "dropout_csr": "data real k; indices index k <V; indptr pointers m+1 =k; vertex index m <V; "
                    "out? into k ~data",
@@ -50,11 +53,11 @@ SPECS = {
     "layer_norm_backward": "g real m f; xhat like m f; inv_std wide m; gain float f; "
                            "means wide m 2; out? into m f ~g ~xhat",
     "layer_norm_backward_sums": "g real m f; xhat like m f; gain float f",
-    "matmul": "x strided m k; y strided k n; out? into_strided m n",
+    "matmul": "x strided16 m k; y strided16 k n; out? into_strided16 m n; mask? bits m n/8",
     "philox": "counter words ... 4; key words 2",
     "row_squares": "x real m f; mean wide m",
     "row_sum": "x real m f",
-    "scatter_add": "out into_rows n f; index index r <n; x like r f",
+    "scatter_add": "out into_rows16 n f; index index r <n; x same r f",
     "sgd": "w into s; g like s",
     "sigmoid_cross_entropy": LOSS + "labels like m f",
     "softmax_cross_entropy": LOSS + "labels classes m; target? wide 3 f",

@@ -51,6 +51,8 @@ def measured(*args):
      12 + 20 + 48 + 32 + 7, 119),
     # one nonzero reads one row of x
     (2, 1000, 1, 16, {"cache_bytes": 0}, 24 + 8 + 64 + 128, 24 + 8 + 64 + 128),
+    # each line of out is read before it is stored: its 160 bytes once more
+    (2, 3, 5, 20, {"cache_bytes": 0, "allocate": True}, 464, 24 + 40 + 5 * 128 + 2 * 160),
     # nothing to multiply: pointers are read, zeros are written
     (4, 4, 0, 1, {"cache_bytes": 0}, 40 + 16, 40 + 16),
 ])

@@ -21,7 +21,7 @@ from hpgcn.interop.torch import (  # noqa: E402
     ops,
     spmm,
 )
-from hpgcn.kernels.jit import threshold  # noqa: E402
+from hpgcn.kernels.threads import threshold  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse")
 SHAPE = 7, 5

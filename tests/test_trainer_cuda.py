@@ -148,16 +148,33 @@ def test_arrays_of_rows_are_kept_as_they_are(gpu, cuda):
     assert set(known) == before
 
 
-@pytest.mark.parametrize("model", ["gcn", "sage", "gin"])
+@pytest.mark.parametrize("model", ["gcn", "sage-mean", "sgc"])
+@pytest.mark.parametrize("kind, options", [
+    ({}, {}), ({"sparse": True, "directed": True}, {}),
+    ({"directed": True}, {"input_dropout": 0.0}),
+    ({"train": 9, "degree": 3}, {"hidden": 20})], ids=str)
+def test_rows_of_16_bits_have_the_curve_of_the_cpu(gpu, model, kind, options):
+    config = Config(layers=3, dropout=0.4, dtype="bf16", seed=3, **SETTINGS[model],
+                    **{"hidden": 10, **options})
+    graph = make(**kind)
+    expected, _ = run(graph, config, epochs=5)
+    history, _ = run(graph, config, on(gpu), 5)
+    for key in ("loss", "val_loss"):  # a sum in another order may round to the next number
+        np.testing.assert_allclose([entry[key] for entry in history],
+                                   [entry[key] for entry in expected], rtol=1e-3)
+
+
+@pytest.mark.parametrize("model, dtype", [("gcn", "float32"), ("sage", "float32"),
+                                          ("gin", "float32"), ("gcn", "bf16"), ("sage", "bf16")])
 @pytest.mark.parametrize("case", [{}, {"sparse": True}, {"train": 9, "degree": 3},
                                   {"directed": True}], ids=str)
-def test_memory_is_what_was_told(gpu, cuda, model, case):
+def test_memory_is_what_was_told(gpu, cuda, model, dtype, case):
     """Arrays that live after three epochs, and what was said of them before the first."""
     if cuda is None:
         pytest.skip("seen through the fake GPU")
     before = held_bytes()
     graph = make(n=3000, f=40, **case)
-    config = Config(model=model, layers=3, hidden=24, device="cuda")
+    config = Config(model=model, layers=3, hidden=24, device="cuda", dtype=dtype)
     comm = on(gpu)
     trainer = start(graph, config, comm)
     for epoch in (1, 2, 3):

@@ -15,10 +15,13 @@ GRAPHS = ("dense", "prod", "road")
 WIDTHS = {  # of each command, by default
     "machine": (), "spmm": (16, 64, 128, 256), "sspmm": (16, 64, 128, 256), "gather": (16, 128),
     "growth": (64, 128), "epoch": (128, 128, 128, 40), "cuda": (16, 41, 64, 128, 256),
-    "cuda-epoch": (16, 512), "torch": (16, 64, 256), "batches": ()}
+    "cuda-epoch": (16, 512), "torch": (16, 64, 256), "batches": (),
+    "kernels": (64,), "tune": ()}
 COMMANDS = tuple(WIDTHS)
 MODULES = {  # where it is not the command
     "spmm": "products", "sspmm": "products", "cuda-epoch": "cuda_epoch", "torch": "layers"}
+STARVED = ("spmm", "kernels")
+WITHOUT_LIMITS = ("epoch", "cuda-epoch", "batches", "kernels", "tune")
 ON_GRAPHS = ("spmm", "sspmm", "epoch", "cuda", "torch")
 COUNTED = ("batches",)  # what is not timed, on a graph of the user's
 
@@ -40,10 +43,12 @@ class Settings(NamedTuple):
     graph: str = ""
     ranks: tuple[int, ...] = ()
     epochs: int = 0
+    starved: bool = False
+    reset: bool = False
 
 
 def run(command, *, graphs=None, widths=None, scale_down=1, repeats=5, threads=1, seed=0,
-        graph=None, ranks=None, epochs=None):
+        graph=None, ranks=None, epochs=None, starved=False, reset=False):
     """Measure what a command of COMMANDS says, and return the numbers.
 
     `graphs`, families of hpgcn.bench.graphs (default: all), and `widths` of the dense matrices
@@ -51,26 +56,29 @@ def run(command, *, graphs=None, widths=None, scale_down=1, repeats=5, threads=1
     equal), classes; of cuda-epoch a hidden width a training. `scale_down` divides the numbers of
     vertices and gathered rows; each thing is timed `repeats` times, after one warm-up; `threads`
     are those that Numba and BLAS were given before they were imported. Of batches alone: `graph`, a
-    path, comma-separated numbers of `ranks` (default: 3,9,27,81) and `epochs` (default: 10).
+    path, comma-separated numbers of `ranks` (default: 3,9,27,81) and `epochs` (default: 10). Of
+    those in STARVED, `starved`: times beside another process that copies without end, too. Of tune,
+    `reset`: what was kept is removed.
 
     The dict has "bench" (the command), "settings", "machine" and "limits" (`describe` and `limits`
-    of hpgcn.bench.host or hpgcn.bench.gpu; an epoch has no limits, which would spoil its peak
-    memory), and what `measure` of the command's module adds: "rows", one dict each, and "absent"
-    (peer: reason). Keys of numbers end in their unit; shares and ratios have none.
+    of hpgcn.bench.host or hpgcn.bench.gpu; none in WITHOUT_LIMITS: those of an epoch would spoil
+    its peak memory, kernels have theirs in the same turns), and what `measure` of the command's
+    module adds: "rows", one dict each, and "absent" (peer: reason). Keys of numbers end in their
+    unit; shares and ratios have none.
 
     UsageError for a name or number that is not expected, or more than the memory; InternalError for
     a wrong result; MissingError for cuda and cuda-epoch without CuPy or a GPU, for torch without
     PyTorch and PyG.
     """
     settings = check(command, graphs, widths, scale_down, repeats, threads, seed, graph, ranks,
-                     epochs)
+                     epochs, starved, reset)
     if command.startswith("cuda"):
         from hpgcn.bench.gpu import Gpu as Device
     else:
         from hpgcn.bench.host import Host as Device
     device = Device()
     report = {"bench": command, "settings": settings._asdict(), "machine": device.describe()}
-    if "epoch" not in command and command not in COUNTED:
+    if command not in WITHOUT_LIMITS:
         report["limits"] = device.limits(settings)
     if command != "machine":
         module = import_module(f"hpgcn.bench.{MODULES.get(command, command)}")
@@ -83,17 +91,19 @@ def run(command, *, graphs=None, widths=None, scale_down=1, repeats=5, threads=1
 
 
 def check(command, graphs=None, widths=None, scale_down=1, repeats=5, threads=1, seed=0,
-          graph=None, ranks=None, epochs=None):
+          graph=None, ranks=None, epochs=None, starved=False, reset=False):
     """Return the Settings; parameters and errors as in `run`."""
     if command not in COMMANDS:
         raise UsageError(f"bench {command!r}: expected one of {', '.join(COMMANDS)}")
     counted = command in COUNTED
-    sized = command != "machine" and not counted
+    sized = command not in ("machine", "tune") and not counted
     for name, given, used in (("graphs", graphs is not None, command in ON_GRAPHS),
                               ("widths", widths is not None, sized),
-                              ("scale-down", scale_down != 1, sized),
+                              ("scale-down", scale_down != 1, sized or command == "tune"),
                               ("ranks", ranks is not None, counted),
-                              ("epochs", epochs is not None, counted)):
+                              ("epochs", epochs is not None, counted),
+                              ("starved", starved, command in STARVED),
+                              ("reset", reset, command == "tune")):
         if given and not used:
             raise UsageError(f"bench {command} takes no --{name}")
     for name, value, low, high in (
@@ -123,7 +133,10 @@ def check(command, graphs=None, widths=None, scale_down=1, repeats=5, threads=1,
                          "hidden widths (all equal) and classes, e.g. 128,128,128,40")
     if command not in ON_GRAPHS:
         names = ()
-    settings = Settings(command, names, numbers, scale_down, repeats, threads, seed)
+    if starved and threads != 1:
+        raise UsageError(f"bench {command}: --starved is for --threads 1, {threads} are given")
+    settings = Settings(command, names, numbers, scale_down, repeats, threads, seed,
+                        starved=starved, reset=reset)
     if counted != bool(graph):
         raise UsageError(f"bench {command}: " + (
             "expected a graph (.h5)" if counted else f"takes no graph, {graph} was given"))

@@ -52,6 +52,9 @@ class Gpu(Host):
         size = self.buffers[0].nbytes
         return {"memory_bytes_per_s": 2 * size / (1e-3 * milliseconds), "array_bytes": size}
 
+    def allocates(self, size):
+        return False
+
     def product_peers(self, A, threads, absent):
         return peers.products_on_gpu(A, self, absent)
 

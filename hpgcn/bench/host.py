@@ -3,21 +3,22 @@
 import os
 import platform
 import time
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import llvmlite.binding
-import numba
 import numpy as np
-from numba import prange
 from numba.core import config
 
 from hpgcn.bench import peers
 from hpgcn.bench.timing import in_turns
 from hpgcn.errors import UsageError
-from hpgcn.kernels.cpu import trusted
-from hpgcn.kernels.cpu.row_product import vector_bytes
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.cpu import trusted, tuning
+from hpgcn.kernels.cpu.chunks import evenly
+from hpgcn.kernels.cpu.emitter import vector_bytes
+from hpgcn.kernels.cpu.row_product import RowShape
+from hpgcn.kernels.cpu.spmm import product
+from hpgcn.kernels.threads import Threaded, chunks, num_threads
 from hpgcn.runtime.machine import available_memory, memory_budget
 from hpgcn.training.run_directory import versions
 
@@ -27,6 +28,8 @@ UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 CACHES = 4  # an array that bandwidth is measured with is so many times the last-level cache
 GEMM_SIZE = 2048
 SMALLEST = 32 << 20  # bytes of such an array at least
+COUNTED = {"read": 1, "copy": 2, "triad": 3}  # arrays that are read and written
+MOVED = {"read": 1, "triad": 4}  # and lines that stores read first; a copy may do without
 
 
 class Host:
@@ -45,11 +48,12 @@ class Host:
         blas = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
         return {
             "cpu_model": cpu_model(), "architecture": platform.machine(), "cores": cores(self.cpus),
-            "logical_cpus": len(self.cpus), "threads": numba.get_num_threads(),
+            "logical_cpus": len(self.cpus), "threads": num_threads(),
             "llvm_cpu": config.CPU_NAME or llvmlite.binding.get_host_cpu_name(),
             "vector_bits": 8 * vector_bytes(), "caches": self.caches,
             "last_level_cache_bytes": self.cache_bytes,
             "available_memory_bytes": available_memory(),
+            "tuning": str(tuning.path()) if tuning.measured() else "default",
             "blas": f"{blas.get('name', '')} {blas.get('version', '')}".strip(),
             "versions": versions()}
 
@@ -61,19 +65,37 @@ class Host:
         read of a line that a store needs first (write-allocate) is not. memory_bytes_per_s, which
         rooflines are taken from, is the highest rate. A dense product counts 2 n^3 operations.
         """
-        size = min(max(CACHES * self.cache_bytes, SMALLEST), memory_budget() // 4) // 8
-        a, b, c = (np.empty(size) for _ in range(3))
-        for array in (a, b, c):  # each thread touches its pages first: they lie near it
-            _fill(array, 1.0)
-        calls = {"read": partial(_read, b), "copy": partial(_copy, a, b),
-                 "triad": partial(_triad, a, b, c, 0.5)}
-        timings = in_turns(self, calls, settings.repeats, "memory")
-        rates = {f"{name}_bytes_per_s": arrays * b.nbytes / (1e-3 * timings[name]["time_ms"])
-                 for name, arrays in (("read", 1), ("copy", 2), ("triad", 3))}
-        rates["memory_bytes_per_s"] = max(rates.values())
+        rates = self.memory_rates(in_turns(self, self.memory_calls, settings.repeats, "memory"))
+        size = self.memory_calls["read"].args[0]
+        if not settings.starved:  # else they are needed again
+            del self.memory_calls
         if settings.command == "machine":
             rates |= self._gemm(settings)
-        return {**rates, "array_bytes": b.nbytes}
+        return {**rates, "array_bytes": 8 * size}
+
+    @cached_property
+    def memory_calls(self):
+        """The calls that read, copy and triad, as `limits` says."""
+        size = min(max(CACHES * self.cache_bytes, SMALLEST), memory_budget() // 4) // 8
+        a, b, c = (np.empty(size) for _ in range(3))
+        bounds = evenly(size)
+        for array in (a, b, c):  # each thread touches its pages first: they lie near it
+            _fill(size, array, 1.0, bounds)
+        sums = np.empty(bounds.size - 1)
+        return {"read": partial(_read, size, b, sums, bounds),
+                "copy": partial(_copy, size, a, b, bounds),
+                "triad": partial(_triad, size, a, b, c, 0.5, bounds)}
+
+    def memory_rates(self, timings, arrays=COUNTED):
+        """Return NAME_bytes_per_s of `memory_calls`, timed, and memory_bytes_per_s, the highest."""
+        size = 8 * self.memory_calls["read"].args[0]
+        rates = {f"{name}_bytes_per_s": count * size / (1e-3 * timings[name]["time_ms"])
+                 for name, count in arrays.items()}
+        return {**rates, "memory_bytes_per_s": max(rates.values())}
+
+    def allocates(self, size):
+        """Whether an array so large is read, line by line, before it is written."""
+        return size > self.cache_bytes
 
     def _gemm(self, settings):
         n = GEMM_SIZE
@@ -106,7 +128,7 @@ class Host:
 
     def copy(self, target, source):
         """Copy, by all threads, between contiguous arrays; return the target."""
-        _copy(target.reshape(-1), source.reshape(-1))
+        _copy(target.size, target.reshape(-1), source.reshape(-1), evenly(target.size))
         return target
 
     def seconds(self, call):
@@ -120,30 +142,51 @@ class Host:
         """Do nothing: memory is given back by itself."""
 
 
-@jit(parallel=True)
-def _fill(a, value):
-    for i in prange(a.size):
-        a[i] = value
+# loops over parts from 0 on: an index that may be negative, for all Numba knows, costs vector code
 
 
-@jit(parallel=True, fastmath=True)
-def _read(a):
-    total = 0.0
-    for i in prange(a.size):
-        total += a[i]
-    return total
+@Threaded
+def _fill(taken, a, value, bounds):
+    for chunk in chunks(taken, bounds.size - 1):
+        part = a[bounds[chunk]:bounds[chunk + 1]]
+        for i in range(part.size):
+            part[i] = value
 
 
-@jit(parallel=True)
-def _copy(a, b):
-    for i in prange(a.size):
-        a[i] = b[i]
+@partial(Threaded, fastmath=True)
+def _read(taken, a, sums, bounds):
+    for chunk in chunks(taken, bounds.size - 1):
+        part = a[bounds[chunk]:bounds[chunk + 1]]
+        total = 0.0
+        for i in range(part.size):
+            total += part[i]
+        sums[chunk] = total
 
 
-@jit(parallel=True)
-def _triad(a, b, c, s):
-    for i in prange(a.size):
-        a[i] = b[i] + s * c[i]
+@Threaded
+def _copy(taken, a, b, bounds):
+    for chunk in chunks(taken, bounds.size - 1):
+        first, last = bounds[chunk], bounds[chunk + 1]
+        target, source = a[first:last], b[first:last]
+        for i in range(target.size):
+            target[i] = source[i]
+
+
+@Threaded
+def _triad(taken, a, b, c, s, bounds):
+    for chunk in chunks(taken, bounds.size - 1):
+        first, last = bounds[chunk], bounds[chunk + 1]
+        target, left, right = a[first:last], b[first:last], c[first:last]
+        for i in range(target.size):
+            target[i] = left[i] + s * right[i]
+
+
+def stores_past(indptr, indices, values, x, out):
+    """Whether our product stores its result past the cache, so that no line of it is read first."""
+    _, launches = product(indptr, indices, values, x, out)
+    shapes = [RowShape(*map(len, arguments[-1])) for _, arguments in launches
+              if isinstance(arguments[-1], tuple)]
+    return bool(shapes) and all(shape.streamed for shape in shapes)
 
 
 def cpu_model():

@@ -1,11 +1,14 @@
 """SpMM and S-SpMM, on the processors or a GPU, against their rooflines and their peers."""
 
+from contextlib import nullcontext
 from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
 
+from hpgcn.bench import starved
 from hpgcn.bench.graphs import make, normalized
+from hpgcn.bench.host import stores_past
 from hpgcn.bench.roofline import spmm_bytes
 from hpgcn.bench.timing import OURS, in_turns, tolerated
 
@@ -22,34 +25,29 @@ def measure(settings, device, limits):
     "rows": graph, vertices, nonzeros, width, kernel, those of `in_turns` (errors are against SciPy
     in float64), least_bytes, floor_ms (these over the bandwidth of memory), share_of_floor,
     traffic_bytes, share_of_traffic; see hpgcn.bench.roofline.spmm_bytes. A kernel without values
-    has fewer bytes; masking after the product is held against masking within it. "absent": peers
-    that are missing or fail (name: reason).
+    has fewer bytes; masking after the product is held against masking within it. Starved, those of
+    hpgcn.bench.starved.compared, too. "absent": peers that are missing or fail (name: reason).
     """
     rows = []
     absent = {}
-    for name in settings.graphs:
-        A = normalized(make(name, settings.scale_down, settings.seed))
-        arrays = [device.put(array) for array in A[:4]]
-        peers = {}
-        if settings.command != "sspmm":
-            peers = device.product_peers(A, settings.threads, absent)
-        for width in settings.widths:
-            row = {"graph": name, "vertices": A.scale.size, "nonzeros": A.indices.size,
-                   "width": width}
-            timings = time_width(A, arrays, width, settings, device, peers, absent)
-            for kernel, timing in timings.items():
-                least, traffic = bytes_of(A, width, kind(settings.command, kernel), device)
-                floor_ms = 1e3 * least / limits["memory_bytes_per_s"]
-                share = floor_ms / timing["time_ms"]
-                rows.append({**row, "kernel": kernel, **timing, "least_bytes": least,
-                             "floor_ms": floor_ms, "share_of_floor": share,
-                             "traffic_bytes": traffic, "share_of_traffic": share * traffic / least})
-        device.release()
+    with starved.stream(device) if settings.starved else nullcontext() as stream:
+        for name in settings.graphs:
+            A = normalized(make(name, settings.scale_down, settings.seed))
+            arrays = [device.put(array) for array in A[:4]]
+            peers = {}
+            if settings.command != "sspmm":
+                peers = device.product_peers(A, settings.threads, absent)
+            for width in settings.widths:
+                rows += [{"graph": name, "vertices": A.scale.size, "nonzeros": A.indices.size,
+                          "width": width, **row}
+                         for row in rows_of(A, arrays, width, settings, device, peers, absent,
+                                            limits, stream)]
+            device.release()
     return {"rows": rows, "absent": absent}
 
 
-def time_width(A, arrays, width, settings, device, peers, absent):
-    """Time all kernels at one width, half of a mask's bits set; return as `in_turns`."""
+def rows_of(A, arrays, width, settings, device, peers, absent, limits, stream):
+    """Time all kernels at one width, half of a mask's bits set; yield what each row says."""
     command = settings.command
     n = A.scale.size
     label = f"{command}, {n} x {width}"
@@ -70,8 +68,26 @@ def time_width(A, arrays, width, settings, device, peers, absent):
     exact = sp.csr_array((A.values.astype(float), A.indices, A.indptr), shape=(n, n)) @ x
     masked = exact * keep
     expected = {name: masked if kind(command, name) == "masked" else exact for name in calls}
-    return in_turns(device, calls, settings.repeats, label, prepare=partial(out.fill, np.nan),
-                    expected=expected, absent=absent)
+    timings = in_turns(device, calls, settings.repeats, label, prepare=partial(out.fill, np.nan),
+                       expected=expected, absent=absent)
+    if stream:
+        hard = starved.beside(stream, device, {name: calls[name] for name in timings},
+                              settings.repeats, label)
+        left = device.memory_rates(hard)["memory_bytes_per_s"]
+
+    allocated = device.allocates(out.nbytes)
+    past = allocated and stores_past(A.indptr, A.indices, A.values, on_device, out)
+    for name, timing in timings.items():
+        allocate = allocated and not (past and name.startswith(OURS))
+        least, traffic = bytes_of(A, width, kind(command, name), device, allocate)
+        floor_ms = 1e3 * least / limits["memory_bytes_per_s"]
+        share = floor_ms / timing["time_ms"]
+        row = {"kernel": name, **timing, "least_bytes": least, "floor_ms": floor_ms,
+               "share_of_floor": share, "traffic_bytes": traffic,
+               "share_of_traffic": share * traffic / least}
+        if stream:
+            row |= starved.compared(stream, timing["time_ms"], hard[name], left, least)
+        yield row
 
 
 def our_calls(command, kernels, arrays, x, mask, out):
@@ -92,9 +108,10 @@ def kind(command, kernel):
     return {MASKED: "masked", SCALED: "scaled"}.get(kernel, "plain")
 
 
-def bytes_of(A, width, product, device):
+def bytes_of(A, width, product, device, allocate=False):
     n = A.scale.size
     options = {"plain": {}, "scaled": {"value": 0, "extra": 2 * A.scale.nbytes},
                "masked": {"extra": n * -(-width // 8)}}  # bits, rows padded to a byte
     return spmm_bytes(n, n, A.indices.size, width, cache_bytes=device.cache_bytes,
-                      pointer=A.indptr.itemsize, index=A.indices.itemsize, **options[product])
+                      pointer=A.indptr.itemsize, index=A.indices.itemsize, allocate=allocate,
+                      **options[product])

@@ -1,18 +1,20 @@
 """Bytes that an operation must move: time cannot be less than these over the bandwidth.
 
-Stores are counted once: a machine that reads a cache line before it writes it moves more, as it
-does in the copy and triad that the bandwidth was measured with.
+The least counts stores once. Most processors read a cache line before they write it (write-
+allocate), unless a store goes past the cache: the traffic has that read, too.
 """
 import numpy as np
 
 LINE = 64  # bytes of a cache line
 
 
-def spmm_bytes(m, n, nnz, width, *, cache_bytes, pointer=8, index=4, value=4, item=4, extra=0):
+def spmm_bytes(m, n, nnz, width, *, cache_bytes, pointer=8, index=4, value=4, item=4, extra=0,
+               allocate=False):
     """Count the bytes of A x for A of (m, n) and x of (n, width): the least, and without reuse.
 
         least   = (m + 1) pointer + nnz (index + value) + (min(n, nnz) + m) width item + extra
-        traffic = the same where x fits the cache; else nnz rows of x, in whole cache lines
+        traffic = the same where x fits the cache; else nnz rows of x, in whole cache lines;
+                  and m width item more to `allocate` lines of the result before it is stored
 
     The least counts every array once, and no row of x that has no nonzero to ask for it. The
     traffic, never below the least, is what moves if no row of x is found in the cache again: rows
@@ -21,10 +23,19 @@ def spmm_bytes(m, n, nnz, width, *, cache_bytes, pointer=8, index=4, value=4, it
     """
     row = width * item
     rest = (m + 1) * pointer + nnz * (index + value) + m * row + extra
-    least = rest + min(n, nnz) * row
-    if n * row <= cache_bytes:
-        return least, least
-    return least, max(least, rest + nnz * -(-row // LINE) * LINE)
+    pulled = min(n, nnz) * row
+    allocated = m * row if allocate else 0
+    return rest + pulled, rest + allocated + pulled_bytes(pulled, n * row, nnz, row, cache_bytes)
+
+
+def pulled_bytes(least, held, reads, row, cache_bytes):
+    """Count the bytes of so many reads of rows of `row` bytes, out of an array of `held` bytes.
+
+    They are whole cache lines where the array does not fit the cache, but `least` at least.
+    """
+    if held <= cache_bytes:
+        return least
+    return max(least, reads * -(-row // LINE) * LINE)
 
 
 def cache_misses(counts, lines, passing, cache_lines):

@@ -4,11 +4,14 @@ from hpgcn.runtime.text_table import label_list, table
 
 UNITS = {  # end of a key: divisor, unit, format
     "_share": (0.01, "%", ".0f"), "_acc": (0.01, "%", ".2f"), "bytes_per_s": (1e9, "GB/s", ".1f"),
-    "flops_per_s": (1e9, "GFLOP/s", ".1f"), "bytes": (1e6, "MB", ",.2f"),
+    "numbers_per_s": (1e6, "M/s", ",.0f"), "flops_per_s": (1e9, "GFLOP/s", ".1f"),
+    "bytes": (1e6, "MB", ",.2f"),
     "_ms": (1, "ms", ",.3f"), "_ns": (1, "ns", ".2f"), "ratio": (1, "", ".2f"),
+    "_loss": (1, "", ".5f"),
     "_s": (1, "s", ".4g"), "_error": (1, "", ".1e")}
 HIDDEN = ("caches", "versions", "epochs", "peer_ratios")
-TABLES = ("rows", "ratios", "copies")
+WORDS = ("kept", "removed")
+TABLES = ("rows", "ratios", "copies", "losses")
 
 
 def format_report(report):
@@ -24,6 +27,7 @@ def format_report(report):
         pairs.append(("versions", versions.rstrip(",")))
 
     parts = [label_list(pairs, 28), *(aligned(report[name]) for name in TABLES if report.get(name))]
+    parts += [f"{word}: {report[word]}" for word in WORDS if word in report]
     if report.get("summary"):
         parts.append(label_list(labelled(report["summary"]), 28))
     if report.get("absent"):

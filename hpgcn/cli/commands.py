@@ -53,7 +53,7 @@ def convert(args):
 
     names = ("compress", "overwrite", "features", "labels", "symmetrize", "unweighted", "reverse",
              "strict", "row_normalize", "split", "num_splits", "memory", "columns", "base",
-             "largest_component")
+             "largest_component", "order")
     options = {name: getattr(args, name) for name in names}
     notes = convert.convert(args.source, args.out, args.format, **options)
     say(args, *notes, f"wrote {printable(args.out)}")
@@ -64,6 +64,7 @@ def generate(args):
     """Write a generated graph with features and labels, or its edges as text."""
     from hpgcn import store
     from hpgcn.datasets import generate
+    from hpgcn.graphs.vertex_order import find_order
 
     text = args.out.endswith(".txt")
     if not text:
@@ -75,8 +76,10 @@ def generate(args):
     else:
         graph = generate.generate(args.kind, features=args.features, classes=args.classes,
                                   separation=args.separation, **options)
-        store.write_graph(args.out, graph, overwrite=args.overwrite)
-        say(args, f"{graph.header.num_nodes:,} vertices, {graph.header.num_edges:,} stored entries")
+        order, note = find_order(graph, args.order)
+        store.write_graph(args.out, graph, overwrite=args.overwrite, order=order)
+        say(args, f"{graph.header.num_nodes:,} vertices, {graph.header.num_edges:,} stored entries",
+            *[note] * bool(note))
     say(args, f"wrote {printable(args.out)}")
 
 
@@ -323,13 +326,15 @@ def report(args):
 
 def bench(args):
     """Measure this machine, the kernels or a training epoch against its limits."""
-    threads = Config(threads=args.threads).threads or machine.default_threads()
+    threads = Config(threads=args.threads).threads
+    threads = threads or (1 if args.starved else machine.default_threads())
     machine.limit_threads(threads)
     from hpgcn import bench
 
     report = bench.run(args.what, graphs=args.graphs, widths=args.widths, threads=threads,
                        scale_down=args.scale_down, repeats=args.repeats, seed=args.seed,
-                       graph=args.graph, ranks=args.ranks, epochs=args.epochs)
+                       graph=args.graph, ranks=args.ranks, epochs=args.epochs,
+                       starved=args.starved, reset=args.reset)
     show(json.dumps(report) if args.json else bench.table(report))
 
 
@@ -366,6 +371,20 @@ def accuracy(args):
     show(json.dumps(report) if args.json else table(report))
     if not args.json:
         say(args, *(f"wrote {printable(file)}" for file in files))
+
+
+def drift(args):
+    """Losses and accuracy of training on rows of 16 bits, with those of float32 beside them."""
+    config = Config(**given(args, [entry.name for entry in dataclasses.fields(Config)
+                                   if entry.name in args and entry.name != "graph"]))
+    threads = config.threads or machine.default_threads()
+    machine.limit_threads(threads)
+    from hpgcn.bench import drift as measured
+    from hpgcn.bench import table
+
+    report = measured.measure(args.graph, config.replace(threads=threads),
+                              several.parse_numbers("--seeds", args.seeds))
+    show(json.dumps(report) if args.json else table(report))
 
 
 def doctor(args):

@@ -15,6 +15,8 @@ METAVARS = {"out": "RUN", "grid": "RxC", "memory": "BYTES", "class_weight": "bal
             "int": "N", "float": "X"}
 
 
+# of hpgcn.graphs.vertex_order.ORDERS, not imported here: it brings SciPy
+VERTEX_ORDERS = ("degree", "rcm", "breadth", "communities")
 IN_REGISTRIES = ("strategy", "model")
 
 
@@ -86,6 +88,7 @@ def convert(command):
                        "i, and train --split-index i takes it"))
     add("--largest-component", action="store_true",
         help="leave out vertices outside the largest weakly connected component")
+    vertex_order(command)
     add("--memory", type=size, metavar="BYTES",
         help="what it may hold; larger edge lists are sorted on disk (default: 80%% of what is "
              "free)")
@@ -106,7 +109,15 @@ def generate(command):
     command.add_argument("--separation", type=float, default=2.0, metavar="X",
                          help="distance of the mean features of a class from 0, beside noise of 1 "
                               "in each feature (default: 2.0)")
+    vertex_order(command)
     command.add_argument("--overwrite", action="store_true", help="replace an existing file")
+
+
+def vertex_order(command):
+    command.add_argument(
+        "--order", default="auto", choices=["auto", "none", *VERTEX_ORDERS],
+        help="of the rows in the file, so that products find them in caches; results are in the "
+             "input's order whatever it is (default: auto, the one that misses caches least)")
 
 
 def partition(command):
@@ -229,10 +240,12 @@ def bench(command):
     kinds = command.add_subparsers(
         dest="what", metavar="WHAT", required=True,
         help="machine: its memory and cores; spmm, sspmm, gather: kernels on the CPU; growth: SpMM "
-             "on graphs of growing size; epoch: training steps; torch: layers of PyG, by torch "
-             "and by our kernels; batches: rows that mini-batches send under partitions of GRAPH; "
-             "cuda, cuda-epoch: kernels and epochs on a GPU; accuracy: seconds until training by "
-             "batches is as accurate as full batch")
+             "on graphs of growing size; kernels: all of them on the CPU; tune: how far ahead "
+             "products read on this CPU, kept for later; epoch: training steps; torch: layers of "
+             "PyG, by torch and by our kernels; batches: rows that mini-batches send under "
+             "partitions of GRAPH; cuda, cuda-epoch: kernels and epochs on a GPU; accuracy: "
+             "seconds until training by batches is as accurate as full batch; drift: losses and "
+             "accuracy of bf16 beside float32")
     quiet = verbosity(argument_default=argparse.SUPPRESS)  # what stands before WHAT holds
     for name in COMMANDS:
         one = kinds.add_parser(name, description=commands.bench.__doc__, parents=[quiet])
@@ -243,6 +256,9 @@ def bench(command):
     one = kinds.add_parser("accuracy", description=commands.accuracy.__doc__, parents=[quiet])
     one.set_defaults(run=commands.accuracy)
     accuracy(one)
+    one = kinds.add_parser("drift", description=commands.drift.__doc__, parents=[quiet])
+    one.set_defaults(run=commands.drift)
+    drift(one)
 
 
 def kernels(command):
@@ -250,13 +266,17 @@ def kernels(command):
     add("--graphs", metavar="NAMES", help="dense,prod,road or some of them (default: all)")
     add("--widths", metavar="N,N",
         help="widths of x (default: 16,64,128,256; gather: 16,128; growth: 64,128; torch: "
-             "16,64,256; cuda: 16,41,64,128,256); of an epoch: features, hidden, classes (default: "
-             "128,128,128,40); of cuda-epoch: hidden (default: 16,512)")
+             "16,64,256; kernels: 64; cuda: 16,41,64,128,256); of an epoch: features, hidden, "
+             "classes (default: 128,128,128,40); of cuda-epoch: hidden (default: 16,512)")
     add("--ranks", metavar="K,K", help="of batches: numbers of parts (default: 3,9,27,81)")
     add("--epochs", type=int, metavar="N", help="of batches: how many are counted (default: 10)")
     integers(command, ("scale-down", 1, "divides the sizes of the graphs"),
              ("repeats", 5, "times that each thing is timed"),
              ("threads", 0, "0: all cores this process may use"), ("seed", 0, "keys all draws"))
+    add("--starved", action="store_true",
+        help="of spmm and kernels: by one thread, alone and beside a process that copies memory on "
+             "another core")
+    add("--reset", action="store_true", help="of tune: remove what was kept; nothing is timed")
     add("--json", action="store_true", help="print the numbers as JSON")
 
 
@@ -283,6 +303,18 @@ def accuracy(command):
     add("--overwrite", action="store_true", help="replace these files")
     own = {"graph", "out", "batch", "seed", "trace", "checkpoint_every"}
     knobs(command, [entry.name for entry in dataclasses.fields(Config) if entry.name not in own])
+    add("--json", action="store_true", help="print the numbers as JSON")
+
+
+def drift(command):
+    add = command.add_argument
+    add("graph", help="graph, partitioned or not (.h5)")
+    add("--seeds", default="0", metavar="SEEDS",
+        help="such as 0..2 or 1,5: two runs of each (default: 0)")
+    own = {"graph", "out", "seed", "trace", "checkpoint_every", "dtype"}
+    knobs(command, [entry.name for entry in dataclasses.fields(Config) if entry.name not in own])
+    add("--dtype", default="bf16", choices=("float64", "bf16"),
+        help="what is held against float32 (default: bf16)")
     add("--json", action="store_true", help="print the numbers as JSON")
 
 

@@ -104,8 +104,7 @@ def judge(alone, pair):
     """Judge the self tests on one rank and on two; `pair` is None without a launcher or MPI."""
     if isinstance(alone, tuple):
         return [Finding("training", *alone)]
-    text = (f"kernels for {8 * alone['vector_bytes']}-bit vectors, Numba's threads: "
-            f"{alone['threading_layer']}")
+    text = f"kernels for {8 * alone['vector_bytes']}-bit vectors"
     findings = [Finding("training", "ok", text)]
     if pair is None:
         pair = ("warn", "not tried: no mpiexec, or no MPI")

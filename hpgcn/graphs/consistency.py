@@ -84,6 +84,18 @@ def permutation_sums(start, perm, iperm, part, parts):
     return halves(np.array([inverse % 2**64, placed % 2**64], np.uint64))
 
 
+def order_sums(start, order):
+    """Sum up what tells whether an order holds each vertex once, as `permutation_sums`.
+
+    `order`, (m,) in [0, n), has the vertices of the rows from `start` on.
+    """
+    from hpgcn.kernels.entries import pair_sum
+
+    own = np.arange(start, start + order.size)
+    sums = [(pair_sum(order, order, key) - pair_sum(own, own, key)) % 2**64 for key in KEYS]
+    return halves(np.array(sums, np.uint64))
+
+
 def halves(numbers):
     """Return (2 k,) float64, exact when summed over ranks: high and low 32 bits of (k,) uint64."""
     low = np.uint64(0xFFFFFFFF)

@@ -32,6 +32,9 @@ ROW_ARRAYS = ("features", "labels", "degree_row", "degree_column", "degree_loop"
               "original_ids")  # of a Graph, one entry a row, beside the masks
 
 
+LARGE = 1 << 20  # entries from which on they are reordered by compiled code
+
+
 @dataclass(frozen=True, eq=False)
 class Graph:
     """A contiguous range of rows of a graph: all (start 0, m == n), or the slab of one rank.
@@ -337,6 +340,13 @@ class Graph:
         inverse[perm] = np.arange(perm.size, dtype=perm.dtype)
         counts = np.diff(self.indptr)[perm]
         indptr = np.concatenate([[0], np.cumsum(counts)])
+        if self.indices.size >= LARGE and self.data is None and self.edge_parts is None:
+            from hpgcn.kernels import orders  # late: it brings the compiler
+
+            indices = np.empty_like(self.indices)
+            orders.reordered(self.indptr, self.indices, perm, inverse, indptr, indices)
+            return dataclasses.replace(self, indptr=indptr, indices=indices, offsets=offsets,
+                                       **self._of_rows(perm))
         # entry k comes from entry source[k]: rows moved whole, then columns sorted within each
         source = np.repeat(self.indptr[perm] - indptr[:-1], counts) + np.arange(indptr[-1])
         columns = inverse[self.indices[source]].astype(self.indices.dtype)

@@ -20,13 +20,16 @@ class NormalizedAdjacency:
     It reads `source`, a whole Graph or a StoredGraph, as blocks are asked for, and holds the
     degrees of all vertices then, 16 bytes each. A degree that is not positive gives the factor 0.
     `self_loops` adds loops of weight 1 where none are. `slab`: this rank's rows, if read already.
+    `dtype` is that of its values, and of rows that it multiplies unless `row_dtype` is another.
     """
 
-    def __init__(self, source, *, norm="sym", self_loops=True, dtype=np.float32, slab=None):
+    def __init__(self, source, *, norm="sym", self_loops=True, dtype=np.float32, slab=None,
+                 row_dtype=None):
         self.source = source
         self.norm = norm
         self.self_loops = self_loops
         self.dtype = np.dtype(dtype)
+        self.row_dtype = np.dtype(row_dtype or dtype)
         self.slab = slab
         self.num_rows = source.header.num_nodes
         self.symmetric = not source.header.directed and norm != "row"

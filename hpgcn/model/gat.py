@@ -89,4 +89,4 @@ class GraphAttention(Layer):
         self.weight_gradient(gradient, "W", H, dx)
         if not self.number:
             return None
-        return self.masked(self.times_W_transposed(dx, "W", "even", self.scale), below)
+        return self.times_W_transposed(dx, "W", "even", self.scale, below)

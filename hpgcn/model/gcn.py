@@ -9,7 +9,7 @@ from hpgcn.model.layer import Layer
 class GraphConvolution(Layer):
     """Z = A H W, as (A H) W or A (H W): the narrower side is exchanged; see Layer."""
 
-    any_norm = takes_AX = True
+    any_norm = takes_AX = halves = True
 
     def forward(self, H, out, *, keep=False, AX=None):
         if self.spmm_first:
@@ -40,7 +40,7 @@ class GraphConvolution(Layer):
         self.weight_gradient(gradient, "W", H, dY)
         if not self.number:
             return None
-        return self.masked(self.times_W_transposed(dY, "W", "even", self.scale), below)
+        return self.times_W_transposed(dY, "W", "even", self.scale, below)
 
 
 class MeanConvolution(GraphConvolution):

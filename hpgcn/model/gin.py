@@ -60,7 +60,7 @@ class GraphIsomorphism(Layer):
     def _backward(self, H, kept, inner, bits, G, below, gradient):
         whole = self.gathered(G, self.fan_out)
         self.weight_gradient(gradient, "W_b", inner, whole)
-        dU = self.masked(self.times_W_transposed(whole, "W_b", "own"), bits)
+        dU = self.times_W_transposed(whole, "W_b", "own", mask=bits)
         with self.clock("dense"):
             db = gradient.arrays[self.name_of("b_a")]
             db[self.columns.of(self.inner)] = kernels.backend(dU).column_sum(dU)
@@ -82,7 +82,7 @@ class GraphIsomorphism(Layer):
         self.weight_gradient(gradient, "W_a", H, dY)
         if not self.number:
             return None
-        return self.masked(self.times_W_transposed(dY, "W_a", "even", self.scale), below)
+        return self.times_W_transposed(dY, "W_a", "even", self.scale, below)
 
     @property
     def _factor(self):

@@ -33,6 +33,8 @@ class Layer:
         Its number of hops, unless the settings say; 0: it takes none.
     after_mlp : bool
         The layers that the settings speak of are linear ones, and it comes after them.
+    halves : bool
+        It takes rows stored in 16 bits: kernels alone compute with them, in float32.
     last_bias : str
         Name of the bias that the model adds after it; "" for none.
     shapes(spec, number)
@@ -71,7 +73,7 @@ class Layer:
     products = 1
     norm = "sym"
     self_loops = True
-    any_norm = takes_AX = reads_self = after_mlp = attends = False
+    any_norm = takes_AX = reads_self = after_mlp = attends = halves = False
     prunes = True
     activation = "relu"
     default_hops = 0
@@ -151,8 +153,7 @@ class Layer:
         rows = self.hop.self_rows
         with self.clock("dense"):
             if rows is None:
-                to += G
-                return to
+                return kernels.backend(G).add(G, to)
             return kernels.backend(G).scatter_add(G, rows, to)
 
     def times_W(self, H, name, out):
@@ -175,14 +176,18 @@ class Layer:
             else:
                 kernels.backend(G).matmul(H.T, G, dW)
 
-    def times_W_transposed(self, G, name, out, scale=1.0):
-        """G W^T times a factor, W being the matrix `name` and `out` the name of a work array."""
+    def times_W_transposed(self, G, name, out, scale=1.0, mask=None):
+        """G W^T times a factor, W being the matrix `name` and `out` the name of a work array.
+
+        Of the result the bits of a mask are kept, if there is one.
+        """
         with self.clock("dense"):
             W = self.parameter(name)
             W = W[self.columns.of(W.shape[0])]
             if scale != 1:
-                W = W * G.dtype.type(scale)  # the smallest operand takes the factor
-            return kernels.backend(G).matmul(G, W.T, self.take(out, G.shape[0], W.shape[0]))
+                W = W * W.dtype.type(scale)  # the smallest operand takes the factor
+            out = self.take(out, G.shape[0], W.shape[0])
+            return kernels.backend(G).matmul(G, W.T, out, mask=mask)
 
     def masked(self, G, mask):
         """Apply the bits of a mask in place, if there is one."""

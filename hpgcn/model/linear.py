@@ -11,6 +11,7 @@ class Linear(Layer):
     """Z = H W + b; see Layer. `place` is the work array that its backward writes."""
 
     products = 0
+    halves = True
     matrix = "W"
     place = "even"
 
@@ -22,7 +23,7 @@ class Linear(Layer):
         self.weight_gradient(gradient, self.matrix, H, G)
         if not self.number:
             return None
-        return self.masked(self.times_W_transposed(G, self.matrix, self.place, self.scale), below)
+        return self.times_W_transposed(G, self.matrix, self.place, self.scale, below)
 
 
 class FeedForward(Linear):

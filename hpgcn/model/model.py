@@ -94,7 +94,9 @@ class Model:
 
         stages = [norm] if norm and block.norm_first else []
         centred = block.norm == "batch" and not block.norm_first
-        stages.append(self._map(layer, f"H{level}", before, last=last, centred=centred))
+        dtype = self.spec.dtype if last else None  # logits are not rounded to 16 bits
+        stages.append(self._map(layer, f"H{level}", before, last=last, centred=centred,
+                                dtype=dtype))
         if block.ffn:
             second = FeedForward(number, *given, 1.0)
             stages += [activation(layer.bias, block.activation, INNER_KEY + number, f"{level}_ffn"),
@@ -155,8 +157,10 @@ class Model:
 
     def outputs(self):
         """What each layer put out in the last training forward, (m, f), as `forward` left it."""
+        last = self.layers[-1]
         return [self.workspace.take(f"{'F' if block.ffn else 'H'}{layer.number + 1}",
-                                    layer.rows_out, layer.width_out)
+                                    layer.rows_out, layer.width_out,
+                                    self.spec.dtype if layer is last else None)
                 for layer, block in zip(self.layers, blocks_of(self.spec))]
 
     def absorb(self, gradient):

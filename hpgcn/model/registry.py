@@ -4,7 +4,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hpgcn.config import Config
-from hpgcn.errors import DataError, UsageError, setting
+from hpgcn.errors import DataError, UsageError, agreed, setting
 from hpgcn.model.appnp import PersonalizedPropagation
 from hpgcn.model.gat import GraphAttention
 from hpgcn.model.gcn import GraphConvolution, MeanConvolution
@@ -35,7 +35,25 @@ def find_model(config):
         raise UsageError(f"norm_adj = {config.norm_adj}: model {name} has a norm of its own, "
                          f"{layer.norm}")
     _check_stack(config, name)
+    if config.dtype != config.number_dtype:
+        _check_halves(config, name)
     return name
+
+
+def _check_halves(config, name):
+    """Refuse what computes with rows outside of kernels that take them in 16 bits."""
+    serving = ", ".join(each for each, layer in MODELS.items() if layer.halves)
+    if not MODELS[name].halves:
+        raise UsageError(f"dtype = {config.dtype}: model {name} takes no rows of 16 bits; expected "
+                         f"one of {serving}")
+    if config.activation not in ("own", "relu"):
+        raise UsageError(f"dtype = {config.dtype}: activation {config.activation} takes no rows of "
+                         "16 bits; expected relu")
+    for field in ("norm", "residual", "ffn", "jump"):
+        value = getattr(config, field)
+        if value != getattr(Config, field):
+            raise UsageError(f"dtype = {config.dtype}: {field} = {value} takes no rows of 16 bits; "
+                             f"expected {getattr(Config, field)}")
 
 
 def _check_stack(config, name):
@@ -124,7 +142,8 @@ def spec_of(config, architecture, widths, **others):
     own = config.activation == "own"
     first = len(widths) - 2 if layer.after_mlp else int(config.input_layer)
     spec = ModelSpec(
-        architecture, widths, config.dtype, linear_first=first,
+        architecture, widths, config.number_dtype, halved=config.dtype != config.number_dtype,
+        linear_first=first,
         linear_last=int(config.output_layer),
         activation=layer.activation if own else config.activation, norm=config.norm,
         residual=config.residual, ffn=config.ffn, jump=config.jump,
@@ -178,8 +197,14 @@ def heads_of(spec):
 def check_strategy(strategy, spec, ranks):
     """Refuse a Strategy that so many ranks cannot compute a model's layers by; UsageError."""
     heads = heads_of(spec)
+    if spec.halved and not strategy.halves:
+        serving = ", ".join(each.name for each in STRATEGIES.values() if each.halves)
+        delayed = " with a delay" * bool(strategy.watched)
+        raise agreed(UsageError(
+            f"strategy = {strategy.name}{delayed}: it takes no rows of 16 bits; dtype bf16 takes "
+            f"{serving}"))
     reason = strategy.refuses(heads, ranks)
     if reason:
         serving = [each.name for each in STRATEGIES.values() if not each.refuses(heads, ranks)]
-        raise UsageError(f"strategy = {strategy.name}: {reason}; model {spec.architecture} takes "
-                         f"{', '.join(serving)}")
+        raise agreed(UsageError(f"strategy = {strategy.name}: {reason}; model {spec.architecture} "
+                                f"takes {', '.join(serving)}"))

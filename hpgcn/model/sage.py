@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from hpgcn import kernels
 from hpgcn.model.layer import Layer
 
 
@@ -18,7 +19,7 @@ class SageMean(Layer):
 
     norm = "row"
     self_loops = False
-    takes_AX = reads_self = True
+    takes_AX = reads_self = halves = True
 
     @classmethod
     def shapes(cls, spec, number):
@@ -27,7 +28,8 @@ class SageMean(Layer):
 
     def forward(self, H, out, *, keep=False, AX=None):
         own = self.self_rows(H, "part")
-        own = self.times_W(own, "W_self", self.take("own", self.rows_out, self.width_out))
+        own = self.times_W(own, "W_self",
+                           self.take("own", self.rows_out, self.width_out, out.dtype))
         T = AX
         if self.spmm_first:
             if T is None:
@@ -38,7 +40,7 @@ class SageMean(Layer):
             Y = self.times_W(H, "W_neighbour", self.take("odd", self.rows_in, self.width_out))
             Z = self.A.forward(Y, out=out)
         with self.clock("dense"):
-            Z += own
+            kernels.backend(Z).add(own, Z)
         return Z, partial(self._backward, H, T)
 
     def _backward(self, H, T, G, below, gradient):

@@ -9,7 +9,7 @@ from hpgcn.model.layer import Layer
 class SimplifiedConvolution(Layer):
     """Z = A^K H W + b, as A (... (A (H W))); see Layer."""
 
-    any_norm = True
+    any_norm = halves = True
     default_hops = 2
 
     @classmethod
@@ -32,4 +32,4 @@ class SimplifiedConvolution(Layer):
         self.weight_gradient(gradient, "W", H, G)
         if not self.number:
             return None
-        return self.masked(self.times_W_transposed(G, "W", "even", self.scale), below)
+        return self.times_W_transposed(G, "W", "even", self.scale, below)

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from hpgcn.errors import UsageError
+from hpgcn.kernels.bits16 import BF16
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,8 @@ class ModelSpec:
 
     architecture: str  # in hpgcn.model.MODELS
     widths: tuple[int, ...]  # L + 1: features, hidden widths, classes
-    dtype: str = "float32"
+    dtype: str = "float32"  # of weights and sums, and of rows unless they are halved
+    halved: bool = False  # rows of X, H and G are stored, and sent, in bfloat16
     sparse_features: bool = False  # layer 1 multiplies by W first, so that X stays sparse
     precomputed: bool = False  # A X was formed once: layer 1 multiplies by neither A nor A^T
     multilabel: bool = False  # sigmoid cross-entropy, which needs no sums over the columns of a row
@@ -59,8 +61,18 @@ class ModelSpec:
 
     @property
     def itemsize(self):
-        """Bytes of a number."""
+        """Bytes of a number, as weights and sums have them."""
         return np.dtype(self.dtype).itemsize
+
+    @property
+    def row_dtype(self):
+        """Of rows as they are stored and sent."""
+        return BF16 if self.halved else np.dtype(self.dtype)
+
+    @property
+    def row_itemsize(self):
+        """Bytes of a number in such a row."""
+        return self.row_dtype.itemsize
 
     @property
     def layers(self):

@@ -44,15 +44,16 @@ class Map:
     `kept` names what it puts out in training, `place` the work array otherwise. `before` is the
     Activation whose bits the layer's own backward applies, if it does. Where `centred`, what comes
     next takes the mean off each column: the gradient of the bias is 0, and is not left to rounding
-    errors, which Adam would divide by their own size.
+    errors, which Adam would divide by their own size. `dtype` is that of what it puts out.
     """
 
-    def __init__(self, layer, kept, place, before=None, *, last=False, centred=False):
+    def __init__(self, layer, kept, place, before=None, *, last=False, centred=False, dtype=None):
         self.layer = layer
         self.kept = kept
         self.place = place
         self.before = before
         self.last = last and layer.number > 0
+        self.dtype = dtype
         self.learns_bias = bool(layer.bias) and not centred
 
     def forward(self, H, given):
@@ -60,7 +61,8 @@ class Map:
         if self.last and given.embedded is not None:
             given.embedded.append(H.copy())
         layer.clock.detail = f"layer {layer.number} forward"
-        out = layer.take(self.kept if given.keep else self.place, layer.rows_out, layer.width_out)
+        out = layer.take(self.kept if given.keep else self.place, layer.rows_out, layer.width_out,
+                         self.dtype)
         options = {"AX": given.AX} if layer.precomputed else {}
         if layer.attends:
             options["epoch"] = given.step

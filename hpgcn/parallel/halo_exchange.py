@@ -43,12 +43,17 @@ class HaloBuffers:
     """The two buffers of an exchange; exchanges that share them are used in turn.
 
     `owned` is of rows of this rank that others read, `ghost` of rows of others that it reads,
-    (size,) each; `twins` are what MPI sees of them: the same, or `pinned` host memory.
+    (size,) each; `twins` are what MPI sees of them: the same, or `pinned` host memory. Rows that
+    are pulled are of `dtype`; partial sums, which are pushed, of `sums`, which may be longer. Room
+    for these is reserved beforehand where exchanges push (`pushes`).
     """
 
-    def __init__(self, device, relay, dtype):
+    def __init__(self, device, relay, dtype, sums=None, *, pushes=True):
         self.device = device
         self.dtype = np.dtype(dtype)
+        self.sums = np.dtype(sums or dtype)
+        self.words = self.sums.itemsize // self.dtype.itemsize  # elements that a sum takes
+        self.pushes = pushes
         self.by_host = relay is not None and "message" not in relay.direct
         self.pinned = []
         self.owned = self.ghost = device.empty((0,), dtype)
@@ -86,7 +91,10 @@ class Exchange:
 
     def reserve(self, width):
         """Make the buffers for rows of this width."""
-        self.buffers.reserve(*(int(offsets[-1]) * width for offsets in self.ends))
+        self._reserve(width * (self.buffers.words if self.buffers.pushes else 1))
+
+    def _reserve(self, words):
+        self.buffers.reserve(*(int(offsets[-1]) * words for offsets in self.ends))
 
     @property
     def nbytes(self):
@@ -139,19 +147,21 @@ class Exchange:
 
     def _channel(self, width, adjoint):
         if (width, adjoint) not in self.channels:
-            self.reserve(width)
             buffers = self.buffers
+            self._reserve(width * (buffers.words if adjoint else 1))
             rows = [int(offsets[-1]) for offsets in self.ends]
-            owned, ghost = (flat[:height * width].reshape(height, width) for flat, height in zip(
-                (buffers.owned, buffers.ghost), rows))
-            ends = list(zip((owned, ghost), buffers.twins, self.ends))
+            dtype = buffers.sums if adjoint else buffers.dtype
+            owned, ghost = (flat.view(dtype)[:height * width].reshape(height, width)
+                            for flat, height in zip((buffers.owned, buffers.ghost), rows))
+            twins = (flat.view(dtype) for flat in buffers.twins)
+            ends = list(zip((owned, ghost), twins, self.ends))
             (outgoing, sent, to), (incoming, received, cuts) = reversed(ends) if adjoint else ends
             requests = Messages(self.relay, blocks=buffers.pinned) if self.relay is not None else []
             tag = 1 + adjoint
             others, pieces = self._requests("Recv_init", incoming, received, cuts, tag, requests)
             destinations, per_destination = self._requests(
                 "Send_init", outgoing, sent, to, tag, requests)
-            row_bytes = width * buffers.dtype.itemsize
+            row_bytes = width * dtype.itemsize
             to, sums = ([(q, rows * row_bytes)
                          for q, rows in zip(self.comm.ranks, counts.tolist()) if rows]
                         for counts in (np.diff(to), self.sums[adjoint]))

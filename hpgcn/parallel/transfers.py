@@ -78,14 +78,16 @@ class StagedRows(Transfer):
 
     Of two buffers one receives while the other is multiplied, or is sent while the next is formed.
     `heights`: rows that each of these ranks owns. `comm`: of the ranks whose rows of A have these
-    columns. `workspace`: of the buffers; transfers that share it are used in turn.
+    columns. `workspace`: of the buffers; transfers that share it are used in turn. `sums`: the
+    dtype of what is reduced, if that is longer than the workspace's; None where nothing is.
     """
 
-    def __init__(self, heights, first, comm, workspace):
+    def __init__(self, heights, first, comm, workspace, sums=None):
         self.heights = heights
         self.first = first
         self.comm = comm
         self.workspace = workspace
+        self.longest = np.dtype(sums or workspace.dtype)
         stage = comm.rank - first
         self.own = stage if 0 <= stage < len(heights) else None
         self.tallest = max((rows for stage, rows in enumerate(heights) if stage != self.own),
@@ -95,14 +97,15 @@ class StagedRows(Transfer):
     def reserve(self, width):
         """Make the buffers for rows of this width."""
         for buffer in self._buffers():
-            self._rows_of(buffer, self.tallest, width)
+            self._rows_of(buffer, self.tallest, width, self.longest)
 
     def _buffers(self):
         others = len(self.heights) - (self.own is not None)
         return [f"stage {number}" for number in range(min(others, 2))]
 
-    def _rows_of(self, buffer, rows, width):
-        return self.workspace.flat(buffer, self.tallest * width)[:rows * width].reshape(rows, width)
+    def _rows_of(self, buffer, rows, width, dtype):
+        flat = self.workspace.flat_as(buffer, self.tallest * width, dtype)
+        return flat[:rows * width].reshape(rows, width)
 
     @property
     def pending(self):
@@ -124,7 +127,7 @@ class StagedRows(Transfer):
             rows = self.H
             if stage != self.own:
                 buffer = self.free.pop()
-                rows = self._rows_of(buffer, self.heights[stage], self.H.shape[1])
+                rows = self._rows_of(buffer, self.heights[stage], self.H.shape[1], self.H.dtype)
             handle = self.comm.start_bcast(rows, self.first + stage, "aggregation")
             self.under_way.append((stage, buffer, rows, handle))
 
@@ -149,7 +152,8 @@ class StagedRows(Transfer):
             while stage != self.own and not self.free:
                 self._finish(what)
             buffer = None if stage == self.own else self.free.pop()
-            partial = out if buffer is None else self._rows_of(buffer, rows, out.shape[1])
+            partial = out if buffer is None else self._rows_of(buffer, rows, out.shape[1],
+                                                                       out.dtype)
             yield stage, partial
             handle = self.comm.start_reduce(partial, None, self.first + stage, "aggregation")
             self.under_way.append((stage, buffer, partial, handle))
@@ -172,21 +176,24 @@ class GatheredRows(Transfer):
     """The pieces of a big block are gathered by all who own one; pushed, their sums are scattered.
 
     `heights`: (c,) int64, rows of the pieces of the c ranks of `comm`. `inner`: the transfer that
-    takes the big block then.
+    takes the big block then. `sums`: the dtype of what is scattered, if that is longer than the
+    workspace's.
     """
 
-    def __init__(self, heights, comm, inner, workspace):
+    def __init__(self, heights, comm, inner, workspace, sums=None):
         self.heights = heights
         self.comm = comm
         self.inner = inner
         self.workspace = workspace
+        self.sums = np.dtype(sums or workspace.dtype)
         self.rows = int(heights.sum())
 
     def reserve(self, width):
         """Make the buffers for rows of this width."""
         others = (self.comm.size - 1) * int(self.heights[self.comm.rank])
-        self.workspace.flat("whole", max(self.rows, others) * width)
-        self.workspace.flat("partial", self.rows * width)
+        self.workspace.flat("whole", self.rows * width)
+        self.workspace.flat_as("whole", others * width, self.sums)
+        self.workspace.flat_as("partial", self.rows * width, self.sums)
         self.inner.reserve(width)
 
     @property
@@ -209,9 +216,10 @@ class GatheredRows(Transfer):
     def slots(self, out, what):
         """Yield as `inner` does, then add up the big block over those who own its pieces."""
         width = out.shape[1]
-        partial = self.workspace.take("partial", self.rows, width)
+        partial = self.workspace.flat_as("partial", self.rows * width, out.dtype)
+        partial = partial.reshape(self.rows, width)
         yield from self.inner.slots(partial, what)
-        work = self.workspace.flat("whole", (self.comm.size - 1) * out.size)
+        work = self.workspace.flat_as("whole", (self.comm.size - 1) * out.size, out.dtype)
         handle = self.comm.start_reduce_scatter(partial, out, self.heights * width, "aggregation",
                                                 work=work)
         handle.wait(f"the sum over replicas in {what}")
@@ -235,6 +243,10 @@ class OwnRowsPlan:
 
     buffer_rows = ghost_rows = 0
 
+    def held_bytes(self, row_bytes, sum_bytes, *, reduces):
+        """Bytes of buffers: there are none."""
+        return 0
+
     def pull(self, row_bytes):
         """Yield nothing."""
         return iter(())
@@ -247,6 +259,10 @@ class StagedPlan:
     """Broadcasts of R big blocks, dealt evenly to L replicas; each is of one piece a replica."""
 
     rows: np.ndarray  # (R, L) int64, of each piece
+
+    def held_bytes(self, row_bytes, sum_bytes, *, reduces):
+        """Bytes of the buffers, in which sums are reduced, too, or not; (R, L)."""
+        return self.buffer_rows * (sum_bytes if reduces else row_bytes)
 
     def _blocks(self, row_bytes):
         whole = self.rows.sum(1, keepdims=True) * row_bytes
@@ -299,9 +315,14 @@ class GatheredPlan:
     @property
     def buffer_rows(self):
         """Rows of the big block, of its partial sums, and what `inner` holds; (R, L)."""
-        L = self.rows.shape[1]
+        return self.held_bytes(1, 1, reduces=False)
+
+    def held_bytes(self, row_bytes, sum_bytes, *, reduces):
+        """Bytes of the big block, of its partial sums, and what `inner` holds; (R, L)."""
+        others = (self.rows.shape[1] - 1) * self.rows
         big = self.rows.sum(1, keepdims=True)
-        return self.inner.buffer_rows + np.maximum(big, (L - 1) * self.rows) + big
+        return (self.inner.held_bytes(row_bytes, sum_bytes, reduces=reduces) + big * sum_bytes
+                + np.maximum(big * row_bytes, others * sum_bytes))
 
 
 def dealt(blocks, replicas):

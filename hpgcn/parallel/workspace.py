@@ -3,7 +3,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from hpgcn.kernels.threads import num_threads, together
 from hpgcn.runtime.device import HOST
+
+PAGE = 1 << 12  # bytes
+PIECE = 16 << 20  # bytes that a thread touches at a time
 
 
 class Workspace:
@@ -18,17 +22,54 @@ class Workspace:
         self.arrays = {}
 
     def take(self, name, rows, width, dtype=None):
-        """Return the (rows, width) array called `name`, which holds what was last left there."""
+        """Return the (rows, width) array called `name`, which holds what was last left there.
+
+        Arrays of another dtype than the workspace's have names of their own.
+        """
         return self.flat(name, rows * width, dtype).reshape(rows, width)
 
     def flat(self, name, size, dtype=None):
         """Return the first `size` elements of the array called `name`, (size,)."""
+        dtype = np.dtype(dtype or self.dtype)
+        if dtype != self.dtype:
+            name = f"{name} {dtype}"
         if name not in self.arrays or self.arrays[name].size < size:
             self.arrays.pop(name, None)  # the smaller one is let go of first
-            self.arrays[name] = self.device.empty(size, dtype or self.dtype)
+            self.arrays[name] = self.device.empty(size, dtype)
         return self.arrays[name][:size]
+
+    def flat_as(self, name, size, dtype):
+        """Return `size` elements of a longer dtype in the memory of the array called `name`."""
+        words = np.dtype(dtype).itemsize // self.dtype.itemsize
+        return self.flat(name, size * words).view(dtype)
+
+    def reserve(self, sizes):
+        """Make arrays before they are taken: size and dtype by their names in `arrays`.
+
+        The system gives memory when it is first written to, which takes about as long as to
+        multiply by it: so all threads write to every page of it, once, now.
+        """
+        for name, (size, dtype) in sizes.items():
+            array = self.arrays[name] = self.device.empty(size, dtype)
+            if isinstance(array, np.ndarray):
+                touch(array)
 
     @property
     def nbytes(self):
         """Bytes of all of them."""
         return sum(array.nbytes for array in self.arrays.values())
+
+
+def touch(array):
+    """Write to every page of an array, on all threads; what is in it is lost."""
+    memory = array.reshape(-1).view(np.uint8)
+    starts = iter(range(0, memory.size, PIECE))
+
+    def take():
+        for start in starts:
+            memory[start:min(start + PIECE, memory.size):PAGE] = 0
+
+    if num_threads() > 1 and memory.size > PIECE:
+        together(take)
+    else:
+        take()

@@ -47,7 +47,7 @@ def forecast(path, options, request, *, progress=False):
                   "num_edges": header.num_edges, "directed": header.directed,
                   "multiplied_nonzeros": int(survey.reading.pattern.matrix.nnz),
                   "parts": None if survey.offsets is None else survey.offsets.size - 1},
-        "step": {"widths": list(spec.widths), "itemsize": spec.itemsize,
+        "step": {"widths": list(spec.widths), "itemsize": spec.row_itemsize,
                  "model": spec.architecture},
         "settings": {name: getattr(options.config, name) for name in COST_FIELDS},
         "batch": options.config.batch, "seed": config.seed, "rows": rows,
@@ -115,7 +115,7 @@ def batches_of(reading, survey, strategy, shape, offsets, config, request):
     if not sampler.induced:
         levels = (falling(sum(products_of(spec))),) * 2
     given = (footprint.plan, footprint.prediction, footprint.steps.products(spec, levels),
-             spec.itemsize, sampler)
+             spec.row_itemsize, sampler)
     if sampler.induced:
         return Induced(*given, unit=unit)
     return DrawnNeighbours(*given, seeds=reading.labelled)

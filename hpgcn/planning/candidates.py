@@ -66,7 +66,8 @@ def candidates(survey, config, ranks=None, methods=None):
             stored = (survey.method or "given") if own and each.takes_parts else "stored"
             listed.append(Candidate(each.name, stored, k, shape))
     heads = heads_of(survey.spec)
-    return [each for each in listed if not STRATEGIES[each.strategy].refuses(heads, each.ranks)]
+    return [each for each in listed if not STRATEGIES[each.strategy].refuses(heads, each.ranks)
+            and (STRATEGIES[each.strategy].halves or not survey.spec.halved)]
 
 
 def grid_shapes(config, ranks):

@@ -25,9 +25,11 @@ COPIES = 6  # of the parameters: they, gradient, Adam's two moments, the best, t
 PARTS = ("matrix", "features", "vertices", "activations", "buffers", "plan", "parameters")
 
 ON_GPU = (*PARTS, "kernels", "staging")
+READ = 4  # bytes of a number of dense features as they are read
 NUMBER = 8  # bytes of a row number, a label, a float64
 PIECE_BYTES, PIECE = 40, 512  # bytes of a piece of a row that a product is cut in, nonzeros of one
 CHUNKS = 1024  # partial sums of a sum over rows, as hpgcn.kernels.cuda takes them
+UNPACKED = 1 << 26  # bytes of rows of 16 bits and their product that are in float32 at a time
 LOAD = 16  # bytes that a thread loads at a time: other rows are copied to longer ones
 
 
@@ -90,7 +92,7 @@ class RankFootprint:
         activations that the backward needs, and work arrays; buffers of messages and partial
         results; plan (row numbers); parameters, with gradient and Adam's moments.
         """
-        itemsize = self.spec.itemsize
+        itemsize = self.spec.row_itemsize
         dropped = self._of_steps(lambda step: step.arrays.get("X", 0))
         return {
             "matrix": sum(operand.nbytes(itemsize) for operand in self.operands),
@@ -110,7 +112,7 @@ class RankFootprint:
             if product.kept:
                 plans.append(self.evaluated_plans[product.layer])
             for plan in dict.fromkeys(plans):
-                total = total + plan.lasting_bytes(product, self.spec.itemsize)
+                total = total + plan.lasting_bytes(product, self.spec.row_itemsize)
         return total
 
     def _of_steps(self, value):
@@ -144,7 +146,7 @@ class RankFootprint:
             views.pop()
         if not spec.sparse_features:
             copies = 2 if spec.precomputed and reads_X(spec) else 1
-            return width * itemsize * sum(view.rows[0] for view in views) * copies
+            return width * spec.row_itemsize * sum(view.rows[0] for view in views) * copies
         # CSR and its transpose, which knows the place of each entry; parts that layers have cut
         # out; values dropped, and in the order of the transpose
         entry = 2 * INDEX + POINTER + itemsize
@@ -165,7 +167,7 @@ class RankFootprint:
         The larger of two moments: its rows as read and what is made of them;
         the maps of layers that leave rows out, being cut from the whole one.
         """
-        itemsize = self.spec.itemsize
+        itemsize = self.spec.row_itemsize
         entry = INDEX + WEIGHT * self.plan.pattern.weighted
         slab = self.rows * (VERTEX + SLAB_ROW) + self.entries * entry + self._read_features()
         most = slab + self.plan.reading_bytes(itemsize)
@@ -181,9 +183,9 @@ class RankFootprint:
         if spec.sparse_features:
             entry = 2 * INDEX + POINTER + spec.itemsize
             return self.train.feature_entries[0] * 2 * entry
-        read = self.rows * spec.widths[0] * 4
-        held = self._owned(spec.widths[0]) * self.rows * spec.itemsize
-        copied = self.layout.columns > 1 or spec.itemsize == 8 or spec.precomputed
+        read = self.rows * spec.widths[0] * READ
+        held = self._owned(spec.widths[0]) * self.rows * spec.row_itemsize
+        copied = self.layout.columns > 1 or spec.row_itemsize != READ or spec.precomputed
         return read + held * copied
 
     @property
@@ -206,7 +208,7 @@ class RankFootprint:
         sizes["vertices"] = self._vertices_on_gpu
         sizes["kernels"] = cuts + self._work_bytes
         sizes["staging"] = np.zeros_like(self.rows) if self.rows.size == 1 else sizes["buffers"]
-        packed = self.plan.packed_bytes(self.widest, self.spec.itemsize)
+        packed = self.plan.packed_bytes(self.widest, self.spec.row_itemsize)
         if packed is not None:  # aggregated on the host: rows on their way alone are on the GPU
             nothing = 0 * packed
             sizes |= {"matrix": nothing, "plan": nothing, "buffers": packed, "staging": packed,
@@ -243,7 +245,23 @@ class RankFootprint:
                 for width in (*fans, inner):
                     row_bytes = -(-self._owned(width) * spec.itemsize // LOAD) * LOAD
                     most = np.maximum(most, view.rows[self._bounds[number]] * row_bytes)
+        if spec.halved:
+            most = np.maximum(most, self._unpacked)
         return most + NUMBER * (4 * self.train.rows[-1] + 2 * CHUNKS * max(spec.widths[1:]))
+
+
+    @property
+    def _unpacked(self):
+        """Bytes of rows of a dense product in float32, of its result, and of its other operand."""
+        spec = self.spec
+        most = np.zeros_like(self.rows)
+        for view in self.levels:
+            for number, (fans, inner) in enumerate(zip(spec.layers, inner_widths(spec))):
+                columns = sum(self._owned(width) for width in (*fans, inner))
+                blocks = np.minimum(view.rows[self._bounds[number]] * columns * spec.itemsize,
+                                    UNPACKED)
+                most = np.maximum(most, blocks + 2 * max(fans) * inner * spec.itemsize)
+        return most
 
 
 def _cut_bytes(operand):

@@ -48,7 +48,7 @@ def forecast(path, options, *, progress=False):
         "graph": {"path": str(path), "name": header.name, "num_nodes": header.num_nodes,
                   "num_edges": header.num_edges, "directed": header.directed,
                   "multiplied_nonzeros": int(survey.reading.pattern.matrix.nnz), "parts": parts},
-        "step": {"widths": list(spec.widths), "itemsize": spec.itemsize,
+        "step": {"widths": list(spec.widths), "itemsize": spec.row_itemsize,
                  "sparse_features": spec.sparse_features, "constant": spec.precomputed,
                  "directed": header.directed, "model": spec.architecture,
                  "multilabel": spec.multilabel, "norm": spec.norm,

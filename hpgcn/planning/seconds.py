@@ -41,17 +41,18 @@ def compute_seconds(machine, footprint):
     """
     spec = footprint.spec
     itemsize = spec.itemsize
+    row_itemsize = spec.row_itemsize
     plan = footprint.plan
     flops = (machine.gemm_float32_flops_per_s if itemsize == 4
              else machine.gemm_float64_flops_per_s)
     moved, seconds, calls = (np.zeros(footprint.rows.size) for _ in range(3))
     products = footprint.steps.products(spec, footprint.levels)
     for product in products:
-        row_bytes = -(-product.width // plan.slices) * itemsize
+        row_bytes = -(-product.width // plan.slices) * row_itemsize
         operand = footprint.train_plans[product.layer].operands[product.backward]
         moved += operand.multiplied * (INDEX + itemsize + row_bytes) + operand.results * row_bytes
         calls += 1 + operand.blocks
-    moved += 2 * len(products) * plan.buffer_bytes(footprint.widest, itemsize)
+    moved += 2 * len(products) * plan.buffer_bytes(footprint.widest, row_itemsize)
     moved += 7 * num_parameters(spec) * itemsize  # the update
     for rank, step in enumerate(footprint.rank_steps):
         moved[rank] += step.work.moved

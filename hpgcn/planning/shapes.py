@@ -145,6 +145,14 @@ class ShapeKernels:
 
     activate = apply_mask = _in_place
 
+    def convert(self, x, out):
+        self._log(x, out)
+        return out
+
+    def add(self, x, out):
+        self._log(x, out, out)
+        return out
+
     def activate_smooth(self, z, bias, *others, slopes=None, **named):
         self._log(z, z, slopes)
         return z
@@ -177,7 +185,7 @@ class ShapeKernels:
         self._log(x, x, x)
         return out
 
-    def matmul(self, x, y, out=None):
+    def matmul(self, x, y, out=None, *, mask=None):
         (m, k), n = x.shape, y.shape[1]
         out = x._like((m, n)) if out is None else out
         self.work.calls += 1

@@ -80,6 +80,7 @@ class RankStep:
 
     products: list  # with A and A^T, of the columns of this rank, in order
     arrays: dict  # bytes of its work arrays by name
+    reserved: dict  # size and dtype of those that ranks do not share, by name
     dense: dict  # (bytes, messages) by phase, to ranks that share its rows, sums over them aside
     reductions: dict  # by phase the bytes of each sum over the ranks that share its rows, a list
     column_reductions: dict  # over those that share its columns
@@ -140,7 +141,7 @@ def run_rank(spec, levels, rank, columns):
     layout = BlockLayout(np.array([0, 1]), columns, column)  # one row block: its ranks share rows
     shared = Columns(layout, comm, spec.dtype)
     shared.column = ShapeComm(device, 0, 2, comm.counters)  # of two: what it sums is noted
-    workspace = Workspace(spec.dtype, device)
+    workspace = Workspace(spec.row_dtype, device)
     parameters = Parameters.zeros(spec, device)
     products = []
 
@@ -171,7 +172,8 @@ def run_rank(spec, levels, rank, columns):
     evaluation.infer(X)
     arrays = {name: each.nbytes for space in (workspace, shared.workspace)
               for name, each in space.arrays.items()}
-    return RankStep(step, arrays, dense, comm.reductions, shared.column.reductions, work,
+    reserved = {name: (each.size, each.dtype) for name, each in workspace.arrays.items()}
+    return RankStep(step, arrays, reserved, dense, comm.reductions, shared.column.reductions, work,
                     device.part_bytes)
 
 
@@ -196,7 +198,7 @@ def features_of(spec, rows, entries, columns, device):
     width = columns.width(spec.widths[0])
     if spec.sparse_features:
         return Features(ShapeCsr(device, rows, width, entries[0], spec.dtype, entries[1]))
-    X = device.empty((rows, width), spec.dtype)
+    X = device.empty((rows, width), spec.row_dtype)
     if not spec.precomputed:
         return Features(X)
     return Features(X if reads_X(spec) else None, X)

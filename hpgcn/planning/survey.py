@@ -20,7 +20,7 @@ from hpgcn.parallel.receptive_field import find_levels, layer_bounds
 from hpgcn.partition import NONZERO_METHODS, make_partition
 from hpgcn.partition.model import pattern
 from hpgcn.planning.step import Steps
-from hpgcn.store.csr import read_csr
+from hpgcn.store.csr import read_csr, reorder_entries
 from hpgcn.store.schema import mask_name
 
 REFINED = 50_000  # entries up to which nonzeros are refined: some seconds for each number of ranks
@@ -123,6 +123,7 @@ class Survey:
             self.part_counts = (made.k, *made.merges) if made else ()
             n = header.num_nodes
             edge_parts = stored.edge_part(0, n)
+            vertex = stored.vertices(0, n)
             reader = stored.reader
             indptr, indices, _ = read_csr(reader, "adjacency", 0, n, n, n, True)
             pointers = _feature_pointers(reader, header) if header.sparse_features else None
@@ -131,14 +132,20 @@ class Survey:
                 masks = {key: reader.read(mask_name(key, split)) > 0 for key in SPLIT}
         nothing = np.zeros(n)
         self.graph = Graph(header, 0, indptr, indices, None, None, None, None, nothing, nothing,
-                           nothing, vertex=np.arange(n))
-        return masks, pointers, edge_parts, np.arange(n) if made is None else made.perm
+                           nothing, vertex=np.arange(n) if made else vertex)
+        return masks, pointers, edge_parts, vertex
 
     def partition(self, method, k):
-        """Return a hpgcn.partition.Partition of the graph, made once for all strategies."""
+        """Return a hpgcn.partition.Partition of the rows, made once for all strategies.
+
+        It is that of the graph in its ORIGINAL order, which runs make, too.
+        """
         if (method, k) not in self._partitions:
             quick = method not in NONZERO_METHODS or self.header.num_edges <= REFINED
-            made = make_partition(self.graph, k, method=method, rcm=False, refine=quick)
+            original = self.graph if self.offsets is not None else self.graph.in_original_order()
+            made = make_partition(original, k, method=method, rcm=False, refine=quick)
+            if original is not self.graph:
+                made = _of_rows(made, original, self.graph.vertex)
             self._partitions[method, k] = made
         return self._partitions[method, k]
 
@@ -155,6 +162,20 @@ class Survey:
         read = [levels[place] for place in layer_bounds(products_of(self.spec))]
         return [self.header.num_nodes if rows is None else int(np.count_nonzero(rows))
                 for rows in read]
+
+
+def _of_rows(made, original, vertex):
+    """Return a partition of a graph in its ORIGINAL order as one of the rows that `vertex` names.
+
+    With `vertex`, (n,), the ORIGINAL number of each row.
+    """
+    row = np.empty_like(vertex)
+    row[vertex] = np.arange(vertex.size)
+    edge_part = made.edge_part
+    if edge_part is not None:
+        edge_part = reorder_entries(edge_part, original.indptr, original.indices, row)
+    return dataclasses.replace(made, part=made.part[vertex], perm=row[made.perm],
+                               iperm=made.iperm[vertex], edge_part=edge_part)
 
 
 def _feature_pointers(reader, header):

@@ -90,7 +90,7 @@ def predict_step(spec, plans, levels, layout, steps):
     period = max((plan.period for plan in plans if plan), default=1)
     prediction = Prediction(layout.size, period)
     for product in steps.products(spec, levels):
-        counts = plans[product.layer].counts(product, spec.itemsize)
+        counts = plans[product.layer].counts(product, spec.row_itemsize)
         prediction.add("aggregation", product.phase, counts)
     row_blocks = layout.size // layout.columns
     for rank in range(layout.size):

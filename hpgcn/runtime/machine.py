@@ -60,11 +60,10 @@ def default_threads():
 
 
 def limit_threads(threads):
-    """Set Numba's thread count, give BLAS one, and let none spin; before both are imported.
+    """Set the thread count of kernels, give BLAS one, and let none spin; before both are imported.
 
-    Sparse products (Numba, on OpenMP) and dense ones (blocks that BLAS multiplies,
-    `hpgcn.kernels.cpu.matmul`) take turns. By default the threads of each spin for milliseconds
-    after their work and take the cores from the other.
+    Blocks of dense products go to the threads of kernels (`hpgcn.kernels.threads`). Other libraries
+    may bring OpenMP, whose threads by default spin for milliseconds after their work.
     """
     os.environ.update(NUMBA_NUM_THREADS=str(threads), OMP_NUM_THREADS=str(threads),
                       OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")

@@ -100,6 +100,8 @@ def _graph(stored, reader):
         named = reader.entries["original_ids"].dtype.kind == "S"
         rows.append(("ids", "names; they are kept" if named else
                      "relabelled; the input's own are kept"))
+    if stored.ordered:
+        rows.append(("order", "rows are ordered for caches; the original numbers are kept"))
     if stored.offsets is not None:
         rows += [("partition", text) for text in _partition(stored, reader)]
     return rows

@@ -10,21 +10,35 @@ import scipy.sparse as sp
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.validation import SPLIT, index_dtype
 from hpgcn.store.csr import reorder_entries, write_csr
-from hpgcn.store.schema import DEGREES, GRAPH, PARTITION_FIELDS, PARTITIONED, mask_name
+from hpgcn.store.schema import (
+    DEGREES,
+    GRAPH,
+    ORDER,
+    PARTITION_FIELDS,
+    PARTITIONED,
+    mask_name,
+)
 from hpgcn.store.stored import StoredGraph
 from hpgcn.store.writer import create
 
 
-def write_graph(path, graph, *, overwrite=False, compress="none", scratch=None):
+def write_graph(path, graph, *, overwrite=False, compress="none", scratch=None, order=None):
     """Write a whole graph to a new file of format hpgcn-graph.
 
     `graph` has all rows, in the order that is to be called the original one. Its arrays may be any
     objects with `shape`, `size`, `dtype` and `array[start:stop]`: about 16 MiB of one are asked for
-    at once. Options are as in `hpgcn.store.writer.create`.
+    at once. With `order`, (n,) int64 new -> old, of a graph in memory, the file has the rows in
+    this order, and the order itself. Other options are as in `hpgcn.store.writer.create`.
     """
     _require_whole(graph)
     with create(path, GRAPH, overwrite=overwrite, compress=compress, scratch=scratch) as writer:
-        _write(writer, graph, graph.features, graph.header.source_sha256)
+        features = graph.features
+        sha256 = graph.header.source_sha256
+        if order is not None:
+            graph, features = _reordered(graph, order)
+        _write(writer, graph, features, sha256)
+        if order is not None:
+            writer.dataset(ORDER, order)
 
 
 def write_partitioned(path, graph, partition, *, overwrite=False, compress="none", source=None):
@@ -51,13 +65,7 @@ def write_partitioned(path, graph, partition, *, overwrite=False, compress="none
         if source is not None:
             sha256 = source.sha256()
             source.refuse_replaced()
-        features = graph.features
-        if isinstance(features, np.ndarray):  # the largest array: permuted piece by piece
-            ordered = dataclasses.replace(graph, features=None).permuted(partition.perm)
-            features = _Reordered(features, partition.perm)
-        else:
-            ordered = graph.permuted(partition.perm)
-            features = ordered.features
+        ordered, features = _reordered(graph, partition.perm)
         _write(writer, ordered, features, sha256)
 
         fields = {name: kind(getattr(partition, name)) for name, kind in PARTITION_FIELDS.items()}
@@ -69,6 +77,15 @@ def write_partitioned(path, graph, partition, *, overwrite=False, compress="none
             edge_part = reorder_entries(edge_part, graph.indptr, graph.indices, partition.iperm)
             writer.dataset("partition/edge_part", edge_part)
             writer.link("partition/owner", "partition/part")
+
+
+def _reordered(graph, perm):
+    """Return a graph in another order, and its features, which the graph may then not have."""
+    features = graph.features
+    if isinstance(features, np.ndarray):  # the largest array: permuted piece by piece
+        return dataclasses.replace(graph, features=None).permuted(perm), _Reordered(features, perm)
+    graph = graph.permuted(perm)
+    return graph, graph.features
 
 
 class _Reordered:

@@ -9,6 +9,7 @@ from hpgcn.store.csr import expect_csr
 GRAPH = "hpgcn-graph"
 PARTITIONED = "hpgcn-partitioned-graph"
 DEGREES = ("row", "column", "loop")
+ORDER = "order/perm"  # of the rows of a graph without parts, new -> original
 PARTITION_FIELDS = {
     "method": str, "engine": str, "engine_version": str, "seed": int, "epsilon": float}
 
@@ -43,6 +44,8 @@ def read_header(reader):
         text = reader.entries["original_ids"].dtype
         kinds = [np.int64] if text.kind != "S" or text.itemsize > MAX_NAME else [text]
         reader.expect("original_ids", (n,), *kinds)
+    if reader.format == GRAPH and ORDER in reader.entries:
+        reader.expect(ORDER, (n,), np.int64)
     # a name that is safe to print, and as part of a file name
     name = "".join(letter if letter.isprintable() and letter not in "/\\" else "_"
                    for letter in name)

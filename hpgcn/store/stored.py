@@ -19,10 +19,17 @@ from hpgcn.graphs.validation import SPLIT
 from hpgcn.store import schema
 from hpgcn.store.csr import read_csr, refuse_pointers, reorder_entries
 from hpgcn.store.reader import Reader
-from hpgcn.store.schema import DEGREES, GRAPH, PARTITION_FIELDS, PARTITIONED, mask_name
+from hpgcn.store.schema import (
+    DEGREES,
+    GRAPH,
+    ORDER,
+    PARTITION_FIELDS,
+    PARTITIONED,
+    mask_name,
+)
 
-ENTRY_BYTES = 32  # of memory that putting the part of one edge into the original order takes
-DENSE = ("features", "labels", "original_ids", "partition/perm",
+ENTRY_BYTES = 32  # of memory that putting an entry, or its part, into the original order takes
+DENSE = ("features", "labels", "original_ids", "partition/perm", ORDER,
          *(f"degree/{name}" for name in DEGREES))
 
 
@@ -44,6 +51,7 @@ class StoredGraph:
         try:
             self.header = schema.read_header(reader)
             self.offsets = None  # else part p owns the rows [offsets[p], offsets[p + 1])
+            self.ordered = self.format == GRAPH and ORDER in reader.entries
             if self.format == PARTITIONED:
                 self.offsets = schema.read_offsets(reader, self.header)[::merge]
             self._content = reader.content_sha256()
@@ -129,14 +137,20 @@ class StoredGraph:
         degrees = [self._read_finite(f"degree/{name}", start, stop) for name in DEGREES]
         features = self._read_features(start, stop)
 
-        vertex = np.arange(start, stop, dtype=np.int64)
-        if self.offsets is not None:
-            vertex = self._read_numbers("partition/perm", start, stop, self.header.num_nodes)
+        vertex = self.vertices(start, stop)
         ids = None
         if "original_ids" in self.reader.entries:
             ids = self.reader.read("original_ids", start, stop)
         return Graph(header, start, indptr, indices, data, features, labels, masks, *degrees,
                      vertex=vertex, original_ids=ids, offsets=self.offsets)
+
+    def vertices(self, start: int, stop: int) -> np.ndarray:
+        """Read the ORIGINAL numbers of the rows [start, stop), (m,) int64."""
+        self._check_rows(start, stop)
+        if self.offsets is None and not self.ordered:
+            return np.arange(start, stop, dtype=np.int64)
+        name = ORDER if self.ordered else "partition/perm"
+        return self._read_numbers(name, start, stop, self.header.num_nodes)
 
     def adjacency_rows(self, start: int, stop: int) -> tuple[
             np.ndarray, np.ndarray, np.ndarray | None]:
@@ -159,12 +173,17 @@ class StoredGraph:
         return {name: self._read_finite(f"degree/{name}", 0, n) for name in DEGREES}
 
     def read(self) -> Graph:
-        """Read and validate all rows, `check_whole` included; no train mask must be empty."""
+        """Read and validate all rows, `check_whole` included; no train mask must be empty.
+
+        They are in the order of their parts, or else in their ORIGINAL order, whatever the file's.
+        """
         n = self.header.num_nodes
         graph = self.slab(0, n)
         self.check_whole([graph])
-        if self.offsets is not None and consistency.nonzero(self.partition_sums(0, n)):
-            self.vertex_partition  # noqa: B018 (refuses)
+        self.check_order(self.order_sums(0, n))
+        if self.ordered:
+            self.reader.reserve(ENTRY_BYTES * self.header.num_edges, "rows in the original order")
+            graph = graph.in_original_order()
         for split in range(self.header.num_splits):
             if not graph.of_split(split).masks["train"].any():
                 raise self.reader.error(f"{mask_name('train', split)} is empty")
@@ -175,16 +194,31 @@ class StoredGraph:
         total = sum(consistency.add_up(slab, self.path) for slab in slabs)
         consistency.refuse(total, self, self.path)
 
-    def partition_sums(self, start: int, stop: int) -> np.ndarray:
-        """Return (4,) float64 about the vertices [start, stop) and their partition.
-
-        If `consistency.nonzero` of the sum over all vertices, perm, iperm, part and offsets do not
-        belong together; `vertex_partition` then names what is wrong.
-        """
+    def order_sums(self, start: int, stop: int) -> np.ndarray:
+        """Return (4,) float64 about the vertices [start, stop), whose sum `check_order` takes."""
         self._check_rows(start, stop)
+        if self.ordered:
+            return consistency.order_sums(start, self.vertices(start, stop))
+        if self.offsets is None:
+            return np.zeros(4)
         perm, iperm, part = self._read_partition(start, stop)
         owner = np.searchsorted(self.offsets, np.arange(start, stop), side="right") - 1
         return consistency.permutation_sums(start, perm, iperm, part, owner)
+
+    def check_order(self, total: np.ndarray) -> None:
+        """Refuse rows in no order of the vertices, or parts that are not as the offsets say.
+
+        `total` is the sum of `order_sums` over all vertices.
+        """
+        if not consistency.nonzero(total):
+            return
+        if self.ordered:
+            order = self.vertices(0, self.header.num_nodes)
+            again = np.ones(order.size, bool)
+            again[np.unique(order, return_index=True)[1]] = False
+            self._refuse(again, 0, ORDER, "is a vertex that another row is, too")
+        else:
+            self.vertex_partition  # noqa: B018 (refuses)
 
     def edge_part(self, start: int, stop: int) -> np.ndarray | None:
         """Return the part of each entry of these rows, (nnz,) int32; None without a vertex cut."""

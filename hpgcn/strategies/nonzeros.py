@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from hpgcn.parallel.halo_exchange import HaloBuffers
 from hpgcn.parallel.halo_plan import HaloPlanSizes, needs
 from hpgcn.strategies.p2p import cut_plan, halo_plan, local_numbers, own_rows
-from hpgcn.strategies.plan import POINTER, WEIGHT
+from hpgcn.strategies.plan import POINTER, WEIGHT, sum_bytes
 from hpgcn.strategies.rows import RowPlan, RowStrategy
 
 READ, HELD = 70, 60  # bytes of an entry as it is read, and as it is held, while blocks are made
@@ -134,8 +134,9 @@ class NonzeroPlan(RowPlan):
         return kept
 
     def buffer_bytes(self, width, itemsize):
-        """See `Plan`."""
-        return (self.right.buffer_rows + self.left.buffer_rows) * width * itemsize
+        """See `Plan`; rows and sums pass through all of them."""
+        rows = self.right.buffer_rows + self.left.buffer_rows
+        return rows * width * sum_bytes(itemsize) + self.sums_held(width, itemsize)
 
     def reading_bytes(self, itemsize):
         """See `Plan`; own rows as they are read, nonzeros on their way, then blocks."""
@@ -168,9 +169,11 @@ class NonzeroStrategy(RowStrategy):
         shape = rows.num_rows + targets.size, rows.num_rows + sources.size
         matrix = sp.csr_array((values, places), shape=shape)
         plans = (halo_plan(rows, ghosts, comm) for ghosts in (sources, targets))
-        buffers = [HaloBuffers(comm.device, comm.relay, adjacency.dtype) for _ in range(2)]
+        buffers = [HaloBuffers(comm.device, comm.relay, adjacency.row_dtype, adjacency.dtype)
+                   for _ in range(2)]
         product = cls.product_of(matrix, *plans, comm, buffers)
-        strategy = cls(layout, layout, comm, product, symmetric=adjacency.symmetric)
+        strategy = cls(layout, layout, comm, product, symmetric=adjacency.symmetric,
+                       row_dtype=adjacency.row_dtype)
         strategy.reserve(width)
         return strategy
 

@@ -49,7 +49,7 @@ from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import split
 from hpgcn.parallel.transfers import OWN, dealt
 from hpgcn.parallel.workspace import Workspace
-from hpgcn.strategies.plan import Operand
+from hpgcn.strategies.plan import Operand, sum_bytes
 from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy
 from hpgcn.strategies.strategy import most_square
 
@@ -108,6 +108,12 @@ class StagedRowPlan(RowPlan):
         return Operand.of(rows.shape, entries, stages * (tall + 1), listed=touched,
                           results=tall + rows * (replicas > 1), blocks=stages)
 
+    def buffer_bytes(self, width, itemsize):
+        """See `Plan`."""
+        sums = width * sum_bytes(itemsize)
+        held = self.right.held_bytes(width * itemsize, sums, reduces=not self.symmetric)
+        return np.ravel(held) + self.sums_held(width, itemsize)
+
     def reading_bytes(self, itemsize):
         """See `Plan`: rows are read in portions, their blocks put together one by one."""
         forward = self.operands[0]
@@ -135,7 +141,9 @@ class StagedStrategy(RowStrategy):
     def build(cls, adjacency, arrangement, comm, *, width=0):
         """See `Strategy`."""
         layout = arrangement.layout
-        stages = Stages(arrangement, comm, Workspace(adjacency.dtype, comm.device))
+        workspace = Workspace(adjacency.row_dtype, comm.device)
+        stages = Stages(arrangement, comm, workspace, adjacency.dtype,
+                        reduces=not adjacency.symmetric)
         portions = PORTIONS if len(stages.intervals) > 1 else 1
         start, stop = stages.rows
         bounds = start + split(stop - start, portions)
@@ -145,7 +153,8 @@ class StagedStrategy(RowStrategy):
         for stage in range(len(matrices)):
             blocks[stage] = Csr.of(matrices.pop(0), comm.device)
         product = stages.product(blocks, layout, layout)
-        strategy = cls(layout, layout, comm, product, stages=stages, symmetric=adjacency.symmetric)
+        strategy = cls(layout, layout, comm, product, stages=stages, symmetric=adjacency.symmetric,
+                       row_dtype=adjacency.row_dtype)
         strategy.reserve(width)
         return strategy
 
@@ -172,15 +181,20 @@ class StagedStrategy(RowStrategy):
 
 
 class Stages:
-    """Where a rank stands in a staged product."""
+    """Where a rank stands in a staged product.
 
-    def __init__(self, arrangement, comm, workspace):
+    `sums`: the dtype of partial sums; `reduces`: they pass through the buffers of stages, too.
+    """
+
+    def __init__(self, arrangement, comm, workspace, sums, *, reduces):
         groups, replicas = groups_of(arrangement)
         group, replica = divmod(comm.rank, replicas)
         big = arrangement.layout.offsets[::replicas].tolist()
         first, last = split(groups, replicas)[replica:replica + 2].tolist()
         self.arrangement = arrangement
         self.workspace = workspace
+        self.sums = sums
+        self.reduced = sums if reduces else None
         self.group = group
         self.first = first  # group whose rows are broadcast in the first stage of this rank
         self.rows = big[group], big[group + 1]  # of A that this rank holds: its big block
@@ -192,11 +206,14 @@ class Stages:
         """Return the RowProduct of blocks by stage, between rows of these layouts."""
         replicas = groups_of(self.arrangement)[1]
         big = np.diff(layout_in.offsets[::replicas])[self.first:][:len(self.intervals)].tolist()
-        pull = transfers.StagedRows(big, self.first, self.column, self.workspace)
+        pull = transfers.StagedRows(big, self.first, self.column, self.workspace,
+                                    self.reduced)
         push = transfers.OwnRows()
         if replicas > 1:
-            pull = transfers.GatheredRows(self._heights(layout_in), self.row, pull, self.workspace)
-            push = transfers.GatheredRows(self._heights(layout), self.row, push, self.workspace)
+            pull = transfers.GatheredRows(self._heights(layout_in), self.row, pull, self.workspace,
+                                          self.sums)
+            push = transfers.GatheredRows(self._heights(layout), self.row, push, self.workspace,
+                                          self.sums)
         return RowProduct({OWN: blocks}, pull, push, layout.rows.num_rows)
 
     def _heights(self, layout):
@@ -213,7 +230,7 @@ class OneD(StagedStrategy):
     """Strategy `1d`: a single replica."""
 
     name = "1d"
-    takes_parts = attends = True
+    takes_parts = attends = halves = True
 
 
 class OneAndAHalfD(StagedStrategy):
@@ -221,6 +238,7 @@ class OneAndAHalfD(StagedStrategy):
 
     name = "1.5d"
     axes = "(P/c)xc"
+    halves = True
     options = ("replication",)
 
     @property

@@ -25,7 +25,7 @@ from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.halo_exchange import HaloBuffers, HaloExchange
 from hpgcn.parallel.halo_plan import HaloPlanSizes, by_owner, complete, needs
 from hpgcn.parallel.transfers import OWN, OwnRows, OwnRowsPlan
-from hpgcn.strategies.plan import INDEX, POINTER, WEIGHT, Operand
+from hpgcn.strategies.plan import INDEX, POINTER, WEIGHT, Operand, sum_bytes
 from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy
 
 ENTRY, TRANSPOSE, ROW = 34, 4, 100  # bytes of an entry while blocks are cut; of a row beside ghosts
@@ -83,7 +83,7 @@ class PointToPointPlan(RowPlan):
         forward, *back = self.held
         alone = forward.blocks == 1
         weight = WEIGHT * self.pattern.weighted
-        entry = ENTRY + TRANSPOSE * len(back) * alone + weight + 2 * (itemsize - INDEX)
+        entry = ENTRY + TRANSPOSE * len(back) * alone + weight + 2 * (sum_bytes(itemsize) - INDEX)
         return (forward.entries * entry + forward.pointers * POINTER
                 + (self.rows() + self.right.buffer_rows) * ROW * ~alone)
 
@@ -99,17 +99,20 @@ class PointToPoint(RowStrategy):
 
     name = "p2p"
     Plan = PointToPointPlan
-    takes_parts = needs_parts = attends = samples = True
+    takes_parts = needs_parts = attends = samples = halves = True
 
     @classmethod
     def build(cls, adjacency, arrangement, comm, *, width=0):
         """See `Strategy`."""
         layout = arrangement.layout
         matrix, plan = own_rows(adjacency, layout.rows, comm)
-        exchange = HaloExchange(plan, comm, HaloBuffers(comm.device, comm.relay, adjacency.dtype))
-        exchange.reserve(width)
-        product = product_of(matrix, exchange)
-        return cls(layout, layout, comm, product, symmetric=adjacency.symmetric)
+        buffers = HaloBuffers(comm.device, comm.relay, adjacency.row_dtype, adjacency.dtype,
+                              pushes=not adjacency.symmetric)
+        product = product_of(matrix, HaloExchange(plan, comm, buffers))
+        strategy = cls(layout, layout, comm, product, symmetric=adjacency.symmetric,
+                       row_dtype=adjacency.row_dtype)
+        strategy.reserve(width)
+        return strategy
 
     def cut(self, rows_out, rows_in):
         """See `RowStrategy`."""
@@ -117,12 +120,12 @@ class PointToPoint(RowStrategy):
         ghosts = exchange.plan.ghosts
         own = slice(self.layout.rows.start, self.layout.rows.stop)
         columns = np.concatenate([rows_in[own], rows_in[ghosts]])
-        matrix = self.held()[rows_out[own]][:, columns]
+        matrix = _columns(self.held()[rows_out[own]], columns)
 
         layout = self.layout.restricted(rows_in).rows
         plan, read = cut_plan(exchange.plan, layout, rows_in, matrix.indices, self.comm)
         part = HaloExchange(plan, self.comm, exchange.buffers)
-        return product_of(matrix[:, read], part)
+        return product_of(_columns(matrix, read), part)
 
     def held(self):
         """See `RowStrategy`."""
@@ -144,6 +147,11 @@ class PointToPoint(RowStrategy):
     def _sizes(self, product):
         sizes = self.comm.allgather(product.pull.plan.sizes)
         return HaloPlanSizes(*np.array(sizes, np.int64).T)
+
+
+def _columns(matrix, kept):
+    """Return some columns, (n,) bool, of a csr_array: itself for all, which SciPy would copy."""
+    return matrix if kept.all() else matrix[:, kept]
 
 
 def own_rows(adjacency, rows, comm):
@@ -207,6 +215,8 @@ def with_ghosts(plan, values, comm):
 def local_numbers(indices, ghosts, rows):
     """Relabel rows or columns: own ones to 0..m-1, ghosts to m..m+g-1."""
     m = rows.num_rows
+    if not ghosts.size:
+        return (indices - rows.start).astype(index_dtype(m), copy=False)
     own = (indices >= rows.start) & (indices < rows.stop)
     columns = np.where(own, indices - rows.start, m + np.searchsorted(ghosts, indices))
     return columns.astype(index_dtype(m + ghosts.size))
@@ -218,6 +228,9 @@ def product_of(matrix, exchange):
     device = exchange.comm.device
     m = plan.layout.num_rows
     matrix.sort_indices()
+    if not plan.ghosts.size:
+        return RowProduct({OWN: {OWN: Csr.of(matrix, device)}}, exchange, OwnRows(),
+                          matrix.shape[0])
     blocks = {OWN: Csr.of(matrix[:, :m], device)}
     ghost = matrix[:, m:].tocsc()  # by column: cutting it is then cheap for any number of sources
     for source in plan.sources.tolist():

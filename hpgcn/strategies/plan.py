@@ -17,7 +17,13 @@ POINTER = 8
 WEIGHT = 4  # bytes of a weight as it is stored
 CHUNK_READ, CHUNK_KEPT = 5, 35  # bytes of an entry that is read, CHUNK at a time; more if kept
 CHUNK_LOOPS = 21  # bytes of an entry that is read, while loops are put in
+HALF, WHOLE = 2, 4  # bytes of a number in rows of 16 bits, and of one in their sums
 CUT = 12  # bytes of an entry of a block while fewer rows are cut from it
+
+
+def sum_bytes(itemsize):
+    """Bytes of a number of a partial sum, or of the matrix, where rows take `itemsize` a number."""
+    return WHOLE if itemsize == HALF else itemsize
 
 
 @dataclass(frozen=True)
@@ -67,8 +73,8 @@ class Operand:
         return Operand(*(np.broadcast_to(size, shape).astype(np.int64).ravel() for size in sizes))
 
     def nbytes(self, itemsize):
-        """Bytes of entries and row pointers, (P,)."""
-        return self.entries * (INDEX + itemsize) + self.pointers * POINTER
+        """Bytes of entries and row pointers, (P,); itemsize: of rows that it multiplies."""
+        return self.entries * (INDEX + sum_bytes(itemsize)) + self.pointers * POINTER
 
 
 class Plan:
@@ -134,9 +140,10 @@ class Plan:
         return self.layout.size
 
     def calls(self, product, itemsize):
-        """Yield (bytes, messages) by rank of each call that a Product makes; itemsize: in bytes.
+        """Yield (bytes, messages) by rank of each call that a Product makes.
 
-        In as many training steps as `period` says.
+        In as many training steps as `period` says. itemsize: bytes of a number in rows of H and G;
+        a number of a partial sum has `sum_bytes`.
         """
         raise NotImplementedError
 

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpgcn import kernels
+from hpgcn.kernels.bits16 import BF16
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.halo_plan import complete
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.transfers import tiles_of
+from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.gpu_limits import check_nonzeros
 from hpgcn.strategies.attention import RowAttention
-from hpgcn.strategies.plan import POINTER, Operand, Plan
+from hpgcn.strategies.plan import HALF, POINTER, Operand, Plan, sum_bytes
 from hpgcn.strategies.strategy import Strategy, product_name
 
 
@@ -70,15 +72,20 @@ class RowStrategy(Strategy):
         The map of all rows, which this one was cut from.
     reverse : RowProduct, optional
         Of A[rows_in][:, rows_out], where A is symmetric and the two differ.
+    row_dtype : optional
+        Of the rows that `whole` multiplies, if it is not that of its values: of 16 bits.
     """
 
-    def __init__(self, layout, layout_in, comm, product, *, symmetric, whole=None, reverse=None):
+    def __init__(self, layout, layout_in, comm, product, *, symmetric, whole=None, reverse=None,
+                 row_dtype=None):
         self.layout = layout
         self.layout_in = layout_in
         self.comm = comm
         self.product = product
         self.symmetric = symmetric
         self.whole = whole
+        self.row_dtype = whole.row_dtype if whole else row_dtype
+        self.unrounded = whole.unrounded if whole else Workspace(np.float32, comm.device)
         self.kept_rows = None  # of others, which never change: of `RowAttention`
         if not symmetric:
             self.back = product.transposed(layout_in.rows.num_rows)
@@ -134,11 +141,11 @@ class RowStrategy(Strategy):
 
     def forward(self, H, *, mask=None, out=None):
         """See `Strategy`."""
-        return multiply(self.comm, self.product, H, mask, out)
+        return multiply(self.comm, self.product, H, mask, out, self.unrounded)
 
     def backward(self, G, *, mask=None, out=None):
         """See `Strategy`."""
-        return multiply(self.comm, self.back, G, mask, out)
+        return multiply(self.comm, self.back, G, mask, out, self.unrounded)
 
     def attention(self, heads):
         """See `Strategy`."""
@@ -163,6 +170,8 @@ class RowStrategy(Strategy):
         """See `Strategy`."""
         self.product.pull.reserve(width)
         self.product.push.reserve(width)
+        if self.row_dtype == BF16 and self.comm.size > 1:
+            self.unrounded.take("sums", self.layout.rows.num_rows, width)
 
     def plan(self):
         """See `Strategy`; made of layouts alone, unless a strategy's plan takes more."""
@@ -171,7 +180,7 @@ class RowStrategy(Strategy):
     @property
     def buffer_bytes(self):
         """See `Strategy`."""
-        return 0 if self.whole else self.product.pull.nbytes
+        return 0 if self.whole else self.product.pull.nbytes + self.unrounded.nbytes
 
     def close(self):
         """See `Strategy`."""
@@ -180,18 +189,26 @@ class RowStrategy(Strategy):
             product.push.close()
 
 
-def multiply(comm, product, H, mask, out):
-    """Pull rows of H (m_in, f), multiply as they arrive, push sums; returns (m, f)."""
+def multiply(comm, product, H, mask, out, unrounded=None):
+    """Pull rows of H (m_in, f), multiply as they arrive, push sums; returns (m, f).
+
+    A result of 16 bits that is added up from parts is so in float32, in an array of the Workspace
+    `unrounded`, and rounded once: it does not depend on which rank holds what.
+    """
     blocks, pull, push = product.blocks, product.pull, product.push
     clock = comm.clock
     ops = kernels.backend(H)
     what = product_name(clock)
     if out is None:
         out = comm.device.empty((product.num_rows, H.shape[1]), H.dtype)
+    total = out
+    in_parts = push.adds or any(len(row) > 1 for row in blocks.values())
+    if out.dtype == BF16 and in_parts and comm.size > 1:
+        total = unrounded.take("sums", *out.shape)
     bits = None if push.adds else mask  # where sums are added later, only their total may be masked
 
     pull.start(H, what)  # 1. rows that others read are on their way
-    for target, Z in push.slots(out, what):  # 2. what is formed here, for others first
+    for target, Z in push.slots(total, what):  # 2. what is formed here, for others first
         accumulate = False
         for source, X in pull.arrivals(blocks[target], what):  # 3. own rows, others as they come
             block = blocks[target][source]
@@ -204,7 +221,10 @@ def multiply(comm, product, H, mask, out):
             Z[:] = 0
     if bits is not mask:  # 4. partial sums of others were added as `slots` ended
         with clock("spmm"):
-            ops.apply_mask(out, mask)
+            ops.apply_mask(total, mask)
+    if total is not out:
+        with clock("spmm"):
+            ops.convert(total, out)  # 5. rounded where it is stored
     return out
 
 
@@ -238,7 +258,7 @@ class RowPlan(Plan):
             yield from self.attention_calls(product, itemsize, pull, push)
             return
         yield from pull.pull(row_bytes)
-        yield from push.push(row_bytes)
+        yield from push.push(product.width * sum_bytes(itemsize))
 
     def attention_calls(self, product, itemsize, pull, push):
         """Yield the `calls` of hpgcn.strategies.attention.RowAttention; transfers of the product.
@@ -281,6 +301,12 @@ class RowPlan(Plan):
         return Operand.of(forward.entries.shape, forward.entries, rows + 1, results=rows)
 
     def buffer_bytes(self, width, itemsize):
-        """See `Plan`."""
+        """See `Plan`; where A is not symmetric sums pass through the same buffers as rows."""
         rows = np.broadcast_to(np.ravel(self.right.buffer_rows), (self.num_ranks,))
-        return rows * width * itemsize
+        number = itemsize if self.symmetric else sum_bytes(itemsize)
+        return rows * width * number + self.sums_held(width, itemsize)
+
+    def sums_held(self, width, itemsize):
+        """Bytes of sums of own rows that are rounded to 16 bits once they are complete, (P,)."""
+        apart = itemsize == HALF and self.num_ranks > 1
+        return self.rows() * width * sum_bytes(itemsize) * apart

@@ -30,6 +30,8 @@ class Strategy:
         It leaves out rows that nobody reads, by `restrict`.
     attends : bool
         It computes `attention`.
+    halves : bool
+        It takes rows stored in 16 bits, and adds partial sums in float32.
     samples : bool
         It trains on mini-batches: it makes maps of some rows and nonzeros by `part`, and its Plan
         is a RowPlan with `entries` and `merge`.
@@ -52,7 +54,7 @@ class Strategy:
     takes_parts = needs_parts = takes_holders = False
     method = "hypergraph"  # by which a graph without parts is partitioned
     prunes = True
-    attends = samples = False
+    attends = samples = halves = False
     watched = 0
     replication = 1  # ranks that hold the same rows of A
 
@@ -157,7 +159,8 @@ class Strategy:
         mask : (m, ceil(f_j / 8)) uint8, optional
             Bits of the result to keep (S-SpMM).
         out : (m, f_j), optional
-            Receives the result, C order; must not be H.
+            Receives the result, C order; must not be H. Of H's dtype; where that is of 16 bits,
+            maybe of float32, and not rounded then.
 
         Returns
         -------

@@ -83,7 +83,7 @@ class VertexCut(NonzeroStrategy):
 
     name = "vertex-cut"
     Plan = VertexCutPlan
-    takes_holders = True
+    takes_holders = halves = True
     options = ("delay",)
     method = "cover"
 
@@ -135,4 +135,4 @@ class VertexCut(NonzeroStrategy):
     @property
     def buffer_bytes(self):
         """See `Strategy`."""
-        return 0 if self.whole else self.product.pull.nbytes + self.product.push.nbytes
+        return 0 if self.whole else super().buffer_bytes + self.product.push.nbytes

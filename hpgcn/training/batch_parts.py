@@ -47,7 +47,7 @@ def _made(source, k, method):
         from hpgcn.partition import make_partition
 
         log.info("partitioning %s in %d parts by %s, for batches", where_of(source), k, method)
-        return make_partition(source, k, method=method, seed=SEED).part
+        return make_partition(source.in_original_order(), k, method=method, seed=SEED).part
     from hpgcn import store
 
     path, _ = kept_partition(source, k, method)

@@ -156,7 +156,8 @@ class Batches(FullBatch):
         levels = shard.sizes() if induced else (falling(len(means)),) * 2
         products = shard.steps.products(shard.spec, levels)
         symmetric = induced and shard.strategy.symmetric
-        return expected_step(shard.strategy.plan(), means, products, shard.spec.itemsize, symmetric)
+        return expected_step(shard.strategy.plan(), means, products, shard.spec.row_itemsize,
+                             symmetric)
 
     def counted(self, sums):
         """See `FullBatch`."""

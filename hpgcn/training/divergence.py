@@ -6,6 +6,7 @@ import math
 import numpy as np
 
 from hpgcn.errors import DivergedError, agreed, setting
+from hpgcn.kernels.bits16 import numbers
 from hpgcn.model.layer import layer_of
 
 
@@ -15,7 +16,8 @@ def diverged(epoch, loss, model, gradient, parameters, comm, lr):
     `loss` and `gradient` are sums over all ranks, the model is as the step left it, the parameters
     are updated. It names the first layer of the forward, else of the backward, that is not finite.
     """
-    wrong = comm.sum([int(np.count_nonzero(~np.isfinite(output))) for output in model.outputs()])
+    wrong = comm.sum([int(np.count_nonzero(~np.isfinite(numbers(output))))
+                      for output in model.outputs()])
     names, updated = ([name for name, array in each.arrays.items() if not np.isfinite(array).all()]
                       for each in (gradient, parameters))
     if wrong.any():

@@ -11,6 +11,7 @@ import numpy as np
 from hpgcn.comm import as_comm
 from hpgcn.config import Config
 from hpgcn.errors import DataError
+from hpgcn.kernels.bits16 import numbers
 from hpgcn.model import Model, Parameters, check_strategy, find_model
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.device import choose
@@ -93,13 +94,14 @@ def _infer(source, config, comm, spec, parameters):
     with GraphShard(assign_rows(source, comm, config), config, comm, spec) as shard:
         columns = shard.columns
         model = Model(spec, parameters.on(device), shard.evaluated, columns,
-                      Workspace(spec.dtype, device), shard.key)
+                      Workspace(spec.row_dtype, device), shard.key)
         logits, embedded = model.infer(shard.release_features().take(None, device), embed=True)
         arrays = {"vertex": shard.vertex}
         if embedded:
             width = spec.widths[-2]
             arrays["embedding"] = np.concatenate(
-                [device.get(columns.gathered(each, width)).copy() for each in embedded], axis=1)
+                [numbers(device.get(columns.gathered(each, width))).copy() for each in embedded],
+                axis=1)
         arrays["logits"] = device.get(columns.gathered(logits, spec.widths[-1]))
         if shard.original_ids is not None:
             arrays["original_ids"] = shard.original_ids

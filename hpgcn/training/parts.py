@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hpgcn.errors import HpgcnError
 from hpgcn.graphs.identity import changed
+from hpgcn.runtime.waiting import doing
 
 log = logging.getLogger("hpgcn")
 SEED = 0
@@ -32,9 +33,11 @@ def partitioned(source, comm, method):
 def _partition_memory(graph, comm, method):
     from hpgcn.partition import make_partition
 
+    graph = graph.in_original_order()
     partition = None
     with comm.extended_timeout(PARTITIONING), comm.collective_errors():
         if comm.rank == 0:
+            doing(f"partitioning {graph.header.name}")
             log.info("partitioning %s in %d parts by %s", graph.header.name, comm.size, method)
             partition = make_partition(graph, comm.size, method=method, seed=SEED)
     partition = comm.bcast(partition)
@@ -65,6 +68,7 @@ def kept_partition(stored, k, method):
     from hpgcn.partition import make_partition
 
     stem = Path(stored.path).with_suffix("")
+    doing(f"looking for a partition of {stored.path}")
     names = [Path(f"{stem}.p{k}.h5"), Path(f"{stem}.p{k}-{method}-{SEED}.h5")]
     stored.sha256()  # before an hour of partitioning
     stored.refuse_replaced()
@@ -76,6 +80,7 @@ def kept_partition(stored, k, method):
     path = names[1] if os.path.lexists(names[0]) else names[0]
     store.refuse_existing(path, overwrite=True)  # before the work
     log.info("partitioning %s in %d parts by %s; kept as %s", stored.path, k, method, path)
+    doing(f"partitioning {stored.path}")
     graph = stored.read()
     partition = make_partition(graph, k, method=method, seed=SEED)
     store.write_partitioned(path, graph, partition, source=stored, overwrite=True)

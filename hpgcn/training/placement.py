@@ -78,8 +78,8 @@ def assign_rows(source, comm, config):
     choice = ""
     if strategy.needs_parts and source.offsets is None and comm.size > 1:
         source = partitioned(source, comm, METHOD if open_choice else strategy.method)
-    if source.offsets is not None and hasattr(source, "path"):
-        _check_partition(source, comm)
+    if hasattr(source, "path"):
+        _check_order(source, comm)
     if strategy.takes_parts and source.offsets is not None:
         source = _in_parts(source, comm)
     if open_choice:
@@ -115,18 +115,19 @@ def _in_parts(source, comm):
         f"started; rerun `hpgcn partition -k {comm.size}` or `mpiexec -n {parts}`{others}"))
 
 
-def _check_partition(stored, comm):
+def _check_order(stored, comm):
     """Refuse a file whose rows are in no order of its vertices, or of other parts.
 
     Each rank reads a share of it.
     """
     start, stop = split(stored.header.num_nodes, comm.size)[comm.rank:comm.rank + 2].tolist()
     with comm.collective_errors():
-        mine = stored.partition_sums(start, stop)
-    if nonzero(comm.sum(mine)):
+        mine = stored.order_sums(start, stop)
+    total = comm.sum(mine)
+    if nonzero(total):
         with comm.extended_timeout(NAMING), comm.collective_errors():
             if comm.rank == 0:
-                stored.vertex_partition  # noqa: B018 (refuses)
+                stored.check_order(total)
 
 
 def read_slab(placed, comm, split=0):

@@ -176,6 +176,8 @@ def propagation(graph: Graph | StoredGraph | str | os.PathLike[str], comm: Comm 
     if norm not in NORMS:
         raise UsageError(f"norm = {norm!r}: expected one of {', '.join(NORMS)}")
     config = Config(strategy=strategy, device=device, dtype=dtype, **settings)
+    if config.dtype != config.number_dtype:
+        raise UsageError(f"dtype = {config.dtype}: of training alone; expected float32 or float64")
     kind = find_strategy(config)
     if kind.watched:
         raise UsageError(f"delay = {config.delay}: of training alone, products are exact")

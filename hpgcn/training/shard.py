@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from hpgcn import kernels
 from hpgcn.errors import DataError, agreed
 from hpgcn.graphs.normalization import NormalizedAdjacency
 from hpgcn.model import MODELS, Features, norm_of, products_of, prunes, reads_X
@@ -16,8 +17,10 @@ from hpgcn.parallel.receptive_field import ReceptiveField, find_levels
 from hpgcn.planning.footprint import RankFootprint
 from hpgcn.planning.step import LevelSizes, Steps
 from hpgcn.planning.traffic import predict_step
+from hpgcn.runtime.waiting import doing
 from hpgcn.sampling import FULL
 from hpgcn.strategies import Plan
+from hpgcn.training.parts import where_of
 from hpgcn.training.placement import read_slab
 
 log = logging.getLogger("hpgcn")
@@ -38,6 +41,7 @@ class GraphShard:
         self.comm = comm
         self.arrangement = placed.arrangement
         self.users = []  # what is closed before it is
+        doing(f"reading {where_of(source)}")
         slab = read_slab(placed, comm, config.split_index)
         if slab.masks is not None:
             train = comm.sum([np.count_nonzero(slab.masks["train"])])[0]
@@ -53,7 +57,8 @@ class GraphShard:
         self.steps = Steps()
         self.width = self.steps.widest(spec, placed.strategy.Plan)
         adjacency = NormalizedAdjacency(source, norm=norm_of(spec), self_loops=layer.self_loops,
-                                        dtype=spec.dtype, slab=slab)
+                                        dtype=spec.dtype, slab=slab, row_dtype=spec.row_dtype)
+        doing("planning what ranks send")
         self.strategy = placed.strategy.build(adjacency, placed.arrangement, comm,
                                               width=self.width)
         self.layout = self.strategy.layout
@@ -65,12 +70,13 @@ class GraphShard:
         self.key = comm.device.put(slab.vertex)
         self.original_ids = slab.original_ids  # (m,) or None
         X = slab.features[:, self.columns.of(spec.widths[0])].astype(spec.dtype, copy=False)
-        self._features = X if source.header.sparse_features else np.ascontiguousarray(X)
+        self._features = X if source.header.sparse_features else stored(X, spec.row_dtype)
 
         products = products_of(spec)
         self.levels = [[None] * (sum(products) + 1)] * 2
         if config.prune and self.strategy.prunes and prunes(spec):
             train = [slab.masks["train"]] if config.batch == FULL else None
+            doing("finding the rows that losses read")
             masks = train, list(slab.masks.values())
             self.levels = [
                 level if read is None else
@@ -141,6 +147,11 @@ class GraphShard:
         for each in filter(None, self.train.maps):
             each.go_on(steps)
 
+    def work_arrays(self):
+        """Size and dtype, by name, of the work arrays of this rank's training steps."""
+        rank, columns = self.comm.rank, self.layout.columns
+        return self.steps.of(self.spec, self.sizes(), rank, columns).reserved
+
     def placed_last(self):
         """Bytes that this rank puts on its device once the matrix is there."""
         plan = Plan(None, self.arrangement, (self.layout, self.layout))
@@ -161,6 +172,14 @@ class GraphShard:
             each.close()
         self.strategy.close()
         self.columns.close()
+
+
+def stored(X, dtype):
+    """Return dense features (m, f_j) in C order as rows are stored: in 16 bits they are rounded."""
+    X = np.ascontiguousarray(X)
+    if X.dtype == dtype:
+        return X
+    return kernels.backend(X).convert(X, np.empty(X.shape, dtype))
 
 
 def warn_of_degrees(slab, matrix, comm, counted):

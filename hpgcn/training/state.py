@@ -137,7 +137,7 @@ def parse(path, arrays, attributes):
 
 def _check_arrays(path, state):
     """Refuse arrays that are not those of the model; return its widths."""
-    config = state.config
+    settings = Config(**state.config)
     known = {f"{kind}/{name}" for kind in state.kinds for name in state.of(kind)} | {"lasting"}
     unknown = state.arrays.keys() - known
     if unknown:
@@ -145,12 +145,11 @@ def _check_arrays(path, state):
                         f"expected {', '.join(state.kinds)}")
     for name, array in state.arrays.items():
         where = f"{path}: {name}"
-        if array.dtype != config["dtype"]:
-            raise DataError(f"{where} has dtype {array.dtype}, expected {config['dtype']}")
+        if array.dtype != settings.number_dtype:
+            raise DataError(f"{where} has dtype {array.dtype}, expected {settings.number_dtype}")
         check_finite(array, where)
         if name.startswith("optimizer/variance/") and (array < 0).any():
             raise DataError(f"{where} is negative at {int(array.argmin())}")
-    settings = Config(**config)
     first = None
     for kind in state.kinds:
         try:

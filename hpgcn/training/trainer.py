@@ -34,6 +34,8 @@ from hpgcn.runtime.device import choose
 from hpgcn.runtime.gpu_limits import check_memory, translate_gpu_oom
 from hpgcn.runtime.machine import map_large_arrays, return_freed_memory
 from hpgcn.runtime.progress_bar import bar
+from hpgcn.runtime.waiting import doing, told
+from hpgcn.sampling import FULL
 from hpgcn.strategies import find_strategy
 from hpgcn.training.batches import FullBatch, check_batch, make_batches
 from hpgcn.training.checkpoint import Checkpoints
@@ -152,7 +154,7 @@ def train(source: Graph | StoredGraph | str | os.PathLike[str], config: Config |
     stoppable = signals.noting(signal.SIGUSR1) if config.out else nullcontext()
     with stoppable, translate_gpu_oom(comm):
         stop_before(saved.epoch + 1 if saved else 1, config, comm)
-        with compiling(progress, comm.rank):
+        with compiling(progress, comm.rank), told(progress and comm.rank == 0):
             trainer = make_trainer(source, config, comm)
         with trainer.shard:
             record = None
@@ -204,6 +206,7 @@ def make_trainer(source, config, comm, *, warm=True):
     # the part of the graph, and the maps that multiply by A
     metric = metric_of(spec, config.metric)
     targets = find_targets(config, source.header, comm)
+    doing("finding out who owns which rows")
     placed = assign_rows(source, comm, config)  # it may partition
     config = config.replace(strategy=placed.strategy.name)
     drop_AX = drops_AX(placed, config, comm)
@@ -213,12 +216,16 @@ def make_trainer(source, config, comm, *, warm=True):
 
     # the model, and what moves its parameters
     parameters = Parameters.initial(spec).on(comm.device)
-    training, evaluation = make_views(shard, parameters, Workspace(spec.dtype, comm.device),
-                                      targets)
+    doing("multiplying the features by the adjacency" if spec.precomputed else "making a model")
+    workspace = Workspace(spec.row_dtype, comm.device)
+    training, evaluation = make_views(shard, parameters, workspace, targets)
+    doing("making the first step ready")
     step = shard.predict_traffic()
     batches = make_batches(config, source, shard, training, step)
     shard.users.append(batches)
     return_freed_memory()
+    if warm and config.batch == FULL:
+        workspace.reserve(shard.work_arrays())
     optimizer = OPTIMIZERS[config.optimizer](
         parameters.flat, rate=partial(learning_rate, config=config, steps=batches.steps),
         decay=config.weight_decay,

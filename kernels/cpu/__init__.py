@@ -4,6 +4,7 @@ from hpgcn.kernels.checks import guard
 from hpgcn.kernels.cpu import (
     aggregate,
     attend,
+    bits16,
     edges,
     elementwise,
     gather,
@@ -16,5 +17,5 @@ from hpgcn.kernels.cpu import (
 from hpgcn.kernels.specs import SPECS
 
 __all__ = list(SPECS)
-trusted = guard(globals(), (aggregate, attend, edges, elementwise, gather, loss, matmul, norm,
-                            random, spmm, reference.random), reference)
+trusted = guard(globals(), (aggregate, attend, bits16, edges, elementwise, gather, loss,
+                            matmul, norm, random, spmm, reference.random), reference)

@@ -1,13 +1,15 @@
 """DistGNN's aggregation primitive on CPU threads, and the gradients of its operands."""
-import numba
 import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.kernels.cpu.chunks import by_nonzeros
-from hpgcn.kernels.cpu.spmm import product
-from hpgcn.kernels.cpu.vector_intrinsics import prefetch
-from hpgcn.kernels.jit import Threaded, jit
+from hpgcn.kernels.cpu.row_extreme import row_extreme
+from hpgcn.kernels.cpu.row_product import max_width
+from hpgcn.kernels.cpu.spmm import CHUNKS, layout, product, unit_past_cache
+from hpgcn.kernels.cpu.vector_intrinsics import address, prefetch
+from hpgcn.kernels.jit import jit
 from hpgcn.kernels.reference.aggregate import OP_CODES, REDUCE_CODES, check_operands
+from hpgcn.kernels.threads import Threaded, chunks, num_threads
 
 ADD, SUB, MUL, DIV, COPYLHS, COPYRHS = range(6)
 SUM, MEAN, MAX, MIN = range(4)
@@ -52,15 +54,17 @@ def _prefetch(x, u):
 
 
 @Threaded
-def _aggregate(indptr, indices, edge, x, e, op, reduce, chosen, out, arg, bounds):
+def _aggregate(taken, indptr, indices, edge, x, e, op, reduce, chosen, out, arg, bounds):
     width = out.shape[1]
     zero = out.dtype.type(0)
     sign = out.dtype.type(1 if reduce == MAX else -1)
-    for chunk in numba.prange(bounds.size - 1):
+    for chunk in chunks(taken, bounds.size - 1):
         message = np.empty(width, out.dtype)
         for v in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(width):
                 out[v, q] = zero
+            if reduce >= MAX and indptr[v] == indptr[v + 1]:
+                arg[v] = -1
             for t in range(indptr[v], indptr[v + 1]):
                 u = indices[t]
                 k = edge[t] if edge.size else t
@@ -89,51 +93,54 @@ def _aggregate(indptr, indices, edge, x, e, op, reduce, chosen, out, arg, bounds
 
 
 @Threaded
-def _extreme(indptr, indices, x, weight, sign, out, arg, bounds):
-    """Max (sign 1) or min (-1) of weight[k] x[u], by select where `_aggregate` branches."""
-    width = out.shape[1]
-    for chunk in numba.prange(bounds.size - 1):
-        best, place = np.empty(width, out.dtype), np.empty(width, np.int32)
+def _extreme(taken, indptr, indices, weight, highest, x, ldx, out, arg, first, width, bounds, near,
+             far, one, shape):
+    last = np.int64(indices.size - 1)
+    to, chosen = out.ctypes.data, arg.ctypes.data
+    for chunk in chunks(taken, bounds.size - 1):
         for v in range(bounds[chunk], bounds[chunk + 1]):
-            first = indptr[v]
-            for t in range(first, indptr[v + 1]):
-                if t + AHEAD < indices.size:
-                    _prefetch(x, indices[t + AHEAD])
-                number = np.int32(t - first)
-                factor = weight[t] if weight.size else out.dtype.type(1)
-                _take_better(x[indices[t]], factor, sign, number, best, place)
-            if first == indptr[v + 1]:
-                out[v] = out.dtype.type(0)
+            start, stop = np.int64(indptr[v]), np.int64(indptr[v + 1])
+            begin = v * out.shape[1] + first
+            at, place = np.int64(to + begin * out.itemsize), np.int64(chosen + begin * arg.itemsize)
+            if start == stop:
+                out[v, first:first + width] = 0
+                arg[v, first:first + width] = -1
+            elif highest:
+                row_extreme(indices, weight, start, stop, near, far, last, x, ldx, at, place,
+                            width, one, True, shape)
             else:
-                for q in range(width):
-                    out[v, q] = best[q]
-                    arg[v, q] = first + place[q]
+                row_extreme(indices, weight, start, stop, near, far, last, x, ldx, at, place,
+                            width, one, False, shape)
 
 
-@jit()
-def _take_better(row, factor, sign, number, best, place):
-    if number == 0:
-        for q in range(best.size):
-            best[q] = factor * row[q]
-            place[q] = 0
-        return
-    for q in range(best.size):
-        message = factor * row[q]
-        # not <= takes a NaN; the second test keeps the first one met
-        better = (not (sign * message <= sign * best[q])) & (best[q] == best[q])
-        best[q] = message if better else best[q]
-        place[q] = number if better else place[q]
+def _extremes(indptr, indices, x, weight, highest, out, arg):
+    """Return the kernels that fill out and arg, one for each pass over columns."""
+    width = x.shape[1]
+    step = max_width(x.itemsize) // 2  # places take registers, too
+    bounds = by_nonzeros(indptr, CHUNKS)
+    work = (int(indptr[-1]) - int(indptr[0]) + indptr.size) * width
+    launches = []
+    for first in range(0, width, step):
+        columns = min(step, width - first)
+        source = x[:, first:first + columns]
+        shape, near, far = layout(source, columns)
+        streamed = min(unit_past_cache(each, first, columns, shape) for each in (out, arg))
+        shape = shape._replace(streamed=streamed)
+        launches.append((_extreme, (
+            2 * work, indptr, indices, weight, highest, address(source), width, out, arg, first,
+            columns, bounds, near, far, x.dtype.type(1), shape.literal())))
+    return launches
 
 
 @Threaded
-def _to_chosen(indices, weight, grad, arg, dx, columns, parts):
+def _to_chosen(taken, indices, weight, grad, arg, dx, columns, parts):
     """Add gradients to the rows of x that were chosen: a task has some columns and rows of x.
 
     Each sum is taken in the order of the rows v, as along the transpose.
     """
     m, width = grad.shape
     n = dx.shape[0]
-    for task in numba.prange(-(-width // columns) * parts):
+    for task in chunks(taken, -(-width // columns) * parts):
         first, part = task // parts * columns, task % parts
         low, high = n * part // parts, n * (part + 1) // parts
         for v in range(m):
@@ -146,9 +153,9 @@ def _to_chosen(indices, weight, grad, arg, dx, columns, parts):
 
 
 @Threaded
-def _edge_gradient(indptr, indices, x, e, op, grad, chosen, de, bounds):
+def _edge_gradient(taken, indptr, indices, x, e, op, grad, chosen, de, bounds):
     width = grad.shape[1]
-    for chunk in numba.prange(bounds.size - 1):
+    for chunk in chunks(taken, bounds.size - 1):
         g = np.empty(width, de.dtype)
         for v in range(bounds[chunk], bounds[chunk + 1]):
             for k in range(indptr[v], indptr[v + 1]):
@@ -201,10 +208,8 @@ def _reduction(indptr, indices, x, e, out, op, reduce, *, arg=NO_ARG, edge=NO_ED
         return product(indptr, indices, data, x, out, row_scale=scale)[1]
     work = (int(indptr[-1]) - int(indptr[0]) + indptr.size) * out.shape[1]
     if reduce in ("max", "min") and (op == "copylhs" or column):
-        weight = e.ravel() if column else np.empty(0, out.dtype)
-        sign = out.dtype.type(1 if reduce == "max" else -1)
-        return [(_extreme, (work, indptr, indices, x, weight, sign, out, arg,
-                            by_nonzeros(indptr)))]
+        weight = e.ravel() if column else None
+        return _extremes(indptr, indices, x, weight, reduce == "max", out, arg)
     none = np.empty((0, 0), out.dtype)
     x = none if op == "copyrhs" else x
     e = none if op == "copylhs" else e
@@ -221,9 +226,11 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
     indptr = indptr.astype(np.int64, copy=False)
     m = indptr.size - 1
     out = np.empty((m, width), dtype) if out is None else out
-    arg = np.full((m, width), -1, np.int64) if reduce in ("max", "min") else None
+    arg = np.empty((m, width), np.int64) if reduce in ("max", "min") else None
     if indptr[0] == indptr[-1]:
         out[:] = 0
+        if arg is not None:
+            arg[:] = -1
     elif width:
         for kernel, arguments in _reduction(indptr, indices, x, e, out, op, reduce,
                                             arg=NO_ARG if arg is None else arg):
@@ -251,7 +258,7 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
     launches = []
     if extreme and (op == "copylhs" or (op == "mul" and e.shape[1] == 1)):
         weight = np.empty(0, dtype) if e is None else e.ravel()
-        threads = numba.get_num_threads()
+        threads = num_threads()
         columns = -(-width // (STRIP * threads)) * STRIP
         parts = -(-threads // -(-width // columns))  # to each thread its task
         launches.append((_to_chosen, (grad.size * parts, indices, weight, grad, chosen, dx, columns,

@@ -11,7 +11,6 @@ short rows cost that. Dropout draws a Philox block for 8 heads of an entry, abou
 """
 import math
 
-import numba
 import numpy as np
 
 from hpgcn.kernels.cpu.attend_intrinsics import (
@@ -24,12 +23,13 @@ from hpgcn.kernels.cpu.attend_intrinsics import (
 )
 from hpgcn.kernels.cpu.chunks import by_nonzeros, evenly
 from hpgcn.kernels.cpu.random import keep_lanes
-from hpgcn.kernels.cpu.row_product import distance
-from hpgcn.kernels.cpu.spmm import CHUNKS, last_level_cache
+from hpgcn.kernels.cpu.spmm import CHUNKS
+from hpgcn.kernels.cpu.tuning import last_level_cache
 from hpgcn.kernels.cpu.vector_intrinsics import address
-from hpgcn.kernels.jit import Threaded, jit
+from hpgcn.kernels.jit import jit
 from hpgcn.kernels.reference.attend import attention_key
 from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold
+from hpgcn.kernels.threads import Threaded, chunks
 
 TILE = 32  # entries: their rows of x, 16 KB of 128 floats, stay in the first cache
 EXP = 24  # work of a score and a weight, in scalar operations of other kernels
@@ -82,7 +82,7 @@ def _sum_tile(indices, start, count, ahead, weights, padded, source, stride, out
 
 
 @Threaded
-def _attend(indptr, indices, x, row_score, col_score, out, lse, above, share, slope, vertex,
+def _attend(taken, indptr, indices, x, row_score, col_score, out, lse, above, share, slope, vertex,
             neighbour, key, scale, accumulate, ahead, itemsize, heads, width, bounds, vectors,
             lanes, sides, group, parts, part_lanes, lines, full):
     zero, one = lse.dtype.type(0), lse.dtype.type(1)
@@ -90,7 +90,7 @@ def _attend(indptr, indices, x, row_score, col_score, out, lse, above, share, sl
     num_bytes = np.int64((padded + 7) // 8)
     last = np.int64(indices.size - 1)
     row_bytes = heads * width * itemsize
-    for chunk in numba.prange(bounds.size - 1):
+    for chunk in chunks(taken, bounds.size - 1):
         tiles = np.zeros((2, TILE, padded), lse.dtype)
         state = np.zeros((4, padded), lse.dtype)
         bits = np.zeros((TILE, num_bytes), np.uint8)
@@ -167,7 +167,7 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
 
 
 @Threaded
-def _attend_backward(indptr, indices, pulled, x, col_score, dx, dcol_score, slope, vertex,
+def _attend_backward(taken, indptr, indices, pulled, x, col_score, dx, dcol_score, slope, vertex,
                      neighbour, key, scale, accumulate, ahead, itemsize, heads, width, bounds,
                      vectors, lanes, sides, group, parts, part_lanes, lines, full):
     zero, one = dcol_score.dtype.type(0), dcol_score.dtype.type(1)
@@ -178,7 +178,7 @@ def _attend_backward(indptr, indices, pulled, x, col_score, dx, dcol_score, slop
     stride = columns + 3 * heads
     row_score = pulled + columns * itemsize
     lse, dot = row_score + heads * itemsize, row_score + 2 * heads * itemsize
-    for chunk in numba.prange(bounds.size - 1):
+    for chunk in chunks(taken, bounds.size - 1):
         tiles = np.zeros((2, TILE, padded), dcol_score.dtype)
         state = np.ones((2, padded), dcol_score.dtype)  # sums, and factors
         sums = np.zeros((2, columns), dcol_score.dtype)
@@ -245,7 +245,8 @@ def _plan(x, columns, heads, sides):
     width = columns // heads
     row_bytes = max(1, x.shape[1]) * x.itemsize
     cached = x.nbytes <= last_level_cache() // 2
-    return width, distance(row_bytes, cached), (
+    ahead = 32 if cached else max(16, min(128, 16384 // row_bytes))
+    return width, ahead, (
         *head_shape(heads, x.itemsize), *column_shape(heads, width, x.itemsize, sides))
 
 
@@ -255,11 +256,11 @@ def _work(indptr, columns, heads):
 
 
 @Threaded
-def _merge(out, lse, part, part_lse, above, share, part_above, part_share, bounds):
+def _merge(taken, out, lse, part, part_lse, above, share, part_above, part_share, bounds):
     heads = lse.shape[1]
     width = out.shape[1] // heads
     zero, one = lse.dtype.type(0), lse.dtype.type(1)
-    for chunk in numba.prange(bounds.size - 1):
+    for chunk in chunks(taken, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for h in range(heads):
                 if part_lse[i, h] == -np.inf:
@@ -295,11 +296,11 @@ def attend_merge(out, lse, part, part_lse, *, above=None, share=None, part_above
 
 
 @Threaded
-def _dots(grad, out, above, share, row_score, lse, slope, pulled, drow_score, bounds):
+def _dots(taken, grad, out, above, share, row_score, lse, slope, pulled, drow_score, bounds):
     heads = share.shape[1]
     columns = grad.shape[1]
     width = columns // heads
-    for chunk in numba.prange(bounds.size - 1):
+    for chunk in chunks(taken, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for h in range(heads):
                 whole, part = 0.0, 0.0
@@ -326,8 +327,8 @@ def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score
 
 
 @Threaded
-def _bits(vertex, neighbour, key, out, bounds):
-    for chunk in numba.prange(bounds.size - 1):
+def _bits(taken, vertex, neighbour, key, out, bounds):
+    for chunk in chunks(taken, bounds.size - 1):
         for k in range(bounds[chunk], bounds[chunk + 1]):
             for h in range(out.shape[1]):
                 if h % 8 == 0:

@@ -1,12 +1,12 @@
 """Numbers of stored entries on CPU threads: dot products and softmax over rows."""
 import math
 
-import numba
 import numpy as np
 
 from hpgcn.kernels.cpu.chunks import by_nonzeros
 from hpgcn.kernels.cpu.vector_intrinsics import prefetch
-from hpgcn.kernels.jit import Threaded, jit
+from hpgcn.kernels.jit import jit
+from hpgcn.kernels.threads import Threaded, chunks
 
 AHEAD = 16  # entries between asking for a row of y and reading it
 SUMS = 16  # of a dot product, side by side: these become vectors
@@ -31,11 +31,11 @@ def _dot(x, i, y, j, begin, end, sums):
 
 
 @Threaded
-def _edge_dot(indptr, indices, x, y, out, bounds):
+def _edge_dot(taken, indptr, indices, x, y, out, bounds):
     heads = out.shape[1]
     width = x.shape[1] // heads
     row_bytes = y.shape[1] * y.itemsize
-    for chunk in numba.prange(bounds.size - 1):
+    for chunk in chunks(taken, bounds.size - 1):
         sums = np.empty(SUMS, x.dtype)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for k in range(indptr[i], indptr[i + 1]):
@@ -54,9 +54,9 @@ def edge_dot(indptr, indices, x, y, out=None, *, heads=1):
 
 
 @Threaded
-def _softmax(indptr, values, out, bounds):
+def _softmax(taken, indptr, values, out, bounds):
     heads = values.shape[1]
-    for chunk in numba.prange(bounds.size - 1):
+    for chunk in chunks(taken, bounds.size - 1):
         top, total = np.empty(heads, values.dtype), np.empty(heads, np.float64)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             start, stop = indptr[i], indptr[i + 1]
@@ -83,9 +83,9 @@ def edge_softmax(indptr, values, out=None):
 
 
 @Threaded
-def _softmax_backward(indptr, alpha, grad, out, bounds):
+def _softmax_backward(taken, indptr, alpha, grad, out, bounds):
     heads = alpha.shape[1]
-    for chunk in numba.prange(bounds.size - 1):
+    for chunk in chunks(taken, bounds.size - 1):
         total = np.empty(heads, np.float64)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             total[:] = 0

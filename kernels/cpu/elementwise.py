@@ -1,14 +1,15 @@
 """Fused passes over dense rows on CPU threads: activation, column sums, optimiser steps."""
 import math
 
-import numba
 import numpy as np
 
+from hpgcn.kernels.bits16 import number_dtype
+from hpgcn.kernels.cpu.bits16 import narrow, widen
 from hpgcn.kernels.cpu.chunks import evenly
 from hpgcn.kernels.cpu.random import draw, draw_key, mask_row
 from hpgcn.kernels.cpu.vector_intrinsics import activate_eight
-from hpgcn.kernels.jit import Threaded
 from hpgcn.kernels.reference.random import dropout_scale
+from hpgcn.kernels.threads import Threaded, chunks
 
 NO_MASK = np.empty((0, 0), np.uint8)
 NO_VERTEX = np.empty(0, np.int64)
@@ -17,39 +18,42 @@ DENSITY = 1 / math.sqrt(2 * math.pi)  # of the normal distribution, at 0
 
 
 @Threaded
-def _activate(z, bias, vertex, first, relu, key, dropping, scale, mask, bounds):
+def _activate(taken, z, bias, vertex, first, relu, key, dropping, scale, mask, bounds):
     width, itemsize = z.shape[1], z.itemsize
     whole = width // 8
     start, addend = z.ctypes.data, bias.ctypes.data
-    zero = z.dtype.type(0)
-    for chunk in numba.prange(bounds.size - 1):
+    zero = bias.dtype.type(0)
+    nothing = z.dtype.type(0)
+    for chunk in chunks(taken, bounds.size - 1):
         bits = np.full((1, (width + 7) // 8), 0xFF, np.uint8)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             if dropping:
                 draw(vertex[i], first, key, bits, 0)
             for b in range(whole):
                 kept = activate_eight(start + (i * width + 8 * b) * itemsize,
-                                      addend + 8 * b * itemsize, bits[0, b], relu, scale)
+                                      addend + 8 * b * bias.itemsize, bits[0, b], relu, scale,
+                                      nothing)
                 if mask.size:
                     mask[i, b] = kept
             if width % 8:
                 kept = np.uint8(0)
                 for q in range(8 * whole, width):
-                    value = z[i, q] + bias[q]
+                    value = widen(z[i, q]) + bias[q]
                     bit = bits[0, whole] >> (q & 7) & 1
                     if relu and value <= zero:  # not for NaN: it passes on, and the loss shows it
                         bit = 0
                     kept |= np.uint8(bit << (q & 7))
-                    z[i, q] = value * scale if bit else zero
+                    z[i, q] = narrow(value * scale, nothing) if bit else nothing
                 if mask.size:
                     mask[i, whole] = kept
 
 
 @Threaded
-def _activate_smooth(z, bias, vertex, first, elu, key, dropping, scale, mask, slopes, bounds):
+def _activate_smooth(taken, z, bias, vertex, first, elu, key, dropping, scale, mask, slopes,
+                     bounds):
     width = z.shape[1]
     tail = np.uint8(0xFF >> (-width & 7))
-    for chunk in numba.prange(bounds.size - 1):
+    for chunk in chunks(taken, bounds.size - 1):
         bits = np.full((1, (width + 7) // 8), 0xFF, np.uint8)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             if dropping:
@@ -76,8 +80,8 @@ def _activate_smooth(z, bias, vertex, first, elu, key, dropping, scale, mask, sl
 
 
 @Threaded
-def _elu_backward(g, out, mask, scale, bounds):
-    for chunk in numba.prange(bounds.size - 1):
+def _elu_backward(taken, g, out, mask, scale, bounds):
+    for chunk in chunks(taken, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(g.shape[1]):
                 if mask.size and not mask[i, q >> 3] >> (q & 7) & 1:
@@ -89,30 +93,34 @@ def _elu_backward(g, out, mask, scale, bounds):
 
 
 @Threaded
-def _apply_mask(x, mask, scale, bounds):
-    for chunk in numba.prange(bounds.size - 1):
+def keep_bits(taken, x, mask, scale, bounds):
+    for chunk in chunks(taken, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             mask_row(x, i, mask, i, scale)
 
 
 @Threaded
-def _column_sum(x, sums, bounds):
-    for chunk in numba.prange(bounds.size - 1):
+def _column_sum(taken, x, sums, bounds):
+    for chunk in chunks(taken, bounds.size - 1):
         for q in range(x.shape[1]):
             sums[chunk, q] = 0.0
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(x.shape[1]):
-                sums[chunk, q] += x[i, q]
+                sums[chunk, q] += widen(x[i, q])
 
 
 @Threaded
-def _adam(w, g, mean, variance, decay, decayed, beta1, beta2, lr, root_correction, epsilon, bounds):
-    for chunk in numba.prange(bounds.size - 1):
-        for i in range(bounds[chunk], bounds[chunk + 1]):
-            slope = g[i] + decay * w[i] if i < decayed else g[i]
-            mean[i] += (1 - beta1) * (slope - mean[i])
-            variance[i] += (1 - beta2) * (slope * slope - variance[i])
-            w[i] -= lr * mean[i] / (math.sqrt(variance[i]) * root_correction + epsilon)
+def _adam(taken, w, g, mean, variance, decay, decayed, beta1, beta2, lr, root_correction, epsilon,
+          bounds):
+    for chunk in chunks(taken, bounds.size - 1):
+        first, last = bounds[chunk], bounds[chunk + 1]
+        weight, slope = w[first:last], g[first:last]
+        average, square = mean[first:last], variance[first:last]
+        for i in range(weight.size):  # from 0 on: then Numba makes vector code of it
+            rise = slope[i] + decay * weight[i] if first + i < decayed else slope[i]
+            average[i] += (1 - beta1) * (rise - average[i])
+            square[i] += (1 - beta2) * (rise * rise - square[i])
+            weight[i] -= lr * average[i] / (math.sqrt(square[i]) * root_correction + epsilon)
 
 
 def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0, first=0,
@@ -121,7 +129,7 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
         vertex = NO_VERTEX if vertex is None else vertex
         mask = NO_MASK if mask is None else mask
         key = draw_key(seed, epoch, layer, p)
-        scale = z.dtype.type(dropout_scale(p))
+        scale = bias.dtype.type(dropout_scale(p))
         _activate(4 * z.size, z, bias, vertex, first, relu, key, bool(key[-1]), scale, mask,
                   evenly(z.shape[0]))
     return z
@@ -148,7 +156,7 @@ def elu_backward(g, out, mask=None, scale=1.0):
 
 def apply_mask(x, mask, scale=1.0):
     if x.size:
-        _apply_mask(2 * x.size, x, mask, x.dtype.type(scale), evenly(x.shape[0]))
+        keep_bits(2 * x.size, x, mask, number_dtype(x.dtype).type(scale), evenly(x.shape[0]))
     return x
 
 

@@ -1,12 +1,13 @@
 """Rows into exchange buffers and back, on CPU threads."""
-import numba
+
 import numpy as np
 
 from hpgcn.kernels.cpu.chunks import evenly
-from hpgcn.kernels.cpu.row_product import vector_bytes
-from hpgcn.kernels.cpu.spmm import last_level_cache
+from hpgcn.kernels.cpu.emitter import vector_bytes
+from hpgcn.kernels.cpu.tuning import last_level_cache
 from hpgcn.kernels.cpu.vector_intrinsics import add, address, move, prefetch
-from hpgcn.kernels.jit import Threaded, jit
+from hpgcn.kernels.jit import jit
+from hpgcn.kernels.threads import Threaded, chunks, num_threads
 
 CHUNKS = 256
 AHEAD = 8  # rows between a prefetch and its use
@@ -46,9 +47,9 @@ def _stream_row(source, out, row_bytes):
 
 
 @Threaded
-def _gather(x, stride, index, out, out_stride, row_bytes, streamed, bounds):
+def _gather(taken, x, stride, index, out, out_stride, row_bytes, streamed, bounds):
     last = index.size - 1
-    for chunk in numba.prange(bounds.size - 1):
+    for chunk in chunks(taken, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             _prefetch_row(x + index[min(i + AHEAD, last)] * stride, row_bytes)
             if streamed:
@@ -58,12 +59,13 @@ def _gather(x, stride, index, out, out_stride, row_bytes, streamed, bounds):
 
 
 @Threaded
-def _scatter_add(x, stride, index, out, out_stride, width, zero, itemsize, firsts, lasts, bounds):
+def _scatter_add(taken, x, stride, index, out, out_stride, width, zero, itemsize, firsts, lasts,
+                 bounds):
     # of rows firsts to lasts of x a chunk adds what falls into its own rows of out: in order, and
     # without atomics
     row_bytes = width * itemsize
     whole = row_bytes // VECTOR * VECTOR
-    for chunk in numba.prange(bounds.size - 1):
+    for chunk in chunks(taken, bounds.size - 1):
         low, high = bounds[chunk], bounds[chunk + 1]
         last = lasts[chunk] - 1
         for i in range(firsts[chunk], lasts[chunk]):
@@ -108,7 +110,7 @@ def scatter_add(x, index, out):
         cuts = np.searchsorted(index, bounds)
         firsts, lasts = cuts[:-1], cuts[1:]
     else:
-        bounds = evenly(out.shape[0], numba.get_num_threads())
+        bounds = evenly(out.shape[0], num_threads())
         firsts = np.zeros(bounds.size - 1, np.int64)
         lasts = np.full(bounds.size - 1, index.size)
     _scatter_add(x.size, address(x), x.strides[0], index, address(out), out.strides[0], x.shape[1],

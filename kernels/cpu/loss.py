@@ -1,13 +1,14 @@
 """Losses over dense rows on CPU threads: softmax, of whole rows or of blocks, and sigmoids."""
 import math
 
-import numba
 import numpy as np
 
+from hpgcn.kernels.cpu.bits16 import narrow
 from hpgcn.kernels.cpu.chunks import evenly, row_total
 from hpgcn.kernels.cpu.vector_intrinsics import power_of_two
-from hpgcn.kernels.jit import Threaded, jit
+from hpgcn.kernels.jit import jit
 from hpgcn.kernels.reference.loss import ABSENT
+from hpgcn.kernels.threads import Threaded, chunks
 
 MAGIC = 1.5 * 2.0**52
 ONE_HOT = np.empty((3, 0))  # for a target that is not given
@@ -44,9 +45,11 @@ def _log1p(x):
 
 
 @Threaded
-def _softmax_cross_entropy(logits, labels, rows, scale, target, grad, losses, corrects, bounds):
+def _softmax_cross_entropy(taken, logits, labels, rows, scale, target, grad, losses, corrects,
+                           bounds):
     width = logits.shape[1]
-    for chunk in numba.prange(bounds.size - 1):
+    zero = grad.dtype.type(0)
+    for chunk in chunks(taken, bounds.size - 1):
         loss = 0.0
         correct = 0
         power = np.empty(width)
@@ -71,24 +74,26 @@ def _softmax_cross_entropy(logits, labels, rows, scale, target, grad, losses, co
                     loss += target[1, q] * (top - np.float64(logits[i, q]))
                 if grad.size:
                     for q in range(width):
-                        grad[i, q] = (power[q] / total * whole - target[1, q]) * scale
+                        grad[i, q] = narrow((power[q] / total * whole - target[1, q]) * scale, zero)
                     share = own + target[1, label]
-                    grad[i, label] = (power[label] / total * whole - share) * scale
+                    grad[i, label] = narrow((power[label] / total * whole - share) * scale, zero)
                 continue
             loss += math.log(total) + top - np.float64(logits[i, label]) + sick
             if grad.size:
                 factor = scale / total
                 for q in range(width):
-                    grad[i, q] = power[q] * factor
-                grad[i, label] = (power[label] / total - 1.0) * scale
+                    grad[i, q] = narrow(power[q] * factor, zero)
+                grad[i, label] = narrow((power[label] / total - 1.0) * scale, zero)
         losses[chunk] = loss
         corrects[chunk] = correct
 
 
 @Threaded
-def _sigmoid_cross_entropy(logits, labels, rows, scale, smoothing, grad, losses, counts, bounds):
+def _sigmoid_cross_entropy(taken, logits, labels, rows, scale, smoothing, grad, losses, counts,
+                           bounds):
     width = logits.shape[1]
-    for chunk in numba.prange(bounds.size - 1):
+    zero = grad.dtype.type(0)
+    for chunk in chunks(taken, bounds.size - 1):
         loss = 0.0
         hits, calls, truths = 0, 0, 0
         small, term = np.empty(width), np.empty(width)
@@ -110,7 +115,7 @@ def _sigmoid_cross_entropy(logits, labels, rows, scale, smoothing, grad, losses,
                 for q in range(width):
                     sigmoid = (1.0 if logits[i, q] >= 0 else small[q]) / (1.0 + small[q])
                     y = np.float64(labels[i, q]) * (1.0 - smoothing) + 0.5 * smoothing
-                    grad[i, q] = (sigmoid - y) * scale
+                    grad[i, q] = narrow((sigmoid - y) * scale, zero)
         losses[chunk] = loss
         counts[chunk, 0] = hits
         counts[chunk, 1] = calls - hits
@@ -118,8 +123,8 @@ def _sigmoid_cross_entropy(logits, labels, rows, scale, smoothing, grad, losses,
 
 
 @Threaded
-def _spread_max(logits, out, bounds):
-    for chunk in numba.prange(bounds.size - 1):
+def _spread_max(taken, logits, out, bounds):
+    for chunk in chunks(taken, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             top = logits.dtype.type(-np.inf)
             for q in range(logits.shape[1]):
@@ -128,8 +133,8 @@ def _spread_max(logits, out, bounds):
 
 
 @Threaded
-def _spread_sum(logits, top, out, bounds):
-    for chunk in numba.prange(bounds.size - 1):
+def _spread_sum(taken, logits, top, out, bounds):
+    for chunk in chunks(taken, bounds.size - 1):
         power = np.empty(logits.shape[1])
         for i in range(bounds[chunk], bounds[chunk + 1]):
             highest = np.float64(top[i])
@@ -140,9 +145,11 @@ def _spread_sum(logits, top, out, bounds):
 
 
 @Threaded
-def _spread_gradient(logits, labels, first, rows, top, total, scale, target, grad, losses, bounds):
+def _spread_gradient(taken, logits, labels, first, rows, top, total, scale, target, grad, losses,
+                     bounds):
     width = logits.shape[1]
-    for chunk in numba.prange(bounds.size - 1):
+    zero = grad.dtype.type(0)
+    for chunk in chunks(taken, bounds.size - 1):
         loss = 0.0
         for r in range(bounds[chunk], bounds[chunk + 1]):
             i = rows[r]
@@ -155,29 +162,31 @@ def _spread_gradient(logits, labels, first, rows, top, total, scale, target, gra
                     z, every = np.float64(logits[i, q]), target[1, first + q]
                     loss += every * (highest - z)
                     if grad.size:
-                        grad[i, q] = (_exp(z - highest) / total[i] * whole - every) * scale
+                        soft = _exp(z - highest) / total[i] * whole
+                        grad[i, q] = narrow((soft - every) * scale, zero)
                 if here:
                     z = np.float64(logits[i, column])
                     loss += whole * math.log(total[i]) + own * (highest - z)
                     if grad.size:
                         share = own + target[1, labels[i]]
-                        grad[i, column] = (_exp(z - highest) / total[i] * whole - share) * scale
+                        soft = _exp(z - highest) / total[i] * whole
+                        grad[i, column] = narrow((soft - share) * scale, zero)
                 continue
             if here:
                 loss += math.log(total[i]) + highest - np.float64(logits[i, column])
             if grad.size:
                 factor = scale / total[i]
                 for q in range(width):
-                    grad[i, q] = _exp(np.float64(logits[i, q]) - highest) * factor
+                    grad[i, q] = narrow(_exp(np.float64(logits[i, q]) - highest) * factor, zero)
                 if here:
                     power = _exp(np.float64(logits[i, column]) - highest)
-                    grad[i, column] = (power / total[i] - 1.0) * scale
+                    grad[i, column] = narrow((power / total[i] - 1.0) * scale, zero)
         losses[chunk] = loss
 
 
 @Threaded
-def _spread_argmax(logits, first, top, out, bounds):
-    for chunk in numba.prange(bounds.size - 1):
+def _spread_argmax(taken, logits, first, top, out, bounds):
+    for chunk in chunks(taken, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             out[i] = ABSENT
             for q in range(logits.shape[1]):

@@ -3,13 +3,15 @@
 Integers only, so every backend and every thread count draws the same bits. What the counter
 holds and which bit belongs to which column: `hpgcn.kernels.reference.dropout_bits`.
 """
-import numba
 import numpy as np
 
+from hpgcn.kernels.bits16 import number_dtype
+from hpgcn.kernels.cpu.bits16 import narrow, widen
 from hpgcn.kernels.cpu.chunks import evenly
 from hpgcn.kernels.cpu.vector_intrinsics import mask_eight
-from hpgcn.kernels.jit import Threaded, jit
+from hpgcn.kernels.jit import jit
 from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold
+from hpgcn.kernels.threads import Threaded, chunks
 
 DRAW = 16  # work of drawing one byte, in scalar operations of other kernels
 LOW = np.uint64(0xFFFFFFFF)
@@ -70,36 +72,38 @@ def mask_row(x, i, bits, row, scale):
     """Row i of x = scale * x where the bit of bits[row] is set, 0 elsewhere."""
     width = x.shape[1]
     start = x.ctypes.data + i * width * x.itemsize
+    zero = x.dtype.type(0)
     for b in range(width // 8):
-        mask_eight(start + 8 * b * x.itemsize, bits[row, b], scale)
+        mask_eight(start + 8 * b * x.itemsize, bits[row, b], scale, zero)
     for q in range(width // 8 * 8, width):
-        x[i, q] = x[i, q] * scale if bits[row, q >> 3] >> (q & 7) & 1 else x.dtype.type(0)
+        kept = bits[row, q >> 3] >> (q & 7) & 1
+        x[i, q] = narrow(widen(x[i, q]) * scale, zero) if kept else zero
 
 
 @Threaded
-def _dropout_bits(vertex, width, first, key, out, bounds):
+def _dropout_bits(taken, vertex, width, first, key, out, bounds):
     last = np.uint8(0xFF >> (-width % 8))  # pad bits are 0
-    for chunk in numba.prange(bounds.size - 1):
+    for chunk in chunks(taken, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             draw(vertex[i], first, key, out, i)
             out[i, out.shape[1] - 1] &= last
 
 
 @Threaded
-def _dropout(x, vertex, first, key, scale, out, bounds):
-    for chunk in numba.prange(bounds.size - 1):
+def _dropout(taken, x, vertex, first, key, scale, out, bounds):
+    for chunk in chunks(taken, bounds.size - 1):
         bits = np.empty((1, (x.shape[1] + 7) // 8), np.uint8)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             draw(vertex[i], first, key, bits, 0)
             for q in range(x.shape[1]):
-                out[i, q] = x[i, q]
+                out[i, q] = narrow(widen(x[i, q]), out.dtype.type(0))
             mask_row(out, i, bits, 0, scale)
 
 
 @Threaded
-def _dropout_csr(indptr, indices, data, vertex, first, key, scale, out, bounds):
+def _dropout_csr(taken, indptr, indices, data, vertex, first, key, scale, out, bounds):
     zero = data.dtype.type(0)
-    for chunk in numba.prange(bounds.size - 1):
+    for chunk in chunks(taken, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             byte = -1
             bits = np.uint64(0)
@@ -129,7 +133,7 @@ def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
 def dropout(x, vertex, *, seed, epoch, layer, p, first=0, out=None):
     out = np.empty_like(x) if out is None else out
     _dropout(DRAW // 8 * x.size, x, vertex, first, draw_key(seed, epoch, layer, p),
-             x.dtype.type(dropout_scale(p)), out, evenly(x.shape[0]))
+             number_dtype(x.dtype).type(dropout_scale(p)), out, evenly(x.shape[0]))
     return out
 
 

@@ -1,56 +1,71 @@
 """A row of a product as vector code that Numba does not write by itself, emitted through LLVM.
 
 The accumulators of a row stay in registers over all its nonzeros, and the row is written
-once (DistGNN, Algorithm 3); the rows of x that come `distance` nonzeros later are
-prefetched. How many vectors, how many sets of accumulators and how many lanes is the
-length, hence the type, of a tuple, so that each combination is compiled once and cached.
+once (DistGNN, Algorithm 3). Rows of x that come later are prefetched: into the second cache
+`far` nonzeros ahead, which can wait for more lines at once than the first, and into the first
+one `near` ahead. What the code is made for is a RowShape, so that each is compiled once.
 """
 import functools
-import itertools
+from typing import NamedTuple
 
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
-from numba.core import cgutils, config
+from numba.core import cgutils
 from numba.extending import intrinsic
 
-I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
-BYTES = I8.as_pointer()
+from hpgcn.kernels.cpu.bits16 import narrowed, widened
+from hpgcn.kernels.cpu.emitter import BYTES, I1, I16, I32, I64, Emitter, splat, vector_bytes
+
 MAX_VECTORS = 16  # of 32 registers with AVX-512
-AVX512 = {"skylake-avx512", "icelake-server", "sapphirerapids", "znver4", "znver5"}
-AVX2 = {"haswell", "skylake", "znver1", "znver2", "znver3"}
+FIRST, SECOND = 3, 2  # caches, as llvm.prefetch calls them
 
 
-@functools.cache
-def vector_bytes():
-    """Bytes of a vector register Numba compiles for: 64 with AVX-512, 32 with AVX2, else 16."""
-    name = config.CPU_NAME
-    if name is None or name == "host":
-        features = {feature for feature, has in binding.get_host_cpu_features().items() if has}
-    else:
-        features = set((config.CPU_FEATURES or "").replace("+", "").split(","))
-    if name in AVX512 or "avx512f" in features:
-        return 64
-    return 32 if name in AVX2 or "avx2" in features else 16
+class RowShape(NamedTuple):
+    """What the code for a row is made for: constants of the compiled kernel.
+
+    `literal` says them to the compiler, as the lengths of tuples, which are types.
+    """
+
+    vectors: int  # of `lanes` numbers each; the last one is masked, unless `tail` says more
+    sets: int  # of accumulators; a second one hides the latency of fma
+    lanes: int
+    near: int  # cache lines of a row that are prefetched into the first cache
+    far: int  # and earlier into the second one
+    power: int = 0  # whether ldx is the logarithm of a row length: quicker than a product
+    tail: int = 0  # columns beyond whole vectors, in vectors of fewer lanes, and none is masked
+    narrow_x: int = 0  # whether x is in 16 bits (hpgcn.kernels.bits16)
+    narrow_out: int = 0  # whether the result is
+    dots: int = 0  # whether pairs of 16 bits are multiplied as such (hpgcn.kernels.cpu.gemm)
+    streamed: int = 0  # 16 bytes times this are stored at once past the cache; 0: into it
+
+    def literal(self):
+        return tuple((0,) * count for count in self)
 
 
-def shape_of(width, itemsize, *, cached, aligned, power):
-    """Return the shape of the code for a row of `width` numbers, as tuples of these lengths.
+def sets_of(width, itemsize):
+    """Accumulator sets of a row: part of the order of its sum, so only its width decides."""
+    return 2 if width * itemsize <= 128 else 1
 
-    Vectors, accumulator sets (a second one hides the latency of fma), lanes, cache lines; and 2
-    if `power`, which says that ldx is the logarithm of the row length (a shift is quicker than a
-    product), else 1. Rows of at most 256 bytes that come from memory are read in 32-byte vectors:
+
+def shape_of(columns, width, itemsize, *, wide=True, narrow=(False, False)):
+    """Return the RowShape of a pass over some of `width` columns, without prefetches.
+
+    Numbers are summed in `itemsize` bytes; `narrow` says whether those of x and of the result are
+    stored in 16 bits. Where not `wide`, rows of at most 256 bytes are read in 32-byte vectors:
     arrays rarely begin at a multiple of 64, and then every 64-byte load takes two cache lines.
     """
     size = vector_bytes()
-    registers = 32 if size == 64 else 16
-    row_bytes = width * itemsize
-    if size == 64 and (row_bytes <= 32 or (not cached and row_bytes <= 256)):
+    row_bytes = columns * itemsize
+    if size == 64 and (row_bytes <= 32 or (not wide and row_bytes <= 256)):
         size = 32
     lanes = size // itemsize
-    vectors = -(-width // lanes)
-    sets = 2 if 4 * vectors <= registers else 1
-    lines = -(-vectors * size // 64) + (not aligned)
-    return tuple((0,) * length for length in (vectors, sets, lanes, lines, 1 + power))
+    vectors = -(-columns // lanes)
+    tail = 0
+    if any(narrow) and vector_bytes() < 64 and columns % lanes:  # no masks for 16 bits there
+        vectors = columns // lanes
+        tail = columns % lanes
+    return RowShape(vectors, sets_of(width, itemsize), lanes, 0, 0, tail=tail,
+                    narrow_x=int(narrow[0]), narrow_out=int(narrow[1]))
 
 
 def max_width(itemsize):
@@ -59,194 +74,225 @@ def max_width(itemsize):
     return vectors * vector_bytes() // itemsize
 
 
-def distance(row_bytes, cached):
-    """Nonzeros ahead to prefetch: 32 from the last-level cache, about 16 KB of x from memory."""
-    return 32 if cached else max(16, min(128, 16384 // row_bytes))
+class Piece(NamedTuple):
+    """A vector of a row: its first column, and how many it has; the last one may be masked."""
+
+    first: int
+    lanes: int
+    masked: bool
 
 
-def splat(builder, value, lanes):
-    """Return a vector of one value in all lanes."""
-    undefined = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
-    first = builder.insert_element(undefined, value, I32(0))
-    places = ir.Constant(ir.VectorType(I32, lanes), [0] * lanes)
-    return builder.shuffle_vector(first, undefined, places)
+class RowEmitter(Emitter):
+    """Emits code for the vectors of a row, whose numbers may be stored in 16 bits."""
 
+    def __init__(self, builder, real, itemsize, shape, width):
+        super().__init__(builder, real, itemsize, shape.vectors, shape.lanes)
+        self.shape = shape
+        last = shape.vectors - 1
+        self.pieces = [Piece(v * shape.lanes, shape.lanes, v == last and not shape.tail)
+                       for v in range(shape.vectors)]
+        first = shape.vectors * shape.lanes
+        lanes = shape.lanes // 2
+        while lanes:
+            if shape.tail & lanes:
+                self.pieces.append(Piece(first, lanes, False))
+                first += lanes
+            lanes //= 2
+        self.columns = first
+        self.exists = None
+        if not shape.tail:
+            kind = ir.VectorType(I64, shape.lanes)
+            numbers = ir.Constant(kind, list(range(last * shape.lanes, first)))
+            self.exists = builder.icmp_signed("<", numbers, splat(builder, width, shape.lanes))
 
-class Emitter:
-    def __init__(self, builder, real, itemsize, vectors, lanes):
-        self.builder = builder
-        self.real = real
-        self.itemsize = itemsize
-        self.vectors = vectors
-        self.lanes = lanes
-        self.vector = ir.VectorType(real, lanes)
-        self.zero = ir.Constant(self.vector, [0.0] * lanes)
+    def vector_of(self, piece):
+        return ir.VectorType(self.real, piece.lanes)
 
-    def call(self, name, returns, *args):
-        """Call an LLVM intrinsic; * in its name stands for the type of vectors."""
-        name = name.replace("*", f"v{self.lanes}f{8 * self.itemsize}")
-        kind = ir.FunctionType(returns, [arg.type for arg in args])
-        function = cgutils.get_or_insert_function(self.builder.module, kind, name)
-        return self.builder.call(function, args)
+    def zeros(self, piece):
+        return ir.Constant(self.vector_of(piece), [0.0] * piece.lanes)
 
-    def tail(self, width):
-        """Return which lanes of the last vector exist, as bits."""
-        first = (self.vectors - 1) * self.lanes
-        kind = ir.VectorType(I64, self.lanes)
-        numbers = ir.Constant(kind, list(range(first, first + self.lanes)))
-        return self.builder.icmp_signed("<", numbers, splat(self.builder, width, self.lanes))
+    def _at(self, row, piece, kind):
+        at = self.builder.gep(row, [I64(piece.first)])
+        return self.builder.bitcast(at, kind.as_pointer())
 
-    def place(self, row, v):
-        at = self.builder.gep(row, [I64(v * self.lanes)])
-        return self.builder.bitcast(at, self.vector.as_pointer())
-
-    def load(self, row, v, tail):
-        """Return vector v of a row; of the last one the lanes that exist."""
-        at = self.place(row, v)
-        if v + 1 < self.vectors:
+    def load(self, row, piece, narrow):
+        """Load a vector of a row; lanes that do not exist are 0. `narrow` ones are widened."""
+        if narrow:
+            return widened(self.builder, self.load_bits(row, piece, 16))
+        at = self._at(row, piece, self.vector_of(piece))
+        if not piece.masked:
             return self.builder.load(at, align=self.itemsize)
-        return self.call("llvm.masked.load.*.p0", self.vector, at, I32(self.itemsize), tail,
-                         self.zero)
+        name = f"llvm.masked.load.v{piece.lanes}f{8 * self.itemsize}.p0"
+        return self.call(name, self.vector_of(piece), at, I32(self.itemsize), self.exists,
+                         self.zeros(piece))
 
-    def store(self, value, row, v, tail):
-        """Write vector v of a row; of the last one the lanes that exist."""
-        at = self.place(row, v)
-        if v + 1 < self.vectors:
-            self.builder.store(value, at, align=self.itemsize)
+    def load_bits(self, row, piece, bits):
+        """Load a vector of integers of so many bits; lanes that do not exist are 0."""
+        kind = ir.VectorType(ir.IntType(bits), piece.lanes)
+        at = self._at(row, piece, kind)
+        if not piece.masked:
+            return self.builder.load(at, align=bits // 8)
+        zero = ir.Constant(kind, [0] * piece.lanes)
+        return self.call(f"llvm.masked.load.v{piece.lanes}i{bits}.p0", kind, at, I32(bits // 8),
+                         self.exists, zero)
+
+    def store(self, value, row, piece, narrow):
+        """Write a vector of a row: the lanes that exist, `narrow` ones rounded."""
+        if narrow:
+            self._put(narrowed(self.builder, value), row, piece, "i16", 2)
         else:
-            self.call("llvm.masked.store.*.p0", ir.VoidType(), value, at, I32(self.itemsize), tail)
+            self._put(value, row, piece, f"f{8 * self.itemsize}", self.itemsize)
 
-    def prefetch(self, row, lines):
+    def store_numbers(self, value, row, piece):
+        """Write a vector of 64-bit integers to a row of such."""
+        self._put(value, row, piece, "i64", 8)
+
+    def _put(self, value, row, piece, kind, size):
+        """Write a vector of what LLVM calls `kind`, of so many bytes."""
+        at = self._at(row, piece, value.type)
+        if self.shape.streamed:
+            self._stream(value, at, piece.lanes, size)
+        elif piece.masked:
+            name = f"llvm.masked.store.v{piece.lanes}{kind}.p0"
+            self.call(name, ir.VoidType(), value, at, I32(size), self.exists)
+        else:
+            self.builder.store(value, at, align=size)
+
+    def _stream(self, value, at, lanes, size):
+        """Store past the cache, in units that begin at multiples of their size."""
+        builder = self.builder
+        unit = min(lanes * size, 16 * self.shape.streamed)
+        count = unit // size
+        past = builder.module.add_metadata([I32(1)])
+        begin = builder.bitcast(at, value.type.element.as_pointer())
+        for first in range(0, lanes, count):
+            places = ir.Constant(ir.VectorType(I32, count), list(range(first, first + count)))
+            part = builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), places)
+            place = builder.bitcast(builder.gep(begin, [I64(first)]), part.type.as_pointer())
+            builder.store(part, place, align=unit).set_metadata("nontemporal", past)
+
+    def fma(self, weight, part, total, piece):
+        name = f"llvm.fmuladd.v{piece.lanes}f{8 * self.itemsize}"
+        return self.call(name, self.vector_of(piece), weight, part, total)
+
+    def prefetch(self, row, lines, cache):
         """Ask for the cache lines of a row, one more than its bytes fill where it may spill."""
         start = self.builder.bitcast(row, BYTES)
-        size = self.vectors * self.lanes * self.itemsize
+        itemsize = 2 if self.shape.narrow_x else self.itemsize
+        size = self.columns * itemsize
         for line in range(lines):
-            at = self.builder.gep(start, [I64(min(64 * line, size - self.itemsize))])
-            self.call("llvm.prefetch.p0", ir.VoidType(), at, I32(0), I32(3), I32(1))
+            at = self.builder.gep(start, [I64(min(64 * line, size - itemsize))])
+            self.call("llvm.prefetch.p0", ir.VoidType(), at, I32(0), I32(cache), I32(1))
 
-    def keep(self, mask, v, num_bytes):
-        """Return the bits of vector v, an integer, out of a row of mask bytes and none past it."""
-        builder = self.builder
-        first = v * self.lanes // 8
-        count = max(1, self.lanes // 8)
-        word = ir.IntType(8 * count)
-        if v + 1 < self.vectors or count == 1:
-            at = builder.gep(mask, [I64(first)])
-            bits = builder.load(builder.bitcast(at, word.as_pointer()), align=1)
-        else:  # some bytes of the last vector may be missing
-            bits = word(0)
-            for i in range(count):
-                at = I64(first + i)
-                exists = builder.icmp_signed("<", at, num_bytes)
-                at = builder.select(exists, at, I64(0))  # any byte will do
-                byte = builder.zext(builder.load(builder.gep(mask, [at])), word)
-                bits = builder.or_(bits, builder.shl(byte, word(8 * i)))
-        if self.lanes < 8:
-            shifted = builder.lshr(bits, word(v * self.lanes % 8))
-            bits = builder.trunc(shifted, ir.IntType(self.lanes))
-        return bits
+    def keep_of(self, mask, piece, num_bytes):
+        """Return the bits of a vector, as `keep`."""
+        return self.keep_from(mask, piece.first, piece.lanes, piece.masked, num_bytes)
 
 
 @intrinsic
-def row_product(typingctx, indices, data, col_scale, start, stop, ahead, last, x, ldx, out, width,
-                scale, accumulate, mask, num_bytes, vectors, sets, lanes, lines, power):
+def row_product(typingctx, indices, data, col_scale, start, stop, near, far, last, x, ldx, out,
+                width, scale, accumulate, mask, num_bytes, shape):
     """Multiply a row: out = keep * (scale * sum of data[k] col_scale[j] x[j] + accumulate * out).
 
     The sum is over k in start..stop, j = indices[k], in the first `width` columns;
     data and col_scale may be None. x, out and mask are addresses (mask 0: keep all),
-    ldx the row length of x in numbers (or its logarithm, see `shape_of`). Rows of x
-    are prefetched `ahead` nonzeros before use; `last` is the last entry of indices.
+    ldx the row length of x in numbers (or its logarithm, see `RowShape`). Rows of x
+    are prefetched `near` and `far` nonzeros before use; `last` is the last entry of indices.
     """
     signature = types.void(
-        indices, data, col_scale, start, stop, ahead, last, x, ldx, out, width, scale, accumulate,
-        mask, num_bytes, vectors, sets, lanes, lines, power)
-    count_sets, count_lines = sets.count, lines.count
-    shifted = power.count == 2
+        indices, data, col_scale, start, stop, near, far, last, x, ldx, out, width, scale,
+        accumulate, mask, num_bytes, shape)
+    made_for = RowShape(*(part.count for part in shape))
+    sets = made_for.sets
 
     def codegen(context, builder, signature, args):
         real = context.get_value_type(scale)
-        emit = Emitter(builder, real, scale.bitwidth // 8, vectors.count, lanes.count)
         columns, values, scales = (
             None if isinstance(kind, types.NoneType)
             else context.make_array(kind)(context, builder, value).data
             for kind, value in zip(signature.args[:3], args))
-        start, stop, ahead, last, x, ldx, out, width = args[3:11]
-        factor, accumulate, mask, num_bytes = args[11:15]
-        x, out = (builder.inttoptr(address, real.as_pointer()) for address in (x, out))
-        tail = emit.tail(width)
+        start, stop, near, far, last, x, ldx, out, width = args[3:12]
+        factor, accumulate, mask, num_bytes = args[12:16]
+        emit = RowEmitter(builder, real, scale.bitwidth // 8, made_for, width)
+        pieces = emit.pieces
+        x = builder.inttoptr(x, (I16 if made_for.narrow_x else real).as_pointer())
+        out = builder.inttoptr(out, (I16 if made_for.narrow_out else real).as_pointer())
         # the last rows of all prefetch what they read anyway: nothing past indices may be read
-        inside = builder.icmp_signed("<=", builder.add(stop, ahead), last)
-        ahead = builder.select(inside, ahead, I64(0))
+        furthest = far if made_for.far else near
+        inside = builder.icmp_signed("<=", builder.add(stop, furthest), last)
+        near, far = (builder.select(inside, ahead, I64(0)) for ahead in (near, far))
 
         bits = builder.inttoptr(mask, BYTES)
         masked = builder.icmp_unsigned("!=", mask, I64(0))
         end = cgutils.alloca_once_value(builder, stop)
         with builder.if_then(masked):  # of a row of which nothing is kept no sum need be taken
-            words = (emit.keep(bits, v, num_bytes) for v in range(emit.vectors))
-            some = functools.reduce(builder.or_, words)
-            nothing = builder.icmp_unsigned("==", some, some.type(0))
-            with builder.if_then(nothing, likely=False):
+            some = I1(0)
+            for piece in pieces:
+                word = emit.keep_of(bits, piece, num_bytes)
+                some = builder.or_(some, builder.icmp_unsigned("!=", word, word.type(0)))
+            with builder.if_then(builder.not_(some), likely=False):
                 # a branch, not a choice: what follows need not wait for the mask
                 builder.store(start, end)
         stop = builder.load(end)
-        sums = [[cgutils.alloca_once(builder, emit.vector) for _ in range(emit.vectors)]
-                for _ in range(count_sets)]
-        for slot in itertools.chain(*sums):
-            builder.store(emit.zero, slot)
+        sums = [[cgutils.alloca_once(builder, emit.vector_of(piece)) for piece in pieces]
+                for _ in range(sets)]
+        for slots in sums:
+            for slot, piece in zip(slots, pieces):
+                builder.store(emit.zeros(piece), slot)
 
         def column(k):
             index = builder.load(builder.gep(columns, [k]))
             return builder.sext(index, I64) if index.type.width < 64 else index
 
         def row(j):
-            return builder.gep(x, [builder.shl(j, ldx) if shifted else builder.mul(j, ldx)])
+            return builder.gep(x, [builder.shl(j, ldx) if made_for.power else builder.mul(j, ldx)])
 
         def step(k, u):
-            emit.prefetch(row(column(builder.add(k, ahead))), count_lines)
+            if made_for.far:
+                emit.prefetch(row(column(builder.add(k, far))), made_for.far, SECOND)
+            if made_for.near:
+                emit.prefetch(row(column(builder.add(k, near))), made_for.near, FIRST)
             j = column(k)
             weight = None if values is None else builder.load(builder.gep(values, [k]))
             if scales is not None:
                 of_column = builder.load(builder.gep(scales, [j]))
                 weight = of_column if weight is None else builder.fmul(weight, of_column)
-            if weight is not None:
-                weight = splat(builder, weight, emit.lanes)
             source = row(j)
-            for v in range(emit.vectors):
-                total = builder.load(sums[u][v])
-                part = emit.load(source, v, tail)
+            for slot, piece in zip(sums[u], pieces):
+                total = builder.load(slot)
+                part = emit.load(source, piece, made_for.narrow_x)
                 if weight is None:
                     total = builder.fadd(total, part)
                 else:
-                    total = emit.call("llvm.fmuladd.*", emit.vector, weight, part, total)
-                builder.store(total, sums[u][v])
+                    total = emit.fma(splat(builder, weight, piece.lanes), part, total, piece)
+                builder.store(total, slot)
 
-        stride = I64(count_sets)
+        stride = I64(sets)
         whole = builder.sdiv(builder.sub(stop, start), stride)
         middle = builder.add(start, builder.mul(whole, stride))
         with cgutils.for_range_slice(builder, start, middle, stride, intp=I64) as (k, _):
-            for u in range(count_sets):
+            for u in range(sets):
                 step(builder.add(k, I64(u)), u)
-        if count_sets > 1:
+        if sets > 1:
             with cgutils.for_range_slice(builder, middle, stop, I64(1), intp=I64) as (k, _):
                 step(k, 0)
 
-        factor = splat(builder, factor, emit.lanes)
-        for v in range(emit.vectors):
-            total = builder.load(sums[0][v])
-            for u in range(1, count_sets):
-                total = builder.fadd(total, builder.load(sums[u][v]))
-            builder.store(builder.fmul(total, factor), sums[0][v])
+        for v, piece in enumerate(pieces):
+            total = functools.reduce(builder.fadd, (builder.load(slots[v]) for slots in sums))
+            total = builder.fmul(total, splat(builder, factor, piece.lanes))
+            builder.store(total, sums[0][v])
         with builder.if_then(accumulate):
-            for v in range(emit.vectors):
-                total = builder.fadd(builder.load(sums[0][v]), emit.load(out, v, tail))
-                builder.store(total, sums[0][v])
+            for slot, piece in zip(sums[0], pieces):
+                before = emit.load(out, piece, made_for.narrow_out)
+                builder.store(builder.fadd(builder.load(slot), before), slot)
         with builder.if_then(masked):
-            for v in range(emit.vectors):
-                keep = emit.keep(bits, v, num_bytes)
-                keep = builder.bitcast(keep, ir.VectorType(I1, emit.lanes))
-                builder.store(builder.select(keep, builder.load(sums[0][v]), emit.zero), sums[0][v])
-        for v in range(emit.vectors):
-            emit.store(builder.load(sums[0][v]), out, v, tail)
+            for slot, piece in zip(sums[0], pieces):
+                keep = emit.keep_of(bits, piece, num_bytes)
+                keep = builder.bitcast(keep, ir.VectorType(I1, piece.lanes))
+                kept = builder.select(keep, builder.load(slot), emit.zeros(piece))
+                builder.store(kept, slot)
+        for slot, piece in zip(sums[0], pieces):
+            emit.store(builder.load(slot), out, piece, made_for.narrow_out)
         return context.get_dummy_value()
 
     return signature, codegen

@@ -1,15 +1,14 @@
 """Sparse times dense on CPU threads: vector code per row, columns in passes that fit."""
-import functools
 import threading
-from pathlib import Path
 
-import numba
 import numpy as np
 
+from hpgcn.kernels.bits16 import BF16, ROUNDED_ONCE
 from hpgcn.kernels.cpu.chunks import by_nonzeros, evenly
-from hpgcn.kernels.cpu.row_product import distance, max_width, row_product, shape_of
+from hpgcn.kernels.cpu.row_product import max_width, row_product, shape_of
+from hpgcn.kernels.cpu.tuning import current, last_level_cache, reach_of
 from hpgcn.kernels.cpu.vector_intrinsics import address
-from hpgcn.kernels.jit import Threaded
+from hpgcn.kernels.threads import Threaded, chunks
 
 NO_ROWS = np.empty(0, np.int64)
 NO_MASK = np.empty((0, 0), np.uint8)
@@ -17,12 +16,12 @@ CHUNKS = 256
 
 
 @Threaded
-def _spmm(indptr, indices, data, col_scale, row_scale, rows, mask, accumulate, bounds, x, ldx, out,
-          ldo, itemsize, width, first_byte, ahead, one, vectors, sets, lanes, lines, power):
+def _spmm(taken, indptr, indices, data, col_scale, row_scale, rows, mask, accumulate, bounds, x,
+          ldx, out, out_bytes, width, first_byte, near, far, one, shape):
     last = np.int64(indices.size - 1)
     num_bytes = np.int64(mask.shape[1] - first_byte)
     bits = mask.ctypes.data
-    for chunk in numba.prange(bounds.size - 1):
+    for chunk in chunks(taken, bounds.size - 1):
         for r in range(bounds[chunk], bounds[chunk + 1]):
             i = rows[r] if rows.size else r
             scale = row_scale[i] if row_scale.size else one
@@ -30,13 +29,13 @@ def _spmm(indptr, indices, data, col_scale, row_scale, rows, mask, accumulate, b
             if mask.size:
                 mask_row = np.int64(bits + i * mask.shape[1] + first_byte)
             row_product(indices, data, col_scale, np.int64(indptr[i]), np.int64(indptr[i + 1]),
-                        ahead, last, x, ldx, out + i * ldo * itemsize, width, scale, accumulate,
-                        mask_row, num_bytes, vectors, sets, lanes, lines, power)
+                        near, far, last, x, ldx, out + i * out_bytes, width, scale, accumulate,
+                        mask_row, num_bytes, shape)
 
 
 @Threaded
-def _pack(x, first, columns, slab, bounds):
-    for chunk in numba.prange(bounds.size - 1):
+def _pack(taken, x, first, columns, slab, bounds):
+    for chunk in chunks(taken, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(columns):
                 slab[i, q] = x[i, first + q]
@@ -74,8 +73,10 @@ def product(indptr, indices, data, x, out, row_scale=None, col_scale=None, rows=
     """
     m = indptr.size - 1
     n, width = x.shape
-    dtype = x.dtype
-    itemsize = dtype.itemsize
+    narrow = x.dtype == BF16
+    dtype = np.dtype(np.float32) if narrow else x.dtype
+    if accumulate and out is not None and out.dtype == BF16:
+        raise ValueError(ROUNDED_ONCE)
     if out is None:
         out = (np.empty if rows is None and not accumulate else np.zeros)((m, width), dtype)
     if m == 0 or width == 0 or (rows is not None and rows.size == 0):
@@ -91,43 +92,74 @@ def product(indptr, indices, data, x, out, row_scale=None, col_scale=None, rows=
     col_scale = None if col_scale is None else np.ascontiguousarray(col_scale, dtype)
     row_scale = np.ascontiguousarray(() if row_scale is None else row_scale, dtype)
 
-    step = pass_width(width, n, nnz, itemsize)
+    step = pass_width(width, n, nnz, x.itemsize, dtype.itemsize)
     packed = is_packed(x, step, nnz)
     launches = []
     for first in range(0, width, step):
         columns = min(step, width - first)
-        row_bytes = columns * itemsize
-        cached = n * row_bytes <= last_level_cache() // 2
-        source = address(x) + first * itemsize
-        ldx = width
+        source = x[:, first:first + columns]
         if packed:
-            slab = aligned_rows(n, columns, dtype)
+            slab = aligned_rows(n, columns, x.dtype)
             launches.append((_pack, (n * columns, x, first, columns, slab, evenly(n))))
-            source = address(slab)
-            ldx = slab.shape[1]
+            source = slab
+        shape, near, far = layout(source, columns, width, out)
+        ldx = source.strides[0] // source.itemsize
         power = packed and ldx & (ldx - 1) == 0
-        unit = min(64, 32 * -(-row_bytes // 32))
-        aligned = source % 64 == 0 and ldx * itemsize % unit == 0
+        streamed = 0 if accumulate else unit_past_cache(out, first, columns, shape)
+        shape = shape._replace(power=int(power), streamed=streamed)
         launches.append((_spmm, (
             (nnz + m) * columns, indptr, indices, data, col_scale, row_scale, rows, mask,
-            accumulate, bounds, source, ldx.bit_length() - 1 if power else ldx,
-            address(out) + first * itemsize, width, itemsize, columns, first // 8,
-            distance(row_bytes, cached), dtype.type(1),
-            *shape_of(columns, itemsize, cached=cached, aligned=aligned, power=power))))
+            accumulate, bounds, address(source),
+            ldx.bit_length() - 1 if power else ldx, address(out) + first * out.itemsize,
+            width * out.itemsize, columns, first // 8, near, far, dtype.type(1),
+            shape.literal())))
     return out, launches
 
 
-def pass_width(width, n, nnz, itemsize):
+def layout(source, columns, width=None, out=None):
+    """Return the RowShape of a pass over some of `width` columns, and near and far in nonzeros.
+
+    `source` are the rows of x in these columns; `out` tells how results are stored.
+    """
+    row_bytes = columns * source.itemsize
+    size = source.shape[0] * row_bytes
+    reach = reach_of(source.shape[0], row_bytes)
+    unit = min(64, 32 * -(-row_bytes // 32))
+    aligned = address(source) % 64 == 0 and source.strides[0] % unit == 0
+    lines = -(-row_bytes // 64) + (not aligned)
+    near = min(reach.near_lines + (not aligned), lines) if reach.near else 0
+
+    narrow = source.dtype == BF16
+    shape = shape_of(
+        columns, width or columns, 4 if narrow else source.itemsize,
+        wide=aligned or size <= last_level_cache() // 2,
+        narrow=(narrow, out is not None and out.dtype == BF16))
+    return shape._replace(near=near, far=lines if reach.far else 0), reach.near, reach.far
+
+
+def unit_past_cache(out, first, columns, shape):
+    """Return how many times 16 bytes are stored past the cache at once; 0: into it.
+
+    Results that the last cache does not hold pass by it, unless some lanes do not exist.
+    """
+    if out.nbytes <= last_level_cache() or not current().streamed or columns % shape.lanes:
+        return 0
+    begins = address(out) | first * out.itemsize | out.strides[0]
+    return min(begins & -begins, 64) // 16
+
+
+def pass_width(width, n, nnz, x_bytes, itemsize):
     """Return the columns per pass over a product with (n, width) rows of x.
 
-    One pass holds at most what the registers do. If rows of x are read many times (nnz
-    >= 32 n), x as a whole does not fit in half of the last-level cache, and a slab of
-    at least 32 of its columns does, passes are that narrow: the indices are read again
-    for each, 4 to 8 bytes a nonzero, and x comes from the cache instead of from memory.
+    One pass holds at most what the registers do, numbers of `itemsize` bytes; those of x have
+    `x_bytes`. If rows of x are read many times (nnz >= 32 n), x as a whole does not fit in half of
+    the last-level cache, and a slab of at least 32 of its columns does, passes are that narrow: the
+    indices are read again for each, 4 to 8 bytes a nonzero, and x comes from the cache instead of
+    from memory.
     """
     count = -(-width // max_width(itemsize))
     step = -(-width // count)
-    fits = last_level_cache() // 2 // max(1, n * itemsize) // 16 * 16
+    fits = last_level_cache() // 2 // max(1, n * x_bytes) // 16 * 16
     if nnz >= 32 * n and 32 <= fits < step:
         step = -(-width // -(-width // fits))
     return min(width, -(-step // 16) * 16)
@@ -137,7 +169,7 @@ def is_packed(x, step, nnz):
     """Whether rows of x are first copied to where each begins a cache line (or half of one).
 
     A row of 64 bytes that begins anywhere takes two lines. Where rows come from the cache, and
-    often, fewer lines pay for the copy; from memory, where lines travel in pairs, measured not to.
+    often, fewer lines pay for the copy; from memory, measured not to.
     """
     n = x.shape[0]
     row_bytes = step * x.itemsize
@@ -170,12 +202,3 @@ class _Scratch(threading.local):
 
 
 _scratch = _Scratch()
-
-
-@functools.cache
-def last_level_cache():
-    """Return the bytes of the largest cache of this CPU; 32 MiB if the system does not say."""
-    paths = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
-    texts = (path.read_text().strip() for path in paths)
-    sizes = (int(text[:-1]) << {"K": 10, "M": 20, "G": 30}[text[-1]] for text in texts)
-    return max(sizes, default=32 << 20)

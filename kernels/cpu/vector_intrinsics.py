@@ -4,52 +4,61 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from hpgcn.kernels.cpu.row_product import BYTES, I1, I8, I32, I64, splat
+from hpgcn.kernels.cpu.bits16 import load_numbers, store_numbers
+from hpgcn.kernels.cpu.emitter import BYTES, I1, I8, I32, I64, splat
 
 
 @intrinsic
-def activate_eight(typingctx, z, bias, bits, relu, scale):
+def activate_eight(typingctx, z, bias, bits, relu, scale, like):
     """Eight columns at address z: z = keep * scale * (z + bias); return the bits kept.
 
     `bits` (uint8) are those that dropout keeps; with `relu` what is <= 0 goes too (NaN stays).
+    `like` is a number as z has them, `scale` one as bias has.
     """
-    signature = types.uint8(z, bias, types.uint8, relu, scale)
+    signature = types.uint8(z, bias, types.uint8, relu, scale, like)
 
     def codegen(context, builder, signature, args):
-        z, bias, bits, relu, scale = args
-        size = signature.args[4].bitwidth // 8
+        z, bias, bits, relu, scale, like = args
+        number, kind = signature.args[4:]
+        size = kind.bitwidth // 8
         vector = ir.VectorType(scale.type, 8)
-        at, addend = (builder.inttoptr(place, vector.as_pointer()) for place in (z, bias))
-        total = builder.fadd(builder.load(at, align=size), builder.load(addend, align=size))
+        total = builder.fadd(
+            load_numbers(builder, z, kind, like.type, 8, size),
+            load_numbers(builder, bias, number, scale.type, 8, number.bitwidth // 8))
         zero = ir.Constant(vector, [0.0] * 8)
         alive = builder.bitcast(builder.fcmp_unordered("ugt", total, zero), I8)
         kept = builder.and_(bits, builder.select(relu, alive, I8(255)))
-        _store_masked(builder, builder.fmul(total, splat(builder, scale, 8)), kept, at, size)
+        scaled = builder.fmul(total, splat(builder, scale, 8))
+        _store_masked(builder, scaled, kept, z, kind, size)
         return kept
 
     return signature, codegen
 
 
 @intrinsic
-def mask_eight(typingctx, x, bits, scale):
-    """Eight columns at address x: x = scale * x where the bit is set, 0 elsewhere."""
-    signature = types.void(x, types.uint8, scale)
+def mask_eight(typingctx, x, bits, scale, like):
+    """Eight columns at address x: x = scale * x where the bit is set, 0 elsewhere.
+
+    `like` is a number as x has them.
+    """
+    signature = types.void(x, types.uint8, scale, like)
 
     def codegen(context, builder, signature, args):
-        x, bits, scale = args
-        size = signature.args[2].bitwidth // 8
-        at = builder.inttoptr(x, ir.VectorType(scale.type, 8).as_pointer())
-        scaled = builder.fmul(builder.load(at, align=size), splat(builder, scale, 8))
-        _store_masked(builder, scaled, bits, at, size)
+        x, bits, scale, like = args
+        kind = signature.args[3]
+        size = kind.bitwidth // 8
+        scaled = builder.fmul(load_numbers(builder, x, kind, like.type, 8, size),
+                              splat(builder, scale, 8))
+        _store_masked(builder, scaled, bits, x, kind, size)
         return context.get_dummy_value()
 
     return signature, codegen
 
 
-def _store_masked(builder, numbers, bits, at, size):
+def _store_masked(builder, numbers, bits, at, kind, size):
     zero = ir.Constant(numbers.type, [0.0] * 8)
     keep = builder.bitcast(bits, ir.VectorType(I1, 8))
-    builder.store(builder.select(keep, numbers, zero), at, align=size)
+    store_numbers(builder, builder.select(keep, numbers, zero), at, kind, size)
 
 
 @intrinsic
@@ -94,14 +103,14 @@ def add(typingctx, source, target, size, zero):
     signature = types.void(source, target, size, zero)
 
     def codegen(context, builder, signature, args):
-        kind = context.get_value_type(zero)
+        element = context.get_value_type(zero)
         itemsize = zero.bitwidth // 8
+        count = 0
         if isinstance(size, types.IntegerLiteral):
-            kind = ir.VectorType(kind, size.literal_value // itemsize)
-        source, target = (builder.inttoptr(place, kind.as_pointer()) for place in args[:2])
-        total = builder.fadd(builder.load(target, align=itemsize),
-                             builder.load(source, align=itemsize))
-        builder.store(total, target, align=itemsize)
+            count = size.literal_value // itemsize
+        source, target = (load_numbers(builder, place, zero, element, count, itemsize)
+                          for place in args[:2])
+        store_numbers(builder, builder.fadd(target, source), args[1], zero, itemsize)
         return context.get_dummy_value()
 
     return signature, codegen

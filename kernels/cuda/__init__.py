@@ -4,6 +4,7 @@ from hpgcn.kernels.checks import guard
 from hpgcn.kernels.cuda import (
     aggregate,
     attend,
+    bits16,
     edges,
     elementwise,
     gather,
@@ -17,6 +18,6 @@ from hpgcn.kernels.cuda.device import current
 from hpgcn.kernels.specs import SPECS
 
 __all__ = list(SPECS)
-trusted = guard(globals(), (aggregate, attend, edges, elementwise, gather, loss, matmul, norm,
-                            reductions, spmm), reference,
+trusted = guard(globals(), (aggregate, attend, bits16, edges, elementwise, gather, loss, matmul,
+                            norm, reductions, spmm), reference,
                 lambda: current().xp)

@@ -16,9 +16,24 @@ from pathlib import Path
 
 import numpy as np
 
+from hpgcn.kernels.bits16 import number_dtype
+
 BLOCK = 256  # threads; whole warps, and 8 blocks fill a multiprocessor
 CHUNKS = 1024  # partial sums of a sum over rows: each column then has this many threads
-TYPES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long"}
+TYPES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long",
+         "uint16": "Bf16"}
+HEADER = Path(__file__).with_name("bits16.cuh")
+
+
+def source_text(source):
+    """Return the text of a .cu file, as it is compiled."""
+    return HEADER.read_text() + Path(__file__).with_name(f"{source}.cu").read_text()
+
+
+def rows_of(dtype):
+    """Return the macros of a kernel on rows of a dtype: REAL, and ROW where that is another."""
+    number = number_dtype(dtype)
+    return {"REAL": number} if dtype == number else {"REAL": number, "ROW": dtype}
 
 
 class Device:
@@ -86,7 +101,7 @@ class CupyDevice(Device):
         key = source, name, macros
         if key not in self.functions:
             if (source, macros) not in self.modules:
-                text = (Path(__file__).parent / f"{source}.cu").read_text()
+                text = source_text(source)
                 options = ("-std=c++17", *["-DHPGCN_GPU_ONLY"] * (self.team > 1), *macros)
                 self.modules[source, macros] = self.xp.RawModule(code=text, options=options)
             self.functions[key] = self.modules[source, macros].get_function(name)

@@ -7,6 +7,9 @@
 #ifndef REAL
 #define REAL float  // of the numbers; the launcher sets REAL and INDEX
 #endif
+#ifndef ROW
+#define ROW REAL  // as rows are stored
+#endif
 #ifndef INDEX
 #define INDEX int
 #endif
@@ -17,10 +20,9 @@
 #define TEAM 1
 #endif
 
-struct __align__(16) Pack {
-    REAL at[16 / sizeof(REAL)];
+template <class T> struct __align__(16) Pack {
+    T at[16 / sizeof(T)];
 };
-constexpr int VEC = 16 / sizeof(REAL);
 
 // What a draw depends on but for vertex and column; keep where a 16-bit lane is not below the threshold
 struct Key {
@@ -67,12 +69,14 @@ __device__ __forceinline__ unsigned keep_eight(long long vertex, long long colum
     return bits;
 }
 
-__device__ __forceinline__ void load_eight(REAL (&v)[8], const REAL *at, int count, bool aligned)
+template <class T>
+__device__ __forceinline__ void load_eight(REAL (&v)[8], const T *at, int count, bool aligned)
 {
+    constexpr int VEC = 16 / sizeof(T);
     if (aligned) {
 #pragma unroll
         for (int p = 0; p < 8 / VEC; ++p) {
-            const Pack pack = reinterpret_cast<const Pack *>(at)[p];
+            const Pack<T> pack = reinterpret_cast<const Pack<T> *>(at)[p];
 #pragma unroll
             for (int q = 0; q < VEC; ++q)
                 v[p * VEC + q] = pack.at[q];
@@ -81,26 +85,28 @@ __device__ __forceinline__ void load_eight(REAL (&v)[8], const REAL *at, int cou
     }
 #pragma unroll
     for (int q = 0; q < 8; ++q)
-        v[q] = q < count ? at[q] : REAL(0);
+        v[q] = q < count ? (REAL)at[q] : REAL(0);
 }
 
-__device__ __forceinline__ void store_eight(const REAL (&v)[8], REAL *at, int count, bool aligned)
+template <class T>
+__device__ __forceinline__ void store_eight(const REAL (&v)[8], T *at, int count, bool aligned)
 {
+    constexpr int VEC = 16 / sizeof(T);
     if (aligned) {
 #pragma unroll
         for (int p = 0; p < 8 / VEC; ++p) {
-            Pack pack;
+            Pack<T> pack;
 #pragma unroll
             for (int q = 0; q < VEC; ++q)
-                pack.at[q] = v[p * VEC + q];
-            reinterpret_cast<Pack *>(at)[p] = pack;
+                pack.at[q] = (T)v[p * VEC + q];
+            reinterpret_cast<Pack<T> *>(at)[p] = pack;
         }
         return;
     }
 #pragma unroll
     for (int q = 0; q < 8; ++q)
         if (q < count)
-            at[q] = v[q];
+            at[q] = (T)v[q];
 }
 
 // The group of 8 columns that a thread takes: row i, byte b of it, and the number of columns that exist
@@ -138,9 +144,9 @@ extern "C" __global__ void dropout_bits(const long long *vertex, long long m, lo
     out[thread_number()] = (unsigned char)(bits & 0xFFu >> (8 - e.count));  // pad bits are 0
 }
 
-extern "C" __global__ void dropout(const REAL *x, const long long *vertex, long long m, long long width,
+extern "C" __global__ void dropout(const ROW *x, const long long *vertex, long long m, long long width,
                                    long long first, unsigned epoch, unsigned layer, unsigned k0, unsigned k1,
-                                   unsigned threshold, REAL scale, REAL *out, long long aligned)
+                                   unsigned threshold, REAL scale, ROW *out, long long aligned)
 {
     const Eight e = eight(width);
     if (e.i >= m)
@@ -171,7 +177,7 @@ extern "C" __global__ void dropout_csr(const long long *indptr, const INDEX *ind
 }
 
 // In place z = keep * scale * relu(z + bias); the bits kept go to mask. vertex is not read where nothing is dropped
-extern "C" __global__ void activate(REAL *z, const REAL *bias, const long long *vertex, long long m, long long width,
+extern "C" __global__ void activate(ROW *z, const REAL *bias, const long long *vertex, long long m, long long width,
                                     long long relu, long long first, unsigned epoch, unsigned layer, unsigned k0,
                                     unsigned k1, unsigned threshold, REAL scale, unsigned char *mask,
                                     long long aligned)
@@ -238,7 +244,7 @@ extern "C" __global__ void elu_backward(REAL *g, const REAL *out, const unsigned
     g[at] = kept ? (REAL)(g[at] * (out[at] > REAL(0) ? scale : out[at] + scale)) : REAL(0);
 }
 
-extern "C" __global__ void apply_mask(REAL *x, const unsigned char *mask, long long m, long long width, REAL scale,
+extern "C" __global__ void apply_mask(ROW *x, const unsigned char *mask, long long m, long long width, REAL scale,
                                       long long aligned)
 {
     const Eight e = eight(width);

@@ -1,7 +1,9 @@
 """Passes over dense rows and parameters on a GPU: dropout, activation, masks, optimisers."""
 import numpy as np
 
-from hpgcn.kernels.cuda.device import current
+from hpgcn.kernels.bits16 import number_dtype
+from hpgcn.kernels.cuda.bits16 import convert
+from hpgcn.kernels.cuda.device import current, rows_of
 from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold
 
 
@@ -28,9 +30,12 @@ def dropout(x, vertex, *, seed, epoch, layer, p, first=0, out=None):
     m, width = x.shape
     out = device.xp.empty((m, width), x.dtype) if out is None else out
     x = device.ordered(x)
+    if x.dtype != out.dtype:
+        x = convert(x, device.xp.empty(x.shape, out.dtype))
     device.launch("elementwise", "dropout", m * -(-width // 8), x, device.ordered(vertex, np.int64),
-                  m, width, first, *key_of(seed, epoch, layer, p), x.dtype.type(dropout_scale(p)),
-                  out, int(device.aligned(x, out)), REAL=x.dtype)
+                  m, width, first, *key_of(seed, epoch, layer, p),
+                  number_dtype(x.dtype).type(dropout_scale(p)), out,
+                  int(device.aligned(x, out)), **rows_of(x.dtype))
     return out
 
 
@@ -49,11 +54,12 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
              mask=None):
     device = current()
     m, width = z.shape
-    bias = device.ordered(bias, z.dtype)
+    number = number_dtype(z.dtype)
+    bias = device.ordered(bias, number)
     device.launch("elementwise", "activate", m * -(-width // 8), z, bias,
                   device.ordered(vertex, np.int64), m, width, int(relu), first,
-                  *key_of(seed, epoch, layer, p), z.dtype.type(dropout_scale(p)), mask,
-                  int(device.aligned(z, bias)), REAL=z.dtype)
+                  *key_of(seed, epoch, layer, p), number.type(dropout_scale(p)), mask,
+                  int(device.aligned(z, bias)), **rows_of(z.dtype))
     return z
 
 
@@ -81,7 +87,8 @@ def apply_mask(x, mask, scale=1.0):
     device = current()
     m, width = x.shape
     device.launch("elementwise", "apply_mask", m * -(-width // 8), x, device.ordered(mask), m,
-                  width, x.dtype.type(scale), int(device.aligned(x)), REAL=x.dtype)
+                  width, number_dtype(x.dtype).type(scale), int(device.aligned(x)),
+                  **rows_of(x.dtype))
     return x
 
 

@@ -42,6 +42,12 @@ extern "C" __global__ void gather_4(const char *x, long long stride, const long 
     copy_rows<unsigned>(x, stride, index, out, out_stride, pieces, items);
 }
 
+extern "C" __global__ void gather_2(const char *x, long long stride, const long long *index, char *out,
+                                    long long out_stride, long long pieces, long long items)
+{
+    copy_rows<unsigned short>(x, stride, index, out, out_stride, pieces, items);
+}
+
 extern "C" __global__ void gather_1(const char *x, long long stride, const long long *index, char *out,
                                     long long out_stride, long long pieces, long long items)
 {
@@ -70,7 +76,7 @@ __device__ __forceinline__ void add_rows(const REAL *x, long long stride, const 
         const Piece part = *reinterpret_cast<const Piece *>(x + order[t] * stride + column);
 #pragma unroll
         for (int q = 0; q < VEC; ++q)
-            sum.at[q] += part.at[q];
+            sum.at[q] = sum.at[q] + part.at[q];
     } while (++t < items && index[order[t]] == row);
     *at = sum;
 }

@@ -15,7 +15,7 @@ def gather(x, index, out=None):
     row_bytes = x.shape[1] * x.itemsize
     source, target = _row(device, x), _row(device, out)
     common = math.gcd(row_bytes, *source, *target)
-    unit = next(unit for unit in (16, 4, 1) if common % unit == 0)
+    unit = next(unit for unit in (16, 4, 2, 1) if common % unit == 0)
     device.launch("gather", f"gather_{unit}", index.size * (row_bytes // unit), *source,
                   device.ordered(index, np.int64), *target, row_bytes // unit, index.size)
     return out

@@ -5,7 +5,10 @@
 // order that their number alone fixes.
 
 #ifndef REAL
-#define REAL float  // of logits and gradient; the launcher sets it
+#define REAL float  // of logits; the launcher sets it
+#endif
+#ifndef ROW
+#define ROW REAL  // of the gradient
 #endif
 
 #ifdef HPGCN_GPU_ONLY
@@ -64,13 +67,13 @@ __device__ __forceinline__ double power_sum(const REAL *row, long long width, in
 }
 
 // Columns of scale * (whole * softmax - every - own * one-hot); `column` of the label may lie outside, and `every` be 0
-__device__ __forceinline__ void softmax_gradient(const REAL *row, REAL *grad, long long width, int lane, double top,
+__device__ __forceinline__ void softmax_gradient(const REAL *row, ROW *grad, long long width, int lane, double top,
                                                  double total, long long column, double scale, double own, double whole,
                                                  const double *every)
 {
     for (long long q = lane; q < width; q += TEAM) {
         const double share = (q == column ? own : 0.0) + (every ? every[q] : 0.0);
-        grad[q] = (REAL)((exp((double)row[q] - top) / total * whole - share) * scale);
+        grad[q] = (ROW)(REAL)((exp((double)row[q] - top) / total * whole - share) * scale);
     }
 }
 
@@ -86,7 +89,7 @@ __device__ __forceinline__ double every_sum(const REAL *row, const double *every
 // terms (r, 2): loss, and whether the first maximum is at the label; target (3, width) or 0
 extern "C" __global__ void softmax_cross_entropy(const REAL *logits, long long width, const long long *labels,
                                                  const long long *rows, long long items, const double *target,
-                                                 double scale, REAL *grad, double *terms)
+                                                 double scale, ROW *grad, double *terms)
 {
     const long long r = team_number();
     if (r >= items)
@@ -111,7 +114,7 @@ extern "C" __global__ void softmax_cross_entropy(const REAL *logits, long long w
 // terms (r, 4): loss, true positives, false positives, false negatives
 extern "C" __global__ void sigmoid_cross_entropy(const REAL *logits, long long width, const REAL *labels,
                                                  const long long *rows, long long items, double smoothing,
-                                                 double scale, REAL *grad, double *terms)
+                                                 double scale, ROW *grad, double *terms)
 {
     const long long r = team_number();
     if (r >= items)
@@ -128,7 +131,7 @@ extern "C" __global__ void sigmoid_cross_entropy(const REAL *logits, long long w
         wrong += z > 0 && !(y > 0);
         missed += !(z > 0) && y > 0;
         if (grad)
-            grad[start + q] = (REAL)(((z >= 0 ? 1.0 : small) / (1.0 + small) - soft) * scale);
+            grad[start + q] = (ROW)(REAL)(((z >= 0 ? 1.0 : small) / (1.0 + small) - soft) * scale);
     }
     loss = team_sum(loss), hits = team_sum(hits), wrong = team_sum(wrong), missed = team_sum(missed);
     if (lane == 0) {
@@ -164,7 +167,7 @@ extern "C" __global__ void spread_sum(const REAL *logits, long long m, long long
 extern "C" __global__ void spread_gradient(const REAL *logits, long long width, const long long *labels,
                                            long long first, const long long *rows, long long items, const double *top,
                                            const double *total, const double *target, long long classes, double scale,
-                                           REAL *grad, double *terms)
+                                           ROW *grad, double *terms)
 {
     const long long r = team_number();
     if (r >= items)

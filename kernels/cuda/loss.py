@@ -4,7 +4,7 @@ Losses and counts are arrays without axes, float64: to read one is to wait for t
 """
 import numpy as np
 
-from hpgcn.kernels.cuda.device import current
+from hpgcn.kernels.cuda.device import current, rows_of
 from hpgcn.kernels.cuda.reductions import column_sum
 
 
@@ -50,7 +50,8 @@ def _loss(name, terms, logits, labels, rows, others, scale, grad):
     rows = device.ordered(rows, np.int64)
     out = device.xp.empty((rows.size, terms))
     device.launch("loss", name, rows.size * device.team, device.ordered(logits), logits.shape[1],
-                  *labels, rows, rows.size, *others, float(scale), grad, out, REAL=logits.dtype)
+                  *labels, rows, rows.size, *others, float(scale), grad, out,
+                  **rows_of(logits.dtype if grad is None else grad.dtype))
     return column_sum(out)
 
 

@@ -1,6 +1,53 @@
-"""Dense products on a GPU: cuBLAS in full float32, unless CUPY_TF32 is set (10 of 23 bits)."""
+"""Dense products on a GPU: cuBLAS in full float32, unless CUPY_TF32 is set (10 of 23 bits).
+
+Rows of 16 bits are unpacked in blocks, which are multiplied in float32; sums over all rows are
+added block by block.
+"""
+import numpy as np
+
+from hpgcn.kernels.bits16 import BF16
+from hpgcn.kernels.cuda.bits16 import convert
 from hpgcn.kernels.cuda.device import current
+from hpgcn.kernels.cuda.elementwise import apply_mask
+
+BLOCK_NUMBERS = 1 << 24  # of the unpacked rows of a block, or of its result
 
 
-def matmul(x, y, out=None):
-    return current().xp.matmul(x, y, out=out)
+def matmul(x, y, out=None, *, mask=None):
+    out = _product(x, y, out)
+    return out if mask is None else apply_mask(out, mask)
+
+
+def _product(x, y, out):
+    xp = current().xp
+    if BF16 not in (x.dtype, y.dtype, None if out is None else out.dtype):
+        return xp.matmul(x, y, out=out)
+    (m, k), n = x.shape, y.shape[1]
+    out = xp.empty((m, n), np.float32) if out is None else out
+    height = max(1, BLOCK_NUMBERS // max(1, k + n, m + n))
+    if x.flags.f_contiguous and not x.flags.c_contiguous:  # y is of rows, too
+        total = xp.zeros((m, n), np.float32)
+        for first in range(0, k, height):
+            rows = slice(first, first + height)
+            total += xp.matmul(_float32(x.T[rows]).T, _float32(y[rows]))
+        out[...] = _as(total, out.dtype)
+        return out
+    if x.dtype == BF16:
+        y = _as(y, BF16)
+    y = _float32(y)
+    for first in range(0, m, height):
+        rows = slice(first, first + height)
+        out[rows] = _as(xp.matmul(_float32(x[rows]), y), out.dtype)
+    return out
+
+
+def _float32(array):
+    return _as(array, np.dtype(np.float32))
+
+
+def _as(array, dtype):
+    """Return the numbers of an array as another dtype: itself where it is of this one."""
+    if array.dtype == dtype:
+        return array
+    array = current().ordered(array)
+    return convert(array, current().xp.empty(array.shape, dtype))

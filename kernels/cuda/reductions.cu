@@ -4,6 +4,10 @@
 #define REAL float  // of x; the launcher sets it
 #endif
 
+#ifndef ROW
+#define ROW REAL  // as rows are stored
+#endif
+
 #ifdef HPGCN_GPU_ONLY
 #define TEAM 32  // threads of a warp share a sum
 __device__ __forceinline__ double team_sum(double value)
@@ -19,7 +23,7 @@ __device__ __forceinline__ double team_sum(double value) { return value; }
 
 // sums[chunk, q] over rows chunk * m / chunks to (chunk + 1) * m / chunks of x (m, width): a thread each, columns
 // side by side. The loads of a column do not wait for its additions, so they are unrolled.
-extern "C" __global__ void chunk_sums(const REAL *__restrict__ x, long long m, long long width, long long chunks,
+extern "C" __global__ void chunk_sums(const ROW *__restrict__ x, long long m, long long width, long long chunks,
                                       double *__restrict__ sums)
 {
     const long long thread = (long long)blockIdx.x * blockDim.x + threadIdx.x, chunk = thread / width;
@@ -29,7 +33,7 @@ extern "C" __global__ void chunk_sums(const REAL *__restrict__ x, long long m, l
     double sum = 0;
 #pragma unroll 8
     for (long long i = chunk * m / chunks; i < last; ++i)
-        sum += x[i * width + column];
+        sum += (REAL)x[i * width + column];
     sums[thread] = sum;
 }
 

@@ -1,7 +1,7 @@
 """Sums over rows on a GPU, in float64 and in a fixed order."""
 import numpy as np
 
-from hpgcn.kernels.cuda.device import CHUNKS, current
+from hpgcn.kernels.cuda.device import CHUNKS, current, rows_of
 
 
 def column_sum(x):
@@ -20,7 +20,7 @@ def _chunk_sums(name, x, *others):
     chunks = chunks_of(m)
     sums = device.xp.empty((chunks, width))
     device.launch("reductions", name, sums.size, device.ordered(x), *others, m, width, chunks, sums,
-                  REAL=x.dtype)
+                  **rows_of(x.dtype))
     return sums
 
 

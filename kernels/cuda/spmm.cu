@@ -15,7 +15,13 @@
 // the same bits. Sums of pieces go to `carries`, and a second kernel adds them in order.
 
 #ifndef REAL
-#define REAL float  // of x, out and weights; the launcher sets REAL, INDEX and POINTER to what the arrays hold
+#define REAL float  // of weights and sums; the launcher sets REAL, INDEX and POINTER to what the arrays hold
+#endif
+#ifndef ROW
+#define ROW REAL  // of x
+#endif
+#ifndef OUT
+#define OUT REAL  // of out: a sum is rounded once
 #endif
 #ifndef INDEX
 #define INDEX int
@@ -26,7 +32,7 @@
 
 #define PARAMETERS                                                                                                   \
     const POINTER *__restrict__ indptr, const INDEX *__restrict__ indices, const REAL *__restrict__ data,           \
-        const REAL *__restrict__ x, long long ldx, REAL *__restrict__ out, long long width,                         \
+        const ROW *__restrict__ x, long long ldx, OUT *__restrict__ out, long long width,                           \
         const REAL *__restrict__ row_scale, const REAL *__restrict__ col_scale, const long long *__restrict__ rows, \
         const long long *__restrict__ pieces, const unsigned char *__restrict__ mask, long long accumulate,         \
         REAL *__restrict__ carries, long long items, long long x_aligned, long long out_aligned
@@ -38,6 +44,9 @@ struct __align__(16) Pack {
     REAL at[16 / sizeof(REAL)];
 };
 constexpr int VEC = 16 / sizeof(REAL);
+template <class T> struct __align__(VEC * sizeof(T)) Stored {  // as many numbers in memory
+    T at[VEC];
+};
 constexpr unsigned ALL = (1u << VEC) - 1;
 
 // Mask bits of the VEC columns from `column` on, 0 past the end of the row: VEC divides 8, so they lie in one byte
@@ -48,28 +57,37 @@ __device__ __forceinline__ unsigned bits(const unsigned char *mask, long long ro
     return mask ? mask[row * ((width + 7) / 8) + column / 8] >> column % 8 & ALL : ALL;
 }
 
-__device__ __forceinline__ Pack load(const REAL *at, int left, bool aligned)
+template <class T> __device__ __forceinline__ Pack load(const T *at, int left, bool aligned)
 {
-    if (aligned)
-        return *reinterpret_cast<const Pack *>(at);
     Pack pack = {};
+    if (aligned) {
+        const Stored<T> stored = *reinterpret_cast<const Stored<T> *>(at);
+#pragma unroll
+        for (int q = 0; q < VEC; ++q)
+            pack.at[q] = (REAL)stored.at[q];
+        return pack;
+    }
 #pragma unroll
     for (int q = 0; q < VEC; ++q)
         if (q < left)
-            pack.at[q] = at[q];
+            pack.at[q] = (REAL)at[q];
     return pack;
 }
 
-__device__ __forceinline__ void store(REAL *at, const Pack &pack, int left, bool aligned)
+template <class T> __device__ __forceinline__ void store(T *at, const Pack &pack, int left, bool aligned)
 {
     if (aligned) {
-        *reinterpret_cast<Pack *>(at) = pack;
+        Stored<T> stored;
+#pragma unroll
+        for (int q = 0; q < VEC; ++q)
+            stored.at[q] = (T)pack.at[q];
+        *reinterpret_cast<Stored<T> *>(at) = stored;
         return;
     }
 #pragma unroll
     for (int q = 0; q < VEC; ++q)
         if (q < left)
-            at[q] = pack.at[q];
+            at[q] = (T)pack.at[q];
 }
 
 __device__ __forceinline__ REAL weight(const REAL *data, const REAL *col_scale, long long k, INDEX j)
@@ -81,7 +99,7 @@ __device__ __forceinline__ REAL weight(const REAL *data, const REAL *col_scale, 
 // Add the rows j[0..count) of x, count <= DEEP: all are asked for before the first is needed
 template <int STEP, int PACKS, int DEEP>
 __device__ __forceinline__ void add(Pack (&sum)[PACKS], const unsigned (&keep)[PACKS], const INDEX (&j)[DEEP],
-                                    const REAL (&w)[DEEP], int count, const REAL *x, int ldx, int first, int width,
+                                    const REAL (&w)[DEEP], int count, const ROW *x, int ldx, int first, int width,
                                     bool aligned)
 {
     Pack part[DEEP][PACKS];
@@ -171,7 +189,7 @@ template <int LANES, int PACKS> __device__ __forceinline__ void product(PARAMETE
             store(carries + slot * width + column, sum[p], left, out_aligned);
             continue;
         }
-        REAL *const at = out + row * width + column;
+        OUT *const at = out + row * width + column;
         const Pack before = accumulate ? load(at, left, out_aligned) : Pack{};
 #pragma unroll
         for (int q = 0; q < VEC; ++q) {
@@ -199,7 +217,7 @@ extern "C" __global__ void spmm_64(PARAMETERS) { product<32, 2>(ARGUMENTS); }
 
 // Rows that were cut into pieces: a thread adds one column of the pieces firsts[c] to firsts[c + 1] of row cut[c]
 extern "C" __global__ void spmm_carries(const REAL *carries, const long long *cut, const long long *firsts,
-                                        long long items, REAL *out, long long width, const REAL *row_scale,
+                                        long long items, OUT *out, long long width, const REAL *row_scale,
                                         const unsigned char *mask, long long accumulate)
 {
     const long long thread = (long long)blockIdx.x * blockDim.x + threadIdx.x, c = thread / width;
@@ -211,7 +229,7 @@ extern "C" __global__ void spmm_carries(const REAL *carries, const long long *cu
         sum += carries[slot * width + column];
     sum *= row_scale ? row_scale[row] : REAL(1);
     if (accumulate)
-        sum += out[row * width + column];
+        sum += (REAL)out[row * width + column];
     const bool kept = !mask || mask[row * ((width + 7) / 8) + column / 8] >> column % 8 & 1;
-    out[row * width + column] = kept ? sum : REAL(0);
+    out[row * width + column] = (OUT)(kept ? sum : REAL(0));
 }

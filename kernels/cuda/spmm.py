@@ -1,7 +1,8 @@
 """Sparse times dense on a GPU: a row, or a piece of a long one, for each group of threads."""
 from typing import Any, NamedTuple
 
-from hpgcn.kernels.cuda.device import current, kept
+from hpgcn.kernels.bits16 import BF16, ROUNDED_ONCE, number_dtype
+from hpgcn.kernels.cuda.device import current, kept, rows_of
 
 PIECE = 512  # nonzeros: what one group may take while others wait
 PADDED = 4  # nonzeros per row of x from which on a copy of x pays whose rows are loaded by 128 bits
@@ -17,19 +18,22 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
     xp = device.xp
     m = indptr.size - 1
     width = x.shape[1]
-    dtype = x.dtype
+    dtype = number_dtype(x.dtype)
+    if accumulate and out is not None and out.dtype == BF16:
+        raise ValueError(ROUNDED_ONCE)
     if out is None:
         out = (xp.empty if rows is None and not accumulate else xp.zeros)((m, width), dtype)
     if m == 0 or width == 0 or (rows is not None and rows.size == 0):
         return out
-    pack = 16 // dtype.itemsize
-    full = -(-width // pack) * pack
+    pack = 16 // dtype.itemsize  # columns of a thread's load
+    unit = 16 // x.dtype.itemsize
+    full = -(-width // unit) * unit
     x = device.ordered(x)
     row_scale = device.ordered(row_scale, dtype)
     col_scale = device.ordered(col_scale, dtype)
     aligned = device.aligned(x)
     if not aligned and indices.size >= PADDED * x.shape[0] and 2 * full <= 3 * width:
-        padded = xp.empty((x.shape[0], full), dtype)  # what lies past width is read, never stored
+        padded = xp.empty((x.shape[0], full), x.dtype)  # what lies past width is read, never stored
         padded[:, :width] = x
         x = padded
         aligned = device.aligned(padded)
@@ -43,7 +47,9 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
         carries = xp.empty((cut.slots, width), dtype)
     name, threads = shape_of(width, pack, items, device.team > 1)
     mask = device.ordered(mask)
-    types = {"REAL": dtype, "INDEX": indices.dtype, "POINTER": indptr.dtype}
+    types = rows_of(x.dtype) | {"INDEX": indices.dtype, "POINTER": indptr.dtype}
+    if out.dtype != dtype:
+        types["OUT"] = out.dtype
     device.launch(
         "spmm", name, threads, device.ordered(indptr), device.ordered(indices),
         device.ordered(data, dtype), x, x.shape[1], out, width, row_scale, col_scale,

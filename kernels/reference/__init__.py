@@ -10,6 +10,7 @@ from hpgcn.kernels.checks import guard
 from hpgcn.kernels.reference import (
     aggregate,
     attend,
+    bits16,
     edges,
     elementwise,
     gather,
@@ -24,5 +25,5 @@ from hpgcn.kernels.reference.random import pack, unpack  # noqa: F401
 from hpgcn.kernels.specs import SPECS
 
 __all__ = list(SPECS)
-trusted = guard(globals(), (aggregate, attend, edges, elementwise, gather, loss, matmul, norm,
-                            random, spmm))
+trusted = guard(globals(), (aggregate, attend, bits16, edges, elementwise, gather, loss, matmul,
+                            norm, random, spmm))

@@ -3,6 +3,7 @@ import math
 
 import numpy as np
 
+from hpgcn.kernels.bits16 import numbers, store
 from hpgcn.kernels.reference.random import dropout_bits, dropout_scale, pack, unpack
 
 
@@ -12,7 +13,7 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
 
     Parameters
     ----------
-    z : (m, f), changed
+    z : (m, f), changed; of 16 bits, too: see hpgcn.kernels.bits16
     bias : (f,)
     vertex : (m,) int64; ORIGINAL vertex numbers; needed if p > 0
     p : float; probability of dropping; `layer` and `epoch` key the draw
@@ -20,13 +21,13 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
         Global number of column 0, for the draw; bit 0 of the mask is column 0 of z whatever it is.
     mask : (m, ceil(f / 8)) uint8, optional; receives the bits (keep and z + bias > 0)
     """
-    z += bias
-    keep = ~(z <= 0) if relu else np.ones(z.shape, bool)  # NaN passes on: the loss must see it
+    value = numbers(z) + bias
+    keep = ~(value <= 0) if relu else np.ones(z.shape, bool)  # NaN passes on: the loss must see it
     if p:
         bits = dropout_bits(
             vertex, z.shape[1], seed=seed, epoch=epoch, layer=layer, p=p, first=first)
         keep = keep & unpack(bits, z.shape[1])
-    z[:] = np.where(keep, z * z.dtype.type(dropout_scale(p)), 0)
+    store(np.where(keep, value * value.dtype.type(dropout_scale(p)), 0), z)
     if mask is not None:
         mask[:] = pack(keep)
     return z
@@ -80,14 +81,14 @@ def elu_backward(g, out, mask=None, scale=1.0):
 
 
 def apply_mask(x, mask, scale=1.0):
-    """In place x = mask * scale * x. Returns x."""
-    x[:] = np.where(unpack(mask, x.shape[1]), x * x.dtype.type(scale), 0)
-    return x
+    """In place x = mask * scale * x, of 16 bits, too. Returns x."""
+    value = numbers(x)
+    return store(np.where(unpack(mask, x.shape[1]), value * value.dtype.type(scale), 0), x)
 
 
 def column_sum(x):
-    """Sum over rows, in float64: (m, f) to (f,)."""
-    return x.sum(0, dtype=np.float64)
+    """Sum over rows, also of 16 bits, in float64: (m, f) to (f,)."""
+    return numbers(x).sum(0, dtype=np.float64)
 
 
 def inner(x, y):

@@ -1,6 +1,8 @@
 """Losses over rows: softmax, of whole rows or of blocks, and sigmoids for several labels."""
 import numpy as np
 
+from hpgcn.kernels.bits16 import store
+
 ABSENT = np.iinfo(np.int64).max  # above all columns, so that a minimum passes it by
 
 
@@ -13,7 +15,8 @@ def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=
     labels : (m,) int64; class ids in 0..c-1 at `rows`
     rows : (r,) int64; rows that count
     scale : float; factor of the gradient (1 / global number of counted rows)
-    grad : (m, c), optional; receives scale * (softmax - one-hot) at `rows`, 0 elsewhere
+    grad : (m, c), optional
+        Receives scale * (softmax - one-hot) at `rows`, 0 elsewhere; may be of 16 bits.
     target : (3, c) float64, optional
         What a row of label y has in place of the one-hot: t_q = target[1, q], and target[0, y] more
         where q = y; target[2, y] is their sum s. Its loss is sum over q of -t_q log(softmax_q), its
@@ -42,7 +45,7 @@ def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=
             soft = soft * whole[:, None] - every
         soft[here, labels[rows]] -= 1 if target is None else own
         grad[:] = 0
-        grad[rows] = soft * scale
+        grad[rows] = store(soft * scale, np.empty(soft.shape, grad.dtype))
     return loss, correct
 
 
@@ -75,7 +78,8 @@ def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, smoothi
         loss = float((np.maximum(z, 0) - z * y + np.log1p(small)).sum())
     if grad is not None:
         grad[:] = 0
-        grad[rows] = (np.where(z >= 0, 1, small) / (1 + small) - y) * scale
+        soft = np.where(z >= 0, 1, small) / (1 + small) - y
+        grad[rows] = store(soft * scale, np.empty(soft.shape, grad.dtype))
     counts = (true & predicted, ~true & predicted, true & ~predicted)
     return loss, *(int(count.sum()) for count in counts)
 
@@ -144,7 +148,7 @@ def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=Non
             soft = soft * target[2, labels[rows], None] - every
         soft[own, own_columns] -= 1 if target is None else share
         grad[:] = 0
-        grad[rows] = soft * scale
+        grad[rows] = store(soft * scale, np.empty(soft.shape, grad.dtype))
     return loss
 
 

@@ -1,7 +1,22 @@
 """Dense products."""
 import numpy as np
 
+from hpgcn.kernels.bits16 import BF16, numbers, store, to_bf16
+from hpgcn.kernels.reference.elementwise import apply_mask
 
-def matmul(x, y, out=None):
-    """Dense product: out (m, n) = x (m, k) y (k, n), of which either may be a transpose."""
-    return np.matmul(x, y, out=out)
+
+def matmul(x, y, out=None, *, mask=None):
+    """Dense product: out (m, n) = x (m, k) y (k, n), of which either may be a transpose.
+
+    Of 16 bits may be any of the three; sums are taken in float32, as is `out` if it is not given.
+    Beside an x of 16 bits, y is rounded to 16 bits, too.
+    Where a `mask` is given only its bits of the result, (m, ceil(n / 8)), are kept, others are 0.
+    """
+    if BF16 not in (x.dtype, y.dtype, None if out is None else out.dtype):
+        out = np.matmul(x, y, out=out)
+    else:
+        if x.dtype == BF16 and y.dtype != BF16:
+            y = to_bf16(y)
+        product = np.matmul(numbers(x), numbers(y))
+        out = product if out is None else store(product, out)
+    return out if mask is None else apply_mask(out, mask)

@@ -5,6 +5,8 @@ A mask is (m, ceil(f / 8)) uint8, little-endian within a byte, column
 """
 import numpy as np
 
+from hpgcn.kernels.bits16 import numbers, store
+
 LOW = np.uint64(0xFFFFFFFF)
 SHIFT = np.uint64(32)
 
@@ -75,12 +77,15 @@ def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
 
 
 def dropout(x, vertex, *, seed, epoch, layer, p, first=0, out=None):
-    """Dense dropout of columns from `first` on: out = keep * x * 65536 / (65536 - t)."""
+    """Dense dropout of columns from `first` on: out = keep * x * 65536 / (65536 - t).
+
+    x and out may be of 16 bits.
+    """
     out = np.empty_like(x) if out is None else out
     width = x.shape[1]
     bits = dropout_bits(vertex, width, seed=seed, epoch=epoch, layer=layer, p=p, first=first)
-    out[:] = np.where(unpack(bits, width), x * x.dtype.type(dropout_scale(p)), 0)
-    return out
+    value = numbers(x)
+    return store(np.where(unpack(bits, width), value * value.dtype.type(dropout_scale(p)), 0), out)
 
 
 def dropout_csr(indptr, indices, data, vertex, *, seed, epoch, layer, p, first=0, out=None):

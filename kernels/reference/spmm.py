@@ -2,6 +2,7 @@
 import numpy as np
 import scipy.sparse as sp
 
+from hpgcn.kernels.bits16 import numbers, store
 from hpgcn.kernels.reference.random import unpack
 
 
@@ -17,15 +18,17 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
     indptr : (m + 1,) int64 or int32; row pointers into indices and data; need not start at 0
     indices : (nnz,) int32 or int64; rows of x
     data : (nnz,) float or None; weights; None if all are 1
-    x : (n, f) float32 or float64, C order
-    out : (m, f), optional; result, of x's dtype; made (zeros) if absent
+    x : (n, f) float32 or float64, C order; or of 16 bits
+    out : (m, f), optional
+        The result, of x's dtype, made (zeros) if absent. Of 16 bits may be x, out or both: sums are
+        then taken in float32, which `out` is if absent, and rounded once.
     row_scale : (m,), optional
     col_scale : (n,), optional
     rows : (r,) int64, optional
         The only rows to compute, each at most once; the others keep what out holds.
     mask : (m, ceil(f / 8)) uint8, optional
         Bits to keep; it applies to the result (S-SpMM, mixgcn section 3).
-    accumulate : bool; add to what out holds
+    accumulate : bool; add to what out holds; not in 16 bits, where a sum is rounded but once
 
     Returns
     -------
@@ -33,6 +36,7 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
     """
     m = indptr.size - 1
     n, f = x.shape
+    x = numbers(x)
     out = np.zeros((m, f), x.dtype) if out is None else out
     rows = np.arange(m) if rows is None else rows
     first, last = int(indptr[0]), int(indptr[-1])
@@ -41,10 +45,10 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
     total = total @ (x if col_scale is None else x * np.asarray(col_scale)[:, None])
     if row_scale is not None:
         total = total * np.asarray(row_scale)[:, None]
-    result = total + out if accumulate else total
+    result = total + numbers(out) if accumulate else total
     if mask is not None:
         result = np.where(unpack(mask, f), result, 0)
-    out[rows] = result[rows]
+    out[rows] = store(result[rows], np.empty((rows.size, f), out.dtype))
     return out
 
 

@@ -18,8 +18,8 @@ from hpgcn.kernels.cuda import device as cuda_device
 
 KERNELS = Path(cuda_device.__file__).parent
 SOURCES = sorted(path.stem for path in KERNELS.glob("*.cu"))
-FAMILIES = ("spmm", "gather", "random", "elementwise", "aggregate", "loss", "norm", "attend",
-            "attend_edges", "checks")
+FAMILIES = ("bits16", "spmm", "gather", "random", "elementwise", "aggregate", "loss", "norm",
+            "attend", "attend_edges", "checks")
 # parts of names of tests of the CPU alone
 OF_THE_CPU = ("past_the_cache", "the_name_is_the_function", "in_any_place")
 # families whose kernels are the same without warps
@@ -91,7 +91,7 @@ def build(source, folder, warps, macros):
 
 
 def compile_source(source, path, warps, macros):
-    code = [f'#include "{KERNELS / source}.cu"']
+    code = [f'#include "{name}"' for name in (cuda_device.HEADER, KERNELS / f"{source}.cu")]
     code += [f'extern "C" int launch_{name}(unsigned grid, unsigned block, void **arguments, '
              f"const int *sizes, int count) "
              f"{{ return launch({name}, grid, block, arguments, sizes, count); }}"

@@ -6,6 +6,7 @@ import pytest
 from cases import CASES, case, outcome
 
 from hpgcn.kernels import checks, cpu, reference
+from hpgcn.kernels.threads import threshold
 
 M, N, F = 12, 10, 9
 WITH_ARRAYS = [name for name in CASES if checks.SPECS[name]]
@@ -155,10 +156,10 @@ def test_indices_are_looked_at_again_while_they_can_change():
 
 
 def test_read_only_indices_are_looked_at_once(monkeypatch):
-    scan = checks._scan
+    scan = checks._largest
     sizes = []
     given = case("gather")
-    monkeypatch.setattr(checks, "_scan", lambda array: sizes.append(array.size) or scan(array))
+    monkeypatch.setattr(checks, "_largest", lambda array: sizes.append(array.size) or scan(array))
     read_only(given["index"])
     for _ in range(3):
         cpu.gather(**given)
@@ -167,6 +168,18 @@ def test_read_only_indices_are_looked_at_once(monkeypatch):
     before = known()
     del given
     assert known() == before - 1
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_many_indices_are_looked_at_by_all_threads(dtype):
+    index = np.arange(3 * checks.LARGE, dtype=dtype)[::-1] % 1000
+    x = np.zeros((1000, 1), np.float32)
+    with threshold(0):
+        cpu.gather(x, index)
+        for wrong in (1000, -1):
+            index[2 * checks.LARGE] = wrong
+            with pytest.raises(ValueError, match=rf"index\[{2 * checks.LARGE}\] is {wrong}"):
+                cpu.gather(x, index)
 
 
 def test_accumulating_into_nothing_begins_with_zeros():

@@ -6,9 +6,12 @@ from ctypes.util import find_library
 from pathlib import Path
 
 import pytest
-from shim import KERNELS, SOURCES, names_of
+from shim import SOURCES, names_of
 
-TYPES = {"as called": (), "wide": ("-DREAL=double", "-DINDEX=long long", "-DPOINTER=int")}
+from hpgcn.kernels.cuda.device import source_text
+
+TYPES = {"as called": (), "wide": ("-DREAL=double", "-DINDEX=long long", "-DPOINTER=int"),
+         "halved": ("-DROW=Bf16", "-DOUT=Bf16", "-DFROM=Bf16", "-DTO=float")}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +53,7 @@ def compiled(nvrtc, text, *options):
 def test_sources_compile(nvrtc, source, arch, warps, types):
     options = ["-std=c++17", f"--gpu-architecture=compute_{arch}", *TYPES[types],
                *["-DHPGCN_GPU_ONLY"] * warps]
-    ptx, said = compiled(nvrtc, (KERNELS / f"{source}.cu").read_text(), *options)
+    ptx, said = compiled(nvrtc, source_text(source), *options)
     assert not said
     assert set(re.findall(r"\.entry (\w+)\(", ptx)) == set(names_of(source)[warps])
     assert bool(re.search(r"\b(shfl|vote)\.", ptx)) <= warps

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from hpgcn.kernels import cpu, reference
-from hpgcn.kernels.jit import threshold
+from hpgcn.kernels.threads import threshold
 
 BOTH = pytest.mark.parametrize("kernels", [reference, cpu])
 

@@ -3,12 +3,13 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import numba
 import numpy as np
 import pytest
 
-from hpgcn.kernels import cpu, reference
-from hpgcn.kernels.jit import threshold
+from hpgcn.kernels import cpu, reference, threads
+from hpgcn.kernels.cpu.emitter import vector_bytes
+from hpgcn.kernels.cpu.gemm import columns_times, kernel_for, rows_times
+from hpgcn.kernels.threads import num_threads, set_num_threads, threshold
 
 module = sys.modules["hpgcn.kernels.cpu.matmul"]
 WORK = (1500, 70, 90)
@@ -19,16 +20,21 @@ def blocks(monkeypatch):
     """Within, products are cut for three threads however small they are."""
     monkeypatch.setattr(module, "one_blas_thread", lambda: True)
     monkeypatch.setattr(module, "SMALL", 1)
-    before = numba.get_num_threads()
-    numba.set_num_threads(min(3, numba.config.NUMBA_NUM_THREADS))
+    before = num_threads()
+    set_num_threads(3)
     with threshold(0):
         yield
-    numba.set_num_threads(before)
+    set_num_threads(before)
 
 
 def operands(m, k, n, dtype=np.float32):
     rng = np.random.default_rng(m + k + n)
     return rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
+
+
+def for_blas(x, y):
+    """Return operands of which no kernel of our own multiplies."""
+    return np.asfortranarray(x), y
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -47,21 +53,21 @@ def test_in_blocks(blocks, m, k, n, dtype):
 
 @pytest.mark.parametrize("size", [0, 1, 23, 24, 64, 100, 513, 5000, 1 << 20])
 def test_blocks_cover_all_rows_once(size):
-    for threads in (2, 3, 16, 64):
-        blocks = module.cut(size, 1 << 20, threads)
+    for count in (2, 3, 16, 64):
+        blocks = module.cut(size, 1 << 20, count)
         firsts, lasts = zip(*blocks)
         assert firsts == (0, *lasts[:-1]) and lasts[-1] == size
         assert not any(first % module.UNIT for first in firsts)
         assert not size or all(first < last for first, last in blocks)
-        assert len(blocks) <= module.PER_THREAD * threads + 1
+        assert len(blocks) <= module.PER_THREAD * count + 1
 
 
 def test_a_thread_that_has_not_begun_is_not_waited_for(blocks, monkeypatch):
     held = threading.Event()
     pool = ThreadPoolExecutor(1)
-    monkeypatch.setattr(module, "_pool", lambda: pool)
+    monkeypatch.setattr(threads, "_pool", lambda count: pool)
     pool.submit(held.wait)
-    x, y = operands(*WORK)
+    x, y = for_blas(*operands(*WORK))
     try:
         # or it waits for ever
         np.testing.assert_allclose(cpu.matmul(x, y), reference.matmul(x, y), atol=1e-4)
@@ -75,13 +81,61 @@ def test_what_fails_in_a_block_is_raised_and_nobody_writes_on(blocks, monkeypatc
         raise MemoryError("no room")
 
     monkeypatch.setattr(np, "matmul", fail)
-    x, y = operands(*WORK)
+    x, y = for_blas(*operands(*WORK))
     with pytest.raises(MemoryError, match="no room"):
         cpu.matmul(x, y)
+
+
+TALL = [(300, 5, 7), (700, 128, 128), (2001, 33, 40), (515, 64, 100), (256, 1, 1), (9000, 20, 130)]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("m, k, n", TALL)
+def test_long_rows(blocks, m, k, n, dtype):
+    x, w = operands(m, k, n, dtype)
+    g = operands(m, n, 1, dtype)[0]
+    tolerance = 1e-3 if dtype == np.float32 else 1e-10
+    wide = np.zeros((m, n + 3), dtype)  # rows of a result may lie apart
+    ours = vector_bytes() == 64
+    assert kernel_for(x, w, wide[:, :n]) is (rows_times if ours else None)
+    cpu.matmul(x, w, wide[:, :n])
+    np.testing.assert_allclose(wide[:, :n], reference.matmul(x, w), rtol=0, atol=tolerance)
+    assert not wide[:, n:].any()
+    np.testing.assert_allclose(cpu.matmul(g, w.T), reference.matmul(g, w.T), rtol=0, atol=tolerance)
+
+    out = np.empty((k, n), dtype)
+    assert kernel_for(x.T, g, out) is (columns_times if ours else None)
+    np.testing.assert_allclose(cpu.matmul(x.T, g, out), reference.matmul(x.T, g), rtol=0,
+                               atol=tolerance)
+    once = out.tobytes()
+    for count in (1, 2, 5):
+        set_num_threads(count)
+        assert cpu.matmul(x.T, g, out).tobytes() == once
+
+
+@pytest.mark.parametrize("m, k, n", [*TALL, (3, 4, 9), (0, 3, 2)])
+def test_bits_that_are_kept(blocks, m, k, n):
+    x, w = operands(m, k, n)
+    mask = np.random.default_rng(0).integers(0, 256, (m, -(-n // 8)), np.uint8)
+    expected = reference.matmul(x, w, mask=mask)
+    np.testing.assert_allclose(cpu.matmul(x, w, mask=mask), expected, rtol=0, atol=1e-3)
+    wide = np.zeros((m, n + 3), np.float32)
+    cpu.matmul(x, w, wide[:, :n], mask=mask)
+    np.testing.assert_allclose(wide[:, :n], expected, rtol=0, atol=1e-3)
+    kept = np.unpackbits(mask, axis=1, bitorder="little")[:, :n] > 0
+    np.testing.assert_array_equal(cpu.matmul(x, w, mask=mask)[~kept], 0)
+    assert not m or expected[kept].any()
+
+
+def test_nan_stays():
+    x, w = operands(400, 5, 6)
+    x[7, 2] = np.nan
+    assert np.isnan(cpu.matmul(x, w)).all(1).tolist() == [i == 7 for i in range(400)]
+    assert np.isnan(cpu.matmul(x.T, x[:, :2]))[2].all()
 
 
 def test_blas_divides_products_itself_where_it_has_threads(blocks, monkeypatch):
     monkeypatch.setattr(module, "one_blas_thread", lambda: False)
     monkeypatch.setattr(module, "_multiply", None)
-    x, y = operands(*WORK)
+    x, y = for_blas(*operands(*WORK))
     np.testing.assert_array_equal(cpu.matmul(x, y), np.matmul(x, y))

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpgcn.kernels.cpu import row_product
-from hpgcn.kernels.cpu.spmm import aligned_rows, is_packed, last_level_cache, pass_width
+from hpgcn.kernels.cpu import emitter, row_product
+from hpgcn.kernels.cpu.spmm import aligned_rows, is_packed, pass_width
+from hpgcn.kernels.cpu.tuning import last_level_cache
 
 HERE = Path(__file__).parent
 OLDER = {"AVX2": ("haswell", "+avx,+avx2,+fma"), "128 bits": ("x86-64", "")}
@@ -35,26 +36,25 @@ def test_older_cpus_give_the_same_answers(name, tmp_path):
     ("haswell", "", 32), ("x86-64", "", 16), ("x86-64", "+avx,+avx2", 32), ("znver4", "", 64),
     ("x86-64", "+avx512f", 64)])
 def test_vector_length_follows_the_cpu(name, features, expected, monkeypatch):
-    monkeypatch.setattr(row_product.config, "CPU_NAME", name)
-    monkeypatch.setattr(row_product.config, "CPU_FEATURES", features)
-    assert row_product.vector_bytes.__wrapped__() == expected
+    monkeypatch.setattr(emitter.config, "CPU_NAME", name)
+    monkeypatch.setattr(emitter.config, "CPU_FEATURES", features)
+    assert emitter.vector_bytes.__wrapped__() == expected
 
 
 @pytest.mark.parametrize("itemsize", [4, 8])
 def test_shapes_cover_the_width(itemsize):
     for width in range(1, row_product.max_width(itemsize) + 1):
-        for cached in (False, True):
-            shape = row_product.shape_of(width, itemsize, cached=cached, aligned=True, power=False)
-            vectors, sets, lanes, lines, power = map(len, shape)
-            assert (vectors - 1) * lanes < width <= vectors * lanes
-            assert vectors * sets <= 32 and lines * 64 >= width * itemsize
-            assert power == 1
+        for wide in (False, True):
+            shape = row_product.shape_of(width, width, itemsize, wide=wide)
+            assert (shape.vectors - 1) * shape.lanes < width <= shape.vectors * shape.lanes
+            assert shape.vectors * shape.sets <= 32 and not shape.tail
+            assert shape.sets == row_product.sets_of(width, itemsize)
 
 
 def test_passes_cover_the_width_and_start_at_whole_bytes_of_a_mask():
     for width in (1, 7, 64, 100, 256, 257, 602, 1433):
         for n, nnz in ((1000, 10_000), (65_536, 17_000_000), (1 << 20, 27_000_000)):
-            step = pass_width(width, n, nnz, 4)
+            step = pass_width(width, n, nnz, 4, 4)
             assert 1 <= step <= row_product.max_width(4)
             assert step == width or step % 16 == 0
 

@@ -1,16 +1,19 @@
 """Kernels and threads: the same bits from any number, and from Python threads that run at once."""
+import itertools
+import os
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
+from contextlib import suppress
+from threading import Barrier, Event, current_thread
 
-import numba
 import numpy as np
 import pytest
 from cases import CASES, case, outcome
 
-from hpgcn.kernels import cpu, reference
+from hpgcn.kernels import cpu, reference, threads
 from hpgcn.kernels.cpu.spmm import is_packed
-from hpgcn.kernels.jit import Threaded, threshold, worth_threads
+from hpgcn.kernels.threads import Threaded, num_threads, set_num_threads, threshold, worth_threads
 
 AGGREGATIONS = [("aggregate", {"op": op, "reduce": reduce})
                 for op in reference.OPS for reduce in reference.REDUCES]
@@ -33,14 +36,14 @@ def bits(name, changed, work):
 
 @pytest.mark.parametrize("name, changed", ALL)
 def test_any_number_of_threads_gives_the_same_bits(name, changed):
-    before = numba.get_num_threads()
+    before = num_threads()
     results = {bits(name, changed, np.inf)}
     try:
-        for threads in (1, 2, numba.config.NUMBA_NUM_THREADS):
-            numba.set_num_threads(threads)
+        for threads in (1, 2, 5):
+            set_num_threads(threads)
             results.add(bits(name, changed, 0))
     finally:
-        numba.set_num_threads(before)
+        set_num_threads(before)
     assert len(results) == 1
 
 
@@ -82,7 +85,80 @@ def test_python_threads_run_any_kernels_at_once():
     assert run_at_once(run, run, run) == [expected] * 3
 
 
-def test_a_threshold_holds_for_its_own_thread():
+def test_a_thread_that_does_not_come_is_not_waited_for(monkeypatch):
+    held = Event()
+    pool = ThreadPoolExecutor(1)
+    monkeypatch.setattr(threads, "_pool", lambda count: pool)
+    pool.submit(held.wait)
+    try:
+        assert bits("spmm", {}, 0) == bits("spmm", {}, np.inf)  # or it waits for ever
+    finally:
+        held.set()
+        pool.shutdown()
+
+
+def test_where_threads_wait_for_cores_small_kernels_wake_none(monkeypatch):
+    monkeypatch.setattr(threads._Team, "size", 2)
+    small, large = threads.LEAST_WORK, 1 << 30
+    assert not worth_threads(small - 1) and worth_threads(small) == (threads._Team.lost == 0)
+    monkeypatch.setattr(threads._Team, "lost", 0.005)
+    assert worth_threads(large) and not worth_threads(small)
+    tries = 1
+    while not worth_threads(small + (1 << 18)):
+        tries += 1
+    assert 10 < tries < 1000  # it is tried again
+    monkeypatch.setattr(threads._Team, "size", 1)
+    assert not worth_threads(large)
+
+
+def test_what_a_lost_core_costs_is_remembered(monkeypatch):
+    monkeypatch.setattr(threads._Team, "size", 2)
+    monkeypatch.setattr(threads._Team, "lost", 0.0)
+    monkeypatch.setattr(threads, "_interruptions", lambda: 0)
+    both = Barrier(2)
+
+    def wait():
+        both.wait()  # so that the other thread has begun
+        time.sleep(0.05)
+
+    threads.together(wait)
+    assert threads._Team.lost == 0  # nobody took its core
+    monkeypatch.setattr(threads, "_interruptions", itertools.count().__next__)
+    threads.together(wait)
+    assert 0 < threads._Team.lost <= threads.LONGEST_LOST
+
+
+@pytest.mark.skipif(threads._core() is None, reason="the system does not say where a thread runs")
+def test_other_threads_leave_the_core_of_the_caller_to_it(monkeypatch):
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("this process may use one core alone")
+    monkeypatch.setattr(threads._Team, "size", 2)
+    everywhere = os.sched_getaffinity(0)
+    threads.together(lambda: None)
+    threads.together(lambda: None)  # by now the other thread is known
+    others = threads._Team.others[os.getpid()]
+    assert others and os.sched_getaffinity(0) == everywhere
+    for thread in others:
+        with suppress(ProcessLookupError):  # of a pool that a test has shut down
+            assert os.sched_getaffinity(thread) == everywhere - {threads._Team.avoided}
+
+
+def test_an_error_in_another_thread_is_raised(monkeypatch):
+    monkeypatch.setattr(threads._Team, "size", 2)
+    begun = Barrier(2)
+    main = current_thread()
+
+    def fail():
+        begun.wait()
+        if current_thread() is not main:
+            raise MemoryError("no room")
+
+    with pytest.raises(MemoryError, match="no room"):
+        threads.together(fail)
+
+
+def test_a_threshold_holds_for_its_own_thread(monkeypatch):
+    monkeypatch.setattr(threads._Team, "size", 2)
     usual = worth_threads(1000)
     with threshold(0):
         assert worth_threads(1000) and run_at_once(lambda: worth_threads(1000)) == [usual]

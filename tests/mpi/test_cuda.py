@@ -70,6 +70,16 @@ def test_aggregation_on_the_host(comm, gpus, model, graph, options):
     check(make(weighted=True, **graph), config, comm, gpus, aggregate_on="cpu", update_on="cuda")
 
 
+@pytest.mark.parametrize("strategy", [name for name, each in STRATEGIES.items() if each.halves])
+def test_rows_of_16_bits(comm, gpus, strategy):
+    config = settings("gcn", strategy=strategy, dtype="bf16")
+    source = scattered(make(directed=True, weighted=True), comm)
+    (mine, _), (theirs, _) = (run(source, config, ranks, 3) for ranks in (comm, gpus))
+    for key in ("loss", "val_loss"):
+        np.testing.assert_allclose([entry[key] for entry in mine],
+                                   [entry[key] for entry in theirs], rtol=1e-4)
+
+
 @pytest.mark.parametrize("delay, sparse", [("none", True), ("1", False), ("2", True)])
 def test_delayed_sums(comm, gpus, delay, sparse):
     config = settings("gcn", strategy="vertex-cut", delay=delay)

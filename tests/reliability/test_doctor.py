@@ -11,7 +11,7 @@ from hpgcn import doctor
 NAMES = ["hpgcn", "python", "libraries", "hdf5", "mpi", "mpiexec", "gpu", "cores", "memory",
          "mtkahypar", "metis", "kahypar", "folder", "scratch", "training", "2 ranks"]
 PAIR = {"size": 2, "losses": [0.7, 0.6], "pieces": [0.7, 0.6], "limit": 1 << 30, "piece": 64,
-        "threading_layer": "omp", "vector_bytes": 32}
+        "vector_bytes": 32}
 ALONE = {**PAIR, "size": 1}
 
 

@@ -169,6 +169,7 @@ def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("written")
     sparse = make_graph(features="sparse", ids=True, weighted=False)
     store.write_graph(folder / "dense.h5", make_graph())
+    store.write_graph(folder / "ordered.h5", make_graph(), order=np.arange(60)[::-1])
     store.write_graph(folder / "sparse.h5", sparse)
     masks = {key: np.stack([mask, mask], axis=1) for key, mask in sparse.masks.items()}
     store.write_graph(folder / "splits.h5", hpgcn.Graph.from_scipy(sparse.adjacency, masks=masks))

@@ -1,0 +1,150 @@
+"""How far ahead products should read on this CPU, measured and kept: `hpgcn bench tune`.
+
+A distance is a number that a compiled product is given, but how many lines of a row are asked for
+is compiled in: so few numbers of lines are tried, and many distances.
+"""
+
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+
+from hpgcn.bench.timing import in_turns
+from hpgcn.errors import OutputError
+from hpgcn.kernels.cpu import trusted, tuning
+from hpgcn.kernels.cpu.tuning import DEFAULT, LEVELS, Reach, Tuning
+from hpgcn.runtime.device import HOST
+
+ROWS = {"one line": 16, "more": 64}  # columns of x, float32
+WORK = 1 << 27  # bytes of rows of x that a product reads
+PER_ROW = 16  # nonzeros of a row
+FEW = 4  # of a row, where stores are timed: there results are much of what moves
+BEYOND = 6  # an x in memory is so many times the last cache
+TURNS = 2  # times --repeats: what is timed here is short
+SPARE = 0.03  # a choice must be faster than the default by so much to be kept
+FAR = (0, 32, 64, 96, 128)
+NEAR = ((0, 0), (6, 1), (12, 1), (24, 1), (32, 1), (16, 16))  # nonzeros ahead, lines
+
+
+def measure(settings, host, limits):
+    """Time products with candidates of Reach where x lies in each of LEVELS, and keep the best.
+
+    "rows": level, row (one line or more), near, near_lines, far, time_ms of what was chosen,
+    default_ms, ratio (default over chosen); the last row is of stores past the last cache. "kept":
+    the file of this CPU model (hpgcn.kernels.cpu.tuning.path), which is used from then on. No bit
+    of any result depends on it. To reset removes the file, and times nothing: "removed", a path or
+    why there was none.
+
+    OutputError where the file cannot be written.
+    """
+    if settings.reset:
+        with writable():
+            return {"removed": str(tuning.forget() or f"nothing: no file {tuning.path()}")}
+    with writable():  # before any time is spent
+        tuning.path().parent.mkdir(parents=True, exist_ok=True)
+
+    reach = {}
+    rows = []
+    for level in LEVELS:
+        pair = []
+        for name, width in ROWS.items():
+            size = max(4 * width, size_of(level) // settings.scale_down)
+            host.need(4 * size, 0, f"tune, {level}")
+            m = max(1, WORK // settings.scale_down // (4 * width * PER_ROW))
+            product = make_product(m, size // (4 * width), width, PER_ROW, settings.seed)
+            best, took = choose(level, len(pair), product, settings, host)
+            default = took[DEFAULT.reach[level][len(pair)]]
+            rows.append({"level": level, "row": name, **best._asdict(), "time_ms": took[best],
+                         "default_ms": default, "ratio": default / took[best]})
+            pair.append(best)
+        reach[level] = tuple(pair)
+
+    streamed, took = choose_stores(Tuning(reach, DEFAULT.streamed), settings, host)
+    default = took[DEFAULT.streamed]
+    rows.append({"level": "stores", "row": "past the cache" if streamed else "into it",
+                 **dict.fromkeys(Reach._fields), "time_ms": took[streamed],
+                 "default_ms": default, "ratio": default / took[streamed]})
+    with writable():
+        return {"rows": rows, "kept": str(tuning.save(Tuning(reach, streamed)))}
+
+
+def choose(level, place, product, settings, host):
+    """Return the best Reach of a level for rows of a kind, and ms of all that were timed.
+
+    First how far ahead into the second cache, then the first cache; the best is held against the
+    default once more, and must be faster by SPARE.
+    """
+    default = DEFAULT.reach[level][place]
+
+    def timed(*reaches):
+        calls = {reach: partial(run, with_reach(level, place, reach), product)
+                 for reach in dict.fromkeys(reaches)}
+        label = f"tune, x in {level}, {list(ROWS)[place]}"
+        timings = in_turns(host, calls, TURNS * settings.repeats, label)
+        return {reach: timing["time_ms"] for reach, timing in timings.items()}
+
+    took = timed(default, *(default._replace(far=far) for far in FAR))
+    best = min(took, key=took.get)
+    near = dict.fromkeys((ahead, count if place else min(count, 1)) for ahead, count in NEAR)
+    took = timed(default, best, *(Reach(*pair, best.far) for pair in near))
+    best = min(took, key=took.get)
+    took |= timed(default, best)
+    if took[best] > (1 - SPARE) * took[default]:
+        best = default
+    return best, took
+
+
+def choose_stores(found, settings, host):
+    """Return whether results beyond the last cache are better stored past it, and ms of both."""
+    width = ROWS["more"]
+    rows = max(1, size_of("memory") // settings.scale_down // (4 * width))
+    product = make_product(rows, rows, width, FEW, settings.seed)
+    calls = {streamed: partial(run, found._replace(streamed=streamed), product)
+             for streamed in (True, False)}
+    timings = in_turns(host, calls, settings.repeats, "tune, stores")
+    took = {streamed: timing["time_ms"] for streamed, timing in timings.items()}
+    best = min(took, key=took.get)
+    if took[best] > (1 - SPARE) * took[DEFAULT.streamed]:
+        best = DEFAULT.streamed
+    return best, took
+
+
+def size_of(level):
+    """Return bytes of an x that lies in this level and no nearer one."""
+    last = tuning.last_level_cache()
+    return {"second": tuning.second_cache() // 2, "last": last // 3, "memory": BEYOND * last}[level]
+
+
+def make_product(m, rows, width, per_row, seed):
+    """Return the arrays of a product of m rows: evenly drawn columns, x as in training."""
+    columns = np.random.default_rng(seed).integers(0, rows, m * per_row, np.int32)
+    x = HOST.empty((rows, width), np.float32)
+    x[...] = 1
+    out = HOST.empty((m, width), np.float32)
+    out[...] = 0
+    return np.arange(m + 1) * per_row, columns, None, x, out
+
+
+@contextmanager
+def writable():
+    """Turn what keeps the file from being written or removed into an OutputError."""
+    try:
+        yield
+    except OutputError:
+        raise
+    except (OSError, RuntimeError) as error:  # the latter: there is no home folder
+        raise OutputError(f"bench tune: the tuning of this CPU cannot be kept: {error}; "
+                          "XDG_CACHE_HOME names the folder of caches") from error
+
+
+def with_reach(level, place, reach):
+    """Return the default Tuning with another Reach."""
+    pair = list(DEFAULT.reach[level])
+    pair[place] = reach
+    return DEFAULT._replace(reach={**DEFAULT.reach, level: tuple(pair)})
+
+
+def run(candidate, product):
+    """Multiply under a Tuning."""
+    with tuning.using(candidate):
+        return trusted.spmm(*product)

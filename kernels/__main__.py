@@ -1,0 +1,24 @@
+"""`python -m hpgcn.kernels --compile`: compile the kernels of common runs ahead of them."""
+import argparse
+import os
+import sys
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(
+        "python -m hpgcn.kernels", description="Kernels of hpgcn: compile them ahead of a run.")
+    parser.add_argument("--compile", action="store_true", required=True,
+                        help="compile what common runs need, into Numba's cache on this machine")
+    parser.add_argument("--jobs", type=int, metavar="N", default=0,
+                        help="processes at a time (default: one for each core)")
+    args = parser.parse_args(argv)
+    if args.jobs < 0:
+        parser.error(f"--jobs {args.jobs}: expected at least 1")
+    os.environ.setdefault("NUMBA_NUM_THREADS", "1")  # of each process: they fill the cores
+    from hpgcn.kernels import ahead
+
+    ahead.main(args.jobs, sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,214 @@
+"""Compiles kernels before they are needed: by calls on next to nothing, split over processes.
+
+Numba compiles a kernel for each type of its arguments, and products with sparse matrices for the
+width of the rows and for where they lie, in caches or in memory. What is compiled goes into the
+cache on disk (`hpgcn.kernels.jit`), from where later processes load it. Numba holds a lock while it
+compiles, so that only processes do this side by side.
+"""
+import multiprocessing
+import os
+import time
+from itertools import product
+
+import numpy as np
+from numba.core import event
+
+from hpgcn.kernels import backend, entries, orders
+from hpgcn.kernels.cpu.chunks import by_nonzeros
+from hpgcn.kernels.jit import cache_dir
+from hpgcn.kernels.threads import threshold
+
+WIDTHS = (7, 16, 32, 40, 47, 64, 100, 128, 256)  # of hidden layers and classes that are common
+DTYPES = ("float32", "float64")
+# rows of x so many bytes: in the second cache, in the last one, in memory
+SIZES = (1 << 16, 4 << 20, 1 << 30)
+ALIGNMENT = 64  # bytes: where arrays of hpgcn.runtime.device begin
+EVERY = 10.0  # seconds between two lines of a log
+
+
+def load_product(rows, width, nnz, dtype, row_dtype=None, *, aligned=True, masked=False,
+                 accumulate=False, summed=False):
+    """Compile or load what A x takes for a matrix (rows, rows) and x (rows, width), untouched.
+
+    Nothing of that size is read or written: memory is reserved, and one empty row is multiplied. If
+    not `aligned`, x begins where no cache line does; `masked`: bits say which results are kept.
+    Values of the matrix are of `dtype`, rows of `row_dtype`, which is the same unless it is given;
+    of `dtype` are results that are `summed` before they are stored as rows.
+    """
+    by_nonzeros(np.arange(400))  # of more rows than chunks
+    indptr = np.zeros(rows + 1, np.int64)
+    indptr[-1] = nnz
+    row_dtype = row_dtype or dtype
+    x = _reserved((rows, width), row_dtype, aligned)
+    out = _reserved((rows, width), dtype if summed else row_dtype, True)
+    one = np.zeros(1, np.int64)
+    ops = backend(x)
+    arguments = indptr, one.astype(np.int32), np.ones(1, dtype), x
+    with threshold(np.inf):
+        if masked:
+            mask = np.zeros((rows, -(-width // 8)), np.uint8)
+            ops.sspmm(*arguments, mask, out, rows=one, accumulate=accumulate)
+        else:
+            ops.spmm(*arguments, out, rows=one, accumulate=accumulate)
+
+
+def load_layer(fan_in, fan_out, dtype, row_dtype):
+    """Compile or load the dense products of a layer, of more rows than take a way of their own."""
+    H = np.zeros((300, fan_in), row_dtype)
+    W = np.zeros((fan_in, fan_out), dtype)
+    G = np.zeros((300, fan_out), row_dtype)
+    ops = backend(H)
+    ops.matmul(H, W, G)
+    ops.matmul(H, W)
+    ops.matmul(H.T, G, W)
+    ops.matmul(G, W.T, H)
+    ops.matmul(G, W.T, H, mask=np.zeros((300, -(-fan_in // 8)), np.uint8))
+
+
+def _reserved(shape, dtype, aligned):
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = np.empty(size + 2 * ALIGNMENT, np.uint8)
+    first = -memory.ctypes.data % ALIGNMENT + (0 if aligned else 16)
+    return memory[first:first + size].view(dtype).reshape(shape)
+
+
+def dense(dtype):
+    """Call the kernels of GCN and SAGE that multiply by no sparse matrix, on three rows."""
+    x, y = np.ones((2, 3, 5), dtype)
+    ops = backend(x)
+    bias = np.ones(5, dtype)
+    numbers = np.arange(3)
+    bits = np.zeros((3, 1), np.uint8)
+    keys = {"seed": 0, "epoch": 1, "layer": 0, "p": 0.5, "first": 0}
+    for vertex, mask in product((None, numbers), (None, bits)):
+        ops.activate(x.copy(), bias, relu=True, mask=mask, vertex=vertex, **keys)
+    ops.dropout(x, numbers, out=y, **keys)
+    ops.apply_mask(y, bits, 2.0)
+    ops.gather(x, numbers, y)
+    ops.scatter_add(x, numbers, y)
+    ops.column_sum(x)
+    ops.inner(x, y)
+    ops.matmul(x, np.ones((5, 2), dtype))
+    ops.matmul(x.T, np.ones((3, 2), dtype), np.ones((5, 2), dtype))
+    for grad in (None, y):
+        ops.softmax_cross_entropy(x, numbers, numbers, grad=grad)
+        ops.sigmoid_cross_entropy(x, x, numbers, grad=grad)
+    w, g, mean, variance = np.ones((4, 6), dtype)
+    ops.adam(w, g, mean, variance, step=1, lr=0.01, decay=0.0, decayed=0)
+    ops.sgd(w, g, lr=0.01, decay=0.0, decayed=0)
+
+
+def normalise(dtype):
+    """Call the kernels of layer and batch norm on three rows."""
+    x, y, z = np.ones((3, 3, 5), dtype)
+    ops = backend(x)
+    gain, bias = np.ones((2, 5), dtype)
+    of_rows, of_columns = np.ones(3), np.ones(5)
+    ops.row_sum(x)
+    ops.row_squares(x, of_rows)
+    ops.layer_norm(x, of_rows, of_rows, gain, bias, y, xhat=z)
+    ops.layer_norm_backward_sums(x, z, gain)
+    ops.layer_norm_backward(x, z, of_rows, gain, np.ones((3, 2)), x)
+    ops.column_squares(x, of_columns)
+    ops.batch_norm(x, of_columns, of_columns, gain, bias, y, xhat=z)
+    ops.batch_norm_backward(x, z, of_columns, gain, np.ones((2, 5)), x)
+
+
+def sparse(dtype, width):
+    """Call products with rows of some width, wherever they may lie."""
+    row = width * np.dtype(dtype).itemsize
+    for size, nnz, aligned in product(SIZES, (8, 40), (True, False)):
+        rows = max(400, size // row)
+        load_product(rows, width, nnz * rows, dtype, aligned=aligned)
+    load_product(400, width, 400, dtype, masked=True)
+    load_layer(width, width, dtype, dtype)
+
+
+def whole(dtype):
+    """Call what is called once in a run: on the entries of a matrix, on its rows."""
+    n = 400
+    indptr = np.arange(n + 1)
+    indices = np.arange(n, dtype=np.int32)
+    backend(indptr).spmm(indptr, indices, np.ones(n, dtype), np.ones((n, 8), dtype))
+    degree = np.ones(n)
+    keys = np.ones(2, np.uint64)
+    for data in (np.empty(0, np.float32), np.ones(n, np.float32)):
+        entries.add_up(indptr, indices, data, 0, degree, degree, degree, True, 1e-9, keys,
+                       np.zeros(2, np.uint64), np.zeros((8, 2)))
+    entries.pair_sum(indptr, indptr, keys[0])
+    label = orders.communities(indptr, indices, 8, 8, 1)
+    order = orders.breadth_first(indptr, indices, np.arange(n), label)
+    orders.far_reads(indptr, indices, order, np.zeros(1, np.int64), n, np.array([8, 16]), 8, 8)
+    orders.reordered(indptr, indices, order, order, indptr, indices.copy())
+
+
+def cases():
+    """Return what to call, the longest first: (function, arguments) each."""
+    made = [(sparse, (dtype, width)) for dtype, width in product(DTYPES, WIDTHS)]
+    return made + [(call, (dtype,)) for call in (dense, normalise, whole) for dtype in DTYPES]
+
+
+class _Counter(event.Listener):
+    """Counts compilations that none of Numba's own belong to."""
+
+    depth = count = 0
+
+    def on_start(self, _):
+        self.depth += 1
+
+    def on_end(self, _):
+        self.depth -= 1
+        self.count += not self.depth
+
+
+def _call(case):
+    function, arguments = case
+    counter = _Counter()
+    with event.install_listener("numba:compile", counter):
+        function(*arguments)
+    return counter.count
+
+
+def compile_all(jobs, told):
+    """Make all `cases` in `jobs` processes; return how many kernels were compiled.
+
+    `told(done, of, compiled)` is called after each case.
+    """
+    listed = cases()
+    compiled = 0
+    context = multiprocessing.get_context("spawn")  # none of them may inherit what is compiled
+    with context.Pool(min(jobs, len(listed))) as pool:
+        for done, count in enumerate(pool.imap_unordered(_call, listed), 1):
+            compiled += count
+            told(done, len(listed), compiled)
+    return compiled
+
+
+class Told:
+    """Says on a stream how far it is: on a terminal in one line, else once in a while."""
+
+    def __init__(self, stream):
+        self.stream = stream
+        self.terminal = stream.isatty()
+        self.last = time.monotonic()
+
+    def __call__(self, done, of, compiled):
+        now = time.monotonic()
+        if not self.terminal and now - self.last < EVERY:
+            return
+        self.last = now
+        end = "\n" if not self.terminal or done == of else ""
+        start = "\r" if self.terminal else ""
+        print(f"{start}compiling kernels: {done} of {of} kinds, {compiled} compiled", end=end,
+              file=self.stream, flush=True)
+
+
+def main(jobs, stream):
+    """Compile what is not in the cache yet, and say so."""
+    begin = time.monotonic()
+    jobs = jobs or len(os.sched_getaffinity(0))
+    print(f"compiling kernels into {cache_dir()}, {jobs} at a time", file=stream, flush=True)
+    compiled = compile_all(jobs, Told(stream))
+    seconds = time.monotonic() - begin
+    print(f"{compiled} kernels compiled in {seconds:.0f} s" if compiled else
+          "all kernels were compiled already", file=stream, flush=True)

@@ -1,0 +1,40 @@
+"""Rows stored in 16 bits: bfloat16, the upper half of a float32, as the bits of a uint16.
+
+NumPy knows no such type; uint16 is what Numba, CuPy, MPI and HDF5 take as well. Nobody computes
+with these integers: kernels read the numbers that they stand for, compute in float32 or more, and
+round what they store. A number of float64 is rounded to float32 first.
+"""
+import numpy as np
+
+BF16 = np.dtype(np.uint16)
+ROUNDED_ONCE = ("spmm: accumulate with out of 16 bits: a sum is rounded once, expected out of "
+                "float32")
+
+
+def number_dtype(dtype):
+    """Return the dtype of the numbers that arrays of a dtype hold: float32 of BF16, or itself."""
+    return np.dtype(np.float32) if dtype == BF16 else np.dtype(dtype)
+
+
+def to_bf16(x):
+    """Round numbers to BF16, to nearest, ties to even; NaN stays NaN, what is too large is Inf."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    rounded = bits + np.uint32(0x7FFF) + (bits >> 16 & 1)
+    nan = bits & 0x7FFFFFFF > 0x7F800000
+    return (np.where(nan, bits | 0x400000, rounded) >> 16).astype(BF16).reshape(np.shape(x))
+
+
+def to_float32(bits):
+    """Return the numbers that an array of BF16 stands for, exactly."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def numbers(array):
+    """Return the numbers that an array holds: a copy in float32 of BF16, else the array itself."""
+    return to_float32(array) if array.dtype == BF16 else array
+
+
+def store(values, out):
+    """Write numbers to `out`, rounded as its dtype needs; return it."""
+    out[...] = to_bf16(values) if out.dtype == BF16 else values
+    return out

@@ -1,0 +1,113 @@
+"""Numbers of 16 bits on CPU threads: unpacked in registers, rounded as they are stored.
+
+`widen` and `narrow` do nothing to floats, so that one kernel serves rows of any type.
+"""
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from hpgcn.kernels.cpu.chunks import evenly
+from hpgcn.kernels.threads import Threaded, chunks
+
+BITS = 16
+
+
+def is_bf16(kind):
+    """Whether a type of Numba stands for bfloat16."""
+    return kind == types.uint16
+
+
+def vector_of(element, count):
+    """An LLVM type: `count` of an element, or itself for 0."""
+    return ir.VectorType(element, count) if count else element
+
+
+def constant(kind, value):
+    """An LLVM constant of an integer type, or of a vector of these with all elements alike."""
+    count = getattr(kind, "count", 0)
+    return ir.Constant(kind, [value] * count if count else value)
+
+
+def widened(builder, value):
+    """Emit float32 of bfloat16, i16 or vectors of it."""
+    count = getattr(value.type, "count", 0)
+    words = vector_of(ir.IntType(32), count)
+    bits = builder.shl(builder.zext(value, words), constant(words, BITS))
+    return builder.bitcast(bits, vector_of(ir.FloatType(), count))
+
+
+def narrowed(builder, value):
+    """Emit bfloat16 of float32: to nearest, ties to even, NaN made quiet."""
+    count = getattr(value.type, "count", 0)
+    words = vector_of(ir.IntType(32), count)
+    bits = builder.bitcast(value, words)
+    odd = builder.and_(builder.lshr(bits, constant(words, BITS)), constant(words, 1))
+    rounded = builder.add(bits, builder.add(odd, constant(words, 0x7FFF)))
+    quiet = builder.or_(bits, constant(words, 0x400000))
+    chosen = builder.select(builder.fcmp_unordered("uno", value, value), quiet, rounded)
+    return builder.trunc(builder.lshr(chosen, constant(words, BITS)),
+                         vector_of(ir.IntType(BITS), count))
+
+
+def load_numbers(builder, at, kind, element, count, size):
+    """Emit a load of `count` numbers of a Numba type (its LLVM type beside) from an address."""
+    vector = vector_of(element, count)
+    value = builder.load(builder.inttoptr(at, vector.as_pointer()), align=size)
+    return widened(builder, value) if is_bf16(kind) else value
+
+
+def store_numbers(builder, value, at, kind, size):
+    """Emit a store of numbers to an address, rounded as the Numba type there needs."""
+    value = narrowed(builder, value) if is_bf16(kind) else value
+    builder.store(value, builder.inttoptr(at, value.type.as_pointer()), align=size)
+
+
+@intrinsic
+def widen(typingctx, value):
+    """The number that an element stands for: float32 of bfloat16, a float itself."""
+    result = types.float32 if is_bf16(value) else value
+
+    def codegen(context, builder, signature, args):
+        return widened(builder, args[0]) if is_bf16(signature.args[0]) else args[0]
+
+    return result(value), codegen
+
+
+@intrinsic
+def narrow(typingctx, number, like):
+    """The element of the type of `like` that a number is stored as."""
+    def codegen(context, builder, signature, args):
+        kind = signature.args[1]
+        target = types.float32 if is_bf16(kind) else kind
+        value = context.cast(builder, args[0], signature.args[0], target)
+        return narrowed(builder, value) if is_bf16(kind) else value
+
+    return like(number, like), codegen
+
+
+@Threaded
+def _convert(taken, x, out, bounds):
+    zero = out.dtype.type(0)
+    for chunk in chunks(taken, bounds.size - 1):
+        for i in range(bounds[chunk], bounds[chunk + 1]):
+            for q in range(x.shape[1]):
+                out[i, q] = narrow(widen(x[i, q]), zero)
+
+
+@Threaded
+def _add(taken, x, out, bounds):
+    zero = out.dtype.type(0)
+    for chunk in chunks(taken, bounds.size - 1):
+        for i in range(bounds[chunk], bounds[chunk + 1]):
+            for q in range(x.shape[1]):
+                out[i, q] = narrow(widen(out[i, q]) + widen(x[i, q]), zero)
+
+
+def convert(x, out):
+    _convert(x.size, x, out, evenly(x.shape[0]))
+    return out
+
+
+def add(x, out):
+    _add(x.size, x, out, evenly(x.shape[0]))
+    return out

@@ -1,0 +1,237 @@
+"""Dense products of many rows with a small matrix, or with each other, in tiles of registers.
+
+BLAS is made for matrices that are large both ways; here one operand has thousands of rows and the
+other fits the second cache. Rows may be stored in 16 bits: then the other operand is rounded so,
+too, and sums are of float32, by instructions for pairs of bfloat16 where the CPU has them. How a
+sum is cut hangs on the shapes alone.
+"""
+import math
+
+import numpy as np
+
+from hpgcn.kernels.bits16 import BF16, number_dtype, to_bf16, to_float32
+from hpgcn.kernels.cpu.bits16 import widen
+from hpgcn.kernels.cpu.chunks import evenly
+from hpgcn.kernels.cpu.emitter import has_dots, vector_bytes
+from hpgcn.kernels.cpu.spmm import unit_past_cache
+from hpgcn.kernels.cpu.tile_product import (
+    ROWS,
+    panel_shape,
+    panel_width,
+    tile_outer,
+    tile_product,
+)
+from hpgcn.kernels.cpu.tuning import second_cache
+from hpgcn.kernels.cpu.vector_intrinsics import address
+from hpgcn.kernels.jit import jit
+from hpgcn.kernels.threads import Threaded, chunks
+
+NO_MASK = np.empty((0, 0), np.uint8)
+NOTHING = np.empty((0, 0), BF16)  # to be widened
+BLOCK = 16 * ROWS  # rows that stay in the first cache while panels pass
+DEPTH = 64  # rows of a sum of products of columns before it goes back to memory
+OUTER = 4  # columns of x in a tile of x^T g
+LEAST_ROWS = 256
+CHUNK_ROWS = 1 << 12  # of a partial sum of x^T g, at least
+MOST_CHUNKS = 32
+ALL_ROWS, ONE_ROW = (0,) * ROWS, (0,)
+RATE = 16  # multiplications in the time of one scalar operation of other kernels
+
+
+@jit()
+def _widened(rows, first, last, out):
+    """Write some rows of 16 bits as float32; return where."""
+    for i in range(first, last):
+        for q in range(rows.shape[1]):
+            out[i - first, q] = widen(rows[i, q])
+    return np.int64(out.ctypes.data)
+
+
+@Threaded
+def _panels(taken, x, ldx, x_bytes, narrow, panels, depth, out, ldo, out_bytes, columns, mask, one,
+            every, single, whole, rest, bounds):
+    step = panels.shape[2]
+    bits, stride = mask.ctypes.data, mask.shape[1]
+    for chunk in chunks(taken, bounds.size - 1):
+        wide = np.empty((BLOCK if narrow.size else 0, narrow.shape[1]), np.float32)
+        for begin in range(bounds[chunk], bounds[chunk + 1], BLOCK):
+            end = min(begin + BLOCK, bounds[chunk + 1])
+            block = np.int64(x + begin * ldx * x_bytes)
+            if narrow.size:
+                block = _widened(narrow, begin, end, wide)
+            for first in range(0, columns, step):
+                width = min(step, columns - first)
+                panel = np.int64(panels[first // step].ctypes.data)
+                num_bytes = np.int64(stride - first // 8)
+                i = begin
+                while i < end:
+                    source = block + (i - begin) * ldx * x_bytes
+                    target = out + (i * ldo + first) * out_bytes
+                    kept = np.int64(0)
+                    if mask.size:
+                        kept = np.int64(bits + i * stride + first // 8)
+                    many = i + ROWS <= end
+                    if many and width == step:
+                        tile_product(source, ldx, panel, step, target, ldo, depth, width, one,
+                                     kept, stride, num_bytes, every, whole)
+                    elif many:
+                        tile_product(source, ldx, panel, step, target, ldo, depth, width, one,
+                                     kept, stride, num_bytes, every, rest)
+                    elif width == step:
+                        tile_product(source, ldx, panel, step, target, ldo, depth, width, one,
+                                     kept, stride, num_bytes, single, whole)
+                    else:
+                        tile_product(source, ldx, panel, step, target, ldo, depth, width, one,
+                                     kept, stride, num_bytes, single, rest)
+                    i += ROWS if many else 1
+
+
+@Threaded
+def _outer(taken, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step, few, one, many, single,
+           whole, rest, bounds):
+    height, columns = sums.shape[1:]
+    size = sums.itemsize
+    for chunk in chunks(taken, bounds.size - 1):
+        wide_x = np.empty((DEPTH if narrow_x.size else 0, narrow_x.shape[1]), np.float32)
+        wide_g = np.empty((DEPTH if narrow_g.size else 0, narrow_g.shape[1]), np.float32)
+        sums[chunk] = 0
+        total = sums.ctypes.data + chunk * height * columns * size
+        for begin in range(bounds[chunk], bounds[chunk + 1], DEPTH):
+            end = min(begin + DEPTH, bounds[chunk + 1])
+            left = np.int64(x + begin * ldx * itemsize)
+            if narrow_x.size:
+                left = _widened(narrow_x, begin, end, wide_x)
+            right = np.int64(g + begin * ldg * itemsize)
+            if narrow_g.size:
+                right = _widened(narrow_g, begin, end, wide_g)
+            for first in range(0, columns, step):
+                width = min(step, columns - first)
+                of_g = right + first * itemsize
+                i = 0
+                while i < height:
+                    of_x = left + i * itemsize
+                    to = np.int64(total + (i * columns + first) * size)
+                    tall = i + few <= height
+                    if tall and width == step:
+                        tile_outer(of_x, ldx, of_g, ldg, to, columns, end - begin, width, one,
+                                   many, whole)
+                    elif tall:
+                        tile_outer(of_x, ldx, of_g, ldg, to, columns, end - begin, width, one,
+                                   many, rest)
+                    elif width == step:
+                        tile_outer(of_x, ldx, of_g, ldg, to, columns, end - begin, width, one,
+                                   single, whole)
+                    else:
+                        tile_outer(of_x, ldx, of_g, ldg, to, columns, end - begin, width, one,
+                                   single, rest)
+                    i += few if tall else 1
+
+
+def kernel_for(x, y, out):
+    """Return what writes x (m, k) times y (k, n) to out: `rows_times`, `columns_times` or None.
+
+    What is stored in 16 bits is taken however large the other operand is; of floats nothing where
+    vectors are of 32 bytes: 16 registers are too few to be faster than BLAS.
+    """
+    m, k = x.shape
+    n = y.shape[1]
+    narrow = BF16 in (x.dtype, y.dtype, out.dtype)
+    if not narrow and vector_bytes() < 64:
+        return None
+    small = math.inf if narrow else second_cache() // 2
+    least = 1 if narrow else LEAST_ROWS
+    in_rows = out.strides[1] == out.itemsize
+    if m >= least and in_rows and x.strides[1] == x.itemsize and k * n * y.itemsize <= small:
+        return rows_times
+    long = k >= least and x.strides[0] == x.itemsize and y.strides[1] == y.itemsize
+    if long and m * n * sums_of(x).itemsize <= small:
+        return columns_times
+    return None
+
+
+def sums_of(x):
+    """Return the type that rows of x are summed in."""
+    return number_dtype(x.dtype)
+
+
+def rows_times(x, w, out, mask=None):
+    """Return the kernel that writes x w to out, (m, n), and its arguments.
+
+    x (m, k) are long rows, w (k, n) is small. Of the result only the bits of `mask`, (m,
+    ceil(n / 8)), are kept.
+    """
+    m, k = x.shape
+    n = w.shape[1]
+    kind = sums_of(x)
+    step = panel_width(kind.itemsize)
+    narrow = x.dtype == BF16
+    dots = narrow and has_dots()
+    whole, rest = (panel_shape(columns, kind.itemsize, out.dtype == BF16, dots)
+                   for columns in (step, n % step or step))
+    streamed = unit_past_cache(out, 0, n, rest)
+    whole, rest = (shape._replace(streamed=streamed).literal() for shape in (whole, rest))
+    rows = long_operand(x, dots)
+    mask = NO_MASK if mask is None else mask
+    return _panels, (
+        m * k * n // RATE, *rows, small_operand(w, step, narrow, dots), k, address(out),
+        out.strides[0] // out.itemsize, out.itemsize, n, mask, kind.type(1), ALL_ROWS, ONE_ROW,
+        whole, rest, row_bounds(m))
+
+
+def long_operand(x, dots):
+    """Return how rows x (m, k) are read: address, row length, bytes of a number, x to be widened.
+
+    Rows of 16 bits that no `dots` multiply are widened block by block, to rows without gaps.
+    """
+    if x.dtype == BF16 and not dots:
+        return address(x), x.shape[1], 4, x
+    return address(x), x.strides[0] // x.itemsize, x.itemsize, NOTHING
+
+
+def small_operand(w, step, narrow, dots):
+    """Return panels of w (k, n), `step` columns each, (panels, k, step): rows without gaps.
+
+    Beside rows of 16 bits it is rounded to 16 bits, too, on any CPU; for `dots` it is (ceil(k / 2),
+    n) uint32 before it is cut, of pairs of rows, the first in the lower halves.
+    """
+    if narrow and w.dtype != BF16:
+        w = to_bf16(w)
+    if dots:
+        pairs = w[::2].astype(np.uint32)
+        pairs[:w.shape[0] // 2] |= w[1::2].astype(np.uint32) << np.uint32(16)
+        w = pairs
+    elif w.dtype == BF16:
+        w = to_float32(w)
+    k, n = w.shape
+    panels = np.zeros((-(-n // step), k, step), w.dtype)
+    for panel, first in zip(panels, range(0, n, step)):
+        panel[:, :n - first] = w[:, first:first + step]
+    return panels
+
+
+def columns_times(columns, g):
+    """Return partial sums of x^T g, (chunks, k, n), the kernel that takes them, and its arguments.
+
+    Of long rows x (m, k), given as their `columns`, and g (m, n).
+    """
+    x = columns.T
+    m, k = x.shape
+    n = g.shape[1]
+    kind = sums_of(x)
+    step = panel_width(kind.itemsize)
+    dots = x.dtype == g.dtype == BF16 and has_dots()
+    whole, rest = (panel_shape(columns, kind.itemsize, False, dots).literal()
+                   for columns in (step, n % step or step))
+    bounds = evenly(m, max(1, min(MOST_CHUNKS, m // CHUNK_ROWS)))
+    sums = np.empty((bounds.size - 1, k, n), kind)
+    left, ldx, itemsize, narrow_x = long_operand(x, dots)
+    right, ldg, _, narrow_g = long_operand(g, dots)
+    return sums, _outer, (
+        m * k * n // RATE, left, ldx, narrow_x, right, ldg, narrow_g, itemsize, sums, step, OUTER,
+        kind.type(1), (0,) * OUTER, ONE_ROW, whole, rest, bounds)
+
+
+def row_bounds(m):
+    """Return bounds of chunks of rows, each but the last a number of whole blocks."""
+    blocks = -(-m // BLOCK)
+    return np.minimum(evenly(blocks) * BLOCK, m)

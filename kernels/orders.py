@@ -1,0 +1,147 @@
+"""Orders of vertices in which neighbours lie close, and how often caches would miss rows in one.
+
+Each looks at entry after entry on one thread, so the same graph gives the same order everywhere.
+`indptr` (n + 1,) int64 and `indices` (nnz,) are those of a CSR matrix; an order is new -> old.
+"""
+import numpy as np
+
+from hpgcn.kernels.jit import jit
+
+NEVER = np.int64(-1) << np.int64(60)
+
+
+@jit()
+def breadth_first(indptr, indices, starts, group):
+    """Order vertices as they are met from each of `starts` (n,) on, a group to its end at a time.
+
+    Of another group than the one that is gone through, (n,) integers, the vertices that were met
+    first come next: with a single group this is breadth-first search.
+    """
+    n = indptr.size - 1
+    order = np.empty(n, np.int64)
+    waiting = np.empty(n, np.int64)  # of other groups, in the order in which they were met
+    placed = np.zeros(n, np.bool_)
+    met = np.zeros(n, np.bool_)
+    last = first = head = tail = 0
+    for start in starts:
+        if not met[start]:
+            met[start] = True
+            waiting[last] = start
+            last += 1
+        while first < last:
+            entry = waiting[first]
+            first += 1
+            if placed[entry]:
+                continue
+            placed[entry] = True
+            order[tail] = entry
+            tail += 1
+            while head < tail:
+                u = order[head]
+                head += 1
+                for k in range(indptr[u], indptr[u + 1]):
+                    v = indices[k]
+                    if placed[v]:
+                        continue
+                    if group[v] == group[u]:
+                        placed[v] = met[v] = True
+                        order[tail] = v
+                        tail += 1
+                    elif not met[v]:
+                        met[v] = True
+                        waiting[last] = v
+                        last += 1
+    return order
+
+
+@jit()
+def communities(indptr, indices, most_degree, most_members, rounds):
+    """Return the community of each vertex, (n,) int64, by label propagation.
+
+    A vertex joins the community that most of its neighbours are in, if it has fewer than
+    `most_members` (U. N. Raghavan, R. Albert, S. Kumara, 2007). Vertices of more than `most_degree`
+    neighbours stay alone; so do all once a round moves less than one vertex in 64.
+    """
+    n = indptr.size - 1
+    label = np.arange(n)
+    members = np.ones(n, np.int64)
+    count = np.zeros(n, np.int64)
+    near = np.empty(n, np.int64)
+    for _ in range(rounds):
+        moved = 0
+        for u in range(n):
+            if indptr[u + 1] - indptr[u] > most_degree:
+                continue
+            size = 0
+            for k in range(indptr[u], indptr[u + 1]):
+                c = label[indices[k]]
+                if count[c] == 0:
+                    near[size] = c
+                    size += 1
+                count[c] += 1
+            own = label[u]
+            best = own
+            for j in range(size):
+                c = near[j]
+                if count[c] > count[best] and members[c] < most_members:
+                    best = c
+            for j in range(size):
+                count[near[j]] = 0
+            if best != own:
+                members[own] -= 1
+                members[best] += 1
+                label[u] = best
+                moved += 1
+        if 64 * moved < n:
+            break
+    return label
+
+
+@jit()
+def far_reads(indptr, indices, order, starts, reads, spans, page, page_span):
+    """Count reads that a cache would miss if rows are gone through in an order.
+
+    Looked at are `reads` of them from each row in `starts` (increasing places in the order) on,
+    after so many as `spans[-1]`, the largest, which fill the cache. Return (spans + 2,) int64: for
+    each of `spans` the reads of a row that was not among the last so many; then those of a group of
+    `page` rows, side by side in the order, that was not among the last `page_span`; then all.
+    """
+    n = order.size
+    place = np.empty(n, np.int64)
+    for i in range(n):
+        place[order[i]] = i // page
+    row_read = np.full(n, NEVER)
+    page_read = np.full(n // page + 1, NEVER)
+    missed = np.zeros(spans.size + 2, np.int64)
+    now = np.int64(0)
+    for start in starts:
+        now += spans[-1] + 1  # what was read before is forgotten
+        counted = now + (spans[-1] if start else 0)
+        for i in range(start, n):
+            u = order[i]
+            for k in range(indptr[u], indptr[u + 1]):
+                v = indices[k]
+                if now >= counted:
+                    for s in range(spans.size):
+                        missed[s] += now - row_read[v] > spans[s]
+                    missed[spans.size] += now - page_read[place[v]] > page_span
+                    missed[spans.size + 1] += 1
+                row_read[v] = page_read[place[v]] = now
+                now += 1
+            if now >= counted + reads:
+                break
+    return missed
+
+
+@jit()
+def reordered(indptr, indices, order, place, pointers, columns):
+    """Fill the columns (nnz,) of a matrix in another order, increasing in each row.
+
+    `place` (n,) is the inverse of `order`, `pointers` (n + 1,) those of the rows in the new order.
+    """
+    for i in range(order.size):
+        begin = pointers[i]
+        first = indptr[order[i]]
+        for k in range(pointers[i + 1] - begin):
+            columns[begin + k] = place[indices[first + k]]
+        columns[begin:pointers[i + 1]].sort()

@@ -1,0 +1,198 @@
+"""Threads of our own: each takes the next piece of work until none is left.
+
+Whoever calls works, too, and waits at the end for those alone that have begun: a thread that the
+system has not woken by then is not needed. So another process on the machine holds up a kernel by
+the piece that it interrupted, not by a thread that all wait for. Every piece is summed by one
+thread, in an order of its own: who takes it changes no bit of a result.
+"""
+import ctypes
+import functools
+import os
+import resource
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import ClassVar
+
+import numba
+import numpy as np
+from numba import types
+from numba.extending import intrinsic
+
+from hpgcn.kernels.jit import jit
+
+LEAST_WORK = 1 << 20  # scalar operations from which on threads are woken: about a millisecond
+OPERATIONS = 1 << 30  # in about a second
+DOUBT = 8  # times as long as threads have lately waited a kernel must take
+LONGEST_LOST = 0.01  # seconds: what one launch may add to what is remembered
+FORGOTTEN = 1 / 64  # of it, whenever it keeps threads asleep
+_least_work = ContextVar("least_work", default=None)
+
+
+class _Team:
+    """How many threads there are, and what it has cost lately to wake them."""
+
+    size = numba.config.NUMBA_NUM_THREADS
+    lost = 0.0  # seconds that a woken thread was without a core, on average
+    others: ClassVar = {}  # by process: how the system knows the threads of its pool
+    avoided = None  # the core that they leave to the calling thread
+
+
+@intrinsic
+def _fetch(typingctx, taken):
+    """Add 1 to the first element of an array, atomically; return what it was."""
+    signature = types.int64(taken)
+
+    def codegen(context, builder, signature, args):
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        one = context.get_constant(types.int64, 1)
+        return builder.atomic_rmw("add", array.data, one, "monotonic")
+
+    return signature, codegen
+
+
+@numba.njit(nogil=True)  # Numba loses the code of a generator that it takes from its cache
+def chunks(taken, count):
+    """Yield the numbers from 0 to count - 1 that no other thread has taken; `taken` (1,) int64."""
+    while True:
+        chunk = _fetch(taken)
+        if chunk >= count:
+            return
+        yield chunk
+
+
+class Threaded:
+    """A kernel over chunks, `function(taken, ...)`, which loops over `chunks(taken, count)`.
+
+    Waking threads costs more than a small kernel takes, and on a busy machine a whole time slice.
+    `options` are those of numba.njit.
+    """
+
+    def __init__(self, function, **options):
+        self.kernel = jit(**options)(function)
+        functools.update_wrapper(self, function)
+
+    def __call__(self, work, *args):
+        """Run on all threads if `work`, about the number of scalar operations, is worth it."""
+        taken = np.zeros(1, np.int64)
+        if worth_threads(work):
+            together(self.kernel, taken, *args)
+        else:
+            self.kernel(taken, *args)
+
+
+def together(function, *args):
+    """Call a function on all threads, this one among them; it takes work until none is left."""
+    if _Team.size == 1:
+        function(*args)
+        return
+    begin = time.perf_counter()
+    pool = _pool(_Team.size)
+    _part()
+    others = [pool.submit(_timed, function, *args) for _ in range(_Team.size - 1)]
+    try:
+        function(*args)
+    finally:
+        lost = [other.result() for other in others if not other.cancel()]
+        if len(lost) < len(others):
+            lost.append(time.perf_counter() - begin)
+        _Team.lost += (min(max(lost), LONGEST_LOST) - _Team.lost) / 4
+
+
+def _timed(function, *args):
+    """Call a function; return the seconds that this thread waited for a core meanwhile.
+
+    0 if it was never interrupted: what else it waits for is the first touch of memory.
+    """
+    interrupted = _interruptions()
+    before = time.perf_counter() - time.thread_time()
+    function(*args)
+    waited = time.perf_counter() - time.thread_time() - before
+    return waited if _interruptions() != interrupted else 0.0
+
+
+def _interruptions():
+    """Return how often this thread has lost its core; its seconds where the system counts none."""
+    if not hasattr(resource, "RUSAGE_THREAD"):
+        return time.perf_counter()
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+
+
+def _part():
+    """Keep the other threads off the core of this one: a thread may be woken where its waker runs.
+
+    The system moves one of the two only after some milliseconds, as long as many a kernel takes.
+    """
+    here = _core()
+    if here == _Team.avoided:
+        return
+    rest = os.sched_getaffinity(0) - {here}
+    if len(rest) < _Team.size - 1:
+        return
+    for thread in _Team.others.get(os.getpid(), ()):
+        with suppress(OSError):  # it is gone
+            os.sched_setaffinity(thread, rest)
+    _Team.avoided = here
+
+
+@functools.cache
+def _libc():
+    return ctypes.CDLL(None)
+
+
+def _core():
+    """Return the core that this thread runs on; None where the system does not say."""
+    if not hasattr(os, "sched_setaffinity") or not hasattr(_libc(), "sched_getcpu"):
+        return None
+    return _libc().sched_getcpu()
+
+
+def _join():
+    _Team.others.setdefault(os.getpid(), []).append(threading.get_native_id())
+    _Team.avoided = None
+
+
+def worth_threads(work):
+    """Whether so many scalar operations are worth waking threads.
+
+    They are if they take far longer than threads have lately waited for a core. That is forgotten
+    by and by, so that it is tried again.
+    """
+    if _Team.size == 1:
+        return False
+    least = _least_work.get()
+    if least is not None:
+        return work >= least
+    if work < LEAST_WORK:
+        return False
+    if work >= LEAST_WORK + DOUBT * _Team.lost * OPERATIONS:
+        return True
+    _Team.lost *= 1 - FORGOTTEN
+    return False
+
+
+@contextmanager
+def threshold(work):
+    """Within, in this thread, others are woken from `work` scalar operations on: 0 for always."""
+    token = _least_work.set(work)
+    try:
+        yield
+    finally:
+        _least_work.reset(token)
+
+
+def num_threads():
+    """Return how many threads kernels use."""
+    return _Team.size
+
+
+def set_num_threads(count):
+    """Let kernels use so many threads, at least 1."""
+    _Team.size = max(1, int(count))
+
+
+@functools.cache
+def _pool(threads):
+    return ThreadPoolExecutor(threads - 1, "hpgcn-kernels", initializer=_join)

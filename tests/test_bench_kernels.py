@@ -1,0 +1,226 @@
+"""Kernels held against their bytes, by hand; and what is timed beside a process that copies."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from commands import refused, succeed
+
+from hpgcn import bench
+from hpgcn.bench import host, starved, tables
+from hpgcn.bench.graphs import Normalized
+from hpgcn.bench.kernel_cases import CASES, UNTIMED, Arrays, bytes_of, numbers_of
+from hpgcn.errors import UsageError
+from hpgcn.kernels.cpu import trusted
+from hpgcn.kernels.specs import SPECS
+
+QUICK = {"scale_down": 1 << 14, "repeats": 1}
+STARVED = {"starved_ms", "slower_ratio", "starved_share", "left_bytes_per_s", "stream_bytes_per_s"}
+
+
+def test_each_public_kernel_is_timed_or_there_is_a_reason():
+    timed = {name.split()[0] for name in CASES}
+    assert timed | set(UNTIMED) == set(SPECS) and not timed & set(UNTIMED)
+    assert all(UNTIMED.values())
+
+
+def tiny(n, nnz, width):
+    """Arrays of n rows and nnz entries, all of row 0."""
+    indptr = np.r_[0, np.full(n, nnz)]
+    indices = (np.arange(nnz) % n).astype(np.int32)
+    values = np.ones(nnz, np.float32)
+    matrix = sp.csr_array((values, indices, indptr), shape=(n, n))
+    return Arrays(Normalized(indptr, indices, values, np.ones(n, np.float32), matrix), width, 0)
+
+
+# 100 rows of 16 numbers: x has 6,400 bytes, a mask 200, int64 a row 800, 4 heads a row 1,600;
+# 300 entries: 101 pointers of 8, columns 1,200, values 1,200, their 4 heads 4,800
+MATRIX = 101 * 8 + 1200
+
+
+@pytest.mark.parametrize(("name", "least", "pulled"), [
+    ("spmm", MATRIX + 1200 + 2 * 6400 + 6400, 6400),
+    ("sspmm", MATRIX + 1200 + 200 + 2 * 6400 + 6400, 6400),
+    ("aggregate sum", MATRIX + 2 * 6400 + 6400, 6400),
+    ("aggregate max", MATRIX + 2 * 6400 + 2 * 12800 + 6400, 6400),
+    ("edge_dot", MATRIX + 6400 + 2 * 4800 + 6400, 6400),
+    ("edge_softmax", 808 + 4800 + 2 * 4800, 0),
+    ("attend", MATRIX + 1600 + 2 * (6400 + 1600 + 6400 + 1600) + 6400 + 1600, (6400, 1600)),
+    # 16 + 3 x 4 numbers a row are pulled, in two lines
+    ("attend_backward", MATRIX + 6400 + 1600 + 2 * (6400 + 1600) + 11200, 11200),
+    ("gather", 6400 + 800 + 2 * 6400, 0), ("scatter_add", 6400 + 800 + 2 * 6400, 0),
+    ("matmul", 3 * 6400, 0), ("activate", 2 * 6400 + 2 * 200, 0),
+    ("activate dropout", 2 * 6400 + 2 * 200 + 800, 0), ("apply_mask", 2 * 6400 + 200, 0),
+    ("elu_backward", 2 * 6400 + 6400 + 200, 0), ("dropout_bits", 800 + 2 * 200, 0),
+    ("dropout_csr", MATRIX + 1200 + 800 + 2 * 1200, 0), ("column_sum", 6400, 0),
+    ("row_sum", 6400 + 2 * 800, 0), ("inner", 2 * 6400, 0), ("adam", 7 * 6400, 0),
+    ("sgd", 3 * 6400, 0), ("layer_norm", 6400 + 2 * 800 + 4 * 6400, 0),
+    ("softmax_cross_entropy", 6400 + 2 * 800 + 2 * 6400, 0)])
+def test_bytes(name, least, pulled):
+    arrays = tiny(100, 300, 16)
+    assert bytes_of(CASES[name], arrays, 1 << 30) == (least, least)
+    pulled = (pulled,) if isinstance(pulled, int) else pulled
+    lines = sum(300 * 64 * -(-size // 6400) for size in pulled if size)
+    assert bytes_of(CASES[name], arrays, 0) == (least, least - sum(pulled) + lines)
+
+
+def test_what_is_stored_past_the_cache_is_counted_once(monkeypatch):
+    arrays = tiny(100, 300, 16)
+    for name in ("spmm", "gather"):
+        case = CASES[name]
+        once = bytes_of(case._replace(past=lambda a: True), arrays, 1 << 30)[0]
+        assert once == bytes_of(case, arrays, 1 << 30)[0] - 6400
+    module = sys.modules["hpgcn.kernels.cpu.spmm"]
+    assert not host.stores_past(arrays.indptr, arrays.indices, None, arrays.x, arrays.out)
+    monkeypatch.setattr(module, "last_level_cache", lambda: 1)
+    assert host.stores_past(arrays.indptr, arrays.indices, None, arrays.x, arrays.out)
+    wide = tiny(100, 300, 17)  # rows that begin anywhere
+    assert not host.stores_past(wide.indptr, wide.indices, None, wide.x, wide.out)
+
+
+@pytest.mark.parametrize("width", [5, 8])
+@pytest.mark.parametrize("name", CASES)
+def test_a_case_writes_what_it_says(name, width):
+    """And nothing else: of arrays that are read no bit changes, of those written one does."""
+    arrays = tiny(40, 120, width)
+    case = CASES[name]
+    names = " ".join((case.reads, case.updates, case.writes, case.pulls)).split()
+    arrays.top, arrays.variance, arrays.total  # noqa: B018 - made of others
+    for array in (arrays.z, arrays.out, arrays.above, arrays.edge_out):
+        array[...] = 3
+    before = {each: getattr(arrays, each).copy() for each in names}
+    results = case.call(trusted, arrays)
+    made = results if isinstance(results, tuple) else (results,)
+    changed = {each for each in names if not np.array_equal(before[each], getattr(arrays, each))}
+    written = set((case.updates + " " + case.writes).split())
+    assert changed <= written
+    shapes = [getattr(result, "shape", None) for result in made]
+    assert all(each in changed or before[each].shape in shapes for each in written)
+    assert numbers_of(case, arrays) > 0
+
+
+@pytest.fixture
+def twice(monkeypatch):
+    """The one processor that a test may have, named twice: both processes take turns on it."""
+    class Twice(host.Host):
+        def __init__(self):
+            super().__init__()
+            self.cpus = 2 * self.cpus[:1]
+            self.cache_bytes = 1 << 20
+
+    monkeypatch.setattr(host, "Host", Twice)
+    for module in (host, starved):
+        monkeypatch.setattr(module, "SMALLEST", 1 << 20)
+    return Twice
+
+
+def test_kernels(twice):
+    words = "--scale-down", 1 << 14, "--repeats", 1, "--widths", 8, "--threads", 1
+    report = json.loads(succeed("bench", "kernels", *words, "--json"), parse_constant=pytest.fail)
+    assert [row["kernel"] for row in report["rows"]] == [*CASES]
+    for row in report["rows"]:
+        floor_ms = 1e3 * row["bytes"] / row["memory_bytes_per_s"]
+        assert row["floor_ms"] == pytest.approx(floor_ms)
+        assert row["share_of_floor"] == pytest.approx(floor_ms / row["time_ms"])
+        share = row["share_of_floor"] * row["traffic_bytes"] / row["bytes"]
+        assert row["share_of_traffic"] == pytest.approx(share)
+        assert row["bound"] in ("memory", "arithmetic") and row["width"] == 8
+        assert not STARVED & set(row)
+    sums = {row["kernel"]: row for row in report["rows"]}["column_sum"]
+    assert sums["bytes"] == 64 * 8 * 4
+    assert sums["numbers_per_s"] == pytest.approx(64 * 8 / (1e-3 * sums["time_ms"]))
+    lines = tables.format_report(report).splitlines()
+    heading = next(line for line in lines if line.startswith("kernel"))
+    assert "share of floor" in heading and "M/s" in lines[lines.index(heading) + 1]
+
+
+@pytest.mark.parametrize(("command", "options"), [
+    ("spmm", {"graphs": "road", "widths": "5,16"}), ("kernels", {"widths": "4"})])
+def test_starved(command, options, twice):
+    before = os.sched_getaffinity(0)
+    report = json.loads(json.dumps(bench.run(command, starved=True, **options, **QUICK)),
+                        parse_constant=pytest.fail)
+    assert os.sched_getaffinity(0) == before
+    for row in report["rows"]:
+        assert set(row) >= STARVED
+        assert row["slower_ratio"] == pytest.approx(row["starved_ms"] / row["time_ms"])
+        share = 1e3 * row.get("least_bytes", row.get("bytes")) / row["left_bytes_per_s"]
+        assert row["starved_share"] == pytest.approx(share / row["starved_ms"])
+        assert row["stream_bytes_per_s"] >= 0
+    kernels = {row["kernel"] for row in report["rows"]}
+    assert kernels >= ({"hpgcn", "scipy"} if command == "spmm" else set(CASES))
+    assert "slower ratio" in tables.format_report(report)
+
+
+def test_the_copying_process_copies_when_asked_and_ends(twice):
+    with starved.stream(twice()) as stream:
+        assert stream.state[starved.MOVED] == 0
+        with stream.running():
+            begin = stream.state[starved.MOVED]
+            deadline = time.monotonic() + 60
+            while stream.state[starved.MOVED] <= begin and time.monotonic() < deadline:
+                time.sleep(0.001)
+        assert stream.bytes_per_s > 0
+        process = stream.process
+        assert process.is_alive()
+    assert not process.is_alive()
+
+
+def test_it_needs_two_processors_and_one_thread(twice, monkeypatch):
+    monkeypatch.setattr(host, "cores", lambda cpus: len(set(cpus)))
+    with pytest.raises(UsageError, match="needs two processors, one of them to copy memory on"):
+        lonely = twice()
+        lonely.cpus = lonely.cpus[:1]
+        with starved.stream(lonely):
+            pass
+    with pytest.raises(UsageError, match="--starved is for --threads 1, 2 are given"):
+        bench.run("spmm", starved=True, threads=2)
+    assert "takes no --starved" in refused(2, "bench", "gather", "--starved")
+
+
+def test_what_is_timed_and_what_copies_are_on_two_cores(monkeypatch):
+    pairs = {0: 0, 1: 1, 2: 0, 3: 1}  # of hyper-threads
+    monkeypatch.setattr(starved, "cores", lambda cpus: len({pairs[cpu] for cpu in cpus}))
+    assert starved.places([0, 1, 2, 3]) == (0, 3)
+    assert starved.places([1, 2, 3]) == (2, 3)
+    assert starved.places([1, 3]) == (1, 3)  # one core alone: the best there is
+
+
+PARENT = """
+import time
+from hpgcn.bench import host, starved
+if __name__ == "__main__":
+    one = host.Host()
+    one.cpus, one.cache_bytes, starved.SMALLEST = 2 * one.cpus[:1], 1 << 20, 1 << 20
+    with starved.stream(one) as stream, stream.running():
+        print(stream.process.pid, flush=True)
+        time.sleep(600)
+"""
+
+
+def test_it_ends_when_its_parent_is_killed(tmp_path):
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as parent:
+        child = int(parent.stdout.readline())
+        assert Path(f"/proc/{child}").exists()
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+        deadline = time.monotonic() + 60
+        while running(child) and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert not running(child)
+
+
+def running(process):
+    """Whether a process is there and no zombie that nobody has asked for."""
+    try:
+        return ") Z" not in Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False

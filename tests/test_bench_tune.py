@@ -1,0 +1,172 @@
+"""What `hpgcn bench tune` keeps of a CPU: read again, ignored where wrong; no bit depends on it."""
+import json
+from importlib import import_module
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from commands import refused, succeed
+
+from hpgcn import bench
+from hpgcn.errors import OutputError, UsageError
+from hpgcn.kernels.cpu import trusted, tuning
+from hpgcn.kernels.cpu.tuning import DEFAULT, LEVELS, Reach, Tuning
+
+OTHER = Tuning({level: (Reach(3, 1, 5), Reach(7, 2, 0)) for level in LEVELS}, streamed=False)
+QUICK = {"scale_down": 4096, "repeats": 1}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """Give an empty cache folder of the user's: what was read of the real one is forgotten."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tuning.measured.cache_clear()
+    yield tmp_path
+    tuning.measured.cache_clear()
+
+
+def test_what_is_kept_is_used():
+    assert tuning.current() is DEFAULT
+    file = tuning.save(OTHER)
+    assert tuning.measured() == tuning.current() == OTHER
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+    with tuning.using(DEFAULT):
+        assert tuning.current() is DEFAULT
+    assert tuning.current() == OTHER
+    assert tuning.forget() == file and tuning.forget() is None
+    assert tuning.current() is DEFAULT
+
+
+def changed(*keys, value):
+    """Text of a kept file with one entry changed, or without it where the value is None."""
+    held = json.loads(json.dumps(tuning.to_json(OTHER)))
+    part = held
+    for key in keys[:-1]:
+        part = part[key]
+    part[keys[-1]] = value
+    if value is None:
+        del part[keys[-1]]
+    return json.dumps(held)
+
+
+REACH = "reach", "last", 1
+WRONG = {
+    "empty": lambda: "", "garbage": lambda: "\0\1{", "no text": lambda: b"\xff\xfe\x00",
+    "deep": lambda: "[" * 100_000, "a list": lambda: "[]", "a number": lambda: "7",
+    "truncated": lambda: changed("version", value=1)[:-9],
+    "other version": lambda: changed("version", value=tuning.VERSION + 1),
+    "other CPU": lambda: changed("cpu", value="another"),
+    "no version": lambda: changed("version", value=None),
+    "no level": lambda: changed("reach", "last", value=None),
+    "level is a number": lambda: changed("reach", "last", value=3),
+    "one kind of rows": lambda: changed("reach", "last", value=[{}]),
+    "no field": lambda: changed(*REACH, "near", value=None),
+    "another field": lambda: changed(*REACH, "nearer", value=3),
+    "negative": lambda: changed(*REACH, "far", value=-1),
+    "too far": lambda: changed(*REACH, "far", value=1025),
+    "a fraction": lambda: changed(*REACH, "near", value=1.5),
+    "text": lambda: changed(*REACH, "near", value="8"),
+    "a truth": lambda: changed(*REACH, "near", value=True),
+    "streamed is text": lambda: changed("streamed", value="no"),
+    "nothing of stores": lambda: changed("streamed", value=None)}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_file_that_is_not_right_is_ignored(name):
+    text = WRONG[name]()
+    file = tuning.path()
+    file.parent.mkdir()
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert tuning.current() is DEFAULT
+    tuning.save(OTHER)
+    assert tuning.current() == OTHER
+
+
+def test_where_nothing_can_be_read(cache, monkeypatch):
+    tuning.path().mkdir(parents=True)  # a folder of that name
+    assert tuning.current() is DEFAULT
+    tuning.measured.cache_clear()
+
+    def homeless(*_):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(tuning.Path, "expanduser", homeless)
+    assert tuning.current() is DEFAULT
+    with pytest.raises(OutputError, match="cannot be kept: Could not determine home"):
+        bench.run("tune", **QUICK)
+
+
+def test_what_cannot_be_kept_is_one_line(cache):
+    (cache / "hpgcn").write_text("a file")
+    words = "bench tune: the tuning of this CPU cannot be kept: "
+    for more in ((), ("--reset",)):
+        assert words in refused(73, "bench", "tune", "--threads", 1, *more)
+
+
+def test_tune():
+    words = "bench", "tune", "--scale-down", 4096, "--repeats", 1, "--threads", 1
+    report = json.loads(succeed(*words, "--json"), parse_constant=pytest.fail)
+    assert report["kept"] == str(tuning.path()) and report["machine"]["tuning"] == "default"
+    assert tuning.measured() is not None
+    *products, stores = report["rows"]
+    assert [(row["level"], row["row"]) for row in products] == [
+        (level, row) for level in LEVELS for row in ("one line", "more")]
+    kept = tuning.measured()
+    for place, row in enumerate(products):
+        reach = kept.reach[row["level"]][place % 2]
+        assert reach == Reach(row["near"], row["near_lines"], row["far"])
+        assert row["ratio"] == pytest.approx(row["default_ms"] / row["time_ms"])
+        assert row["ratio"] == 1 or row["ratio"] > 1.03
+    assert stores["row"] == ("past the cache" if kept.streamed else "into it")
+
+    text = succeed(*words)
+    heading = next(line for line in text.splitlines() if line.startswith("level"))
+    assert heading.split() == ["level", "row", "near", "near", "lines", "far", "time", "default",
+                               "ratio"]
+    assert f"kept: {tuning.path()}" in text
+    assert f"tuning                        {tuning.path()}" in text
+    assert f"removed: {tuning.path()}" in succeed(*words, "--reset")
+    assert tuning.current() is DEFAULT
+    assert "removed: nothing" in succeed(*words, "--reset")
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"graphs": "road"}, "takes no --graphs"), ({"widths": "16"}, "takes no --widths"),
+    ({"starved": True}, "takes no --starved")])
+def test_usage(options, message):
+    with pytest.raises(UsageError, match=message):
+        bench.run("tune", **options)
+    with pytest.raises(UsageError, match="spmm takes no --reset"):
+        bench.run("spmm", reset=True)
+
+
+TUNINGS = [OTHER, *(Tuning({level: 2 * (Reach(*reach),) for level in LEVELS}, True)
+                    for reach in ((0, 0, 0), (1, 2, 1024)))]
+
+
+@pytest.mark.parametrize("width", [16, 41])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint16])
+def test_no_bit_of_a_product_depends_on_it(width, dtype, monkeypatch):
+    module = import_module("hpgcn.kernels.cpu.spmm")  # the package has the function by this name
+    monkeypatch.setattr(module, "last_level_cache", lambda: 1 << 12)  # results are larger
+    rng = np.random.default_rng(width)
+    A = sp.random_array((300, 200), density=0.05, format="csr", rng=rng)
+    real = np.float32 if dtype is np.uint16 else dtype
+    x = rng.standard_normal((200, width)).astype(real)
+    if dtype is np.uint16:
+        x = (x.view(np.uint32) >> 16).astype(np.uint16)
+    mask = rng.integers(0, 256, (300, -(-width // 8)), np.uint8)
+    before = rng.standard_normal((300, width)).astype(real)
+    arrays = A.indptr, A.indices, A.data.astype(real), x
+
+    def products():
+        yield trusted.spmm(*arrays, np.empty((300, width), real))
+        yield trusted.spmm(*arrays, before.copy(), accumulate=True)
+        yield trusted.sspmm(*arrays, mask, np.empty((300, width), real))
+        if dtype is np.uint16:
+            yield trusted.spmm(*arrays, np.empty((300, width), np.uint16))
+
+    expected = [result.tobytes() for result in products()]
+    for candidate in TUNINGS:
+        with tuning.using(candidate):
+            assert [result.tobytes() for result in products()] == expected

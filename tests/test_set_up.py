@@ -1,0 +1,128 @@
+"""Set-up: work arrays are there before the first epoch, kernels compiled, and slow parts named."""
+import io
+import logging
+import time
+
+import numba
+import numpy as np
+import pytest
+from commands import python
+from graphs import make
+from numba.core import event
+
+from hpgcn.comm import SerialComm
+from hpgcn.config import Config
+from hpgcn.kernels import ahead
+from hpgcn.parallel.workspace import PAGE, PIECE, Workspace, touch
+from hpgcn.runtime.waiting import doing, told
+from hpgcn.training import warmup
+from hpgcn.training.trainer import make_trainer
+
+SETTINGS = [{}, {"model": "sage", "norm": "layer", "residual": True}, {"model": "gat"},
+            {"model": "gin", "layers": 3}, {"prune": False, "input_dropout": 0.0}]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_an_epoch_makes_no_array_that_was_not_there(settings):
+    trainer = make_trainer(make(), Config(epochs=1, hidden=20, **settings), SerialComm())
+    workspace = trainer.training.model.workspace
+    before = {name: each.ctypes.data for name, each in workspace.arrays.items()}
+    assert before
+    trainer.epoch(1)
+    warmup.evaluate(trainer.evaluation)
+    assert {name: each.ctypes.data for name, each in workspace.arrays.items()} == before
+
+
+@pytest.mark.parametrize("size", [0, 1, PAGE + 1, PIECE + 5, 3 * PIECE])
+def test_every_page_is_touched(size):
+    array = np.ones(size, np.uint8)
+    touch(array)
+    assert not array[::PAGE].any()
+    space = Workspace(np.float64)
+    space.reserve({"a": (size, np.dtype(np.float32))})
+    assert space.arrays["a"].size == size
+    assert space.flat("a", size) is not None
+
+
+def test_slow_parts_are_named(caplog):
+    caplog.set_level(logging.INFO, "hpgcn")
+    with told(every=0.05):
+        doing("reading g.h5")
+        time.sleep(0.3)
+        doing()
+        time.sleep(0.1)
+        before = len(caplog.messages)
+        time.sleep(0.2)
+    assert caplog.messages[0] == "set-up: reading g.h5, 0 s so far"
+    assert len(caplog.messages) == before
+    with told(shown=False, every=0.01):
+        doing("reading")
+        time.sleep(0.1)
+    assert len(caplog.messages) == before
+
+
+def test_long_compilations_are_counted(monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "hpgcn")
+    monkeypatch.setattr(warmup, "EVERY", 0.0)
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    with warmup.compiling():
+        assert [numba.njit(lambda x, k=k: x + k)(1) for k in (1, 2)] == [2, 3]
+    assert caplog.messages == [warmup.Compilations.text] + [
+        f"{warmup.Compilations.text}: {count} so far" for count in (1, 2)]
+
+
+class Names(event.Listener):
+    def __init__(self):
+        self.found = []
+
+    def on_start(self, each):
+        self.found.append(each.data["dispatcher"].py_func.__name__)
+
+    def on_end(self, each):
+        pass
+
+
+@pytest.mark.parametrize("settings", [{}, {"model": "sage"}], ids=str)
+def test_nothing_is_compiled_in_an_epoch(settings):
+    graph = make(n=700, f=40, c=7, degree=40)
+    config = Config(epochs=1, hidden=48, **settings)
+    trainer = make_trainer(graph, config, SerialComm())
+    names = Names()
+    with event.install_listener("numba:compile", names):
+        trainer.epoch(1)
+        warmup.evaluate(trainer.evaluation)
+    assert not names.found
+
+
+@pytest.mark.parametrize("options", [{}, {"aligned": False}, {"accumulate": True},
+                                     {"masked": True}])
+def test_products_are_loaded_without_their_memory(options):
+    if options.get("masked"):
+        ahead.load_product(1 << 10, 8, 1 << 12, "float32", **options)
+    else:
+        ahead.load_product(1 << 24, 64, 1 << 20, "float32", **options)  # of 4 GiB each
+
+
+@pytest.mark.long
+def test_all_is_compiled_once(tmp_path):
+    def run():
+        done = python("-m", "hpgcn.kernels", "--compile", "--jobs", "2", timeout=900,
+                      NUMBA_CACHE_DIR=str(tmp_path))
+        assert done.returncode == 0, done.stderr
+        return done.stderr.splitlines()
+
+    first = run()
+    assert first[0].startswith(f"compiling kernels into {tmp_path}")
+    assert first[-1].endswith(" s")
+    assert run()[-1] == "all kernels were compiled already"
+
+    make(n=400).save(tmp_path / "g.h5")
+    done = python("-m", "hpgcn", "train", tmp_path / "g.h5", "--epochs", "2", "--out",
+                  tmp_path / "run", NUMBA_CACHE_DIR=str(tmp_path))
+    assert "compiling kernels" not in done.stderr
+
+
+def test_refused():
+    done = python("-m", "hpgcn.kernels", "--compile", "--jobs", "-1")
+    assert done.returncode == 2
+    assert "--jobs -1: expected at least 1" in done.stderr
