@@ -129,7 +129,10 @@ def whole(dtype):
     n = 400
     indptr = np.arange(n + 1)
     indices = np.arange(n, dtype=np.int32)
-    backend(indptr).spmm(indptr, indices, np.ones(n, dtype), np.ones((n, 8), dtype))
+    for aligned in (True, False):  # NumPy's own arrays begin anywhere
+        x = _reserved((n, 8), dtype, aligned)
+        x.fill(1)
+        backend(x).spmm(indptr, indices, np.ones(n, dtype), x)
     degree = np.ones(n)
     keys = np.ones(2, np.uint64)
     for data in (np.empty(0, np.float32), np.ones(n, np.float32)):

@@ -3,6 +3,8 @@
 Threads of a BLAS library wait for each other hundreds of times within one product, and spin
 meanwhile: where another process holds one of the cores, each of these waits takes a time
 slice. Here nobody waits but once, at the end, and never for a thread that has not begun.
+Blocks hang on the shapes alone, and one thread multiplies the same ones: no bit of a result
+depends on the number of threads, or on the load of the machine.
 """
 import functools
 import os
@@ -15,19 +17,22 @@ from hpgcn.kernels.bits16 import BF16, store
 from hpgcn.kernels.cpu.chunks import evenly
 from hpgcn.kernels.cpu.elementwise import keep_bits
 from hpgcn.kernels.cpu.gemm import RATE, columns_times, kernel_for, rows_times, sums_of
-from hpgcn.kernels.threads import num_threads, together, worth_threads
+from hpgcn.kernels.threads import together, worth_threads
 
 BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-UNIT = 24  # blocks begin at multiples: BLAS then sums within them as it does in the whole product
-TALL = 512  # rows of a block from which on it hardly matters that each block reads all of y
-PER_THREAD = 8  # blocks, where that leaves them TALL: a thread that loses its core holds up little
-SMALL = 1 << 21  # multiplications: BLAS takes other ways with less, and other roundings
+UNIT = 24  # rows: blocks begin at multiples, as tiles of BLAS do
+TALL = 256  # rows of a block from which on it hardly matters that each block reads all of y
+MOST = 256  # blocks
+SMALL = 1 << 21  # multiplications of a block, at least
+LONG = 1 << 12  # products of a partial sum, at least
+MOST_SUMS = 32
 
 
 def matmul(x, y, out=None, *, mask=None):
     """Long rows times a small matrix, and sums of products of rows, take tiles of their own.
 
-    Else, where BLAS was told to use one thread, all multiply blocks: of rows, or of more columns.
+    Else, where BLAS was told to use one thread, all multiply blocks: of rows, of more columns, or
+    of products of which few long sums are taken.
     """
     m, k = x.shape
     n = y.shape[1]
@@ -49,10 +54,10 @@ def matmul(x, y, out=None, *, mask=None):
         launch, arguments = rows_times(np.ascontiguousarray(x), y, rows)
         launch(*arguments)
         out[...] = rows
-    elif not worth_threads(m * k * n // RATE) or not one_blas_thread():
-        np.matmul(x, y, out=out)
-    else:
+    elif one_blas_thread():
         _in_blocks(x, y, out)
+    else:
+        np.matmul(x, y, out=out)
     if mask is not None:
         rows = np.ascontiguousarray(out)
         keep_bits(2 * out.size, rows, mask, sums_of(out).type(1), evenly(m))
@@ -64,20 +69,32 @@ def matmul(x, y, out=None, *, mask=None):
 def _in_blocks(x, y, out):
     m, k = x.shape
     n = y.shape[1]
-    threads = num_threads()
-    if m >= n:
-        cuts = cut(m, k * n, threads)
+    sums = None
+    if m * n <= k:
+        cuts = cut(k, m * n, LONG, MOST_SUMS)
+        sums = np.empty((len(cuts), m, n), out.dtype)
+        blocks = deque((x[:, first:last], y[first:last], part)
+                       for (first, last), part in zip(cuts, sums))
+    elif m >= n:
+        cuts = cut(m, k * n, min(TALL, m // 4), MOST)
         blocks = deque((x[first:last], y, out[first:last]) for first, last in cuts)
     else:
-        cuts = cut(n, m * k, threads)
+        cuts = cut(n, m * k, min(TALL, n // 4), MOST)
         blocks = deque((x, y[:, first:last], out[:, first:last]) for first, last in cuts)
-    together(_multiply, blocks, np.geterr())
+    if len(cuts) > 1 and worth_threads(m * k * n // RATE):
+        together(_multiply, blocks, np.geterr())
+    else:
+        _multiply(blocks, np.geterr())
+    if sums is not None:
+        sums.sum(axis=0, out=out)
 
 
-def cut(size, work, threads):
-    """Return (first, last) of blocks of `size` rows, each row of `work` multiplications."""
-    least = max(-(-size // (PER_THREAD * threads)), min(TALL, size // threads),
-                SMALL // max(work, 1), UNIT)
+def cut(size, work, least, most):
+    """Return (first, last) of at most so many blocks of `size` rows, at least so many in each.
+
+    Each row takes `work` multiplications.
+    """
+    least = max(-(-size // most), least, SMALL // max(work, 1), UNIT)
     count = max(1, size // least)
     bounds = [(size * block // count + UNIT // 2) // UNIT * UNIT for block in range(count)]
     return list(pairwise([*bounds, size]))
