@@ -183,8 +183,9 @@ def test_memory_is_what_was_told(gpu, cuda, model, dtype, case):
     held = held_bytes() - before
     told, = dry_run.forecast(assign_rows(graph, comm, config), config, comm)["gpu_memory"]
     assert set(told) == {*ON_GPU, "total"} and held <= told["total"]
-    # what kernels take within a call is let go after it
-    assert told["total"] - told["kernels"] <= 1.15 * held
+    # what is let go: by kernels, after a call; of sparse features, after a step, what dropout left
+    dropped = 2 * graph.features.data.nbytes if case.get("sparse") else 0
+    assert told["total"] - told["kernels"] - dropped <= 1.15 * held
     trainer.shard.close()
 
 
