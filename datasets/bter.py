@@ -18,6 +18,7 @@ import numpy as np
 from hpgcn.datasets import bter_kernels as kernels
 from hpgcn.datasets import keyed_sampling
 from hpgcn.datasets.bter_fit import fit_blocks, fit_stubs
+from hpgcn.datasets.draws import shuffled
 
 FIRST_DRAWS = 1 << 18  # pairs within blocks at a time, as degrees are counted
 
@@ -31,13 +32,13 @@ class Bter:
     num_nodes, num_draws : int
         Vertices; pairs within blocks and pairs of stubs.
     num_edges : int
-        About as many undirected edges are there in the end.
+        Undirected edges at most: some of them repeat others.
     """
 
     def __init__(self, degrees, seed):
         self.name = f"bter-{degrees.name}"
         self.num_nodes = degrees.num_nodes
-        self.num_edges = degrees.num_edges
+        self.seed = seed
         self.key = partial(kernels.stream_key, np.uint64(seed))
         self.starts = kernels.block_starts(degrees.counts)
         self._block_pairs(degrees)
@@ -62,6 +63,7 @@ class Bter:
         self.shift = max(0, (stubs // self.num_nodes).bit_length() - 1)
         self.guide = kernels.guide(self.first_stub, self.shift)
         self.num_draws = self.num_pairs + stubs // 2
+        self.num_edges = (int(in_block.sum()) + stubs) // 2
 
     @property
     def num_pairs(self):
@@ -83,6 +85,10 @@ class Bter:
     def _matched(self, first, last):
         return kernels.matched(self.key(kernels.MATCHING), self.first_stub, self.guide, self.shift,
                                first - self.num_pairs, last - self.num_pairs)
+
+    def order(self):
+        """Return new numbers of the vertices, (n,) int32 or int64, at random."""
+        return shuffled(self.num_nodes, self.seed)
 
     def labels(self, classes):
         """Return (n,) int64: all vertices of a block have one class, drawn at random."""

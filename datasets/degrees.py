@@ -14,6 +14,7 @@ from hpgcn.graphs.reordering import symmetric_pattern
 
 MOST = 1 << 40  # vertices, and degrees in a file
 MOST_SCALED = 1e6
+DEGREE_BYTES = 64  # of memory for each degree up to the largest
 FIELDS = ("degree", "count", "clustering")
 
 
@@ -46,6 +47,12 @@ class Degrees:
         """Undirected edges; of an odd sum of degrees one end is left over."""
         return int(self.counts @ np.arange(self.counts.size)) // 2
 
+    def scaled(self, vertices, edges, memory):
+        """Return `with_vertices` and then `with_edges`; BudgetError where that takes too much."""
+        more = self.with_vertices(vertices)
+        need(DEGREE_BYTES * more.num_nodes, memory, f"{self.name}: {more.num_nodes} vertices")
+        return more.with_edges(edges)
+
     def with_vertices(self, factor):
         """Return the same shares of `factor` times as many vertices."""
         _check_factor("scale-vertices", factor)
@@ -65,9 +72,10 @@ class Degrees:
     def with_edges(self, factor):
         """Return `factor` times the degree of every vertex, and so as many edges.
 
-        Vertices of degree d are spread evenly over the `factor` degrees around that times d, so that
-        no gaps arise between multiples; their clustering stays what it was. No degree exceeds n / 2,
-        or what it was: where one would, the others grow by more.
+        So Balin et al. (MG-GCN, 2021, section 6.1) make denser graphs of the same vertices. Those
+        of degree d are spread evenly over the `factor` degrees around factor x d, so that no gaps
+        arise between multiples; their clustering stays what it was. No degree exceeds n / 2, or
+        the largest before: where one would, the others grow by more.
         """
         _check_factor("scale-edges", factor)
         if factor == 1:
@@ -82,7 +90,7 @@ class Degrees:
         middle = _capped(degree, count, wanted, most)
         counts, vertices, clustered = np.zeros((3, most + 2))
         for value, number, share in zip(middle, count, self.clustering[degree]):
-            spread = _spread(value, number, factor if 0 < value < most else 1)
+            spread = _spread(value, number, min(factor, 2 * (most - value)))
             counts[spread[0]] += spread[1]
             if not np.isnan(share):
                 vertices[spread[0]] += spread[1]
@@ -99,11 +107,12 @@ class Degrees:
                                    counts=counts[:size].astype(np.int64), clustering=clustering)
 
 
-def read_degrees(path):
+def read_degrees(path, memory):
     """Read lines `degree count [clustering]`, in any order; # and % begin comments.
 
     Of a degree without clustering none is asked for. DataError with the line and its field:
-    no numbers, out of range, a degree on two lines, or one that the vertices are too few for.
+    no numbers, out of range, a degree on two lines, or one that the vertices are too few for;
+    BudgetError: degrees too large for tables of them in `memory` bytes.
     """
     file = Source(path)
     entries = {}
@@ -131,6 +140,7 @@ def read_degrees(path):
     if top >= total:
         raise DataError(f"{file}: line {entries[top][0]}: degree is {top}, but the counts add up "
                         f"to {total} vertices")
+    need(DEGREE_BYTES * top, memory, f"{file}: degrees up to {top}")
     counts = np.zeros(top + 1, np.int64)
     clustering = np.full(top + 1, np.nan)
     for degree, (_, count, share) in entries.items():
@@ -189,10 +199,9 @@ def _capped(degree, count, wanted, most):
 def _spread(middle, number, width):
     """Divide vertices over integers about `middle`; return these and how many each has.
 
-    The numbers middle - width / 2.. are rounded up or down so that their mean is kept.
+    These are about `width` integers, but 1 is the least; the mean is kept.
     """
-    half = min(width - 1, 2 * (middle - 1)) / 2 if width > 1 else 0
-    half = max(half, 0)
+    half = max(0, min((width - 1) / 2, middle - 1))
     place = (np.arange(number) + 0.5) / number * 2 - 1
     exact = np.cumsum(middle + half * place)
     return np.unique(np.diff(np.rint(exact).astype(np.int64), prepend=0), return_counts=True)
