@@ -11,8 +11,6 @@ vertices of degree 1 alone and gives others two edges. Here each vertex has stub
 excess degree and a few for edges that repeat others, and all stubs are matched by a keyed
 permutation: vertices of low degrees have exactly those that were asked for.
 """
-from functools import partial
-
 import numpy as np
 
 from hpgcn.datasets import bter_kernels as kernels
@@ -39,7 +37,6 @@ class Bter:
         self.name = f"bter-{degrees.name}"
         self.num_nodes = degrees.num_nodes
         self.seed = seed
-        self.key = partial(kernels.stream_key, np.uint64(seed))
         self.starts = kernels.block_starts(degrees.counts)
         self._block_pairs(degrees)
         self._stubs(np.repeat(np.arange(degrees.counts.size), degrees.counts))
@@ -68,6 +65,10 @@ class Bter:
     @property
     def num_pairs(self):
         return int(self.pairs[-1])
+
+    def key(self, stream):
+        """Return the key of the draws of one purpose, uint64: compiled code gives a Python int."""
+        return np.uint64(kernels.stream_key(np.uint64(self.seed), stream))
 
     def draw(self, first, last):
         """Return the ends u, v (k,) int64 of draws first..last - 1 that are edges, or loops."""

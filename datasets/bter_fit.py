@@ -138,16 +138,16 @@ def _linked(size, excess, mates, stubs=None):
     """Return stubs (c,) and the probability (c, c) that a matching links two vertices.
 
     A vertex of a class has `excess` (c,) neighbours beside its `mates` (c,) in the block, whom the
-    matching may link it with once more. Of S stubs a with a and b of them, a <= b, is linked with
-    probability 1 - (1 - b / S)^a.
+    matching may link it with once more. Of S stubs one with a and one with b, a <= b, are linked
+    with probability 1 - (1 - b / (S - 1))^a.
     """
     excess = np.maximum(excess, 0)
     stubs = excess.copy() if stubs is None else stubs
     others = size - np.diag(np.minimum(1, size))
     link = np.zeros_like(others)
     for _ in range(LINK_ROUNDS):
-        total = size @ stubs
-        if not total:
+        total = size @ stubs - 1  # one is matched with each of the others
+        if total <= 0:
             break
         share = np.minimum(np.maximum.outer(stubs, stubs) / total, MOST_SHARE)
         link = -np.expm1(np.minimum.outer(stubs, stubs) * np.log1p(-share))

@@ -15,7 +15,7 @@ from hpgcn.graphs.reordering import symmetric_pattern
 MOST = 1 << 40  # vertices, and degrees in a file
 MOST_SCALED = 1e6
 DEGREE_BYTES = 64  # of memory for each degree up to the largest
-FIELDS = ("degree", "count", "clustering")
+FIELDS = ("degree", "count")
 
 
 @dataclass
@@ -125,7 +125,7 @@ def read_degrees(path, memory):
             if len(words) not in (2, 3):
                 raise DataError(f"{where}: {len(words)} field(s), expected degree, count and maybe "
                                 "clustering")
-            degree, count = (_integer(word, name, where) for word, name in zip(words, FIELDS))
+            degree, count = (_integer(word, name, where) for word, name in zip(words[:2], FIELDS))
             if degree in entries:
                 raise DataError(f"{where}: degree {degree} is on line {entries[degree][0]} already")
             share = _share(words[2], where) if len(words) == 3 else np.nan
