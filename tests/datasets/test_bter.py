@@ -31,7 +31,7 @@ def degrees(counts, clustering=None):
 
 
 def power_law(n, exponent, most, clustered):
-    """n vertices of degree d in proportion to d^-exponent, clustered / d^.5."""
+    """N vertices of degree d in proportion to d^-exponent, clustered / d^.5."""
     d = np.arange(1, most + 1)
     share = d**-float(exponent)
     counts = np.diff(np.rint(np.cumsum(share) / share.sum() * n), prepend=0).astype(int)
