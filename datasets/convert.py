@@ -48,16 +48,17 @@ def convert(source, out, fmt="auto", *, compress="none", overwrite=False, order=
     check_order(order)
     with Scratch(out) as scratch:
         graph, notes = read(source, fmt, scratch=scratch, **options)
-        perm, note = _order(graph, order, options.get("memory"))
+        perm, note = order_within(graph, order, options.get("memory"))
         store.write_graph(out, graph, overwrite=overwrite, compress=compress,
                           scratch=scratch.folder, order=perm)
     return notes + [note] * bool(note)
 
 
-def _order(graph, name, memory):
+def order_within(graph, name, memory):
     """Return an order of the vertices, new -> old, or None, and what to say of it.
 
-    A graph that is on disk keeps its order, and so does one that would take too much memory.
+    `memory` is in bytes, None for 80% of those available. A graph that is on disk keeps its order,
+    and so does one that would take too much memory.
     """
     from hpgcn.datasets.external import room
 

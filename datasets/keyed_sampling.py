@@ -83,6 +83,18 @@ KINDS = {"rmat": rmat, "sbm": sbm, "grid": grid}
 
 
 @jit()
+def renumber(u, v, order):
+    """Replace ends of edges by order[end], in place, and drop loops; return the number left."""
+    end = 0
+    for k in range(u.size):
+        if u[k] != v[k]:
+            u[end] = order[u[k]]
+            v[end] = order[v[k]]
+            end += 1
+    return end
+
+
+@jit()
 def count(u, v, degree):
     """Add the edges to the degrees of both ends; loops are left out."""
     for k in range(u.size):

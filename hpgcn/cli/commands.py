@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from hpgcn import __version__
-from hpgcn.cli import several
+from hpgcn.cli import degrees, several
 from hpgcn.config import COST_FIELDS, Config, settings_of_run
 from hpgcn.errors import UsageError, printable
 from hpgcn.runtime import machine
@@ -64,22 +64,23 @@ def generate(args):
     """Write a generated graph with features and labels, or its edges as text."""
     from hpgcn import store
     from hpgcn.datasets import generate
-    from hpgcn.graphs.vertex_order import find_order
 
     text = args.out.endswith(".txt")
     if not text:
         store.check_suffix(args.out, ".txt")
     store.refuse_existing(args.out, args.overwrite)
-    options = {"scale": args.scale, "edge_factor": args.edge_factor, "seed": args.seed}
-    if text:
-        generate.write_edge_list(args.kind, args.out, overwrite=args.overwrite, **options)
+    options = {"classes": args.classes, "seed": args.seed, "memory": args.memory,
+               "overwrite": args.overwrite, **given(args, ("scale", "edge_factor"))}
+    if args.kind == generate.BTER:
+        options["degrees"] = degrees.asked(args)
     else:
-        graph = generate.generate(args.kind, features=args.features, classes=args.classes,
-                                  separation=args.separation, **options)
-        order, note = find_order(graph, args.order)
-        store.write_graph(args.out, graph, overwrite=args.overwrite, order=order)
-        say(args, f"{graph.header.num_nodes:,} vertices, {graph.header.num_edges:,} stored entries",
-            *[note] * bool(note))
+        degrees.refuse(args)
+    if text:
+        generate.write_edge_list(args.kind, args.out, **options)
+    else:
+        notes = generate.write(args.kind, args.out, features=args.features, order=args.order,
+                               separation=args.separation, **options)
+        say(args, *notes)
     say(args, f"wrote {printable(args.out)}")
 
 

@@ -98,19 +98,33 @@ def convert(command):
 
 
 def generate(command):
-    command.add_argument(
-        "kind", choices=["rmat", "sbm", "grid"],
+    add = command.add_argument
+    add("kind", choices=["rmat", "sbm", "grid", "bter"],
         help="rmat: few vertices have most edges; sbm: classes are communities; grid: two "
-             "dimensions")
-    command.add_argument("out", help=".h5, or .txt for an edge list")
-    integers(command, ("scale", 16, "2^SCALE vertices"),
-             ("edge-factor", 16, "undirected edges per vertex"), ("features", 64, "width"),
-             ("classes", 8, "labels"), ("seed", 0, "keys all draws"))
-    command.add_argument("--separation", type=float, default=2.0, metavar="X",
-                         help="distance of the mean features of a class from 0, beside noise of 1 "
-                              "in each feature (default: 2.0)")
+             "dimensions; bter: degrees and clustering by degree as asked for")
+    add("out", help=".h5, or .txt for an edge list")
+    add("--scale", type=int, metavar="N", help="2^SCALE vertices, 16 unless given; not of bter")
+    add("--edge-factor", type=int, metavar="N",
+        help="undirected edges per vertex, 16 unless given; not of bter")
+    add("--degrees", metavar="FILE", help="of bter: lines `degree count [clustering]`")
+    add("--like", metavar="GRAPH",
+        help="of bter: take degrees and clustering from a graph (.h5), its edges in both "
+             "directions")
+    add("--scale-edges", type=float, metavar="X",
+        help="of bter: the degree of every vertex times X, so the same vertices with X times as "
+             "many edges")
+    add("--scale-vertices", type=float, metavar="X",
+        help="of bter: X times as many vertices of each degree")
+    integers(command, ("features", 64, "width"), ("classes", 8, "labels"),
+             ("seed", 0, "keys all draws"))
+    add("--separation", type=float, default=2.0, metavar="X",
+        help="distance of the mean features of a class from 0, beside noise of 1 in each feature "
+             "(default: 2.0)")
     vertex_order(command)
-    command.add_argument("--overwrite", action="store_true", help="replace an existing file")
+    add("--memory", type=size, metavar="BYTES",
+        help="what it may hold; edges that do not fit are sorted on disk (default: 80%% of what is "
+             "free)")
+    add("--overwrite", action="store_true", help="replace an existing file")
 
 
 def vertex_order(command):

@@ -1,0 +1,161 @@
+"""Parameters of a BTER graph: how dense its blocks are, how many stubs its vertices have.
+
+Vertices are gathered by degree into classes, between which expected edges and triangles are summed:
+a few hundred, whatever the graph. Results are rounded, so that the last bits of sums, which are not
+the same on all machines, change no draw.
+"""
+from dataclasses import dataclass
+
+import numpy as np
+
+WIDTH = 1.04  # largest degree of a class over its least one, where that is more than one degree
+ROUNDS = 16  # of fitting blocks: the mean error no longer shrinks then
+STEP = 0.5  # share of what is missing that a round makes up for
+LINK_ROUNDS = 100  # at most; a dozen where the graph is sparse
+LINKED = 1e-4  # relative error of expected degrees at which they end
+MOST_STUBS = 4.0  # times the excess degree: a star would need without end
+MOST_SHARE = 1 - 1e-6  # of the stubs that one vertex has
+
+
+@dataclass
+class _Classes:
+    """Vertices of about the same number d >= 1: of_value (k,) says of each number its class."""
+
+    of_value: np.ndarray
+    size: np.ndarray  # (c,) float64: vertices
+    mean: np.ndarray  # (c,) float64: of d
+
+    @classmethod
+    def of(cls, counts):
+        values = np.flatnonzero(counts)
+        values = values[values > 0]
+        number = np.empty(values.size, np.int64)
+        last = -1
+        end = 0.0
+        for k, value in enumerate(values):
+            if value >= end:
+                last += 1
+                end = max(value + 1, WIDTH * value)
+            number[k] = last
+        of_value = np.full(counts.size, -1)
+        of_value[values] = number
+        size = np.bincount(number, counts[values], minlength=last + 1)
+        mean = np.bincount(number, counts[values] * values, minlength=last + 1) / size
+        return cls(of_value, size, mean)
+
+
+class _Segments:
+    """Vertices that share block and class: means over the one of what is known of the other."""
+
+    def __init__(self, degrees, classes, starts):
+        counts = degrees.counts
+        below = np.concatenate([[0], np.cumsum(counts)])
+        known = np.flatnonzero(classes.of_value >= 0)
+        firsts = below[known]
+        changes = np.flatnonzero(np.diff(classes.of_value[known], prepend=-1))
+        class_starts = firsts[changes]
+        cuts = np.union1d(starts[:-1], class_starts[class_starts >= starts[0]])
+        self.length = np.diff(cuts, append=starts[-1])
+        self.block = np.searchsorted(starts, cuts, side="right") - 1
+        self.of_class = np.searchsorted(class_starts, cuts, side="right") - 1
+        self.classes = classes
+        self.block_size = np.diff(starts).astype(np.float64)
+
+    def by_class(self, values):
+        """Return sums over the blocks' vertices of each class, over its size; values (b,)."""
+        total = np.bincount(self.of_class, self.length * values[self.block],
+                            minlength=self.classes.size.size)
+        return total / self.classes.size
+
+    def by_block(self, values):
+        """Return means over the vertices of each block; values (c,)."""
+        total = np.bincount(self.block, self.length * values[self.of_class],
+                            minlength=self.block_size.size)
+        return total / self.block_size
+
+
+def fit_blocks(degrees, starts):
+    """Return the probability of a pair of each block, (b,) float64, rounded to 2^-24.
+
+    `starts` (b + 1,) are the blocks of `bter_kernels.block_starts`. Kolda et al. (2014) take the
+    cube root of the clustering asked for. But triangles come from edges outside blocks, too, most
+    of all at vertices of high degree: those that are expected are left out of what blocks make.
+    """
+    classes = _Classes.of(degrees.counts)
+    segments = _Segments(degrees, classes, starts)
+    d = classes.mean
+    pairs = d * (d - 1) / 2
+    wanted = _by_class(degrees, classes) * pairs
+
+    others = segments.block_size - 1
+    corners = others * (others - 1) / 2  # pairs of other vertices, with each a triangle if all link
+    most = segments.by_class(corners)
+    cube = np.divide(wanted, pairs, out=np.zeros_like(d), where=pairs > 0)  # of the probability
+    stubs = None
+    for _ in range(ROUNDS):
+        within = np.cbrt(segments.by_block(cube))
+        mates = segments.by_class(within * others)
+        stubs, link = _linked(classes.size, d - mates, mates, stubs)
+        reached = link * classes.size
+        made = segments.by_class(within**3 * corners)
+        # both, one, or none of two neighbours lie in the block; the last: linked by a block or not
+        made += mates * np.einsum("gh,gh->g", link, reached)
+        made += np.einsum("gh,gh,h->g", link, reached, mates) / 2
+        made += np.einsum("gh,gh->g", np.matmul(reached, link), reached) / 2
+        change = np.divide(STEP * (wanted - made), most, out=np.zeros_like(d), where=most > 0)
+        cube = np.clip(cube + change, 0, 1)
+    return np.rint(np.cbrt(segments.by_block(cube)) * 2.0**24) / 2.0**24
+
+
+def fit_stubs(excess, in_block):
+    """Return the stubs that a vertex needs, over its excess degree, for each excess: (k,) float64.
+
+    `excess` (n,) int64 is the degree that blocks leave to be made, `in_block` (n,) what they made.
+    A random matching repeats edges, between hubs most, and those of blocks: stubs make up for it.
+    """
+    counts = np.bincount(excess)
+    classes = _Classes.of(counts)
+    ratio = np.zeros(counts.size)
+    if not classes.size.size:
+        return ratio
+    total = np.bincount(excess, in_block)
+    known = classes.of_value >= 0
+    mates = np.bincount(classes.of_value[known], total[known]) / classes.size
+    stubs, _ = _linked(classes.size, classes.mean, mates)
+    by_class = np.rint(stubs / classes.mean * 2.0**16) / 2.0**16
+    ratio[known] = by_class[classes.of_value[known]]
+    return ratio
+
+
+def _by_class(degrees, classes):
+    """Return the mean clustering of the vertices of each class; what is not known is none."""
+    known = np.flatnonzero(classes.of_value >= 0)
+    weight = degrees.counts[known] * np.nan_to_num(degrees.clustering[known])
+    return np.bincount(classes.of_value[known], weight) / classes.size
+
+
+def _linked(size, excess, mates, stubs=None):
+    """Return stubs (c,) and the probability (c, c) that a matching links two vertices.
+
+    A vertex of a class has `excess` (c,) neighbours beside its `mates` (c,) in the block, whom the
+    matching may link it with once more. Of S stubs one with a and one with b, a <= b, are linked
+    with probability 1 - (1 - b / (S - 1))^a.
+    """
+    excess = np.maximum(excess, 0)
+    stubs = excess.copy() if stubs is None else stubs
+    others = size - np.diag(np.minimum(1, size))
+    link = np.zeros_like(others)
+    for _ in range(LINK_ROUNDS):
+        total = size @ stubs - 1  # one is matched with each of the others
+        if total <= 0:
+            break
+        share = np.minimum(np.maximum.outer(stubs, stubs) / total, MOST_SHARE)
+        link = -np.expm1(np.minimum.outer(stubs, stubs) * np.log1p(-share))
+        expected = np.einsum("gh,gh->g", others, link)
+        wanted = excess + np.minimum(mates, size) * np.diagonal(link)
+        change = np.divide(wanted, expected, out=np.ones_like(wanted), where=expected > 0)
+        before = stubs
+        stubs = np.minimum(stubs * change, MOST_STUBS * excess)
+        if np.all(np.abs(stubs - before) <= LINKED * before):
+            break
+    return stubs, link

@@ -1,0 +1,176 @@
+"""Compiled loops of BTER graphs: affinity blocks, pairs within them, and a matching of stubs.
+
+Draws are hashes of seed and number, as in `keyed_sampling`. A stub is an end of an edge to be.
+"""
+import numpy as np
+
+from hpgcn.kernels.entries import mix
+from hpgcn.kernels.jit import jit
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+PAIRS, ROUNDING, MATCHING, LABELS = (np.uint64(stream) for stream in (11, 12, 13, 14))
+ONE, HALF, LOW = np.uint64(1), np.uint64(32), np.uint64(0xFFFFFFFF)
+ROUNDS = np.uint64(6)  # of the Feistel network
+BITS = 32  # of a probability
+
+
+@jit()
+def stream_key(seed, stream):
+    """Return what tells the draws of one purpose from those of another, uint64."""
+    return mix(mix(np.uint64(seed) * GOLDEN + ONE) + stream * GOLDEN)
+
+
+@jit()
+def block_starts(counts):
+    """Divide vertices in the order of their degrees into affinity blocks of d + 1 vertices.
+
+    d >= 2 is the least degree in the block; the last one has as many as are left. Returned are the
+    first vertices of all blocks, and n: (b + 1,) int64.
+    """
+    n = counts.sum()
+    start = counts[:2].sum()
+    starts = np.empty((n - start) // 3 + 2, np.int64)
+    size = 0
+    below = start  # vertices of a degree below d + 1
+    for d in range(2, counts.size):
+        below += counts[d]
+        while start < below:
+            starts[size] = start
+            size += 1
+            start += d + 1
+    starts[size] = n
+    return starts[:size + 1]
+
+
+@jit()
+def pairs_within(key, starts, pairs, least, first, last):
+    """Draw pairs first..last - 1 of vertices of one block; return the ends of those that are edges.
+
+    `pairs` (b + 1,) int64 count the pairs of all blocks before. A pair of block b is an edge if its
+    32 bits are below least[b], (b,) uint64.
+    """
+    u, v = np.empty((2, last - first), np.int64)
+    size = 0
+    at = first
+    block = np.searchsorted(pairs, first, side="right") - 1
+    while at < last:
+        stop = min(last, pairs[block + 1])
+        if least[block]:
+            end = starts[block + 1]
+            row = starts[block]
+            skipped = at - pairs[block]
+            while skipped >= end - 1 - row:
+                skipped -= end - 1 - row
+                row += 1
+            column = row + 1 + skipped
+            for number in range(at, stop):
+                if mix(key + np.uint64(number) * GOLDEN) >> HALF < least[block]:
+                    u[size] = row
+                    v[size] = column
+                    size += 1
+                column += 1
+                if column == end:
+                    row += 1
+                    column = row + 1
+        at = stop
+        block += 1
+    return u[:size], v[:size]
+
+
+@jit()
+def round_stubs(key, excess, ratio, first_stub):
+    """Write to first_stub[1:] the stubs before each vertex: excess x ratio[excess], rounded.
+
+    `ratio` (k,) float64 holds for each excess; what is no integer is rounded up or down at random.
+    """
+    total = np.int64(0)
+    for vertex in range(excess.size):
+        exact = excess[vertex] * ratio[excess[vertex]]
+        stubs = np.int64(exact)
+        share = np.uint64((exact - stubs) * 2.0**BITS)
+        stubs += mix(key + np.uint64(vertex) * GOLDEN) >> HALF < share
+        total += stubs
+        first_stub[vertex + 1] = total
+
+
+@jit()
+def guide(first_stub, shift):
+    """Return the vertex of every 2^shift-th stub, and after these the last: where to look for it.
+
+    `first_stub` is (n + 1,) int64, from 0 to the number of stubs.
+    """
+    total = first_stub[-1]
+    table = np.empty((total >> shift) + 2, np.int64)
+    vertex = 0
+    for k in range(table.size):
+        while vertex < first_stub.size - 2 and first_stub[vertex + 1] <= k << shift:
+            vertex += 1
+        table[k] = vertex
+    return table
+
+
+@jit()
+def _shuffled(number, count, half, columns, key):
+    """Return the image of a number under a keyed permutation of 0..count - 1.
+
+    A Feistel network over 2^half x columns cells, the fewest that hold all, walked until it is back
+    among them (J. Black, P. Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA 2002).
+    """
+    mask = (ONE << half) - ONE
+    while True:
+        low = number & mask
+        high = number >> half
+        step = key
+        for _ in range(ROUNDS // np.uint64(2)):
+            step += GOLDEN
+            low = (low + mix(step ^ (high << HALF))) & mask
+            step += GOLDEN
+            high += (mix(step ^ (low << HALF)) >> HALF) * columns >> HALF
+            if high >= columns:
+                high -= columns
+        number = high << half | low
+        if number < count:
+            return number
+
+
+@jit()
+def _owner(stub, first_stub, table, shift):
+    """Return the vertex whose stub it is."""
+    low = table[stub >> shift]
+    high = table[(stub >> shift) + 1] + 1
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if first_stub[middle] <= stub:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@jit()
+def matched(key, first_stub, table, shift, first, last):
+    """Return edges first..last - 1 of a random matching of all stubs: (u, v), loops among them."""
+    u, v = np.empty((2, last - first), np.int64)
+    count = np.uint64(first_stub[-1])
+    half = np.uint64(0)
+    while ONE << (half + half) < count:
+        half += ONE
+    columns = ((count - ONE) >> half) + ONE
+    for number in range(first, last):
+        k = np.uint64(number) << ONE
+        left = np.int64(_shuffled(k, count, half, columns, key))
+        right = np.int64(_shuffled(k | ONE, count, half, columns, key))
+        u[number - first] = _owner(left, first_stub, table, shift)
+        v[number - first] = _owner(right, first_stub, table, shift)
+    return u, v
+
+
+@jit()
+def block_labels(key, starts, classes, labels):
+    """Write a class to each vertex, (n,) int64: the same in a block, at random outside them."""
+    for vertex in range(starts[0]):
+        drawn = mix(key + np.uint64(vertex) * GOLDEN) >> HALF
+        labels[vertex] = np.int64(drawn * np.uint64(classes) >> HALF)
+    for block in range(starts.size - 1):
+        drawn = mix(key + np.uint64(starts[block]) * GOLDEN) >> HALF
+        labels[starts[block]:starts[block + 1]] = np.int64(drawn * np.uint64(classes) >> HALF)

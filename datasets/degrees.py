@@ -1,0 +1,229 @@
+"""How many vertices have which degree, and how clustered those are: what BTER graphs are made of.
+
+The clustering of degree d is the share of the pairs of neighbours that are neighbours themselves,
+meant over the vertices of degree d: c_d = triangles / (d (d - 1) / 2).
+"""
+import dataclasses
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hpgcn.datasets.source import Source, need, shown
+from hpgcn.errors import DataError, UsageError
+from hpgcn.graphs.reordering import symmetric_pattern
+
+MOST = 1 << 40  # vertices, and degrees in a file
+MOST_SCALED = 1e6
+DEGREE_BYTES = 64  # of memory for each degree up to the largest
+FIELDS = ("degree", "count")
+
+
+@dataclass
+class Degrees:
+    """Degrees of a graph without loops and directions.
+
+    Attributes
+    ----------
+    name : str
+    counts : (k,) int64
+        Vertices of each degree from 0 on.
+    clustering : (k,) float64
+        Of each degree from 0 to 1; NaN where it is not known, or not asked for.
+    notes : list of str
+        What a user should know of it.
+    """
+
+    name: str
+    counts: np.ndarray
+    clustering: np.ndarray
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def num_nodes(self):
+        return int(self.counts.sum())
+
+    @property
+    def num_edges(self):
+        """Undirected edges; of an odd sum of degrees one end is left over."""
+        return int(self.counts @ np.arange(self.counts.size)) // 2
+
+    def scaled(self, vertices, edges, memory):
+        """Return `with_vertices` and then `with_edges`; BudgetError where that takes too much."""
+        more = self.with_vertices(vertices)
+        need(DEGREE_BYTES * more.num_nodes, memory, f"{self.name}: {more.num_nodes} vertices")
+        return more.with_edges(edges)
+
+    def with_vertices(self, factor):
+        """Return the same shares of `factor` times as many vertices."""
+        _check_factor("scale-vertices", factor)
+        if self.num_nodes * factor > MOST:
+            raise UsageError(f"generate: scale-vertices {factor:g} makes more than {MOST} vertices")
+        below = np.rint(np.cumsum(self.counts) * factor).astype(np.int64)
+        counts = np.diff(below, prepend=0)
+        if not counts.any():
+            raise UsageError(f"generate: scale-vertices {factor:g} leaves no vertex of "
+                             f"{self.num_nodes}")
+        top = int(np.flatnonzero(counts)[-1])
+        if top >= counts.sum():
+            raise UsageError(f"generate: scale-vertices {factor:g} leaves {counts.sum()} vertices, "
+                             f"of which one has degree {top}")
+        return dataclasses.replace(self, counts=counts)
+
+    def with_edges(self, factor):
+        """Return `factor` times the degree of every vertex, and so as many edges.
+
+        So Balin et al. (MG-GCN, 2021, section 6.1) make denser graphs of the same vertices. Those
+        of degree d are spread evenly over the `factor` degrees around factor x d, so that no gaps
+        arise between multiples; their clustering stays what it was. No degree exceeds n / 2, or
+        the largest before: where one would, the others grow by more.
+        """
+        _check_factor("scale-edges", factor)
+        if factor == 1:
+            return self
+        degree = np.flatnonzero(self.counts)
+        count = self.counts[degree]
+        most = max(self.num_nodes // 2, int(degree[-1]))
+        wanted = factor * (count @ degree)
+        if wanted > count[degree > 0].sum() * most:
+            raise UsageError(f"generate: scale-edges {factor:g} asks for {wanted / 2:.0f} edges, "
+                             f"more than {self.num_nodes} vertices of up to {most} have")
+        middle = _capped(degree, count, wanted, most)
+        counts, vertices, clustered = np.zeros((3, most + 2))
+        for value, number, share in zip(middle, count, self.clustering[degree]):
+            spread = _spread(value, number, min(factor, 2 * (most - value)))
+            counts[spread[0]] += spread[1]
+            if not np.isnan(share):
+                vertices[spread[0]] += spread[1]
+                clustered[spread[0]] += share * spread[1]
+        size = int(np.flatnonzero(counts)[-1]) + 1
+        with np.errstate(invalid="ignore"):
+            clustering = (clustered / vertices)[:size]
+        notes = list(self.notes)
+        held = int(count[factor * degree > most].sum())
+        if held:
+            notes.append(f"{held} vertices would have more than {most} neighbours: the degrees of "
+                         "others grow by more")
+        return dataclasses.replace(self, name=f"{self.name}-{factor:g}x", notes=notes,
+                                   counts=counts[:size].astype(np.int64), clustering=clustering)
+
+
+def read_degrees(path, memory):
+    """Read lines `degree count [clustering]`, in any order; # and % begin comments.
+
+    Of a degree without clustering none is asked for. DataError with the line and its field:
+    no numbers, out of range, a degree on two lines, or one that the vertices are too few for;
+    BudgetError: degrees too large for tables of them in `memory` bytes.
+    """
+    file = Source(path)
+    entries = {}
+    with file.open() as stream:
+        for number, line in enumerate(stream, 1):
+            words = line.decode("utf-8", "replace").replace(",", " ").split()
+            if not words or words[0][0] in "#%":
+                continue
+            where = f"{file}: line {number}"
+            if len(words) not in (2, 3):
+                raise DataError(f"{where}: {len(words)} field(s), expected degree, count and maybe "
+                                "clustering")
+            degree, count = (_integer(word, name, where) for word, name in zip(words[:2], FIELDS))
+            if degree in entries:
+                raise DataError(f"{where}: degree {degree} is on line {entries[degree][0]} already")
+            share = _share(words[2], where) if len(words) == 3 else np.nan
+            entries[degree] = number, count, share
+    total = sum(count for _, count, _ in entries.values())
+    if not total:
+        raise DataError(f"{file}: no vertices, expected lines of degree, count and maybe "
+                        "clustering")
+    if total > MOST:
+        raise DataError(f"{file}: {total} vertices, expected at most {MOST}")
+    top = max(degree for degree, (_, count, _) in entries.items() if count)
+    if top >= total:
+        raise DataError(f"{file}: line {entries[top][0]}: degree is {top}, but the counts add up "
+                        f"to {total} vertices")
+    need(DEGREE_BYTES * top, memory, f"{file}: degrees up to {top}")
+    counts = np.zeros(top + 1, np.int64)
+    clustering = np.full(top + 1, np.nan)
+    for degree, (_, count, share) in entries.items():
+        if count:
+            counts[degree] = count
+            clustering[degree] = share
+    return Degrees(file.name, counts, clustering)
+
+
+def degrees_of(graph, memory):
+    """Return the Degrees of a Graph in memory, whose pattern is taken both ways, without loops."""
+    from hpgcn.kernels.triangles import Triangles
+
+    name = graph.header.name
+    need(24 * graph.indices.size, memory, f"{name}: its degrees")
+    notes = []
+    indptr = graph.indptr
+    indices = graph.indices
+    if graph.header.directed or np.any(graph.degree_loop):
+        A = symmetric_pattern(graph.adjacency).tocoo()
+        apart = A.row != A.col
+        loops = int(np.count_nonzero(~apart))
+        indices = A.col[apart]
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(A.row[apart], minlength=A.shape[0]))])
+        if graph.header.directed:
+            notes.append(f"{name} is directed: its edges are taken in both directions")
+        if loops:
+            notes.append(f"{loops} self loops of {name} left out")
+    counts, clustering = by_degree(np.diff(indptr), Triangles(indptr, indices).count())
+    return Degrees(name, counts, clustering, notes)
+
+
+def by_degree(degree, triangles):
+    """Return vertices and clustering of each degree, from degree and triangles of each vertex."""
+    counts = np.bincount(degree)
+    d = np.arange(counts.size, dtype=np.float64)
+    pairs = counts * d * (d - 1) / 2
+    clustering = np.full(counts.size, np.nan)
+    np.divide(np.bincount(degree, triangles), pairs, out=clustering, where=pairs > 0)
+    return counts, clustering
+
+
+def _capped(degree, count, wanted, most):
+    """Return t x degree, or `most` where that is more; t such that the degrees sum to `wanted`."""
+    low = 0.0
+    high = float(max(1, most))  # degree 1 is then as large as can be
+    for _ in range(100):
+        middle = (low + high) / 2
+        if count @ np.minimum(middle * degree, most) < wanted:
+            low = middle
+        else:
+            high = middle
+    return np.minimum(high * degree, most)
+
+
+def _spread(middle, number, width):
+    """Divide vertices over integers about `middle`; return these and how many each has.
+
+    These are about `width` integers, but 1 is the least; the mean is kept.
+    """
+    half = max(0, min((width - 1) / 2, middle - 1))
+    place = (np.arange(number) + 0.5) / number * 2 - 1
+    exact = np.cumsum(middle + half * place)
+    return np.unique(np.diff(np.rint(exact).astype(np.int64), prepend=0), return_counts=True)
+
+
+def _check_factor(name, factor):
+    if not 0 < factor <= MOST_SCALED:
+        raise UsageError(f"generate: {name} is {factor}, expected more than 0, up to "
+                         f"{MOST_SCALED:g}")
+
+
+def _integer(word, name, where):
+    if not (word.isascii() and word.isdigit()) or len(word) > 18 or int(word) > MOST:
+        raise DataError(f"{where}: {name} is {shown(word)!r}, expected an integer 0..{MOST}")
+    return int(word)
+
+
+def _share(word, where):
+    try:
+        share = float(word)
+    except ValueError:
+        share = np.nan
+    if not 0 <= share <= 1:
+        raise DataError(f"{where}: clustering is {shown(word)!r}, expected a number 0..1")
+    return share

@@ -1,0 +1,106 @@
+"""Triangles at each vertex of an undirected graph, exactly.
+
+An edge points to the end of the higher degree, of equals to that of the higher number. So a
+triangle is found once, from its lowest vertex, and even the rows of hubs are short: at most
+O(nnz^1.5) steps (T. Schank, D. Wagner, Finding, Counting and Listing all Triangles, WEA 2005).
+"""
+import numpy as np
+
+from hpgcn.kernels.jit import jit
+from hpgcn.kernels.threads import Threaded, chunks
+
+ROWS = 64  # of a chunk
+
+
+class Triangles:
+    """A graph made ready to be counted in.
+
+    `indptr` (n + 1,) int64 and `indices` (nnz,) int32 or int64 are those of a symmetric CSR matrix
+    without diagonal, increasing in each row. This takes as much memory again as these.
+
+    Attributes
+    ----------
+    steps : int
+        Comparisons that `count` makes.
+    """
+
+    def __init__(self, indptr, indices):
+        self.indptr, self.indices = _upward(indptr, indices)
+        self.steps = int(_steps(self.indptr, self.indices))
+
+    def count(self):
+        """Return the triangles that each vertex is in, (n,) int64."""
+        n = self.indptr.size - 1
+        found = np.zeros(self.indices.size, self.indices.dtype)
+        _count(self.steps, self.indptr, self.indices, -(-n // ROWS), found)
+        return _at_vertices(self.indptr, self.indices, found)
+
+
+@jit()
+def _upward(indptr, indices):
+    """Return the CSR of those entries whose column has a higher degree, or number, than its row."""
+    n = indptr.size - 1
+    upward = np.zeros(n + 1, np.int64)
+    end = 0
+    kept = np.empty(indices.size // 2, indices.dtype)
+    for u in range(n):
+        degree = indptr[u + 1] - indptr[u]
+        for k in range(indptr[u], indptr[u + 1]):
+            v = indices[k]
+            other = indptr[v + 1] - indptr[v]
+            if degree < other or (degree == other and u < v):
+                kept[end] = v
+                end += 1
+        upward[u + 1] = end
+    return upward, kept
+
+
+@jit()
+def _steps(indptr, indices):
+    """Bound the comparisons that merging the rows of both ends of each entry takes."""
+    total = np.int64(0)
+    for u in range(indptr.size - 1):
+        for k in range(indptr[u], indptr[u + 1]):
+            v = indices[k]
+            total += indptr[u + 1] - indptr[u] + indptr[v + 1] - indptr[v]
+    return total
+
+
+def _count_chunks(taken, indptr, indices, count, found):
+    """Add to `found` (nnz,), for both entries of row u, each triangle whose lowest vertex is u."""
+    n = indptr.size - 1
+    for chunk in chunks(taken, count):
+        for u in range(chunk * ROWS, min(n, (chunk + 1) * ROWS)):
+            stop = indptr[u + 1]
+            for k in range(indptr[u], stop):
+                v = indices[k]
+                i = indptr[u]
+                j = indptr[v]
+                end = indptr[v + 1]
+                while i < stop and j < end:
+                    if indices[i] < indices[j]:
+                        i += 1
+                    elif indices[i] > indices[j]:
+                        j += 1
+                    else:
+                        found[k] += 1
+                        found[i] += 1
+                        i += 1
+                        j += 1
+
+
+_count = Threaded(_count_chunks)
+
+
+@jit()
+def _at_vertices(indptr, indices, found):
+    """Sum what was found at entries: the two of a triangle each tell their column, both the row."""
+    n = indptr.size - 1
+    triangles = np.zeros(n, np.int64)
+    for u in range(n):
+        own = np.int64(0)
+        for k in range(indptr[u], indptr[u + 1]):
+            triangles[indices[k]] += found[k]
+            own += found[k]
+        triangles[u] += own // 2
+    return triangles
