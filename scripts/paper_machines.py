@@ -17,6 +17,7 @@ from hpgcn.graphs.header import Header
 from hpgcn.model import make_spec, products_of
 from hpgcn.parallel.layout import BlockLayout, split
 from hpgcn.planning.footprint import RankFootprint
+from hpgcn.planning.mixed_devices import pipeline_seconds
 from hpgcn.planning.options import read_machine
 from hpgcn.planning.seconds import step_seconds
 from hpgcn.planning.step import LevelSizes, Steps
@@ -133,20 +134,49 @@ def figure_12():
               *(f"{each:6.2f}" for each in wide))
 
 
+def mixgcn_seconds(machine, name, stages=None):
+    """(compute, communication) of a GCN of 3 layers of 128 on 32 workers, two float64.
+
+    `stages`: of the pipeline; by default the graph's in Table 4.
+    """
+    n, edges, features, classes, own = MIXGCN[name]
+    counted = footprint("mop", WORKERS, n, edges, (features, 128, 128, classes))
+    rates, _ = read_machine(machine)
+    rates = replace(rates, devices=replace(rates.devices, stages=stages or own))
+    return np.array(step_seconds(rates, counted))
+
+
 def figure_7():
     """Throughput of MixGCN-SPU over MixGCN-CPU, 3 layers of 128, 32 workers."""
     print("Figure 7: epoch s on the sparse unit, on the CPU; ratio; in brackets computation alone")
-    for name, (n, edges, features, classes, stages) in MIXGCN.items():
-        counted = footprint("mop", WORKERS, n, edges, (features, 128, 128, classes))
-        seconds = {}
-        for machine in ("mixgcn-sparse-unit", "mixgcn-cpu"):
-            rates, _ = read_machine(machine)
-            rates = replace(rates, devices=replace(rates.devices, stages=stages))
-            seconds[machine] = np.array(step_seconds(rates, counted))
-        unit, cpu = seconds.values()
+    for name in MIXGCN:
+        unit = mixgcn_seconds("mixgcn-sparse-unit", name)
+        cpu = mixgcn_seconds("mixgcn-cpu", name)
         print(f"  {name:10} {unit.sum():8.4f} ({unit[0]:.4f}) {cpu.sum():8.4f} ({cpu[0]:.4f}) "
-              f"{cpu.sum() / unit.sum():5.2f} ({cpu[0] / unit[0]:.2f}); ordering rows at most "
-              f"{1 + 1 / stages:.3f}")
+              f"{cpu.sum() / unit.sum():5.2f} ({cpu[0] / unit[0]:.2f})")
+
+
+def table_4():
+    """What ordering rows can save at most: min(a, u) / s of each product.
+
+    The all-to-alls are pipelined, too, where they go with the update, u + communication.
+    On both machines aggregation is the slower device in every product (by a factor of 2.6 at
+    least), so that a step without filling takes as long as it.
+    """
+    print("Table 4: ordering rows saves at most 1 + 1/s; on the CPU, on the sparse unit; the same "
+          "with the all-to-alls in the pipeline")
+    for name, (*_, stages) in MIXGCN.items():
+        gains = []
+        pipelined = []
+        for machine in ("mixgcn-cpu", "mixgcn-sparse-unit"):
+            compute, communication = mixgcn_seconds(machine, name)
+            slower = mixgcn_seconds(machine, name, 10**9)[0]
+            faster = (compute - slower) * stages
+            gains.append(compute / slower)
+            second = faster + communication
+            pipelined.append(pipeline_seconds(slower, second, stages) / max(slower, second))
+        print(f"  {name:10} {stages:2} {1 + 1 / stages:.3f}",
+              *(f"{gain:.3f}" for gain in gains + pipelined))
 
 
 def table_3():
@@ -171,5 +201,6 @@ def mg_gcn():
 if __name__ == "__main__":
     figure_7()
     figure_12()
+    table_4()
     table_3()
     mg_gcn()
