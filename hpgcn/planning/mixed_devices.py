@@ -90,8 +90,9 @@ class MixedDevices:
 def pipeline_seconds(first, second, stages):
     """Seconds of two devices that work on s equal batches, one after the other: exact.
 
-    Each takes its batches in order, and the second a batch once the first has finished it. The
-    slower never waits but for the first batch, or is waited for by the last:
+    Each takes its batches in order, and the second a batch once the first has finished it. So it
+    is the slower device that is never idle between batches; the faster adds one batch, the first
+    or the last:
 
         max(a, u) + min(a, u) / s
 
