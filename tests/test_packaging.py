@@ -63,7 +63,8 @@ def test_the_wheel_says_who_made_it_and_where_to_read_on(built):
         names = wheel.namelist()
         path, = (name for name in names if name.endswith("dist-info/METADATA"))
         metadata = email.message_from_bytes(wheel.read(path))
-    assert {"hpgcn/py.typed", "hpgcn/kernels/cuda/spmm.cu", "hpgcn/datasets/convert.py"} \
+    assert {"hpgcn/py.typed", "hpgcn/kernels/cuda/spmm.cu",
+            "hpgcn/planning/machines/mixgcn-sparse-unit.json", "hpgcn/datasets/convert.py"} \
         <= set(names)
 
     assert metadata["Author"] == "The hpgcn developers"

@@ -17,6 +17,8 @@ METAVARS = {"out": "RUN", "grid": "RxC", "memory": "BYTES", "class_weight": "bal
 
 # of hpgcn.graphs.vertex_order.ORDERS, not imported here: it brings SciPy
 VERTEX_ORDERS = ("degree", "rcm", "breadth", "communities")
+# of hpgcn.planning.machine_files.SHIPPED, likewise
+MACHINES = ("mg-gcn-dgx-a100", "mg-gcn-dgx-v100", "mixgcn-cpu", "mixgcn-sparse-unit")
 IN_REGISTRIES = ("strategy", "model")
 
 
@@ -180,7 +182,9 @@ def plan(command):
     add("--widths", metavar="N,N",
         help="features, hidden widths, classes (default: of the file, hidden 16)")
     add("--method", metavar="METHOD,...", help="partitions for p2p (default: random,block)")
-    add("--machine", metavar="FILE", help="what `hpgcn bench machine --json` printed")
+    add("--machine", metavar="FILE|NAME",
+        help="rates: what `hpgcn bench machine --json` printed, a file of two devices "
+             f"(docs/mixed-devices.md), or one of {', '.join(MACHINES)}")
     add("--memory", type=size, metavar="BYTES",
         help="memory that a rank may hold (default: any number)")
     knobs(command, COST_FIELDS)

@@ -8,12 +8,12 @@ from hpgcn.config import Config
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.validation import layer_widths, numbers
 from hpgcn.partition import METHODS
+from hpgcn.planning.machine_files import RATE, machine_path, read_devices
 from hpgcn.planning.seconds import Machine
 from hpgcn.store import Field, check_fields, read_json
 
 MOST_RANKS = 512
 QUICK = ("random", "block")  # methods that need no engine
-RATE = Field(float, 1e-15, 1e30)  # whose quotients are numbers, too
 CORES = Field(int, 1, 1 << 20)
 MAX_RANKS = 1 << 13  # counts of an all-to-all are held for every pair of ranks
 
@@ -39,8 +39,9 @@ class Options:
     def parse(ranks=None, widths=None, methods=None, machine=None, memory=None, **settings):
         """Make options from the text of the command line; `settings` are fields of hpgcn.Config.
 
-        Lists are comma-separated, the machine is a path, as `read_machine`. A UsageError for no
-        whole numbers of at least 1, fewer than two widths, an unknown method; as hpgcn.Config.
+        Lists are comma-separated, the machine is a name or path, as `read_machine`. A UsageError
+        for no whole numbers of at least 1, fewer than two widths, an unknown method; as
+        hpgcn.Config.
         """
         ranks = None if ranks is None else tuple(sorted(set(numbers("-k", ranks, MAX_RANKS))))
         widths = None if widths is None else layer_widths(widths)
@@ -54,17 +55,23 @@ class Options:
 
 
 def read_machine(path):
-    """Read the rates of a rank from what `hpgcn bench machine --json` printed.
+    """Read the rates of a rank: a shipped machine by name, or a file by path.
 
-    An object "network" with latency_s and bytes_per_s may be added by hand. Return the
-    Machine, and whether the file has rates of the network; otherwise they are defaults.
+    The file holds what `hpgcn bench machine --json` printed, or two devices, as
+    `hpgcn.planning.machine_files.read_devices`. An object "network" with latency_s and
+    bytes_per_s may be added by hand. Return the Machine, and whether the file has rates of the
+    network; otherwise they are defaults.
     An InputNotFoundError if it cannot be opened; a DataError if it is no such JSON, or
     a number is missing, not positive or not finite, or a key of "network" is unknown.
     """
+    path = machine_path(path)
     found = read_json(path)
-    limits = _group(path, found, "limits", required=True)
-    rates = {name: _rate(path, "limits", limits, name) for name in
-             ("memory_bytes_per_s", "gemm_float32_flops_per_s", "gemm_float64_flops_per_s")}
+    devices = read_devices(path, found)
+    rates = {"devices": devices}
+    if devices is None:
+        limits = _group(path, found, "limits", required=True)
+        rates |= {name: _rate(path, "limits", limits, name) for name in
+                  ("memory_bytes_per_s", "gemm_float32_flops_per_s", "gemm_float64_flops_per_s")}
     about = _group(path, found, "machine")
     if "cores" in about:
         rates["cores"] = int(_rate(path, "machine", about, "cores", CORES))

@@ -1,6 +1,8 @@
 """Compare the ways to train a graph, choose one, and write the numbers as a table."""
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 
 from hpgcn.config import COST_FIELDS
@@ -56,7 +58,7 @@ def forecast(path, options, *, progress=False):
         "settings": {name: getattr(config, name) for name in COST_FIELDS},
         "rows_per_level": {"train": survey.totals(survey.reading.train),
                            "evaluated": survey.totals(survey.reading.evaluated)},
-        "machine": {**vars(options.machine), "network_from_file": options.network},
+        "machine": {**asdict(options.machine), "network_from_file": options.network},
         "memory_limit_bytes": options.memory, "rows": rows, "choice": choose(rows),
         "notes": left_out(survey, rows, options) + notes(options, rows)}
 

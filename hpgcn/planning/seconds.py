@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpgcn.model import num_parameters
+from hpgcn.planning import mixed_devices
 from hpgcn.strategies.plan import INDEX
 
 
@@ -32,6 +33,7 @@ class Machine:
     network_bytes_per_s: float = 12e9  # that it can send
     call_s: float = 1e-5  # fixed time of a kernel or library call from Python
     cores: int = 56  # behind these rates; told, not computed with
+    devices: mixed_devices.MixedDevices | None = None  # if two compute, instead of those rates
 
 
 def compute_seconds(machine, footprint):
@@ -39,6 +41,8 @@ def compute_seconds(machine, footprint):
 
     A product with A reads a row of H for each entry, as if none were found in a cache again.
     """
+    if machine.devices is not None:
+        return mixed_devices.compute_seconds(machine.devices, machine.call_s, footprint)
     spec = footprint.spec
     itemsize = spec.itemsize
     row_itemsize = spec.row_itemsize

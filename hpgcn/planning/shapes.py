@@ -6,7 +6,7 @@ what real ones would read and multiply; its communicator counts what real ones w
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import numpy as np
@@ -124,6 +124,7 @@ class Work:
     moved: int  # bytes read and written by all but dense products
     dense: list  # of (flops, bytes) of each dense product
     calls: int  # of kernels
+    marks: list = field(default_factory=list)  # (len(dense), moved) before each product with A
 
 
 class ShapeKernels:

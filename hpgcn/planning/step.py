@@ -96,16 +96,23 @@ class RankStep:
 class ShapeMap:
     """Stands for the Strategy of a product with A, and notes what it multiplies."""
 
-    def __init__(self, hop, products):
+    def __init__(self, hop, products, device):
         self.hop = hop
         self.products = products
+        self.device = device
+
+    def note(self, product):
+        """Note a Product, and what was done before it."""
+        work = self.device.kernels.work
+        work.marks.append((len(work.dense), work.moved))
+        self.products.append(product)
 
     def forward(self, H, *, mask=None, out=None):
-        self.products.append(Product(self.hop, H.shape[1], mask is not None))
+        self.note(Product(self.hop, H.shape[1], mask is not None))
         return out
 
     def backward(self, G, *, mask=None, out=None):
-        self.products.append(Product(self.hop, G.shape[1], mask is not None, backward=True))
+        self.note(Product(self.hop, G.shape[1], mask is not None, backward=True))
         return out
 
     def attention(self, heads):
@@ -121,12 +128,11 @@ class ShapeAttention(Attention):
 
     def attend(self, rows, l, state, drawn, spread, W):  # noqa: E741
         width, kept = rows[0].shape[1], 0 if W is None else W.shape[0]
-        self.owner.products.append(Product(self.owner.hop, width, heads=self.heads.count,
-                                           kept=kept))
+        self.owner.note(Product(self.owner.hop, width, heads=self.heads.count, kept=kept))
 
     def return_(self, pulled, rows, gradients, drawn):
-        self.owner.products.append(Product(self.owner.hop, rows[0].shape[1],
-                                           heads=self.heads.count, backward=True))
+        self.owner.note(Product(self.owner.hop, rows[0].shape[1], heads=self.heads.count,
+                                backward=True))
 
 
 def run_rank(spec, levels, rank, columns):
@@ -185,7 +191,7 @@ def shape_field(spec, view, rank, products, device):
                for every, size in zip(view.every, rows)]
     hops = []
     for first, last in pairwise(bounds):
-        maps = [None if spec.precomputed and hop == 0 else ShapeMap(hop, products)
+        maps = [None if spec.precomputed and hop == 0 else ShapeMap(hop, products, device)
                 for hop in range(first, last)]
         own = device.empty(rows[last], np.int64) if view.narrows(first, last)[rank] else None
         hops.append(Hop(maps, rows[first:last + 1], own, view.totals[last] < view.totals[first]))

@@ -1,0 +1,147 @@
+"""How long a training step computes on two devices a rank: one aggregates, one updates.
+
+Products with A run on a device made for sparse work, all else on one made for dense work; rows
+go from the first to the second in batches, so that both work at once (mixgcn, section 3.2).
+A step is a chain: what is updated before the first product with A, then each product with what
+is updated after it, until the next:
+
+    seconds = u_0 + sum over products i of pipeline_seconds(a_i, u_i, s) + calls x time of a call
+
+Not counted: the link between the two devices of a rank, of which the paper gives no rate.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from hpgcn.model import num_parameters
+from hpgcn.strategies.plan import INDEX
+
+UPDATE = 7  # times the parameters are read or written when Adam updates them
+
+
+@dataclass(frozen=True)
+class Aggregator:
+    """A device that adds up rows; A is binary to it: of an entry the column number alone is read.
+
+    Sources: mixgcn, section 4.1 (adders, clock, memory, cache) and 3.2.1 (masks).
+    """
+
+    adders: float  # numbers that it adds in a cycle
+    clock_hz: float
+    memory_bytes_per_s: float
+    cache_bytes: float  # on the chip, for rows of what is multiplied
+    masked_share: float = 1.0  # of additions that are left where a mask drops results (S-SpMM)
+
+    def seconds(self, entries, results, row_bytes, itemsize, rows, masked=False):
+        """Seconds of a product with A, arrays that broadcast: additions or memory, the slower.
+
+        Entries read rows at random: the cache holds a share of those that are read at all, and
+        an entry finds its row there with that chance, but each row comes from memory once.
+
+        Parameters
+        ----------
+        entries, results : int
+            Entries of A that are multiplied, rows of the result.
+        row_bytes, itemsize : int
+            Bytes of a row of the dense matrix, and of a number in it.
+        rows : int
+            Rows of the dense matrix: entries read no more different ones.
+        masked : bool
+            Whether a mask drops a part of the result.
+        """
+        distinct = np.minimum(entries, rows)
+        held = np.minimum(1, self.cache_bytes / np.maximum(distinct * row_bytes, 1))
+        read = distinct + (entries - distinct) * (1 - held)
+        moved = entries * INDEX + (read + results) * row_bytes
+        share = self.masked_share if masked else 1
+        additions = share * entries * (row_bytes // itemsize)
+        return np.maximum(additions / (self.adders * self.clock_hz),
+                          moved / self.memory_bytes_per_s)
+
+
+@dataclass(frozen=True)
+class Updater:
+    """A device for dense products and element-wise work."""
+
+    gemm_float32_flops_per_s: float
+    gemm_float64_flops_per_s: float
+    memory_bytes_per_s: float
+
+    def seconds(self, dense, moved, itemsize):
+        """Seconds of dense products, list of (flops, bytes), and of other work of `moved` bytes."""
+        flops = (self.gemm_float32_flops_per_s if itemsize == 4
+                 else self.gemm_float64_flops_per_s)
+        products = sum(max(work / flops, size / self.memory_bytes_per_s) for work, size in dense)
+        return products + moved / self.memory_bytes_per_s
+
+
+@dataclass(frozen=True)
+class MixedDevices:
+    """The two devices of a rank, and the batches (s) in which rows pass from one to the other."""
+
+    aggregate: Aggregator
+    update: Updater
+    stages: int = 1
+
+
+def pipeline_seconds(first, second, stages):
+    """Seconds of two devices that work on s equal batches, one after the other: exact.
+
+    Each takes its batches in order, and the second a batch once the first has finished it. So it
+    is the slower device that is never idle between batches; the faster adds one batch, the first
+    or the last:
+
+        max(a, u) + min(a, u) / s
+
+    Section 3.2.2 of mixgcn gives no time; what it gives is when the NEXT product need not wait
+    for all batches of this update: at a bandwidth b of A, n/s + b <= (s - 1) n/s, which is its
+    Proposition 3.5, (n - b) / 2n >= 1 / s. (The inequality printed before the proposition has
+    <= for >=.) Then min(a, u) / s is paid about once instead of in each layer, so that ordering
+    rows saves less than a factor of 1 + 1 / s. That gain is not counted on here.
+    """
+    return np.maximum(first, second) + np.minimum(first, second) / stages
+
+
+def compute_seconds(devices, call_s, footprint):
+    """Seconds that each rank of a RankFootprint computes in a training step, (P,).
+
+    Source: mixgcn, section 3.2. `call_s`: of a kernel or library call.
+    """
+    spec = footprint.spec
+    products = footprint.steps.products(spec, footprint.levels)
+    aggregated = [_product_seconds(devices.aggregate, footprint, product) for product in products]
+    seconds = np.zeros(footprint.rows.size)
+    calls = sum(1 + footprint.train_plans[product.layer].operands[product.backward].blocks
+                for product in products)
+    # rows are packed, and unpacked, by the device that updates them
+    packed = 2 * footprint.plan.buffer_bytes(footprint.widest, spec.row_itemsize)
+    for rank, step in enumerate(footprint.rank_steps):
+        before, *after = _updates(step.work)
+        seconds[rank] = devices.update.seconds(*before, spec.itemsize)
+        for product, (dense, moved) in zip(aggregated, after, strict=True):
+            updated = devices.update.seconds(dense, moved + packed[rank], spec.itemsize)
+            seconds[rank] += pipeline_seconds(product[rank], updated, devices.stages)
+    parameters = UPDATE * num_parameters(spec) * spec.itemsize
+    calls = calls + np.array([step.work.calls for step in footprint.rank_steps])
+    return seconds + parameters / devices.update.memory_bytes_per_s + calls * call_s
+
+
+def _product_seconds(device, footprint, product):
+    """Seconds of one product with A on each rank, (P,)."""
+    itemsize = footprint.spec.row_itemsize
+    plan = footprint.train_plans[product.layer]
+    operand = plan.operands[product.backward]
+    layout = plan.layout if product.backward else plan.layout_in
+    width = -(-product.width // footprint.plan.slices)
+    return device.seconds(operand.multiplied, operand.results, width * itemsize, itemsize,
+                          int(layout.offsets[-1]), product.masked)
+
+
+def _updates(work):
+    """Yield (dense, moved) of a step's Work before, between and after its products with A."""
+    marks = [(0, 0), *work.marks, (len(work.dense), work.moved)]
+    for (first, moved), (last, moved_then) in pairwise(marks):
+        yield work.dense[first:last], moved_then - moved

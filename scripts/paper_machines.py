@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""What `hpgcn plan`'s model says of the machines and graphs of mixgcn and of mg-gcn-2021.
+
+    python scripts/paper_machines.py
+
+The graphs are taken by their numbers alone (vertices, edges, widths of the papers' tables): their
+entries are spread evenly over all blocks of A. So nothing is read or generated, and graphs of any
+size are asked for; what the pattern would change (balance, locality) is not seen. docs/
+mixed-devices.md has the tables that this prints beside what the papers claim.
+"""
+from dataclasses import replace
+
+import numpy as np
+
+from hpgcn.config import Config
+from hpgcn.graphs.header import Header
+from hpgcn.model import make_spec, products_of
+from hpgcn.parallel.layout import BlockLayout, split
+from hpgcn.planning.footprint import RankFootprint
+from hpgcn.planning.mixed_devices import pipeline_seconds
+from hpgcn.planning.options import read_machine
+from hpgcn.planning.seconds import step_seconds
+from hpgcn.planning.step import LevelSizes, Steps
+from hpgcn.strategies import STRATEGIES, Arrangement
+
+# vertices, edges, features, classes, and stages of Table 4 (mixgcn, tables 2 and 4)
+MIXGCN = {
+    "Reddit": (233e3, 115e6, 602, 41, 11),
+    "Orkut": (3.07e6, 117e6, 320, 20, 11),
+    "Twitter": (41.7e6, 1.47e9, 52, 16, 19),
+    "Friendster": (65.6e6, 1.81e9, 128, 64, 6),
+    "papers100M": (111e6, 1.62e9, 128, 172, 4),
+}
+# energy in J of the sparse unit, HyGCN, AWB-GCN and CPU (mixgcn, table 3)
+ENERGY = {
+    "Reddit": (7.6, 19.3, 6.9, 146.9e3),
+    "Orkut": (9.5, 43.9, 33.6, 164.1e3),
+    "Twitter": (605.5, 533.9, 2326, 3291e3),
+    "Friendster": (1135, 1031, 6250, 3843e3),
+    "papers100M": (1269, 1547, 6810, 4322e3),
+}
+# vertices, edges, widths, and seconds by GPUs (mg-gcn-2021, tables 1 and 3, section 6.6)
+MG_GCN = {
+    "Reddit": (233e3, 115e6, (602, 16, 41), {1: .033, 2: .017, 4: .012, 8: .012}),
+    "Products": (2.5e6, 126e6, (104, 256, 256, 47), {1: .355, 2: .202, 4: .110, 8: .067}),
+    "Proteins": (8.74e6, 1.3e9, (128, 256, 256, 256), {1: 4.221, 2: 2.272, 4: 1.191, 8: .641}),
+    "Papers": (111e6, 1.61e9, (128, 208, 208, 172), {8: 2.89}),
+}
+WORKERS = 32  # 4 nodes of 8
+
+
+class EvenPattern:
+    """A symmetric pattern of which the size alone is known; see hpgcn.parallel.pattern.Pattern.
+
+    Every block has entries in proportion to its area, as those of vertices in random order have.
+    """
+
+    symmetric = square = True
+    weighted = False
+    holders = None
+    bandwidth = 0
+
+    def __init__(self, n, nnz):
+        self.n = n
+        self.density = nnz / n**2
+        self.indptr = EvenPointers(nnz / n, n)
+
+    def layouts(self, layout):
+        """See `Pattern`."""
+        return layout, layout
+
+    def nonzeros(self, row_offsets, column_offsets):
+        """See `Pattern`."""
+        areas = np.outer(np.diff(row_offsets), np.diff(column_offsets))
+        return np.rint(areas * self.density).astype(np.int64)
+
+    def touched_rows(self, row_offsets, column_offsets):
+        """See `Pattern`: the expected number, of independent entries."""
+        chance = -np.expm1(-self.density * np.diff(column_offsets))
+        return np.rint(np.outer(np.diff(row_offsets), chance)).astype(np.int64)
+
+
+class EvenPointers:
+    """Row pointers of rows with as many entries each, (n + 1,), computed where they are read."""
+
+    def __init__(self, degree, n):
+        self.degree = degree
+        self.n = n
+        self.size = n + 1
+
+    def __getitem__(self, rows):
+        rows = np.asarray(rows)
+        return np.rint(np.where(rows < 0, rows + self.size, rows) * self.degree).astype(np.int64)
+
+
+def footprint(strategy, ranks, n, edges, widths):
+    """Return the RankFootprint of training a GCN on a graph of n vertices and so many entries."""
+    n, nnz = int(n), int(edges + n)  # with loops
+    config = Config(prune=False)
+    header = Header("numbers", n, nnz, widths[0], widths[-1], all_ones=True)
+    spec = make_spec(header, config, widths)
+    kind = STRATEGIES[strategy]
+    shape = kind.default_shape(ranks)
+    layout = BlockLayout(split(n, ranks), 1, 0)
+    options = {"stages": 1, "on_host": False} if strategy == "mop" else {}
+    plan = kind.Plan.of(EvenPattern(n, nnz), Arrangement(shape, layout, options))
+    hops = sum(products_of(spec))
+    sizes = LevelSizes.of([None] * (hops + 1), plan.layout)
+    plans = [plan] * hops
+    entries = np.full(ranks, nnz // ranks)
+    return RankFootprint(spec, plan, sizes, sizes, plans, plans, entries, Steps())
+
+
+def aggregation(device, n, edges, width):
+    """Seconds in which an Aggregator multiplies rows of a width by A and by a masked A."""
+    n, nnz = int(n), int(edges + n)
+    return sum(float(device.seconds(nnz, n, width * 4, 4, n, masked)) for masked in (False, True))
+
+
+def figure_12():
+    """Speed-up of the sparse unit over CPU, HyGCN and AWB-GCN, in aggregating."""
+    unit, cpu = (read_machine(name)[0].devices.aggregate
+                 for name in ("mixgcn-sparse-unit", "mixgcn-cpu"))
+    others = {"CPU": cpu, "HyGCN": replace(unit, clock_hz=1e9, masked_share=1.0),
+              "AWB-GCN": replace(unit, clock_hz=3.3e8, masked_share=1.0)}
+    print("Figure 12: sparse unit over", *others, "(4 columns, as a worker has of 128)")
+    for name, (n, edges, *_) in MIXGCN.items():
+        width = 128 // WORKERS
+        speedups = [aggregation(other, n, edges, width) / aggregation(unit, n, edges, width)
+                    for other in others.values()]
+        wide = [aggregation(other, n, edges, 128) / aggregation(unit, n, edges, 128)
+                for other in others.values()]
+        print(f"  {name:10}", *(f"{each:6.2f}" for each in speedups), " | 128 columns",
+              *(f"{each:6.2f}" for each in wide))
+
+
+def mixgcn_seconds(machine, name, stages=None):
+    """(compute, communication) of a GCN of 3 layers of 128 on 32 workers, two float64.
+
+    `stages`: of the pipeline; by default the graph's in Table 4.
+    """
+    n, edges, features, classes, own = MIXGCN[name]
+    counted = footprint("mop", WORKERS, n, edges, (features, 128, 128, classes))
+    rates, _ = read_machine(machine)
+    rates = replace(rates, devices=replace(rates.devices, stages=stages or own))
+    return np.array(step_seconds(rates, counted))
+
+
+def figure_7():
+    """Throughput of MixGCN-SPU over MixGCN-CPU, 3 layers of 128, 32 workers."""
+    print("Figure 7: epoch s on the sparse unit, on the CPU; ratio; in brackets computation alone")
+    for name in MIXGCN:
+        unit = mixgcn_seconds("mixgcn-sparse-unit", name)
+        cpu = mixgcn_seconds("mixgcn-cpu", name)
+        print(f"  {name:10} {unit.sum():8.4f} ({unit[0]:.4f}) {cpu.sum():8.4f} ({cpu[0]:.4f}) "
+              f"{cpu.sum() / unit.sum():5.2f} ({cpu[0] / unit[0]:.2f})")
+
+
+def table_4():
+    """What ordering rows can save at most: min(a, u) / s of each product.
+
+    The all-to-alls are pipelined, too, where they go with the update, u + communication.
+    On both machines aggregation is the slower device in every product (by a factor of 2.6 at
+    least), so that a step without filling takes as long as it.
+    """
+    print("Table 4: ordering rows saves at most 1 + 1/s; on the CPU, on the sparse unit; the same "
+          "with the all-to-alls in the pipeline")
+    for name, (*_, stages) in MIXGCN.items():
+        gains = []
+        pipelined = []
+        for machine in ("mixgcn-cpu", "mixgcn-sparse-unit"):
+            compute, communication = mixgcn_seconds(machine, name)
+            slower = mixgcn_seconds(machine, name, 10**9)[0]
+            faster = (compute - slower) * stages
+            gains.append(compute / slower)
+            second = faster + communication
+            pipelined.append(pipeline_seconds(slower, second, stages) / max(slower, second))
+        print(f"  {name:10} {stages:2} {1 + 1 / stages:.3f}",
+              *(f"{gain:.3f}" for gain in gains + pipelined))
+
+
+def table_3():
+    """What energies of Table 3 say of each other."""
+    print("Table 3: energy of HyGCN, AWB-GCN and CPU over the sparse unit's")
+    for name, (unit, *others) in ENERGY.items():
+        print(f"  {name:10}", *(f"{each / unit:9.2f}" for each in others))
+
+
+def mg_gcn():
+    """Seconds an epoch on a DGX-A100, by rows in broadcasts (1d)."""
+    rates, _ = read_machine("mg-gcn-dgx-a100")
+    print("mg-gcn-2021, DGX-A100: GPUs, claim s, ours s (of which communication)")
+    for name, (n, edges, widths, claims) in MG_GCN.items():
+        for ranks, claim in claims.items():
+            compute, communication = step_seconds(rates, footprint("1d", ranks, n, edges, widths))
+            total = compute + communication
+            print(f"  {name:10} {ranks} {claim:6.3f} {total:7.3f} ({communication:.4f}) "
+                  f"claim/ours {claim / total:.2f}")
+
+
+if __name__ == "__main__":
+    figure_7()
+    figure_12()
+    table_4()
+    table_3()
+    mg_gcn()
