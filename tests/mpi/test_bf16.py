@@ -1,8 +1,8 @@
 """Rows of 16 bits: the same curve on any ranks, half the bytes, the memory and the bits foretold.
 
 A sum that is taken in another order may round to the next number of 16 bits: that happens to one in
-thousands, and moves losses by 1e-6 to 1e-5 in ten epochs, where float32 is 1e-4 away. A mean of numbers of
-16 bits often lies halfway between two of them, where the order decides: losses of sage differ by
+thousands, and moves losses by 1e-6 to 1e-5 in ten epochs, where float32 is 1e-4 away. A mean of
+numbers of 16 bits often lies halfway between two, where the order decides: losses of sage differ by
 2e-4 at most, those of float32 by 6e-4. Were rows rounded only where they travel, or sums of parts
 kept in 16 bits, numbers of ranks would differ as much as types do.
 """
