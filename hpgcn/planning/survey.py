@@ -143,7 +143,7 @@ class Survey:
         if (method, k) not in self._partitions:
             quick = method not in NONZERO_METHODS or self.header.num_edges <= REFINED
             original = self.graph if self.offsets is not None else self.graph.in_original_order()
-            made = make_partition(original, k, method=method, rcm=False, refine=quick)
+            made = make_partition(original, k, method=method, refine=quick)
             if original is not self.graph:
                 made = _of_rows(made, original, self.graph.vertex)
             self._partitions[method, k] = made

@@ -122,6 +122,19 @@ def test_graph_and_partitioned_file_agree(tmp_path, kind, rcm):
             assert numbers(row_of(parts, strategy)) == numbers(row_of(whole, strategy))
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_covers_are_those_of_runs(tmp_path, seed):
+    """Equal prices are taken by the order of rows: that of the file that a run makes."""
+    graph = make(directed=True, seed=seed)
+    method = STRATEGIES["cover"].method
+    config = Config(layers=3, balance=0.01)
+    options = Options((4,), config=config, methods=(method,))
+    whole = forecast(write(tmp_path / "whole.h5", graph), options)
+    path = write(tmp_path / "parts.h5", graph, 4, method=method)
+    parts = forecast(path, Options(config=config))
+    assert numbers(row_of(parts, "cover")) == numbers(row_of(whole, "cover"))
+
+
 def test_defaults(made, tmp_path):
     report = forecast(made, Options())
     assert report["step"] == {
