@@ -157,7 +157,7 @@ def plan(args):
             raise UsageError("--plot draws seconds, which are not forecast for --batch "
                              f"{args.batch}")
     asked = options.Options.parse(args.ranks, args.widths, args.method, args.machine, args.memory,
-                                  **given(args, COST_FIELDS))
+                                  args.goal, **given(args, COST_FIELDS))
     report = comparison.forecast(args.graph, asked, progress=not args.quiet)
     if args.plot:
         picture.plot(report, args.plot)

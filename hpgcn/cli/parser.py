@@ -187,6 +187,9 @@ def plan(command):
              f"(docs/mixed-devices.md), or one of {', '.join(MACHINES)}")
     add("--memory", type=size, metavar="BYTES",
         help="memory that a rank may hold (default: any number)")
+    add("--goal", metavar="GOAL",
+        help="10s: fewest ranks for such an epoch; 64ranks: fastest of so many; cheapest: least "
+             "ranks times seconds")
     knobs(command, COST_FIELDS)
     add("--json", action="store_true", help="print every number as one JSON object")
     add("--plot", metavar="FILE", help="draw a picture: .png, .svg or .pdf")

@@ -28,6 +28,8 @@ def forecast(path, options, request, *, progress=False):
     if options.memory is not None:
         raise UsageError(f"{setting('memory')} goes with {setting('batch', 'full')}: what a batch "
                          "takes of memory is not forecast")
+    if options.goal is not None:
+        raise UsageError(f"--goal {options.goal.text}: seconds of batches are not forecast")
     config = settings_of(options.config)
     survey = Survey(path, config, options.widths)
     listed = candidates(survey, config, options.ranks, options.methods)

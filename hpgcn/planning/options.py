@@ -8,6 +8,7 @@ from hpgcn.config import Config
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.validation import layer_widths, numbers
 from hpgcn.partition import METHODS
+from hpgcn.planning.goals import MAX_RANKS, Goal
 from hpgcn.planning.machine_files import RATE, machine_path, read_devices
 from hpgcn.planning.seconds import Machine
 from hpgcn.store import Field, check_fields, read_json
@@ -15,7 +16,6 @@ from hpgcn.store import Field, check_fields, read_json
 MOST_RANKS = 512
 QUICK = ("random", "block")  # methods that need no engine
 CORES = Field(int, 1, 1 << 20)
-MAX_RANKS = 1 << 13  # counts of an all-to-all are held for every pair of ranks
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,16 @@ class Options:
     network: bool = False  # the machine's latency and network bandwidth are no defaults
     memory: int | None = None  # bytes that a rank may hold
     config: Config = field(default_factory=Config)  # of which COST_FIELDS count
+    goal: Goal | None = None
 
     @staticmethod
-    def parse(ranks=None, widths=None, methods=None, machine=None, memory=None, **settings):
+    def parse(ranks=None, widths=None, methods=None, machine=None, memory=None, goal=None,
+              **settings):
         """Make options from the text of the command line; `settings` are fields of hpgcn.Config.
 
-        Lists are comma-separated, the machine is a name or path, as `read_machine`. A UsageError
-        for no whole numbers of at least 1, fewer than two widths, an unknown method; as
-        hpgcn.Config.
+        Lists are comma-separated, the machine is a name or path, as `read_machine`, the goal as
+        `Goal.parse`. A UsageError for no whole numbers of at least 1, fewer than two widths, an
+        unknown method; as hpgcn.Config.
         """
         ranks = None if ranks is None else tuple(sorted(set(numbers("-k", ranks, MAX_RANKS))))
         widths = None if widths is None else layer_widths(widths)
@@ -50,8 +52,9 @@ class Options:
             if name not in METHODS:
                 raise UsageError(f"--method {methods}: {name!r} is unknown, expected some of "
                                  f"{', '.join(METHODS)}")
+        goal = None if goal is None else Goal.parse(goal)
         rates, network = (Machine(), False) if machine is None else read_machine(machine)
-        return Options(ranks, widths, names, rates, network, memory, Config(**settings))
+        return Options(ranks, widths, names, rates, network, memory, Config(**settings), goal)
 
 
 def read_machine(path):

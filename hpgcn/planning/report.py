@@ -9,7 +9,8 @@ from hpgcn.config import COST_FIELDS
 from hpgcn.errors import ConfigError, setting
 from hpgcn.planning import batch_report
 from hpgcn.planning.candidates import Candidate, candidates, count_candidate, grid_owner
-from hpgcn.planning.options import MAX_RANKS, QUICK
+from hpgcn.planning.goals import MAX_RANKS
+from hpgcn.planning.options import QUICK
 from hpgcn.planning.seconds import Machine, step_seconds
 from hpgcn.planning.step import PHASES
 from hpgcn.planning.survey import Survey
@@ -36,7 +37,10 @@ def forecast(path, options, *, progress=False):
         return batch_report.forecast(path, options, request, progress=progress)
     survey = Survey(path, config, options.widths)
     rows = []
-    listed = candidates(survey, config, options.ranks, options.methods)
+    ranks = options.ranks
+    if ranks is None and options.goal and not survey.part_counts:
+        ranks = options.goal.numbers(survey.header.num_nodes)
+    listed = candidates(survey, config, ranks, options.methods)
     with bar(listed, unit="case", leave=False, shown=progress) as cases:
         for each in cases:
             cases.set_description(f"{each.strategy} on {each.parts} parts, {each.ranks} ranks")
@@ -60,6 +64,7 @@ def forecast(path, options, *, progress=False):
                            "evaluated": survey.totals(survey.reading.evaluated)},
         "machine": {**asdict(options.machine), "network_from_file": options.network},
         "memory_limit_bytes": options.memory, "rows": rows, "choice": choose(rows),
+        "goal": options.goal and options.goal.answer(rows, _named),
         "notes": left_out(survey, rows, options) + notes(options, rows)}
 
 
@@ -167,7 +172,11 @@ def table(report):
     if min(levels) < graph["num_nodes"]:
         title += f" on {', '.join(f'{rows:,}' for rows in levels)} rows"
     choice = report["choice"]
-    lines = [title, "choice: " + choice["text"], *report["notes"]]
+    goal = report["goal"]
+    lines = [title, "choice: " + choice["text"]]
+    if goal:
+        lines.append(f"{goal['asked']}: {goal['text']}")
+    lines += report["notes"]
     if not all(entry["fits"] for entry in report["rows"]):
         lines.append("! more than --memory")
     cases = [("strategy", "parts", "ranks", "grid", "MB sent", "max/rank", "messages", "max/rank",
@@ -183,6 +192,9 @@ def table(report):
             f"{seconds['epoch']:.3g}", f"{seconds['compute']:.3g}",
             f"{seconds['communication']:.3g}"))
     marks = {1 + choice["index"]: "<- choice"}
+    if goal:
+        at = 1 + goal["index"]
+        marks[at] = f"{marks[at]}, {goal['asked']}" if at in marks else f"<- {goal['asked']}"
     return "\n".join([*lines, "", aligned(cases, left=(0, 1), marks=marks)])
 
 

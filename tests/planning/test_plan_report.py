@@ -189,7 +189,7 @@ def test_json(made):
     asked = "-k", "1,6", "--widths", "13,7,7,5", "--memory", "1G", "--json"
     report = json.loads(succeed("plan", made, *asked))
     assert set(report) == {"graph", "step", "settings", "rows_per_level", "machine",
-                           "memory_limit_bytes", "rows", "choice", "notes"}
+                           "memory_limit_bytes", "rows", "choice", "goal", "notes"}
     assert (report["graph"]["num_nodes"], report["graph"]["parts"]) == (203, None)
     assert report["machine"]["latency_s"] == Machine().latency_s
     for row in report["rows"]:

@@ -1,0 +1,92 @@
+"""What a plan is asked for: an epoch in so many seconds, the best of so many ranks, the cheapest.
+
+The answer is a case and the next best one, in a sentence; where no case does, what comes nearest.
+"""
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from hpgcn.errors import UsageError
+
+MAX_RANKS = 1 << 13  # counts of an all-to-all are held for every pair of ranks
+UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+CHEAPEST = "cheapest"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What to ask of the rows of a plan; `seconds` an epoch, `ranks` at most, or neither."""
+
+    text: str
+    seconds: float | None = None
+    ranks: int | None = None
+
+    @staticmethod
+    def parse(text):
+        """Read `10s` (us, ms, s, min, h), `64ranks` or `cheapest`; else a UsageError."""
+        if text == CHEAPEST:
+            return Goal(text)
+        time = re.fullmatch(r"(\d+|\d*\.\d+) ?(us|ms|s|min|h)", text, re.ASCII)
+        if time and float(time[1]) > 0:
+            return Goal(text, seconds=float(time[1]) * UNITS[time[2]])
+        ranks = re.fullmatch(r"(\d{1,9}) ?ranks?", text, re.ASCII)
+        if ranks and 1 <= int(ranks[1]) <= MAX_RANKS:
+            return Goal(text, ranks=int(ranks[1]))
+        raise UsageError(f"--goal {text!r}: expected seconds of an epoch, such as 10s or 200ms, a "
+                         f"number of ranks up to {MAX_RANKS}, such as 64ranks, or {CHEAPEST}")
+
+    def numbers(self, num_nodes):
+        """Numbers of ranks to compare if none are asked for; None for those of any plan."""
+        if self.ranks is None:
+            return None
+        most = min(self.ranks, num_nodes)
+        powers = (2**e for e in range(most.bit_length()))
+        return tuple(sorted({*powers, most}))
+
+    def answer(self, rows, named):
+        """Return the object `goal` of a plan's JSON, a dict.
+
+        Parameters
+        ----------
+        rows : list of dict
+            Cases as in the plan, of which one fits; those that do not are no answer.
+        named : function of a row
+            Says in words which case it is.
+        """
+        good = [row for row in rows if row["fits"]]
+        able = [row for row in good if self._met(row)]
+        order = self._order if able else self._distance
+        best, *others = sorted(able or good, key=order)
+        text = f"{named(best)}: {_price(best)}"
+        if not able:
+            what = f"on {self.ranks}" if self.ranks else f"in {self.text}"
+            text = f"no case {what}; the nearest is {text}"
+        if others:
+            text += f"; next {named(others[0])}: {_price(others[0])}"
+        return {"asked": self.text, "met": bool(able), "index": rows.index(best),
+                "next": rows.index(others[0]) if others else None, "text": text}
+
+    def _met(self, row):
+        if self.seconds is not None:
+            return _epoch(row) <= self.seconds
+        return self.ranks is None or row["ranks"] <= self.ranks
+
+    def _order(self, row):
+        if self.seconds is not None:
+            return row["ranks"], _epoch(row)
+        if self.ranks is not None:
+            return _epoch(row), row["ranks"]
+        return row["ranks"] * _epoch(row), row["ranks"]
+
+    def _distance(self, row):
+        """Order cases none of which does: seconds above the limit, or ranks above it."""
+        return (_epoch(row) if self.ranks is None else row["ranks"]), row["ranks"], _epoch(row)
+
+
+def _price(row):
+    return f"{_epoch(row):.3g} s an epoch, {row['ranks'] * _epoch(row):.3g} rank-seconds"
+
+
+def _epoch(row):
+    return row["seconds"]["epoch"]
