@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from hpgcn import __version__
-from hpgcn.cli import degrees, several
+from hpgcn.cli import degrees, planning, several
 from hpgcn.config import COST_FIELDS, Config, settings_of_run
 from hpgcn.errors import UsageError, printable
 from hpgcn.runtime import machine
@@ -147,21 +147,7 @@ def plan(args):
     """Say how many ranks, which partition and strategy, how much memory and how long, from the file
     alone.
     """
-    from hpgcn.planning import options
-    from hpgcn.planning import report as comparison
-    from hpgcn.report import comparison as picture
-
-    if args.plot:
-        picture.check_picture(args.plot)
-        if args.batch not in (None, Config.batch):
-            raise UsageError("--plot draws seconds, which are not forecast for --batch "
-                             f"{args.batch}")
-    asked = options.Options.parse(args.ranks, args.widths, args.method, args.machine, args.memory,
-                                  args.goal, **given(args, COST_FIELDS))
-    report = comparison.forecast(args.graph, asked, progress=not args.quiet)
-    if args.plot:
-        picture.plot(report, args.plot)
-    show(json.dumps(report) if args.json else comparison.table(report))
+    show(planning.answer(args, given(args, COST_FIELDS)))
 
 
 def inspect(args):

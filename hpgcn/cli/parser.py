@@ -190,6 +190,7 @@ def plan(command):
     add("--goal", metavar="GOAL",
         help="10s: fewest ranks for such an epoch; 64ranks: fastest of so many; cheapest: least "
              "ranks times seconds")
+    add("--sweep", metavar="WIDTHS[:LAYERS]", help="compare models, e.g. 64,256:2,3")
     knobs(command, COST_FIELDS)
     add("--json", action="store_true", help="print every number as one JSON object")
     add("--plot", metavar="FILE", help="draw a picture: .png, .svg or .pdf")

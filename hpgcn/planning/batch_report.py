@@ -43,12 +43,9 @@ def forecast(path, options, request, *, progress=False):
     if not rows:
         raise UsageError(f"{setting('batch', options.config.batch)}: none of the cases trains on "
                          f"batches, expected one of {', '.join(takers())}")
-    header, spec = survey.header, survey.spec
+    spec = survey.spec
     return {
-        "graph": {"path": str(path), "name": header.name, "num_nodes": header.num_nodes,
-                  "num_edges": header.num_edges, "directed": header.directed,
-                  "multiplied_nonzeros": int(survey.reading.pattern.matrix.nnz),
-                  "parts": None if survey.offsets is None else survey.offsets.size - 1},
+        "graph": survey.describe(path),
         "step": {"widths": list(spec.widths), "itemsize": spec.row_itemsize,
                  "model": spec.architecture},
         "settings": {name: getattr(options.config, name) for name in COST_FIELDS},

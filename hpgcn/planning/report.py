@@ -36,36 +36,47 @@ def forecast(path, options, *, progress=False):
     if request := parse(config.batch):
         return batch_report.forecast(path, options, request, progress=progress)
     survey = Survey(path, config, options.widths)
-    rows = []
-    ranks = options.ranks
-    if ranks is None and options.goal and not survey.part_counts:
-        ranks = options.goal.numbers(survey.header.num_nodes)
-    listed = candidates(survey, config, ranks, options.methods)
-    with bar(listed, unit="case", leave=False, shown=progress) as cases:
-        for each in cases:
-            cases.set_description(f"{each.strategy} on {each.parts} parts, {each.ranks} ranks")
-            rows.append(row(each, count_candidate(survey, each, config), options))
-    header = survey.header
-    spec = survey.spec
+    rows = compare(survey, options, progress)
     if not any(entry["fits"] for entry in rows):
         _refuse(survey, rows, options)
-    parts = None if survey.offsets is None else survey.offsets.size - 1
     return {
-        "graph": {"path": str(path), "name": header.name, "num_nodes": header.num_nodes,
-                  "num_edges": header.num_edges, "directed": header.directed,
-                  "multiplied_nonzeros": int(survey.reading.pattern.matrix.nnz), "parts": parts},
-        "step": {"widths": list(spec.widths), "itemsize": spec.row_itemsize,
-                 "sparse_features": spec.sparse_features, "constant": spec.precomputed,
-                 "directed": header.directed, "model": spec.architecture,
-                 "multilabel": spec.multilabel, "norm": spec.norm,
-                 "rows": survey.totals(survey.reading.train), "lean": spec.drop_AX},
+        "graph": survey.describe(path), "step": step_of(survey),
         "settings": {name: getattr(config, name) for name in COST_FIELDS},
         "rows_per_level": {"train": survey.totals(survey.reading.train),
                            "evaluated": survey.totals(survey.reading.evaluated)},
-        "machine": {**asdict(options.machine), "network_from_file": options.network},
+        "machine": machine_of(options),
         "memory_limit_bytes": options.memory, "rows": rows, "choice": choose(rows),
         "goal": options.goal and options.goal.answer(rows, _named),
         "notes": left_out(survey, rows, options) + notes(options, rows)}
+
+
+def compare(survey, options, progress=False):
+    """Count every case of the Options: rows of the JSON object, a list; errors as `candidates`."""
+    ranks = options.ranks
+    if ranks is None and options.goal and not survey.part_counts:
+        ranks = options.goal.numbers(survey.header.num_nodes)
+    listed = candidates(survey, options.config, ranks, options.methods)
+    rows = []
+    with bar(listed, unit="case", leave=False, shown=progress) as cases:
+        for each in cases:
+            cases.set_description(f"{each.strategy} on {each.parts} parts, {each.ranks} ranks")
+            rows.append(row(each, count_candidate(survey, each, options.config), options))
+    return rows
+
+
+def step_of(survey):
+    """What is trained, as the JSON object describes it."""
+    spec = survey.spec
+    return {"widths": list(spec.widths), "itemsize": spec.row_itemsize,
+            "sparse_features": spec.sparse_features, "constant": spec.precomputed,
+            "directed": survey.header.directed, "model": spec.architecture,
+            "multilabel": spec.multilabel, "norm": spec.norm,
+            "rows": survey.totals(survey.reading.train), "lean": spec.drop_AX}
+
+
+def machine_of(options):
+    """The machine, as the JSON object describes it."""
+    return {**asdict(options.machine), "network_from_file": options.network}
 
 
 def row(candidate, footprint, options):

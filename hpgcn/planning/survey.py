@@ -68,10 +68,11 @@ class Survey:
     `name` is the path of the file, or the name of the graph; `offsets` (k + 1,) are the parts of a
     partitioned graph, else None, `method` how they were made, and `part_counts` k and the numbers
     that nested parts merge to; `edge_parts` says whether entries have parts of their own. Errors as
-    `hpgcn.store.load` and `make_spec`; a DataError if there are no vertices.
+    `hpgcn.store.load` and `make_spec`; a DataError if there are no vertices. Surveys of one source
+    share the partitions that they make in the dict `partitions`.
     """
 
-    def __init__(self, source, config=None, widths=None):
+    def __init__(self, source, config=None, widths=None, partitions=None):
         config = config or Config()
         masks, feature_pointers, edge_parts, vertex = self._read(source, config.split_index)
         if not self.header.num_nodes:
@@ -96,7 +97,7 @@ class Survey:
                           masks and masks["train"])
         self.reading = reading.held(self.graph, edge_parts)
         self.steps = Steps()
-        self._partitions = {}
+        self._partitions = {} if partitions is None else partitions
 
     def _read(self, source, split):
         """Take what is wanted; return masks of a split, pointers of sparse features, parts of
@@ -148,6 +149,14 @@ class Survey:
                 made = _of_rows(made, original, self.graph.vertex)
             self._partitions[method, k] = made
         return self._partitions[method, k]
+
+    def describe(self, path):
+        """Return the object `graph` of a plan's JSON, a dict; `path` is that of the file."""
+        header = self.header
+        return {"path": str(path), "name": header.name, "num_nodes": header.num_nodes,
+                "num_edges": header.num_edges, "directed": header.directed,
+                "multiplied_nonzeros": int(self.reading.pattern.matrix.nnz),
+                "parts": None if self.offsets is None else self.offsets.size - 1}
 
     def _stored_pattern(self):
         indptr = self.graph.indptr

@@ -20,12 +20,8 @@ def check_picture(path):
     require("matplotlib", "plot", "a picture")
 
 
-def plot(report, path):
-    """Draw what `hpgcn.planning.report.forecast` returned; a picture of that name is replaced.
-
-    Predicted seconds of a training step, and bytes that the busiest rank sends, against ranks.
-    Where all cases have the same number of ranks, as on a partitioned file, they are drawn as bars.
-    """
+def plot(report, path, draw):
+    """Draw a report by a function of it that returns a Figure; replace a picture of that name."""
     check_picture(path)
     kind = Path(path).suffix[1:].lower()
     with figures.style():
@@ -34,6 +30,12 @@ def plot(report, path):
 
 
 def draw(report):
+    """Draw what `hpgcn.planning.report.forecast` returned; return the Figure.
+
+    Predicted seconds of a training step, and bytes that the busiest rank sends, against ranks.
+
+    Where all cases have the same number of ranks, as on a partitioned file, they are drawn as bars.
+    """
     rows = report["rows"]
     choice = rows[report["choice"]["index"]] if report["choice"] else None
     several = len({row["ranks"] for row in rows}) > 1
@@ -79,11 +81,15 @@ def _lines(axis, rows, value, text, choice):
         axis.plot(choice["ranks"], value(choice), "o", markersize=13, markerfacecolor="none",
                   markeredgecolor="black", markeredgewidth=1.6, label="choice", zorder=5)
     axis.set(xscale="log", yscale="log", xlabel="ranks", ylabel=text)
-    ticks = sorted({row["ranks"] for row in rows})
+    rank_axis(axis, sorted({row["ranks"] for row in rows}))
+    figures.plain_ticks(axis.yaxis)
+
+
+def rank_axis(axis, ticks):
+    """Label a logarithmic axis of x with its numbers, ascending, as far as there is room."""
     axis.set_xlim(ticks[0] / 1.1, ticks[-1] * 1.1)
     axis.set_xticks(ticks, _sparse_labels(ticks))
     axis.set_xticks([], minor=True)
-    figures.plain_ticks(axis.yaxis)
 
 
 def _bars(axis, rows, value, text, choice):
@@ -101,7 +107,7 @@ def _sparse_labels(ticks):
     """Labels of ranks on a logarithmic axis, without those that would touch the one before."""
     labels = []
     last = -np.inf
-    span = np.log(ticks[-1] / ticks[0])
+    span = np.log(ticks[-1] / ticks[0]) or 1.0
     for tick in ticks:
         place = np.log(tick / ticks[0]) / span
         apart = place - last >= LABELS_APART

@@ -246,10 +246,10 @@ def test_picture(made, tmp_path, suffix, magic):
     pytest.importorskip("matplotlib", reason="needs pip install 'hpgcn[plot]'")
     file = tmp_path / f"plan.{suffix}"
     report = forecast(made, Options((1, 2, 4)))
-    plot(report, file)
+    plot(report, file, draw)
     assert file.read_bytes().startswith(magic)
-    plot(report, file)  # again: a picture is replaced
-    plot(forecast(made, Options((1,))), file)
+    plot(report, file, draw)  # again: a picture is replaced
+    plot(forecast(made, Options((1,))), file, draw)
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
 
 

@@ -1,0 +1,34 @@
+"""What `hpgcn plan` prints: a comparison of cases, or of models with --sweep."""
+import json
+
+from hpgcn.config import Config
+from hpgcn.errors import UsageError
+
+
+def answer(args, settings):
+    """Return the text that `hpgcn plan` prints, and draw its picture.
+
+    `settings` are those fields of hpgcn.Config that the command line says something of.
+    """
+    from hpgcn.planning import report, sweep
+    from hpgcn.planning.options import Options
+    from hpgcn.report import comparison
+    from hpgcn.report import sweep as panels
+
+    if args.plot:
+        comparison.check_picture(args.plot)
+        if args.batch not in (None, Config.batch):
+            raise UsageError("--plot draws seconds, which are not forecast for --batch "
+                             f"{args.batch}")
+    asked = Options.parse(args.ranks, args.widths, args.method, args.machine, args.memory,
+                          args.goal, **settings)
+    if args.sweep is None:
+        found = report.forecast(args.graph, asked, progress=not args.quiet)
+        draw, table = comparison.draw, report.table
+    else:
+        models = sweep.Sweep.parse(args.sweep)
+        found = sweep.forecast(args.graph, asked, models, progress=not args.quiet)
+        draw, table = panels.draw, sweep.table
+    if args.plot:
+        comparison.plot(found, args.plot, draw)
+    return json.dumps(found) if args.json else table(found)

@@ -1,0 +1,67 @@
+"""A picture of a sweep: seconds against ranks, a panel a depth, a line a width, marks by strategy.
+
+On one number of ranks: against widths, a line a depth.
+"""
+
+from hpgcn.planning.sweep import best_of
+from hpgcn.report import figures
+from hpgcn.report.comparison import MARKERS, rank_axis
+
+PANEL = 4.0  # inches
+
+
+def draw(found):
+    """Draw what `hpgcn.planning.sweep.forecast` returned; return the Figure."""
+    models = found["models"]
+    every = [row for model in models for row in best_of(model)]
+    strategies = list(dict.fromkeys(row["strategy"] for row in every))
+    markers = {name: MARKERS[at % len(MARKERS)] for at, name in enumerate(strategies)}
+    scale, unit = figures.unit_of(max(row["seconds"]["epoch"] for row in every))
+    depths = sorted({model["layers"] for model in models})
+    ranks = sorted({row["ranks"] for row in every})
+    several = len(ranks) > 1
+    panels = depths if several else [None]
+    drawing = figures.figure(2.5 + PANEL * len(panels), 4.6)
+    axes = drawing.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axis, depth in zip(axes, panels):
+        lines = _over_ranks(models, depth) if several else _over_widths(models, depths)
+        for number, (label, line) in enumerate(lines):
+            places = [place for place, _ in line]
+            seconds = [row["seconds"]["epoch"] * scale for _, row in line]
+            look = figures.look_of(number)
+            axis.plot(places, seconds, label=label, linewidth=1.4, **look)
+            for place, value, (_, row) in zip(places, seconds, line):
+                axis.plot(place, value, markers[row["strategy"]], color=look["color"],
+                          markersize=6, markerfacecolor=look["color"] if row["fits"] else "none")
+        axis.set(xscale="log", yscale="log", xlabel="ranks" if several else "hidden width")
+        if several:
+            axis.set_title(f"{depth} layer{'s' * (depth > 1)}")
+        rank_axis(axis, ranks if several else sorted({model["hidden"] for model in models}))
+    for axis in axes:
+        figures.plain_ticks(axis.yaxis)
+    axes[0].set_ylabel(f"{unit} per training step, predicted")
+    handles, labels = axes[0].get_legend_handles_labels()
+    for name, marker in markers.items():
+        handles += axes[0].plot([], [], marker, color="black", label=name)
+        labels.append(name)
+    if not all(row["fits"] for row in every):
+        handles += axes[0].plot([], [], "o", color="black", markerfacecolor="none")
+        labels.append("more than the memory")
+    drawing.legend(handles, labels, loc="outside right center")
+    graph = found["graph"]
+    alone = "" if several else f", {ranks[0]} rank{'s' * (ranks[0] > 1)}"
+    drawing.suptitle(f"{figures.shown(graph['name'])}: {graph['num_nodes']:,} vertices, "
+                     f"{graph['multiplied_nonzeros']:,} nonzeros{alone}\n"
+                     "the fastest strategy of each model")
+    return drawing
+
+
+def _over_ranks(models, depth):
+    return [(f"hidden {model['hidden']}", [(row["ranks"], row) for row in best_of(model)])
+            for model in models if model["layers"] == depth]
+
+
+def _over_widths(models, depths):
+    return [(f"{depth} layer{'s' * (depth > 1)}",
+             [(model["hidden"], best_of(model)[0]) for model in models if model["layers"] == depth])
+            for depth in depths]
