@@ -11,6 +11,7 @@ like=$(realpath "$1")
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 setup mpi,mpich,partition
 out=${OUT:-$(mktemp -d)}
+mkdir -p "$out"
 factors=${FACTORS:-1 2 4 8 16 32}
 ranks=${RANKS:-1 2}
 hpgcn=(.venv/bin/python -m hpgcn)
