@@ -59,7 +59,7 @@ def _main(argv):
 
 def command(argv):
     """Run a command; what it prints may still be in the buffers. Return its exit code."""
-    ranked = argv[:1] in (["train"], ["predict"])
+    ranked = argv[:1] in (["train"], ["predict"]) or argv[:2] == ["bench", "machine"]
     try:
         args = parser().parse_args(argv)
     except UsageError as error:

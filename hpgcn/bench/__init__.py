@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from hpgcn.bench.tables import format_report as table
+from hpgcn.comm import SerialComm
 from hpgcn.errors import UsageError
 from hpgcn.graphs.validation import numbers as parsed_numbers
 
@@ -48,7 +49,7 @@ class Settings(NamedTuple):
 
 
 def run(command, *, graphs=None, widths=None, scale_down=1, repeats=5, threads=1, seed=0,
-        graph=None, ranks=None, epochs=None, starved=False, reset=False):
+        graph=None, ranks=None, epochs=None, starved=False, reset=False, comm=None):
     """Measure what a command of COMMANDS says, and return the numbers.
 
     `graphs`, families of hpgcn.bench.graphs (default: all), and `widths` of the dense matrices
@@ -58,7 +59,8 @@ def run(command, *, graphs=None, widths=None, scale_down=1, repeats=5, threads=1
     are those that Numba and BLAS were given before they were imported. Of batches alone: `graph`, a
     path, comma-separated numbers of `ranks` (default: 3,9,27,81) and `epochs` (default: 10). Of
     those in STARVED, `starved`: times beside another process that copies without end, too. Of tune,
-    `reset`: what was kept is removed.
+    `reset`: what was kept is removed. Of machine, `comm`: a hpgcn.comm communicator, whose ranks
+    all call this.
 
     The dict has "bench" (the command), "settings", "machine" and "limits" (`describe` and `limits`
     of hpgcn.bench.host or hpgcn.bench.gpu; none in WITHOUT_LIMITS: those of an epoch would spoil
@@ -77,12 +79,13 @@ def run(command, *, graphs=None, widths=None, scale_down=1, repeats=5, threads=1
     else:
         from hpgcn.bench.host import Host as Device
     device = Device()
+    device.comm = comm if comm is not None and comm.size > 1 else None
     report = {"bench": command, "settings": settings._asdict(), "machine": device.describe()}
     if command not in WITHOUT_LIMITS:
         report["limits"] = device.limits(settings)
-    if command != "machine":
-        module = import_module(f"hpgcn.bench.{MODULES.get(command, command)}")
-        report |= module.measure(settings, device, report.get("limits"))
+    module = import_module(f"hpgcn.bench.{MODULES.get(command, command)}")
+    given = (comm or SerialComm()) if command == "machine" else report.get("limits")
+    report |= module.measure(settings, device, given)
 
     for name in ("cupy", "torch"):
         if name in sys.modules:

@@ -232,6 +232,14 @@ CASES = {
     "activate_smooth gelu": Case(
         lambda k, a: k.activate_smooth(a.z, a.bias, kind="gelu", slopes=a.out),
         "", "z", "out", arithmetic=True),
+    "activate_smooth elu dropout": Case(
+        lambda k, a: k.activate_smooth(a.z, a.bias, a.vertex, kind="elu", mask=a.bits, slopes=a.out,
+                                       **DROPOUT),
+        "vertex", "z", "out bits", arithmetic=True),
+    "activate_smooth gelu dropout": Case(
+        lambda k, a: k.activate_smooth(a.z, a.bias, a.vertex, kind="gelu", mask=a.bits,
+                                       slopes=a.out, **DROPOUT),
+        "vertex", "z", "out bits", arithmetic=True),
     "elu_backward": Case(lambda k, a: k.elu_backward(a.z, a.x, a.mask), "x mask", "z"),
     "add": Case(lambda k, a: k.add(a.x, a.out), "x", "out"),
     "convert": Case(lambda k, a: k.convert(a.x, a.narrow), "x", writes="narrow"),

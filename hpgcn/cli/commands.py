@@ -316,13 +316,16 @@ def bench(args):
     threads = Config(threads=args.threads).threads
     threads = threads or (1 if args.starved else machine.default_threads())
     machine.limit_threads(threads)
-    from hpgcn import bench
+    from hpgcn import bench, comm
 
+    ranks = comm.world() if args.what == "machine" else comm.SerialComm()
+    ranks.assert_same(started(args), "command line")
     report = bench.run(args.what, graphs=args.graphs, widths=args.widths, threads=threads,
                        scale_down=args.scale_down, repeats=args.repeats, seed=args.seed,
                        graph=args.graph, ranks=args.ranks, epochs=args.epochs,
-                       starved=args.starved, reset=args.reset)
-    show(json.dumps(report) if args.json else bench.table(report))
+                       starved=args.starved, reset=args.reset, comm=ranks)
+    if ranks.rank == 0:
+        show(json.dumps(report) if args.json else bench.table(report))
 
 
 def accuracy(args):

@@ -176,7 +176,9 @@ def partition(command):
 
 def plan(command):
     add = command.add_argument
-    add("graph", help="graph, partitioned or not (.h5)")
+    add("graph", nargs="?", help="graph, partitioned or not (.h5; default: that of --from)")
+    add("--from", dest="from_run", metavar="RUN",
+        help="a finished run: its settings, and seconds corrected by what it took")
     add("-k", dest="ranks", metavar="K,K",
         help="numbers of ranks (default: powers of two up to 512; the parts of a partitioned file)")
     add("--widths", metavar="N,N",

@@ -10,7 +10,7 @@ def answer(args, settings):
 
     `settings` are those fields of hpgcn.Config that the command line says something of.
     """
-    from hpgcn.planning import report, sweep
+    from hpgcn.planning import calibration, report, sweep
     from hpgcn.planning.options import Options
     from hpgcn.report import comparison
     from hpgcn.report import sweep as panels
@@ -20,14 +20,23 @@ def answer(args, settings):
         if args.batch not in (None, Config.batch):
             raise UsageError("--plot draws seconds, which are not forecast for --batch "
                              f"{args.batch}")
+    graph, run = args.graph, None
+    if args.from_run is not None:
+        run, known = calibration.settings_of(args.from_run)
+        graph = graph or known["graph"]
+        settings = {**known, **settings}
+    elif graph is None:
+        raise UsageError("plan: give GRAPH.h5, or --from RUN")
     asked = Options.parse(args.ranks, args.widths, args.method, args.machine, args.memory,
                           args.goal, **settings)
+    if run is not None:
+        asked = calibration.calibrate(run, asked)
     if args.sweep is None:
-        found = report.forecast(args.graph, asked, progress=not args.quiet)
+        found = report.forecast(graph, asked, progress=not args.quiet)
         draw, table = comparison.draw, report.table
     else:
         models = sweep.Sweep.parse(args.sweep)
-        found = sweep.forecast(args.graph, asked, models, progress=not args.quiet)
+        found = sweep.forecast(graph, asked, models, progress=not args.quiet)
         draw, table = panels.draw, sweep.table
     if args.plot:
         comparison.plot(found, args.plot, draw)

@@ -148,4 +148,4 @@ def count(reading, survey, strategy, shape, offsets, config):
     stored = np.concatenate([[0], np.cumsum(reading.stored)])[layout.offsets]
     entries = np.repeat(np.diff(stored), layout.columns)
     return RankFootprint(survey.spec, plan, *views, plans(train), plans(evaluated), entries,
-                         survey.steps)
+                         survey.steps, survey.locality)

@@ -13,6 +13,7 @@ import numpy as np
 
 from hpgcn.model import ModelSpec, inner_widths, num_parameters, products_of, reads_X
 from hpgcn.parallel.receptive_field import layer_bounds
+from hpgcn.planning.rates import Locality
 from hpgcn.planning.step import LevelSizes, Steps, owned_width
 from hpgcn.planning.traffic import predict_step
 from hpgcn.strategies import Plan
@@ -45,6 +46,7 @@ class RankFootprint:
     evaluated_plans: list
     entries: np.ndarray  # (P,) of A in the rows of each rank, as stored: those that it reads first
     steps: Steps
+    locality: Locality | None = None  # of the rows that products read; None: not asked for
 
     @property
     def layout(self):

@@ -10,12 +10,16 @@ from hpgcn.graphs.validation import layer_widths, numbers
 from hpgcn.partition import METHODS
 from hpgcn.planning.goals import MAX_RANKS, Goal
 from hpgcn.planning.machine_files import RATE, machine_path, read_devices
+from hpgcn.planning.rates import Rates
 from hpgcn.planning.seconds import Machine
 from hpgcn.store import Field, check_fields, read_json
 
 MOST_RANKS = 512
 QUICK = ("random", "block")  # methods that need no engine
 CORES = Field(int, 1, 1 << 20)
+NETWORK = {  # key of a machine file: attribute of Machine, Field, whether it must be there
+    "latency_s": ("latency_s", RATE, True), "bytes_per_s": ("network_bytes_per_s", RATE, True),
+    "one_way_bytes_per_s": (None, RATE, False), "hidden": ("hidden", Field(float, 0, 1), False)}
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class Options:
     memory: int | None = None  # bytes that a rank may hold
     config: Config = field(default_factory=Config)  # of which COST_FIELDS count
     goal: Goal | None = None
+    calibrated: str = ""  # what a run corrected of the machine, in words
 
     @staticmethod
     def parse(ranks=None, widths=None, methods=None, machine=None, memory=None, goal=None,
@@ -79,12 +84,20 @@ def read_machine(path):
     if "cores" in about:
         rates["cores"] = int(_rate(path, "machine", about, "cores", CORES))
     network = _group(path, found, "network")
-    names = {"latency_s": "latency_s", "bytes_per_s": "network_bytes_per_s"}
     for name in network:
-        if name not in names:
-            raise DataError(f"{path}: network.{name} is unknown, expected {' and '.join(names)}")
+        if name not in NETWORK:
+            raise DataError(f"{path}: network.{name} is unknown, expected some of "
+                            f"{', '.join(NETWORK)}")
     if network:
-        rates |= {field: _rate(path, "network", network, name) for name, field in names.items()}
+        for name, (field, kind, needed) in NETWORK.items():
+            if needed or name in network:
+                value = _rate(path, "network", network, name, kind)
+                rates |= {field: value} if field else {}
+    measured = found.get("rates", [])
+    if not isinstance(measured, list):
+        raise DataError(f"{path}: rates is {type(measured).__name__}, expected a list")
+    rates["rates"] = tuple(sorted((Rates.of(each, f"{path}: rates[{i}]")
+                                   for i, each in enumerate(measured)), key=lambda one: one.ranks))
     return dataclasses.replace(Machine(), **rates), bool(network)
 
 

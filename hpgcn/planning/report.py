@@ -1,6 +1,7 @@
 """Compare the ways to train a graph, choose one, and write the numbers as a table."""
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import asdict
 
 import numpy as np
@@ -75,8 +76,10 @@ def step_of(survey):
 
 
 def machine_of(options):
-    """The machine, as the JSON object describes it."""
-    return {**asdict(options.machine), "network_from_file": options.network}
+    """The machine, as the JSON object describes it: of measured kernels for how many ranks."""
+    numbers = asdict(dataclasses.replace(options.machine, rates=()))
+    return {**numbers, "rates": [each.ranks for each in options.machine.rates],
+            "network_from_file": options.network}
 
 
 def row(candidate, footprint, options):
@@ -155,7 +158,7 @@ def _listed(things):
 
 def notes(options, rows):
     """What a reader should know beside the numbers."""
-    found = []
+    found = [options.calibrated] if options.calibrated else []
     if not options.network:
         found.append(f"network assumed: {options.machine.latency_s * 1e6:g} us, "
                      f"{options.machine.network_bytes_per_s / 1e9:g} GB/s a rank")

@@ -15,7 +15,10 @@ import numpy as np
 
 from hpgcn.model import num_parameters
 from hpgcn.planning import mixed_devices
+from hpgcn.planning.rates import ARRAYS, ROW_WIDTHS
 from hpgcn.strategies.plan import INDEX
+
+PER_NONZERO = "dropout_csr"  # a kernel that has no columns
 
 
 @dataclass(frozen=True)
@@ -34,15 +37,32 @@ class Machine:
     call_s: float = 1e-5  # fixed time of a kernel or library call from Python
     cores: int = 56  # behind these rates; told, not computed with
     devices: mixed_devices.MixedDevices | None = None  # if two compute, instead of those rates
+    hidden: float = 0.0  # share of a message that travels while a rank computes
+    compute_factor: float = 1.0  # by which a run was slower than these rates say
+    communication_factor: float = 1.0
+    rates: tuple = ()  # of hpgcn.planning.rates.Rates, by their numbers of ranks; () if not known
+
+    def rates_of(self, ranks):
+        """Return the Rates of most ranks side by side, not more than these; None if unknown."""
+        fewer = [each for each in self.rates if each.ranks <= ranks] or self.rates[:1]
+        return fewer[-1] if fewer else None
 
 
 def compute_seconds(machine, footprint):
-    """Seconds that each rank of a RankFootprint computes in a training step, (P,).
+    """Seconds that each rank of a RankFootprint computes in a training step, (P,)."""
+    if machine.devices is not None:
+        return mixed_devices.compute_seconds(machine.devices, machine.call_s, footprint)
+    rates = machine.rates_of(footprint.rows.size)
+    if rates is None:
+        return streamed_seconds(machine, footprint)
+    return rated_seconds(machine, rates, footprint)
+
+
+def streamed_seconds(machine, footprint):
+    """Seconds that each rank computes, by the bandwidth of memory and the rate of dense products.
 
     A product with A reads a row of H for each entry, as if none were found in a cache again.
     """
-    if machine.devices is not None:
-        return mixed_devices.compute_seconds(machine.devices, machine.call_s, footprint)
     spec = footprint.spec
     itemsize = spec.itemsize
     row_itemsize = spec.row_itemsize
@@ -66,11 +86,76 @@ def compute_seconds(machine, footprint):
     return seconds + moved / machine.memory_bytes_per_s + calls * machine.call_s
 
 
+def rated_seconds(machine, rates, footprint):
+    """Seconds that each rank computes, by what kernels were measured to take."""
+    spec = footprint.spec
+    plan = footprint.plan
+    itemsize = spec.row_itemsize
+    seconds = rates.call_s * count_calls(footprint)
+    for product in footprint.steps.products(spec, footprint.levels):
+        width = -(-product.width // plan.slices)
+        operand = footprint.train_plans[product.layer].operands[product.backward]
+        columns = width * itemsize / 4  # of float32, which take as long
+        read = footprint.locality.num_rows  # of x
+        distances = footprint.locality.distances(width * itemsize, read)
+        for rank, (nonzeros, rows) in enumerate(zip(operand.multiplied, operand.results)):
+            if product.heads:
+                kernel = ("attend_backward" if product.backward else
+                          "attend dropout" if spec.attention_dropout else "attend")
+                size = ARRAYS * read * width * itemsize
+                seconds[rank] += nonzeros * rates.row_seconds(kernel, columns, size)
+            else:
+                seconds[rank] += rates.product_seconds(nonzeros, rows, columns, distances)
+    parameters = num_parameters(spec) * spec.itemsize / 4
+    seconds += number_seconds(rates, "adam", parameters)
+    # rows are packed where they leave, and added or unpacked where they come
+    for rank, sent in enumerate(footprint.prediction.of_kind("aggregation")):
+        seconds[rank] += 2 * number_seconds(rates, "gather", sent / 4)
+    for rank, step in enumerate(footprint.rank_steps):
+        for (name, *size), count in step.work.kernels.items():
+            seconds[rank] += count * kernel_seconds(machine, rates, name, size, spec.itemsize)
+    return seconds
+
+
+def kernel_seconds(machine, rates, name, size, itemsize):
+    """Seconds of one call of a kernel, of a `size` as in hpgcn.planning.shapes.Work."""
+    wide = itemsize / 4
+    if name == "matmul":
+        slower = machine.gemm_float32_flops_per_s / machine.gemm_float64_flops_per_s
+        return rates.dense_seconds(*size) * (1 if itemsize == 4 else slower)
+    if name == "spmm":  # sparse features; the rows that are read are those of a small matrix
+        rows, nonzeros, width = size
+        return rates.product_seconds(nonzeros, rows, width * wide, (1, 0))
+    rows, width = size
+    taken = rates.row_seconds(name, width * wide, ARRAYS * rows * width * itemsize)
+    if taken is None:  # of no layer's own: as fast as memory
+        return 2 * rows * width * itemsize / machine.memory_bytes_per_s
+    if name == PER_NONZERO:
+        return width * taken
+    if rows == 1:  # an array of one axis
+        return number_seconds(rates, name, width * wide)
+    return rows * taken
+
+
+def number_seconds(rates, name, count):
+    """Seconds of so many numbers, float32, in the widest rows that were measured."""
+    return count * rates.row_seconds(name, ROW_WIDTHS[-1], ARRAYS * 4 * count) / ROW_WIDTHS[-1]
+
+
+def count_calls(footprint):
+    """Count the kernels and calls of products of each rank in a training step, (P,)."""
+    calls = np.array([step.work.calls for step in footprint.rank_steps], float)
+    for product in footprint.steps.products(footprint.spec, footprint.levels):
+        calls += 1 + footprint.train_plans[product.layer].operands[product.backward].blocks
+    return calls
+
+
 def step_seconds(machine, footprint):
     """Seconds of one training step: (compute, communication) of the rank that takes longest."""
-    compute = compute_seconds(machine, footprint)
+    compute = machine.compute_factor * compute_seconds(machine, footprint)
     sent = footprint.prediction
-    communication = (sent.rank_messages() * machine.latency_s
-                     + sent.rank_bytes() / machine.network_bytes_per_s)
+    communication = machine.communication_factor * (
+        sent.rank_messages() * machine.latency_s
+        + sent.rank_bytes() / machine.network_bytes_per_s * (1 - machine.hidden))
     slowest = int(np.argmax(compute + communication))
     return float(compute[slowest]), float(communication[slowest])

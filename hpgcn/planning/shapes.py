@@ -6,6 +6,7 @@ what real ones would read and multiply; its communicator counts what real ones w
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -75,7 +76,9 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
         return self._like((*shape, *self.shape[len(key):]))
 
     def __setitem__(self, key, value):
-        """Contents are of no account."""
+        """Count a copy, of an array; contents are of no account."""
+        if getattr(value, "ndim", 0) == 2:
+            self.device.kernels.work.kernels["numpy", *value.shape] += 1
 
     def reshape(self, *shape):
         shape = shape[0] if isinstance(shape[0], tuple) else shape
@@ -100,10 +103,10 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
         return self._like(())
 
     def __array_ufunc__(self, ufunc, method, *inputs, out=None, **others):
-        if out is not None:
-            return out[0]
-        shape = np.broadcast_shapes(*(np.shape(each) for each in inputs))
-        return self._like(shape)
+        made = self._like(np.broadcast_shapes(*(np.shape(each) for each in inputs)))
+        if made.ndim == 2:
+            self.device.kernels.work.kernels["numpy", *made.shape] += 1
+        return made if out is None else out[0]
 
     def __array_function__(self, function, types, args, others):
         if function is np.concatenate:
@@ -116,14 +119,20 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
             return None
         return NotImplemented
 
+SIZELESS = ("dropout_scale",)
+DROPPING = ("activate", "activate_smooth")  # these may draw dropout, too, which takes longer
+
 
 @dataclass
 class Work:
     """What kernels read and multiply."""
 
-    moved: int  # bytes read and written by all but dense products
-    dense: list  # of (flops, bytes) of each dense product
-    calls: int  # of kernels
+    moved: int = 0  # bytes read and written by all but dense products
+    dense: list = field(default_factory=list)  # of (flops, bytes) of each dense product
+    calls: int = 0  # of kernels
+    # how often each was called, by (name, rows, columns) of its first matrix; of a dense product
+    # (name, rows, length of the sums, columns), of a sparse one (name, rows, nonzeros, columns)
+    kernels: Counter = field(default_factory=Counter)
     marks: list = field(default_factory=list)  # (len(dense), moved) before each product with A
 
 
@@ -133,7 +142,7 @@ class ShapeKernels:
     dropout_scale = staticmethod(dropout_scale)
 
     def __init__(self):
-        self.work = Work(0, [], 0)
+        self.work = Work()
 
     def _log(self, *arrays):
         self.work.calls += 1
@@ -241,6 +250,43 @@ class ShapeKernels:
         return self.spread_gradient(*given, **named), 0, 0, 0
 
 
+class Counted:
+    """Kernels whose calls are counted in `work.kernels` by name and size."""
+
+    def __init__(self, kernels):
+        self._kernels = kernels
+
+    @property
+    def work(self):
+        return self._kernels.work
+
+    @work.setter
+    def work(self, work):
+        self._kernels.work = work
+
+    def __getattr__(self, name):
+        kernel = getattr(self._kernels, name)
+
+        def count(*arguments, **named):
+            kind = f" {named['kind']}" if "kind" in named else ""
+            drops = " dropout" if named.get("p") and name in DROPPING else ""
+            self.work.kernels[name + kind + drops, *_size(name, *arguments)] += 1
+            return kernel(*arguments, **named)
+
+        return count if callable(kernel) and name not in SIZELESS else kernel
+
+
+def _size(name, first, *others):
+    """Return what the time of a kernel hangs on, as `Work.kernels` says."""
+    if name == "matmul":
+        return (*first.shape, others[0].shape[1])
+    if name == "spmm":
+        return first.size - 1, others[0].size, others[2].shape[1]
+    if name == "dropout_csr":
+        return 1, others[0].size
+    return first.shape if first.ndim == 2 else (1, first.size)
+
+
 class Shapes:
     """The device; see hpgcn.runtime.device.Host."""
 
@@ -249,7 +295,7 @@ class Shapes:
     exhausted = ()
 
     def __init__(self):
-        self.kernels = ShapeKernels()
+        self.kernels = Counted(ShapeKernels())
         self.part_bytes = 0  # of sparse features that layers have cut out and keep
         self.xp = SimpleNamespace(zeros=self.empty, ascontiguousarray=lambda array: array)
 

@@ -173,7 +173,7 @@ def run_rank(spec, levels, rank, columns):
     dense = {phase: counters.total(phase) for phase in PHASES}
 
     counters.phase = "evaluation"
-    device.kernels.work = Work(0, [], 0)
+    device.kernels.work = Work()
     evaluation, X = model(levels[1])
     evaluation.infer(X)
     arrays = {name: each.nbytes for space in (workspace, shared.workspace)

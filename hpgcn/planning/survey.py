@@ -19,6 +19,7 @@ from hpgcn.parallel.pattern import Pattern, permuted
 from hpgcn.parallel.receptive_field import find_levels, layer_bounds
 from hpgcn.partition import NONZERO_METHODS, make_partition
 from hpgcn.partition.model import pattern
+from hpgcn.planning.rates import Locality
 from hpgcn.planning.step import Steps
 from hpgcn.store.csr import read_csr, reorder_entries
 from hpgcn.store.schema import mask_name
@@ -97,6 +98,7 @@ class Survey:
                           masks and masks["train"])
         self.reading = reading.held(self.graph, edge_parts)
         self.steps = Steps()
+        self.locality = Locality(matrix)
         self._partitions = {} if partitions is None else partitions
 
     def _read(self, source, split):

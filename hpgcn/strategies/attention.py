@@ -134,7 +134,7 @@ class Attention:
             part = scores[lo:lo + tile]
             added = ops.matmul(part, spread.T, room[:len(part)])
             if rows is None:
-                dx[lo:lo + tile] += added
+                ops.add(added, dx[lo:lo + tile])
             else:
                 ops.scatter_add(added, rows[lo:lo + tile], dx)
 

@@ -6,8 +6,10 @@ import numpy as np
 from hpgcn.kernels.bits16 import number_dtype
 from hpgcn.kernels.cpu.bits16 import narrow, widen
 from hpgcn.kernels.cpu.chunks import evenly
+from hpgcn.kernels.cpu.exponential import expm1
 from hpgcn.kernels.cpu.random import draw, draw_key, mask_row
 from hpgcn.kernels.cpu.vector_intrinsics import activate_eight
+from hpgcn.kernels.jit import jit
 from hpgcn.kernels.reference.random import dropout_scale
 from hpgcn.kernels.threads import Threaded, chunks
 
@@ -49,10 +51,32 @@ def _activate(taken, z, bias, vertex, first, relu, key, dropping, scale, mask, b
 
 
 @Threaded
-def _activate_smooth(taken, z, bias, vertex, first, elu, key, dropping, scale, mask, slopes,
-                     bounds):
+def _elu(taken, z, bias, vertex, first, key, dropping, scale, mask, slopes, bounds):
     width = z.shape[1]
-    tail = np.uint8(0xFF >> (-width & 7))
+    for chunk in chunks(taken, bounds.size - 1):
+        bits = np.full((1, (width + 7) // 8), 0xFF, np.uint8)
+        for i in range(bounds[chunk], bounds[chunk + 1]):
+            # bits are of no account to these loops: they become vector code
+            if slopes.size:
+                for q in range(width):
+                    value = np.float64(z[i, q] + bias[q])
+                    slopes[i, q] = scale * (1.0 if value > 0 else expm1(min(value, 0.0)) + 1)
+            for q in range(width):
+                value = np.float64(z[i, q] + bias[q])
+                low = expm1(min(value, 0.0))
+                z[i, q] = scale * (low if value <= 0 else value)
+            if dropping:
+                draw(vertex[i], first, key, bits, 0)
+                mask_row(z, i, bits, 0, z.dtype.type(1))
+                if slopes.size:
+                    mask_row(slopes, i, bits, 0, z.dtype.type(1))
+            if mask.size:
+                _note(bits, mask, i, width)
+
+
+@Threaded
+def _gelu(taken, z, bias, vertex, first, key, dropping, scale, mask, slopes, bounds):
+    width = z.shape[1]
     for chunk in chunks(taken, bounds.size - 1):
         bits = np.full((1, (width + 7) // 8), 0xFF, np.uint8)
         for i in range(bounds[chunk], bounds[chunk + 1]):
@@ -60,23 +84,22 @@ def _activate_smooth(taken, z, bias, vertex, first, elu, key, dropping, scale, m
                 draw(vertex[i], first, key, bits, 0)
             for q in range(width):
                 value = np.float64(z[i, q] + bias[q])
-                if elu:
-                    result, rise = value, 1.0
-                    if not value > 0:
-                        result = math.expm1(value)
-                        rise = result + 1
-                else:
-                    below = (1 + math.erf(value * ROOT_HALF)) / 2
-                    result = value * below
-                    rise = below + value * DENSITY * math.exp(-value * value / 2)
+                below = (1 + math.erf(value * ROOT_HALF)) / 2
+                rise = below + value * DENSITY * math.exp(-value * value / 2)
                 kept = bits[0, q >> 3] >> (q & 7) & 1
-                z[i, q] = result * scale if kept else 0.0
+                z[i, q] = value * below * scale if kept else 0.0
                 if slopes.size:
                     slopes[i, q] = rise * scale if kept else 0.0
             if mask.size:
-                for b in range(mask.shape[1]):
-                    mask[i, b] = bits[0, b]
-                mask[i, mask.shape[1] - 1] &= tail
+                _note(bits, mask, i, width)
+
+
+@jit(inline="always")
+def _note(bits, mask, i, width):
+    """Copy the bits of a row to row i of a mask, those past the width as 0."""
+    for b in range(mask.shape[1]):
+        mask[i, b] = bits[0, b]
+    mask[i, mask.shape[1] - 1] &= np.uint8(0xFF >> (-width & 7))
 
 
 @Threaded
@@ -84,12 +107,9 @@ def _elu_backward(taken, g, out, mask, scale, bounds):
     for chunk in chunks(taken, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(g.shape[1]):
-                if mask.size and not mask[i, q >> 3] >> (q & 7) & 1:
-                    g[i, q] = 0.0
-                elif out[i, q] > 0:
-                    g[i, q] = g[i, q] * scale
-                else:
-                    g[i, q] = g[i, q] * (out[i, q] + scale)
+                g[i, q] *= scale + min(np.float64(out[i, q]), 0.0)
+            if mask.size:
+                mask_row(g, i, mask, i, g.dtype.type(1))
 
 
 @Threaded
@@ -142,8 +162,9 @@ def activate_smooth(z, bias, vertex=None, *, kind, seed=0, epoch=0, layer=0, p=0
         mask = NO_MASK if mask is None else mask
         slopes = np.empty((0, 0), z.dtype) if slopes is None else slopes
         key = draw_key(seed, epoch, layer, p)
-        _activate_smooth(20 * z.size, z, bias, vertex, first, kind == "elu", key, bool(key[-1]),
-                         dropout_scale(p), mask, slopes, evenly(z.shape[0]))
+        work = _elu if kind == "elu" else _gelu
+        work(20 * z.size, z, bias, vertex, first, key, bool(key[-1]), dropout_scale(p), mask,
+             slopes, evenly(z.shape[0]))
     return z
 
 

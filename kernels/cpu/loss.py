@@ -5,43 +5,11 @@ import numpy as np
 
 from hpgcn.kernels.cpu.bits16 import narrow
 from hpgcn.kernels.cpu.chunks import evenly, row_total
-from hpgcn.kernels.cpu.vector_intrinsics import power_of_two
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.cpu.exponential import exp, log1p
 from hpgcn.kernels.reference.loss import ABSENT
 from hpgcn.kernels.threads import Threaded, chunks
 
-MAGIC = 1.5 * 2.0**52
 ONE_HOT = np.empty((3, 0))  # for a target that is not given
-
-
-@jit(inline="always")
-def _exp(x):
-    """Exponential of x <= 0, to 2e-16 relative.
-
-    x = k ln 2 + r with |r| <= ln 2 / 2; k is rounded by adding 1.5 * 2^52, whose low bits
-    then hold it. Without branches or calls, so that a loop over it becomes vector code.
-    """
-    x = max(x, -700.0)
-    rounded = x * 1.4426950408889634 + MAGIC
-    k = rounded - MAGIC
-    r = x - k * 6.93147180369123816490e-01 - k * 1.90821492927058770002e-10  # ln 2, in two parts
-    # Taylor's series to r^13; a loop over the coefficients would not become vector code
-    p = ((r / 6227020800.0 + 1 / 479001600.0) * r + 1 / 39916800.0) * r + 1 / 3628800.0
-    p = (((p * r + 1 / 362880.0) * r + 1 / 40320.0) * r + 1 / 5040.0) * r + 1 / 720.0
-    p = (((p * r + 1 / 120.0) * r + 1 / 24.0) * r + 1 / 6.0) * r + 0.5
-    return ((p * r + 1.0) * r + 1.0) * power_of_two(rounded)
-
-
-@jit(inline="always")
-def _log1p(x):
-    """Logarithm of 1 + x, 0 <= x <= 1, to 4e-16, without branches: 2 artanh(x / (2 + x))."""
-    s = x / (2.0 + x)
-    t = s * s
-    p = (((t / 33.0 + 1 / 31.0) * t + 1 / 29.0) * t + 1 / 27.0) * t + 1 / 25.0
-    p = (((p * t + 1 / 23.0) * t + 1 / 21.0) * t + 1 / 19.0) * t + 1 / 17.0
-    p = (((p * t + 1 / 15.0) * t + 1 / 13.0) * t + 1 / 11.0) * t + 1 / 9.0
-    p = (((p * t + 1 / 7.0) * t + 1 / 5.0) * t + 1 / 3.0) * t
-    return 2.0 * (s + s * p)
 
 
 @Threaded
@@ -63,7 +31,7 @@ def _softmax_cross_entropy(taken, logits, labels, rows, scale, target, grad, los
                     best = q
             top = np.float64(logits[i, best])
             for q in range(width):
-                power[q] = _exp(np.float64(logits[i, q]) - top)
+                power[q] = exp(np.float64(logits[i, q]) - top)
             total = row_total(power)
             label = labels[i]
             correct += best == label
@@ -101,9 +69,9 @@ def _sigmoid_cross_entropy(taken, logits, labels, rows, scale, smoothing, grad, 
             i = rows[r]
             for q in range(width):
                 z = np.float64(logits[i, q])
-                small[q] = _exp(-abs(z))
+                small[q] = exp(-abs(z))
                 y = np.float64(labels[i, q]) * (1.0 - smoothing) + 0.5 * smoothing
-                term[q] = max(z, 0.0) - z * y + _log1p(small[q])  # never finite where z is not
+                term[q] = max(z, 0.0) - z * y + log1p(small[q])  # never finite where z is not
             loss += row_total(term)
             for q in range(width):
                 predicted = logits[i, q] > 0
@@ -140,7 +108,7 @@ def _spread_sum(taken, logits, top, out, bounds):
             highest = np.float64(top[i])
             for q in range(power.size):
                 z = np.float64(logits[i, q])
-                power[q] = _exp(z - highest) + (z - z)  # NaN where z is not finite
+                power[q] = exp(z - highest) + (z - z)  # NaN where z is not finite
             out[i] = row_total(power)
 
 
@@ -162,14 +130,14 @@ def _spread_gradient(taken, logits, labels, first, rows, top, total, scale, targ
                     z, every = np.float64(logits[i, q]), target[1, first + q]
                     loss += every * (highest - z)
                     if grad.size:
-                        soft = _exp(z - highest) / total[i] * whole
+                        soft = exp(z - highest) / total[i] * whole
                         grad[i, q] = narrow((soft - every) * scale, zero)
                 if here:
                     z = np.float64(logits[i, column])
                     loss += whole * math.log(total[i]) + own * (highest - z)
                     if grad.size:
                         share = own + target[1, labels[i]]
-                        soft = _exp(z - highest) / total[i] * whole
+                        soft = exp(z - highest) / total[i] * whole
                         grad[i, column] = narrow((soft - share) * scale, zero)
                 continue
             if here:
@@ -177,9 +145,9 @@ def _spread_gradient(taken, logits, labels, first, rows, top, total, scale, targ
             if grad.size:
                 factor = scale / total[i]
                 for q in range(width):
-                    grad[i, q] = narrow(_exp(np.float64(logits[i, q]) - highest) * factor, zero)
+                    grad[i, q] = narrow(exp(np.float64(logits[i, q]) - highest) * factor, zero)
                 if here:
-                    power = _exp(np.float64(logits[i, column]) - highest)
+                    power = exp(np.float64(logits[i, column]) - highest)
                     grad[i, column] = narrow((power / total[i] - 1.0) * scale, zero)
         losses[chunk] = loss
 

@@ -1,0 +1,69 @@
+"""The network between ranks, as training uses it: messages that all exchange with each other."""
+import time
+
+import numpy as np
+
+LARGE = 1 << 24  # bytes that a rank sends: far more than what a message takes besides
+WORK = 1 << 22  # numbers that are computed with meanwhile
+
+
+def measure(comm, repeats):
+    """Time messages between all ranks; all call this together.
+
+    latency_s: of an exchange of one number with each other rank, by message. bytes_per_s: what a
+    rank sends while it receives as much; one_way_bytes_per_s: what even ranks send while odd ones
+    only receive. hidden: the share of an exchange that goes on while the ranks compute. Medians, of
+    the slowest rank.
+    """
+    others = comm.size - 1
+    small = Exchange(comm, 1)
+    large = Exchange(comm, LARGE // 4 // others)
+    half = Exchange(comm, LARGE // 4 // others, one_way=True)
+    latency = slowest(comm, small.run, 20 * repeats) / others
+    both = slowest(comm, large.run, repeats)
+    one = slowest(comm, half.run, repeats)
+    work = np.ones(WORK, np.float32)
+    alone = slowest(comm, lambda: compute(work), repeats)
+    beside = slowest(comm, lambda: large.run(lambda: compute(work)), repeats)
+    hidden = float(np.clip((alone + both - beside) / both, 0, 1))
+    sent = 4 * (LARGE // 4 // others) * others
+    return {"latency_s": latency, "bytes_per_s": sent / both, "one_way_bytes_per_s": sent / one,
+            "hidden": hidden}
+
+
+class Exchange:
+    """An exchange of `count` float32 between every two ranks; `one_way`: even ones alone send."""
+
+    def __init__(self, comm, count, one_way=False):
+        self.comm = comm
+        even = np.arange(comm.size) % 2 == 0
+        mine = even[comm.rank]
+        self.sent = np.full(comm.size, count if mine or not one_way else 0)
+        self.received = np.where(even | (not one_way), count, 0)
+        if one_way:
+            self.sent *= ~even
+            self.received *= not mine
+        self.sent[comm.rank] = self.received[comm.rank] = 0
+        self.send = np.ones(self.sent.sum(), np.float32)
+        self.receive = np.zeros(self.received.sum(), np.float32)
+
+    def run(self, meanwhile=None):
+        pending = self.comm.start_alltoall(self.send, self.sent, self.receive, self.received, None)
+        if meanwhile:
+            meanwhile()
+        pending.wait("an exchange that is timed")
+
+
+def compute(numbers):
+    numbers *= 1.0
+
+
+def slowest(comm, call, repeats):
+    """Return the median seconds of a call, of the rank that takes longest."""
+    seconds = []
+    for _ in range(repeats + 1):
+        comm.barrier()
+        begin = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - begin)
+    return float(comm.max([np.median(seconds[1:])])[0])

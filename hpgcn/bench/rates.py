@@ -1,0 +1,165 @@
+"""Seconds of the kernels of a training step by their sizes, for `hpgcn plan` (planning.rates)."""
+from functools import partial
+from itertools import product
+
+import numpy as np
+
+from hpgcn.bench.graphs import Normalized, make
+from hpgcn.bench.kernel_cases import CASES, Arrays
+from hpgcn.config import Config
+from hpgcn.kernels.threads import num_threads
+from hpgcn.planning.candidates import candidates, count_candidate
+from hpgcn.planning.rates import (
+    ARRAYS,
+    DENSE_SIZES,
+    PRODUCT_BYTES,
+    PRODUCT_WIDTHS,
+    ROW_BYTES,
+    ROW_WIDTHS,
+)
+from hpgcn.planning.seconds import count_calls
+from hpgcn.planning.survey import Survey
+from hpgcn.runtime.machine import memory_budget
+from hpgcn.runtime.progress_bar import bar
+
+OF_ROWS = (
+    "activate", "activate dropout", "activate_smooth elu", "activate_smooth elu dropout",
+    "activate_smooth gelu", "activate_smooth gelu dropout", "elu_backward", "dropout",
+    "apply_mask", "gather", "scatter_add", "add", "column_sum", "column_squares", "row_sum",
+    "row_squares", "inner", "layer_norm", "layer_norm_backward_sums", "layer_norm_backward",
+    "batch_norm", "batch_norm_backward", "softmax_cross_entropy", "sigmoid_cross_entropy",
+    "spread_max", "spread_sum", "spread_gradient", "attend_dots", "attend_merge", "adam")
+OF_ENTRIES = ("attend", "attend dropout", "attend_backward", "dropout_csr")
+DEGREE = 16  # nonzeros of a row, of OF_ENTRIES
+ENTRIES = 1 << 20  # nonzeros at most
+SHORT, LONG = 4, 36  # nonzeros of rows whose difference tells what a nonzero takes
+ROWS = 1 << 15  # of them
+DENSE_ROWS = (64, 1 << 17)  # of a dense product: least, most
+MULTIPLICATIONS = 1 << 27  # of a dense product, where rows allow
+STEPS = 30  # of training
+
+
+def measure(settings, host, ranks=1):
+    """Time kernels as one of so many ranks that do the same; return hpgcn.planning.rates.Rates.
+
+    As a dict of numbers and lists of numbers. All ranks call this together.
+    """
+    rows = {}
+    for place, width in product(range(len(ROW_BYTES)), range(len(ROW_WIDTHS))):
+        found = row_times(settings, host, ROW_BYTES[place], ROW_WIDTHS[width])
+        for name, seconds in found.items():
+            rows.setdefault(name, np.zeros((len(ROW_BYTES), len(ROW_WIDTHS))))[place, width] = (
+                seconds)
+    products, product_rows = product_times(settings, host)
+    return {"ranks": ranks, "call_s": call_seconds(host),
+            "rows": {name: times.tolist() for name, times in rows.items()},
+            "products": products.tolist(), "product_rows": product_rows.tolist(),
+            "dense": dense_times(settings, host)}
+
+
+def least(host, calls, settings, label):
+    """Return the least seconds of each call, made again and again by itself.
+
+    So it finds in caches what it left there, as a kernel finds what the one before it made.
+    """
+    seconds = {}
+    for name, call in bar(calls.items(), desc=label, unit="kernel", leave=False):
+        call()  # compilers run, pages are touched
+        seconds[name] = min(host.seconds(call)[0] for _ in range(settings.repeats))
+    return seconds
+
+
+def random_matrix(rows, columns, degree, seed):
+    """Return a matrix of so many nonzeros in each row, anywhere."""
+    indptr = np.arange(0, degree * rows + 1, degree, dtype=np.int64)
+    indices = np.random.default_rng(seed).integers(0, columns, indptr[-1], np.int32)
+    values = np.full(indices.size, 0.5, np.float32)
+    return Normalized(indptr, indices, values, np.ones(rows, np.float32), None)
+
+
+def row_times(settings, host, size, width):
+    """Return the seconds of a row, or of a nonzero, by kernel, with arrays of `size` bytes."""
+    size = min(size, memory_budget() // 8)
+    n = max(64, size // (ARRAYS * 4 * width))
+    label = f"{size >> 20} MiB, {width} columns"
+    arrays = Arrays(random_matrix(n, n, 1, settings.seed), width, settings.seed)
+    calls = {name: partial(CASES[name].call, host.kernels, arrays) for name in OF_ROWS}
+    calls["numpy"] = lambda: np.add(arrays.x, arrays.out, out=arrays.out)
+    found = {name: seconds / n
+             for name, seconds in least(host, calls, settings, f"kernels, {label}").items()}
+
+    n = max(64, min(n, ENTRIES // DEGREE))
+    arrays = Arrays(random_matrix(n, n, DEGREE, settings.seed), width, settings.seed)
+    calls = {name: partial(CASES[name].call, host.kernels, arrays) for name in OF_ENTRIES}
+    of_entries = least(host, calls, settings, f"attention, {label}")
+    return found | {name: seconds / (DEGREE * n) for name, seconds in of_entries.items()}
+
+
+def product_times(settings, host):
+    """Return the seconds of a nonzero by bytes of x and width; of a row by bytes of out and width.
+
+    Of a nonzero: what longer rows take more than short ones. Of a row: what is left of short ones.
+    """
+    budget = memory_budget() // 8
+    room = np.ones(min(PRODUCT_BYTES[-1], budget) // 4, np.float32)
+    nonzeros = np.zeros((len(PRODUCT_BYTES), len(PRODUCT_WIDTHS)))
+    rows = np.zeros((len(ROW_BYTES), len(PRODUCT_WIDTHS)))
+
+    def call(count, degree, size, width):
+        n = max(1, min(size, budget) // (4 * width))
+        A = random_matrix(count, n, degree, settings.seed)
+        x = room[:n * width].reshape(n, width)
+        out = np.ones((count, width), np.float32)
+        return partial(host.kernels.spmm, A.indptr, A.indices, A.values, x, out)
+
+    for i, width in enumerate(PRODUCT_WIDTHS):
+        calls = {(size, degree): call(ROWS, degree, size, width)
+                 for size in PRODUCT_BYTES for degree in (SHORT, LONG)}
+        found = least(host, calls, settings, f"products, {width} columns")
+        for j, size in enumerate(PRODUCT_BYTES):
+            longer = found[size, LONG] - found[size, SHORT]
+            nonzeros[j, i] = max(longer, 0) / (LONG - SHORT) / ROWS
+        counts = [max(1, min(size, budget) // (4 * width)) for size in ROW_BYTES]
+        counts = [min(count, ENTRIES) for count in counts]
+        calls = {j: call(count, SHORT, PRODUCT_BYTES[0], width) for j, count in enumerate(counts)}
+        found = least(host, calls, settings, f"rows of products, {width} columns")
+        for j, count in enumerate(counts):
+            rows[j, i] = max(found[j] / count - SHORT * nonzeros[0, i], 0)
+    return nonzeros, rows
+
+
+def dense_times(settings, host):
+    """Return the seconds of a multiplication in x W, and in x^T g, for pairs of DENSE_SIZES."""
+    found = {"rows": [], "sums": []}
+    for small in DENSE_SIZES:
+        calls = {}
+        counts = {}
+        for other in DENSE_SIZES:
+            rows = int(np.clip(MULTIPLICATIONS // (small * other), *DENSE_ROWS))
+            x, g = (np.ones((rows, columns), np.float32) for columns in (small, other))
+            w = np.ones((small, other), np.float32)
+            calls["rows", other] = partial(host.kernels.matmul, x, w, np.ones_like(g))
+            calls["sums", other] = partial(host.kernels.matmul, x.T, g, np.ones_like(w))
+            counts[other] = rows * small * other
+        seconds = least(host, calls, settings, f"dense products, {small} columns")
+        for kind, times in found.items():
+            times.append([seconds[kind, other] / counts[other] for other in DENSE_SIZES])
+    return found
+
+
+def call_seconds(host):
+    """Return what a call of a kernel takes in a step of training on a graph of no size."""
+    from hpgcn.comm import SerialComm
+    from hpgcn.training.trainer import make_trainer
+
+    graph = make("road", 1 << 14, features=16, classes=4)
+    config = Config(eval_every=0, threads=num_threads())
+    survey = Survey(graph, config)
+    candidate, *_ = candidates(survey, config, ranks=(1,))
+    calls = count_calls(count_candidate(survey, candidate, config))[0]
+    trainer = make_trainer(graph, config, SerialComm())
+    seconds = []
+    with trainer.shard:
+        for epoch in range(1, STEPS + 1):
+            seconds.append(host.seconds(partial(trainer.epoch, epoch))[0])
+    return float(np.median(seconds)) / calls

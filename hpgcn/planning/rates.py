@@ -1,0 +1,186 @@
+"""How long kernels of one rank take on a machine, by their sizes, as `hpgcn bench machine` says.
+
+Times were measured at few widths and at few sizes of the arrays; between them they are read off
+straight lines. So no size of a cache need be known: a product with a sparse matrix takes for each
+nonzero what one takes in a random matrix over as many bytes of x as were read since the same row
+was last read, which `Locality` estimates of a graph.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from hpgcn.errors import DataError
+from hpgcn.store import Field
+
+ROW_WIDTHS = (8, 64)  # columns, float32
+ROW_BYTES = (1 << 20, 1 << 24, 1 << 28)  # of the arrays of a kernel
+ARRAYS = 3  # that a kernel reads and writes, about
+PRODUCT_WIDTHS = (1, 8, 32, 64, 256)
+PRODUCT_BYTES = tuple(1 << size for size in (18, 21, 24, 27, 30))  # of x
+DENSE_SIZES = (8, 16, 32, 64, 128, 256, 512)  # columns of either matrix
+ENTRY = 8  # bytes of an entry of a sparse matrix: its column and its value
+# what a Rates holds: a kind of number, so many of what is in a tuple, objects of some keys or any
+SHAPES = {
+    "ranks": int, "call_s": float,
+    "rows": {None: ((float, len(ROW_WIDTHS)), len(ROW_BYTES))},
+    "products": ((float, len(PRODUCT_WIDTHS)), len(PRODUCT_BYTES)),
+    "product_rows": ((float, len(PRODUCT_WIDTHS)), len(ROW_BYTES)),
+    "dense": dict.fromkeys(("rows", "sums"), ((float, len(DENSE_SIZES)), len(DENSE_SIZES)))}
+NEEDED = ("gather", "adam", "attend", "attend dropout", "attend_backward", "dropout_csr",
+          "numpy")  # of rows
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Seconds of kernels of one of `ranks` that compute side by side.
+
+    `rows` has seconds of a row by kernel, for each of ROW_BYTES and then of ROW_WIDTHS; of what
+    takes a nonzero at a time ("attend", "attend_backward", "dropout_csr") of a nonzero; "numpy" is
+    a sum of two arrays by NumPy. `products`
+    has seconds of a nonzero for each of PRODUCT_BYTES and of PRODUCT_WIDTHS, `product_rows` what a
+    row takes besides. `dense` has seconds of a multiplication by kind ("rows": of many rows with a
+    small matrix, "sums": of x^T g), for each pair of DENSE_SIZES.
+    """
+
+    ranks: int
+    call_s: float
+    rows: dict
+    products: list
+    product_rows: list
+    dense: dict
+
+    @staticmethod
+    def of(held, where):
+        """Check what hpgcn.bench.rates.measure made; `where` begins errors, DataErrors."""
+        if not isinstance(held, dict):
+            raise DataError(f"{where} is {type(held).__name__}, expected an object")
+        found = {}
+        for name, shape in SHAPES.items():
+            if name not in held:
+                raise DataError(f"{where}.{name} is missing, expected what `hpgcn bench machine "
+                                "--json` prints")
+            found[name] = _checked(held[name], shape, f"{where}.{name}")
+        return Rates(**found)
+
+    def row_seconds(self, kernel, width, size):
+        """Return the seconds of a row of some width; None for a kernel that was not measured.
+
+        `size` are the bytes that go through caches between two calls.
+        """
+        known = self.rows.get(kernel)
+        if known is None:
+            return None
+        return logarithmic(ROW_BYTES, [line(ROW_WIDTHS, values, width) for values in known], size)
+
+    def product_seconds(self, nonzeros, rows, width, distances):
+        """Return the seconds of A x; `distances`, as of `Locality`, say where x is read."""
+        shares, sizes = distances
+        nonzero, row = ([line(PRODUCT_WIDTHS, values, width) for values in each]
+                        for each in (self.products, self.product_rows))
+        one = np.dot(shares, logarithmic(PRODUCT_BYTES, nonzero, sizes))
+        return nonzeros * one + rows * logarithmic(ROW_BYTES, row, rows * 4 * width)
+
+    def dense_seconds(self, m, k, n):
+        """Return the seconds of a dense product (m, k) times (k, n)."""
+        kind, long, small = ("rows", m, k) if m >= k else ("sums", k, m)
+        small, other = (max(size, DENSE_SIZES[0]) for size in (small, n))
+        return long * small * other * surface(self.dense[kind], small, other)
+
+
+def _checked(value, shape, where):
+    """Return a value of JSON if it has a shape as in SHAPES."""
+    if isinstance(shape, tuple):
+        one, count = shape
+        if not isinstance(value, list) or len(value) != count:
+            raise DataError(f"{where}: expected a list of {count}")
+        return [_checked(each, one, f"{where}[{i}]") for i, each in enumerate(value)]
+    if isinstance(shape, dict):
+        if not isinstance(value, dict):
+            raise DataError(f"{where}: expected an object")
+        names = list(value) if None in shape else list(shape)
+        needed = NEEDED if None in shape else shape
+        for name in needed:
+            if name not in value:
+                raise DataError(f"{where}.{name} is missing")
+        return {name: _checked(value[name], shape.get(name, shape.get(None)), f"{where}.{name}")
+                for name in names}
+    kind = Field(int, 1, 1 << 60) if shape is int else Field(float, 0, 1e30)
+    if not kind.takes(value):
+        raise DataError(f"{where} is {value!r:.40}, expected {kind}")
+    return value
+
+
+def line(widths, values, width):
+    """Interpolate; constant below the first width, and straight on above the last one."""
+    if width <= widths[-1]:
+        return float(np.interp(width, widths, values))
+    slope = max(values[-1] - values[-2], 0) / (widths[-1] - widths[-2])
+    return values[-1] + slope * (width - widths[-1])
+
+
+def logarithmic(sizes, values, size):
+    """Interpolate along the logarithms of sizes; constant beyond them."""
+    return np.interp(np.log(np.maximum(size, 1)), np.log(sizes), values)
+
+
+def surface(values, first, second):
+    """Interpolate a table over pairs of DENSE_SIZES by the logarithms of these; constant beyond."""
+    along = [logarithmic(DENSE_SIZES, row, second) for row in values]
+    return float(logarithmic(DENSE_SIZES, along, first))
+
+
+class Locality:
+    """How many bytes of x products with a sparse matrix read until they read a row of it again.
+
+    The bytes of T reads in a row follow from how often reads go to a row that was not among the
+    last t, for all t up to T: the footprint of a window is the integral of the miss ratio (Xiang,
+    Ding, Luo and Bao, HOTL: a higher order theory of locality, 2013, section 3). These are counted
+    in the stored order of a graph, of a large one at samples.
+
+    Parameters
+    ----------
+    matrix : scipy.sparse matrix, (n, n)
+        Its pattern counts.
+    """
+
+    SPANS = 1 << np.arange(2, 25, 2)  # reads
+    SAMPLES, SAMPLE = 4, 1 << 20
+
+    def __init__(self, matrix):
+        self.indptr = np.asarray(matrix.indptr, np.int64)
+        self.indices = matrix.indices
+        self.num_rows = matrix.shape[0]
+
+    @cached_property
+    def missed(self):
+        """Shares of the reads of a row that was not among the last so many: (SPANS.size,)."""
+        from hpgcn.kernels import orders
+
+        reads = self.indices.size
+        starts = np.zeros(1, np.int64)
+        spans = self.SPANS
+        if reads > self.SAMPLES * (self.SAMPLE + spans[-1]):
+            places = np.arange(self.SAMPLES) * reads // self.SAMPLES
+            starts = np.searchsorted(self.indptr, places, side="right") - 1
+            reads = self.SAMPLE
+        order = np.arange(self.num_rows)
+        *missed, _, looked_at = orders.far_reads(self.indptr, self.indices, order, starts, reads,
+                                                 spans, 1, 1)
+        return np.array(missed) / max(looked_at, 1)
+
+    def distances(self, row_bytes, rows):
+        """Return shares of the reads, and the bytes read since the same row was, for each share.
+
+        Of x of so many `rows`: reads of rows that were not among the last SPANS[-1] find all of it
+        between.
+        """
+        spans = np.concatenate([[1], self.SPANS]).astype(float)
+        missed = np.concatenate([[1.0], self.missed])
+        means = (missed[1:] + missed[:-1]) / 2
+        seen = np.minimum(1 + np.cumsum(np.diff(spans) * means), rows)
+        sizes = seen * row_bytes + spans[1:] * ENTRY
+        last = rows * row_bytes
+        return np.append(-np.diff(missed), missed[-1]), np.append(np.minimum(sizes, last), last)

@@ -1,0 +1,50 @@
+"""Exponentials and logarithms without branches or calls: a loop over one becomes vector code."""
+from hpgcn.kernels.cpu.vector_intrinsics import power_of_two
+from hpgcn.kernels.jit import jit
+
+MAGIC = 1.5 * 2.0**52
+
+
+@jit(inline="always")
+def _reduced(x):
+    """Return rounded and t of x <= 0: exp(x) = 2^k (1 + t).
+
+    x = k ln 2 + r with |r| <= ln 2 / 2; k is rounded by adding 1.5 * 2^52, whose low bits
+    then hold it.
+    """
+    x = max(x, -700.0)
+    rounded = x * 1.4426950408889634 + MAGIC
+    k = rounded - MAGIC
+    r = x - k * 6.93147180369123816490e-01 - k * 1.90821492927058770002e-10  # ln 2, in two parts
+    # Taylor's series to r^13; a loop over the coefficients would not become vector code
+    p = ((r / 6227020800.0 + 1 / 479001600.0) * r + 1 / 39916800.0) * r + 1 / 3628800.0
+    p = (((p * r + 1 / 362880.0) * r + 1 / 40320.0) * r + 1 / 5040.0) * r + 1 / 720.0
+    p = (((p * r + 1 / 120.0) * r + 1 / 24.0) * r + 1 / 6.0) * r + 0.5
+    return rounded, (p * r + 1.0) * r
+
+
+@jit(inline="always")
+def exp(x):
+    """Exponential of x <= 0, to 2e-16 relative."""
+    rounded, t = _reduced(x)
+    return (t + 1.0) * power_of_two(rounded)
+
+
+@jit(inline="always")
+def expm1(x):
+    """Exponential of x <= 0, less 1, to 4e-16 relative: 2^k t + (2^k - 1)."""
+    rounded, t = _reduced(x)
+    power = power_of_two(rounded)
+    return power * t + (power - 1.0)
+
+
+@jit(inline="always")
+def log1p(x):
+    """Logarithm of 1 + x, 0 <= x <= 1, to 4e-16, without branches: 2 artanh(x / (2 + x))."""
+    s = x / (2.0 + x)
+    t = s * s
+    p = (((t / 33.0 + 1 / 31.0) * t + 1 / 29.0) * t + 1 / 27.0) * t + 1 / 25.0
+    p = (((p * t + 1 / 23.0) * t + 1 / 21.0) * t + 1 / 19.0) * t + 1 / 17.0
+    p = (((p * t + 1 / 15.0) * t + 1 / 13.0) * t + 1 / 11.0) * t + 1 / 9.0
+    p = (((p * t + 1 / 7.0) * t + 1 / 5.0) * t + 1 / 3.0) * t
+    return 2.0 * (s + s * p)
