@@ -12,8 +12,8 @@ def measure(comm, repeats):
 
     latency_s: of an exchange of one number with each other rank, by message. bytes_per_s: what a
     rank sends while it receives as much; one_way_bytes_per_s: what even ranks send while odd ones
-    only receive. hidden: the share of an exchange that goes on while the ranks compute. Medians, of
-    the slowest rank.
+    only receive. hidden_share: of the seconds of an exchange those that pass while the ranks
+    compute. Medians, of the slowest rank.
     """
     others = comm.size - 1
     small = Exchange(comm, 1)
@@ -28,7 +28,7 @@ def measure(comm, repeats):
     hidden = float(np.clip((alone + both - beside) / both, 0, 1))
     sent = 4 * (LARGE // 4 // others) * others
     return {"latency_s": latency, "bytes_per_s": sent / both, "one_way_bytes_per_s": sent / one,
-            "hidden": hidden}
+            "hidden_share": hidden}
 
 
 class Exchange:

@@ -30,10 +30,9 @@ OF_ROWS = (
     "batch_norm", "batch_norm_backward", "softmax_cross_entropy", "sigmoid_cross_entropy",
     "spread_max", "spread_sum", "spread_gradient", "attend_dots", "attend_merge", "adam")
 OF_ENTRIES = ("attend", "attend dropout", "attend_backward", "dropout_csr")
-DEGREE = 16  # nonzeros of a row, of OF_ENTRIES
-ENTRIES = 1 << 20  # nonzeros at most
 SHORT, LONG = 4, 36  # nonzeros of rows whose difference tells what a nonzero takes
 ROWS = 1 << 15  # of them
+MOST_ROWS = 1 << 20
 DENSE_ROWS = (64, 1 << 17)  # of a dense product: least, most
 MULTIPLICATIONS = 1 << 27  # of a dense product, where rows allow
 STEPS = 30  # of training
@@ -50,9 +49,11 @@ def measure(settings, host, ranks=1):
         for name, seconds in found.items():
             rows.setdefault(name, np.zeros((len(ROW_BYTES), len(ROW_WIDTHS))))[place, width] = (
                 seconds)
+    entries = entry_times(settings, host)
     products, product_rows = product_times(settings, host)
     return {"ranks": ranks, "call_s": call_seconds(host),
             "rows": {name: times.tolist() for name, times in rows.items()},
+            "entries": {name: times.tolist() for name, times in entries.items()},
             "products": products.tolist(), "product_rows": product_rows.tolist(),
             "dense": dense_times(settings, host)}
 
@@ -78,21 +79,32 @@ def random_matrix(rows, columns, degree, seed):
 
 
 def row_times(settings, host, size, width):
-    """Return the seconds of a row, or of a nonzero, by kernel, with arrays of `size` bytes."""
+    """Return the seconds of a row by kernel, with arrays of `size` bytes."""
     size = min(size, memory_budget() // 8)
     n = max(64, size // (ARRAYS * 4 * width))
     label = f"{size >> 20} MiB, {width} columns"
     arrays = Arrays(random_matrix(n, n, 1, settings.seed), width, settings.seed)
     calls = {name: partial(CASES[name].call, host.kernels, arrays) for name in OF_ROWS}
     calls["numpy"] = lambda: np.add(arrays.x, arrays.out, out=arrays.out)
-    found = {name: seconds / n
-             for name, seconds in least(host, calls, settings, f"kernels, {label}").items()}
+    found = least(host, calls, settings, f"kernels, {label}")
+    return {name: seconds / n for name, seconds in found.items()}
 
-    n = max(64, min(n, ENTRIES // DEGREE))
-    arrays = Arrays(random_matrix(n, n, DEGREE, settings.seed), width, settings.seed)
-    calls = {name: partial(CASES[name].call, host.kernels, arrays) for name in OF_ENTRIES}
-    of_entries = least(host, calls, settings, f"attention, {label}")
-    return found | {name: seconds / (DEGREE * n) for name, seconds in of_entries.items()}
+
+def entry_times(settings, host):
+    """Return the seconds of a nonzero, and of a row, by kernel and width, with arrays in caches."""
+    found = {name: np.zeros((2, len(ROW_WIDTHS))) for name in OF_ENTRIES}
+    for i, width in enumerate(ROW_WIDTHS):
+        n = max(64, ROW_BYTES[0] // (ARRAYS * 4 * width))
+        seconds = {}
+        for degree in (SHORT, LONG):
+            arrays = Arrays(random_matrix(n, n, degree, settings.seed), width, settings.seed)
+            calls = {name: partial(CASES[name].call, host.kernels, arrays) for name in OF_ENTRIES}
+            seconds[degree] = least(host, calls, settings, f"attention, {width} columns")
+        for name, times in found.items():
+            short, long = (seconds[degree][name] / n for degree in (SHORT, LONG))
+            times[0, i] = max(long - short, 0) / (LONG - SHORT)
+            times[1, i] = max(short - SHORT * times[0, i], 0)
+    return found
 
 
 def product_times(settings, host):
@@ -120,7 +132,7 @@ def product_times(settings, host):
             longer = found[size, LONG] - found[size, SHORT]
             nonzeros[j, i] = max(longer, 0) / (LONG - SHORT) / ROWS
         counts = [max(1, min(size, budget) // (4 * width)) for size in ROW_BYTES]
-        counts = [min(count, ENTRIES) for count in counts]
+        counts = [min(count, MOST_ROWS) for count in counts]
         calls = {j: call(count, SHORT, PRODUCT_BYTES[0], width) for j, count in enumerate(counts)}
         found = least(host, calls, settings, f"rows of products, {width} columns")
         for j, count in enumerate(counts):

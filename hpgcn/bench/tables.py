@@ -26,6 +26,13 @@ def format_report(report):
         versions = " ".join(f"{name} {version}," for name, version in machine["versions"].items())
         pairs.append(("versions", versions.rstrip(",")))
 
+    if "network" in report:
+        pairs += labelled({f"network_{key}": each for key, each in report["network"].items()})
+    if "rates" in report:
+        counts = " and ".join(str(each["ranks"]) for each in report["rates"])
+        pairs.append(("kernels", f"{len(report['rates'][0]['rows'])} timed on {counts} ranks side "
+                                 "by side; --json has them, for `hpgcn plan --machine`"))
+
     parts = [label_list(pairs, 28), *(aligned(report[name]) for name in TABLES if report.get(name))]
     parts += [f"{word}: {report[word]}" for word in WORDS if word in report]
     if report.get("summary"):

@@ -14,6 +14,7 @@ def answer(args, settings):
     from hpgcn.planning.options import Options
     from hpgcn.report import comparison
     from hpgcn.report import sweep as panels
+    from hpgcn.report.runs import read_run
 
     if args.plot:
         comparison.check_picture(args.plot)
@@ -22,7 +23,8 @@ def answer(args, settings):
                              f"{args.batch}")
     graph, run = args.graph, None
     if args.from_run is not None:
-        run, known = calibration.settings_of(args.from_run)
+        run = read_run(args.from_run)
+        known = calibration.settings_of(run)
         graph = graph or known["graph"]
         settings = {**known, **settings}
     elif graph is None:

@@ -10,20 +10,18 @@ from hpgcn.errors import DataError, printable
 from hpgcn.planning.candidates import Candidate, count_candidate
 from hpgcn.planning.seconds import step_seconds
 from hpgcn.planning.survey import Survey
-from hpgcn.report.runs import read_run
 from hpgcn.sampling import parse
 from hpgcn.strategies import STRATEGIES
 
 FIELDS = (*COST_FIELDS, "hidden", "layers")  # of a run, which a plan takes over
 
 
-def settings_of(path):
-    """Return (Run, settings) of a run directory: what a plan of other ranks takes from it, a dict.
+def settings_of(run):
+    """Return what a plan of other ranks takes from an hpgcn.Run: `graph`, a path, and the FIELDS.
 
-    `graph`, an absolute path, and the FIELDS. A DataError if the run has not finished, or trained
-    in batches, whose seconds are not forecast; errors as `hpgcn.read_run`.
+    A DataError if the run has not finished, or trained in batches, whose seconds are not forecast.
     """
-    run = read_run(path)
+    path = run.path
     missing = [name for name in ("graph", "strategy", *FIELDS) if name not in run.settings]
     if missing or not run.summary or not run.epochs:
         raise DataError(f"{printable(path)}: no finished run, expected summary.json, config.toml "
@@ -31,7 +29,7 @@ def settings_of(path):
     if parse(run.settings["batch"]):
         raise DataError(f"{printable(path)}: its steps are of batches ({run.settings['batch']}), "
                         "whose seconds are not forecast")
-    return run, {name: run.settings[name] for name in ("graph", *FIELDS)}
+    return {name: run.settings[name] for name in ("graph", *FIELDS)}
 
 
 def calibrate(run, options):

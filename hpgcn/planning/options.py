@@ -19,7 +19,8 @@ QUICK = ("random", "block")  # methods that need no engine
 CORES = Field(int, 1, 1 << 20)
 NETWORK = {  # key of a machine file: attribute of Machine, Field, whether it must be there
     "latency_s": ("latency_s", RATE, True), "bytes_per_s": ("network_bytes_per_s", RATE, True),
-    "one_way_bytes_per_s": (None, RATE, False), "hidden": ("hidden", Field(float, 0, 1), False)}
+    "one_way_bytes_per_s": (None, RATE, False),
+    "hidden_share": ("hidden", Field(float, 0, 1), False)}
 
 
 @dataclass(frozen=True)

@@ -26,20 +26,21 @@ ENTRY = 8  # bytes of an entry of a sparse matrix: its column and its value
 SHAPES = {
     "ranks": int, "call_s": float,
     "rows": {None: ((float, len(ROW_WIDTHS)), len(ROW_BYTES))},
+    "entries": {None: ((float, len(ROW_WIDTHS)), 2)},
     "products": ((float, len(PRODUCT_WIDTHS)), len(PRODUCT_BYTES)),
     "product_rows": ((float, len(PRODUCT_WIDTHS)), len(ROW_BYTES)),
     "dense": dict.fromkeys(("rows", "sums"), ((float, len(DENSE_SIZES)), len(DENSE_SIZES)))}
-NEEDED = ("gather", "adam", "attend", "attend dropout", "attend_backward", "dropout_csr",
-          "numpy")  # of rows
+NEEDED = {"rows": ("gather", "adam", "numpy"),
+          "entries": ("attend", "attend dropout", "attend_backward", "dropout_csr")}
 
 
 @dataclass(frozen=True)
 class Rates:
     """Seconds of kernels of one of `ranks` that compute side by side.
 
-    `rows` has seconds of a row by kernel, for each of ROW_BYTES and then of ROW_WIDTHS; of what
-    takes a nonzero at a time ("attend", "attend_backward", "dropout_csr") of a nonzero; "numpy" is
-    a sum of two arrays by NumPy. `products`
+    `rows` has seconds of a row by kernel, for each of ROW_BYTES and then of ROW_WIDTHS; "numpy" is
+    a sum of two arrays by NumPy. `entries` has those of kernels that take a nonzero at a time, of a
+    nonzero and of a row, for each of ROW_WIDTHS, where all is in caches. `products`
     has seconds of a nonzero for each of PRODUCT_BYTES and of PRODUCT_WIDTHS, `product_rows` what a
     row takes besides. `dense` has seconds of a multiplication by kind ("rows": of many rows with a
     small matrix, "sums": of x^T g), for each pair of DENSE_SIZES.
@@ -48,6 +49,7 @@ class Rates:
     ranks: int
     call_s: float
     rows: dict
+    entries: dict
     products: list
     product_rows: list
     dense: dict
@@ -77,11 +79,26 @@ class Rates:
 
     def product_seconds(self, nonzeros, rows, width, distances):
         """Return the seconds of A x; `distances`, as of `Locality`, say where x is read."""
+        row = [line(PRODUCT_WIDTHS, values, width) for values in self.product_rows]
+        return (nonzeros * np.dot(*self._reads(width, distances))
+                + rows * logarithmic(ROW_BYTES, row, rows * 4 * width))
+
+    def entry_seconds(self, kernel, nonzeros, rows, width, distances=None):
+        """Return the seconds of a kernel of `entries`; `distances` as in `product_seconds`.
+
+        What x costs beyond caches comes on top: as much as in a product. None: x is not read.
+        """
+        nonzero, row = (line(ROW_WIDTHS, values, width) for values in self.entries[kernel])
+        if distances is not None:
+            shares, reads = self._reads(width, distances)
+            nonzero += np.dot(shares, np.maximum(reads - self._reads(width, (1, 0))[1], 0))
+        return nonzeros * nonzero + rows * row
+
+    def _reads(self, width, distances):
+        """Return shares of the nonzeros of a product, and the seconds of one for each share."""
         shares, sizes = distances
-        nonzero, row = ([line(PRODUCT_WIDTHS, values, width) for values in each]
-                        for each in (self.products, self.product_rows))
-        one = np.dot(shares, logarithmic(PRODUCT_BYTES, nonzero, sizes))
-        return nonzeros * one + rows * logarithmic(ROW_BYTES, row, rows * 4 * width)
+        costs = [line(PRODUCT_WIDTHS, values, width) for values in self.products]
+        return shares, logarithmic(PRODUCT_BYTES, costs, sizes)
 
     def dense_seconds(self, m, k, n):
         """Return the seconds of a dense product (m, k) times (k, n)."""
@@ -101,8 +118,7 @@ def _checked(value, shape, where):
         if not isinstance(value, dict):
             raise DataError(f"{where}: expected an object")
         names = list(value) if None in shape else list(shape)
-        needed = NEEDED if None in shape else shape
-        for name in needed:
+        for name in NEEDED[where.rpartition(".")[2]] if None in shape else shape:
             if name not in value:
                 raise DataError(f"{where}.{name} is missing")
         return {name: _checked(value[name], shape.get(name, shape.get(None)), f"{where}.{name}")

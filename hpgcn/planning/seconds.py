@@ -18,8 +18,6 @@ from hpgcn.planning import mixed_devices
 from hpgcn.planning.rates import ARRAYS, ROW_WIDTHS
 from hpgcn.strategies.plan import INDEX
 
-PER_NONZERO = "dropout_csr"  # a kernel that has no columns
-
 
 @dataclass(frozen=True)
 class Machine:
@@ -102,8 +100,7 @@ def rated_seconds(machine, rates, footprint):
             if product.heads:
                 kernel = ("attend_backward" if product.backward else
                           "attend dropout" if spec.attention_dropout else "attend")
-                size = ARRAYS * read * width * itemsize
-                seconds[rank] += nonzeros * rates.row_seconds(kernel, columns, size)
+                seconds[rank] += rates.entry_seconds(kernel, nonzeros, rows, columns, distances)
             else:
                 seconds[rank] += rates.product_seconds(nonzeros, rows, columns, distances)
     parameters = num_parameters(spec) * spec.itemsize / 4
@@ -127,11 +124,11 @@ def kernel_seconds(machine, rates, name, size, itemsize):
         rows, nonzeros, width = size
         return rates.product_seconds(nonzeros, rows, width * wide, (1, 0))
     rows, width = size
+    if name in rates.entries:  # dropout of sparse features
+        return rates.entry_seconds(name, width, 0, 1)
     taken = rates.row_seconds(name, width * wide, ARRAYS * rows * width * itemsize)
     if taken is None:  # of no layer's own: as fast as memory
         return 2 * rows * width * itemsize / machine.memory_bytes_per_s
-    if name == PER_NONZERO:
-        return width * taken
     if rows == 1:  # an array of one axis
         return number_seconds(rates, name, width * wide)
     return rows * taken

@@ -347,9 +347,10 @@ def changed(group, **values):
     ("\udcff", "not UTF-8"),
     (changed("limits", memory_bytes_per_s=-1), "memory_bytes_per_s is -1, expected a number"),
     (changed("limits", gemm_float32_flops_per_s=float("nan")), "gemm_float32_flops_per_s is nan"),
-    (changed("network", latency=1), "network.latency is unknown, expected latency_s and bytes_per"),
+    (changed("network", latency=1), "network.latency is unknown, expected some of latency_s, byte"),
     (changed("network", latency_s=1), "network.bytes_per_s is missing"),
     (changed("network", latency_s=0, bytes_per_s=1), "network.latency_s is 0"),
+    (changed("network", latency_s=1, bytes_per_s=1, hidden_share=2), "network.hidden_share is 2"),
     (changed("machine", cores=0.5), "machine.cores is 0.5, expected an integer"),
     ('{"limits": {}, "limits": {}}', "key 'limits' is there twice")])
 def test_refused_machine_files(tmp_path, text, said):

@@ -1,0 +1,47 @@
+"""`hpgcn bench machine` on several ranks: what it measures is what `hpgcn plan` reads."""
+import json
+import math
+
+import pytest
+from graphs import make
+
+from hpgcn.bench import Settings, machine, rates, table
+from hpgcn.bench.host import Host
+from hpgcn.planning.options import Options, read_machine
+from hpgcn.planning.report import forecast
+from hpgcn.store import write_graph
+
+pytestmark = pytest.mark.mpi
+SMALL = {"ROW_BYTES": (1 << 10, 1 << 12, 1 << 14), "MOST_ROWS": 1 << 8, "ROWS": 1 << 6, "STEPS": 2,
+         "PRODUCT_BYTES": tuple(1 << size for size in (8, 10, 12, 14, 16)),
+         "MULTIPLICATIONS": 1 << 10}
+
+
+def test_measured_rates_are_read(comm, tmp_path, monkeypatch):
+    for name, value in SMALL.items():
+        monkeypatch.setattr(rates, name, value)
+    settings = Settings("machine", (), (), 1, 1, 1, 0)
+    report = machine.measure(settings, Host(), comm)
+    counts = [1] if comm.size == 1 else [1, comm.size]
+    assert ("network" in report) == (comm.size > 1)
+    if comm.rank:
+        return
+    assert [each["ranks"] for each in report["rates"]] == counts
+    limits = {"memory_bytes_per_s": 1e10, "gemm_float32_flops_per_s": 1e10,
+              "gemm_float64_flops_per_s": 1e10}
+    file = tmp_path / "machine.json"
+    file.write_text(json.dumps({"limits": limits, **report}, allow_nan=False))
+    found, network = read_machine(file)
+    assert network == (comm.size > 1) and [each.ranks for each in found.rates] == counts
+    if network:
+        assert 0 < found.latency_s < 60 and found.network_bytes_per_s > 0
+        assert 0 <= found.hidden <= 1
+
+    write_graph(tmp_path / "g.h5", make(n=300))
+    told = forecast(tmp_path / "g.h5", Options(ranks=(1, 2), machine=found))
+    assert told["machine"]["rates"] == counts
+    for row in told["rows"]:
+        assert 0 < row["seconds"]["compute"] < math.inf
+    text = table({"bench": "machine", "machine": Host().describe() | {"versions": {}}, **report})
+    assert f"timed on {' and '.join(map(str, counts))} ranks" in text
+    assert ("network latency" in text) == network
