@@ -1,9 +1,11 @@
 """The network between ranks, as training uses it: messages that all exchange with each other."""
 import time
+from itertools import cycle
 
 import numpy as np
 
 LARGE = 1 << 24  # bytes that a rank sends: far more than what a message takes besides
+BUFFERS = 8  # that take turns: in training, too, other work passes the caches between messages
 WORK = 1 << 22  # numbers that are computed with meanwhile
 
 
@@ -44,11 +46,12 @@ class Exchange:
             self.sent *= ~even
             self.received *= not mine
         self.sent[comm.rank] = self.received[comm.rank] = 0
-        self.send = np.ones(self.sent.sum(), np.float32)
-        self.receive = np.zeros(self.received.sum(), np.float32)
+        self.buffers = cycle([(np.ones(self.sent.sum(), np.float32),
+                               np.ones(self.received.sum(), np.float32)) for _ in range(BUFFERS)])
 
     def run(self, meanwhile=None):
-        pending = self.comm.start_alltoall(self.send, self.sent, self.receive, self.received, None)
+        send, receive = next(self.buffers)
+        pending = self.comm.start_alltoall(send, self.sent, receive, self.received, None)
         if meanwhile:
             meanwhile()
         pending.wait("an exchange that is timed")

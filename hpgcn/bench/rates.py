@@ -85,6 +85,7 @@ def row_times(settings, host, size, width):
     label = f"{size >> 20} MiB, {width} columns"
     arrays = Arrays(random_matrix(n, n, 1, settings.seed), width, settings.seed)
     calls = {name: partial(CASES[name].call, host.kernels, arrays) for name in OF_ROWS}
+    calls["pack"] = lambda: host.kernels.gather(arrays.x, arrays.vertex, arrays.out)
     calls["numpy"] = lambda: np.add(arrays.x, arrays.out, out=arrays.out)
     found = least(host, calls, settings, f"kernels, {label}")
     return {name: seconds / n for name, seconds in found.items()}

@@ -105,9 +105,8 @@ def rated_seconds(machine, rates, footprint):
                 seconds[rank] += rates.product_seconds(nonzeros, rows, columns, distances)
     parameters = num_parameters(spec) * spec.itemsize / 4
     seconds += number_seconds(rates, "adam", parameters)
-    # rows are packed where they leave, and added or unpacked where they come
     for rank, sent in enumerate(footprint.prediction.of_kind("aggregation")):
-        seconds[rank] += 2 * number_seconds(rates, "gather", sent / 4)
+        seconds[rank] += plan.copied * number_seconds(rates, "pack", sent / 4)
     for rank, step in enumerate(footprint.rank_steps):
         for (name, *size), count in step.work.kernels.items():
             seconds[rank] += count * kernel_seconds(machine, rates, name, size, spec.itemsize)

@@ -16,6 +16,8 @@ class MopPlan(Plan):
     `batches`: pieces that the rows of each rank travel in.
     """
 
+    copied = 2
+
     def __init__(self, pattern, arrangement, layouts=None, batches=None):
         super().__init__(pattern, arrangement, layouts)
         self.slices = self.num_ranks

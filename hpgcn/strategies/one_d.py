@@ -62,6 +62,8 @@ def groups_of(arrangement):
 class StagedRowPlan(RowPlan):
     """Broadcasts in stages; big blocks of replicas are gathered before, and added up after."""
 
+    copied = 0
+
     def _heights(self, layout):
         """Rows of each piece of each big block; (P / c, c)."""
         return np.diff(layout.offsets).reshape(groups_of(self.arrangement))

@@ -102,11 +102,14 @@ class Plan:
         A product is of at most ceil(width / slices) columns on each rank.
     period : int
         Training steps that `calls` are of together: more than 1 where steps send different things.
+    copied : int
+        Copies of a number that is sent: packed before, or put in its place afterwards.
     vertices : (rows,) int64 or None
         Rows of the pattern that the rows of `layout` are copies of; None: there are no copies.
     """
 
     period = 1
+    copied = 1
     vertices = None
 
     def __init__(self, pattern, arrangement, layouts=None):

@@ -38,6 +38,8 @@ class SummaPlan(Plan):
     counted from the pattern if absent.
     """
 
+    copied = 0
+
     def __init__(self, pattern, arrangement, layouts=None, directions=None):
         super().__init__(pattern, arrangement, layouts)
         self.shape = cube_of(arrangement.shape)

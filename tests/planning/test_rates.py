@@ -204,7 +204,7 @@ def changed(**values):
     ([changed(call_s=-1.0)], "rates[0].call_s is -1.0"),
     ([changed(call_s=float("nan"))], "rates[0].call_s is nan"),
     ([changed(products=[])], f"rates[0].products: expected a list of {len(PRODUCT_BYTES)}"),
-    ([held(), changed(rows={})], "rates[1].rows.gather is missing"),
+    ([held(), changed(rows={})], "rates[1].rows.pack is missing"),
     ([changed(entries={})], "rates[0].entries.attend is missing"),
     ([changed(dense={"rows": []})], "rates[0].dense.sums is missing")])
 def test_refused_rates(tmp_path, rates, said):
