@@ -34,7 +34,7 @@ SHORT, LONG = 4, 36  # nonzeros of rows whose difference tells what a nonzero ta
 ROWS = 1 << 15  # of them
 MOST_ROWS = 1 << 20
 DENSE_ROWS = (64, 1 << 17)  # of a dense product: least, most
-MULTIPLICATIONS = 1 << 27  # of a dense product, where rows allow
+MULTIPLICATIONS = 1 << 29  # of a dense product, where rows allow
 STEPS = 30  # of training
 
 
@@ -86,9 +86,20 @@ def row_times(settings, host, size, width):
     arrays = Arrays(random_matrix(n, n, 1, settings.seed), width, settings.seed)
     calls = {name: partial(CASES[name].call, host.kernels, arrays) for name in OF_ROWS}
     calls["pack"] = lambda: host.kernels.gather(arrays.x, arrays.vertex, arrays.out)
+    calls["pack pieces"] = partial(gather_pieces, host.kernels, arrays)
+    places = arrays.rng.integers(0, n * width, n * width)
+    calls["take"] = lambda: arrays.x.reshape(-1)[places]
     calls["numpy"] = lambda: np.add(arrays.x, arrays.out, out=arrays.out)
     found = least(host, calls, settings, f"kernels, {label}")
     return {name: seconds / n for name, seconds in found.items()}
+
+
+def gather_pieces(kernels, arrays):
+    """Copy the halves of the columns one after the other, as for two ranks."""
+    half = -(-arrays.width // 2)
+    room = arrays.out.reshape(-1)[:arrays.n * half].reshape(arrays.n, half)
+    for piece in (arrays.x[:, :half], arrays.x[:, -half:]):
+        kernels.gather(piece, arrays.vertex, room)
 
 
 def entry_times(settings, host):

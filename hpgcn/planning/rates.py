@@ -30,7 +30,7 @@ SHAPES = {
     "products": ((float, len(PRODUCT_WIDTHS)), len(PRODUCT_BYTES)),
     "product_rows": ((float, len(PRODUCT_WIDTHS)), len(ROW_BYTES)),
     "dense": dict.fromkeys(("rows", "sums"), ((float, len(DENSE_SIZES)), len(DENSE_SIZES)))}
-NEEDED = {"rows": ("pack", "adam", "numpy"),
+NEEDED = {"rows": ("pack", "pack pieces", "take", "adam", "numpy"),
           "entries": ("attend", "attend dropout", "attend_backward", "dropout_csr")}
 
 
@@ -39,12 +39,13 @@ class Rates:
     """Seconds of kernels of one of `ranks` that compute side by side.
 
     `rows` has seconds of a row by kernel, for each of ROW_BYTES and then of ROW_WIDTHS; "numpy" is
-    a sum of two arrays by NumPy, "pack" a gather of rows in order. `entries` has those of kernels
-    that take a nonzero at a time, of a nonzero and of a row, for each of ROW_WIDTHS, where all is
-    in caches. `products` has seconds of a nonzero for each of PRODUCT_BYTES and of PRODUCT_WIDTHS,
-    `product_rows` what a row takes besides, for each of ROW_BYTES and of PRODUCT_WIDTHS. `dense`
-    has seconds of a multiplication by kind ("rows": of many rows with a small matrix, "sums": of
-    x^T g), for each pair of DENSE_SIZES.
+    a sum of two arrays by NumPy, "take" numbers that it gathers, "pack" a gather of rows in order,
+    "pack pieces" of the halves of their columns. `entries` has those of kernels that take a nonzero
+    at a time, of a nonzero and of a row, for each of ROW_WIDTHS, where all is in caches. `products`
+    has seconds of a nonzero for each of PRODUCT_BYTES and of PRODUCT_WIDTHS, `product_rows` what a
+    row takes besides, for each of ROW_BYTES and of PRODUCT_WIDTHS. `dense` has seconds of a
+    multiplication by kind ("rows": of many rows with a small matrix, "sums": of x^T g), for each
+    pair of DENSE_SIZES.
     """
 
     ranks: int

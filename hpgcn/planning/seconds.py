@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpgcn.model import num_parameters
+from hpgcn.parallel.csr import TILE_NONZEROS, TILES
 from hpgcn.planning import mixed_devices
 from hpgcn.planning.rates import ARRAYS, ROW_WIDTHS
 from hpgcn.strategies.plan import INDEX
@@ -96,7 +97,9 @@ def rated_seconds(machine, rates, footprint):
         columns = width * itemsize / 4  # of float32, which take as long
         read = footprint.locality.num_rows  # of x
         distances = footprint.locality.distances(width * itemsize, read)
-        for rank, (nonzeros, rows) in enumerate(zip(operand.multiplied, operand.results)):
+        # each block of others' rows adds to the result again, where it has nonzeros
+        passed = np.minimum(operand.results * operand.blocks, operand.results + operand.multiplied)
+        for rank, (nonzeros, rows) in enumerate(zip(operand.multiplied, passed)):
             if product.heads:
                 kernel = ("attend_backward" if product.backward else
                           "attend dropout" if spec.attention_dropout else "attend")
@@ -106,7 +109,8 @@ def rated_seconds(machine, rates, footprint):
     parameters = num_parameters(spec) * spec.itemsize / 4
     seconds += number_seconds(rates, "adam", parameters)
     for rank, sent in enumerate(footprint.prediction.of_kind("aggregation")):
-        seconds[rank] += plan.copied * number_seconds(rates, "pack", sent / 4)
+        for name, copies in plan.copies.items():
+            seconds[rank] += copies * number_seconds(rates, name, sent / 4)
     for rank, step in enumerate(footprint.rank_steps):
         for (name, *size), count in step.work.kernels.items():
             seconds[rank] += count * kernel_seconds(machine, rates, name, size, spec.itemsize)
@@ -119,9 +123,9 @@ def kernel_seconds(machine, rates, name, size, itemsize):
     if name == "matmul":
         slower = machine.gemm_float32_flops_per_s / machine.gemm_float64_flops_per_s
         return rates.dense_seconds(*size) * (1 if itemsize == 4 else slower)
-    if name == "spmm":  # sparse features; the rows that are read are those of a small matrix
-        rows, nonzeros, width = size
-        return rates.product_seconds(nonzeros, rows, width * wide, (1, 0))
+    if name == "spmm":  # of sparse features, which read all of W or G in no order
+        rows, nonzeros, read, width = size
+        return rates.product_seconds(nonzeros, rows, width * wide, (1, read * width * itemsize))
     rows, width = size
     if name in rates.entries:  # dropout of sparse features
         return rates.entry_seconds(name, width, 0, 1)
@@ -142,7 +146,10 @@ def count_calls(footprint):
     """Count the kernels and calls of products of each rank in a training step, (P,)."""
     calls = np.array([step.work.calls for step in footprint.rank_steps], float)
     for product in footprint.steps.products(footprint.spec, footprint.levels):
-        calls += 1 + footprint.train_plans[product.layer].operands[product.backward].blocks
+        operand = footprint.train_plans[product.layer].operands[product.backward]
+        calls += 1 + operand.blocks
+        if calls.size > 1:  # in tiles, while messages are under way
+            calls += np.minimum(TILES - 1, operand.multiplied // TILE_NONZEROS)
     return calls
 
 

@@ -71,6 +71,8 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
                 return self
             elif hasattr(index, "shape"):
                 shape += index.shape
+                if self.ndim == 1:
+                    self.device.kernels.work.kernels["take", 1, index.size] += 1
             elif index >= self.shape[axis]:
                 raise IndexError(index)
         return self._like((*shape, *self.shape[len(key):]))
@@ -131,7 +133,8 @@ class Work:
     dense: list = field(default_factory=list)  # of (flops, bytes) of each dense product
     calls: int = 0  # of kernels
     # how often each was called, by (name, rows, columns) of its first matrix; of a dense product
-    # (name, rows, length of the sums, columns), of a sparse one (name, rows, nonzeros, columns)
+    # (name, rows, length of the sums, columns), of a sparse one (name, rows, nonzeros, and of
+    # what it multiplies rows, columns)
     kernels: Counter = field(default_factory=Counter)
     marks: list = field(default_factory=list)  # (len(dense), moved) before each product with A
 
@@ -281,7 +284,7 @@ def _size(name, first, *others):
     if name == "matmul":
         return (*first.shape, others[0].shape[1])
     if name == "spmm":
-        return first.size - 1, others[0].size, others[2].shape[1]
+        return first.size - 1, others[0].size, *others[2].shape
     if name == "dropout_csr":
         return 1, others[0].size
     return first.shape if first.ndim == 2 else (1, first.size)

@@ -1,6 +1,8 @@
 """What ranks send and hold that exchange rows for columns (pure); see hpgcn.strategies.mop."""
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import numpy as np
 
 from hpgcn.parallel.layout import split
@@ -16,7 +18,7 @@ class MopPlan(Plan):
     `batches`: pieces that the rows of each rank travel in.
     """
 
-    copied = 2
+    copies = MappingProxyType({"pack pieces": 2})
 
     def __init__(self, pattern, arrangement, layouts=None, batches=None):
         super().__init__(pattern, arrangement, layouts)

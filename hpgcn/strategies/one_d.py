@@ -39,6 +39,7 @@ Algorithm 2 (there H itself is stored c times); mg-gcn-2021, section 4.3.
 from __future__ import annotations
 
 from itertools import pairwise
+from types import MappingProxyType
 
 import numpy as np
 
@@ -62,7 +63,7 @@ def groups_of(arrangement):
 class StagedRowPlan(RowPlan):
     """Broadcasts in stages; big blocks of replicas are gathered before, and added up after."""
 
-    copied = 0
+    copies = MappingProxyType({})
 
     def _heights(self, layout):
         """Rows of each piece of each big block; (P / c, c)."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 
@@ -102,14 +103,15 @@ class Plan:
         A product is of at most ceil(width / slices) columns on each rank.
     period : int
         Training steps that `calls` are of together: more than 1 where steps send different things.
-    copied : int
-        Copies of a number that is sent: packed before, or put in its place afterwards.
+    copies : dict
+        Copies of a number that is sent, packed before or put in its place afterwards, by "pack"
+        (whole rows) or "pack pieces" (columns of rows).
     vertices : (rows,) int64 or None
         Rows of the pattern that the rows of `layout` are copies of; None: there are no copies.
     """
 
     period = 1
-    copied = 1
+    copies = MappingProxyType({"pack": 1})
     vertices = None
 
     def __init__(self, pattern, arrangement, layouts=None):

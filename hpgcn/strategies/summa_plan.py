@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -38,7 +39,7 @@ class SummaPlan(Plan):
     counted from the pattern if absent.
     """
 
-    copied = 0
+    copies = MappingProxyType({})
 
     def __init__(self, pattern, arrangement, layouts=None, directions=None):
         super().__init__(pattern, arrangement, layouts)
