@@ -1,4 +1,4 @@
-"""Strategy auto: what `hpgcn plan` would choose for the ranks and the parts that a run has."""
+"""Strategies auto: what `hpgcn plan` would choose for the ranks and the parts that a run has."""
 from __future__ import annotations
 
 import logging
@@ -7,14 +7,14 @@ from hpgcn.config import size
 from hpgcn.planning.candidates import candidates, count_candidate
 from hpgcn.planning.dry_run import COUNTING
 from hpgcn.planning.options import Options
-from hpgcn.planning.report import choose, row
+from hpgcn.planning.per_layer import of_layers
+from hpgcn.planning.report import BY_ROWS, choose, row
 from hpgcn.planning.survey import Survey
 from hpgcn.runtime.machine import return_freed_memory
 from hpgcn.sampling import parse
-from hpgcn.strategies import STRATEGIES, Product
+from hpgcn.strategies import AUTO_PER_LAYER, STRATEGIES, Product, named
 
 log = logging.getLogger("hpgcn")
-BY_ROWS = next(each for each in STRATEGIES.values() if each.needs_parts)
 BY_HOLDERS = next(each for each in STRATEGIES.values() if each.takes_holders)
 METHOD = BY_HOLDERS.method  # by which a graph without parts is partitioned: it moves least
 
@@ -24,8 +24,9 @@ def choose_strategy(source, config, comm):
 
     Taken is the one with the least forecast of seconds among those that move no more rows in a
     product than the parts promise: rows by their owners, or nonzeros by their holders, if they have
-    any. Rank 0 reads the pattern of the whole adjacency, as `hpgcn.planning.dry_run.forecast`; all
-    ranks call this together.
+    any. AUTO_PER_LAYER also asks what each layer alone would take, among those that send no more
+    for this layer than either of the two. Rank 0 reads the pattern of the whole adjacency, as
+    `hpgcn.planning.dry_run.forecast`; all ranks call this together.
 
     Returns
     -------
@@ -39,8 +40,8 @@ def choose_strategy(source, config, comm):
     return_freed_memory()
     name, text = comm.bcast(chosen)
     if comm.rank == 0:
-        log.info("strategy auto: %s", text)
-    return STRATEGIES[name], text
+        log.info("strategy %s: %s", config.strategy, text)
+    return named(name), text
 
 
 def _choose(source, config, ranks):
@@ -50,7 +51,8 @@ def _choose(source, config, ranks):
     rows = []
     moved = []
     whole = parse(config.batch) is None
-    for each in candidates(survey, config, (ranks,)):
+    listed = candidates(survey, config, (ranks,))
+    for each in listed:
         if not (whole or STRATEGIES[each.strategy].samples):
             continue
         footprint = count_candidate(survey, each, config)
@@ -59,6 +61,12 @@ def _choose(source, config, ranks):
     limit = min(volume for entry, volume in zip(rows, moved)
                 if entry["strategy"] in (BY_ROWS.name, BY_HOLDERS.name))
     sparing = [entry for entry, volume in zip(rows, moved) if volume <= limit]
+    if config.strategy == AUTO_PER_LAYER:
+        on_parts = next(each for each in listed if each.strategy == BY_ROWS.name)
+        found = of_layers(survey, on_parts, config, options.machine, (BY_ROWS, BY_HOLDERS))
+        if found:
+            sparing.append(row(*found, options))
+            rows.append(sparing[-1])
     for some in (sparing, rows):
         if any(entry["fits"] for entry in some):
             break

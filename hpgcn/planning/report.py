@@ -11,6 +11,7 @@ from hpgcn.planning import batch_report
 from hpgcn.planning.candidates import Candidate, candidates, count_candidate, grid_owner
 from hpgcn.planning.goals import MAX_RANKS
 from hpgcn.planning.options import QUICK
+from hpgcn.planning.per_layer import of_layers
 from hpgcn.planning.seconds import Machine, step_seconds
 from hpgcn.planning.step import PHASES
 from hpgcn.planning.survey import Survey
@@ -19,8 +20,9 @@ from hpgcn.runtime.machine import available_memory
 from hpgcn.runtime.progress_bar import bar
 from hpgcn.runtime.text_table import table as aligned
 from hpgcn.sampling import parse
-from hpgcn.strategies import STRATEGIES, variant
+from hpgcn.strategies import STRATEGIES, named, variant
 
+BY_ROWS = next(each for each in STRATEGIES.values() if each.needs_parts)
 ENOUGH = 1.1  # fewer ranks are chosen if they take at most so much longer than the fastest
 
 
@@ -61,7 +63,14 @@ def compare(survey, options, progress=False):
         for each in cases:
             cases.set_description(f"{each.strategy} on {each.parts} parts, {each.ranks} ranks")
             rows.append(row(each, count_candidate(survey, each, options.config), options))
-    return rows
+        for each in listed:
+            if each.strategy != BY_ROWS.name:
+                continue
+            cases.set_description(f"layer by layer on {each.parts} parts, {each.ranks} ranks")
+            found = of_layers(survey, each, options.config, options.machine)
+            if found:
+                rows.append(row(*found, options))
+    return sorted(rows, key=lambda entry: entry["ranks"])  # of equals in the order of counting
 
 
 def step_of(survey):
@@ -86,7 +95,7 @@ def row(candidate, footprint, options):
     largest = int(np.argmax(peak))
     prediction = footprint.prediction
     return {
-        "strategy": variant(STRATEGIES[candidate.strategy], options.config).title(options.config),
+        "strategy": variant(named(candidate.strategy), options.config).title(options.config),
         "parts": candidate.parts, "ranks": candidate.ranks,
         "grid": list(candidate.shape),
         "fits": options.memory is None or int(peak[largest]) <= options.memory,

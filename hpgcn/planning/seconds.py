@@ -45,25 +45,48 @@ def compute_seconds(machine, footprint):
         return mixed_devices.compute_seconds(machine.devices, machine.call_s, footprint)
     spec = footprint.spec
     itemsize = spec.itemsize
-    row_itemsize = spec.row_itemsize
-    plan = footprint.plan
     flops = (machine.gemm_float32_flops_per_s if itemsize == 4
              else machine.gemm_float64_flops_per_s)
-    moved, seconds, calls = (np.zeros(footprint.rows.size) for _ in range(3))
-    products = footprint.steps.products(spec, footprint.levels)
-    for product in products:
-        row_bytes = -(-product.width // plan.slices) * row_itemsize
-        operand = footprint.train_plans[product.layer].operands[product.backward]
-        moved += operand.multiplied * (INDEX + itemsize + row_bytes) + operand.results * row_bytes
-        calls += 1 + operand.blocks
-    moved += 2 * len(products) * plan.buffer_bytes(footprint.widest, row_itemsize)
-    moved += 7 * num_parameters(spec) * itemsize  # the update
+    seconds = np.zeros(footprint.rows.size)
+    moved = np.full(footprint.rows.size, 7.0 * num_parameters(spec) * itemsize)  # the update
+    calls = np.zeros(footprint.rows.size)
+    for product in footprint.products:
+        of_product, calls_of_product = _multiplied(footprint, product)
+        moved += of_product
+        calls += calls_of_product
     for rank, step in enumerate(footprint.rank_steps):
         moved[rank] += step.work.moved
         calls[rank] += step.work.calls
         seconds[rank] = sum(max(work / flops, size / machine.memory_bytes_per_s)
                             for work, size in step.work.dense)
     return seconds + moved / machine.memory_bytes_per_s + calls * machine.call_s
+
+
+def _multiplied(footprint, product):
+    """Bytes that ranks move, and calls that they make, for one product with A; two (P,) int64."""
+    itemsize = footprint.spec.itemsize
+    row_itemsize = footprint.spec.row_itemsize
+    plan = footprint.train_plans[product.layer]
+    operand = plan.operands[product.backward]
+    row_bytes = -(-product.width // plan.slices) * row_itemsize
+    moved = operand.multiplied * (INDEX + itemsize + row_bytes) + operand.results * row_bytes
+    packed = footprint.plan.of_product(product.layer).buffer_bytes(footprint.widest, row_itemsize)
+    return moved + 2 * packed, 1 + operand.blocks
+
+
+def product_seconds(machine, footprint, product):
+    """Seconds of one product with A on each rank, (P,): it multiplies, and sends what it sends.
+
+    Of two devices those of the one that aggregates count, and no update beside it.
+    """
+    if machine.devices is not None:
+        compute = mixed_devices.product_seconds(machine.devices.aggregate, footprint, product)
+    else:
+        moved, calls = _multiplied(footprint, product)
+        compute = moved / machine.memory_bytes_per_s + calls * machine.call_s
+    plan = footprint.train_plans[product.layer]
+    sent, messages = plan.counts(product, footprint.spec.row_itemsize)
+    return compute + messages * machine.latency_s + sent / machine.network_bytes_per_s
 
 
 def step_seconds(machine, footprint):

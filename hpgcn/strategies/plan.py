@@ -130,6 +130,10 @@ class Plan:
             self._restricted[pattern] = self.part(pattern)
         return self._restricted[pattern]
 
+    def of_product(self, number):
+        """Return the plan of all rows by which a product with A, from 0, is; default: this one."""
+        return self
+
     def part(self, pattern):
         """Return the plan of a product with some rows and columns of this one's pattern."""
         return type(self)(pattern, self.arrangement)
