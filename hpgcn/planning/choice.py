@@ -8,13 +8,14 @@ from hpgcn.planning.candidates import candidates, count_candidate
 from hpgcn.planning.dry_run import COUNTING
 from hpgcn.planning.options import Options
 from hpgcn.planning.per_layer import of_layers
-from hpgcn.planning.report import BY_ROWS, choose, row
+from hpgcn.planning.report import choose, row
 from hpgcn.planning.survey import Survey
 from hpgcn.runtime.machine import return_freed_memory
 from hpgcn.sampling import parse
 from hpgcn.strategies import AUTO_PER_LAYER, STRATEGIES, Product, named
 
 log = logging.getLogger("hpgcn")
+BY_ROWS = next(each for each in STRATEGIES.values() if each.needs_parts)
 BY_HOLDERS = next(each for each in STRATEGIES.values() if each.takes_holders)
 METHOD = BY_HOLDERS.method  # by which a graph without parts is partitioned: it moves least
 
@@ -51,19 +52,20 @@ def _choose(source, config, ranks):
     rows = []
     moved = []
     whole = parse(config.batch) is None
-    listed = candidates(survey, config, (ranks,))
-    for each in listed:
+    known = {}  # on parts
+    for each in candidates(survey, config, (ranks,)):
         if not (whole or STRATEGIES[each.strategy].samples):
             continue
         footprint = count_candidate(survey, each, config)
         rows.append(row(each, footprint, options))
         moved.append(_rows_moved(footprint.plan))
+        if STRATEGIES[each.strategy].needs_parts:
+            known[each] = footprint
     limit = min(volume for entry, volume in zip(rows, moved)
                 if entry["strategy"] in (BY_ROWS.name, BY_HOLDERS.name))
     sparing = [entry for entry, volume in zip(rows, moved) if volume <= limit]
     if config.strategy == AUTO_PER_LAYER:
-        on_parts = next(each for each in listed if each.strategy == BY_ROWS.name)
-        found = of_layers(survey, on_parts, config, options.machine, (BY_ROWS, BY_HOLDERS))
+        found = of_layers(survey, known, config, options.machine, (BY_ROWS, BY_HOLDERS))
         if found:
             sparing.append(row(*found, options))
             rows.append(sparing[-1])

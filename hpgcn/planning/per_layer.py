@@ -19,8 +19,8 @@ from hpgcn.strategies import STRATEGIES, keeps_rows, per_layer
 NAMING = ("grid", "replication", "delay", "batch")  # settings that want one strategy, by its name
 
 
-def of_layers(survey, candidate, config, machine, limits=()):
-    """Choose a strategy for each layer on the parts of a Candidate.
+def of_layers(survey, known, config, machine, limits=()):
+    """Choose a strategy for each layer on the same parts.
 
     Each layer takes what its products with A, forward and backward, take least seconds by on the
     rank that takes longest; of equals what sends least, then what STRATEGIES has first. A layer
@@ -28,6 +28,8 @@ def of_layers(survey, candidate, config, machine, limits=()):
 
     Parameters
     ----------
+    known : dict
+        Candidates on these parts, at least one, and what was counted of them, their RankFootprints.
     limits : types of Strategy
         A layer takes none that sends more bytes than one of these would.
 
@@ -39,15 +41,19 @@ def of_layers(survey, candidate, config, machine, limits=()):
     spec = survey.spec
     groups = [range(*ends) for ends in pairwise(accumulate(products_of(spec), initial=0))
               if ends[0] < ends[1]]
+    candidate = next(iter(known))
     if len(groups) - spec.precomputed < 2 or candidate.ranks == 1:
         return None
     if any(getattr(config, name) != getattr(Config, name) for name in NAMING):
         return None
     reading, offsets = arranged(survey, candidate, STRATEGIES[candidate.strategy])
     found = [[] for _ in groups]  # of each layer (seconds, bytes, kind) of each strategy
+    counted = {each.strategy: footprint for each, footprint in known.items()}
     for kind in _able(survey, reading):
-        shape = kind.default_shape(candidate.ranks)
-        footprint = count(reading, survey, kind, shape, offsets, config)
+        footprint = counted.get(kind.name)
+        if footprint is None:
+            shape = kind.default_shape(candidate.ranks)
+            footprint = count(reading, survey, kind, shape, offsets, config)
         for group, costs in zip(groups, found):
             products = [each for each in footprint.products if each.layer in group]
             if products and not kind.refuses([each.heads for each in products], candidate.ranks):

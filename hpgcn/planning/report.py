@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import groupby
 
 import numpy as np
 
@@ -22,7 +23,6 @@ from hpgcn.runtime.text_table import table as aligned
 from hpgcn.sampling import parse
 from hpgcn.strategies import STRATEGIES, named, variant
 
-BY_ROWS = next(each for each in STRATEGIES.values() if each.needs_parts)
 ENOUGH = 1.1  # fewer ranks are chosen if they take at most so much longer than the fastest
 
 
@@ -58,19 +58,22 @@ def compare(survey, options, progress=False):
     if ranks is None and options.goal and not survey.part_counts:
         ranks = options.goal.numbers(survey.header.num_nodes)
     listed = candidates(survey, options.config, ranks, options.methods)
-    rows = []
-    with bar(listed, unit="case", leave=False, shown=progress) as cases:
-        for each in cases:
-            cases.set_description(f"{each.strategy} on {each.parts} parts, {each.ranks} ranks")
-            rows.append(row(each, count_candidate(survey, each, options.config), options))
-        for each in listed:
-            if each.strategy != BY_ROWS.name:
-                continue
-            cases.set_description(f"layer by layer on {each.parts} parts, {each.ranks} ranks")
-            found = of_layers(survey, each, options.config, options.machine)
+    rows = {}
+    layered = []
+    with bar(sorted(listed, key=_place), unit="case", leave=False, shown=progress) as cases:
+        for _, group in groupby(cases, key=_place):  # what is on the same parts is kept together
+            known = {}
+            for each in group:
+                cases.set_description(f"{each.strategy} on {each.parts} parts, {each.ranks} ranks")
+                footprint = count_candidate(survey, each, options.config)
+                rows[each] = row(each, footprint, options)
+                if STRATEGIES[each.strategy].needs_parts:
+                    known[each] = footprint
+            found = known and of_layers(survey, known, options.config, options.machine)
             if found:
-                rows.append(row(*found, options))
-    return sorted(rows, key=lambda entry: entry["ranks"])  # of equals in the order of counting
+                layered.append(row(*found, options))
+    rows = [*(rows[each] for each in listed), *layered]
+    return sorted(rows, key=lambda entry: entry["ranks"])  # of as many ranks in this order
 
 
 def step_of(survey):
@@ -224,6 +227,10 @@ def _by_kind(prediction, counts):
     return {"total": int(by_rank.sum()) // period, "max": int(by_rank.max()) // period,
             **{kind: {phase: int(counts[kind, phase].sum()) // period for phase in PHASES}
                for kind in KINDS}}
+
+
+def _place(candidate):
+    return candidate.ranks, candidate.parts
 
 
 def _epoch(entry):
