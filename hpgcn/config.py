@@ -52,7 +52,7 @@ class Config:
     out: str = knob("", "run directory (default: run-NAME-N on the command line; in Python none, "
                     "and no file is written)")
     strategy: str = knob("auto", "how A H is computed in parallel; auto: what hpgcn plan chooses "
-                         "for these ranks")
+                         "for these ranks; auto-per-layer: for each layer")
     grid: str = knob("", "ranks of 2d as RxC, of 3d as RxCxL (default: the most square, the most "
                      "cubic)")
     replication: int = knob(0, "replicas of 1.5d, a divisor of the ranks; 0: the largest c with "

@@ -103,8 +103,9 @@ def check_held(footprint, trainer, rank=0):
     features += [each for each in parts if each is not None]
     if spec.sparse_features:
         dropped += 2 * trainer.training.features.X.data.nbytes
-    maps = [shard.strategy, *(each for field in (shard.train, shard.evaluated) for hop in field.hops
-                              for each in hop.maps if each is not None)]
+    wholes = getattr(shard.strategy, "maps", {"": shard.strategy}).values()
+    maps = [*wholes, *(each for field in (shard.train, shard.evaluated) for each in field.maps
+                       if each is not None)]
     matrices, listed = zip(*map(matrix_of, dict.fromkeys(maps)))
     held = {
         "matrix": distinct([array for each in matrices for array in each]),

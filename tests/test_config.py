@@ -90,7 +90,9 @@ def test_every_field_is_documented():
 
 
 WORDS = [
-    ({"strategy": "9d"}, f"strategy = '9d': expected one of auto, {', '.join(STRATEGIES)}"),
+    ({"strategy": "9d"},
+     f"strategy = '9d': expected one of auto, {', '.join(STRATEGIES)}, auto-per-layer, or one "
+     "for each product with A, such as mop+p2p"),
     ({"delay": "5"}, "delay = 5: strategy auto takes none"),
     ({"aggregate_on": "cpu"}, "aggregate_on = cpu: strategy auto takes none"),
     ({"strategy": "1d", "update_on": "cpu"}, "update_on = cpu: strategy 1d takes none"),

@@ -17,7 +17,6 @@ from hpgcn.planning.rates import (
     ROW_BYTES,
     ROW_WIDTHS,
 )
-from hpgcn.planning.seconds import count_calls
 from hpgcn.planning.survey import Survey
 from hpgcn.runtime.machine import memory_budget
 from hpgcn.runtime.progress_bar import bar
@@ -180,7 +179,8 @@ def call_seconds(host):
     config = Config(eval_every=0, threads=num_threads())
     survey = Survey(graph, config)
     candidate, *_ = candidates(survey, config, ranks=(1,))
-    calls = count_calls(count_candidate(survey, candidate, config))[0]
+    footprint = count_candidate(survey, candidate, config)
+    calls = footprint.rank_steps[0].work.calls + 2 * len(footprint.products)
     trainer = make_trainer(graph, config, SerialComm())
     seconds = []
     with trainer.shard:

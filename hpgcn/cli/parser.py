@@ -385,9 +385,11 @@ class Names:
 
     def __str__(self):
         from hpgcn.model.registry import model_kinds
-        from hpgcn.strategies import AUTO, STRATEGIES
+        from hpgcn.strategies import AUTO, AUTO_PER_LAYER, STRATEGIES
 
-        return ", ".join((AUTO, *STRATEGIES) if self.setting == "strategy" else model_kinds())
+        if self.setting == "strategy":
+            return ", ".join((AUTO, *STRATEGIES, AUTO_PER_LAYER))
+        return ", ".join(model_kinds())
 
 
 def size(text):

@@ -189,9 +189,10 @@ def make_spec(header, config, widths=None):
 
 
 def heads_of(spec):
-    """The numbers of heads of a model's layers with A; none where they compute no attention."""
-    return [kind.heads(spec, number) for number, kind in enumerate(layer_kinds(spec))
-            if kind.attends]
+    """The number of heads of each product with A of a model; 0 where it computes no attention."""
+    return [kind.heads(spec, number) if kind.attends else 0
+            for number, kind in enumerate(layer_kinds(spec))
+            for _ in range(kind.products_of(spec))]
 
 
 def check_strategy(strategy, spec, ranks):

@@ -89,13 +89,14 @@ class ReceptiveField:
         put = strategy.comm.device.put
         maps = []
         for hop, (rows_in, rows_out) in enumerate(pairwise(levels)):
+            given = strategy.of_product(hop)
             if precomputed and hop == 0:
                 maps.append(None)
             elif rows_in is None and rows_out is None:
-                maps.append(whole(hop) if whole else strategy)
+                maps.append(whole(hop) if whole else given)
             else:
-                maps.append(strategy.restrict(*(np.ones(n, bool) if level is None else level
-                                                for level in (rows_out, rows_in))))
+                maps.append(given.restrict(*(np.ones(n, bool) if level is None else level
+                                             for level in (rows_out, rows_in))))
 
         numbers = [None if level is None else np.flatnonzero(level[own]) for level in levels]
         sizes = [layout.rows.num_rows if rows is None else rows.size for rows in numbers]
@@ -118,8 +119,9 @@ class ReceptiveField:
 
     def close(self):
         """Free what its own maps hold; the strategy of all rows is closed after them."""
+        of_all_rows = [self.strategy.of_product(hop) for hop in range(len(self.maps))]
         for each in dict.fromkeys(self.maps):
-            if each not in (None, self.strategy):
+            if each not in (None, *of_all_rows):
                 each.close()
 
 

@@ -135,7 +135,8 @@ def count(reading, survey, strategy, shape, offsets, config):
         train = evaluated = [None] * len(train)
 
     def plans(levels):
-        return [None if survey.spec.precomputed and hop == 0 else plan.restrict(rows_out, rows_in)
+        return [None if survey.spec.precomputed and hop == 0
+                else plan.of_product(hop).restrict(rows_out, rows_in)
                 for hop, (rows_in, rows_out) in enumerate(pairwise(levels))]
 
     pointers = None

@@ -69,6 +69,11 @@ class RankFootprint:
         return [self.steps.of(self.spec, self.levels, rank, columns)
                 for rank in range(self.rows.size)]
 
+    @property
+    def products(self):
+        """Products with A and A^T of a training step, a list of Product."""
+        return self.steps.products(self.spec, self.levels)
+
     @cached_property
     def prediction(self):
         return predict_step(self.spec, self.train_plans, self.levels, self.layout, self.steps)
@@ -81,9 +86,8 @@ class RankFootprint:
     @cached_property
     def operands(self):
         """All that is kept of A: the whole of it, and each layer's own map, of both views."""
-        plans = [self.plan, *(each for each in self.train_plans + self.evaluated_plans
-                              if each is not None and each is not self.plan)]
-        return [operand for plan in plans for operand in plan.held]
+        plans = [self.plan, *filter(None, self.train_plans + self.evaluated_plans)]
+        return list(dict.fromkeys(operand for plan in plans for operand in plan.held))
 
     @cached_property
     def parts(self):

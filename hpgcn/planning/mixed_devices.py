@@ -112,30 +112,32 @@ def compute_seconds(devices, call_s, footprint):
     """
     spec = footprint.spec
     products = footprint.steps.products(spec, footprint.levels)
-    aggregated = [_product_seconds(devices.aggregate, footprint, product) for product in products]
+    aggregated = [product_seconds(devices.aggregate, footprint, product) for product in products]
     seconds = np.zeros(footprint.rows.size)
     calls = sum(1 + footprint.train_plans[product.layer].operands[product.backward].blocks
                 for product in products)
     # rows are packed, and unpacked, by the device that updates them
-    packed = 2 * footprint.plan.buffer_bytes(footprint.widest, spec.row_itemsize)
+    packed = [2 * footprint.plan.of_product(product.layer).buffer_bytes(footprint.widest,
+                                                                        spec.row_itemsize)
+              for product in products]
     for rank, step in enumerate(footprint.rank_steps):
         before, *after = _updates(step.work)
         seconds[rank] = devices.update.seconds(*before, spec.itemsize)
-        for product, (dense, moved) in zip(aggregated, after, strict=True):
-            updated = devices.update.seconds(dense, moved + packed[rank], spec.itemsize)
+        for product, rows, (dense, moved) in zip(aggregated, packed, after, strict=True):
+            updated = devices.update.seconds(dense, moved + rows[rank], spec.itemsize)
             seconds[rank] += pipeline_seconds(product[rank], updated, devices.stages)
     parameters = UPDATE * num_parameters(spec) * spec.itemsize
     calls = calls + np.array([step.work.calls for step in footprint.rank_steps])
     return seconds + parameters / devices.update.memory_bytes_per_s + calls * call_s
 
 
-def _product_seconds(device, footprint, product):
+def product_seconds(device, footprint, product):
     """Seconds of one product with A on each rank, (P,)."""
     itemsize = footprint.spec.row_itemsize
     plan = footprint.train_plans[product.layer]
     operand = plan.operands[product.backward]
     layout = plan.layout if product.backward else plan.layout_in
-    width = -(-product.width // footprint.plan.slices)
+    width = -(-product.width // plan.slices)
     return device.seconds(operand.multiplied, operand.results, width * itemsize, itemsize,
                           int(layout.offsets[-1]), product.masked)
 

@@ -189,12 +189,12 @@ class Locality:
                                                  spans, 1, 1)
         return np.array(missed) / max(looked_at, 1)
 
-    def distances(self, row_bytes, rows):
+    def distances(self, row_bytes):
         """Return shares of the reads, and the bytes read since the same row was, for each share.
 
-        Of x of so many `rows`: reads of rows that were not among the last SPANS[-1] find all of it
-        between.
+        Reads of rows that were not among the last SPANS[-1] find all of x between.
         """
+        rows = self.num_rows
         spans = np.concatenate([[1], self.SPANS]).astype(float)
         missed = np.concatenate([[1.0], self.missed])
         means = (missed[1:] + missed[:-1]) / 2

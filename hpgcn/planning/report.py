@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import asdict
+from itertools import groupby
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from hpgcn.planning import batch_report
 from hpgcn.planning.candidates import Candidate, candidates, count_candidate, grid_owner
 from hpgcn.planning.goals import MAX_RANKS
 from hpgcn.planning.options import QUICK
+from hpgcn.planning.per_layer import of_layers
 from hpgcn.planning.seconds import Machine, step_seconds
 from hpgcn.planning.step import PHASES
 from hpgcn.planning.survey import Survey
@@ -20,7 +22,7 @@ from hpgcn.runtime.machine import available_memory
 from hpgcn.runtime.progress_bar import bar
 from hpgcn.runtime.text_table import table as aligned
 from hpgcn.sampling import parse
-from hpgcn.strategies import STRATEGIES, variant
+from hpgcn.strategies import STRATEGIES, named, variant
 
 ENOUGH = 1.1  # fewer ranks are chosen if they take at most so much longer than the fastest
 
@@ -57,12 +59,22 @@ def compare(survey, options, progress=False):
     if ranks is None and options.goal and not survey.part_counts:
         ranks = options.goal.numbers(survey.header.num_nodes)
     listed = candidates(survey, options.config, ranks, options.methods)
-    rows = []
-    with bar(listed, unit="case", leave=False, shown=progress) as cases:
-        for each in cases:
-            cases.set_description(f"{each.strategy} on {each.parts} parts, {each.ranks} ranks")
-            rows.append(row(each, count_candidate(survey, each, options.config), options))
-    return rows
+    rows = {}
+    layered = []
+    with bar(sorted(listed, key=_place), unit="case", leave=False, shown=progress) as cases:
+        for _, group in groupby(cases, key=_place):  # what is on the same parts is kept together
+            known = {}
+            for each in group:
+                cases.set_description(f"{each.strategy} on {each.parts} parts, {each.ranks} ranks")
+                footprint = count_candidate(survey, each, options.config)
+                rows[each] = row(each, footprint, options)
+                if STRATEGIES[each.strategy].needs_parts:
+                    known[each] = footprint
+            found = known and of_layers(survey, known, options.config, options.machine)
+            if found:
+                layered.append(row(*found, options))
+    rows = [*(rows[each] for each in listed), *layered]
+    return sorted(rows, key=lambda entry: entry["ranks"])  # of as many ranks in this order
 
 
 def step_of(survey):
@@ -89,7 +101,7 @@ def row(candidate, footprint, options):
     largest = int(np.argmax(peak))
     prediction = footprint.prediction
     return {
-        "strategy": variant(STRATEGIES[candidate.strategy], options.config).title(options.config),
+        "strategy": variant(named(candidate.strategy), options.config).title(options.config),
         "parts": candidate.parts, "ranks": candidate.ranks,
         "grid": list(candidate.shape),
         "fits": options.memory is None or int(peak[largest]) <= options.memory,
@@ -218,6 +230,10 @@ def _by_kind(prediction, counts):
     return {"total": int(by_rank.sum()) // period, "max": int(by_rank.max()) // period,
             **{kind: {phase: int(counts[kind, phase].sum()) // period for phase in PHASES}
                for kind in KINDS}}
+
+
+def _place(candidate):
+    return candidate.ranks, candidate.parts
 
 
 def _epoch(entry):

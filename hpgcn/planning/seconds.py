@@ -14,9 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpgcn.model import num_parameters
-from hpgcn.parallel.csr import TILE_NONZEROS, TILES
-from hpgcn.planning import mixed_devices
-from hpgcn.planning.rates import ARRAYS, ROW_WIDTHS
+from hpgcn.planning import mixed_devices, rated
 from hpgcn.strategies.plan import INDEX
 
 
@@ -54,7 +52,8 @@ def compute_seconds(machine, footprint):
     rates = machine.rates_of(footprint.rows.size)
     if rates is None:
         return streamed_seconds(machine, footprint)
-    return rated_seconds(machine, rates, footprint)
+    slower = machine.gemm_float32_flops_per_s / machine.gemm_float64_flops_per_s
+    return rated.compute_seconds(rates, footprint, slower, machine.memory_bytes_per_s)
 
 
 def streamed_seconds(machine, footprint):
@@ -64,19 +63,15 @@ def streamed_seconds(machine, footprint):
     """
     spec = footprint.spec
     itemsize = spec.itemsize
-    row_itemsize = spec.row_itemsize
-    plan = footprint.plan
     flops = (machine.gemm_float32_flops_per_s if itemsize == 4
              else machine.gemm_float64_flops_per_s)
-    moved, seconds, calls = (np.zeros(footprint.rows.size) for _ in range(3))
-    products = footprint.steps.products(spec, footprint.levels)
-    for product in products:
-        row_bytes = -(-product.width // plan.slices) * row_itemsize
-        operand = footprint.train_plans[product.layer].operands[product.backward]
-        moved += operand.multiplied * (INDEX + itemsize + row_bytes) + operand.results * row_bytes
-        calls += 1 + operand.blocks
-    moved += 2 * len(products) * plan.buffer_bytes(footprint.widest, row_itemsize)
-    moved += 7 * num_parameters(spec) * itemsize  # the update
+    seconds = np.zeros(footprint.rows.size)
+    moved = np.full(footprint.rows.size, 7.0 * num_parameters(spec) * itemsize)  # the update
+    calls = np.zeros(footprint.rows.size)
+    for product in footprint.products:
+        of_product, calls_of_product = _multiplied(footprint, product)
+        moved += of_product
+        calls += calls_of_product
     for rank, step in enumerate(footprint.rank_steps):
         moved[rank] += step.work.moved
         calls[rank] += step.work.calls
@@ -85,80 +80,45 @@ def streamed_seconds(machine, footprint):
     return seconds + moved / machine.memory_bytes_per_s + calls * machine.call_s
 
 
-def rated_seconds(machine, rates, footprint):
-    """Seconds that each rank computes, by what kernels were measured to take."""
-    spec = footprint.spec
-    plan = footprint.plan
-    itemsize = spec.row_itemsize
-    seconds = rates.call_s * count_calls(footprint)
-    for product in footprint.steps.products(spec, footprint.levels):
-        width = -(-product.width // plan.slices)
-        operand = footprint.train_plans[product.layer].operands[product.backward]
-        columns = width * itemsize / 4  # of float32, which take as long
-        read = footprint.locality.num_rows  # of x
-        distances = footprint.locality.distances(width * itemsize, read)
-        # each block of others' rows adds to the result again, where it has nonzeros
-        passed = np.minimum(operand.results * operand.blocks, operand.results + operand.multiplied)
-        for rank, (nonzeros, rows) in enumerate(zip(operand.multiplied, passed)):
-            if product.heads:
-                kernel = ("attend_backward" if product.backward else
-                          "attend dropout" if spec.attention_dropout else "attend")
-                seconds[rank] += rates.entry_seconds(kernel, nonzeros, rows, columns, distances)
-            else:
-                seconds[rank] += rates.product_seconds(nonzeros, rows, columns, distances)
-    parameters = num_parameters(spec) * spec.itemsize / 4
-    seconds += number_seconds(rates, "adam", parameters)
-    for rank, sent in enumerate(footprint.prediction.of_kind("aggregation")):
-        for name, copies in plan.copies.items():
-            seconds[rank] += copies * number_seconds(rates, name, sent / 4)
-    for rank, step in enumerate(footprint.rank_steps):
-        for (name, *size), count in step.work.kernels.items():
-            seconds[rank] += count * kernel_seconds(machine, rates, name, size, spec.itemsize)
-    return seconds
+def _multiplied(footprint, product):
+    """Bytes that ranks move, and calls that they make, for one product with A; two (P,) int64."""
+    itemsize = footprint.spec.itemsize
+    row_itemsize = footprint.spec.row_itemsize
+    plan = footprint.train_plans[product.layer]
+    operand = plan.operands[product.backward]
+    row_bytes = -(-product.width // plan.slices) * row_itemsize
+    moved = operand.multiplied * (INDEX + itemsize + row_bytes) + operand.results * row_bytes
+    packed = footprint.plan.of_product(product.layer).buffer_bytes(footprint.widest, row_itemsize)
+    return moved + 2 * packed, 1 + operand.blocks
 
 
-def kernel_seconds(machine, rates, name, size, itemsize):
-    """Seconds of one call of a kernel, of a `size` as in hpgcn.planning.shapes.Work."""
-    wide = itemsize / 4
-    if name == "matmul":
-        slower = machine.gemm_float32_flops_per_s / machine.gemm_float64_flops_per_s
-        return rates.dense_seconds(*size) * (1 if itemsize == 4 else slower)
-    if name == "spmm":  # of sparse features, which read all of W or G in no order
-        rows, nonzeros, read, width = size
-        return rates.product_seconds(nonzeros, rows, width * wide, (1, read * width * itemsize))
-    rows, width = size
-    if name in rates.entries:  # dropout of sparse features
-        return rates.entry_seconds(name, width, 0, 1)
-    taken = rates.row_seconds(name, width * wide, ARRAYS * rows * width * itemsize)
-    if taken is None:  # of no layer's own: as fast as memory
-        return 2 * rows * width * itemsize / machine.memory_bytes_per_s
-    if rows == 1:  # an array of one axis
-        return number_seconds(rates, name, width * wide)
-    return rows * taken
+def product_seconds(machine, footprint, product):
+    """Seconds of one product with A on each rank, (P,): it multiplies, and sends what it sends.
+
+    Of two devices those of the one that aggregates count, and no update beside it.
+    """
+    if machine.devices is not None:
+        compute = mixed_devices.product_seconds(machine.devices.aggregate, footprint, product)
+    elif (rates := machine.rates_of(footprint.rows.size)) is not None:
+        compute = rated.product_seconds(rates, footprint, product)
+    else:
+        moved, calls = _multiplied(footprint, product)
+        compute = moved / machine.memory_bytes_per_s + calls * machine.call_s
+    plan = footprint.train_plans[product.layer]
+    sent, messages = plan.counts(product, footprint.spec.row_itemsize)
+    return machine.compute_factor * compute + communication_seconds(machine, sent, messages)
 
 
-def number_seconds(rates, name, count):
-    """Seconds of so many numbers, float32, in the widest rows that were measured."""
-    return count * rates.row_seconds(name, ROW_WIDTHS[-1], ARRAYS * 4 * count) / ROW_WIDTHS[-1]
-
-
-def count_calls(footprint):
-    """Count the kernels and calls of products of each rank in a training step, (P,)."""
-    calls = np.array([step.work.calls for step in footprint.rank_steps], float)
-    for product in footprint.steps.products(footprint.spec, footprint.levels):
-        operand = footprint.train_plans[product.layer].operands[product.backward]
-        calls += 1 + operand.blocks
-        if calls.size > 1:  # in tiles, while messages are under way
-            calls += np.minimum(TILES - 1, operand.multiplied // TILE_NONZEROS)
-    return calls
+def communication_seconds(machine, sent, messages):
+    """Seconds that ranks take to send so many bytes in so many messages, (P,)."""
+    passing = sent / machine.network_bytes_per_s * (1 - machine.hidden)
+    return machine.communication_factor * (messages * machine.latency_s + passing)
 
 
 def step_seconds(machine, footprint):
     """Seconds of one training step: (compute, communication) of the rank that takes longest."""
     compute = machine.compute_factor * compute_seconds(machine, footprint)
     sent = footprint.prediction
-    communication = machine.communication_factor * (
-        sent.rank_messages() * machine.latency_s
-        + sent.rank_bytes() / machine.network_bytes_per_s * (1 - machine.hidden))
+    communication = communication_seconds(machine, sent.rank_bytes(), sent.rank_messages())
     slowest = int(np.argmax(compute + communication))
     return float(compute[slowest]), float(communication[slowest])

@@ -12,6 +12,7 @@ from hpgcn.strategies.delayed import DelayedVertexCut
 from hpgcn.strategies.mop import MixtureOfParallelism
 from hpgcn.strategies.one_d import OneAndAHalfD, OneD
 from hpgcn.strategies.p2p import PointToPoint
+from hpgcn.strategies.per_layer import BETWEEN, keeps_rows, per_layer
 from hpgcn.strategies.plan import Arrangement, Operand, Plan, Product
 from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy
 from hpgcn.strategies.strategy import Strategy, check_options
@@ -21,19 +22,38 @@ from hpgcn.strategies.vertex_cut import VertexCut
 STRATEGIES = {each.name: each for each in (
     PointToPoint, Cover, VertexCut, OneD, OneAndAHalfD, TwoD, ThreeD, MixtureOfParallelism)}
 AUTO = Config.strategy  # the default: chosen once ranks and parts are known
+AUTO_PER_LAYER = "auto-per-layer"  # chosen for each layer
+CHOOSING = (AUTO, AUTO_PER_LAYER)
 
 
 def find_strategy(config):
-    """Return the strategy that the settings name; of AUTO the one that a single rank takes.
+    """Return the strategy that the settings name; of CHOOSING the one that a single rank takes.
 
     UsageError: there is none of this name, or a setting is another strategy's.
     """
-    if config.strategy not in (AUTO, *STRATEGIES):
-        raise UsageError(
-            f"strategy = {config.strategy!r}: expected one of {', '.join((AUTO, *STRATEGIES))}")
-    strategy = STRATEGIES[next(iter(STRATEGIES)) if config.strategy == AUTO else config.strategy]
+    strategy = named(next(iter(STRATEGIES)) if config.strategy in CHOOSING else config.strategy)
     check_options(strategy, config)
     return variant(strategy, config)
+
+
+def named(name):
+    """Return the strategy of a name, one of STRATEGIES or some of them with a + between.
+
+    These are of the products with A, in order. UsageError: there is none.
+    """
+    if name in STRATEGIES:
+        return STRATEGIES[name]
+    names = name.split(BETWEEN)
+    able = [each for each, strategy in STRATEGIES.items() if keeps_rows(strategy)]
+    if len(names) == 1:
+        words = ", ".join((AUTO, *STRATEGIES, AUTO_PER_LAYER))
+        raise UsageError(f"strategy = {name!r}: expected one of {words}, or one for each product "
+                         f"with A, such as {BETWEEN.join((able[-1], able[0]))}")
+    for each in names:
+        if each not in able:
+            raise UsageError(f"strategy = {name!r}: {each!r} does not keep rows whole, expected "
+                             f"some of {', '.join(able)}")
+    return per_layer(*(STRATEGIES[each] for each in names))
 
 
 def variant(strategy, config):
@@ -42,5 +62,6 @@ def variant(strategy, config):
     return DelayedVertexCut if delayed else strategy
 
 
-__all__ = ["AUTO", "STRATEGIES", "Arrangement", "Operand", "Plan", "Product", "RowPlan",
-           "RowProduct", "RowStrategy", "Strategy", "find_strategy", "variant"]
+__all__ = ["AUTO", "AUTO_PER_LAYER", "CHOOSING", "STRATEGIES", "Arrangement", "Operand", "Plan",
+           "Product", "RowPlan", "RowProduct", "RowStrategy", "Strategy", "find_strategy",
+           "keeps_rows", "named", "per_layer", "variant"]

@@ -18,7 +18,7 @@ class MopPlan(Plan):
     `batches`: pieces that the rows of each rank travel in.
     """
 
-    copies = MappingProxyType({"pack pieces": 2})
+    packing = MappingProxyType({"pack pieces": 2})
 
     def __init__(self, pattern, arrangement, layouts=None, batches=None):
         super().__init__(pattern, arrangement, layouts)

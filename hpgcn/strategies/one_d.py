@@ -63,7 +63,7 @@ def groups_of(arrangement):
 class StagedRowPlan(RowPlan):
     """Broadcasts in stages; big blocks of replicas are gathered before, and added up after."""
 
-    copies = MappingProxyType({})
+    packing = MappingProxyType({})
 
     def _heights(self, layout):
         """Rows of each piece of each big block; (P / c, c)."""

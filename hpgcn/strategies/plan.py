@@ -103,15 +103,15 @@ class Plan:
         A product is of at most ceil(width / slices) columns on each rank.
     period : int
         Training steps that `calls` are of together: more than 1 where steps send different things.
-    copies : dict
-        Copies of a number that is sent, packed before or put in its place afterwards, by "pack"
+    packing : dict
+        How often a number that is sent is packed, or put in its place afterwards, by "pack"
         (whole rows) or "pack pieces" (columns of rows).
     vertices : (rows,) int64 or None
         Rows of the pattern that the rows of `layout` are copies of; None: there are no copies.
     """
 
     period = 1
-    copies = MappingProxyType({"pack": 1})
+    packing = MappingProxyType({"pack": 1})
     vertices = None
 
     def __init__(self, pattern, arrangement, layouts=None):
@@ -134,6 +134,10 @@ class Plan:
         if pattern not in self._restricted:
             self._restricted[pattern] = self.part(pattern)
         return self._restricted[pattern]
+
+    def of_product(self, number):
+        """Return the plan of all rows by which a product with A, from 0, is; default: this one."""
+        return self
 
     def part(self, pattern):
         """Return the plan of a product with some rows and columns of this one's pattern."""

@@ -179,6 +179,10 @@ class Strategy:
         """
         return slab
 
+    def of_product(self, number):
+        """Return the map of all rows by which a product with A, from 0, is; default: this one."""
+        return self
+
     def in_training(self, *widths):
         """Return the map that one product of a training step multiplies by; once for each product.
 
@@ -199,8 +203,12 @@ class Strategy:
 
     @classmethod
     def refuses(cls, heads, ranks):
-        """Say why it cannot compute layers with these numbers of heads; "" if it can."""
-        return "it computes no attention" if heads and not cls.attends else ""
+        """Say why it cannot compute products with A of these numbers of heads; "" if it can.
+
+        heads : list of int
+            Of each product of a step forward; 0 where it computes no attention.
+        """
+        return "it computes no attention" if any(heads) and not cls.attends else ""
 
     def attention(self, heads):
         """Return the hpgcn.strategies.attention.Attention of this map; all ranks call it together.

@@ -39,7 +39,7 @@ class SummaPlan(Plan):
     counted from the pattern if absent.
     """
 
-    copies = MappingProxyType({})
+    packing = MappingProxyType({})
 
     def __init__(self, pattern, arrangement, layouts=None, directions=None):
         super().__init__(pattern, arrangement, layouts)

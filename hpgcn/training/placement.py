@@ -11,7 +11,7 @@ from hpgcn.graphs.consistency import add_up, doubtful, nonzero, refuse
 from hpgcn.graphs.graph import Graph
 from hpgcn.parallel.layout import BlockLayout, split
 from hpgcn.planning.choice import METHOD, choose_strategy
-from hpgcn.strategies import AUTO, Arrangement, Strategy, find_strategy
+from hpgcn.strategies import CHOOSING, Arrangement, Strategy, find_strategy
 from hpgcn.training.parts import partitioned, where_of
 
 NAMING = 3600.0  # seconds that ranks wait while one reads all of a file that was found wrong
@@ -65,8 +65,8 @@ def assign_rows(source, comm, config):
     A strategy that needs parts takes a partitioned source as it is. On several ranks any other is
     partitioned first (rank 0, in a child process); of a file NAME.h5 the result is kept as
     NAME.pP.h5, and used again by later runs. Others that take parts take those of a partitioned
-    source; all others cut the stored order. Strategy auto partitions as well, and is then the one
-    that `hpgcn plan` chooses.
+    source; all others cut the stored order. Strategies that choose partition as well, and are then
+    what `choose_strategy` says.
 
     Return a Placement. Raised on all ranks: a ConfigError if the file has another number of parts
     than there are ranks, or the grid does not fit; a DataError if the file changed meanwhile, or
@@ -74,7 +74,7 @@ def assign_rows(source, comm, config):
     """
     strategy = find_strategy(config)
     shape = strategy.choose_shape(config, comm.size)
-    open_choice = config.strategy == AUTO and comm.size > 1
+    open_choice = config.strategy in CHOOSING and comm.size > 1
     choice = ""
     if strategy.needs_parts and source.offsets is None and comm.size > 1:
         source = partitioned(source, comm, METHOD if open_choice else strategy.method)

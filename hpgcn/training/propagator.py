@@ -183,6 +183,8 @@ def propagation(graph: Graph | StoredGraph | str | os.PathLike[str], comm: Comm 
         raise UsageError(f"delay = {config.delay}: of training alone, products are exact")
     config = config.replace(strategy=kind.name)
     comm = as_comm(comm, config.comm_timeout)
+    if reason := kind.refuses([0], comm.size):
+        raise UsageError(f"strategy = {kind.name}: {reason}")
     with comm.collective_errors():
         source = as_source(graph)
     same_everywhere(source, config, comm)

@@ -94,7 +94,8 @@ class GraphShard:
         """The map of a product with A in training steps, where all rows are computed."""
         products = self.steps.products(self.spec, self._level_sizes())
         widths = {each.backward: each.width for each in products if each.layer == hop}
-        return self.strategy.in_training(*(widths[back] for back in sorted(widths)))
+        return self.strategy.of_product(hop).in_training(
+            *(widths[back] for back in sorted(widths)))
 
     def _count_features(self, field):
         """Entries of sparse features in the rows of the first two levels."""
@@ -116,11 +117,12 @@ class GraphShard:
         if not self.spec.precomputed:
             return Features(X)
         device = self.comm.device
+        strategy = self.strategy.of_product(0)
         AX = np.empty_like(X)
         slices = -(-self.spec.widths[0] // self.width)  # on every rank alike
         for first, last in pairwise(split(AX.shape[1], slices).tolist()):
             part = device.put(np.ascontiguousarray(X[:, first:last]))
-            AX[:, first:last] = device.get(self.strategy.forward(part))
+            AX[:, first:last] = device.get(strategy.forward(part))
         return Features(X if reads_X(self.spec) else None, AX)
 
     def sizes(self):

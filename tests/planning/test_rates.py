@@ -172,7 +172,7 @@ def test_locality_against_a_stack(kind):
             n * rng.random(9 * n) ** 3).astype(int)
         matrix = sp.csr_array((np.ones(9 * n), (np.repeat(np.arange(n), 9), columns)), (n, n))
         matrix.sum_duplicates()
-    shares, sizes = Locality(matrix).distances(row_bytes, n)
+    shares, sizes = Locality(matrix).distances(row_bytes)
     assert shares.sum() == pytest.approx(1) and (shares >= 0).all()
     assert sizes[-1] == n * row_bytes
     measured = reuse(matrix, row_bytes)
@@ -190,7 +190,7 @@ def test_order_of_rows_counts():
     shuffle = np.random.default_rng(0).permutation(n)
     far = path[shuffle][:, shuffle]
     for matrix, expected in ((path, 2 / 3), (far, 0)):  # one of three reads of a row is its first
-        shares, sizes = Locality(matrix).distances(64, n)
+        shares, sizes = Locality(matrix).distances(64)
         assert shares[sizes < 1024].sum() == pytest.approx(expected, abs=1e-3)
 
 

@@ -1,0 +1,144 @@
+"""A strategy for each product with A: strategy `mop+p2p`, one name a product.
+
+H and G lie in row blocks with all columns, of one BlockLayout, whichever strategy multiplies: what
+one layer leaves is what the next one reads, and a switch between them sends nothing. A product
+forward and its backward are by the same strategy. Each strategy that is taken has its own blocks
+of A and its own buffers; layers of the same strategy share them.
+
+Source: none; that layers differ is due to rows that nobody reads, and to attention, whose heads not
+every number of ranks can share.
+"""
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from hpgcn.strategies.plan import Arrangement, Plan
+from hpgcn.strategies.strategy import Strategy
+
+BETWEEN = "+"  # names of strategies in that of the whole
+
+
+def keeps_rows(strategy):
+    """Whether a strategy leaves all columns of a row with one rank, on every grid."""
+    axes = len(strategy.axes.split("x"))
+    return strategy.blocks((2,) * axes)[1] == 1
+
+
+class PerLayerPlan(Plan):
+    """The plans of several strategies on one layout; `of_product` has that of each product."""
+
+    kinds: tuple[type[Strategy], ...]  # of each product with A
+
+    def __init__(self, pattern, arrangement, layouts=None):
+        super().__init__(pattern, arrangement, layouts)
+        self.plans = {}
+        if pattern is not None:
+            self.plans = {kind: kind.Plan.of(pattern, own_arrangement(kind, arrangement))
+                          for kind in dict.fromkeys(self.kinds)}
+
+    def of_product(self, number):
+        """See `Plan`."""
+        return self.plans[self.kinds[number]]
+
+    @property
+    def held(self):
+        """See `Plan`: what each strategy keeps of A."""
+        return [operand for plan in self.plans.values() for operand in plan.held]
+
+    @classmethod
+    def columns(cls, product):
+        """See `Plan`; all buffers are made for the widest."""
+        return max(kind.Plan.columns(product) for kind in cls.kinds)
+
+    def buffer_bytes(self, width, itemsize):
+        """See `Plan`: none are shared between strategies."""
+        return sum(plan.buffer_bytes(width, itemsize) for plan in self.plans.values())
+
+    def reading_bytes(self, itemsize):
+        """See `Plan`: strategies read one after the other, beside what the earlier ones keep."""
+        kept = most = np.zeros(self.num_ranks, np.int64)
+        for plan in self.plans.values():
+            most = np.maximum(most, kept + plan.reading_bytes(itemsize))
+            kept = kept + sum(plan.kept_bytes(itemsize))
+        return most
+
+    def cutting_bytes(self, itemsize):
+        """See `Plan`: maps are cut one by one."""
+        return np.maximum.reduce([plan.cutting_bytes(itemsize) for plan in self.plans.values()])
+
+
+class PerLayer(Strategy):
+    """The maps of several strategies on one layout; `of_product` has that of each product."""
+
+    kinds: tuple[type[Strategy], ...]  # of each product with A
+    Plan: type[PerLayerPlan]
+
+    def __init__(self, layout, comm, maps):
+        self.layout = self.layout_in = layout
+        self.comm = comm
+        self.maps = maps
+
+    @classmethod
+    def own_options(cls, config, device):
+        """See `Strategy`: those of each strategy, by its name."""
+        return {kind.name: kind.own_options(config, device) for kind in cls.kinds}
+
+    @classmethod
+    def refuses(cls, heads, ranks):
+        """See `Strategy`; each strategy is asked for its own products alone."""
+        if len(heads) != len(cls.kinds):
+            return (f"it names strategies for {len(cls.kinds)} products with A, but the model has "
+                    f"{len(heads)}")
+        reasons = [kind.refuses([count], ranks) for kind, count in zip(cls.kinds, heads)]
+        return next(filter(None, reasons), "")
+
+    @classmethod
+    def build(cls, adjacency, arrangement, comm, *, width=0):
+        """See `Strategy`."""
+        maps = {kind: kind.build(adjacency, own_arrangement(kind, arrangement), comm, width=width)
+                for kind in dict.fromkeys(cls.kinds)}
+        return cls(arrangement.layout, comm, maps)
+
+    def of_product(self, number):
+        """See `Strategy`."""
+        return self.maps[self.kinds[number]]
+
+    @property
+    def buffer_bytes(self):
+        """See `Strategy`."""
+        return sum(each.buffer_bytes for each in self.maps.values())
+
+    def reserve(self, width):
+        """See `Strategy`."""
+        for each in self.maps.values():
+            each.reserve(width)
+
+    def close(self):
+        """See `Strategy`."""
+        for each in self.maps.values():
+            each.close()
+
+
+def own_arrangement(kind, arrangement):
+    """The Arrangement of one of the strategies: its own grid on the same layout."""
+    options = arrangement.options[kind.name]
+    layout = arrangement.layout
+    return Arrangement(kind.default_shape(layout.size), layout, options)
+
+
+@cache
+def per_layer(*kinds):
+    """Return the Strategy that takes one of these types for each product with A."""
+    # parts that say who holds nonzeros serve strategies that ask only who owns rows, too
+    taker = next((kind for kind in kinds if kind.takes_holders), Strategy)
+    about = {"kinds": kinds, "name": BETWEEN.join(kind.name for kind in kinds),
+             "Plan": type("PerLayerPlan", (PerLayerPlan,), {"kinds": kinds}),
+             "method": taker.method,
+             "options": ("balance",) * any("balance" in kind.options for kind in kinds)}
+    for name in ("takes_parts", "needs_parts", "takes_holders"):
+        about[name] = any(getattr(kind, name) for kind in kinds)
+    for name in ("prunes", "halves"):
+        about[name] = all(getattr(kind, name) for kind in kinds)
+    return type("PerLayer", (PerLayer,), about)

@@ -1,0 +1,162 @@
+"""A strategy for each product with A: exact, counted exactly, and chosen layer by layer."""
+import numpy as np
+import pytest
+from graphs import make, scattered
+from held import check_held, footprint_of, run_two_epochs
+from training import run
+
+import hpgcn
+from hpgcn import store
+from hpgcn.config import Config
+from hpgcn.errors import UsageError
+from hpgcn.partition import make_partition
+from hpgcn.planning.candidates import count
+from hpgcn.planning.options import Options
+from hpgcn.planning.report import forecast
+from hpgcn.planning.survey import Survey
+from hpgcn.strategies import STRATEGIES, named
+from hpgcn.strategies.per_layer import PerLayer
+
+pytestmark = pytest.mark.mpi
+SETTINGS = {"dtype": "float64", "hidden": 10, "layers": 3, "seed": 3}
+NAMES = ["mop+p2p+cover", "p2p+mop+mop", "1d+vertex-cut+1.5d", "cover+1d+mop"]
+FEW = {"n": 500, "degree": 1.5, "train": 6}
+DIRECTED = {"directed": True, "weighted": True}
+KINDS = [{}, DIRECTED, FEW, {**FEW, **DIRECTED}]
+DENSE = {"n": 120, "degree": 60}
+ATTENTION = {"model": "gat", "heads": 12, "output_heads": 1, "hidden": 24, "epochs": 6,
+             "dtype": "float64", "attention_dropout": 0.2}
+
+
+@pytest.mark.parametrize("changed", [{}, {"input_dropout": 0.0}], ids=str)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_it_trains_as_one_rank_does(comm, name, kind, changed):
+    config = Config(strategy=name, **{**SETTINGS, **changed})
+    graph = make(**kind)
+    alone, expected = run(graph, config.replace(strategy="p2p"))
+    ours, weights = run(scattered(graph, comm), config, comm)  # which sends what was predicted
+    for key in ("loss", "val_loss"):
+        curves = ([one[key] for one in history] for history in (ours, alone))
+        np.testing.assert_allclose(*curves, rtol=1e-12)
+    np.testing.assert_allclose(weights, expected, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("changed", [{}, {"input_dropout": 0.0, "hidden": 20}], ids=str)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_each_layer_sends_what_its_own_strategy_does(comm, name, kind, changed):
+    graph = scattered(make(**kind), comm)
+    config = Config(strategy=name, **{**SETTINGS, **changed})
+    survey = Survey(graph, config)
+    footprint = footprint_of(graph, config, comm, survey)
+    alone = {}
+    for each in name.split("+"):
+        strategy = STRATEGIES[each]
+        shape = strategy.default_shape(comm.size)
+        alone[each] = count(survey.reading, survey, strategy, shape, graph.offsets, config)
+
+    trainer, metrics = run_two_epochs(graph, config, comm)
+    itemsize = footprint.spec.row_itemsize
+    sent = sum(alone[name.split("+")[each.layer]].train_plans[each.layer].counts(each, itemsize)
+               for each in footprint.products)
+    total = footprint.prediction
+    assert total.total_bytes() == sent[0].sum() + total.besides("bytes")
+    assert total.total_messages() == sent[1].sum() + total.besides("messages")
+    for one in metrics:
+        assert (one["sent_bytes"], one["sent_messages"]) == (total.total_bytes(),
+                                                             total.total_messages())
+
+    check_held(footprint, trainer, comm.rank)
+    buffers = sum(each.plan.buffer_bytes(footprint.widest, itemsize) for each in alone.values())
+    np.testing.assert_array_equal(footprint.parts["buffers"], buffers)
+    maps = [type(each).name for each in trainer.shard.train.maps if each]
+    assert maps == name.split("+")[-len(maps):]
+    trainer.shard.close()
+
+
+def partitioned(graph, comm, folder):
+    """A file of as many parts, drawn at random, as there are ranks."""
+    path = comm.bcast(folder / "parts.h5")
+    if comm.rank == 0:
+        store.write_partitioned(path, graph, make_partition(graph, comm.size, method="random"))
+    comm.barrier()
+    return path
+
+
+def test_a_layer_of_heads_that_ranks_cannot_share_takes_another(comm, tmp_path):
+    path = partitioned(make(**DENSE), comm, tmp_path)
+    config = Config(strategy="auto-per-layer", **ATTENTION)
+    chosen = hpgcn.train(path, config, comm)
+    alone = hpgcn.train(make(**DENSE), config, None)
+    for ours, theirs in zip(chosen.history, alone.history, strict=True):
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-12)
+    for kind in ("bytes", "messages"):
+        assert chosen[f"sent_{kind}_per_epoch"] == chosen[f"predicted_{kind}_per_epoch"]
+    if comm.size == 1:
+        assert chosen["strategy"] == "p2p" and not chosen["strategy_choice"]
+        return
+    rows = hpgcn.train(path, config.replace(strategy="p2p"), comm)
+    assert chosen["sent_bytes_per_epoch"] <= rows["sent_bytes_per_epoch"]
+    if comm.size > 2:
+        first, last = chosen["strategy"].split("+")
+        assert first == "mop" != last
+        assert chosen["strategy_choice"].startswith(f"{comm.size} ranks, mop+")
+        assert chosen["sent_bytes_per_epoch"] < 0.8 * rows["sent_bytes_per_epoch"]
+
+
+def test_the_plan_lists_what_layers_take(comm, tmp_path):
+    path = partitioned(make(**DENSE), comm, tmp_path)
+    config = Config(prune=False, **{**ATTENTION, "attention_dropout": 0.0})
+    if comm.size > 2:
+        rows = forecast(path, Options(ranks=(comm.size,), config=config))["rows"]
+        listed = {row["strategy"]: row for row in rows}
+        name = next(each for each in listed if "+" in each)
+        run_of = hpgcn.train(path, config.replace(strategy=name), comm)
+        assert listed[name]["bytes"]["total"] == run_of["sent_bytes_per_epoch"]
+        assert listed[name]["messages"]["total"] == run_of["sent_messages_per_epoch"]
+    one_layer = forecast(path, Options(ranks=(comm.size,), config=config.replace(layers=1)))
+    assert not any("+" in row["strategy"] for row in one_layer["rows"])
+
+
+def test_a_run_is_resumed_and_predicts(comm, tmp_path):
+    graph = scattered(make(directed=True), comm)
+    out = comm.bcast(str(tmp_path / "run"))
+    config = Config(strategy="mop+p2p+cover", **SETTINGS, epochs=6, checkpoint_every=2)
+    expected = hpgcn.train(graph, config.replace(checkpoint_every=0), comm)
+    hpgcn.train(graph, config.replace(out=out, epochs=4), comm)
+    comm.barrier()
+    resumed = hpgcn.train(graph, config.replace(out=out), comm, resume=out)
+    comm.barrier()
+    assert resumed["strategy"] == "mop+p2p+cover"
+    assert resumed["final_loss"] == expected["final_loss"]
+    for name, array in expected.weights.items():
+        np.testing.assert_array_equal(resumed.weights[name], array)
+    ours = hpgcn.predict(graph, out, comm)
+    theirs = hpgcn.predict(make(directed=True), resumed)
+    if comm.rank == 0:
+        np.testing.assert_allclose(ours["logits"], theirs["logits"], rtol=1e-9, atol=1e-12)
+    comm.barrier()
+
+
+@pytest.mark.parametrize("name, settings, message", [
+    ("mop+p2p", {"layers": 3}, "names strategies for 2 products with A, but the model has 3"),
+    ("mop+2d", {}, "'2d' does not keep rows whole, expected some of p2p, cover"),
+    ("mop+p3p", {}, "'p3p' does not keep rows whole"),
+    ("mop+p2p", {"replication": 1}, r"strategy mop\+p2p takes none"),
+    ("mop+p2p", {"delay": "5"}, r"strategy mop\+p2p takes none"),
+    ("mop+p2p", {"batch": "vertices:20"}, r"strategy mop\+p2p trains on all vertices")], ids=str)
+def test_what_cannot_be_is_refused(comm, name, settings, message):
+    with pytest.raises(hpgcn.HpgcnError, match=message):
+        hpgcn.train(make(), Config(strategy=name, **settings), comm)
+
+
+def test_a_product_alone_takes_one_strategy(comm):
+    with pytest.raises(UsageError, match="2 products with A, but the model has 1"):
+        hpgcn.propagation(make(), comm, strategy="mop+p2p")
+
+
+def test_strategies_of_one_name_share_a_map():
+    strategy = named("mop+p2p+mop")
+    assert issubclass(strategy, PerLayer) and strategy is named("mop+p2p+mop")
+    assert strategy.needs_parts and not named("mop+1d").needs_parts
