@@ -46,10 +46,6 @@ class Prediction:
         """Bytes that each rank sends, (P,) int64."""
         return sum(self.bytes.values()) // self.period
 
-    def of_kind(self, kind):
-        """Bytes of a kind that each rank sends, (P,) int64."""
-        return sum(self.bytes[kind, phase] for phase in PHASES) // self.period
-
     def rank_messages(self):
         """Messages that each rank sends, (P,) int64."""
         return sum(self.messages.values()) // self.period

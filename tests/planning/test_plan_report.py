@@ -272,9 +272,10 @@ def test_picture_is_labelled_with_plain_numbers(made, path_of_four):
     others = [name for name in STRATEGIES if name not in NEEDY]
     assert named == [*(f"{name}, {parts} parts" for name in ("p2p", "cover")
                        for parts in ("random", "block")), *others, "choice"]
-    alone = draw(forecast(path_of_four, Options((2,))))
-    rows = [label.get_text() for label in alone.axes[0].get_yticklabels()]
-    assert sum(row.endswith("(choice)") for row in rows) == 1 and len(rows) == 9
+    report = forecast(path_of_four, Options((2,)))
+    rows = [label.get_text() for label in draw(report).axes[0].get_yticklabels()]
+    assert sum(row.endswith("(choice)") for row in rows) == 1
+    assert len(rows) == len(report["rows"]) >= 9
 
 
 def test_picture_of_an_unknown_kind():
