@@ -11,7 +11,7 @@ from hpgcn.planning.candidates import Candidate, count_candidate
 from hpgcn.planning.seconds import step_seconds
 from hpgcn.planning.survey import Survey
 from hpgcn.sampling import parse
-from hpgcn.strategies import STRATEGIES
+from hpgcn.strategies import named
 
 FIELDS = (*COST_FIELDS, "hidden", "layers")  # of a run, which a plan takes over
 
@@ -43,7 +43,7 @@ def calibrate(run, options):
     settings = run.settings
     config = Config(**{name: settings[name] for name in (*FIELDS, "graph", "strategy")})
     ranks = run.summary["ranks"]
-    strategy = STRATEGIES[config.strategy]
+    strategy = named(config.strategy)
     survey = Survey(config.graph, config)
     shape = tuple(int(axis) for axis in run.summary["grid"].split("x"))
     parts = "stored"
@@ -62,7 +62,9 @@ def calibrate(run, options):
     later = slice(1, None) if run.epochs > 1 else slice(None)
     metrics = {name: column[later] for name, column in run.metrics.items()}
     waited = metrics["comm_s"] + metrics["wait_s"] if ranks > 1 else 0 * metrics["epoch_s"]
-    measured = [float(np.median(each)) for each in (metrics["epoch_s"] - waited, waited)]
+    # of other ranks than those that wait longest these may be seconds of the same moment
+    computed = np.maximum(metrics["epoch_s"] - waited, metrics["spmm_s"] + metrics["dense_s"])
+    measured = [float(np.median(each)) for each in (computed, waited)]
     compute, communication = (found / told if found > 0 and told > 0 else 1.0
                               for found, told in zip(measured, expected))
     note = f"calibrated by {printable(run.path)}: computing takes {compute:.3g}"

@@ -68,3 +68,19 @@ def test_runs_that_tell_nothing_are_refused(trained, tmp_path):
             "-q")
     said = refused(65, "plan", "--from", batches)
     assert "its steps are of batches (vertices:20)" in said
+
+
+@pytest.mark.parametrize("strategy", ["1d", "p2p", "mop+p2p"])
+def test_a_run_on_two_ranks_corrects_communication_too(trained, tmp_path, strategy):
+    run = tmp_path / "run"
+    succeed("train", trained / "g.h5", *FLAGS[:2], "--layers", 2, "--strategy", strategy,
+            "--epochs", 3, "--out", run, "-q", ranks=2)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()][1:]
+    waited = np.median([line["comm_s"] + line["wait_s"] for line in lines])
+    found = json.loads(succeed("plan", "--from", run, "-k", 2, "--method", "hypergraph", "--json"))
+    machine = found["machine"]
+    assert machine["compute_factor"] != 1 and machine["communication_factor"] != 1
+    same = [row["seconds"] for row in found["rows"] if row["strategy"] == strategy]
+    if strategy == "1d":
+        assert same[0]["communication"] == pytest.approx(waited)
+    assert "communication" in found["notes"][0]
