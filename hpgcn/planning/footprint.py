@@ -23,7 +23,8 @@ VERTEX = 8 + 8 + 3 + 2 * 8  # of a row: original number, label, three masks, pla
 LEVEL_ROW = 4 * 8  # of a row of a level: number, original number, label, place in the level below
 SLAB_ROW = 3 * 8 + 8  # more while it is read: three degrees, a row pointer
 COPIES = 6  # of the parameters: they, gradient, Adam's two moments, the best, the best on their way
-PARTS = ("matrix", "features", "vertices", "activations", "buffers", "plan", "parameters")
+PARTS = ("matrix", "features", "vertices", "activations", "buffers", "plan", "parameters",
+         "reductions")
 
 ON_GPU = (*PARTS, "kernels", "staging")
 READ = 4  # bytes of a number of dense features as they are read
@@ -96,7 +97,8 @@ class RankFootprint:
         Matrix, with its transpose where A is not symmetric and the maps of layers that leave
         rows out; features, of training and of evaluation; vertices (labels, masks, numbers);
         activations that the backward needs, and work arrays; buffers of messages and partial
-        results; plan (row numbers); parameters, with gradient and Adam's moments.
+        results; plan (row numbers); parameters, with gradient and Adam's moments;
+        reductions, which MPI copies.
         """
         itemsize = self.spec.row_itemsize
         dropped = self._of_steps(lambda step: step.arrays.get("X", 0))
@@ -107,7 +109,8 @@ class RankFootprint:
             "activations": self._of_steps(lambda step: step.nbytes) - dropped,
             "buffers": self.plan.buffer_bytes(self.widest, itemsize) + self._lasting_bytes,
             "plan": sum(operand.listed for operand in self.operands) * POINTER,
-            "parameters": np.full(self.rows.size, self._parameter_bytes)}
+            "parameters": np.full(self.rows.size, self._parameter_bytes),
+            "reductions": self.plan.reduced_bytes(self.widest, itemsize)}
 
     @property
     def _lasting_bytes(self):
@@ -212,6 +215,7 @@ class RankFootprint:
         sizes = dict(self.parts)
         cuts = sum(_cut_bytes(operand) for operand in self.operands)
         sizes["vertices"] = self._vertices_on_gpu
+        sizes["reductions"] = np.zeros_like(self.rows)  # on the host
         sizes["kernels"] = cuts + self._work_bytes
         sizes["staging"] = np.zeros_like(self.rows) if self.rows.size == 1 else sizes["buffers"]
         packed = self.plan.packed_bytes(self.widest, self.spec.row_itemsize)

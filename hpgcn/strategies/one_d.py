@@ -43,6 +43,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from hpgcn.comm.queue import PIECE_BYTES, UNDER_WAY
 from hpgcn.errors import ConfigError, agreed
 from hpgcn.graphs.normalization import PORTIONS
 from hpgcn.parallel import transfers
@@ -116,6 +117,14 @@ class StagedRowPlan(RowPlan):
         sums = width * sum_bytes(itemsize)
         held = self.right.held_bytes(width * itemsize, sums, reduces=not self.symmetric)
         return np.ravel(held) + self.sums_held(width, itemsize)
+
+    def reduced_bytes(self, width, itemsize):
+        """See `Plan`: of the pieces under way for the tallest block of others, two copies."""
+        rows = self._heights(self.layout)
+        big = rows.sum(1)
+        tallest = np.array([np.delete(big, i).max(initial=0) for i in range(big.size)])
+        pieces = np.minimum(tallest * width * sum_bytes(itemsize), UNDER_WAY * PIECE_BYTES)
+        return np.repeat(2 * pieces * (not self.symmetric), rows.shape[1])
 
     def reading_bytes(self, itemsize):
         """See `Plan`: rows are read in portions, their blocks put together one by one."""

@@ -56,6 +56,11 @@ class PerLayerPlan(Plan):
         """See `Plan`: none are shared between strategies."""
         return sum(plan.buffer_bytes(width, itemsize) for plan in self.plans.values())
 
+    def reduced_bytes(self, width, itemsize):
+        """See `Plan`: products come one after the other."""
+        return np.maximum.reduce([plan.reduced_bytes(width, itemsize)
+                                  for plan in self.plans.values()])
+
     def reading_bytes(self, itemsize):
         """See `Plan`: strategies read one after the other, beside what the earlier ones keep."""
         kept = most = np.zeros(self.num_ranks, np.int64)

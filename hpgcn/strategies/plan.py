@@ -200,6 +200,10 @@ class Plan:
         """Rows that each rank owns, (P,)."""
         return np.repeat(np.diff(self.layout.offsets), self.layout.columns)
 
+    def reduced_bytes(self, width, itemsize):
+        """Bytes that MPI copies of partial sums which it reduces, of `width` columns, (P,)."""
+        return np.zeros(self.num_ranks, np.int64)
+
     def buffer_bytes(self, width, itemsize):
         """Bytes of buffers for messages and partial sums of at most `width` columns, (P,).
 

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from graphs import make
 
 from hpgcn.config import Config
@@ -40,12 +41,31 @@ def test_by_hand(path_of_four):
         "activations": [2 * (4 * 2 * 4 + 1)] * 2,  # H1, Z, two work arrays, a byte of mask
         "buffers": [2 * 2 * 4] * 2,  # a row out, a row in, of width 2
         "plan": [3 * 8] * 2,  # those two, and the row that the ghost block touches
-        "parameters": [6 * 14 * 4] * 2}
+        "parameters": [6 * 14 * 4] * 2, "reductions": [0, 0]}
     # degrees and a pointer of each row as read; 3 stored entries; 5 with loops, and their pointers;
     # rows beside ghosts
     setup = 2 * (35 + 32) + 3 * 4 + 2 * 3 * 4 + 5 * 34 + 2 * 3 * 8 + (2 + 2) * 100
     assert footprint.setup.tolist() == [setup] * 2
     assert footprint.peak.tolist() == [max(setup, 88 + 48 + 70 + 66 + 16 + 24 + 336)] * 2
+
+
+@pytest.mark.parametrize("name, shape, block", [("1d", (3,), [60, 60, 30]),
+                                                ("1.5d", (2, 2), [40, 40, 60, 60])])
+def test_mpi_copies_sums_of_others_rows(name, shape, block):
+    """Of a directed graph two copies of the tallest block of others, of four pieces at most."""
+    n = 100
+    offsets = [0, 30, 40, 100] if name == "1d" else [0, 30, 60, 80, 100]
+    ring = sp.csr_array((np.ones(n), (np.arange(n), (np.arange(n) + 1) % n)), (n, n))
+    for directed in (True, False):
+        graph = Graph.from_scipy(ring, np.ones((n, 3)), np.arange(n) % 4,
+                                 ([0], [1], [2]), symmetrize=not directed)
+        survey = Survey(graph, Config(hidden=2, prune=False))
+        found = footprint_of(survey, name, shape, offsets)
+        width = found.widest
+        told = [2 * rows * width * 4 * directed for rows in block]
+        assert found.parts["reductions"].tolist() == told
+        large = found.plan.reduced_bytes(1 << 24, 4)
+        assert large.tolist() == [2 * 4 * (4 << 20) * directed] * len(block)
 
 
 def test_rows_that_are_left_out_by_hand(path_of_four):
