@@ -3,6 +3,8 @@ from hpgcn.bench import network, rates
 from hpgcn.kernels.threads import set_num_threads
 from hpgcn.runtime.machine import ranks_on_node
 
+ALONE = 3600.0  # seconds that ranks wait, beyond their timeout, for the one that measures
+
 
 def measure(settings, host, comm):
     """Time the kernels of a training step on this rank, and messages between ranks.
@@ -19,7 +21,8 @@ def measure(settings, host, comm):
         set_num_threads(settings.threads * ranks_on_node())
         alone = rates.measure(settings, host)
         set_num_threads(settings.threads)
-    comm.barrier()
+    with comm.extended_timeout(ALONE):
+        comm.barrier()
     host.comm = comm
     beside = rates.measure(settings, host, ranks_on_node())
     return {"rates": [alone, beside], "network": network.measure(comm, settings.repeats)}

@@ -63,7 +63,8 @@ def least(host, calls, settings, label):
     So it finds in caches what it left there, as a kernel finds what the one before it made.
     """
     seconds = {}
-    for name, call in bar(calls.items(), desc=label, unit="kernel", leave=False):
+    first = host.comm is None or host.comm.rank == 0
+    for name, call in bar(calls.items(), desc=label, unit="kernel", leave=False, shown=first):
         call()  # compilers run, pages are touched
         seconds[name] = min(host.seconds(call)[0] for _ in range(settings.repeats))
     return seconds

@@ -17,6 +17,9 @@ from hpgcn.comm.pending import Pending
 from hpgcn.kernels.reference import dropout_scale
 from hpgcn.parallel.csr import Csr
 
+SIZELESS = ("dropout_scale",)
+DROPPING = ("activate", "activate_smooth")  # these may draw dropout, too, which takes longer
+
 
 class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
     """An array of Shapes, without contents, that does what layers do with one of NumPy or CuPy."""
@@ -120,9 +123,6 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
         if function is np.copyto:
             return None
         return NotImplemented
-
-SIZELESS = ("dropout_scale",)
-DROPPING = ("activate", "activate_smooth")  # these may draw dropout, too, which takes longer
 
 
 @dataclass
