@@ -1,11 +1,12 @@
 """How long a training step takes on a machine of given rates: alpha, beta and gamma of each rank.
 
-    compute        bytes of products with A, of element-wise work and of narrow dense products over
-                   memory bandwidth; flops of dense products over their rate; a time per call
-    communication  latency x messages + bytes / network bandwidth, of what the rank sends
+    compute        by the kernels that were timed there (hpgcn.planning.rated); where none were,
+                   bytes of products with A, of element-wise work and of narrow dense products
+                   over memory bandwidth; flops of dense products over their rate; a time per call
+    communication  latency x messages + bytes / network bandwidth, of what the rank sends, less
+                   the share that was measured to be hidden behind computation
 
-The two are added: that messages travel while a rank multiplies is a gain that is
-not counted on. The step takes as long as the rank for which the sum is largest.
+The two are added. The step takes as long as the rank for which the sum is largest.
 """
 from __future__ import annotations
 
