@@ -119,12 +119,21 @@ class StagedRowPlan(RowPlan):
         return np.ravel(held) + self.sums_held(width, itemsize)
 
     def reduced_bytes(self, width, itemsize):
-        """See `Plan`: of the pieces under way for the tallest block of others, two copies."""
+        """See `Plan`: two copies of the pieces under way for the two tallest blocks of others.
+
+        One is of what is sent, one of what arrives. Long sums take Rabenseifner's algorithm, for as
+        many ranks as are a power of two; the others are odd ones, which send all that they have to
+        the rank before, and get nothing (Thakur, Rabenseifner and Gropp 2005).
+        """
         rows = self._heights(self.layout)
         big = rows.sum(1)
-        tallest = np.array([np.delete(big, i).max(initial=0) for i in range(big.size)])
+        place = np.arange(big.size)
+        others = np.where(place[:, None] == place, 0, big)
+        tallest = np.sort(others, axis=1)[:, -2:].sum(1)
         pieces = np.minimum(tallest * width * sum_bytes(itemsize), UNDER_WAY * PIECE_BYTES)
-        return np.repeat(2 * pieces * (not self.symmetric), rows.shape[1])
+        left_over = big.size - (1 << big.size.bit_length() - 1)
+        gets = (place % 2 == 0) | (place >= 2 * left_over)
+        return np.repeat((1 + gets) * pieces * (not self.symmetric), rows.shape[1])
 
     def reading_bytes(self, itemsize):
         """See `Plan`: rows are read in portions, their blocks put together one by one."""
