@@ -14,7 +14,9 @@ import numpy as np
 from numba.core import event
 
 from hpgcn.kernels import backend, entries, orders
+from hpgcn.kernels.cpu.blocks import IN_BLOCK, block_of
 from hpgcn.kernels.cpu.chunks import by_nonzeros
+from hpgcn.kernels.cpu.tuning import current, second_cache
 from hpgcn.kernels.jit import cache_dir
 from hpgcn.kernels.threads import threshold
 
@@ -22,6 +24,7 @@ WIDTHS = (7, 16, 32, 40, 47, 64, 100, 128, 256)  # of hidden layers and classes 
 DTYPES = ("float32", "float64")
 # rows of x so many bytes: in the second cache, in the last one, in memory
 SIZES = (1 << 16, 4 << 20, 1 << 30)
+LONG = 1000  # nonzeros of rows that are read in blocks
 ALIGNMENT = 64  # bytes: where arrays of hpgcn.runtime.device begin
 EVERY = 10.0  # seconds between two lines of a log
 
@@ -50,6 +53,11 @@ def load_product(rows, width, nnz, dtype, row_dtype=None, *, aligned=True, maske
             ops.sspmm(*arguments, mask, out, rows=one, accumulate=accumulate)
         else:
             ops.spmm(*arguments, out, rows=one, accumulate=accumulate)
+        block = block_of(rows, rows, nnz, width, x.itemsize, np.dtype(dtype).itemsize)
+        if block and not accumulate and out.dtype == dtype:  # one row that reads row 0 of x
+            count = IN_BLOCK * -(-rows // block.rows)
+            ops.spmm(np.array([0, count]), np.zeros(count, np.int32), np.ones(count, dtype), x,
+                     out[:1])
 
 
 def load_layer(fan_in, fan_out, dtype, row_dtype):
@@ -120,6 +128,9 @@ def sparse(dtype, width):
     for size, nnz, aligned in product(SIZES, (8, 40), (True, False)):
         rows = max(400, size // row)
         load_product(rows, width, nnz * rows, dtype, aligned=aligned)
+    rows = max(400, 3 * current().blocks * second_cache() // row)
+    for aligned in (True, False):
+        load_product(rows, width, LONG * rows, dtype, aligned=aligned)  # in blocks
     load_product(400, width, 400, dtype, masked=True)
     load_layer(width, width, dtype, dtype)
 

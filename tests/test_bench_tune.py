@@ -12,7 +12,8 @@ from hpgcn.errors import OutputError, UsageError
 from hpgcn.kernels.cpu import trusted, tuning
 from hpgcn.kernels.cpu.tuning import DEFAULT, LEVELS, Reach, Tuning
 
-OTHER = Tuning({level: (Reach(3, 1, 5), Reach(7, 2, 0)) for level in LEVELS}, streamed=False)
+OTHER = Tuning({level: (Reach(3, 1, 5), Reach(7, 2, 0)) for level in LEVELS}, streamed=False,
+               blocks=1)
 QUICK = {"scale_down": 4096, "repeats": 1}
 
 
@@ -68,7 +69,11 @@ WRONG = {
     "text": lambda: changed(*REACH, "near", value="8"),
     "a truth": lambda: changed(*REACH, "near", value=True),
     "streamed is text": lambda: changed("streamed", value="no"),
-    "nothing of stores": lambda: changed("streamed", value=None)}
+    "nothing of stores": lambda: changed("streamed", value=None),
+    "half a block": lambda: changed("blocks", value=.5),
+    "a block less than none": lambda: changed("blocks", value=-1),
+    "blocks beyond reason": lambda: changed("blocks", value=tuning.MOST_BLOCKS + 1),
+    "nothing of blocks": lambda: changed("blocks", value=None)}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -108,7 +113,7 @@ def test_tune():
     report = json.loads(succeed(*words, "--json"), parse_constant=pytest.fail)
     assert report["kept"] == str(tuning.path()) and report["machine"]["tuning"] == "default"
     assert tuning.measured() is not None
-    *products, stores = report["rows"]
+    *products, stores, blocks = report["rows"]
     assert [(row["level"], row["row"]) for row in products] == [
         (level, row) for level in LEVELS for row in ("one line", "more")]
     kept = tuning.measured()
@@ -118,6 +123,7 @@ def test_tune():
         assert row["ratio"] == pytest.approx(row["default_ms"] / row["time_ms"])
         assert row["ratio"] == 1 or row["ratio"] > 1.03
     assert stores["row"] == ("past the cache" if kept.streamed else "into it")
+    assert blocks["row"] == (f"{kept.blocks} second caches" if kept.blocks else "none")
 
     text = succeed(*words)
     heading = next(line for line in text.splitlines() if line.startswith("level"))
@@ -140,7 +146,7 @@ def test_usage(options, message):
         bench.run("spmm", reset=True)
 
 
-TUNINGS = [OTHER, *(Tuning({level: 2 * (Reach(*reach),) for level in LEVELS}, True)
+TUNINGS = [OTHER, *(Tuning({level: 2 * (Reach(*reach),) for level in LEVELS}, True, 0)
                     for reach in ((0, 0, 0), (1, 2, 1024)))]
 
 

@@ -13,6 +13,7 @@ from numba.core import event
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.kernels import ahead
+from hpgcn.kernels.cpu import blocks
 from hpgcn.parallel.workspace import PAGE, PIECE, Workspace, touch
 from hpgcn.runtime.waiting import doing, told
 from hpgcn.training import warmup
@@ -83,7 +84,11 @@ class Names(event.Listener):
 
 
 @pytest.mark.parametrize("settings", [{}, {"model": "sage"}], ids=str)
-def test_nothing_is_compiled_in_an_epoch(settings):
+@pytest.mark.parametrize("blocked", [False, True])
+def test_nothing_is_compiled_in_an_epoch(settings, blocked, monkeypatch):
+    if blocked:  # H fills two blocks of two such caches
+        monkeypatch.setattr(blocks, "second_cache", lambda: 36 << 10)
+        assert blocks.block_of(700, 700, 700 * 40, 48, 4, 4)
     graph = make(n=700, f=40, c=7, degree=40)
     config = Config(epochs=1, hidden=48, **settings)
     trainer = make_trainer(graph, config, SerialComm())

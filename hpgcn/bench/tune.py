@@ -12,14 +12,18 @@ import numpy as np
 from hpgcn.bench.timing import in_turns
 from hpgcn.errors import OutputError
 from hpgcn.kernels.cpu import trusted, tuning
-from hpgcn.kernels.cpu.tuning import DEFAULT, LEVELS, Reach, Tuning
+from hpgcn.kernels.cpu.blocks import IN_BLOCK
+from hpgcn.kernels.cpu.tuning import DEFAULT, LEVELS, Reach
 from hpgcn.runtime.device import HOST
 
 ROWS = {"one line": 16, "more": 64}  # columns of x, float32
 WORK = 1 << 27  # bytes of rows of x that a product reads
 PER_ROW = 16  # nonzeros of a row
 FEW = 4  # of a row, where stores are timed: there results are much of what moves
-BEYOND = 6  # an x in memory is so many times the last cache
+BEYOND = 6  # an x in memory is so many times the last cache,
+ENOUGH = 1 << 30  # but no larger than this, unless two last caches are
+CACHES = 8  # second caches that a blocked x fills
+LONG = CACHES * IN_BLOCK  # nonzeros of a row of its matrix
 TURNS = 2  # times --repeats: what is timed here is short
 SPARE = 0.03  # a choice must be faster than the default by so much to be kept
 FAR = (0, 32, 64, 96, 128)
@@ -30,7 +34,8 @@ def measure(settings, host, limits):
     """Time products with candidates of Reach where x lies in each of LEVELS, and keep the best.
 
     "rows": level, row (one line or more), near, near_lines, far, time_ms of what was chosen,
-    default_ms, ratio (default over chosen); the last row is of stores past the last cache. "kept":
+    default_ms, ratio (default over chosen); then one of stores past the last cache, and one of the
+    blocks that x is read in. "kept":
     the file of this CPU model (hpgcn.kernels.cpu.tuning.path), which is used from then on. No bit
     of any result depends on it. To reset removes the file, and times nothing: "removed", a path or
     why there was none.
@@ -59,13 +64,15 @@ def measure(settings, host, limits):
             pair.append(best)
         reach[level] = tuple(pair)
 
-    streamed, took = choose_stores(Tuning(reach, DEFAULT.streamed), settings, host)
-    default = took[DEFAULT.streamed]
-    rows.append({"level": "stores", "row": "past the cache" if streamed else "into it",
-                 **dict.fromkeys(Reach._fields), "time_ms": took[streamed],
-                 "default_ms": default, "ratio": default / took[streamed]})
+    found = DEFAULT._replace(reach=reach)
+    for field, (level, words, values, make) in OTHERS.items():
+        best, took = choose_other(found, field, values, make(settings), settings, host)
+        default = took[getattr(DEFAULT, field)]
+        rows.append({"level": level, "row": words(best), **dict.fromkeys(Reach._fields),
+                     "time_ms": took[best], "default_ms": default, "ratio": default / took[best]})
+        found = found._replace(**{field: best})
     with writable():
-        return {"rows": rows, "kept": str(tuning.save(Tuning(reach, streamed)))}
+        return {"rows": rows, "kept": str(tuning.save(found))}
 
 
 def choose(level, place, product, settings, host):
@@ -94,35 +101,56 @@ def choose(level, place, product, settings, host):
     return best, took
 
 
-def choose_stores(found, settings, host):
-    """Return whether results beyond the last cache are better stored past it, and ms of both."""
+def choose_other(found, field, values, product, settings, host):
+    """Return the best of some values of a field of Tuning, beside what was found, and ms of all."""
+    calls = {value: partial(run, found._replace(**{field: value}), product) for value in values}
+    timings = in_turns(host, calls, settings.repeats, f"tune, {field}")
+    took = {value: timing["time_ms"] for value, timing in timings.items()}
+    best = min(took, key=took.get)
+    default = getattr(DEFAULT, field)
+    if took[best] > (1 - SPARE) * took[default]:
+        best = default
+    return best, took
+
+
+def of_stores(settings):
+    """Return a product whose results are much of what moves, and lie in memory."""
     width = ROWS["more"]
     rows = max(1, size_of("memory") // settings.scale_down // (4 * width))
-    product = make_product(rows, rows, width, FEW, settings.seed)
-    calls = {streamed: partial(run, found._replace(streamed=streamed), product)
-             for streamed in (True, False)}
-    timings = in_turns(host, calls, settings.repeats, "tune, stores")
-    took = {streamed: timing["time_ms"] for streamed, timing in timings.items()}
-    best = min(took, key=took.get)
-    if took[best] > (1 - SPARE) * took[DEFAULT.streamed]:
-        best = DEFAULT.streamed
-    return best, took
+    return make_product(rows, rows, width, FEW, settings.seed)
+
+
+def of_blocks(settings):
+    """Return a product of long rows with an x of several second caches."""
+    width = ROWS["more"]
+    rows = max(1, CACHES * tuning.second_cache() // settings.scale_down // (4 * width))
+    return make_product(rows, rows, width, LONG, settings.seed)
 
 
 def size_of(level):
     """Return bytes of an x that lies in this level and no nearer one."""
     last = tuning.last_level_cache()
-    return {"second": tuning.second_cache() // 2, "last": last // 3, "memory": BEYOND * last}[level]
+    memory = max(2 * last, min(BEYOND * last, ENOUGH))
+    return {"second": tuning.second_cache() // 2, "last": last // 3, "memory": memory}[level]
 
 
 def make_product(m, rows, width, per_row, seed):
     """Return the arrays of a product of m rows: evenly drawn columns, x as in training."""
-    columns = np.random.default_rng(seed).integers(0, rows, m * per_row, np.int32)
+    columns = np.random.default_rng(seed).integers(0, rows, (m, per_row), np.int32)
+    columns.sort(axis=1)
     x = HOST.empty((rows, width), np.float32)
     x[...] = 1
     out = HOST.empty((m, width), np.float32)
     out[...] = 0
-    return np.arange(m + 1) * per_row, columns, None, x, out
+    return np.arange(m + 1) * per_row, columns.ravel(), None, x, out
+
+
+# the other fields of Tuning: what rows call it, and its values; these; what they are timed on
+OTHERS = {
+    "streamed": ("stores", {True: "past the cache", False: "into it"}.get, (True, False),
+                 of_stores),
+    "blocks": ("blocks", lambda count: f"{count} second caches" if count else "none", (0, 1, 2, 4),
+               of_blocks)}
 
 
 @contextmanager

@@ -191,17 +191,18 @@ class RowEmitter(Emitter):
 
 @intrinsic
 def row_product(typingctx, indices, data, col_scale, start, stop, near, far, last, x, ldx, out,
-                width, scale, accumulate, mask, num_bytes, shape):
+                width, scale, resume, accumulate, mask, num_bytes, shape):
     """Multiply a row: out = keep * (scale * sum of data[k] col_scale[j] x[j] + accumulate * out).
 
-    The sum is over k in start..stop, j = indices[k], in the first `width` columns;
+    The sum is over k in start..stop, j = indices[k], in the first `width` columns, and goes on
+    from what is in out if `resume` (with one set of accumulators, and not to accumulate);
     data and col_scale may be None. x, out and mask are addresses (mask 0: keep all),
     ldx the row length of x in numbers (or its logarithm, see `RowShape`). Rows of x
     are prefetched `near` and `far` nonzeros before use; `last` is the last entry of indices.
     """
     signature = types.void(
         indices, data, col_scale, start, stop, near, far, last, x, ldx, out, width, scale,
-        accumulate, mask, num_bytes, shape)
+        resume, accumulate, mask, num_bytes, shape)
     made_for = RowShape(*(part.count for part in shape))
     sets = made_for.sets
 
@@ -212,7 +213,7 @@ def row_product(typingctx, indices, data, col_scale, start, stop, near, far, las
             else context.make_array(kind)(context, builder, value).data
             for kind, value in zip(signature.args[:3], args))
         start, stop, near, far, last, x, ldx, out, width = args[3:12]
-        factor, accumulate, mask, num_bytes = args[12:16]
+        factor, resume, accumulate, mask, num_bytes = args[12:17]
         emit = RowEmitter(builder, real, scale.bitwidth // 8, made_for, width)
         pieces = emit.pieces
         x = builder.inttoptr(x, (I16 if made_for.narrow_x else real).as_pointer())
@@ -239,6 +240,10 @@ def row_product(typingctx, indices, data, col_scale, start, stop, near, far, las
         for slots in sums:
             for slot, piece in zip(slots, pieces):
                 builder.store(emit.zeros(piece), slot)
+        if sets == 1:
+            with builder.if_then(resume):
+                for slot, piece in zip(sums[0], pieces):
+                    builder.store(emit.load(out, piece, made_for.narrow_out), slot)
 
         def column(k):
             index = builder.load(builder.gep(columns, [k]))

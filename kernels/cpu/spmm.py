@@ -1,44 +1,76 @@
-"""Sparse times dense on CPU threads: vector code per row, columns in passes that fit."""
+"""Sparse times dense on CPU threads: vector code per row, columns in passes that fit.
+
+Where rows of A hold many nonzeros, and x is larger than a core's second cache, rows of x are read
+in blocks that it holds, one after the other (DistGNN, Algorithm 2): a row of the result is left
+when its nonzeros of a block are done, and its sum goes on from there in the next one. The order
+of the sum is that of one pass, and so are its bits.
+"""
 import threading
+from itertools import pairwise
 
 import numpy as np
 
 from hpgcn.kernels.bits16 import BF16, ROUNDED_ONCE
+from hpgcn.kernels.cpu.blocks import AHEAD, block_of, cuts_of
 from hpgcn.kernels.cpu.chunks import by_nonzeros, evenly
 from hpgcn.kernels.cpu.row_product import max_width, row_product, shape_of
 from hpgcn.kernels.cpu.tuning import current, last_level_cache, reach_of
-from hpgcn.kernels.cpu.vector_intrinsics import address
+from hpgcn.kernels.cpu.vector_intrinsics import address, prefetch
+from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import Threaded, chunks
 
 NO_ROWS = np.empty(0, np.int64)
 NO_MASK = np.empty((0, 0), np.uint8)
 CHUNKS = 256
+LINE = 64
+MOST_LINES = 4  # of the nonzeros of a row in a block that are asked for ahead
+
+
+@jit(inline="always")
+def _prefetch(array, first, beyond):
+    """Ask for some entries of an array: a few cache lines, at most."""
+    begin = array.ctypes.data + first * array.itemsize
+    size = min((beyond - first) * array.itemsize, MOST_LINES * LINE)
+    for byte in range(0, size + LINE - 1, LINE):
+        prefetch(begin + byte, True)
 
 
 @Threaded
-def _spmm(taken, indptr, indices, data, col_scale, row_scale, rows, mask, accumulate, bounds, x,
-          ldx, out, out_bytes, width, first_byte, near, far, one, shape):
+def _spmm(taken, starts, stops, indices, data, col_scale, row_scale, rows, mask, resume, accumulate,
+          bounds, x, ldx, out, out_bytes, width, first_byte, near, far, ahead, one, shape):
     last = np.int64(indices.size - 1)
     num_bytes = np.int64(mask.shape[1] - first_byte)
     bits = mask.ctypes.data
+    out_itemsize = row_scale.itemsize
     for chunk in chunks(taken, bounds.size - 1):
         for r in range(bounds[chunk], bounds[chunk + 1]):
             i = rows[r] if rows.size else r
+            start, stop = np.int64(starts[i]), np.int64(stops[i])
+            if ahead:
+                later = min(i + ahead, starts.size - 1)
+                first, beyond = np.int64(starts[later]), np.int64(stops[later])
+                _prefetch(indices, first, beyond)
+                if data is not None:
+                    _prefetch(data, first, beyond)
+                for byte in range(0, width * out_itemsize, LINE):
+                    prefetch(out + later * out_bytes + byte, True)
+            if resume and start == stop and not row_scale.size:
+                continue
             scale = row_scale[i] if row_scale.size else one
             mask_row = np.int64(0)
             if mask.size:
                 mask_row = np.int64(bits + i * mask.shape[1] + first_byte)
-            row_product(indices, data, col_scale, np.int64(indptr[i]), np.int64(indptr[i + 1]),
-                        near, far, last, x, ldx, out + i * out_bytes, width, scale, accumulate,
-                        mask_row, num_bytes, shape)
+            row_product(indices, data, col_scale, start, stop, near, far, last, x, ldx,
+                        out + i * out_bytes, width, scale, resume, accumulate, mask_row, num_bytes,
+                        shape)
 
 
 @Threaded
-def _pack(taken, x, first, columns, slab, bounds):
+def _pack(taken, x, slab, bounds):
     for chunk in chunks(taken, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
-            for q in range(columns):
-                slab[i, q] = x[i, first + q]
+            for q in range(x.shape[1]):
+                slab[i, q] = x[i, q]
 
 
 def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, rows=None,
@@ -69,7 +101,8 @@ def product(indptr, indices, data, x, out, row_scale=None, col_scale=None, rows=
 
     Wide x is multiplied in passes over its columns (`pass_width`): as many as the
     registers hold, fewer where a narrower slab of x then stays in the cache. Rows that
-    are read often may first be copied to the bounds of cache lines (`is_packed`).
+    are read often may first be copied to the bounds of cache lines (`is_packed`), and be
+    read block by block (`block_of`).
     """
     m = indptr.size - 1
     n, width = x.shape
@@ -92,27 +125,41 @@ def product(indptr, indices, data, x, out, row_scale=None, col_scale=None, rows=
     col_scale = None if col_scale is None else np.ascontiguousarray(col_scale, dtype)
     row_scale = np.ascontiguousarray(() if row_scale is None else row_scale, dtype)
 
-    step = pass_width(width, n, nnz, x.itemsize, dtype.itemsize)
-    packed = is_packed(x, step, nnz)
+    blocked = cuts = None
+    if rows is NO_ROWS and not accumulate and out.dtype != BF16:
+        blocked = block_of(m, n, nnz, width, x.itemsize, dtype.itemsize)
+    if blocked:
+        cuts = cuts_of(indptr, indices, n, blocked.rows, bounds)
+    if cuts is None:  # so it is, too, where columns do not rise
+        blocked = None
+        cuts = indptr[:-1], indptr[1:]
+    step, size = blocked or (pass_width(width, n, nnz, x.itemsize, dtype.itemsize), n)
+    packed = is_packed(x, step, nnz, size)
     launches = []
     for first in range(0, width, step):
         columns = min(step, width - first)
-        source = x[:, first:first + columns]
-        if packed:
-            slab = aligned_rows(n, columns, x.dtype)
-            launches.append((_pack, (n * columns, x, first, columns, slab, evenly(n))))
-            source = slab
-        shape, near, far = layout(source, columns, width, out)
-        ldx = source.strides[0] // source.itemsize
-        power = packed and ldx & (ldx - 1) == 0
-        streamed = 0 if accumulate else unit_past_cache(out, first, columns, shape)
-        shape = shape._replace(power=int(power), streamed=streamed)
-        launches.append((_spmm, (
-            (nnz + m) * columns, indptr, indices, data, col_scale, row_scale, rows, mask,
-            accumulate, bounds, address(source),
-            ldx.bit_length() - 1 if power else ldx, address(out) + first * out.itemsize,
-            width * out.itemsize, columns, first // 8, near, far, dtype.type(1),
-            shape.literal())))
+        for block, (starts, stops) in enumerate(pairwise(cuts)):
+            source = x[block * size:(block + 1) * size, first:first + columns]
+            if packed:
+                slab = aligned_rows(len(source), columns, x.dtype)
+                launches.append((_pack, (source.size, source, slab, evenly(len(source)))))
+                source = slab
+            shape, near, far = layout(source, columns, width, out)
+            ldx = source.strides[0] // source.itemsize
+            power = packed and ldx & (ldx - 1) == 0
+            if blocked:  # few of the next nonzeros are of this block
+                shape = shape._replace(near=0, far=0)
+            elif not accumulate:
+                shape = shape._replace(streamed=unit_past_cache(out, first, columns, shape))
+            shape = shape._replace(power=int(power))
+            scale = row_scale if block == len(cuts) - 2 else row_scale[:0]
+            launches.append((_spmm, (
+                (nnz + m) * columns * size // max(1, n), starts, stops, indices, data, col_scale,
+                scale, rows, mask, block > 0, accumulate, bounds,
+                address(source) - block * size * source.strides[0],
+                ldx.bit_length() - 1 if power else ldx, address(out) + first * out.itemsize,
+                width * out.itemsize, columns, first // 8, near, far, AHEAD if blocked else 0,
+                dtype.type(1), shape.literal())))
     return out, launches
 
 
@@ -165,15 +212,15 @@ def pass_width(width, n, nnz, x_bytes, itemsize):
     return min(width, -(-step // 16) * 16)
 
 
-def is_packed(x, step, nnz):
+def is_packed(x, step, nnz, size):
     """Whether rows of x are first copied to where each begins a cache line (or half of one).
 
     A row of 64 bytes that begins anywhere takes two lines. Where rows come from the cache, and
-    often, fewer lines pay for the copy; from memory, measured not to.
+    often, fewer lines pay for the copy; from memory, measured not to. At once `size` rows are.
     """
     n = x.shape[0]
     row_bytes = step * x.itemsize
-    if nnz < 16 * n or n * row_bytes > last_level_cache() // 2:
+    if nnz < 16 * n or size * row_bytes > last_level_cache() // 2:
         return False
     unit = 32 if row_bytes <= 32 else 64
     return step < x.shape[1] or address(x) % 64 != 0 or row_bytes % unit != 0

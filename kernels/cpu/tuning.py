@@ -16,7 +16,8 @@ CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 SECOND_CACHE = 512 << 10  # bytes, where the system does not say
 LAST_CACHE = 32 << 20
 LEVELS = ("second", "last", "memory")  # the cache that holds x
-VERSION = 1
+VERSION = 2
+MOST_BLOCKS = 64
 FURTHEST = 1024  # nonzeros, and lines, that a Reach may say
 _given = ContextVar("given", default=None)
 
@@ -34,12 +35,13 @@ class Tuning(NamedTuple):
 
     reach: dict
     streamed: bool  # whether results larger than the last cache are stored past it
+    blocks: int  # second caches that a block of rows of x fills, where it is read in such; 0: never
 
 
 DEFAULT = Tuning(
     {"second": (Reach(32, 1, 0), Reach(16, 16, 0)),
      "last": (Reach(32, 1, 0), Reach(12, 1, 64)),
-     "memory": (Reach(6, 1, 64), Reach(12, 1, 64))}, streamed=True)
+     "memory": (Reach(6, 1, 64), Reach(12, 1, 64))}, streamed=True, blocks=2)
 
 
 def reach_of(rows, row_bytes):
@@ -113,7 +115,8 @@ def path():
 def to_json(tuning):
     """Return a Tuning as what JSON holds."""
     reach = {level: [each._asdict() for each in pair] for level, pair in tuning.reach.items()}
-    return {"version": VERSION, "cpu": cpu_model(), "reach": reach, "streamed": tuning.streamed}
+    return {"version": VERSION, "cpu": cpu_model(), "reach": reach, "streamed": tuning.streamed,
+            "blocks": tuning.blocks}
 
 
 def from_json(held):
@@ -128,7 +131,9 @@ def from_json(held):
         reach[level] = one, more
     if type(held["streamed"]) is not bool:
         raise TypeError("streamed")
-    return Tuning(reach, held["streamed"])
+    if type(held["blocks"]) is not int or not 0 <= held["blocks"] <= MOST_BLOCKS:
+        raise ValueError("blocks")
+    return Tuning(reach, held["streamed"], held["blocks"])
 
 
 @functools.cache

@@ -22,8 +22,8 @@ def test_older_cpus_give_the_same_answers(name, tmp_path):
     environment = {**os.environ, "NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features,
                    "NUMBA_CACHE_DIR": str(tmp_path)}
     chosen = ("(test_options and (c or rc)) or (test_widths and (1- or 17 or 41) and int32) "
-              "or (test_random and 33) or (past_the_cache and 36)")
-    files = [HERE / "test_spmm.py", HERE / "test_gather.py"]
+              "or (test_random and 33) or (past_the_cache and 36) or one_pass")
+    files = [HERE / "test_spmm.py", HERE / "test_gather.py", HERE / "test_blocks.py"]
     pytest_ = (sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider")
     done = subprocess.run(
         [*pytest_, *files, "-k", chosen], env=environment, capture_output=True, text=True,
@@ -61,9 +61,10 @@ def test_passes_cover_the_width_and_start_at_whole_bytes_of_a_mask():
 
 def test_copies_are_made_only_where_rows_are_read_often_from_the_cache():
     narrow = np.empty((1000, 7), np.float32)
-    assert is_packed(narrow, 7, 100_000) and not is_packed(narrow, 7, 2000)
+    assert is_packed(narrow, 7, 100_000, 1000) and not is_packed(narrow, 7, 2000, 1000)
     tall = np.empty((last_level_cache() // 64 + 1, 16), np.float32)
-    assert not is_packed(tall, 16, 100 * tall.shape[0])
+    assert not is_packed(tall, 16, 100 * tall.shape[0], tall.shape[0])
+    assert is_packed(tall[:, :9], 9, 100 * tall.shape[0], 1000)
 
 
 @pytest.mark.parametrize("columns, row_bytes", [(7, 32), (8, 32), (9, 64), (16, 64), (41, 192)])

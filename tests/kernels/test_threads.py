@@ -66,7 +66,7 @@ def test_python_threads_multiply_different_matrices_at_once(work):
     indptr = np.arange(0, 20_001, 40)
     products = [(indptr, rng.integers(0, 500, 20_000), None,
                  rng.standard_normal((500, 7)).astype(np.float32)) for _ in range(2)]
-    assert all(is_packed(x, 7, 20_000) for *_, x in products)
+    assert all(is_packed(x, 7, 20_000, len(x)) for *_, x in products)
     expected = [cpu.spmm(*product).tobytes() for product in products]
 
     def repeat(product):

@@ -1,0 +1,95 @@
+"""Blocks of rows of x, each small enough for a core's second cache, read one after the other."""
+import threading
+from typing import NamedTuple
+
+import numpy as np
+
+from hpgcn.kernels.cpu.row_product import max_width, sets_of
+from hpgcn.kernels.cpu.tuning import current, second_cache
+from hpgcn.kernels.threads import Threaded, chunks
+
+WIDTHS = (128, 64)  # columns of a pass over blocks, at most
+IN_BLOCK = 16  # nonzeros of a row of A, on average, that are of a block
+AHEAD = 4  # rows of A whose nonzeros of a block are asked for before they are used
+
+
+class Block(NamedTuple):
+    """Columns and rows of x: the last ones may have fewer."""
+
+    columns: int
+    rows: int
+
+
+def block_of(m, n, nnz, width, x_bytes, itemsize):
+    """Return the Block that (n, width) x is read in, None: all at once.
+
+    As many rows as `Tuning.blocks` second caches hold. Blocks pay if x is larger, as far as a pass
+    reads it, and the row of the result, which is read and written for each, takes so many nonzeros
+    of each that this costs less than it saves: IN_BLOCK on average. Fewer columns make fewer
+    blocks. A sum in two sets of accumulators is not left half done.
+
+    Numbers of x have `x_bytes`, those that are summed `itemsize`.
+    """
+    room = current().blocks * second_cache()
+    if not room or sets_of(width, itemsize) > 1:
+        return None
+    for most in WIDTHS:
+        count = -(-width // min(most, max_width(itemsize)))
+        columns = min(width, -(-width // count // 16) * 16)
+        blocks = -(-n * columns * x_bytes // room)
+        if blocks > 1 and nnz >= IN_BLOCK * m * blocks:
+            return Block(columns, -(-n // blocks))
+    return None
+
+
+def cuts_of(indptr, indices, n, size, bounds):
+    """Return where each row's nonzeros of a block of `size` rows of x begin, (blocks + 1, m).
+
+    None where columns do not rise within every row. `bounds` are those of chunks of rows.
+    """
+    m = indptr.size - 1
+    cuts = _room(-(-n // size) + 1, m, indptr.dtype)
+    falls = np.zeros(bounds.size - 1, np.int32)
+    _cut(int(indptr[-1]) - int(indptr[0]), indptr, indices, size, cuts, falls, bounds)
+    return None if falls.any() else cuts
+
+
+@Threaded
+def _cut(taken, indptr, indices, size, cuts, falls, bounds):
+    one = np.uint64(1)  # other integers would be tried for negative ones, entry by entry
+    last = cuts.shape[0] - 1
+    for chunk in chunks(taken, bounds.size - 1):
+        fall = np.int32(0)
+        for i in range(bounds[chunk], bounds[chunk + 1]):
+            k, stop = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
+            for entry in range(k + one, stop):
+                fall |= np.int32(indices[entry] < indices[entry - one])
+            cuts[0, i] = k
+            for block in range(1, last):
+                count = stop - k
+                while count > 0:
+                    half = count >> one
+                    before = indices[k + half] < block * size
+                    k = k + half + one if before else k
+                    count = count - half - one if before else half
+                cuts[block, i] = k
+            cuts[last, i] = stop
+        falls[chunk] = fall
+
+
+def _room(count, m, dtype):
+    """Return a (count, m) array that holds anything, kept from call to call of a thread.
+
+    Its rows are not a power of two apart, else all would share a few lines of the first cache.
+    """
+    apart = m + 80
+    if _scratch.memory.size < count * apart:
+        _scratch.memory = np.empty(count * apart, np.int64)
+    return _scratch.memory.view(dtype)[:count * apart].reshape(count, apart)[:, :m]
+
+
+class _Scratch(threading.local):
+    memory = np.empty(0, np.int64)
+
+
+_scratch = _Scratch()

@@ -1,0 +1,93 @@
+"""Products that read x in blocks of rows: the bits of those that do not."""
+from importlib import import_module
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from hpgcn.kernels import reference
+from hpgcn.kernels.cpu import blocks, trusted, tuning
+from hpgcn.kernels.cpu.blocks import IN_BLOCK, block_of
+from hpgcn.kernels.cpu.tuning import DEFAULT
+
+M, N, PER_ROW = 70, 90, 100
+CACHE = 2 << 10  # bytes
+WHOLE = DEFAULT._replace(blocks=0)
+module = import_module("hpgcn.kernels.cpu.spmm")  # the package has the function by this name
+
+
+@pytest.fixture(autouse=True)
+def small_cache(monkeypatch):
+    monkeypatch.setattr(blocks, "second_cache", lambda: CACHE)
+
+
+def matrix(rng, index, *, rising=True, begin=0):
+    """CSR arrays of rows of up to 2 PER_ROW columns, none in some; `begin` entries come before."""
+    lengths = rng.integers(1, 2 * PER_ROW, M)
+    lengths[::9] = 0
+    indptr = begin + np.concatenate([[0], np.cumsum(lengths)])
+    columns = rng.integers(0, N, indptr[-1])
+    if rising:
+        for start, stop in pairwise(indptr):
+            columns[start:stop].sort()
+    return indptr, columns.astype(index)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("width", [33, 64, 100, 300])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint16])
+def test_bits_are_those_of_one_pass(dtype, width, count, monkeypatch):
+    monkeypatch.setattr(blocks, "IN_BLOCK", 1)
+    rng = np.random.default_rng(width)
+    real = np.float32 if dtype is np.uint16 else dtype
+    x = rng.standard_normal((N, width)).astype(real)
+    if dtype is np.uint16:
+        x = (x.view(np.uint32) >> 16).astype(np.uint16)
+    mask = rng.integers(0, 256, (M, -(-width // 8)), np.uint8)
+    mask[3] = 0
+    scales = {"row_scale": rng.standard_normal(M).astype(real),
+              "col_scale": rng.standard_normal(N).astype(real)}
+    for rising, begin, index in ((True, 0, np.int32), (False, 0, np.int64), (True, 5, np.int64)):
+        indptr, columns = matrix(rng, index, rising=rising, begin=begin)
+        for data in (rng.standard_normal(columns.size).astype(real), None):
+            for more in ({}, scales, {**scales, "mask": mask}):
+                multiply = trusted.sspmm if "mask" in more else trusted.spmm
+                got, passes = [], []
+                for choice in (WHOLE, DEFAULT._replace(blocks=count)):
+                    with tuning.using(choice):
+                        out = np.full((M, width), np.nan, real)
+                        _, launches = module.product(indptr, columns, data, x, out, **more)
+                        passes.append(sum(kernel is module._spmm for kernel, _ in launches))
+                        got.append(multiply(indptr, columns, data, x, out=out, **more).tobytes())
+                assert got[0] == got[1]
+                assert passes[1] > passes[0] if rising else passes[1] == passes[0]
+
+
+def test_a_block_is_summed_once(monkeypatch):
+    """Beside the reference: the test above cannot tell two equal mistakes from none."""
+    monkeypatch.setattr(blocks, "IN_BLOCK", 1)
+    rng = np.random.default_rng(1)
+    indptr, columns = matrix(rng, np.int32)
+    data, x = rng.standard_normal(columns.size), rng.standard_normal((N, 48))
+    with tuning.using(DEFAULT._replace(blocks=1)):
+        assert block_of(M, N, columns.size, 48, 8, 8) is not None
+        got = trusted.spmm(indptr, columns, data, x)
+    np.testing.assert_allclose(got, reference.spmm(indptr, columns, data, x), atol=1e-11)
+
+
+def test_where_blocks_pay(monkeypatch):
+    many = 10**6
+    monkeypatch.setattr(blocks, "second_cache", lambda: 8 << 10)
+    with tuning.using(DEFAULT._replace(blocks=1)):
+        assert block_of(M, 32, many, 64, 4, 4) is None  # x fits the cache
+        assert block_of(M, 64, many, 64, 4, 4) == (64, 32)
+        assert block_of(M, 65, many, 64, 4, 4) == (64, 22)
+        assert block_of(M, 64, 2 * IN_BLOCK * M - 1, 64, 4, 4) is None  # rows too short
+        assert block_of(M, 64, 2 * IN_BLOCK * M, 64, 4, 4) == (64, 32)
+        assert block_of(M, 64, 2 * IN_BLOCK * M, 64, 2, 4) is None  # in 16 bits it fits
+        assert block_of(M, 10**4, 10**9, 32, 4, 4) is None  # two sets of accumulators
+        if blocks.max_width(4) >= 128:
+            assert block_of(M, 64, 4 * IN_BLOCK * M, 128, 4, 4) == (128, 16)
+        assert block_of(M, 64, 2 * IN_BLOCK * M, 128, 4, 4) == (64, 32)  # narrower, fewer blocks
+    with tuning.using(WHOLE):
+        assert block_of(M, 64, many, 64, 4, 4) is None
