@@ -123,7 +123,7 @@ def test_tune():
         assert row["ratio"] == pytest.approx(row["default_ms"] / row["time_ms"])
         assert row["ratio"] == 1 or row["ratio"] > 1.03
     assert stores["row"] == ("past the cache" if kept.streamed else "into it")
-    assert blocks["row"] == (f"{kept.blocks} second caches" if kept.blocks else "none")
+    assert blocks["row"] == (f"{kept.blocks} x second cache" if kept.blocks else "none")
 
     text = succeed(*words)
     heading = next(line for line in text.splitlines() if line.startswith("level"))

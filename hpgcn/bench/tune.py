@@ -149,7 +149,7 @@ def make_product(m, rows, width, per_row, seed):
 OTHERS = {
     "streamed": ("stores", {True: "past the cache", False: "into it"}.get, (True, False),
                  of_stores),
-    "blocks": ("blocks", lambda count: f"{count} second caches" if count else "none", (0, 1, 2, 4),
+    "blocks": ("blocks", lambda count: f"{count} x second cache" if count else "none", (0, 1, 2, 4),
                of_blocks)}
 
 
