@@ -6,10 +6,13 @@ import numpy as np
 
 from hpgcn.kernels.cpu.row_product import max_width, sets_of
 from hpgcn.kernels.cpu.tuning import current, second_cache
+from hpgcn.kernels.cpu.vector_intrinsics import address
 from hpgcn.kernels.threads import Threaded, chunks
 
 WIDTHS = (128, 64)  # columns of a pass over blocks, at most
 IN_BLOCK = 16  # nonzeros of a row of A, on average, that are of a block
+MATRICES = 2  # of which each thread keeps the cuts: an eighth of A's bytes each, at most
+APART = 80
 AHEAD = 4  # rows of A whose nonzeros of a block are asked for before they are used
 
 
@@ -47,8 +50,7 @@ def cuts_of(indptr, indices, n, size, bounds):
 
     None where columns do not rise within every row. `bounds` are those of chunks of rows.
     """
-    m = indptr.size - 1
-    cuts = _room(-(-n // size) + 1, m, indptr.dtype)
+    cuts = _room(indptr, indices, -(-n // size) + 1)
     falls = np.zeros(bounds.size - 1, np.int32)
     _cut(int(indptr[-1]) - int(indptr[0]), indptr, indices, size, cuts, falls, bounds)
     return None if falls.any() else cuts
@@ -56,20 +58,29 @@ def cuts_of(indptr, indices, n, size, bounds):
 
 @Threaded
 def _cut(taken, indptr, indices, size, cuts, falls, bounds):
+    """Search for each cut, unless it is where `cuts` has it: as they were for this matrix before.
+
+    That is looked at, as are the columns: who owns the arrays may have written to them.
+    """
     one = np.uint64(1)  # other integers would be tried for negative ones, entry by entry
     last = cuts.shape[0] - 1
     for chunk in chunks(taken, bounds.size - 1):
         fall = np.int32(0)
         for i in range(bounds[chunk], bounds[chunk + 1]):
-            k, stop = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
-            for entry in range(k + one, stop):
+            start, stop = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
+            for entry in range(start + one, stop):
                 fall |= np.int32(indices[entry] < indices[entry - one])
-            cuts[0, i] = k
+            cuts[0, i] = start
             for block in range(1, last):
-                count = stop - k
+                limit = block * size
+                k = np.uint64(cuts[block, i])
+                if start <= k <= stop and (k == stop or indices[k] >= limit) and (
+                        k == start or indices[k - one] < limit):
+                    continue
+                k, count = start, stop - start
                 while count > 0:
                     half = count >> one
-                    before = indices[k + half] < block * size
+                    before = indices[k + half] < limit
                     k = k + half + one if before else k
                     count = count - half - one if before else half
                 cuts[block, i] = k
@@ -77,19 +88,25 @@ def _cut(taken, indptr, indices, size, cuts, falls, bounds):
         falls[chunk] = fall
 
 
-def _room(count, m, dtype):
-    """Return a (count, m) array that holds anything, kept from call to call of a thread.
+def _room(indptr, indices, count):
+    """Return a (count, m) array of indptr's dtype: what a call for such arrays left, or anything.
 
     Its rows are not a power of two apart, else all would share a few lines of the first cache.
     """
-    apart = m + 80
-    if _scratch.memory.size < count * apart:
-        _scratch.memory = np.empty(count * apart, np.int64)
-    return _scratch.memory.view(dtype)[:count * apart].reshape(count, apart)[:, :m]
+    m = indptr.size - 1
+    key = address(indptr), address(indices), indptr.dtype, m, count
+    cuts = _kept.rooms.pop(key, None)
+    if cuts is None:
+        while len(_kept.rooms) >= MATRICES:
+            _kept.rooms.pop(next(iter(_kept.rooms)))
+        cuts = np.zeros((count, m + APART), indptr.dtype)[:, :m]
+    _kept.rooms[key] = cuts  # the latest comes last
+    return cuts
 
 
-class _Scratch(threading.local):
-    memory = np.empty(0, np.int64)
+class _Kept(threading.local):
+    def __init__(self):
+        self.rooms = {}
 
 
-_scratch = _Scratch()
+_kept = _Kept()

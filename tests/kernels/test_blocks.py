@@ -75,6 +75,26 @@ def test_a_block_is_summed_once(monkeypatch):
     np.testing.assert_allclose(got, reference.spmm(indptr, columns, data, x), atol=1e-11)
 
 
+def test_cuts_are_those_of_the_matrix_as_it_is():
+    """They are kept by where a matrix lies, and another may lie there: cuts are looked at."""
+    rng = np.random.default_rng(2)
+    indptr, columns = matrix(rng, np.int64)
+    bounds = np.array([0, M // 3, M])
+    for size in (30, 30, 7, 30):
+        for _ in range(2):
+            cuts = blocks.cuts_of(indptr, columns, N, size, bounds)
+            for i in range(M):
+                start, stop = indptr[i:i + 2]
+                expected = start + np.searchsorted(columns[start:stop], np.arange(0, N, size))
+                assert cuts[:, i].tolist() == [*expected, stop]
+            other = np.sort(rng.integers(0, N, PER_ROW))
+            long = np.argmax(np.diff(indptr) > PER_ROW)
+            columns[indptr[long]:indptr[long] + PER_ROW] = other
+            columns[indptr[long]:indptr[long + 1]].sort()
+    columns[indptr[long] + 1] = -1
+    assert blocks.cuts_of(indptr, columns, N, 30, bounds) is None
+
+
 def test_where_blocks_pay(monkeypatch):
     many = 10**6
     monkeypatch.setattr(blocks, "second_cache", lambda: 8 << 10)
