@@ -10,10 +10,10 @@ from commands import refused, succeed
 from hpgcn import bench
 from hpgcn.errors import OutputError, UsageError
 from hpgcn.kernels.cpu import trusted, tuning
-from hpgcn.kernels.cpu.tuning import DEFAULT, LEVELS, Reach, Tuning
+from hpgcn.kernels.cpu.tuning import LEVELS, Reach, Tuning
 
-OTHER = Tuning({level: (Reach(3, 1, 5), Reach(7, 2, 0)) for level in LEVELS}, streamed=False,
-               blocks=1)
+KINDS = Reach(3, 1, 5, 1), Reach(7, 2, 0, 0), Reach(2, 3, 9, 2)
+OTHER = Tuning(dict.fromkeys(LEVELS, KINDS), streamed=False, blocks=1)
 QUICK = {"scale_down": 4096, "repeats": 1}
 
 
@@ -27,15 +27,38 @@ def cache(tmp_path, monkeypatch):
 
 
 def test_what_is_kept_is_used():
-    assert tuning.current() is DEFAULT
+    assert tuning.current() is tuning.default()
     file = tuning.save(OTHER)
     assert tuning.measured() == tuning.current() == OTHER
     assert [path.name for path in file.parent.iterdir()] == [file.name]
-    with tuning.using(DEFAULT):
-        assert tuning.current() is DEFAULT
+    with tuning.using(tuning.default()):
+        assert tuning.current() is tuning.default()
     assert tuning.current() == OTHER
     assert tuning.forget() == file and tuning.forget() is None
-    assert tuning.current() is DEFAULT
+    assert tuning.current() is tuning.default()
+
+
+@pytest.mark.parametrize(("vendor", "expected"), [
+    ("vendor_id : GenuineIntel\n", "INTEL"), ("vendor_id : AuthenticAMD\n", "AMD"),
+    ("CPU implementer : 0x41\n", "AMD"), ("", "AMD")])
+def test_the_default_is_that_of_a_maker(vendor, expected, monkeypatch):
+    monkeypatch.setattr(tuning.Path, "read_text", lambda path: f"processor : 0\n{vendor}\nx : y\n")
+    tuning.default.cache_clear()
+    try:
+        assert tuning.default() is getattr(tuning, expected)
+    finally:
+        tuning.default.cache_clear()
+
+
+@pytest.mark.parametrize(("row_bytes", "kind"), [(4, 0), (64, 0), (65, 1), (256, 1), (260, 2)])
+def test_rows_of_one_line_of_few_and_of_more(row_bytes, kind, monkeypatch):
+    monkeypatch.setattr(tuning, "second_cache", lambda: 1 << 10)
+    monkeypatch.setattr(tuning, "last_level_cache", lambda: 1 << 14)
+    told = {level: tuple(Reach(place, each, 0, 0) for each in range(3))
+            for place, level in enumerate(LEVELS)}
+    with tuning.using(OTHER._replace(reach=told)):
+        for place, size in enumerate((1 << 10, 1 << 13, 1 << 14)):
+            assert tuning.reach_of(size // row_bytes, row_bytes) == Reach(place, kind, 0, 0)
 
 
 def changed(*keys, value):
@@ -61,6 +84,7 @@ WRONG = {
     "no level": lambda: changed("reach", "last", value=None),
     "level is a number": lambda: changed("reach", "last", value=3),
     "one kind of rows": lambda: changed("reach", "last", value=[{}]),
+    "a kind too many": lambda: changed("reach", "last", value=4 * [KINDS[0]._asdict()]),
     "no field": lambda: changed(*REACH, "near", value=None),
     "another field": lambda: changed(*REACH, "nearer", value=3),
     "negative": lambda: changed(*REACH, "far", value=-1),
@@ -82,21 +106,21 @@ def test_a_file_that_is_not_right_is_ignored(name):
     file = tuning.path()
     file.parent.mkdir()
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    assert tuning.current() is DEFAULT
+    assert tuning.current() is tuning.default()
     tuning.save(OTHER)
     assert tuning.current() == OTHER
 
 
 def test_where_nothing_can_be_read(cache, monkeypatch):
     tuning.path().mkdir(parents=True)  # a folder of that name
-    assert tuning.current() is DEFAULT
+    assert tuning.current() is tuning.default()
     tuning.measured.cache_clear()
 
     def homeless(*_):
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.setattr(tuning.Path, "expanduser", homeless)
-    assert tuning.current() is DEFAULT
+    assert tuning.current() is tuning.default()
     with pytest.raises(OutputError, match="cannot be kept: Could not determine home"):
         bench.run("tune", **QUICK)
 
@@ -115,11 +139,11 @@ def test_tune():
     assert tuning.measured() is not None
     *products, stores, blocks = report["rows"]
     assert [(row["level"], row["row"]) for row in products] == [
-        (level, row) for level in LEVELS for row in ("one line", "more")]
+        (level, row) for level in LEVELS for row in ("one line", "few lines", "more")]
     kept = tuning.measured()
     for place, row in enumerate(products):
-        reach = kept.reach[row["level"]][place % 2]
-        assert reach == Reach(row["near"], row["near_lines"], row["far"])
+        reach = kept.reach[row["level"]][place % 3]
+        assert reach == Reach(*(row[field] for field in Reach._fields))
         assert row["ratio"] == pytest.approx(row["default_ms"] / row["time_ms"])
         assert row["ratio"] == 1 or row["ratio"] > 1.03
     assert stores["row"] == ("past the cache" if kept.streamed else "into it")
@@ -127,12 +151,11 @@ def test_tune():
 
     text = succeed(*words)
     heading = next(line for line in text.splitlines() if line.startswith("level"))
-    assert heading.split() == ["level", "row", "near", "near", "lines", "far", "time", "default",
-                               "ratio"]
+    assert " ".join(heading.split()) == "level row near near lines far far lines time default ratio"
     assert f"kept: {tuning.path()}" in text
     assert f"tuning                        {tuning.path()}" in text
     assert f"removed: {tuning.path()}" in succeed(*words, "--reset")
-    assert tuning.current() is DEFAULT
+    assert tuning.current() is tuning.default()
     assert "removed: nothing" in succeed(*words, "--reset")
 
 
@@ -146,8 +169,8 @@ def test_usage(options, message):
         bench.run("spmm", reset=True)
 
 
-TUNINGS = [OTHER, *(Tuning({level: 2 * (Reach(*reach),) for level in LEVELS}, True, 0)
-                    for reach in ((0, 0, 0), (1, 2, 1024)))]
+TUNINGS = [OTHER, *(Tuning({level: 3 * (Reach(*reach),) for level in LEVELS}, True, 0)
+                    for reach in ((0, 0, 0, 0), (1, 2, 1024, 16)))]
 
 
 @pytest.mark.parametrize("width", [16, 41])

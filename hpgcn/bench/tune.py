@@ -13,10 +13,10 @@ from hpgcn.bench.timing import in_turns
 from hpgcn.errors import OutputError
 from hpgcn.kernels.cpu import trusted, tuning
 from hpgcn.kernels.cpu.blocks import IN_BLOCK
-from hpgcn.kernels.cpu.tuning import DEFAULT, LEVELS, Reach
+from hpgcn.kernels.cpu.tuning import LEVELS, Reach
 from hpgcn.runtime.device import HOST
 
-ROWS = {"one line": 16, "more": 64}  # columns of x, float32
+ROWS = {"one line": 16, "few lines": 64, "more": 128}  # columns of x, float32, by ROW_BYTES
 WORK = 1 << 27  # bytes of rows of x that a product reads
 PER_ROW = 16  # nonzeros of a row
 FEW = 4  # of a row, where stores are timed: there results are much of what moves
@@ -26,19 +26,20 @@ CACHES = 8  # second caches that a blocked x fills
 LONG = CACHES * IN_BLOCK  # nonzeros of a row of its matrix
 TURNS = 2  # times --repeats: what is timed here is short
 SPARE = 0.03  # a choice must be faster than the default by so much to be kept
-FAR = (0, 32, 64, 96, 128)
-NEAR = ((0, 0), (6, 1), (12, 1), (24, 1), (32, 1), (16, 16))  # nonzeros ahead, lines
+ALL = 16  # lines of a row, at least
+# nonzeros ahead, and lines of a row
+FAR = ((0, 0), (64, 1), (128, 1), (32, ALL), (64, ALL), (128, ALL))
+NEAR = ((0, 0), (6, 1), (12, 1), (24, 1), (32, 1), (64, 1), (16, 2), (16, ALL))
 
 
 def measure(settings, host, limits):
     """Time products with candidates of Reach where x lies in each of LEVELS, and keep the best.
 
-    "rows": level, row (one line or more), near, near_lines, far, time_ms of what was chosen,
-    default_ms, ratio (default over chosen); then one of stores past the last cache, and one of the
-    blocks that x is read in. "kept":
-    the file of this CPU model (hpgcn.kernels.cpu.tuning.path), which is used from then on. No bit
-    of any result depends on it. To reset removes the file, and times nothing: "removed", a path or
-    why there was none.
+    "rows": level, row (its cache lines: one, few or more), near, near_lines, far, far_lines,
+    time_ms of what was chosen, default_ms, ratio (default over chosen); then one of stores past the
+    last cache, and one of the blocks that x is read in. "kept": the file of this CPU model
+    (hpgcn.kernels.cpu.tuning.path), which is used from then on. No bit of any result depends on
+    it. To reset removes the file, and times nothing: "removed", a path or why there was none.
 
     OutputError where the file cannot be written.
     """
@@ -51,23 +52,23 @@ def measure(settings, host, limits):
     reach = {}
     rows = []
     for level in LEVELS:
-        pair = []
+        kinds = []
         for name, width in ROWS.items():
             size = max(4 * width, size_of(level) // settings.scale_down)
             host.need(4 * size, 0, f"tune, {level}")
             m = max(1, WORK // settings.scale_down // (4 * width * PER_ROW))
             product = make_product(m, size // (4 * width), width, PER_ROW, settings.seed)
-            best, took = choose(level, len(pair), product, settings, host)
-            default = took[DEFAULT.reach[level][len(pair)]]
+            best, took = choose(level, len(kinds), product, settings, host)
+            default = took[tuning.default().reach[level][len(kinds)]]
             rows.append({"level": level, "row": name, **best._asdict(), "time_ms": took[best],
                          "default_ms": default, "ratio": default / took[best]})
-            pair.append(best)
-        reach[level] = tuple(pair)
+            kinds.append(best)
+        reach[level] = tuple(kinds)
 
-    found = DEFAULT._replace(reach=reach)
+    found = tuning.default()._replace(reach=reach)
     for field, (level, words, values, make) in OTHERS.items():
         best, took = choose_other(found, field, values, make(settings), settings, host)
-        default = took[getattr(DEFAULT, field)]
+        default = took[getattr(tuning.default(), field)]
         rows.append({"level": level, "row": words(best), **dict.fromkeys(Reach._fields),
                      "time_ms": took[best], "default_ms": default, "ratio": default / took[best]})
         found = found._replace(**{field: best})
@@ -81,7 +82,9 @@ def choose(level, place, product, settings, host):
     First how far ahead into the second cache, then the first cache; the best is held against the
     default once more, and must be faster by SPARE.
     """
-    default = DEFAULT.reach[level][place]
+    default = tuning.default().reach[level][place]
+    lines = list(ROWS.values())[place] // 16
+    every = ALL if lines > 1 else 1
 
     def timed(*reaches):
         calls = {reach: partial(run, with_reach(level, place, reach), product)
@@ -90,10 +93,14 @@ def choose(level, place, product, settings, host):
         timings = in_turns(host, calls, TURNS * settings.repeats, label)
         return {reach: timing["time_ms"] for reach, timing in timings.items()}
 
-    took = timed(default, *(default._replace(far=far) for far in FAR))
+    def of(candidates):
+        """Return candidates that are not alike in rows of so many lines."""
+        return dict.fromkeys((ahead, count if count < lines else every)
+                             for ahead, count in candidates)
+
+    took = timed(default, *(Reach(*default[:2], *far) for far in of(FAR)))
     best = min(took, key=took.get)
-    near = dict.fromkeys((ahead, count if place else min(count, 1)) for ahead, count in NEAR)
-    took = timed(default, best, *(Reach(*pair, best.far) for pair in near))
+    took = timed(default, best, *(Reach(*near, *best[2:]) for near in of(NEAR)))
     best = min(took, key=took.get)
     took |= timed(default, best)
     if took[best] > (1 - SPARE) * took[default]:
@@ -107,7 +114,7 @@ def choose_other(found, field, values, product, settings, host):
     timings = in_turns(host, calls, settings.repeats, f"tune, {field}")
     took = {value: timing["time_ms"] for value, timing in timings.items()}
     best = min(took, key=took.get)
-    default = getattr(DEFAULT, field)
+    default = getattr(tuning.default(), field)
     if took[best] > (1 - SPARE) * took[default]:
         best = default
     return best, took
@@ -167,9 +174,10 @@ def writable():
 
 def with_reach(level, place, reach):
     """Return the default Tuning with another Reach."""
-    pair = list(DEFAULT.reach[level])
-    pair[place] = reach
-    return DEFAULT._replace(reach={**DEFAULT.reach, level: tuple(pair)})
+    default = tuning.default()
+    kinds = list(default.reach[level])
+    kinds[place] = reach
+    return default._replace(reach={**default.reach, level: tuple(kinds)})
 
 
 def run(candidate, product):

@@ -175,13 +175,14 @@ def layout(source, columns, width=None, out=None):
     aligned = address(source) % 64 == 0 and source.strides[0] % unit == 0
     lines = -(-row_bytes // 64) + (not aligned)
     near = min(reach.near_lines + (not aligned), lines) if reach.near else 0
+    far = min(reach.far_lines + (not aligned), lines) if reach.far else 0
 
     narrow = source.dtype == BF16
     shape = shape_of(
         columns, width or columns, 4 if narrow else source.itemsize,
         wide=aligned or size <= last_level_cache() // 2,
         narrow=(narrow, out is not None and out.dtype == BF16))
-    return shape._replace(near=near, far=lines if reach.far else 0), reach.near, reach.far
+    return shape._replace(near=near, far=far), reach.near, reach.far
 
 
 def unit_past_cache(out, first, columns, shape):

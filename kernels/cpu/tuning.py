@@ -2,11 +2,13 @@
 
 Nothing here changes a bit of a result. A core waits for few lines of its first cache at a time,
 for more of its second one; so rows of x that come from beyond the second cache are asked for
-there, far ahead, and the beginning of a row in the first one a little later.
+there, far ahead, and the beginning of a row in the first one a little later. A line that is asked
+for in either costs a core something, too, though it be there already.
 """
 import functools
 import json
 import os
+from bisect import bisect_left
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -16,7 +18,8 @@ CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 SECOND_CACHE = 512 << 10  # bytes, where the system does not say
 LAST_CACHE = 32 << 20
 LEVELS = ("second", "last", "memory")  # the cache that holds x
-VERSION = 2
+ROW_BYTES = 64, 256  # rows of x of one cache line, of few, and of more differ in their Reach
+VERSION = 3
 MOST_BLOCKS = 64
 FURTHEST = 1024  # nonzeros, and lines, that a Reach may say
 _given = ContextVar("given", default=None)
@@ -27,21 +30,32 @@ class Reach(NamedTuple):
 
     near: int  # into the first cache; 0: none
     near_lines: int
-    far: int  # all lines into the second cache; 0: none
+    far: int  # into the second cache; 0: none
+    far_lines: int
 
 
 class Tuning(NamedTuple):
-    """What kernels ask of a CPU: `reach` by level of LEVELS, for rows of one line and of more."""
+    """What kernels ask of a CPU: `reach` by level of LEVELS, for each kind of ROW_BYTES."""
 
     reach: dict
     streamed: bool  # whether results larger than the last cache are stored past it
     blocks: int  # second caches that a block of rows of x fills, where it is read in such; 0: never
 
 
-DEFAULT = Tuning(
-    {"second": (Reach(32, 1, 0), Reach(16, 16, 0)),
-     "last": (Reach(32, 1, 0), Reach(12, 1, 64)),
-     "memory": (Reach(6, 1, 64), Reach(12, 1, 64))}, streamed=True, blocks=2)
+def _reaches(second, last, memory):
+    return {level: tuple(Reach(*numbers) for numbers in kinds)
+            for level, kinds in zip(LEVELS, (second, last, memory))}
+
+
+# by the maker that the system names: one's cores are alike in what a prefetch costs and gains
+AMD = Tuning(_reaches(
+    second=((32, 1, 0, 0), (16, 16, 0, 0), (16, 16, 0, 0)),
+    last=((32, 1, 0, 0), (12, 1, 64, 16), (12, 1, 64, 16)),
+    memory=((6, 1, 64, 1), (12, 1, 64, 16), (12, 1, 64, 16))), streamed=True, blocks=2)
+INTEL = AMD._replace(reach=_reaches(
+    second=((64, 1, 0, 0), (16, 16, 0, 0), (16, 16, 0, 0)),
+    last=((64, 1, 0, 0), (16, 16, 128, 1), (16, 2, 64, 16)),
+    memory=((64, 1, 0, 0), (16, 16, 128, 1), (16, 2, 64, 16))))
 
 
 def reach_of(rows, row_bytes):
@@ -52,12 +66,18 @@ def reach_of(rows, row_bytes):
         level = "second"
     elif size <= last_level_cache() // 2:
         level = "last"
-    return current().reach[level][row_bytes > 64]
+    return current().reach[level][bisect_left(ROW_BYTES, row_bytes)]
 
 
 def current():
-    """Return the Tuning in use: what was measured for this CPU model, or DEFAULT."""
-    return _given.get() or measured() or DEFAULT
+    """Return the Tuning in use: what was measured for this CPU model, or the default."""
+    return _given.get() or measured() or default()
+
+
+@functools.cache
+def default():
+    """Return the Tuning of this CPU's maker, that of AMD for all others."""
+    return INTEL if _processor("vendor_id") == ["GenuineIntel"] else AMD
 
 
 @contextmanager
@@ -125,10 +145,11 @@ def from_json(held):
         raise ValueError(f"version {held['version']} for {held['cpu']}")
     reach = {}
     for level in LEVELS:
-        one, more = (Reach(**each) for each in held["reach"][level])
-        if not all(type(number) is int and 0 <= number <= FURTHEST for number in (*one, *more)):
+        kinds = reach[level] = tuple(Reach(**each) for each in held["reach"][level])
+        numbers = [number for each in kinds for number in each]
+        if len(kinds) != len(ROW_BYTES) + 1 or not all(
+                type(number) is int and 0 <= number <= FURTHEST for number in numbers):
             raise ValueError(f"reach of {level}")
-        reach[level] = one, more
     if type(held["streamed"]) is not bool:
         raise TypeError("streamed")
     if type(held["blocks"]) is not int or not 0 <= held["blocks"] <= MOST_BLOCKS:
@@ -165,12 +186,14 @@ def _caches():
 @functools.cache
 def cpu_model():
     """Return the name of the processor, and its family and model, as the system says them."""
-    words = []
+    return " ".join(_processor("model name", "cpu family", "model")) or "unknown"
+
+
+def _processor(*fields):
+    """Return what the system says of the first processor in some fields, as far as it has them."""
     try:
         lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
     except OSError:
         lines = []
-    for wanted in ("model name", "cpu family", "model"):
-        words += [line.split(":", 1)[1].strip() for line in lines
-                  if line.split(":")[0].strip() == wanted]
-    return " ".join(words) or "unknown"
+    said = dict(map(str.strip, line.split(":", 1)) for line in lines if ":" in line)
+    return [said[field] for field in fields if field in said]

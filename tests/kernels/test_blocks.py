@@ -8,11 +8,10 @@ import pytest
 from hpgcn.kernels import reference
 from hpgcn.kernels.cpu import blocks, trusted, tuning
 from hpgcn.kernels.cpu.blocks import IN_BLOCK, block_of
-from hpgcn.kernels.cpu.tuning import DEFAULT
 
 M, N, PER_ROW = 70, 90, 100
 CACHE = 2 << 10  # bytes
-WHOLE = DEFAULT._replace(blocks=0)
+WHOLE = tuning.default()._replace(blocks=0)
 module = import_module("hpgcn.kernels.cpu.spmm")  # the package has the function by this name
 
 
@@ -53,7 +52,7 @@ def test_bits_are_those_of_one_pass(dtype, width, count, monkeypatch):
             for more in ({}, scales, {**scales, "mask": mask}):
                 multiply = trusted.sspmm if "mask" in more else trusted.spmm
                 got, passes = [], []
-                for choice in (WHOLE, DEFAULT._replace(blocks=count)):
+                for choice in (WHOLE, tuning.default()._replace(blocks=count)):
                     with tuning.using(choice):
                         out = np.full((M, width), np.nan, real)
                         _, launches = module.product(indptr, columns, data, x, out, **more)
@@ -69,7 +68,7 @@ def test_a_block_is_summed_once(monkeypatch):
     rng = np.random.default_rng(1)
     indptr, columns = matrix(rng, np.int32)
     data, x = rng.standard_normal(columns.size), rng.standard_normal((N, 48))
-    with tuning.using(DEFAULT._replace(blocks=1)):
+    with tuning.using(tuning.default()._replace(blocks=1)):
         assert block_of(M, N, columns.size, 48, 8, 8) is not None
         got = trusted.spmm(indptr, columns, data, x)
     np.testing.assert_allclose(got, reference.spmm(indptr, columns, data, x), atol=1e-11)
@@ -98,7 +97,7 @@ def test_cuts_are_those_of_the_matrix_as_it_is():
 def test_where_blocks_pay(monkeypatch):
     many = 10**6
     monkeypatch.setattr(blocks, "second_cache", lambda: 8 << 10)
-    with tuning.using(DEFAULT._replace(blocks=1)):
+    with tuning.using(tuning.default()._replace(blocks=1)):
         assert block_of(M, 32, many, 64, 4, 4) is None  # x fits the cache
         assert block_of(M, 64, many, 64, 4, 4) == (64, 32)
         assert block_of(M, 65, many, 64, 4, 4) == (64, 22)
