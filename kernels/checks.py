@@ -3,9 +3,12 @@
 What is only read is copied where its order, or that of its bytes, is not the kernel's;
 an array that is written is refused there. This costs microseconds, and a pass over row
 pointers and indices: of a read-only array, as all that it is a view of, one as long as
-it lives, so that who marks an array read-only must not write to it any more.
+it lives, so that who marks an array read-only must not write to it any more. A kernel that
+reads them in order has a function `looking`, which is told how to check them, and does so
+on its way or calls that.
 """
 import collections
+import contextlib
 import functools
 import inspect
 import types
@@ -28,6 +31,7 @@ READ = {  # kinds that are read in C order: dtypes taken, and what other numbers
     "real": (FLOATS, None), "like": (FLOATS, None), "float": (FLOATS, FLOATS[1]),
     "wide": (FLOATS[1:], FLOATS[1]), "bits": (BITS, None),
     **dict.fromkeys(("index", "pointers", "once", "classes"), (INTEGERS, INTEGERS[1]))}
+MATRIX = {"indptr", "indices"}
 ALIKE = {"alike", "same"}  # of the dtype of the first array, be it of 16 bits: written, and read
 WRITTEN = {  # kinds that are written: the order in memory that they need
     "into": lambda array: _aligned(array) and array.flags.c_contiguous,
@@ -64,10 +68,12 @@ def checked(name, kernel, xp):
     """
     spec = parse(SPECS[name])
     signature = inspect.signature(kernel)
+    looking = getattr(kernel, "looking", None)
 
     @functools.wraps(kernel)
     def call(*args, **options):
-        try:
+        later = None if looking is None else []
+        with named(name):
             given = signature.bind(*args, **options).arguments
             if "e" in given and given.get("op", "copylhs") == "copylhs":
                 given["e"] = None  # it is not read
@@ -77,17 +83,35 @@ def checked(name, kernel, xp):
                 lengths["n"] = given["n"]
             if "heads" in signature.parameters:
                 lengths["h"] = given.get("heads", 1)
-            _check_arrays(spec, given, lengths, xp())
+            _check_arrays(spec, given, lengths, xp(), later)
             _check_pairs(given, lengths)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"{name}: {error}") from None
-        return kernel(**given)
+        if not later:
+            return kernel(**given)
+
+        def look():
+            with named(name):
+                for check in later:
+                    check()
+
+        return looking(**given, look=look)
 
     return call
 
 
-def _check_arrays(spec, given, lengths, xp):
-    """Check the arrays of a spec; replace in `given` what is copied, add to `lengths`."""
+@contextlib.contextmanager
+def named(name):
+    """Let errors about arguments begin with the name of a kernel."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name}: {error}") from None
+
+
+def _check_arrays(spec, given, lengths, xp, later=None):
+    """Check the arrays of a spec; replace in `given` what is copied, add to `lengths`.
+
+    Checks of a matrix that can change are left to do: added to `later`, if that is a list.
+    """
     dtype = stored = None
     for argument in spec:
         name, kind = argument.name, argument.kind
@@ -111,10 +135,11 @@ def _check_arrays(spec, given, lengths, xp):
             stored = array.dtype
             dtype = stored if base == kind else number_dtype(stored)
 
+        do = later.append if later is not None and name in MATRIX and not _frozen(array) else _now
         if argument.limit in lengths:
-            _check_range(name, array, lengths[argument.limit])
+            do(functools.partial(_check_range, name, array, lengths[argument.limit]))
         if kind == "pointers":
-            _check_pointers(name, array, lengths["k"], argument.covers)
+            do(functools.partial(_check_pointers, name, array, lengths["k"], argument.covers))
         elif kind == "once" and int(xp.bincount(array, minlength=1).max()) > 1:
             raise ValueError(f"{name} has a row twice")
         elif kind == "classes":
@@ -126,6 +151,10 @@ def _check_arrays(spec, given, lengths, xp):
         shape = {"n": lengths["n"], "m": lengths["m"], "e": lengths["k"]}
         _check_arrays(parse(TRANSPOSED), parts, shape, xp)
         given["transposed"] = tuple(parts.values())
+
+
+def _now(check):
+    check()
 
 
 def _check_shape(name, shape, expected, lengths):

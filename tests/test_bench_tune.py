@@ -13,7 +13,7 @@ from hpgcn.kernels.cpu import trusted, tuning
 from hpgcn.kernels.cpu.tuning import LEVELS, Reach, Tuning
 
 KINDS = Reach(3, 1, 5, 1), Reach(7, 2, 0, 0), Reach(2, 3, 9, 2)
-OTHER = Tuning(dict.fromkeys(LEVELS, KINDS), streamed=False, blocks=1)
+OTHER = Tuning(dict.fromkeys(LEVELS, KINDS), streamed=False, blocks=1, entries=False)
 QUICK = {"scale_down": 4096, "repeats": 1}
 
 
@@ -93,6 +93,8 @@ WRONG = {
     "text": lambda: changed(*REACH, "near", value="8"),
     "a truth": lambda: changed(*REACH, "near", value=True),
     "streamed is text": lambda: changed("streamed", value="no"),
+    "entries are a number": lambda: changed("entries", value=1),
+    "nothing of entries": lambda: changed("entries", value=None),
     "nothing of stores": lambda: changed("streamed", value=None),
     "half a block": lambda: changed("blocks", value=.5),
     "a block less than none": lambda: changed("blocks", value=-1),
@@ -137,7 +139,7 @@ def test_tune():
     report = json.loads(succeed(*words, "--json"), parse_constant=pytest.fail)
     assert report["kept"] == str(tuning.path()) and report["machine"]["tuning"] == "default"
     assert tuning.measured() is not None
-    *products, stores, blocks = report["rows"]
+    *products, stores, blocks, entries = report["rows"]
     assert [(row["level"], row["row"]) for row in products] == [
         (level, row) for level in LEVELS for row in ("one line", "few lines", "more")]
     kept = tuning.measured()
@@ -148,6 +150,8 @@ def test_tune():
         assert row["ratio"] == 1 or row["ratio"] > 1.03
     assert stores["row"] == ("past the cache" if kept.streamed else "into it")
     assert blocks["row"] == (f"{kept.blocks} x second cache" if kept.blocks else "none")
+
+    assert entries["row"] == ("ahead" if kept.entries else "as they come")
 
     text = succeed(*words)
     heading = next(line for line in text.splitlines() if line.startswith("level"))
@@ -169,7 +173,7 @@ def test_usage(options, message):
         bench.run("spmm", reset=True)
 
 
-TUNINGS = [OTHER, *(Tuning({level: 3 * (Reach(*reach),) for level in LEVELS}, True, 0)
+TUNINGS = [OTHER, *(Tuning({level: 3 * (Reach(*reach),) for level in LEVELS}, True, 0, True)
                     for reach in ((0, 0, 0, 0), (1, 2, 1024, 16)))]
 
 

@@ -22,6 +22,7 @@ PER_ROW = 16  # nonzeros of a row
 FEW = 4  # of a row, where stores are timed: there results are much of what moves
 BEYOND = 6  # an x in memory is so many times the last cache,
 ENOUGH = 1 << 30  # but no larger than this, unless two last caches are
+MANY = 1 << 20  # rows where entries are timed: they lie in memory
 CACHES = 8  # second caches that a blocked x fills
 LONG = CACHES * IN_BLOCK  # nonzeros of a row of its matrix
 TURNS = 2  # times --repeats: what is timed here is short
@@ -37,9 +38,10 @@ def measure(settings, host, limits):
 
     "rows": level, row (its cache lines: one, few or more), near, near_lines, far, far_lines,
     time_ms of what was chosen, default_ms, ratio (default over chosen); then one of stores past the
-    last cache, and one of the blocks that x is read in. "kept": the file of this CPU model
-    (hpgcn.kernels.cpu.tuning.path), which is used from then on. No bit of any result depends on
-    it. To reset removes the file, and times nothing: "removed", a path or why there was none.
+    last cache, one of the blocks that x is read in, and one of the entries of A. "kept": the file
+    of this CPU model (hpgcn.kernels.cpu.tuning.path), which is used from then on. No bit of any
+    result depends on it. To reset removes the file, and times nothing: "removed", a path or why
+    there was none.
 
     OutputError where the file cannot be written.
     """
@@ -134,6 +136,13 @@ def of_blocks(settings):
     return make_product(rows, rows, width, LONG, settings.seed)
 
 
+def of_entries(settings):
+    """Return a product with an x in the last cache, of rows of a line: much of it is entries."""
+    width = ROWS["one line"]
+    rows = max(1, size_of("last") // settings.scale_down // (4 * width))
+    return make_product(max(1, MANY // settings.scale_down), rows, width, PER_ROW, settings.seed)
+
+
 def size_of(level):
     """Return bytes of an x that lies in this level and no nearer one."""
     last = tuning.last_level_cache()
@@ -157,7 +166,8 @@ OTHERS = {
     "streamed": ("stores", {True: "past the cache", False: "into it"}.get, (True, False),
                  of_stores),
     "blocks": ("blocks", lambda count: f"{count} x second cache" if count else "none", (0, 1, 2, 4),
-               of_blocks)}
+               of_blocks),
+    "entries": ("entries", {True: "ahead", False: "as they come"}.get, (True, False), of_entries)}
 
 
 @contextmanager

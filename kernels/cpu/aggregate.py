@@ -3,6 +3,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.kernels.cpu.chunks import by_nonzeros
+from hpgcn.kernels.cpu.emitter import FIRST
 from hpgcn.kernels.cpu.row_extreme import row_extreme
 from hpgcn.kernels.cpu.row_product import max_width
 from hpgcn.kernels.cpu.spmm import CHUNKS, layout, product, unit_past_cache
@@ -50,7 +51,7 @@ def _message(op, x, u, e, k, out):
 def _prefetch(x, u):
     size = x.shape[1] * x.itemsize
     for byte in range(0, size, 64):
-        prefetch(x.ctypes.data + u * size + byte, True)
+        prefetch(x.ctypes.data + u * size + byte, FIRST)
 
 
 @Threaded

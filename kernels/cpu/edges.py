@@ -4,6 +4,7 @@ import math
 import numpy as np
 
 from hpgcn.kernels.cpu.chunks import by_nonzeros
+from hpgcn.kernels.cpu.emitter import FIRST
 from hpgcn.kernels.cpu.vector_intrinsics import prefetch
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import Threaded, chunks
@@ -41,7 +42,7 @@ def _edge_dot(taken, indptr, indices, x, y, out, bounds):
             for k in range(indptr[i], indptr[i + 1]):
                 if k + AHEAD < indices.size:
                     for byte in range(0, row_bytes, 64):
-                        prefetch(y.ctypes.data + indices[k + AHEAD] * row_bytes + byte, True)
+                        prefetch(y.ctypes.data + indices[k + AHEAD] * row_bytes + byte, FIRST)
                 for h in range(heads):
                     out[k, h] = _dot(x, i, y, indices[k], h * width, (h + 1) * width, sums)
 

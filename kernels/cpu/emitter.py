@@ -6,6 +6,7 @@ from numba.core import cgutils, config
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 BYTES = I8.as_pointer()
+FIRST, SECOND, ONCE = 3, 2, 0  # caches, as llvm.prefetch calls them; the last: for one use
 AVX512 = {"skylake-avx512", "icelake-server", "sapphirerapids", "znver4", "znver5"}
 AVX2 = {"haswell", "skylake", "znver1", "znver2", "znver3"}
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from hpgcn.kernels.cpu.chunks import evenly
-from hpgcn.kernels.cpu.emitter import vector_bytes
+from hpgcn.kernels.cpu.emitter import ONCE, vector_bytes
 from hpgcn.kernels.cpu.tuning import last_level_cache
 from hpgcn.kernels.cpu.vector_intrinsics import add, address, move, prefetch
 from hpgcn.kernels.jit import jit
@@ -17,8 +17,8 @@ VECTOR = vector_bytes()
 @jit(inline="always")
 def _prefetch_row(row, row_bytes):
     for offset in range(0, row_bytes, 64):
-        prefetch(row + offset, False)
-    prefetch(row + row_bytes - 1, False)  # a row may spill into one more cache line
+        prefetch(row + offset, ONCE)
+    prefetch(row + row_bytes - 1, ONCE)  # a row may spill into one more cache line
 
 
 @jit()

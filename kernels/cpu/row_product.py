@@ -14,10 +14,20 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from hpgcn.kernels.cpu.bits16 import narrowed, widened
-from hpgcn.kernels.cpu.emitter import BYTES, I1, I16, I32, I64, Emitter, splat, vector_bytes
+from hpgcn.kernels.cpu.emitter import (
+    BYTES,
+    FIRST,
+    I1,
+    I16,
+    I32,
+    I64,
+    SECOND,
+    Emitter,
+    splat,
+    vector_bytes,
+)
 
 MAX_VECTORS = 16  # of 32 registers with AVX-512
-FIRST, SECOND = 3, 2  # caches, as llvm.prefetch calls them
 
 
 class RowShape(NamedTuple):

@@ -1,8 +1,9 @@
-"""The largest of many integers, by all threads."""
+"""Whether integers are those of a matrix: of all, by all threads, or of rows about to be read."""
 from collections import deque
 
 import numpy as np
 
+from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import together, worth_threads
 
 BLOCK = 1 << 19  # numbers that a thread looks at before it takes the next
@@ -26,3 +27,17 @@ def largest(numbers):
 
     together(look)
     return max(tops)
+
+
+@jit(inline="always")
+def wrong_rows(starts, stops, indices, first, beyond, last):
+    """Whether rows first..beyond do not follow each other, or have a column not in 0..last."""
+    low, high = np.int64(starts[first]), np.int64(stops[beyond - 1])
+    wrong = False
+    for i in range(np.uint64(first), np.uint64(beyond)):  # no way out: so it is vector code
+        wrong |= stops[i] < starts[i]
+    if wrong or low < 0 or high > indices.size:
+        return True
+    for k in range(np.uint64(low), np.uint64(high)):
+        wrong |= (indices[k] < 0) | (indices[k] > last)
+    return wrong

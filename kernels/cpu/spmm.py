@@ -4,6 +4,9 @@ Where rows of A hold many nonzeros, and x is larger than a core's second cache, 
 in blocks that it holds, one after the other (DistGNN, Algorithm 2): a row of the result is left
 when its nonzeros of a block are done, and its sum goes on from there in the next one. The order
 of the sum is that of one pass, and so are its bits.
+
+Nonzeros are asked for ahead, as rows of x are: where those come from anywhere, the CPU does not
+see by itself that the nonzeros are read in order.
 """
 import threading
 from itertools import pairwise
@@ -13,8 +16,10 @@ import numpy as np
 from hpgcn.kernels.bits16 import BF16, ROUNDED_ONCE
 from hpgcn.kernels.cpu.blocks import AHEAD, block_of, cuts_of
 from hpgcn.kernels.cpu.chunks import by_nonzeros, evenly
+from hpgcn.kernels.cpu.emitter import FIRST, SECOND
 from hpgcn.kernels.cpu.row_product import max_width, row_product, shape_of
-from hpgcn.kernels.cpu.tuning import current, last_level_cache, reach_of
+from hpgcn.kernels.cpu.scan import wrong_rows
+from hpgcn.kernels.cpu.tuning import current, last_level_cache, level_of, reach_of
 from hpgcn.kernels.cpu.vector_intrinsics import address, prefetch
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import Threaded, chunks
@@ -24,6 +29,9 @@ NO_MASK = np.empty((0, 0), np.uint8)
 CHUNKS = 256
 LINE = 64
 MOST_LINES = 4  # of the nonzeros of a row in a block that are asked for ahead
+AT_ONCE = 1024  # nonzeros that are asked for together, and looked at,
+ROWS_AT_ONCE = 128  # of so many rows at most
+NOTHING = np.empty(0, np.int64)
 
 
 @jit(inline="always")
@@ -32,37 +40,59 @@ def _prefetch(array, first, beyond):
     begin = array.ctypes.data + first * array.itemsize
     size = min((beyond - first) * array.itemsize, MOST_LINES * LINE)
     for byte in range(0, size + LINE - 1, LINE):
-        prefetch(begin + byte, True)
+        prefetch(begin + byte, FIRST)
+
+
+@jit(inline="always")
+def _ask(array, first, beyond):
+    """Ask for many entries of an array, as far as it goes."""
+    begin = array.ctypes.data
+    size = min(beyond, array.size) * array.itemsize
+    for byte in range(first * array.itemsize, size, LINE):
+        prefetch(begin + byte, SECOND)
 
 
 @Threaded
 def _spmm(taken, starts, stops, indices, data, col_scale, row_scale, rows, mask, resume, accumulate,
-          bounds, x, ldx, out, out_bytes, width, first_byte, near, far, ahead, one, shape):
+          bounds, at_once, entries, wrong, last_row, x, ldx, out, out_bytes, width, first_byte,
+          near, far, ahead, one, shape):
+    """Multiply rows; set `wrong`, if it has a place, where indptr or a column does not fit."""
     last = np.int64(indices.size - 1)
     num_bytes = np.int64(mask.shape[1] - first_byte)
     bits = mask.ctypes.data
     out_itemsize = row_scale.itemsize
     for chunk in chunks(taken, bounds.size - 1):
-        for r in range(bounds[chunk], bounds[chunk + 1]):
-            i = rows[r] if rows.size else r
-            start, stop = np.int64(starts[i]), np.int64(stops[i])
-            if ahead:
-                later = min(i + ahead, starts.size - 1)
-                first, beyond = np.int64(starts[later]), np.int64(stops[later])
-                _prefetch(indices, first, beyond)
+        for r in range(bounds[chunk], bounds[chunk + 1], at_once):
+            beyond = min(r + at_once, bounds[chunk + 1])
+            if wrong.size and wrong_rows(starts, stops, indices, r, beyond, last_row):
+                wrong[0] = 1
+                break
+            if entries:
+                next_entry = np.int64(stops[beyond - 1])
+                count = min(next_entry - np.int64(starts[r]), 2 * AT_ONCE)
+                _ask(indices, next_entry, next_entry + count)
                 if data is not None:
-                    _prefetch(data, first, beyond)
-                for byte in range(0, width * out_itemsize, LINE):
-                    prefetch(out + later * out_bytes + byte, True)
-            if resume and start == stop and not row_scale.size:
-                continue
-            scale = row_scale[i] if row_scale.size else one
-            mask_row = np.int64(0)
-            if mask.size:
-                mask_row = np.int64(bits + i * mask.shape[1] + first_byte)
-            row_product(indices, data, col_scale, start, stop, near, far, last, x, ldx,
-                        out + i * out_bytes, width, scale, resume, accumulate, mask_row, num_bytes,
-                        shape)
+                    _ask(data, next_entry, next_entry + count)
+            for place in range(r, beyond):
+                i = rows[place] if rows.size else place
+                start, stop = np.int64(starts[i]), np.int64(stops[i])
+                if ahead:
+                    later = min(i + ahead, starts.size - 1)
+                    first, until = np.int64(starts[later]), np.int64(stops[later])
+                    _prefetch(indices, first, until)
+                    if data is not None:
+                        _prefetch(data, first, until)
+                    for byte in range(0, width * out_itemsize, LINE):
+                        prefetch(out + later * out_bytes + byte, FIRST)
+                if resume and start == stop and not row_scale.size:
+                    continue
+                scale = row_scale[i] if row_scale.size else one
+                mask_row = np.int64(0)
+                if mask.size:
+                    mask_row = np.int64(bits + i * mask.shape[1] + first_byte)
+                row_product(indices, data, col_scale, start, stop, near, far, last, x, ldx,
+                            out + i * out_bytes, width, scale, resume, accumulate, mask_row,
+                            num_bytes, shape)
 
 
 @Threaded
@@ -78,31 +108,40 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
     """Threads take chunks of rows balanced by nonzeros, on a dynamic schedule.
 
     One thread sums a row, in an order that its length and the width fix, whatever the threads.
+    Of arrays that may change, indptr and indices are looked at on the way: where they are
+    refused, `out` holds anything.
     """
-    out, launches = product(indptr, indices, data, x, out, row_scale, col_scale, rows, mask,
-                            accumulate)
-    for kernel, arguments in launches:
-        kernel(*arguments)
-    return out
+    return _filled(indptr, indices, data, x, out, row_scale, col_scale, rows, mask, accumulate)
 
 
 def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale=None, rows=None,
           accumulate=False):
-    out, launches = product(indptr, indices, data, x, out, row_scale, col_scale, rows, mask,
-                            accumulate)
-    for kernel, arguments in launches:
-        kernel(*arguments)
+    return _filled(indptr, indices, data, x, out, row_scale, col_scale, rows, mask, accumulate)
+
+
+def _filled(*arguments, **options):
+    out, launches = product(*arguments, **options)
+    for kernel, given in launches:
+        kernel(*given)
     return out
 
 
-def product(indptr, indices, data, x, out, row_scale=None, col_scale=None, rows=None, mask=None,
-            accumulate=False):
-    """Return the result of `spmm`, and the kernels that fill it, each with its arguments.
+# how these are called with a matrix that nobody has looked at (hpgcn.kernels.checks)
+spmm.looking = sspmm.looking = _filled
+
+
+def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, rows=None,
+            mask=None, accumulate=False, look=None):
+    """Return the result of `spmm`, and what fills it: kernels, each with its arguments.
 
     Wide x is multiplied in passes over its columns (`pass_width`): as many as the
     registers hold, fewer where a narrower slab of x then stays in the cache. Rows that
     are read often may first be copied to the bounds of cache lines (`is_packed`), and be
     read block by block (`block_of`).
+
+    `look` raises an error if indptr or indices do not fit; None: they do. Where rows are read one
+    after the other, and nothing is lost by it, they are looked at just before they are used, and
+    then once more by `look` if something was wrong.
     """
     m = indptr.size - 1
     n, width = x.shape
@@ -112,9 +151,16 @@ def product(indptr, indices, data, x, out, row_scale=None, col_scale=None, rows=
         raise ValueError(ROUNDED_ONCE)
     if out is None:
         out = (np.empty if rows is None and not accumulate else np.zeros)((m, width), dtype)
-    if m == 0 or width == 0 or (rows is not None and rows.size == 0):
-        return out, ()
     nnz = int(indptr[-1]) - int(indptr[0])
+    nothing = m == 0 or width == 0 or (rows is not None and rows.size == 0)
+    blocked = None
+    if rows is None and not accumulate and not nothing and out.dtype != BF16:
+        blocked = block_of(m, n, nnz, width, x.itemsize, dtype.itemsize)
+    if look and (nothing or blocked or rows is not None or accumulate or nnz <= 0):
+        look()
+        look = None
+    if nothing:
+        return out, ()
     if nnz == 0:  # nothing of x or of the indices may be read
         indptr = np.zeros(m + 1, np.int64)
         indices = np.zeros(1, np.int32)
@@ -125,16 +171,19 @@ def product(indptr, indices, data, x, out, row_scale=None, col_scale=None, rows=
     col_scale = None if col_scale is None else np.ascontiguousarray(col_scale, dtype)
     row_scale = np.ascontiguousarray(() if row_scale is None else row_scale, dtype)
 
-    blocked = cuts = None
-    if rows is NO_ROWS and not accumulate and out.dtype != BF16:
-        blocked = block_of(m, n, nnz, width, x.itemsize, dtype.itemsize)
-    if blocked:
-        cuts = cuts_of(indptr, indices, n, blocked.rows, bounds)
+    cuts = cuts_of(indptr, indices, n, blocked.rows, bounds) if blocked else None
     if cuts is None:  # so it is, too, where columns do not rise
         blocked = None
         cuts = indptr[:-1], indptr[1:]
     step, size = blocked or (pass_width(width, n, nnz, x.itemsize, dtype.itemsize), n)
     packed = is_packed(x, step, nnz, size)
+    entries = rows is NO_ROWS and not blocked and current().entries and (
+        level_of(n * step * x.itemsize) != "second")
+    wrong = np.zeros(1, np.int64) if look else NOTHING
+    last_row = indices.dtype.type(min(n - 1, np.iinfo(indices.dtype).max))
+    at_once = max(1, m)
+    if entries or look:
+        at_once = max(1, min(ROWS_AT_ONCE, m * AT_ONCE // max(1, nnz)))
     launches = []
     for first in range(0, width, step):
         columns = min(step, width - first)
@@ -155,12 +204,21 @@ def product(indptr, indices, data, x, out, row_scale=None, col_scale=None, rows=
             scale = row_scale if block == len(cuts) - 2 else row_scale[:0]
             launches.append((_spmm, (
                 (nnz + m) * columns * size // max(1, n), starts, stops, indices, data, col_scale,
-                scale, rows, mask, block > 0, accumulate, bounds,
-                address(source) - block * size * source.strides[0],
+                scale, rows, mask, block > 0, accumulate, bounds, at_once, entries or bool(look),
+                wrong, last_row, address(source) - block * size * source.strides[0],
                 ldx.bit_length() - 1 if power else ldx, address(out) + first * out.itemsize,
                 width * out.itemsize, columns, first // 8, near, far, AHEAD if blocked else 0,
                 dtype.type(1), shape.literal())))
+            if look:  # before another pass
+                launches.append((_refuse, (wrong, look)))
+                wrong, look = NOTHING, None
     return out, launches
+
+
+def _refuse(wrong, look):
+    if wrong[0]:
+        look()
+        raise ValueError("indptr or indices changed while they were read")
 
 
 def layout(source, columns, width=None, out=None):

@@ -40,6 +40,7 @@ class Tuning(NamedTuple):
     reach: dict
     streamed: bool  # whether results larger than the last cache are stored past it
     blocks: int  # second caches that a block of rows of x fills, where it is read in such; 0: never
+    entries: bool  # whether A's are asked for ahead, too, where x lies beyond the second cache
 
 
 def _reaches(second, last, memory):
@@ -51,7 +52,8 @@ def _reaches(second, last, memory):
 AMD = Tuning(_reaches(
     second=((32, 1, 0, 0), (16, 16, 0, 0), (16, 16, 0, 0)),
     last=((32, 1, 0, 0), (12, 1, 64, 16), (12, 1, 64, 16)),
-    memory=((6, 1, 64, 1), (12, 1, 64, 16), (12, 1, 64, 16))), streamed=True, blocks=2)
+    memory=((6, 1, 64, 1), (12, 1, 64, 16), (12, 1, 64, 16))), streamed=True, blocks=2,
+    entries=True)
 INTEL = AMD._replace(reach=_reaches(
     second=((64, 1, 0, 0), (16, 16, 0, 0), (16, 16, 0, 0)),
     last=((64, 1, 0, 0), (16, 16, 128, 1), (16, 2, 64, 16)),
@@ -60,13 +62,14 @@ INTEL = AMD._replace(reach=_reaches(
 
 def reach_of(rows, row_bytes):
     """Return the Reach of a product with so many rows of x of so many bytes."""
-    size = rows * row_bytes
-    level = "memory"
+    return current().reach[level_of(rows * row_bytes)][bisect_left(ROW_BYTES, row_bytes)]
+
+
+def level_of(size):
+    """Return which of LEVELS holds an x of so many bytes."""
     if size <= second_cache():
-        level = "second"
-    elif size <= last_level_cache() // 2:
-        level = "last"
-    return current().reach[level][bisect_left(ROW_BYTES, row_bytes)]
+        return "second"
+    return "last" if size <= last_level_cache() // 2 else "memory"
 
 
 def current():
@@ -136,7 +139,7 @@ def to_json(tuning):
     """Return a Tuning as what JSON holds."""
     reach = {level: [each._asdict() for each in pair] for level, pair in tuning.reach.items()}
     return {"version": VERSION, "cpu": cpu_model(), "reach": reach, "streamed": tuning.streamed,
-            "blocks": tuning.blocks}
+            "blocks": tuning.blocks, "entries": tuning.entries}
 
 
 def from_json(held):
@@ -150,11 +153,11 @@ def from_json(held):
         if len(kinds) != len(ROW_BYTES) + 1 or not all(
                 type(number) is int and 0 <= number <= FURTHEST for number in numbers):
             raise ValueError(f"reach of {level}")
-    if type(held["streamed"]) is not bool:
-        raise TypeError("streamed")
+    if not type(held["streamed"]) is type(held["entries"]) is bool:
+        raise TypeError("streamed or entries")
     if type(held["blocks"]) is not int or not 0 <= held["blocks"] <= MOST_BLOCKS:
         raise ValueError("blocks")
-    return Tuning(reach, held["streamed"], held["blocks"])
+    return Tuning(reach, held["streamed"], held["blocks"], held["entries"])
 
 
 @functools.cache

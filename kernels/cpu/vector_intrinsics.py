@@ -117,10 +117,10 @@ def add(typingctx, source, target, size, zero):
 
 
 @intrinsic(prefer_literal=True)
-def prefetch(typingctx, at, often):
-    """Ask for the line at an address, mapped or not, for one use or `often` (a constant)."""
-    signature = types.void(at, often)
-    locality = 3 if often.literal_value else 0
+def prefetch(typingctx, at, cache):
+    """Ask for the line at an address, mapped or not, in one of FIRST, SECOND, ONCE (a constant)."""
+    signature = types.void(at, cache)
+    locality = cache.literal_value
 
     def codegen(context, builder, signature, args):
         kind = ir.FunctionType(ir.VoidType(), [BYTES, I32, I32, I32])

@@ -114,7 +114,8 @@ def test_an_array_that_is_written_may_not_be_another(name):
 @pytest.mark.parametrize("name, changed, message", [
     ("spmm", {"x": np.ones((N, F), int)}, "spmm: x has dtype int64, expected float32 or float64"),
     ("spmm", {"x": np.ones(N, np.float32)}, r"spmm: x has shape \(10,\), expected \(n, f\)"),
-    ("spmm", {"x": np.ones((3, F), np.float32)}, r"spmm: indices\[\d+\] is \d, expected 0..2"),
+    ("spmm", {"x": np.ones((3, F), np.float32), "col_scale": None},
+     r"spmm: indices\[\d+\] is \d, expected 0..2"),
     ("spmm", {"rows": np.array([1, 1])}, "spmm: rows has a row twice"),
     ("spmm", {"indptr": case("spmm")["indptr"][::-1].copy()},
      "spmm: indptr does not rise from 0 or more to at most the 40 entries"),
