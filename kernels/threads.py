@@ -25,9 +25,11 @@ from hpgcn.kernels.jit import jit
 
 LEAST_WORK = 1 << 20  # scalar operations from which on threads are woken: about a millisecond
 OPERATIONS = 1 << 30  # in about a second
-DOUBT = 8  # times as long as threads have lately waited a kernel must take
+DOUBT = 16  # times as long as threads have lately waited a kernel must take,
+LONG = 0.024  # but no longer than this, in seconds: some time slices of the system
+NOTICED = 0.0005  # seconds from which on a thread is late: others wake within a tenth of it
 LONGEST_LOST = 0.01  # seconds: what one launch may add to what is remembered
-FORGOTTEN = 1 / 64  # of it, whenever it keeps threads asleep
+FORGOTTEN = 1 / 64  # of it, for each LEAST_WORK done while it keeps threads asleep
 _least_work = ContextVar("least_work", default=None)
 
 
@@ -95,22 +97,31 @@ def together(function, *args):
     try:
         function(*args)
     finally:
-        lost = [other.result() for other in others if not other.cancel()]
+        done = time.perf_counter()
+        ended = [other.result() for other in others if not other.cancel()]
+        now = time.perf_counter()
+        lost = [waited + _late(now - max(done, end)) for waited, end in ended]
         if len(lost) < len(others):
-            lost.append(time.perf_counter() - begin)
+            lost.append(now - begin)
         _Team.lost += (min(max(lost), LONGEST_LOST) - _Team.lost) / 4
 
 
+def _late(seconds):
+    """Return how much later than it takes to wake a thread is told of, if at all."""
+    return seconds if seconds > NOTICED else 0.0
+
+
 def _timed(function, *args):
-    """Call a function; return the seconds that this thread waited for a core meanwhile.
+    """Call a function; return the seconds that this thread waited for a core, and when it ended.
 
     0 if it was never interrupted: what else it waits for is the first touch of memory.
     """
     interrupted = _interruptions()
     before = time.perf_counter() - time.thread_time()
     function(*args)
-    waited = time.perf_counter() - time.thread_time() - before
-    return waited if _interruptions() != interrupted else 0.0
+    end = time.perf_counter()
+    waited = end - time.thread_time() - before
+    return (waited if _interruptions() != interrupted else 0.0), end
 
 
 def _interruptions():
@@ -158,7 +169,7 @@ def worth_threads(work):
     """Whether so many scalar operations are worth waking threads.
 
     They are if they take far longer than threads have lately waited for a core. That is forgotten
-    by and by, so that it is tried again.
+    by and by, as time goes, so that it is tried again.
     """
     if _Team.size == 1:
         return False
@@ -167,9 +178,9 @@ def worth_threads(work):
         return work >= least
     if work < LEAST_WORK:
         return False
-    if work >= LEAST_WORK + DOUBT * _Team.lost * OPERATIONS:
+    if work >= LEAST_WORK + min(DOUBT * _Team.lost, LONG) * OPERATIONS:
         return True
-    _Team.lost *= 1 - FORGOTTEN
+    _Team.lost *= (1 - FORGOTTEN) ** (work / LEAST_WORK)
     return False
 
 

@@ -111,23 +111,31 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
     Of arrays that may change, indptr and indices are looked at on the way: where they are
     refused, `out` holds anything.
     """
-    return _filled(indptr, indices, data, x, out, row_scale, col_scale, rows, mask, accumulate)
+    out, launches = product(indptr, indices, data, x, out, row_scale, col_scale, rows, mask,
+                            accumulate)
+    for kernel, arguments in launches:
+        kernel(*arguments)
+    return out
 
 
 def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale=None, rows=None,
           accumulate=False):
-    return _filled(indptr, indices, data, x, out, row_scale, col_scale, rows, mask, accumulate)
-
-
-def _filled(*arguments, **options):
-    out, launches = product(*arguments, **options)
-    for kernel, given in launches:
-        kernel(*given)
+    out, launches = product(indptr, indices, data, x, out, row_scale, col_scale, rows, mask,
+                            accumulate)
+    for kernel, arguments in launches:
+        kernel(*arguments)
     return out
 
 
-# how these are called with a matrix that nobody has looked at (hpgcn.kernels.checks)
-spmm.looking = sspmm.looking = _filled
+def _looking(**given):
+    """Multiply by a matrix that nobody has looked at: `look` of `product` is among what is given."""
+    out, launches = product(**given)
+    for kernel, arguments in launches:
+        kernel(*arguments)
+    return out
+
+
+spmm.looking = sspmm.looking = _looking  # hpgcn.kernels.checks calls it
 
 
 def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, rows=None,

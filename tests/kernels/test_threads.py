@@ -101,12 +101,17 @@ def test_where_threads_wait_for_cores_small_kernels_wake_none(monkeypatch):
     monkeypatch.setattr(threads._Team, "size", 2)
     small, large = threads.LEAST_WORK, 1 << 30
     assert not worth_threads(small - 1) and worth_threads(small) == (threads._Team.lost == 0)
-    monkeypatch.setattr(threads._Team, "lost", 0.005)
+    monkeypatch.setattr(threads._Team, "lost", 0.01)
     assert worth_threads(large) and not worth_threads(small)
     tries = 1
     while not worth_threads(small + (1 << 18)):
         tries += 1
     assert 10 < tries < 1000  # it is tried again
+    monkeypatch.setattr(threads._Team, "lost", 0.01)
+    assert not worth_threads(small << 4)  # for as long, not as often, where each takes longer
+    assert any(worth_threads(small << 4) for _ in range(tries >> 2))
+    monkeypatch.setattr(threads._Team, "lost", threads.LONGEST_LOST)
+    assert worth_threads(small + (1 << 25))  # whatever is lost
     monkeypatch.setattr(threads._Team, "size", 1)
     assert not worth_threads(large)
 
@@ -115,6 +120,7 @@ def test_what_a_lost_core_costs_is_remembered(monkeypatch):
     monkeypatch.setattr(threads._Team, "size", 2)
     monkeypatch.setattr(threads._Team, "lost", 0.0)
     monkeypatch.setattr(threads, "_interruptions", lambda: 0)
+    monkeypatch.setattr(threads, "NOTICED", np.inf)
     both = Barrier(2)
 
     def wait():
@@ -123,7 +129,13 @@ def test_what_a_lost_core_costs_is_remembered(monkeypatch):
 
     threads.together(wait)
     assert threads._Team.lost == 0  # nobody took its core
+    monkeypatch.setattr(threads, "NOTICED", -1)
+    threads.together(wait)
+    late = threads._Team.lost  # what it took to hear that the other had ended
+    assert 0 < late <= threads.LONGEST_LOST
     monkeypatch.setattr(threads, "_interruptions", itertools.count().__next__)
+    monkeypatch.setattr(threads, "NOTICED", np.inf)
+    monkeypatch.setattr(threads._Team, "lost", 0.0)
     threads.together(wait)
     assert 0 < threads._Team.lost <= threads.LONGEST_LOST
 
