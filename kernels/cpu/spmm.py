@@ -128,7 +128,7 @@ def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale
 
 
 def _looking(**given):
-    """Multiply by a matrix that nobody has looked at: `look` of `product` is among what is given."""
+    """Multiply by a matrix that nobody has looked at; `look` of `product` is given, too."""
     out, launches = product(**given)
     for kernel, arguments in launches:
         kernel(*arguments)
