@@ -4,6 +4,8 @@ import functools
 from llvmlite import binding, ir
 from numba.core import cgutils, config
 
+from hpgcn.kernels.cpu.tuning import maker
+
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 BYTES = I8.as_pointer()
 FIRST, SECOND, ONCE = 3, 2, 0  # caches, as llvm.prefetch calls them; the last: for one use
@@ -30,6 +32,11 @@ def has_dots():
     host = config.CPU_NAME in (None, "host")
     return host and vector_bytes() == 64 and bool(
         binding.get_host_cpu_features().get("avx512bf16"))
+
+
+def uses_dots():
+    """Whether products are made of these: Intel's cores begin one of them where two fma begin."""
+    return has_dots() and maker() != "GenuineIntel"
 
 
 class Bfloat(ir.Type):

@@ -12,7 +12,7 @@ import numpy as np
 from hpgcn.kernels.bits16 import BF16, number_dtype, to_bf16, to_float32
 from hpgcn.kernels.cpu.bits16 import widen
 from hpgcn.kernels.cpu.chunks import evenly
-from hpgcn.kernels.cpu.emitter import has_dots, vector_bytes
+from hpgcn.kernels.cpu.emitter import uses_dots, vector_bytes
 from hpgcn.kernels.cpu.spmm import unit_past_cache
 from hpgcn.kernels.cpu.tile_product import (
     ROWS,
@@ -165,7 +165,7 @@ def rows_times(x, w, out, mask=None):
     kind = sums_of(x)
     step = panel_width(kind.itemsize)
     narrow = x.dtype == BF16
-    dots = narrow and has_dots()
+    dots = narrow and uses_dots()
     whole, rest = (panel_shape(columns, kind.itemsize, out.dtype == BF16, dots)
                    for columns in (step, n % step or step))
     streamed = unit_past_cache(out, 0, n, rest)
@@ -219,7 +219,7 @@ def columns_times(columns, g):
     n = g.shape[1]
     kind = sums_of(x)
     step = panel_width(kind.itemsize)
-    dots = x.dtype == g.dtype == BF16 and has_dots()
+    dots = x.dtype == g.dtype == BF16 and uses_dots()
     whole, rest = (panel_shape(columns, kind.itemsize, False, dots).literal()
                    for columns in (step, n % step or step))
     bounds = evenly(m, max(1, min(MOST_CHUNKS, m // CHUNK_ROWS)))

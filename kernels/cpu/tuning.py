@@ -80,7 +80,7 @@ def current():
 @functools.cache
 def default():
     """Return the Tuning of this CPU's maker, that of AMD for all others."""
-    return INTEL if _processor("vendor_id") == ["GenuineIntel"] else AMD
+    return INTEL if maker() == "GenuineIntel" else AMD
 
 
 @contextmanager
@@ -190,6 +190,11 @@ def _caches():
 def cpu_model():
     """Return the name of the processor, and its family and model, as the system says them."""
     return " ".join(_processor("model name", "cpu family", "model")) or "unknown"
+
+
+def maker():
+    """Return who made the processor, as it says itself; empty where the system does not tell."""
+    return "".join(_processor("vendor_id"))
 
 
 def _processor(*fields):
