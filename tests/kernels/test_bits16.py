@@ -6,7 +6,6 @@ from cases import KEY
 
 from hpgcn.kernels import cpu, reference, threads
 from hpgcn.kernels.bits16 import BF16, number_dtype, to_bf16, to_float32
-from hpgcn.kernels.cpu import emitter, gemm
 
 WIDTHS = pytest.mark.parametrize("width", [1, 7, 8, 41, 64])
 TABLE = [  # bits of a float32, and those of the bfloat16 that is nearest to it
@@ -190,15 +189,6 @@ def _near(found, expected):
     np.testing.assert_allclose(found, expected, rtol=bound, atol=1e-5)
 
 
-@pytest.fixture(params=[False, True], ids=["widened", "pairs"])
-def way(request, monkeypatch):
-    """Let dense products widen numbers, or multiply pairs, whichever pays on this CPU."""
-    if request.param and not emitter.has_dots():
-        pytest.skip("this CPU multiplies no pairs of 16 bits")
-    monkeypatch.setattr(gemm, "uses_dots", lambda: request.param)
-
-
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("m, k, n", [(1, 1, 1), (5, 1433, 16), (700, 41, 7), (5000, 64, 32),
                                      (30, 1, 5), (0, 4, 3), (4, 0, 3)])
 def test_dense_products(m, k, n):
@@ -218,7 +208,6 @@ def test_dense_products(m, k, n):
     _near(again, rounded)
 
 
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("k, m, n", [(1, 1, 1), (40_000, 7, 5), (5000, 64, 32), (9, 300, 41)])
 def test_long_sums_are_in_float32_and_in_an_order_of_their_own(k, m, n):
     x, y = stored((k, m)), stored((k, n), 1)
