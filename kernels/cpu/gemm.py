@@ -1,9 +1,10 @@
 """Dense products of many rows with a small matrix, or with each other, in tiles of registers.
 
 BLAS is made for matrices that are large both ways; here one operand has thousands of rows and the
-other fits the second cache. Rows may be stored in 16 bits: then the other operand is rounded so,
-too, and sums are of float32, by instructions for pairs of bfloat16 where the CPU has them. How a
-sum is cut hangs on the shapes alone.
+other fits the second cache. While a block of rows is multiplied, those of the next one are asked
+for, some in each tile. Rows may be stored in 16 bits: then the other operand is rounded so, too,
+and sums are of float32, by instructions for pairs of bfloat16 where the CPU has them. How a sum is
+cut hangs on the shapes alone.
 """
 import math
 
@@ -22,7 +23,7 @@ from hpgcn.kernels.cpu.tile_product import (
     tile_product,
 )
 from hpgcn.kernels.cpu.tuning import second_cache
-from hpgcn.kernels.cpu.vector_intrinsics import address
+from hpgcn.kernels.cpu.vector_intrinsics import address, ask
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import Threaded, chunks
 
@@ -52,6 +53,7 @@ def _panels(taken, x, ldx, x_bytes, narrow, panels, depth, out, ldo, out_bytes, 
             every, single, whole, rest, bounds):
     step = panels.shape[2]
     bits, stride = mask.ctypes.data, mask.shape[1]
+    row_bytes = np.int64(narrow.strides[0] if narrow.size else ldx * x_bytes)
     for chunk in chunks(taken, bounds.size - 1):
         wide = np.empty((BLOCK if narrow.size else 0, narrow.shape[1]), np.float32)
         for begin in range(bounds[chunk], bounds[chunk + 1], BLOCK):
@@ -63,6 +65,8 @@ def _panels(taken, x, ldx, x_bytes, narrow, panels, depth, out, ldo, out_bytes, 
                 width = min(step, columns - first)
                 panel = np.int64(panels[first // step].ctypes.data)
                 num_bytes = np.int64(stride - first // 8)
+                part = ROWS * row_bytes * first // columns
+                beyond = ROWS * row_bytes * (first + width) // columns
                 i = begin
                 while i < end:
                     source = block + (i - begin) * ldx * x_bytes
@@ -70,6 +74,8 @@ def _panels(taken, x, ldx, x_bytes, narrow, panels, depth, out, ldo, out_bytes, 
                     kept = np.int64(0)
                     if mask.size:
                         kept = np.int64(bits + i * stride + first // 8)
+                    later = np.int64(x + (i + BLOCK) * row_bytes)
+                    ask(later + part, later + beyond)
                     many = i + ROWS <= end
                     if many and width == step:
                         tile_product(source, ldx, panel, step, target, ldo, depth, width, one,
@@ -91,6 +97,10 @@ def _outer(taken, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step, few,
            whole, rest, bounds):
     height, columns = sums.shape[1:]
     size = sums.itemsize
+    bytes_x = np.int64(narrow_x.strides[0] if narrow_x.size else ldx * itemsize)
+    bytes_g = np.int64(narrow_g.strides[0] if narrow_g.size else ldg * itemsize)
+    tiles = -(-columns // step) * -(-height // few)
+    rows = -(-DEPTH // tiles)  # of the next block that a tile asks for
     for chunk in chunks(taken, bounds.size - 1):
         wide_x = np.empty((DEPTH if narrow_x.size else 0, narrow_x.shape[1]), np.float32)
         wide_g = np.empty((DEPTH if narrow_g.size else 0, narrow_g.shape[1]), np.float32)
@@ -104,6 +114,7 @@ def _outer(taken, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step, few,
             right = np.int64(g + begin * ldg * itemsize)
             if narrow_g.size:
                 right = _widened(narrow_g, begin, end, wide_g)
+            asked = end
             for first in range(0, columns, step):
                 width = min(step, columns - first)
                 of_g = right + first * itemsize
@@ -112,6 +123,10 @@ def _outer(taken, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step, few,
                     of_x = left + i * itemsize
                     to = np.int64(total + (i * columns + first) * size)
                     tall = i + few <= height
+                    if asked < end + DEPTH:
+                        ask(x + asked * bytes_x, x + (asked + rows) * bytes_x)
+                        ask(g + asked * bytes_g, g + (asked + rows) * bytes_g)
+                        asked += rows
                     if tall and width == step:
                         tile_outer(of_x, ldx, of_g, ldg, to, columns, end - begin, width, one,
                                    many, whole)

@@ -6,10 +6,22 @@ import numpy as np
 from hpgcn.kernels.cpu.bits16 import narrow
 from hpgcn.kernels.cpu.chunks import evenly, row_total
 from hpgcn.kernels.cpu.exponential import exp, log1p
+from hpgcn.kernels.cpu.softmax_intrinsics import LANES, row_max, row_powers
+from hpgcn.kernels.jit import jit
 from hpgcn.kernels.reference.loss import ABSENT
 from hpgcn.kernels.threads import Threaded, chunks
 
 ONE_HOT = np.empty((3, 0))  # for a target that is not given
+
+
+@jit(inline="always")
+def _is_argmax(logits, i, column, top):
+    """Whether a column of row i is the first one of its largest number."""
+    earlier = 0
+    if logits[i, column] == top:
+        for q in range(column):
+            earlier += logits[i, q] == top
+    return logits[i, column] == top and earlier == 0
 
 
 @Threaded
@@ -17,27 +29,22 @@ def _softmax_cross_entropy(taken, logits, labels, rows, scale, target, grad, los
                            bounds):
     width = logits.shape[1]
     zero = grad.dtype.type(0)
+    start, lowest = logits.ctypes.data, logits.dtype.type(-np.inf)
     for chunk in chunks(taken, bounds.size - 1):
         loss = 0.0
         correct = 0
-        power = np.empty(width)
+        power = np.empty(-(-width // LANES) * LANES)
         for r in range(bounds[chunk], bounds[chunk + 1]):
             i = rows[r]
-            best = 0
-            sick = 0.0
-            for q in range(width):
-                sick += logits[i, q] - logits[i, q]  # NaN or Inf in the row shows in its loss
-                if logits[i, q] > logits[i, best]:
-                    best = q
-            top = np.float64(logits[i, best])
-            for q in range(width):
-                power[q] = exp(np.float64(logits[i, q]) - top)
-            total = row_total(power)
+            row = np.int64(start + i * logits.strides[0])
+            top = row_max(row, width, lowest)
+            total = row_powers(row, width, top, power.ctypes.data)
             label = labels[i]
-            correct += best == label
+            correct += _is_argmax(logits, i, label, top)
+            top = np.float64(top)
             if target.size:
                 own, whole = target[0, label], target[2, label]
-                loss += whole * math.log(total) + own * (top - np.float64(logits[i, label])) + sick
+                loss += whole * math.log(total) + own * (top - np.float64(logits[i, label]))
                 for q in range(width):
                     loss += target[1, q] * (top - np.float64(logits[i, q]))
                 if grad.size:
@@ -46,7 +53,7 @@ def _softmax_cross_entropy(taken, logits, labels, rows, scale, target, grad, los
                     share = own + target[1, label]
                     grad[i, label] = narrow((power[label] / total * whole - share) * scale, zero)
                 continue
-            loss += math.log(total) + top - np.float64(logits[i, label]) + sick
+            loss += math.log(total) + top - np.float64(logits[i, label])
             if grad.size:
                 factor = scale / total
                 for q in range(width):
@@ -92,24 +99,20 @@ def _sigmoid_cross_entropy(taken, logits, labels, rows, scale, smoothing, grad, 
 
 @Threaded
 def _spread_max(taken, logits, out, bounds):
+    start, lowest = logits.ctypes.data, logits.dtype.type(-np.inf)
     for chunk in chunks(taken, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
-            top = logits.dtype.type(-np.inf)
-            for q in range(logits.shape[1]):
-                top = logits[i, q] if logits[i, q] > top else top
-            out[i] = top
+            out[i] = row_max(start + i * logits.strides[0], logits.shape[1], lowest)
 
 
 @Threaded
 def _spread_sum(taken, logits, top, out, bounds):
+    start = logits.ctypes.data
     for chunk in chunks(taken, bounds.size - 1):
-        power = np.empty(logits.shape[1])
+        power = np.empty(-(-logits.shape[1] // LANES) * LANES)
         for i in range(bounds[chunk], bounds[chunk + 1]):
-            highest = np.float64(top[i])
-            for q in range(power.size):
-                z = np.float64(logits[i, q])
-                power[q] = exp(z - highest) + (z - z)  # NaN where z is not finite
-            out[i] = row_total(power)
+            out[i] = row_powers(start + i * logits.strides[0], logits.shape[1], top[i],
+                                power.ctypes.data)
 
 
 @Threaded
@@ -117,27 +120,31 @@ def _spread_gradient(taken, logits, labels, first, rows, top, total, scale, targ
                      bounds):
     width = logits.shape[1]
     zero = grad.dtype.type(0)
+    start = logits.ctypes.data
     for chunk in chunks(taken, bounds.size - 1):
         loss = 0.0
+        power = np.empty(-(-width // LANES) * LANES)
         for r in range(bounds[chunk], bounds[chunk + 1]):
             i = rows[r]
             column = labels[i] - first
             highest = np.float64(top[i])
             here = 0 <= column < width
+            if grad.size:
+                row_powers(start + i * logits.strides[0], width, top[i], power.ctypes.data)
             if target.size:
                 own, whole = target[0, labels[i]], target[2, labels[i]]
                 for q in range(width):
                     z, every = np.float64(logits[i, q]), target[1, first + q]
                     loss += every * (highest - z)
                     if grad.size:
-                        soft = exp(z - highest) / total[i] * whole
+                        soft = power[q] / total[i] * whole
                         grad[i, q] = narrow((soft - every) * scale, zero)
                 if here:
                     z = np.float64(logits[i, column])
                     loss += whole * math.log(total[i]) + own * (highest - z)
                     if grad.size:
                         share = own + target[1, labels[i]]
-                        soft = exp(z - highest) / total[i] * whole
+                        soft = power[column] / total[i] * whole
                         grad[i, column] = narrow((soft - share) * scale, zero)
                 continue
             if here:
@@ -145,10 +152,10 @@ def _spread_gradient(taken, logits, labels, first, rows, top, total, scale, targ
             if grad.size:
                 factor = scale / total[i]
                 for q in range(width):
-                    grad[i, q] = narrow(exp(np.float64(logits[i, q]) - highest) * factor, zero)
+                    grad[i, q] = narrow(power[q] * factor, zero)
                 if here:
-                    power = exp(np.float64(logits[i, column]) - highest)
-                    grad[i, column] = narrow((power / total[i] - 1.0) * scale, zero)
+                    soft = power[column] / total[i]
+                    grad[i, column] = narrow((soft - 1.0) * scale, zero)
         losses[chunk] = loss
 
 
@@ -169,7 +176,7 @@ def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=
     corrects = np.empty(bounds.size - 1, np.int64)
     work = 20 * rows.size * logits.shape[1]
     target = ONE_HOT if target is None else target
-    _softmax_cross_entropy(work, logits, labels, rows, scale, target, _cleared(grad, logits),
+    _softmax_cross_entropy(work, logits, labels, rows, scale, target, _cleared(grad, rows, logits),
                            losses, corrects, bounds)
     return float(losses.sum()), int(corrects.sum())
 
@@ -180,7 +187,7 @@ def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, smoothi
     counts = np.empty((bounds.size - 1, 3), np.int64)
     work = 60 * rows.size * logits.shape[1]
     _sigmoid_cross_entropy(work, logits, labels, rows, scale, float(smoothing),
-                           _cleared(grad, logits), losses, counts, bounds)
+                           _cleared(grad, rows, logits), losses, counts, bounds)
     return float(losses.sum()), *counts.sum(0).tolist()
 
 
@@ -203,7 +210,7 @@ def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=Non
     work = rows.size * (20 if grad is None else 20 * logits.shape[1])
     target = ONE_HOT if target is None else target
     _spread_gradient(work, logits, labels, first, rows, top, total, scale, target,
-                     _cleared(grad, logits), losses, bounds)
+                     _cleared(grad, rows, logits), losses, bounds)
     return float(losses.sum())
 
 
@@ -213,8 +220,16 @@ def spread_argmax(logits, first, top):
     return out
 
 
-def _cleared(grad, logits):
+@Threaded
+def _clear(taken, grad, bounds):
+    for chunk in chunks(taken, bounds.size - 1):
+        grad[bounds[chunk]:bounds[chunk + 1]] = 0
+
+
+def _cleared(grad, rows, logits):
+    """Return the gradient, 0 where rows may leave some of it; without one an empty array."""
     if grad is None:
         return np.empty((0, 0), logits.dtype)
-    grad[:] = 0
+    if rows.size != grad.shape[0] or not np.array_equal(rows, np.arange(rows.size)):
+        _clear(grad.size // 4, grad, evenly(grad.shape[0]))
     return grad

@@ -16,18 +16,17 @@ import numpy as np
 from hpgcn.kernels.bits16 import BF16, ROUNDED_ONCE
 from hpgcn.kernels.cpu.blocks import AHEAD, block_of, cuts_of
 from hpgcn.kernels.cpu.chunks import by_nonzeros, evenly
-from hpgcn.kernels.cpu.emitter import FIRST, SECOND
+from hpgcn.kernels.cpu.emitter import FIRST
 from hpgcn.kernels.cpu.row_product import max_width, row_product, shape_of
 from hpgcn.kernels.cpu.scan import wrong_rows
 from hpgcn.kernels.cpu.tuning import current, last_level_cache, level_of, reach_of
-from hpgcn.kernels.cpu.vector_intrinsics import address, prefetch
+from hpgcn.kernels.cpu.vector_intrinsics import LINE, address, ask, prefetch
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import Threaded, chunks
 
 NO_ROWS = np.empty(0, np.int64)
 NO_MASK = np.empty((0, 0), np.uint8)
 CHUNKS = 256
-LINE = 64
 MOST_LINES = 4  # of the nonzeros of a row in a block that are asked for ahead
 AT_ONCE = 1024  # nonzeros that are asked for together, and looked at,
 ROWS_AT_ONCE = 128  # of so many rows at most
@@ -47,9 +46,7 @@ def _prefetch(array, first, beyond):
 def _ask(array, first, beyond):
     """Ask for many entries of an array, as far as it goes."""
     begin = array.ctypes.data
-    size = min(beyond, array.size) * array.itemsize
-    for byte in range(first * array.itemsize, size, LINE):
-        prefetch(begin + byte, SECOND)
+    ask(begin + first * array.itemsize, begin + min(beyond, array.size) * array.itemsize)
 
 
 @Threaded

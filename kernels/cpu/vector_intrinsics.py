@@ -5,7 +5,10 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from hpgcn.kernels.cpu.bits16 import load_numbers, store_numbers
-from hpgcn.kernels.cpu.emitter import BYTES, I1, I8, I32, I64, splat
+from hpgcn.kernels.cpu.emitter import BYTES, I1, I8, I32, I64, SECOND, splat
+from hpgcn.kernels.jit import jit
+
+LINE = 64  # bytes of a cache line
 
 
 @intrinsic
@@ -130,6 +133,13 @@ def prefetch(typingctx, at, cache):
         return context.get_dummy_value()
 
     return signature, codegen
+
+
+@jit(inline="always")
+def ask(begin, beyond):
+    """Ask for the lines from one address to another, mapped or not, in the second cache."""
+    for line in range(begin, beyond, LINE):
+        prefetch(line, SECOND)
 
 
 def address(array):

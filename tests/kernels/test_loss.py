@@ -44,6 +44,28 @@ def test_softmax_cross_entropy(dtype, c):
     assert not grad.any()
 
 
+@DTYPES
+@pytest.mark.parametrize("c", [1, 8, 19])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_shows_in_the_loss(dtype, c, value):
+    labels, rows = np.zeros(3, np.int64), np.arange(3)
+    for column in {0, c // 2, c - 1}:
+        logits = np.zeros((3, c), dtype)
+        logits[1, column] = value
+        assert math.isnan(cpu.softmax_cross_entropy(logits, labels, rows)[0])
+        assert math.isfinite(cpu.softmax_cross_entropy(logits, labels, rows[[0, 2]])[0])
+
+
+@DTYPES
+@pytest.mark.parametrize("c", [3, 16, 37])
+def test_the_first_of_the_largest_is_the_answer(dtype, c):
+    logits = np.full((c, c), -5, dtype)
+    rows = np.arange(c)
+    logits[rows, rows] = logits[:, -1] = 2  # of row i, columns i and c - 1
+    for labels, right in ((rows, c), (np.full(c, c - 1), 1)):
+        assert cpu.softmax_cross_entropy(logits, labels, rows)[1] == right
+
+
 def target_of(weights, smoothing):
     """The argument `target` for weights of classes and label smoothing."""
     own, every = (1 - smoothing) * weights, smoothing * weights / weights.size

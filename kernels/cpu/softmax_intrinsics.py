@@ -1,0 +1,114 @@
+"""Vector code of the softmax of a row, emitted through LLVM: its largest number and its powers."""
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from hpgcn.kernels.cpu.attend_intrinsics import Tile
+from hpgcn.kernels.cpu.emitter import I32, I64, Emitter, splat, vector_bytes
+
+LANES = 8  # of float64, on any CPU: sums are taken in the same order on all
+
+
+class Row(Emitter):
+    """Emits loops over the vectors of a row of numbers of one type, of which `width` exist."""
+
+    def __init__(self, context, builder, kind, lanes, width):
+        super().__init__(builder, context.get_value_type(kind), kind.bitwidth // 8, 1, lanes)
+        self.width = width
+
+    def each(self, address, other, take):
+        """Emit take(numbers, first, exists) for vectors from column `first`; what is not: `other`.
+
+        `exists` tells the lanes that the row has; it is None where it has them all.
+        """
+        builder = self.builder
+
+        def vector(first):
+            at = builder.add(address, builder.mul(first, I64(self.itemsize)))
+            return builder.inttoptr(at, self.vector.as_pointer())
+
+        lanes = I64(self.lanes)
+        whole = builder.mul(builder.sdiv(self.width, lanes), lanes)
+        with cgutils.for_range_slice(builder, I64(0), whole, lanes, intp=I64) as (first, _):
+            take(builder.load(vector(first), align=self.itemsize), first, None)
+        with builder.if_then(builder.icmp_signed("<", whole, self.width)):
+            numbers = ir.Constant(ir.VectorType(I64, self.lanes), list(range(self.lanes)))
+            rest = builder.sub(self.width, whole)
+            exists = builder.icmp_signed("<", numbers, splat(builder, rest, self.lanes))
+            take(self.call("llvm.masked.load.*.p0", self.vector, vector(whole), I32(self.itemsize),
+                           exists, splat(builder, other, self.lanes)), whole, exists)
+
+
+@intrinsic
+def row_max(typingctx, row, width, lowest):
+    """Largest of the numbers of `lowest`'s type, -inf, in a row at an address; NaN is passed by."""
+    signature = lowest(row, width, lowest)
+
+    def codegen(context, builder, signature, args):
+        row, width, lowest = args
+        kind = signature.return_type
+        each = Row(context, builder, kind, 8 * vector_bytes() // kind.bitwidth, width)
+        best = cgutils.alloca_once_value(builder, splat(builder, lowest, each.lanes))
+
+        def take(numbers, first, exists):
+            top = builder.load(best)
+            larger = builder.fcmp_ordered(">", numbers, top)
+            builder.store(builder.select(larger, numbers, top), best)
+
+        each.each(row, lowest, take)
+        lanes = each.lanes
+        top = builder.load(best)
+        while lanes > 1:
+            lanes //= 2
+            low, high = _halves(builder, top, lanes)
+            top = builder.select(builder.fcmp_ordered(">", high, low), high, low)
+        return builder.extract_element(top, I32(0))
+
+    return signature, codegen
+
+
+@intrinsic
+def row_powers(typingctx, row, width, top, out):
+    """Write exp(z - top) of the numbers of `top`'s type in a row, and return their sum, in float64.
+
+    row and out are addresses; out takes LANES float64 at a time. What is not finite becomes NaN.
+    """
+    signature = types.float64(row, width, top, out)
+
+    def codegen(context, builder, signature, args):
+        row, width, top, out = args
+        each = Row(context, builder, signature.args[2], LANES, width)
+        tile = Tile(context, builder, types.float64, 1, LANES, width, full=True)
+        total = cgutils.alloca_once_value(builder, tile.zero)
+
+        def wide(numbers):
+            return numbers if each.itemsize == 8 else builder.fpext(numbers, tile.vector)
+
+        highest = wide(splat(builder, top, LANES))
+
+        def take(numbers, first, exists):
+            z = wide(numbers)
+            power = builder.fadd(tile.exp(builder.fsub(z, highest)), builder.fsub(z, z))
+            if exists is not None:
+                power = builder.select(exists, power, tile.zero)
+            at = builder.add(out, builder.mul(first, I64(8)))
+            at = builder.inttoptr(at, tile.vector.as_pointer())
+            builder.store(power, at, align=8)
+            builder.store(builder.fadd(builder.load(total), power), total)
+
+        each.each(row, top, take)
+        sums, lanes = builder.load(total), LANES
+        while lanes > 1:
+            lanes //= 2
+            sums = builder.fadd(*_halves(builder, sums, lanes))
+        return builder.extract_element(sums, I32(0))
+
+    return signature, codegen
+
+
+def _halves(builder, vector, lanes):
+    """Return the first `lanes` elements of a vector and as many that follow."""
+    undefined = ir.Constant(vector.type, ir.Undefined)
+    return [builder.shuffle_vector(vector, undefined, ir.Constant(
+        ir.VectorType(I32, lanes), list(range(first, first + lanes)))) for first in (0, lanes)]
