@@ -57,7 +57,7 @@ AMD = Tuning(_reaches(
 INTEL = AMD._replace(reach=_reaches(
     second=((64, 1, 0, 0), (16, 16, 0, 0), (16, 16, 0, 0)),
     last=((64, 1, 0, 0), (16, 16, 128, 1), (16, 2, 64, 16)),
-    memory=((64, 1, 0, 0), (16, 16, 128, 1), (16, 2, 64, 16))))
+    memory=((64, 1, 0, 0), (16, 16, 128, 1), (16, 2, 64, 16))), blocks=1)
 
 
 def reach_of(rows, row_bytes):
