@@ -11,6 +11,8 @@ import math
 import numpy as np
 
 from hpgcn.kernels.bits16 import BF16, number_dtype, to_bf16, to_float32
+from hpgcn.kernels.cpu.amx import columns_product, padded, rows_product, tiles_of
+from hpgcn.kernels.cpu.amx_intrinsics import CONFIG, SIDE, has_tiles
 from hpgcn.kernels.cpu.bits16 import widen
 from hpgcn.kernels.cpu.chunks import evenly
 from hpgcn.kernels.cpu.emitter import uses_dots, vector_bytes
@@ -37,6 +39,7 @@ CHUNK_ROWS = 1 << 12  # of a partial sum of x^T g, at least
 MOST_CHUNKS = 32
 ALL_ROWS, ONE_ROW = (0,) * ROWS, (0,)
 RATE = 16  # multiplications in the time of one scalar operation of other kernels
+TILES_RATE = 128  # of AMX
 
 
 @jit()
@@ -180,15 +183,22 @@ def rows_times(x, w, out, mask=None):
     kind = sums_of(x)
     step = panel_width(kind.itemsize)
     narrow = x.dtype == BF16
-    dots = narrow and uses_dots()
+    tiles = narrow and has_tiles()
+    dots = narrow and not tiles and uses_dots()
     whole, rest = (panel_shape(columns, kind.itemsize, out.dtype == BF16, dots)
                    for columns in (step, n % step or step))
     streamed = unit_past_cache(out, 0, n, rest)
     whole, rest = (shape._replace(streamed=streamed).literal() for shape in (whole, rest))
-    rows = long_operand(x, dots)
     mask = NO_MASK if mask is None else mask
+    panels = small_operand(w, step, narrow, dots or tiles)
+    if tiles:
+        panels = np.pad(panels, ((0, 0), (0, -panels.shape[1] % SIDE), (0, 0)))
+        return rows_product, (
+            m * k * n // TILES_RATE, x, panels, address(out), out.strides[0], out.itemsize, n,
+            mask, tiles_of(n), whole, rest, CONFIG, row_bounds(m))
+    rows = long_operand(x, dots)
     return _panels, (
-        m * k * n // RATE, *rows, small_operand(w, step, narrow, dots), k, address(out),
+        m * k * n // RATE, *rows, panels, k, address(out),
         out.strides[0] // out.itemsize, out.itemsize, n, mask, kind.type(1), ALL_ROWS, ONE_ROW,
         whole, rest, row_bounds(m))
 
@@ -234,10 +244,15 @@ def columns_times(columns, g):
     n = g.shape[1]
     kind = sums_of(x)
     step = panel_width(kind.itemsize)
-    dots = x.dtype == g.dtype == BF16 and uses_dots()
+    narrow = x.dtype == g.dtype == BF16
+    bounds = evenly(m, max(1, min(MOST_CHUNKS, m // CHUNK_ROWS)))
+    if narrow and has_tiles():
+        sums = np.empty((bounds.size - 1, padded(k), padded(n)), kind)
+        return sums[:, :k, :n], columns_product, (
+            m * k * n // TILES_RATE, x, g, sums, tiles_of(n), CONFIG, bounds)
+    dots = narrow and uses_dots()
     whole, rest = (panel_shape(columns, kind.itemsize, False, dots).literal()
                    for columns in (step, n % step or step))
-    bounds = evenly(m, max(1, min(MOST_CHUNKS, m // CHUNK_ROWS)))
     sums = np.empty((bounds.size - 1, k, n), kind)
     left, ldx, itemsize, narrow_x = long_operand(x, dots)
     right, ldg, _, narrow_g = long_operand(g, dots)

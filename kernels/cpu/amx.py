@@ -1,0 +1,145 @@
+"""Dense products of rows of 16 bits by AMX: `rows_times` and `columns_times` of gemm, in tiles.
+
+Sums are of float32. What does not fill a tile is copied to where zeros follow it.
+"""
+import numpy as np
+
+from hpgcn.kernels.cpu.amx_intrinsics import (
+    DEEP,
+    MOST,
+    SIDE,
+    configure,
+    release,
+    tiles_product,
+    transpose_pairs,
+    write_rows,
+)
+from hpgcn.kernels.cpu.vector_intrinsics import ask
+from hpgcn.kernels.jit import jit
+from hpgcn.kernels.threads import Threaded, chunks
+
+STEP = MOST * SIDE  # columns of a panel
+AHEAD = 96  # rows between a line that is asked for and its use
+BLOCK = 128  # rows of x^T g that are multiplied at once, from the second cache
+LINE = 64
+COUNTS = tuple((0,) * count for count in range(MOST + 1))
+
+
+@jit()
+def _aligned(rows, row_bytes):
+    """Return memory of so many rows, zeros, that begins a cache line, and its address."""
+    memory = np.zeros(rows * row_bytes + LINE, np.uint8)
+    return memory, np.int64(memory.ctypes.data + -memory.ctypes.data % LINE)
+
+
+@jit(inline="always")
+def _copy(x, first, last, some):
+    """Copy some rows to the beginnings of others; return the address of these."""
+    for i in range(first, last):
+        for q in range(x.shape[1]):
+            some[i - first, q] = x[i, q]
+    return np.int64(some.ctypes.data)
+
+
+@Threaded
+def rows_product(taken, x, panels, out, out_bytes, itemsize, columns, mask, few, whole, rest,
+                 config, bounds):
+    """Write x w: x (m, k), panels of w (panels, depth / 2, STEP) uint32, with zeros to the end.
+
+    out is the address of rows, of numbers of `itemsize` bytes; `few` the tiles of the last panel.
+    """
+    k, stride = x.shape[1], np.int64(x.strides[0])
+    depth = panels.shape[1] // SIDE
+    mask_bytes = np.int64(mask.shape[1])
+    sums_memory, sums = _aligned(SIDE, 4 * STEP)
+    some = np.zeros((SIDE, depth * DEEP), np.uint16)
+    configure(config.ctypes.data)
+    for chunk in chunks(taken, bounds.size - 1):
+        for begin in range(bounds[chunk], bounds[chunk + 1], SIDE):
+            count = min(SIDE, bounds[chunk + 1] - begin)
+            source, apart = np.int64(x.ctypes.data + begin * stride), stride
+            ask(source + AHEAD * stride, source + (AHEAD + SIDE) * stride)
+            if count < SIDE or k % DEEP:
+                source = _copy(x, begin, begin + count, some)
+                apart = np.int64(some.strides[0])
+            for first in range(0, columns, STEP):
+                width = min(STEP, columns - first)
+                panel = np.int64(panels[first // STEP].ctypes.data)
+                target = np.int64(out + begin * out_bytes + first * itemsize)
+                kept = np.int64(0)
+                if mask.size:
+                    kept = np.int64(mask.ctypes.data + begin * mask_bytes + first // 8)
+                num_bytes = mask_bytes - first // 8
+                if width == STEP:
+                    tiles_product(source, apart, panel, 4 * STEP, depth, sums, 4 * STEP,
+                                  COUNTS[MOST], COUNTS[0])
+                    write_rows(sums, 4 * STEP, count, target, out_bytes, width, kept, mask_bytes,
+                               num_bytes, whole)
+                else:
+                    tiles_product(source, apart, panel, 4 * STEP, depth, sums, 4 * STEP, few,
+                                  COUNTS[0])
+                    write_rows(sums, 4 * STEP, count, target, out_bytes, width, kept, mask_bytes,
+                               num_bytes, rest)
+    release()
+    return sums_memory[0] + some[0, 0]  # they live until here
+
+
+@Threaded
+def columns_product(taken, x, g, sums, few, config, bounds):
+    """Write x^T g of each chunk to sums (chunks, k', n'), widths that whole tiles have."""
+    k, n = x.shape[1], g.shape[1]
+    height, columns = sums.shape[1:]
+    strides = np.int64(x.strides[0]), np.int64(g.strides[0])
+    memory, left = _aligned(height, 2 * BLOCK)
+    some = np.zeros((BLOCK, height), np.uint16)
+    pairs = np.zeros((BLOCK // 2, columns), np.uint32)
+    right = np.int64(pairs.ctypes.data)
+    rows = -(-BLOCK // (height // SIDE))
+    configure(config.ctypes.data)
+    for chunk in chunks(taken, bounds.size - 1):
+        sums[chunk] = 0
+        total = np.int64(sums.ctypes.data + chunk * height * columns * 4)
+        for begin in range(bounds[chunk], bounds[chunk + 1], BLOCK):
+            count = min(BLOCK, bounds[chunk + 1] - begin)
+            source, apart = np.int64(x.ctypes.data + begin * strides[0]), strides[0]
+            if count < BLOCK or k % SIDE:
+                some[:] = 0
+                source = _copy(x, begin, begin + count, some)
+                apart = np.int64(some.strides[0])
+            for first in range(0, height, SIDE):
+                for row in range(0, BLOCK, DEEP):
+                    transpose_pairs(source + row * apart + 2 * first, apart,
+                                    left + (first * BLOCK + row) * 2, 2 * BLOCK)
+            for pair in range(BLOCK // 2):
+                i = begin + 2 * pair
+                lower, upper = 2 * pair < count, 2 * pair + 1 < count
+                for q in range(n):
+                    word = np.uint32(g[i, q]) if lower else np.uint32(0)
+                    above = np.uint32(g[i + 1, q]) if upper else np.uint32(0)
+                    pairs[pair, q] = word | above << np.uint32(16)
+            asked = begin + BLOCK
+            for i in range(0, height, SIDE):
+                ask(x.ctypes.data + asked * strides[0], x.ctypes.data + (asked + rows) * strides[0])
+                ask(g.ctypes.data + asked * strides[1], g.ctypes.data + (asked + rows) * strides[1])
+                asked += rows
+                for first in range(0, columns, STEP):
+                    to = total + (i * columns + first) * 4
+                    if columns - first >= STEP:
+                        tiles_product(left + i * 2 * BLOCK, 2 * BLOCK, right + 4 * first,
+                                      4 * columns, BLOCK // DEEP, to, 4 * columns, COUNTS[MOST],
+                                      COUNTS[1])
+                    else:
+                        tiles_product(left + i * 2 * BLOCK, 2 * BLOCK, right + 4 * first,
+                                      4 * columns, BLOCK // DEEP, to, 4 * columns, few, COUNTS[1])
+    release()
+    return memory[0] + some[0, 0] + pairs[0, 0]
+
+
+def tiles_of(columns):
+    """Return a tuple of as many tiles as the last panel of so many columns has."""
+    return COUNTS[-(-(columns % STEP or STEP) // SIDE)]
+
+
+def padded(number):
+    """Return how many numbers whole tiles have that hold so many."""
+    return -(-number // SIDE) * SIDE
