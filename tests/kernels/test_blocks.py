@@ -97,6 +97,7 @@ def test_cuts_are_those_of_the_matrix_as_it_is():
 def test_where_blocks_pay(monkeypatch):
     many = 10**6
     monkeypatch.setattr(blocks, "second_cache", lambda: 8 << 10)
+    monkeypatch.setattr(blocks, "max_width", lambda itemsize: 1024 // itemsize)
     with tuning.using(tuning.default()._replace(blocks=1)):
         assert block_of(M, 32, many, 64, 4, 4) is None  # x fits the cache
         assert block_of(M, 64, many, 64, 4, 4) == (64, 32)
@@ -105,8 +106,7 @@ def test_where_blocks_pay(monkeypatch):
         assert block_of(M, 64, 2 * IN_BLOCK * M, 64, 4, 4) == (64, 32)
         assert block_of(M, 64, 2 * IN_BLOCK * M, 64, 2, 4) is None  # in 16 bits it fits
         assert block_of(M, 10**4, 10**9, 32, 4, 4) is None  # two sets of accumulators
-        if blocks.max_width(4) >= 128:
-            assert block_of(M, 64, 4 * IN_BLOCK * M, 128, 4, 4) == (128, 16)
+        assert block_of(M, 64, 4 * IN_BLOCK * M, 128, 4, 4) == (128, 16)
         assert block_of(M, 64, 2 * IN_BLOCK * M, 128, 4, 4) == (64, 32)  # narrower, fewer blocks
     with tuning.using(WHOLE):
         assert block_of(M, 64, many, 64, 4, 4) is None
