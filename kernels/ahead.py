@@ -33,7 +33,8 @@ def load_product(rows, width, nnz, dtype, row_dtype=None, *, aligned=True, maske
                  accumulate=False, summed=False):
     """Compile or load what A x takes for a matrix (rows, rows) and x (rows, width), untouched.
 
-    Nothing of that size is read or written: memory is reserved, and one empty row is multiplied. If
+    Nothing of that size is read or written: memory is reserved, and one empty row is multiplied;
+    where rows of x are read in blocks, also one of which all nonzeros are of the first of two. If
     not `aligned`, x begins where no cache line does; `masked`: bits say which results are kept.
     Values of the matrix are of `dtype`, rows of `row_dtype`, which is the same unless it is given;
     of `dtype` are results that are `summed` before they are stored as rows.
@@ -54,9 +55,10 @@ def load_product(rows, width, nnz, dtype, row_dtype=None, *, aligned=True, maske
         else:
             ops.spmm(*arguments, out, rows=one, accumulate=accumulate)
         block = block_of(rows, rows, nnz, width, x.itemsize, np.dtype(dtype).itemsize)
-        if block and not accumulate and out.dtype == dtype:  # one row that reads row 0 of x
-            count = IN_BLOCK * -(-rows // block.rows)
-            ops.spmm(np.array([0, count]), np.zeros(count, np.int32), np.ones(count, dtype), x,
+        if block and not accumulate and out.dtype == dtype:
+            n = min(rows, 2 * block.rows)
+            count = IN_BLOCK * n  # as many for a row of x as make it copy rows, too
+            ops.spmm(np.array([0, count]), np.zeros(count, np.int32), np.ones(count, dtype), x[:n],
                      out[:1])
 
 

@@ -13,7 +13,7 @@ from numba.core import event
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.kernels import ahead
-from hpgcn.kernels.cpu import blocks
+from hpgcn.kernels.cpu import blocks, tuning
 from hpgcn.parallel.workspace import PAGE, PIECE, Workspace, touch
 from hpgcn.runtime.waiting import doing, told
 from hpgcn.training import warmup
@@ -83,19 +83,23 @@ class Names(event.Listener):
         pass
 
 
-@pytest.mark.parametrize("settings", [{}, {"model": "sage"}], ids=str)
-@pytest.mark.parametrize("blocked", [False, True])
+@pytest.mark.parametrize("blocked", [0, 700 * 48 * 4, 700 * 40 * 2])
+@pytest.mark.parametrize("settings", [{}, {"model": "sage"}, {"dtype": "bf16"}], ids=str)
 def test_nothing_is_compiled_in_an_epoch(settings, blocked, monkeypatch):
-    if blocked:  # H fills two blocks of two such caches
-        monkeypatch.setattr(blocks, "second_cache", lambda: 36 << 10)
-        assert blocks.block_of(700, 700, 700 * 40, 48, 4, 4)
-    graph = make(n=700, f=40, c=7, degree=40)
+    if blocked:  # H, or what the logits are made of, fills two blocks
+        room = blocked * 5 // 9
+        monkeypatch.setattr(blocks, "second_cache", lambda: room // tuning.default().blocks)
+    graph = make(n=700, f=40, c=40, degree=40)
     config = Config(epochs=1, hidden=48, **settings)
-    trainer = make_trainer(graph, config, SerialComm())
-    names = Names()
-    with event.install_listener("numba:compile", names):
-        trainer.epoch(1)
-        warmup.evaluate(trainer.evaluation)
+    with tuning.using(tuning.default()):
+        if blocked:
+            assert blocks.block_of(700, 700, 700 * 40, *(
+                (48, 4, 4) if blocked > 1 << 17 else (40, 2, 4)))
+        trainer = make_trainer(graph, config, SerialComm())
+        names = Names()
+        with event.install_listener("numba:compile", names):
+            trainer.epoch(1)
+            warmup.evaluate(trainer.evaluation)
     assert not names.found
 
 
