@@ -103,6 +103,7 @@ def dense(dtype):
     for grad in (None, y):
         ops.softmax_cross_entropy(x, numbers, numbers, grad=grad)
         ops.sigmoid_cross_entropy(x, x, numbers, grad=grad)
+    ops.softmax_cross_entropy(x, numbers, numbers[:1], grad=y)
     w, g, mean, variance = np.ones((4, 6), dtype)
     ops.adam(w, g, mean, variance, step=1, lr=0.01, decay=0.0, decayed=0)
     ops.sgd(w, g, lr=0.01, decay=0.0, decayed=0)

@@ -37,11 +37,10 @@ def _softmax_cross_entropy(taken, logits, labels, rows, scale, target, grad, los
         for r in range(bounds[chunk], bounds[chunk + 1]):
             i = rows[r]
             row = np.int64(start + i * logits.strides[0])
-            top = row_max(row, width, lowest)
-            total = row_powers(row, width, top, power.ctypes.data)
+            top = np.float64(row_max(row, width, lowest))
+            total = row_powers(row, width, top, power.ctypes.data, lowest)
             label = labels[i]
             correct += _is_argmax(logits, i, label, top)
-            top = np.float64(top)
             if target.size:
                 own, whole = target[0, label], target[2, label]
                 loss += whole * math.log(total) + own * (top - np.float64(logits[i, label]))
@@ -107,12 +106,12 @@ def _spread_max(taken, logits, out, bounds):
 
 @Threaded
 def _spread_sum(taken, logits, top, out, bounds):
-    start = logits.ctypes.data
+    start, zero = logits.ctypes.data, logits.dtype.type(0)
     for chunk in chunks(taken, bounds.size - 1):
         power = np.empty(-(-logits.shape[1] // LANES) * LANES)
         for i in range(bounds[chunk], bounds[chunk + 1]):
-            out[i] = row_powers(start + i * logits.strides[0], logits.shape[1], top[i],
-                                power.ctypes.data)
+            out[i] = row_powers(start + i * logits.strides[0], logits.shape[1], np.float64(top[i]),
+                                power.ctypes.data, zero)
 
 
 @Threaded
@@ -120,7 +119,7 @@ def _spread_gradient(taken, logits, labels, first, rows, top, total, scale, targ
                      bounds):
     width = logits.shape[1]
     zero = grad.dtype.type(0)
-    start = logits.ctypes.data
+    start, like = logits.ctypes.data, logits.dtype.type(0)
     for chunk in chunks(taken, bounds.size - 1):
         loss = 0.0
         power = np.empty(-(-width // LANES) * LANES)
@@ -130,7 +129,7 @@ def _spread_gradient(taken, logits, labels, first, rows, top, total, scale, targ
             highest = np.float64(top[i])
             here = 0 <= column < width
             if grad.size:
-                row_powers(start + i * logits.strides[0], width, top[i], power.ctypes.data)
+                row_powers(start + i * logits.strides[0], width, highest, power.ctypes.data, like)
             if target.size:
                 own, whole = target[0, labels[i]], target[2, labels[i]]
                 for q in range(width):
@@ -170,24 +169,34 @@ def _spread_argmax(taken, logits, first, top, out, bounds):
                     break
 
 
+@Threaded
+def _clear(taken, grad, bounds):
+    for chunk in chunks(taken, bounds.size - 1):
+        grad[bounds[chunk]:bounds[chunk + 1]] = 0
+
+
 def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=None):
+    if _leave_some(rows, grad):
+        _clear(grad.size // 4, grad, evenly(grad.shape[0]))
     bounds = evenly(rows.size)
     losses = np.empty(bounds.size - 1)
     corrects = np.empty(bounds.size - 1, np.int64)
     work = 20 * rows.size * logits.shape[1]
     target = ONE_HOT if target is None else target
-    _softmax_cross_entropy(work, logits, labels, rows, scale, target, _cleared(grad, rows, logits),
+    _softmax_cross_entropy(work, logits, labels, rows, scale, target, _given(grad, logits),
                            losses, corrects, bounds)
     return float(losses.sum()), int(corrects.sum())
 
 
 def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, smoothing=0.0):
+    if _leave_some(rows, grad):
+        _clear(grad.size // 4, grad, evenly(grad.shape[0]))
     bounds = evenly(rows.size)
     losses = np.empty(bounds.size - 1)
     counts = np.empty((bounds.size - 1, 3), np.int64)
     work = 60 * rows.size * logits.shape[1]
     _sigmoid_cross_entropy(work, logits, labels, rows, scale, float(smoothing),
-                           _cleared(grad, rows, logits), losses, counts, bounds)
+                           _given(grad, logits), losses, counts, bounds)
     return float(losses.sum()), *counts.sum(0).tolist()
 
 
@@ -205,12 +214,14 @@ def spread_sum(logits, top):
 
 def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=None,
                     target=None):
+    if _leave_some(rows, grad):
+        _clear(grad.size // 4, grad, evenly(grad.shape[0]))
     bounds = evenly(rows.size)
     losses = np.empty(bounds.size - 1)
     work = rows.size * (20 if grad is None else 20 * logits.shape[1])
     target = ONE_HOT if target is None else target
     _spread_gradient(work, logits, labels, first, rows, top, total, scale, target,
-                     _cleared(grad, rows, logits), losses, bounds)
+                     _given(grad, logits), losses, bounds)
     return float(losses.sum())
 
 
@@ -220,16 +231,11 @@ def spread_argmax(logits, first, top):
     return out
 
 
-@Threaded
-def _clear(taken, grad, bounds):
-    for chunk in chunks(taken, bounds.size - 1):
-        grad[bounds[chunk]:bounds[chunk + 1]] = 0
+def _given(grad, logits):
+    return np.empty((0, 0), logits.dtype) if grad is None else grad
 
 
-def _cleared(grad, rows, logits):
-    """Return the gradient, 0 where rows may leave some of it; without one an empty array."""
-    if grad is None:
-        return np.empty((0, 0), logits.dtype)
-    if rows.size != grad.shape[0] or not np.array_equal(rows, np.arange(rows.size)):
-        _clear(grad.size // 4, grad, evenly(grad.shape[0]))
-    return grad
+def _leave_some(rows, grad):
+    """Whether a gradient is asked for of which rows may leave some as it was."""
+    return grad is not None and (
+        rows.size != grad.shape[0] or not np.array_equal(rows, np.arange(rows.size)))

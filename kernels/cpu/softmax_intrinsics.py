@@ -69,26 +69,24 @@ def row_max(typingctx, row, width, lowest):
 
 
 @intrinsic
-def row_powers(typingctx, row, width, top, out):
-    """Write exp(z - top) of the numbers of `top`'s type in a row, and return their sum, in float64.
+def row_powers(typingctx, row, width, top, out, zero):
+    """Write exp(z - top) of the numbers of `zero`'s type in a row, and return their sum.
 
-    row and out are addresses; out takes LANES float64 at a time. What is not finite becomes NaN.
+    row and out are addresses; top is float64, as are the results; out takes LANES of them at a
+    time. What is not finite becomes NaN.
     """
-    signature = types.float64(row, width, top, out)
+    signature = types.float64(row, width, types.float64, out, zero)
 
     def codegen(context, builder, signature, args):
-        row, width, top, out = args
-        each = Row(context, builder, signature.args[2], LANES, width)
+        row, width, top, out, zero = args
+        each = Row(context, builder, signature.args[4], LANES, width)
         tile = Tile(context, builder, types.float64, 1, LANES, width, full=True)
         total = cgutils.alloca_once_value(builder, tile.zero)
 
-        def wide(numbers):
-            return numbers if each.itemsize == 8 else builder.fpext(numbers, tile.vector)
-
-        highest = wide(splat(builder, top, LANES))
+        highest = splat(builder, top, LANES)
 
         def take(numbers, first, exists):
-            z = wide(numbers)
+            z = numbers if each.itemsize == 8 else builder.fpext(numbers, tile.vector)
             power = builder.fadd(tile.exp(builder.fsub(z, highest)), builder.fsub(z, z))
             if exists is not None:
                 power = builder.select(exists, power, tile.zero)
@@ -97,7 +95,7 @@ def row_powers(typingctx, row, width, top, out):
             builder.store(power, at, align=8)
             builder.store(builder.fadd(builder.load(total), power), total)
 
-        each.each(row, top, take)
+        each.each(row, zero, take)
         sums, lanes = builder.load(total), LANES
         while lanes > 1:
             lanes //= 2
