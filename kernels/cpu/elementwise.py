@@ -8,13 +8,14 @@ from hpgcn.kernels.cpu.bits16 import narrow, widen
 from hpgcn.kernels.cpu.chunks import evenly
 from hpgcn.kernels.cpu.exponential import expm1
 from hpgcn.kernels.cpu.random import draw, draw_key, mask_row
-from hpgcn.kernels.cpu.vector_intrinsics import activate_eight
+from hpgcn.kernels.cpu.vector_intrinsics import activate_eight, ask
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.reference.random import dropout_scale
 from hpgcn.kernels.threads import Threaded, chunks
 
 NO_MASK = np.empty((0, 0), np.uint8)
 NO_VERTEX = np.empty(0, np.int64)
+AHEAD = 1 << 12  # bytes: while a row is drawn for, those so far on are fetched
 ROOT_HALF = math.sqrt(0.5)
 DENSITY = 1 / math.sqrt(2 * math.pi)  # of the normal distribution, at 0
 
@@ -30,6 +31,8 @@ def _activate(taken, z, bias, vertex, first, relu, key, dropping, scale, mask, b
         bits = np.full((1, (width + 7) // 8), 0xFF, np.uint8)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             if dropping:
+                later = np.int64(start + i * width * itemsize + AHEAD)
+                ask(later, later + width * itemsize)
                 draw(vertex[i], first, key, bits, 0)
             for b in range(whole):
                 kept = activate_eight(start + (i * width + 8 * b) * itemsize,
@@ -122,11 +125,11 @@ def keep_bits(taken, x, mask, scale, bounds):
 @Threaded
 def _column_sum(taken, x, sums, bounds):
     for chunk in chunks(taken, bounds.size - 1):
-        for q in range(x.shape[1]):
-            sums[chunk, q] = 0.0
+        total = np.zeros(x.shape[1])  # its own lines: others write to those of `sums`
         for i in range(bounds[chunk], bounds[chunk + 1]):
-            for q in range(x.shape[1]):
-                sums[chunk, q] += widen(x[i, q])
+            for q in range(total.size):
+                total[q] += widen(x[i, q])
+        sums[chunk] = total
 
 
 @Threaded

@@ -80,12 +80,12 @@ def _layer_norm_backward(taken, g, xhat, inv_std, gain, means, out, bounds):
 @Threaded
 def _column_squares(taken, x, mean, sums, bounds):
     for chunk in chunks(taken, bounds.size - 1):
-        for q in range(mean.size):
-            sums[chunk, q] = 0.0
+        total = np.zeros(mean.size)  # its own lines: others write to those of `sums`
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(mean.size):
                 deviation = np.float64(x[i, q]) - mean[q]
-                sums[chunk, q] += deviation * deviation
+                total[q] += deviation * deviation
+        sums[chunk] = total
 
 
 @Threaded
