@@ -8,7 +8,7 @@ from hpgcn.kernels.cpu.bits16 import narrow, widen
 from hpgcn.kernels.cpu.chunks import evenly
 from hpgcn.kernels.cpu.exponential import expm1
 from hpgcn.kernels.cpu.random import draw, draw_key, mask_row
-from hpgcn.kernels.cpu.vector_intrinsics import activate_eight, ask
+from hpgcn.kernels.cpu.vector_intrinsics import activate_some, ask
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.reference.random import dropout_scale
 from hpgcn.kernels.threads import Threaded, chunks
@@ -34,10 +34,18 @@ def _activate(taken, z, bias, vertex, first, relu, key, dropping, scale, mask, b
                 later = np.int64(start + i * width * itemsize + AHEAD)
                 ask(later, later + width * itemsize)
                 draw(vertex[i], first, key, bits, 0)
-            for b in range(whole):
-                kept = activate_eight(start + (i * width + 8 * b) * itemsize,
-                                      addend + 8 * b * bias.itemsize, bits[0, b], relu, scale,
-                                      nothing)
+            row = np.int64(start + i * width * itemsize)
+            for b in range(0, whole - 1, 2):
+                two = np.uint16(bits[0, b] | np.uint16(bits[0, b + 1]) << 8)
+                kept = activate_some(row + 8 * b * itemsize, addend + 8 * b * bias.itemsize, two,
+                                     relu, scale, nothing)
+                if mask.size:
+                    mask[i, b] = kept & 0xFF
+                    mask[i, b + 1] = kept >> 8
+            if whole & 1:
+                b = whole - 1
+                kept = activate_some(row + 8 * b * itemsize, addend + 8 * b * bias.itemsize,
+                                     bits[0, b], relu, scale, nothing)
                 if mask.size:
                     mask[i, b] = kept
             if width % 8:

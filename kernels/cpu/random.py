@@ -8,7 +8,7 @@ import numpy as np
 from hpgcn.kernels.bits16 import number_dtype
 from hpgcn.kernels.cpu.bits16 import narrow, widen
 from hpgcn.kernels.cpu.chunks import evenly
-from hpgcn.kernels.cpu.vector_intrinsics import mask_eight
+from hpgcn.kernels.cpu.vector_intrinsics import mask_some
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold
 from hpgcn.kernels.threads import Threaded, chunks
@@ -73,8 +73,12 @@ def mask_row(x, i, bits, row, scale):
     width = x.shape[1]
     start = x.ctypes.data + i * width * x.itemsize
     zero = x.dtype.type(0)
-    for b in range(width // 8):
-        mask_eight(start + 8 * b * x.itemsize, bits[row, b], scale, zero)
+    whole = width // 8
+    for b in range(0, whole - 1, 2):
+        two = np.uint16(bits[row, b] | np.uint16(bits[row, b + 1]) << 8)
+        mask_some(start + 8 * b * x.itemsize, two, scale, zero)
+    if whole & 1:
+        mask_some(start + 8 * (whole - 1) * x.itemsize, bits[row, whole - 1], scale, zero)
     for q in range(width // 8 * 8, width):
         kept = bits[row, q >> 3] >> (q & 7) & 1
         x[i, q] = narrow(widen(x[i, q]) * scale, zero) if kept else zero

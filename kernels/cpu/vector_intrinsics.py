@@ -5,33 +5,33 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from hpgcn.kernels.cpu.bits16 import load_numbers, store_numbers
-from hpgcn.kernels.cpu.emitter import BYTES, I1, I8, I32, I64, SECOND, splat
+from hpgcn.kernels.cpu.emitter import BYTES, I1, I32, I64, SECOND, splat
 from hpgcn.kernels.jit import jit
 
 LINE = 64  # bytes of a cache line
 
 
 @intrinsic
-def activate_eight(typingctx, z, bias, bits, relu, scale, like):
-    """Eight columns at address z: z = keep * scale * (z + bias); return the bits kept.
+def activate_some(typingctx, z, bias, bits, relu, scale, like):
+    """As many columns as `bits` has, at address z: z = keep * scale * (z + bias); return bits kept.
 
-    `bits` (uint8) are those that dropout keeps; with `relu` what is <= 0 goes too (NaN stays).
-    `like` is a number as z has them, `scale` one as bias has.
+    `bits` (uint8 or uint16) are those that dropout keeps; with `relu` what is <= 0 goes too (NaN
+    stays). `like` is a number as z has them, `scale` one as bias has.
     """
-    signature = types.uint8(z, bias, types.uint8, relu, scale, like)
+    signature = bits(z, bias, bits, relu, scale, like)
 
     def codegen(context, builder, signature, args):
         z, bias, bits, relu, scale, like = args
         number, kind = signature.args[4:]
-        size = kind.bitwidth // 8
-        vector = ir.VectorType(scale.type, 8)
+        size, lanes = kind.bitwidth // 8, bits.type.width
+        vector = ir.VectorType(scale.type, lanes)
         total = builder.fadd(
-            load_numbers(builder, z, kind, like.type, 8, size),
-            load_numbers(builder, bias, number, scale.type, 8, number.bitwidth // 8))
-        zero = ir.Constant(vector, [0.0] * 8)
-        alive = builder.bitcast(builder.fcmp_unordered("ugt", total, zero), I8)
-        kept = builder.and_(bits, builder.select(relu, alive, I8(255)))
-        scaled = builder.fmul(total, splat(builder, scale, 8))
+            load_numbers(builder, z, kind, like.type, lanes, size),
+            load_numbers(builder, bias, number, scale.type, lanes, number.bitwidth // 8))
+        zero = ir.Constant(vector, [0.0] * lanes)
+        alive = builder.bitcast(builder.fcmp_unordered("ugt", total, zero), bits.type)
+        kept = builder.and_(bits, builder.select(relu, alive, bits.type(-1)))
+        scaled = builder.fmul(total, splat(builder, scale, lanes))
         _store_masked(builder, scaled, kept, z, kind, size)
         return kept
 
@@ -39,19 +39,19 @@ def activate_eight(typingctx, z, bias, bits, relu, scale, like):
 
 
 @intrinsic
-def mask_eight(typingctx, x, bits, scale, like):
-    """Eight columns at address x: x = scale * x where the bit is set, 0 elsewhere.
+def mask_some(typingctx, x, bits, scale, like):
+    """As many columns as `bits` has, at address x: x = scale * x where one is set, 0 elsewhere.
 
-    `like` is a number as x has them.
+    `bits` are uint8 or uint16, `like` is a number as x has them.
     """
-    signature = types.void(x, types.uint8, scale, like)
+    signature = types.void(x, bits, scale, like)
 
     def codegen(context, builder, signature, args):
         x, bits, scale, like = args
         kind = signature.args[3]
-        size = kind.bitwidth // 8
-        scaled = builder.fmul(load_numbers(builder, x, kind, like.type, 8, size),
-                              splat(builder, scale, 8))
+        size, lanes = kind.bitwidth // 8, bits.type.width
+        scaled = builder.fmul(load_numbers(builder, x, kind, like.type, lanes, size),
+                              splat(builder, scale, lanes))
         _store_masked(builder, scaled, bits, x, kind, size)
         return context.get_dummy_value()
 
@@ -59,8 +59,9 @@ def mask_eight(typingctx, x, bits, scale, like):
 
 
 def _store_masked(builder, numbers, bits, at, kind, size):
-    zero = ir.Constant(numbers.type, [0.0] * 8)
-    keep = builder.bitcast(bits, ir.VectorType(I1, 8))
+    lanes = numbers.type.count
+    zero = ir.Constant(numbers.type, [0.0] * lanes)
+    keep = builder.bitcast(bits, ir.VectorType(I1, lanes))
     store_numbers(builder, builder.select(keep, numbers, zero), at, kind, size)
 
 
