@@ -52,7 +52,7 @@ def _reaches(second, last, memory):
 AMD = Tuning(_reaches(
     second=((32, 1, 0, 0), (16, 16, 0, 0), (16, 16, 0, 0)),
     last=((32, 1, 0, 0), (12, 1, 64, 16), (12, 1, 64, 16)),
-    memory=((6, 1, 64, 1), (12, 1, 64, 16), (12, 1, 64, 16))), streamed=True, blocks=2,
+    memory=((6, 1, 64, 1), (12, 1, 64, 16), (12, 1, 64, 16))), streamed=True, blocks=0,
     entries=True)
 INTEL = AMD._replace(reach=_reaches(
     second=((64, 1, 0, 0), (16, 16, 0, 0), (16, 16, 0, 0)),
