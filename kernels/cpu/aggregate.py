@@ -117,7 +117,7 @@ def _extreme(taken, indptr, indices, weight, highest, x, ldx, out, arg, first, w
 def _extremes(indptr, indices, x, weight, highest, out, arg):
     """Return the kernels that fill out and arg, one for each pass over columns."""
     width = x.shape[1]
-    step = max_width(x.itemsize) // 2  # places take registers, too
+    step = max_width(x.itemsize)
     bounds = by_nonzeros(indptr, CHUNKS)
     work = (int(indptr[-1]) - int(indptr[0]) + indptr.size) * width
     launches = []

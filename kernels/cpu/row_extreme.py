@@ -5,7 +5,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from hpgcn.kernels.cpu.emitter import I32, I64, splat
-from hpgcn.kernels.cpu.row_product import FIRST, SECOND, RowEmitter, RowShape
+from hpgcn.kernels.cpu.row_product import FIRST, SECOND, RowEmitter, RowShape, in_registers
 
 
 @intrinsic(prefer_literal=True)
@@ -53,15 +53,17 @@ def row_extreme(typingctx, indices, data, start, stop, near, far, last, x, ldx, 
             j = builder.sext(index, I64) if index.type.width < 64 else index
             return builder.gep(x, [builder.mul(j, ldx)])
 
-        with cgutils.for_range_slice(builder, start, stop, I64(1), intp=I64) as (k, _):
+        def ask(k):
             if made_for.far:
                 emit.prefetch(row(builder.add(k, far)), made_for.far, SECOND)
             if made_for.near:
                 emit.prefetch(row(builder.add(k, near)), made_for.near, FIRST)
+
+        def choose(k, some):
             source = row(k)
             weight = None if values is None else builder.load(builder.gep(values, [k]))
             number = builder.trunc(builder.sub(k, start), I32)
-            for piece, top, where in zip(emit.pieces, best, place):
+            for piece, top, where in zip(emit.pieces[some], best[some], place[some]):
                 message = emit.load(source, piece, False)
                 if weight is not None:
                     message = builder.fmul(splat(builder, weight, piece.lanes), message)
@@ -73,6 +75,8 @@ def row_extreme(typingctx, indices, data, start, stop, near, far, last, x, ldx, 
                 numbers = splat(builder, number, piece.lanes)
                 builder.store(builder.select(better, numbers, builder.load(where)), where)
 
+        # places take registers, too
+        emit.for_nonzeros(start, stop, in_registers() // 2, ask, choose)
         for piece, top, where in zip(emit.pieces, best, place):
             emit.store(builder.load(top), out, piece, False)
             wide = ir.VectorType(I64, piece.lanes)

@@ -27,7 +27,8 @@ from hpgcn.kernels.cpu.emitter import (
     vector_bytes,
 )
 
-MAX_VECTORS = 16  # of 32 registers with AVX-512
+ROW_BYTES = 1024  # of the widest row that is read in one pass
+TOGETHER = 32  # nonzeros that are added to some vectors of a row before the others take them, too
 
 
 class RowShape(NamedTuple):
@@ -79,9 +80,13 @@ def shape_of(columns, width, itemsize, *, wide=True, narrow=(False, False)):
 
 
 def max_width(itemsize):
-    """Return the widest row that one pass can hold in registers, a multiple of 8."""
-    vectors = MAX_VECTORS if vector_bytes() == 64 else MAX_VECTORS // 2
-    return vectors * vector_bytes() // itemsize
+    """Return the widest row that one pass sums, in numbers of so many bytes."""
+    return ROW_BYTES // itemsize
+
+
+def in_registers():
+    """Return how many vectors of sums stay in registers: half of these."""
+    return 16 if vector_bytes() == 64 else 8
 
 
 class Piece(NamedTuple):
@@ -194,6 +199,29 @@ class RowEmitter(Emitter):
             at = self.builder.gep(start, [I64(min(64 * line, size - itemsize))])
             self.call("llvm.prefetch.p0", ir.VoidType(), at, I32(0), I32(cache), I32(1))
 
+    def for_nonzeros(self, start, stop, held, ask, add):
+        """Emit loops over nonzeros: `ask(k)` of each, and `add(k, some)` of all pieces, a slice.
+
+        Where a row has more vectors than `held`, so many are added up at a time, of TOGETHER
+        nonzeros: whole rows are read together, and their sums need not all be in registers.
+        """
+        builder = self.builder
+        parts = -(-self.shape.vectors // held)
+        if parts <= 1:
+            with cgutils.for_range_slice(builder, start, stop, I64(1), intp=I64) as (k, _):
+                ask(k)
+                add(k, slice(None))
+            return
+        count = -(-len(self.pieces) // parts)
+        with cgutils.for_range_slice(builder, start, stop, I64(TOGETHER), intp=I64) as (first, _):
+            beyond = builder.add(first, I64(TOGETHER))
+            beyond = builder.select(builder.icmp_signed("<", beyond, stop), beyond, stop)
+            for piece in range(0, len(self.pieces), count):
+                with cgutils.for_range_slice(builder, first, beyond, I64(1), intp=I64) as (k, _):
+                    if piece == 0:
+                        ask(k)
+                    add(k, slice(piece, piece + count))
+
     def keep_of(self, mask, piece, num_bytes):
         """Return the bits of a vector, as `keep`."""
         return self.keep_from(mask, piece.first, piece.lanes, piece.masked, num_bytes)
@@ -262,18 +290,20 @@ def row_product(typingctx, indices, data, col_scale, start, stop, near, far, las
         def row(j):
             return builder.gep(x, [builder.shl(j, ldx) if made_for.power else builder.mul(j, ldx)])
 
-        def step(k, u):
+        def ask(k):
             if made_for.far:
                 emit.prefetch(row(column(builder.add(k, far))), made_for.far, SECOND)
             if made_for.near:
                 emit.prefetch(row(column(builder.add(k, near))), made_for.near, FIRST)
+
+        def add(k, slots, pieces):
             j = column(k)
             weight = None if values is None else builder.load(builder.gep(values, [k]))
             if scales is not None:
                 of_column = builder.load(builder.gep(scales, [j]))
                 weight = of_column if weight is None else builder.fmul(weight, of_column)
             source = row(j)
-            for slot, piece in zip(sums[u], pieces):
+            for slot, piece in zip(slots, pieces):
                 total = builder.load(slot)
                 part = emit.load(source, piece, made_for.narrow_x)
                 if weight is None:
@@ -282,15 +312,22 @@ def row_product(typingctx, indices, data, col_scale, start, stop, near, far, las
                     total = emit.fma(splat(builder, weight, piece.lanes), part, total, piece)
                 builder.store(total, slot)
 
-        stride = I64(sets)
-        whole = builder.sdiv(builder.sub(stop, start), stride)
-        middle = builder.add(start, builder.mul(whole, stride))
-        with cgutils.for_range_slice(builder, start, middle, stride, intp=I64) as (k, _):
-            for u in range(sets):
-                step(builder.add(k, I64(u)), u)
-        if sets > 1:
+        def ask_and_add(k, u):
+            ask(k)
+            add(k, sums[u], pieces)
+
+        if sets == 1:
+            emit.for_nonzeros(start, stop, in_registers(), ask,
+                              lambda k, some: add(k, sums[0][some], pieces[some]))
+        else:
+            stride = I64(sets)
+            whole = builder.sdiv(builder.sub(stop, start), stride)
+            middle = builder.add(start, builder.mul(whole, stride))
+            with cgutils.for_range_slice(builder, start, middle, stride, intp=I64) as (k, _):
+                for u in range(sets):
+                    ask_and_add(builder.add(k, I64(u)), u)
             with cgutils.for_range_slice(builder, middle, stop, I64(1), intp=I64) as (k, _):
-                step(k, 0)
+                ask_and_add(k, 0)
 
         for v, piece in enumerate(pieces):
             total = functools.reduce(builder.fadd, (builder.load(slots[v]) for slots in sums))

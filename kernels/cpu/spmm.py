@@ -139,8 +139,8 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
             mask=None, accumulate=False, look=None):
     """Return the result of `spmm`, and what fills it: kernels, each with its arguments.
 
-    Wide x is multiplied in passes over its columns (`pass_width`): as many as the
-    registers hold, fewer where a narrower slab of x then stays in the cache. Rows that
+    Wide x is multiplied in passes over its columns (`pass_width`): as many as
+    `max_width`, fewer where a narrower slab of x then stays in the cache. Rows that
     are read often may first be copied to the bounds of cache lines (`is_packed`), and be
     read block by block (`block_of`).
 
@@ -262,7 +262,7 @@ def unit_past_cache(out, first, columns, shape):
 def pass_width(width, n, nnz, x_bytes, itemsize):
     """Return the columns per pass over a product with (n, width) rows of x.
 
-    One pass holds at most what the registers do, numbers of `itemsize` bytes; those of x have
+    One pass sums at most `max_width` columns, numbers of `itemsize` bytes; those of x have
     `x_bytes`. If rows of x are read many times (nnz >= 32 n), x as a whole does not fit in half of
     the last-level cache, and a slab of at least 32 of its columns does, passes are that narrow: the
     indices are read again for each, 4 to 8 bytes a nonzero, and x comes from the cache instead of

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from hpgcn.kernels import cpu, reference
+from hpgcn.kernels.cpu.row_product import TOGETHER
 
 # indptr, indices, data, x, expected
 TABLE = [
@@ -58,6 +59,28 @@ def test_widths(f, index, dtype):
         tolerance = (1e-5 if dtype == np.float32 else 1e-13) * np.abs(expected).max()
         np.testing.assert_allclose(cpu.spmm(indptr, indices, data, x), expected, rtol=0,
                                    atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("f", [72, 100, 128, 131, 256, 300])
+def test_wide_rows_have_the_bits_of_narrow_ones(f, dtype):
+    """Some vectors of a wide row take a few nonzeros before the others do."""
+    rng = np.random.default_rng(1)
+    lengths = np.array([0, 1, TOGETHER - 1, TOGETHER, TOGETHER + 1, 0, 3 * TOGETHER + 5, 7])
+    indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    indices = rng.integers(0, 50, indptr[-1]).astype(np.int32)
+    weights, x, before, scale = (rng.standard_normal(shape).astype(dtype) for shape in (
+        indptr[-1], (50, f), (lengths.size, f), lengths.size))
+    mask = rng.integers(0, 256, (lengths.size, -(-f // 8))).astype(np.uint8)
+    out = cpu.spmm(indptr, indices, weights, x, before.copy(), row_scale=scale, mask=mask,
+                   accumulate=True)
+    each = 40 * 4 // out.itemsize  # no narrower: rows of few bytes are summed in two sets
+    for first in range(0, f - each, each // 8 * 8):
+        some = slice(first, first + each)
+        narrow = cpu.spmm(indptr, indices, weights, np.ascontiguousarray(x[:, some]),
+                          before[:, some].copy(), row_scale=scale, accumulate=True,
+                          mask=np.ascontiguousarray(mask[:, first // 8:-(-(first + each) // 8)]))
+        np.testing.assert_array_equal(out[:, some], narrow)
 
 
 @pytest.mark.parametrize("scales", ["", "r", "c", "rc"])
