@@ -25,15 +25,14 @@ from hpgcn.kernels.cpu.tile_product import (
     tile_product,
 )
 from hpgcn.kernels.cpu.tuning import second_cache
-from hpgcn.kernels.cpu.vector_intrinsics import address, ask
+from hpgcn.kernels.cpu.vector_intrinsics import LINE, address, ask
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import Threaded, chunks
 
 NO_MASK = np.empty((0, 0), np.uint8)
 NOTHING = np.empty((0, 0), BF16)  # to be widened
 BLOCK = 16 * ROWS  # rows that stay in the first cache while panels pass
-DEPTH = 64  # rows of a sum of products of columns before it goes back to memory
-OUTER = 4  # columns of x in a tile of x^T g
+DEPTH = 32  # rows of x^T g at a time: the first cache has places for so many that lie 1 KB apart
 LEAST_ROWS = 256
 CHUNK_ROWS = 1 << 12  # of a partial sum of x^T g, at least
 MOST_CHUNKS = 32
@@ -96,13 +95,13 @@ def _panels(taken, x, ldx, x_bytes, narrow, panels, depth, out, ldo, out_bytes, 
 
 
 @Threaded
-def _outer(taken, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step, few, one, many, single,
+def _outer(taken, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step, one, many, single,
            whole, rest, bounds):
     height, columns = sums.shape[1:]
     size = sums.itemsize
     bytes_x = np.int64(narrow_x.strides[0] if narrow_x.size else ldx * itemsize)
     bytes_g = np.int64(narrow_g.strides[0] if narrow_g.size else ldg * itemsize)
-    tiles = -(-columns // step) * -(-height // few)
+    tiles = -(-columns // step) * -(-height // ROWS)
     rows = -(-DEPTH // tiles)  # of the next block that a tile asks for
     for chunk in chunks(taken, bounds.size - 1):
         wide_x = np.empty((DEPTH if narrow_x.size else 0, narrow_x.shape[1]), np.float32)
@@ -125,7 +124,7 @@ def _outer(taken, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step, few,
                 while i < height:
                     of_x = left + i * itemsize
                     to = np.int64(total + (i * columns + first) * size)
-                    tall = i + few <= height
+                    tall = i + ROWS <= height
                     if asked < end + DEPTH:
                         ask(x + asked * bytes_x, x + (asked + rows) * bytes_x)
                         ask(g + asked * bytes_g, g + (asked + rows) * bytes_g)
@@ -142,19 +141,19 @@ def _outer(taken, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step, few,
                     else:
                         tile_outer(of_x, ldx, of_g, ldg, to, columns, end - begin, width, one,
                                    single, rest)
-                    i += few if tall else 1
+                    i += ROWS if tall else 1
 
 
 def kernel_for(x, y, out):
     """Return what writes x (m, k) times y (k, n) to out: `rows_times`, `columns_times` or None.
 
     What is stored in 16 bits is taken however large the other operand is; of floats nothing where
-    vectors are of 32 bytes: 16 registers are too few to be faster than BLAS.
+    vectors are of 16 bytes.
     """
     m, k = x.shape
     n = y.shape[1]
     narrow = BF16 in (x.dtype, y.dtype, out.dtype)
-    if not narrow and vector_bytes() < 64:
+    if not narrow and vector_bytes() < 32:
         return None
     small = math.inf if narrow else second_cache() // 2
     least = 1 if narrow else LEAST_ROWS
@@ -188,6 +187,8 @@ def rows_times(x, w, out, mask=None):
     whole, rest = (panel_shape(columns, kind.itemsize, out.dtype == BF16, dots)
                    for columns in (step, n % step or step))
     streamed = unit_past_cache(out, 0, n, rest)
+    if 16 * streamed < LINE or step * out.itemsize % LINE:
+        streamed = 0  # else tiles would store parts of a line, one after another
     whole, rest = (shape._replace(streamed=streamed).literal() for shape in (whole, rest))
     mask = NO_MASK if mask is None else mask
     panels = small_operand(w, step, narrow, dots or tiles)
@@ -257,8 +258,8 @@ def columns_times(columns, g):
     left, ldx, itemsize, narrow_x = long_operand(x, dots)
     right, ldg, _, narrow_g = long_operand(g, dots)
     return sums, _outer, (
-        m * k * n // RATE, left, ldx, narrow_x, right, ldg, narrow_g, itemsize, sums, step, OUTER,
-        kind.type(1), (0,) * OUTER, ONE_ROW, whole, rest, bounds)
+        m * k * n // RATE, left, ldx, narrow_x, right, ldg, narrow_g, itemsize, sums, step,
+        kind.type(1), ALL_ROWS, ONE_ROW, whole, rest, bounds)
 
 
 def row_bounds(m):

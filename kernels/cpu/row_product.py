@@ -37,13 +37,14 @@ class RowShape(NamedTuple):
     `literal` says them to the compiler, as the lengths of tuples, which are types.
     """
 
-    vectors: int  # of `lanes` numbers each; the last one is masked, unless `tail` says more
+    vectors: int  # of `lanes` numbers each
     sets: int  # of accumulators; a second one hides the latency of fma
     lanes: int
     near: int  # cache lines of a row that are prefetched into the first cache
     far: int  # and earlier into the second one
+    masked: int = 0  # whether the last vector has fewer columns than lanes, or
+    tail: int = 0  # columns beyond whole vectors, in vectors of fewer lanes
     power: int = 0  # whether ldx is the logarithm of a row length: quicker than a product
-    tail: int = 0  # columns beyond whole vectors, in vectors of fewer lanes, and none is masked
     narrow_x: int = 0  # whether x is in 16 bits (hpgcn.kernels.bits16)
     narrow_out: int = 0  # whether the result is
     dots: int = 0  # whether pairs of 16 bits are multiplied as such (hpgcn.kernels.cpu.gemm)
@@ -71,11 +72,12 @@ def shape_of(columns, width, itemsize, *, wide=True, narrow=(False, False)):
         size = 32
     lanes = size // itemsize
     vectors = -(-columns // lanes)
+    rest = columns % lanes
     tail = 0
-    if any(narrow) and vector_bytes() < 64 and columns % lanes:  # no masks for 16 bits there
+    if any(narrow) and vector_bytes() < 64 and rest:  # no masks for 16 bits there
         vectors = columns // lanes
-        tail = columns % lanes
-    return RowShape(vectors, sets_of(width, itemsize), lanes, 0, 0, tail=tail,
+        tail = rest
+    return RowShape(vectors, sets_of(width, itemsize), lanes, 0, 0, int(rest > tail), tail,
                     narrow_x=int(narrow[0]), narrow_out=int(narrow[1]))
 
 
@@ -104,7 +106,7 @@ class RowEmitter(Emitter):
         super().__init__(builder, real, itemsize, shape.vectors, shape.lanes)
         self.shape = shape
         last = shape.vectors - 1
-        self.pieces = [Piece(v * shape.lanes, shape.lanes, v == last and not shape.tail)
+        self.pieces = [Piece(v * shape.lanes, shape.lanes, v == last and shape.masked > 0)
                        for v in range(shape.vectors)]
         first = shape.vectors * shape.lanes
         lanes = shape.lanes // 2
@@ -115,7 +117,7 @@ class RowEmitter(Emitter):
             lanes //= 2
         self.columns = first
         self.exists = None
-        if not shape.tail:
+        if shape.masked:
             kind = ir.VectorType(I64, shape.lanes)
             numbers = ir.Constant(kind, list(range(last * shape.lanes, first)))
             self.exists = builder.icmp_signed("<", numbers, splat(builder, width, shape.lanes))

@@ -25,7 +25,7 @@ def panel_shape(columns, itemsize, narrow_out=False, dots=False):
     half = rest == lanes // 2 or (narrow_out and vector_bytes() < 64)
     vectors = columns // lanes + (rest > 0 and not half)
     tail = rest if half else 0
-    return RowShape(vectors, 1, lanes, 0, 0, tail=tail, narrow_out=int(narrow_out),
+    return RowShape(vectors, 1, lanes, 0, 0, int(rest > tail), tail, narrow_out=int(narrow_out),
                     dots=int(dots))
 
 

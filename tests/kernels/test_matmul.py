@@ -9,6 +9,7 @@ import pytest
 from hpgcn.kernels import cpu, reference, threads
 from hpgcn.kernels.cpu.emitter import vector_bytes
 from hpgcn.kernels.cpu.gemm import columns_times, kernel_for, rows_times
+from hpgcn.kernels.cpu.row_product import RowShape
 from hpgcn.kernels.threads import num_threads, set_num_threads, threshold
 
 module = sys.modules["hpgcn.kernels.cpu.matmul"]
@@ -107,7 +108,7 @@ def test_long_rows(blocks, m, k, n, dtype):
     x, w = operands(m, k, n, dtype)
     g = operands(m, n, 1, dtype)[0]
     wide = np.zeros((m, n + 3), dtype)  # rows of a result may lie apart
-    ours = vector_bytes() == 64
+    ours = vector_bytes() >= 32
     assert kernel_for(x, w, wide[:, :n]) is (rows_times if ours else None)
     cpu.matmul(x, w, wide[:, :n])
     assert_product(wide[:, :n], x, w)
@@ -135,6 +136,24 @@ def test_bits_that_are_kept(blocks, m, k, n):
     kept = np.unpackbits(mask, axis=1, bitorder="little")[:, :n] > 0
     np.testing.assert_array_equal(cpu.matmul(x, w, mask=mask)[~kept], 0)
     assert not m or expected[kept].any()
+
+
+@pytest.mark.parametrize("n, begins, stored_past", [
+    (64, 0, True), (64, 16, False), (64, 32, False), (40, 0, False), (48, 0, True)])
+def test_results_past_the_cache_are_stored_by_whole_lines(monkeypatch, n, begins, stored_past):
+    """A line that two tiles share would be written in parts: three times as slow."""
+    monkeypatch.setattr(sys.modules["hpgcn.kernels.cpu.spmm"], "last_level_cache", lambda: 1 << 10)
+    x, w = operands(600, 24, n)
+    memory = np.empty(600 * n + 32, np.float32)
+    first = (-memory.ctypes.data % 64 + begins) // 4
+    out = memory[first:first + 600 * n].reshape(600, n)
+    memory[:] = 7
+    launch, arguments = rows_times(x, w, out)
+    whole_panel = vector_bytes() > 16  # of half a line with less
+    assert (RowShape(*map(len, arguments[-3])).streamed > 0) == (stored_past and whole_panel)
+    launch(*arguments)
+    assert_product(out, x, w)
+    assert (memory[:first] == 7).all() and (memory[first + out.size:] == 7).all()
 
 
 def test_nan_stays():

@@ -22,8 +22,9 @@ def test_older_cpus_give_the_same_answers(name, tmp_path):
     environment = {**os.environ, "NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features,
                    "NUMBA_CACHE_DIR": str(tmp_path)}
     chosen = ("(test_options and (c or rc)) or (test_widths and (1- or 17 or 41) and int32) "
-              "or (test_random and 33) or (past_the_cache and 36) or one_pass or wide_rows")
-    files = [HERE / "test_spmm.py", HERE / "test_gather.py", HERE / "test_blocks.py"]
+              "or (test_random and 33) or (past_the_cache and 36) or one_pass or wide_rows "
+              "or (test_long_rows and float32) or test_bits_that_are_kept or by_whole_lines")
+    files = [HERE / f"test_{each}.py" for each in ("spmm", "gather", "blocks", "matmul")]
     pytest_ = (sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider")
     done = subprocess.run(
         [*pytest_, *files, "-k", chosen], env=environment, capture_output=True, text=True,
@@ -48,6 +49,7 @@ def test_shapes_cover_the_width(itemsize):
             shape = row_product.shape_of(width, width, itemsize, wide=wide)
             assert (shape.vectors - 1) * shape.lanes < width <= shape.vectors * shape.lanes
             assert (shape.sets == 1 or shape.vectors * shape.sets <= 16) and not shape.tail
+            assert shape.masked == (width % shape.lanes > 0)
             assert shape.sets == row_product.sets_of(width, itemsize)
 
 
