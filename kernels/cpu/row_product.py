@@ -1,9 +1,10 @@
 """A row of a product as vector code that Numba does not write by itself, emitted through LLVM.
 
 The accumulators of a row stay in registers over all its nonzeros, or over TOGETHER of them where
-registers are few, and the row is written once (DistGNN, Algorithm 3). Rows of x that come later are prefetched: into the second cache
-`far` nonzeros ahead, which can wait for more lines at once than the first, and into the first
-one `near` ahead. What the code is made for is a RowShape, so that each is compiled once.
+registers are few, and the row is written once (DistGNN, Algorithm 3). Rows of x that come later
+are prefetched: into the second cache `far` nonzeros ahead, which can wait for more lines at once
+than the first, and into the first one `near` ahead. What the code is made for is a RowShape, so
+that each is compiled once.
 """
 import functools
 from typing import NamedTuple
