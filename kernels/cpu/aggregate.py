@@ -125,7 +125,7 @@ def _extremes(indptr, indices, x, weight, highest, out, arg):
         columns = min(step, width - first)
         source = x[:, first:first + columns]
         shape, near, far = layout(source, columns)
-        streamed = min(unit_past_cache(each, first, columns, shape) for each in (out, arg))
+        streamed = min(unit_past_cache(each, first, shape) for each in (out, arg))
         shape = shape._replace(streamed=streamed)
         launches.append((_extreme, (
             2 * work, indptr, indices, weight, highest, address(source), width, out, arg, first,

@@ -95,8 +95,8 @@ def _panels(taken, x, ldx, x_bytes, narrow, panels, depth, out, ldo, out_bytes, 
 
 
 @Threaded
-def _outer(taken, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step, one, many, single,
-           whole, rest, bounds):
+def _outer(taken, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step, one, every,
+           single, whole, rest, bounds):
     height, columns = sums.shape[1:]
     size = sums.itemsize
     bytes_x = np.int64(narrow_x.strides[0] if narrow_x.size else ldx * itemsize)
@@ -131,10 +131,10 @@ def _outer(taken, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step, one,
                         asked += rows
                     if tall and width == step:
                         tile_outer(of_x, ldx, of_g, ldg, to, columns, end - begin, width, one,
-                                   many, whole)
+                                   every, whole)
                     elif tall:
                         tile_outer(of_x, ldx, of_g, ldg, to, columns, end - begin, width, one,
-                                   many, rest)
+                                   every, rest)
                     elif width == step:
                         tile_outer(of_x, ldx, of_g, ldg, to, columns, end - begin, width, one,
                                    single, whole)
@@ -186,7 +186,7 @@ def rows_times(x, w, out, mask=None):
     dots = narrow and not tiles and uses_dots()
     whole, rest = (panel_shape(columns, kind.itemsize, out.dtype == BF16, dots)
                    for columns in (step, n % step or step))
-    streamed = unit_past_cache(out, 0, n, rest)
+    streamed = unit_past_cache(out, 0, rest)
     if 16 * streamed < LINE or step * out.itemsize % LINE:
         streamed = 0  # else tiles would store parts of a line, one after another
     whole, rest = (shape._replace(streamed=streamed).literal() for shape in (whole, rest))

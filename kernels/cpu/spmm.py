@@ -204,7 +204,7 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
             if blocked:  # few of the next nonzeros are of this block
                 shape = shape._replace(near=0, far=0)
             elif not accumulate:
-                shape = shape._replace(streamed=unit_past_cache(out, first, columns, shape))
+                shape = shape._replace(streamed=unit_past_cache(out, first, shape))
             shape = shape._replace(power=int(power))
             scale = row_scale if block == len(cuts) - 2 else row_scale[:0]
             launches.append((_spmm, (
@@ -248,12 +248,12 @@ def layout(source, columns, width=None, out=None):
     return shape._replace(near=near, far=far), reach.near, reach.far
 
 
-def unit_past_cache(out, first, columns, shape):
+def unit_past_cache(out, first, shape):
     """Return how many times 16 bytes are stored past the cache at once; 0: into it.
 
     Results that the last cache does not hold pass by it, unless some lanes do not exist.
     """
-    if out.nbytes <= last_level_cache() or not current().streamed or columns % shape.lanes:
+    if out.nbytes <= last_level_cache() or not current().streamed or shape.masked or shape.tail:
         return 0
     begins = address(out) | first * out.itemsize | out.strides[0]
     return min(begins & -begins, 64) // 16
