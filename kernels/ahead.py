@@ -16,11 +16,14 @@ from numba.core import event
 from hpgcn.kernels import backend, entries, orders
 from hpgcn.kernels.cpu.blocks import IN_BLOCK, block_of
 from hpgcn.kernels.cpu.chunks import by_nonzeros
+from hpgcn.kernels.cpu.tile_product import panel_shape, panel_width
 from hpgcn.kernels.cpu.tuning import current, second_cache
 from hpgcn.kernels.jit import cache_dir
 from hpgcn.kernels.threads import threshold
 
-WIDTHS = (7, 16, 32, 40, 47, 64, 100, 128, 256)  # of hidden layers and classes that are common
+# of hidden layers and classes that are common; others take the kernels of those whose rows have as
+# many vectors, the last one full, or not, likewise
+WIDTHS = (7, 8, 10, 16, 32, 40, 47, 64, 100, 128, 256)
 DTYPES = ("float32", "float64")
 # rows of x so many bytes: in the second cache, in the last one, in memory
 SIZES = (1 << 16, 4 << 20, 1 << 30)
@@ -135,7 +138,14 @@ def sparse(dtype, width):
     for aligned in (True, False):
         load_product(rows, width, LONG * rows, dtype, aligned=aligned)  # in blocks
     load_product(400, width, 400, dtype, masked=True)
-    load_layer(width, width, dtype, dtype)
+
+
+def tiles(dtype):
+    """Call dense products of layers, by one width for each shape of a last panel of columns."""
+    itemsize = np.dtype(dtype).itemsize
+    widths = range(1, panel_width(itemsize) + 1)
+    for width in {panel_shape(each, itemsize): each for each in widths}.values():
+        load_layer(width, width, dtype, dtype)
 
 
 def whole(dtype):
@@ -162,7 +172,8 @@ def whole(dtype):
 def cases():
     """Return what to call, the longest first: (function, arguments) each."""
     made = [(sparse, (dtype, width)) for dtype, width in product(DTYPES, WIDTHS)]
-    return made + [(call, (dtype,)) for call in (dense, normalise, whole) for dtype in DTYPES]
+    calls = tiles, dense, normalise, whole
+    return made + [(call, (dtype,)) for call in calls for dtype in DTYPES]
 
 
 class _Counter(event.Listener):

@@ -125,10 +125,13 @@ def test_all_is_compiled_once(tmp_path):
     assert first[-1].endswith(" s")
     assert run()[-1] == "all kernels were compiled already"
 
-    make(n=400).save(tmp_path / "g.h5")
-    done = python("-m", "hpgcn", "train", tmp_path / "g.h5", "--epochs", "2", "--out",
-                  tmp_path / "run", NUMBA_CACHE_DIR=str(tmp_path))
-    assert "compiling kernels" not in done.stderr
+    for f, hidden, c in ((10, 16, 5), (1433, 16, 7), (767, 64, 10), (100, 256, 47), (64, 128, 40)):
+        graph = tmp_path / f"{f}.h5"
+        make(n=400, f=f, c=c).save(graph)
+        done = python("-m", "hpgcn", "train", graph, "--epochs", "2", "--hidden", hidden, "--out",
+                      tmp_path / f"run-{f}", NUMBA_CACHE_DIR=str(tmp_path))
+        assert done.returncode == 0, done.stderr
+        assert "compiling kernels" not in done.stderr, (f, hidden, c)
 
 
 def test_refused():
