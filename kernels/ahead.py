@@ -23,7 +23,7 @@ from hpgcn.kernels.threads import threshold
 
 # of hidden layers and classes that are common; others take the kernels of those whose rows have as
 # many vectors, the last one full, or not, likewise
-WIDTHS = (7, 8, 10, 16, 32, 40, 47, 64, 100, 128, 256)
+WIDTHS = (3, 7, 8, 10, 16, 32, 40, 47, 64, 100, 128, 256)
 DTYPES = ("float32", "float64")
 # rows of x so many bytes: in the second cache, in the last one, in memory
 SIZES = (1 << 16, 4 << 20, 1 << 30)
