@@ -4,8 +4,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from hpgcn.kernels.cpu.emitter import I32, I64, splat
-from hpgcn.kernels.cpu.row_product import FIRST, SECOND, RowEmitter, RowShape, in_registers
+from hpgcn.kernels.cpu.emitter import I32, I64, splat, vector_bytes
+from hpgcn.kernels.cpu.row_product import FIRST, SECOND, RowEmitter, RowShape
 
 
 @intrinsic(prefer_literal=True)
@@ -75,8 +75,8 @@ def row_extreme(typingctx, indices, data, start, stop, near, far, last, x, ldx, 
                 numbers = splat(builder, number, piece.lanes)
                 builder.store(builder.select(better, numbers, builder.load(where)), where)
 
-        # places take registers, too
-        emit.for_nonzeros(start, stop, in_registers() // 2, ask, choose)
+        held = 8 if vector_bytes() == 64 else 4  # in half of the registers, with their places
+        emit.for_nonzeros(start, stop, held, ask, choose)
         for piece, top, where in zip(emit.pieces, best, place):
             emit.store(builder.load(top), out, piece, False)
             wide = ir.VectorType(I64, piece.lanes)

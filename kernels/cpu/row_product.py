@@ -1,7 +1,7 @@
 """A row of a product as vector code that Numba does not write by itself, emitted through LLVM.
 
 The accumulators of a row stay in registers over all its nonzeros, or over TOGETHER of them where
-registers are few, and the row is written once (DistGNN, Algorithm 3). Rows of x that come later
+it is wide, and the row is written once (DistGNN, Algorithm 3). Rows of x that come later
 are prefetched: into the second cache `far` nonzeros ahead, which can wait for more lines at once
 than the first, and into the first one `near` ahead. What the code is made for is a RowShape, so
 that each is compiled once.
@@ -30,6 +30,9 @@ from hpgcn.kernels.cpu.emitter import (
 
 ROW_BYTES = 1024  # of the widest row that is read in one pass
 TOGETHER = 32  # nonzeros that are added to some vectors of a row before the others take them, too
+# vectors of a row that take a nonzero at once, though AVX-512 has registers for more; an eighth
+# and one that a row has if it does not begin where a vector does are not apart
+AT_ONCE = 9
 
 
 class RowShape(NamedTuple):
@@ -50,6 +53,7 @@ class RowShape(NamedTuple):
     narrow_out: int = 0  # whether the result is
     dots: int = 0  # whether pairs of 16 bits are multiplied as such (hpgcn.kernels.cpu.gemm)
     streamed: int = 0  # 16 bytes times this are stored at once past the cache; 0: into it
+    shifted: int = 0  # vectors that a row of x lies in where each begins at a multiple of its size
 
     def literal(self):
         return tuple((0,) * count for count in self)
@@ -85,11 +89,6 @@ def shape_of(columns, width, itemsize, *, wide=True, narrow=(False, False)):
 def max_width(itemsize):
     """Return the widest row that one pass sums, in numbers of so many bytes."""
     return ROW_BYTES // itemsize
-
-
-def in_registers():
-    """Return how many vectors of sums stay in registers: half of these."""
-    return 16 if vector_bytes() == 64 else 8
 
 
 class Piece(NamedTuple):
@@ -202,28 +201,50 @@ class RowEmitter(Emitter):
             at = self.builder.gep(start, [I64(min(64 * line, size - itemsize))])
             self.call("llvm.prefetch.p0", ir.VoidType(), at, I32(0), I32(cache), I32(1))
 
-    def for_nonzeros(self, start, stop, held, ask, add):
+    def moved(self, slots, skipped):
+        """Return slots of the pieces of a row that lies `skipped` bytes into some whole vectors."""
+        builder = self.builder
+        count = len(slots) * self.shape.lanes
+        memory = cgutils.alloca_once(builder, ir.ArrayType(self.real, count))
+        memory.align = vector_bytes()
+        begin = builder.bitcast(memory, self.real.as_pointer())
+        for v, slot in enumerate(slots):
+            total = builder.load(slot)
+            at = builder.gep(begin, [I64(v * self.shape.lanes)])
+            builder.store(total, builder.bitcast(at, total.type.as_pointer()))
+        row = builder.gep(builder.bitcast(memory, BYTES), [skipped])
+        row = builder.bitcast(row, self.real.as_pointer())
+        results = []
+        for piece in self.pieces:
+            slot = cgutils.alloca_once(builder, self.vector_of(piece))
+            builder.store(self.load(row, piece, False), slot)
+            results.append(slot)
+        return results
+
+    def for_nonzeros(self, start, stop, held, ask, add, count=None):
         """Emit loops over nonzeros: `ask(k)` of each, and `add(k, some)` of all pieces, a slice.
 
         Where a row has more vectors than `held`, so many are added up at a time, of TOGETHER
         nonzeros: whole rows are read together, and their sums need not all be in registers.
+        `count` pieces are added to, those of the row unless it is given.
         """
         builder = self.builder
-        parts = -(-self.shape.vectors // held)
+        count = count or len(self.pieces)
+        parts = -(-count // held)
         if parts <= 1:
             with cgutils.for_range_slice(builder, start, stop, I64(1), intp=I64) as (k, _):
                 ask(k)
                 add(k, slice(None))
             return
-        count = -(-len(self.pieces) // parts)
+        together = -(-count // parts)
         with cgutils.for_range_slice(builder, start, stop, I64(TOGETHER), intp=I64) as (first, _):
             beyond = builder.add(first, I64(TOGETHER))
             beyond = builder.select(builder.icmp_signed("<", beyond, stop), beyond, stop)
-            for piece in range(0, len(self.pieces), count):
+            for piece in range(0, count, together):
                 with cgutils.for_range_slice(builder, first, beyond, I64(1), intp=I64) as (k, _):
                     if piece == 0:
                         ask(k)
-                    add(k, slice(piece, piece + count))
+                    add(k, slice(piece, piece + together))
 
     def keep_of(self, mask, piece, num_bytes):
         """Return the bits of a vector, as `keep`."""
@@ -257,6 +278,10 @@ def row_product(typingctx, indices, data, col_scale, start, stop, near, far, las
         factor, resume, accumulate, mask, num_bytes = args[12:17]
         emit = RowEmitter(builder, real, scale.bitwidth // 8, made_for, width)
         pieces = emit.pieces
+        skipped = begin = None
+        if made_for.shifted:
+            skipped = builder.and_(x, I64(vector_bytes() - 1))
+            begin = builder.inttoptr(builder.sub(x, skipped), real.as_pointer())
         x = builder.inttoptr(x, (I16 if made_for.narrow_x else real).as_pointer())
         out = builder.inttoptr(out, (I16 if made_for.narrow_out else real).as_pointer())
         # the last rows of all prefetch what they read anyway: nothing past indices may be read
@@ -276,12 +301,14 @@ def row_product(typingctx, indices, data, col_scale, start, stop, near, far, las
                 # a branch, not a choice: what follows need not wait for the mask
                 builder.store(start, end)
         stop = builder.load(end)
-        sums = [[cgutils.alloca_once(builder, emit.vector_of(piece)) for piece in pieces]
+        read = [Piece(v * made_for.lanes, made_for.lanes, False) for v in range(made_for.shifted)]
+        read = read or pieces
+        sums = [[cgutils.alloca_once(builder, emit.vector_of(piece)) for piece in read]
                 for _ in range(sets)]
         for slots in sums:
-            for slot, piece in zip(slots, pieces):
+            for slot, piece in zip(slots, read):
                 builder.store(emit.zeros(piece), slot)
-        if sets == 1:
+        if sets == 1 and not made_for.shifted:
             with builder.if_then(resume):
                 for slot, piece in zip(sums[0], pieces):
                     builder.store(emit.load(out, piece, made_for.narrow_out), slot)
@@ -290,8 +317,9 @@ def row_product(typingctx, indices, data, col_scale, start, stop, near, far, las
             index = builder.load(builder.gep(columns, [k]))
             return builder.sext(index, I64) if index.type.width < 64 else index
 
-        def row(j):
-            return builder.gep(x, [builder.shl(j, ldx) if made_for.power else builder.mul(j, ldx)])
+        def row(j, first=x):
+            offset = builder.shl(j, ldx) if made_for.power else builder.mul(j, ldx)
+            return builder.gep(first, [offset])
 
         def ask(k):
             if made_for.far:
@@ -305,7 +333,7 @@ def row_product(typingctx, indices, data, col_scale, start, stop, near, far, las
             if scales is not None:
                 of_column = builder.load(builder.gep(scales, [j]))
                 weight = of_column if weight is None else builder.fmul(weight, of_column)
-            source = row(j)
+            source = row(j, begin) if made_for.shifted else row(j)
             for slot, piece in zip(slots, pieces):
                 total = builder.load(slot)
                 part = emit.load(source, piece, made_for.narrow_x)
@@ -317,11 +345,11 @@ def row_product(typingctx, indices, data, col_scale, start, stop, near, far, las
 
         def ask_and_add(k, u):
             ask(k)
-            add(k, sums[u], pieces)
+            add(k, sums[u], read)
 
         if sets == 1:
-            emit.for_nonzeros(start, stop, in_registers(), ask,
-                              lambda k, some: add(k, sums[0][some], pieces[some]))
+            emit.for_nonzeros(start, stop, AT_ONCE, ask,
+                              lambda k, some: add(k, sums[0][some], read[some]), len(read))
         else:
             stride = I64(sets)
             whole = builder.sdiv(builder.sub(stop, start), stride)
@@ -332,6 +360,8 @@ def row_product(typingctx, indices, data, col_scale, start, stop, near, far, las
             with cgutils.for_range_slice(builder, middle, stop, I64(1), intp=I64) as (k, _):
                 ask_and_add(k, 0)
 
+        if made_for.shifted:
+            sums = [emit.moved(sums[0], skipped)]
         for v, piece in enumerate(pieces):
             total = functools.reduce(builder.fadd, (builder.load(slots[v]) for slots in sums))
             total = builder.fmul(total, splat(builder, factor, piece.lanes))

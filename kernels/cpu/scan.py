@@ -30,14 +30,18 @@ def largest(numbers):
 
 
 @jit(inline="always")
-def wrong_rows(starts, stops, indices, first, beyond, last):
-    """Whether rows first..beyond do not follow each other, or have a column not in 0..last."""
+def wrong_rows(starts, stops, columns, first, beyond, last):
+    """Whether rows first..beyond do not follow each other, or have a column not in 0..last.
+
+    Columns, and `last`, are unsigned: one below 0 is among the largest.
+    """
     low, high = np.int64(starts[first]), np.int64(stops[beyond - 1])
     wrong = False
     for i in range(np.uint64(first), np.uint64(beyond)):  # no way out: so it is vector code
         wrong |= stops[i] < starts[i]
-    if wrong or low < 0 or high > indices.size:
+    if wrong or low < 0 or high > columns.size:
         return True
+    most = last
     for k in range(np.uint64(low), np.uint64(high)):
-        wrong |= (indices[k] < 0) | (indices[k] > last)
-    return wrong
+        most = max(most, columns[k])
+    return most > last

@@ -16,7 +16,7 @@ import numpy as np
 from hpgcn.kernels.bits16 import BF16, ROUNDED_ONCE
 from hpgcn.kernels.cpu.blocks import AHEAD, block_of, cuts_of
 from hpgcn.kernels.cpu.chunks import by_nonzeros, evenly
-from hpgcn.kernels.cpu.emitter import FIRST
+from hpgcn.kernels.cpu.emitter import FIRST, vector_bytes
 from hpgcn.kernels.cpu.row_product import max_width, row_product, shape_of
 from hpgcn.kernels.cpu.scan import wrong_rows
 from hpgcn.kernels.cpu.tuning import current, last_level_cache, level_of, reach_of
@@ -51,9 +51,9 @@ def _ask(array, first, beyond):
 
 @Threaded
 def _spmm(taken, starts, stops, indices, data, col_scale, row_scale, rows, mask, resume, accumulate,
-          bounds, at_once, entries, wrong, last_row, x, ldx, out, out_bytes, width, first_byte,
-          near, far, ahead, one, shape):
-    """Multiply rows; set `wrong`, if it has a place, where indptr or a column does not fit."""
+          bounds, at_once, entries, looked, wrong, last_row, x, ldx, out, out_bytes, width,
+          first_byte, near, far, ahead, one, shape):
+    """Multiply rows; set `wrong` where indptr, or the columns in `looked`, do not fit."""
     last = np.int64(indices.size - 1)
     num_bytes = np.int64(mask.shape[1] - first_byte)
     bits = mask.ctypes.data
@@ -61,7 +61,7 @@ def _spmm(taken, starts, stops, indices, data, col_scale, row_scale, rows, mask,
     for chunk in chunks(taken, bounds.size - 1):
         for r in range(bounds[chunk], bounds[chunk + 1], at_once):
             beyond = min(r + at_once, bounds[chunk + 1])
-            if wrong.size and wrong_rows(starts, stops, indices, r, beyond, last_row):
+            if looked.size and wrong_rows(starts, stops, looked, r, beyond, last_row):
                 wrong[0] = 1
                 break
             if entries:
@@ -161,7 +161,7 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
     blocked = None
     if rows is None and not accumulate and not nothing and out.dtype != BF16:
         blocked = block_of(m, n, nnz, width, x.itemsize, dtype.itemsize)
-    if look and (nothing or blocked or rows is not None or accumulate or nnz <= 0):
+    if look and (nothing or blocked or rows is not None or accumulate or nnz <= 0 or n == 0):
         look()
         look = None
     if nothing:
@@ -185,7 +185,9 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
     entries = rows is NO_ROWS and not blocked and current().entries and (
         level_of(n * step * x.itemsize) != "second")
     wrong = np.zeros(1, np.int64) if look else NOTHING
-    last_row = indices.dtype.type(min(n - 1, np.iinfo(indices.dtype).max))
+    unsigned = indices.view(f"u{indices.itemsize}")
+    looked = unsigned if look else unsigned[:0]
+    last_row = unsigned.dtype.type(min(max(n, 1) - 1, np.iinfo(indices.dtype).max))
     at_once = max(1, m)
     if entries or look:
         at_once = max(1, min(ROWS_AT_ONCE, m * AT_ONCE // max(1, nnz)))
@@ -203,20 +205,22 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
             power = packed and ldx & (ldx - 1) == 0
             if blocked:  # few of the next nonzeros are of this block
                 shape = shape._replace(near=0, far=0)
-            elif not accumulate:
+            else:
+                shape = in_whole_vectors(shape, source)
+            if not blocked and not accumulate:
                 shape = shape._replace(streamed=unit_past_cache(out, first, shape))
             shape = shape._replace(power=int(power))
             scale = row_scale if block == len(cuts) - 2 else row_scale[:0]
             launches.append((_spmm, (
                 (nnz + m) * columns * size // max(1, n), starts, stops, indices, data, col_scale,
                 scale, rows, mask, block > 0, accumulate, bounds, at_once, entries or bool(look),
-                wrong, last_row, address(source) - block * size * source.strides[0],
+                looked, wrong, last_row, address(source) - block * size * source.strides[0],
                 ldx.bit_length() - 1 if power else ldx, address(out) + first * out.itemsize,
                 width * out.itemsize, columns, first // 8, near, far, AHEAD if blocked else 0,
                 dtype.type(1), shape.literal())))
             if look:  # before another pass
                 launches.append((_refuse, (wrong, look)))
-                wrong, look = NOTHING, None
+                looked, wrong, look = unsigned[:0], NOTHING, None
     return out, launches
 
 
@@ -246,6 +250,24 @@ def layout(source, columns, width=None, out=None):
         wide=aligned or size <= last_level_cache() // 2,
         narrow=(narrow, out is not None and out.dtype == BF16))
     return shape._replace(near=near, far=far), reach.near, reach.far
+
+
+def in_whole_vectors(shape, source):
+    """Return the RowShape of rows of x that are read from where a vector of memory begins.
+
+    Where rows begin so many bytes further, all alike, each vector of them would lie in two cache
+    lines. What is read before and behind a row is dropped; every vector has some of the row, so
+    none of it is beyond what memory there is.
+    """
+    size = vector_bytes()
+    skipped = address(source) % size
+    if not skipped or source.strides[0] % size or shape.sets > 1 or shape.narrow_x or (
+            skipped % source.itemsize):
+        return shape
+    row_bytes = source.shape[1] * source.itemsize
+    whole = shape_of(source.shape[1], source.shape[1], source.itemsize)
+    return whole._replace(near=shape.near, far=shape.far, narrow_out=shape.narrow_out,
+                          shifted=-(-(skipped + row_bytes) // size))
 
 
 def unit_past_cache(out, first, shape):

@@ -8,8 +8,11 @@ import pytest
 import scipy.sparse as sp
 
 from hpgcn.kernels import cpu, reference
-from hpgcn.kernels.cpu.row_product import TOGETHER
+from hpgcn.kernels.cpu import trusted
+from hpgcn.kernels.cpu.emitter import vector_bytes
+from hpgcn.kernels.cpu.row_product import TOGETHER, RowShape
 
+module = importlib.import_module("hpgcn.kernels.cpu.spmm")  # the package has the function so named
 # indptr, indices, data, x, expected
 TABLE = [
     ([0, 1], [0], [2.0], [[3.0]], [[6.0]]),
@@ -59,6 +62,38 @@ def test_widths(f, index, dtype):
         tolerance = (1e-5 if dtype == np.float32 else 1e-13) * np.abs(expected).max()
         np.testing.assert_allclose(cpu.spmm(indptr, indices, data, x), expected, rtol=0,
                                    atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype, f, gap", [(np.float32, 48, 0), (np.float32, 128, 0),
+                                           (np.float32, 256, 16), (np.float32, 41, 23),
+                                           (np.float64, 64, 0)])
+def test_wide_rows_begin_anywhere(dtype, f, gap):
+    """The bits of rows that begin at cache lines, whatever lies before and behind a row."""
+    indptr, indices, data, x, rng = random_case(97, 61, f, dtype=dtype)
+    scale = rng.standard_normal(97).astype(dtype)
+    mask = rng.integers(0, 256, (97, -(-f // 8)), np.uint8)
+    before = rng.standard_normal((97, f)).astype(dtype)
+
+    def products(skipped):
+        memory = np.full((62 * (f + gap)) + 128 // x.itemsize, np.nan, dtype)
+        first = (-memory.ctypes.data % 64 + skipped) // x.itemsize
+        rows = memory[first:first + 61 * (f + gap)].reshape(61, f + gap)[:, :f]
+        rows[...] = x
+        shape = module.product(indptr, indices, data, rows)[1][0][1][-1]
+        yield len(RowShape(*shape).shifted) > 0
+        yield trusted.spmm(indptr, indices, data, rows)
+        yield trusted.spmm(indptr, indices, None, rows, row_scale=scale)
+        yield trusted.spmm(indptr, indices, data, rows, out=before.copy(), accumulate=True)
+        yield trusted.sspmm(indptr, indices, data, rows, mask)
+
+    none, *expected = products(0)
+    assert not none
+    np.testing.assert_allclose(expected[0], reference.spmm(indptr, indices, data, x), atol=1e-4)
+    for skipped in range(x.itemsize, 64, x.itemsize):
+        shifted, *got = products(skipped)
+        assert shifted == (skipped % vector_bytes() > 0)
+        for one, other in zip(got, expected):
+            assert one.tobytes() == other.tobytes()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
