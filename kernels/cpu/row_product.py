@@ -30,9 +30,9 @@ from hpgcn.kernels.cpu.emitter import (
 
 ROW_BYTES = 1024  # of the widest row that is read in one pass
 TOGETHER = 32  # nonzeros that are added to some vectors of a row before the others take them, too
-# vectors of a row that take a nonzero at once, though AVX-512 has registers for more; an eighth
-# and one that a row has if it does not begin where a vector does are not apart
-AT_ONCE = 9
+# vectors of a row that are added to at a time, though AVX-512 has registers for more: 8, and the
+# one more that a row lies in which does not begin where a vector does
+HELD = 9
 
 
 class RowShape(NamedTuple):
@@ -348,7 +348,7 @@ def row_product(typingctx, indices, data, col_scale, start, stop, near, far, las
             add(k, sums[u], read)
 
         if sets == 1:
-            emit.for_nonzeros(start, stop, AT_ONCE, ask,
+            emit.for_nonzeros(start, stop, HELD, ask,
                               lambda k, some: add(k, sums[0][some], read[some]), len(read))
         else:
             stride = I64(sets)
