@@ -17,7 +17,7 @@ from hpgcn.kernels.bits16 import BF16, ROUNDED_ONCE
 from hpgcn.kernels.cpu.blocks import AHEAD, block_of, cuts_of
 from hpgcn.kernels.cpu.chunks import by_nonzeros, evenly
 from hpgcn.kernels.cpu.emitter import FIRST, vector_bytes
-from hpgcn.kernels.cpu.row_product import max_width, row_product, shape_of
+from hpgcn.kernels.cpu.row_product import HELD, max_width, row_product, shape_of
 from hpgcn.kernels.cpu.scan import wrong_rows
 from hpgcn.kernels.cpu.tuning import current, last_level_cache, level_of, reach_of
 from hpgcn.kernels.cpu.vector_intrinsics import LINE, address, ask, prefetch
@@ -257,17 +257,20 @@ def in_whole_vectors(shape, source):
 
     Where rows begin so many bytes further, all alike, each vector of them would lie in two cache
     lines. What is read before and behind a row is dropped; every vector has some of the row, so
-    none of it is beyond what memory there is.
+    none of it is beyond what memory there is. Rows that are not summed at once gain nothing by it.
     """
     size = vector_bytes()
     skipped = address(source) % size
     if not skipped or source.strides[0] % size or shape.sets > 1 or shape.narrow_x or (
             skipped % source.itemsize):
         return shape
-    row_bytes = source.shape[1] * source.itemsize
-    whole = shape_of(source.shape[1], source.shape[1], source.itemsize)
+    columns = source.shape[1]
+    count = -(-(skipped + columns * source.itemsize) // size)
+    if count > HELD:
+        return shape
+    whole = shape_of(columns, columns, source.itemsize)
     return whole._replace(near=shape.near, far=shape.far, narrow_out=shape.narrow_out,
-                          shifted=-(-(skipped + row_bytes) // size))
+                          shifted=count)
 
 
 def unit_past_cache(out, first, shape):

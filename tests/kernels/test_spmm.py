@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from hpgcn.kernels import cpu, reference
 from hpgcn.kernels.cpu import trusted
 from hpgcn.kernels.cpu.emitter import vector_bytes
-from hpgcn.kernels.cpu.row_product import TOGETHER, RowShape
+from hpgcn.kernels.cpu.row_product import HELD, TOGETHER, RowShape
 
 module = importlib.import_module("hpgcn.kernels.cpu.spmm")  # the package has the function so named
 # indptr, indices, data, x, expected
@@ -91,7 +91,9 @@ def test_wide_rows_begin_anywhere(dtype, f, gap):
     np.testing.assert_allclose(expected[0], reference.spmm(indptr, indices, data, x), atol=1e-4)
     for skipped in range(x.itemsize, 64, x.itemsize):
         shifted, *got = products(skipped)
-        assert shifted == (skipped % vector_bytes() > 0)
+        size = vector_bytes()
+        vectors = -(-(skipped % size + f * x.itemsize) // size)
+        assert shifted == (skipped % size > 0 and vectors <= HELD)
         for one, other in zip(got, expected):
             assert one.tobytes() == other.tobytes()
 
