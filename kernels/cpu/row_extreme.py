@@ -76,7 +76,7 @@ def row_extreme(typingctx, indices, data, start, stop, near, far, last, x, ldx, 
                 builder.store(builder.select(better, numbers, builder.load(where)), where)
 
         held = 8 if vector_bytes() == 64 else 4  # in half of the registers, with their places
-        emit.for_nonzeros(start, stop, held, ask, choose)
+        emit.for_nonzeros(start, stop, len(emit.pieces), held, ask, choose)
         for piece, top, where in zip(emit.pieces, best, place):
             emit.store(builder.load(top), out, piece, False)
             wide = ir.VectorType(I64, piece.lanes)

@@ -221,15 +221,13 @@ class RowEmitter(Emitter):
             results.append(slot)
         return results
 
-    def for_nonzeros(self, start, stop, held, ask, add, count=None):
-        """Emit loops over nonzeros: `ask(k)` of each, and `add(k, some)` of all pieces, a slice.
+    def for_nonzeros(self, start, stop, count, held, ask, add):
+        """Emit loops over nonzeros: `ask(k)` of each, `add(k, some)` of `count` vectors, a slice.
 
-        Where a row has more vectors than `held`, so many are added up at a time, of TOGETHER
-        nonzeros: whole rows are read together, and their sums need not all be in registers.
-        `count` pieces are added to, those of the row unless it is given.
+        Where there are more than `held`, so many are added up at a time, of TOGETHER nonzeros:
+        whole rows are read together, and their sums need not all be in registers.
         """
         builder = self.builder
-        count = count or len(self.pieces)
         parts = -(-count // held)
         if parts <= 1:
             with cgutils.for_range_slice(builder, start, stop, I64(1), intp=I64) as (k, _):
@@ -278,11 +276,9 @@ def row_product(typingctx, indices, data, col_scale, start, stop, near, far, las
         factor, resume, accumulate, mask, num_bytes = args[12:17]
         emit = RowEmitter(builder, real, scale.bitwidth // 8, made_for, width)
         pieces = emit.pieces
-        skipped = begin = None
-        if made_for.shifted:
-            skipped = builder.and_(x, I64(vector_bytes() - 1))
-            begin = builder.inttoptr(builder.sub(x, skipped), real.as_pointer())
-        x = builder.inttoptr(x, (I16 if made_for.narrow_x else real).as_pointer())
+        skipped = builder.and_(x, I64(vector_bytes() - 1 if made_for.shifted else 0))
+        begin, x = (builder.inttoptr(at, (I16 if made_for.narrow_x else real).as_pointer())
+                    for at in (builder.sub(x, skipped), x))
         out = builder.inttoptr(out, (I16 if made_for.narrow_out else real).as_pointer())
         # the last rows of all prefetch what they read anyway: nothing past indices may be read
         furthest = far if made_for.far else near
@@ -317,15 +313,15 @@ def row_product(typingctx, indices, data, col_scale, start, stop, near, far, las
             index = builder.load(builder.gep(columns, [k]))
             return builder.sext(index, I64) if index.type.width < 64 else index
 
-        def row(j, first=x):
+        def row(first, j):
             offset = builder.shl(j, ldx) if made_for.power else builder.mul(j, ldx)
             return builder.gep(first, [offset])
 
         def ask(k):
             if made_for.far:
-                emit.prefetch(row(column(builder.add(k, far))), made_for.far, SECOND)
+                emit.prefetch(row(x, column(builder.add(k, far))), made_for.far, SECOND)
             if made_for.near:
-                emit.prefetch(row(column(builder.add(k, near))), made_for.near, FIRST)
+                emit.prefetch(row(x, column(builder.add(k, near))), made_for.near, FIRST)
 
         def add(k, slots, pieces):
             j = column(k)
@@ -333,7 +329,7 @@ def row_product(typingctx, indices, data, col_scale, start, stop, near, far, las
             if scales is not None:
                 of_column = builder.load(builder.gep(scales, [j]))
                 weight = of_column if weight is None else builder.fmul(weight, of_column)
-            source = row(j, begin) if made_for.shifted else row(j)
+            source = row(begin, j)
             for slot, piece in zip(slots, pieces):
                 total = builder.load(slot)
                 part = emit.load(source, piece, made_for.narrow_x)
@@ -348,8 +344,8 @@ def row_product(typingctx, indices, data, col_scale, start, stop, near, far, las
             add(k, sums[u], read)
 
         if sets == 1:
-            emit.for_nonzeros(start, stop, HELD, ask,
-                              lambda k, some: add(k, sums[0][some], read[some]), len(read))
+            emit.for_nonzeros(start, stop, len(read), HELD, ask,
+                              lambda k, some: add(k, sums[0][some], read[some]))
         else:
             stride = I64(sets)
             whole = builder.sdiv(builder.sub(stop, start), stride)

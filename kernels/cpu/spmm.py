@@ -17,7 +17,7 @@ from hpgcn.kernels.bits16 import BF16, ROUNDED_ONCE
 from hpgcn.kernels.cpu.blocks import AHEAD, block_of, cuts_of
 from hpgcn.kernels.cpu.chunks import by_nonzeros, evenly
 from hpgcn.kernels.cpu.emitter import FIRST, vector_bytes
-from hpgcn.kernels.cpu.row_product import HELD, max_width, row_product, shape_of
+from hpgcn.kernels.cpu.row_product import HELD, max_width, row_product, sets_of, shape_of
 from hpgcn.kernels.cpu.scan import wrong_rows
 from hpgcn.kernels.cpu.tuning import current, last_level_cache, level_of, reach_of
 from hpgcn.kernels.cpu.vector_intrinsics import LINE, address, ask, prefetch
@@ -51,9 +51,12 @@ def _ask(array, first, beyond):
 
 @Threaded
 def _spmm(taken, starts, stops, indices, data, col_scale, row_scale, rows, mask, resume, accumulate,
-          bounds, at_once, entries, looked, wrong, last_row, x, ldx, out, out_bytes, width,
+          bounds, at_once, entries, unsigned, wrong, last_row, x, ldx, out, out_bytes, width,
           first_byte, near, far, ahead, one, shape):
-    """Multiply rows; set `wrong` where indptr, or the columns in `looked`, do not fit."""
+    """Multiply rows; set `wrong`, if it has a place, where indptr or a column does not fit.
+
+    `unsigned` are the indices, so read.
+    """
     last = np.int64(indices.size - 1)
     num_bytes = np.int64(mask.shape[1] - first_byte)
     bits = mask.ctypes.data
@@ -61,7 +64,7 @@ def _spmm(taken, starts, stops, indices, data, col_scale, row_scale, rows, mask,
     for chunk in chunks(taken, bounds.size - 1):
         for r in range(bounds[chunk], bounds[chunk + 1], at_once):
             beyond = min(r + at_once, bounds[chunk + 1])
-            if looked.size and wrong_rows(starts, stops, looked, r, beyond, last_row):
+            if wrong.size and wrong_rows(starts, stops, unsigned, r, beyond, last_row):
                 wrong[0] = 1
                 break
             if entries:
@@ -186,7 +189,6 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
         level_of(n * step * x.itemsize) != "second")
     wrong = np.zeros(1, np.int64) if look else NOTHING
     unsigned = indices.view(f"u{indices.itemsize}")
-    looked = unsigned if look else unsigned[:0]
     last_row = unsigned.dtype.type(min(max(n, 1) - 1, np.iinfo(indices.dtype).max))
     at_once = max(1, m)
     if entries or look:
@@ -207,20 +209,20 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
                 shape = shape._replace(near=0, far=0)
             else:
                 shape = in_whole_vectors(shape, source)
-            if not blocked and not accumulate:
-                shape = shape._replace(streamed=unit_past_cache(out, first, shape))
+                if not accumulate:
+                    shape = shape._replace(streamed=unit_past_cache(out, first, shape))
             shape = shape._replace(power=int(power))
             scale = row_scale if block == len(cuts) - 2 else row_scale[:0]
             launches.append((_spmm, (
                 (nnz + m) * columns * size // max(1, n), starts, stops, indices, data, col_scale,
                 scale, rows, mask, block > 0, accumulate, bounds, at_once, entries or bool(look),
-                looked, wrong, last_row, address(source) - block * size * source.strides[0],
+                unsigned, wrong, last_row, address(source) - block * size * source.strides[0],
                 ldx.bit_length() - 1 if power else ldx, address(out) + first * out.itemsize,
                 width * out.itemsize, columns, first // 8, near, far, AHEAD if blocked else 0,
                 dtype.type(1), shape.literal())))
             if look:  # before another pass
                 launches.append((_refuse, (wrong, look)))
-                looked, wrong, look = unsigned[:0], NOTHING, None
+                wrong, look = NOTHING, None
     return out, launches
 
 
@@ -260,13 +262,13 @@ def in_whole_vectors(shape, source):
     none of it is beyond what memory there is. Rows that are not summed at once gain nothing by it.
     """
     size = vector_bytes()
-    skipped = address(source) % size
-    if not skipped or source.strides[0] % size or shape.sets > 1 or shape.narrow_x or (
-            skipped % source.itemsize):
-        return shape
     columns = source.shape[1]
+    skipped = address(source) % size
     count = -(-(skipped + columns * source.itemsize) // size)
-    if count > HELD:
+    alike = source.strides[0] % size == 0 and skipped % source.itemsize == 0
+    # a last pass may be narrow where x is not
+    narrow = shape.narrow_x or sets_of(columns, source.itemsize) > 1
+    if not skipped or not alike or narrow or count > HELD:
         return shape
     whole = shape_of(columns, columns, source.itemsize)
     return whole._replace(near=shape.near, far=shape.far, narrow_out=shape.narrow_out,

@@ -13,6 +13,7 @@ from hpgcn.kernels.cpu.emitter import vector_bytes
 from hpgcn.kernels.cpu.row_product import HELD, TOGETHER, RowShape
 
 module = importlib.import_module("hpgcn.kernels.cpu.spmm")  # the package has the function so named
+
 # indptr, indices, data, x, expected
 TABLE = [
     ([0, 1], [0], [2.0], [[3.0]], [[6.0]]),
@@ -66,7 +67,8 @@ def test_widths(f, index, dtype):
 
 @pytest.mark.parametrize("dtype, f, gap", [(np.float32, 48, 0), (np.float32, 128, 0),
                                            (np.float32, 256, 16), (np.float32, 41, 23),
-                                           (np.float64, 64, 0)])
+                                           (np.float32, 3856, 0),  # the last pass: 16 columns
+                                           (np.float32, 3845, 11), (np.float64, 64, 0)])
 def test_wide_rows_begin_anywhere(dtype, f, gap):
     """The bits of rows that begin at cache lines, whatever lies before and behind a row."""
     indptr, indices, data, x, rng = random_case(97, 61, f, dtype=dtype)
