@@ -1,0 +1,29 @@
+"""What all commands share: printing, the settings that were given, what ranks must agree on."""
+import dataclasses
+
+from hpgcn import __version__
+from hpgcn.errors import printable
+
+
+def say(args, *lines):
+    """Print what a command did, unless it was told to be quiet."""
+    if not args.quiet:
+        show(*lines)
+
+
+def show(*texts):
+    """Print text for people; what is in it of names cannot command a terminal."""
+    print("\n".join(printable(line) for text in texts for line in text.split("\n")))
+
+
+def given(args, names):
+    """Return those settings that the command line says something of, by name."""
+    values = {name: getattr(args, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def started(args, config=None):
+    """What all ranks must have been started with alike, to make the same calls in one order."""
+    own = {"run": args.run.__name__, "version": __version__, "threads": 0, "verbose": 0,
+           "quiet": 0, "config": None}
+    return {**vars(args), **(dataclasses.asdict(config) if config else {}), **own}
