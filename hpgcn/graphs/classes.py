@@ -1,0 +1,166 @@
+"""Class numbers from labels that are text: whole numbers, booleans, or names of classes."""
+import re
+from collections import Counter
+from decimal import Decimal
+from typing import NamedTuple
+
+import numpy as np
+
+from hpgcn.errors import DataError, printable
+
+UNLABELED = frozenset(("", "na", "n/a", "#n/a", "<na>", "nan", "none", "null", "nil", "?", "-", ".",
+                       "unknown", "unlabeled", "unlabelled", "missing"))  # in any case
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?", re.ASCII)
+BOOLEANS = {"false": 0, "true": 1}
+LARGEST = 10**18
+MOST_NAMED = 8  # classes or markers in a note
+
+
+class Classes(NamedTuple):
+    """Labels as class numbers.
+
+    Attributes
+    ----------
+    numbers : (n,) int64
+        Class of each row, -1 if it is unlabeled.
+    names : tuple of str, or None
+        Name of each class; None if class k is called k.
+    notes : tuple of str
+        What a user should know of the reading.
+    """
+
+    numbers: np.ndarray
+    names: tuple[str, ...] | None
+    notes: tuple[str, ...]
+
+
+def parse_classes(texts, where, place="row {}".format):
+    """Return the classes that texts name.
+
+    Numbers written as text are numbers: 1, 01, +1, 1.0 and 1e0 are class 1. -1 is unlabeled, unless
+    -1 and 1 are the only labels: these are two classes. true and false in any case are classes 1
+    and 0. Other texts are names of classes, numbered in sorted order. Empty text and the words of
+    UNLABELED are unlabeled. Class numbers with large gaps between them are numbered anew in
+    increasing order; their names are then the numbers in the input.
+
+    Parameters
+    ----------
+    texts : sequence of str, (n,)
+    where : str
+        The file and the column, for errors.
+    place : callable
+        Returns what an error calls row i, such as "line 7".
+
+    Returns
+    -------
+    Classes
+
+    Raises
+    ------
+    DataError
+        A mixture of numbers and names; a number that is not whole, below -1 or of more than 18
+        digits; more than 3 labels that are all different.
+
+    Examples
+    --------
+    >>> read = parse_classes(["dog", "cat", "?", "dog"], "labels.csv")
+    >>> read.numbers.tolist(), read.names
+    ([1, 0, -1, 1], ('cat', 'dog'))
+    """
+    texts = [text.strip() for text in texts]
+    counts = Counter(texts)
+    unlabeled = {text: count for text, count in counts.items() if text.lower() in UNLABELED}
+    known = counts.keys() - unlabeled.keys()
+    notes = []
+    if marks := {text: count for text, count in unlabeled.items() if text}:
+        notes.append(f"{_count(marks)} {_listed(marks)} "
+                     f"{'are' if sum(marks.values()) > 1 else 'is'} unlabeled")
+
+    def refuse(text, expected):
+        raise DataError(f"{where}: {place(texts.index(text))}: label {_shown(text)}, "
+                        f"expected {expected}")
+
+    numeric = {text for text in known if NUMBER.fullmatch(text)}
+    if numeric and numeric != known:
+        odd = min((numeric, known - numeric), key=lambda kind: sum(counts[text] for text in kind))
+        first = min(odd, key=texts.index)
+        refuse(first, "numbers alone or names alone: "
+               f"{len(numeric)} different labels are numbers, {len(known - numeric)} are not")
+    if numeric:
+        number_of = _whole_numbers(numeric, refuse)
+        class_of, names = _number_classes(number_of, counts, notes)
+    elif known and all(text.lower() in BOOLEANS for text in known):
+        class_of = {text: BOOLEANS[text.lower()] for text in known}
+        names = ("false", "true")
+    else:
+        names = tuple(sorted(known)) or None
+        class_of = {name: k for k, name in enumerate(names or ())}
+        _note_case(known, notes)
+
+    num_labels = sum(counts[text] for text in class_of if class_of[text] >= 0)
+    num_classes = len(set(class_of.values()) - {-1})
+    if num_labels > 3 and num_classes == num_labels:
+        raise DataError(f"{where}: {num_labels} labels, all different, expected classes that "
+                        "several vertices share: is this a column of ids, names or measurements?")
+    numbers = np.array([class_of.get(text, -1) for text in texts], np.int64)
+    return Classes(numbers, names, tuple(notes))
+
+
+def _whole_numbers(texts, refuse):
+    """Return the whole number that each text means, by text."""
+    number_of = {}
+    for text in texts:
+        value = Decimal(text)
+        if abs(value) >= LARGEST:
+            refuse(text, "a class number of at most 18 digits")
+        if value != int(value):
+            refuse(text, "whole numbers, or names of classes")
+        if value < -1:
+            refuse(text, "class numbers from 0, or -1 for unlabeled")
+        number_of[text] = int(value)
+    return number_of
+
+
+def _number_classes(number_of, counts, notes):
+    """Return the class of each text, and the names of the classes or None; add to `notes`."""
+    present = sorted(set(number_of.values()))
+    if present == [-1, 1]:
+        notes.append("labels -1 and 1 are two classes")
+        return {text: int(number > 0) for text, number in number_of.items()}, ("-1", "1")
+    unlabeled = sum(counts[text] for text, number in number_of.items() if number < 0)
+    if unlabeled:
+        notes.append(f"{unlabeled} label{'s' * (unlabeled > 1)} -1 "
+                     f"{'are' if unlabeled > 1 else 'is'} unlabeled")
+    present = [number for number in present if number >= 0]
+    count = present[-1] + 1 if present else 0
+    if count > 4 * len(present) + 1000:
+        notes.append(f"labels {present[0]}..{present[-1]} have {len(present)} different values: "
+                     f"they are numbered 0..{len(present) - 1} in increasing order")
+        class_of = {number: k for k, number in enumerate(present)} | {-1: -1}
+        names = tuple(map(str, present))
+        return {text: class_of[number] for text, number in number_of.items()}, names
+    if count > 2 * len(present):
+        notes.append(f"{count} classes, 0..{count - 1}, but {len(present)} of them have vertices")
+    return number_of, None
+
+
+def _note_case(names, notes):
+    """Add a note on names that differ in nothing but their case."""
+    folded = Counter(name.casefold() for name in names)
+    twice = sorted(name for name in names if folded[name.casefold()] > 1)
+    if twice:
+        notes.append(f"classes that differ only in case: {_listed(twice)}")
+
+
+def _count(marks):
+    total = sum(marks.values())
+    return f"{total} label{'s' * (total > 1)}"
+
+
+def _listed(texts):
+    texts = sorted(texts)
+    return ", ".join(map(printable, texts[:MOST_NAMED])) + ", ..." * (len(texts) > MOST_NAMED)
+
+
+def _shown(text):
+    return f"'{printable(text[:40])}'" + "..." * (len(text) > 40)
