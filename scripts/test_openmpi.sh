@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What an MPI library can change, on Open MPI: faults, doctor, the MPI tests at 2 and 3 ranks. Makes .venv-openmpi;
-# tests/reliability then find it there and try both libraries. Arguments go to pytest: --all leaves no case out.
+# tests/reliability then find it there and try both libraries. Arguments go to pytest: --product leaves no case out.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 VENV=.venv-openmpi setup mpi,openmpi,partition,demo,test

@@ -5,6 +5,7 @@ import signal
 os.environ.setdefault("NUMBA_NUM_THREADS", "3")  # several on any machine; before Numba is loaded
 
 from collections import Counter, defaultdict
+from itertools import chain, combinations
 from pathlib import Path
 
 import numba  # noqa: F401 (now, with as many threads; a command within a test may ask for others)
@@ -21,8 +22,10 @@ LEFT_OUT = pytest.StashKey[Counter]()
 
 
 def pytest_addoption(parser):
-    parser.addoption("--all", action="store_true",
-                     help="run long tests too, and all parametrised cases, not a few of each test")
+    parser.addoption("--full", action="store_true",
+                     help="run long tests too, and cases in which each pair of values occurs")
+    parser.addoption("--product", action="store_true",
+                     help="run long tests too, and every parametrised case")
 
 
 def pytest_configure(config):
@@ -36,43 +39,61 @@ def pytest_make_parametrize_id(val, argname):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
-    """Keep tests that are not long and a covering choice of their cases, unless told otherwise."""
-    if config.option.all or any("::" in argument for argument in config.args):
+    """Keep a covering choice of the cases of each test, and long tests only with --full.
+
+    All cases stay with --product, and in a file of which a test is named (file.py::test).
+    """
+    if config.option.product:
         return
+    whole = {Path(argument.partition("::")[0]).resolve()
+             for argument in config.args if "::" in argument}
 
     functions = defaultdict(list)
+    chosen = set()
     for item in items:
         if " at 0x" in item.nodeid:
             raise pytest.UsageError(f"{item.nodeid}: processes name it differently; give it an id")
-        if not item.get_closest_marker("long"):
+        if item.path in whole:
+            chosen.add(item)
+        elif config.option.full or not item.get_closest_marker("long"):
             functions[item.nodeid.partition("[")[0]].append(item)
-    chosen = {item for cases in functions.values() for item in covering(cases)}
+    strength = 2 if config.option.full else 1
+    for cases in functions.values():
+        chosen.update(covering(cases, strength))
 
     counts = config.stash[LEFT_OUT]
-    counts["long"] = len({item.nodeid.partition("[")[0] for item in items} - set(functions))
+    counts["long"] = len({item.nodeid.partition("[")[0] for item in items
+                          if item.path not in whole} - set(functions))
     counts["cases"] = sum(map(len, functions.values()))
-    counts["left out"] = counts["cases"] - len(chosen)
+    counts["left out"] = counts["cases"] - len(chosen.intersection(chain(*functions.values())))
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = [item for item in items if item in chosen]
 
 
-def covering(cases):
-    """Return few of the parametrised cases of a test, in which each value of each parameter occurs.
+def covering(cases, strength):
+    """Return few parametrised cases of a test that cover all combinations of `strength` values.
 
-    Greedy: always the case with the most new values; of equals the one whose values were used
-    least, then the first. So all ranks choose alike.
+    With strength 1 each value of each parameter occurs, with 2 each pair of two parameters' values.
+    The choice is greedy: next is the case with the most new combinations. Of equals it is the one
+    whose combinations were used least, then the first. So all ranks choose alike.
     """
-    values = {item: values_of(item) for item in cases}
-    missing = set().union(*values.values())
+    parts = {item: combinations_of(item, strength) for item in cases}
+    missing = set().union(*parts.values())
     used = Counter()
     chosen = []
     while missing or not chosen:
-        best = max(values, key=lambda item: (len(missing & values[item]),
-                                             -sum(used[value] for value in values[item])))
+        best = max(parts, key=lambda item: (len(missing & parts[item]),
+                                            -sum(used[part] for part in parts[item])))
         chosen.append(best)
-        missing -= values[best]
-        used.update(values[best])
+        missing -= parts.pop(best)
+        used.update(combinations_of(best, strength))
     return chosen
+
+
+def combinations_of(item, strength):
+    """Return the combinations of `strength` values of a case, or all its values if it has fewer."""
+    values = sorted(values_of(item), key=repr)
+    return set(combinations(values, min(strength, len(values))))
 
 
 def values_of(item):
@@ -106,7 +127,7 @@ def pytest_terminal_summary(terminalreporter, config):
     if counts["left out"] or counts["long"]:
         terminalreporter.write_line(
             f"left out {counts['left out']} of {counts['cases']} parametrised cases and "
-            f"{counts['long']} long tests; scripts/test.sh --all runs them")
+            f"{counts['long']} long tests; scripts/test.sh --full or --product runs more")
 
 
 @pytest.fixture(autouse=True)
