@@ -56,5 +56,6 @@ if [ ${#measure[@]} -gt 0 ]; then
     "$python" -m coverage combine -q
     "$python" -m coverage report --skip-covered --sort=cover
 fi
-printf '%s\n' "${parts[@]}" "all      $(printf '%5d s' $SECONDS)"
+printf '%s\n' "${parts[@]}"
+[ $status = 0 ] && echo "all tests passed in $SECONDS s"
 exit $status
