@@ -1,6 +1,8 @@
 """What can go wrong, and the exit code of each kind: one class a code, one clear line a message."""
 from contextvars import ContextVar
 
+from hpgcn.runtime.advice import install_command
+
 COMMAND_LINE = ContextVar("command_line", default=False)  # whether settings are given by flags
 
 
@@ -58,7 +60,7 @@ class InputNotFoundError(HpgcnError, FileNotFoundError):
 
 
 class MissingError(HpgcnError, ImportError):
-    """Something is not installed or not present; the message names the extra that brings it."""
+    """Something is not installed or not present; the message names the packages to install."""
 
     code = 69
 
@@ -118,7 +120,7 @@ def agreed(error):
 
 
 def require(module, extra, purpose):
-    """Import an optional module, or raise a MissingError that says which extra brings it."""
+    """Import an optional module, or raise a MissingError with the command that installs it."""
     from importlib import import_module
 
     try:
@@ -126,4 +128,4 @@ def require(module, extra, purpose):
     except ImportError as error:
         why = " ".join(str(error).split())
         raise MissingError(f"{purpose} needs {module.split('.')[0]}: "
-                           f"pip install 'hpgcn[{extra}]' ({why})") from error
+                           f"{install_command(extra)} ({why})") from error

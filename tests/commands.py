@@ -29,7 +29,7 @@ def python(*words, ranks=None, cwd=None, timeout=120, **environment):
     command = [sys.executable, *map(str, words)]
     if ranks is not None:
         if MPIEXEC is None:
-            pytest.skip("no mpiexec: pip install 'hpgcn[mpi,mpich]'")
+            pytest.skip("no mpiexec: pip install '.[mpi,mpich]'")
         command = [MPIEXEC, "-n", str(ranks), *command]
     environment = {**clean_environment(), "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", **environment}
     return subprocess.run(command, cwd=cwd, timeout=timeout, capture_output=True, text=True,

@@ -222,7 +222,7 @@ def test_without_a_gpu(cupy, monkeypatch):
         with pytest.raises(MissingError, match=message):
             bench.run("cuda")
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(MissingError, match=r"pip install 'hpgcn\[cuda12\]'") as missing:
+    with pytest.raises(MissingError, match=r"pip install 'cupy-cuda12x>=") as missing:
         bench.run("cuda")
     assert missing.value.code == 69
 

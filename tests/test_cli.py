@@ -13,8 +13,8 @@ from hpgcn import load, predict, store
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
     """digits.h5, and digits.p3.h5 in 3 parts."""
-    pytest.importorskip("sklearn", reason="digits need scikit-learn: pip install 'hpgcn[demo]'")
-    pytest.importorskip("mtkahypar", reason="needs pip install 'hpgcn[partition]'")
+    pytest.importorskip("sklearn", reason="digits need scikit-learn: pip install '.[demo]'")
+    pytest.importorskip("mtkahypar", reason="needs pip install '.[partition]'")
     folder = tmp_path_factory.mktemp("digits")
     printed = succeed("convert", "digits", folder / "digits.h5")
     assert "1797 vertices, 24678 edges, undirected" in printed

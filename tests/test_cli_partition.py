@@ -11,7 +11,7 @@ from hpgcn.partition import dense_weight, read_parts, statistics
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):
-    pytest.importorskip("mtkahypar", reason="needs pip install 'hpgcn[partition]'")
+    pytest.importorskip("mtkahypar", reason="needs pip install '.[partition]'")
     path = tmp_path_factory.mktemp("graphs") / "g.h5"
     succeed("generate", "rmat", path, "--scale", 10, "--edge-factor", 4, "--features", 4)
     return path

@@ -22,6 +22,7 @@ from hpgcn.interop.torch import (  # noqa: E402
     spmm,
 )
 from hpgcn.kernels.threads import threshold  # noqa: E402
+from hpgcn.runtime.advice import install_command  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse")
 SHAPE = 7, 5
@@ -323,7 +324,7 @@ def test_without_torch_the_extra_is_named(tmp_path):
               "except MissingError as error: print(error)\n")
     done = python("-c", script, tmp_path)
     assert not done.returncode, done.stderr
-    assert done.stdout == ("hpgcn.interop.torch.spmm needs torch: pip install 'hpgcn[torch]' "
+    assert done.stdout == (f"hpgcn.interop.torch.spmm needs torch: {install_command('torch')} "
                            "(none here)\n")
     assert issubclass(MissingError, ImportError)
 

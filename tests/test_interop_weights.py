@@ -6,7 +6,7 @@ import pytest
 from commands import refused, succeed
 from graphs import make
 
-pytest.importorskip("torch", reason="needs PyTorch: pip install 'hpgcn[torch]'")
+pytest.importorskip("torch", reason="needs PyTorch: pip install '.[torch]'")
 pytest.importorskip("torch_geometric", reason="needs PyG: pip install torch-geometric")
 import torch
 import torch_geometric.nn as pyg

@@ -13,13 +13,13 @@ NOTEBOOKS = sorted(DOCS.glob("*.ipynb"))
 @pytest.mark.long
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path, tmp_path, monkeypatch):
-    nbformat = pytest.importorskip("nbformat", reason="needs nbclient: pip install 'hpgcn[test]'")
-    client = pytest.importorskip("nbclient", reason="needs nbclient: pip install 'hpgcn[test]'")
-    pytest.importorskip("ipykernel", reason="needs ipykernel: pip install 'hpgcn[test]'")
-    pytest.importorskip("sklearn", reason="needs scikit-learn: pip install 'hpgcn[demo]'")
-    pytest.importorskip("mpi4py", reason="needs mpi4py: pip install 'hpgcn[mpi,mpich]'")
+    nbformat = pytest.importorskip("nbformat", reason="needs nbclient: pip install '.[test]'")
+    client = pytest.importorskip("nbclient", reason="needs nbclient: pip install '.[test]'")
+    pytest.importorskip("ipykernel", reason="needs ipykernel: pip install '.[test]'")
+    pytest.importorskip("sklearn", reason="needs scikit-learn: pip install '.[demo]'")
+    pytest.importorskip("mpi4py", reason="needs mpi4py: pip install '.[mpi,mpich]'")
     if "torch" in path.stem:
-        pytest.importorskip("torch", reason="needs PyTorch: pip install 'hpgcn[torch]'")
+        pytest.importorskip("torch", reason="needs PyTorch: pip install '.[torch]'")
     book = nbformat.read(path, as_version=4)
     code = [cell for cell in book.cells if cell.cell_type == "code"]
     assert not any(cell.outputs for cell in code), "outputs are not kept"

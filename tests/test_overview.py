@@ -94,7 +94,7 @@ def test_a_checkpoint(run):
     assert "validation" in found["best epoch"]
     assert found["weights"] == "119 numbers (float32): W0 13 x 6, W1 6 x 5, b0 6, b1 5"
     assert found["optimiser"].startswith("238 numbers (float32): ")
-    assert found["next"] == f"hpgcn train GRAPH --out {run} --resume goes on after it"
+    assert found["next"] == f"hpgcn train '/data/my graph.h5' --out {run} --resume goes on after it"
     assert not {"metrics", "config_toml", "layout_sha256", "max_sent_bytes"} & found.keys()
     (folder / "manifest.json").write_text("{}")
     assert describe(folder).startswith("step-00000004: damaged, --resume leaves it out: ")

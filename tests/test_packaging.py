@@ -3,6 +3,7 @@ import configparser
 import email
 import importlib
 import re
+import shlex
 import shutil
 import sysconfig
 import tarfile
@@ -13,6 +14,8 @@ import pytest
 from commands import python
 
 import hpgcn
+from hpgcn.runtime import advice
+from hpgcn.runtime.advice import install_command
 
 ROOT = Path(__file__).parents[1]
 IGNORED = (ROOT / ".gitignore").read_text().replace("/", "").split()
@@ -42,6 +45,28 @@ def test_metadata():
     core = SETUP["options"]["install_requires"].split()
     assert {line.split(">=")[0] for line in core} == {"numpy", "scipy", "numba", "h5py", "tqdm"}
     assert SETUP["metadata"]["version"] == hpgcn.__version__
+
+
+def test_advice_names_the_packages_of_an_extra(monkeypatch):
+    for extra, packages in SETUP["options.extras_require"].items():
+        names = [line.partition(";")[0] for line in packages.strip().splitlines()]
+        assert shlex.split(install_command(extra)) == ["pip", "install", *names]
+    assert install_command("mpi,mpich") == "pip install 'mpi4py>=4.0' 'mpich>=4.2'"
+
+    def none(_):
+        raise advice.PackageNotFoundError
+
+    monkeypatch.setattr(advice, "requires", none)
+    assert install_command("mpi,mpich") == "pip install '.[mpi,mpich]'"
+
+
+def test_no_text_names_a_package_index_that_lacks_hpgcn():
+    """Messages, docs and reasons of skipped tests name packages, or the folder of the source."""
+    paths = [path for folder in ("hpgcn", "kernels", "datasets", "docs", "scripts", "tests")
+             for path in (ROOT / folder).rglob("*")
+             if path.suffix in (".py", ".md", ".ipynb", ".sh")]
+    wrong = re.compile(r"pip install [\"']?hpgcn\b")
+    assert not [path for path in [*paths, ROOT / "README.md"] if wrong.search(path.read_text())]
 
 
 @pytest.fixture(scope="module")

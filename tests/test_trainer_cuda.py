@@ -234,7 +234,7 @@ def test_more_nonzeros_than_a_gpu_takes(gpu, monkeypatch, strategy):
 def test_without_a_gpu(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(MissingError,
-                       match=r"device='cuda' needs cupy: pip install 'hpgcn\[cuda12\]'") as found:
+                       match=r"device='cuda' needs cupy: pip install 'cupy-cuda12x>=") as found:
         hpgcn.train(make(), Config(device="cuda", epochs=1))
     assert found.value.code == 69
     assert hpgcn.train(make(), Config(device="auto", epochs=1))["device"] == "cpu"

@@ -46,7 +46,7 @@ def test_public_functions_say_all_types(name):
 
 
 def test_mypy_agrees():
-    pytest.importorskip("mypy", reason="needs mypy: pip install 'hpgcn[dev]'")
+    pytest.importorskip("mypy", reason="needs mypy: pip install '.[dev]'")
     done = subprocess.run([sys.executable, "-m", "mypy"], cwd=ROOT, capture_output=True, text=True,
                           check=False)
     assert not done.returncode, done.stdout + done.stderr

@@ -29,7 +29,7 @@ def measure(settings, host, limits):
     accelerated_overhead_ms: of a call with a gradient, less the kernel.
     """
     torch = require("torch", "torch", "bench torch")
-    nn = require("torch_geometric.nn", "test", "bench torch")
+    nn = require("torch_geometric.nn", "pyg", "bench torch")
     torch.set_num_threads(settings.threads)
     rows, ratios = [], []
     with warnings.catch_warnings():

@@ -8,6 +8,7 @@ from hpgcn import store
 from hpgcn.config import Config
 from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, UsageError
 from hpgcn.report import read_runs
+from hpgcn.runtime.advice import resume_command
 from hpgcn.runtime.text_table import label_list
 from hpgcn.store import words
 from hpgcn.training.checkpoint import NAME, Checkpoints, read_checkpoint
@@ -139,11 +140,7 @@ def _when(folder, summary):
 
 def _next(folder, names, config, run, checkpoints):
     out = shlex.quote(str(folder))
-    graph = shlex.quote(config.graph if config and config.graph else "GRAPH")
-    train = f"hpgcn train {graph} --out {out} --resume"
-    ranks = run.number("ranks") or 1
-    if ranks > 1:
-        train = f"mpiexec -n {ranks:.0f} {train}"
+    train = resume_command(config and config.graph, folder, int(run.number("ranks") or 1))
 
     if not run.summary:
         where = "goes on" if checkpoints else "starts at epoch 1"

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from hpgcn import __version__
 from hpgcn.runtime import machine, text_table
+from hpgcn.runtime.advice import install_command
 
 PROBE_SECONDS = 30
 SELFTEST_SECONDS = 120
@@ -86,7 +87,7 @@ def probe(name, arguments):
     if status != "missing":
         return Finding(name, status, text)
     if name in EXTRAS:
-        text += f": pip install 'hpgcn[{EXTRAS[name]}]'"
+        text += f": {install_command(EXTRAS[name])}"
     return Finding(name, "warn" if name in EXTRAS or name == "gpu" else "fail", text)
 
 

@@ -17,6 +17,7 @@ from hpgcn.errors import InternalError, MissingError, StorageError
 from hpgcn.graphs.partition import check_parts
 from hpgcn.partition.engines import ENGINES
 from hpgcn.runtime import signals
+from hpgcn.runtime.advice import install_command
 from hpgcn.runtime.machine import available_memory, child_environment
 from hpgcn.runtime.temporary import temporary_folder
 
@@ -122,10 +123,10 @@ def _answer(name, folder, n, k):
 
 
 def _missing(name, why):
-    """Return the error about an engine that is not there, with the extra that brings it."""
+    """Return the error about an engine that is not there, with the command that installs it."""
     engine = ENGINES[name]
     return MissingError(f"partitioning with {name} needs {engine.module}: "
-                        f"pip install 'hpgcn[{engine.extra}]' ({why})")
+                        f"{install_command(engine.extra)} ({why})")
 
 
 def _one_line(text, width=200):

@@ -5,6 +5,7 @@ import socket
 import numpy as np
 
 from hpgcn.errors import MissingError, setting
+from hpgcn.runtime.advice import install_command
 
 ALIGNMENT = 64  # bytes: a cache line, so that rows touch as few as they can
 
@@ -121,7 +122,7 @@ def find(number=0):
 
         count = cupy.cuda.runtime.getDeviceCount()
     except ImportError as error:
-        raise MissingError(f"{cuda} needs cupy: pip install 'hpgcn[cuda12]' ({error})") from error
+        raise MissingError(f"{cuda} needs cupy: {install_command('cuda12')} ({error})") from error
     except Exception as error:  # CuPy has an exception of its own for each of its libraries
         raise MissingError(f"{cuda}: no GPU can be used: {error}; "
                            f"{cpu} runs without one") from error

@@ -9,6 +9,7 @@ import math
 
 from hpgcn.config import Config, parse_toml
 from hpgcn.errors import UsageError
+from hpgcn.runtime.advice import resume_command
 
 # settings that have words of their own
 SAID = ("graph", "out", "model", "layers", "hidden", "dropout", "optimizer", "lr", "weight_decay",
@@ -80,6 +81,7 @@ def checkpoint(arrays, attributes):
                                 for name in ("metrics", "best_metrics", "versions"))
     rows, config = _settings(attributes)
     out = config.out if config and config.out else "RUN"
+    ranks = take("ranks")
     best_epoch = attributes.pop("best_epoch", 0)
     memory = attributes.pop("memory", "")
     for name in ("max_sent_bytes", "layout_sha256"):
@@ -88,12 +90,12 @@ def checkpoint(arrays, attributes):
         ("after epoch", f"{take('epoch')}, loss {metrics.get('loss', 'unknown')}"),
         ("best epoch", f"{best_epoch}, {accuracies(best)}" if best_epoch else "none so far"), *rows,
         ("data", f"SHA-256 {take('graph_sha256')}"),
-        ("ranks", f"{take('ranks')} x {take('threads')} threads on {take('device')}, strategy "
+        ("ranks", f"{ranks} x {take('threads')} threads on {take('device')}, strategy "
                   f"{take('strategy')}, grid {take('grid')}" + f", memory {memory}" * bool(memory)),
         *_weights(arrays, "weights", "weights"), *_weights(arrays, "best", "best weights"),
         *_weights(arrays, "optimizer", "optimiser"), *_lasting(arrays),
         ("versions", versions(installed)),
-        ("next", f"hpgcn train GRAPH --out {out} --resume goes on after it")]
+        ("next", f"{resume_command(config and config.graph, out, ranks)} goes on after it")]
 
 
 def versions(installed):

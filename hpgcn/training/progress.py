@@ -16,6 +16,7 @@ from hpgcn.errors import (
     setting,
 )
 from hpgcn.runtime import signals
+from hpgcn.runtime.advice import resume_command
 from hpgcn.training.records import read_summary
 from hpgcn.training.result import Result
 
@@ -97,14 +98,14 @@ def stop_before(epoch, config, comm):
     """Raise `stopped` on all ranks if a signal came to one of them; all call this together."""
     asked = comm.max([signals.asked()])[0]
     if asked:
-        raise stopped(asked, f"before epoch {epoch}", config)
+        raise stopped(asked, f"before epoch {epoch}", config, comm.size)
 
 
-def stopped(asked, where, config):
-    """What to raise, on all ranks, where a run stops as `hpgcn.runtime.signals.asked` it to."""
-    again = f"hpgcn.train(graph, {setting('resume', config.out)})"
+def stopped(asked, where, config, ranks):
+    """Return the error to raise on all ranks if a signal, `asked`, ends a run."""
+    again = f"hpgcn.train(graph, {'comm=comm, ' * (ranks > 1)}{setting('resume', config.out)})"
     if COMMAND_LINE.get():
-        again = f"hpgcn train {config.graph or 'GRAPH'} --out {config.out} --resume"
+        again = resume_command(config.graph, config.out, ranks)
     if asked == signals.INTERRUPTED:
         return agreed(CancelledError(f"interrupted {where}; go on with `{again}`"))
     return agreed(StoppedError(f"stopped by SIGUSR1 {where}; go on with `{again}`"))

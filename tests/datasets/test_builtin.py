@@ -52,5 +52,5 @@ def test_same_bytes_same_hash():
 
 def test_digits_without_scikit_learn(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "sklearn.datasets", None)
-    with pytest.raises(MissingError, match=r"hpgcn\[demo\]"):
+    with pytest.raises(MissingError, match="pip install 'scikit-learn>="):
         read("digits")

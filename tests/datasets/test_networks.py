@@ -191,7 +191,7 @@ def test_a_metis_of_another_name_is_told_by_its_shape(tmp_path):
     ("g.adjlist", "0 1\n")])
 def test_without_networkx(tmp_path, monkeypatch, name, content):
     monkeypatch.setitem(sys.modules, "networkx", None)
-    with pytest.raises(MissingError, match=r"needs networkx: pip install 'hpgcn\[io\]'"):
+    with pytest.raises(MissingError, match=r"needs networkx: pip install 'pyarrow>=.* 'networkx"):
         read(put(tmp_path / name, content))
 
 

@@ -1,4 +1,4 @@
-"""Every .cu file through NVRTC, as CuPy compiles it; no GPU is needed (extra hpgcn[test])."""
+"""Every .cu file through NVRTC, as CuPy compiles it; no GPU is needed (extra test)."""
 import ctypes
 import re
 import sys

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-pytest.importorskip("mpi4py", reason="MPI tests need mpi4py: pip install 'hpgcn[mpi,mpich]'")
+pytest.importorskip("mpi4py", reason="MPI tests need mpi4py: pip install '.[mpi,mpich]'")
 from mpi4py import MPI
 
 from hpgcn.comm import as_comm

@@ -44,7 +44,7 @@ def test_a_run_takes_what_the_plan_chooses(comm, tmp_path, method, directed):
     {"directed": True}, {"degree": 2},
     *(pytest.param(kind, marks=pytest.mark.long) for kind in ({}, {"n": 60, "degree": 30}))])
 def test_no_more_is_sent_than_by_rows_of_a_hypergraph(comm, kind):
-    pytest.importorskip("mtkahypar", reason="needs pip install 'hpgcn[partition]'")
+    pytest.importorskip("mtkahypar", reason="needs pip install '.[partition]'")
     graph = make(**{"n": 300, **kind})
     ours, rows = (train(graph, Config(strategy=strategy, **SETTINGS), comm.mpi)
                   for strategy in ("auto", "p2p"))

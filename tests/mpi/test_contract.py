@@ -26,7 +26,7 @@ BOUNDS = {"float32": (1e-5, 1e-5), "float64": (1e-10, 1e-12)}  # of losses, of t
 def parts_of(kind, graph, comm):
     n, k, rng = graph.num_rows, comm.size, np.random.default_rng(5)
     if kind == "hypergraph":
-        pytest.importorskip("mtkahypar", reason="needs pip install 'hpgcn[partition]'")
+        pytest.importorskip("mtkahypar", reason="needs pip install '.[partition]'")
         return comm.bcast(make_partition(graph, k, method=kind).part if comm.rank == 0 else None)
     if kind == "block":
         return np.arange(n) * k // n
@@ -59,7 +59,7 @@ def check_against_the_oracle(graph, source, config, comm):
 def test_any_owners_of_nonzeros_equal_the_serial_oracle(comm, tmp_path, strategy, method, directed,
                                                         weighted):
     if METHOD_ENGINES[method]:
-        pytest.importorskip("mtkahypar", reason="needs pip install 'hpgcn[partition]'")
+        pytest.importorskip("mtkahypar", reason="needs pip install '.[partition]'")
     graph = make(directed=directed, weighted=weighted)
     path = comm.bcast(tmp_path / "parts.h5")
     if comm.rank == 0:

@@ -7,7 +7,7 @@ import oracle
 import pytest
 from graphs import make, scattered
 
-pytest.importorskip("torch", reason="needs PyTorch: pip install 'hpgcn[torch]'")
+pytest.importorskip("torch", reason="needs PyTorch: pip install '.[torch]'")
 import torch
 from held import footprint_of, matrix_of
 

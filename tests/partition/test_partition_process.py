@@ -1,5 +1,6 @@
 """What happens when an engine crashes, hangs, lies or is missing: one line, and nothing left."""
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from small_graphs import grid
 
 from hpgcn.errors import InternalError, MissingError
 from hpgcn.partition import make_partition
+from hpgcn.runtime.advice import install_command
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +95,7 @@ def test_default_memory_limit_leaves_room(fake_metis):
     ("kahypar", "kahypar", {"engine": "kahypar"})])
 def test_missing_engine(monkeypatch, module, extra, arguments):
     monkeypatch.setitem(sys.modules, module, None)
-    message = rf"{module}: pip install 'hpgcn\[{extra}\]' \(not installed\)"
+    message = rf"{module}: {re.escape(install_command(extra))} \(not installed\)"
     with pytest.raises(MissingError, match=message):
         make_partition(grid(4), 2, **arguments)
 
@@ -101,7 +103,7 @@ def test_missing_engine(monkeypatch, module, extra, arguments):
 def test_engine_that_cannot_be_imported(tmp_path, monkeypatch):
     (tmp_path / "pymetis.py").write_text("raise ImportError('libmetis.so: cannot open it')")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(MissingError, match=r"'hpgcn\[partition\]' .*libmetis\.so: cannot open"):
+    with pytest.raises(MissingError, match=r"pip install 'mtkahypar>=.*libmetis\.so: cannot open"):
         partition()
 
 

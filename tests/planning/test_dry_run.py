@@ -92,7 +92,7 @@ def test_a_run_does_what_was_told(few, tmp_path, settings, ranks):
 
 
 def test_parts_are_kept_for_the_run(few, tmp_path):
-    pytest.importorskip("mtkahypar", reason="needs pip install 'hpgcn[partition]'")
+    pytest.importorskip("mtkahypar", reason="needs pip install '.[partition]'")
     done = hpgcn("train", few, "--dry-run", "--json", ranks=2)
     assert "partitioning" in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["few.h5", "few.p2.h5"]

@@ -243,7 +243,7 @@ def test_memory_limit_leaves_cases_out_or_names_ranks_that_fit(made):
 
 @pytest.mark.parametrize("suffix, magic", [("PNG", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%P")])
 def test_picture(made, tmp_path, suffix, magic):
-    pytest.importorskip("matplotlib", reason="needs pip install 'hpgcn[plot]'")
+    pytest.importorskip("matplotlib", reason="needs pip install '.[plot]'")
     file = tmp_path / f"plan.{suffix}"
     report = forecast(made, Options((1, 2, 4)))
     plot(report, file, draw)
@@ -254,7 +254,7 @@ def test_picture(made, tmp_path, suffix, magic):
 
 
 def test_picture_is_labelled_with_plain_numbers(made, path_of_four):
-    pytest.importorskip("matplotlib", reason="needs pip install 'hpgcn[plot]'")
+    pytest.importorskip("matplotlib", reason="needs pip install '.[plot]'")
     ranks = (1, 2, 3, 4, 7, 8, 63, 64, 65)
     drawing = draw(forecast(made, Options(ranks)))
     drawing.canvas.draw()

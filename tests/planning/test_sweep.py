@@ -70,7 +70,7 @@ def test_memory(made):
 @pytest.mark.parametrize("ranks, panels, along", [((1, 2, 4), 2, "ranks"),
                                                   ((2,), 1, "hidden width")])
 def test_picture(made, ranks, panels, along):
-    pytest.importorskip("matplotlib", reason="needs pip install 'hpgcn[plot]'")
+    pytest.importorskip("matplotlib", reason="needs pip install '.[plot]'")
     found = forecast(made, Options(ranks), Sweep.parse("4,16,64:1,2"))
     with figures.style():
         drawing = draw(found)
@@ -103,7 +103,7 @@ def test_refused_words(text):
 
 
 def test_command(made, tmp_path):
-    pytest.importorskip("matplotlib", reason="needs pip install 'hpgcn[plot]'")
+    pytest.importorskip("matplotlib", reason="needs pip install '.[plot]'")
     asked = "plan", made, "-k", "1,2", "--sweep", "8,16"
     out = succeed(*asked, "--plot", tmp_path / "s.png")
     assert out.count("<- choice") == 2

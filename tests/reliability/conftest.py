@@ -29,7 +29,7 @@ def working_folder(tmp_path, monkeypatch):
 def here():
     """The MPI of this Python: for what does not depend on the library."""
     if not (HERE / "mpiexec").exists():
-        pytest.skip("no mpiexec beside this Python: pip install 'hpgcn[mpi,mpich]'")
+        pytest.skip("no mpiexec beside this Python: pip install '.[mpi,mpich]'")
     with launching(HERE) as launcher:
         yield launcher
 

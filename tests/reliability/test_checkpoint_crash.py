@@ -180,7 +180,7 @@ def test_signals_and_a_full_disk_in_turn(here, folder, whole):
     run.process.send_signal(signal.SIGUSR1)
     code, text = run.end()
     assert code == 75, text
-    assert "go on with `hpgcn train" in text
+    assert f"`mpiexec -n 3 hpgcn train {folder}/g.p3.h5 --out turns --resume`" in text
     assert "Traceback" not in text
     (first,) = steps(folder / "turns")
     epoch = int(first.removeprefix("step-"))

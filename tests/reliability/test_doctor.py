@@ -7,6 +7,7 @@ import pytest
 from commands import hpgcn
 
 from hpgcn import doctor
+from hpgcn.runtime.advice import install_command
 
 NAMES = ["hpgcn", "python", "libraries", "hdf5", "mpi", "mpiexec", "gpu", "cores", "memory",
          "mtkahypar", "metis", "kahypar", "folder", "scratch", "training", "2 ranks"]
@@ -39,7 +40,7 @@ def test_what_is_missing_or_crashes_is_a_line(tmp_path):
     done = hpgcn("doctor", PYTHONPATH=f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     told = {line[6:20].strip(): (line[:4].strip(), line[22:]) for line in done.stdout.splitlines()}
     assert list(told) == NAMES
-    assert told["mpi"] == ("warn", "cannot load MPI library: pip install 'hpgcn[mpi,mpich]'")
+    assert told["mpi"] == ("warn", f"cannot load MPI library: {install_command('mpi,mpich')}")
     assert told["2 ranks"][0] == "warn"
     assert told["kahypar"] == ("fail", "ended with code -6")
     assert told["metis"] == ("fail", "ended with code 3: noise")

@@ -16,6 +16,7 @@ from jobs import none_left
 
 from hpgcn import store
 from hpgcn.runtime import signals
+from hpgcn.runtime.advice import resume_command
 
 SIGNALLED = Path(__file__).with_name("signalled.py")
 WRITES = "hpgcn.store.writer.Writer.finish"  # there is a temporary file then
@@ -57,7 +58,7 @@ def folder(trained, monkeypatch):
 def run(how, point, *args, ranks=None, **environment):
     """Return the finished process."""
     if ranks is not None and MPIEXEC is None:
-        pytest.skip("no mpiexec: pip install 'hpgcn[mpi,mpich]'")
+        pytest.skip("no mpiexec: pip install '.[mpi,mpich]'")
     launcher = [MPIEXEC, "-n", str(ranks)] if ranks else []
     return subprocess.run([*launcher, sys.executable, SIGNALLED, how, point, *map(str, args)],
                           timeout=300, capture_output=True, text=True, check=False,
@@ -186,7 +187,8 @@ def test_a_run_that_is_stopped_before_epoch_1_starts_there_again(folder, tmp_pat
     done = run(how, point, *command, ranks=ranks)
     assert done.returncode == 75, done.stderr
     (line,) = [line for line in lines(done) if "partition" not in line]
-    assert line.startswith("hpgcn: stopped by SIGUSR1 before epoch 1; go on with `hpgcn train ")
+    again = resume_command(folder / graph, tmp_path / "run", ranks or 1)
+    assert line == f"hpgcn: stopped by SIGUSR1 before epoch 1; go on with `{again}`"
     assert not (tmp_path / "run" / "model.h5").exists()
     succeed(*command, "--resume", ranks=ranks)
     succeed(*command[:-1], tmp_path / "whole", ranks=ranks)
@@ -202,8 +204,9 @@ def test_ctrl_c_keeps_the_best_model_so_far(folder, tmp_path, ranks, graph, rank
     (line,) = lines(done)
     epochs = len(losses(tmp_path / "run"))
     best = store.read_model(tmp_path / "run" / "model.h5")[1]["epoch"]
-    assert line.startswith(f"hpgcn: interrupted after epoch {epochs}, with a checkpoint; model.h5 "
-                           f"has the weights of epoch {best}; go on with `hpgcn train ")
+    again = resume_command(folder / graph, tmp_path / "run", ranks or 1)
+    assert line == (f"hpgcn: interrupted after epoch {epochs}, with a checkpoint; model.h5 "
+                    f"has the weights of epoch {best}; go on with `{again}`")
     assert not (tmp_path / "run" / "summary.json").exists()
     assert "--resume goes on in it" in refused(73, *command, ranks=ranks)
     succeed(*command, "--resume", ranks=ranks)

@@ -53,7 +53,7 @@ def test_the_smallest_run_the_same_code():
     ("parts:2:500", {}, "500 parts of 203 vertices")])
 def test_what_does_not_fit_a_run(batch, changes, words):
     if batch == "parts:8:5":
-        pytest.importorskip("mtkahypar", reason="needs pip install 'hpgcn[partition]'")
+        pytest.importorskip("mtkahypar", reason="needs pip install '.[partition]'")
     with pytest.raises(UsageError, match=words):
         train(make(), Config(batch=batch, epochs=2, **changes))
 

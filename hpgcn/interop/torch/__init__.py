@@ -1,6 +1,6 @@
 """PyTorch: kernels as its operators, its models on ranks, weights of PyG.
 
-The names below load on first use, and need PyTorch then: pip install 'hpgcn[torch]'.
+The names below load on first use, and need PyTorch then: pip install torch.
 """
 from importlib import import_module
 

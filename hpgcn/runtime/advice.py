@@ -1,0 +1,32 @@
+"""The commands that messages advise a user to type."""
+
+import os
+import re
+import shlex
+from importlib.metadata import PackageNotFoundError, requires
+
+
+def install_command(extras):
+    """Return the pip command that installs the packages of some extras, e.g. "mpi,mpich".
+
+    It names the packages, which come from an index. Without metadata of an installed hpgcn it
+    names the extras, which pip reads in the folder of the source.
+    """
+    try:
+        listed = requires("hpgcn") or []
+    except PackageNotFoundError:
+        listed = []
+    packages = []
+    for requirement in listed:
+        package, _, marker = requirement.partition(";")
+        extra = re.search(r"""extra == ["']([^"']+)["']""", marker)
+        if extra and extra[1] in extras.split(","):
+            packages.append(shlex.quote(package.strip()))
+    return " ".join(["pip install", *(packages or [f"'.[{extras}]'"])])
+
+
+def resume_command(graph, out, ranks):
+    """Return the command line that resumes a run; "unknown" ranks get no launcher."""
+    graph, out = (shlex.quote(os.fspath(path)) for path in (graph or "GRAPH", out))
+    launcher = "" if ranks in (1, "unknown") else f"mpiexec -n {ranks} "
+    return f"{launcher}hpgcn train {graph} --out {out} --resume"
