@@ -4,6 +4,8 @@ The names below load on first use, so `import hpgcn` is quick and needs none of 
 packages.
 """
 import importlib.util
+import os
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,15 +36,32 @@ _HOMES = {
 }
 
 
+# a link leads here from an editable installation: modules have one path in every process
+_FOLDER = os.path.dirname(os.path.realpath(__file__))
+__path__ = [_FOLDER]
+
+
+class _Clone:
+    """Finds hpgcn.kernels and hpgcn.datasets beside this folder, where a clone has them."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        package, _, last = name.rpartition(".")
+        folder = os.path.join(os.path.dirname(_FOLDER), last)
+        file = os.path.join(folder, "__init__.py")
+        if package != "hpgcn" or last not in ("kernels", "datasets") or not os.path.isfile(file):
+            return None
+        return importlib.util.spec_from_file_location(
+            name, file, submodule_search_locations=[folder])
+
+
+if not os.path.isdir(os.path.join(_FOLDER, "kernels")):
+    sys.meta_path.append(_Clone)
+
+
 def __getattr__(name: str) -> object:
     if name in _HOMES:
-        try:
-            return getattr(importlib.import_module(_HOMES[name]), name)
-        except ImportError as error:
-            if importlib.util.find_spec("hpgcn.kernels") is None:  # it lies beside this folder
-                raise ImportError("hpgcn is not installed, this is its source: "
-                                  "pip install -e .") from error
-            raise
+        return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'hpgcn' has no attribute {name!r}")
 
 

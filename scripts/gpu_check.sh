@@ -21,12 +21,11 @@ fail() {
 [ -d "$(dirname "$out")" ] || fail 73 "cannot write $out: there is no such folder"
 [ ! -d "$out" ] || fail 73 "cannot write $out: it is a folder"
 
-# hpgcn as setup.cfg maps it
+# hpgcn alone: names of other folders here belong to other packages
 folder=$(mktemp -d) || exit
 trap 'rm -rf "$folder"' EXIT
-mkdir "$folder/hpgcn"
-ln -s "$PWD"/hpgcn/* "$PWD/kernels" "$PWD/datasets" "$folder/hpgcn/"
-export PYTHONPATH=$folder${PYTHONPATH:+:$PYTHONPATH} PYTHONSAFEPATH=1  # not this folder, whose hpgcn lacks the two
+ln -s "$PWD/hpgcn" "$folder/"
+export PYTHONPATH=$folder${PYTHONPATH:+:$PYTHONPATH} PYTHONSAFEPATH=1
 
 "$python" - <<'PYTHON' || exit
 import sys

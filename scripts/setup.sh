@@ -1,5 +1,5 @@
 # Sourced by the other scripts: `setup EXTRAS` makes .venv (or $VENV) with hpgcn (editable) and its extras, once per
-# setup.cfg.
+# setup.cfg and setup.py.
 setup() {
     local extras=$1 python=${PYTHON:-python3} venv=${VENV:-.venv} stamp
     cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -11,7 +11,7 @@ setup() {
         echo "could not make $venv (on Debian: apt-get install python3-venv)" >&2
         return 69
     }
-    stamp=$venv/.hpgcn-$(cat setup.cfg pyproject.toml <(echo "$extras") | sha256sum | cut -c1-16)
+    stamp=$venv/.hpgcn-$(cat setup.cfg setup.py pyproject.toml <(echo "$extras") | sha256sum | cut -c1-16)
     if [ ! -e "$stamp" ]; then
         echo "installing hpgcn[$extras] into $venv" >&2
         "$venv/bin/python" -m pip install --disable-pip-version-check -q -e ".[$extras]"

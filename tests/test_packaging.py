@@ -1,7 +1,7 @@
 """What setup.cfg says is what the tree holds."""
 import configparser
 import email
-import importlib
+import importlib.util
 import re
 import shlex
 import shutil
@@ -14,6 +14,7 @@ import pytest
 from commands import python
 
 import hpgcn
+from hpgcn.kernels import cpu
 from hpgcn.runtime import advice
 from hpgcn.runtime.advice import install_command
 
@@ -118,26 +119,62 @@ def test_the_sdist_holds_what_a_reader_needs(built):
 def beside_a_clone(tmp_path):
     """A folder with a clone under its usual name, as far as Python looks into it."""
     clone = tmp_path / "hpgcn"
-    shutil.copytree(ROOT / "hpgcn", clone / "hpgcn", ignore=NOT_TRACKED)
-    shutil.copy(ROOT / "__init__.py", clone)
+    for folder in ("hpgcn", "kernels", "datasets"):
+        shutil.copytree(ROOT / folder, clone / folder, ignore=NOT_TRACKED)
     return tmp_path
 
 
 @pytest.mark.parametrize(("words", "printed"), [
-    (["-c", "import hpgcn; print(hpgcn.train and hpgcn.__file__)"], hpgcn.__file__),
-    (["-c", "from hpgcn.kernels import cpu; import hpgcn; print(hpgcn.__file__)"], hpgcn.__file__),
+    (["-c", "import hpgcn; print(hpgcn.train and hpgcn.__path__[0])"], hpgcn.__path__[0]),
+    (["-c", "from hpgcn.kernels import cpu; print(cpu.__path__[0])"], cpu.__path__[0]),
     (["-m", "hpgcn", "--version"], f"hpgcn {hpgcn.__version__}"),
 ], ids=["import", "subpackage", "module"])
 def test_beside_a_clone_python_finds_what_is_installed(beside_a_clone, words, printed):
     assert python(*words, cwd=beside_a_clone).stdout.strip() == printed
 
 
-def test_in_and_beside_a_clone_python_says_that_nothing_is_installed(beside_a_clone):
+def test_in_a_clone_python_finds_the_source_with_nothing_installed(beside_a_clone):
     clone = beside_a_clone / "hpgcn"
-    beside = python("-S", "-c", "import hpgcn", cwd=beside_a_clone)
-    assert f"hpgcn is not installed, and {clone} is its source: pip install -e {clone}" \
-        in beside.stderr
-    path = f"import sys; sys.path.append({sysconfig.get_path('purelib')!r})"
-    within = python("-S", "-c", f"{path}; import hpgcn; hpgcn.train", cwd=clone)
-    assert "ImportError: hpgcn is not installed, this is its source: pip install -e ." \
-        in within.stderr
+    code = (f"import sys; sys.path.append({sysconfig.get_path('purelib')!r}); import hpgcn; "
+            "from hpgcn import datasets, kernels; hpgcn.train; import hpgcn.kernels.cpu.spmm; "
+            "print(*(each.__path__[0] for each in (hpgcn, kernels, datasets)))")
+    done = python("-S", "-c", code, cwd=clone)
+    assert done.stdout.split() == [str(clone / name) for name in ("hpgcn", "kernels", "datasets")]
+    done = python("-S", "-c", "import hpgcn.setup", cwd=clone)  # beside it, but not a part of it
+    assert "No module named 'hpgcn.setup'" in done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("editable", [False, True], ids=["wheel", "editable"])
+def test_python_finds_the_package_wherever_it_starts(tmp_path, editable):
+    """Both installations of a clone named hpgcn, started in it, beside it and elsewhere."""
+    clone, site, elsewhere = (tmp_path / name for name in ("hpgcn", "site", "elsewhere"))
+    shutil.copytree(ROOT, clone, ignore=NOT_TRACKED)
+    elsewhere.mkdir()
+    kind = "editable" if editable else "wheel"
+    done = python("-c", f"from setuptools import build_meta; build_meta.build_{kind}('dist')",
+                  cwd=clone, timeout=300)
+    assert not done.returncode, done.stderr
+    with zipfile.ZipFile(next(clone.glob("dist/*.whl"))) as wheel:
+        wheel.extractall(site)
+
+    start = (f"import site, sys; site.addsitedir({str(site)!r}); "
+             f"sys.path.append({sysconfig.get_path('purelib')!r}); ")
+    show = "from hpgcn import datasets, kernels; print(kernels.__path__[0], datasets.__path__[0])"
+    source = {clone: clone, tmp_path: site / "hpgcn", elsewhere: site / "hpgcn"}
+    for folder, expected in source.items():
+        home = clone if editable else expected
+        done = python("-S", "-c", start + show, cwd=folder)
+        assert done.stdout.split() == [f"{home}/kernels", f"{home}/datasets"], done.stderr
+        run = ("import runpy; sys.argv = ['hpgcn', '--version']; "
+               "runpy.run_module('hpgcn', run_name='__main__', alter_sys=True)")
+        done = python("-S", "-c", start + run, cwd=folder)
+        assert done.stdout.strip() == f"hpgcn {hpgcn.__version__}", done.stderr
+    for name in ("kernels", "setup", "scripts"):
+        done = python("-S", "-c", f"{start}import {name}; print({name}.__path__)", cwd=elsewhere)
+        assert str(clone) not in done.stdout  # no other name is taken
+
+
+def test_a_clone_is_no_package():
+    """Else what looks for the top of a package, such as mypy, takes tests for a part of hpgcn."""
+    assert not (ROOT / "__init__.py").exists()
