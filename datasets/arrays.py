@@ -30,7 +30,8 @@ def read_npy(stream, size, where, memory, kinds="fiub"):
     shape, fortran, dtype, offset = _read_header(stream, where)
     if dtype.hasobject or dtype.kind not in kinds:
         expected = "numbers" if kinds == "fiub" else "text"
-        raise DataError(f"{where}: dtype {dtype}, expected {expected}")
+        objects = " (a pickle, nothing in it is executed)" if dtype.hasobject else ""
+        raise DataError(f"{where}: dtype {shown(dtype)}{objects}, expected {expected}")
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes != size - offset or min(shape, default=0) < 0:
         raise DataError(f"{where}: shape {shape} of {dtype} takes {nbytes} bytes, but "
@@ -123,6 +124,27 @@ class Archive:
         with self._open(key, self.members[key]) as (content, where):
             return _read_header(content, where)[0]
 
+    def dtype(self, key):
+        """Return the dtype of the array of that name, which is not read."""
+        with self._open(key, self.members[key]) as (content, where):
+            return _read_header(content, where)[2]
+
+    def unread_notes(self):
+        """Return notes that name the arrays that were not read."""
+        objects = [key for key in self.unread if self._has_objects(key)]
+        others = [key for key in self.unread if key not in objects]
+        notes = [f"arrays not read: {shown(', '.join(others))}"] if others else []
+        if objects:
+            notes.append(f"arrays of Python objects not read, nothing in them is executed: "
+                         f"{shown(', '.join(objects))}")
+        return notes
+
+    def _has_objects(self, key):
+        try:
+            return self.dtype(key).hasobject
+        except DataError:
+            return False  # no array
+
     def first(self, *keys):
         """Return the array of the first name that is there, or None."""
         return next((self.read(key) for key in keys if key in self), None)
@@ -142,15 +164,20 @@ class Archive:
                             "and columns")
         return int(shape[0]), int(shape[1])
 
+    def csr_prefix(self, *prefixes):
+        """Return the first of these that arrays of a CSR matrix are called by, or None."""
+        return next((prefix for prefix in prefixes
+                     if any(prefix + key in self for key in COMPRESSED)), None)
+
     def read_csr(self, prefix):
-        """Return the CSR matrix of PREFIX_data (default ones), _indices, _indptr and _shape."""
-        keys = [f"{prefix}_{key}" for key in (*COMPRESSED, "shape")]
+        """Return the CSR matrix in PREFIX with data (default ones), indices, indptr and shape."""
+        keys = [prefix + key for key in (*COMPRESSED, "shape")]
         self.require(*keys[1:])
         shape = self.read_shape(keys[3])
         indices = self.read(keys[1])
         indptr = self.read(keys[2])
         data = self.read(keys[0]) if keys[0] in self else None
-        return sparse_matrix(data, indices, indptr, shape, f"{self.source} {prefix}")
+        return sparse_matrix(data, indices, indptr, shape, f"{self.source} {prefix[:-1]}")
 
     @property
     def is_sparse(self):

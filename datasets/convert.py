@@ -1,15 +1,16 @@
 """Any input to a Graph or a file: finds the reader, applies the options, says what it met."""
 import dataclasses
 import hashlib
+import os
 from functools import partial
 
 import numpy as np
 
-from hpgcn.datasets import builtin, component, foreign, formats, tables
+from hpgcn.datasets import builtin, component, folders, foreign, formats, tables
 from hpgcn.datasets.build import build, count_isolated
 from hpgcn.datasets.columns import check_flag
 from hpgcn.datasets.features import MADE, make_features, normalize_rows
-from hpgcn.datasets.source import BudgetError, Source, need
+from hpgcn.datasets.source import BudgetError, Source, need, refuse_missing
 from hpgcn.datasets.split import (
     describe_split,
     drawn_splits,
@@ -97,9 +98,10 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     layout = {key: value for key, value in layout.items() if value is not None}
     if largest_component:
         scratch = None  # it must be in memory
+    made = features if features in MADE else None
+    _refuse_missing(source, fmt, None if made else features, labels)
     raw, name, where, digest, entries = _read(source, fmt, memory, scratch, asked, layout)
     notes = raw.notes
-    made = features if features in MADE else None
     if features is not None and not made:
         raw.features = _from_file(features, tables.read_features, check_features, raw, "features",
                                   memory)
@@ -142,6 +144,12 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     return graph, _report(graph.header, raw.original_ids, counts, isolated, reads) + notes
 
 
+def _refuse_missing(source, fmt, *beside):
+    """Refuse in one line what is missing of the input and the files beside it."""
+    known = fmt == "auto" and str(source) in builtin.BUILTIN
+    refuse_missing([path for path in (None if known else source, *beside) if path is not None])
+
+
 def _read(source, fmt, memory, scratch, asked, layout):
     """Return Raw, the graph's name, the input's, its SHA-256, and Entries if they are on disk."""
     if fmt not in formats.FORMATS:
@@ -154,6 +162,8 @@ def _read(source, fmt, memory, scratch, asked, layout):
         _refuse_layout(layout, source)
         raw = builtin.BUILTIN[str(source)]()
         return raw, str(source), str(source), builtin.sha256(raw), None
+    if os.path.isdir(source):
+        source = folders.first_file(source, fmt)
     try:
         file = Source(source)
     except InputNotFoundError as error:

@@ -13,8 +13,7 @@ them (UsageError where they do not say what the columns are), and `base`, the id
 import re
 from importlib import import_module
 
-from hpgcn.datasets import foreign, ogb
-from hpgcn.datasets.planetoid import FILE as PLANETOID_FILE
+from hpgcn.datasets import folders, foreign
 
 READERS = {  # format: its module, imported when it is needed
     "planetoid": "hpgcn.datasets.planetoid",
@@ -35,7 +34,7 @@ READERS = {  # format: its module, imported when it is needed
 }
 STREAMED = ("snap", "csv", "parquet")  # formats that are also read block by block
 FORMATS = ("auto", *READERS)
-FOLDERS = ("planetoid", "ogb")  # formats of several files, told by their names
+FOLDERS = tuple(folders.SETS)  # formats of several files, told by their names
 PARQUET = b"PAR1"  # its first bytes
 PARQUET_EDGE = 3  # bytes of an edge in Parquet, at least
 GZIP_USUAL = 4  # times that text is longer than its gzip
@@ -53,16 +52,14 @@ def stream(fmt):
 
 def detect(source):
     """Return the format of a file by its name, then by its first bytes; DataError if unknown."""
-    name = source.path.name.lower().removesuffix(".gz")
-    if PLANETOID_FILE.fullmatch(source.path.name):
-        return "planetoid"
-    if ogb.belongs(source.path):
-        return "ogb"
+    if fmt := folders.set_of(source.path):
+        return fmt
     known = foreign.identify(source)
     if known is not None and known.reader:
         return known.reader
     foreign.refuse(source)
 
+    name = source.path.name.lower().removesuffix(".gz")
     suffix = name.rpartition(".")[2] if "." in name else ""
     if suffix in ("npz", "mtx", "csv", "parquet"):
         return suffix
@@ -78,9 +75,8 @@ def detect(source):
 
 
 def graph_name(source, fmt):
-    if fmt == "planetoid" and (match := PLANETOID_FILE.fullmatch(source.path.name)):
-        return match[1]
-    return ogb.graph_name(source.path) if fmt == "ogb" else source.name
+    """Return the name of the graph in a file, or of the set that the file belongs to."""
+    return folders.SETS[fmt].graph_name(source.path) if fmt in folders.SETS else source.name
 
 
 def expected_edges(source):

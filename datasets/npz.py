@@ -3,7 +3,7 @@ import re
 
 import numpy as np
 
-from hpgcn.datasets.arrays import COMPRESSED, Archive
+from hpgcn.datasets.arrays import Archive
 from hpgcn.datasets.ids import compact_ids
 from hpgcn.datasets.raw import TARGET_FIRST, Raw
 from hpgcn.datasets.source import need, shown
@@ -18,25 +18,27 @@ def read(source, memory):
     """Read a graph from an .npz file; DataError where an array is not what its key says.
 
     Keys: adj_indices adj_indptr adj_shape and adj_data (without it all weights are 1);
+    or the same as adj_matrix.data and so on, as Graph2Gauss and ppnp write them;
     or edge_index (2, e), row 0 the source and row 1 the target as in PyG, maybe with
     num_nodes, and with weights (e,) or (e, 1) as edge_weight, weight, edge_attr or
     edge_feat; or edges (e, 2), each once for both directions; or what scipy.sparse.save_npz
     writes, row u aggregates column v. Besides these attr_data attr_indices attr_indptr
-    attr_shape, attr_matrix, x, node_feat or node_features; labels, y, node_label or
-    node_labels; train_mask val_mask test_mask, in the singular or plural, each (n,), or of s
-    splits (n, s) or (s, n), or train_idx val_idx test_idx.
+    attr_shape, or attr_matrix.data and so on, attr_matrix, x, node_feat or node_features;
+    labels, y, node_label or node_labels, or a CSR matrix labels.data and so on; train_mask
+    val_mask test_mask, in the singular or plural, each (n,), or of s splits (n, s) or (s, n),
+    or train_idx val_idx test_idx. Arrays of Python objects are left out, which a note says.
     """
     archive = Archive(source, memory)
-    if _has_csr(archive, "attr"):
-        archive.require("attr_data")
-        features = archive.read_csr("attr")
-    else:
-        features = archive.first("attr_matrix", "x", "node_feat", "node_features")
+    features = _features(archive)
     labels = archive.first("labels", "y", "node_label", "node_labels")
+    if labels is None and (prefix := archive.csr_prefix("labels.", "labels_")):
+        labels = archive.read_csr(prefix)
+        need(4 * labels.shape[0] * labels.shape[1], memory, f"{source} labels")
+        labels = labels.toarray()
 
-    if _has_csr(archive, "adj"):
-        raw = _from_matrix(archive, archive.read_csr("adj"), f"{source} adj_shape")
-        if "adj_data" not in archive:
+    if prefix := archive.csr_prefix("adj_", "adj_matrix.", "adj_matrix_", "adj."):
+        raw = _from_matrix(archive, archive.read_csr(prefix), f"{source} {prefix}shape")
+        if f"{prefix}data" not in archive:
             raw.values = None
     elif "edge_index" in archive or "edges" in archive:
         key = "edge_index" if "edge_index" in archive else "edges"
@@ -58,8 +60,7 @@ def read(source, memory):
     raw.labels = labels
     raw.masks = _masks(archive, raw.num_nodes)
     raw.notes = archive.notes + raw.notes
-    if archive.unread:
-        raw.notes.append(f"arrays not read: {shown(', '.join(archive.unread))}")
+    raw.notes += archive.unread_notes()
     return raw
 
 
@@ -81,8 +82,13 @@ def read_edge_index(archive, n=None, key="edge_index"):
     return edges.astype(np.int64, copy=False)
 
 
-def _has_csr(archive, prefix):
-    return any(f"{prefix}_{key}" in archive for key in COMPRESSED)
+def _features(archive):
+    """Return the features, (n, f), dense or sparse, or None."""
+    prefix = archive.csr_prefix("attr_", "attr_matrix.", "attr_matrix_", "attr.")
+    if prefix is None:
+        return archive.first("attr_matrix", "x", "node_feat", "node_features")
+    archive.require(f"{prefix}data")
+    return archive.read_csr(prefix)
 
 
 def _from_matrix(archive, matrix, where):

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from hpgcn.datasets.arrays import COMPRESSED, sparse_matrix
 from hpgcn.datasets.parse import U
 from hpgcn.datasets.raw import Raw
-from hpgcn.datasets.source import Source, need, refused, shown
+from hpgcn.datasets.source import need, open_all, refused, shown
 from hpgcn.datasets.text import Grammar, Table
 from hpgcn.errors import DataError
 
@@ -26,6 +26,17 @@ FILE = re.compile(r"ind\.(.+)\.(allx|ally|graph|test\.index|tx|ty|x|y)")
 NUM_VAL = 500
 EDGE_BYTES = 64  # of memory that a neighbour takes on its way
 OBJECT_BYTES = 96  # of memory that what a byte of a pickle asks for may take
+
+
+def belongs(path):
+    """Return whether a file is one of the eight, by its name."""
+    return FILE.fullmatch(path.name) is not None
+
+
+def graph_name(path):
+    """Return NAME of ind.NAME.graph."""
+    match = FILE.fullmatch(path.name)
+    return match[1] if match else path.stem
 
 
 def read(source, memory):
@@ -37,8 +48,8 @@ def read(source, memory):
     match = FILE.fullmatch(source.path.name)
     if not match:
         raise DataError(f"{source}: expected a name like ind.NAME.graph")
-    files = {part: Source(source.path.parent / f"ind.{match[1]}.{part}") for part in PARTS}
-    source.files = list(files.values())
+    source.files = open_all(source.path.parent / f"ind.{match[1]}.{part}" for part in PARTS)
+    files = dict(zip(PARTS, source.files))
     packed = next((file for file in source.files if file.is_gzip), None)
     if packed is not None:
         raise DataError(f"{packed}: compressed, expected a plain file")

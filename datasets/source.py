@@ -129,6 +129,20 @@ class Source:
         identity.refuse_replaced(self.path, self.opened)
 
 
+def open_all(paths):
+    """Return a Source of each path; InputNotFoundError names all that are missing."""
+    paths = list(paths)
+    refuse_missing(paths)
+    return [Source(path) for path in paths]
+
+
+def refuse_missing(paths):
+    """Refuse several missing files in one line; a single one is left to what opens it."""
+    missing = [shown(path) for path in paths if not os.path.exists(path)]
+    if len(missing) > 1:
+        raise InputNotFoundError(f"{', '.join(missing)}: {os.strerror(errno.ENOENT)}")
+
+
 class _Hashed(io.FileIO):
     def __init__(self, path, digest):
         super().__init__(path)

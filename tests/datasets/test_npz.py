@@ -31,6 +31,42 @@ def test_csr(tmp_path, without, expected):
     assert graph.features is None and graph.labels is None and graph.masks is None
 
 
+class Bomb:
+    """Pickles as a call that must never be made."""
+
+    def __reduce__(self):
+        return pytest.fail, ("unpickled",)
+
+
+def parts(prefix, matrix):
+    """The arrays of a CSR matrix under names with this prefix."""
+    return {f"{prefix}{key}": np.asarray(getattr(matrix, key))
+            for key in ("data", "indices", "indptr", "shape")}
+
+
+@pytest.mark.parametrize("adjacency, attributes", [
+    ("adj_matrix.", "attr_matrix."), ("adj_matrix_", "attr_matrix_"), ("adj.", "attr."),
+    ("adj_", "attr_")])
+def test_graph2gauss_and_ppnp(tmp_path, adjacency, attributes):
+    X = sp.csr_array(np.array([[0, 1.5], [0, 0], [2, 0]]))
+    objects = np.array([Bomb(), None, "a"], object)
+    graph, notes = convert(tmp_path, {
+        **parts(adjacency, sp.csr_array(A)), **parts(attributes, X), "labels": [1, 0, 1],
+        "node_names": objects, "attr_names": objects[:2], "idx_to_class": np.array({0: Bomb()})})
+    assert rows(graph) == A.tolist() and graph.labels.tolist() == [1, 0, 1]
+    assert graph.features.toarray().tolist() == X.toarray().tolist()
+    said, = (note for note in notes if "Python objects" in note)
+    assert said.endswith("nothing in them is executed: node_names, attr_names, idx_to_class")
+
+
+def test_labels_that_are_a_csr_matrix_or_objects(tmp_path):
+    Y = np.array([[1, 0], [1, 1], [0, 0]])
+    graph, _ = convert(tmp_path, {**CSR, **parts("labels.", sp.csr_array(Y))})
+    assert graph.labels.tolist() == Y.tolist()
+    np.savez(tmp_path / "g.npz", **CSR, labels=np.array(["a", "b", Bomb()], object))
+    refused("labels: dtype object .a pickle, nothing in it is executed", tmp_path / "g.npz")
+
+
 def test_csr_unsorted_with_duplicates(tmp_path):
     graph, notes = convert(tmp_path, {"adj_indices": np.array([2, 0, 2], np.int32),
                                       "adj_indptr": [0, 3, 3, 3], "adj_shape": [3, 3]})

@@ -1,0 +1,44 @@
+"""Folders given as they are: the set of files in one is found, or the line says what is there."""
+import numpy as np
+import pytest
+from inputs import put, refused, rows
+from test_planetoid import write_set
+
+from hpgcn.datasets.convert import read
+from hpgcn.errors import InputNotFoundError
+
+
+@pytest.mark.parametrize("within", ["", "raw"])
+@pytest.mark.parametrize("fmt", ["auto", "planetoid"])
+def test_a_folder_is_read_as_its_files(tmp_path, within, fmt):
+    folder = tmp_path / "set"
+    (folder / within).mkdir(parents=True)
+    path = write_set(folder / within)
+    put(folder / "README", "about")
+    expected, _ = read(path)
+    graph, _ = read(folder, fmt)
+    assert rows(graph) == rows(expected)
+    assert (graph.header.name, graph.header.source_sha256) == (
+        "tiny", expected.header.source_sha256)
+
+
+def test_a_folder_of_no_set_or_of_several(tmp_path):
+    put(tmp_path / "g.txt", "0 1\n")
+    refused("is a directory that holds no graph of several files .planetoid, ogb", tmp_path)
+    refused("is a directory that holds no graph", tmp_path, "csv")
+    write_set(tmp_path)
+    put(tmp_path / "ind.other.graph", "")
+    refused(r"several graphs: other \(planetoid\), tiny \(planetoid\); give a file", tmp_path)
+
+
+def test_missing_files_are_named_at_once(tmp_path):
+    path = write_set(tmp_path)
+    for part in ("tx", "allx"):
+        (tmp_path / f"ind.tiny.{part}").unlink()
+    with pytest.raises(InputNotFoundError, match=r"tiny\.allx, .*tiny\.tx: No such file"):
+        read(path)
+    with pytest.raises(InputNotFoundError, match=r"g\.txt, .*x\.npy, .*y\.npy: No such file"):
+        read(tmp_path / "g.txt", features=tmp_path / "x.npy", labels=tmp_path / "y.npy")
+    np.save(tmp_path / "x.npy", np.eye(34))
+    with pytest.raises(InputNotFoundError, match=r"^[^,]*y\.npy: No such file"):
+        read("karate", features=tmp_path / "x.npy", labels=tmp_path / "y.npy")
