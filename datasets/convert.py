@@ -106,6 +106,7 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
         raw.features = _from_file(features, tables.read_features, check_features, raw, "features",
                                   memory)
     if labels is not None:
+        raw.class_names = None  # those of the labels that are replaced
         raw.labels, _ = _from_file(labels, tables.read_labels, check_labels, raw, "labels", memory)
 
     if entries is None:
@@ -132,7 +133,7 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     need(len(SPLIT) * num_splits * raw.num_nodes, memory, f"{where}: {num_splits} splits")
     masks, split = _split(raw, wanted, num_splits, where)
     graph = make(raw.features, raw.labels, masks, name=where, original_ids=raw.original_ids,
-                 split=split, source_sha256=digest)
+                 split=split, source_sha256=digest, class_names=raw.class_names)
     graph = dataclasses.replace(graph, header=dataclasses.replace(graph.header, name=name))
     if graph.header.multilabel and graph.labels.sum(axis=1).max(initial=0) == 1:
         notes.append(f"labels {graph.labels.shape} are one-hot, but trained as multi-label, each "

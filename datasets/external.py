@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
 
 from hpgcn.datasets import sort_kernels
 from hpgcn.datasets.ids import Ids, Numbering
@@ -16,14 +15,9 @@ from hpgcn.datasets.runs import RANGES, Runs
 from hpgcn.datasets.source import need
 from hpgcn.errors import DataError
 from hpgcn.graphs.adjacency import Counts
+from hpgcn.graphs.contents import check_contents
 from hpgcn.graphs.graph import Graph, Header
-from hpgcn.graphs.validation import (
-    check_features,
-    check_labels,
-    check_masks,
-    index_dtype,
-    num_splits,
-)
+from hpgcn.graphs.validation import index_dtype
 
 VERTEX_BYTES = 32  # of memory for each vertex, besides features and labels
 SLACK = 96 << 20  # bytes that parsing, imports yet to come and the allocator take
@@ -93,23 +87,17 @@ class Adjacency:
         return self.degree_row[:], self.degree_column
 
     def assemble(self, X=None, y=None, masks=None, *, name, original_ids=None, split="file",
-                 source_sha256=""):
+                 source_sha256="", class_names=None):
         """Make a Graph, fit to be written, as `hpgcn.graphs.graph.assemble`, its arrays Spools."""
         n = self.indptr.size - 1
-        features = check_features(X, n, name)
-        labels, num_classes = check_labels(y, n, name)
-        masks = check_masks(masks, n, labels, name)
-        header = Header(
-            name=name, num_nodes=n, num_edges=self.indices.size,
-            num_features=0 if features is None else features.shape[1], num_classes=num_classes,
-            directed=self.directed, all_ones=self.values is None,
-            multilabel=labels is not None and labels.ndim == 2,
-            sparse_features=sp.issparse(features), num_splits=num_splits(masks),
-            split=split if masks is not None else "", source_sha256=source_sha256)
-        return Graph(
-            header, 0, self.indptr, self.indices, self.values, features, labels, masks,
-            self.degree_row, self.degree_column, self.degree_loop, vertex=None,
-            original_ids=original_ids)
+        arrays, fields = check_contents(X, y, masks, class_names, n, name, split)
+        header = Header(name=name, num_nodes=n, num_edges=self.indices.size,
+                        directed=self.directed, all_ones=self.values is None,
+                        source_sha256=source_sha256, **fields)
+        return Graph(header, 0, self.indptr, self.indices, self.values,
+                     degree_row=self.degree_row, degree_column=self.degree_column,
+                     degree_loop=self.degree_loop, vertex=None, original_ids=original_ids,
+                     **arrays)
 
 
 def room(memory):

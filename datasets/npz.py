@@ -24,9 +24,10 @@ def read(source, memory):
     edge_feat; or edges (e, 2), each once for both directions; or what scipy.sparse.save_npz
     writes, row u aggregates column v. Besides these attr_data attr_indices attr_indptr
     attr_shape, or attr_matrix.data and so on, attr_matrix, x, node_feat or node_features;
-    labels, y, node_label or node_labels, or a CSR matrix labels.data and so on; train_mask
-    val_mask test_mask, in the singular or plural, each (n,), or of s splits (n, s) or (s, n),
-    or train_idx val_idx test_idx. Arrays of Python objects are left out, which a note says.
+    labels, y, node_label or node_labels, or a CSR matrix labels.data and so on, and the text
+    class_names; train_mask val_mask test_mask, in the singular or plural, each (n,), or of s
+    splits (n, s) or (s, n), or train_idx val_idx test_idx. Arrays of Python objects are left
+    out, which a note says.
     """
     archive = Archive(source, memory)
     features = _features(archive)
@@ -58,6 +59,9 @@ def read(source, memory):
 
     raw.features = features
     raw.labels = labels
+    named = labels is not None and "class_names" in archive
+    if named and archive.dtype("class_names").kind == "U":
+        raw.class_names = archive.read("class_names", "U").tolist()
     raw.masks = _masks(archive, raw.num_nodes)
     raw.notes = archive.notes + raw.notes
     raw.notes += archive.unread_notes()

@@ -8,11 +8,14 @@ from hpgcn.errors import DataError
 from hpgcn.graphs.validation import SPLIT, check_edges, check_ids
 
 READ = ("edge_index", "adj_t", "edge_weight", "edge_attr", "x", "y", "num_nodes", "original_ids",
-        *(f"{key}_mask" for key in SPLIT))
+        "class_names", *(f"{key}_mask" for key in SPLIT))
 
 
 def read(source, memory):
-    """Read `edge_index` or `adj_t`, weights, `x`, `y` and masks, as `hpgcn.Graph.from_pyg` does."""
+    """Read `edge_index` or `adj_t`, weights, `x`, `y`, masks, ids and names of classes.
+
+    They are read as `hpgcn.Graph.from_pyg` reads them.
+    """
     from hpgcn.interop import pt
 
     if source.is_gzip:
@@ -40,7 +43,8 @@ def read(source, memory):
         notes.append(f"not read: {shown(', '.join(unread))}")
     ids = found.get("original_ids")
     return Raw(n, rows, columns, values, numbers.get("x"), numbers.get("y"), masks or None,
-               original_ids=check_ids(ids, n, str(source)), reads=TARGET_FIRST, notes=notes)
+               original_ids=check_ids(ids, n, str(source)), reads=TARGET_FIRST, notes=notes,
+               class_names=found.get("class_names") if "y" in numbers else None)
 
 
 def _edges(arrays, source, memory):

@@ -34,6 +34,7 @@ class Raw:
     symmetrize: bool = False
     row_normalize: bool = False  # divide rows of the features by their sums, unless told otherwise
     notes: list[str] = field(default_factory=list)  # what a user should know of the reading
+    class_names: tuple[str, ...] | None = None  # (c,) or (t,): what the input calls its classes
 
     def by_vertex(self, array, where):
         """Return the vertices' rows of an array with a row for each vertex, or for each id."""

@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from hpgcn.errors import DataError
 from hpgcn.graphs import validation
 from hpgcn.graphs.adjacency import build_adjacency, is_symmetric, row_and_column_sums
+from hpgcn.graphs.contents import check_contents
 from hpgcn.graphs.header import Header
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class Graph:
         First row of each part, where the rows are in the order of a partition.
     edge_parts : (nnz,) int32 or None
         Part of each entry, where entries have parts of their own.
+    class_names : tuple of str (c,), or None
+        What the input calls each class, or each label of multi-label data.
     """
 
     header: Header
@@ -81,6 +84,7 @@ class Graph:
     original_ids: np.ndarray | None = None
     offsets: np.ndarray | None = None
     edge_parts: np.ndarray | None = None
+    class_names: tuple[str, ...] | None = None
 
     def __repr__(self) -> str:
         if self.num_rows == self.header.num_nodes:
@@ -135,7 +139,7 @@ class Graph:
                    y: ArrayLike | None = None, masks: Masks | None = None, *, name: str = "graph",
                    symmetrize: bool = False, unweighted: bool = False,
                    original_ids: ArrayLike | None = None, split: str = "file",
-                   source_sha256: str = "") -> Graph:
+                   source_sha256: str = "", class_names: Sequence[str] | None = None) -> Graph:
         """Make a graph from a sparse matrix and arrays.
 
         Parameters
@@ -153,12 +157,14 @@ class Graph:
             Take max(A, A^T).
         unweighted : bool
             Set all weights to 1.
+        class_names : sequence of str, (c,), optional
+            Names of the classes 0, 1, ..; there may be more than classes with vertices.
 
         Raises
         ------
         DataError
             Not square, columns or row pointers that leave the matrix, NaN or Inf, wrong row counts,
-            labels below -1, overlapping masks.
+            labels below -1, overlapping masks, class names that are too few or not distinct.
         """
         A = validation.check_adjacency(A, name)
         n = A.shape[0]
@@ -169,7 +175,7 @@ class Graph:
                                                    name=name)
         ids = validation.check_ids(original_ids, n, name)
         return assemble(indptr, indices, data, X, y, masks, name=name, original_ids=ids,
-                        split=split, source_sha256=source_sha256)
+                        split=split, source_sha256=source_sha256, class_names=class_names)
 
     @classmethod
     def from_edge_index(cls, edge_index: ArrayLike, edge_weight: ArrayLike | None = None,
@@ -358,22 +364,19 @@ class Graph:
 
 
 def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, original_ids=None,
-             split="file", source_sha256=""):
-    """Make a whole Graph from a valid CSR and unchecked X, y and masks; as `Graph.from_scipy`."""
+             split="file", source_sha256="", class_names=None):
+    """Make a whole Graph from a valid CSR and unchecked X, y, masks and class_names.
+
+    They, and errors, are as of `Graph.from_scipy`.
+    """
     n = indptr.size - 1
     weights = np.ones(indices.size, np.float32) if data is None else data
     matrix = sp.csr_array((weights, indices, indptr), shape=(n, n))
-    features = validation.check_features(X, n, name)
-    labels, num_classes = validation.check_labels(y, n, name)
-    masks = validation.check_masks(masks, n, labels, name)
+    arrays, fields = check_contents(X, y, masks, class_names, n, name, split)
     degree_row, degree_column = row_and_column_sums(indptr, indices, data)
-    header = Header(
-        name=name, num_nodes=n, num_edges=indices.size,
-        num_features=0 if features is None else features.shape[1], num_classes=num_classes,
-        directed=not is_symmetric(matrix), all_ones=data is None,
-        multilabel=labels is not None and labels.ndim == 2, sparse_features=sp.issparse(features),
-        num_splits=validation.num_splits(masks), split="" if masks is None else split,
-        source_sha256=source_sha256)
-    return Graph(header, 0, indptr, indices, data, features, labels, masks, degree_row,
-                 degree_column, degree_loop=matrix.diagonal().astype(np.float64),
-                 vertex=np.arange(n, dtype=np.int64), original_ids=original_ids)
+    header = Header(name=name, num_nodes=n, num_edges=indices.size,
+                    directed=not is_symmetric(matrix), all_ones=data is None,
+                    source_sha256=source_sha256, **fields)
+    return Graph(header, 0, indptr, indices, data, degree_row=degree_row,
+                 degree_column=degree_column, degree_loop=matrix.diagonal().astype(np.float64),
+                 vertex=np.arange(n, dtype=np.int64), original_ids=original_ids, **arrays)

@@ -53,8 +53,9 @@ def to_networkx(graph):
     """Return the whole graph, in its ORIGINAL order, as a `networkx.Graph`, or DiGraph if directed.
 
     Nodes are `original_ids`, else 0..n-1. Edges have `weight` unless all are 1; nodes, where the
-    graph has them, `features` (a dense row), `label`, `train_mask`, `val_mask`, `test_mask`.
-    MissingError without NetworkX; DataError where only some rows are held, or ids repeat.
+    graph has them, `features` (a dense row), `label`, `train_mask`, `val_mask`, `test_mask`; and
+    the graph `class_names`, a list. MissingError without NetworkX; DataError where only some rows
+    are held, or ids repeat.
     """
     networkx = require("networkx", "io", "Graph.to_networkx")
     graph = graph.in_original_order()
@@ -63,6 +64,8 @@ def to_networkx(graph):
     if len(set(nodes)) < len(nodes):
         raise DataError(f"{graph.header.name}: original_ids repeat, nodes would be lost")
     G = networkx.DiGraph() if graph.header.directed else networkx.Graph()
+    if graph.class_names is not None:
+        G.graph["class_names"] = list(graph.class_names)
     G.add_nodes_from(nodes)
     v, u = graph.adjacency.nonzero()
     ends = [nodes[k] for k in u.tolist()], [nodes[k] for k in v.tolist()]

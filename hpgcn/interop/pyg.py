@@ -18,8 +18,9 @@ def from_pyg(data, **options):
         `edge_index`, whose targets (row 1) aggregate sources, or `adj_t`, row of a target, as
         ToSparseTensor makes it; `x`, dense or sparse; `y` (n,), -1 for unknown, or (n, t);
         `train_mask`, `val_mask`, `test_mask`, (n,) or (n, s); weights from `edge_weight`, or an
-        `edge_attr` of one column: an edge has no other attributes here. `original_ids` is kept.
-        Tensors may lie on a GPU; of those that require a gradient the values are taken.
+        `edge_attr` of one column: an edge has no other attributes here. `original_ids` is kept,
+        and `class_names` beside `y`. Tensors may lie on a GPU; of those that require a gradient
+        the values are taken.
     **options
         As of `Graph.from_edge_index`; `features`, `labels` and `masks` replace those of the data.
 
@@ -42,6 +43,8 @@ def from_pyg(data, **options):
                         "torch_geometric.data.Data (of a dataset, dataset[0])")
     found = {"features": to_array(get("x")), "labels": to_array(get("y")), "masks": masks_of(get),
              "original_ids": _ids(get("original_ids"))}
+    if found["labels"] is not None and "labels" not in options:
+        found["class_names"] = get("class_names")
     options = found | options
     if edge_index is None:
         if not sp.issparse(adj_t):
@@ -63,9 +66,9 @@ def to_pyg(graph):
     """Return the whole graph, in its ORIGINAL order, as a `torch_geometric.data.Data`.
 
     It has `edge_index`, sorted and without duplicates, `num_nodes` and, where the graph has them,
-    `edge_weight` (if not all are 1), `x` (sparse features as a sparse CSR tensor), `y`, masks and
-    `original_ids` (of names a list). MissingError without PyG; DataError where only some rows are
-    held.
+    `edge_weight` (if not all are 1), `x` (sparse features as a sparse CSR tensor), `y`, masks,
+    `original_ids` (of names a list) and `class_names`, a list. MissingError without PyG; DataError
+    where only some rows are held.
     """
     torch = require("torch", "pyg", "Graph.to_pyg")
     Data = require("torch_geometric.data", "pyg", "Graph.to_pyg").Data
@@ -87,6 +90,8 @@ def to_pyg(graph):
     ids = graph.original_ids
     if ids is not None:
         data.original_ids = ids.tolist() if ids.dtype.kind == "U" else torch.tensor(ids)
+    if graph.class_names is not None:
+        data.class_names = list(graph.class_names)
     return data
 
 

@@ -11,6 +11,7 @@ from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.validation import SPLIT, index_dtype
 from hpgcn.store.csr import reorder_entries, write_csr
 from hpgcn.store.schema import (
+    CLASS_NAMES,
     DEGREES,
     GRAPH,
     ORDER,
@@ -134,6 +135,8 @@ def _write(writer, graph, features, source_sha256):
     if graph.original_ids is not None:
         ids = graph.original_ids
         writer.dataset("original_ids", ids if ids.dtype.kind == "U" else _as(ids, np.int64))
+    if graph.class_names is not None:
+        writer.dataset(CLASS_NAMES, np.array(graph.class_names))
 
 
 def _as(array, dtype):

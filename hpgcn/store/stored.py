@@ -57,6 +57,7 @@ class StoredGraph:
             self._content = reader.content_sha256()
             if self.header.all_ones:
                 reader.expect_ones("adjacency/values")
+            self.class_names = schema.read_class_names(reader, self.header)
         except BaseException:
             reader.close()
             raise
@@ -142,7 +143,8 @@ class StoredGraph:
         if "original_ids" in self.reader.entries:
             ids = self.reader.read("original_ids", start, stop)
         return Graph(header, start, indptr, indices, data, features, labels, masks, *degrees,
-                     vertex=vertex, original_ids=ids, offsets=self.offsets)
+                     vertex=vertex, original_ids=ids, offsets=self.offsets,
+                     class_names=self.class_names)
 
     def vertices(self, start: int, stop: int) -> np.ndarray:
         """Read the ORIGINAL numbers of the rows [start, stop), (m,) int64."""

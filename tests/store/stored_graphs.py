@@ -18,7 +18,10 @@ ARRAYS = ("indptr", "indices", "data", "features", "labels", "degree_row", "degr
 
 def make_graph(n=60, *, weighted=True, features="dense", labels="class", masks=True, ids=False,
                density=0.1, seed=0):
-    """A random directed graph; `features` dense, sparse or none, `labels` class, multi or none."""
+    """A random directed graph; `features` dense, sparse or none, `labels` class, multi or none.
+
+    With `ids` classes have names, of which the last of five has no vertex.
+    """
     rng = np.random.default_rng(seed)
     A = sp.random_array((n, n), density=density, rng=rng, format="csr")
     X = {"dense": rng.standard_normal((n, 7)), "none": None,
@@ -28,8 +31,10 @@ def make_graph(n=60, *, weighted=True, features="dense", labels="class", masks=T
     parts = order[:max(1, n // 3)], order[n // 3 + 1:n // 2], order[n // 2 + 1:]
     split = [np.isin(np.arange(n), part) for part in parts] if masks else None
     original_ids = rng.permutation(10 * n)[:n].astype(np.int64) if ids else None
+    class_names = [f"classe n\u00ba {k}" for k in range(5 - 2 * (labels == "multi"))]
     return Graph.from_scipy(A, X, y, split, name=f"random-{seed}", unweighted=not weighted,
-                            original_ids=original_ids, split="made up")
+                            original_ids=original_ids, split="made up",
+                            class_names=class_names if ids and y is not None else None)
 
 
 def make_partition(n=60, k=3, seed=1, edges=None):
@@ -45,6 +50,7 @@ def make_partition(n=60, k=3, seed=1, edges=None):
 def assert_same(graph, expected):
     """Check that all arrays, their dtypes and the headers of two Graphs are equal."""
     assert (graph.header, graph.start) == (expected.header, expected.start)
+    assert graph.class_names == expected.class_names
     for name in ARRAYS:
         array, wanted = getattr(graph, name), getattr(expected, name)
         assert sp.issparse(array) == sp.issparse(wanted), name

@@ -70,6 +70,25 @@ def test_other_features_and_labels_are_checked_too(tmp_path, kind, damage, messa
         stored.read()
 
 
+def test_bad_class_names(tmp_path):
+    good, bad = tmp_path / "good.h5", tmp_path / "bad.h5"
+    store.write_graph(good, make_graph(ids=True))
+    for names, message in (
+            (list("abcd"), r"class_names has shape \(4,\), expected \(5\)"),
+            (list("abcae"), r"class_names\[3\] is 'a', and so is class_names\[0\]"),
+            (["a", b"b\xff", "c", "d", "e"], "class_names: text is not UTF-8"),
+            (["a", "b", "", "d", "e"], r"class_names\[2\] is '' of 0 bytes, expected 1 to 1000"),
+            (["a\0b", "b", "c", "d", "e"], r"class_names\[0\] is 'a\\x00b' of 3 bytes"),
+            (["a" * 1001, *"bcde"], "class_names has dtype bytes8008, expected text of at most"),
+            (range(5), "class_names has dtype int64, expected text of at most 1000 bytes")):
+        bad.write_bytes(good.read_bytes())
+        kind = np.int64 if isinstance(names, range) else np.bytes_
+        names = [name.encode() if isinstance(name, str) else name for name in names]
+        edit(bad, replace("class_names", np.array(names, kind)))
+        with refuses(message, bad):
+            store.load(bad)
+
+
 @pytest.mark.parametrize("damage, message", PARTITION.values(), ids=PARTITION)
 def test_bad_partitions(parts_file, damage, message):
     edit(parts_file, damage)
@@ -109,7 +128,7 @@ def test_one_flipped_bit_in_any_dataset(tmp_path, compress):
     cut = make_partition(edges=graph.indices.size)
     store.write_partitioned(good, graph, cut, compress=compress)
     names = datasets(good)
-    assert len(names) == 19
+    assert len(names) == 20
     with h5py.File(good) as file:
         places = [(name, middle(file[group + name])) for name in names
                   for group in ("", "manifest/")[:1 + (compress == "none")]]

@@ -1,0 +1,99 @@
+"""What vertices have besides edges: features, labels, their names and masks, checked together."""
+import scipy.sparse as sp
+
+from hpgcn.errors import DataError
+from hpgcn.graphs.validation import (
+    MAX_NAME,
+    check_features,
+    check_labels,
+    check_masks,
+    most_classes,
+    num_splits,
+)
+
+
+def check_contents(X, y, masks, class_names, n, name, split):
+    """Return those arrays of a Graph, and the fields of its Header that say what they are.
+
+    Parameters
+    ----------
+    X, y, masks, class_names
+        As `Graph.from_scipy` takes them.
+    n : int
+        Number of vertices.
+    name : str
+        Of the graph, for errors.
+    split : str
+        How the masks were made.
+
+    Returns
+    -------
+    (dict, dict)
+        Keyword arguments of Graph and of Header.
+
+    Raises
+    ------
+    DataError
+        What `Graph.from_scipy` refuses of them.
+    """
+    features = check_features(X, n, name)
+    labels, num_classes = check_labels(y, n, name)
+    multilabel = labels is not None and labels.ndim == 2
+    if class_names is not None:
+        if labels is None:
+            raise DataError(f"{name}: class_names, but no labels")
+        most = num_classes if multilabel else most_classes(n)
+        class_names = check_class_names(class_names, num_classes, most, name)
+        num_classes = len(class_names or ())
+    masks = check_masks(masks, n, labels, name)
+    arrays = {"features": features, "labels": labels, "masks": masks, "class_names": class_names}
+    return arrays, {
+        "num_features": 0 if features is None else features.shape[1], "num_classes": num_classes,
+        "multilabel": multilabel, "sparse_features": sp.issparse(features),
+        "num_splits": num_splits(masks), "split": "" if masks is None else split}
+
+
+def check_class_names(names, least, most, where):
+    """Return names of classes as a tuple of str, None of no classes.
+
+    Parameters
+    ----------
+    names : sequence of str, (c,)
+        Each of 1 to MAX_NAME bytes in UTF-8, without NUL, none twice.
+    least, most : int
+        How many classes there may be.
+    where : str
+        The graph or its file, for errors.
+
+    Raises
+    ------
+    DataError
+        Another number of them, or a name that cannot be kept.
+
+    Examples
+    --------
+    >>> check_class_names(["cat", "dog"], 2, 2, "pets")
+    ('cat', 'dog')
+    """
+    where = f"{where}: class_names"
+    if isinstance(names, str | bytes) or not hasattr(names, "__len__"):
+        raise DataError(f"{where} are a {type(names).__name__}, expected a list of text")
+    names = tuple(names)
+    if not least <= len(names) <= most:
+        bounds = f"{least}" if least == most else f"{least} to {most}"
+        raise DataError(f"{where}: {len(names)} names, but the labels are of {bounds} classes")
+    number = {}
+    for k, name in enumerate(names):
+        if not isinstance(name, str):
+            raise DataError(f"{where}[{k}] is {name!r:.80}, expected text")
+        try:
+            size = len(name.encode())
+        except UnicodeEncodeError as error:
+            raise DataError(f"{where}[{k}]: {name!r:.80} is no text ({error.reason})") from error
+        if not 1 <= size <= MAX_NAME or "\0" in name:
+            raise DataError(f"{where}[{k}] is {name!r:.80} of {size} bytes, expected 1 to "
+                            f"{MAX_NAME} without NUL")
+        if name in number:
+            raise DataError(f"{where}[{k}] is {name!r:.80}, and so is class_names[{number[name]}]")
+        number[name] = k
+    return tuple(map(str, names)) or None
