@@ -4,7 +4,7 @@ import math
 import os
 import warnings
 import zipfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import scipy.sparse as sp
@@ -138,6 +138,15 @@ class Archive:
             notes.append(f"arrays of Python objects not read, nothing in them is executed: "
                          f"{shown(', '.join(objects))}")
         return notes
+
+    def unread_shapes(self):
+        """Return the shapes of the arrays of numbers that were not read, by name."""
+        shapes = {}
+        for key in self.unread:
+            with suppress(DataError):  # no array
+                if not self._has_objects(key):
+                    shapes[key] = self.shape(key)
+        return shapes
 
     def _has_objects(self, key):
         try:

@@ -3,13 +3,14 @@
 Names are compared without case, blanks and punctuation; what is not known is refused.
 """
 import re
-import string
 from dataclasses import dataclass
 
 from hpgcn.datasets.parse import PASSED, U, V, W
 from hpgcn.datasets.raw import ROW_FIRST, TARGET_FIRST
 from hpgcn.datasets.source import shown
 from hpgcn.errors import DataError, UsageError
+from hpgcn.graphs.edge_weights import is_weight
+from hpgcn.graphs.edge_weights import plain as _plain
 
 THING = "(node|vertex|vert|id|user|person|author|page|paper|entity|member|tx)?"
 NUMBER = "(id|idx|index|no|number)?"
@@ -24,7 +25,6 @@ ENDS = {  # both ends of an edge, as --columns spells them: how else they are ca
     ("node1", "node2"): (f"{THING}{NUMBER}(?<=.)1{NUMBER}", f"{THING}{NUMBER}(?<=.)2{NUMBER}"),
     ("node_a", "node_b"): (f"{THING}{NUMBER}(?<=.)a", f"{THING}{NUMBER}(?<=.)b"),
 }
-WEIGHT = "(edge|link)?(weights?|wt?|values?|val|capacity|strength|multiplicity|count|similarity)"
 IGNORED = "|".join((
     "unnamed[0-9]*|indexlevel[0-9]*|",  # an index that pandas wrote, without or with a name
     "(edge|link|row|rel|relation)?(id|idx|index|no|number)",
@@ -40,7 +40,6 @@ MUSAE = "pagetype|mltarget"
 ID = "(new|node|vertex|user|paper)?(id|idx|index|node|vertex)"  # beside labels
 MOST_SHOWN = 16  # words
 SNAP = {"fromnodeid", "tonodeid"}
-DROPPED = str.maketrans("", "", string.punctuation + string.whitespace)
 
 
 class UnclearError(Exception):
@@ -126,10 +125,6 @@ def of_labels(names, where):
     return next((k for k in ids if k != labels[0]), None), labels[0]
 
 
-def _plain(name):
-    return name.lower().translate(DROPPED)
-
-
 def _kind(name):
     """Return (ends, 0 or 1), or ("weight" or "ignored" or "unknown", 0)."""
     name = _plain(name)
@@ -137,7 +132,7 @@ def _kind(name):
         for end, pattern in enumerate(patterns):
             if re.fullmatch(pattern, name):
                 return ends, end
-    if re.fullmatch(WEIGHT, name):
+    if is_weight(name):
         return "weight", 0
     return "ignored" if re.fullmatch(IGNORED, name) else "unknown", 0
 

@@ -4,6 +4,9 @@ A reader is a function `read(source, memory, **options) -> Raw`, or read_FORMAT 
 has several, of a Source and of the bytes of memory that it may allocate. What it cannot read it
 refuses in one line, a DataError that names the file, and the line, row or array in it.
 
+A reader of WEIGHTED has the option `weights`: the name of the attribute of edges that has their
+weights, None if its name is to tell, False for weights of 1.
+
 A reader whose edges come block by block, so that they may be larger than memory, also has
 `stream(source, digest, threads, **options)`: a context that gives a Stream, for which
 `threads` parse, and the bytes of the file go through `digest`, a hash object, unless it is
@@ -32,6 +35,7 @@ READERS = {  # format: its module, imported when it is needed
     "pajek": "hpgcn.datasets.networks",
     "adjlist": "hpgcn.datasets.networks",
 }
+WEIGHTED = ("npz", "pt", "graphml", "gexf", "gml")  # readers that take `weights`
 STREAMED = ("snap", "csv", "parquet")  # formats that are also read block by block
 FORMATS = ("auto", *READERS)
 FOLDERS = tuple(folders.SETS)  # formats of several files, told by their names

@@ -14,6 +14,7 @@ from hpgcn.datasets.raw import Raw
 from hpgcn.datasets.source import need, refused, shown
 from hpgcn.datasets.text import WHOLE, whole_text
 from hpgcn.errors import DataError, require
+from hpgcn.graphs.edge_weights import listed
 from hpgcn.graphs.validation import check_finite, check_ids
 
 TEXT_FACTOR = 50  # bytes of memory that a byte of text may become as a graph of NetworkX
@@ -21,20 +22,20 @@ ENCODING = re.compile(rb"""^<\?xml[^>]*?encoding\s*=\s*["']([^"']*)["']""")
 ENCODINGS = (b"utf-8", b"utf8", b"us-ascii", b"ascii")
 
 
-def read_graphml(source, memory):
+def read_graphml(source, memory, weights=None):
     text = _xml(source, memory)
-    return _read(source, lambda nx: nx.read_graphml(io.BytesIO(text)), "GraphML")
+    return _read(source, lambda nx: nx.read_graphml(io.BytesIO(text)), "GraphML", weights)
 
 
-def read_gexf(source, memory):
+def read_gexf(source, memory, weights=None):
     text = _xml(source, memory)
-    return _read(source, lambda nx: nx.read_gexf(io.BytesIO(text)), "GEXF")
+    return _read(source, lambda nx: nx.read_gexf(io.BytesIO(text)), "GEXF", weights)
 
 
-def read_gml(source, memory):
+def read_gml(source, memory, weights=None):
     """Nodes are called by their labels where all have one of their own, else by their ids."""
     lines = _text(source, memory).decode("utf-8").splitlines()
-    return _read(source, lambda nx: nx.parse_gml(lines, label=None), "GML", labels=True)
+    return _read(source, lambda nx: nx.parse_gml(lines, label=None), "GML", weights, labels=True)
 
 
 def read_adjlist(source, memory):
@@ -61,7 +62,7 @@ def _xml(source, memory):
     return text
 
 
-def _read(source, parse, kind, *, labels=False):
+def _read(source, parse, kind, weights=None, *, labels=False):
     """Return the Raw of what NetworkX parses."""
     networkx = require("networkx", "io", f"reading {kind}")
     with refused(source, f"broken {kind}"), warnings.catch_warnings(action="ignore"):
@@ -69,7 +70,7 @@ def _read(source, parse, kind, *, labels=False):
             G = parse(networkx)
         except RecursionError as error:
             raise DataError(f"{source}: broken {kind} (nested too deep)") from error
-    from hpgcn.interop.networkx import edge_arrays
+    from hpgcn.interop.networkx import attribute_names, edge_arrays
 
     nodes = list(G)
     names = [str(node) for node in nodes]
@@ -78,12 +79,12 @@ def _read(source, parse, kind, *, labels=False):
         if all(isinstance(label, str | int) for label in known):
             known = [str(label) for label in known]
             names = known if len(set(known)) == len(known) else names
-    u, v, w = edge_arrays(G, "weight", source)
+    (u, v, w), notes = edge_arrays(G, weights, source, "--weights {}".format)
     check_finite(w, f"{source}: weight")
-    notes = [] if G.is_directed() else ["edges read in both directions"]
-    found = sorted({key for _, attributes in G.nodes(data=True) for key in attributes} - {"label"})
-    if found:
-        notes.append(f"attributes of nodes are not read: {shown(', '.join(map(str, found)))}")
+    if not G.is_directed():
+        notes.append("edges read in both directions")
+    if unread := sorted(set(attribute_names(G.nodes(data=True))) - {"label"}, key=str):
+        notes.append(f"attributes of nodes are not read: {listed(unread)}")
     return _raw(source, names, v, u, w, notes, directed=G.is_directed())
 
 

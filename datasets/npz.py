@@ -7,27 +7,25 @@ from hpgcn.datasets.arrays import Archive
 from hpgcn.datasets.ids import compact_ids
 from hpgcn.datasets.raw import TARGET_FIRST, Raw
 from hpgcn.datasets.source import need, shown
-from hpgcn.errors import DataError
+from hpgcn.errors import DataError, UsageError
+from hpgcn.graphs.edge_weights import choose_array
 from hpgcn.graphs.validation import SPLIT, check_finite, check_range
 
-WEIGHTS = ("edge_weight", "weight")  # one number an edge
-ATTRIBUTES = ("edge_attr", "edge_feat")  # one number an edge, or several: names of PyG and OGB
 
-
-def read(source, memory):
+def read(source, memory, weights=None):
     """Read a graph from an .npz file; DataError where an array is not what its key says.
 
     Keys: adj_indices adj_indptr adj_shape and adj_data (without it all weights are 1);
     or the same as adj_matrix.data and so on, as Graph2Gauss and ppnp write them;
     or edge_index (2, e), row 0 the source and row 1 the target as in PyG, maybe with
-    num_nodes, and with weights (e,) or (e, 1) as edge_weight, weight, edge_attr or
-    edge_feat; or edges (e, 2), each once for both directions; or what scipy.sparse.save_npz
-    writes, row u aggregates column v. Besides these attr_data attr_indices attr_indptr
-    attr_shape, or attr_matrix.data and so on, attr_matrix, x, node_feat or node_features;
-    labels, y, node_label or node_labels, or a CSR matrix labels.data and so on, and the text
-    class_names; train_mask val_mask test_mask, in the singular or plural, each (n,), or of s
-    splits (n, s) or (s, n), or train_idx val_idx test_idx. Arrays of Python objects are left
-    out, which a note says.
+    num_nodes; or edges (e, 2), each once for both directions; or what scipy.sparse.save_npz
+    writes, row u aggregates column v. Weights of edges (e,) or (e, 1) are in the array that
+    `weights` names, by default in the one that is called a weight. Besides these attr_data
+    attr_indices attr_indptr attr_shape, or attr_matrix.data and so on, attr_matrix, x, node_feat or
+    node_features; labels, y, node_label or node_labels, or a CSR matrix labels.data and so on, and
+    the text class_names; train_mask val_mask test_mask, in the singular or plural, each (n,), or of
+    s splits (n, s) or (s, n), or train_idx val_idx test_idx. Arrays of Python objects are left out,
+    which a note says.
     """
     archive = Archive(source, memory)
     features = _features(archive)
@@ -37,14 +35,18 @@ def read(source, memory):
         need(4 * labels.shape[0] * labels.shape[1], memory, f"{source} labels")
         labels = labels.toarray()
 
-    if prefix := archive.csr_prefix("adj_", "adj_matrix.", "adj_matrix_", "adj."):
+    prefix = archive.csr_prefix("adj_", "adj_matrix.", "adj_matrix_", "adj.")
+    is_list = prefix is None and ("edge_index" in archive or "edges" in archive)
+    if weights and not is_list:
+        raise UsageError(f"--weights {weights}: for edges, but {source} has a matrix, whose "
+                         "entries are the weights")
+    if prefix is not None:
         raw = _from_matrix(archive, archive.read_csr(prefix), f"{source} {prefix}shape")
         if f"{prefix}data" not in archive:
             raw.values = None
-    elif "edge_index" in archive or "edges" in archive:
+    elif is_list:
         key = "edge_index" if "edge_index" in archive else "edges"
         raw = _from_edges(archive, key, features, labels)
-        raw.values = _edge_weights(archive, raw.rows.size)
         if key == "edges":
             # as Platonov et al. (2023) load them, whose directed sets say so in their names
             raw.symmetrize = not re.search("(?<!un)directed", source.path.stem)
@@ -63,6 +65,8 @@ def read(source, memory):
     if named and archive.dtype("class_names").kind == "U":
         raw.class_names = archive.read("class_names", "U").tolist()
     raw.masks = _masks(archive, raw.num_nodes)
+    if is_list:
+        raw.values = _edge_weights(archive, raw.rows.size, raw.num_nodes, weights)
     raw.notes = archive.notes + raw.notes
     raw.notes += archive.unread_notes()
     return raw
@@ -104,27 +108,19 @@ def _from_matrix(archive, matrix, where):
     return Raw(n, *matrix.coords, matrix.data)
 
 
-def _edge_weights(archive, num_edges):
-    """Return the weight of each edge, (e,), or None; attributes of several columns are left out."""
-    for key in WEIGHTS + ATTRIBUTES:
-        if key not in archive:
-            continue
-        shape = archive.shape(key)
-        wide = len(shape) == 2 and shape[0] == num_edges and shape[1] != 1
-        if key in ATTRIBUTES and wide:
-            archive.notes.append(f"{key} of shape {shape} is not used: an edge has one weight, "
-                                 "edge_weight")
-            archive.unread.remove(key)
-            continue
-        where = f"{archive.source} {key}"
-        if shape not in ((num_edges,), (num_edges, 1)):
-            raise DataError(f"{where}: shape {shape}, expected ({num_edges},): one weight for each "
-                            "edge")
-        values = archive.read(key).ravel()
-        check_finite(values, where)
-        archive.notes.append(f"weights read from {key} (--unweighted sets them to 1)")
-        return values
-    return None
+def _edge_weights(archive, num_edges, num_nodes, asked):
+    """Return the weight of each edge, (e,), or None; add notes on arrays of edges left out."""
+    shapes = archive.unread_shapes()
+    key, left = choose_array(shapes, num_edges, num_nodes, asked, str(archive.source),
+                             "--weights {}".format)
+    archive.notes += left.values()
+    archive.unread = [other for other in archive.unread if other not in left]
+    if key is None:
+        return None
+    values = archive.read(key).ravel()
+    check_finite(values, f"{archive.source} {key}")
+    archive.notes.append(f"weights read from {key} (--unweighted sets them to 1)")
+    return values
 
 
 def _from_edges(archive, key, features, labels):

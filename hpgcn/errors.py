@@ -53,6 +53,10 @@ class DataError(HpgcnError, ValueError):
     code = 65
 
 
+class DataWarning(UserWarning):
+    """An input was read in a way that may not be meant; the message names what decides it."""
+
+
 class InputNotFoundError(HpgcnError, FileNotFoundError):
     """An input file does not exist or cannot be opened."""
 
@@ -117,6 +121,19 @@ def agreed(error):
     """Mark an error that every rank finds alike, and return it: it is raised on all of them."""
     error.collective = True
     return error
+
+
+def warn(message):
+    """Warn of an input, a DataWarning, at the line outside of this package that called it."""
+    import sys
+    import warnings
+
+    frame = sys._getframe(1)
+    level = 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("hpgcn."):
+        frame = frame.f_back
+        level += 1
+    warnings.warn(message, DataWarning, stacklevel=level)
 
 
 def require(module, extra, purpose):

@@ -1,6 +1,7 @@
 """Graphs of PyG, DGL and NetworkX: what their edges mean, round trips, and what is refused."""
 import re
 import sys
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +10,7 @@ import scipy.sparse as sp
 
 import hpgcn
 from hpgcn import store
-from hpgcn.errors import DataError, MissingError
+from hpgcn.errors import DataError, DataWarning, MissingError
 from hpgcn.graphs.graph import Graph
 from hpgcn.runtime.advice import install_command
 
@@ -113,8 +114,8 @@ class TestPyg:
         assert index.shape[1] == weight.numel()
 
     @pytest.mark.parametrize("name, shape, weighted", [
-        ("edge_weight", (5,), True), ("edge_weight", (5, 1), True), ("edge_attr", (5, 1), True),
-        ("edge_attr", (5,), True), ("edge_attr", (5, 3), False)])
+        ("edge_weight", (5,), True), ("edge_weight", (5, 1), True), ("edge_attr", (5, 1), False),
+        ("edge_attr", (5,), False), ("edge_attr", (5, 3), False)])
     @pytest.mark.parametrize("kind", ["float32", "float64", "bfloat16", "float16", "grad"])
     def test_weights(self, name, shape, weighted, kind):
         weights = self.torch.from_numpy(WEIGHTS)
@@ -124,7 +125,8 @@ class TestPyg:
             weights = weights.to(getattr(self.torch, kind))
         if shape == (5, 3):
             weights = self.torch.stack([weights] * 3, 1)
-        graph = Graph.from_pyg(self.data(**{name: weights.reshape(shape)}))
+        with nullcontext() if weighted else pytest.warns(DataWarning, match="edge_attr .*not read"):
+            graph = Graph.from_pyg(self.data(**{name: weights.reshape(shape)}))
         expected = sp.coo_array((WEIGHTS if weighted else np.ones(5), (EDGES[1], EDGES[0])),
                                 shape=(N, N))
         np.testing.assert_array_equal(graph.adjacency.toarray(), expected.toarray())
@@ -174,7 +176,7 @@ class TestPyg:
         ({"edge_index": [[0, 9], [1, 1]]}, r"edge_index row 0: entry 1 is 9, expected 0\.\.4"),
         ({"edge_index": [[-1], [1]]}, "entry 0 is -1"),
         ({"edge_index": [[0.5], [1]]}, "dtype float32"),
-        ({"edge_weight": [1, 2]}, r"edge_weight has dtype int64 and shape \(2,\)"),
+        ({"edge_weight": [1, 2]}, r"edge_weight: shape \(2,\), expected \(5,\)"),
         ({"edge_weight": [[1, 2]] * 5}, "edge_weight"),
         ({"edge_weight": [1, 2, float("nan"), 1, 1]}, "edge_weight at 2 is nan"),
         ({"x": [[1.0]] * 4}, r"features have shape \(4, 1\)"),
@@ -196,7 +198,8 @@ class TestPyg:
         hetero["a", "to", "b"].edge_index = self.torch.tensor([[0, 1], [0, 0]])
         with pytest.raises(DataError, match=r"a HeteroData.*to_homogeneous\(\)"):
             Graph.from_pyg(hetero)
-        assert Graph.from_pyg(hetero.to_homogeneous()).header.num_nodes == 3
+        with pytest.warns(DataWarning, match="edge_type is not read"):
+            assert Graph.from_pyg(hetero.to_homogeneous()).header.num_nodes == 3
 
     def test_it_trains(self):
         data = some_graph(ids=np.array(list("abcde"))).to_pyg()
@@ -244,7 +247,8 @@ class TestNetworkx:
         graph = Graph.from_networkx(G, np.eye(34), "club")
         assert graph.labels.tolist() == [int(c == "Officer") for _, c in G.nodes(data="club")]
         assert graph.header.num_edges == 156 and not graph.header.all_ones
-        assert Graph.from_networkx(G, weight=None).header.all_ones
+        with pytest.warns(DataWarning, match="attributes of nodes are not read: club"):
+            assert Graph.from_networkx(G, weight=None).header.all_ones
         for node in G:
             G.nodes[node]["f"] = node / 2
             G.nodes[node]["train_mask"] = node < 3

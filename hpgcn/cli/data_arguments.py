@@ -18,6 +18,9 @@ def convert(command):
         help="what each column of an edge list is, whatever its header says: source,target (row "
              "target aggregates source) or u,v (row u aggregates v), w (weights), - (not read); "
              "such as u,v,-,w")
+    add("--weights", metavar="NAME",
+        help="attribute or array of the edges that has their weights (default: the one that is "
+             "called a weight)")
     add("--base", type=int, choices=[0, 1],
         help="id of the first vertex of an edge list (default: 0; 1 under KONECT's header)")
     add("--features", metavar="FILE",

@@ -2,14 +2,15 @@
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.errors import DataError, require
+from hpgcn.errors import DataError, require, warn
+from hpgcn.graphs.edge_weights import listed
 from hpgcn.graphs.graph import Graph
+from hpgcn.graphs.validation import SPLIT
 from hpgcn.interop.pyg import edges
-from hpgcn.interop.tensors import first_of, masks_of, to_array
+from hpgcn.interop.tensors import first_of, masks_of, to_array, weights_of
 
 FEATURES = ("feat", "features", "x", "attr")  # what the arrays of vertices are called
 LABELS = ("label", "labels", "y")
-WEIGHTS = ("weight", "w", "edge_weight")  # and those of edges
 
 
 def from_dgl(g, **options):
@@ -20,16 +21,19 @@ def from_dgl(g, **options):
     g : DGLGraph
         The end of an edge aggregates its start. Of its `ndata` the first of `feat`, `features`,
         `x`, `attr` are features, of `label`, `labels`, `y` labels; `train_mask`, `val_mask` and
-        `test_mask` are (n,) or (n, s). Weights are the first of `weight`, `w`, `edge_weight` in its
-        `edata`, (e,). `original_ids` is kept. It may lie on a GPU.
+        `test_mask` are (n,) or (n, s). `original_ids` is kept. The array of its `edata` that is
+        called a weight, as `weight`, `w` and `edge_weight` are, has the weights. A DataWarning
+        names arrays that are not read. The graph may lie on a GPU.
     **options
-        As of `Graph.from_edge_index`; `features`, `labels`, `masks` and `edge_weight` replace
-        those of the graph.
+        As of `Graph.from_edge_index`; `features`, `labels` and `masks` replace those of the graph.
+        `edge_weight` is an array (e,), or the name of an array of `edata`, or None: all weights
+        are 1.
 
     Raises
     ------
     DataError
-        Several types of vertices or edges, a block, and whatever `Graph.from_edge_index` refuses.
+        Several types of vertices or edges, a block, several arrays that are called a weight, and
+        whatever `Graph.from_edge_index` refuses.
     """
     name = options.setdefault("name", "graph")
     if getattr(g, "is_block", False):
@@ -45,9 +49,19 @@ def from_dgl(g, **options):
     source, target = map(to_array, g.edges(order="eid"))
     found = {"features": first_of(g.ndata.get, FEATURES), "labels": first_of(g.ndata.get, LABELS),
              "masks": masks_of(g.ndata.get), "num_nodes": g.num_nodes(),
-             "edge_weight": first_of(g.edata.get, WEIGHTS),
              "original_ids": to_array(g.ndata.get("original_ids"))}
-    return Graph.from_edge_index(np.stack([source, target]), **(found | options))
+    options = found | options
+    weights_of(_own(g.edata), options, len(source), options["num_nodes"])
+    read = {next((key for key in keys if key in g.ndata), None) for keys in (FEATURES, LABELS)}
+    read |= {"original_ids", *(f"{key}_mask" for key in SPLIT)}
+    if others := [key for key in _own(g.ndata) if key not in read]:
+        warn(f"{name}: arrays of vertices are not read: {listed(others)}")
+    return Graph.from_edge_index(np.stack([source, target]), **options)
+
+
+def _own(frame):
+    """Return the arrays of a frame without those that DGL adds, such as `_ID`."""
+    return {key: value for key, value in frame.items() if not key.startswith("_")}
 
 
 def to_dgl(graph):

@@ -4,12 +4,15 @@ import numbers
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.errors import DataError, require
+from hpgcn.errors import DataError, require, warn
+from hpgcn.graphs.edge_weights import choose_weight, listed
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.validation import SPLIT
 
+BY_NAME = "by name"  # which attribute has the weights follows from the names
 
-def from_networkx(G, features=None, labels=None, *, weight="weight", name="graph", **options):
+def from_networkx(G, features=None, labels=None, *, edge_weight=BY_NAME, weight=BY_NAME,
+                  name="graph", **options):
     """Make a graph of a `networkx.Graph`; vertex i is `list(G)[i]`.
 
     Parameters
@@ -24,28 +27,46 @@ def from_networkx(G, features=None, labels=None, *, weight="weight", name="graph
     labels : array (n,) or (n, t), or str, optional
         The same. A node without the attribute has no label. If all that are there are text, class
         k is the k-th in sorted order.
-    weight : str or None
-        Name of the edge attribute that is a number, 1 where an edge has none; None: all are 1.
+    edge_weight : str or None, optional
+        The attribute of edges that has their weights, 1 for an edge without it. By default the
+        one that is called a weight, as `weight`, `Weight` and `value` are. None: all are 1.
+    weight : str or None, optional
+        The same, as NetworkX calls it.
     name, **options
         As of `Graph.from_scipy`.
 
     Raises
     ------
     DataError
-        No graph of NetworkX, attributes that are no numbers, nodes that have the same text, and
-        whatever `Graph.from_scipy` refuses.
+        No graph of NetworkX, attributes that are no numbers, several that are called a weight,
+        nodes that have the same text, and whatever `Graph.from_scipy` refuses.
+
+    Warns
+    -----
+    DataWarning
+        Attributes of edges or of nodes that are not read; edges without a weight among others
+        that have one.
     """
     if not all(hasattr(G, method) for method in ("is_directed", "edges", "nodes")):
         raise DataError(f"{name}: a {type(G).__name__}, expected a graph of NetworkX")
     nodes = list(G)
-    u, v, w = edge_arrays(G, weight, name)
+    asked = weight if edge_weight is BY_NAME else edge_weight
+    asked = {BY_NAME: None, None: False}.get(asked, asked)
+    (u, v, w), notes = edge_arrays(G, asked, name, 'edge_weight="{}"'.format)
+    notes = [] if asked is False else notes  # edge_weight=None says so
+    read = {features if isinstance(features, str) else None,
+            labels if isinstance(labels, str) else None, *(f"{key}_mask" for key in SPLIT)}
+    if others := [key for key in attribute_names(G.nodes(data=True)) if key not in read]:
+        notes.append(f"attributes of nodes are not read: {listed(others)}")
+    for note in notes:
+        warn(f"{name}: {note}")
     A = sp.coo_array((w, (v, u)), shape=(len(nodes), len(nodes)))
 
     if isinstance(features, str):
         features = _attribute(G, features, name)
     if isinstance(labels, str):
         labels = _labels(G, labels, name)
-    found = {"masks": _masks(G), "original_ids": node_ids(nodes, name)}
+    found = {"masks": _masks(G, name), "original_ids": node_ids(nodes, name)}
     return Graph.from_scipy(A, features, labels, name=name, **(found | options))
 
 
@@ -86,14 +107,35 @@ def to_networkx(graph):
     return G
 
 
-def edge_arrays(G, weight, name):
-    """Return starts and ends of edges, (e,) int64 places in `list(G)`, and weights (e,) float64.
+def edge_arrays(G, asked, name, option):
+    """Return the edges of a graph, those without direction both ways, and notes.
 
-    Those without direction are there both ways.
+    Parameters
+    ----------
+    G : networkx.Graph
+    asked : str, None or False
+        The attribute that has the weights; None: the one that is called a weight; False: none.
+    name : str
+        The input, for errors.
+    option : callable
+        Returns how a user names an attribute, such as "--weights NAME".
+
+    Returns
+    -------
+    ((e,) int64, (e,) int64, (e,) float64), list of str
+        Starts and ends of edges as places in `list(G)`, and their weights.
     """
     number = {node: k for k, node in enumerate(G)}
+    names = attribute_names((None, data) for *_, data in G.edges(data=True))
+    weight = choose_weight(names, asked, name, option)
+    missing = object()
+    key = missing if weight is None else weight  # no edge has an object
+    lacking = 0
     u, v, w = [], [], []
-    for start, end, value in G.edges(data=weight or object(), default=1):  # no edge has an object
+    for start, end, value in G.edges(data=key, default=missing):
+        if value is missing:
+            lacking += 1
+            value = 1
         if not isinstance(value, (numbers.Real, np.bool_)):
             raise DataError(f"{name}: edge {str(start)[:40]!r} - {str(end)[:40]!r}: {weight} is "
                             f"{str(value)[:40]!r}, expected a number")
@@ -101,11 +143,26 @@ def edge_arrays(G, weight, name):
         v.append(number[end])
         w.append(value)
     u, v = (np.array(ends, np.int64) for ends in (u, v))
-    w = np.array(w, np.float64)
+    try:
+        w = np.array(w, np.float64)
+    except OverflowError:
+        raise DataError(f"{name}: {weight} of an edge is beyond float64") from None
+
+    notes = []
+    if weight is not None and lacking:
+        notes.append(f"{lacking} of {u.size} edges have no {listed([weight])}: their weight is 1")
+    if unread := [other for other in names if other not in (weight, "id")]:
+        hint = f" ({option(unread[0])} reads it as weights)" if weight is asked is None else ""
+        notes.append(f"attributes of edges are not read: {listed(unread)}{hint}")
     if not G.is_directed():
         off = u != v
         u, v, w = (np.concatenate(pair) for pair in ((u, v[off]), (v, u[off]), (w, w[off])))
-    return u, v, w
+    return (u, v, w), notes
+
+
+def attribute_names(items):
+    """Return the names of attributes in pairs of an item and a dict, in the order of the input."""
+    return list(dict.fromkeys(name for _, attributes in items for name in attributes))
 
 
 def node_ids(nodes, name="graph"):
@@ -158,13 +215,18 @@ def _labels(G, key, name):
     return np.array([-1 if value is None else value for value in values])
 
 
-def _masks(G):
-    """Return the masks that are attributes of nodes; None where there are none."""
+def _masks(G, name):
+    """Return the masks that are attributes of nodes; None if there are none."""
     masks = {}
     for key in SPLIT:
-        values = [value for _, value in G.nodes(data=f"{key}_mask")]
-        given = next((value for value in values if value is not None), None)
-        if given is not None:
-            none = np.zeros(np.shape(given), bool)
-            masks[key] = np.array([none if value is None else value for value in values], bool)
+        values = dict(G.nodes(data=f"{key}_mask"))
+        given = next((value for value in values.values() if value is not None), None)
+        if given is None:
+            continue
+        none = np.zeros(np.shape(given), bool)
+        for node, value in values.items():
+            if value is not None and not np.isin(value, (0, 1)).all():
+                raise DataError(f"{name}: node {node!r}: attribute {key}_mask is {value!r}, "
+                                "expected true or false")
+        masks[key] = np.array([none if value is None else value for value in values.values()], bool)
     return masks or None

@@ -6,7 +6,11 @@ import scipy.sparse as sp
 
 from hpgcn.errors import DataError, require
 from hpgcn.graphs.graph import Graph
-from hpgcn.interop.tensors import csr_tensor, masks_of, to_array
+from hpgcn.graphs.validation import SPLIT
+from hpgcn.interop.tensors import csr_tensor, masks_of, to_array, weights_of
+
+READ = ("edge_index", "adj_t", "x", "y", "num_nodes", "original_ids", "class_names",
+        "batch", "ptr", *(f"{key}_mask" for key in SPLIT))
 
 
 def from_pyg(data, **options):
@@ -17,17 +21,24 @@ def from_pyg(data, **options):
     data : Data
         `edge_index`, whose targets (row 1) aggregate sources, or `adj_t`, row of a target, as
         ToSparseTensor makes it; `x`, dense or sparse; `y` (n,), -1 for unknown, or (n, t);
-        `train_mask`, `val_mask`, `test_mask`, (n,) or (n, s); weights from `edge_weight`, or an
-        `edge_attr` of one column: an edge has no other attributes here. `original_ids` is kept,
-        and `class_names` beside `y`. Tensors may lie on a GPU; of those that require a gradient
-        the values are taken.
+        `train_mask`, `val_mask`, `test_mask`, (n,) or (n, s); `original_ids`; `class_names` beside
+        `y`. The tensor of the edges that is called a weight, as `edge_weight` is, has their
+        weights. A DataWarning names other tensors, such as `edge_attr`, which are not read. Tensors
+        may lie on a GPU; of those that require a gradient the values are taken.
     **options
         As of `Graph.from_edge_index`; `features`, `labels` and `masks` replace those of the data.
+        `edge_weight` is an array (e,), or the name of a tensor of the data, such as "edge_attr",
+        or None: all weights are 1.
 
     Raises
     ------
     DataError
-        A heterogeneous graph, no edges, and whatever `Graph.from_edge_index` refuses.
+        A heterogeneous graph, no edges, several tensors that are called a weight, and whatever
+        `Graph.from_edge_index` refuses.
+
+    Examples
+    --------
+    >>> graph = Graph.from_pyg(data, edge_weight="edge_attr")  # doctest: +SKIP
     """
     name = options.setdefault("name", "graph")
     if hasattr(data, "edge_types"):
@@ -46,20 +57,39 @@ def from_pyg(data, **options):
     if found["labels"] is not None and "labels" not in options:
         found["class_names"] = get("class_names")
     options = found | options
+    arrays = {key: value for key in _names(data) if key not in READ
+              and (value := get(key)) is not None}
     if edge_index is None:
-        if not sp.issparse(adj_t):
-            raise DataError(f"{name}: adj_t is a {type(get('adj_t')).__name__}, expected a sparse "
-                            "tensor (n, n)")
-        X, y = options.pop("features"), options.pop("labels")
-        return Graph.from_scipy(adj_t, X, y, options.pop("masks"), **_without_none(options))
-    if "edge_weight" not in options:
-        options["edge_weight"] = to_array(get("edge_weight"))
-    attributes = to_array(get("edge_attr"))
-    if options["edge_weight"] is None and np.shape(attributes)[1:] in ((), (1,)):
-        options["edge_weight"] = attributes
+        return _from_adj_t(adj_t, arrays, options)
     with warnings.catch_warnings(action="ignore"):  # where PyG infers it from edge_index
         options.setdefault("num_nodes", get("num_nodes"))
+    num_edges = np.shape(edge_index)[-1] if np.ndim(edge_index) else 0
+    weights_of(arrays, options, num_edges, options["num_nodes"])
     return Graph.from_edge_index(edge_index, **_without_none(options))
+
+
+def _from_adj_t(adj_t, arrays, options):
+    """Make a graph of a sparse matrix, whose values are the weights."""
+    name = options["name"]
+    if not sp.issparse(adj_t):
+        raise DataError(f"{name}: adj_t is a {type(adj_t).__name__}, expected a sparse tensor "
+                        "(n, n)")
+    if options.get("edge_weight") is not None:
+        raise DataError(f"{name}: edge_weight, but the values of adj_t are the weights: "
+                        "edge_weight=None sets all to 1")
+    unweighted = "edge_weight" in options
+    weights_of(arrays, options | {"edge_weight": None}, adj_t.nnz, adj_t.shape[0])
+    options.pop("edge_weight", None)
+    X, y = options.pop("features"), options.pop("labels")
+    return Graph.from_scipy(adj_t, X, y, options.pop("masks"),
+                            **{"unweighted": unweighted, **_without_none(options)})
+
+
+def _names(data):
+    """Return the names of what a Data holds."""
+    names = getattr(data, "keys", None)  # a property before PyG 2.4
+    names = names() if callable(names) else names
+    return list(vars(data) if names is None else names)
 
 
 def to_pyg(graph):

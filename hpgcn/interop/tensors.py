@@ -4,7 +4,8 @@ import warnings
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.errors import DataError
+from hpgcn.errors import DataError, warn
+from hpgcn.graphs.edge_weights import choose_array, listed
 from hpgcn.graphs.validation import SPLIT
 
 
@@ -69,3 +70,25 @@ def masks_of(get):
 def first_of(get, names):
     """Return the first of these arrays that `get` finds, or None."""
     return next((to_array(value) for name in names if (value := get(name)) is not None), None)
+
+
+def weights_of(arrays, options, num_edges, num_nodes):
+    """Put the weights of edges into `options`; warn of arrays that are not read.
+
+    `arrays` are those of vertices or edges that nothing else is made of, by name. An option
+    `edge_weight` may be an array, the name of one of these, or None for weights of 1.
+    """
+    name = options["name"]
+    asked = options.get("edge_weight")
+    is_array = "edge_weight" in options and not isinstance(asked, str)
+    arrays = {key: array for key, value in arrays.items()
+              if np.ndim(array := to_array(value)) or sp.issparse(array)}
+    shapes = {key: tuple(array.shape) for key, array in arrays.items()}
+    chosen, left = choose_array(shapes, num_edges, num_nodes, False if is_array else asked, name,
+                                'edge_weight="{}"'.format)
+    if not is_array:
+        options["edge_weight"] = None if chosen is None else arrays[chosen]
+    for note in () if is_array else left.values():
+        warn(f"{name}: {note}")
+    if others := [key for key in arrays if key != chosen and key not in left]:
+        warn(f"{name}: not read: {listed(others)}")

@@ -7,7 +7,7 @@ import pytest
 from inputs import put, refused, rows
 
 from hpgcn.datasets.convert import convert, read
-from hpgcn.errors import MissingError
+from hpgcn.errors import MissingError, UsageError
 
 networkx = pytest.importorskip("networkx")
 WRITERS = {"graphml": networkx.write_graphml, "gexf": networkx.write_gexf,
@@ -201,3 +201,40 @@ def test_a_larger_metis(tmp_path):
     lines += [" ".join(str(v + 1) for v in G[u]) for u in G]
     graph, _ = read(put(tmp_path / "g.metis", "\n".join(lines)))
     np.testing.assert_array_equal(graph.adjacency.toarray(), networkx.to_numpy_array(G))
+
+
+XML = ('<graphml xmlns="http://graphml.graphdrawing.org/xmlns">'
+       '<key id="w" for="edge" attr.name="{0}" attr.type="double"/>'
+       '<key id="c" for="edge" attr.name="color" attr.type="string"/>'
+       '<key id="a" for="node" attr.name="age" attr.type="int"/><graph edgedefault="directed">'
+       '<node id="0"><data key="a">3</data></node><node id="1"/><edge source="0" target="1">'
+       '<data key="w">2.5</data><data key="c">red</data></edge></graph></graphml>')
+GML = ('graph [ directed 1 node [ id 0 age 3 ] node [ id 1 ] edge [ source 0 target 1 {} 2.5 '
+       'color "red" ] ]')
+GEXF = ('<gexf xmlns="http://www.gexf.net/1.2draft" version="1.2">'
+        '<graph defaultedgetype="directed"><attributes class="edge"><attribute id="0" title="{}" '
+        'type="double"/><attribute id="1" title="color" type="string"/></attributes>'
+        '<attributes class="node"><attribute id="2" title="age" type="integer"/></attributes>'
+        '<nodes><node id="0"><attvalues><attvalue for="2" value="3"/></attvalues></node>'
+        '<node id="1"/></nodes><edges><edge id="0" source="0" '
+        'target="1"><attvalues><attvalue for="0" value="2.5"/><attvalue for="1" value="red"/>'
+        '</attvalues></edge></edges></graph></gexf>')
+
+
+@pytest.mark.parametrize("suffix, text", [("graphml", XML), ("gml", GML), ("gexf", GEXF)])
+def test_attributes_by_name(tmp_path, suffix, text):
+    path = tmp_path / f"g.{suffix}"
+    for name, options, weight in (("Weight", {}, 2.5), ("value", {}, 2.5), ("length", {}, 1),
+                                  ("length", {"weights": "Length"}, 2.5),
+                                  ("value", {"unweighted": True}, 1)):
+        graph, notes = read(put(path, text.format(name)), **options)
+        assert rows(graph) == [[0, 0], [weight, 0]]
+        assert "attributes of nodes are not read: age" in notes
+        unread = next(note for note in notes if note.startswith("attributes of edges are not"))
+        assert "color" in unread and ("length" in unread) == (name == "length" and weight == 1)
+    refused("edges have no attribute x, expected one of: value, color", path, weights="x")
+    with pytest.raises(UsageError, match="--weights w: --unweighted sets all weights to 1"):
+        read(path, weights="w", unweighted=True)
+    put(tmp_path / "g.mtx", "%%MatrixMarket matrix coordinate pattern general\n2 2 1\n1 2\n")
+    with pytest.raises(UsageError, match=r"--weights w: for formats whose .*, not for mtx"):
+        read(tmp_path / "g.mtx", weights="w")

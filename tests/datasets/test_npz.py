@@ -201,9 +201,7 @@ EDGES = {"edge_index": [[0, 1, 1], [2, 2, 0]], "num_nodes": 3}
 
 @pytest.mark.parametrize("key, weights", [
     ("edge_weight", [0.5, 2, -3]), ("edge_weight", np.array([[1], [2], [4]])),
-    ("weight", np.array([7, 8, 9], np.uint8)),
-    ("edge_attr", np.array([[0.5], [2], [3]], np.float16)), ("edge_attr", [0.5, 2, 3]),
-    ("edge_feat", [[4.0], [2], [3]])])
+    ("weight", np.array([7, 8, 9], np.uint8)), ("Edge_Weights", [0.5, 2, 3]), ("W", [1.0, 2, 3])])
 def test_edge_weights(tmp_path, key, weights):
     graph, notes = convert(tmp_path, {**EDGES, key: weights})
     expected = np.zeros((3, 3))
@@ -213,24 +211,41 @@ def test_edge_weights(tmp_path, key, weights):
     assert convert(tmp_path, {**EDGES, key: weights}, unweighted=True)[0].header.all_ones
 
 
+@pytest.mark.parametrize("key, attribute", [
+    ("edge_attr", np.array([[0.5], [2], [3]], np.float16)), ("edge_attr", [3, 0, 1]),
+    ("edge_feat", [[4.0], [2], [3]]), ("distance", [4.0, 2, 3])])
+def test_attributes_are_weights_if_asked(tmp_path, key, attribute):
+    arrays = {**EDGES, "num_nodes": 4, key: attribute}
+    graph, notes = convert(tmp_path, arrays)
+    assert graph.header.all_ones and graph.header.num_edges == 3
+    assert f"{key} is not read as weights: --weights {key} reads it" in notes
+    for name in (key, key.upper()):
+        graph, notes = convert(tmp_path, arrays, weights=name)
+        expected = np.zeros((4, 4))
+        expected[[2, 2, 0], [0, 1, 1]] = np.ravel(attribute)
+        assert rows(graph) == expected.tolist()
+        assert f"weights read from {key} (--unweighted sets them to 1)" in notes
+
+
 def test_edge_weights_are_taken_before_attributes(tmp_path):
     graph, notes = convert(tmp_path,
                            {**EDGES, "edge_attr": [5.0, 5, 5], "edge_weight": [1.0, 2, 3]})
-    assert graph.data.tolist() == [3, 1, 2] and "arrays not read: edge_attr" in notes
+    assert graph.data.tolist() == [3, 1, 2]
+    assert "edge_attr is not read as weights: --weights edge_attr reads it" in notes
 
 
 def test_wide_edge_attributes_are_not_used_and_cost_no_memory(tmp_path):
     graph, notes = convert(tmp_path, {**EDGES, "edge_attr": np.ones((3, 10_000))}, memory=100_000)
     assert graph.header.all_ones
-    assert "edge_attr of shape (3, 10000) is not used: an edge has one weight, edge_weight" in notes
+    assert "edge_attr of shape (3, 10000) is not read: an edge has one weight" in notes
 
 
 @pytest.mark.parametrize("arrays, message", [
     ({"edge_weight": [1.0, 2]},
      r"edge_weight: shape \(2,\), expected \(3,\): one weight for each edge"),
     ({"edge_weight": np.ones((3, 2))}, r"edge_weight: shape \(3, 2\), expected \(3,\)"),
-    ({"edge_attr": np.ones((2, 5))}, r"edge_attr: shape \(2, 5\), expected \(3,\)"),
-    ({"edge_attr": np.ones(())}, r"edge_attr: shape \(\), expected \(3,\)"),
+    ({"edge_weight": [1.0, 2, 3], "w": [3, 2, 1]},
+     "edge_weight, w are all called weights of edges, expected one: --weights edge_weight takes"),
     ({"edge_weight": np.array(["a", "b", "c"])}, r"edge_weight: dtype <U1, expected numbers"),
     ({"edge_weight": np.ones(3, complex)}, r"edge_weight: dtype complex128, expected numbers"),
     ({"edge_weight": [1, np.nan, 1]}, r"edge_weight at 1 is nan, expected a finite number")])

@@ -3,6 +3,7 @@ import io
 import os
 import pickle
 import sys
+import warnings
 import zipfile
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from inputs import put, refused
 
 from hpgcn.datasets.convert import read
-from hpgcn.errors import DataError, MissingError
+from hpgcn.errors import DataError, DataWarning, MissingError, UsageError
 from hpgcn.graphs.graph import Graph
 
 torch = pytest.importorskip("torch")
@@ -48,8 +49,9 @@ def as_collated(path, made):
 
 VARIANTS = [
     {}, {"edge_weight": torch.tensor([1, 2, 0.5, 3])}, {"edge_attr": torch.ones(4, 1) * 2},
-    {"edge_attr": torch.ones(4, 3)}, {"x": torch.eye(5).to_sparse_csr()},
-    {"x": torch.eye(5).to_sparse_coo()}, {"y": torch.eye(5)}, {"x": None, "num_nodes": 5},
+    {"edge_attr": torch.ones(4, 3)}, {"Weight": torch.tensor([1, 2, 0.5, 3])},
+    {"x": torch.eye(5).to_sparse_csr()}, {"x": torch.eye(5).to_sparse_coo()},
+    {"y": torch.eye(5)}, {"x": None, "num_nodes": 5},
     {"train_mask": torch.tensor([[1, 0], [0, 1], [0, 0], [0, 0], [0, 0]]).bool()},
     {"x": torch.eye(5, dtype=torch.bfloat16)}]
 
@@ -59,7 +61,8 @@ VARIANTS = [
 def test_as_from_pyg(tmp_path, save, more):
     path = tmp_path / "data.pt"
     save(path, data(**more))
-    expected = Graph.from_pyg(data(**more))
+    with warnings.catch_warnings(action="ignore", category=DataWarning):
+        expected = Graph.from_pyg(data(**more))
     graph, notes = read(path)
     assert graph.checksum() == expected.checksum()
     assert graph.header.num_splits == expected.header.num_splits
@@ -70,6 +73,20 @@ def test_adj_t(tmp_path):
     made = pyg.Data(adj_t=torch.tensor([[0, 2.0], [0, 0]]).to_sparse_csr(), x=torch.eye(2))
     torch.save(made, tmp_path / "g.pt")
     assert read(tmp_path / "g.pt")[0].adjacency.toarray().tolist() == [[0, 2], [0, 0]]
+
+
+def test_attributes_are_weights_if_asked(tmp_path):
+    made = pyg.Data(edge_index=EDGES, edge_attr=torch.tensor([3, 0, 1, 1]), pos=torch.eye(5))
+    torch.save(made, tmp_path / "g.pt")
+    graph, notes = read(tmp_path / "g.pt")
+    assert graph.header.num_edges == 4 and graph.header.all_ones
+    assert "edge_attr is not read as weights: --weights edge_attr reads it" in notes
+    assert "not read: pos" in notes
+    graph, notes = read(tmp_path / "g.pt", weights="edge_attr")
+    assert graph.header.num_edges == 3 and "1 entries of weight 0 dropped" in notes
+    torch.save(pyg.Data(adj_t=torch.eye(2).to_sparse_csr()), tmp_path / "g.pt")
+    with pytest.raises(UsageError, match="--weights w: the values of adj_t"):
+        read(tmp_path / "g.pt", weights="w")
 
 
 def test_without_pyg(tmp_path):
@@ -119,7 +136,7 @@ REFUSED = [
                   val_mask=None, test_mask=None), r"1000000000000001 vertices: needs"),
     (lambda: data(num_nodes=-3), "num_nodes is -3"),
     (lambda: data(edge_weight=torch.tensor([1, float("nan"), 1, 1])), "edge_weight at 1 is nan"),
-    (lambda: data(edge_weight=torch.ones(3)), r"edge_weight has dtype float32 and shape \(3,\)"),
+    (lambda: data(edge_weight=torch.ones(3)), r"edge_weight: shape \(3,\), expected \(4,\)"),
     (lambda: data(x=torch.ones(1, 1).expand(5, 2**40)), "x: needs .* bytes of memory"),
     (lambda: data(x=torch.ones(4, 2), num_nodes=5), r"features have shape \(4, 2\)"),
     (lambda: data(y=torch.ones(5) / 2), "label of vertex 0 is 0.5"),
@@ -131,7 +148,7 @@ REFUSED = [
 def test_refusals(tmp_path, monkeypatch, make, message):
     monkeypatch.chdir(tmp_path)
     torch.save(make(), tmp_path / "data.pt")
-    refused(rf"data\.pt: .*{message}", tmp_path / "data.pt", memory=1 << 30)
+    refused(rf"data\.pt.*{message}", tmp_path / "data.pt", memory=1 << 30)
     assert not (tmp_path / "executed").exists()
 
 

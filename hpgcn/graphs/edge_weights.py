@@ -1,0 +1,119 @@
+"""Weights of edges: which attribute of an edge is its weight, and what float32 keeps of it."""
+import re
+import string
+
+import numpy as np
+
+from hpgcn.errors import DataError, printable
+
+WEIGHT = "(edge|link)?(weights?|wt?|values?|val|capacity|strength|multiplicity|count|similarity)"
+PUNCTUATION = str.maketrans("", "", string.punctuation + string.whitespace)
+EXACT = 1 << 24  # float32 holds all whole numbers up to this one
+MOST_NAMED = 16  # attributes in a message
+
+
+def plain(name):
+    """Return a name without case, blanks and punctuation, as names are compared."""
+    return str(name).lower().translate(PUNCTUATION)
+
+
+def is_weight(name):
+    """Return whether an attribute of this name is read as weights."""
+    return re.fullmatch(WEIGHT, plain(name)) is not None
+
+
+def listed(names):
+    """Return names with commas between them, fit for a line."""
+    names = [printable(str(name))[:80] or "one without a name" for name in names]
+    return ", ".join(names[:MOST_NAMED]) + ", ..." * (len(names) > MOST_NAMED)
+
+
+def choose_weight(names, asked, where, option):
+    """Return the attribute of edges that holds their weights, or None.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The attributes that edges have.
+    asked : str, None or False
+        The attribute that the user names; None: the one that `is_weight`; False: none.
+    where : str
+        The input, for errors.
+    option : callable
+        Returns how a user names an attribute, such as "--weights NAME".
+
+    Raises
+    ------
+    DataError
+        There is no such attribute, or several are called a weight.
+    """
+    if asked is False:
+        return None
+    if asked is not None:
+        same = [name for name in names if name == asked]
+        same = same or [name for name in names if plain(name) == plain(asked)]
+        if len(same) == 1:
+            return same[0]
+        raise DataError(f"{where}: edges have {len(same) or 'no'} attribute{'s' * (len(same) > 1)} "
+                        f"{printable(asked)}, expected one of: {listed(names) or '(none)'}")
+    weights = [name for name in names if is_weight(name)]
+    if len(weights) > 1:
+        raise DataError(f"{where}: {listed(weights)} are all called weights of edges, expected "
+                        f"one: {option(weights[0])} takes the first")
+    return weights[0] if weights else None
+
+
+def choose_array(shapes, num_edges, num_nodes, asked, where, option):
+    """Return the array that holds the weights of edges, or None, and those that are left out.
+
+    Parameters
+    ----------
+    shapes : dict of str: tuple
+        Shapes of the arrays that nothing else is made of, by name.
+    num_edges, num_nodes : int
+        An array of weights is (num_edges,) or (num_edges, 1).
+    asked, where, option
+        See `choose_weight`.
+
+    Returns
+    -------
+    (str or None, dict of str: str)
+        Of each other array of edges what a user should know.
+
+    Raises
+    ------
+    DataError
+        As `choose_weight`; or an array called edge_weight or weight has another shape.
+    """
+    single = ((num_edges,), (num_edges, 1))
+    fitting = [name for name, shape in shapes.items()
+               if shape in single or plain(name) in ("edgeweight", "weight")]
+    name = choose_weight(list(shapes) if asked else fitting, asked, where, option)
+    if name is not None and shapes[name] not in single:
+        raise DataError(f"{where} {printable(name)}: shape {shapes[name]}, expected ({num_edges},):"
+                        " one weight for each edge")
+    left = {}
+    for other, shape in shapes.items():
+        of_edges = plain(other).startswith(("edge", "link"))
+        of_edges = of_edges or (shape[:1] == (num_edges,) and num_edges != num_nodes)
+        if other == name or not of_edges:
+            continue
+        left[other] = f"{other} of shape {shape} is not read: an edge has one weight"
+        if shape in single and asked is None:
+            left[other] = f"{other} is not read as weights: {option(other)} reads it"
+    return name, left
+
+
+def count_rounded(weights):
+    """Return how many weights beyond 2^24 are other numbers in float32."""
+    if not weights.size or np.abs(weights).max() <= EXACT:
+        return 0
+    with np.errstate(over="ignore"):
+        return int(np.count_nonzero((np.abs(weights) > EXACT)
+                                    & (weights.astype(np.float32) != weights)))
+
+
+def rounded_note(count):
+    """Return what a user should know of weights that `count_rounded` counts."""
+    return (f"{count} weights are beyond 2^24 and not kept exactly, for float32 rounds them: are "
+            "they times or ids?")
