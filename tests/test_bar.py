@@ -1,13 +1,17 @@
 """Progress bars: where they show, and what is said while kernels are compiled."""
 import io
 import logging
+import re
 import sys
 
 import numba
 import pytest
 from commands import python
+from graphs import make
 
-from hpgcn.runtime.progress_bar import bar
+import hpgcn
+from hpgcn.runtime import progress_bar
+from hpgcn.runtime.progress_bar import ProgressLines, bar
 from hpgcn.training.warmup import compiling
 
 NOTEBOOK = """
@@ -44,6 +48,70 @@ def test_a_bar_shows_on_a_terminal(monkeypatch, stream, shown, text):
 def test_a_bar_shows_in_a_notebook_without_widgets_and_without_a_warning(shown):
     done = python("-c", NOTEBOOK.replace("SHOWN", str(shown)))
     assert done.stdout.split() == [str(shown)], done.stderr
+
+
+def lines_of(seconds, **options):
+    """Return what `ProgressLines` is told at these times, one item after the other."""
+    times = iter([0, *seconds])
+    shown = ProgressLines(clock=lambda: next(times), **options)
+    with shown:
+        for number in range(1, len(seconds) + 1):
+            shown.set_postfix(loss=f"{1 / number:.4f}", val_acc=None if number < 3 else 0.75,
+                              refresh=False)
+            shown.update()
+
+
+@pytest.mark.parametrize("seconds, options, expected", [
+    ([3, 9.9], {"total": 2}, []),  # a short run
+    ([6, 12, 18, 24], {"total": 200, "unit": "epoch", "initial": 30}, [
+        "32 of 200 epochs, loss 0.5000, 6 s per epoch",
+        "34 of 200 epochs, loss 0.2500, val_acc 0.75, 6 s per epoch"]),
+    ([60], {"unit": "case", "desc": "p2p"}, ["p2p: 1 case, loss 1.0000, 60 s per case"])])
+def test_a_line_every_ten_seconds_where_no_bar_shows(caplog, seconds, options, expected):
+    caplog.set_level(logging.INFO, "hpgcn")
+    lines_of(seconds, **options)
+    assert caplog.messages == expected
+    caplog.set_level(logging.WARNING, "hpgcn")  # -q, and ranks other than 0
+    lines_of(seconds, **options)
+    assert caplog.messages == expected
+
+
+def test_lines_of_bytes_and_of_an_iterable(caplog):
+    caplog.set_level(logging.INFO, "hpgcn")
+    times = iter([0, 10, 20])
+    shown = ProgressLines(total=3_000_000, unit="B", desc="e.txt", clock=lambda: next(times))
+    shown.update(1_000_000)
+    shown.update(2_000_000 - shown.n)
+    times = iter([0, 10, 15])
+    assert [*ProgressLines("ab", unit="run", clock=lambda: next(times))] == ["a", "b"]
+    assert caplog.messages == ["e.txt: 1 of 3 MB, 0.1 MB per second",
+                               "e.txt: 2 of 3 MB, 0.1 MB per second",
+                               "1 of 2 runs, 10 s per run"]
+
+
+@pytest.mark.parametrize("rank, written", [("0", "hpgcn: 1 of 2 its, loss 1.0000, 10 s per it\n"),
+                                           ("1", "")])
+def test_a_script_without_logging_gets_lines_on_rank_0(monkeypatch, rank, written):
+    monkeypatch.setattr(progress_bar.log, "hasHandlers", lambda: False)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setenv("PMI_RANK", rank)
+    lines_of([10], total=2)
+    assert sys.stderr.getvalue() == written
+
+
+def test_training_without_a_terminal_says_how_far_it_is(monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "hpgcn")
+    monkeypatch.setattr(progress_bar, "EVERY", 0.0)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    result = hpgcn.train(make(n=40), hpgcn.Config(epochs=2), progress=True)
+    found = [line for line in caplog.messages if " epochs, " in line]
+    for epoch, (line, metrics) in enumerate(zip(found, result.history, strict=True), 1):
+        assert re.fullmatch(rf"{epoch} of 2 epochs, loss {metrics['loss']:.4f}, "
+                            rf"val_acc {metrics['val_acc']:.4g}, \S+ s per epoch", line)
+    caplog.clear()
+    hpgcn.train(make(n=40), hpgcn.Config(epochs=2))
+    assert not [line for line in caplog.messages if " epochs, " in line]
+    assert not sys.stderr.getvalue()
 
 
 @pytest.mark.parametrize("stream, shown, rank, logged, drawn", [

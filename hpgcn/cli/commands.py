@@ -226,6 +226,7 @@ def predict(args):
     """Logits, labels and embeddings of all vertices, in their original order."""
     machine.limit_threads(Config(threads=args.threads).threads or machine.default_threads())
     from hpgcn import comm, store
+    from hpgcn.runtime.waiting import told
     from hpgcn.training import inference, run_directory
     from hpgcn.training.warmup import compiling
 
@@ -253,7 +254,7 @@ def predict(args):
         if not path:
             raise UsageError(f"{run}: {why}name the graph to predict on")
         source = store.load(path)
-    with compiling(not args.quiet, ranks.rank):
+    with compiling(not args.quiet, ranks.rank), told(not args.quiet and ranks.rank == 0):
         found = apply(source, run, ranks, device=args.device)
     with ranks.collective_errors():
         if ranks.rank == 0:

@@ -1,10 +1,10 @@
 """Says what a program is doing where it takes long, so that nobody looks at nothing."""
-import logging
 import threading
 import time
 from contextlib import contextmanager
 
-log = logging.getLogger("hpgcn")
+from hpgcn.runtime.progress_bar import log_line
+
 EVERY = 5.0  # seconds
 
 
@@ -45,7 +45,7 @@ def told(shown=True, every=EVERY):
     def tell():
         while not over.wait(every):
             if _Now.what:
-                log.info("set-up: %s, %.0f s so far", _Now.what, time.monotonic() - begin)
+                log_line(f"set-up: {_Now.what}, {time.monotonic() - begin:.0f} s so far")
 
     thread = threading.Thread(target=tell, name="set-up", daemon=True)
     thread.start()

@@ -86,7 +86,8 @@ def train(source: Graph | StoredGraph | str | os.PathLike[str], config: Config |
     comm : mpi4py communicator, optional
         None: this process alone; no MPI is needed.
     progress : bool
-        Show progress bars on rank 0, on a terminal or in a notebook.
+        Show progress on rank 0: bars on a terminal or in a notebook, elsewhere (under
+        mpiexec, for one) a line on standard error every ten seconds.
     overwrite : bool
         Replace an existing run directory.
     resume : path, optional

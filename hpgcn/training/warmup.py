@@ -21,7 +21,7 @@ from hpgcn.model import METRICS, make_spec, products_of
 from hpgcn.planning.step import LevelSizes, Steps
 from hpgcn.runtime import faults
 from hpgcn.runtime.machine import default_threads
-from hpgcn.runtime.progress_bar import bar
+from hpgcn.runtime.progress_bar import log_line, terminal_bar
 from hpgcn.runtime.waiting import silent
 from hpgcn.sampling import smallest
 from hpgcn.training.step import evaluate
@@ -48,16 +48,17 @@ class Compilations(event.Listener):
 
     def __init__(self, shown):
         self.shown = shown
+        self.log = log_line if shown else log.info
         self.bar = None
         self.count = 0
         self.told = time.monotonic()
 
     def on_start(self, _):
         if self.bar is None:
-            self.bar = bar(desc=self.text, bar_format="{desc}: {n} in {elapsed}", leave=False,
-                           shown=self.shown)
+            self.bar = terminal_bar(desc=self.text, bar_format="{desc}: {n} in {elapsed}",
+                                    leave=False, shown=self.shown)
             if self.bar.disable:
-                log.info(self.text)
+                self.log(self.text)
                 self.told = time.monotonic()
 
     def on_end(self, _):
@@ -65,7 +66,7 @@ class Compilations(event.Listener):
         self.bar.update()
         if self.bar.disable and time.monotonic() - self.told >= EVERY:
             self.told = time.monotonic()
-            log.info("%s: %d so far", self.text, self.count)
+            self.log(f"{self.text}: {self.count} so far")
 
     def close(self):
         if self.bar is not None:
