@@ -1,4 +1,10 @@
-"""Kernels: arrays in, arrays out. They know nothing of MPI, HDF5 or graphs."""
+"""Kernels: arrays in, arrays out. They know nothing of MPI, HDF5 or graphs.
+
+`pack_mask` and `unpack_mask` make and read the masks of bits that some of them take.
+"""
+from hpgcn.kernels.masks import pack_mask, unpack_mask
+
+__all__ = ["backend", "pack_mask", "unpack_mask"]
 
 
 def backend(array):

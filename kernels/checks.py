@@ -7,16 +7,15 @@ it lives, so that who marks an array read-only must not write to it any more. A 
 reads them in order has a function `looking`, which is told how to check them, and does so
 on its way or calls that.
 """
-import collections
 import contextlib
 import functools
 import inspect
-import types
 import weakref
 
 import numpy as np
 
 from hpgcn.kernels.bits16 import BF16, number_dtype
+from hpgcn.kernels.masks import ORDER, check_width
 from hpgcn.kernels.specs import NUMBERS, SPECS, TRANSPOSED, parse
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
@@ -41,23 +40,6 @@ WRITTEN = {  # kinds that are written: the order in memory that they need
     "into_moved": lambda array: _own_rows(array),  # noqa: PLW0108 - defined below
     "into_strided": lambda array: _own_rows(array) or _own_rows(array.T)}
 _facts_of = {}  # by the identity of read-only arrays: a weak reference, and what was found
-
-
-def guard(kernels, modules, oracle=None, xp=lambda: np):
-    """Put the kernels of SPECS, out of some modules, behind their checks into a package's globals.
-
-    Their docstrings come after those of `oracle`, the reference; `xp`
-    returns the module whose arrays they take. Returned are kernels
-    without checks, for arrays that are right by construction.
-    """
-    found = collections.ChainMap(*map(vars, modules))
-    trusted = types.SimpleNamespace(**{name: found[name] for name in SPECS})
-    for name, kernel in vars(trusted).items() if oracle else ():
-        meaning = inspect.getdoc(getattr(oracle, name))
-        if inspect.getdoc(kernel) != meaning:  # it may be the same function
-            kernel.__doc__ = "\n\n".join(filter(None, (meaning, inspect.getdoc(kernel))))
-    kernels.update({name: checked(name, kernel, xp) for name, kernel in vars(trusted).items()})
-    return trusted
 
 
 def checked(name, kernel, xp):
@@ -128,6 +110,8 @@ def _check_arrays(spec, given, lengths, xp, later=None):
             owner = type(array).__module__
             raise TypeError(f"{name} is a {owner}.{type(array).__name__}, expected an array of "
                             f"{xp.__name__}")
+        if kind == "bits" and array.dtype == bool:
+            raise TypeError(f"{name} has dtype bool, expected the uint8 bits of {ORDER}")
         _check_shape(name, array.shape, argument.shape, lengths)
         array = _fit(name, array, kind, stored if base in ALIKE else dtype)
         given[name] = array
@@ -142,6 +126,8 @@ def _check_arrays(spec, given, lengths, xp, later=None):
             do(functools.partial(_check_pointers, name, array, lengths["k"], argument.covers))
         elif kind == "once" and int(xp.bincount(array, minlength=1).max()) > 1:
             raise ValueError(f"{name} has a row twice")
+        elif kind == "bits":
+            check_width(name, array, lengths[argument.shape[1][0]])
         elif kind == "classes":
             _check_range(f"{name} at rows", array[given["rows"]], lengths["f"])
     _check_overlaps(spec, given)

@@ -5,7 +5,7 @@ A + (1 + eps) I.
 """
 import numpy as np
 
-from hpgcn.kernels import reference
+from hpgcn.kernels import reference, unpack_mask
 from hpgcn.model import find_model
 
 MATRIX = {"gcn": ("sym", True), "sage-mean": ("row", False), "sage-gcn": ("row", True),
@@ -39,7 +39,7 @@ def drop(H, p, **key):
     """The factor of each element: 0, or 1 / (1 - p)."""
     if not p:
         return np.ones(H.shape)
-    keep = reference.unpack(reference.dropout_bits(np.arange(len(H)), H.shape[1], p=p, **key),
+    keep = unpack_mask(reference.dropout_bits(np.arange(len(H)), H.shape[1], p=p, **key),
                             H.shape[1])
     return keep / (1 - round(p * 65536) / 65536)
 

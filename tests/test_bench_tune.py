@@ -9,6 +9,7 @@ from commands import refused, succeed
 
 from hpgcn import bench
 from hpgcn.errors import OutputError, UsageError
+from hpgcn.kernels import pack_mask
 from hpgcn.kernels.cpu import trusted, tuning
 from hpgcn.kernels.cpu.tuning import LEVELS, Reach, Tuning
 
@@ -188,7 +189,7 @@ def test_no_bit_of_a_product_depends_on_it(width, dtype, monkeypatch):
     x = rng.standard_normal((200, width)).astype(real)
     if dtype is np.uint16:
         x = (x.view(np.uint32) >> 16).astype(np.uint16)
-    mask = rng.integers(0, 256, (300, -(-width // 8)), np.uint8)
+    mask = pack_mask(rng.random((300, width)) < 0.5)
     before = rng.standard_normal((300, width)).astype(real)
     arrays = A.indptr, A.indices, A.data.astype(real), x
 

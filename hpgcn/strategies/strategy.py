@@ -157,7 +157,7 @@ class Strategy:
         ----------
         H : (m_in, f_j), C order
         mask : (m, ceil(f_j / 8)) uint8, optional
-            Bits of the result to keep (S-SpMM).
+            Bits of the result to keep (S-SpMM), in the order of `hpgcn.kernels.pack_mask`.
         out : (m, f_j), optional
             Receives the result, C order; must not be H. Of H's dtype; where that is of 16 bits,
             maybe of float32, and not rounded then.

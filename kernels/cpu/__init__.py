@@ -1,6 +1,5 @@
 """Numba kernels for NumPy arrays, documented by hpgcn.kernels.reference; `trusted`: unchecked."""
 from hpgcn.kernels import reference
-from hpgcn.kernels.checks import guard
 from hpgcn.kernels.cpu import (
     aggregate,
     attend,
@@ -14,6 +13,7 @@ from hpgcn.kernels.cpu import (
     random,
     spmm,
 )
+from hpgcn.kernels.packages import guard
 from hpgcn.kernels.specs import SPECS
 
 __all__ = list(SPECS)

@@ -1,6 +1,5 @@
 """CUDA kernels for CuPy arrays, documented by hpgcn.kernels.reference; `trusted`: unchecked."""
 from hpgcn.kernels import reference
-from hpgcn.kernels.checks import guard
 from hpgcn.kernels.cuda import (
     aggregate,
     attend,
@@ -15,6 +14,7 @@ from hpgcn.kernels.cuda import (
     spmm,
 )
 from hpgcn.kernels.cuda.device import current
+from hpgcn.kernels.packages import guard
 from hpgcn.kernels.specs import SPECS
 
 __all__ = list(SPECS)

@@ -6,7 +6,7 @@ Where columns of a matrix are spread over ranks, `first` is the global
 number of a block's column 0, and what a function returns for a block adds
 up over the blocks (or is their maximum, or minimum): blocks may be empty.
 """
-from hpgcn.kernels.checks import guard
+from hpgcn.kernels.packages import guard
 from hpgcn.kernels.reference import (
     aggregate,
     attend,
@@ -21,7 +21,6 @@ from hpgcn.kernels.reference import (
     spmm,
 )
 from hpgcn.kernels.reference.aggregate import OPS, REDUCES  # noqa: F401
-from hpgcn.kernels.reference.random import pack, unpack  # noqa: F401
 from hpgcn.kernels.specs import SPECS
 
 __all__ = list(SPECS)

@@ -4,7 +4,8 @@ import math
 import numpy as np
 
 from hpgcn.kernels.bits16 import numbers, store
-from hpgcn.kernels.reference.random import dropout_bits, dropout_scale, pack, unpack
+from hpgcn.kernels.masks import pack_mask, unpack
+from hpgcn.kernels.reference.random import dropout_bits, dropout_scale
 
 
 def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0, first=0,
@@ -19,7 +20,9 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
     p : float; probability of dropping; `layer` and `epoch` key the draw
     first : int
         Global number of column 0, for the draw; bit 0 of the mask is column 0 of z whatever it is.
-    mask : (m, ceil(f / 8)) uint8, optional; receives the bits (keep and z + bias > 0)
+    mask : (m, ceil(f / 8)) uint8, optional
+        Receives the bits (keep and z + bias > 0), in the order of `hpgcn.kernels.pack_mask`:
+        little-endian. Bits from column f on are 0.
     """
     value = numbers(z) + bias
     keep = ~(value <= 0) if relu else np.ones(z.shape, bool)  # NaN passes on: the loss must see it
@@ -29,7 +32,7 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
         keep = keep & unpack(bits, z.shape[1])
     store(np.where(keep, value * value.dtype.type(dropout_scale(p)), 0), z)
     if mask is not None:
-        mask[:] = pack(keep)
+        mask[:] = pack_mask(keep)
     return z
 
 
@@ -41,7 +44,9 @@ def activate_smooth(z, bias, vertex=None, *, kind, seed=0, epoch=0, layer=0, p=0
     ----------
     kind : "elu", z or exp(z) - 1 (Clevert, Unterthiner and Hochreiter 2016, equation 15, alpha 1),
         or "gelu", z Phi(z) (Hendrycks and Gimpel 2016, section 2)
-    mask : (m, ceil(f / 8)) uint8, optional; receives the bits that dropout keeps
+    mask : (m, ceil(f / 8)) uint8, optional
+        Receives the bits that dropout keeps, in the order of `hpgcn.kernels.pack_mask`:
+        little-endian. Bits from column f on are 0.
     slopes : (m, f), optional; receives keep * scale * act'(z + bias)
 
     The others are as in `activate`.
@@ -63,7 +68,7 @@ def activate_smooth(z, bias, vertex=None, *, kind, seed=0, epoch=0, layer=0, p=0
         result, rise = value * below, below + value * density
     z[:] = np.where(keep, result * scale, 0)
     if mask is not None:
-        mask[:] = pack(keep)
+        mask[:] = pack_mask(keep)
     if slopes is not None:
         slopes[:] = np.where(keep, rise * scale, 0)
     return z
@@ -73,6 +78,14 @@ def elu_backward(g, out, mask=None, scale=1.0):
     """In place g = keep * scale * elu' g, of what `activate_smooth` returned. Returns g.
 
     As elu' is elu + 1 below 0, scale * elu' is `out` + scale there. Without a mask all is kept.
+
+    Parameters
+    ----------
+    g : (m, f), changed
+    out : (m, f)
+    mask : (m, ceil(f / 8)) uint8, optional
+        Bits to keep, in the order of `hpgcn.kernels.pack_mask`: little-endian.
+    scale : float
     """
     rise = np.where(out > 0, scale, out.astype(np.float64) + scale)
     keep = True if mask is None else unpack(mask, g.shape[1])
@@ -81,7 +94,15 @@ def elu_backward(g, out, mask=None, scale=1.0):
 
 
 def apply_mask(x, mask, scale=1.0):
-    """In place x = mask * scale * x, of 16 bits, too. Returns x."""
+    """Compute x = mask * scale * x in place, and return x.
+
+    Parameters
+    ----------
+    x : (m, f), changed; of 16 bits, too
+    mask : (m, ceil(f / 8)) uint8
+        Bits to keep, in the order of `hpgcn.kernels.pack_mask`: little-endian.
+    scale : float
+    """
     value = numbers(x)
     return store(np.where(unpack(mask, x.shape[1]), value * value.dtype.type(scale), 0), x)
 

@@ -10,7 +10,8 @@ def matmul(x, y, out=None, *, mask=None):
 
     Of 16 bits may be any of the three; sums are taken in float32, as is `out` if it is not given.
     Beside an x of 16 bits, y is rounded to 16 bits, too.
-    Where a `mask` is given only its bits of the result, (m, ceil(n / 8)), are kept, others are 0.
+    A `mask`, (m, ceil(n / 8)) uint8, says which numbers of the result are kept; the others are 0.
+    Its bit order is little-endian: `hpgcn.kernels.pack_mask` makes it.
     """
     if BF16 not in (x.dtype, y.dtype, None if out is None else out.dtype):
         out = np.matmul(x, y, out=out)

@@ -1,24 +1,11 @@
-"""Counter-based random bits and keyed dropout; bit masks.
-
-A mask is (m, ceil(f / 8)) uint8, little-endian within a byte, column
-0 first, pad bits 0; bit 1 means keep.
-"""
+"""Counter-based random bits and keyed dropout."""
 import numpy as np
 
 from hpgcn.kernels.bits16 import numbers, store
+from hpgcn.kernels.masks import pack_mask, unpack
 
 LOW = np.uint64(0xFFFFFFFF)
 SHIFT = np.uint64(32)
-
-
-def pack(bits):
-    """(m, f) bool to (m, ceil(f / 8)) uint8."""
-    return np.packbits(bits, axis=1, bitorder="little")
-
-
-def unpack(mask, width):
-    """(m, ceil(f / 8)) uint8 to (m, f) bool."""
-    return np.unpackbits(mask, axis=1, count=width, bitorder="little").astype(bool)
 
 
 def philox(counter, key):
@@ -62,6 +49,7 @@ def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
     Returns
     -------
     (m, ceil(f / 8)) uint8
+        Bit 1 means keep, in the order of `hpgcn.kernels.pack_mask`: little-endian.
     """
     vertex = np.asarray(vertex, np.int64)
     skip = first % 8
@@ -73,7 +61,7 @@ def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
     counter[..., 3] = (layer << 16 | vertex >> 32)[:, None]
     words = philox(counter, (seed & 0xFFFFFFFF, seed >> 32))
     lanes = np.stack([words & 0xFFFF, words >> 16], -1).reshape(vertex.size, num_bytes * 8)
-    return pack(lanes[:, skip:skip + width] >= dropout_threshold(p))
+    return pack_mask(lanes[:, skip:skip + width] >= dropout_threshold(p))
 
 
 def dropout(x, vertex, *, seed, epoch, layer, p, first=0, out=None):

@@ -3,7 +3,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.kernels.bits16 import numbers, store
-from hpgcn.kernels.reference.random import unpack
+from hpgcn.kernels.masks import unpack
 
 
 def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, rows=None,
@@ -27,7 +27,8 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
     rows : (r,) int64, optional
         The only rows to compute, each at most once; the others keep what out holds.
     mask : (m, ceil(f / 8)) uint8, optional
-        Bits to keep; it applies to the result (S-SpMM, mixgcn section 3).
+        Bits to keep, in little-endian bit order: `hpgcn.kernels.pack_mask` makes it. It applies to
+        the result (S-SpMM, mixgcn section 3).
     accumulate : bool; add to what out holds; not in 16 bits, where a sum is rounded but once
 
     Returns
@@ -54,6 +55,35 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
 
 def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale=None, rows=None,
           accumulate=False):
-    """Masked SpMM, (A x) .* M: `spmm` with its mask named first (mixgcn, S-SpMM)."""
+    """Masked SpMM, (A x) .* M: `spmm` with its mask named first (mixgcn, S-SpMM).
+
+    Parameters
+    ----------
+    mask : (m, ceil(f / 8)) uint8
+        Bits of the result to keep: column j is bit j % 8 of byte j // 8, the order of
+        `numpy.packbits(keep, axis=1, bitorder="little")`. Bits from column f on are 0.
+
+    The others are those of `spmm`.
+
+    Returns
+    -------
+    out : (m, f)
+
+    Raises
+    ------
+    ValueError
+        `mask` has bits beyond its f columns, or another argument does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hpgcn.kernels import cpu, pack_mask
+    >>> indptr, indices = np.array([0, 2, 3]), np.array([0, 1, 1], np.int32)
+    >>> x = np.array([[1.0, 10.0, 100.0], [2.0, 20.0, 200.0]])
+    >>> mask = pack_mask([[True, False, True], [False, True, True]])
+    >>> cpu.sspmm(indptr, indices, None, x, mask)
+    array([[  3.,   0., 300.],
+           [  0.,  20., 200.]])
+    """
     return spmm(indptr, indices, data, x, out, row_scale=row_scale, col_scale=col_scale, rows=rows,
                 mask=mask, accumulate=accumulate)

@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 
-from hpgcn.kernels import reference
+from hpgcn.kernels import pack_mask, reference
 
 DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 CUTS = [[], [0], [5], [0, 0, 3, 3, 8, 11], [*range(1, 11)]]  # of 11 columns, into blocks
@@ -94,7 +94,7 @@ def arrays(scale):
     return {**reals, "indptr": indptr, "indices": indices, "indptr_t": indptr_t,
             "indices_t": indices_t, "number": rng.permutation(n),
             "rows": rng.permutation(m)[:5 * scale], "index": np.sort(rng.integers(0, n, m)),
-            "vertex": rng.permutation(m), "mask": reference.pack(rng.random((m, f)) < 0.5),
+            "vertex": rng.permutation(m), "mask": pack_mask(rng.random((m, f)) < 0.5),
             "mask4": np.arange(m, dtype=np.uint8)[:, None] % 16,
             "labels": rng.integers(0, f, m), "wide": rng.random(m) + 1,
             "bits": np.zeros((m, 2), np.uint8), "means": rng.random((m, 2)),

@@ -8,7 +8,7 @@ from test_bits16 import (  # noqa: F401 - run here once more
     test_long_sums_are_in_float32_and_in_an_order_of_their_own,
 )
 
-from hpgcn.kernels import cpu
+from hpgcn.kernels import cpu, pack_mask
 from hpgcn.kernels.bits16 import BF16, to_float32
 from hpgcn.kernels.cpu import amx_intrinsics, emitter, gemm
 
@@ -55,7 +55,7 @@ def test_numbers_of_other_rows_are_not_read(k, n):
 @pytest.mark.parametrize("m", [15, 100, 1000])
 def test_masks_of_products(m, k, n):
     x, W = stored((m, k)), random((k, n), 1)
-    mask = np.random.default_rng(m).integers(0, 256, (m, -(-n // 8)), dtype=np.uint8)
+    mask = pack_mask(np.random.default_rng(m).random((m, n)) < 0.5)
     keep = np.unpackbits(mask, axis=1, bitorder="little")[:, :n].astype(bool)
     for kind in (BF16, np.float32):
         whole = cpu.matmul(x, W, np.empty((m, n), kind))

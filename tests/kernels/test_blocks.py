@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from hpgcn.kernels import reference
+from hpgcn.kernels import pack_mask, reference
 from hpgcn.kernels.cpu import blocks, trusted, tuning
 from hpgcn.kernels.cpu.blocks import IN_BLOCK, block_of
 
@@ -42,7 +42,7 @@ def test_bits_are_those_of_one_pass(dtype, width, count, monkeypatch):
     x = rng.standard_normal((N, width)).astype(real)
     if dtype is np.uint16:
         x = (x.view(np.uint32) >> 16).astype(np.uint16)
-    mask = rng.integers(0, 256, (M, -(-width // 8)), np.uint8)
+    mask = pack_mask(rng.random((M, width)) < 0.5)
     mask[3] = 0
     scales = {"row_scale": rng.standard_normal(M).astype(real),
               "col_scale": rng.standard_normal(N).astype(real)}

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from shim import host_twin, twins
 
-from hpgcn.kernels import backend, cuda, reference
+from hpgcn.kernels import backend, cuda, pack_mask, reference
 from hpgcn.kernels.cuda.device import CupyDevice, using
 
 cupy = pytest.importorskip("cupy", reason="no CuPy")
@@ -41,7 +41,7 @@ def test_large_products(f, longest, masked):
     indptr, indices, data = graph(3000, 2000, longest=longest)
     rng = np.random.default_rng(f)
     x = rng.standard_normal((2000, f)).astype(np.float32)
-    mask = reference.pack(rng.random((3000, f)) < 0.5) if masked else None
+    mask = pack_mask(rng.random((3000, f)) < 0.5) if masked else None
     expected = reference.spmm(indptr, indices, data.astype(float), x.astype(float), mask=mask)
     operands = [None if a is None else cupy.asarray(a) for a in (indptr, indices, data, x, mask)]
     one, two = (cuda.spmm(*operands[:4], mask=operands[4]).get() for _ in range(2))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from hpgcn.kernels import cpu, reference
+from hpgcn.kernels import cpu, pack_mask, reference, unpack_mask
 
 KEY = {"seed": 2**41 + 12345, "epoch": 7, "layer": 2}
 BOTH = pytest.mark.parametrize("kernels", [reference, cpu])
@@ -37,7 +37,7 @@ def test_equal_bits(width, p):
     vertex = np.random.default_rng(0).integers(0, 2**40, 300)
     bits = cpu.dropout_bits(vertex, width, p=p, **KEY)
     np.testing.assert_array_equal(bits, reference.dropout_bits(vertex, width, p=p, **KEY))
-    kept = reference.unpack(bits, width)
+    kept = unpack_mask(bits, width)
     assert abs(kept.mean() - (1 - p)) < 5 * np.sqrt(p * (1 - p) / kept.size) + 1e-9
     assert not np.any(bits[:, -1] >> (width - 8 * (bits.shape[1] - 1)))  # pad bits
 
@@ -70,10 +70,10 @@ def test_sparse_and_dense_dropout_agree(dtype):
 @BOTH
 def test_bits_of_a_block_of_columns(kernels):
     vertex = np.random.default_rng(3).integers(0, 2**40, 6)
-    whole = reference.unpack(reference.dropout_bits(vertex, 64, p=0.5, **KEY), 64)
+    whole = unpack_mask(reference.dropout_bits(vertex, 64, p=0.5, **KEY), 64)
     for first, width in itertools.product(range(10), range(0, 41, 3)):
         bits = kernels.dropout_bits(vertex, width, p=0.5, first=first, **KEY)
-        np.testing.assert_array_equal(bits, reference.pack(whole[:, first:first + width]))
+        np.testing.assert_array_equal(bits, pack_mask(whole[:, first:first + width]))
 
 
 @BOTH
@@ -86,7 +86,7 @@ def test_bits_far_to_the_right(kernels):
     expected = [[int(word) >> 16 * half & 0xFFFF >= 0x8000 for word in words for half in (0, 1)]
                 for words in lanes]
     bits = kernels.dropout_bits(vertex, 7, p=0.5, first=first + 1, **KEY)
-    np.testing.assert_array_equal(reference.unpack(bits, 7), np.array(expected)[:, 1:])
+    np.testing.assert_array_equal(unpack_mask(bits, 7), np.array(expected)[:, 1:])
 
 
 @BOTH

@@ -21,7 +21,7 @@ from hpgcn.config import Config
 from hpgcn.errors import DataError
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.normalization import NormalizedAdjacency
-from hpgcn.kernels import reference
+from hpgcn.kernels import pack_mask
 from hpgcn.parallel import csr
 from hpgcn.parallel.layout import BlockLayout, divisors
 from hpgcn.parallel.pattern import Pattern
@@ -140,7 +140,7 @@ def check(comm, made, plan, A, widths, dtype=np.float64):
             np.testing.assert_allclose(out, own(layout, matrix @ X), rtol=bound, atol=bound)
             np.testing.assert_array_equal(x, own(layout_in, X))  # which is as it was
 
-            again, sent_masked = counted(comm, multiply, x, mask=reference.pack(keep))
+            again, sent_masked = counted(comm, multiply, x, mask=pack_mask(keep))
             np.testing.assert_array_equal(again, np.where(keep, out, 0))
             for masked, amount in ((False, sent), (True, sent_masked)):
                 product = Product(0, width, masked, bool(backward))

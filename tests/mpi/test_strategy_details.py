@@ -12,7 +12,7 @@ from hpgcn.config import Config
 from hpgcn.errors import ConfigError, UsageError
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.normalization import NormalizedAdjacency
-from hpgcn.kernels import reference
+from hpgcn.kernels import pack_mask
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.strategies import STRATEGIES, Arrangement
@@ -34,7 +34,7 @@ def test_15d_with_one_replica_is_1d_to_the_bit(comm, directed):
     for case in (("1d", (P,), 0), ("1.5d", (P, 1), 0)):
         made, _ = build(comm, case, graph, dtype=np.float32)
         mine = own(made.layout, H)
-        bits = reference.pack(own(made.layout, keep))
+        bits = pack_mask(own(made.layout, keep))
         results.append([multiply(mine, mask=mask).tobytes()
                         for multiply in (made.forward, made.backward)
                         for mask in (None, bits)] + [made.buffer_bytes])
@@ -194,5 +194,5 @@ def test_bits_of_some_columns(width):
     for first in range(width + 1):
         for last in range(first, width + 1):
             out = np.full((11, -(-(last - first) // 8)), 255, np.uint8)
-            column_bits(reference.pack(keep), first, last, out)
-            np.testing.assert_array_equal(out, reference.pack(keep[:, first:last]))
+            column_bits(pack_mask(keep), first, last, out)
+            np.testing.assert_array_equal(out, pack_mask(keep[:, first:last]))

@@ -1,0 +1,95 @@
+"""Bit masks of kernels: one bit for each number of a row, 1 means keep.
+
+Column j is bit j % 8 of byte j // 8, the least significant bit first. This is the order of
+`numpy.packbits(keep, axis=1, bitorder="little")`; NumPy's default is the opposite order. A row of f
+columns has ceil(f / 8) bytes. Bits from column f on are 0.
+"""
+import numpy as np
+
+ORDER = 'numpy.packbits(keep, axis=1, bitorder="little"), as hpgcn.kernels.pack_mask does'
+
+
+def pack_mask(keep):
+    """Pack a mask of one bool a number into one of bits, as kernels take it.
+
+    Parameters
+    ----------
+    keep : (m, f) bool
+        True where a number is kept.
+
+    Returns
+    -------
+    (m, ceil(f / 8)) uint8
+        Column j is bit j % 8 of byte j // 8: little-endian bit order.
+
+    Raises
+    ------
+    TypeError
+        `keep` is not bool.
+    ValueError
+        `keep` does not have two axes.
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import pack_mask
+    >>> pack_mask([[True, False, False, True]])
+    array([[9]], dtype=uint8)
+    """
+    keep = np.asarray(keep)
+    if keep.dtype != bool:
+        raise TypeError(f"pack_mask: keep has dtype {keep.dtype}, expected bool")
+    if keep.ndim != 2:
+        raise ValueError(f"pack_mask: keep has shape {keep.shape}, expected (m, f)")
+    return np.packbits(keep, axis=1, bitorder="little")
+
+
+def unpack_mask(mask, width):
+    """Unpack a mask of bits: the inverse of `pack_mask`.
+
+    Parameters
+    ----------
+    mask : (m, ceil(width / 8)) uint8
+    width : int
+        Columns of the mask.
+
+    Returns
+    -------
+    (m, width) bool
+
+    Raises
+    ------
+    TypeError
+        `mask` is not uint8.
+    ValueError
+        `mask` has another shape, or bits beyond the width.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hpgcn.kernels import unpack_mask
+    >>> unpack_mask(np.array([[9]], np.uint8), 4)
+    array([[ True, False, False,  True]])
+    """
+    mask = np.asarray(mask)
+    if mask.dtype != np.uint8:
+        raise TypeError(f"unpack_mask: mask has dtype {mask.dtype}, expected uint8")
+    if mask.ndim != 2 or mask.shape[1] != -(-width // 8):
+        raise ValueError(f"unpack_mask: mask has shape {mask.shape}, expected (m, {-(-width // 8)})"
+                         f" for {width} columns")
+    check_width("unpack_mask: mask", mask, width)
+    return unpack(mask, width)
+
+
+def unpack(mask, width):
+    """Return `unpack_mask` of a mask that is right by construction."""
+    return np.unpackbits(mask, axis=1, count=width, bitorder="little").astype(bool)
+
+
+def check_width(name, mask, width):
+    """Refuse a mask with bits beyond its width; it reads the last byte of each row."""
+    if not width % 8 or not mask.size:
+        return
+    beyond = mask[:, -1] >> width % 8 != 0
+    if bool(beyond.any()):
+        raise ValueError(f"{name}[{int(beyond.argmax())}] has bits beyond its {width} columns, "
+                         f"expected the bit order of {ORDER}")

@@ -1,0 +1,54 @@
+"""The kernels of a package: those of SPECS that its modules have, checked and unchecked."""
+import collections
+import inspect
+import types
+
+import numpy as np
+
+from hpgcn.kernels.checks import checked
+from hpgcn.kernels.specs import SPECS
+
+
+def guard(package, modules, oracle=None, xp=lambda: np):
+    """Put the kernels of SPECS, out of some modules, behind their checks into a package's globals.
+
+    A kernel that none of the modules has says so when it is called.
+
+    Parameters
+    ----------
+    package : dict
+        Globals of the package.
+    modules : sequence of modules
+    oracle : module, optional
+        The reference, whose docstrings come before those of the kernels.
+    xp : function, optional
+        Returns the module whose arrays the kernels take.
+
+    Returns
+    -------
+    types.SimpleNamespace
+        The kernels without checks, for arrays that are right by construction.
+    """
+    functions = collections.ChainMap(*map(vars, modules))
+    home = package["__name__"]
+    trusted = types.SimpleNamespace(**{
+        name: functions.get(name) or missing(name, home) for name in SPECS})
+    for name, kernel in vars(trusted).items() if oracle else ():
+        meaning = inspect.getdoc(getattr(oracle, name, kernel))
+        if inspect.getdoc(kernel) != meaning:  # it may be the same function
+            kernel.__doc__ = "\n\n".join(filter(None, (meaning, inspect.getdoc(kernel))))
+    package.update({name: checked(name, kernel, xp) if name in functions else kernel
+                    for name, kernel in vars(trusted).items()})
+    return trusted
+
+
+def missing(name, home):
+    """Return a function for a kernel that a package lacks: a call raises NotImplementedError."""
+
+    def absent(*args, **options):
+        where = home.replace(".", "/").removeprefix("hpgcn/")
+        raise NotImplementedError(f"{name}: {home} has no such kernel: it needs a function {name} "
+                                  f"in a module of {where}/ (CONTRIBUTING.md, Add a kernel)")
+
+    absent.__name__ = absent.__qualname__ = name
+    return absent
