@@ -190,14 +190,16 @@ class Archive:
 
     @property
     def is_sparse(self):
-        """Whether scipy.sparse.save_npz wrote it."""
-        return "format" in self and "shape" in self
+        """Whether it holds a matrix as scipy.sparse.save_npz writes it, maybe without `format`."""
+        return "shape" in self and ("format" in self or all(key in self for key in COMPRESSED))
 
     def read_sparse(self):
         """Return the matrix that scipy.sparse.save_npz wrote, as scipy.sparse.csr_array."""
         where = str(self.source)
-        with refused(f"{where} format"):
-            layout = self.read("format", "SU").astype(str).item()
+        layout = "csr"
+        if "format" in self:
+            with refused(f"{where} format"):
+                layout = self.read("format", "SU").astype(str).item()
         if layout not in SPARSE:
             raise DataError(f"{where} format: {layout[:40]!r}, expected csr, csc or coo")
         self.require(*SPARSE[layout])

@@ -5,13 +5,17 @@ its neighbours, and `graph_name(path)`, the name of the set that it is part of.
 """
 from pathlib import Path
 
-from hpgcn.datasets import ogb, planetoid
+from hpgcn.datasets import geomgcn, graphsaint, linqs, ogb, planetoid, reddit
 from hpgcn.datasets.source import shown
 from hpgcn.errors import DataError, InputNotFoundError
 
 SETS = {  # format: its module
     "planetoid": planetoid,
     "ogb": ogb,
+    "graphsaint": graphsaint,
+    "reddit": reddit,
+    "geomgcn": geomgcn,
+    "linqs": linqs,
 }
 WITHIN = ("", "raw")  # subfolders of a folder in which the files may lie
 

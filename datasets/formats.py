@@ -21,6 +21,10 @@ from hpgcn.datasets import folders, foreign
 READERS = {  # format: its module, imported when it is needed
     "planetoid": "hpgcn.datasets.planetoid",
     "ogb": "hpgcn.datasets.ogb",
+    "graphsaint": "hpgcn.datasets.graphsaint",
+    "reddit": "hpgcn.datasets.reddit",
+    "geomgcn": "hpgcn.datasets.geomgcn",
+    "linqs": "hpgcn.datasets.linqs",
     "npz": "hpgcn.datasets.npz",
     "mtx": "hpgcn.datasets.mtx",
     "snap": "hpgcn.datasets.edges",

@@ -10,12 +10,13 @@ import warnings
 
 import numpy as np
 
+from hpgcn.datasets.nodes import Nodes
 from hpgcn.datasets.raw import Raw
 from hpgcn.datasets.source import need, refused, shown
-from hpgcn.datasets.text import WHOLE, whole_text
+from hpgcn.datasets.text import whole_text
 from hpgcn.errors import DataError, require
 from hpgcn.graphs.edge_weights import listed
-from hpgcn.graphs.validation import check_finite, check_ids
+from hpgcn.graphs.validation import check_finite
 
 TEXT_FACTOR = 50  # bytes of memory that a byte of text may become as a graph of NetworkX
 ENCODING = re.compile(rb"""^<\?xml[^>]*?encoding\s*=\s*["']([^"']*)["']""")
@@ -90,20 +91,12 @@ def _read(source, parse, kind, weights=None, *, labels=False):
 
 def _raw(source, names, rows, columns, values, notes, *, directed, base=0):
     """Return Raw: ids that are whole numbers rise, names stay in the order of the file."""
-    n = len(names)
-    ids = None
-    if names and all(map(WHOLE.fullmatch, names)):
-        numbers = np.array(names, dtype=np.int64)
-        order = np.argsort(numbers, kind="stable")
-        place = np.empty(n, np.int64)
-        place[order] = np.arange(n)
-        rows, columns, numbers = place[rows], place[columns], numbers[order]
-        if not any(np.array_equal(numbers, np.arange(k, k + n)) for k in (0, base)):
-            ids = numbers
-    elif names:
-        ids = check_ids(names, n, str(source))
+    nodes = Nodes(names, source, base)
+    place = np.empty(len(names), np.int64)
+    place[nodes.order] = np.arange(len(names))
     reads = ("target", "source") if directed else ("u", "v")
-    return Raw(n, rows, columns, values, original_ids=ids, reads=reads, notes=notes, base=base)
+    return Raw(len(names), place[rows], place[columns], values, original_ids=nodes.original_ids,
+               reads=reads, notes=notes, base=base)
 
 
 def read_pajek(source, memory):

@@ -41,7 +41,7 @@ def read(source, memory, weights=None):
         raise UsageError(f"--weights {weights}: for edges, but {source} has a matrix, whose "
                          "entries are the weights")
     if prefix is not None:
-        raw = _from_matrix(archive, archive.read_csr(prefix), f"{source} {prefix}shape")
+        raw = from_matrix(archive, archive.read_csr(prefix), f"{source} {prefix}shape")
         if f"{prefix}data" not in archive:
             raw.values = None
     elif is_list:
@@ -53,7 +53,7 @@ def read(source, memory, weights=None):
             raw.notes.append("edges read in both directions" if raw.symmetrize else
                              "edges read as directed, which the name of the file says")
     elif archive.is_sparse:
-        raw = _from_matrix(archive, archive.read_sparse(), f"{source} shape")
+        raw = from_matrix(archive, archive.read_sparse(), f"{source} shape")
     else:
         names = shown(", ".join(archive.keys)) or "none"
         raise DataError(f"{source}: arrays {names}, expected adj_indices, adj_indptr and "
@@ -99,7 +99,7 @@ def _features(archive):
     return archive.read_csr(prefix)
 
 
-def _from_matrix(archive, matrix, where):
+def from_matrix(archive, matrix, where):
     n = matrix.shape[0]
     if n != matrix.shape[1]:
         raise DataError(f"{where}: {matrix.shape}, expected a square matrix")

@@ -32,6 +32,14 @@ def shown(text, limit=200):
     return "".join(letter if letter.isprintable() else "?" for letter in str(text)[:limit])
 
 
+def decoded(field, where):
+    """Return bytes as text; DataError where they are not UTF-8."""
+    try:
+        return field.decode()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: not UTF-8 ({error.reason} at byte {error.start})") from error
+
+
 @contextmanager
 def refused(where, what="broken data"):
     """Turn what a library raises on broken data into one line."""
