@@ -64,8 +64,10 @@ TEXTS = (
     Format("a Ligra AdjacencyGraph", EDGES, rb"(?:Weighted)?AdjacencyGraph\b", ".adj"),
     Format("graph6", _networkx("read_graph6(FILE)"), rb">>graph6<<", ".g6"),
     Format("sparse6", _networkx("read_sparse6(FILE)"), rb">>sparse6<<", ".s6"),
-    Format("JSON", _networkx("node_link_graph(json.load(open(FILE))) or adjacency_graph"),
-           rb"[{\[]", ".json .jsonl .ndjson"),
+    Format("lines of JSON", "pandas.read_json(FILE, lines=True).to_csv('edges.csv', index=False), "
+           "then convert edges.csv", rb"\{[^\n]*\}[ \t\r]*\n\s*+\{",
+           ".jsonl .ndjson .json"),
+    Format("JSON", "", rb"[{\[]", ".json", reader="json"),
     Format("an edge list with networkx's dictionaries",
            "networkx.write_edgelist(G, FILE, data=False), or data=['weight']",
            rb"[^\s,;]++[ \t,;]++[^\s,;]++[ \t,;]++\{"),

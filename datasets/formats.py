@@ -38,8 +38,9 @@ READERS = {  # format: its module, imported when it is needed
     "gml": "hpgcn.datasets.networks",
     "pajek": "hpgcn.datasets.networks",
     "adjlist": "hpgcn.datasets.networks",
+    "json": "hpgcn.datasets.nodelink",
 }
-WEIGHTED = ("npz", "pt", "graphml", "gexf", "gml")  # readers that take `weights`
+WEIGHTED = ("npz", "pt", "graphml", "gexf", "gml", "json")  # readers that take `weights`
 STREAMED = ("snap", "csv", "parquet")  # formats that are also read block by block
 FORMATS = ("auto", *READERS)
 FOLDERS = tuple(folders.SETS)  # formats of several files, told by their names

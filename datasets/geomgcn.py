@@ -52,8 +52,8 @@ def read(source, memory):
     masks = _masks(folder, name, len(ids), source, memory)
     sources, targets = _edges(edges, nodes, memory)
     return Raw(len(ids), targets, sources, features=features[order],
-               labels=classes.numbers[order], masks=masks, original_ids=nodes.original_ids,
-               reads=TARGET_FIRST, notes=[note, *classes.notes])
+               labels=classes.numbers[order], class_names=classes.names, masks=masks,
+               original_ids=nodes.original_ids, reads=TARGET_FIRST, notes=[note, *classes.notes])
 
 
 def _vertices(file, memory):

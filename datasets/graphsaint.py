@@ -6,7 +6,7 @@ entries of the adjacency for edges of weight 1, and standardizes features by the
 import numpy as np
 
 from hpgcn.datasets.arrays import Archive, read_array
-from hpgcn.datasets.jsons import read_json
+from hpgcn.datasets.jsons import parse_json
 from hpgcn.datasets.npz import from_matrix
 from hpgcn.datasets.source import need, open_all, shown
 from hpgcn.datasets.text import WHOLE
@@ -60,7 +60,7 @@ def unweighted(raw):
 def _classes(file, raw, memory):
     """Return labels, (n,) class numbers, or (n, t) 0 and 1, of {"vertex": number or list}."""
     n = raw.num_nodes
-    found = read_json(file, memory, dict, '{"vertex": class}')
+    found = parse_json(file, memory, dict, '{"vertex": class}')
     lists = any(isinstance(value, list) for value in found.values())
     width = max((len(value) for value in found.values() if isinstance(value, list)), default=0)
     if width > MAX_WIDTH:
@@ -88,7 +88,7 @@ def _classes(file, raw, memory):
 
 def _roles(file, n, memory):
     """Return masks (n,) of {"tr": [..], "va": [..], "te": [..]}."""
-    found = read_json(file, memory, dict, '{"tr": [..], "va": [..], "te": [..]}')
+    found = parse_json(file, memory, dict, '{"tr": [..], "va": [..], "te": [..]}')
     masks = {}
     for key, role in ROLES.items():
         numbers = found.get(role)

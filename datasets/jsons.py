@@ -8,7 +8,7 @@ from hpgcn.errors import DataError
 TEXT_FACTOR = 30  # bytes of memory that a byte of text may become
 
 
-def read_json(source, memory, kind, expected):
+def parse_json(source, memory, kind, expected):
     """Return the value in a JSON file, of type `kind`, list or dict; DataError else."""
     text = whole_text(source, memory, TEXT_FACTOR).decode()
 

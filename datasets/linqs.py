@@ -37,11 +37,9 @@ def read(source, memory):
     order = nodes.order
     classes = parse_classes(labels, f"{content}: last column", lambda k: f"line {lines[k]}")
     targets, sources, notes = _cites(cites, nodes, memory)
-    if classes.names:
-        notes.append(f"classes: {shown(', '.join(classes.names))}")
     return Raw(len(ids), targets, sources, features=None if features is None else features[order],
-               labels=classes.numbers[order], original_ids=nodes.original_ids,
-               reads=TARGET_FIRST, notes=[*notes, *classes.notes])
+               labels=classes.numbers[order], class_names=classes.names,
+               original_ids=nodes.original_ids, reads=TARGET_FIRST, notes=[*notes, *classes.notes])
 
 
 def _content(file, memory):

@@ -15,7 +15,7 @@ from hpgcn.datasets.raw import Raw
 from hpgcn.datasets.source import need, refused, shown
 from hpgcn.datasets.text import whole_text
 from hpgcn.errors import DataError, require
-from hpgcn.graphs.edge_weights import listed
+from hpgcn.graphs.edge_weights import attribute_names, listed
 from hpgcn.graphs.validation import check_finite
 
 TEXT_FACTOR = 50  # bytes of memory that a byte of text may become as a graph of NetworkX
@@ -71,7 +71,7 @@ def _read(source, parse, kind, weights=None, *, labels=False):
             G = parse(networkx)
         except RecursionError as error:
             raise DataError(f"{source}: broken {kind} (nested too deep)") from error
-    from hpgcn.interop.networkx import attribute_names, edge_arrays
+    from hpgcn.interop.networkx import edge_arrays
 
     nodes = list(G)
     names = [str(node) for node in nodes]

@@ -1,4 +1,5 @@
 """Weights of edges: which attribute of an edge is its weight, and what float32 keeps of it."""
+import numbers
 import re
 import string
 
@@ -102,6 +103,47 @@ def choose_array(shapes, num_edges, num_nodes, asked, where, option):
         if shape in single and asked is None:
             left[other] = f"{other} is not read as weights: {option(other)} reads it"
     return name, left
+
+
+def weights_of(edges, asked, where, option):
+    """Return the weights of edges that have attributes, (e,) float64, and notes.
+
+    Parameters
+    ----------
+    edges : list of (start, end, dict)
+        Ends, for errors, and attributes by name.
+    asked, where, option
+        See `choose_weight`.
+    """
+    names = attribute_names((None, attributes) for _, _, attributes in edges)
+    weight = choose_weight(names, asked, where, option)
+    missing = object()
+    values = []
+    for start, end, attributes in edges:
+        value = missing if weight is None else attributes.get(weight, missing)
+        values.append(1 if value is missing else value)
+        if not isinstance(values[-1], (numbers.Real, np.bool_)):
+            raise DataError(f"{where}: edge {str(start)[:40]!r} - {str(end)[:40]!r}: {weight} is "
+                            f"{str(value)[:40]!r}, expected a number")
+    try:
+        values = np.array(values, np.float64)
+    except OverflowError:
+        raise DataError(f"{where}: {weight} of an edge is beyond float64") from None
+
+    notes = []
+    lacking = sum(weight not in attributes for _, _, attributes in edges)
+    if weight is not None and lacking:
+        notes.append(f"{lacking} of {len(edges)} edges have no {listed([weight])}: their weight "
+                     "is 1")
+    if unread := [other for other in names if other not in (weight, "id")]:
+        hint = f" ({option(unread[0])} reads it as weights)" if weight is asked is None else ""
+        notes.append(f"attributes of edges are not read: {listed(unread)}{hint}")
+    return values, notes
+
+
+def attribute_names(items):
+    """Return the names of attributes in pairs of an item and a dict, in the order of the input."""
+    return list(dict.fromkeys(name for _, attributes in items for name in attributes))
 
 
 def count_rounded(weights):

@@ -5,7 +5,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.errors import DataError, require, warn
-from hpgcn.graphs.edge_weights import choose_weight, listed
+from hpgcn.graphs.edge_weights import attribute_names, listed, weights_of
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.validation import SPLIT
 
@@ -126,43 +126,13 @@ def edge_arrays(G, asked, name, option):
         Starts and ends of edges as places in `list(G)`, and their weights.
     """
     number = {node: k for k, node in enumerate(G)}
-    names = attribute_names((None, data) for *_, data in G.edges(data=True))
-    weight = choose_weight(names, asked, name, option)
-    missing = object()
-    key = missing if weight is None else weight  # no edge has an object
-    lacking = 0
-    u, v, w = [], [], []
-    for start, end, value in G.edges(data=key, default=missing):
-        if value is missing:
-            lacking += 1
-            value = 1
-        if not isinstance(value, (numbers.Real, np.bool_)):
-            raise DataError(f"{name}: edge {str(start)[:40]!r} - {str(end)[:40]!r}: {weight} is "
-                            f"{str(value)[:40]!r}, expected a number")
-        u.append(number[start])
-        v.append(number[end])
-        w.append(value)
-    u, v = (np.array(ends, np.int64) for ends in (u, v))
-    try:
-        w = np.array(w, np.float64)
-    except OverflowError:
-        raise DataError(f"{name}: {weight} of an edge is beyond float64") from None
-
-    notes = []
-    if weight is not None and lacking:
-        notes.append(f"{lacking} of {u.size} edges have no {listed([weight])}: their weight is 1")
-    if unread := [other for other in names if other not in (weight, "id")]:
-        hint = f" ({option(unread[0])} reads it as weights)" if weight is asked is None else ""
-        notes.append(f"attributes of edges are not read: {listed(unread)}{hint}")
+    edges = list(G.edges(data=True))
+    w, notes = weights_of(edges, asked, name, option)
+    u, v = (np.array([number[edge[end]] for edge in edges], np.int64) for end in range(2))
     if not G.is_directed():
         off = u != v
         u, v, w = (np.concatenate(pair) for pair in ((u, v[off]), (v, u[off]), (w, w[off])))
     return (u, v, w), notes
-
-
-def attribute_names(items):
-    """Return the names of attributes in pairs of an item and a dict, in the order of the input."""
-    return list(dict.fromkeys(name for _, attributes in items for name in attributes))
 
 
 def node_ids(nodes, name="graph"):

@@ -2,7 +2,6 @@
 import bz2
 import gzip
 import io
-import json
 import lzma
 import pickle
 import re
@@ -52,8 +51,6 @@ FILES = [  # name, content, what it is said to be
     ("g.gr", b"c 9th challenge\nc\np sp 3 2\na 1 2 7\n", "DIMACS"),
     ("g.adj", b"AdjacencyGraph\n3\n2\n", "Ligra"), ("g.g6", b">>graph6<<A_\n", "graph6"),
     ("g.edgelist", b"0 1 {}\n1 2 {'weight': 3}\n", r"networkx's dictionaries.*data=False"),
-    ("g.json", b'\n {"nodes": [], "links": []}', "JSON.*node_link_graph"),
-    ("g.txt", json.dumps([[0, 1], [1, 2]]).encode(), "JSON"),
     ("g.npz", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer"),
     ("g.pkl", pickle.dumps({"a": 1}, protocol=0), "pickle.*nothing in it is executed"),
     ("g.hgr", b"2 3\n1 2\n2 3\n", "a hypergraph"), ("g.rua", b"1SYMMETRIC", "Harwell-Boeing"),
