@@ -217,8 +217,6 @@ def table(summary, batch=Config.batch):
                f"{{predicted_{what}_per_epoch:,}} {{called}}") for what in ("bytes", "messages")),
             ("seconds per epoch", "{epoch_s_median:.4g} (set-up {setup_s:.3g})"),
             ("results", "{out}/summary.json, metrics.jsonl, model.h5")]
-    if said["strategy_choice"]:
-        rows.insert(2, ("strategy auto", "{strategy_choice}"))
     return label_list([[text.format(**said) for text in row] for row in rows], width=19)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 import logging
 
 from hpgcn.config import size
+from hpgcn.planning.automatic import BY_HOLDERS, BY_ROWS, fitting, passed_over, sparing
 from hpgcn.planning.candidates import candidates, count_candidate
 from hpgcn.planning.dry_run import COUNTING
 from hpgcn.planning.options import Options
@@ -12,12 +13,9 @@ from hpgcn.planning.report import choose, row
 from hpgcn.planning.survey import Survey
 from hpgcn.runtime.machine import return_freed_memory
 from hpgcn.sampling import parse
-from hpgcn.strategies import AUTO_PER_LAYER, STRATEGIES, Product, named
+from hpgcn.strategies import AUTO_PER_LAYER, STRATEGIES, named
 
 log = logging.getLogger("hpgcn")
-BY_ROWS = next(each for each in STRATEGIES.values() if each.needs_parts)
-BY_HOLDERS = next(each for each in STRATEGIES.values() if each.takes_holders)
-METHOD = BY_HOLDERS.method  # by which a graph without parts is partitioned: it moves least
 
 
 def choose_strategy(source, config, comm):
@@ -50,7 +48,6 @@ def _choose(source, config, ranks):
     memory = size(config.memory) if config.memory else None
     options = Options((ranks,), memory=memory, config=config)
     rows = []
-    moved = []
     whole = parse(config.batch) is None
     known = {}  # on parts
     for each in candidates(survey, config, (ranks,)):
@@ -58,27 +55,15 @@ def _choose(source, config, ranks):
             continue
         footprint = count_candidate(survey, each, config)
         rows.append(row(each, footprint, options))
-        moved.append(_rows_moved(footprint.plan))
         if STRATEGIES[each.strategy].needs_parts:
             known[each] = footprint
-    limit = min(volume for entry, volume in zip(rows, moved)
-                if entry["strategy"] in (BY_ROWS.name, BY_HOLDERS.name))
-    sparing = [entry for entry, volume in zip(rows, moved) if volume <= limit]
+    allowed = sparing(rows)
     if config.strategy == AUTO_PER_LAYER:
         found = of_layers(survey, known, config, options.machine, (BY_ROWS, BY_HOLDERS))
         if found:
-            sparing.append(row(*found, options))
-            rows.append(sparing[-1])
-    for some in (sparing, rows):
-        if any(entry["fits"] for entry in some):
-            break
-    else:  # the run will say so, or keep less
-        some = [{**entry, "fits": True} for entry in rows]
-    choice = choose(some)
-    return choice["strategy"], choice["text"]
-
-
-def _rows_moved(plan):
-    """Rows that ranks send in a product with A: its bytes, of items of one byte, a column."""
-    sent, _ = plan.counts(Product(layer=0, width=plan.slices), itemsize=1)
-    return sent.sum() / plan.slices
+            allowed.append(row(*found, options))
+            rows.append(allowed[-1])
+    allowed = fitting(allowed, rows)
+    choice = choose(allowed)
+    text = choice["text"] + passed_over(rows, allowed[choice["index"]])
+    return choice["strategy"], text

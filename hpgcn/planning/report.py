@@ -10,6 +10,7 @@ import numpy as np
 from hpgcn.config import COST_FIELDS
 from hpgcn.errors import ConfigError, setting
 from hpgcn.planning import batch_report
+from hpgcn.planning.automatic import difference, rows_moved
 from hpgcn.planning.candidates import Candidate, candidates, count_candidate, grid_owner
 from hpgcn.planning.goals import MAX_RANKS
 from hpgcn.planning.options import QUICK
@@ -42,15 +43,17 @@ def forecast(path, options, *, progress=False):
     rows = compare(survey, options, progress)
     if not any(entry["fits"] for entry in rows):
         _refuse(survey, rows, options)
+    choice = choose(rows)
     return {
         "graph": survey.describe(path), "step": step_of(survey),
         "settings": {name: getattr(config, name) for name in COST_FIELDS},
         "rows_per_level": {"train": survey.totals(survey.reading.train),
                            "evaluated": survey.totals(survey.reading.evaluated)},
         "machine": machine_of(options),
-        "memory_limit_bytes": options.memory, "rows": rows, "choice": choose(rows),
+        "memory_limit_bytes": options.memory, "rows": rows, "choice": choice,
         "goal": options.goal and options.goal.answer(rows, _named),
-        "notes": left_out(survey, rows, options) + notes(options, rows)}
+        "notes": [*difference(survey, rows, choice, choose, options.methods),
+                  *left_out(survey, rows, options), *notes(options, rows)]}
 
 
 def compare(survey, options, progress=False):
@@ -100,11 +103,13 @@ def row(candidate, footprint, options):
     peak = footprint.peak
     largest = int(np.argmax(peak))
     prediction = footprint.prediction
+    strategy = variant(named(candidate.strategy), options.config)
     return {
-        "strategy": variant(named(candidate.strategy), options.config).title(options.config),
+        "strategy": strategy.title(options.config),
         "parts": candidate.parts, "ranks": candidate.ranks,
         "grid": list(candidate.shape),
         "fits": options.memory is None or int(peak[largest]) <= options.memory,
+        "rows_moved": rows_moved(strategy, footprint.plan),
         "bytes": _by_kind(prediction, prediction.bytes),
         "messages": _by_kind(prediction, prediction.messages),
         "memory": {"max_bytes": int(peak[largest]), "rank": largest,

@@ -8,6 +8,7 @@ from hpgcn.config import COST_FIELDS
 from hpgcn.errors import ConfigError, UsageError
 from hpgcn.graphs.validation import MAX_WIDTH, numbers
 from hpgcn.planning import report
+from hpgcn.planning.automatic import partitions_first
 from hpgcn.planning.survey import Survey
 from hpgcn.runtime.text_table import table as aligned
 from hpgcn.sampling import parse as parse_batch
@@ -66,7 +67,8 @@ def forecast(path, options, sweep, *, progress=False):
                          if name not in ("hidden", "layers")},
             "machine": report.machine_of(options), "memory_limit_bytes": options.memory,
             "models": models,
-            "notes": report.left_out(survey, every, options) + report.notes(options, every)}
+            "notes": [*partitions_first(survey, every, options.methods),
+                      *report.left_out(survey, every, options), *report.notes(options, every)]}
 
 
 def best_of(model):

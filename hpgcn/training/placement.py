@@ -10,7 +10,8 @@ from hpgcn.errors import ConfigError, UsageError, agreed
 from hpgcn.graphs.consistency import add_up, doubtful, nonzero, refuse
 from hpgcn.graphs.graph import Graph
 from hpgcn.parallel.layout import BlockLayout, split
-from hpgcn.planning.choice import METHOD, choose_strategy
+from hpgcn.planning.automatic import METHOD
+from hpgcn.planning.choice import choose_strategy
 from hpgcn.strategies import CHOOSING, Arrangement, Strategy, find_strategy
 from hpgcn.training.parts import partitioned, where_of
 

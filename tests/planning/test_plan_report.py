@@ -14,6 +14,7 @@ from hpgcn.config import Config
 from hpgcn.errors import ConfigError, DataError, InputNotFoundError, UsageError
 from hpgcn.graphs.graph import Graph
 from hpgcn.partition import make_partition
+from hpgcn.planning.choice import _choose as choose_of_run
 from hpgcn.planning.footprint import PARTS
 from hpgcn.planning.options import Options, read_machine
 from hpgcn.planning.report import forecast, table
@@ -193,8 +194,8 @@ def test_json(made):
     assert (report["graph"]["num_nodes"], report["graph"]["parts"]) == (203, None)
     assert report["machine"]["latency_s"] == Machine().latency_s
     for row in report["rows"]:
-        assert set(row) == {"strategy", "parts", "ranks", "grid", "fits", "bytes", "messages",
-                            "memory", "seconds"}
+        assert set(row) == {"strategy", "parts", "ranks", "grid", "fits", "rows_moved", "bytes",
+                            "messages", "memory", "seconds"}
         assert np.prod(row["grid"]) == row["ranks"]
         for counts in (row["bytes"], row["messages"]):
             kinds = {"aggregation", "dense", "weights"}
@@ -298,6 +299,27 @@ def test_what_is_left_out_is_said(tmp_path, ranks, settings, parts, said):
     assert len(lines) == (said is not None)
     assert not said or said in lines[0]
     assert not said or lines[0] in table(report)
+
+
+@pytest.mark.parametrize("ranks, differs", [(4, True), (3, False)])
+def test_what_a_run_takes_by_itself_is_said(tmp_path, ranks, differs):
+    path = write(tmp_path / "g.h5", make(n=400, degree=3), ranks, method="block")
+    report = forecast(path, Options((ranks,)))
+    taken, why = choose_of_run(store.load(path), Config(), ranks)
+    choice = report["choice"]["strategy"]
+    notes = [note for note in report["notes"] if note.startswith("`hpgcn train` on ")]
+    assert (taken != choice) == differs == bool(notes) == (f"--strategy {choice}" in "".join(notes))
+    assert not differs or f"on 4 ranks takes {taken}, the fastest single" in notes[0]
+    assert (f"; {choice} would take " in why and "moves more rows" in why) == differs
+
+
+def test_a_plan_says_that_a_run_partitions_first(made):
+    def notes(ranks, *methods):
+        report = forecast(made, Options(ranks, methods=methods or None))
+        return [note for note in report["notes"] if note.startswith("`hpgcn train` on several")]
+
+    assert "by cover first" in notes((1, 2))[0] and "--method cover counts them" in notes((2,))[0]
+    assert not notes((1,)) and not notes((2,), "cover")
 
 
 @pytest.mark.parametrize("given, said", [
