@@ -9,8 +9,7 @@ from hpgcn.datasets.parse import PASSED, U, V, W
 from hpgcn.datasets.raw import ROW_FIRST, TARGET_FIRST
 from hpgcn.datasets.source import shown
 from hpgcn.errors import DataError, UsageError
-from hpgcn.graphs.edge_weights import is_weight
-from hpgcn.graphs.edge_weights import plain as _plain
+from hpgcn.graphs.edge_weights import is_weight, plain
 
 THING = "(node|vertex|vert|id|user|person|author|page|paper|entity|member|tx)?"
 NUMBER = "(id|idx|index|no|number)?"
@@ -33,6 +32,13 @@ IGNORED = "|".join((
     "years?|months?|days?|hours?",
     "(edge|link|rel|relation)?"
     "(type|label|kind|class|name|colou?r|description|comment|title|directed)"))
+GRAPH = "(graph|subgraph|network|component)(id|idx|index|no|number|name)?"  # one of several
+TRIPLE = (  # the head, relation and tail of a knowledge graph
+    "(h|head|s|subj|subject)(entity)?(id|name)?",
+    "(r|rel|relation|relationship|p|pred|predicate|property|verb)(type)?(id|name)?",
+    "(t|tail|o|obj|object)(entity)?(id|name)?")
+NEO4J = re.compile(r"([^:]*):([A-Za-z_-]+)(?:\[\])?(?:\(([^()]*)\))?(?:\{[^{}]*\})?")
+NEO4J_ROLES = ("id", "start_id", "end_id", "type", "label", "ignore")
 VERTEX = "(node|vertex|user|person|author|page|paper|entity)?(id|idx|index|name)?|unnamed[0-9]*"
 LABEL = ("(node|vertex|true)?"
          "(labels?|class|classes|target|y|gt|groundtruth|community|group|category)(id)?")
@@ -51,7 +57,8 @@ class Columns:
     """The roles of the columns of an edge list."""
 
     roles: tuple[int, ...]  # U (the edge's first end), V (its second), W (its weight) or PASSED
-    reads: tuple[str, str] = ROW_FIRST  # which end is the row of the adjacency: or TARGET_FIRST
+    ends: tuple[str, str] = ROW_FIRST  # what the first and the second end are called
+    reads: tuple[str, str] = ROW_FIRST  # which end is the row of the adjacency, or TARGET_FIRST
     notes: tuple[str, ...] = ()  # what a user should know of it
     guessed: bool = False  # nothing but its place says that the third column holds weights
 
@@ -64,18 +71,29 @@ def of_place(count):
     return Columns((U, V, W), notes=(note,), guessed=True)
 
 
-def of_header(names, where, *, comment=False, textual=()):
+def third_column_error(where, kind):
+    """Return the error for a third column without a name, of a `kind` that is no weight."""
+    return DataError(f"{where}: no header, and the third column {kind}: --columns u,v,- leaves it "
+                     "out, --columns u,v,w reads it as weights, --columns source,-,target reads "
+                     "triples")
+
+
+def of_header(names, where, *, comment=False, textual=(), layout=None):
     """Return columns by the names of a header at `where`; DataError where these do not say.
 
     FromNodeId and ToNodeId in a `comment`, as SNAP writes, are read as a list without header.
-    `textual` are the columns without numbers: not read where their names are not known.
+    `textual` are the columns without numbers: not read where their names are not known. Of the
+    user's `layout`, `weights` is the name of the weights, and `bipartite` allows ids of two kinds.
     """
+    weights = None if layout is None else layout.weights
     try:
-        roles, ends = _assign(names, textual)
+        if not (layout and layout.bipartite):
+            _refuse_two_kinds(names)
+        roles, ends = _assign(names, textual, weights)
     except UnclearError as error:
         raise DataError(f"{where}: columns {shown(', '.join(names))}: {error}") from None
     directed = ends == DIRECTED and not (comment and set(map(_plain, names)) >= SNAP)
-    return Columns(roles, TARGET_FIRST if directed else ROW_FIRST, _notes(names, roles, directed))
+    return _columns(roles, names, directed, _notes(names, roles, directed))
 
 
 def of_flag(text, names, where):
@@ -86,7 +104,12 @@ def of_flag(text, names, where):
     roles, ends = _assign(words)
     directed = ends == DIRECTED
     notes = _notes(names, roles, directed) if any(names) else ()
-    return Columns(roles, TARGET_FIRST if directed else ROW_FIRST, notes)
+    return _columns(roles, names if any(names) else words, directed, notes)
+
+
+def _columns(roles, names, directed, notes):
+    ends = names[roles.index(U)], names[roles.index(V)]
+    return Columns(roles, ends, TARGET_FIRST if directed else ROW_FIRST, notes)
 
 
 def check_flag(text):
@@ -102,8 +125,9 @@ def check_flag(text):
 
 
 def spelled(words):
-    """Return words as --columns takes them; no more than fit a line."""
-    return ",".join(words[:MOST_SHOWN]) + ("" if len(words) <= MOST_SHOWN else ",...")
+    """Return --columns with these words, as it can be typed; no more than fit a line."""
+    text = ",".join(words[:MOST_SHOWN]) + ("" if len(words) <= MOST_SHOWN else ",...")
+    return f"--columns={text}" if text.startswith("-") else f"--columns {text}"
 
 
 def is_header(words):
@@ -125,6 +149,31 @@ def of_labels(names, where):
     return next((k for k in ids if k != labels[0]), None), labels[0]
 
 
+def _plain(name):
+    """Return a name to compare: without case, punctuation, and the type that Neo4j writes."""
+    if (typed := NEO4J.fullmatch(name)):
+        name = typed[2] if typed[2].lower() in NEO4J_ROLES or not typed[1] else typed[1]
+    return plain(name)
+
+
+def _refuse_two_kinds(names):
+    """Refuse ends that Neo4j takes from two id spaces, whose ids may be the same."""
+    typed = [found for name in names if (found := NEO4J.fullmatch(name))]
+    spaces = {found[2].lower(): found[3] for found in typed
+              if found[2].lower() in ("start_id", "end_id")}
+    if len(set(spaces.values())) > 1:
+        raise UnclearError("ids of two kinds: --bipartite keeps them apart")
+
+
+def _place(name, names):
+    """Return the place of a column by its name, as it is written or but for case and blanks."""
+    same = [k for k, other in enumerate(names) if other == name]
+    same = same or [k for k, other in enumerate(names) if _plain(other) == _plain(name)]
+    if len(same) != 1:
+        raise UnclearError(f"expected one called {shown(name)} (--weights)")
+    return same[0]
+
+
 def _kind(name):
     """Return (ends, 0 or 1), or ("weight" or "ignored" or "unknown", 0)."""
     name = _plain(name)
@@ -134,6 +183,8 @@ def _kind(name):
                 return ends, end
     if is_weight(name):
         return "weight", 0
+    if re.fullmatch(GRAPH, name):
+        return "graph", 0
     return "ignored" if re.fullmatch(IGNORED, name) else "unknown", 0
 
 
@@ -152,20 +203,25 @@ def _are_labels(names):
                for vertex, label in ((first, second), (second, first)))
 
 
-def _assign(names, textual=()):
+def _assign(names, textual=(), weights=None):
     """Return the roles, and which of ENDS they are; UnclearError where the names do not say."""
     if _are_labels(names):
         raise UnclearError("looks like labels of vertices, not edges: give labels as --labels "
                            "FILE.npy; if these are edges, --columns source,target says so")
     kinds = [_kind(name) for name in names]
+    if weights is not None:
+        kinds = [("ignored", 0) if kind == ("weight", 0) else kind for kind in kinds]
+        kinds[_place(weights, names)] = "weight", 0
     pairs = _pairs(kinds)
     if len(pairs) != 1:
-        words = spelled(["source", "target", *"-" * (len(names) - 2)])
-        raise UnclearError("which are the ends of an edge? Name each column, as in --columns "
-                           f"{words}")
+        kinds = sum(_plain(name).endswith("id") for name in names) > 1
+        raise UnclearError("which are the ends of an edge? "
+                           + "Of two kinds of ids --bipartite makes one graph. " * kinds
+                           + f"Name each column, as in {spelled(_ends_of(names))}")
     [ends] = pairs
     role_of = {(ends, 0): U, (ends, 1): V, ("weight", 0): W, ("ignored", 0): PASSED}
-    roles = [role_of.get(kind, PASSED if k in textual else None) for k, kind in enumerate(kinds)]
+    roles = [role_of.get(kind, PASSED if k in textual and kind[0] != "graph" else None)
+             for k, kind in enumerate(kinds)]
 
     word_of = {U: ends[0], V: ends[1], W: "w"}
     words = [word_of[role] if role in word_of and role not in roles[:k] else "-"
@@ -173,17 +229,35 @@ def _assign(names, textual=()):
     for role in word_of:
         if roles.count(role) > 1:
             several = [shown(name) for name, other in zip(names, roles) if other == role]
-            raise UnclearError(f"{' and '.join(several)} mean the same: name one, as in --columns "
+            raise UnclearError(f"{' and '.join(several)} mean the same: name one, as in "
                                f"{spelled(words)}")
     if None in roles:
         k = roles.index(None)
-        also = ""
-        if W not in roles:
-            weighted = spelled([*words[:k], "w", *words[k + 1:]])
-            also = f", --columns {weighted} reads it as weights"
-        raise UnclearError(f"{shown(names[k])} is not known: --columns {spelled(words)} leaves it "
-                           f"out{also}")
+        raise UnclearError(_unknown(shown(names[k]), kinds[k], k, words, W in roles))
     return tuple(roles), ends
+
+
+def _unknown(name, kind, k, words, weighted):
+    """Say what can be done with column k, whose name has no role."""
+    if kind[0] == "graph":
+        return (f"{name} says which of several graphs an edge is in, and one is trained on: keep "
+                f"the rows of one of them; where all are of one, {spelled(words)} leaves it out")
+    also = ""
+    if not weighted:
+        also = f", {spelled([*words[:k], 'w', *words[k + 1:]])} reads it as weights"
+    return f"{name} is not known: {spelled(words)} leaves it out{also}"
+
+
+def _ends_of(names):
+    """Return the words for --columns that are likely: those of a triple, else the first two."""
+    plain = list(map(_plain, names))
+    places = [[k for k, name in enumerate(plain) if re.fullmatch(pattern, name)]
+              for pattern in TRIPLE]
+    words = ["source", "target", *"-" * (len(names) - 2)]
+    if all(len(found) == 1 for found in places):
+        words = ["-"] * len(names)
+        words[places[0][0]], words[places[2][0]] = "source", "target"
+    return words
 
 
 def _notes(names, roles, directed):

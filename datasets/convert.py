@@ -8,8 +8,8 @@ import numpy as np
 
 from hpgcn.datasets import builtin, component, folders, foreign, formats, tables
 from hpgcn.datasets.build import build, count_isolated
-from hpgcn.datasets.columns import check_flag
 from hpgcn.datasets.features import MADE, make_features, normalize_rows
+from hpgcn.datasets.layout import Layout
 from hpgcn.datasets.source import BudgetError, Source, need, refuse_missing
 from hpgcn.datasets.split import (
     describe_split,
@@ -74,7 +74,8 @@ def order_within(graph, name, memory):
 
 def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, unweighted=False,
          reverse=False, strict=False, row_normalize=None, split=None, memory=None, scratch=None,
-         columns=None, base=None, weights=None, largest_component=False, num_splits=1):
+         columns=None, base=None, header=None, weights=None, num_nodes=None, bipartite=False,
+         compact=False, largest_component=False, num_splits=1):
     """Read a graph from a file, or digits or karate; return it, and what a user should know of it.
 
     Options are those of `hpgcn convert`. The files `features`, .npy or .npz, dense or a
@@ -82,10 +83,12 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     were relabelled, their rows follow the increasing order of the original ids. Features of
     a name in MADE are made of the adjacency. By default `row_normalize` is for Planetoid
     alone, the split the input's own, `memory`, the bytes that the input may ask for, 80% of
-    those available, and `base` 0, or 1 under KONECT's header. `weights` names the attribute of
-    edges that has their weights, by default the one that is called a weight. `largest_component`
-    leaves out all other vertices, in memory; ids tell which are left. Of a random or per-class
-    split `num_splits` are drawn, each with the seed after that of the one before. In a Scratch
+    those available. How edges are listed say `columns`, `base`, `header`, `weights`, `num_nodes`,
+    `bipartite` and `compact` (hpgcn.datasets.layout.Layout). `weights` names the column or
+    attribute of edges that has their weights, by default the one that is called a weight.
+    `largest_component` leaves out all other vertices, in memory; ids tell which are left. Of a
+    random or per-class split `num_splits` are drawn, each with the seed after that of the one
+    before. In a Scratch
     (`scratch`) an edge list that does not fit into memory is sorted on disk: the graph's arrays
     may then be Spools, which live as long. DataError, InputNotFoundError, UsageError, MissingError,
     StorageError: each one line with file, field, and index or line number.
@@ -95,16 +98,14 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     memory = memory_budget() if memory is None else memory
     asked = {"reverse": reverse, "symmetrize": symmetrize, "unweighted": unweighted,
              "strict": strict}
-    layout = {"names": columns, "base": base}
-    layout = {key: value for key, value in layout.items() if value is not None}
+    layout = Layout(columns, weights, header, base, num_nodes, bipartite, compact)
     if weights is not None and unweighted:
         raise UsageError(f"--weights {weights}: --unweighted sets all weights to 1")
     if largest_component:
         scratch = None  # it must be in memory
     made = features if features in MADE else None
     _refuse_missing(source, fmt, None if made else features, labels)
-    raw, name, where, digest, entries = _read(source, fmt, memory, scratch, asked, layout,
-                                              False if unweighted else weights)
+    raw, name, where, digest, entries = _read(source, fmt, memory, scratch, asked, layout)
     notes = raw.notes
     if features is not None and not made:
         raw.features = _from_file(features, tables.read_features, check_features, raw, "features",
@@ -155,17 +156,13 @@ def _refuse_missing(source, fmt, *beside):
     refuse_missing([path for path in (None if known else source, *beside) if path is not None])
 
 
-def _read(source, fmt, memory, scratch, asked, layout, weights):
+def _read(source, fmt, memory, scratch, asked, layout):
     """Return Raw, the graph's name, the input's, its SHA-256, and Entries if they are on disk."""
     if fmt not in formats.FORMATS:
         raise UsageError(f"format {fmt!r}: expected {', '.join(formats.FORMATS)}")
-    if "names" in layout:
-        check_flag(layout["names"])
-    if layout.get("base", 0) not in (0, 1):
-        raise UsageError(f"--base {layout['base']}: expected 0 or 1")
+    layout.check()
     if fmt == "auto" and str(source) in builtin.BUILTIN:
         _refuse_layout(layout, source)
-        _refuse_weights(weights, source)
         raw = builtin.BUILTIN[str(source)]()
         return raw, str(source), str(source), builtin.sha256(raw), None
     if os.path.isdir(source):
@@ -180,17 +177,17 @@ def _read(source, fmt, memory, scratch, asked, layout, weights):
         fmt = formats.detect(file)
     elif fmt not in formats.FOLDERS:
         foreign.refuse(file, by_name=False, fmt=fmt)
+    options = {"layout": layout}
     if fmt not in formats.STREAMED:
         _refuse_layout(layout, fmt)
+        options = {}
     if fmt in formats.WEIGHTED:
-        layout = layout | {"weights": weights}
-    else:
-        _refuse_weights(weights, fmt)
+        options["weights"] = False if asked["unweighted"] else layout.weights
     name = formats.graph_name(file, fmt)
     streamed = scratch is not None and fmt in formats.STREAMED
     if not streamed or EDGE_BYTES * formats.expected_edges(file) <= memory:
         try:
-            raw = formats.reader(fmt)(file, memory, **layout)
+            raw = formats.reader(fmt)(file, memory, **options)
             return raw, name, str(file), file.sha256(), None
         except BudgetError:
             if not streamed:
@@ -199,7 +196,7 @@ def _read(source, fmt, memory, scratch, asked, layout, weights):
     from hpgcn.datasets import external
 
     digest = hashlib.sha256()
-    with formats.stream(fmt)(file, digest, default_threads(), **layout) as stream:
+    with formats.stream(fmt)(file, digest, default_threads(), **options) as stream:
         entries = external.collect(stream, scratch, memory, **asked)
     file.refuse_changed()
     none = np.empty(0, np.int64)
@@ -246,16 +243,14 @@ def _split(raw, wanted, num_splits, where):
 
 
 def _refuse_layout(layout, fmt):
-    if layout:
-        raise UsageError(f"--columns and --base are for edge lists "
-                         f"({', '.join(formats.STREAMED)}), not for {fmt}")
-
-
-def _refuse_weights(weights, fmt):
-    if weights:
-        raise UsageError(f"--weights {weights}: for formats whose edges have several "
-                         f"attributes ({', '.join(formats.WEIGHTED)}), not for {fmt}; of an edge "
-                         "list --columns names the weights")
+    if layout.weights is not None and fmt not in formats.WEIGHTED:
+        raise UsageError(f"--weights {layout.weights}: for formats whose edges have several "
+                         f"attributes ({', '.join((*formats.STREAMED, *formats.WEIGHTED))}), not "
+                         f"for {fmt}")
+    flags = [flag for flag in layout.flags if flag != "--weights"]
+    if flags:
+        raise UsageError(f"{' and '.join(flags)}: expected an edge list "
+                         f"({', '.join(formats.STREAMED)}), not {fmt}")
 
 
 def _refuse_half_listed(header, counts, where):

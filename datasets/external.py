@@ -149,17 +149,23 @@ def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweigh
     runs.add(rows[:at], columns[:at], weights[:at], numbers[:at])
     del rows, columns, weights, numbers
 
-    numbering = Numbering(stream.num_nodes) if ids is None else ids.result(stream.counted)
+    numbering = Numbering(stream.num_nodes)
+    if ids is not None:
+        numbering = ids.result(**stream.numbering_options)
     original_ids = numbering.original_ids
+    restored = stream.restored(numbering)
     if strict and tally[sort_kernels.LOOPS]:
-        u = tally[sort_kernels.LOOP_ID] + (0 if original_ids is None else stream.base)
+        u = tally[sort_kernels.LOOP_ID]
+        if original_ids is not None:
+            u = np.searchsorted(original_ids, u)
+        u = u if restored.original_ids is None else restored.original_ids[u]
         raise DataError(f"{stream.where}: {tally[sort_kernels.LOOPS]} self loops, the first at "
                         f"entry {tally[sort_kernels.LOOP_ENTRY]}: {u} -> {u} (--strict)")
     weighted = bool(weighted and tally[sort_kernels.NOT_ONE])
     if original_ids is not None:
         runs = runs.renumbered(original_ids, scratch.spool(), size, weighted=weighted,
                                numbered=strict)
-    return Entries(stream.where, stream.restored(numbering), runs, weighted, mirror, strict, tally)
+    return Entries(stream.where, restored, runs, weighted, mirror, strict, tally)
 
 
 class _SortedKeys:

@@ -10,8 +10,7 @@ weights, None if its name is to tell, False for weights of 1.
 A reader whose edges come block by block, so that they may be larger than memory, also has
 `stream(source, digest, threads, **options)`: a context that gives a Stream, for which
 `threads` parse, and the bytes of the file go through `digest`, a hash object, unless it is
-None. The options of both are those of an edge list: `names` of its columns, as --columns takes
-them (UsageError where they do not say what the columns are), and `base`, the id of vertex 0.
+None. Both take a `layout`, a hpgcn.datasets.layout.Layout: what the user says of the edge list.
 """
 import re
 from importlib import import_module

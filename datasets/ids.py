@@ -15,13 +15,16 @@ class Numbering(NamedTuple):
     first: int = 0  # the smallest of them
 
 
-def ids_are_kept(largest, distinct, counted=None):
+def ids_are_kept(largest, distinct, counted=None, *, compact=False):
     """Whether ids are the numbers of vertices: else they are relabelled in increasing order.
 
-    They are where the largest is below 2 x (distinct ids) + 1024, unless the
-    input counts its vertices (`counted`) and has as many distinct ids as that.
+    They are where the largest is below 2 x (distinct ids) + 1024, or below the number of vertices
+    that the input counts (`counted`), unless it has as many distinct ids as that. With `compact`
+    they are where there are no gaps.
     """
-    return largest < 2 * distinct + 1024 and (counted != distinct or largest + 1 == distinct)
+    if compact or counted == distinct:
+        return largest + 1 == distinct
+    return largest < max(2 * distinct + 1024, counted or 0)
 
 
 class Ids:
@@ -60,27 +63,41 @@ class Ids:
         if self.others.size > self.limit:
             self.refuse(self.others.size)
 
-    def result(self, counted=None):
-        """Return the Numbering; `counted` vertices are what the input says it has."""
+    def result(self, counted=None, *, compact=False, from_one=False):
+        """Return the Numbering; `counted` vertices are what the input says it has.
+
+        These are 0..counted - 1 where all ids are, or else, with `from_one`, 1..counted. With
+        `compact` they are those of the ids alone.
+        """
         self._merge()
         distinct = int(np.count_nonzero(self.present)) + self.others.size
-        kept = ids_are_kept(self.largest, distinct, counted)
-        count = self.largest + 1 if kept else distinct
-        if count > self.limit:
-            self.refuse(count)
         first = int(self.others[0]) if self.others.size else 0
         if self.present.any():
             first = int(np.argmax(self.present))
+        if from_one and not compact and first and self.largest == counted:
+            return Numbering(self._checked(counted), np.arange(1, counted + 1), distinct, first)
+        kept = ids_are_kept(self.largest, distinct, counted, compact=compact)
+        count = self.largest + 1 if kept else distinct
+        if kept and not compact and counted is not None:
+            count = max(count, counted)
         ids = None if kept else np.concatenate([np.flatnonzero(self.present), self.others])
-        return Numbering(count, ids, distinct, first)
+        return Numbering(self._checked(count), ids, distinct, first)
+
+    def _checked(self, count):
+        if self.refuse is not None and count > self.limit:
+            self.refuse(count)
+        return count
 
 
-def compact_ids(rows, columns, counted=None):
-    """Number the vertices of edges, two (e,) int64 from 0 on; return Numbering, rows, columns."""
+def compact_ids(rows, columns, **options):
+    """Number the vertices of edges, two (e,) int64 from 0 on; return Numbering, rows, columns.
+
+    The `options` are those of `Ids.result`.
+    """
     ids = Ids(4 * rows.size + 1024)  # more than there can be, of 2 e distinct ones
     ids.add(rows)
     ids.add(columns)
-    numbering = ids.result(counted)
+    numbering = ids.result(**options)
     if numbering.original_ids is not None:
         rows = np.searchsorted(numbering.original_ids, rows)
         columns = np.searchsorted(numbering.original_ids, columns)

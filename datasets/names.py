@@ -7,7 +7,7 @@ import numpy as np
 
 from hpgcn.datasets.parse import U, V, W
 from hpgcn.datasets.source import need, shown
-from hpgcn.datasets.text import BLANKS, finite, split_line
+from hpgcn.datasets.text import BLANKS, MARKS, finite, split_line
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import MAX_NAME
 
@@ -15,33 +15,39 @@ NAME_BYTES = 250  # of memory for each name, beside four times the longest as an
 
 
 class Names:
-    """Names met so far, each with its number; they may take `memory` bytes."""
+    """Names met so far, each with its number; they may take `memory` bytes.
 
-    def __init__(self, where, memory):
+    The names of an edge's first end and those of its second are numbered `apart`, or together.
+    """
+
+    def __init__(self, where, memory, *, apart=False):
         self.where = where
         self.memory = memory
-        self.numbers = {}
+        first = {}
+        self.sides = (first, {}) if apart else (first, first)
         self.longest = 1
 
-    def number(self, name, place):
-        """Return the number of a name, str; `place` is for errors."""
-        found = self.numbers.get(name)
+    def number(self, name, place, side=U):
+        """Return the number of a name, str, at one end (U or V); `place` is for errors."""
+        numbers = self.sides[side]
+        found = numbers.get(name)
         if found is None:
             if not name or "\0" in name or len(name.encode("utf-8", "surrogatepass")) > MAX_NAME:
                 raise DataError(f"{place} is {shown(name, 40)!r}, expected a number, or a name of "
                                 f"1 to {MAX_NAME} bytes without NUL")
             self.longest = max(self.longest, len(name))
-            found = self.numbers[name] = len(self.numbers)
+            found = numbers[name] = len(numbers)
         return found
 
     def check(self):
         """Refuse more names than memory holds."""
-        count = len(self.numbers)
+        first, second = self.sides
+        count = len(first) + (len(second) if second is not first else 0)
         need(count * (NAME_BYTES + 4 * self.longest), self.memory, f"{self.where}: {count} names")
 
-    def array(self):
+    def array(self, side=U):
         self.check()
-        return np.array(list(self.numbers), np.str_)
+        return np.array(list(self.sides[side]), np.str_)
 
 
 def is_name(field):
@@ -54,13 +60,17 @@ def is_name(field):
 
 
 def named_parts(table, roles, delimiter, names):
-    """Yield (u, v, w) of blocks of lines; u and v are numbers of names, w None without weights."""
+    """Yield (u, v, w) of blocks of lines; u and v are numbers of names, w None without weights.
+
+    Lines that begin with # or % are edges like others, for names may.
+    """
     for block in table.blocks():
         columns = [], [], []
         for line in block.split(b"\n")[:-1]:
             table.line += 1
             text = line.strip(BLANKS)
-            if text and text[:1] not in b"#%":
+            if text:
+                table.marked += text[:1] in MARKS
                 _take(split_line(text, delimiter), roles, names, columns,
                       f"{table.where}: line {table.line}")
         names.check()
@@ -70,10 +80,12 @@ def named_parts(table, roles, delimiter, names):
 
 def _take(fields, roles, names, columns, where):
     if len(fields) != len(roles):
-        raise DataError(f"{where}: {len(fields)} field(s), expected {len(roles)}")
+        marked = fields and fields[0][:1] in MARKS
+        raise DataError(f"{where}: {len(fields)} field(s), expected {len(roles)}"
+                        + "; comments stand above the first edge only" * marked)
     for field, role in zip(fields, roles):
         if role in (U, V):
-            columns[role].append(names.number(_text(field, where), f"{where}: id"))
+            columns[role].append(names.number(_text(field, where), f"{where}: id", role))
         elif role == W:
             columns[W].append(finite(field.strip(b'"'), where, "weight is "))
 

@@ -4,11 +4,12 @@ from contextlib import closing, contextmanager
 import numpy as np
 
 from hpgcn.datasets import columns
+from hpgcn.datasets.layout import Layout
 from hpgcn.datasets.names import Names
 from hpgcn.datasets.parse import INT64_MAX, U, V, W
 from hpgcn.datasets.source import need, shown
-from hpgcn.datasets.stream import Stream
-from hpgcn.errors import DataError, UsageError, require
+from hpgcn.datasets.stream import SIDE, Stream
+from hpgcn.errors import DataError, require
 from hpgcn.runtime.machine import memory_budget
 
 BATCH = 1 << 18  # rows
@@ -24,11 +25,11 @@ def read(source, memory, **options):
 
 
 @contextmanager
-def stream(source, digest, threads, *, names=None, base=None, memory=None):
+def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B008 (is frozen)
     """Open an edge list, whose row groups may take `memory` bytes; MissingError without pyarrow.
 
-    Its threads are its own, so that `threads` is not used; `base` is 0 unless it is given. Names of
-    vertices may take `memory` bytes, too.
+    Its threads are its own, so that `threads` is not used. Names of vertices may also take
+    `memory` bytes.
     """
     parquet = require("pyarrow.parquet", "io", "reading Parquet")
     if digest is not None:
@@ -37,28 +38,33 @@ def stream(source, digest, threads, *, names=None, base=None, memory=None):
     with _refusing(source):
         file = parquet.ParquetFile(source.path, page_checksum_verification=True)
     with file:
-        named, chosen, textual = _columns(file.schema_arrow, names, source)
-        if textual and base:
-            raise UsageError(f"--base {base}: the ids of {source} are names, which have none")
+        named, chosen, textual = _columns(file.schema_arrow, layout, source)
+        if textual:
+            layout.refuse_for_names(source)
         memory = memory_budget() if memory is None else memory
         for group in range(file.metadata.num_row_groups):
             size = file.metadata.row_group(group).total_byte_size
             need(size, memory, f"{source}: row group {group}")
-        met = Names(source, memory) if textual else None
-        with closing(_parts(file, chosen, base or 0, source, met)) as parts:
-            yield Stream(str(source), parts, named, base=base or 0,
-                         base_known=textual or base is not None, notes=list(named.notes),
-                         names=met)
+        names = Names(source, memory, apart=layout.bipartite) if textual else None
+        base = layout.base or 0
+        high = SIDE - 1 if layout.bipartite else INT64_MAX
+        if layout.num_nodes is not None:
+            high = base + layout.num_nodes - 1
+        with closing(_parts(file, chosen, (base, high), source, names)) as parts:
+            yield Stream(str(source), parts, named, layout.num_nodes, base=base,
+                         base_known=textual or layout.base is not None, notes=list(named.notes),
+                         names=names, compact=layout.compact,
+                         sides=named.ends if layout.bipartite else None)
 
 
-def _columns(schema, flag, source):
+def _columns(schema, layout, source):
     """Return Columns, the names of those of ids and of weights, and whether ids are text."""
     kinds = [str(column.type) for column in schema]
-    if flag is not None:
-        named = columns.of_flag(flag, schema.names, source)
+    if layout.columns is not None:
+        named = columns.of_flag(layout.columns, schema.names, source)
     else:
         textual = [k for k, kind in enumerate(kinds) if not kind.startswith(NUMBERS)]
-        named = columns.of_header(schema.names, source, textual=textual)
+        named = columns.of_header(schema.names, source, textual=textual, layout=layout)
     chosen = []
     ends = [kinds[named.roles.index(role)] for role in (U, V)]
     textual = all(kind.startswith(TEXT) for kind in ends)
@@ -77,7 +83,7 @@ def _columns(schema, flag, source):
     return named, chosen, textual
 
 
-def _parts(file, chosen, base, source, names):
+def _parts(file, chosen, limits, source, names):
     row = 0
     batches = file.iter_batches(BATCH, columns=chosen)
     while True:
@@ -88,7 +94,7 @@ def _parts(file, chosen, base, source, names):
         w = [_values(batch.column(name), name, row, None, source) for name in chosen[2:]]
         ends = [(batch.column(name), name) for name in chosen[:2]]
         if names is None:
-            u, v = (_values(column, name, row, base, source) for column, name in ends)
+            u, v = (_values(column, name, row, limits, source) for column, name in ends)
         else:
             u, v = _numbers(ends, names, row, source)
         yield u, v, w[0] if w else None
@@ -102,8 +108,8 @@ def _numbers(ends, names, row, source):
     (first, name), (second, other) = ends
     with _refusing(source):
         pairs = list(zip(first.to_pylist(), second.to_pylist()))
-    found = [(names.number(u, f"{source}: row {k}: {shown(name)}"),
-              names.number(v, f"{source}: row {k}: {shown(other)}"))
+    found = [(names.number(u, f"{source}: row {k}: {shown(name)}", U),
+              names.number(v, f"{source}: row {k}: {shown(other)}", V))
              for k, (u, v) in enumerate(pairs, row)]
     names.check()
     return np.array(found, np.int64).reshape(-1, 2).T
@@ -116,22 +122,23 @@ def _refuse_empty(column, name, row, source):
                         "or a name")
 
 
-def _values(column, name, row, base, source):
-    """Return a column from row `row` on: int64 ids from `base` on, or (None) float64 weights."""
+def _values(column, name, row, limits, source):
+    """Return a column from row `row` on: int64 ids within `limits`, or (None) float64 weights."""
     _refuse_empty(column, name, row, source)
     values = column.to_numpy(zero_copy_only=False)
-    if base is None:
+    if limits is None:
         values = values.astype(np.float64)
         wrong = ~np.isfinite(values)
         expected = "a finite number"
     else:
-        wrong = (values < base) | (values > INT64_MAX)
-        expected = f"{base}..{INT64_MAX}"
+        low, high = limits
+        wrong = (values < low) | (values > high)
+        expected = f"{low}..{high}"
     if wrong.any():
         k = np.argmax(wrong)
         raise DataError(f"{source}: row {row + k}: {shown(name)} is {values[k]}, expected "
                         f"{expected}")
-    return values if base is None else values.astype(np.int64)
+    return values if limits is None else values.astype(np.int64)
 
 
 @contextmanager

@@ -103,14 +103,16 @@ def parse(text, delimiter, comments, roles, low, high, integral, line, u, v, w, 
 
     `roles` (k,) int64 are those of a line's fields; `inexact` (rows, 4) int64 gets
     row, start, end and line of each value left to the caller. Returns status;
-    position, number and line of the field at fault; rows parsed, inexact values.
+    position, number and line of the field at fault; rows parsed, inexact values, comments skipped.
     """
     at = 0
     count = 0
     rough = 0
+    skipped = 0
     while at < text.size:
         at = _skip(text, at, delimiter)
         if comments and (text[at] == HASH or text[at] == PERCENT):
+            skipped += 1
             while text[at] != NEWLINE:
                 at += 1
         if text[at] == NEWLINE:
@@ -125,9 +127,9 @@ def parse(text, delimiter, comments, roles, low, high, integral, line, u, v, w, 
                 if text[at] == delimiter:
                     at = _skip(text, at + 1, delimiter)
                 elif delimiter != SPACE:
-                    return MISSING, at, k, line, count, rough
+                    return MISSING, at, k, line, count, rough, skipped
             if text[at] == NEWLINE and (role != PASSED or delimiter == SPACE):
-                return MISSING, at, k, line, count, rough
+                return MISSING, at, k, line, count, rough, skipped
             if role == PASSED:
                 at = _pass(text, at, delimiter)
                 continue
@@ -153,12 +155,12 @@ def parse(text, delimiter, comments, roles, low, high, integral, line, u, v, w, 
             if status == DONE and role != W and not low <= value <= high:
                 status = OUT_OF_RANGE
             if status != DONE:
-                return status, start - quoted, k, line, count, rough
+                return status, start - quoted, k, line, count, rough, skipped
 
         at = _skip(text, at, delimiter)
         if text[at] != NEWLINE:
-            return EXTRA, at, roles.size, line, count, rough
+            return EXTRA, at, roles.size, line, count, rough, skipped
         at += 1
         line += 1
         count += 1
-    return DONE, at, 0, line, count, rough
+    return DONE, at, 0, line, count, rough, skipped

@@ -16,6 +16,7 @@ from hpgcn.runtime.progress_bar import bar
 BLOCK = 1 << 22  # bytes
 LONGEST_NUMBER = 400  # characters
 BLANKS = b" \t\r"
+MARKS = (b"#", b"%")  # of a comment
 NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?")
 WHOLE = re.compile(r"0|[1-9][0-9]{0,17}")  # an id that is no name
 
@@ -91,6 +92,7 @@ class Table:
         self.stream = stream
         self.where = where
         self.line = 0  # lines handed out so far
+        self.marked = 0  # lines parsed that begin with # or %
         self.pending = b""
 
     def readline(self):
@@ -109,6 +111,14 @@ class Table:
         """Hand these lines, the last ones read, to whoever reads the rest."""
         self.pending = b"".join(line + b"\n" for line in lines)
         self.line -= len(lines)
+
+    def readlines(self, size):
+        """Return the next lines: as many as have `size` bytes, or all that are left."""
+        lines = []
+        while size > 0 and (line := self.readline()) is not None:
+            lines.append(line)
+            size -= len(line) + 1
+        return lines
 
     def blocks(self):
         """Yield the rest in blocks of whole lines, as bytes."""
@@ -142,9 +152,14 @@ class Table:
                 pending.append(pool.submit(self._parse, block, grammar, self.line + 1))
                 self.line += block.count(b"\n")
                 if len(pending) > threads:
-                    yield pending.popleft().result()
+                    yield self._counted(pending.popleft().result())
             while pending:
-                yield pending.popleft().result()
+                yield self._counted(pending.popleft().result())
+
+    def _counted(self, parsed):
+        part, skipped = parsed
+        self.marked += skipped
+        return part
 
     def columns(self, grammar, memory=INT64_MAX):
         """Parse the rest into (u, v, w), which may take `memory` bytes; see `parts`."""
@@ -152,7 +167,10 @@ class Table:
             return join_parts(parts, grammar.weighted, memory, self.where)
 
     def _parse(self, block, grammar, line):
-        """Return the columns of a block of whole lines, the first of them number `line`."""
+        """Return the columns of a block of whole lines, and how many of these are comments.
+
+        The number of the first of these lines is `line`.
+        """
         text = np.frombuffer(block, np.uint8)
         roles = np.array(grammar.roles, np.int64)
         shortest = 2 * roles.size - np.count_nonzero(roles == PASSED)  # fields passed may be empty
@@ -161,7 +179,7 @@ class Table:
         w = np.empty(rows if grammar.weighted else 0)
         inexact = np.empty((w.size, 4), np.int64)
 
-        status, at, field, line, count, rough = parse.parse(
+        status, at, field, line, count, rough, skipped = parse.parse(
             text, ord(grammar.delimiter), grammar.comments, roles, grammar.low, grammar.high,
             grammar.integral, line, u, v, w, inexact)
         if status != parse.DONE:
@@ -169,7 +187,8 @@ class Table:
             raise DataError(f"{self.where}: line {line}: {reason}")
         if rough:
             w[inexact[:rough, 0]] = self._floats(text, inexact[:rough])
-        return u[:count].copy(), v[:count].copy(), w[:count].copy() if grammar.weighted else None
+        w = w[:count].copy() if grammar.weighted else None
+        return (u[:count].copy(), v[:count].copy(), w), skipped
 
     def _floats(self, text, tokens):
         """Return the values of numbers that the compiled loop could not round itself."""

@@ -36,7 +36,8 @@ def convert(args):
 
     names = ("compress", "overwrite", "features", "labels", "symmetrize", "unweighted", "reverse",
              "strict", "row_normalize", "split", "num_splits", "memory", "columns", "base",
-             "weights",             "largest_component", "order")
+             "header", "weights", "num_nodes", "bipartite", "compact",
+             "largest_component", "order")
     options = {name: getattr(args, name) for name in names}
     notes = convert.convert(args.source, args.out, args.format, **options)
     say(args, *notes, f"wrote {printable(args.out)}")

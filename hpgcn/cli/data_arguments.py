@@ -20,10 +20,21 @@ def convert(command):
              "target aggregates source) or u,v (row u aggregates v), w (weights), - (not read); "
              "such as u,v,-,w")
     add("--weights", metavar="NAME",
-        help="attribute or array of the edges that has their weights (default: the one that is "
-             "called a weight)")
+        help="column, attribute or array of edges that has their weights (default: the one that "
+             "is called a weight)")
+    add("--header", action=argparse.BooleanOptionalAction, default=None,
+        help="the first line of text has the names of the columns, or is data (default: by its "
+             "words)")
     add("--base", type=int, choices=[0, 1],
         help="id of the first vertex of an edge list (default: 0; 1 under KONECT's header)")
+    add("--num-nodes", type=int, metavar="N",
+        help="vertices of an edge list: ids are 0..N-1 (1..N with --base 1), with or without edges "
+             "(default: by the ids)")
+    add("--compact", action="store_true",
+        help="number only the ids that are in an edge, in increasing order; they are kept")
+    add("--bipartite", action="store_true",
+        help="the ids of the two columns are of two kinds, such as users and items: number those "
+             "of the second after those of the first, and read edges in both directions")
     add("--features", metavar="FILE",
         help=".npy, .npz (SciPy sparse or one array), .json (lists of numbers), LibSVM; or "
              "the word identity (a column for each vertex) or degree (log(1 + d) of row sum and "

@@ -1,6 +1,7 @@
 """What the flags of all commands are made of: the parser, settings as flags, sizes, integers."""
 import argparse
 import dataclasses
+import re
 import sys
 
 from hpgcn import config
@@ -15,7 +16,11 @@ IN_REGISTRIES = ("strategy", "model")
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises what argparse would print."""
+    """Raises what argparse would print; takes `-,u,v` as a value, which begins like a flag."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self._negative_number_matcher = re.compile(rf"{self._negative_number_matcher.pattern}|-,")
 
     def error(self, message):
         raise UsageError(f"{message}; see `{self.prog} --help`")

@@ -21,7 +21,9 @@ TARGET_NAMES = {
     "Source,Target,Type,Id,Label,timeset,Weight": "uv----w", ",from,to,value": "-uvw",
     "Unnamed: 0,src,dst,edge_weight": "-uvw", "w,dst_id,src_id": "wvu",
     "source_node,target_node,timestamp": "uv-", "FromNodeId,ToNodeId": "uv",
-    ":START_ID,:END_ID,:TYPE": "uv-", "sender,receiver,created_at,capacity": "uv-w"}
+    ":START_ID,:END_ID,:TYPE": "uv-",
+    ":TYPE,weight:double,:END_ID(P),id:START_ID(P)": "-wvu",
+    "sender,receiver,created_at,capacity": "uv-w"}
 ROW_NAMES = {"u,v,w": "uvw", "V,U": "vu", "id_1,id_2": "uv", "txId1,txId2": "uv",
              "node1,node2,date": "uv-", "row,col,val": "uvw", "i,j": "uv"}
 
@@ -39,8 +41,16 @@ def test_names(header, roles, reads):
     ("id,target", "labels of vertices, not edges: give labels as --labels"),
     ("node,class", "labels of vertices"), ("label,node_id", "labels of vertices"),
     ("name,size", "which are the ends of an edge\\? Name each column, as in --columns source,targ"),
-    ("a,b", "--columns source,target$"), ("head,relation,tail", "--columns source,target,-$"),
-    ("userId,movieId,rating,timestamp", "--columns source,target,-,-$"),
+    ("a,b", "--columns source,target$"), ("head,relation,tail", "--columns source,-,target$"),
+    ("Subject,Object,Predicate", "--columns source,target,-$"),
+    ("r,h,t", "--columns=-,source,target$"), ("id,head,tail,rel", "--columns=-,source,target,-$"),
+    ("from,relation,to", "relation is not known: --columns source,-,target leaves it out"),
+    ("userId,movieId,rating,timestamp",
+     "kinds of ids --bipartite makes one graph. Name each .* --columns source,target,-,-$"),
+    ("graph_id,source,target", "graph_id says which of several graphs an edge is in.*keep the rows "
+     "of one of them; where all are of one, --columns=-,source,target leaves it out$"),
+    ("u,v,component", "component says which of several graphs"),
+    (":START_ID(Person),:TYPE,:END_ID(Movie)", "ids of two kinds: --bipartite keeps them apart"),
     ("x", "which are the ends"),
     (",".join(f"f{k}" for k in range(2000)), r"--columns source,target(,-){14},\.\.\.$"),
     ("source,src,target",
@@ -137,26 +147,51 @@ def test_header_of_snap_keeps_the_meaning_of_a_bare_list(tmp_path):
     refused("labels of vertices", put(tmp_path / "g.txt", "# node label\n0 1\n"))
 
 
-@pytest.mark.parametrize("third, kind", [
-    ([1082040961, 1082155839], "Unix times"),
-    ([1082040961000, 1082155839000], "Unix times in milliseconds"),
-    ([20040415, 20040416], "dates"), ([1990 + k % 30 for k in range(16)], "years"),
-    (range(64), "times or numbers of lines, they only grow"),
-    ([k // 2 for k in range(300)], "times or numbers of lines, they only grow")])
-def test_third_columns_that_are_no_weights(tmp_path, third, kind):
-    lines = [f"{k % 7} {k % 5} {number}\n" for k, number in enumerate(third)]
-    path = put(tmp_path / "g.txt", "".join(lines))
-    refused(rf"no header, and the third column .* looks like {kind}: --columns", path)
-    assert read(path, columns="u,v,-")[0].header.all_ones
-    assert not read(path, columns="u,v,w")[0].header.all_ones
+NO_WEIGHTS = [  # a third column without a name, what the refusal says of it
+    ([1082040961.5, 1082155839.25], r"looks like times \(1082040961\.5\.\..*: --columns u,v,-"),
+    ([20040415, 20040416], r"holds whole numbers \(20040415\.\.20040416\), which may be weights, "),
+    ([1, 0, 1], r"holds whole numbers \(0\.\.1\)"), ([-1, 1], "holds whole"),
+    ([2, 2], "holds whole"), (["3.0", "1e0"], "holds whole"), ([0, 0], "holds whole"),
+    ([1082040961, 5], "holds whole"),
+    (["likes", "hates"], r"holds text \('likes'\): --columns u,v,- leaves it out"),
+    (["True", "False"], "holds text"), (["00260881", "00260622"], r"holds text \('00260881'\)")]
 
 
-@pytest.mark.parametrize("third", [
-    [1] * 100, [2] * 100, range(63), [k // 10 for k in range(100)], [k + 0.5 for k in range(100)],
-    [1999, 2000], [5, 1082040961], range(100, 0, -1)])
-def test_third_columns_that_may_be_weights(tmp_path, third):
+@pytest.mark.parametrize("ends", ["0 1", "alice bob", "00260881 _hypernym", "alice 5", "5 alice"])
+def test_third_columns_that_are_no_weights(tmp_path, ends):
+    u, v = ends.split()
+    for third, said in NO_WEIGHTS:
+        lines = [f"{a} {b} {number}\n" for number in third for a, b in ((u, v), (v, u))]
+        path = put(tmp_path / "g.txt", "".join(lines))
+        assert "--columns source,-,target reads triples" in refused(
+            rf"no header, and the third column {said}", path)
+        assert read(path, columns="u,v,-")[0].header.num_edges == 2
+        if third[0] == "likes":
+            names = read(path, columns="source,-,target")[0].original_ids
+            assert set(names) == {u, v, *third}
+        if "text" not in said:
+            read(path, columns="u,v,w")
+
+
+@pytest.mark.parametrize("third", [[1] * 9, ["1.0"] * 9, [0.5, 1, 2], [1, 1999.25]])
+def test_third_columns_that_are_weights(tmp_path, third):
     lines = [f"{k % 7} {k % 5} {number}\n" for k, number in enumerate(third)]
-    read(put(tmp_path / "g.txt", "".join(lines)))
+    graph, notes = read(put(tmp_path / "g.txt", "".join(lines)))
+    assert graph.header.all_ones == (len(third) == 9)
+    assert "the third column is read as weights; --columns u,v,- leaves it" in " ".join(notes)
+
+
+def test_weights_by_name(tmp_path):
+    for name, text in (("g.csv", "Source,Target,Trust Score,weight\n0,1,3,9\n1,0,2,9\n"),
+                       ("g.txt", "# source target TrustScore w\n0 1 3 9\n1 0 2 9\n")):
+        path = put(tmp_path / name, text)
+        graph, notes = read(path, weights="trust_score")
+        assert rows(graph) == [[0, 2], [3, 0]] and "is weight; not read: w" in " ".join(notes)
+        refused("expected one called rating", path, weights="rating")
+    with pytest.raises(UsageError, match="--columns and --weights: expected one of them"):
+        read(path, weights="TrustScore", columns="u,v,w,-")
+    with pytest.raises(UsageError, match="line 1 has no header that names columns: --columns u,"):
+        read(put(tmp_path / "g.txt", "0 1 3\n"), weights="w")
 
 
 @pytest.mark.parametrize("flag", [
@@ -171,12 +206,12 @@ def test_flag_against_the_file(tmp_path):
     path = put(tmp_path / "g.csv", "x,y,z\n0,1,2\n")
     refused(r"g\.csv: line 1: 3 column\(s\), but --columns u,v names 2", path, columns="u,v")
     assert "columns: x is u, y is v; not read: z" in read(path, columns="u,v,-")[1]
-    for options in ({"columns": "u,v"}, {"base": 1}):
-        with pytest.raises(UsageError,
-                           match=r"--columns and --base are for edge lists .*, not for karate"):
+    for options, flag in (({"columns": "u,v"}, "--columns"), ({"base": 1}, "--base"),
+                          ({"bipartite": True}, "--bipartite"), ({"compact": True}, "--compact")):
+        with pytest.raises(UsageError, match=rf"^{flag}: expected an edge list .*, not karate"):
             read("karate", **options)
     np.savez(tmp_path / "g.npz", edge_index=[[0], [1]])
-    with pytest.raises(UsageError, match="not for npz"):
+    with pytest.raises(UsageError, match=r"--base: expected an edge list .*, not npz"):
         read(tmp_path / "g.npz", base=1)
 
 

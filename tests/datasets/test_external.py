@@ -67,8 +67,9 @@ TRAPS = {
     "plain": lines(U, V), "one edge": b"0 1\n", "one loop": b"0 0\n",
     "duplicates far apart": lines([*U, *U, *U], [*V, *V, *V]),
     "one edge many times": lines([5] * 900, [7] * 900), "symmetric": lines(*SYMMETRIC),
-    "symmetric, weights too": lines(*SYMMETRIC, [(u + 1) * (v + 1) for u, v in zip(*SYMMETRIC)]),
-    "symmetric pattern, other weights": lines([0, 1, 2, 0], [1, 0, 0, 2], [2, 2, 3, 4]),
+    "symmetric, weights too": lines(
+        *SYMMETRIC, [(u + 1) * (v + 1) / 2 for u, v in zip(*SYMMETRIC)]),
+    "symmetric pattern, other weights": lines([0, 1, 2, 0], [1, 0, 0, 2], [2, 2, 3, 4.5]),
     "says undirected, and is not": b"# Undirected graph\n" + lines(U, V),
     "empty rows": lines([0, 900, 900, 5], [3, 3, 1, 900]),
     "declared vertices, most of them isolated":
@@ -85,11 +86,11 @@ TRAPS = {
     "weights": lines(U, V, W),
     "weights: order of the sum": lines([1, 1, 1, 0] * 200, [2, 2, 2, 1] * 200,
                                        [1e16, 1.0, -1e16, 0.1] * 200),
-    "weights: sums of 0": lines([0, 0, 1, 2], [1, 1, 0, 2], [2, -2, 5, 1]),
+    "weights: sums of 0": lines([0, 0, 1, 2], [1, 1, 0, 2], [2.5, -2.5, 5, 1]),
     "weights: negative": lines(U, V, [-abs(w) for w in W]),
-    "weights: negative loops": lines([0, 0, 1], [0, 1, 1], [-2, -3, 4]),
-    "weights: 0 dropped, ids stay": lines([0, 9, 1], [1, 1, 0], [1, 0, 1]),
-    "weights: all 0": lines([0, 9, 1], [1, 1, 0], [0, 0, 0]),
+    "weights: negative loops": lines([0, 0, 1], [0, 1, 1], [-2, -3.5, 4]),
+    "weights: 0 dropped, ids stay": lines([0, 9, 1], [1, 1, 0], [1.5, 0, 1]),
+    "weights: all 0": b"u v w\n" + lines([0, 9, 1], [1, 1, 0], [0, 0, 0]),
     "weights: all 1": lines([*U, *U], [*V, *V], [1] * 1200),
     "weights: sums are 1": lines([0, 0, 1], [1, 1, 2], [0.5, 0.5, 1]),
     "weights: underflow": lines([0, 1, 1, 2], [1, 0, 1, 2], ["1e-60", "-1e-60", "-1e-60", "1e-46"]),
@@ -132,7 +133,20 @@ def raised(*columns, factor=1, by=1):
     ("g.txt", b"% asym unweighted\n% 600 40 40\n" + raised(FAR, V), {}),
     ("g.txt", raised(U, V), {}), ("g.txt", raised(U, V), {"base": 1}),
     ("g.txt", b"# Nodes: 40 Edges: 600\n" + raised(U, V, factor=3, by=0), {}),
-    ("g.txt", b"# Nodes: 41 Edges: 600\n" + raised(U, V, factor=3, by=0), {})])
+    ("g.txt", b"# Nodes: 41 Edges: 600\n" + raised(U, V, factor=3, by=0), {}),
+    ("g.txt", b"# Nodes: 50 Edges: 600\n" + lines(U, V), {}),
+    ("g.txt", b"# Nodes: 40 Edges: 600\n" + lines([1, *U[:30]], [40, 3, *V[:29]]), {}),
+    ("g.txt", b"# Nodes: 60 Edges: 600\n" + raised(U, V, factor=3, by=0), {"compact": True}),
+    ("g.txt", raised(U, V, factor=3, by=0), {"num_nodes": 500}),
+    ("g.txt", raised(U, V), {"num_nodes": 45, "base": 1}),
+    ("g.txt", lines(U, V, W), {"bipartite": True}),
+    ("g.txt", b"% bip unweighted\n% 600 40 40\n" + raised(U, V), {}),
+    ("g.csv", b"who,what\n" + lines(U, V, separator=",n"), {"bipartite": True,
+                                                            "columns": "source,target"}),
+    ("g.txt", b"0 1 2 3\n# c\n% d\n" + lines(U, V, W, range(600)), {"columns": "u,v,w,-"}),
+    ("g.csv", b"u,v\n#a,#b\n" * 40 + lines(U, V, separator=",%"), {"header": True}),
+    ("g.csv", b"a,b,2\n" * 40 + lines(U, W, V, separator=",n"), {"header": False,
+                                                                 "columns": "u,v,-"})])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_same_bits_of_any_text(tmp_path, name, content, options, reverse):
     said = assert_same(tmp_path, content, name=name, reverse=reverse, **options)
@@ -187,7 +201,8 @@ def test_any_edges(tmp_path, data, room, symmetrize, reverse, strict):
     weighted = data.draw(st.booleans())
     edges = data.draw(st.lists(st.tuples(ids, ids, *[weights] * weighted), min_size=1, max_size=80))
     assert_same(tmp_path, lines(*zip(*edges)), room, symmetrize=symmetrize, reverse=reverse,
-                strict=strict)
+                strict=strict, columns="u,v,w" if weighted else "u,v",
+                compact=data.draw(st.booleans()), bipartite=data.draw(st.booleans()))
 
 
 def test_larger_than_its_memory(tmp_path, monkeypatch):

@@ -110,7 +110,7 @@ WEIGHTS = st.one_of(st.floats(-1e6, 1e6).map(repr), st.sampled_from(
 
 @st.composite
 def edge_lists(draw):
-    """Text of an edge list: mostly valid."""
+    """Text of an edge list, mostly valid, and whether it has weights."""
     separator = draw(st.sampled_from([" ", "\t", "  ", ",", ", ", ";"]))
     weighted, lines = draw(st.booleans()), []
     for u, v in draw(st.lists(st.tuples(IDS, IDS), max_size=8)):
@@ -120,12 +120,13 @@ def edge_lists(draw):
         lines.insert(draw(st.integers(0, len(lines))), extra)
     end = draw(st.sampled_from(["\n", "\r\n"]))
     mark = draw(st.sampled_from(["", "\ufeff"]))
-    return mark + end.join(lines) + draw(st.sampled_from(["", end]))
+    return mark + end.join(lines) + draw(st.sampled_from(["", end])), weighted
 
 
 @quick
-@given(text=edge_lists(), name=st.sampled_from(["g.txt", "g.csv"]))
-def test_edge_lists(folder, text, name):
+@given(edges=edge_lists(), name=st.sampled_from(["g.txt", "g.csv"]))
+def test_edge_lists(folder, edges, name):
+    text, weighted = edges
     (folder / name).write_bytes(text.encode())
     try:
         wanted = slow_readers.read_edges(text.encode())
@@ -134,7 +135,8 @@ def test_edge_lists(folder, text, name):
     for memory in (None, 50_000, 100):  # the last sorts on disk, if its edges and vertices fit
         try:
             kind = "snap" if name == "g.txt" else "csv"
-            convert(folder / name, folder / "out.h5", kind, memory=memory, overwrite=True)
+            convert(folder / name, folder / "out.h5", kind, memory=memory, overwrite=True,
+                    columns="u,v,w" if weighted else "u,v")
         except DataError as error:
             assert wanted is None or (memory == 100 and "vertices: needs" in str(error)), error
             continue

@@ -1,0 +1,105 @@
+"""The first line of an edge list as text: its separator, and whether it is a header or an edge."""
+import re
+from typing import NamedTuple
+
+from hpgcn.datasets import columns
+from hpgcn.datasets.columns import check_flag, spelled
+from hpgcn.datasets.names import is_name
+from hpgcn.datasets.parse import U, V
+from hpgcn.datasets.source import shown
+from hpgcn.datasets.text import BLANKS, MARKS, split_line
+from hpgcn.errors import DataError
+
+NUMERIC = re.compile("[-+.]?[0-9]")
+PADDED = re.compile("0[0-9]+")  # a name made of digits, or a label: no writer pads a weight
+
+
+class FirstLine(NamedTuple):
+    """How an edge list begins."""
+
+    delimiter: bytes
+    fields: list[str]  # of the first line
+    header: bool  # whether they are the names of columns
+    rows: list[list[str]]  # fields of the first edges
+
+
+def read_first_line(line, following, layout, where):
+    """Return the FirstLine of an edge list, by the lines that follow it.
+
+    DataError where it may be a header or an edge, and the Layout does not say which.
+    """
+    delimiter, fields, wordy = _split(line)
+    header = layout.header
+    if header is None and wordy:
+        header = _is_header(fields, _rows(following, delimiter, len(fields)), layout, where)
+    if not header and b"\t" in line and any(map(is_name, _fields(line, delimiter))):
+        delimiter = b"\t"  # names may have blanks in them
+        fields = _fields(line, delimiter)
+    rows = _rows(following, delimiter, len(fields))
+    return FirstLine(delimiter, fields, bool(header), rows if header else [fields, *rows])
+
+
+def has_names(first, roles):
+    """Whether most of the first edges have an end that is no number."""
+    named = [any(is_name(field) for field, role in zip(fields, roles) if role in (U, V))
+             for fields in first.rows if len(fields) == len(roles)]
+    return 2 * sum(named) > len(first.rows)
+
+
+def refuse_text(first, where):
+    """Refuse a third column without a name that is text, such as the tail of a triple."""
+    third = [fields[2] for fields in first.rows if len(fields) == 3]
+    texts = [field for field in third if is_name(field) or PADDED.fullmatch(field)]
+    if 2 * len(texts) > len(third):
+        raise columns.third_column_error(where, f"holds text ({shown(texts[0], 40)!r})")
+
+
+def count_like_edges(comments, first):
+    """Return the number of comments above a list of names that may be edges: `#tag name`."""
+    marked = re.compile(rb"[#%][^#% \t,;!]")
+    return sum(len(_fields(text, first.delimiter)) == len(first.fields)
+               for text in comments.lines if marked.match(text))
+
+
+def _split(line):
+    """Return the first line's delimiter, its fields, and whether none of them is a number."""
+    delimiter = b","
+    if b"," not in line:
+        delimiter = b";" if b";" in line else b" "
+    for tried in (b"\t", delimiter) if b"\t" in line else (delimiter,):
+        fields = _fields(line, tried)
+        if not any(map(NUMERIC.match, fields)):
+            return tried, fields, True
+    return delimiter, fields, False
+
+
+def _fields(line, delimiter):
+    return [word.decode("utf-8", "replace").strip("\"'") for word in split_line(line, delimiter)]
+
+
+def _rows(lines, delimiter, count):
+    """Return the fields of lines; without those marked as comments, unless all are."""
+    lines = [text for line in lines if (text := line.strip(BLANKS))]
+    lines = [text for text in lines if text[:1] not in MARKS] or lines
+    return [_fields(text, delimiter) for text in lines]
+
+
+def _is_header(fields, rows, layout, where):
+    """Whether words are names of columns: DataError where they may be an edge of names."""
+    if len(fields) < 2:
+        return True
+    rows = [row for row in rows if len(row) == len(fields)]
+    if rows and any(not any(is_name(row[k]) for row in rows) for k in range(len(fields))):
+        return True  # a word above a column of numbers
+    ends = range(len(fields))
+    if layout.columns is not None:
+        words = check_flag(layout.columns)
+        ends = [k for k, word in enumerate(words[:len(fields)]) if word not in ("-", "w")]
+    known = columns.is_header(fields)
+    again = bool({fields[k] for k in ends} & {row[k] for row in rows for k in ends})
+    if known != again:
+        return known
+    words = ["source", "target"] if len(fields) == 2 else ["source", "-", "target"]
+    words = spelled([*words, *"-" * (len(fields) - 3)])
+    raise DataError(f"{where}: {shown(', '.join(fields))}: names of columns, or an edge of names? "
+                    f"--no-header reads an edge, --header {words} names of columns")

@@ -1,0 +1,164 @@
+"""Headers that may be edges, lines that look like comments, and which ids are vertices."""
+import numpy as np
+import pytest
+from inputs import put, refused, rows
+
+from hpgcn.cli.parser import parser
+from hpgcn.datasets.convert import read
+from hpgcn.errors import UsageError
+
+
+def edges_of(graph):
+    """Pairs of original ids of the entries, sorted."""
+    ids = graph.original_ids
+    ends = np.stack(graph.adjacency.nonzero(), 1)
+    return sorted(map(tuple, (ends if ids is None else ids[ends]).tolist()))
+
+
+HEADERS = [  # content, options, its edges as (row, column), or what the refusal says
+    ("alice,bob\nbob,carol\n", {}, [("alice", "bob"), ("bob", "carol")]),
+    ("alice,bob\ncarol,dave\n", {}, r"line 1: alice, bob: names of columns, or an edge of names\?"),
+    ("alice,bob\ncarol,dave\n", {"header": False}, [("alice", "bob"), ("carol", "dave")]),
+    ("alice,bob\ncarol,dave\n", {"columns": "u,v"}, "--no-header reads an edge, --header --colu"),
+    ("alice,bob\ncarol,dave\n", {"columns": "u,v", "header": True}, [("carol", "dave")]),
+    ("alice,bob\ncarol,dave\n", {"header": True}, "which are the ends of an edge"),
+    ("alice,bob\nbob,carol\n", {"columns": "source,target"}, [("bob", "alice"), ("carol", "bob")]),
+    ("alice\tbob\ncarol\tdave\n", {}, "line 1: alice, bob: names of columns, or an edge"),
+    ("alice bob\n", {}, "line 1: alice, bob: names"),
+    ("alice bob\n", {"header": False}, [("alice", "bob")]),
+    ("name,friend\na,b\n", {"columns": "u,v"}, "names of columns, or an edge of names"),
+    ("who,whom,when\na,b,3\n", {"columns": "u,v,-"}, [("a", "b")]),
+    ("who,whom,when\na,b,3\nb,c,y\n", {"columns": "u,v,-"}, "line 1: who, whom, when: names of c"),
+    ("who,whom\n1,2\n2,3\n", {"columns": "u,v"}, [(1, 2), (2, 3)]),
+    ("u v\nv w\nw u\n", {}, "line 1: u, v: names of columns, or an edge"),
+    ("u v\nv w\nw u\n", {"header": False}, [("u", "v"), ("v", "w"), ("w", "u")]),
+    ("u v\na b\n", {}, [("a", "b")]),
+    ("1 2\n2 3\n", {"header": True, "columns": "u,v"}, [(2, 3)]),
+    ("a,knows,b\nc,likes,d\n", {}, "--header --columns source,-,target names of columns"),
+    ("a,knows,b\nb,likes,d\n", {}, r"third column holds text \('b'\)"),
+    ("a,knows,b\nb,likes,d\n", {"columns": "source,-,target"}, [("b", "a"), ("d", "b")]),
+    ("a\tknows\tb\nb\tlikes\td\n", {"columns": "source,-,target"}, [("b", "a"), ("d", "b")]),
+    ("# " + "a long comment\n# " * 400 + "\na b\nb c\n", {}, [("a", "b"), ("b", "c")])]
+
+
+@pytest.mark.parametrize("content, options, expected", HEADERS)
+def test_headers(tmp_path, content, options, expected):
+    path = put(tmp_path / "g.txt", content)
+    if isinstance(expected, str):
+        refused(expected, path, **options)
+        return
+    graph, _ = read(path, **options)
+    if graph.original_ids is None:
+        assert edges_of(graph) == expected
+    else:
+        assert edges_of(graph) == sorted(expected)
+
+
+@pytest.mark.parametrize("content, expected, said", [
+    ("a b\n#x b\n%y #x\n", [("#x", "b"), ("%y", "#x"), ("a", "b")], "2 lines below the first edge"),
+    ("source,target\n#x,#y\n#y,z\n", [("#y", "#x"), ("z", "#y")], "they are read as edges"),
+    ("source,target\n#x,#y\n#y,#z\n", [("#y", "#x"), ("#z", "#y")], "2 lines below"),
+    ('"#x" "#y"\n"#y" "#z"\n', [("#x", "#y"), ("#y", "#z")], "names"),
+    ("#x #y\n# made by hand\na #x\n#x a\n", [("#x", "a"), ("a", "#x")],
+     "1 lines above the first edge begin with # or % and are read as comments: in quotes"),
+    ("0 1\n# 1 2\n%\n1 0\n", [(0, 1), (1, 0)], "2 lines below the first edge begin with # or %: "
+                                               "they are skipped as comments")])
+def test_lines_that_look_like_comments(tmp_path, content, expected, said):
+    graph, notes = read(put(tmp_path / "g.txt", content))
+    assert edges_of(graph) == expected and said in "\n".join(notes)
+
+
+def test_only_lines_that_look_like_comments(tmp_path):
+    refused("no edges in 2 lines.*above the first edge lines that begin with # or % are comments, "
+            "unless in quotes", put(tmp_path / "g.txt", "#x #y\n#y #z\n"))
+    refused(r"line 3: 3 field\(s\), expected 2; comments stand above", put(
+        tmp_path / "g.txt", "a b\nb c\n# the end\n"))
+
+
+COUNTS = [  # content, options, number of vertices, original ids, a note
+    ("# Nodes: 5 Edges: 2\n0 1\n1 2\n", {}, 5, None, "counts 5 vertices: 2 of them are in no"),
+    ("# Nodes: 5 Edges: 2\n1 2\n2 5\n", {}, 5, [1, 2, 3, 4, 5], "counts 5 vertices: 2 of them"),
+    ("# Nodes: 5 Edges: 2\n1 2\n2 5\n", {"base": 1}, 5, None, "counts 5 vertices: 2 of them"),
+    ("# Nodes: 5 Edges: 2\n1 2\n2 5\n", {"base": 0}, 6, None, "5 vertices, 3 are in an edge"),
+    ("# Nodes: 5 Edges: 2\n0 1\n1 5\n", {}, 6, None, "header counts 5 vertices, 3 are in an edge"),
+    ("# Nodes: 90000 Edges: 1\n3 70000\n", {}, 90000, None, "89998 of them are in no edge"),
+    ("# Nodes: 7000 Edges: 1\n3 7000\n", {}, 7000, list(range(1, 7001)), "6998 of them"),
+    ("% asym unweighted\n% 1 9 9\n1 2\n", {}, 9, None, "header counts 9 vertices: 7 of them are"),
+    ("0 1\n", {"num_nodes": 4}, 4, None, ""), ("1 4\n", {"num_nodes": 4, "base": 1}, 4, None, ""),
+    ("# Nodes: 3\n0 1\n", {"num_nodes": 9}, 9, None, ""),
+    ("0 5\n", {}, 6, None, "4 ids below the largest are in no edge, and are isolated vertices: "
+                           "--compact leaves them out"),
+    ("0 5\n", {"compact": True}, 2, [0, 5], "relabelled"),
+    ("1 5\n", {"compact": True}, 2, [1, 5], "ids 1..5 relabelled"),
+    ("1 5\n", {"compact": True, "base": 1}, 2, [1, 5], "ids 1..5 relabelled"),
+    ("0 1\n1 2\n", {"compact": True}, 3, None, ""), ("a b\n", {"compact": True, "header": False},
+                                                   2, ["a", "b"], "names"),
+    ("# Nodes: 9\n0 5\n", {"compact": True}, 2, [0, 5], "header counts 9 vertices, 2 are in an ed")]
+
+
+@pytest.mark.parametrize("content, options, n, ids, said", COUNTS)
+def test_which_ids_are_vertices(tmp_path, content, options, n, ids, said):
+    graph, notes = read(put(tmp_path / "g.txt", content), **options)
+    assert graph.header.num_nodes == n and said in "\n".join(notes)
+    assert (None if graph.original_ids is None else graph.original_ids.tolist()) == ids
+    gaps = "--compact" in said or options == {"base": 0} or (content.endswith("1 5\n") and not ids)
+    assert ("--compact" in "\n".join(notes)) == gaps
+
+
+def test_flags_that_exclude_each_other_or_do_not_fit(tmp_path):
+    path = put(tmp_path / "g.txt", "0 1\n1 4\n")
+    refused(r"line 2: second id is '4', expected 0\.\.3", path, num_nodes=4)
+    for options, message in (({"num_nodes": 0}, "--num-nodes 0: expected a number of vertices"),
+                             ({"num_nodes": 9, "compact": True}, "--num-nodes and --compact"),
+                             ({"num_nodes": 9, "bipartite": True}, "--num-nodes and --bipartite")):
+        with pytest.raises(UsageError, match=message):
+            read(path, **options)
+    with pytest.raises(UsageError, match=r"--num-nodes 9: the ids of .* are names"):
+        read(put(tmp_path / "g.txt", "a b\nb a\n"), num_nodes=9)
+
+
+BIPARTITE = [  # file, options, original ids, entries above the diagonal
+    ("0 0\n2 0\n0 1\n", {}, ["u:0", "u:2", "v:0", "v:1"], {(0, 2): 1, (1, 2): 1, (0, 3): 1}),
+    ("userId,movieId,rating\n7,7,2\n5,7,3\n", {"columns": "source,target,w"},
+     ["userId:5", "userId:7", "movieId:7"], {(0, 2): 3, (1, 2): 2}),
+    ("source;target\nbob;x\nann;bob\nbob;bob\n", {},
+     ["source:bob", "source:ann", "target:x", "target:bob"],
+     {(0, 2): 1, (0, 3): 1, (1, 3): 1}),
+    ("% bip weighted\n% 2 2 1\n1 1 2\n2 1 4\n", {"bipartite": False}, ["u:1", "u:2", "v:1"],
+     {(0, 2): 2, (1, 2): 4}),
+    ("1 1\n1 2\n1 1\n", {"base": 1}, ["u:1", "v:1", "v:2"], {(0, 1): 1, (0, 2): 1}),
+    (":START_ID(Person),:END_ID(Film)\n1,1\n", {}, [":START_ID(Person):1", ":END_ID(Film):1"],
+     {(0, 1): 1})]
+
+
+@pytest.mark.parametrize("content, options, ids, entries", BIPARTITE)
+def test_bipartite(tmp_path, content, options, ids, entries):
+    graph, notes = read(put(tmp_path / "g.csv", content), **{"bipartite": True, **options})
+    assert graph.original_ids.tolist() == ids and not graph.header.directed
+    A = graph.adjacency.toarray()
+    assert {(u, v): A[u, v] for u, v in zip(*np.nonzero(np.triu(A)))} == entries
+    assert np.array_equal(A, A.T) and "two kinds of ids, " in "\n".join(notes)
+
+
+@pytest.mark.parametrize("kind", [int, str])
+def test_parquet_takes_the_same_flags(tmp_path, kind):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {"user": [kind(9), kind(2)], "item": [kind(2), kind(2)], "stars": [4, 5]}
+    parquet.write_table(arrow.table(columns), tmp_path / "g.parquet")
+    graph, _ = read(tmp_path / "g.parquet", columns="source,target,w", bipartite=True)
+    users = ["user:2", "user:9"] if kind is int else ["user:9", "user:2"]
+    assert graph.original_ids.tolist() == [*users, "item:2"]
+    named = {"source": [5, 1], "target": [1, 2], "weight": [8, 9], "stars": [4, 5]}
+    parquet.write_table(arrow.table(named), tmp_path / "g.parquet")
+    graph, _ = read(tmp_path / "g.parquet", weights="stars", compact=True)
+    assert graph.original_ids.tolist() == [1, 2, 5]
+    assert rows(graph) == [[0, 0, 4], [5, 0, 0], [0, 0, 0]]
+    assert read(tmp_path / "g.parquet", weights="stars", num_nodes=9)[0].header.num_nodes == 9
+    refused(r"row 0: source is 5, expected 0\.\.4", tmp_path / "g.parquet", weights="stars",
+            num_nodes=5)
+
+
+def test_a_value_of_columns_may_begin_with_a_dash():
+    for words in (["--columns", "-,source,target"], ["--columns=-,source,target"]):
+        arguments = parser().parse_args(["convert", "g.csv", "g.h5", *words])
+        assert arguments.columns == "-,source,target"
