@@ -5,7 +5,7 @@ its neighbours, and `graph_name(path)`, the name of the set that it is part of.
 """
 from pathlib import Path
 
-from hpgcn.datasets import geomgcn, graphsaint, linqs, ogb, planetoid, reddit
+from hpgcn.datasets import dglcsv, geomgcn, graphsaint, linqs, ogb, planetoid, reddit
 from hpgcn.datasets.source import shown
 from hpgcn.errors import DataError, InputNotFoundError
 
@@ -16,6 +16,7 @@ SETS = {  # format: its module
     "reddit": reddit,
     "geomgcn": geomgcn,
     "linqs": linqs,
+    "dglcsv": dglcsv,
 }
 WITHIN = ("", "raw")  # subfolders of a folder in which the files may lie
 

@@ -24,6 +24,7 @@ READERS = {  # format: its module, imported when it is needed
     "reddit": "hpgcn.datasets.reddit",
     "geomgcn": "hpgcn.datasets.geomgcn",
     "linqs": "hpgcn.datasets.linqs",
+    "dglcsv": "hpgcn.datasets.dglcsv",
     "npz": "hpgcn.datasets.npz",
     "mtx": "hpgcn.datasets.mtx",
     "snap": "hpgcn.datasets.edges",
@@ -39,7 +40,8 @@ READERS = {  # format: its module, imported when it is needed
     "adjlist": "hpgcn.datasets.networks",
     "json": "hpgcn.datasets.nodelink",
 }
-WEIGHTED = ("npz", "pt", "graphml", "gexf", "gml", "json")  # readers that take `weights`
+WEIGHTED = ("npz", "pt", "graphml", "gexf", "gml", "json",
+            "dglcsv")  # readers that take `weights`
 STREAMED = ("snap", "csv", "parquet")  # formats that are also read block by block
 FORMATS = ("auto", *READERS)
 FOLDERS = tuple(folders.SETS)  # formats of several files, told by their names

@@ -12,9 +12,9 @@ def convert(command):
     add("source", help="a file, or the word digits or karate")
     add("out", help="graph to write (.h5)")
     add("--format", default="auto", help="of the source (default: auto, by its name)",
-        choices=["auto", "planetoid", "ogb", "graphsaint", "reddit", "geomgcn", "linqs", "npz",
-                 "mtx", "snap", "csv", "parquet", "pt", "mat", "metis", "graphml", "gexf", "gml",
-                 "pajek", "adjlist", "json"])
+        choices=["auto", "planetoid", "ogb", "graphsaint", "reddit", "geomgcn", "linqs",
+                 "dglcsv", "npz", "mtx", "snap", "csv", "parquet", "pt", "mat", "metis",
+                 "graphml", "gexf", "gml", "pajek", "adjlist", "json"])
     add("--columns", metavar="NAMES",
         help="what each column of an edge list is, whatever its header says: source,target (row "
              "target aggregates source) or u,v (row u aggregates v), w (weights), - (not read); "
