@@ -30,7 +30,7 @@ from hpgcn.errors import (
     UsageError,
     printable,
 )
-from hpgcn.runtime import machine, streams
+from hpgcn.runtime import launcher, streams
 
 log = logging.getLogger("hpgcn")
 LONG = re.compile(r"(\S{160})\S{160,}(\S{80})")  # a word that nobody reads to its end
@@ -60,6 +60,7 @@ def _main(argv):
 def command(argv):
     """Run a command; what it prints may still be in the buffers. Return its exit code."""
     ranked = argv[:1] in (["train"], ["predict"]) or argv[:2] == ["bench", "machine"]
+    launcher.ALONE.set("--alone" in argv)
     try:
         args = parser().parse_args(argv)
     except UsageError as error:
@@ -68,10 +69,11 @@ def command(argv):
         return error.code or 0
     except OSError as error:
         return fail_to_print(error)
+    launcher.ALONE.set(getattr(args, "alone", False))
     level = logging.DEBUG if args.verbose else logging.INFO
     if args.quiet:
         level = logging.WARNING
-    if machine.launched_rank():
+    if launcher.launched_rank():
         level = logging.ERROR
     handler = streams.Lines()
     handler.setFormatter(OneLine("hpgcn: %(message)s"))
@@ -116,14 +118,14 @@ def fail(error, verbose, ranked):
         with suppress(OSError):
             traceback.print_exc()
     alone = ranked and not error.collective and "mpi4py.MPI" not in sys.modules
-    if alone and machine.launched():
+    if alone and launcher.launched():
         from hpgcn import comm
 
         try:
             comm.world(error=error)  # the others wait there
         except HpgcnError as agreed:
             error = agreed
-    if not error.collective or machine.launched_rank() == 0:
+    if not error.collective or launcher.launched_rank() == 0 or not connected():
         streams.say("hpgcn: " + LONG.sub(r"\1...\2", printable(error)))
     return error.code if error.collective else end_all(error.code)
 
@@ -139,18 +141,23 @@ def fail_to_print(error):
 
 def interrupted(number):
     """Print a line on rank 0, end all ranks, and return the exit code that a signal gives."""
-    if not machine.launched_rank():
+    if not launcher.launched_rank():
         streams.say(f"hpgcn: {signals.told(number)}")
     return end_all(128 + number)
 
 
 def end_all(code):
     """End all ranks with this code, as far as there are others; return it."""
-    mpi = sys.modules.get("mpi4py.MPI")
-    if mpi and mpi.Is_initialized() and mpi.COMM_WORLD.Get_size() > 1:
+    if connected():
         streams.wait_for_reader()
-        mpi.COMM_WORLD.Abort(code)
+        sys.modules["mpi4py.MPI"].COMM_WORLD.Abort(code)
     return code
+
+
+def connected():
+    """Return whether MPI runs and has several ranks."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    return bool(mpi) and mpi.Is_initialized() and mpi.COMM_WORLD.Get_size() > 1
 
 
 class OneLine(logging.Formatter):

@@ -6,7 +6,6 @@ cache on disk (`hpgcn.kernels.jit`), from where later processes load it. Numba h
 compiles, so that only processes do this side by side.
 """
 import multiprocessing
-import os
 import time
 from itertools import product
 
@@ -14,6 +13,7 @@ import numpy as np
 from numba.core import event
 
 from hpgcn.kernels import backend, entries, orders
+from hpgcn.kernels.cgroups import usable_cores
 from hpgcn.kernels.cpu.blocks import IN_BLOCK, block_of
 from hpgcn.kernels.cpu.chunks import by_nonzeros
 from hpgcn.kernels.cpu.tile_product import panel_shape, panel_width
@@ -234,7 +234,7 @@ class Told:
 def main(jobs, stream):
     """Compile what is not in the cache yet, and say so."""
     begin = time.monotonic()
-    jobs = jobs or len(os.sched_getaffinity(0))
+    jobs = jobs or usable_cores()
     print(f"compiling kernels into {cache_dir()}, {jobs} at a time", file=stream, flush=True)
     compiled = compile_all(jobs, Told(stream))
     seconds = time.monotonic() - begin

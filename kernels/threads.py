@@ -21,6 +21,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
+from hpgcn.kernels.cgroups import usable_cores
 from hpgcn.kernels.jit import jit
 
 LEAST_WORK = 1 << 20  # scalar operations from which on threads are woken: about a millisecond
@@ -37,6 +38,8 @@ class _Team:
     """How many threads there are, and what it has cost lately to wake them."""
 
     size = numba.config.NUMBA_NUM_THREADS
+    if "NUMBA_NUM_THREADS" not in os.environ:
+        size = min(size, usable_cores())
     lost = 0.0  # seconds that a woken thread was without a core, on average
     others: ClassVar = {}  # by process: how the system knows the threads of its pool
     avoided = None  # the core that they leave to the calling thread

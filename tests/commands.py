@@ -13,6 +13,7 @@ import pytest
 
 from hpgcn.__main__ import main
 from hpgcn.runtime import machine
+from hpgcn.runtime.launcher import without_launcher
 
 PLACES = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 MPIEXEC = shutil.which("mpiexec", path=PLACES)
@@ -20,8 +21,8 @@ MPIEXEC = shutil.which("mpiexec", path=PLACES)
 
 def clean_environment():
     """Without a launcher's variables: a test may itself be a rank, what it starts is none."""
-    launcher = ("PMI", "HYD", "MPI_", "OMPI_COMM", "OMPI_UNIVERSE", "OMPI_MCA", "MPIR_")
-    return {key: value for key, value in os.environ.items() if not key.startswith(launcher)}
+    return {key: value for key, value in without_launcher(os.environ).items()
+            if not key.startswith(("MPI_", "MPIR_"))}
 
 
 def python(*words, ranks=None, cwd=None, timeout=120, **environment):

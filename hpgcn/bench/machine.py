@@ -1,7 +1,7 @@
 """What `hpgcn plan` asks of a machine: its kernels, alone and side by side, and its network."""
 from hpgcn.bench import network, rates
 from hpgcn.kernels.threads import set_num_threads
-from hpgcn.runtime.machine import ranks_on_node
+from hpgcn.runtime.launcher import ranks_on_node
 
 ALONE = 3600.0  # seconds that ranks wait, beyond their timeout, for the one that measures
 

@@ -14,7 +14,7 @@ from hpgcn.cli.measuring import bench  # noqa: F401 (a command, too)
 from hpgcn.cli.output import given, say, show, started
 from hpgcn.config import COST_FIELDS, Config, settings_of_run
 from hpgcn.errors import UsageError, printable
-from hpgcn.runtime import machine
+from hpgcn.runtime import launcher, machine
 from hpgcn.runtime.text_table import label_list
 
 
@@ -163,6 +163,7 @@ def train(args):
     find_strategy(config)
     find_model(config)
     ranks = comm.world(config.comm_timeout)
+    threads = config.threads or machine.default_threads()  # MPI knows the ranks of this node
     ranks.assert_same(started(args, config), "command line")
     with ranks.collective_errors():
         faults.asked()  # refused now, if it makes no sense
@@ -184,7 +185,8 @@ def train(args):
             show(json.dumps(report) if args.json else dry_run.table(report))
         return
     if not config.out:
-        config = config.replace(out=ranks.bcast(run_directory.free_name(source.header.name)))
+        name = source.header.name + launcher.task_suffix()
+        config = config.replace(out=ranks.bcast(run_directory.free_name(name)))
     config = config.replace(threads=threads)
     configs = asked.configs(config)
     with ranks.collective_errors():
@@ -223,16 +225,19 @@ def table(summary, batch=Config.batch):
 
 def predict(args):
     """Logits, labels and embeddings of all vertices, in their original order."""
-    machine.limit_threads(Config(threads=args.threads).threads or machine.default_threads())
+    config = Config(threads=args.threads)
+    machine.limit_threads(config.threads or machine.default_threads())
     from hpgcn import comm, store
     from hpgcn.runtime.waiting import told
     from hpgcn.training import inference, run_directory
-    from hpgcn.training.warmup import compiling
+    from hpgcn.training.warmup import compiling, set_threads
 
     run = Path(args.model)
     follow = args.out is not None  # a link in the run directory is replaced, not written through
     out = args.out or str((run if os.path.isdir(run) else run.parent) / "predictions.h5")
     ranks = comm.world()
+    if ranks.size > 1:
+        set_threads(config)  # MPI knows the ranks of this node
     ranks.assert_same(started(args), "command line")
     with ranks.collective_errors():
         store.check_suffix(out)
@@ -289,7 +294,7 @@ def report(args):
 
 def doctor(args):
     """Is what hpgcn rests on there, and does it work? MPI, HDF5, threads..."""
-    if machine.launched_rank():
+    if launcher.launched_rank():
         return 0  # under a launcher, too, one process looks
     from hpgcn import doctor
 

@@ -19,6 +19,8 @@ def bench(args):
     from hpgcn import bench, comm
 
     ranks = comm.world() if args.what == "machine" else comm.SerialComm()
+    if not args.threads and ranks.size > 1:
+        threads = machine.default_threads()  # MPI knows the ranks of this node
     ranks.assert_same(started(args), "command line")
     report = bench.run(args.what, graphs=args.graphs, widths=args.widths, threads=threads,
                        scale_down=args.scale_down, repeats=args.repeats, seed=args.seed,

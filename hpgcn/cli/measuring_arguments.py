@@ -3,7 +3,7 @@ import argparse
 import dataclasses
 
 from hpgcn.cli import measuring
-from hpgcn.cli.settings import integers, knobs, verbosity
+from hpgcn.cli.settings import alone, integers, knobs, verbosity
 from hpgcn.config import Config
 
 
@@ -25,6 +25,8 @@ def bench(command):
         one.set_defaults(graph=None)
         if name == "batches":
             one.add_argument("graph", help="graph (.h5)")
+        elif name == "machine":
+            alone(one)
         kernels(one)
     one = kinds.add_parser("accuracy", description=measuring.accuracy.__doc__, parents=[quiet])
     one.set_defaults(run=measuring.accuracy)

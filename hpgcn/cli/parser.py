@@ -6,7 +6,7 @@ from hpgcn import __version__
 from hpgcn.cli import commands
 from hpgcn.cli.data_arguments import convert, generate, partition
 from hpgcn.cli.measuring_arguments import bench
-from hpgcn.cli.settings import Parser, integers, knobs, size, verbosity
+from hpgcn.cli.settings import Parser, alone, integers, knobs, size, verbosity
 from hpgcn.config import COST_FIELDS, Config
 
 # of hpgcn.planning.machine_files.SHIPPED, likewise
@@ -81,6 +81,7 @@ def train(command):
                           help="go on in --out after its newest checkpoint, by its settings; flags "
                                "may change how and how long it runs, not what it computes")
     add("--no-verify", action="store_true", help="do not check CRCs of what is read")
+    alone(command)
 
 
 def predict(command):
@@ -96,6 +97,7 @@ def predict(command):
     add("--device", choices=["auto", "cpu", "cuda"], default="auto",
         help="where to compute, whatever the model was trained on (default: auto)")
     integers(command, ("threads", 0, "threads per rank; 0: cores / ranks on the node"))
+    alone(command)
     add("--overwrite", action="store_true", help="replace an existing file of predictions")
 
 

@@ -7,7 +7,7 @@ import sys
 from hpgcn import config
 from hpgcn.config import Config
 from hpgcn.errors import UsageError
-from hpgcn.runtime import machine
+from hpgcn.runtime.launcher import launched_rank
 
 # of a field of Config, or of its type
 METAVARS = {"out": "RUN", "grid": "RxC", "memory": "BYTES", "class_weight": "balanced|FILE",
@@ -26,7 +26,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; see `{self.prog} --help`")
 
     def _print_message(self, message, file=None):
-        if message and not machine.launched_rank():
+        if message and not launched_rank():
             (file or sys.stderr).write(message)
 
 
@@ -37,6 +37,14 @@ def verbosity(**options):
                              ("-q", "--quiet", "warnings and errors only")):
         common.add_argument(flag, name, action="store_const", const=True, help=text)
     return common
+
+
+def alone(command):
+    """Add the flag that lets each process of a launcher work on its own."""
+    command.add_argument(
+        "--alone", action="store_true",
+        help="each process that a launcher such as srun started works on its own, without messages "
+             "to others")
 
 
 def integers(command, *flags):

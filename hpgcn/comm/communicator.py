@@ -6,6 +6,7 @@ import math
 import pickle
 import sys
 import traceback
+import warnings
 
 import numpy as np
 
@@ -20,7 +21,8 @@ from hpgcn.comm.stragglers import drain
 from hpgcn.errors import ConfigError, HpgcnError, InternalError, UsageError, agreed, require
 from hpgcn.runtime.clock import Clock
 from hpgcn.runtime.device import HOST
-from hpgcn.runtime.machine import die_with_parent, launched, launched_size, slurm_tasks
+from hpgcn.runtime.launcher import VARIABLE, alone, farm, launched, set_ranks_on_node
+from hpgcn.runtime.machine import die_with_parent
 from hpgcn.runtime.streams import wait_for_reader
 
 STARTING = 60.0  # seconds between the first rank and the last to start MPI, beyond the timeout
@@ -141,6 +143,7 @@ class MpiComm(SerialComm):
         self.barrier()  # Split_type has no deadline
         node = mpi.Split_type(MPI.COMM_TYPE_SHARED)
         self.local_rank = node.Get_rank()
+        set_ranks_on_node(node.Get_size(), all_ranks=self.size == MPI.COMM_WORLD.Get_size())
         node.Free()
         abort_on_exception()
 
@@ -281,19 +284,22 @@ def world(timeout=600.0, error=None):
 
     A rank waits for another `timeout` seconds, a minute more until all have started MPI. `error`,
     why this rank cannot go on, is raised on all ranks. MissingError where a launcher started this
-    process without mpi4py or an MPI library; ConfigError where Slurm, or another MPI's launcher,
-    started several tasks that MPI does not connect: each would write the same files.
+    process without mpi4py or an MPI library; ConfigError where a launcher of another MPI, or of
+    none, started several tasks that MPI does not connect: each would write the same files. A
+    process that is told to work alone does.
     """
-    if not launched() and "mpi4py.MPI" not in sys.modules:
+    if alone() or (not launched() and "mpi4py.MPI" not in sys.modules):
         return SerialComm(timeout)
     faulthandler.dump_traceback_later(timeout + STARTING, exit=True, file=2)  # of MPI_Init
     try:
-        MPI = require("mpi4py.MPI", "mpi,mpich", "running under an MPI launcher")
-        if MPI.COMM_WORLD.Get_size() == 1 and launched_size() > 1:
-            launcher = "srun" if slurm_tasks() > 1 else "the launcher"
-            raise ConfigError(f"{launcher} started {launched_size()} tasks, but MPI sees one rank: "
-                              "start with the srun --mpi=TYPE that your MPI was built for, or with "
-                              "its mpiexec (`hpgcn doctor` says which MPI it is)")
+        tasks = describe_farm()
+        purpose = f"{tasks}; to work together (--alone: each on its own)" if tasks else \
+            "running under an MPI launcher"
+        MPI = require("mpi4py.MPI", "mpi,mpich", purpose)
+        if MPI.COMM_WORLD.Get_size() == 1 and tasks:
+            raise ConfigError(f"{tasks}, but MPI sees one rank: start with the mpiexec of your "
+                              "MPI, or the srun --mpi=TYPE that it was built for (`hpgcn doctor` "
+                              "says which MPI it is); --alone lets each work on its own")
     except HpgcnError as missing:
         agreed(missing)  # every process finds the same
         raise
@@ -306,10 +312,25 @@ def world(timeout=600.0, error=None):
     return ranks
 
 
+def describe_farm():
+    """Say how many tasks which launcher started; empty if it started one."""
+    name, count = farm() or ("", 1)
+    if count is None:
+        return f"{name} started this process in a job of unknown size"
+    return f"{name} started {count} tasks" if count > 1 else ""
+
+
 def as_comm(comm, timeout=600.0):
-    """Wrap None (one rank), an mpi4py communicator, or what is wrapped; else raise UsageError."""
+    """Wrap None (one rank), an mpi4py communicator, or what is wrapped; else raise UsageError.
+
+    None gets a warning in a process that its launcher started together with others.
+    """
     if isinstance(comm, SerialComm):
         return comm
+    if comm is None and launched() and describe_farm():
+        warnings.warn(f"{describe_farm()}, and this process works alone: give "
+                      "comm=MPI.COMM_WORLD of mpi4py to work together; comm=MPI.COMM_SELF or "
+                      f"{VARIABLE}=1 if that is meant", stacklevel=3)
     if comm is not None and not hasattr(comm, "Get_size"):
         raise UsageError(f"comm is of type {type(comm).__name__}, expected a communicator of "
                          "mpi4py, or None")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hpgcn import __version__
+from hpgcn.kernels.cgroups import cpu_quota, usable_cores
 from hpgcn.runtime import machine, text_table
 from hpgcn.runtime.advice import install_command
 
@@ -47,7 +48,7 @@ def examine():
     arguments = {"libraries": ["libraries"], "hdf5": ["hdf5"], "mpi": ["mpi"], "gpu": ["gpu"],
                  "mtkahypar": ["mtkahypar"], "metis": ["metis"], "kahypar": ["kahypar"],
                  "folder": ["files", os.getcwd()], "scratch": ["files", ""]}
-    with asking(ThreadPoolExecutor(max(2, len(os.sched_getaffinity(0))))) as pool:
+    with asking(ThreadPoolExecutor(max(2, usable_cores()))) as pool:
         train = partial(pool.submit, answer, SELFTEST_SECONDS, "selftest")
         alone = train()
         pair = train(launcher=[launcher, "-n", "2"]) if launcher else None
@@ -151,14 +152,13 @@ def python():
 
 
 def cores():
-    """Count the cores that this process may use, and what the container leaves of them."""
-    allowed = len(os.sched_getaffinity(0))
-    quota = machine.cpu_quota()
+    """Count the cores that this process may use, and the time that control groups leave of them."""
+    allowed = usable_cores()
     text = (f"{allowed} of {os.cpu_count() or 1} usable; P ranks on this node take "
             f"max(1, {allowed} / P) threads each")
-    if quota is not None and quota < allowed:
-        text += f"; the container gives only {quota:g}: use --threads"
-        return Finding("cores", "warn", text)
+    quota = cpu_quota()
+    if quota is not None and quota < len(os.sched_getaffinity(0)):
+        text += f"; control groups give this process the time of {quota:g}"
     return Finding("cores", "ok", text)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import math
 import operator
-import os
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +16,7 @@ import scipy.sparse as sp
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.partition import Partition, check_parts
 from hpgcn.graphs.reordering import profile, rcm_within_parts
+from hpgcn.kernels.cgroups import usable_cores
 from hpgcn.partition.model import entry_rows, pattern, stored_holders
 from hpgcn.partition.nested import nested_numbers, nested_parts
 from hpgcn.partition.nonzero_methods import (
@@ -108,7 +108,7 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=None, 
     InternalError
         The engine crashed, or ran out of time or memory.
     """
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     engine = _choose(method, engine)
     if epsilon is None:
         epsilon = EPSILON_NONZEROS if method in NONZERO_METHODS else EPSILON

@@ -149,7 +149,7 @@ def _handle(number, _):
 def _leave(number):
     """End without order: there is nothing yet that could be left behind."""
     with suppress(Exception):  # this module may be half imported
-        from hpgcn.runtime.machine import launched_rank
+        from hpgcn.runtime.launcher import launched_rank
 
         if not launched_rank():
             os.write(2, f"hpgcn: {told(number)}\n".encode())

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-from hpgcn.runtime.machine import launched_rank
+from hpgcn.runtime.launcher import launched_rank
 
 HOW, POINT, *ARGS = sys.argv[1:]
 RANK, NAME, AFTER = HOW.split(":")

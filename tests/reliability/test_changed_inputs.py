@@ -179,10 +179,10 @@ TRAIN = ("train", "g.h5", "--strategy", "p2p", "--epochs", 1, "--out", "run", "-
 HOOKS = {  # what real processes do at the right moment
     "between two ranks": """
 from hpgcn import store
-from hpgcn.runtime import machine
+from hpgcn.runtime.launcher import launched_rank
 real = store.load
 def load(*args, **options):
-    if machine.launched_rank() == 0:
+    if launched_rank() == 0:
         result = real(*args, **options)
         open("opened", "w").close()
         return result

@@ -109,12 +109,12 @@ def test_what_one_rank_finds_before_it_meets_the_others(launcher, karate, tmp_pa
 
 
 @pytest.mark.parametrize("words, variables", [
-    ("srun started 4", {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "0"}),
-    ("the launcher started 2", {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"})])
+    ("srun", {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "3"}),
+    ("Flux", {"FLUX_JOB_SIZE": "4", "FLUX_TASK_RANK": "0"})])
 def test_tasks_that_mpi_does_not_connect(karate, tmp_path, words, variables):
     pytest.importorskip("mpi4py")
     line = refused(78, "train", karate / "karate.h5", *settings(tmp_path), **variables)
-    assert f"{words} tasks, but MPI sees one rank" in line
+    assert f"{words} started 4 tasks, but MPI sees one rank" in line
     assert not (tmp_path / "run").exists()
 
 

@@ -1,0 +1,166 @@
+"""What started this process, by the environment: its rank, and how many run beside it."""
+import os
+import re
+from contextvars import ContextVar
+from typing import NamedTuple
+
+VARIABLE = "HPGCN_ALONE"  # 1: this process works alone, whatever started it
+ALONE = ContextVar("alone", default=False)  # the flag --alone, while a command runs
+NODE = "SLURM_NODEID"  # number of this node among those of lists such as 4(x2),2
+# of variables that a child of a rank must not see: it would take itself for a rank
+PREFIXES = (
+    "PMI", "PRTE", "HYDI", "HYDRA", "SLURM_", "PALS_", "FLUX_", "JSM_", "MPI_LOCAL",
+    "MV2_COMM_WORLD", "OMPI_COMM_WORLD", "OMPI_UNIVERSE", "OMPI_MCA_orte", "OMPI_MCA_ess",
+    "OMPI_MCA_pmix", "TORCHELASTIC_")
+
+
+class Launcher(NamedTuple):
+    """Names of the variables that a launcher sets."""
+
+    size: tuple  # processes
+    rank: tuple
+    local_size: tuple = ()  # processes on this node
+    nodes: tuple = ()
+    needs: tuple = ()  # of each of these tuples one is set, or the others are not this launcher's
+    job: tuple = ()  # set in a job whose size may be told to MPI only
+    mpi: bool = False  # a single process is a rank of MPI too
+
+
+# those of MPI libraries first: they number ranks. Those behind may set variables of those before.
+LAUNCHERS = {
+    "Open MPI's launcher": Launcher(("OMPI_COMM_WORLD_SIZE",), ("OMPI_COMM_WORLD_RANK",),
+                                    ("OMPI_COMM_WORLD_LOCAL_SIZE",), mpi=True),
+    "MVAPICH's launcher": Launcher(("MV2_COMM_WORLD_SIZE",), ("MV2_COMM_WORLD_RANK",),
+                                   ("MV2_COMM_WORLD_LOCAL_SIZE",), mpi=True),
+    "mpiexec": Launcher(("PMI_SIZE",), ("PMI_RANK",), ("MPI_LOCALNRANKS",), mpi=True),
+    "PMIx": Launcher(("PMIX_SIZE",), ("PMIX_RANK",), ("PMIX_LOCAL_SIZE",),
+                     job=("PMIX_NAMESPACE",), mpi=True),
+    "PALS": Launcher(("PALS_NRANKS", "PALS_SIZE"), ("PALS_RANKID",), ("PALS_LOCAL_SIZE",),
+                     job=("PALS_RANKID",)),
+    "Flux": Launcher(("FLUX_JOB_SIZE",), ("FLUX_TASK_RANK",), nodes=("FLUX_JOB_NNODES",)),
+    "jsrun": Launcher(("JSM_NAMESPACE_SIZE",), ("JSM_NAMESPACE_RANK",),
+                      ("JSM_NAMESPACE_LOCAL_SIZE",)),
+    "torchrun": Launcher(("WORLD_SIZE",), ("RANK",), ("LOCAL_WORLD_SIZE",),
+                         needs=(("WORLD_SIZE",), ("RANK",), ("LOCAL_RANK", "MASTER_ADDR"))),
+    "srun": Launcher(("SLURM_STEP_NUM_TASKS",), ("SLURM_PROCID",),
+                     ("SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE",
+                      "SLURM_TASKS_PER_NODE"), needs=(("SLURM_STEP_NUM_TASKS",),)),
+}
+
+
+class Started(NamedTuple):
+    """What the variables of one launcher say of this process."""
+
+    name: str
+    size: int | None  # None: unknown, perhaps 1
+    rank: int
+    local_size: int | None
+    mpi: bool
+
+
+class _Node:
+    """The number of ranks on this node as MPI counts them; None before it does."""
+
+    ranks = None
+
+
+def started():
+    """Return a Started for each launcher whose variables are set, in the order of LAUNCHERS."""
+    return [each for each in map(_read, LAUNCHERS.items()) if each is not None]
+
+
+def farm():
+    """Return the launcher's name and the number of processes that it started; None if it is one.
+
+    The number is None where the launcher does not tell it.
+    """
+    seen = started()
+    known = [each for each in seen if each.size is not None]
+    if known:
+        largest = max(reversed(known), key=lambda each: each.size)
+        return (largest.name, largest.size) if largest.size > 1 else None
+    return (seen[-1].name, None) if seen else None
+
+
+def alone():
+    """Return whether this process was told to work without others that its launcher started."""
+    return ALONE.get() or os.environ.get(VARIABLE, "") not in ("", "0")
+
+
+def launched():
+    """Return whether this process may be a rank of MPI, to be started as such."""
+    return not alone() and (farm() is not None or any(each.mpi for each in started()))
+
+
+def launched_rank():
+    """Return the rank of this process by the environment; 0 if it does not say, or works alone."""
+    return 0 if alone() else _task()
+
+
+def task_suffix():
+    """Return what tells names of files of processes apart that work alone: "-task3", or empty."""
+    return f"-task{_task()}" if alone() and farm() else ""
+
+
+def _task():
+    return next((each.rank for each in started() if each.mpi or each.size != 1), 0)
+
+
+def ranks_on_node():
+    """Count the processes that share this node: as MPI counts them, else by the environment."""
+    if _Node.ranks is not None:
+        return _Node.ranks
+    counts = (each.local_size for each in started() if each.mpi or each.size != 1)
+    return next(filter(None, counts), 1)
+
+
+def set_ranks_on_node(count, *, all_ranks):
+    """Take the count of MPI for `ranks_on_node`; of a part of all ranks it is a lower bound."""
+    _Node.ranks = count if all_ranks else max(count, ranks_on_node())
+
+
+def without_launcher(environment):
+    """Return a dict of the variables of no launcher, for a child that is no rank."""
+    named = {name for each in LAUNCHERS.values() for names in each[:4] for name in names}
+    named |= {name for names in LAUNCHERS["torchrun"].needs for name in names}
+    return {key: value for key, value in environment.items()
+            if not key.startswith(PREFIXES) and key not in named}
+
+
+def _read(entry):
+    name, launcher = entry
+    if not all(any(key in os.environ for key in keys) for keys in launcher.needs):
+        return None
+    size, rank, local, nodes = (_first(names) for names in launcher[:4])
+    if size is None and rank is None and local is None:
+        return None
+    if local is None and size and nodes:
+        local = -(-size // nodes)
+    if size is None:
+        size = max(local or 1, (rank or 0) + 1)
+        if size == 1 and any(key in os.environ for key in launcher.job):
+            size = None
+    return Started(name, size, rank or 0, local, launcher.mpi)
+
+
+def _first(names):
+    return next((count for count in map(_number, names) if count is not None), None)
+
+
+def _number(name):
+    """Return the number of a variable; of a list for nodes, as Slurm writes, that of this node."""
+    counts = []
+    for entry in os.environ.get(name, "").split(","):
+        found = re.fullmatch(r"\s*([0-9]+)(?:\(x([0-9]+)\))?\s*", entry)
+        if found is None:
+            return None
+        counts.append((int(found[1]), int(found[2] or 1)))
+    if len(counts) == 1:
+        return counts[0][0]
+
+    node = os.environ.get(NODE, "")
+    for count, repeats in counts if node.isdecimal() else ():
+        if int(node) < repeats:
+            return count
+        node = int(node) - repeats
+    return max(count for count, _ in counts)

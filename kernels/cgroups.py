@@ -1,0 +1,113 @@
+"""Cores and memory that control groups, of version 1 or 2, leave to this process.
+
+Groups lie within each other, and the tightest limit counts. /proc/self/cgroup names the group of
+this process, /proc/self/mountinfo the folders that show groups; namespaces and containers hide
+those above. `root` is the folder that stands for /.
+"""
+import math
+import os
+import re
+from pathlib import Path
+
+UNLIMITED = 1 << 60  # bytes: version 1 writes a number of this size for no limit
+FILES = {  # by version: limits on memory, its use, and the cached pages of files within
+    2: (("memory.max", "memory.high"), "memory.current", "inactive_file"),
+    1: (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
+}
+
+
+def usable_cores(root="/"):
+    """Count the cores that this process may use: its CPU set, and the time of its groups, rounded
+    up.
+    """
+    cores = len(os.sched_getaffinity(0))
+    quota = cpu_quota(root)
+    return cores if quota is None else max(1, min(cores, math.ceil(quota)))
+
+
+def cpu_quota(root="/"):
+    """Return the cores' worth of time that the groups give this process; None: no limit."""
+    quotas = []
+    for version, folder in _groups("cpu", Path(root)):
+        if version == 2:
+            limit, period = (*_read(folder / "cpu.max").split(), "", "")[:2]
+        else:
+            limit, period = (_read(folder / f"cpu.cfs_{name}_us").strip()
+                             for name in ("quota", "period"))
+        if limit.isdigit() and period.isdigit() and int(limit) and int(period):  # not max, not -1
+            quotas.append(int(limit) / int(period))
+    return min(quotas, default=None)
+
+
+def free_memory(root="/"):
+    """Return the bytes that this process may take beyond what its groups use; None: no limit.
+
+    Pages of files that the system would give up count as free.
+    """
+    left = []
+    for version, folder in _groups("memory", Path(root)):
+        names, used, cached = FILES[version]
+        limits = [_read(folder / name).strip() for name in names]
+        stat = dict(line.split() for line in _read(folder / "memory.stat").splitlines()
+                    if len(line.split()) == 2)
+        limits.append(stat.get("hierarchical_memory_limit", ""))  # version 1: of hidden groups too
+        limits = [int(limit) for limit in limits if limit.isdigit() and int(limit) < UNLIMITED]
+        if limits:
+            size = int(_read(folder / used).strip() or 0) - int(stat.get(cached, 0))
+            left.append(max(0, min(limits) - max(0, size)))
+    return min(left, default=None)
+
+
+def _groups(controller, root):
+    """Yield (version, folder) for the group of this process and those around it."""
+    paths = {}
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        number, names, path = (*line.split(":", 2), "", "")[:3]
+        if number == "0" and not names:
+            paths[2] = path
+        elif controller in names.split(","):
+            paths[1] = path
+
+    mounts = [*_mounts(controller, root)] or [
+        (2, "/", "/sys/fs/cgroup"), (1, "/", f"/sys/fs/cgroup/{controller}")]
+    for version, top, point in mounts:
+        shown = root / point.strip("/")
+        group = shown / _below(top, paths.get(version, "/"))
+        for folder in (group, *group.parents):
+            if folder.is_relative_to(shown):
+                yield version, folder
+
+
+def _mounts(controller, root):
+    """Yield (version, group, folder): each mount shows a group, and those within, in a folder."""
+    for line in _read(root / "proc/self/mountinfo").splitlines():
+        place, _, kind = line.partition(" - ")
+        fields, words = place.split(), kind.split()
+        if len(fields) < 5 or not words:
+            continue
+        top, point = (re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), field)
+                      for field in fields[3:5])
+        if words[0] == "cgroup2":
+            yield 2, top, point
+        elif words[0] == "cgroup" and controller in words[-1].split(","):
+            yield 1, top, point
+
+
+def _below(top, path):
+    """Return the path of a group relative to the group `top`; empty if it is not known.
+
+    Where namespaces differ, either may begin with /.. once or more.
+    """
+    top = top.rstrip("/")
+    if not f"{path}/".startswith(f"{top}/"):
+        return ""
+    rest = path[len(top):].strip("/")
+    return "" if ".." in rest.split("/") else rest
+
+
+def _read(path):
+    """Return the text of a file; empty if it cannot be read."""
+    try:
+        return path.read_text(errors="surrogateescape")
+    except OSError:
+        return ""
