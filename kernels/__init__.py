@@ -2,9 +2,15 @@
 
 `pack_mask` and `unpack_mask` make and read the masks of bits that some of them take.
 """
-from hpgcn.kernels.masks import pack_mask, unpack_mask
-
 __all__ = ["backend", "pack_mask", "unpack_mask"]
+
+
+def __getattr__(name):
+    if name in ("pack_mask", "unpack_mask"):  # late: NumPy takes its threads at import
+        from hpgcn.kernels import masks
+
+        return getattr(masks, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def backend(array):
