@@ -51,6 +51,40 @@ def test_facebook(tmp_path):
     assert any("labels: gender" in note for note in notes)
 
 
+NAMES = [  # as attributed networks and sets with anomalies are shipped
+    ("Network", "Attributes", "Label"), ("A", "X", "Y"), ("W", "fea", "gnd"),
+    ("network", "attrb", "labels"), ("ADJ", "FEATURES", "Class")]
+
+
+@pytest.mark.parametrize("network, attributes, label", NAMES)
+@pytest.mark.parametrize("make", [np.atleast_2d, lambda y: np.atleast_2d(y).T], ids=["row", "col"])
+@pytest.mark.parametrize("first", [0, 1])
+def test_attributes_and_labels(tmp_path, network, attributes, label, make, first):
+    X = np.array([[0.5, 0], [0, 2], [0, 0]])
+    y = np.array([2, 0, 1]) + first
+    path = put(tmp_path / "g.mat", written(**{
+        network: sp.csc_matrix(A), attributes: sp.csc_matrix(X), label: make(y),
+        "str_anomaly_label": make(y)}))
+    graph, notes = read(path)
+    loaded = scipy.io.loadmat(path)
+    np.testing.assert_array_equal(graph.adjacency.toarray(), loaded[network].toarray())
+    np.testing.assert_array_equal(graph.features.toarray(), loaded[attributes].toarray())
+    assert graph.labels.tolist() == (loaded[label].ravel().astype(int) - first).tolist()
+    assert "not read: str_anomaly_label" in notes
+    assert ("classes 1..3 are numbered 0..2" in notes) == bool(first)
+    assert graph.class_names == (("1", "2", "3") if first else None)
+
+
+def test_edges_of_lim_et_al(tmp_path):
+    arrays = {"edge_index": np.array([[0, 1, 2], [1, 2, 2]]), "node_feat": np.eye(4),
+              "label": np.array([[1, 0, 1, 0]])}
+    graph, notes = read(put(tmp_path / "g.mat", written(**arrays)))
+    expected = np.zeros((4, 4))
+    expected[arrays["edge_index"][1], arrays["edge_index"][0]] = 1
+    assert graph.adjacency.toarray().tolist() == expected.tolist()
+    assert graph.labels.tolist() == [1, 0, 1, 0] and "row target aggregates source" in notes
+
+
 WHOLE = written(A=sp.csc_matrix(A))
 
 
@@ -68,6 +102,10 @@ WHOLE = written(A=sp.csc_matrix(A))
     (written(A=np.eye(3), group=np.full((3, 2), 0.5)), "multi-label entry"),
     (written(A=np.eye(3), local_info=np.ones((3, 6))), r"local_info has shape \(3, 6\)"),
     (written(A=np.eye(3), local_info=np.full((3, 7), 3)), "gender of vertex 0 is 3"),
+    (written(A=np.eye(3), Label=[[0.5], [1], [2]]), "Label: vertex 0: label '0.5', expected whole"),
+    (written(A=np.eye(3), Label=[[1], [2]]), "labels have shape|multi-label"),
+    (written(A=np.eye(3), X=np.ones((2, 3))), "features have shape"),
+    (written(edge_index=np.array([[0, 5], [1, 1]]), label=[[1, 0]]), r"edge_index.* is 5"),
     (WHOLE[:200], "broken MATLAB data"), (WHOLE[:150], "broken MATLAB data|holds nothing"),
     (WHOLE[:128], "holds nothing"), (b"MATLAB 5.0 MAT-file", "no header"),
     (written(), "holds nothing"),
