@@ -10,7 +10,13 @@ from contextlib import closing, contextmanager
 
 from hpgcn.datasets import columns
 from hpgcn.datasets.comments import read_comments
-from hpgcn.datasets.first_line import count_like_edges, has_names, read_first_line, refuse_text
+from hpgcn.datasets.first_line import (
+    count_like_edges,
+    has_names,
+    read_first_line,
+    refuse_ragged,
+    refuse_text,
+)
 from hpgcn.datasets.layout import Layout
 from hpgcn.datasets.names import Names, named_parts
 from hpgcn.datasets.parse import INT64_MAX, PASSED, U, V, W
@@ -41,6 +47,8 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
         where = f"{source}: line {table.line}"
         following = table.readlines(SAMPLE)
         first = read_first_line(line, following, layout, where)
+        if layout.columns is None and not first.header:
+            refuse_ragged(first, where)
         named = _columns(first, comments, layout, where)
         table.unread(*following if first.header else (line, *following))
 

@@ -54,6 +54,13 @@ def refuse_text(first, where):
         raise columns.third_column_error(where, f"holds text ({shown(texts[0], 40)!r})")
 
 
+def refuse_ragged(first, where):
+    """Refuse lines of many lengths, as those of an adjacency list."""
+    if len({len(fields) for fields in first.rows}) > 2:
+        raise DataError(f"{where}: the lines below have {len(first.fields)} and other numbers of "
+                        "fields: --format adjlist reads a vertex and its neighbours")
+
+
 def count_like_edges(comments, first):
     """Return the number of comments above a list of names that may be edges: `#tag name`."""
     marked = re.compile(rb"[#%][^#% \t,;!]")

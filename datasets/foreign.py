@@ -3,6 +3,7 @@ import re
 import zipfile
 from typing import NamedTuple
 
+from hpgcn.datasets.source import CONTROL
 from hpgcn.errors import DataError
 
 
@@ -138,7 +139,6 @@ TU = Format("a TU dataset of many graphs (graph classification)", "one graph is 
 TU_FILE = re.compile(r"(.+)_(A|(graph|node|edge)_(indicator|labels|attributes))\.txt")
 
 COMMENTS = re.compile(rb"(?:[ \t]*(?:[#%][^\n]*)?\r?\n)*\s*(?:[#%][^\n]*\Z)?")
-CONTROL = re.compile(rb"[\0-\x08\x0e-\x1f\x7f]")
 
 
 def refuse(source, by_name=True, fmt=None):

@@ -37,7 +37,7 @@ READERS = {  # format: its module, imported when it is needed
     "gexf": "hpgcn.datasets.networks",
     "gml": "hpgcn.datasets.networks",
     "pajek": "hpgcn.datasets.networks",
-    "adjlist": "hpgcn.datasets.networks",
+    "adjlist": "hpgcn.datasets.adjlist",
     "json": "hpgcn.datasets.nodelink",
 }
 WEIGHTED = ("npz", "pt", "graphml", "gexf", "gml", "json",

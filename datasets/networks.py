@@ -1,4 +1,4 @@
-"""GraphML, GEXF, GML and adjacency lists, parsed by NetworkX; Pajek's networks, parsed here.
+"""GraphML, GEXF and GML, parsed by NetworkX; Pajek's networks, parsed here.
 
 NetworkX's reader of Pajek takes arcs before edges for edges, and vertices of one label for one;
 and text that is no number for no weight. XML is refused where it declares entities.
@@ -37,11 +37,6 @@ def read_gml(source, memory, weights=None):
     """Nodes are called by their labels where all have one of their own, else by their ids."""
     lines = _text(source, memory).decode("utf-8").splitlines()
     return _read(source, lambda nx: nx.parse_gml(lines, label=None), "GML", weights, labels=True)
-
-
-def read_adjlist(source, memory):
-    lines = _text(source, memory).decode("utf-8").splitlines()
-    return _read(source, lambda nx: nx.parse_adjlist(lines), "adjacency lists")
 
 
 def _text(source, memory):

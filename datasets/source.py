@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import os
+import re
 import stat
 import zlib
 from contextlib import ExitStack, contextmanager
@@ -14,6 +15,8 @@ from hpgcn.graphs import identity
 
 GZIP_RATIO = 1032  # deflate cannot shrink more than this
 LINE_LIMIT = 1 << 20  # bytes
+HEAD = 4096  # bytes that say what a file is
+CONTROL = re.compile(rb"[\0-\x08\x0e-\x1f\x7f]")  # bytes that text does not have
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # which some editors put before a text
 
 
@@ -97,19 +100,21 @@ class Source:
     def head(self):
         """Return the first 4096 bytes of the (decompressed) text, without a byte-order mark."""
         with self.open() as stream:
-            return stream.read(4096).removeprefix(BYTE_ORDER_MARK)
+            return stream.read(HEAD).removeprefix(BYTE_ORDER_MARK)
 
     @contextmanager
     def open(self, digest=None):
         """Open for reading bytes, decompressed; what then goes wrong is one line.
 
-        The file's bytes go through `digest`, a hash object; all of them, if the block ends well.
+        Lines of text that end in carriage returns alone end in line feeds. The file's bytes go
+        through `digest`, a hash object; all of them, if the block ends well.
         """
         try:
             with ExitStack() as stack:
                 file = io.FileIO(self.path) if digest is None else _Hashed(self.path, digest)
                 raw = stack.enter_context(io.BufferedReader(file, 1 << 20))
-                yield stack.enter_context(gzip.open(raw)) if self.is_gzip else raw
+                stream = stack.enter_context(gzip.open(raw)) if self.is_gzip else raw
+                yield _as_lines(stream) if _ends_lines_by_returns(stream.peek(HEAD)) else stream
                 while digest is not None and raw.read(1 << 20):
                     pass
         except HpgcnError:
@@ -160,3 +165,33 @@ class _Hashed(io.FileIO):
         count = super().readinto(buffer)
         self.digest.update(memoryview(buffer)[:count])
         return count
+
+
+def _ends_lines_by_returns(head):
+    """Whether bytes begin a text whose lines end in carriage returns alone, as old Macs wrote."""
+    head = head[:HEAD]
+    return b"\r" in head[:-1] and b"\n" not in head and not CONTROL.search(head)
+
+
+def _as_lines(stream):
+    """Return a buffered stream with line feeds for the carriage returns of another."""
+    lines = io.BufferedReader(_Lines(stream), 1 << 20)
+    lines.fileobj = getattr(stream, "fileobj", stream)  # whose position says how far reading is
+    return lines
+
+
+class _Lines(io.RawIOBase):
+    def __init__(self, stream):
+        super().__init__()
+        self.stream = stream
+
+    def readable(self):
+        return True
+
+    def tell(self):
+        return self.stream.tell()
+
+    def readinto(self, buffer):
+        block = self.stream.read(len(buffer)).replace(b"\r", b"\n")
+        buffer[:len(block)] = block
+        return len(block)
