@@ -51,6 +51,12 @@ def count_isolated(indptr, indices):
     return int(np.count_nonzero(out_degree + np.bincount(indices, minlength=n) == 2 * loops))
 
 
+def describe_zeros(count):
+    """Say how many entries of weight 0 were left out, and how an edge list keeps them."""
+    return (f"{count} entries of weight 0 dropped: they are no edges, with --unweighted neither; "
+            "--columns u,v,- keeps them in an edge list")
+
+
 def _grouped(raw):
     """Return the stable order that sorts the entries, and where in it a new entry begins."""
     order = np.lexsort((raw.columns, raw.rows))
@@ -74,7 +80,7 @@ def _drop_zeros(raw, unweighted, where, notes):
         raw.rows = raw.rows[kept]
         raw.columns = raw.columns[kept]
         raw.values = raw.values[kept]
-        notes.append(f"{zeros} entries of weight 0 dropped")
+        notes.append(describe_zeros(zeros))
     if unweighted or np.all(raw.values == 1):
         raw.values = None
 

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from hpgcn.datasets import builtin, component, folders, foreign, formats, tables
-from hpgcn.datasets.build import build, count_isolated
+from hpgcn.datasets.build import build, count_isolated, describe_zeros
 from hpgcn.datasets.features import MADE, make_features, normalize_rows
 from hpgcn.datasets.layout import Layout
 from hpgcn.datasets.source import BudgetError, Source, need, refuse_missing
@@ -123,7 +123,7 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
         sums = partial(row_and_column_sums, *csr)
     else:
         if entries.zeros:
-            notes.append(f"{entries.zeros} entries of weight 0 dropped")
+            notes.append(describe_zeros(entries.zeros))
         adjacency = entries.merge(scratch, memory)
         counts = adjacency.counts
         isolated = adjacency.isolated
@@ -147,7 +147,7 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     if strict and raw.undirected:
         _refuse_half_listed(graph.header, counts, where)
     reads = raw.reads[::-1] if reverse else raw.reads
-    return graph, _report(graph.header, raw.original_ids, counts, isolated, reads) + notes
+    return graph, _report(graph.header, raw, counts, isolated, reads) + notes
 
 
 def _refuse_missing(source, fmt, *beside):
@@ -261,7 +261,8 @@ def _refuse_half_listed(header, counts, where):
                         f"{both} edges are listed in both directions and {once} in one (--strict)")
 
 
-def _report(header, ids, counts, isolated, reads):
+def _report(header, raw, counts, isolated, reads):
+    ids = raw.original_ids
     row, column = reads
     kind = "directed" if header.directed else "undirected"
     kind += "" if header.all_ones else ", weighted"
@@ -274,7 +275,9 @@ def _report(header, ids, counts, isolated, reads):
         notes.append(f"{counts.asymmetric} edges added to make it symmetric")
     if counts.zeros:
         notes.append(f"{counts.zeros} edges dropped whose weights sum to 0")
-    if ids is not None and ids.dtype.kind == "U":
+    if raw.bipartite:
+        notes.append("ids of the first column are numbered first, then those of the second")
+    elif ids is not None and ids.dtype.kind == "U":
         notes.append("ids are names, numbered in the order in which they appear")
     elif ids is not None:
         notes.append(f"ids {ids[0]}..{ids[-1]} relabelled 0..{header.num_nodes - 1} in increasing "

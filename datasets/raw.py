@@ -30,6 +30,7 @@ class Raw:
     base: int = 0  # the input's number of vertex 0, where ids are not relabelled
     first: int = 0  # the smallest vertex with an edge, where that says something of the ids
     reads: tuple[str, str] = ROW_FIRST  # what the input calls row and column: or TARGET_FIRST
+    bipartite: bool = False  # ids are text of two kinds, those of rows and those of columns
     undirected: bool = False
     symmetrize: bool = False
     row_normalize: bool = False  # divide rows of the features by their sums, unless told otherwise
@@ -43,7 +44,9 @@ class Raw:
         if rows == self.num_nodes:
             return array
         hint = ""
-        if ids is not None and ids.dtype.kind == "U":
+        if self.bipartite:
+            hint = ", one for each id of the first column, then of the second"
+        elif ids is not None and ids.dtype.kind == "U":
             hint = ", one for each name in the order in which they appear"
         elif ids is not None:
             up_to_largest = int(ids[-1]) - self.base + 1

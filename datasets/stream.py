@@ -112,8 +112,8 @@ class Stream:
         first = numbering.first if ids is None and not self.base_known else 0
         self.notes += self._notes_on_ids(numbering, first == 1)
         return Raw(numbering.num_nodes, rows, columns, values, original_ids=ids, base=self.base,
-                   first=first, reads=self.columns.reads, undirected=self.undirected,
-                   notes=self.notes)
+                   first=first, reads=self.columns.reads, bipartite=self.sides is not None,
+                   undirected=self.undirected, notes=self.notes)
 
     def _notes_on_ids(self, numbering, from_one):
         """Say which ids are vertices, and which lines below the first edge look like comments."""

@@ -1,10 +1,13 @@
 """Headers that may be edges, lines that look like comments, and which ids are vertices."""
+import gzip
+import re
+
 import numpy as np
 import pytest
 from inputs import put, refused, rows
 
 from hpgcn.cli.parser import parser
-from hpgcn.datasets.convert import read
+from hpgcn.datasets.convert import convert, read
 from hpgcn.errors import UsageError
 
 
@@ -138,6 +141,7 @@ def test_bipartite(tmp_path, content, options, ids, entries):
     A = graph.adjacency.toarray()
     assert {(u, v): A[u, v] for u, v in zip(*np.nonzero(np.triu(A)))} == entries
     assert np.array_equal(A, A.T) and "two kinds of ids, " in "\n".join(notes)
+    assert "ids of the first column are numbered first, then those of the second" in notes
 
 
 @pytest.mark.parametrize("kind", [int, str])
@@ -162,3 +166,62 @@ def test_a_value_of_columns_may_begin_with_a_dash():
     for words in (["--columns", "-,source,target"], ["--columns=-,source,target"]):
         arguments = parser().parse_args(["convert", "g.csv", "g.h5", *words])
         assert arguments.columns == "-,source,target"
+
+
+OLD_MAC = [  # name, content whose lines end in carriage returns alone
+    ("g.txt", "0 1\r1 2\r"), ("g.txt", "# Nodes: 4\r0 1\r"), ("g.csv", "source,target\r0,1\r1,2\r"),
+    ("g.txt", "a b\rb c"), ("g.adjlist", "0 1\r1 2\r"), ("g.graph", "3 2\r2\r1 3\r2\r"),
+    ("g.mtx", "%%MatrixMarket matrix coordinate pattern general\r2 2 1\r1 2\r"),
+    ("g.net", "*Vertices 2\r*Edges\r1 2"),
+    ("g.gml", "graph [\rnode [ id 0 ]\rnode [ id 1 ]\redge [ source 0 target 1 ]\r]\r")]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_lines_that_end_in_carriage_returns(tmp_path, packed):
+    for name, content in OLD_MAC:
+        graphs = []
+        for text in (content, content.replace("\r", "\n")):
+            text = gzip.compress(text.encode()) if packed else text
+            graphs.append(read(put(tmp_path / f"{name}{'.gz' * packed}", text)))
+        (one, notes), (other, said) = graphs
+        assert rows(one) == rows(other) and notes == said and one.header.num_edges
+    np.save(tmp_path / "y.npy", np.array([13, 0, 7]))  # bytes that are no text stay as they are
+    path = put(tmp_path / "g.txt", "0 1\r1 2\r1 x\r")
+    refused("line 3: second id is 'x'", path, labels=tmp_path / "y.npy")
+    path = put(tmp_path / "g.txt", "0 1\r1 2\r" * 3000)
+    convert(path, tmp_path / "g.h5", memory=200_000)
+    assert read(put(path, "0 1\r1 2\r"), labels=tmp_path / "y.npy")[0].labels.tolist() == [13, 0, 7]
+
+
+ADJACENCY_LISTS = [  # content, edges of original ids, a note
+    ("# c\n0 1 2\n1 2\n2\n", [(0, 1), (0, 2), (1, 2)], "edges read in both directions"),
+    ("x #a b#c\n#a y\n", [("x", "#a"), ("x", "b#c"), ("#a", "y")], "1 lines below .* as vertices"),
+    ("#a b\nx #a\n", [("x", "#a")], "1 lines above the first edge"),
+    ("0 1\n# 1 2\n1 0\n", [(0, 1)], "1 lines below the first edge .* skipped as comments"),
+    ("0 2 1 2\n1 1 0\n2 1 0\n", [(0, 1), (0, 2)], "the second number of each line counts"),
+    ("3\n0 2 1 2\n1 1 0\n2 1 0\n", [(0, 1), (0, 2)], "counts its neighbours"),
+    ("7 0\n9 1 7\n8 2 7 9\n", [(7, 9), (7, 8), (8, 9)], "counts its neighbours"),
+    ("0 1 5\n", [(0, 1), (0, 5)], "both directions"), ("1 1\n", [(1, 1)], "both directions"),
+    ("a 1 b\nb 1 a\n", [("a", "b")], "counts its neighbours")]
+
+
+@pytest.mark.parametrize("content, edges, said", ADJACENCY_LISTS)
+def test_adjacency_lists(tmp_path, content, edges, said):
+    graph, notes = read(put(tmp_path / "g.adjlist", content))
+    assert re.search(said, "\n".join(notes))
+    assert edges_of(graph) == sorted({*edges, *(edge[::-1] for edge in edges)})
+
+
+def test_adjacency_lists_of_other_names(tmp_path):
+    path = put(tmp_path / "g.txt", "0 2 1 2\n1 1 0\n2 0\n3 3 0 1 2\n")
+    refused("line 1: the lines below have 4 and other numbers of fields: --format adjlist", path)
+    assert read(path, "adjlist")[0].header.num_edges == 10
+
+
+def test_edges_of_weight_0_are_counted(tmp_path):
+    path = put(tmp_path / "g.csv", "u,v,w\n0,1,0\n1,0,2\n1,2,0\n")
+    for options in ({}, {"unweighted": True}):
+        for memory in (None, 1 << 20):
+            notes = convert(path, tmp_path / "g.h5", overwrite=True, memory=memory, **options)
+            assert "2 entries of weight 0 dropped: they are no edges" in "\n".join(notes)
+    assert read(path, columns="u,v,-")[0].header.num_edges == 3
