@@ -234,7 +234,7 @@ def read_matrix(source, memory):
 def read_array(source, memory):
     """Read a .npy file; return the array and a list of notes."""
     with source.open() as stream:
-        if source.is_gzip:
+        if source.packing:
             raise DataError(f"{source}: compressed, expected a plain .npy file")
         if source.magic[:6] != b"\x93NUMPY":
             foreign.refuse_array(source)

@@ -29,8 +29,7 @@ def _networkx(call):
 
 
 def _unpacker(name, start, suffixes, command):
-    return Format(name, f"{command}, then convert what comes out (.gz is read as it is)", start,
-                  suffixes)
+    return Format(name, f"{command}, then convert what comes out", start, suffixes)
 
 
 HDF5 = rb"(?s)(?:.{512}|.{1024}|.{2048})?\x89HDF\r\n\x1a\n"  # behind a user block of that size
@@ -115,8 +114,7 @@ BINARIES = (
     _unpacker("a tar archive", rb"(?s).{257}ustar", ".tar .tgz", "tar xf FILE"),
     _unpacker("a 7z archive", rb"7z\xbc\xaf\x27\x1c", ".7z", "7z x FILE"),
     _unpacker("a RAR archive", rb"Rar!\x1a\x07", ".rar", "unrar x FILE"),
-    _unpacker("bzip2 data", rb"BZh[1-9]", ".bz2", "bunzip2 FILE"),
-    _unpacker("xz data", rb"\xfd7zXZ\0", ".xz .lzma", "unxz FILE"),
+    _unpacker("lzma data", rb"\x5d\0\0", ".lzma", "unlzma FILE"),
     _unpacker("zstd data", rb"[\x22-\x28]\xb5\x2f\xfd", ".zst .zstd", "unzstd FILE"),
     _unpacker("lz4 data", rb"\x04\x22\x4d\x18", ".lz4", "unlz4 FILE"),
     _unpacker("compress data", rb"\x1f[\x9d\xa0]", ".z", "uncompress FILE"),
@@ -166,7 +164,7 @@ def identify(source, by_name=True):
     """Return the Format of a file, or None where the readers of edges, .npz and .mtx may try."""
     head = source.head()
     body = head[COMMENTS.match(head).end():]
-    suffix = "." + source.path.name.lower().removesuffix(".gz").rpartition(".")[2]
+    suffix = source.suffix
     named = [known for known in (*TEXTS, *BINARIES) if suffix in known.suffixes.split()]
     begun = [known for known in BINARIES if known.start and re.match(known.start, head)]
     begun += [known for known in TEXTS if known.start and re.match(known.start, body)]

@@ -47,7 +47,7 @@ FORMATS = ("auto", *READERS)
 FOLDERS = tuple(folders.SETS)  # formats of several files, told by their names
 PARQUET = b"PAR1"  # its first bytes
 PARQUET_EDGE = 3  # bytes of an edge in Parquet, at least
-GZIP_USUAL = 4  # times that text is longer than its gzip
+PACKED_USUAL = 4  # times that text is longer than compressed
 
 
 def reader(fmt):
@@ -69,10 +69,8 @@ def detect(source):
         return known.reader
     foreign.refuse(source)
 
-    name = source.path.name.lower().removesuffix(".gz")
-    suffix = name.rpartition(".")[2] if "." in name else ""
-    if suffix in ("npz", "mtx", "csv", "parquet"):
-        return suffix
+    if source.suffix in (".npz", ".mtx", ".csv", ".parquet"):
+        return source.suffix[1:]
     if source.magic[:4] == PARQUET:
         return "parquet"
     if source.magic[:4] == b"PK\x03\x04":
@@ -95,4 +93,4 @@ def expected_edges(source):
         return source.size // PARQUET_EDGE
     lines = [line for line in source.head().split(b"\n")[:-1] if line and line[:1] not in b"#%"]
     length = sum(map(len, lines)) / len(lines) + 1 if lines else 4
-    return source.size * (GZIP_USUAL if source.is_gzip else 1) / length
+    return source.size * (PACKED_USUAL if source.packing else 1) / length

@@ -26,8 +26,6 @@ def read(source, memory):
     (1, n) and `group` (n, t) are read, and of `local_info` (n, 7), as Lim et al. (2021, arXiv
     2110.14446) take it, the column of gender is the label, and each value of another is a feature.
     """
-    if source.is_gzip:
-        raise DataError(f"{source}: compressed, expected a plain .mat file")
     found = variables(source, memory // 2)
     name = _choose({key: each.shape for key, each in found.items()}, source)
     places = [_named(found, names, but=name) for names in (FEATURES, LABELS, [GROUPS], [FACTS])]

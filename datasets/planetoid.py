@@ -50,7 +50,7 @@ def read(source, memory):
         raise DataError(f"{source}: expected a name like ind.NAME.graph")
     source.files = open_all(source.path.parent / f"ind.{match[1]}.{part}" for part in PARTS)
     files = dict(zip(PARTS, source.files))
-    packed = next((file for file in source.files if file.is_gzip), None)
+    packed = next((file for file in source.files if file.packing), None)
     if packed is not None:
         raise DataError(f"{packed}: compressed, expected a plain file")
     need(4 * sum(file.size for file in source.files), memory, source)

@@ -17,7 +17,7 @@ def read(source, memory, weights=None):
     """
     from hpgcn.interop import pt, pyg
 
-    if source.is_gzip:
+    if source.packing:
         raise DataError(f"{source}: compressed, expected a plain .pt file")
     found = pt.read_data(source.path, memory, str(source))
     numbers = {key: value for key, value in found.items()

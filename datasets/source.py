@@ -1,19 +1,17 @@
-"""An input file: its name, its bytes (gzip or not), its SHA-256, and the memory it may ask for."""
+"""An input file: its name, its bytes, compressed or not, its SHA-256, and its memory."""
 import errno
-import gzip
 import hashlib
 import io
 import os
 import re
 import stat
-import zlib
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from hpgcn.datasets.packing import is_broken, packing_of, unpacked_name
 from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, StorageError
 from hpgcn.graphs import identity
 
-GZIP_RATIO = 1032  # deflate cannot shrink more than this
 LINE_LIMIT = 1 << 20  # bytes
 HEAD = 4096  # bytes that say what a file is
 CONTROL = re.compile(rb"[\0-\x08\x0e-\x1f\x7f]")  # bytes that text does not have
@@ -84,18 +82,23 @@ class Source:
     @property
     def name(self):
         """Name of the graph: the file's, without folder and suffix."""
-        stem = Path(self.path.name.removesuffix(".gz")).stem
+        stem = Path(unpacked_name(self.path.name)).stem
         return stem.encode("utf-8", "replace").decode() or "graph"
 
     @property
-    def is_gzip(self):
-        """Whether the bytes start as gzip does, whatever the file is called."""
-        return self.magic[:2] == b"\x1f\x8b"
+    def suffix(self):
+        """The ending of the name in lower case, such as `.csv` of `g.CSV.gz`."""
+        return Path(unpacked_name(self.path.name).lower()).suffix
+
+    @property
+    def packing(self):
+        """The Packing of the bytes, whatever the file is called, or None."""
+        return packing_of(self.magic)
 
     @property
     def text_room(self):
         """Most bytes that the (decompressed) text can have."""
-        return self.size * GZIP_RATIO if self.is_gzip else self.size
+        return self.size * self.packing.ratio if self.packing else self.size
 
     def head(self):
         """Return the first 4096 bytes of the (decompressed) text, without a byte-order mark."""
@@ -113,18 +116,20 @@ class Source:
             with ExitStack() as stack:
                 file = io.FileIO(self.path) if digest is None else _Hashed(self.path, digest)
                 raw = stack.enter_context(io.BufferedReader(file, 1 << 20))
-                stream = stack.enter_context(gzip.open(raw)) if self.is_gzip else raw
+                stream = raw
+                if self.packing:
+                    stream = stack.enter_context(self.packing.open(raw, self))
                 yield _as_lines(stream) if _ends_lines_by_returns(stream.peek(HEAD)) else stream
                 while digest is not None and raw.read(1 << 20):
                     pass
         except HpgcnError:
             raise
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            if not self.is_gzip:
-                raise
-            raise DataError(f"{self}: broken gzip data ({error})") from error
-        except OSError as error:
-            raise StorageError(f"{self}: {error.strerror or error}") from error
+        except Exception as error:
+            if self.packing and is_broken(error):
+                raise DataError(f"{self}: broken {self.packing.name} data ({error})") from error
+            if isinstance(error, OSError):
+                raise StorageError(f"{self}: {error.strerror or error}") from error
+            raise
 
     def sha256(self):
         """Return the SHA-256 over `files`, in hexadecimal; DataError if one has changed."""

@@ -70,8 +70,10 @@ FILES = [  # name, content, what it is said to be
     ("g.zip", zipped("edges.txt"), "a zip archive.*unzip"),
     ("g.zip", zipped(), "a zip archive"), ("g.tar", tarred(), "a tar archive.*tar xf"),
     ("g.tar.gz", gzip.compress(tarred()), "a tar archive"),
-    ("g.txt.bz2", bz2.compress(b"0 1\n"), "bzip2 data.*bunzip2"),
-    ("g.txt.xz", lzma.compress(b"0 1\n"), "xz data"),
+    ("g.rda", bz2.compress(b"RDX3\nX\n"), "data of R"),
+    ("g.RData", lzma.compress(b"RDX2\n"), "data of R"),
+    ("g.tar.bz2", bz2.compress(tarred()), "a tar archive"),
+    ("g.txt.lzma", lzma.compress(b"0 1\n", lzma.FORMAT_ALONE), "lzma data.*unlzma"),
     ("g.txt.zst", b"\x28\xb5\x2f\xfd\x04\x00", "zstd data"),
     ("g.7z", b"7z\xbc\xaf\x27\x1c", "7z archive"), ("g.rar", b"Rar!\x1a\x07\x00", "RAR archive"),
     ("g.txt", b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n1 0 obj\n", "a PDF"),
@@ -80,6 +82,7 @@ FILES = [  # name, content, what it is said to be
     ("g.csv", b"\x89PNG\r\n\x1a\n\0\0", "binary data"),
     ("g.mtx", b"\x80\x81\x82\x83" * 30, "binary data"),
     ("g.txt.gz", gzip.compress(bytes(99)), "binary data"),
+    ("g.txt.xz", lzma.compress(bytes(99)), "binary data"),
     ("g.txt", b"# fine so far\n\0\1\2 7\n", "binary data"),
 ]
 

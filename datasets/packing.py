@@ -1,0 +1,68 @@
+"""Compressed text, which is read as it is: gzip, bzip2 and xz, by how their bytes begin."""
+import zlib
+from importlib import import_module
+from typing import NamedTuple
+
+from hpgcn.errors import DataError
+
+
+class Packing(NamedTuple):
+    """A way to compress a file.
+
+    Attributes
+    ----------
+    name : str
+    module : str
+        Python's module that opens it; some builds of Python lack one.
+    suffix : str
+        Ending of the names of such files.
+    start : bytes
+        How such files begin.
+    ratio : int
+        Times that the content may be longer.
+    command : str
+        What a shell unpacks it with.
+    """
+
+    name: str
+    module: str
+    suffix: str
+    start: bytes
+    ratio: int
+    command: str
+
+    def open(self, raw, where):
+        """Return a stream of the content of a binary file; `fileobj` of it is that file."""
+        try:
+            module = import_module(self.module)
+        except ImportError as error:
+            raise DataError(f"{where}: {self.name} data, but this Python has no module "
+                            f"{self.module}: {self.command} {where}") from error
+        stream = module.open(raw)
+        if not hasattr(stream, "fileobj"):
+            stream.fileobj = raw
+        return stream
+
+
+PACKINGS = (
+    Packing("gzip", "gzip", ".gz", b"\x1f\x8b", 1032, "gunzip"),  # more, deflate cannot shrink
+    Packing("bzip2", "bz2", ".bz2", b"BZh", 1 << 20, "bunzip2"),  # 45 bytes for 45 MB of zeros
+    Packing("xz", "lzma", ".xz", b"\xfd7zXZ\0", 1 << 13, "unxz"),  # 150 bytes for 1 MB of zeros
+)
+
+
+def packing_of(magic):
+    """Return the Packing of a file by its first bytes, or None."""
+    return next((packing for packing in PACKINGS if magic.startswith(packing.start)), None)
+
+
+def unpacked_name(name):
+    """Return the name of a file without the ending of a Packing."""
+    return next((name[:-len(packing.suffix)] for packing in PACKINGS
+                 if name.lower().endswith(packing.suffix)), name)
+
+
+def is_broken(error):
+    """Return whether an error says that compressed data are broken, rather than the disk."""
+    return isinstance(error, EOFError | zlib.error) or type(error).__name__ == "LZMAError" or (
+        isinstance(error, OSError) and error.errno is None)
