@@ -139,7 +139,9 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     masks, split = _split(raw, wanted, num_splits, where)
     graph = make(raw.features, raw.labels, masks, name=where, original_ids=raw.original_ids,
                  split=split, source_sha256=digest, class_names=raw.class_names)
-    graph = dataclasses.replace(graph, header=dataclasses.replace(graph.header, name=name))
+    base = raw.base if raw.original_ids is None else 0
+    header = dataclasses.replace(graph.header, name=name, base=base)
+    graph = dataclasses.replace(graph, header=header)
     if graph.header.multilabel and graph.labels.sum(axis=1).max(initial=0) == 1:
         notes.append(f"labels {graph.labels.shape} are one-hot, but trained as multi-label, each "
                      "column on its own: for classes give --labels the file of y.argmax(1), -1 "

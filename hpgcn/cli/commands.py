@@ -240,7 +240,7 @@ def predict(args):
         set_threads(config)  # MPI knows the ranks of this node
     ranks.assert_same(started(args), "command line")
     with ranks.collective_errors():
-        store.check_suffix(out)
+        write = store.prediction_writer(out)
         if args.library:
             from hpgcn.interop.torch import predict_pyg
 
@@ -263,8 +263,7 @@ def predict(args):
     with ranks.collective_errors():
         if ranks.rank == 0:
             origin = {"graph": source.header.name, "model": str(run)}
-            store.write_predictions(out, found, attributes=origin, overwrite=args.overwrite,
-                                    follow=follow)
+            write(out, found, origin, overwrite=args.overwrite, follow=follow)
             say(args, f"wrote {printable(out)}")
 
 

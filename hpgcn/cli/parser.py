@@ -89,7 +89,9 @@ def predict(command):
     add("model", metavar="RUN", help="run directory, or its model.h5; with --from a state_dict "
                                      "that torch.save wrote (.pt)")
     add("graph", nargs="?", help="another graph (.h5); default: the one trained on")
-    add("-o", "--out", metavar="FILE", help="default: RUN/predictions.h5")
+    add("-o", "--out", metavar="FILE",
+        help="default: RUN/predictions.h5; .csv, .tsv or .parquet: a row per vertex, id, label and "
+             "probability; .npz: arrays")
     add("--from", dest="library", choices=["pyg"],
         help="the model is PyG's: GCN, SAGE (mean), GIN, GAT or SGC")
     add("--activation", choices=["own", "relu", "elu", "gelu"], default="own",

@@ -24,6 +24,7 @@ class Header:
     num_splits: int = 0  # s, each of train, validation and test masks; 0 without masks
     split: str = ""  # how splits were made: "file", "planetoid", "random:60/20/20:0"..
     source_sha256: str = ""  # of the input, hexadecimal; empty if made in memory
+    base: int = 0  # the input's number of vertex 0, where there are no `Graph.original_ids`
 
     def __str__(self) -> str:
         classes = "labels per vertex" if self.multilabel else "classes"

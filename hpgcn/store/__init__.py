@@ -26,10 +26,12 @@ from hpgcn.store.models import (
     write_predictions,
     write_state,
 )
+from hpgcn.store.prediction_files import prediction_writer
 from hpgcn.store.stored import StoredGraph
 
 __all__ = [
     "Field", "StoredGraph", "atomic_write", "check_fields", "check_suffix", "describe", "discard",
-    "file_sha256", "load", "parse_json", "read_json", "read_lines", "read_model",
-    "read_predictions", "read_state", "refuse_existing", "replacing_folder", "write_graph",
-    "write_model", "write_partitioned", "write_predictions", "write_state", "writing"]
+    "file_sha256", "load", "parse_json", "prediction_writer", "read_json", "read_lines",
+    "read_model", "read_predictions", "read_state", "refuse_existing", "replacing_folder",
+    "write_graph", "write_model", "write_partitioned", "write_predictions", "write_state",
+    "writing"]

@@ -9,6 +9,7 @@ from hpgcn.graphs.identity import changed, signature
 from hpgcn.graphs.validation import SPLIT, check_range
 from hpgcn.runtime.text_table import label_list, table
 from hpgcn.store import words
+from hpgcn.store.class_names import read_class_names
 from hpgcn.store.models import CHECKPOINT, MODEL, PREDICTIONS
 from hpgcn.store.reader import Reader
 from hpgcn.store.schema import GRAPH, PARTITIONED, mask_name
@@ -94,7 +95,7 @@ def _graph(stored, reader):
         ("degrees", f"mean {nnz / max(n, 1):.2f}, max {degree.max(initial=0):,}; {isolated:,} "
                     f"vertices isolated, {np.count_nonzero(own):,} with a loop"),
         ("features", _features(header, reader)),
-        ("labels", _labels(header, reader)),
+        *_labels(stored, reader),
         ("split", _split(header, reader))]
     if "original_ids" in reader.entries:
         named = reader.entries["original_ids"].dtype.kind == "S"
@@ -132,22 +133,31 @@ def _features(header, reader):
     return f"{header.num_features:,} wide, sparse, {nnz:,} stored ({share:.2%})"
 
 
-def _labels(header, reader):
-    c = header.num_classes
+def _labels(stored, reader):
+    """Return (label, text) pairs of the labels, and of each class that has a name."""
+    c = stored.header.num_classes
     if "labels" not in reader.entries:
-        return "none"
+        return [("labels", "none")]
     labels = reader.read("labels")
+    counts = _counts(labels, c, reader.path)
     if labels.ndim == 2:
-        counts = labels.sum(0, dtype=np.int64)
-        return f"{c:,} labels per vertex (multi-label), each set {_spread(counts)} times"
+        text = f"{c:,} labels per vertex (multi-label), each set {_spread(counts)} times"
+    else:
+        shown = f"with {_spread(counts)}"
+        if c <= CLASSES_SHOWN:
+            shown = f"of {', '.join(f'{count:,}' for count in counts)}"
+        unknown = np.count_nonzero(labels < 0)
+        text = f"{c:,} classes {shown} vertices" + (f", {unknown:,} unknown" if unknown else "")
+    return [("labels", text), *words.classes(stored.class_names or (), counts)]
+
+
+def _counts(labels, c, where):
+    """Return how many vertices have each of c labels, (c,) int64."""
+    if labels.ndim == 2:
+        return labels.sum(0, dtype=np.int64)
     known = labels[labels >= 0]
-    check_range(known, max(c, 1), f"{reader.path}: labels")
-    counts = np.bincount(known, minlength=c)
-    shown = f"with {_spread(counts)}"
-    if c <= CLASSES_SHOWN:
-        shown = f"of {', '.join(f'{count:,}' for count in counts)}"
-    unknown = labels.size - known.size
-    return f"{c:,} classes {shown} vertices" + (f", {unknown:,} unknown" if unknown else "")
+    check_range(known, max(c, 1), f"{where}: labels")
+    return np.bincount(known, minlength=c)
 
 
 def _split(header, reader):
@@ -192,6 +202,11 @@ def _result(reader):
     arrays = {name: (entry.shape, entry.dtype.name) for name, entry in reader.entries.items()}
     attributes = {name: value for name, value in reader.attributes().items() if name not in HIDDEN}
     rows = RESULTS[reader.format](arrays, attributes)
+    if names := read_class_names(reader):
+        counts = None
+        if reader.format == PREDICTIONS:
+            counts = _counts(reader.read("label"), len(names), reader.path)
+        rows += words.classes(names, counts)
     return rows + [(name, str(value)) for name, value in attributes.items()]
 
 

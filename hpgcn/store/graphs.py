@@ -9,9 +9,9 @@ import scipy.sparse as sp
 
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.validation import SPLIT, index_dtype
+from hpgcn.store.class_names import write_class_names
 from hpgcn.store.csr import reorder_entries, write_csr
 from hpgcn.store.schema import (
-    CLASS_NAMES,
     DEGREES,
     GRAPH,
     ORDER,
@@ -116,7 +116,8 @@ def _write(writer, graph, features, source_sha256):
         "source_name": header.name, "source_sha256": source_sha256, "split": header.split,
         "directed": header.directed, "num_nodes": n, "num_edges": header.num_edges,
         "num_features": header.num_features, "num_classes": header.num_classes,
-        "num_splits": header.num_splits if header.num_splits > 1 else None})
+        "num_splits": header.num_splits if header.num_splits > 1 else None,
+        "base": header.base or None})
     write_csr(writer, "adjacency", graph.indptr, graph.indices, graph.data, n)
     if sp.issparse(features):
         indptr = features.indptr.astype(np.int64, copy=False)
@@ -135,8 +136,7 @@ def _write(writer, graph, features, source_sha256):
     if graph.original_ids is not None:
         ids = graph.original_ids
         writer.dataset("original_ids", ids if ids.dtype.kind == "U" else _as(ids, np.int64))
-    if graph.class_names is not None:
-        writer.dataset(CLASS_NAMES, np.array(graph.class_names))
+    write_class_names(writer, graph.class_names)
 
 
 def _as(array, dtype):

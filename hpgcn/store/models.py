@@ -3,7 +3,9 @@
 import numpy as np
 
 from hpgcn.errors import DataError
+from hpgcn.graphs.contents import check_class_names
 from hpgcn.runtime import faults
+from hpgcn.store.class_names import CLASS_NAMES, read_class_names, write_class_names
 from hpgcn.store.reader import Reader
 from hpgcn.store.writer import create
 
@@ -11,26 +13,32 @@ MODEL = "hpgcn-model"
 PREDICTIONS = "hpgcn-predictions"
 CHECKPOINT = "hpgcn-checkpoint"
 WRITTEN = ("format", "format_version", "complete")  # attributes that every file has
-RESERVED = {*WRITTEN, "creator", "created_utc", "config_toml", "epoch"}
+RESERVED = {*WRITTEN, "creator", "created_utc", "config_toml", "epoch", CLASS_NAMES}
 OF_A_RUN = {"config_toml": str, "epoch": int}
 ARRAYS = {  # of a predictions file: name -> dtype kind, dimensions
-    "logits": ("f", 2), "label": ("i", 1), "embedding": ("f", 2), "original_ids": ("iU", 1)}
+    "id": ("iU", 1), "logits": ("f", 2), "label": ("i", 1), "embedding": ("f", 2),
+    "original_ids": ("iU", 1)}
 MULTI_LABEL = ("iu", 2)  # of label, where it is 0 or 1 for each logit
 
 
-def write_model(path, weights, *, config_toml, epoch, attributes=None, **options):
+def write_model(path, weights, *, config_toml, epoch, attributes=None, class_names=None,
+                **options):
     """Write the weights of a model, arrays by name; a slash in a name makes a group.
 
     `config_toml` is the resolved configuration. `attributes` are bool, int, float, str, lists of
-    numbers, or None (left out); `overwrite`, `follow` as in `replacing`.
+    numbers, or None (left out); `class_names` a sequence of str, or None; `overwrite`, `follow` as
+    in `replacing`.
     """
     arrays = {f"weights/{name}": array for name, array in weights.items()}
     of_run = {"config_toml": config_toml, "epoch": int(epoch)}
-    _write(path, MODEL, arrays, _free(attributes) | of_run, **options)
+    _write(path, MODEL, arrays, _free(attributes) | of_run, class_names=class_names, **options)
 
 
 def read_model(path):
-    """Read what `write_model` wrote: weights by name, all attributes but those of every file."""
+    """Read what `write_model` wrote: weights by name, and all attributes but those of every file.
+
+    Among the attributes is `class_names`, a tuple of str, where classes have names.
+    """
     arrays, attributes = _read(path, MODEL, OF_A_RUN)
     weights = {name.removeprefix("weights/"): array for name, array in arrays.items()
                if name.startswith("weights/")}
@@ -58,21 +66,26 @@ def write_predictions(path, arrays, *, attributes=None, **options):
     """Write predictions, in ORIGINAL vertex order; DataError for arrays of another kind.
 
     logits (n, c) floating; label (n,) integer, or (n, c) of 0 and 1; and optionally embedding (n,
-    h) floating, original_ids (n,); None is left out. Options are as in `write_model`.
+    h) floating, id and original_ids (n,), class_names (c,) text; None is left out. Options are as
+    in `write_model`.
     """
     arrays = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
-    _check_predictions(path, arrays)
-    _write(path, PREDICTIONS, arrays, _free(attributes), **options)
+    class_names = arrays.pop(CLASS_NAMES, None)
+    _check_predictions(path, arrays, class_names)
+    _write(path, PREDICTIONS, arrays, _free(attributes), class_names=class_names, **options)
 
 
 def read_predictions(path):
     """Read what `write_predictions` wrote: (arrays, attributes); errors as `read_model`."""
     arrays, attributes = _read(path, PREDICTIONS)
-    _check_predictions(path, arrays)
+    class_names = attributes.pop(CLASS_NAMES, None)
+    _check_predictions(path, arrays, class_names)
+    if class_names is not None:
+        arrays[CLASS_NAMES] = np.array(class_names)
     return arrays, attributes
 
 
-def _check_predictions(path, arrays):
+def _check_predictions(path, arrays, class_names):
     for name in ("logits", "label"):
         if name not in arrays:
             raise DataError(f"{path}: dataset {name} is missing")
@@ -81,7 +94,8 @@ def _check_predictions(path, arrays):
     n = logits.shape[0] if logits.ndim else None
     for name, array in arrays.items():
         if name not in ARRAYS:
-            raise DataError(f"{path}: array {name} is unknown, expected {', '.join(ARRAYS)}")
+            expected = ", ".join((*ARRAYS, CLASS_NAMES))
+            raise DataError(f"{path}: array {name} is unknown, expected {expected}")
         several = name == "label" and array.ndim == 2
         kinds, dimensions = MULTI_LABEL if several else ARRAYS[name]
         shape = array.shape
@@ -92,6 +106,8 @@ def _check_predictions(path, arrays):
     if label.ndim == 2 and (label.shape != logits.shape or not np.isin(label, (0, 1)).all()):
         raise DataError(f"{path}: label has shape {label.shape}, expected 0 or 1 in "
                         f"{logits.shape}, or class ids ({n})")
+    if class_names is not None:
+        check_class_names(class_names, logits.shape[1], logits.shape[1], path)
 
 
 def _free(attributes):
@@ -103,9 +119,10 @@ def _free(attributes):
     return attributes
 
 
-def _write(path, file_format, arrays, attributes, *, point=None, **options):
+def _write(path, file_format, arrays, attributes, *, class_names=None, point=None, **options):
     with create(path, file_format, **options) as writer:
         writer.attributes("/", attributes)
+        write_class_names(writer, class_names)
         for name, array in arrays.items():
             writer.dataset(name, np.asarray(array))
             if point:
@@ -121,6 +138,9 @@ def _read(path, file_format, fields=()):
         reader.reserve(sum(entry.nbytes for entry in reader.distinct().values()), "the file")
         attributes = {name: value for name, value in reader.attributes().items()
                       if name not in WRITTEN}
-        return {name: reader.read(name) for name in reader.entries}, attributes
+        arrays = {name: reader.read(name) for name in reader.entries if name != CLASS_NAMES}
+        if CLASS_NAMES in reader.entries:
+            attributes[CLASS_NAMES] = read_class_names(reader)
+        return arrays, attributes
     finally:
         reader.close()

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from hpgcn.graphs.contents import check_class_names
 from hpgcn.graphs.header import Header
 from hpgcn.graphs.validation import MAX_NAME, MAX_SPLITS, MAX_WIDTH, SPLIT, most_classes
 from hpgcn.store.csr import expect_csr
@@ -10,7 +9,6 @@ from hpgcn.store.csr import expect_csr
 GRAPH = "hpgcn-graph"
 PARTITIONED = "hpgcn-partitioned-graph"
 DEGREES = ("row", "column", "loop")
-CLASS_NAMES = "class_names"
 ORDER = "order/perm"  # of the rows of a graph without parts, new -> original
 PARTITION_FIELDS = {
     "method": str, "engine": str, "engine_version": str, "seed": int, "epsilon": float}
@@ -27,6 +25,7 @@ def read_header(reader):
                           for name in ("nodes", "edges", "features", "classes"))
     name, sha256, split = (reader.field(name, str)
                            for name in ("source_name", "source_sha256", "split"))
+    base = reader.field("base", int) if "base" in reader.attributes() else 0
     directed = reader.field("directed", int) == 1
     reader.verify_attributes()
     most = max(most_classes(n), MAX_WIDTH)
@@ -46,19 +45,13 @@ def read_header(reader):
         text = reader.entries["original_ids"].dtype
         kinds = [np.int64] if text.kind != "S" or text.itemsize > MAX_NAME else [text]
         reader.expect("original_ids", (n,), *kinds)
-    if CLASS_NAMES in reader.entries:
-        text = reader.entries[CLASS_NAMES].dtype
-        if text.kind != "S" or text.itemsize > MAX_NAME:
-            raise reader.error(f"{CLASS_NAMES} has dtype {text.name}, expected text of at most "
-                               f"{MAX_NAME} bytes")
-        reader.expect(CLASS_NAMES, (c,), text)
     if reader.format == GRAPH and ORDER in reader.entries:
         reader.expect(ORDER, (n,), np.int64)
     # a name that is safe to print, and as part of a file name
     name = "".join(letter if letter.isprintable() and letter not in "/\\" else "_"
                    for letter in name)
     return Header(name, n, nnz, f, c, directed, ones, multilabel, sparse, num_splits, split,
-                  sha256)
+                  sha256, base)
 
 
 def _expect_features(reader, n, f):
@@ -101,14 +94,6 @@ def _expect_masks(reader, n):
         for key in SPLIT:
             reader.expect(mask_name(key, split), (n,), np.uint8)
     return count
-
-
-def read_class_names(reader, header):
-    """Return the names of the classes, a tuple of str (c,), or None; DataError if one is wrong."""
-    if CLASS_NAMES not in reader.entries:
-        return None
-    c = header.num_classes
-    return check_class_names(reader.read(CLASS_NAMES).tolist(), c, c, reader.path)
 
 
 def read_offsets(reader, header):

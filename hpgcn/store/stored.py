@@ -17,6 +17,7 @@ from hpgcn.graphs.identity import changed, refuse_replaced
 from hpgcn.graphs.partition import Partition, halves
 from hpgcn.graphs.validation import SPLIT
 from hpgcn.store import schema
+from hpgcn.store.class_names import read_class_names
 from hpgcn.store.csr import read_csr, refuse_pointers, reorder_entries
 from hpgcn.store.reader import Reader
 from hpgcn.store.schema import (
@@ -57,7 +58,7 @@ class StoredGraph:
             self._content = reader.content_sha256()
             if self.header.all_ones:
                 reader.expect_ones("adjacency/values")
-            self.class_names = schema.read_class_names(reader, self.header)
+            self.class_names = read_class_names(reader, self.header.num_classes)
         except BaseException:
             reader.close()
             raise

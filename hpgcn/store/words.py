@@ -15,11 +15,21 @@ from hpgcn.runtime.advice import resume_command
 SAID = ("graph", "out", "model", "layers", "hidden", "dropout", "optimizer", "lr", "weight_decay",
         "decay_layers", "dtype", "seed", "epochs")
 PREDICTED = {"logits": "a score of each class", "label": "the label that is predicted",
-             "embedding": "input of the last layer", "original_ids": "the input's own ids"}
+             "embedding": "input of the last layer", "original_ids": "the input's own ids",
+             "id": "what the input calls the vertex", "class_names": "names of the classes"}
+NAMED = 50  # classes that are listed
 
 
 def percent(value):
     return f"{100 * value:.2f}%" if isinstance(value, int | float) and 0 <= value <= 1 else "none"
+
+
+def classes(names, counts=None):
+    """Return a (label, text) pair for each class, maybe with its number of vertices."""
+    rows = [("classes", f"{k} {name}" + ("" if counts is None else f": {counts[k]:,} vertices"))
+            for k, name in enumerate(names[:NAMED])]
+    more = len(names) - len(rows)
+    return rows + [("classes", f"and {more:,} more")] * bool(more)
 
 
 def accuracies(metrics):

@@ -133,7 +133,8 @@ class Checkpoints:
                         if stop == INTERRUPTED:
                             flat = best.weights if best.epoch else trainer.parameters.flat
                             record.keep_model(trainer.named(flat), best_epoch,
-                                              multilabel=trainer.header.multilabel)
+                                              multilabel=trainer.header.multilabel,
+                                              class_names=trainer.shard.class_names)
         if stop:
             step = f"step {sums.steps} of epoch {epoch + 1}" if sums else f"epoch {epoch}"
             where = f"after {step}, with a checkpoint"

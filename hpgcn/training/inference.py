@@ -52,7 +52,9 @@ def predict(source: Graph | StoredGraph | str | os.PathLike[str],
         On rank 0, rows in ORIGINAL order: logits (n, c); label (n,) int64, the class of
         the largest logit, or of a multi-label model (n, t) uint8, 1 where the logit is > 0
         (probability > 1/2); embedding (n, h) (the last layer's input; absent from models
-        of one layer); original_ids (n,) where the graph has them. None on the other ranks.
+        of one layer); id (n,), what the input calls each vertex; original_ids (n,) where the graph
+        has them; class_names (c,) text where the model has them, or else the graph: then
+        class_names[label] are the names of (n,) labels. None on the other ranks.
     """
     device = Config(device=device).device
     comm = as_comm(comm)
@@ -69,6 +71,7 @@ def predict(source: Graph | StoredGraph | str | os.PathLike[str],
         if source.header.num_features != spec.widths[0]:
             raise DataError(f"{source.header.name}: {source.header.num_features} features, "
                             f"but the model was trained on {spec.widths[0]}")
+        class_names = _class_names(attributes, source, spec.widths[-1], name)
         spec = replace(spec, sparse_features=source.header.sparse_features)
         check_strategy(find_strategy(config), spec, comm.size)
     same_everywhere(source, config, comm)
@@ -78,12 +81,25 @@ def predict(source: Graph | StoredGraph | str | os.PathLike[str],
         found = _infer(source, config, comm, spec, parameters)
     if comm.rank:
         return None
-    order = np.argsort(found.pop("vertex"))
+    vertex = found.pop("vertex")
+    order = np.argsort(vertex)
     found = {name: array[order] for name, array in found.items()}
+    found["id"] = found.get("original_ids", vertex[order] + source.header.base)
+    if class_names:
+        found["class_names"] = np.array(class_names)
     logits = found["logits"]
     if attributes.get("multilabel", source.header.multilabel) == 1:  # absent from older files
         return {**found, "label": (logits > 0).astype(np.uint8)}
     return {**found, "label": logits.argmax(1)}
+
+
+def _class_names(attributes, source, width, name):
+    """Return the names of a model's classes: its own, or those of a graph that has as many."""
+    own = attributes.get("class_names")
+    if own and len(own) != width:
+        raise DataError(f"{name}: {len(own)} class_names, but the model has {width} classes")
+    names = own or source.class_names
+    return names if names and len(names) == width else None
 
 
 def _infer(source, config, comm, spec, parameters):

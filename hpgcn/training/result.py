@@ -25,20 +25,25 @@ class Result(dict[str, Any]):
         Of the best epoch, by name ("W0", "b0", ...).
     history : list of dict
         The metrics of each epoch, by the names of metrics.jsonl.
+    class_names : tuple of str, or None
+        As of the graph that was trained on.
     """
 
     def __init__(self, summary: Mapping[str, Any], config: Config,
-                 weights: dict[str, np.ndarray], history: list[dict[str, Any]]) -> None:
+                 weights: dict[str, np.ndarray], history: list[dict[str, Any]],
+                 class_names: tuple[str, ...] | None = None) -> None:
         super().__init__(summary)
         self.config = config
         self.weights = weights
         self.history = history
+        self.class_names = class_names
 
     @staticmethod
     def read(config: Config, summary: Mapping[str, Any]) -> Result:
         """Return the Result of a finished run from its directory, config.out; as `read_run`."""
-        weights, _, _ = read_run(config.out)
-        return Result(summary, config, weights, read_history(config.out)[0])
+        weights, _, attributes = read_run(config.out)
+        return Result(summary, config, weights, read_history(config.out)[0],
+                      attributes.get("class_names"))
 
     def __repr__(self) -> str:
         names = ("graph", "epochs", "best_epoch", "final_loss", "best_val_acc", "test_acc", "ranks")

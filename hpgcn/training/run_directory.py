@@ -158,16 +158,16 @@ class RunDirectory:
         except OSError as error:
             raise StorageError(f"{self.path / 'metrics.jsonl'}: {error.strerror}") from error
 
-    def keep_model(self, weights, epoch, *, multilabel):
-        """Write model.h5: the best weights so far, their epoch and the kind of labels."""
+    def keep_model(self, weights, epoch, *, multilabel, class_names=None):
+        """Write model.h5: the best weights so far, their epoch, and what the labels are."""
         strategy = find_strategy(self.config).title(self.config)
         attributes = {"strategy": strategy, "multilabel": multilabel}
         store.write_model(self.path / "model.h5", weights, config_toml=self.config.to_toml(),
-                          epoch=epoch, attributes=attributes, **OURS)
+                          epoch=epoch, attributes=attributes, class_names=class_names, **OURS)
 
-    def finish(self, summary, weights, epoch, *, multilabel):
-        """Write model.h5 (weights of the best epoch) and summary.json."""
-        self.keep_model(weights, epoch, multilabel=multilabel)
+    def finish(self, summary, weights, epoch, **labels):
+        """Write model.h5, of the best epoch, as `keep_model`, and summary.json."""
+        self.keep_model(weights, epoch, **labels)
         self._write("summary.json", json.dumps(summary, indent=1) + "\n")
 
 
@@ -187,11 +187,13 @@ def free_name(name):
 def read_run(path):
     """Return (weights, settings, attributes), dicts, of a run directory or of a model.h5.
 
-    What has `weights` and a `config` itself, as what train returned, has no attributes.
+    The attributes have `class_names`, a tuple of str, where classes have names. What has `weights`
+    and a `config` itself, as what train returned, has no other ones.
     An InputNotFoundError, DataError or StorageError if there is none that can be read.
     """
     if hasattr(path, "weights"):
-        return path.weights, vars(path.config), {}
+        names = getattr(path, "class_names", None)
+        return path.weights, vars(path.config), {"class_names": names} if names else {}
     if not isinstance(path, str | os.PathLike):
         raise UsageError(f"a {type(path).__name__}: expected a run directory, its model.h5, or "
                          "what train returned")

@@ -69,6 +69,7 @@ class GraphShard:
         self.vertex = slab.vertex  # (m,) int64 ORIGINAL numbers
         self.key = comm.device.put(slab.vertex)
         self.original_ids = slab.original_ids  # (m,) or None
+        self.class_names = slab.class_names  # (c,) or None
         X = slab.features[:, self.columns.of(spec.widths[0])].astype(spec.dtype, copy=False)
         self._features = X if source.header.sparse_features else stored(X, spec.row_dtype)
 

@@ -324,8 +324,9 @@ class Trainer:
         weights = self.named(best.weights)
         with comm.collective_errors():  # who returns first finds the run directory whole
             if record:
-                record.finish(summary, weights, best.epoch, multilabel=self.header.multilabel)
-        return Result(summary, config, weights, history)
+                record.finish(summary, weights, best.epoch, multilabel=self.header.multilabel,
+                              class_names=self.shard.class_names)
+        return Result(summary, config, weights, history, self.shard.class_names)
 
     def epoch(self, epoch, after_step=None):
         """Train for one epoch; return its metrics, equal on all ranks.

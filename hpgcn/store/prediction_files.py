@@ -1,0 +1,127 @@
+"""Predictions as the files that people read on with: the suffix of the name says which."""
+import csv
+import io
+
+import numpy as np
+
+from hpgcn.errors import DataError, UsageError, require
+from hpgcn.runtime.atomic import HDF5_SUFFIXES, atomic_write
+from hpgcn.store.models import write_predictions
+
+COLUMNS = ("id", "label", "probability")
+ROWS_AT_ONCE = 1 << 16
+SEPARATOR = ";"  # of several labels of a vertex
+
+
+def prediction_writer(path):
+    """Return the function that writes predictions to a file of this name.
+
+    It takes the path, the arrays that `hpgcn.predict` returns, the attributes of an HDF5 file, and
+    `overwrite` and `follow` as `replacing`. UsageError for another suffix, MissingError where a
+    library is missing that it needs.
+    """
+    name = str(path).lower()
+    suffix = next((each for each in WRITERS if name.endswith(each)), None)
+    if suffix is None:
+        *suffixes, last = WRITERS
+        raise UsageError(f"{path}: predictions must end in {', '.join(suffixes)} or {last}")
+    if suffix == ".parquet":
+        require("pyarrow.parquet", "io", "writing Parquet")
+    return WRITERS[suffix]
+
+
+def _write_csv(path, arrays, attributes, **options):
+    _write_text(path, arrays, ",", options)
+
+
+def _write_tsv(path, arrays, attributes, **options):
+    _write_text(path, arrays, "\t", options)
+
+
+def _write_text(path, arrays, delimiter, options):
+    def write(file):
+        text = io.TextIOWrapper(file, "utf-8", newline="")
+        rows = csv.writer(_Lines(text), delimiter=delimiter)
+        rows.writerow(COLUMNS)
+        for block in _blocks(path, arrays):
+            rows.writerows(zip(*block))
+        text.flush()
+        text.detach()
+
+    atomic_write(path, write, **options)
+
+
+class _Lines:
+    """Ends each row of csv with a line feed alone; a row quotes both kinds of line ends."""
+
+    def __init__(self, text):
+        self.text = text
+
+    def write(self, row):
+        return self.text.write(row.removesuffix("\r\n") + "\n")
+
+
+def _write_parquet(path, arrays, attributes, **options):
+    parquet = require("pyarrow.parquet", "io", "writing Parquet")
+    pyarrow = require("pyarrow", "io", "writing Parquet")
+
+    def write(file):
+        writer = None
+        for block in _blocks(path, arrays):
+            table = pyarrow.table(dict(zip(COLUMNS, block)))
+            writer = writer or parquet.ParquetWriter(file, table.schema)
+            writer.write_table(table)
+        writer.close()
+
+    atomic_write(path, write, **options)
+
+
+def _write_npz(path, arrays, attributes, **options):
+    names = ("id", "label", "logits", "embedding", "class_names")
+    chosen = {name: arrays[name] for name in names if name in arrays}
+    atomic_write(path, lambda file: np.savez(file, **chosen), **options)
+
+
+def _write_hdf5(path, arrays, attributes, **options):
+    write_predictions(path, arrays, attributes=attributes, **options)
+
+
+WRITERS = {".csv": _write_csv, ".tsv": _write_tsv, ".parquet": _write_parquet, ".npz": _write_npz,
+           **dict.fromkeys(HDF5_SUFFIXES, _write_hdf5)}
+
+
+def _blocks(path, arrays):
+    """Yield lists of ids, labels and probabilities of some vertices, a column each.
+
+    A label is the name of its class, or the number. Of several labels a vertex both are text with
+    SEPARATOR between, empty where there is none.
+    """
+    label = arrays["label"]
+    c = arrays["logits"].shape[1]
+    names = arrays.get("class_names", np.arange(c)).tolist()
+    column = _several if label.ndim == 2 else _one
+    if label.ndim == 2:
+        names = list(map(str, names))
+        for name in names:
+            if SEPARATOR in name:
+                raise DataError(f"{path}: class {name!r} has the {SEPARATOR} that stands between "
+                                "labels: -o FILE.npz and FILE.h5 hold them apart")
+    for start in range(0, len(label), ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
+        logits = arrays["logits"][rows].astype(np.float64)
+        yield arrays["id"][rows].tolist(), *column(label[rows], logits, names)
+
+
+def _one(label, logits, names):
+    """Return the name of each label, and its softmax, the largest."""
+    shares = 1 / np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1)
+    return [names[k] for k in label.tolist()], [float(f"{share:.6g}") for share in shares]
+
+
+def _several(label, logits, names):
+    """Return the names of labels that are predicted, and the sigmoid of each."""
+    shares = 1 / (1 + np.exp(-np.clip(logits, -700, 700)))
+    given = [np.flatnonzero(row).tolist() for row in label]
+    return ([SEPARATOR.join(names[k] for k in row) for row in given],
+            [SEPARATOR.join(f"{shares[u, k]:.6g}" for k in row) for u, row in enumerate(given)])
+
