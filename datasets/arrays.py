@@ -29,8 +29,10 @@ def read_npy(stream, size, where, memory, kinds="fiub"):
     """
     shape, fortran, dtype, offset = _read_header(stream, where)
     if dtype.hasobject or dtype.kind not in kinds:
-        expected = "numbers" if kinds == "fiub" else "text"
+        expected = {"fiub": "numbers", "SU": "text"}.get(kinds, "numbers or text")
         objects = " (a pickle, nothing in it is executed)" if dtype.hasobject else ""
+        if dtype.hasobject and "U" in kinds:
+            expected += ": numpy.save of array.astype(str) writes text"
         raise DataError(f"{where}: dtype {shown(dtype)}{objects}, expected {expected}")
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes != size - offset or min(shape, default=0) < 0:
@@ -231,8 +233,8 @@ def read_matrix(source, memory):
     return archive.read(archive.keys[0]), archive.notes
 
 
-def read_array(source, memory):
-    """Read a .npy file; return the array and a list of notes."""
+def read_array(source, memory, kinds="fiub"):
+    """Read a .npy file of these kinds of dtypes; return the array and a list of notes."""
     with source.open() as stream:
         if source.packing:
             raise DataError(f"{source}: compressed, expected a plain .npy file")
@@ -240,7 +242,7 @@ def read_array(source, memory):
             foreign.refuse_array(source)
             raise DataError(f"{source}: an .npz, expected an array in .npy format: numpy.save "
                             "writes one")
-        return read_npy(stream, source.size, source, memory)
+        return read_npy(stream, source.size, source, memory, kinds)
 
 
 def sparse_matrix(data, indices, indptr, shape, where, *, transposed=False):

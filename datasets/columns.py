@@ -43,7 +43,6 @@ VERTEX = "(node|vertex|user|person|author|page|paper|entity)?(id|idx|index|name)
 LABEL = ("(node|vertex|true)?"
          "(labels?|class|classes|target|y|gt|groundtruth|community|group|category)(id)?")
 MUSAE = "pagetype|mltarget"
-ID = "(new|node|vertex|user|paper)?(id|idx|index|node|vertex)"  # beside labels
 MOST_SHOWN = 16  # words
 SNAP = {"fromnodeid", "tonodeid"}
 
@@ -135,20 +134,6 @@ def is_header(words):
     return bool(_pairs(map(_kind, words))) or _are_labels(words)
 
 
-def of_labels(names, where):
-    """Return the places of the ids (None: there are none) and of the labels in a header."""
-    plain = list(map(_plain, names))
-    labels = [k for k, name in enumerate(plain) if re.fullmatch(f"{LABEL}|{MUSAE}", name)]
-    ids = [k for k, name in enumerate(plain) if re.fullmatch(ID, name)]
-    rest = [k for k in range(len(names)) if k not in ids[:1]]
-    if not labels and len(rest) == 1:
-        labels = rest
-    if len(labels) != 1 or not names:
-        raise DataError(f"{where}: columns {shown(', '.join(names))}: which is the label? Expected "
-                        "one called label or class, and maybe one of ids; or one column alone")
-    return next((k for k in ids if k != labels[0]), None), labels[0]
-
-
 def _plain(name):
     """Return a name to compare: without case, punctuation, and the type that Neo4j writes."""
     if (typed := NEO4J.fullmatch(name)):
@@ -198,7 +183,7 @@ def _are_labels(names):
     """Whether these are a vertex and its label rather than both ends of an edge."""
     if len(names) != 2:
         return False
-    first, second = map(_plain, names)
+    first, second = map(plain, names)
     return any(re.fullmatch(VERTEX, vertex) and re.fullmatch(LABEL, label)
                for vertex, label in ((first, second), (second, first)))
 
@@ -265,7 +250,7 @@ def _notes(names, roles, directed):
     word_of = {U: "source" if directed else "u", V: "target" if directed else "v", W: "weight"}
     unread = [shown(name) or "one without a name"
               for name, role in zip(names, roles) if role == PASSED]
-    if not unread and all(_plain(name) == word_of[role] for name, role in zip(names, roles)):
+    if not unread and all(plain(name) == word_of[role] for name, role in zip(names, roles)):
         return ()
     parts = [f"{shown(names[roles.index(role)])} is {word}"
              for role, word in word_of.items() if role in roles]

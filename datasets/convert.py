@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from hpgcn.datasets import builtin, component, folders, foreign, formats, tables
+from hpgcn.datasets import builtin, component, folders, foreign, formats
 from hpgcn.datasets.build import build, count_isolated, describe_zeros
 from hpgcn.datasets.features import MADE, make_features, normalize_rows
 from hpgcn.datasets.layout import Layout
@@ -17,10 +17,12 @@ from hpgcn.datasets.split import (
     parse_split,
     planetoid_split,
 )
+from hpgcn.datasets.tables.join import TablePaths, join
+from hpgcn.datasets.tables.table_files import TableOptions
 from hpgcn.errors import DataError, InputNotFoundError, UsageError, setting
 from hpgcn.graphs.adjacency import row_and_column_sums
 from hpgcn.graphs.graph import assemble
-from hpgcn.graphs.validation import MAX_SPLITS, SPLIT, check_features, check_labels
+from hpgcn.graphs.validation import MAX_SPLITS, SPLIT, check_labels
 from hpgcn.graphs.vertex_order import (
     AUTO,
     check_order,
@@ -75,7 +77,8 @@ def order_within(graph, name, memory):
 def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, unweighted=False,
          reverse=False, strict=False, row_normalize=None, split=None, memory=None, scratch=None,
          columns=None, base=None, header=None, weights=None, num_nodes=None, bipartite=False,
-         compact=False, largest_component=False, num_splits=1):
+         compact=False, largest_component=False, num_splits=1, ids=None, id_column=None,
+         label_column=None, feature_columns=None):
     """Read a graph from a file, or digits or karate; return it, and what a user should know of it.
 
     Options are those of `hpgcn convert`. The files `features`, .npy or .npz, dense or a
@@ -94,6 +97,7 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     StorageError: each one line with file, field, and index or line number.
     """
     wanted = None if split is None else parse_split(split)
+    of_file = wanted is not None and wanted[0] == "table"
     _check_count(num_splits, wanted)
     memory = memory_budget() if memory is None else memory
     asked = {"reverse": reverse, "symmetrize": symmetrize, "unweighted": unweighted,
@@ -104,15 +108,13 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     if largest_component:
         scratch = None  # it must be in memory
     made = features if features in MADE else None
-    _refuse_missing(source, fmt, None if made else features, labels)
+    paths = TablePaths(labels, None if made else features, wanted[1] if of_file else None, ids)
+    _refuse_missing(source, fmt, *paths.files())
     raw, name, where, digest, entries = _read(source, fmt, memory, scratch, asked, layout)
     notes = raw.notes
-    if features is not None and not made:
-        raw.features = _from_file(features, tables.read_features, check_features, raw, "features",
-                                  memory)
-    if labels is not None:
-        raw.class_names = None  # those of the labels that are replaced
-        raw.labels, _ = _from_file(labels, tables.read_labels, check_labels, raw, "labels", memory)
+    options = TableOptions(id_column, label_column, feature_columns, header, memory=memory)
+    join(raw, entries, paths, options, where)
+    notes += raw.gap_notes
 
     if entries is None:
         csr, counts = build(raw, where, notes, **asked)
@@ -136,7 +138,7 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     if raw.row_normalize if row_normalize is None else row_normalize:
         raw.features = normalize_rows(raw.features, where)
     need(len(SPLIT) * num_splits * raw.num_nodes, memory, f"{where}: {num_splits} splits")
-    masks, split = _split(raw, wanted, num_splits, where)
+    masks, split = _split(raw, ("file",) if of_file else wanted, num_splits, where)
     graph = make(raw.features, raw.labels, masks, name=where, original_ids=raw.original_ids,
                  split=split, source_sha256=digest, class_names=raw.class_names)
     base = raw.base if raw.original_ids is None else 0
@@ -206,17 +208,6 @@ def _read(source, fmt, memory, scratch, asked, layout):
     return raw, name, str(file), digest.hexdigest(), entries
 
 
-def _from_file(path, reader, check, raw, kind, memory):
-    """Return what `check` makes of features or labels from a file, a row for each vertex."""
-    file = Source(path)
-    array, notes = reader(file, memory)
-    array = raw.by_vertex(array, f"{file}: {kind}")
-    raw.notes += notes
-    checked = check(array, raw.num_nodes, str(file))
-    file.refuse_changed()
-    return checked
-
-
 def _check_count(count, wanted):
     """Refuse a number of splits that are not to be drawn, or whose seeds leave the range."""
     if not isinstance(count, int) or not 1 <= count <= MAX_SPLITS:
@@ -249,7 +240,8 @@ def _refuse_layout(layout, fmt):
         raise UsageError(f"--weights {layout.weights}: for formats whose edges have several "
                          f"attributes ({', '.join((*formats.STREAMED, *formats.WEIGHTED))}), not "
                          f"for {fmt}")
-    flags = [flag for flag in layout.flags if flag != "--weights"]
+    flags = [flag for flag in layout.flags if flag not in (
+        "--weights", "--header", "--no-header")]  # these may be of tables
     if flags:
         raise UsageError(f"{' and '.join(flags)}: expected an edge list "
                          f"({', '.join(formats.STREAMED)}), not {fmt}")

@@ -6,6 +6,7 @@ edges meet in the order of the input, and sums are taken in the order of the sto
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -36,6 +37,8 @@ class Entries:
     mirror: bool  # the image of each entry is there too
     strict: bool  # entries carry their numbers
     tally: np.ndarray  # (6,) int64: see hpgcn.datasets.sort_kernels
+    scratch: object  # where the runs are
+    size: int  # entries in memory at once
 
     @property
     def zeros(self):
@@ -46,6 +49,13 @@ class Entries:
     def key_bits(self):
         """Bits of a key that hold twice a column and whether it is an image."""
         return np.uint64(max(2, (2 * self.numbering.num_nodes - 1).bit_length()))
+
+    def renumber(self, image, num_nodes, original_ids):
+        """Let vertex v be image[v], of `num_nodes` vertices with these ids or None."""
+        if not np.array_equal(image, np.arange(image.size)):
+            self.runs = self.runs.renumbered(image.__getitem__, self.scratch.spool(), self.size,
+                                             weighted=self.weighted, numbered=self.strict)
+        self.numbering = self.numbering._replace(num_nodes=num_nodes, original_ids=original_ids)
 
     def merge(self, scratch, memory):
         """Sort entries, merge equal ones: an Adjacency. DataError if strict, or a sum overflows."""
@@ -163,9 +173,9 @@ def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweigh
                         f"entry {tally[sort_kernels.LOOP_ENTRY]}: {u} -> {u} (--strict)")
     weighted = bool(weighted and tally[sort_kernels.NOT_ONE])
     if original_ids is not None:
-        runs = runs.renumbered(original_ids, scratch.spool(), size, weighted=weighted,
-                               numbered=strict)
-    return Entries(stream.where, restored, runs, weighted, mirror, strict, tally)
+        runs = runs.renumbered(partial(np.searchsorted, original_ids), scratch.spool(), size,
+                               weighted=weighted, numbered=strict)
+    return Entries(stream.where, restored, runs, weighted, mirror, strict, tally, scratch, size)
 
 
 class _SortedKeys:

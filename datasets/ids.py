@@ -13,6 +13,7 @@ class Numbering(NamedTuple):
     original_ids: np.ndarray | None = None  # (num_nodes,) int64, None where ids are kept
     distinct: int = 0  # ids that are in an edge
     first: int = 0  # the smallest of them
+    in_edge: np.ndarray | None = None  # (num_nodes,) bool: whether a vertex is in an edge
 
 
 def ids_are_kept(largest, distinct, counted=None, *, compact=False):
@@ -74,19 +75,27 @@ class Ids:
         first = int(self.others[0]) if self.others.size else 0
         if self.present.any():
             first = int(np.argmax(self.present))
+        ids = np.concatenate([np.flatnonzero(self.present), self.others])
         if from_one and not compact and first and self.largest == counted:
-            return Numbering(self._checked(counted), np.arange(1, counted + 1), distinct, first)
+            in_edge = _marked(ids - 1, self._checked(counted))
+            return Numbering(counted, np.arange(1, counted + 1), distinct, first, in_edge)
         kept = ids_are_kept(self.largest, distinct, counted, compact=compact)
         count = self.largest + 1 if kept else distinct
         if kept and not compact and counted is not None:
             count = max(count, counted)
-        ids = None if kept else np.concatenate([np.flatnonzero(self.present), self.others])
-        return Numbering(self._checked(count), ids, distinct, first)
+        in_edge = _marked(ids if kept else slice(None), self._checked(count))
+        return Numbering(count, None if kept else ids, distinct, first, in_edge)
 
     def _checked(self, count):
         if self.refuse is not None and count > self.limit:
             self.refuse(count)
         return count
+
+
+def _marked(places, count):
+    marked = np.zeros(count, bool)
+    marked[places] = True
+    return marked
 
 
 def compact_ids(rows, columns, **options):

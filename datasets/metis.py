@@ -27,7 +27,7 @@ def read(source, memory):
     notes = ["read as METIS: a line a vertex; --format snap reads lines of edges `u v`"]
     if skipped:
         notes.append("sizes and weights of vertices are not read")
-    return Raw(n, rows, columns, values, notes=notes)
+    return Raw(n, rows, columns, values, base=1, notes=notes)
 
 
 def _header(table, hint):

@@ -50,7 +50,7 @@ def read(source, memory):
     columns -= 1
     if sign:
         rows, columns, values = _mirrored(rows, columns, values, sign, source)
-    return Raw(n, rows, columns, values, undirected=sign == 1, notes=notes)
+    return Raw(n, rows, columns, values, base=1, undirected=sign == 1, notes=notes)
 
 
 def _is_sizes(fields):

@@ -136,7 +136,7 @@ def _from_edges(archive, key, features, labels):
     if n is None:
         numbering, rows, columns = compact_ids(rows, columns)
         return Raw(numbering.num_nodes, rows, columns, original_ids=numbering.original_ids,
-                   reads=TARGET_FIRST)
+                   in_edge=numbering.in_edge, reads=TARGET_FIRST)
     need(64 * n, archive.memory, f"{archive.source} num_nodes: {n} vertices")
     return Raw(n, rows, columns, reads=TARGET_FIRST)
 
@@ -146,7 +146,7 @@ def _masks(archive, n):
     for key in SPLIT:
         if name := next((f"{key}_{word}" for word in ("mask", "masks")
                          if f"{key}_{word}" in archive), None):
-            masks[key] = _as_mask(archive.read(name), n, f"{archive.source} {name}")
+            masks[key] = as_mask(archive.read(name), n, f"{archive.source} {name}")
         elif f"{key}_idx" in archive:
             where = f"{archive.source} {key}_idx"
             numbers = archive.read(f"{key}_idx")
@@ -158,7 +158,7 @@ def _masks(archive, n):
     return masks or None
 
 
-def _as_mask(mask, n, where):
+def as_mask(mask, n, where):
     """Return a mask (n,), or masks (n, s) of s splits that are given either way round, as bool."""
     shape = mask.shape
     if n not in shape[:2] or len(shape) > 2:

@@ -35,7 +35,7 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
     if digest is not None:
         with source.open(digest):
             pass  # all of its bytes go through the digest as it is closed
-    with _refusing(source):
+    with refusing(source):
         file = parquet.ParquetFile(source.path, page_checksum_verification=True)
     with file:
         named, chosen, textual = _columns(file.schema_arrow, layout, source)
@@ -87,7 +87,7 @@ def _parts(file, chosen, limits, source, names):
     row = 0
     batches = file.iter_batches(BATCH, columns=chosen)
     while True:
-        with _refusing(source):
+        with refusing(source):
             batch = next(batches, None)
         if batch is None:
             return
@@ -106,7 +106,7 @@ def _numbers(ends, names, row, source):
     for column, name in ends:
         _refuse_empty(column, name, row, source)
     (first, name), (second, other) = ends
-    with _refusing(source):
+    with refusing(source):
         pairs = list(zip(first.to_pylist(), second.to_pylist()))
     found = [(names.number(u, f"{source}: row {k}: {shown(name)}", U),
               names.number(v, f"{source}: row {k}: {shown(other)}", V))
@@ -142,7 +142,7 @@ def _values(column, name, row, limits, source):
 
 
 @contextmanager
-def _refusing(source):
+def refusing(source):
     try:
         yield
     except MemoryError as error:

@@ -46,7 +46,8 @@ def read(source, memory, weights=None):
         notes.append(f"not read: {listed(unread)}")
     ids = found.get("original_ids")
     return Raw(n, rows, columns, values, numbers.get("x"), numbers.get("y"), masks or None,
-               original_ids=check_ids(ids, n, str(source)), reads=TARGET_FIRST, notes=notes,
+               original_ids=check_ids(ids, n, str(source)), input_order=True,
+               reads=TARGET_FIRST, notes=notes,
                class_names=found.get("class_names") if "y" in numbers else None)
 
 

@@ -71,20 +71,21 @@ class Runs:
                 yield tuple(self.spool.read(begin + at * dtype.itemsize, size if take else 0, dtype)
                             for (begin, dtype), take in zip(run.columns, wanted))
 
-    def renumbered(self, ids, spool, size, *, weighted, numbered):
-        """Return the runs, at most `size` entries each, with ids replaced by places in `ids`."""
+    def renumbered(self, image, spool, size, *, weighted, numbered):
+        """Return the runs, at most `size` entries each, with ids replaced by what `image` returns.
+
+        `image` takes and returns (k,) integers.
+        """
         renumbered = Runs(spool)
         for run in self.runs:
             single = Runs(self.spool)
             single.runs = [run]
             for rows, columns, weights, numbers in single.pieces(
                     0, run.index.size - 1, run.shift, size, weighted=weighted, numbered=numbered):
-                image = columns.astype(np.uint64) & sort_kernels.ONE
-                columns = _places(ids, columns >> columns.dtype.type(1)) << sort_kernels.ONE
-                renumbered.add(_places(ids, rows), columns | image, weights, numbers)
+                mirrored = columns.astype(np.uint64) & sort_kernels.ONE
+                rows = image(rows.astype(np.int64)).astype(np.uint64)
+                columns = image((columns >> columns.dtype.type(1)).astype(np.int64))
+                columns = columns.astype(np.uint64) << sort_kernels.ONE
+                renumbered.add(rows, columns | mirrored, weights, numbers)
         self.spool.remove()
         return renumbered
-
-
-def _places(ids, numbers):
-    return np.searchsorted(ids, numbers.astype(np.int64)).astype(np.uint64)

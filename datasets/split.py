@@ -2,6 +2,7 @@
 
 The draw of a vertex hangs on the seed and its number alone, a split on the seed and the labels.
 """
+import os
 import re
 
 import numpy as np
@@ -13,12 +14,13 @@ NUM_VAL = 500
 NUM_TEST = 1000
 SHARE = r"(\d+(?:\.\d+)?)"
 RANDOM = re.compile(rf"random:{SHARE}/{SHARE}/{SHARE}(?::(\d{{1,19}}))?")
+FILE = re.compile(r"\.(npz|npy|json|jsonl|csv|tsv|txt|parquet)(\.gz)?(:[^/]*)?$")
 EACH = re.compile(r"per-class:(\d{1,9})/(\d{1,9})(?::(\d{1,19}))?")
 
 
 def parse_split(text):
-    """Return ("file",), ("planetoid",), ("random", percent of each, seed), or ("per-class", counts
-    to train and to validate, seed); or UsageError.
+    """Return ("file",), ("planetoid",), ("random", percent of each, seed), ("per-class", counts
+    to train and to validate, seed), or ("table", FILE or FILE:COLUMN); or UsageError.
     """
     if text in ("file", "planetoid"):
         return (text,)
@@ -28,14 +30,20 @@ def parse_split(text):
             raise UsageError(f"split {text!r}: expected more than 0 of each class to train")
         return "per-class", counts, _seed(text, match[3])
     match = RANDOM.fullmatch("random:60/20/20" if text == "random" else text)
+    if not match and (FILE.search(text) or _exists(text) or _exists(text.rpartition(":")[0])):
+        return "table", text
     if not match:
-        raise UsageError(f"split {text!r}: expected file, planetoid, random:60/20/20[:SEED] or "
-                         "per-class:20/30[:SEED]")
+        raise UsageError(f"split {text!r}: expected file, planetoid, random:60/20/20[:SEED], "
+                         "per-class:20/30[:SEED], or a file of a split: FILE or FILE:COLUMN")
     percent = tuple(float(share) for share in match.groups()[:3])
     if not percent[0] or sum(percent) > 100 + 1e-9:
         raise UsageError(f"split {text!r}: expected percentages of at most 100 together, and more "
                          "than 0 to train")
     return "random", percent, _seed(text, match[4])
+
+
+def _exists(path):
+    return "\0" not in path and os.path.isfile(path)
 
 
 def _seed(text, digits):

@@ -110,14 +110,17 @@ class Stream:
         """Return the Raw of these edges, with notes on their ids; see `restored`."""
         ids = numbering.original_ids
         first = numbering.first if ids is None and not self.base_known else 0
-        self.notes += self._notes_on_ids(numbering, first == 1)
+        self.notes += self._notes_on_ids(numbering)
+        in_edge = numbering.in_edge if self.num_nodes is None else None
+        gaps = self._notes_on_gaps(numbering, first == 1)
         return Raw(numbering.num_nodes, rows, columns, values, original_ids=ids, base=self.base,
-                   first=first, reads=self.columns.reads, bipartite=self.sides is not None,
-                   undirected=self.undirected, notes=self.notes)
+                   first=first, in_edge=in_edge, reads=self.columns.reads,
+                   bipartite=self.sides is not None, undirected=self.undirected, notes=self.notes,
+                   gap_notes=gaps)
 
-    def _notes_on_ids(self, numbering, from_one):
+    def _notes_on_ids(self, numbering):
         """Say which ids are vertices, and which lines below the first edge look like comments."""
-        n, ids, distinct, _ = numbering
+        n, ids, distinct, *_ = numbering
         notes = []
         if self.table is not None and self.table.marked:
             read = "skipped as comments" if self.names is None else "read as edges"
@@ -141,6 +144,14 @@ class Stream:
               and ids_are_kept(int(ids[-1]) - self.base, distinct)):
             notes.append(f"the header counts {n} vertices, as many as are in an edge: those "
                          "alone are numbered")
+        return notes
+
+    def _notes_on_gaps(self, numbering, from_one):
+        """Say which vertices are in no edge but have ids below the largest."""
+        n, ids, distinct, *_ = numbering
+        notes = []
+        if self.num_nodes is not None:
+            return notes
         if from_one:
             notes.append("ids begin at 1: vertex 0 is in no edge, --base 1 leaves it out")
         isolated = n - distinct - from_one

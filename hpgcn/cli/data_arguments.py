@@ -23,8 +23,8 @@ def convert(command):
         help="column, attribute or array of edges that has their weights (default: the one that "
              "is called a weight)")
     add("--header", action=argparse.BooleanOptionalAction, default=None,
-        help="the first line of text has the names of the columns, or is data (default: by its "
-             "words)")
+        help="the first line of text has the names of the columns, or is data; of tables where "
+             "that is in doubt (default: by its words)")
     add("--base", type=int, choices=[0, 1],
         help="id of the first vertex of an edge list (default: 0; 1 under KONECT's header)")
     add("--num-nodes", type=int, metavar="N",
@@ -36,11 +36,20 @@ def convert(command):
         help="the ids of the two columns are of two kinds, such as users and items: number those "
              "of the second after those of the first, and read edges in both directions")
     add("--features", metavar="FILE",
-        help=".npy, .npz (SciPy sparse or one array), .json (lists of numbers), LibSVM; or "
-             "the word identity (a column for each vertex) or degree (log(1 + d) of row sum and "
-             "column sum)")
+        help="a table (text, Parquet, JSON) with a column of ids, joined by these; .npy, .npz, "
+             ".json (lists of numbers), LibSVM; or the word identity (a column for each vertex) or "
+             "degree (log(1 + d) of row sum and column sum)")
     add("--labels", metavar="FILE",
-        help=".npy: class ids (n,), -1 unknown; or 0/1 (n, t); or .csv with a column of classes")
+        help="a table with a column of ids, joined by these; .npy: classes (n,), -1 unlabeled, "
+             "or 0/1 (n, t)")
+    add("--ids", metavar="FILE[:COLUMN]",
+        help="id of each row of files without ids: a text with an id a line, .npy, or a table")
+    add("--id-column", metavar="NAME",
+        help="column of ids in tables; none: rows are in the order of the vertices")
+    add("--label-column", metavar="NAME", help="column of labels in the table of --labels")
+    add("--feature-columns", metavar="NAME,...", type=lambda text: tuple(text.split(",")),
+        help="columns of features in the table of --features, such as age,'f*' (default: all but "
+             "ids, labels and split)")
     add("--symmetrize", action="store_true", help="take max(A, A^T)")
     add("--unweighted", action="store_true", help="set all edge weights to 1")
     add("--reverse", action="store_true", help="row and column of every entry change places")
@@ -48,8 +57,9 @@ def convert(command):
     add("--row-normalize", action=argparse.BooleanOptionalAction, default=None,
         help="scale each feature row to sum 1 (default: for planetoid only)")
     add("--split", metavar="SPLIT",
-        help="file, planetoid, random:60/20/20[:SEED] (percent), or per-class:20/30[:SEED] (to "
-             "train and to validate, all others to test)")
+        help="file, planetoid, random:60/20/20[:SEED] (percent), per-class:20/30[:SEED] (to "
+             "train and to validate, all others to test), or FILE[:COLUMN]: .npz of masks or ids, "
+             "JSON lists of ids, or a table with the words train, val, test")
     integers(command, ("num-splits", 1, "splits to draw, random or per-class; number i has SEED + "
                        "i, and train --split-index i takes it"))
     add("--largest-component", action="store_true",

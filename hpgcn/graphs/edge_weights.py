@@ -26,7 +26,8 @@ def is_weight(name):
 def listed(names):
     """Return names with commas between them, fit for a line."""
     names = [printable(str(name))[:80] or "one without a name" for name in names]
-    return ", ".join(names[:MOST_NAMED]) + ", ..." * (len(names) > MOST_NAMED)
+    rest = f", ... ({len(names)} in all)" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + rest
 
 
 def choose_weight(names, asked, where, option):

@@ -185,7 +185,9 @@ def test_features_labels_split_and_compression(tmp_path, compress):
     for trap, n in (("plain", 40), ("weights", 40), ("ids relabelled", len({*FAR, *V}))):
         np.save(tmp_path / "x.npy", np.random.default_rng(2).random((n, 5)))
         np.save(tmp_path / "y.npy", np.arange(n) % 4)
-        assert not isinstance(assert_same(tmp_path, TRAPS[trap], **options), str)
+        np.save(tmp_path / "ids.npy", np.unique([*FAR, *V]) if n != 40 else np.arange(40))
+        order = {"ids": tmp_path / "ids.npy"}
+        assert not isinstance(assert_same(tmp_path, TRAPS[trap], **options, **order), str)
     np.save(tmp_path / "x.npy", np.ones((39, 5)))
     assert "expected 40 rows" in assert_same(tmp_path, TRAPS["plain"], **options)
 

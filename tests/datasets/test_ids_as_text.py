@@ -69,12 +69,14 @@ def test_against_a_reading_by_hand(tmp_path, memory, options):
 def test_with_features_and_the_largest_component(tmp_path):
     path = put(tmp_path / "g.txt", "d e\na b\nb c\n")
     np.save(tmp_path / "X.npy", np.arange(5.0)[:, None])
-    graph, _ = read(path, features=tmp_path / "X.npy", largest_component=True, header=False)
+    put(tmp_path / "order.txt", "d\ne\na\nb\nc\n")
+    options = {"ids": tmp_path / "order.txt", "header": False}
+    graph, _ = read(path, features=tmp_path / "X.npy", largest_component=True, **options)
     assert graph.original_ids.tolist() == ["a", "b", "c"]
     assert graph.features[:, 0].tolist() == [2, 3, 4]
     np.save(tmp_path / "y.npy", np.zeros(4, int))
-    refused(r"shape \(4,\), expected 5 rows, one for each name in the order", path,
-            labels=tmp_path / "y.npy", header=False)
+    refused(r"4 rows without ids, .* names.*--ids FILE", path, labels=tmp_path / "y.npy",
+            header=False)
 
 
 @pytest.mark.parametrize("content, message", [

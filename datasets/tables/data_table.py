@@ -1,0 +1,194 @@
+"""A table in memory: columns of text or numbers, and the place of each row in the file."""
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hpgcn.datasets.source import shown
+from hpgcn.errors import DataError
+from hpgcn.graphs.classes import BOOLEANS, UNLABELED
+from hpgcn.graphs.edge_weights import listed
+
+SEPARATOR = b"\0"  # between the cells of a block
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?", re.ASCII)
+WHOLE = re.compile(r"[-+]?(\d{1,18})(\.0*)?", re.ASCII)
+EXACT = 2**53  # from here on float64 skips whole numbers
+
+
+class CellError(Exception):
+    """A cell is not a number."""
+
+    def __init__(self, row, text):
+        super().__init__(row, text)
+        self.row = row
+        self.text = text
+
+
+class TextColumn:
+    """Cells of text, stored as blocks of UTF-8: a column takes about the bytes of its text."""
+
+    def __init__(self, name="", cells=()):
+        self.name = name
+        self.blocks = []
+        if cells:
+            self.append(cells)
+
+    def append(self, cells):
+        """Append cells, list of str without NUL."""
+        self.blocks.append("\0".join(cells).encode("utf-8", "surrogatepass"))
+
+    def prepend(self, cell):
+        self.blocks.insert(0, cell.encode())
+
+    def texts(self):
+        """Return the cells without blanks around them, a list of str."""
+        return [cell.strip() for block in self.blocks
+                for cell in block.decode("utf-8", "surrogatepass").split("\0")]
+
+    def head(self):
+        """Return the cells of the first block."""
+        first = TextColumn(self.name)
+        first.blocks = self.blocks[:1]
+        return first.texts()
+
+    def numbers(self):
+        """Return the cells as float64, NaN where one is empty; CellError: the first other text."""
+        parts = []
+        row = 0
+        for block in self.blocks:
+            cells = block.split(SEPARATOR)
+            try:
+                if b"_" in block:
+                    raise ValueError
+                part = np.array(cells).astype(np.float64)
+            except ValueError:
+                part = np.array([_number(cell, row + k) for k, cell in enumerate(cells)])
+            parts.append(part)
+            row += len(cells)
+        return np.concatenate([*parts, np.empty(0)])
+
+    def whole_numbers(self):
+        """Return the cells as int64, or None if one is not a whole number; 7.0 is 7."""
+        parts = []
+        for block in self.blocks:
+            cells = block.split(SEPARATOR)
+            try:
+                if b"_" in block:
+                    return None
+                parts.append(np.array(cells).astype(np.int64))
+            except (ValueError, OverflowError):
+                words = [WHOLE.fullmatch(cell.decode("utf-8", "replace").strip()) for cell in cells]
+                if not all(words):
+                    return None
+                parts.append(np.array([int(word[0].partition(".")[0]) for word in words], np.int64))
+        return np.concatenate([*parts, np.empty(0, np.int64)])
+
+
+class NumberColumn:
+    """Cells that are numbers, (n,), or lists of numbers of one length, (n, k)."""
+
+    def __init__(self, name, array):
+        self.name = name
+        self.array = array
+
+    def texts(self):
+        return [str(cell) for cell in self.array.tolist()]
+
+    def head(self):
+        return NumberColumn(self.name, self.array[:1000]).texts()
+
+    def numbers(self):
+        return self.array.astype(np.float64) if self.array.dtype.kind != "f" else self.array
+
+    def whole_numbers(self):
+        array = self.array
+        if array.ndim != 1 or array.dtype.kind not in "iuf":
+            return None
+        if array.dtype.kind == "f":
+            whole = (np.abs(array) < EXACT).all() and (array == np.floor(array)).all()
+            return array.astype(np.int64) if whole else None
+        return None if array.max(initial=0) >= 2**63 else array.astype(np.int64)
+
+
+@dataclass
+class DataTable:
+    """Columns of equal length.
+
+    Attributes
+    ----------
+    where : str
+        The file, for errors.
+    columns : list of TextColumn and NumberColumn
+    num_rows : int
+    names_known : bool
+        Whether the file names its columns; False for text whose first row is not yet known to be
+        a header.
+    first : list of str
+        Cells of that first row.
+    lines : array of int, (num_rows,), or None
+        Line of each row in a text.
+    """
+
+    where: str
+    columns: list
+    num_rows: int
+    names_known: bool = True
+    first: list[str] = field(default_factory=list)
+    lines: object = None
+    notes: list[str] = field(default_factory=list)
+    first_line: int = 1
+
+    def place(self, row):
+        """Return what errors call a row."""
+        return f"row {row}" if self.lines is None else f"line {self.lines[row]}"
+
+    def name_columns(self, header):
+        """Take the first row as the names of the columns (`header`), or else as a row."""
+        for k, (column, cell) in enumerate(zip(self.columns, self.first)):
+            column.name = cell.strip() if header else str(k + 1)
+            if not header:
+                column.prepend(cell)
+        if not header:
+            self.num_rows += 1
+            self.lines.insert(0, self.first_line)
+        self.names_known = True
+
+    def column(self, name, flag):
+        """Return the index of the column of that name, which a user gave with `flag`."""
+        places = [k for k, column in enumerate(self.columns) if column.name == name]
+        if not places:
+            places = [k for k, column in enumerate(self.columns)
+                      if column.name.lower() == name.lower()]
+        if len(places) != 1:
+            count = "no column is" if not places else f"{len(places)} columns are"
+            raise DataError(f"{self.where}: {count} called {shown(name, 40)!r} ({flag}), expected "
+                            f"one of {self.listed()}")
+        return places[0]
+
+    def listed(self):
+        """Return the names of the first columns and how many there are, for errors."""
+        return listed([self.title(k) for k in range(len(self.columns))])
+
+    def title(self, k):
+        """Return what messages call column k."""
+        return shown(self.columns[k].name, 40) or "(no name)"
+
+    def number_column(self, k):
+        """Return column k as float64, (n,) or (n, width); DataError names the first other text."""
+        try:
+            return self.columns[k].numbers()
+        except CellError as error:
+            raise DataError(f"{self.where}: {self.place(error.row)}: column "
+                            f"{self.title(k)} is {shown(error.text, 40)!r}, "
+                            "expected a number") from None
+
+
+def _number(cell, row):
+    text = cell.decode("utf-8", "replace").strip()
+    if NUMBER.fullmatch(text):
+        return float(text)
+    if text.lower() in BOOLEANS:
+        return float(BOOLEANS[text.lower()])
+    if text.lower() in UNLABELED:
+        return np.nan
+    raise CellError(row, text)

@@ -1,0 +1,149 @@
+"""Tables as text: cells separated by tabs, semicolons, bars, commas or blanks."""
+import csv
+import re
+from array import array
+from itertools import chain, islice
+
+from hpgcn.datasets.source import need, shown
+from hpgcn.datasets.tables.data_table import DataTable, TextColumn
+from hpgcn.datasets.text import BLANKS, Table
+from hpgcn.errors import DataError
+
+ROWS = 4096  # rows of a block
+SAMPLE = 20  # rows that tell the separator
+SEPARATORS = "\t;|,"  # in the order in which they are tried
+ROW_BYTES = 64  # of memory that a row takes beside three times its text
+
+
+def read_delimited(source, memory, separator=None):
+    """Return the DataTable of a text, whose first row may be a header.
+
+    DataError: a row with another number of cells, text that is not UTF-8, more than `memory` bytes.
+    """
+    with source.open() as stream:
+        reader = _Rows(Table(stream, source), memory)
+        sample = list(islice(reader.lines(), SAMPLE))
+        if not sample:
+            raise DataError(f"{source}: no rows, expected a table")
+        separator = separator or _separator(sample, source)
+        rows = reader.rows(chain(sample, reader.lines()), separator)
+        first = next(rows, None)
+        if first is None:
+            raise DataError(f"{source}: no rows, expected a table")
+        first_line = reader.line
+        second = next(rows, None)
+        if second is not None and len(second) == len(first) + 1:
+            first = ["", *first]  # as R writes the names of rows
+        table = DataTable(str(source), [TextColumn() for _ in first], 0, names_known=False,
+                          first=first, lines=array("q"), first_line=first_line)
+        rows = chain([] if second is None else [second], rows)
+        while block := _block(rows, reader, len(first), table.lines, source):
+            for column, cells in zip(table.columns, zip(*block)):
+                column.append(cells)
+        table.num_rows = len(table.lines)
+    _take_comment(table, reader.comment)
+    return table
+
+
+class _Rows:
+    """Rows of cells of a text; `line` is that of the last row."""
+
+    def __init__(self, table, memory):
+        self.table = table
+        self.memory = memory
+        self.comment = None  # the last above the first row
+        self.line = 0
+        self.size = 0
+        self.started = False
+
+    def lines(self):
+        """Yield the lines as str, without blank lines; comments above the first row are skipped."""
+        while (line := self.table.readline()) is not None:
+            try:
+                text = line.decode()
+            except UnicodeDecodeError as error:
+                raise DataError(f"{self.table.where}: line {self.table.line}: not UTF-8 "
+                                f"({error.reason})") from error
+            if not self.started and line.lstrip(BLANKS)[:1] in (b"#", b"%"):
+                self.comment = text
+                continue
+            self.started = self.started or bool(text.strip())
+            if self.started:
+                self.size += len(line) + 1
+                need(3 * self.size, self.memory, self.table.where)
+                yield self.table.line, text
+
+    def rows(self, lines, separator):
+        """Yield the cells of each row, lists of str."""
+        lines = self._numbered(lines, separator == " ")
+        if not separator:
+            yield from ([_unquoted(text.strip())] for text in lines if text.strip())
+            return
+        try:
+            for row in csv.reader(lines, delimiter=separator, skipinitialspace=separator == " "):
+                if any(row):
+                    yield row
+        except csv.Error as error:
+            raise DataError(f"{self.table.where}: line {self.line}: broken CSV "
+                            f"({shown(error)})") from error
+
+    def _numbered(self, lines, blanks):
+        for number, text in lines:
+            self.line = number
+            if "\0" in text:
+                raise DataError(f"{self.table.where}: line {number}: a NUL byte, expected text")
+            yield (text.replace("\t", " ").strip() if blanks else text) + "\n"
+
+
+def _unquoted(text):
+    return text[1:-1].replace('""', '"') if len(text) > 1 and text[0] == text[-1] == '"' else text
+
+
+def _block(rows, reader, width, lines, where):
+    block = []
+    for row in rows:
+        if len(row) != width:
+            raise DataError(f"{where}: line {reader.line}: {len(row)} field(s), expected {width}")
+        block.append(row)
+        lines.append(reader.line)
+        if len(block) == ROWS:
+            break
+    need(ROW_BYTES * len(lines), reader.memory, where)
+    return block
+
+
+def _separator(sample, source):
+    """Return the separator that divides the first lines alike; None for one column."""
+    texts = [text for _, text in sample if text.strip()]
+    for separator in SEPARATORS:
+        widths = _widths(texts, separator)
+        if widths and widths[0] > 1 and len(set(widths)) == 1:
+            return separator
+        if len(widths) > 2 and widths[0] + 1 == widths[1] and len(set(widths[1:])) == 1:
+            return separator
+    found = [separator for separator in SEPARATORS if separator in texts[0]]
+    if found:
+        return max(found, key=texts[0].count)  # the reader names the row that differs
+    widths = _widths([text.replace("\t", " ").strip() for text in texts], " ")
+    return " " if widths and len(set(widths[1:] or widths)) == 1 and widths[-1] > 1 \
+        and widths[0] >= widths[-1] - 1 else None
+
+
+def _widths(texts, separator):
+    try:
+        rows = csv.reader((text + "\n" for text in texts), delimiter=separator,
+                          skipinitialspace=separator == " ")
+        return [len(row) for row in rows]
+    except csv.Error:
+        return []
+
+
+def _take_comment(table, comment):
+    """Take the comment above a table as its header, if it names as many columns."""
+    from hpgcn.datasets.tables.roles import is_known
+
+    words = re.split(r"[\s,;|]+", (comment or "").lstrip("#% \t").strip())
+    if len(words) == len(table.first) and any(map(is_known, words)):
+        table.name_columns(header=False)
+        for column, word in zip(table.columns, words):
+            column.name = word

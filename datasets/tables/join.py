@@ -1,0 +1,201 @@
+"""Labels, features and splits of several files, joined with the vertices of a graph."""
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpgcn.datasets.source import Source, shown
+from hpgcn.datasets.tables import table_files
+from hpgcn.datasets.tables.split_files import read_split
+from hpgcn.datasets.tables.vertex_ids import VertexIds
+from hpgcn.datasets.tables.vertex_rows import by_vertex, missing_vertices, take_positional
+from hpgcn.errors import DataError, UsageError
+from hpgcn.graphs.validation import SPLIT, check_features, check_labels
+
+READERS = {"labels": table_files.read_labels, "features": table_files.read_features}
+
+
+@dataclass
+class TablePaths:
+    """Files beside a graph, as a user names them; None for those that are not given."""
+
+    labels: object = None
+    features: object = None
+    split: object = None
+    ids: object = None
+
+    def files(self):
+        """Return the paths without columns."""
+        given = (self.features, self.labels, self.split, self.ids)
+        return [table_files.file_and_column(path)[0] for path in given if path is not None]
+
+
+def join(raw, entries, paths, options, where):
+    """Give `raw` the labels, features and masks of files, and the vertices that these add.
+
+    `entries` are those of an edge list on disk, or None. Errors are those of
+    `hpgcn.datasets.convert.read`.
+    """
+    if not any((paths.labels, paths.features, paths.split, paths.ids)):
+        return
+    vertices = VertexIds(raw, where, options.memory)
+    options.count = raw.num_nodes
+    sources, order = [], None
+    if paths.ids is not None:
+        path, column = table_files.file_and_column(paths.ids)
+        source = Source(path)
+        order = table_files.read_ids(source, column, vertices, options)
+        options.count = order.num_rows
+        sources.append(source)
+    files = []
+    for kind, read in READERS.items():
+        path = getattr(paths, kind)
+        if path is not None:
+            sources.append(Source(path))
+            files.append(read(sources[-1], vertices, options))
+    if paths.split is not None:
+        path, column = table_files.file_and_column(paths.split)
+        source = Source(path)
+        sources.append(source)
+        count = options.count
+        if order is None and files and files[0].keys is None and vertices.is_open:
+            count = max(count, *(rows.num_rows for rows in files))
+        files.append(read_split(source, column, vertices, options, count))
+    if order is not None and all(rows.keys is not None for rows in files):
+        raise UsageError(f"--ids {order.where}: no file of labels, features or splits is without "
+                         "ids, so that an order of rows says nothing")
+
+    _add_vertices(vertices, entries, [*files, *([order] if order else [])])
+    _add_trailing(vertices, entries, files, order)
+    places = _places(vertices, files, order)
+    if _leave_out(vertices, entries, files, places):
+        places = _places(vertices, files, order)
+    for rows, at in zip(files, places):
+        raw.notes += rows.notes
+        _take(raw, rows, at)
+    for source in sources:
+        source.refuse_changed()
+
+
+def counted(count, one, several=None):
+    """Return a number of things in words, such as "1 row" or "2 rows"."""
+    return f"{count} {one if count == 1 else several or one + 's'}"
+
+
+def _add_vertices(vertices, entries, files):
+    """Add vertices for ids of tables that are in no edge; refuse them where the input has all."""
+    new = []
+    for rows in files:
+        if rows.keys is None:
+            continue
+        found = vertices.find(rows.keys)
+        _refuse_shifted(rows, vertices)
+        unknown = np.flatnonzero(found < 0)
+        if not unknown.size:
+            continue
+        where = f"{rows.where}: {rows.place(unknown[0])}: id {shown(rows.keys[unknown[0]], 40)}"
+        if not vertices.is_open:
+            raise DataError(f"{where} is no vertex, expected {vertices.describe()} "
+                            f"({unknown.size} such)")
+        if unknown.size == len(found):
+            raise DataError(f"{where} is in no edge, nor is any other here: ids of the edges are "
+                            f"{vertices.describe()}; --id-column NAME names another column")
+        keys = [rows.keys[k] for k in unknown]
+        if not vertices.named and min(keys) < vertices.raw.base:
+            raise DataError(f"{rows.where}: id {min(keys)}, but ids begin at {vertices.raw.base} "
+                            "(--base)")
+        new += keys
+        vertices.raw.notes.append(f"{rows.where}: vertices without edges added: "
+                                  f"{counted(unknown.size, 'id')} of {rows.kind} in no edge")
+    if new:
+        vertices.move(entries, *vertices.add(new))
+
+
+def _refuse_shifted(rows, vertices):
+    """Refuse ids 0..n-1 of a table beside ids 1..n of the edges, and the reverse."""
+    raw = vertices.raw
+    if vertices.named or not vertices.is_open or raw.original_ids is not None:
+        return
+    inside = np.flatnonzero(raw.in_edge) + raw.base
+    low, high = int(np.min(rows.keys)), int(np.max(rows.keys))
+    first, last = int(inside[0]), int(inside[-1])
+    whole = high - low == len(rows.keys) - 1 and last - first == high - low
+    if whole and abs(low - first) == 1:
+        raise DataError(f"{rows.where}: ids {low}..{high}, but ids of the edges are {first}.."
+                        f"{last}: number both alike, or give --num-nodes "
+                        f"{max(high, last) - raw.base + 1} if both mean the same vertices")
+
+
+def _add_trailing(vertices, entries, files, order):
+    """Add vertices without edges at the end where arrays without ids have more rows."""
+    raw = vertices.raw
+    rows = next((rows for rows in files if rows.keys is None and rows.kind == "features"), None)
+    if rows is None or order is not None or not vertices.is_open or raw.original_ids is not None \
+            or rows.num_rows <= raw.num_nodes:
+        return
+    if raw.first == 1:
+        raise DataError(f"{rows.where}: {rows.kind} have shape {tuple(rows.values.shape)}, "
+                        f"expected {raw.num_nodes} rows; ids begin at 1: --base 0 or --base 1 "
+                        "says whether row 0 is of id 0 or 1")
+    raw.notes.append(f"{rows.where}: {rows.num_rows} rows: {rows.num_rows - raw.num_nodes} "
+                     "vertices without edges added after the largest id")
+    vertices.move(entries, np.arange(raw.num_nodes), rows.num_rows, None)
+
+
+def _places(vertices, files, order):
+    return [take_positional(rows, vertices, order) if rows.keys is None
+            else vertices.find(rows.keys) for rows in files]
+
+
+def _leave_out(vertices, entries, files, places):
+    """Leave out numbers below the largest id that are in no edge and no table with features."""
+    raw = vertices.raw
+    at = next((k for k, rows in enumerate(files) if rows.kind == "features"), None)
+    if at is None or not vertices.is_open or files[at].keys is None:
+        return False
+    missing = missing_vertices(places[at], raw.num_nodes)
+    listed_there = np.zeros(raw.num_nodes, bool)
+    for rows, place in zip(files, places):
+        if rows.keys is not None:
+            listed_there[place] = True
+    if not missing.any() or (missing & (raw.in_edge | listed_there)).any():
+        return False
+    image = np.where(missing, -1, np.cumsum(~missing) - 1)
+    ids = np.arange(raw.num_nodes) + raw.base if raw.original_ids is None else raw.original_ids
+    raw.notes.append(f"{files[at].where}: {counted(np.count_nonzero(missing), 'number')} below the "
+                     "largest id left out, in no edge and without features")
+    raw.first = 0
+    raw.gap_notes = []
+    vertices.move(entries, image, int(np.count_nonzero(~missing)), ids[~missing])
+    return True
+
+
+def _take(raw, rows, places):
+    """Give `raw` the values of a file, by vertex."""
+    n = raw.num_nodes
+    missing = missing_vertices(places, n)
+    count = int(np.count_nonzero(missing))
+    if rows.keys is not None or rows.order is not None:
+        way = f"column {rows.order}" if rows.keys is not None else f"the ids in {rows.order}"
+        note = f"{rows.where}: {counted(rows.num_rows, 'row')} of {rows.kind} joined by {way}"
+        if count and rows.kind == "labels":
+            note += f", {counted(count, 'vertex', 'vertices')} without a label"
+        raw.notes.append(note)
+    if rows.kind == "split":
+        masks = by_vertex(rows, places, n, False)
+        raw.masks = {part: masks[:, k] for k, part in enumerate(SPLIT)}
+        raw.split = "file"
+        return
+    if count and rows.kind == "features" and rows.is_partial:
+        raw.notes.append(f"{rows.where}: {counted(count, 'vertex', 'vertices')} without features")
+    elif count and (rows.kind == "features" or rows.values.ndim != 1):
+        v = int(np.argmax(missing))
+        name = v + raw.base if raw.original_ids is None else raw.original_ids[v]
+        hint = "; ids begin at 1: --base 1 leaves out vertex 0" if raw.first == 1 else ""
+        raise DataError(f"{rows.where}: {count} vertices have no row of {rows.kind}, the first is "
+                        f"id {shown(name, 40)}, expected one for each vertex{hint}")
+    values = by_vertex(rows, places, n, -1 if rows.kind == "labels" else 0)
+    if rows.kind == "labels":
+        raw.class_names = rows.class_names
+        raw.labels, _ = check_labels(values, n, rows.where)
+    else:
+        raw.features = check_features(values, n, rows.where)

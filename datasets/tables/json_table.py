@@ -1,0 +1,147 @@
+"""Tables in JSON: records, columns, or a value of each id; and lists of numbers of features."""
+import json
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.datasets.source import need, shown
+from hpgcn.datasets.tables.data_table import DataTable, NumberColumn, TextColumn
+from hpgcn.datasets.text import WHOLE, whole_text
+from hpgcn.errors import DataError
+from hpgcn.graphs.validation import MAX_WIDTH
+
+TEXT_FACTOR = 40  # bytes of memory that a byte of text may become
+SCALARS = (str, int, float, bool, type(None))
+
+
+class Pairs(list):
+    """The members of an object in their order, as (name, value)."""
+
+
+def read_json(source, memory):
+    """Return what a JSON file holds; objects are Pairs, so that a repeated name is not lost.
+
+    Lines of one value each, as in .jsonl, are a list.
+    """
+    text = whole_text(source, memory, TEXT_FACTOR).decode()
+    try:
+        return json.loads(text, object_pairs_hook=Pairs)
+    except (ValueError, RecursionError) as error:
+        lines = [line for line in text.splitlines() if line.strip()]
+        if isinstance(error, ValueError) and len(lines) > 1 and lines[0].rstrip()[-1:] in "}]":
+            try:
+                return [json.loads(line, object_pairs_hook=Pairs) for line in lines]
+            except (ValueError, RecursionError):
+                pass
+        raise DataError(f"{source}: broken JSON ({shown(error) or 'nested too deep'})") from error
+
+
+def json_table(found, where, is_known):
+    """Return the DataTable of what `read_json` returns, or None for lists of numbers.
+
+    `is_known` says whether a name is that of a column rather than an id.
+    """
+    if isinstance(found, Pairs):
+        return _of_object(found, where, is_known)
+    if not isinstance(found, list) or not found:
+        raise DataError(f"{where}: expected an object or a list of objects")
+    if all(isinstance(record, Pairs) for record in found):
+        return _of_records([dict(record) for record in found], where)
+    if all(isinstance(value, SCALARS) for value in found):
+        return DataTable(where, [_column("value", found, where)], len(found))
+    return None
+
+
+def _of_object(pairs, where, is_known):
+    names = [name for name, _ in pairs]
+    values = [value for _, value in pairs]
+    _refuse_repeated(names, where)
+    if {"columns", "data"} <= set(names) and set(names) <= {"columns", "data", "index", "schema"}:
+        return _of_split(dict(pairs), where)
+    if all(isinstance(value, SCALARS) for value in values):
+        return _of_columns({"id": names, "value": values}, where)
+    if all(isinstance(value, Pairs) for value in values) and values:
+        inner = [name for name, _ in values[0]]
+        by_id = all(map(WHOLE.fullmatch, names)) and not all(map(WHOLE.fullmatch, inner))
+        if by_id or (any(map(is_known, inner)) and not any(map(is_known, names))):
+            return _of_records([{"id": name, **dict(value)} for name, value in pairs], where)
+        columns = {name: [cell for _, cell in value] for name, value in pairs}
+        return _of_columns({"": inner, **columns}, where)
+    lists = [value for value in values if isinstance(value, list)]
+    if len(lists) == len(values) and any(map(is_known, names)):
+        return _of_columns(dict(pairs), where)
+    return None
+
+
+def _of_split(parts, where):
+    rows = parts["data"]
+    names = parts["columns"]
+    if not all(isinstance(row, list) and len(row) == len(names) for row in rows):
+        raise DataError(f"{where}: data: expected lists of {len(names)} values")
+    columns = {str(name): [row[k] for row in rows] for k, name in enumerate(names)}
+    index = parts.get("index")
+    return _of_columns(({} if index is None else {"": index}) | columns, where)
+
+
+def _of_records(records, where):
+    names = list(records[0])
+    for k, record in enumerate(records):
+        if record.keys() != records[0].keys():
+            odd = sorted(record.keys() ^ records[0].keys())[0]
+            raise DataError(f"{where}: row {k}: {shown(odd, 40)!r} is in row {k} or in row 0 "
+                            "alone, expected the same names in all rows")
+    return _of_columns({name: [record[name] for record in records] for name in names}, where)
+
+
+def _of_columns(columns, where):
+    sizes = {name: len(cells) for name, cells in columns.items()}
+    if len(set(sizes.values())) > 1:
+        first, *rest = sizes
+        odd = next(name for name in rest if sizes[name] != sizes[first])
+        raise DataError(f"{where}: {shown(first, 40)} has {sizes[first]} values, {shown(odd, 40)} "
+                        f"has {sizes[odd]}, expected equal lengths")
+    made = [_column(name, cells, where) for name, cells in columns.items()]
+    return DataTable(where, made, next(iter(sizes.values()), 0))
+
+
+def _column(name, cells, where):
+    cells = list(cells)
+    if cells and all(type(cell) is list for cell in cells):
+        width = len(cells[0])
+        for k, cell in enumerate(cells):
+            if len(cell) != width or not all(type(x) in (int, float, bool) for x in cell):
+                raise DataError(f"{where}: row {k}: {shown(name, 40)}: expected a list of {width} "
+                                "numbers, as in row 0")
+        return NumberColumn(name, np.array(cells, np.float64).reshape(len(cells), width))
+    for k, cell in enumerate(cells):
+        if not isinstance(cell, SCALARS):
+            raise DataError(f"{where}: row {k}: {shown(name, 40)} is {shown(cell, 40)}, expected "
+                            "text or a number")
+    return TextColumn(name, ["" if cell is None else str(cell).replace("\0", "?")
+                             for cell in cells])
+
+
+def _refuse_repeated(names, where):
+    if len(set(names)) < len(names):
+        seen = set()
+        name = next(name for name in names if name in seen or seen.add(name))
+        raise DataError(f"{where}: id {shown(name, 40)} is there twice")
+
+
+def feature_lists(found, where, memory):
+    """Return ids (list of str, or None) and (rows, f) ones, CSR, of lists of feature numbers."""
+    pairs = found if isinstance(found, Pairs) else list(enumerate(found))
+    lists = []
+    for row, numbers in pairs:
+        whole = isinstance(numbers, list) and all(type(k) is int for k in numbers)
+        if not whole or any(not 0 <= k < MAX_WIDTH for k in numbers):
+            raise DataError(f"{where}: row {shown(row, 40)}: expected a list of the numbers of its "
+                            f"features, 0..{MAX_WIDTH - 1}")
+        lists.append(np.unique(np.array(numbers, np.int64)))
+    need(16 * len(lists), memory, f"{where}: {len(lists)} rows")
+    indptr = np.concatenate([[0], np.cumsum([each.size for each in lists])]).astype(np.int64)
+    indices = np.concatenate([*lists, np.empty(0, np.int64)])
+    ones = np.ones(indices.size, np.float32)
+    width = int(indices.max(initial=-1)) + 1
+    X = sp.csr_array((ones, indices, indptr), shape=(len(lists), width))
+    return ([row for row, _ in pairs] if isinstance(found, Pairs) else None), X

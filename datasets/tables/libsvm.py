@@ -1,0 +1,55 @@
+"""Labels and sparse features in LibSVM's format: lines `label number:value ...`."""
+import re
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.datasets.source import need, shown
+from hpgcn.datasets.text import Table, finite
+from hpgcn.errors import DataError
+from hpgcn.graphs.validation import MAX_WIDTH
+
+START = re.compile(rb"(?>(?:#[^\n]*+\n|\s)*+)[-+.0-9eE]++(?:[ \t]++\d++:[-+.0-9eE]++)++")
+
+
+def is_libsvm(head):
+    """Whether a text begins as LibSVM's does."""
+    return START.match(head) is not None
+
+
+def read_libsvm(source, memory):
+    """Return labels (list of str), features (n, f) and notes; numbers begin at 1, or 0 if one is 0.
+
+    DataError names the line.
+    """
+    labels, indices, values, counts = [], [], [], []
+    with source.open() as stream:
+        table = Table(stream, source)
+        for block in table.blocks():
+            for line in block.split(b"\n")[:-1]:
+                table.line += 1
+                words = line.partition(b"#")[0].split()
+                if not words:
+                    continue
+                where = f"{source}: line {table.line}"
+                finite(words[0], where)
+                labels.append(words[0].decode())
+                for word in words[1:]:
+                    number, _, value = word.partition(b":")
+                    if not number.isdigit() or len(number) > 9 or int(number) > MAX_WIDTH:
+                        text = shown(word.decode("utf-8", "replace"), 40)
+                        raise DataError(f"{where}: {text!r}, expected NUMBER:VALUE")
+                    indices.append(int(number))
+                    values.append(finite(value, where))
+                counts.append(len(words) - 1)
+            need(120 * (len(indices) + len(labels)), memory, source)
+    indices = np.array(indices, np.int64)
+    first = int(indices.min(initial=1) > 0)
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    X = sp.csr_array((np.array(values), indices - first, indptr),
+                     shape=(len(labels), int(indices.max(initial=first - 1)) + 1 - first))
+    repeated = X.copy()
+    repeated.sum_duplicates()
+    if repeated.nnz < X.nnz:
+        raise DataError(f"{source}: a row has a feature twice")
+    return labels, X, [f"{source}: features are numbered from {first}"]

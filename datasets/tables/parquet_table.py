@@ -1,0 +1,68 @@
+"""Tables in Parquet files."""
+import numpy as np
+
+from hpgcn.datasets.parquet import refusing
+from hpgcn.datasets.source import need, shown
+from hpgcn.datasets.tables.data_table import DataTable, NumberColumn, TextColumn
+from hpgcn.errors import DataError, require
+
+FACTOR = 3  # bytes of memory that a byte of a column takes
+
+
+def read_parquet(source, memory):
+    """Return the DataTable of a Parquet file; MissingError without pyarrow."""
+    parquet = require("pyarrow.parquet", "io", "reading Parquet")
+    with refusing(source):
+        file = parquet.ParquetFile(source.path, page_checksum_verification=True)
+    with file:
+        groups = range(file.metadata.num_row_groups)
+        size = sum(file.metadata.row_group(group).total_byte_size for group in groups)
+        need(FACTOR * size, memory, source)
+        names = file.schema_arrow.names
+        with refusing(source):
+            table = file.read()
+    need(FACTOR * table.nbytes, memory, source)
+    columns = [_column(name, table.column(k), source) for k, name in enumerate(names)]
+    index = "__index_level_0__"  # as pandas writes an index without a name
+    for column in columns:
+        column.name = "" if column.name == index else column.name
+    return DataTable(str(source), columns, table.num_rows)
+
+
+def _column(name, cells, source):
+    kind = cells.type
+    with refusing(source):
+        cells = cells.combine_chunks()
+        types = __import__("pyarrow").types
+        if types.is_dictionary(kind):
+            cells = cells.dictionary_decode()
+            kind = cells.type
+        if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+            return NumberColumn(name, _matrix(name, cells, source))
+        if types.is_floating(kind) or (
+                not cells.null_count and (types.is_integer(kind) or types.is_boolean(kind))):
+            return NumberColumn(name, cells.to_numpy(zero_copy_only=False))
+        texts = ["" if cell is None else _text(cell) for cell in cells.to_pylist()]
+    if any("\0" in text for text in texts):
+        raise DataError(f"{source}: column {shown(name, 40)}: a NUL character, expected text")
+    return TextColumn(name, texts)
+
+
+def _text(cell):
+    return cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell)
+
+
+def _matrix(name, cells, source):
+    """Return a column of lists of one length as (n, k)."""
+    rows = len(cells)
+    values = cells.flatten()
+    lengths = np.diff(np.asarray(cells.offsets)) if hasattr(cells, "offsets") else None
+    if cells.null_count or values.null_count or (
+            lengths is not None and rows and (lengths != lengths[0]).any()):
+        raise DataError(f"{source}: column {shown(name, 40)}: expected lists of numbers of one "
+                        "length")
+    array = values.to_numpy(zero_copy_only=False)
+    if array.dtype.kind not in "fiub":
+        raise DataError(f"{source}: column {shown(name, 40)}: lists of {cells.type.value_type}, "
+                        "expected lists of numbers")
+    return array.reshape(rows, array.size // rows if rows else 0)

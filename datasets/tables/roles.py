@@ -1,0 +1,214 @@
+"""The columns of a table: which has the ids, the labels or the split, and which are features."""
+import re
+from fnmatch import fnmatchcase
+
+from hpgcn.datasets.columns import LABEL, MUSAE
+from hpgcn.datasets.source import shown
+from hpgcn.datasets.tables.data_table import NUMBER, CellError
+from hpgcn.errors import DataError
+from hpgcn.graphs.classes import UNLABELED
+from hpgcn.graphs.edge_weights import listed, plain
+
+ID = "(new|node|vertex|vert|user|paper)?(id|idx|index|node|vertex)"
+INDEX = "(unnamed[0-9]*)?"  # an index that pandas wrote without a name
+WEAK_ID = ".*(id|ids|idx|index|key)"
+TARGET = "(node|vertex|true)?(labels?|class|classes|target|gt|groundtruth)(id)?|" + MUSAE
+SPLIT = "(data)?(splits?|sets?|subset|fold|role|partition)"
+PARTS = {  # what a split calls its parts
+    "train": "train", "training": "train", "tr": "train", "val": "val", "valid": "val",
+    "validation": "val", "va": "val", "dev": "val", "test": "test", "testing": "test",
+    "te": "test"}
+MASK = "(is|in)?(train|training|val|valid|validation|test)(mask|idx)?"
+NONE = "none"  # --id-column: rows are in the order of the vertices
+LINES = 3  # rows from which different values are no accident
+
+
+def is_known(name):
+    """Whether a name is that of a column of ids, labels or a split."""
+    return re.fullmatch(f"{ID}|{LABEL}|{MUSAE}|{SPLIT}|{MASK}", plain(name)) is not None
+
+
+def settle_header(table, vertices, header, count=None):
+    """Decide whether the first row of a text is a header, and name the columns.
+
+    `header` (--header, --no-header) or the number of rows, if it is to be `count`, settles doubt.
+    """
+    if table.names_known:
+        return
+    found = _is_header(table, vertices)
+    if found is None and header is not None:
+        found = header
+    if found is None and count in (table.num_rows, table.num_rows + 1):
+        found = count == table.num_rows
+    if found is None and (table.first == ["0"] or _is_counter(table.first)):
+        found = len(table.first) > 2
+        way = "a header (--no-header: as a row)" if found else "a row (--header: as names)"
+        table.notes.append(f"{table.where}: line {table.first_line} is read as {way}")
+    if found is None:
+        raise DataError(f"{table.where}: line {table.first_line}: {listed(table.first)}: is this a "
+                        "row or the names of columns? --no-header or --header says so")
+    table.name_columns(found)
+
+
+def _is_header(table, vertices):
+    """Return whether the first row is a header; None if that is in doubt."""
+    cells = [cell.strip() for cell in table.first]
+    numeric = [bool(NUMBER.fullmatch(cell)) for cell in cells]
+    if cells == ["0"]:
+        return None  # as pandas names the only column
+    if _is_counter(cells):
+        leading = not numeric[0] and (not cells[0] or is_known(cells[0]))
+        return True if leading else None
+    named = vertices.named and any(
+        cell in vertices.numbers and _are_vertices(column, vertices)
+        for cell, column in zip(cells, table.columns))
+    if named:
+        return False
+    known = any(is_known(cell) for cell in cells if cell)
+    if any(numeric) and not known:
+        return False
+    if not known and any(cell in column.head() for cell, column in zip(cells, table.columns)
+                         if cell and column.blocks):
+        return False
+    for cell, column, number in zip(cells, table.columns, numeric):
+        head = column.head() if column.blocks else []
+        if not number and cell.lower() not in UNLABELED and head and _are_numbers(head):
+            return True
+        if vertices.named and cell not in vertices.numbers and _are_vertices(column, vertices):
+            return True
+    return True if known or (not cells[0] and len(cells) > 1) else None
+
+
+def _is_counter(cells):
+    """Whether cells are 0, 1, .., as pandas names columns, after an index at most."""
+    first = 0 if cells and cells[0].strip() == "0" else 1
+    rest = [cell.strip() for cell in cells[first:]]
+    return len(rest) > (first == 0) and rest == [str(k) for k in range(len(rest))]
+
+
+def _are_numbers(head):
+    known = [cell for cell in head if cell.lower() not in UNLABELED]
+    return bool(known) and all(map(NUMBER.fullmatch, known))
+
+
+def _are_vertices(column, vertices):
+    head = column.head() if column.blocks else []
+    matched = sum(cell in vertices.numbers for cell in head)
+    return bool(head) and 2 * matched > len(head)
+
+
+def find_ids(table, vertices, flag, taken=()):
+    """Return the index of the column of ids, or None if rows have none.
+
+    It is the one that `flag` (--id-column) names; else one with a usual name whose values are ids
+    of vertices; else the only one whose values are such ids. DataError: several are.
+    """
+    columns = table.columns
+    if flag is not None:
+        return None if flag == NONE else table.column(flag, "--id-column")
+    if len(columns) < 2:
+        return None
+    names = [plain(column.name) for column in columns]
+    usual = [k for k, name in enumerate(names) if re.fullmatch(ID, name)]
+    fitting = [k for k in usual if vertices.fit(columns[k], table.num_rows)]
+    if not fitting:
+        others = [k for k in range(len(columns)) if k not in usual and k not in taken
+                  and not re.fullmatch(f"{TARGET}|{SPLIT}|{MASK}", names[k])]
+        fitting = [k for k in others if vertices.fit(columns[k], table.num_rows)]
+    if not fitting:
+        fitting = usual or [k for k in others if re.fullmatch(WEAK_ID, names[k])
+                            or (k == 0 and re.fullmatch(INDEX, names[0]))]
+    if len(fitting) == 2 == len(columns) and names == ["1", "2"]:
+        return 0  # without names the ids come first
+    if len(fitting) > 1:
+        raise DataError(f"{table.where}: columns {listed([columns[k].name for k in fitting])}: "
+                        "which has the ids of vertices? --id-column NAME says so")
+    if fitting:
+        return fitting[0]
+    for k in others:
+        if _looks_like_ids(columns[k], k, table):
+            raise DataError(
+                f"{table.where}: column {table.title(k)} has another value in each row,"
+                f" but these are not ids of vertices ({vertices.describe()}): --id-column NAME "
+                f"names the column of ids, --id-column {NONE} reads rows in the order of vertices")
+    return None
+
+
+def _looks_like_ids(column, k, table):
+    """Whether a column is text, or the first and whole numbers, and each row has another value."""
+    head = column.head()
+    if table.num_rows <= LINES or len(set(head)) < len(head):
+        return False
+    whole = column.whole_numbers()
+    if whole is None:
+        return not _are_numbers(head) and len(set(column.texts())) == table.num_rows
+    return k == 0 and len(set(whole.tolist())) == table.num_rows
+
+
+def find_label(table, ids, flag):
+    """Return the index of the column of labels; `flag` (--label-column) names it."""
+    if flag is not None:
+        return table.column(flag, "--label-column")
+    rest = [k for k in range(len(table.columns)) if k != ids]
+    names = {k: plain(table.columns[k].name) for k in rest}
+    labels = [k for k in rest if re.fullmatch(f"{LABEL}|{MUSAE}", names[k])]
+    if not labels:
+        labels = [k for k in rest if not re.fullmatch(f"{ID}|{SPLIT}|{MASK}|{INDEX}", names[k])]
+    if len(labels) != 1:
+        raise DataError(f"{table.where}: columns {table.listed()}: which is the label? "
+                        "--label-column NAME says so")
+    return labels[0]
+
+
+def find_features(table, ids, patterns):
+    """Return the indices of the columns of features, and the names of those that are left out.
+
+    `patterns` (--feature-columns) are names, in which * and ? stand for any letters.
+    """
+    names = [column.name for column in table.columns]
+    if patterns is not None:
+        chosen = [k for k, name in enumerate(names)
+                  if any(fnmatchcase(name, pattern) for pattern in patterns)]
+        for pattern in patterns:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise DataError(f"{table.where}: no column is called {shown(pattern, 40)} "
+                                f"(--feature-columns), expected some of {table.listed()}")
+        return chosen, []
+    rest = [k for k in range(len(names)) if k != ids]
+    left_out = [k for k in rest
+                if re.fullmatch(f"{TARGET}|{SPLIT}|{MASK}|{INDEX}", plain(names[k]))]
+    chosen = [k for k in rest if k not in left_out]
+    for k in chosen:
+        try:
+            table.columns[k].numbers()
+        except CellError as error:
+            raise DataError(
+                f"{table.where}: {table.place(error.row)}: column {table.title(k)} is "
+                f"{shown(error.text, 40)!r}, expected a number; --feature-columns NAME,NAME,... "
+                "names the columns to read, such as 'f*'") from None
+    return chosen, [names[k] for k in left_out]
+
+
+def find_split(table, ids):
+    """Return the index of the column of a split, or a dict of three masks' by part."""
+    masks = {}
+    for k, column in enumerate(table.columns):
+        name = plain(column.name)
+        if k != ids and re.fullmatch(MASK, name):
+            word = re.sub("^(is|in)|(mask|idx)$", "", name)
+            masks[PARTS.get(word, word)] = k
+    if "train" in masks:
+        return masks
+    worded = [k for k, column in enumerate(table.columns) if k != ids and is_split(column.head())]
+    named = [k for k in worded if re.fullmatch(SPLIT, plain(table.columns[k].name))]
+    found = worded if len(worded) == 1 else named
+    if len(found) != 1:
+        raise DataError(f"{table.where}: columns {table.listed()}: which has the words train, val "
+                        f"and test? --split {table.where}:COLUMN says so")
+    return found[0]
+
+
+def is_split(cells):
+    """Whether cells are words for the parts of a split, or empty."""
+    known = {cell.lower() for cell in cells} - UNLABELED
+    return bool(known) and known <= PARTS.keys()

@@ -1,0 +1,151 @@
+"""Files of splits: masks or ids of vertices in .npz and JSON, or a column of a table."""
+import numpy as np
+
+from hpgcn.datasets import arrays
+from hpgcn.datasets.npz import as_mask
+from hpgcn.datasets.source import shown
+from hpgcn.datasets.tables import roles, table_files
+from hpgcn.datasets.tables.data_table import NumberColumn, TextColumn
+from hpgcn.datasets.tables.json_table import Pairs, json_table, read_json
+from hpgcn.datasets.tables.vertex_rows import VertexRows, keys_of
+from hpgcn.errors import DataError
+from hpgcn.graphs.classes import UNLABELED
+from hpgcn.graphs.edge_weights import listed
+from hpgcn.graphs.validation import SPLIT
+
+
+def read_split(source, column, vertices, options, num_rows):
+    """Return VertexRows of masks, (rows, 3) bool, or (rows, 3, s) of s splits.
+
+    Rows of masks without ids are `num_rows`, as many as there are vertices or ids in --ids.
+    """
+    if source.magic[:2] == b"PK" or source.magic[:6] == table_files.ARRAYS[0]:
+        return _from_arrays(source, vertices, options, num_rows)
+    if table_files.is_json(source) and column is None:
+        found = read_json(source, options.memory)
+        lists = _lists(found)
+        if lists is not None:
+            columns = {part: _id_column(ids, source, part) for part, ids in lists.items()}
+            return _from_ids(columns, source, vertices)
+        table = json_table(found, str(source), roles.is_known)
+    else:
+        table = table_files.read_table(source, vertices, options)
+    if table is None:
+        raise DataError(f"{source}: expected train, val and test, each a list of ids")
+    return _from_table(table, column, vertices, options)
+
+
+def _from_table(table, column, vertices, options):
+    split = None if column is None else table.column(column, "--split FILE:COLUMN")
+    taken = () if split is None else (split,)
+    ids = roles.find_ids(table, vertices, options.id_column, taken)
+    split = roles.find_split(table, ids) if split is None else split
+    masks = np.zeros((table.num_rows, len(SPLIT)), bool)
+    if isinstance(split, dict):
+        for part, k in split.items():
+            masks[:, SPLIT.index(part)] = _flags(table, k)
+        name = listed([table.columns[k].name for k in split.values()])
+    else:
+        name = shown(table.columns[split].name, 40)
+        for row, text in enumerate(table.columns[split].texts()):
+            word = text.lower()
+            if word in roles.PARTS:
+                masks[row, SPLIT.index(roles.PARTS[word])] = True
+            elif word not in UNLABELED:
+                raise DataError(f"{table.where}: {table.place(row)}: column {name} is "
+                                f"{shown(text, 40)!r}, expected train, val, test or nothing")
+    rows = VertexRows("split", table.where, masks, place=table.place,
+                      notes=[*table.notes, f"{table.where}: split read from column {name}"])
+    return table_files.with_ids(rows, table, ids, vertices)
+
+
+def _flags(table, k):
+    numbers = table.number_column(k)
+    wrong = ~np.isin(numbers, (0, 1))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise DataError(f"{table.where}: {table.place(row)}: column "
+                        f"{shown(table.columns[k].name, 40)} is {numbers[row]:g}, expected 0 or 1")
+    return numbers == 1
+
+
+def _lists(found):
+    """Return the lists of ids by part, or None."""
+    if not isinstance(found, Pairs):
+        return None
+    lists = {roles.PARTS.get(name.lower().removesuffix("_idx").removesuffix("_mask")): value
+             for name, value in found}
+    if "train" not in lists or not all(isinstance(value, list) for value in lists.values()):
+        return None
+    if any(isinstance(entry, bool) for value in lists.values() for entry in value[:1]):
+        return None
+    return {part: value for part, value in lists.items() if part is not None}
+
+
+def _id_column(ids, source, part):
+    for k, entry in enumerate(ids):
+        if type(entry) not in (int, str):
+            raise DataError(f"{source}: {part}: entry {k} is {shown(entry, 40)}, expected an id")
+    return TextColumn(part, [str(entry) for entry in ids])
+
+
+def _from_ids(columns, source, vertices):
+    """Return masks of the ids in some columns by part."""
+    keys, parts = [], []
+    for part, column in columns.items():
+        found = keys_of(column, vertices, f"{source}: {part}", "entry {}".format)
+        keys.append(found)
+        parts.append(np.full(len(found), SPLIT.index(part)))
+    parts = np.concatenate(parts)
+    keys = [key for each in keys for key in each] if vertices.named else np.concatenate(keys)
+    distinct = {}
+    places = np.array([distinct.setdefault(key, len(distinct)) for key in (
+        keys if vertices.named else keys.tolist())], np.int64)
+    masks = np.zeros((len(distinct), len(SPLIT)), bool)
+    masks[places, parts] = True
+    unique = list(distinct)
+    return VertexRows("split", str(source), masks,
+                      unique if vertices.named else np.array(unique, np.int64),
+                      order=listed(list(columns)))
+
+
+def _from_arrays(source, vertices, options, num_rows):
+    if source.magic[:2] != b"PK":
+        array, notes = arrays.read_array(source, options.memory, "SU")
+        if array.ndim != 1 or not roles.is_split(array.astype(np.str_).tolist()):
+            raise DataError(f"{source}: expected one of the words train, val, test for each vertex")
+        words = [roles.PARTS.get(word.lower()) for word in array.astype(np.str_).tolist()]
+        masks = np.array([[word == part for part in SPLIT] for word in words])
+        return VertexRows("split", str(source), masks, notes=notes)
+    archive = arrays.Archive(source, options.memory)
+    masks, columns = {}, {}
+    for key in archive.keys:
+        part = roles.PARTS.get(key.lower().removesuffix("s").removesuffix("_mask")
+                               .removesuffix("_idx").removesuffix("_index"))
+        if part is None:
+            continue
+        array = archive.read(key, "fiubSU")
+        where = f"{source} {key}"
+        if part in masks or part in columns:
+            raise DataError(f"{where}: there are two arrays for {part}, expected one")
+        if "mask" in key.lower() or array.dtype.kind in "bf" or array.ndim > 1:
+            masks[part] = as_mask(array, num_rows, where)
+        else:
+            ids = (TextColumn(key, array.astype(np.str_).tolist()) if array.dtype.kind in "SU"
+                   else NumberColumn(key, array))
+            columns[part] = ids
+    if not masks and not columns:
+        raise DataError(f"{source}: arrays {listed(archive.keys)}, expected train_mask, val_mask "
+                        "and test_mask, or train_idx, val_idx and test_idx")
+    if masks and columns:
+        raise DataError(f"{source}: {listed([*masks])} as masks and {listed([*columns])} as ids, "
+                        "expected one of these ways for all three")
+    if columns:
+        return _from_ids(columns, source, vertices)
+    count = max(mask.shape[1] if mask.ndim == 2 else 1 for mask in masks.values())
+    full = {part: np.broadcast_to(mask.reshape(num_rows, -1), (num_rows, count))
+            for part, mask in masks.items()}
+    none = np.zeros((num_rows, count), bool)
+    values = np.stack([full.get(part, none) for part in SPLIT], axis=1)
+    return VertexRows("split", str(source), values[:, :, 0] if count == 1 else values,
+                      notes=archive.notes)

@@ -1,0 +1,189 @@
+"""Files of labels, features, splits and ids, in every format that is read."""
+import os
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from hpgcn.datasets import arrays
+from hpgcn.datasets.source import need, shown
+from hpgcn.datasets.tables import roles
+from hpgcn.datasets.tables.data_table import NumberColumn, TextColumn
+from hpgcn.datasets.tables.delimited import read_delimited
+from hpgcn.datasets.tables.json_table import feature_lists, json_table, read_json
+from hpgcn.datasets.tables.libsvm import is_libsvm, read_libsvm
+from hpgcn.datasets.tables.parquet_table import read_parquet
+from hpgcn.datasets.tables.vertex_rows import VertexRows, keys_of
+from hpgcn.errors import DataError
+from hpgcn.graphs.classes import parse_classes
+from hpgcn.graphs.edge_weights import listed
+
+PARQUET = b"PAR1"  # first bytes
+ARRAYS = (b"\x93NUMPY", b"PK\x03\x04")  # first bytes of .npy and .npz
+
+
+@dataclass
+class TableOptions:
+    """What a user says of tables: options of `hpgcn.datasets.convert.read`."""
+
+    id_column: str | None = None
+    label_column: str | None = None
+    feature_columns: tuple[str, ...] | None = None
+    header: bool | None = None
+    count: int | None = None  # rows of a table without ids
+    memory: int = 0
+
+
+def file_and_column(text):
+    """Return the file and the column, or None, of FILE or FILE:COLUMN."""
+    head, colon, column = str(text).rpartition(":")
+    if colon and not os.path.exists(text) and os.path.exists(head):
+        return head, column
+    return text, None
+
+
+def read_labels(source, vertices, options):
+    """Return the VertexRows of labels: classes (rows,), -1 unlabeled, or 0/1 (rows, t)."""
+    rows = partial(VertexRows, "labels", str(source))
+    if _is_array(source):
+        array, notes = arrays.read_array(source, options.memory, "fiubSU")
+        if array.dtype.kind in "SU" and array.ndim == 1:
+            return _classes(rows, array.astype(np.str_).tolist(), str(source), notes=notes)
+        return rows(array, notes=notes)
+    if is_libsvm(source.head()):
+        texts, _, notes = read_libsvm(source, options.memory)
+        return _classes(rows, texts, str(source), notes=notes)
+    table = read_table(source, vertices, options)
+    if table is None:
+        raise DataError(f"{source}: lists of numbers, expected a label for each vertex")
+    ids = roles.find_ids(table, vertices, options.id_column)
+    k = roles.find_label(table, ids, options.label_column)
+    column = table.columns[k]
+    notes = [*table.notes]
+    if len(table.columns) > 1:
+        notes.append(f"{source}: labels read from column {table.title(k)}")
+    if isinstance(column, NumberColumn) and column.array.ndim == 2:
+        rows = rows(column.array, place=table.place, notes=notes)
+    else:
+        rows = _classes(rows, column.texts(), f"{source}: column {table.title(k)}", table.place,
+                        notes)
+    return with_ids(rows, table, ids, vertices)
+
+
+def _classes(rows, texts, where, place="row {}".format, notes=()):
+    classes = parse_classes(texts, where, place)
+    made = rows(classes.numbers, place=place, notes=[*notes])
+    made.notes += [f"{made.where}: {note}" for note in classes.notes]
+    if classes.names is not None:
+        made.notes.append(f"{made.where}: {len(classes.names)} classes: {listed(classes.names)}")
+    made.class_names = classes.names
+    return made
+
+
+def read_features(source, vertices, options):
+    """Return the VertexRows of a file of features, (rows, f) dense or sparse."""
+    rows = partial(VertexRows, "features", str(source))
+    if _is_array(source):
+        values, notes = arrays.read_matrix(source, options.memory)
+        return rows(values, notes=notes)
+    if is_libsvm(source.head()):
+        _, values, notes = read_libsvm(source, options.memory)
+        return rows(values, notes=notes)
+    if is_json(source):
+        found = read_json(source, options.memory)
+        table = json_table(found, str(source), roles.is_known)
+        if table is None:
+            ids, values = feature_lists(found, str(source), options.memory)
+            rows = rows(values, is_partial=True)
+            if ids is not None:
+                rows.keys = keys_of(TextColumn("id", ids), vertices, str(source), rows.place)
+                rows.order = "of names in the file"
+            return rows
+    else:
+        table = read_table(source, vertices, options)
+    ids = roles.find_ids(table, vertices, options.id_column)
+    chosen, left_out = roles.find_features(table, ids, options.feature_columns)
+    notes = [*table.notes]
+    if left_out:
+        notes.append(f"{source}: columns not read as features: {listed(left_out)} "
+                     "(--feature-columns reads them)")
+    rows = rows(_matrix(table, chosen, options.memory), place=table.place, notes=notes)
+    return with_ids(rows, table, ids, vertices)
+
+
+def _matrix(table, chosen, memory):
+    """Return columns as float32, (rows, f); DataError: a cell without a finite number."""
+    if not chosen:
+        raise DataError(f"{table.where}: columns {table.listed()}: no column of features")
+    parts = []
+    for k in chosen:
+        numbers = table.number_column(k)
+        need(4 * numbers.size * len(chosen), memory, table.where)
+        wrong = ~np.isfinite(numbers)
+        if wrong.any():
+            row = int(np.argmax(wrong.reshape(len(wrong), -1).any(axis=1)))
+            text = "empty" if np.isnan(numbers[row]).any() else shown(numbers[row], 40)
+            raise DataError(f"{table.where}: {table.place(row)}: column "
+                            f"{table.title(k)} is {text}, expected a finite "
+                            "number for each vertex")
+        with np.errstate(over="ignore"):
+            parts.append(numbers.astype(np.float32).reshape(table.num_rows, -1))
+    return np.concatenate(parts, axis=1)
+
+
+def read_ids(source, column, vertices, options):
+    """Return the VertexRows of a file of ids, the order of rows of files without ids (--ids)."""
+    if _is_array(source):
+        array, notes = arrays.read_array(source, options.memory, "iuSU")
+        if array.ndim != 1:
+            raise DataError(f"{source}: ids have shape {array.shape}, expected (n,)")
+        ids = (TextColumn("id", array.astype(np.str_).tolist()) if array.dtype.kind in "SU"
+               else NumberColumn("id", array))
+        place = "row {}".format
+    else:
+        table = read_table(source, vertices, options, of_ids=True)
+        if table is None:
+            raise DataError(f"{source}: lists of numbers, expected an id for each row")
+        k = 0
+        if column is not None:
+            k = table.column(column, "--ids FILE:COLUMN")
+        elif len(table.columns) > 1:
+            k = roles.find_ids(table, vertices, options.id_column)
+        if k is None:
+            raise DataError(f"{source}: columns {table.listed()}: which has the ids? --ids "
+                            f"{source}:COLUMN says so")
+        ids, place, notes = table.columns[k], table.place, table.notes
+    keys = keys_of(ids, vertices, str(source), place)
+    return VertexRows("ids", str(source), np.empty(len(keys)), keys, place, notes=notes)
+
+
+def with_ids(rows, table, ids, vertices):
+    if ids is not None:
+        rows.keys = keys_of(table.columns[ids], vertices, table.where, table.place)
+        rows.order = table.title(ids)
+    return rows
+
+
+def _is_array(source):
+    """Whether a file is .npy or .npz, or no text at all: the reader of arrays refuses it."""
+    magic = source.magic[:4]
+    if source.path.suffix.lower() in (".npy", ".npz"):
+        return True
+    return magic != PARQUET and (source.magic[:6] in ARRAYS or magic in ARRAYS
+                                 or b"\0" in source.head()[:512])
+
+
+def is_json(source):
+    return source.head().lstrip()[:1] in (b"{", b"[")
+
+
+def read_table(source, vertices, options, of_ids=False):
+    """Return the DataTable of a file, its columns named; None: JSON lists of numbers."""
+    if source.magic[:4] == PARQUET:
+        return read_parquet(source, options.memory)
+    if is_json(source):
+        found = read_json(source, options.memory)
+        return json_table(found, str(source), roles.is_known)
+    table = read_delimited(source, options.memory)
+    roles.settle_header(table, vertices, options.header, None if of_ids else options.count)
+    return table

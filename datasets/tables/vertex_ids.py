@@ -1,0 +1,145 @@
+"""The vertices of a graph by the ids that its user's files have for them."""
+import re
+
+import numpy as np
+
+from hpgcn.datasets.names import NAME_BYTES
+from hpgcn.datasets.source import need, shown
+from hpgcn.errors import DataError
+
+NEARLY_ALL = 0.9  # share of ids that are vertices, from which a column is one of ids
+ROUND = re.compile(r"(\d{1,18})\.0+", re.ASCII)  # a whole number as pandas writes it beside gaps
+
+
+class VertexIds:
+    """Ids of the vertices of `raw`: whole numbers from its base on, other numbers, or names.
+
+    Attributes
+    ----------
+    named : bool
+        Whether ids are text.
+    is_open : bool
+        Whether the edges alone say which vertices there are, so that tables may add some.
+    """
+
+    def __init__(self, raw, where, memory):
+        self.raw = raw
+        self.where = where
+        self.memory = memory
+        ids = raw.original_ids
+        self.named = ids is not None and ids.dtype.kind == "U"
+        self.is_open = raw.in_edge is not None
+        self.refresh()
+
+    def refresh(self):
+        """Take note of new vertices of `raw`."""
+        self.num_nodes = self.raw.num_nodes
+        self.numbers = self.order = None
+        ids = self.raw.original_ids
+        if self.named:
+            need((NAME_BYTES + ids.itemsize) * ids.size, self.memory, f"{self.where}: names")
+            self.numbers = {name: k for k, name in enumerate(ids.tolist())}
+            distinct = len(self.numbers)
+        elif ids is not None:
+            self.order = np.argsort(ids, kind="stable")
+            distinct = np.unique(ids).size
+        if ids is not None and distinct < ids.size:
+            raise DataError(f"{self.where}: {ids.size - distinct} original_ids are there twice, "
+                            "expected one vertex of each id")
+
+    @property
+    def rows_are_known(self):
+        """Whether row i of an array without ids is vertex i."""
+        return self.raw.original_ids is None or self.raw.input_order
+
+    def describe(self):
+        """Return what the ids are, for errors."""
+        if self.named:
+            return "names, such as " + ", ".join(
+                repr(shown(name, 30)) for name in self.raw.original_ids[:3].tolist())
+        if self.raw.original_ids is None:
+            return f"{self.raw.base}..{self.raw.base + self.num_nodes - 1}"
+        return f"{self.raw.original_ids.min()}..{self.raw.original_ids.max()}"
+
+    def keys(self, column):
+        """Return a column as ids, list of str or (k,) int64; None if one is no id of this kind."""
+        if not self.named:
+            return column.whole_numbers()
+        texts = column.texts()
+        whole = column.whole_numbers() if hasattr(column, "array") else None
+        if whole is not None:
+            texts = list(map(str, whole.tolist()))
+        texts = [self._name(text) for text in texts]
+        return texts if all(texts) else None
+
+    def _name(self, text):
+        if text not in self.numbers and (match := ROUND.fullmatch(text)):
+            return match[1] if match[1] in self.numbers else text
+        return text
+
+    def find(self, keys):
+        """Return the vertex of each id, (k,) int64, and -1 for an id of no vertex."""
+        if self.named:
+            return np.array([self.numbers.get(key, -1) for key in keys], np.int64)
+        keys = np.asarray(keys, np.int64)
+        if self.order is None:
+            vertices = keys - self.raw.base
+            return np.where((vertices >= 0) & (vertices < self.num_nodes), vertices, -1)
+        ids = self.raw.original_ids[self.order]
+        places = np.minimum(np.searchsorted(ids, keys), ids.size - 1)
+        return np.where(ids[places] == keys, self.order[places], -1)
+
+    def fit(self, column, count):
+        """Whether `count` cells of a column are all different, and nearly all of them vertices.
+
+        They are ids of nearly all vertices, if the table has more rows than there are vertices.
+        """
+        head = column.head()
+        if len(set(head)) < len(head) or (not self.named and head and not _is_whole(head[0])):
+            return False
+        keys = self.keys(column)
+        if keys is None or len(set(keys if self.named else keys.tolist())) < count:
+            return False
+        matched = np.count_nonzero(self.find(keys) >= 0)
+        return matched >= NEARLY_ALL * min(count, self.num_nodes)
+
+    def add(self, keys):
+        """Return (image, number of vertices, original ids) with vertices of these ids added.
+
+        Vertex v becomes image[v]. Names follow the others, numbers are in increasing order.
+        """
+        raw = self.raw
+        same = np.arange(raw.num_nodes)
+        if self.named:
+            names = list(dict.fromkeys(keys))
+            return same, raw.num_nodes + len(names), np.concatenate([raw.original_ids, names])
+        new = np.unique(keys)
+        if raw.original_ids is not None:
+            ids = np.union1d(raw.original_ids, new)
+            return np.searchsorted(ids, raw.original_ids), ids.size, ids
+        stop = int(new[-1]) - raw.base + 1
+        if stop <= 2 * (raw.num_nodes + new.size) + 1024:
+            return same, stop, None
+        ids = np.concatenate([same + raw.base, new])
+        return same, ids.size, ids
+
+    def move(self, entries, image, num_nodes, original_ids):
+        """Renumber the vertices: v becomes image[v]; those with image -1 have no edges.
+
+        `entries` are those of an edge list on disk, or None.
+        """
+        raw = self.raw
+        if entries is not None:
+            entries.renumber(image, num_nodes, original_ids)
+        raw.rows = image[raw.rows]
+        raw.columns = image[raw.columns]
+        in_edge = np.zeros(num_nodes, bool)
+        in_edge[image[raw.in_edge]] = True
+        raw.in_edge = in_edge
+        raw.num_nodes = num_nodes
+        raw.original_ids = original_ids
+        self.refresh()
+
+
+def _is_whole(text):
+    return ROUND.fullmatch(text) is not None or text.lstrip("+-").isdigit()

@@ -1,0 +1,143 @@
+"""Rows of labels, features or masks, and the vertices that they are of."""
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.datasets.source import shown
+from hpgcn.errors import DataError
+
+
+@dataclass
+class VertexRows:
+    """Rows of a file.
+
+    Attributes
+    ----------
+    kind : str
+        What they are: labels, features, split.
+    where : str
+        The file, for errors.
+    values : (rows, ...) array or sparse matrix
+    keys : list of str, (rows,) int64, or None
+        The id of each row; None if the file has none.
+    place : callable
+        Returns what errors call row i.
+    order : str, or None
+        The column of the ids, or the file of --ids.
+    class_names : tuple of str, or None
+        Names of the classes, of labels.
+    is_partial : bool
+        Whether vertices without a row of features have none, rather than a row that is missing.
+    """
+
+    kind: str
+    where: str
+    values: object
+    keys: object = None
+    place: Callable = "row {}".format
+    order: str | None = None
+    class_names: tuple[str, ...] | None = None
+    is_partial: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def num_rows(self):
+        return self.values.shape[0] if self.values.shape else 0
+
+
+def keys_of(column, vertices, where, place):
+    """Return the ids in a column; DataError: one that is empty, of another kind, or there twice."""
+    keys = vertices.keys(column)
+    if keys is None:
+        for row, text in enumerate(column.texts()):
+            one = type(column)(column.name, [text]) if not hasattr(column, "array") else None
+            if not text or (one is not None and vertices.keys(one) is None):
+                expected = "a name" if vertices.named else "a whole number, as in the edges"
+                raise DataError(f"{where}: {place(row)}: id {shown(text, 40)!r}, expected "
+                                f"{expected}")
+        raise DataError(f"{where}: column {shown(column.name, 40)}: expected ids, whole numbers "
+                        "as in the edges")
+    _refuse_repeated(keys, where, place)
+    return keys
+
+
+def _refuse_repeated(keys, where, place):
+    if len(set(keys if isinstance(keys, list) else keys.tolist())) == len(keys):
+        return
+    first_of = {}
+    for row, key in enumerate(keys):
+        if key in first_of:
+            raise DataError(f"{where}: id {shown(key, 40)} is there twice, in "
+                            f"{place(first_of[key])} and {place(row)}, expected one row an id")
+        first_of[key] = row
+
+
+def take_positional(rows, vertices, order):
+    """Give rows without ids their keys or vertices; return the vertex of each row, (rows,).
+
+    `order` are the VertexRows of --ids, or None. DataError: rows of named or renumbered vertices
+    without --ids, or another number of rows than there are vertices.
+    """
+    n = vertices.num_nodes
+    raw = vertices.raw
+    if order is not None:
+        if rows.num_rows != order.num_rows:
+            raise DataError(f"{rows.where}: {rows.kind} have shape {tuple(rows.values.shape)}, "
+                            f"expected {order.num_rows} rows, one for each id in {order.where}")
+        rows.order = order.where
+        return vertices.find(order.keys)
+    ids = raw.original_ids
+    hint = ""
+    if ids is not None and ids.dtype.kind != "U":
+        stop = int(ids.max()) - raw.base + 1
+        if rows.num_rows == stop and stop != n:
+            raw.notes.append(f"{rows.where}: {rows.kind} have a row for each id {raw.base}.."
+                             f"{ids.max()}: those of the {n} vertices are taken")
+            places = np.full(stop, -1, np.int64)
+            places[ids - raw.base] = np.arange(n)
+            return places
+        hint = f" (or give {stop} rows, one for each id {raw.base}..{ids.max()})"
+    if not vertices.rows_are_known:
+        kind = "names" if vertices.named else f"numbers with gaps, {vertices.describe()}"
+        raise DataError(f"{rows.where}: {rows.kind} have {rows.num_rows} rows without ids, and the "
+                        f"{n} vertices have ids that are {kind}: --ids FILE says which id each row "
+                        f"is of, a line each{hint}")
+    if rows.num_rows != n:
+        if raw.first == 1 and rows.num_rows == n - 1:
+            hint = "; ids begin at 1: --base 1 leaves out vertex 0"
+        elif vertices.is_open and rows.num_rows > n and rows.kind != "split":
+            hint = f"; --num-nodes {rows.num_rows} adds vertices without edges"
+        raise DataError(f"{rows.where}: {rows.kind} have shape {tuple(rows.values.shape)}, "
+                        f"expected {n} rows{hint}")
+    return np.arange(n)
+
+
+def by_vertex(rows, places, n, fill=None):
+    """Return the values in the order of the vertices.
+
+    `places` are the vertices of the rows, -1 for a row of none; a vertex without a row gets `fill`.
+    """
+    row_of = np.full(n, -1, np.int64)
+    known = places >= 0
+    row_of[places[known]] = np.flatnonzero(known)
+    missing = row_of < 0
+    if not missing.any():
+        if np.array_equal(row_of, np.arange(rows.num_rows)):
+            return rows.values
+        values = rows.values.tocsr() if sp.issparse(rows.values) else rows.values
+        return values[row_of]
+    if sp.issparse(rows.values):
+        blank = sp.csr_array((1, rows.values.shape[1]), dtype=rows.values.dtype)
+        return sp.vstack([rows.values, blank], format="csr")[np.where(missing, -1, row_of)]
+    result = np.full((n, *rows.values.shape[1:]), fill, rows.values.dtype)
+    result[~missing] = rows.values[row_of[~missing]]
+    return result
+
+
+def missing_vertices(places, n):
+    """Return which vertices have no row, (n,) bool."""
+    missing = np.ones(n, bool)
+    missing[places[places >= 0]] = False
+    return missing
