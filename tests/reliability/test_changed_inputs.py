@@ -158,7 +158,8 @@ def test_an_input_that_changes_while_it_is_converted(monkeypatch, case, change):
     if case == "text":  # before the SHA-256, right after the bytes are read
         real = convert.formats.reader
         monkeypatch.setattr(convert.formats, "reader",
-                            lambda fmt: lambda *args: (real(fmt)(*args), change(name, "other"))[0])
+                            lambda fmt: lambda *args, **options: (
+                                real(fmt)(*args, **options), change(name, "other"))[0])
     else:
         after(monkeypatch, *where, lambda: change(name, "other"))
     refused(65, rf"hpgcn: {name}: changed while it was read", "convert", "edges.txt", "g.h5",
