@@ -13,6 +13,7 @@ from hpgcn.datasets.comments import read_comments
 from hpgcn.datasets.first_line import (
     count_like_edges,
     has_names,
+    header_beside,
     read_first_line,
     refuse_ragged,
     refuse_text,
@@ -46,20 +47,22 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
         comments, line = read_comments(table)
         where = f"{source}: line {table.line}"
         following = table.readlines(SAMPLE)
-        first = read_first_line(line, following, layout, where)
+        first = read_first_line(line, following, layout, where, header_beside(source, layout))
         if layout.columns is None and not first.header:
             refuse_ragged(first, where)
         named = _columns(first, comments, layout, where)
         table.unread(*following if first.header else (line, *following))
 
         bipartite = layout.bipartite or comments.bipartite
+        notes = [*first.notes, *named.notes]
         options = {
-            "counted": comments.counted, "undirected": comments.undirected, "table": table,
-            "listed_once": comments.listed_once, "compact": layout.compact,
+            "notes": notes, "table": table, "counted": comments.counted,
+            "undirected": comments.undirected, "listed_once": comments.listed_once,
+            "compact": layout.compact,
             "sides": named.ends if bipartite else None}
         if not comments.konect and has_names(first, named.roles):
             layout.refuse_for_names(source)
-            options["notes"] = [*named.notes, *_comment_notes(comments, first)]
+            notes += _comment_notes(comments, first)
             names = Names(source, memory_budget() if memory is None else memory,
                           apart=bipartite)
             parts = named_parts(table, named.roles, first.delimiter, names)
@@ -72,7 +75,7 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
         if num_nodes is not None:
             high = low + num_nodes - 1
         grammar = Grammar(named.roles, first.delimiter, low=low, high=high)
-        options["notes"] = [*named.notes, *comments.notes(base), *_gephi_notes(first, following)]
+        notes += [*comments.notes(base), *_gephi_notes(first, following)]
         with closing(table.parts(grammar, threads)) as parts:
             yield Stream(str(source), parts, named, num_nodes, base=low, **options,
                          base_known=base is not None or comments.konect is not None)
@@ -84,8 +87,8 @@ def _columns(first, comments, layout, where):
     if layout.columns is not None:
         names = first.fields if first.header else [""] * count
         return columns.of_flag(layout.columns, names, where)
-    if first.header:
-        return columns.of_header(first.fields, where, layout=layout)
+    if first.names is not None:
+        return columns.of_header(first.names, first.place, layout=layout)
     if comments.konect and layout.weights is None:
         if not 2 <= count <= len(KONECT_ROLES):
             raise DataError(f"{where}: {count} field(s), expected 2 to 4 of KONECT's: two ids, "

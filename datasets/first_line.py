@@ -6,8 +6,8 @@ from hpgcn.datasets import columns
 from hpgcn.datasets.columns import check_flag, spelled
 from hpgcn.datasets.names import is_name
 from hpgcn.datasets.parse import U, V
-from hpgcn.datasets.source import shown
-from hpgcn.datasets.text import BLANKS, MARKS, split_line
+from hpgcn.datasets.source import Source, shown
+from hpgcn.datasets.text import BLANKS, MARKS, WHOLE, split_line
 from hpgcn.errors import DataError
 
 NUMERIC = re.compile("[-+.]?[0-9]")
@@ -21,22 +21,43 @@ class FirstLine(NamedTuple):
     fields: list[str]  # of the first line
     header: bool  # whether they are the names of columns
     rows: list[list[str]]  # fields of the first edges
+    names: list[str] | None  # of the columns, if a header has them
+    place: str  # where these are, for errors
+    notes: tuple[str, ...] = ()
 
 
-def read_first_line(line, following, layout, where):
+def read_first_line(line, following, layout, where, beside=None):
     """Return the FirstLine of an edge list, by the lines that follow it.
 
-    DataError where it may be a header or an edge, and the Layout does not say which.
+    A header may be `beside` it: see `header_beside`. DataError where the line may be a header or
+    an edge, and the Layout does not say which.
     """
     delimiter, fields, wordy = _split(line)
     header = layout.header
+    if header is None and beside is not None and not columns.is_header(fields):
+        header = False
     if header is None and wordy:
         header = _is_header(fields, _rows(following, delimiter, len(fields)), layout, where)
+    if header is False and wordy:
+        header = _is_above_integers(fields, _rows(following, delimiter, len(fields)))
     if not header and b"\t" in line and any(map(is_name, _fields(line, delimiter))):
         delimiter = b"\t"  # names may have blanks in them
         fields = _fields(line, delimiter)
     rows = _rows(following, delimiter, len(fields))
-    return FirstLine(delimiter, fields, bool(header), rows if header else [fields, *rows])
+    if header:
+        return FirstLine(delimiter, fields, True, rows, fields, where)
+    rows = [fields, *rows]
+    if beside is not None:
+        names, path = beside
+        if len(names) != len(fields):
+            raise DataError(f"{where}: {len(fields)} field(s), but {path.name} beside it names "
+                            f"{len(names)}: --no-header leaves that file out")
+        note = f"the header is that of {path.name}"
+        return FirstLine(delimiter, fields, False, rows, names, str(path), (note,))
+    notes = ()
+    if layout.header is False and columns.is_header(fields):
+        notes = (f"{shown(', '.join(fields))}: an edge, as --no-header says",)
+    return FirstLine(delimiter, fields, False, rows, None, where, notes)
 
 
 def has_names(first, roles):
@@ -89,6 +110,29 @@ def _rows(lines, delimiter, count):
     lines = [text for line in lines if (text := line.strip(BLANKS))]
     lines = [text for text in lines if text[:1] not in MARKS] or lines
     return [_fields(text, delimiter) for text in lines]
+
+
+def header_beside(source, layout):
+    """Return the names in a header of its own beside a file, `edges-header.csv`, and its path.
+
+    None if there is no such file, or the Layout says what it does: Neo4j has headers apart.
+    """
+    if layout.columns is not None or layout.header is not None:
+        return None
+    stem, dot, suffix = source.path.name.removesuffix(".gz").rpartition(".")
+    for mark in "-_.":
+        path = source.path.with_name(f"{stem}{mark}header{dot}{suffix}")
+        if stem and path.is_file():
+            _, fields, wordy = _split(Source(path).head().partition(b"\n")[0].strip(BLANKS))
+            if wordy and len(fields) > 1:
+                return fields, path
+    return None
+
+
+def _is_above_integers(fields, rows):
+    """Whether words stand above rows of integers alone, so that they are no edge."""
+    whole = [row for row in rows if len(row) == len(fields) and all(map(WHOLE.fullmatch, row))]
+    return bool(rows) and len(whole) == len(rows)
 
 
 def _is_header(fields, rows, layout, where):

@@ -225,3 +225,26 @@ def test_edges_of_weight_0_are_counted(tmp_path):
             notes = convert(path, tmp_path / "g.h5", overwrite=True, memory=memory, **options)
             assert "2 entries of weight 0 dropped: they are no edges" in "\n".join(notes)
     assert read(path, columns="u,v,-")[0].header.num_edges == 3
+
+
+def test_header_in_a_file_of_its_own(tmp_path):
+    path = put(tmp_path / "acted.csv", "1,KNOWS,2,5\n2,KNOWS,0,7\n")
+    refused("line 1: 4 columns without a header", path)
+    put(tmp_path / "acted-header.csv", ":START_ID,:TYPE,:END_ID,weight:int\n")
+    graph, notes = read(path)
+    assert rows(graph) == [[0, 0, 7], [0, 0, 0], [0, 5, 0]] and "row target aggregates sou" in str(
+        notes)
+    assert "the header is that of acted-header.csv" in notes
+    assert read(path, columns="u,-,v,-")[0].adjacency[1, 2] == 1
+    names = put(tmp_path / "acted.csv", "a,KNOWS,b,5\nc,KNOWS,d,7\n")
+    assert read(names)[0].original_ids.tolist() == ["a", "b", "c", "d"]
+    put(tmp_path / "acted_header.csv", "0,1\n")
+    put(tmp_path / "acted-header.csv", "source,target\n")
+    refused(r"4 field\(s\), but acted-header.csv beside it names 2: --no-header leaves", path)
+
+
+def test_no_header_that_tables_need_leaves_a_header_above_integers(tmp_path):
+    path = put(tmp_path / "g.csv", "source,target\n0,1\n1,2\n")
+    assert read(path, header=False)[0].header.num_edges == 2
+    _, notes = read(put(path, "source,target\na,b\n"), header=False)
+    assert "source, target: an edge, as --no-header says" in notes
