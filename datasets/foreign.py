@@ -23,9 +23,11 @@ class Format(NamedTuple):
 
 
 def _networkx(call):
-    return (f"G = networkx.{call}; scipy.sparse.save_npz('graph.npz', "
-            "networkx.to_scipy_sparse_array(G)), then convert graph.npz, whose vertex i is "
-            "list(G)[i]")
+    return f"networkx.write_graphml(networkx.{call}, 'graph.graphml'), then convert graph.graphml"
+
+
+def _arrow(call):
+    return f"pyarrow.parquet.write_table({call}, 'edges.parquet'), then convert edges.parquet"
 
 
 def _unpacker(name, start, suffixes, command):
@@ -35,10 +37,11 @@ def _unpacker(name, start, suffixes, command):
 HDF5 = rb"(?s)(?:.{512}|.{1024}|.{2048})?\x89HDF\r\n\x1a\n"  # behind a user block of that size
 SAVE = "scipy.sparse.save_npz('graph.npz', A), then convert graph.npz"
 EDGES = "write its edges as lines `u v`, ids from 0"
-PYG = ("numpy.savez('graph.npz', edge_index=data.edge_index, x=data.x, y=data.y, "
-       "train_mask=data.train_mask, ...)")
-TRUSTED = f"nothing in it is executed here; where you trust it, load it in Python, then {PYG}"
-TO_PARQUET = "pyarrow.parquet.write_table({}, 'edges.parquet')"
+TRUSTED = (
+    "nothing in it is executed here; where you trust it, print(type(pickle.load(open(FILE, "
+    "'rb')))) in Python says what it holds: a SciPy matrix A: scipy.sparse.save_npz('graph.npz', "
+    "A); a graph G of NetworkX: networkx.write_graphml(G, 'graph.graphml'); a Data of PyG: "
+    "torch.save(data, 'graph.pt'); then convert what was written")
 
 METIS = Format("METIS", "", b"", ".graph .metis .chaco .grf", True, reader="metis")
 TEXTS = (
@@ -51,7 +54,8 @@ TEXTS = (
     Format("XML", EDGES, rb"<[?!a-zA-Z]", ".xml .dynetml .graphmlz"),
     Format("GML", "", rb"(?i)(?:(?:creator|version|comment)\b[^\n]*+\s++)*+graph\s*+\[", ".gml",
            reader="gml"),
-    Format("Graphviz DOT", _networkx("nx_pydot.read_dot(FILE)"),
+    Format("Graphviz DOT", _networkx("nx_pydot.read_dot(FILE)") + " (needs pydot: pip install "
+           "pydot; --unweighted where its weights are text)",
            rb"(?i)(?>(?>/\*(?s:.*?)\*/|//[^\n]*+\n)\s*+)*+"
            rb"(?:strict\s++)?(?:di)?graph\b[^\n{\[]*+\s*+\{", ".dot .gv"),
     Format("Pajek", "", rb"(?i)\*(?:vertices|network|arcs|edges|matrix)\b", ".net .paj .clu",
@@ -59,8 +63,8 @@ TEXTS = (
     Format("UCINET DL", EDGES, rb"(?i)dl\s++\w++\s*+=", ".dl"),
     Format("LEDA", _networkx("read_leda(FILE)"), rb"LEDA\.GRAPH", ".lgr .gw"),
     Format("DIMACS", "awk '$1 ~ /^[ae]$/ {print $2 - 1, $3 - 1, $4}' FILE > edges.txt, then "
-           "convert edges.txt", rb"(?:c\b[^\n]*+\n|\s)*+p\s++[a-z]++\s++\d++\s++\d",
-           ".gr .col .clq .dimacs"),
+           "convert edges.txt (lines e: with --symmetrize)",
+           rb"(?:c\b[^\n]*+\n|\s)*+p\s++[a-z]++\s++\d++\s++\d", ".gr .col .clq .dimacs"),
     Format("a Ligra AdjacencyGraph", EDGES, rb"(?:Weighted)?AdjacencyGraph\b", ".adj"),
     Format("graph6", _networkx("read_graph6(FILE)"), rb">>graph6<<", ".g6"),
     Format("sparse6", _networkx("read_sparse6(FILE)"), rb">>sparse6<<", ".s6"),
@@ -69,7 +73,8 @@ TEXTS = (
            ".jsonl .ndjson .json"),
     Format("JSON", "", rb"[{\[]", ".json", reader="json"),
     Format("an edge list with networkx's dictionaries",
-           "networkx.write_edgelist(G, FILE, data=False), or data=['weight']",
+           _networkx("read_edgelist(FILE)") + " (where edges have a direction: "
+           "read_edgelist(FILE, create_using=networkx.DiGraph))",
            rb"[^\s,;]++[ \t,;]++[^\s,;]++[ \t,;]++\{"),
     Format("a Git LFS pointer instead of the file", "git lfs pull", rb"version https://git-lfs\."),
     Format("a text pickle", TRUSTED,
@@ -80,17 +85,20 @@ TEXTS = (
            ".multiline_adjlist", True),
     Format("a hypergraph", "one graph of pairs of vertices is trained on", b"", ".hgr .hmetis",
            True),
-    Format("Harwell-Boeing or Rutherford-Boeing", f"A = scipy.io.hb_read(FILE); {SAVE}", b"",
+    Format("Harwell-Boeing or Rutherford-Boeing", "take the same matrix as MatrixMarket "
+           f"(.mtx); or, of real unsymmetric ones (RUA), A = scipy.io.hb_read(FILE); {SAVE}", b"",
            ".rb .hb .rua .rsa .pua .psa", True),
 )
 
 PYTORCH = Format("a PyTorch file", "", suffixes=".pt .pth", reader="pt")
 OLD_PYTORCH = Format(
-    "a file of PyTorch before 1.6", "torch.save(torch.load(FILE), FILE) by a newer one",
+    "a file of PyTorch before 1.6", "torch.save(torch.load(FILE, weights_only=False), 'graph.pt'), "
+    "then convert graph.pt (this executes what is in FILE: only where you trust it)",
     rb"\x80\x02\x8a\nl\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19")
 BINARIES = (
-    Format("MATLAB 7.3", "in MATLAB save('graph.mat', 'A', '-v7'); "
-           f"A = scipy.io.loadmat('graph.mat')['A']; {SAVE}", rb"MATLAB 7\.3"),
+    Format("MATLAB 7.3", "in MATLAB save('graph.mat', 'A', '-v7'), then convert graph.mat; or, of "
+           "a sparse A, in Python f = h5py.File(FILE)['A']; A = scipy.sparse.csc_array((f['data'], "
+           f"f['ir'], f['jc']), 2 * [f.attrs['MATLAB_sparse']]); {SAVE}", rb"MATLAB 7\.3"),
     Format("MATLAB", "", rb"MATLAB [^7]", ".mat", reader="mat"),
     Format("an HDF5 file", "a graph of hpgcn's own goes to hpgcn partition or hpgcn train as it "
            f"is; another's adjacency: {SAVE}", HDF5, ".h5 .hdf5"),
@@ -98,18 +106,23 @@ BINARIES = (
     PYTORCH,
     OLD_PYTORCH,
     Format("a pickle", TRUSTED, rb"\x80[\x02-\x05]", ".pkl .pickle .gpickle .joblib"),
-    Format("graphs of DGL", "g = dgl.load_graphs(FILE)[0][0]; numpy.savez('graph.npz', "
-           "edge_index=torch.stack(g.edges()), x=g.ndata['feat'], y=g.ndata['label'])",
+    Format("graphs of DGL", "in Python hpgcn.Graph.from_dgl(dgl.load_graphs(FILE)[0][0])"
+           ".save('graph.h5') makes a graph file of the first",
            rb"\x3f\xa1\xb4\x46\xf0\x4f\x2e\xdd", ".dgl"),
-    Format("a single NumPy array", "numpy.savez('graph.npz', edge_index=numpy.load(FILE)) for "
-           "(2, e), source and target", rb"\x93NUMPY", ".npy"),
-    Format("Arrow or Feather", TO_PARQUET.format("pyarrow.feather.read_table(FILE)"),
-           rb"ARROW1|FEA1|\xff{4}", ".feather .arrow .ipc"),
-    Format("ORC", TO_PARQUET.format("pyarrow.orc.read_table(FILE)"), rb"ORC", ".orc"),
-    Format("an SQLite database", "sqlite3 -csv FILE 'SELECT source, target FROM edges' > edges.csv",
-           rb"SQLite format 3", ".db .sqlite .sqlite3"),
-    Format("an old Excel table", "save it as .csv", rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", ".xls"),
-    Format("data of R", "Matrix::writeMM(A, 'graph.mtx'), then convert graph.mtx",
+    Format("a single NumPy array", "of sources and targets (2, e): numpy.savez('graph.npz', "
+           "edge_index=numpy.load(FILE)), then convert graph.npz; of a matrix (n, n): A = "
+           f"scipy.sparse.csr_array(numpy.load(FILE)); {SAVE}", rb"\x93NUMPY", ".npy"),
+    Format("Arrow or Feather", _arrow("pyarrow.feather.read_table(FILE)"), rb"ARROW1|FEA1",
+           ".feather .arrow .ipc"),
+    Format("an Arrow stream", _arrow("pyarrow.ipc.open_stream(FILE).read_all()"), rb"\xff{4}",
+           ".arrow .arrows .ipc"),
+    Format("ORC", _arrow("pyarrow.orc.read_table(FILE)"), rb"ORC", ".orc"),
+    Format("an SQLite database", "sqlite3 -csv -header FILE 'SELECT source, target FROM edges' > "
+           "edges.csv, then convert edges.csv", rb"SQLite format 3", ".db .sqlite .sqlite3"),
+    Format("an old Excel table", "save it as .csv, then convert that",
+           rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", ".xls"),
+    Format("data of R", "in R A <- readRDS(FILE), or load(FILE) of an .rda, then Matrix::writeMM("
+           "as(A, 'CsparseMatrix'), 'graph.mtx'), then convert graph.mtx",
            rb"RD[AX][23]\n|X\n\0{3}", ".rds .rda .rdata"),
     _unpacker("a tar archive", rb"(?s).{257}ustar", ".tar .tgz", "tar xf FILE"),
     _unpacker("a 7z archive", rb"7z\xbc\xaf\x27\x1c", ".7z", "7z x FILE"),
@@ -129,8 +142,8 @@ UNKNOWN = Format("binary data of no known format",
 
 ZIPS = (  # a pattern of the names in it
     (r"(^|.*/)data\.pkl$", PYTORCH),
-    (r"xl/", Format("an Excel table", "save it as .csv")),
-    (r"content\.xml$", Format("an OpenDocument table", "save it as .csv")),
+    (r"xl/", Format("an Excel table", "save it as .csv, then convert that")),
+    (r"content\.xml$", Format("an OpenDocument table", "save it as .csv, then convert that")),
     (r"", Format("a zip archive", "unzip FILE, then convert the file in it")),
 )
 TU = Format("a TU dataset of many graphs (graph classification)", "one graph is trained on here")
