@@ -1,12 +1,12 @@
 """What a generator draws, by number: the same edges however they are cut into blocks."""
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from hpgcn.datasets import columns, keyed_sampling
 from hpgcn.datasets.stream import Stream
 from hpgcn.graphs.validation import index_dtype
+from hpgcn.kernels.pools import start_pool
 from hpgcn.runtime.machine import default_threads
 from hpgcn.runtime.progress_bar import bar
 
@@ -72,7 +72,7 @@ def edge_blocks(draws, order):
 
     threads = min(default_threads(), MOST_THREADS)
     pending = deque()
-    with ThreadPoolExecutor(threads) as pool:
+    with start_pool(threads)[0] as pool:
         for first in bar(range(0, draws.num_draws, CHUNK), desc=draws.name, unit="block",
                          leave=False):
             pending.append(pool.submit(block, first))

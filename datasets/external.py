@@ -4,7 +4,6 @@ The result is that of `build_adjacency` and `assemble` of hpgcn.graphs, bit for 
 edges meet in the order of the input, and sums are taken in the order of the stored entries.
 """
 import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,6 +18,7 @@ from hpgcn.graphs.adjacency import Counts
 from hpgcn.graphs.contents import check_contents
 from hpgcn.graphs.graph import Graph, Header
 from hpgcn.graphs.validation import index_dtype
+from hpgcn.kernels.pools import start_pool
 
 VERTEX_BYTES = 32  # of memory for each vertex, besides features and labels
 SLACK = 96 << 20  # bytes that parsing, imports yet to come and the allocator take
@@ -63,7 +63,7 @@ class Entries:
         entry = 2 * (24 + 32 * self.weighted + 24 * self.strict)
         capacity = room(memory - 9 * self.numbering.num_nodes) // entry
         keys = _SortedKeys(self, max(8, min(capacity, max(RUN, len(self.runs) >> 8))))
-        with ThreadPoolExecutor(1) as pool:  # reads and sorts a range while another is written
+        with start_pool(1)[0] as pool:  # reads and sorts a range while another is written
             windows = keys.windows()
             pending = pool.submit(next, windows, None)
             while (window := pending.result()) is not None:

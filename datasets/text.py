@@ -1,7 +1,6 @@
 """Lines of two integers, and maybe a number, out of text: millions of edges per second."""
 import re
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from hpgcn.datasets import parse
 from hpgcn.datasets.parse import INT64_MAX, PASSED, U, V, W
 from hpgcn.datasets.source import BYTE_ORDER_MARK, LINE_LIMIT, need, shown
 from hpgcn.errors import DataError
+from hpgcn.kernels.pools import start_pool
 from hpgcn.runtime.progress_bar import bar
 
 BLOCK = 1 << 22  # bytes
@@ -147,7 +147,7 @@ class Table:
     def parts(self, grammar, threads=1):
         """Parse the rest on several threads; yield (u, v, w), w None without weights, by blocks."""
         pending = deque()
-        with ThreadPoolExecutor(threads) as pool:
+        with start_pool(threads)[0] as pool:
             for block in self.blocks():
                 pending.append(pool.submit(self._parse, block, grammar, self.line + 1))
                 self.line += block.count(b"\n")

@@ -6,13 +6,27 @@ a helper in another file has changed. So the cache lies in a folder named by a h
 import fcntl
 import functools
 import hashlib
+import logging
 import os
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 
 import numba
 from numba.core import config
+
+from hpgcn.kernels.user_cache import cache_roots
+
+DEADLINE = 30.0  # seconds: to save a kernel takes milliseconds
+TRY = 0.01  # seconds between two attempts to lock
+log = logging.getLogger("hpgcn")
+
+
+class _Stuck:
+    """Whether a lock was once waited for in vain: the next kernels do not wait."""
+
+    said = False
 
 
 @functools.cache
@@ -23,9 +37,8 @@ def cache_dir():
         digest.update(source.read_bytes())
     name = f"numba-{digest.hexdigest()[:16]}"
 
-    roots = (os.environ.get("NUMBA_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME"), "~/.cache")
-    for root in filter(None, roots):
-        folder = Path(root).expanduser() / "hpgcn" / name
+    for root in cache_roots("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
+        folder = root / "hpgcn" / name
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder):
@@ -56,14 +69,50 @@ def save_one_by_one(cache_file):
     """Let one process at a time add to a cache: Numba numbers what was compiled.
 
     Of two processes that take the same number for different argument types, each would later load
-    and call the other's code. A file system without locks is left as it is.
+    and call the other's code. A file system without locks is left as it is. Where a process keeps
+    the lock past DEADLINE, the kernel is not saved, and the log has one warning.
     """
     save = cache_file.save
 
     def save_alone(key, data):
         with open(f"{cache_file._index_path}.lock", "wb") as lock:
-            with suppress(OSError):
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            save(key, data)
+            if _locked(lock):
+                save(key, data)
 
     cache_file.save = save_alone
+
+
+def _locked(lock):
+    """Wait for the lock of a file; return whether it came before the deadline."""
+    end = time.monotonic() + (0 if _Stuck.said else DEADLINE)
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                break
+            time.sleep(TRY)
+        except OSError:  # a file system without locks
+            return True
+    if not _Stuck.said:
+        _Stuck.said = True
+        log.warning("%s: %s holds this lock for more than %g s; kernels compiled now are not "
+                    "kept: end that process, or set NUMBA_CACHE_DIR to another folder", lock.name,
+                    lock_holder(lock), DEADLINE)
+    return False
+
+
+def lock_holder(file, locks="/proc/locks"):
+    """Say which process holds a lock on an open file; "another process" if the system does not."""
+    found = os.fstat(file.fileno())
+    node = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    with suppress(OSError):
+        for line in Path(locks).read_text().splitlines():
+            fields = line.split()  # proc_locks(5): number, kind, mode, access, process, file, ...
+            if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == node:
+                with suppress(OSError):
+                    command = Path(f"/proc/{fields[4]}/comm").read_text().strip()
+                    return f"process {fields[4]} ({command})"
+                return f"process {fields[4]}"
+    return "another process"

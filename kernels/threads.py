@@ -11,7 +11,6 @@ import os
 import resource
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import ClassVar
@@ -23,6 +22,7 @@ from numba.extending import intrinsic
 
 from hpgcn.kernels.cgroups import usable_cores
 from hpgcn.kernels.jit import jit
+from hpgcn.kernels.pools import start_pool
 
 LEAST_WORK = 1 << 20  # scalar operations from which on threads are woken: about a millisecond
 OPERATIONS = 1 << 30  # in about a second
@@ -94,9 +94,9 @@ def together(function, *args):
         function(*args)
         return
     begin = time.perf_counter()
-    pool = _pool(_Team.size)
+    pool, count = _pool(_Team.size)
     _part()
-    others = [pool.submit(_timed, function, *args) for _ in range(_Team.size - 1)]
+    others = [pool.submit(_timed, function, *args) for _ in range(count)]
     try:
         function(*args)
     finally:
@@ -106,7 +106,7 @@ def together(function, *args):
         lost = [waited + _late(now - max(done, end)) for waited, end in ended]
         if len(lost) < len(others):
             lost.append(now - begin)
-        _Team.lost += (min(max(lost), LONGEST_LOST) - _Team.lost) / 4
+        _Team.lost += (min(max(lost, default=0.0), LONGEST_LOST) - _Team.lost) / 4
 
 
 def _late(seconds):
@@ -209,4 +209,5 @@ def set_num_threads(count):
 
 @functools.cache
 def _pool(threads):
-    return ThreadPoolExecutor(threads - 1, "hpgcn-kernels", initializer=_join)
+    """Return a pool of the other threads, and their number, for a team of `threads`."""
+    return start_pool(threads - 1, "hpgcn-kernels", initializer=_join)

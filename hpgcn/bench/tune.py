@@ -177,7 +177,7 @@ def writable():
         yield
     except OutputError:
         raise
-    except (OSError, RuntimeError) as error:  # the latter: there is no home folder
+    except OSError as error:
         raise OutputError(f"bench tune: the tuning of this CPU cannot be kept: {error}; "
                           "XDG_CACHE_HOME names the folder of caches") from error
 

@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import metadata
@@ -20,6 +19,7 @@ from typing import NamedTuple
 
 from hpgcn import __version__
 from hpgcn.kernels.cgroups import cpu_quota, usable_cores
+from hpgcn.kernels.pools import start_pool
 from hpgcn.runtime import machine, text_table
 from hpgcn.runtime.advice import install_command
 
@@ -48,7 +48,7 @@ def examine():
     arguments = {"libraries": ["libraries"], "hdf5": ["hdf5"], "mpi": ["mpi"], "gpu": ["gpu"],
                  "mtkahypar": ["mtkahypar"], "metis": ["metis"], "kahypar": ["kahypar"],
                  "folder": ["files", os.getcwd()], "scratch": ["files", ""]}
-    with asking(ThreadPoolExecutor(max(2, usable_cores()))) as pool:
+    with asking(start_pool(max(2, usable_cores()))[0]) as pool:
         train = partial(pool.submit, answer, SELFTEST_SECONDS, "selftest")
         alone = train()
         pair = train(launcher=[launcher, "-n", "2"]) if launcher else None

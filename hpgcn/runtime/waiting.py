@@ -1,7 +1,7 @@
 """Says what a program is doing where it takes long, so that nobody looks at nothing."""
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from hpgcn.runtime.progress_bar import log_line
 
@@ -48,10 +48,12 @@ def told(shown=True, every=EVERY):
                 log_line(f"set-up: {_Now.what}, {time.monotonic() - begin:.0f} s so far")
 
     thread = threading.Thread(target=tell, name="set-up", daemon=True)
-    thread.start()
+    with suppress(RuntimeError):  # no thread can be started: nothing is logged
+        thread.start()
     try:
         yield
     finally:
         over.set()
-        thread.join()
+        if thread.ident is not None:
+            thread.join()
         _Now.what = ""

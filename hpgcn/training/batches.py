@@ -5,13 +5,13 @@ the rank holds, and where neighbours are drawn, asks other ranks by a communicat
 """
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import NamedTuple
 
 import numpy as np
 
 from hpgcn.errors import UsageError, setting
+from hpgcn.kernels.pools import start_pool
 from hpgcn.model import MODELS, Model, products_of
 from hpgcn.planning.batches import expected_step, falling
 from hpgcn.sampling import SAMPLERS, Drawn, Held, Induced, parse
@@ -91,7 +91,7 @@ class Batches(FullBatch):
         self.steps = maker.sampler.batches
         self.last = last * self.steps
         self.comm = comm
-        self.thread = ThreadPoolExecutor(1, "batches") if threaded else None
+        self.thread = start_pool(1, "batches")[0] if threaded else None
         self.coming = None  # (number of a step, Future)
         self.field = None  # of the last View
 

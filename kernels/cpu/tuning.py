@@ -8,11 +8,14 @@ for in either costs a core something, too, though it be there already.
 import functools
 import json
 import os
+import tempfile
 from bisect import bisect_left
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple
+
+from hpgcn.kernels.user_cache import cache_roots
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 SECOND_CACHE = 512 << 10  # bytes, where the system does not say
@@ -98,7 +101,7 @@ def measured():
     """Return what was measured for this CPU model, None where nothing was, or not by this code."""
     try:
         return from_json(json.loads(path().read_text()))
-    except (OSError, ValueError, LookupError, TypeError, RuntimeError):  # the last: no home
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
 
 
@@ -130,9 +133,9 @@ def forget():
 
 def path():
     """Return the file of this CPU model in the user's cache folder."""
-    root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    root = next(cache_roots("XDG_CACHE_HOME"), Path(tempfile.gettempdir()))
     name = "".join(letter if letter.isalnum() else "-" for letter in cpu_model())
-    return Path(root).expanduser() / "hpgcn" / f"tuning-{name}.json"
+    return root / "hpgcn" / f"tuning-{name}.json"
 
 
 def to_json(tuning):

@@ -1,10 +1,17 @@
 """Compiled kernels in a cache that many processes fill at once."""
+import fcntl
+import logging
 import multiprocessing
+import os
+import tempfile
 
 import numpy as np
+import pytest
 from numba.core.caching import IndexDataCacheFile
 
-from hpgcn.kernels.jit import jit, save_one_by_one
+from hpgcn.kernels import jit as module
+from hpgcn.kernels.jit import jit, lock_holder, save_one_by_one
+from hpgcn.kernels.user_cache import cache_roots
 
 
 def save(folder, number, start):
@@ -39,3 +46,80 @@ def test_kernels_are_saved_so():
 
     assert twice._cache._cache_file.save.__name__ == "save_alone"
     assert twice(np.float64(2)) == 4
+
+
+def test_a_lock_that_is_never_given_back_ends_saving(tmp_path, monkeypatch, caplog):
+    """One warning names the file; later kernels are tried once, and saved when the lock is free."""
+    monkeypatch.setattr(module, "DEADLINE", 0.05)
+    monkeypatch.setattr(module._Stuck, "said", False)
+    cache = IndexDataCacheFile(str(tmp_path), "kernel", 0)
+    save_one_by_one(cache)
+    lock = f"{cache._index_path}.lock"
+    with open(lock, "wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with caplog.at_level(logging.WARNING, "hpgcn"):
+            cache.save(1, "code 1")
+            monkeypatch.setattr(module, "DEADLINE", 1e9)
+            cache.save(2, "code 2")
+    assert cache.load(1) is cache.load(2) is None
+    message, = caplog.messages
+    assert message.startswith(f"{lock}: ") and "NUMBA_CACHE_DIR" in message
+    cache.save(3, "code 3")
+    assert cache.load(3) == "code 3"
+
+
+def test_the_process_that_holds_a_lock_is_named(tmp_path):
+    locks = tmp_path / "locks"
+    with open(tmp_path / "lock", "wb") as file:
+        assert lock_holder(file, locks) == "another process"
+        found = os.fstat(file.fileno())
+        node = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+        own = f"2: FLOCK  ADVISORY  WRITE {os.getpid()} {node} 0 EOF"
+        for lines, process in (
+                ([f"1: POSIX  ADVISORY  WRITE 1 {node} 0 EOF", "x", own], f"{os.getpid()} ("),
+                ([f"1: FLOCK  ADVISORY  WRITE 999999999 {node} 0 EOF"], "999999999"),
+                ([f"1: FLOCK  ADVISORY  WRITE 1 {node}1 0 EOF", f"1: -> {own[3:]}"], None)):
+            locks.write_text("\n".join(lines))
+            expected = f"process {process}" if process else "another process"
+            assert lock_holder(file, locks).startswith(expected)
+
+
+@pytest.fixture
+def nowhere(tmp_path, monkeypatch):
+    """A user without a home, with a temporary folder of the test."""
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    return tmp_path
+
+
+def test_without_a_home_kernels_are_kept_for_the_next_process(nowhere):
+    folders = {module.cache_dir.__wrapped__() for _ in range(2)}
+    folder, = folders
+    private = nowhere / f"hpgcn-{os.geteuid()}"
+    assert folder.startswith(f"{private}/hpgcn/numba-")
+    assert private.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("kind", ["open to others", "a link"])
+def test_a_folder_that_others_write_to_is_not_read(nowhere, kind):
+    """Cached kernels are code."""
+    private = nowhere / f"hpgcn-{os.geteuid()}"
+    if kind == "a link":
+        (nowhere / "theirs").mkdir(0o700)
+        private.symlink_to(nowhere / "theirs")
+    else:
+        private.mkdir()
+        private.chmod(0o777)
+    assert [*cache_roots("XDG_CACHE_HOME")] == []
+    first, second = (module.cache_dir.__wrapped__() for _ in range(2))
+    assert first != second and not first.startswith(str(private))
+
+
+def test_variables_come_before_the_home(nowhere, monkeypatch):
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path.replace("~", "/home/me"))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "~/numba")
+    private = f"{nowhere}/hpgcn-{os.geteuid()}"
+    assert [*map(str, cache_roots("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"))] == [
+        "/home/me/numba", "/home/me/.cache", private]

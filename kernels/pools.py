@@ -1,0 +1,60 @@
+"""Pools of threads where the system may start fewer than are asked for, or none."""
+import logging
+import threading
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+
+log = logging.getLogger("hpgcn")
+
+
+class _Said:
+    """Whether the one warning of a process has been logged."""
+
+    yet = False
+
+
+class CallerPool(Executor):
+    """Runs what is submitted at once, on the thread that submits it."""
+
+    def submit(self, function, /, *args, **options):
+        future = Future()
+        try:
+            future.set_result(function(*args, **options))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+
+def start_pool(threads, name="", initializer=None):
+    """Return an executor of `threads` threads, which all run, or of as many as can be started.
+
+    A limit on processes counts threads as well: where it leaves fewer, the log has one warning;
+    where it leaves none, the executor is a CallerPool.
+
+    Returns
+    -------
+    (executor, count) : count is the number of its threads, 0 for a CallerPool
+    """
+    count = threads
+    while count:
+        pool = ThreadPoolExecutor(count, name, initializer)
+        gate = threading.Event()
+        waiting = []
+        try:
+            while len(waiting) < count:
+                waiting.append(pool.submit(gate.wait))
+        except RuntimeError as error:  # can't start new thread
+            _warn(threads, len(waiting), error)
+        finally:
+            gate.set()
+        if len(waiting) == count:
+            return pool, count
+        pool.shutdown()
+        count = len(waiting)
+    return CallerPool(), 0
+
+
+def _warn(threads, count, error):
+    if not _Said.yet:
+        _Said.yet = True
+        log.warning("%d of %d threads can be started (%s): going on with these; `ulimit -u` and "
+                    "pids.max of the control group limit them", count, threads, error)

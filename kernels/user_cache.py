@@ -1,0 +1,33 @@
+"""Where what is compiled and measured is kept for the next process of this user."""
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+
+def cache_roots(*variables):
+    """Yield the folders to try in order: of environment variables, of the user, temporary.
+
+    The last one is for processes without a home, such as those in a container whose user has no
+    entry in its list of users. It belongs to this user and is closed to all others.
+    """
+    for root in (*map(os.environ.get, variables), "~/.cache"):
+        if root:
+            path = os.path.expanduser(root)
+            if not path.startswith("~"):  # else there is no home
+                yield Path(path)
+    shared = _private_folder()
+    if shared is not None:
+        yield shared
+
+
+def _private_folder():
+    """Return the folder of this user in the temporary folder; None if another one took its name."""
+    try:
+        path = Path(tempfile.gettempdir(), f"hpgcn-{os.geteuid()}")
+        path.mkdir(mode=0o700, exist_ok=True)
+        found = path.lstat()
+    except OSError:
+        return None
+    mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return path if mine and not found.st_mode & 0o077 else None
