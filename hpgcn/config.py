@@ -129,8 +129,8 @@ class Config:
                                   "validation loss stays plain", low=0, high=1, open_high=True)
     class_weight: str = knob("", "of classes in the training loss, whose mean is a weighted one; "
                              "balanced: n / (C n_c), where n_c of n training vertices are of class "
-                             "c of C; or a file with a number from 0 a line and class (default: "
-                             "all 1)")
+                             "c of C; or a file with a number from 0 a line and class, or "
+                             "NAME,NUMBER (default: all 1)")
     precompute: bool = knob(True, "form A X once if X is dense and constant (--input-dropout 0); "
                             "changes no result")
     prune: bool = knob(True, "leave out rows that neither loss nor metrics read, layer by layer; "

@@ -1,5 +1,6 @@
 """`hpgcn predict -o FILE`: the suffix chooses the file; vertices and classes have their names."""
 import csv
+import shutil
 import sys
 
 import numpy as np
@@ -9,9 +10,10 @@ from commands import hpgcn as started
 from commands import run, succeed
 
 import hpgcn
-from hpgcn import store
+from hpgcn import report, store
 from hpgcn.errors import DataError
 from hpgcn.graphs.graph import Graph
+from hpgcn.report import page
 from hpgcn.store import prediction_files
 
 NAMES = ("chat", "chien; loup", '=été, "hiver"\r\n')
@@ -157,6 +159,16 @@ def test_the_model_remembers_its_classes(folder, tmp_path):
                       class_names=("a", "b"))
     with pytest.raises(DataError, match="2 class_names, but the model has 3 classes"):
         hpgcn.predict(bare, tmp_path / "m.h5")
+
+
+def test_reports_list_classes(folder, tmp_path):
+    assert "run: classes chat, chien; loup, =été" in succeed("report", folder / "run")
+    assert "0 chat\n" in succeed("inspect", folder / "run")
+    run_of_classes, = report.read_runs([folder / "run"])
+    assert ("classes", "chat, chien; loup, " + NAMES[2]) in page._facts(run_of_classes)
+    shutil.copytree(folder / "run", tmp_path / "run")
+    (tmp_path / "run" / "model.h5").write_bytes(b"half")
+    assert "names of classes are not read: " in succeed("report", tmp_path / "run")
 
 
 def test_large_files_are_written_in_pieces(folder, monkeypatch):

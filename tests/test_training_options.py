@@ -9,6 +9,7 @@ import hpgcn
 from hpgcn.config import Config
 from hpgcn.errors import DataError, InputNotFoundError, UsageError
 from hpgcn.model import Parameters, Targets
+from hpgcn.model.targets import read_weights
 from hpgcn.training.schedules import SCHEDULES, learning_rate
 
 EVERYTHING = {"optimizer": "adamw", "weight_decay": 0.1, "decay_layers": "all", "clip_norm": 0.05,
@@ -163,6 +164,24 @@ def test_a_file_of_weights_that_is_refused(tmp_path, text, message):
     with pytest.raises(DataError, match=message) as found:
         hpgcn.train(make(), Config(epochs=1, class_weight=path))
     assert found.value.code == 65
+
+
+def test_weights_of_classes_by_name(tmp_path):
+    names = ("a b", "c,d", "1")
+    path = tmp_path / "weights.txt"
+    for text, expected in (
+            ("1,3\na b,1\nc,d,2\n", [1, 2, 3]), ("1\t3\nc,d\t2\na b\t1e0\n", [1, 2, 3]),
+            ("a b 1\n1 0\nc,d,.5\n", [1, .5, 0]), ("3\n2\n1\n", [3, 2, 1])):
+        path.write_text(text)
+        assert read_weights(path, 3, names).tolist() == expected
+    for text, message in (
+            ("a b,1\nx,2\n1,3\n", "line 2 is 'x,2', expected a number from 0 after the name of"),
+            ("a b,1\na b,2\n1,3\n", "line 2: class 'a b' is there twice"),
+            ("a b,1\n1,-3\n", "line 2 is '1,-3'"), ("a b,1\n1,3\n", "2 lines, expected"),
+            ("a b,1\n2\n1,3\n", "line 1 is 'a b,1', expected a number from 0")):
+        path.write_text(text)
+        with pytest.raises(DataError, match=message):
+            read_weights(path, 3, names)
 
 
 def test_classes_that_cannot_weigh():

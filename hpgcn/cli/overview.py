@@ -84,6 +84,7 @@ def _run(folder, names):
         yield "settings", "unknown: there is no config.toml"
     if run.summary:
         yield from _circumstances(run.summary)
+    yield from words.classes(run.class_names or ())
     yield "when", _when(folder, run.summary)
     yield from checkpoints or [("checkpoint", "none")]
     yield "files", ", ".join(name for name in FILES if name in names)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hpgcn.errors import DataError, UsageError, agreed, setting
+from hpgcn.graphs.validation import MAX_NAME
 from hpgcn.runtime.files import reading
 
 BALANCED = "balanced"
@@ -46,41 +47,67 @@ class Targets(NamedTuple):
 PLAIN = Targets()
 
 
-def find_targets(config, header, comm):
-    """Targets of a run by its settings, on a graph; all ranks call this together.
+def find_targets(config, source, comm):
+    """Targets of a run by its settings, on a Graph or StoredGraph; all ranks call this together.
 
     Raised on all ranks: a UsageError if classes are to weigh, but vertices have several labels;
     as `read_weights`.
     """
     given = config.class_weight or None
+    header = source.header
     with comm.collective_errors():
         if given and header.multilabel:
             raise UsageError(f"{setting('class_weight', given)}: vertices of {header.name} have "
                              "several labels, expected one of each to weigh classes")
         if given and given != BALANCED and comm.rank == 0:
-            given = read_weights(given, header.num_classes)
+            given = read_weights(given, header.num_classes, source.class_names)
     if config.class_weight:
         given = comm.bcast(given)  # one file for all ranks
     return Targets(config.label_smoothing, given)
 
 
-def read_weights(path, classes):
-    """Weights of so many classes out of a text file, a number from 0 a line: (C,) float64.
+def read_weights(path, classes, names=None):
+    """Weights of so many classes out of a text file, (C,) float64.
 
-    A DataError, with file and line, for what is none; as `hpgcn.runtime.files.reading`.
+    A line has the weight of a class, a number from 0, in the order of the classes; or each has the
+    name of a class, a comma, a tab or blanks, and its weight, in any order. A DataError, with file
+    and line, for what is neither; as `hpgcn.runtime.files.reading`.
     """
     with reading(path) as file:
-        lines = file.read(LONGEST * (classes + 1)).splitlines()
-    weights = np.empty(len(lines))
-    for number, line in enumerate(lines, 1):
-        try:
-            weights[number - 1] = float(line)
-        except ValueError:
-            weights[number - 1] = -1
-        if not 0 <= weights[number - 1] < np.inf:
-            text = line.decode(errors="replace")
-            raise DataError(f"{path}: line {number} is {text!r:.40}, expected a number from 0")
+        lines = file.read((LONGEST + MAX_NAME) * (classes + 1)).splitlines()
+    named = bool(names) and not any(map(_is_weight, lines))
+    pairs = map(_named, lines) if named else [(b"", line) for line in lines]
+    numbers = {name.strip().encode(): k for k, name in enumerate(names or ())}
+    weights = np.full(classes, np.nan)
+    for number, (name, text) in enumerate(pairs, 1):
+        where = f"{path}: line {number}"
+        k = numbers.get(name) if named else number - 1
+        if not _is_weight(text) or (named and k is None):
+            expected = " after the name of a class" * named
+            text = lines[number - 1].decode(errors="replace")
+            raise DataError(f"{where} is {text!r:.40}, expected a number from 0{expected}")
+        if named and not np.isnan(weights[k]):
+            raise DataError(f"{where}: class {names[k]!r:.40} is there twice")
+        if k < classes:
+            weights[k] = float(text)
     if len(lines) != classes:
         raise DataError(f"{path}: {len(lines)} lines, expected a weight for each of {classes} "
                         "classes")
     return weights
+
+
+def _is_weight(text):
+    try:
+        return 0 <= float(text) < np.inf
+    except ValueError:
+        return False
+
+
+def _named(line):
+    """Return the name of a class and the text behind it, whatever stands between."""
+    for separator in (b"\t", b","):
+        if separator in line:
+            name, _, text = line.rpartition(separator)
+            return name.strip(), text
+    name, *text = line.rsplit(None, 1)
+    return name.strip() if text else b"", text[0] if text else line

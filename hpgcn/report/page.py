@@ -9,6 +9,7 @@ from hpgcn.report import figures
 from hpgcn.report.runs import read_trace
 from hpgcn.report.table import HEADINGS, LEGEND, TEXTS, cells
 from hpgcn.store import atomic_write, refuse_existing
+from hpgcn.store.words import listed
 
 SUFFIXES = (".html", ".htm", ".png")
 CSS = """
@@ -122,6 +123,7 @@ def _facts(run):
     hosts = run.summary.get("hosts")
     if isinstance(hosts, list):
         yield "hosts", ", ".join(map(str, hosts))
+    yield "classes", listed(run.class_names or ())
     yield "device", run.get("device")
     if run.number("setup_s") is not None:
         yield "set-up", f"{run.number('setup_s'):.3g} s"

@@ -21,7 +21,7 @@ from hpgcn.errors import (
 )
 from hpgcn.runtime.files import read_bytes
 from hpgcn.runtime.text_table import html_list
-from hpgcn.store import check_fields, parse_json, read_json, read_lines
+from hpgcn.store import check_fields, parse_json, read_json, read_lines, read_model_classes
 from hpgcn.training.records import METRICS, read_summary
 from hpgcn.training.result import summary_pairs
 
@@ -46,6 +46,7 @@ class Run:
     traffic: np.ndarray | None = None  # (P, P) int64: bytes from p to q in one training step
     sums: np.ndarray | None = None  # the same of partial sums; None in older runs
     notes: list = field(default_factory=list)  # for readers: the last line was half-written...
+    class_names: tuple[str, ...] | None = None  # as model.h5 has them
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}, {self.epochs} epochs{', unfinished' * (not self.summary)})"
@@ -149,7 +150,18 @@ def _read_run(path):
                              or (sums > traffic).any()):
         raise DataError(f"{path / 'sums.npy'}: does not go with traffic.npy")
     name = printable(path.resolve().name or path)
-    return Run(path, name, settings, metrics, summary, traffic, sums, notes)
+    names = _class_names(path / "model.h5", notes)
+    return Run(path, name, settings, metrics, summary, traffic, sums, notes, names)
+
+
+def _class_names(path, notes):
+    if not path.exists():
+        return None
+    try:
+        return read_model_classes(path)
+    except HpgcnError as error:
+        notes.append(f"names of classes are not read: {error}")
+        return None
 
 
 def _metrics(path, notes):

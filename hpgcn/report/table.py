@@ -6,6 +6,7 @@ import numpy as np
 
 from hpgcn.errors import printable
 from hpgcn.runtime import text_table
+from hpgcn.store.words import listed
 
 WORK = ("spmm", "dense", "comm", "wait")  # kinds of work, each timed in a column of the metrics
 HEADINGS = ("run", "graph", "strategy", "ranks", "threads", "epochs", "best epoch", "val acc %",
@@ -37,8 +38,10 @@ def cells(run):
 
 
 def table(runs):
-    """Return the table as aligned text, what its columns say, and the notes on each run."""
-    notes = [f"{run.name}: {note}" for run in runs for note in run.notes]
+    """Return the table as aligned text, what its columns say, names of classes, and notes."""
+    notes = [printable(f"{run.name}: classes {listed(run.class_names)}") for run in runs
+             if run.class_names]
+    notes += [f"{run.name}: {note}" for run in runs for note in run.notes]
     text = text_table.table([HEADINGS, *map(cells, runs)], left=TEXTS, rule=True)
     return "\n".join([text, "", LEGEND, *notes])
 

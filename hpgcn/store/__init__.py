@@ -20,6 +20,7 @@ from hpgcn.store.graphs import load, write_graph, write_partitioned
 from hpgcn.store.jsons import Field, check_fields, parse_json, read_json, read_lines
 from hpgcn.store.models import (
     read_model,
+    read_model_classes,
     read_predictions,
     read_state,
     write_model,
@@ -32,6 +33,6 @@ from hpgcn.store.stored import StoredGraph
 __all__ = [
     "Field", "StoredGraph", "atomic_write", "check_fields", "check_suffix", "describe", "discard",
     "file_sha256", "load", "parse_json", "prediction_writer", "read_json", "read_lines",
-    "read_model", "read_predictions", "read_state", "refuse_existing", "replacing_folder",
-    "write_graph", "write_model", "write_partitioned", "write_predictions", "write_state",
-    "writing"]
+    "read_model", "read_model_classes", "read_predictions", "read_state", "refuse_existing",
+    "replacing_folder", "write_graph", "write_model", "write_partitioned", "write_predictions",
+    "write_state", "writing"]

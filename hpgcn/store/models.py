@@ -51,6 +51,15 @@ def read_model(path):
     return weights, attributes
 
 
+def read_model_classes(path):
+    """Return the names of a model's classes, a tuple of str, or None; errors as `read_model`."""
+    reader = Reader(path, (MODEL,))
+    try:
+        return read_class_names(reader)
+    finally:
+        reader.close()
+
+
 def write_state(path, arrays, *, config_toml, epoch, attributes):
     """Write what a run needs to go on, as `write_model`; arrays under their own names."""
     of_run = {"config_toml": config_toml, "epoch": int(epoch)}

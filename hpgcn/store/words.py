@@ -32,6 +32,11 @@ def classes(names, counts=None):
     return rows + [("classes", f"and {more:,} more")] * bool(more)
 
 
+def listed(names):
+    """Return names of classes in one line."""
+    return ", ".join(names[:NAMED]) + f" and {len(names) - NAMED:,} more" * (len(names) > NAMED)
+
+
 def accuracies(metrics):
     return f"validation {percent(metrics.get('val_acc'))}, test {percent(metrics.get('test_acc'))}"
 

@@ -206,7 +206,7 @@ def make_trainer(source, config, comm, *, warm=True):
 
     # the part of the graph, and the maps that multiply by A
     metric = metric_of(spec, config.metric)
-    targets = find_targets(config, source.header, comm)
+    targets = find_targets(config, source, comm)
     doing("finding out who owns which rows")
     placed = assign_rows(source, comm, config)  # it may partition
     config = config.replace(strategy=placed.strategy.name)
