@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from hpgcn.parallel.cover import balanced_cover, minimum_cover
+from hpgcn.parallel.cover import balanced_cover, minimum_cover, trimmed_cover
+from hpgcn.parallel.layout import BlockLayout
+from hpgcn.parallel.pattern import Pattern
+from hpgcn.strategies import STRATEGIES, Arrangement, Product
 
 
 def entries(n, k, density, seed):
@@ -89,3 +92,57 @@ def test_no_rank_takes_on_more_than_the_limit_and_ranks_agree(balance, seed, hub
     for thread in threads:
         thread.join()
     assert np.array_equal(apart, pushed)
+
+
+def heavy_tailed(seed):
+    """A pattern with hubs, dense and directed or not, at random; csr_array with a diagonal."""
+    rng = np.random.default_rng(seed)
+    n, mean = int(rng.integers(60, 500)), int(rng.integers(4, 40))
+    share = (1 + np.arange(n)) ** -rng.uniform(0.3, 1.1)
+    ends = rng.choice(n, (2, n * mean // 2), p=share / share.sum())
+    i, j = rng.permutation(n)[ends]
+    if seed % 3:
+        i, j = np.concatenate([i, j]), np.concatenate([j, i])
+    A = sp.coo_array((np.ones(i.size, bool), (i, j)), shape=(n, n)) + sp.eye_array(n, dtype=bool)
+    A = A.tocsr()
+    A.sort_indices()
+    return A, bool(seed % 3), rng
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_message_is_longer_than_that_of_p2p(seed):
+    """Of any balance, forward and backward, and where rows are left out; summed over each rank."""
+    A, symmetric, rng = heavy_tailed(seed)
+    n = A.shape[0]
+    pattern = Pattern(A, symmetric)
+    out = rng.random(n) < rng.choice([0.02, 0.1, 0.4])
+    into = A[out].sum(0) > 0
+    cuts = [(None, None), (out, into), (into, A[into].sum(0) > 0), (out, rng.random(n) < 0.4)]
+    fewer = 0
+    for k, balance in ((2, 0), (3, 0.05), (8, 0.01), (8, 3)):
+        layout = BlockLayout(np.arange(k + 1) * n // k, 1, 0)
+        whole = {name: STRATEGIES[name].Plan.of(pattern, Arrangement((k,), layout, options))
+                 for name, options in (("cover", {"balance": balance}), ("p2p", {}))}
+        for rows in cuts:
+            for backward in (False, True):
+                product = Product(0, 1, False, backward)
+                ours, theirs = (plan.restrict(*rows).counts(product, 1) for plan in whole.values())
+                assert np.all(ours[0] <= theirs[0]) and np.all(ours[1] <= theirs[1])
+                fewer += (ours[0] < theirs[0]).any()
+    assert fewer
+
+
+def test_a_sum_that_alone_costs_more_is_given_up():
+    """Two rows read the same ten columns: once one is taken back, ten rows pass in any case."""
+    rows, columns = np.repeat([0, 1], 10), np.tile(np.arange(2, 12), 2)
+    reader, owner = np.zeros(20, int), np.ones(20, int)
+    both = minimum_cover(rows, columns, reader, owner)
+    assert both.all()
+    loads = np.array([25, 25])
+    for limit, summed in ((60, 20), (45, 20), (44, 0), (34, 0)):
+        pushed = balanced_cover(rows, columns, reader, owner, loads, limit)
+        assert pushed.sum() == summed
+    assert not trimmed_cover(rows, columns, reader, owner, rows == 0).any()
+    # of a column that both read alone one row passes, instead of two sums
+    one = columns == 2
+    assert not trimmed_cover(rows[one], columns[one], reader[one], owner[one], both[one]).any()

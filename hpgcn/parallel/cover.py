@@ -46,7 +46,8 @@ def balanced_cover(rows, cols, reader, owner, loads, limit, total=lambda array: 
     """Choose as `minimum_cover`, but let no rank take on nonzeros beyond a limit.
 
     Where one would, those that gave it some take back the sums that cost least: rows of H that
-    then pass instead, less one, for each nonzero.
+    then pass instead, less one, for each nonzero. No block passes more rows and sums than it has
+    columns, which pass where nothing is summed.
 
     Parameters
     ----------
@@ -65,8 +66,6 @@ def balanced_cover(rows, cols, reader, owner, loads, limit, total=lambda array: 
     taker = np.zeros(shape[0], np.int64)
     giver[left] = reader
     taker[left] = owner
-    summed = np.zeros(shape[0], bool)
-    summed[left[pushed]] = True
     k = loads.size
     turn = 0
     while True:
@@ -82,16 +81,35 @@ def balanced_cover(rows, cols, reader, owner, loads, limit, total=lambda array: 
         price = (fresh - 1) / np.maximum(moved, 1)
         bins = 1 + 3 * np.log2(np.maximum(price, FINEST / 2) / FINEST)
         bins = np.clip(bins, 0, BINS - 1).astype(np.int64)
-        offered = summed & (excess[taker] > 0) & (moved > 0)
+        offered = (excess[taker] > 0) & (moved > 0)
         back = _accepted(offered, bins, price, giver, taker, moved, excess, total, k)
         if turn < PATIENT_ROUNDS:
             room = np.maximum(limit, loads) - held
             fits = _fitting(back, price, giver, moved, room)
             if total(np.array([fits.sum()])).any():
                 back = fits
-        summed &= ~back
-        pushed &= summed[left]
+        pushed = _trimmed(left, right, shape, pushed & ~back[left])
         turn += 1
+
+
+def trimmed_cover(rows, cols, reader, owner, pushed):
+    """Take back the sums of a choice that cost more than the rows that would pass instead.
+
+    Parameters
+    ----------
+    pushed : (e,) bool
+        The choice, of `balanced_cover` for example, of which some nonzeros may be left out by now.
+
+    The others are those of `minimum_cover`.
+
+    Returns
+    -------
+    (e,) bool
+        Some of `pushed`. No block passes more rows and sums than it has columns, nor than it
+        passes by `pushed`.
+    """
+    left, right, shape = _blocks(rows, cols, reader, owner)
+    return _trimmed(left, right, shape, pushed)
 
 
 def _blocks(rows, cols, reader, owner):
@@ -119,6 +137,16 @@ def _cover(left, right, shape):
     sum_of[column_of[matched]] = matched
     _reach(graph.indptr, graph.indices, np.flatnonzero(column_of < 0), sum_of, reached, pulled)
     return ~reached[left] & ~pulled[right]
+
+
+def _trimmed(left, right, shape, pushed):
+    """Keep, of the sums, a minimum cover of the columns that no other nonzero lets pass."""
+    passing = np.zeros(shape[1], bool)
+    passing[right[~pushed]] = True
+    rest = ~passing[right]
+    summed = np.zeros(shape[0], bool)
+    summed[left[rest][_cover(left[rest], right[rest], shape)]] = True
+    return pushed & summed[left]
 
 
 @jit()

@@ -67,9 +67,10 @@ class Pattern:
         return self.held(holders)
 
     def held(self, holders):
-        """Return the pattern of all rows with the part that holds each entry, (nnz,)."""
+        """Return the pattern with the part that holds each entry, (nnz,)."""
         arrays = holders.astype(np.int32, copy=False), self.indices, self.indptr
-        return Pattern(sp.csr_array(arrays, shape=self.matrix.shape), self.symmetric, self.weighted)
+        return Pattern(sp.csr_array(arrays, shape=self.matrix.shape), self.symmetric, self.weighted,
+                       self.rows_out, self.rows_in)
 
     @cached_property
     def square(self):

@@ -3,10 +3,12 @@
 A nonzero (i, j) is held by the owner of row i or by that of column j, whichever a minimum vertex
 cover of the block of the two ranks says. A partial sum reads own rows of H alone: it is formed
 before anything arrives, and travels in the message of the rows. So there are as many messages as
-p2p sends on the same parts, in one phase, and never more rows; own nonzeros are multiplied while
-messages are under way.
+p2p sends on the same parts, in one phase, and own nonzeros are multiplied while these are under
+way.
 
-No rank takes on nonzeros beyond a limit: (1 + balance) times the mean, or the heaviest row.
+No rank takes on nonzeros beyond a limit: (1 + balance) times the mean, or the heaviest row. Where
+this, or rows that are left out, would let a pair of ranks exchange more rows and sums than p2p
+sends rows between the two, sums are given up. So no message of any product is longer than p2p's.
 Source: Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput. 40(4), 2018, section 3; on top of
 demirci-2022, sections 3 and 4.1.
 """
@@ -15,11 +17,11 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.parallel.cover import balanced_cover
+from hpgcn.parallel.cover import balanced_cover, trimmed_cover
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.merged_exchange import MergedExchange, MergedSizes
 from hpgcn.parallel.transfers import OWN
-from hpgcn.strategies.nonzeros import NonzeroPlan, NonzeroStrategy
+from hpgcn.strategies.nonzeros import HELD, READ, ROW, NonzeroPlan, NonzeroStrategy, sent_to
 from hpgcn.strategies.plan import Operand
 from hpgcn.strategies.rows import RowProduct
 
@@ -36,6 +38,25 @@ class CoverPlan(NonzeroPlan):
         limit = limit_of(loads, degrees.max(initial=0), arrangement.options["balance"])
         rows, columns = pattern.rows, pattern.indices
         return covered(rows, columns, owner[rows], owner[columns], loads, limit)
+
+    def part(self, pattern):
+        """See `Plan`; where A is symmetric, the backward is a product of other rows likewise."""
+        made = CoverPlan(self.trimmed(pattern), self.arrangement)
+        if made.reverse:
+            flipped = self.pattern.restrict(pattern.rows_in, pattern.rows_out)
+            made.back = CoverPlan(self.trimmed(flipped), self.arrangement)
+            made.reverse = [made.back.right, made.back.left]
+        return made
+
+    def trimmed(self, pattern):
+        """Return the pattern of fewer rows with its holders; sums that cost more are given up."""
+        owner = self.arrangement.layout.row_blocks
+        rows, columns = pattern.rows, pattern.indices
+        return pattern.held(recovered(rows, columns, owner[rows], owner[columns], pattern.holders))
+
+    def cutting_bytes(self, itemsize):
+        """See `Plan`; nonzeros return to the owners of their rows, and go to their holders."""
+        return self.held_entries * (READ + HELD) + self.rows() * ROW
 
     @staticmethod
     def merge(pulled, pushed, sent, received):
@@ -73,12 +94,37 @@ class Cover(NonzeroStrategy):
         loads = np.array(comm.allgather(rows.size), np.int64)
         heaviest = comm.max([np.bincount(rows - layout.start).max(initial=0)])[0]
         limit = limit_of(loads, int(heaviest), arrangement.options["balance"])
-        owner = np.searchsorted(layout.offsets, columns, side="right") - 1
+        owner = owners_of(layout, columns)
 
         def total(array):
             return comm.sum(array).astype(np.int64)
 
         return covered(rows, columns, np.full(rows.size, comm.rank), owner, loads, limit, total)
+
+    def cut(self, rows_out, rows_in):
+        """See `RowStrategy`; the owners of rows choose anew which of their sums are worth it."""
+        own = np.arange(self.layout.rows.start, self.layout.rows.stop)
+        layouts = [self.layout.restricted(chosen).rows for chosen in (rows_out, rows_in)]
+        matrix = self.held().tocoo()
+        lines = [np.concatenate([own, half.plan.ghosts])[numbers] for half, numbers in (
+            (self.product.push, matrix.row), (self.product.pull, matrix.col))]
+        kept = rows_out[lines[0]] & rows_in[lines[1]]
+        i, j = ((np.cumsum(chosen) - 1)[numbers[kept]]
+                for chosen, numbers in zip((rows_out, rows_in), lines))
+        bits = matrix.data[kept].astype(np.float64).view(np.int64)
+        del matrix, lines, kept
+
+        reader, owner = (owners_of(layout, numbers) for layout, numbers in zip(layouts, (i, j)))
+        (i, j, owner, bits), holder = sent_to(reader, (i, j, owner, bits), self.comm)
+        holder = recovered(i, j, np.full(i.size, self.comm.rank), owner, holder)
+        (i, j, bits), _ = sent_to(holder, (i, j, bits), self.comm)
+        entries = i, j, bits.view(np.float64).astype(self.dtype)
+        buffers = [self.product.pull.buffers, self.product.push.buffers]
+        return self.product_by(entries, *layouts, self.comm, buffers)
+
+    def cut_reverse(self, product, rows_out, rows_in):
+        """See `RowStrategy`; a product of its own."""
+        return self.cut(rows_in, rows_out)
 
     @staticmethod
     def product_of(matrix, pull, push, comm, buffers):
@@ -126,6 +172,24 @@ def covered(rows, columns, reader, owner, loads, limit, *total):
     pushed = across[balanced_cover(*entries, loads, limit, *total)]
     holder[pushed] = owner[pushed]
     return holder
+
+
+def recovered(rows, columns, reader, owner, holder):
+    """Return the holders, (nnz,) int64, once rows and columns were left out.
+
+    holder: as `covered` returned it for all of them. The others as there.
+    """
+    across = np.flatnonzero(reader != owner)
+    entries = (array[across] for array in (rows, columns, reader, owner))
+    kept = trimmed_cover(*entries, holder[across] != reader[across])
+    holder = reader.astype(np.int64)
+    holder[across[kept]] = owner[across[kept]]
+    return holder
+
+
+def owners_of(layout, rows):
+    """Return the rank that owns each row of a RowPartition, (r,)."""
+    return np.searchsorted(layout.offsets, rows, side="right") - 1
 
 
 def ghosts_of(plan, matrix):

@@ -28,7 +28,15 @@ class NonzeroPlan(RowPlan):
     """Pulls and pushes by the holders of nonzeros: the values of the pattern's matrix.
 
     Subclasses say `holders`, `merge` and `blocks`.
+
+    Attributes
+    ----------
+    back : NonzeroPlan or None
+        The plan of A[rows_in][:, rows_out], where the backward is a product of its own; None where
+        it takes the transposed blocks.
     """
+
+    back = None
 
     @classmethod
     def of(cls, pattern, arrangement):
@@ -98,7 +106,9 @@ class NonzeroPlan(RowPlan):
         return np.bincount(self.pattern.holders, minlength=self.num_ranks)
 
     def operand(self, pattern, layout):
-        """See `Plan`; other rows of a symmetric matrix take the transpose of the blocks, too."""
+        """See `Plan`; other rows of a symmetric matrix take the transposed blocks, or `back`'s."""
+        if self.back and pattern is not self.pattern:
+            return self.back.blocks(transposed=False)
         return self.blocks(transposed=pattern is not self.pattern)
 
     def adjoint(self, forward):
@@ -129,7 +139,7 @@ class NonzeroPlan(RowPlan):
         kept = kept + others.received * (partial * itemsize + POINTER)
         if self.left.apart is not self.left:  # messages of one kind have a buffer of their own
             kept = kept + others.buffer_rows * self.columns(product) * itemsize
-        if self.symmetric and self.pattern.square:
+        if self.symmetric and (self.pattern.square or self.back):
             kept = kept + self.blocks(transposed=True).nbytes(itemsize)
         return kept
 
@@ -162,16 +172,10 @@ class NonzeroStrategy(RowStrategy):
     def build(cls, adjacency, arrangement, comm, *, width=0):
         """See `Strategy`."""
         layout = arrangement.layout
-        rows = layout.rows
-        i, j, values = held_nonzeros(adjacency, arrangement, comm, cls.holders)
-        targets, sources = (needs(lines, rows) for lines in (i, j))
-        places = local_numbers(i, targets, rows), local_numbers(j, sources, rows)
-        shape = rows.num_rows + targets.size, rows.num_rows + sources.size
-        matrix = sp.csr_array((values, places), shape=shape)
-        plans = (halo_plan(rows, ghosts, comm) for ghosts in (sources, targets))
+        entries = held_nonzeros(adjacency, arrangement, comm, cls.holders)
         buffers = [HaloBuffers(comm.device, comm.relay, adjacency.row_dtype, adjacency.dtype)
                    for _ in range(2)]
-        product = cls.product_of(matrix, *plans, comm, buffers)
+        product = cls.product_by(entries, layout.rows, layout.rows, comm, buffers)
         strategy = cls(layout, layout, comm, product, symmetric=adjacency.symmetric,
                        row_dtype=adjacency.row_dtype)
         strategy.reserve(width)
@@ -181,6 +185,21 @@ class NonzeroStrategy(RowStrategy):
     def holders(adjacency, arrangement, comm, rows, columns):
         """Return the holder of each nonzero of the own rows, (nnz,); all ranks call this."""
         raise NotImplementedError
+
+    @classmethod
+    def product_by(cls, entries, rows, rows_in, comm, buffers):
+        """Return the RowProduct of the nonzeros held here; all ranks call this together.
+
+        entries: rows, columns and values, (nnz,) each, numbered as `rows` and `rows_in` are, the
+        RowPartitions of the result and of what is multiplied. buffers: see `product_of`.
+        """
+        i, j, values = entries
+        targets, sources = needs(i, rows), needs(j, rows_in)
+        places = local_numbers(i, targets, rows), local_numbers(j, sources, rows_in)
+        shape = rows.num_rows + targets.size, rows_in.num_rows + sources.size
+        matrix = sp.csr_array((values, places), shape=shape)
+        plans = halo_plan(rows_in, sources, comm), halo_plan(rows, targets, comm)
+        return cls.product_of(matrix, *plans, comm, buffers)
 
     @staticmethod
     def product_of(matrix, pull, push, comm, buffers):
@@ -202,7 +221,7 @@ class NonzeroStrategy(RowStrategy):
     @cached_property
     def attention_back(self):
         """See `RowStrategy`; the transposes of the blocks, even where A is symmetric."""
-        if self.back is not self.product:
+        if self.back.pull is self.product.push:
             return self.back
         return self.product.transposed(self.layout_in.rows.num_rows)
 
@@ -237,15 +256,18 @@ class NonzeroStrategy(RowStrategy):
 
     def plan(self):
         """See `Strategy`."""
-        pull, push = self.product.pull.plan, self.product.push.plan
+        transfers = self._sizes(self.product)
+        if self.symmetric and self.back is not self.product:
+            transfers += self._sizes(self.back)
+        return self.Plan(None, None, (self.layout, self.layout_in), self.symmetric, transfers)
+
+    def _sizes(self, product):
+        """Return the plans of R and of S of a RowProduct; all ranks call this together."""
+        pull, push = product.pull.plan, product.push.plan
         sizes = [*pull.sizes, *push.sizes, np.union1d(pull.destinations, push.sources).size,
                  np.union1d(pull.sources, push.destinations).size]
         table = np.array(self.comm.allgather(sizes), np.int64).T
-        transfers = self.Plan.merge(HaloPlanSizes(*table[:4]), HaloPlanSizes(*table[4:8]),
-                                    *table[8:])
-        if self.symmetric and self.back is not self.product:
-            transfers = [*transfers, *reversed(transfers)]
-        return self.Plan(None, None, (self.layout, self.layout_in), self.symmetric, transfers)
+        return self.Plan.merge(HaloPlanSizes(*table[:4]), HaloPlanSizes(*table[4:8]), *table[8:])
 
 
 def held_nonzeros(adjacency, arrangement, comm, holders):
@@ -261,11 +283,20 @@ def held_nonzeros(adjacency, arrangement, comm, holders):
     bits = matrix.data.astype(np.float64).view(np.int64)  # only integers are sent like this
     del matrix
     holder = holders(adjacency, arrangement, comm, i, j)
-    order = np.argsort(holder, kind="stable")
-    ends = np.searchsorted(holder[order], np.arange(1, comm.size))
-    i, j, bits = (np.concatenate(comm.alltoallv(np.split(array[order], ends)))
-                  for array in (i, j, bits))
+    (i, j, bits), _ = sent_to(holder, (i, j, bits), comm)
     return i, j, bits.view(np.float64).astype(adjacency.dtype)
+
+
+def sent_to(ranks, arrays, comm):
+    """Send entry after entry of some arrays, (nnz,) int64, to its rank; all ranks call this.
+
+    Returns the arrays of what comes, in the order of the ranks that send it, and these ranks.
+    """
+    order = np.argsort(ranks, kind="stable")
+    ends = np.searchsorted(ranks[order], np.arange(1, comm.size))
+    come = [comm.alltoallv(np.split(array[order], ends)) for array in arrays]
+    sources = np.repeat(np.arange(comm.size), [part.size for part in come[0]])
+    return [np.concatenate(parts) for parts in come], sources
 
 
 def elsewhere(lines, owner, holder, k):
