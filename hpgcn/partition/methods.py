@@ -6,6 +6,7 @@ weights, and what the caller asked for.
 from __future__ import annotations
 
 import difflib
+import logging
 import math
 import operator
 from dataclasses import replace
@@ -41,6 +42,8 @@ from hpgcn.partition.row_methods import (
 )
 
 MAX_SEED = 2**63 - 1
+
+log = logging.getLogger("hpgcn")
 
 
 def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=None, w0=0, seed=0,
@@ -141,8 +144,21 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=None, 
         parts = _balanced(rows, weights, parts, request, train_mask(graph))
     if nested:
         parts = _nested(rows, parts, k, groups)
-    return _ordered(graph, rows, parts, k, rcm, baseline, method=method, seed=request.seed,
-                    nested=bool(nested))
+    partition = _ordered(graph, rows, parts, k, rcm, baseline, method=method, seed=request.seed,
+                         nested=bool(nested))
+    _warn_of_rows(partition, graph, request.refine)
+    return partition
+
+
+def _warn_of_rows(partition, graph, refined):
+    """Say so if a part of a method of nonzeros owns more rows than refinement would allow."""
+    share = 1 + partition.statistics["imbalance_rows"]
+    mean = graph.num_rows / partition.k
+    if partition.edge_part is None or share * mean <= max((1 + ROWS) * mean, math.ceil(mean)):
+        return
+    way = "a larger epsilon may let it find room" if refined else "refinement keeps this limit"
+    log.warning("%s: a part owns %.2f times the mean of rows, more than %g: %s",
+                graph.header.name, share, 1 + ROWS, way)
 
 
 def given_partition(graph, part, k, *, rcm=True, baseline=False):

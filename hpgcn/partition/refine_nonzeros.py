@@ -16,6 +16,7 @@ import numpy as np
 
 from hpgcn.graphs.reordering import random_order
 from hpgcn.partition.model import entry_rows
+from hpgcn.partition.nonzero_limits import keep_limits
 from hpgcn.partition.nonzero_moves import spread, sweep, vacate
 from hpgcn.partition.nonzero_state import LAM, state_of
 from hpgcn.partition.quality import touched
@@ -48,8 +49,8 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0):
     k : int
     epsilon : float
         A part may hold (1 + epsilon) times the mean of nonzeros and w0 for each row that it owns,
-        and own (1 + ROWS) times the mean of rows. Parts that begin with more lose it, where no
-        limit forbids.
+        and own (1 + ROWS) times the mean of rows, or the next whole number above the mean. Parts
+        that begin with more lose it, at any cost in rows and sums.
     w0, seed : int
 
     Returns
@@ -75,6 +76,7 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0):
         state = state_of(nets.ends, nets.units(*refined), owner.size, k, weight, room)
         _anneal(state, seed, heat, work)
         refined = nets.entries(state.part)
+    keep_limits(state)
     _even_out(state, nets, seed)
     refined = nets.entries(state.part)
 

@@ -1,5 +1,7 @@
 """Methods that give nonzeros holders: what is sent, counted from nothing; balance; never worse."""
 import importlib.util
+import logging
+import sys
 
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ from hpgcn.partition.model import holders, pattern
 from hpgcn.partition.nonzero_moves import sweep, vacate
 from hpgcn.partition.nonzero_state import LAM, pins_of, state_of
 from hpgcn.partition.refine_nonzeros import Nets, refine_nonzeros
+
+refine = sys.modules[refine_nonzeros.__module__]
 
 
 def moved(graph, owner, edge_part):
@@ -212,3 +216,50 @@ def test_a_real_graph(enron):
     assert found["volume_max"] <= 0.30 * found["random_volume_max"]
     assert found["imbalance_nnz"] <= 0.06 and found["imbalance_rows"] <= 0.1
     assert found["volume"] == counted(enron, made.part, made.edge_part, 64)["volume"]
+
+
+def web(n=600, hosts=12, seed=0):
+    """Hosts of skewed sizes: pages link to a few front pages, and some to those of other hosts."""
+    rng = np.random.default_rng(seed)
+    share = (1 + np.arange(hosts)) ** -0.9
+    host = np.sort(rng.choice(hosts, n, p=share / share.sum()))
+    first = np.searchsorted(host, np.arange(hosts)).clip(0, n - 1)
+    pages = np.repeat(np.arange(n), 1 + 5 * (host % 3 == 0))
+    fronts = first[host[pages]] + rng.integers(0, 6, pages.size)
+    pairs = [(u, v) for u, v in zip(pages, fronts % n) if u != v]
+    pairs += [(u, v) for u, v in zip(rng.integers(0, n, n // 4), rng.choice(first, n // 4))
+              if u != v]
+    return edges(n, pairs)
+
+
+@pytest.mark.parametrize("k", [16, 64, 200])
+@pytest.mark.parametrize("directed", [False, True])
+def test_limits_hold_where_there_is_no_time_to_anneal(k, directed, monkeypatch):
+    """Few turns, and a start that deals nonzeros evenly, but most rows to few parts."""
+    monkeypatch.setattr(refine, "WORK", 1)
+    monkeypatch.setattr(refine, "PATIENCE", 0)
+    graph = web()
+    if directed:
+        graph = Graph.from_scipy(sp.triu(graph.adjacency))
+    rows = pattern(graph)
+    rng = np.random.default_rng(1)
+    owner = np.sort((k * rng.random(600) ** 4).astype(np.int32))
+    holder = rng.integers(0, k, rows.nnz)
+    better, owners = refine_nonzeros(rows, holder, owner, k, 0.05)
+    total = np.bincount(better, minlength=k)
+    assert np.bincount(owners, minlength=k).max() <= max(1.1 * 600 / k, -(-600 // k))
+    assert total.max() <= max(1.05 * rows.nnz / k, -(-rows.nnz // k)) + 1  # pairs stay together
+    assert total.sum() == rows.nnz
+
+
+def test_rows_beyond_the_limit_are_said(caplog):
+    graph = web()
+    with caplog.at_level(logging.WARNING, "hpgcn"):
+        make_partition(graph, 50, method="expansion")
+        make_partition(graph, 50, method="block")
+        assert not caplog.text
+        made = make_partition(graph, 50, method="expansion", refine=False)
+    share = 1 + made.statistics["imbalance_rows"]
+    assert share > 1.2
+    assert (f"a part owns {share:.2f} times the mean of rows, more than 1.1: refinement keeps this "
+            "limit") in caplog.text
