@@ -70,11 +70,13 @@ def of_place(count):
     return Columns((U, V, W), notes=(note,), guessed=True)
 
 
-def third_column_error(where, kind):
-    """Return the error for a third column without a name, of a `kind` that is no weight."""
-    return DataError(f"{where}: no header, and the third column {kind}: --columns u,v,- leaves it "
-                     "out, --columns u,v,w reads it as weights, --columns source,-,target reads "
-                     "triples")
+def third_column_error(where, kind, *, text=False):
+    """Return the error for a third column without a name, numbers or `text` that are no weights."""
+    ways = ["--columns u,v,- leaves it out"]
+    ways.insert(0 if text else 1, "--columns source,-,target reads triples")
+    if not text:
+        ways.insert(1, "--columns u,v,w reads it as weights")
+    return DataError(f"{where}: no header, and the third column {kind}: {', '.join(ways)}")
 
 
 def of_header(names, where, *, comment=False, textual=(), layout=None):
@@ -86,9 +88,10 @@ def of_header(names, where, *, comment=False, textual=(), layout=None):
     """
     weights = None if layout is None else layout.weights
     try:
-        if not (layout and layout.bipartite):
+        bipartite = layout is not None and layout.bipartite
+        if not bipartite:
             _refuse_two_kinds(names)
-        roles, ends = _assign(names, textual, weights)
+        roles, ends = _assign(names, textual, weights, bipartite=bipartite)
     except UnclearError as error:
         raise DataError(f"{where}: columns {shown(', '.join(names))}: {error}") from None
     directed = ends == DIRECTED and not (comment and set(map(_plain, names)) >= SNAP)
@@ -130,8 +133,8 @@ def spelled(words):
 
 
 def is_header(words):
-    """Whether the words of a comment are names of columns."""
-    return bool(_pairs(map(_kind, words))) or _are_labels(words)
+    """Whether words are names of columns: of both ends, of a triple, or of labels."""
+    return bool(_pairs(map(_kind, words))) or _are_labels(words) or _triple(words) is not None
 
 
 def _plain(name):
@@ -188,7 +191,7 @@ def _are_labels(names):
                for vertex, label in ((first, second), (second, first)))
 
 
-def _assign(names, textual=(), weights=None):
+def _assign(names, textual=(), weights=None, *, bipartite=False):
     """Return the roles, and which of ENDS they are; UnclearError where the names do not say."""
     if _are_labels(names):
         raise UnclearError("looks like labels of vertices, not edges: give labels as --labels "
@@ -197,11 +200,13 @@ def _assign(names, textual=(), weights=None):
     if weights is not None:
         kinds = [("ignored", 0) if kind == ("weight", 0) else kind for kind in kinds]
         kinds[_place(weights, names)] = "weight", 0
+    if bipartite:
+        _find_two_kinds(names, kinds)
     pairs = _pairs(kinds)
     if len(pairs) != 1:
-        kinds = sum(_plain(name).endswith("id") for name in names) > 1
+        two = not bipartite and len(_two_kinds(names, kinds)) == 2
         raise UnclearError("which are the ends of an edge? "
-                           + "Of two kinds of ids --bipartite makes one graph. " * kinds
+                           + "Of two kinds of ids --bipartite makes one graph. " * two
                            + f"Name each column, as in {spelled(_ends_of(names))}")
     [ends] = pairs
     role_of = {(ends, 0): U, (ends, 1): V, ("weight", 0): W, ("ignored", 0): PASSED}
@@ -233,16 +238,36 @@ def _unknown(name, kind, k, words, weighted):
     return f"{name} is not known: {spelled(words)} leaves it out{also}"
 
 
+def _two_kinds(names, kinds):
+    """Return the places of columns of unknown names that may be two kinds of ids."""
+    unknown = [k for k, kind in enumerate(kinds) if kind[0] == "unknown"]
+    ids = [k for k in unknown if _plain(names[k]).endswith("id")]
+    return ids if len(ids) == 2 else unknown
+
+
+def _find_two_kinds(names, kinds):
+    """Take two columns of unknown names for the ends of an edge, where there are no others."""
+    places = _two_kinds(names, kinds)
+    if not _pairs(kinds) and len(places) == 2:
+        kinds[places[0]], kinds[places[1]] = (("u", "v"), 0), (("u", "v"), 1)
+
+
 def _ends_of(names):
     """Return the words for --columns that are likely: those of a triple, else the first two."""
+    triple = _triple(names)
+    if triple is None:
+        return ["source", "target", *"-" * (len(names) - 2)]
+    words = ["-"] * len(names)
+    words[triple[0]], words[triple[2]] = "source", "target"
+    return words
+
+
+def _triple(names):
+    """Return the places of head, relation and tail in a header of triples; None if it is none."""
     plain = list(map(_plain, names))
     places = [[k for k, name in enumerate(plain) if re.fullmatch(pattern, name)]
               for pattern in TRIPLE]
-    words = ["source", "target", *"-" * (len(names) - 2)]
-    if all(len(found) == 1 for found in places):
-        words = ["-"] * len(names)
-        words[places[0][0]], words[places[2][0]] = "source", "target"
-    return words
+    return [found[0] for found in places] if all(len(found) == 1 for found in places) else None
 
 
 def _notes(names, roles, directed):

@@ -45,7 +45,10 @@ def read_first_line(line, following, layout, where, beside=None):
         fields = _fields(line, delimiter)
     rows = _rows(following, delimiter, len(fields))
     if header:
-        return FirstLine(delimiter, fields, True, rows, fields, where)
+        weak = layout.header is None and not _has_numbers(rows, len(fields)) and any(
+            len(field) == 1 or "#" in _shape(field) for field in fields)
+        notes = ("the first line is read as a header: --no-header reads an edge",) if weak else ()
+        return FirstLine(delimiter, fields, True, rows, fields, where, notes)
     rows = [fields, *rows]
     if beside is not None:
         names, path = beside
@@ -72,7 +75,7 @@ def refuse_text(first, where):
     third = [fields[2] for fields in first.rows if len(fields) == 3]
     texts = [field for field in third if is_name(field) or PADDED.fullmatch(field)]
     if 2 * len(texts) > len(third):
-        raise columns.third_column_error(where, f"holds text ({shown(texts[0], 40)!r})")
+        raise columns.third_column_error(where, f"holds text ({shown(texts[0], 40)!r})", text=True)
 
 
 def refuse_ragged(first, where):
@@ -135,19 +138,34 @@ def _is_above_integers(fields, rows):
     return bool(rows) and len(whole) == len(rows)
 
 
+def _has_numbers(rows, count):
+    """Whether a column of `count` has numbers alone, so that words above it are its name."""
+    rows = [row for row in rows if len(row) == count]
+    return bool(rows) and any(not any(is_name(row[k]) for row in rows) for k in range(count))
+
+
+def _shape(name):
+    """Return a name without what numbers it: node# for node1, node_# for node_a."""
+    return re.sub(r"[0-9]+|(?<=_)[a-z]$", "#", name.lower())
+
+
 def _is_header(fields, rows, layout, where):
     """Whether words are names of columns: DataError where they may be an edge of names."""
     if len(fields) < 2:
         return True
+    if _has_numbers(rows, len(fields)):
+        return True
     rows = [row for row in rows if len(row) == len(fields)]
-    if rows and any(not any(is_name(row[k]) for row in rows) for k in range(len(fields))):
-        return True  # a word above a column of numbers
     ends = range(len(fields))
     if layout.columns is not None:
         words = check_flag(layout.columns)
         ends = [k for k, word in enumerate(words[:len(fields)]) if word not in ("-", "w")]
     known = columns.is_header(fields)
-    again = bool({fields[k] for k in ends} & {row[k] for row in rows for k in ends})
+    above = {fields[k] for k in ends}
+    below = {row[k] for row in rows for k in ends}
+    again = bool(above & below)
+    if known:  # user1,user2 above user3,user4
+        again |= any("#" in shape for shape in set(map(_shape, above)) & set(map(_shape, below)))
     if known != again:
         return known
     words = ["source", "target"] if len(fields) == 2 else ["source", "-", "target"]

@@ -153,7 +153,7 @@ NO_WEIGHTS = [  # a third column without a name, what the refusal says of it
     ([1, 0, 1], r"holds whole numbers \(0\.\.1\)"), ([-1, 1], "holds whole"),
     ([2, 2], "holds whole"), (["3.0", "1e0"], "holds whole"), ([0, 0], "holds whole"),
     ([1082040961, 5], "holds whole"),
-    (["likes", "hates"], r"holds text \('likes'\): --columns u,v,- leaves it out"),
+    (["likes", "hates"], r"holds text \('likes'\): --columns source,-,target reads trip"),
     (["True", "False"], "holds text"), (["00260881", "00260622"], r"holds text \('00260881'\)")]
 
 
@@ -163,8 +163,10 @@ def test_third_columns_that_are_no_weights(tmp_path, ends):
     for third, said in NO_WEIGHTS:
         lines = [f"{a} {b} {number}\n" for number in third for a, b in ((u, v), (v, u))]
         path = put(tmp_path / "g.txt", "".join(lines))
-        assert "--columns source,-,target reads triples" in refused(
-            rf"no header, and the third column {said}", path)
+        line = refused(rf"no header, and the third column {said}", path)
+        assert "--columns source,-,target reads triples" in line
+        assert "--columns u,v,- leaves it out" in line
+        assert ("--columns u,v,w reads it as weights" in line) == ("text" not in said)
         assert read(path, columns="u,v,-")[0].header.num_edges == 2
         if third[0] == "likes":
             names = read(path, columns="source,-,target")[0].original_ids

@@ -36,6 +36,12 @@ HEADERS = [  # content, options, its edges as (row, column), or what the refusal
     ("u v\nv w\nw u\n", {}, "line 1: u, v: names of columns, or an edge"),
     ("u v\nv w\nw u\n", {"header": False}, [("u", "v"), ("v", "w"), ("w", "u")]),
     ("u v\na b\n", {}, [("a", "b")]),
+    ("user1,user2\nuser3,user4\n", {}, "line 1: user1, user2: names of columns, or an edge of na"),
+    ("node_a,node_b\nnode_c,node_d\n", {}, "line 1: node_a, node_b: names of columns, or an edge"),
+    ("node1,node2\nx,y\n", {}, [("x", "y")]),
+    ("head\trelation\ttail\na\tknows\tb\n", {}, "in --columns source,-,target$"),
+    ("head\trelation\ttail\na\tr\tb\n", {"columns": "source,-,target"}, [("b", "a")]),
+    ("s,p,o\ns,knows,b\n", {"columns": "source,-,target"}, "names of columns, or an edge of names"),
     ("1 2\n2 3\n", {"header": True, "columns": "u,v"}, [(2, 3)]),
     ("a,knows,b\nc,likes,d\n", {}, "--header --columns source,-,target names of columns"),
     ("a,knows,b\nb,likes,d\n", {}, r"third column holds text \('b'\)"),
@@ -50,7 +56,9 @@ def test_headers(tmp_path, content, options, expected):
     if isinstance(expected, str):
         refused(expected, path, **options)
         return
-    graph, _ = read(path, **options)
+    graph, notes = read(path, **options)
+    weak = content.startswith(("u v\na", "node1"))
+    assert ("the first line is read as a header: --no-header reads an edge" in notes) == weak
     if graph.original_ids is None:
         assert edges_of(graph) == expected
     else:
@@ -124,6 +132,10 @@ BIPARTITE = [  # file, options, original ids, entries above the diagonal
     ("0 0\n2 0\n0 1\n", {}, ["u:0", "u:2", "v:0", "v:1"], {(0, 2): 1, (1, 2): 1, (0, 3): 1}),
     ("userId,movieId,rating\n7,7,2\n5,7,3\n", {"columns": "source,target,w"},
      ["userId:5", "userId:7", "movieId:7"], {(0, 2): 3, (1, 2): 2}),
+    ("userId,movieId,rating,timestamp\n7,7,2,0\n5,7,3,0\n", {"weights": "rating"},
+     ["userId:5", "userId:7", "movieId:7"], {(0, 2): 3, (1, 2): 2}),
+    ("user,date,item\n7,2001,7\n5,2002,7\n", {},
+     ["user:5", "user:7", "item:7"], {(0, 2): 1, (1, 2): 1}),
     ("source;target\nbob;x\nann;bob\nbob;bob\n", {},
      ["source:bob", "source:ann", "target:x", "target:bob"],
      {(0, 2): 1, (0, 3): 1, (1, 3): 1}),
