@@ -17,7 +17,7 @@ from hpgcn.datasets.split import (
     parse_split,
     planetoid_split,
 )
-from hpgcn.datasets.tables.join import TablePaths, join
+from hpgcn.datasets.tables.join import TablePaths, close_gaps, join
 from hpgcn.datasets.tables.table_files import TableOptions
 from hpgcn.errors import DataError, InputNotFoundError, UsageError, setting
 from hpgcn.graphs.adjacency import row_and_column_sums
@@ -115,6 +115,8 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     options = TableOptions(id_column, label_column, feature_columns, header, memory=memory)
     join(raw, entries, paths, options, where)
     notes += raw.gap_notes
+    if labels is None:
+        close_gaps(raw, where)
 
     if entries is None:
         csr, counts = build(raw, where, notes, **asked)

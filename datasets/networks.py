@@ -91,7 +91,7 @@ def _raw(source, names, rows, columns, values, notes, *, directed, base=0):
     place[nodes.order] = np.arange(len(names))
     reads = ("target", "source") if directed else ("u", "v")
     return Raw(len(names), place[rows], place[columns], values, original_ids=nodes.original_ids,
-               reads=reads, notes=notes, base=base)
+               reads=reads, notes=notes, base=nodes.base)
 
 
 def read_pajek(source, memory):

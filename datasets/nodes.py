@@ -20,6 +20,8 @@ class Nodes:
         File of the ids.
     original_ids : (n,) int64 or text, or None
         Id of each vertex; None if the ids are 0..n-1, or begin at `base`.
+    base : int
+        Id of vertex 0, without `original_ids`.
     """
 
     def __init__(self, ids, where, base=0):
@@ -27,11 +29,15 @@ class Nodes:
         self.where = where
         self.order = np.arange(n)
         self.original_ids = None
+        self.base = 0
         if ids and all(map(WHOLE.fullmatch, ids)):
             numbers = np.array(ids, np.int64)
             self.order = np.argsort(numbers, kind="stable")
             numbers = numbers[self.order]
-            if not any(np.array_equal(numbers, np.arange(k, k + n)) for k in (0, base)):
+            self.base = next((first for first in (0, base)
+                              if np.array_equal(numbers, np.arange(first, first + n))), None)
+            if self.base is None:
+                self.base = 0
                 self.original_ids = numbers
         elif ids:
             self.original_ids = check_ids(ids, n, str(where))

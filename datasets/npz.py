@@ -65,6 +65,8 @@ def read(source, memory, weights=None):
     if named and archive.dtype("class_names").kind == "U":
         raw.class_names = archive.read("class_names", "U").tolist()
     raw.masks = _masks(archive, raw.num_nodes)
+    if raw.masks is not None:
+        raw.in_edge = None  # they say which vertices there are
     if is_list:
         raw.values = _edge_weights(archive, raw.rows.size, raw.num_nodes, weights)
     raw.notes = archive.notes + raw.notes

@@ -12,6 +12,7 @@ from hpgcn.graphs.edge_weights import listed
 SEPARATOR = b"\0"  # between the cells of a block
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?", re.ASCII)
 WHOLE = re.compile(r"[-+]?(\d{1,18})(\.0*)?", re.ASCII)
+HEAD = 500  # cells that tell what a column is
 EXACT = 2**53  # from here on float64 skips whole numbers
 
 
@@ -46,10 +47,9 @@ class TextColumn:
                 for cell in block.decode("utf-8", "surrogatepass").split("\0")]
 
     def head(self):
-        """Return the cells of the first block."""
-        first = TextColumn(self.name)
-        first.blocks = self.blocks[:1]
-        return first.texts()
+        """Return the first cells, at most HEAD."""
+        cells = self.blocks[0].split(SEPARATOR, HEAD)[:HEAD] if self.blocks else []
+        return [cell.decode("utf-8", "replace").strip() for cell in cells]
 
     def numbers(self):
         """Return the cells as float64, NaN where one is empty; CellError: the first other text."""
@@ -95,7 +95,7 @@ class NumberColumn:
         return [str(cell) for cell in self.array.tolist()]
 
     def head(self):
-        return NumberColumn(self.name, self.array[:1000]).texts()
+        return NumberColumn(self.name, self.array[:HEAD]).texts()
 
     def numbers(self):
         return self.array.astype(np.float64) if self.array.dtype.kind != "f" else self.array
@@ -173,14 +173,19 @@ class DataTable:
         """Return what messages call column k."""
         return shown(self.columns[k].name, 40) or "(no name)"
 
-    def number_column(self, k):
+    def number_column(self, k, hint=""):
         """Return column k as float64, (n,) or (n, width); DataError names the first other text."""
         try:
             return self.columns[k].numbers()
         except CellError as error:
             raise DataError(f"{self.where}: {self.place(error.row)}: column "
                             f"{self.title(k)} is {shown(error.text, 40)!r}, "
-                            "expected a number") from None
+                            f"expected a number{hint}") from None
+
+
+def counted(count, one, several=None):
+    """Return a number of things in words, such as "1 row" or "2 rows"."""
+    return f"{count} {one if count == 1 else several or one + 's'}"
 
 
 def _number(cell, row):

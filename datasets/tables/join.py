@@ -5,13 +5,13 @@ import numpy as np
 
 from hpgcn.datasets.source import Source, shown
 from hpgcn.datasets.tables import table_files
+from hpgcn.datasets.tables.data_table import counted
 from hpgcn.datasets.tables.split_files import read_split
 from hpgcn.datasets.tables.vertex_ids import VertexIds
 from hpgcn.datasets.tables.vertex_rows import by_vertex, missing_vertices, take_positional
 from hpgcn.errors import DataError, UsageError
+from hpgcn.graphs.classes import renumber_classes
 from hpgcn.graphs.validation import SPLIT, check_features, check_labels
-
-READERS = {"labels": table_files.read_labels, "features": table_files.read_features}
 
 
 @dataclass
@@ -47,19 +47,19 @@ def join(raw, entries, paths, options, where):
         options.count = order.num_rows
         sources.append(source)
     files = []
-    for kind, read in READERS.items():
-        path = getattr(paths, kind)
-        if path is not None:
-            sources.append(Source(path))
-            files.append(read(sources[-1], vertices, options))
+    if paths.labels is not None:
+        sources.append(Source(paths.labels))
+        files.append(table_files.read_labels(sources[-1], vertices, options))
     if paths.split is not None:
         path, column = table_files.file_and_column(paths.split)
-        source = Source(path)
-        sources.append(source)
-        count = options.count
-        if order is None and files and files[0].keys is None and vertices.is_open:
-            count = max(count, *(rows.num_rows for rows in files))
-        files.append(read_split(source, column, vertices, options, count))
+        sources.append(Source(path))
+        counts = [options.count, *(rows.num_rows for rows in files if rows.keys is None)]
+        if order is None and vertices.last is not None:
+            counts.append(vertices.last - raw.base + 1)
+        files.append(read_split(sources[-1], column, vertices, options, counts))
+    if paths.features is not None:  # last: columns of the labels and the split are no features
+        sources.append(Source(paths.features))
+        files.append(table_files.read_features(sources[-1], vertices, options))
     if order is not None and all(rows.keys is not None for rows in files):
         raise UsageError(f"--ids {order.where}: no file of labels, features or splits is without "
                          "ids, so that an order of rows says nothing")
@@ -76,9 +76,12 @@ def join(raw, entries, paths, options, where):
         source.refuse_changed()
 
 
-def counted(count, one, several=None):
-    """Return a number of things in words, such as "1 row" or "2 rows"."""
-    return f"{count} {one if count == 1 else several or one + 's'}"
+def close_gaps(raw, where):
+    """Number the classes of `raw` anew if there are large gaps between their numbers."""
+    labels = raw.labels
+    if getattr(labels, "ndim", 0) == 1 and labels.dtype.kind in "iu" and raw.class_names is None:
+        raw.labels, raw.class_names, notes = renumber_classes(labels)
+        raw.notes += [f"{where}: {note}" for note in notes]
 
 
 def _add_vertices(vertices, entries, files):
@@ -174,14 +177,20 @@ def _take(raw, rows, places):
     n = raw.num_nodes
     missing = missing_vertices(places, n)
     count = int(np.count_nonzero(missing))
-    if rows.keys is not None or rows.order is not None:
-        way = f"column {rows.order}" if rows.keys is not None else f"the ids in {rows.order}"
-        note = f"{rows.where}: {counted(rows.num_rows, 'row')} of {rows.kind} joined by {way}"
+    if rows.order is not None:
+        note = (f"{rows.where}: {counted(rows.num_rows, 'row')} of {rows.kind} joined by "
+                f"{rows.order}")
         if count and rows.kind == "labels":
             note += f", {counted(count, 'vertex', 'vertices')} without a label"
         raw.notes.append(note)
     if rows.kind == "split":
         masks = by_vertex(rows, places, n, False)
+        if raw.labels is not None and np.ndim(raw.labels) == 1:
+            unlabeled = masks.reshape(n, -1).any(axis=1) & (np.asarray(raw.labels) < 0)
+            if unlabeled.any():
+                raw.notes.append(f"{rows.where}: {counted(unlabeled.sum(), 'vertex', 'vertices')} "
+                                 "without a label left out of the split")
+                masks[unlabeled] = False
         raw.masks = {part: masks[:, k] for k, part in enumerate(SPLIT)}
         raw.split = "file"
         return
@@ -196,6 +205,8 @@ def _take(raw, rows, places):
     values = by_vertex(rows, places, n, -1 if rows.kind == "labels" else 0)
     if rows.kind == "labels":
         raw.class_names = rows.class_names
-        raw.labels, _ = check_labels(values, n, rows.where)
+        raw.labels = values
+        close_gaps(raw, rows.where)
+        raw.labels, _ = check_labels(raw.labels, n, rows.where)
     else:
         raw.features = check_features(values, n, rows.where)

@@ -84,13 +84,8 @@ def _of_split(parts, where):
 
 
 def _of_records(records, where):
-    names = list(records[0])
-    for k, record in enumerate(records):
-        if record.keys() != records[0].keys():
-            odd = sorted(record.keys() ^ records[0].keys())[0]
-            raise DataError(f"{where}: row {k}: {shown(odd, 40)!r} is in row {k} or in row 0 "
-                            "alone, expected the same names in all rows")
-    return _of_columns({name: [record[name] for record in records] for name in names}, where)
+    names = dict.fromkeys(name for record in records for name in record)
+    return _of_columns({name: [record.get(name) for record in records] for name in names}, where)
 
 
 def _of_columns(columns, where):
@@ -105,18 +100,12 @@ def _of_columns(columns, where):
 
 
 def _column(name, cells, where):
+    """Return a column: lists of numbers of one length as numbers, all else as text."""
     cells = list(cells)
-    if cells and all(type(cell) is list for cell in cells):
-        width = len(cells[0])
-        for k, cell in enumerate(cells):
-            if len(cell) != width or not all(type(x) in (int, float, bool) for x in cell):
-                raise DataError(f"{where}: row {k}: {shown(name, 40)}: expected a list of {width} "
-                                "numbers, as in row 0")
-        return NumberColumn(name, np.array(cells, np.float64).reshape(len(cells), width))
-    for k, cell in enumerate(cells):
-        if not isinstance(cell, SCALARS):
-            raise DataError(f"{where}: row {k}: {shown(name, 40)} is {shown(cell, 40)}, expected "
-                            "text or a number")
+    if cells and all(type(cell) is list and len(cell) == len(cells[0])
+                     and all(type(number) in (int, float, bool) for number in cell)
+                     for cell in cells):
+        return NumberColumn(name, np.array(cells, np.float64).reshape(len(cells), len(cells[0])))
     return TextColumn(name, ["" if cell is None else str(cell).replace("\0", "?")
                              for cell in cells])
 

@@ -1,5 +1,4 @@
 """Tables in Parquet files."""
-import numpy as np
 
 from hpgcn.datasets.parquet import refusing
 from hpgcn.datasets.source import need, shown
@@ -38,7 +37,9 @@ def _column(name, cells, source):
             cells = cells.dictionary_decode()
             kind = cells.type
         if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-            return NumberColumn(name, _matrix(name, cells, source))
+            matrix = _matrix(cells)
+            if matrix is not None:
+                return NumberColumn(name, matrix)
         if types.is_floating(kind) or (
                 not cells.null_count and (types.is_integer(kind) or types.is_boolean(kind))):
             return NumberColumn(name, cells.to_numpy(zero_copy_only=False))
@@ -52,17 +53,14 @@ def _text(cell):
     return cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell)
 
 
-def _matrix(name, cells, source):
-    """Return a column of lists of one length as (n, k)."""
+def _matrix(cells):
+    """Return lists of numbers of one length as (n, k), or None."""
     rows = len(cells)
     values = cells.flatten()
-    lengths = np.diff(np.asarray(cells.offsets)) if hasattr(cells, "offsets") else None
-    if cells.null_count or values.null_count or (
-            lengths is not None and rows and (lengths != lengths[0]).any()):
-        raise DataError(f"{source}: column {shown(name, 40)}: expected lists of numbers of one "
-                        "length")
+    size = len(values) // rows if rows else 0
+    lengths = cells.value_lengths() if hasattr(cells, "value_lengths") else None
+    even = lengths is None or set(lengths.unique().to_pylist()) <= {size}
+    if cells.null_count or values.null_count or not even or size * rows != len(values):
+        return None
     array = values.to_numpy(zero_copy_only=False)
-    if array.dtype.kind not in "fiub":
-        raise DataError(f"{source}: column {shown(name, 40)}: lists of {cells.type.value_type}, "
-                        "expected lists of numbers")
-    return array.reshape(rows, array.size // rows if rows else 0)
+    return array.reshape(rows, size) if array.dtype.kind in "fiub" else None

@@ -4,7 +4,7 @@ from fnmatch import fnmatchcase
 
 from hpgcn.datasets.columns import LABEL, MUSAE
 from hpgcn.datasets.source import shown
-from hpgcn.datasets.tables.data_table import NUMBER, CellError
+from hpgcn.datasets.tables.data_table import NUMBER
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import UNLABELED
 from hpgcn.graphs.edge_weights import listed, plain
@@ -101,7 +101,8 @@ def find_ids(table, vertices, flag, taken=()):
     """Return the index of the column of ids, or None if rows have none.
 
     It is the one that `flag` (--id-column) names; else one with a usual name whose values are ids
-    of vertices; else the only one whose values are such ids. DataError: several are.
+    of vertices; else the only one whose values are such ids. Those that are `taken` have other
+    roles. DataError: several are.
     """
     columns = table.columns
     if flag is not None:
@@ -109,7 +110,7 @@ def find_ids(table, vertices, flag, taken=()):
     if len(columns) < 2:
         return None
     names = [plain(column.name) for column in columns]
-    usual = [k for k, name in enumerate(names) if re.fullmatch(ID, name)]
+    usual = [k for k, name in enumerate(names) if re.fullmatch(ID, name) and k not in taken]
     fitting = [k for k in usual if vertices.fit(columns[k], table.num_rows)]
     if not fitting:
         others = [k for k in range(len(columns)) if k not in usual and k not in taken
@@ -160,10 +161,11 @@ def find_label(table, ids, flag):
     return labels[0]
 
 
-def find_features(table, ids, patterns):
+def find_features(table, ids, patterns, used=()):
     """Return the indices of the columns of features, and the names of those that are left out.
 
-    `patterns` (--feature-columns) are names, in which * and ? stand for any letters.
+    `patterns` (--feature-columns) are names, in which * and ? stand for any letters; `used` are
+    columns of this file that hold the labels or the split.
     """
     names = [column.name for column in table.columns]
     if patterns is not None:
@@ -175,18 +177,9 @@ def find_features(table, ids, patterns):
                                 f"(--feature-columns), expected some of {table.listed()}")
         return chosen, []
     rest = [k for k in range(len(names)) if k != ids]
-    left_out = [k for k in rest
-                if re.fullmatch(f"{TARGET}|{SPLIT}|{MASK}|{INDEX}", plain(names[k]))]
-    chosen = [k for k in rest if k not in left_out]
-    for k in chosen:
-        try:
-            table.columns[k].numbers()
-        except CellError as error:
-            raise DataError(
-                f"{table.where}: {table.place(error.row)}: column {table.title(k)} is "
-                f"{shown(error.text, 40)!r}, expected a number; --feature-columns NAME,NAME,... "
-                "names the columns to read, such as 'f*'") from None
-    return chosen, [names[k] for k in left_out]
+    known = f"{TARGET}|{SPLIT}|{MASK}|{INDEX}" + "|y" * ("x" not in map(plain, names))
+    left_out = [k for k in rest if names[k] in used or re.fullmatch(known, plain(names[k]))]
+    return [k for k in rest if k not in left_out], [table.title(k) for k in left_out]
 
 
 def find_split(table, ids):

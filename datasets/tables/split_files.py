@@ -3,7 +3,7 @@ import numpy as np
 
 from hpgcn.datasets import arrays
 from hpgcn.datasets.npz import as_mask
-from hpgcn.datasets.source import shown
+from hpgcn.datasets.source import Source, shown
 from hpgcn.datasets.tables import roles, table_files
 from hpgcn.datasets.tables.data_table import NumberColumn, TextColumn
 from hpgcn.datasets.tables.json_table import Pairs, json_table, read_json
@@ -14,13 +14,14 @@ from hpgcn.graphs.edge_weights import listed
 from hpgcn.graphs.validation import SPLIT
 
 
-def read_split(source, column, vertices, options, num_rows):
+def read_split(source, column, vertices, options, counts):
     """Return VertexRows of masks, (rows, 3) bool, or (rows, 3, s) of s splits.
 
-    Rows of masks without ids are `num_rows`, as many as there are vertices or ids in --ids.
+    Masks without ids have a row for each vertex, for each id in --ids, or for each id up to the
+    largest: `counts` are these numbers.
     """
-    if source.magic[:2] == b"PK" or source.magic[:6] == table_files.ARRAYS[0]:
-        return _from_arrays(source, vertices, options, num_rows)
+    if table_files.is_array(source):
+        return _from_arrays(source, vertices, options, counts)
     if table_files.is_json(source) and column is None:
         found = read_json(source, options.memory)
         lists = _lists(found)
@@ -45,8 +46,11 @@ def _from_table(table, column, vertices, options):
         for part, k in split.items():
             masks[:, SPLIT.index(part)] = _flags(table, k)
         name = listed([table.columns[k].name for k in split.values()])
+        for k in split.values():
+            options.use(Source(table.where), table.columns[k].name)
     else:
-        name = shown(table.columns[split].name, 40)
+        name = table.title(split)
+        options.use(Source(table.where), table.columns[split].name)
         for row, text in enumerate(table.columns[split].texts()):
             word = text.lower()
             if word in roles.PARTS:
@@ -106,10 +110,10 @@ def _from_ids(columns, source, vertices):
     unique = list(distinct)
     return VertexRows("split", str(source), masks,
                       unique if vertices.named else np.array(unique, np.int64),
-                      order=listed(list(columns)))
+                      order=f"the ids in {listed(list(columns))}")
 
 
-def _from_arrays(source, vertices, options, num_rows):
+def _from_arrays(source, vertices, options, counts):
     if source.magic[:2] != b"PK":
         array, notes = arrays.read_array(source, options.memory, "SU")
         if array.ndim != 1 or not roles.is_split(array.astype(np.str_).tolist()):
@@ -129,6 +133,7 @@ def _from_arrays(source, vertices, options, num_rows):
         if part in masks or part in columns:
             raise DataError(f"{where}: there are two arrays for {part}, expected one")
         if "mask" in key.lower() or array.dtype.kind in "bf" or array.ndim > 1:
+            num_rows = next((n for n in counts if n in array.shape), counts[0])
             masks[part] = as_mask(array, num_rows, where)
         else:
             ids = (TextColumn(key, array.astype(np.str_).tolist()) if array.dtype.kind in "SU"

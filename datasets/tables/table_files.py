@@ -1,16 +1,16 @@
 """Files of labels, features, splits and ids, in every format that is read."""
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
-from hpgcn.datasets import arrays
+from hpgcn.datasets import arrays, foreign
 from hpgcn.datasets.source import need, shown
 from hpgcn.datasets.tables import roles
-from hpgcn.datasets.tables.data_table import NumberColumn, TextColumn
+from hpgcn.datasets.tables.data_table import NumberColumn, TextColumn, counted
 from hpgcn.datasets.tables.delimited import read_delimited
-from hpgcn.datasets.tables.json_table import feature_lists, json_table, read_json
+from hpgcn.datasets.tables.json_table import Pairs, feature_lists, json_table, read_json
 from hpgcn.datasets.tables.libsvm import is_libsvm, read_libsvm
 from hpgcn.datasets.tables.parquet_table import read_parquet
 from hpgcn.datasets.tables.vertex_rows import VertexRows, keys_of
@@ -19,7 +19,8 @@ from hpgcn.graphs.classes import parse_classes
 from hpgcn.graphs.edge_weights import listed
 
 PARQUET = b"PAR1"  # first bytes
-ARRAYS = (b"\x93NUMPY", b"PK\x03\x04")  # first bytes of .npy and .npz
+NPY = b"\x93NUMPY"
+ZIP = b"PK\x03\x04"  # of .npz
 
 
 @dataclass
@@ -32,6 +33,11 @@ class TableOptions:
     header: bool | None = None
     count: int | None = None  # rows of a table without ids
     memory: int = 0
+    used: dict = field(default_factory=dict)  # by file: columns of the labels and the split
+
+    def use(self, source, name):
+        """Record that a column of a file holds the labels or the split."""
+        self.used.setdefault(os.path.realpath(source.path), set()).add(name)
 
 
 def file_and_column(text):
@@ -45,7 +51,7 @@ def file_and_column(text):
 def read_labels(source, vertices, options):
     """Return the VertexRows of labels: classes (rows,), -1 unlabeled, or 0/1 (rows, t)."""
     rows = partial(VertexRows, "labels", str(source))
-    if _is_array(source):
+    if is_array(source):
         array, notes = arrays.read_array(source, options.memory, "fiubSU")
         if array.dtype.kind in "SU" and array.ndim == 1:
             return _classes(rows, array.astype(np.str_).tolist(), str(source), notes=notes)
@@ -53,12 +59,20 @@ def read_labels(source, vertices, options):
     if is_libsvm(source.head()):
         texts, _, notes = read_libsvm(source, options.memory)
         return _classes(rows, texts, str(source), notes=notes)
-    table = read_table(source, vertices, options)
-    if table is None:
-        raise DataError(f"{source}: lists of numbers, expected a label for each vertex")
-    ids = roles.find_ids(table, vertices, options.id_column)
+    if is_json(source):
+        found = read_json(source, options.memory)
+        table = json_table(found, str(source), roles.is_known)
+        if table is None:
+            return _multi_label(rows, found, vertices, options)
+    else:
+        table = read_table(source, vertices, options)
+    taken = ()
+    if options.label_column is not None:
+        taken = (table.column(options.label_column, "--label-column"),)
+    ids = roles.find_ids(table, vertices, options.id_column, taken)
     k = roles.find_label(table, ids, options.label_column)
     column = table.columns[k]
+    options.use(source, column.name)
     notes = [*table.notes]
     if len(table.columns) > 1:
         notes.append(f"{source}: labels read from column {table.title(k)}")
@@ -68,6 +82,24 @@ def read_labels(source, vertices, options):
         rows = _classes(rows, column.texts(), f"{source}: column {table.title(k)}", table.place,
                         notes)
     return with_ids(rows, table, ids, vertices)
+
+
+def _multi_label(rows, found, vertices, options):
+    """Return the VertexRows of {"id": [0, 1, 0]}, or of a list of such lists, 0 or 1 a label."""
+    pairs = found if isinstance(found, Pairs) else list(enumerate(found))
+    made = rows(np.empty(0))
+    width = len(pairs[0][1]) if isinstance(pairs[0][1], list) else 0
+    for row, numbers in pairs:
+        if not width or not isinstance(numbers, list) or len(numbers) != width \
+                or not all(number in (0, 1) for number in numbers):
+            raise DataError(f"{made.where}: row {shown(row, 40)}: expected a list of labels, each "
+                            f"0 or 1{f', {width} as in the first row' if width else ''}")
+    made.values = np.array([numbers for _, numbers in pairs], np.float32)
+    if isinstance(found, Pairs):
+        ids = TextColumn("id", [name for name, _ in pairs])
+        made.keys = keys_of(ids, vertices, made.where, made.place)
+        made.order = "the ids in it"
+    return made
 
 
 def _classes(rows, texts, where, place="row {}".format, notes=()):
@@ -83,7 +115,7 @@ def _classes(rows, texts, where, place="row {}".format, notes=()):
 def read_features(source, vertices, options):
     """Return the VertexRows of a file of features, (rows, f) dense or sparse."""
     rows = partial(VertexRows, "features", str(source))
-    if _is_array(source):
+    if is_array(source):
         values, notes = arrays.read_matrix(source, options.memory)
         return rows(values, notes=notes)
     if is_libsvm(source.head()):
@@ -97,13 +129,20 @@ def read_features(source, vertices, options):
             rows = rows(values, is_partial=True)
             if ids is not None:
                 rows.keys = keys_of(TextColumn("id", ids), vertices, str(source), rows.place)
-                rows.order = "of names in the file"
+                rows.order = "the ids in it"
             return rows
     else:
         table = read_table(source, vertices, options)
-    ids = roles.find_ids(table, vertices, options.id_column)
-    chosen, left_out = roles.find_features(table, ids, options.feature_columns)
+    used = options.used.get(os.path.realpath(source.path), ())
+    taken = [k for k, column in enumerate(table.columns) if column.name in used]
+    if options.feature_columns is not None:
+        taken += roles.find_features(table, None, options.feature_columns)[0]
+    ids = roles.find_ids(table, vertices, options.id_column, taken)
+    chosen, left_out = roles.find_features(table, ids, options.feature_columns, used)
     notes = [*table.notes]
+    if len(table.columns) > 1:
+        notes.append(f"{source}: {counted(len(chosen), 'column')} of features: "
+                     f"{listed([table.title(k) for k in chosen])}")
     if left_out:
         notes.append(f"{source}: columns not read as features: {listed(left_out)} "
                      "(--feature-columns reads them)")
@@ -117,7 +156,8 @@ def _matrix(table, chosen, memory):
         raise DataError(f"{table.where}: columns {table.listed()}: no column of features")
     parts = []
     for k in chosen:
-        numbers = table.number_column(k)
+        numbers = table.number_column(k, "; --feature-columns NAME,NAME,... names the columns to "
+                                      "read, such as 'f*'")
         need(4 * numbers.size * len(chosen), memory, table.where)
         wrong = ~np.isfinite(numbers)
         if wrong.any():
@@ -133,7 +173,7 @@ def _matrix(table, chosen, memory):
 
 def read_ids(source, column, vertices, options):
     """Return the VertexRows of a file of ids, the order of rows of files without ids (--ids)."""
-    if _is_array(source):
+    if is_array(source):
         array, notes = arrays.read_array(source, options.memory, "iuSU")
         if array.ndim != 1:
             raise DataError(f"{source}: ids have shape {array.shape}, expected (n,)")
@@ -160,17 +200,19 @@ def read_ids(source, column, vertices, options):
 def with_ids(rows, table, ids, vertices):
     if ids is not None:
         rows.keys = keys_of(table.columns[ids], vertices, table.where, table.place)
-        rows.order = table.title(ids)
+        rows.order = f"column {table.title(ids)}"
     return rows
 
 
-def _is_array(source):
-    """Whether a file is .npy or .npz, or no text at all: the reader of arrays refuses it."""
-    magic = source.magic[:4]
-    if source.path.suffix.lower() in (".npy", ".npz"):
+def is_array(source):
+    """Whether a file is .npy or .npz; DataError if it is no table either."""
+    if source.suffix in (".npy", ".npz") or source.magic.startswith(NPY):
         return True
-    return magic != PARQUET and (source.magic[:6] in ARRAYS or magic in ARRAYS
-                                 or b"\0" in source.head()[:512])
+    known = foreign.identify(source, by_name=False)
+    if known is not None and known not in foreign.TEXTS:
+        raise DataError(f"{source}: is {known.name}, expected a table (text, Parquet or JSON) or "
+                        "an array of numpy.save")
+    return source.magic.startswith(ZIP)
 
 
 def is_json(source):

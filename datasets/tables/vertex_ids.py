@@ -7,7 +7,8 @@ from hpgcn.datasets.names import NAME_BYTES
 from hpgcn.datasets.source import need, shown
 from hpgcn.errors import DataError
 
-NEARLY_ALL = 0.9  # share of ids that are vertices, from which a column is one of ids
+NEARLY_ALL = 0.9  # share of numbers that are ids in edges, from which a column is one of ids
+HALF = 0.5  # of names, which are seldom the same by accident
 ROUND = re.compile(r"(\d{1,18})\.0+", re.ASCII)  # a whole number as pandas writes it beside gaps
 
 
@@ -40,6 +41,7 @@ class VertexIds:
             need((NAME_BYTES + ids.itemsize) * ids.size, self.memory, f"{self.where}: names")
             self.numbers = {name: k for k, name in enumerate(ids.tolist())}
             distinct = len(self.numbers)
+            self.sides = {name.partition(":")[0] + ":" for name in ids[[0, -1]].tolist()}
         elif ids is not None:
             self.order = np.argsort(ids, kind="stable")
             distinct = np.unique(ids).size
@@ -52,6 +54,12 @@ class VertexIds:
         """Whether row i of an array without ids is vertex i."""
         return self.raw.original_ids is None or self.raw.input_order
 
+    @property
+    def last(self):
+        """The largest id of vertices that were renumbered, or None."""
+        ids = self.raw.original_ids
+        return None if ids is None or self.named else int(ids.max())
+
     def describe(self):
         """Return what the ids are, for errors."""
         if self.named:
@@ -59,7 +67,7 @@ class VertexIds:
                 repr(shown(name, 30)) for name in self.raw.original_ids[:3].tolist())
         if self.raw.original_ids is None:
             return f"{self.raw.base}..{self.raw.base + self.num_nodes - 1}"
-        return f"{self.raw.original_ids.min()}..{self.raw.original_ids.max()}"
+        return f"{self.raw.original_ids.min()}..{self.last}"
 
     def keys(self, column):
         """Return a column as ids, list of str or (k,) int64; None if one is no id of this kind."""
@@ -69,6 +77,8 @@ class VertexIds:
         whole = column.whole_numbers() if hasattr(column, "array") else None
         if whole is not None:
             texts = list(map(str, whole.tolist()))
+        if self.raw.bipartite and f"{column.name}:" in self.sides:
+            texts = [f"{column.name}:{text}" if text else "" for text in texts]
         texts = [self._name(text) for text in texts]
         return texts if all(texts) else None
 
@@ -90,9 +100,9 @@ class VertexIds:
         return np.where(ids[places] == keys, self.order[places], -1)
 
     def fit(self, column, count):
-        """Whether `count` cells of a column are all different, and nearly all of them vertices.
+        """Whether `count` cells of a column are all different, and nearly all of them ids in edges.
 
-        They are ids of nearly all vertices, if the table has more rows than there are vertices.
+        If the table has more rows than there are such ids, nearly all of these are in the column.
         """
         head = column.head()
         if len(set(head)) < len(head) or (not self.named and head and not _is_whole(head[0])):
@@ -100,8 +110,12 @@ class VertexIds:
         keys = self.keys(column)
         if keys is None or len(set(keys if self.named else keys.tolist())) < count:
             return False
-        matched = np.count_nonzero(self.find(keys) >= 0)
-        return matched >= NEARLY_ALL * min(count, self.num_nodes)
+        vertices = self.find(keys)
+        vertices = vertices[vertices >= 0]
+        in_edge = np.ones(self.num_nodes, bool) if self.raw.in_edge is None else self.raw.in_edge
+        share = HALF if self.named else NEARLY_ALL
+        matched = np.count_nonzero(in_edge[vertices])
+        return 0 < matched >= share * min(count, np.count_nonzero(in_edge))
 
     def add(self, keys):
         """Return (image, number of vertices, original ids) with vertices of these ids added.

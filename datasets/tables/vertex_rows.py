@@ -25,7 +25,7 @@ class VertexRows:
     place : callable
         Returns what errors call row i.
     order : str, or None
-        The column of the ids, or the file of --ids.
+        Where the ids are, for notes.
     class_names : tuple of str, or None
         Names of the classes, of labels.
     is_partial : bool
@@ -86,19 +86,19 @@ def take_positional(rows, vertices, order):
         if rows.num_rows != order.num_rows:
             raise DataError(f"{rows.where}: {rows.kind} have shape {tuple(rows.values.shape)}, "
                             f"expected {order.num_rows} rows, one for each id in {order.where}")
-        rows.order = order.where
+        rows.order = f"the ids in {order.where}"
         return vertices.find(order.keys)
     ids = raw.original_ids
     hint = ""
-    if ids is not None and ids.dtype.kind != "U":
-        stop = int(ids.max()) - raw.base + 1
+    if vertices.last is not None:
+        stop = vertices.last - raw.base + 1
         if rows.num_rows == stop and stop != n:
             raw.notes.append(f"{rows.where}: {rows.kind} have a row for each id {raw.base}.."
-                             f"{ids.max()}: those of the {n} vertices are taken")
+                             f"{vertices.last}: those of the {n} vertices are taken")
             places = np.full(stop, -1, np.int64)
             places[ids - raw.base] = np.arange(n)
             return places
-        hint = f" (or give {stop} rows, one for each id {raw.base}..{ids.max()})"
+        hint = f" (or give {stop} rows, one for each id {raw.base}..{vertices.last})"
     if not vertices.rows_are_known:
         kind = "names" if vertices.named else f"numbers with gaps, {vertices.describe()}"
         raise DataError(f"{rows.where}: {rows.kind} have {rows.num_rows} rows without ids, and the "

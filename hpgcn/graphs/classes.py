@@ -133,15 +133,37 @@ def _number_classes(number_of, counts, notes):
                      f"{'are' if unlabeled > 1 else 'is'} unlabeled")
     present = [number for number in present if number >= 0]
     count = present[-1] + 1 if present else 0
-    if count > 4 * len(present) + 1000:
-        notes.append(f"labels {present[0]}..{present[-1]} have {len(present)} different values: "
-                     f"they are numbered 0..{len(present) - 1} in increasing order")
+    if _has_large_gaps(present):
+        notes.append(_gap_note(present))
         class_of = {number: k for k, number in enumerate(present)} | {-1: -1}
         names = tuple(map(str, present))
         return {text: class_of[number] for text, number in number_of.items()}, names
     if count > 2 * len(present):
         notes.append(f"{count} classes, 0..{count - 1}, but {len(present)} of them have vertices")
     return number_of, None
+
+
+def renumber_classes(labels):
+    """Return labels, the names of classes or None, and notes; close large gaps between numbers.
+
+    `labels` are (n,) integers, negative for unlabeled; the rule is that of `parse_classes`.
+    """
+    present, places = np.unique(labels, return_inverse=True)
+    unlabeled = int(np.count_nonzero(present < 0))
+    present = present[unlabeled:].tolist()
+    if not _has_large_gaps(present):
+        return labels, None, []
+    numbers = np.maximum(places.ravel() - unlabeled, -1)
+    return numbers, tuple(map(str, present)), [_gap_note(present)]
+
+
+def _has_large_gaps(present):
+    return bool(present) and present[-1] + 1 > 4 * len(present) + 1000
+
+
+def _gap_note(present):
+    return (f"labels {present[0]}..{present[-1]} have {len(present)} different values: they are "
+            f"numbered 0..{len(present) - 1} in increasing order")
 
 
 def _note_case(names, notes):

@@ -1,10 +1,15 @@
 """Tables of labels, features and splits joined by the ids of vertices: expectations by hand."""
 import gzip
 
+import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from inputs import put, refused
 
-from hpgcn.datasets.convert import read
+from hpgcn import store
+from hpgcn.datasets.convert import convert, read
+from hpgcn.errors import InputNotFoundError, UsageError
 
 PATH = "0 1\n1 2\n2 3\n"  # ids 0..3
 KONECT = "% sym unweighted\n1 2\n2 3\n"  # ids 1..3
@@ -68,3 +73,255 @@ def test_labels(tmp_path, edges, name, text, labels):
 def test_labels_refused(tmp_path, edges, text, message):
     refused(rf"y\.csv: .*{message}", put(tmp_path / "g.txt", edges),
             labels=put(tmp_path / "y.csv", text))
+
+
+FEATURES = [  # edges, name of the table, its text, options, features
+    (PATH, "x.csv", "id,a,b\n3,6,7\n0,0,1\n2,4,5\n1,2,3\n", {}, None),
+    (PATH, "x.csv", ",0,1\n3,6,7\n0,0,1\n2,4,5\n1,2,3\n", {}, None),
+    (PATH, "x.txt", "0 1.0\n2 3\n4 5\n6 7\n", {"id_column": "none"}, None),
+    (PATH, "x.csv", "0.0;1\n2;3\n4;5\n6;7.0\n", {"id_column": "none", "header": False}, None),
+    (PATH, "x.csv", "id;name;a;b\n3;p;6;7\n0;q;0;1\n2;r;4;5\n1;s;2;3\n",
+     {"feature_columns": ("a", "b*")}, None),
+    (PATH, "x.csv", "id,a,label,b,split\n3,6,1,7,test\n0,0,0,1,\n2,4,1,5,val\n1,2,0,3,\n", {},
+     None),
+    (PATH, "x.json", '[{"id": 3, "x": [6, 7]}, {"id": 0, "x": [0, 1]}, {"id": 2, "x": [4, 5]}, '
+     '{"id": 1, "x": [2, 3]}]', {}, None),
+    ("1 2\n2 3\n3 4\n", "x.csv", "id,a,b\n4,6,7\n1,0,1\n3,4,5\n2,2,3\n", {"base": 1}, None),
+    ("1 2\n2 3\n3 4\n", "x.csv", "id,a,b\n4,6,7\n1,0,1\n3,4,5\n2,2,3\n", {}, [1, 2, 3, 4]),
+    ("1 4\n4 9\n9 20\n", "x.csv", "key,a,b\n20,6,7\n1,0,1\n9,4,5\n4,2,3\n", {}, [1, 4, 9, 20]),
+    ("p q\nq r\nr s\n", "x.csv", "s,6,7\np,0,1\nr,4,5\nq,2,3\n", {"header": False},
+     ["p", "q", "r", "s"]),
+    ("p q\nq r\n", "x.csv", "who,a,b\ns,6,7\np,0,1\nr,4,5\nq,2,3\n", {"header": False},
+     ["p", "q", "r", "s"]),
+]
+
+
+@pytest.mark.parametrize("edges, name, text, options, ids", FEATURES)
+def test_features(tmp_path, edges, name, text, options, ids):
+    graph, _ = read(put(tmp_path / "g.txt", edges), features=put(tmp_path / name, text), **options)
+    assert graph.features.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert (graph.original_ids if ids is None else graph.original_ids.tolist()) == ids
+
+
+@pytest.mark.parametrize("text, message", [
+    ("id,a\n3,6\n0,0\n1,\n2,2\n", "line 4: column a is empty, expected a finite number"),
+    ("id,a\n3,6\n0,inf\n1,1\n2,2\n", "line 3: column a is inf"),
+    ("id,a\n3,6\n0,x\n1,1\n2,2\n", "line 3: column a is 'x'.*--feature-columns"),
+    ("id,a\n3,6\n0,0\n1,1\n", "1 vertices have no row of features, the first is id 2"),
+    ("id,a\n3,6\n0\n1,1\n2,2\n", r"line 3: 1 field\(s\), expected 2"),
+    ("author,a\n30,6\n0,0\n10,1\n20,2\n", "author has another value in each row.*--id-column"),
+])
+def test_features_refused(tmp_path, text, message):
+    refused(rf"x\.csv: .*{message}", put(tmp_path / "g.txt", PATH),
+            features=put(tmp_path / "x.csv", text))
+
+
+def test_one_table_of_labels_features_and_split(tmp_path):
+    """Columns that hold the labels and the split are no features, whatever they are called."""
+    text = "id,venue,f0,f1,use\n3,1,.5,2,train\n1,0,.25,1,test\n0,1,1,2,valid\n2,,3,1,train\n"
+    table = put(tmp_path / "n.csv", text)
+    graph, notes = read(put(tmp_path / "g.txt", PATH), labels=table, features=table,
+                        split=str(table), label_column="venue")
+    assert graph.labels.tolist() == [1, 0, -1, 1] and graph.header.split == "file"
+    assert graph.features.tolist() == [[1, 2], [.25, 1], [3, 1], [.5, 2]]
+    assert [np.flatnonzero(graph.masks[key]).tolist() for key in ("train", "val", "test")] == [
+        [3], [0], [1]]
+    said = " ".join(notes)
+    for part in ("4 rows of labels joined by column id", "columns not read as features: venue, use",
+                 "1 vertex without a label left out of the split", "split read from column use"):
+        assert part in said
+    assert read(tmp_path / "g.txt", labels=table, split=f"{table}:use",
+                label_column="venue")[0].masks["val"].tolist() == [True, False, False, False]
+
+
+SPLITS = [
+    ("s.csv", "id,split\n3,train\n2,val\n1,test\n0,\n"), ("s.csv", "node,train,val,test\n"
+     "3,1,0,0\n2,0,1,0\n1,0,0,1\n0,0,0,0\n"),
+    ("s.txt", "\n".join(["split", "none", "test", "dev", "training"])),
+    ("s.json", '{"train": [3], "valid": [2], "test": [1]}'),
+    ("s.json", '[{"id": 3, "set": "train"}, {"id": 2, "set": "val"}, {"id": 1, "set": "test"}]'),
+    ("s.npz", {"train_mask": [0, 0, 0, 1], "val_mask": [0, 0, 1, 0], "test_mask": [0, 1, 0, 0]}),
+    ("s.npz", {"train_idx": [3], "valid_idx": [2], "test_idx": [1]}),
+    ("s.npz", {"train": np.array([False, False, False, True]), "test": [[0], [1], [0], [0]],
+               "val": [[0], [0], [1], [0]]}),
+    ("s.npy", ["none", "test", "val", "train"]),
+]
+
+
+def save(path, content):
+    """Write text, or arrays as .npz or .npy."""
+    if isinstance(content, str):
+        return put(path, content)
+    write = np.savez if isinstance(content, dict) else np.save
+    with open(path, "wb") as file:
+        write(file, **content) if isinstance(content, dict) else write(file, content)
+    return path
+
+
+@pytest.mark.parametrize("name, content", SPLITS)
+def test_split(tmp_path, name, content):
+    graph, _ = read(put(tmp_path / "g.txt", PATH), split=str(save(tmp_path / name, content)))
+    assert [np.flatnonzero(graph.masks[key]).tolist() for key in ("train", "val", "test")] == [
+        [3], [2], [1]]
+
+
+def test_several_splits_and_splits_by_the_ids_of_the_edges(tmp_path):
+    masks = {f"{key}_masks": np.eye(4, dtype=bool)[[k, 3 - k]].T
+             for k, key in enumerate(("train", "val", "test"))}
+    path = save(tmp_path / "s.npz", masks)
+    graph, _ = read(put(tmp_path / "g.txt", PATH), split=str(path))
+    assert graph.masks["val"].tolist() == [[0, 0], [1, 0], [0, 1], [0, 0]]
+    path = put(tmp_path / "s.json", '{"train": [3], "val": [2], "test": [1]}')
+    graph, _ = read(put(tmp_path / "k.txt", KONECT), split=str(path))
+    assert graph.masks["train"].tolist() == [False, False, True]
+    path = put(tmp_path / "s.json", '{"train": ["cleo"], "val": ["ann"], "test": ["bob"]}')
+    graph, _ = read(put(tmp_path / "n.txt", NAMES), split=str(path), header=False)
+    assert graph.masks["train"].tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize("name, content, message", [
+    ("s.csv", "id,split\n3,train\n2,left\n", "which has the words train, val and test.*:COLUMN"),
+    ("s.json", '{"train": [3], "val": [2.5]}', "val: entry 0 is 2.5, expected an id"),
+    ("s.json", '{"train": [3], "val": ["x"]}', "val: entry 0: id 'x', expected a whole number"),
+    ("s.json", '{"train": [3, 3]}', "id 3 is there twice"),
+    ("s.npz", {"train_idx": [9], "val_idx": [1]}, "id 9 is no vertex|vertices without edges"),
+    ("s.npz", {"a": [1]}, "arrays a, expected train_mask"),
+    ("s.npz", {"train_mask": [0, 1]}, r"shape \(2,\), expected \(4,\)"),
+])
+def test_split_refused(tmp_path, name, content, message):
+    edges = "# hpgcn x: vertices 4, edges 3\n" + PATH
+    refused(message, put(tmp_path / "g.txt", edges), split=str(save(tmp_path / name, content)))
+
+
+def test_missing_files_and_flags_that_say_nothing(tmp_path):
+    edges, table = put(tmp_path / "g.txt", PATH), put(tmp_path / "y.csv", "id,label\n0,1\n")
+    for options in ({"split": "none.csv"}, {"ids": tmp_path / "none"}):
+        with pytest.raises(InputNotFoundError, match="none"):
+            read(edges, **options)
+    with pytest.raises(UsageError, match=r"--ids .*: no file"):
+        read(edges, labels=table, ids=put(tmp_path / "o.txt", "0\n1\n2\n3\n"))
+    refused("no column is called 'field'", edges, labels=table, label_column="field")
+    refused("no column is called 'key'", edges, labels=table, id_column="key")
+    refused("is an HDF5 file, expected a table", edges,
+            labels=put(tmp_path / "y.h5", b"\x89HDF\r\n\x1a\n" + bytes(99)))
+
+
+ORDERS = {"o.txt": "cleo\nann\nbob\n", "o.csv": "n,who\n0,cleo\n1,ann\n2,bob\n",
+          "o.npy": ["cleo", "ann", "bob"], "o.json": '["cleo", "ann", "bob"]'}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_order_of_rows_without_ids(tmp_path, name):
+    edges = put(tmp_path / "g.txt", NAMES)
+    files = {"features": save(tmp_path / "x.npy", [[2.0], [0.0], [1.0]]),
+             "labels": save(tmp_path / "y.npy", [1, 0, 0]),
+             "split": str(save(tmp_path / "s.npz", {"train_mask": [0, 1, 0]}))}
+    graph, notes = read(edges, ids=save(tmp_path / name, ORDERS[name]), header=False, **files)
+    assert graph.features.tolist() == [[0], [1], [2]] and graph.labels.tolist() == [0, 0, 1]
+    assert graph.masks["train"].tolist() == [True, False, False]
+    assert sum(f"joined by the ids in {tmp_path / name}" in note for note in notes) == 3
+    for kind, path in files.items():
+        if kind != "split":
+            refused("3 rows without ids.*--ids FILE", edges, header=False, **{kind: path})
+
+
+def test_tables_in_parquet(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(arrow.table({
+        "paper": ["r", "p", "q"], "emb": [[4.0, 5], [0, 1], [2, 3]], "label": [1, None, 0],
+        "tags": [["a"], [], ["b", "c"]], "score": np.float32([2, 0, 1])}), tmp_path / "n.parquet")
+    options = {"labels": tmp_path / "n.parquet", "features": tmp_path / "n.parquet",
+               "feature_columns": ("emb", "score"), "header": False}
+    graph, _ = read(put(tmp_path / "g.txt", "p q\nq r\n"), **options)
+    assert graph.labels.tolist() == [-1, 0, 1]
+    assert graph.features.tolist() == [[0, 1, 0], [2, 3, 1], [4, 5, 2]]
+    parquet.write_table(arrow.table({"__index_level_0__": [90, 7, 5000], "y": [1.0, np.nan, 0.0]}),
+                        tmp_path / "i.parquet")
+    graph, _ = read(put(tmp_path / "g.txt", "7 90\n90 5000\n"), labels=tmp_path / "i.parquet")
+    assert graph.labels.tolist() == [-1, 1, 0]
+
+
+VERTICES = [  # edges, table, ids of the vertices, labels
+    (PATH, "id,label\n3,1\n5,1\n0,0\n4,0\n", None, [0, -1, -1, 1, 0, 1]),
+    (PATH, "id,label\n3,1\n50000,1\n0,0\n", [0, 1, 2, 3, 50000], [0, -1, -1, 1, 1]),
+    ("5 90000\n90000 7\n", "id,label\n5,1\n50000,0\n99999,1\n", [5, 7, 50000, 90000, 99999],
+     [1, -1, 0, -1, 1]),
+    (KONECT, "id,label\n5,1\n3,0\n1,0\n", None, [0, -1, 0, -1, 1]),
+    ("b a\na c\n", "name,label\nz,1\na,0\ny,0\nb,1\n", ["b", "a", "c", "z", "y"], [1, 0, -1, 1, 0]),
+]
+
+
+@pytest.mark.parametrize("edges, table, ids, labels", VERTICES)
+@pytest.mark.parametrize("memory", [None, 4000])
+def test_ids_that_are_in_no_edge(tmp_path, monkeypatch, edges, table, ids, labels, memory):
+    """`memory` is too little for the edges, which are then sorted on disk: the same bits."""
+    monkeypatch.setattr("hpgcn.datasets.convert.EDGE_BYTES", 1 if memory is None else 1 << 40)
+    notes = convert(put(tmp_path / "g.txt", edges), tmp_path / "g.h5", header=False,
+                    labels=put(tmp_path / "y.csv", table))
+    assert any("vertices without edges added" in note for note in notes)
+    graph = store.load(tmp_path / "g.h5").read()
+    assert graph.labels.tolist() == labels
+    assert (graph.original_ids if ids is None else graph.original_ids.tolist()) == ids
+    names = list(range(len(labels))) if ids is None else ids
+    shift = 1 if edges == KONECT else 0
+    pairs = {(str(names[u] + shift if ids is None else names[u]),
+              str(names[v] + shift if ids is None else names[v]))
+             for u, v in zip(*graph.adjacency.nonzero())}
+    listed = {tuple(line.split()) for line in edges.splitlines() if line[0] != "%"}
+    assert pairs == listed | ({(v, u) for u, v in listed} if edges == KONECT else set())
+
+
+@pytest.mark.parametrize("rows, message", [
+    ("id,label\n9,1\n8,0\n", "id 9 is in no edge, nor is any other"),
+    ("id,label\n0,1\n-8,0\n", r"id -8, but ids begin at 0 \(--base\)"),
+])
+def test_ids_of_another_kind(tmp_path, rows, message):
+    refused(message, put(tmp_path / "g.txt", PATH), labels=put(tmp_path / "y.csv", rows))
+
+
+@pytest.mark.parametrize("name, edges, ids", [
+    ("g.graph", "3 2\n2\n1 3\n2\n", "3,1\n1,0\n"),
+    ("g.mtx", "%%MatrixMarket matrix coordinate pattern symmetric\n3 3 2\n2 1\n3 2\n",
+     "3,1\n1,0\n"),
+    ("g.net", "*Vertices 3\n*Edges\n1 2\n2 3\n", "3,1\n1,0\n"),
+    ("g.net", '*Vertices 3\n1 "a"\n2 "b"\n3 "c"\n*Edges\n1 2\n2 3\n', "c,1\na,0\n"),
+])
+def test_ids_of_formats_that_list_their_vertices(tmp_path, name, edges, ids):
+    path = put(tmp_path / name, edges)
+    graph, _ = read(path, labels=put(tmp_path / "y.csv", "id,label\n" + ids))
+    assert graph.labels.tolist() == [0, -1, 1]
+    other = "id,label\n7,1\n1,0\n" if "c" not in ids else "id,label\nd,1\na,0\n"
+    refused("is no vertex, expected", path, labels=put(tmp_path / "y.csv", other))
+
+
+def test_features_with_more_rows_than_ids(tmp_path):
+    X, y = save(tmp_path / "x.npy", np.arange(6.0)[:, None]), save(tmp_path / "y.npy", [0, 1] * 3)
+    graph, notes = read(put(tmp_path / "g.txt", PATH), features=X, labels=y)
+    assert graph.header.num_nodes == 6 and graph.labels.tolist() == [0, 1] * 3
+    assert any("2 vertices without edges added after the largest id" in note for note in notes)
+    refused("--num-nodes 6 adds", tmp_path / "g.txt", labels=y)
+    assert read(tmp_path / "g.txt", labels=y, num_nodes=6)[0].labels.tolist() == [0, 1] * 3
+    refused("--base 0 or --base 1", put(tmp_path / "one.txt", "1 2\n2 3\n"), features=X)
+
+
+@settings(max_examples=40, deadline=None,
+          suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_rows_in_any_order(tmp_path, data):
+    """Labels and features by id do not depend on the order of the rows, nor on what ids are."""
+    n = data.draw(st.integers(2, 9))
+    kind = data.draw(st.sampled_from(["kept", "from one", "far", "names"]))
+    ids = {"kept": list(range(n)), "from one": list(range(1, n + 1)),
+           "far": [10**6 * k * k + 3 for k in range(n)], "names": [f"v{k}" for k in range(n)]}[kind]
+    edges = "".join(f"{ids[k]} {ids[(k + 1) % n]}\n" for k in range(n))
+    order = data.draw(st.permutations(range(n)))
+    separator = data.draw(st.sampled_from([",", ";", "\t", "|", " "]))
+    rows = [separator.join(["txId", "grade", "f"])] + [
+        separator.join([str(ids[k]), str(k % 2), f"{k + .5}"]) for k in order]
+    table = put(tmp_path / "n.csv", "\n".join(rows))
+    graph, _ = read(put(tmp_path / "g.txt", edges), labels=table, features=table, header=None if
+                    kind != "names" else False, label_column="grade", base=int(kind == "from one")
+                    if kind != "names" else None)
+    assert graph.labels.tolist() == [k % 2 for k in range(n)]
+    assert graph.features[:, 0].tolist() == [k + .5 for k in range(n)]
