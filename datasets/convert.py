@@ -81,18 +81,18 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
          label_column=None, feature_columns=None):
     """Read a graph from a file, or digits or karate; return it, and what a user should know of it.
 
-    Options are those of `hpgcn convert`. The files `features`, .npy or .npz, dense or a
-    SciPy matrix, (n, f), and `labels`, .npy, (n,) or (n, t), replace the input's; where ids
-    were relabelled, their rows follow the increasing order of the original ids. Features of
-    a name in MADE are made of the adjacency. By default `row_normalize` is for Planetoid
+    Options are those of `hpgcn convert`. The files `features`, (n, f), and `labels`, (n,) or
+    (n, t), replace the input's, and so does `split`, FILE or FILE:COLUMN. They are tables, joined
+    by a column of ids, or arrays; `ids` is a file of the id of each row of those without ids.
+    `id_column`, `label_column`, `feature_columns` (names or patterns) and `header` say what the
+    columns of tables are. Features of a name in MADE are made of the adjacency. By default `row_normalize` is for Planetoid
     alone, the split the input's own, `memory`, the bytes that the input may ask for, 80% of
     those available. How edges are listed say `columns`, `base`, `header`, `weights`, `num_nodes`,
     `bipartite` and `compact` (hpgcn.datasets.layout.Layout). `weights` names the column or
     attribute of edges that has their weights, by default the one that is called a weight.
     `largest_component` leaves out all other vertices, in memory; ids tell which are left. Of a
     random or per-class split `num_splits` are drawn, each with the seed after that of the one
-    before. In a Scratch
-    (`scratch`) an edge list that does not fit into memory is sorted on disk: the graph's arrays
+    before. In a Scratch (`scratch`) an edge list that does not fit into memory is sorted on disk: the graph's arrays
     may then be Spools, which live as long. DataError, InputNotFoundError, UsageError, MissingError,
     StorageError: each one line with file, field, and index or line number.
     """
