@@ -85,16 +85,18 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     (n, t), replace the input's, and so does `split`, FILE or FILE:COLUMN. They are tables, joined
     by a column of ids, or arrays; `ids` is a file of the id of each row of those without ids.
     `id_column`, `label_column`, `feature_columns` (names or patterns) and `header` say what the
-    columns of tables are. Features of a name in MADE are made of the adjacency. By default `row_normalize` is for Planetoid
-    alone, the split the input's own, `memory`, the bytes that the input may ask for, 80% of
-    those available. How edges are listed say `columns`, `base`, `header`, `weights`, `num_nodes`,
-    `bipartite` and `compact` (hpgcn.datasets.layout.Layout). `weights` names the column or
-    attribute of edges that has their weights, by default the one that is called a weight.
-    `largest_component` leaves out all other vertices, in memory; ids tell which are left. Of a
-    random or per-class split `num_splits` are drawn, each with the seed after that of the one
-    before. In a Scratch (`scratch`) an edge list that does not fit into memory is sorted on disk: the graph's arrays
-    may then be Spools, which live as long. DataError, InputNotFoundError, UsageError, MissingError,
-    StorageError: each one line with file, field, and index or line number.
+    columns of tables are. Features of a name in MADE are made of the adjacency.
+
+    By default `row_normalize` is for Planetoid alone, the split the input's own, `memory`, the
+    bytes that the input may ask for, 80% of those available. How edges are listed say `columns`,
+    `base`, `header`, `weights`, `num_nodes`, `bipartite` and `compact`
+    (hpgcn.datasets.layout.Layout). `weights` names the column or attribute of edges that has their
+    weights, by default the one that is called a weight. `largest_component` leaves out all other
+    vertices, in memory; ids tell which are left. Of a random or per-class split `num_splits` are
+    drawn, each with the seed after that of the one before. In a Scratch (`scratch`) an edge list
+    that does not fit into memory is sorted on disk: the graph's arrays may then be Spools, which
+    live as long. DataError, InputNotFoundError, UsageError, MissingError, StorageError: each one
+    line with file, field, and index or line number.
     """
     wanted = None if split is None else parse_split(split)
     of_file = wanted is not None and wanted[0] == "table"
