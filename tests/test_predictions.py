@@ -120,6 +120,43 @@ def test_without_names_there_are_numbers(tmp_path):
     assert "class_names" not in hpgcn.predict(tmp_path / "g.h5", tmp_path / "run")
 
 
+def edges(ids, separator):
+    """Lines of three cliques of 4, and one bridge."""
+    ends = [(u, v) for u in range(12) for v in range(u) if u // 4 == v // 4] + [(3, 4)]
+    return "".join(f"{ids[u]}{separator}{ids[v]}\n" for u, v in ends)
+
+
+@pytest.mark.parametrize("name, ids, flags", [
+    ("g.csv", [f"v{k}" for k in range(12)], ()), ("g.txt", [10**12 - 7 * k for k in range(12)], ()),
+    ("g.txt", range(1, 13), ("--base", 1)), ("g.mtx", range(1, 13), ())])
+def test_labels_by_name_come_back_by_id(tmp_path, name, ids, flags):
+    """What a CSV says in any order is what predictions say of the same ids."""
+    text = edges(ids, "," if name == "g.csv" else " ")
+    if name == "g.csv":
+        text = "source,target\n" + text
+    if name == "g.mtx":
+        count = text.count("\n")
+        text = f"%%MatrixMarket matrix coordinate pattern symmetric\n12 12 {count}\n{text}"
+    (tmp_path / name).write_text(text)
+    places = np.random.default_rng(1).permutation(12).tolist()
+    wanted = {str(ids[k]): ("red", "green", "blue, light")[k // 4] for k in places}
+    with open(tmp_path / "labels.csv", "w", newline="") as file:
+        csv.writer(file).writerows([("id", "label"), *wanted.items()])
+    with open(tmp_path / "x.csv", "w", newline="") as file:
+        csv.writer(file).writerows([("id", "a", "b", "c"), *(
+            (ids[k], *np.eye(3, dtype=int)[k // 4]) for k in reversed(places))])
+    succeed("convert", tmp_path / name, tmp_path / "g.h5", "--labels", tmp_path / "labels.csv",
+            "--features", tmp_path / "x.csv", "--split", "per-class:2/1", "--symmetrize", *flags)
+    assert hpgcn.load(tmp_path / "g.h5").class_names == ("blue, light", "green", "red")
+    succeed("partition", tmp_path / "g.h5", "-k", 1)
+    succeed("train", tmp_path / "g.p1.h5", "--out", tmp_path / "run", "--epochs", 40, "--lr", .1,
+            "--dropout", 0)
+    succeed("predict", tmp_path / "run", "-o", tmp_path / "p.csv")
+    assert {line[0]: line[1] for line in rows(tmp_path / "p.csv")[1:]} == wanted
+    succeed("predict", tmp_path / "run", tmp_path / "g.h5", "-o", tmp_path / "q.csv")
+    assert rows(tmp_path / "q.csv") == rows(tmp_path / "p.csv")
+
+
 def test_several_labels_a_vertex(tmp_path):
     """Their names stand together; what stands between them must not be in a name."""
     found = {"id": np.arange(3), "logits": np.array([[1., 0, 2], [-1, -2, -3], [-1, 800, -800]]),
