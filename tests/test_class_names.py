@@ -5,7 +5,7 @@ import scipy.sparse as sp
 
 import hpgcn
 from hpgcn.datasets import convert
-from hpgcn.errors import DataError
+from hpgcn.errors import DataError, DataWarning
 from hpgcn.graphs.graph import Graph
 
 NAMES = ("chat", "chien", "été, hiver", "=1+1")
@@ -90,8 +90,21 @@ def test_an_archive_may_name_classes(tmp_path):
 
 
 def test_other_libraries_hold_names(tmp_path):
-    pytest.importorskip("networkx")
-    assert named().to_networkx().graph["class_names"] == list(NAMES)
+    networkx = pytest.importorskip("networkx")
+    G = named().to_networkx()
+    assert G.graph["class_names"] == list(NAMES)
+    assert Graph.from_networkx(G, "features", "label").class_names == NAMES
+    networkx.set_node_attributes(G, dict(enumerate(["b", "a", "?", "b", "a", "a"])), "color")
+    with pytest.warns(DataWarning, match=r"attribute color: 1 label \? is unlabeled"):
+        graph = Graph.from_networkx(G, "features", "color", masks=([0], [1], [3]))
+    assert graph.labels.tolist() == [1, 0, -1, 1, 0, 0] and graph.class_names == ("a", "b")
+    networkx.set_node_attributes(G, dict(enumerate(["10.0", "2.0", "2", "-1", "2", "10"])), "year")
+    with pytest.warns(DataWarning, match="1 label -1 is unlabeled"):
+        graph = Graph.from_networkx(G, "features", "year", masks=([0], [1], [2]))
+    assert graph.labels.tolist() == [10, 2, 2, -1, 2, 10] and graph.class_names is None
+    G.nodes[4]["year"] = "x"
+    with pytest.raises(DataError, match="attribute year: node 4: label 'x', expected"):
+        Graph.from_networkx(G, None, "year")
     pytest.importorskip("torch_geometric")
     data = named().to_pyg()
     assert data.num_nodes == 6 and Graph.from_pyg(data).class_names == NAMES

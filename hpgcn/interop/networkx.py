@@ -5,11 +5,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.errors import DataError, require, warn
+from hpgcn.graphs.classes import parse_classes
 from hpgcn.graphs.edge_weights import attribute_names, listed, weights_of
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.validation import SPLIT
 
 BY_NAME = "by name"  # which attribute has the weights follows from the names
+LABEL = "label"  # attribute of nodes that `to_networkx` writes
+
 
 def from_networkx(G, features=None, labels=None, *, edge_weight=BY_NAME, weight=BY_NAME,
                   name="graph", **options):
@@ -25,8 +28,9 @@ def from_networkx(G, features=None, labels=None, *, edge_weight=BY_NAME, weight=
     features : array (n, f), dense or sparse, or str, optional
         Row i is of `list(G)[i]`; or the name of a node attribute, a number or as many in each node.
     labels : array (n,) or (n, t), or str, optional
-        The same. A node without the attribute has no label. If all that are there are text, class
-        k is the k-th in sorted order.
+        The same. A node without the attribute has no label. Text is read as
+        `hpgcn.graphs.classes.parse_classes` reads it: numbers, or names of classes in sorted
+        order, which are kept. Of the attribute `label` they are else the graph's `class_names`.
     edge_weight : str or None, optional
         The attribute of edges that has their weights, 1 for an edge without it. By default the
         one that is called a weight, as `weight`, `Weight` and `value` are. None: all are 1.
@@ -64,9 +68,11 @@ def from_networkx(G, features=None, labels=None, *, edge_weight=BY_NAME, weight=
 
     if isinstance(features, str):
         features = _attribute(G, features, name)
+    class_names = None
     if isinstance(labels, str):
-        labels = _labels(G, labels, name)
-    found = {"masks": _masks(G, name), "original_ids": node_ids(nodes, name)}
+        labels, class_names = _labels(G, labels, name)
+    found = {"masks": _masks(G, name), "original_ids": node_ids(nodes, name),
+             "class_names": class_names}
     return Graph.from_scipy(A, features, labels, name=name, **(found | options))
 
 
@@ -95,7 +101,7 @@ def to_networkx(graph):
     else:
         G.add_weighted_edges_from(zip(*ends, graph.data.tolist()))
     X = graph.features
-    rows = {"label": graph.labels}
+    rows = {LABEL: graph.labels}
     rows |= {f"{key}_mask": mask for key, mask in (graph.masks or {}).items()}
     for k, node in enumerate(nodes):
         attributes = G.nodes[node]
@@ -168,21 +174,26 @@ def _attribute(G, key, name):
 
 
 def _labels(G, key, name):
-    """Return classes (n,), -1 for nodes without the attribute; or (n, t) where it is a list."""
+    """Return classes (n,), -1 for nodes without the attribute, or (n, t) of lists; and names."""
     values = [value for _, value in G.nodes(data=key)]
+    nodes = list(G)
     known = [value for value in values if value is not None]
     if not known:
         raise DataError(f"{name}: no node has an attribute {key}")
     if all(isinstance(value, str) for value in known):
-        classes = {text: k for k, text in enumerate(sorted(set(known)))}
-        return np.array([-1 if value is None else classes[value] for value in values])
+        classes = parse_classes([value or "" for value in values], f"{name}: attribute {key}",
+                                lambda row: f"node {nodes[row]!r}")
+        for note in classes.notes:
+            warn(f"{name}: attribute {key}: {note}")
+        return classes.numbers, classes.names
+    class_names = G.graph.get("class_names") if key == LABEL else None
     if np.ndim(known[0]):
-        return _attribute(G, key, name)
+        return _attribute(G, key, name), class_names
     for node, value in G.nodes(data=key):
         if value is not None and not isinstance(value, (numbers.Real, np.bool_)):
             raise DataError(f"{name}: node {node!r}: attribute {key} is {value!r}, expected a "
                             "number, or text as in all others")
-    return np.array([-1 if value is None else value for value in values])
+    return np.array([-1 if value is None else value for value in values]), class_names
 
 
 def _masks(G, name):
