@@ -204,14 +204,14 @@ def _assign(names, textual=(), weights=None, *, bipartite=False):
         _find_two_kinds(names, kinds)
     pairs = _pairs(kinds)
     if len(pairs) != 1:
-        two = not bipartite and len(_two_kinds(names, kinds)) == 2
+        two = not bipartite and sum(_plain(name).endswith("id") for name in names) > 1
         raise UnclearError("which are the ends of an edge? "
                            + "Of two kinds of ids --bipartite makes one graph. " * two
                            + f"Name each column, as in {spelled(_ends_of(names))}")
     [ends] = pairs
     role_of = {(ends, 0): U, (ends, 1): V, ("weight", 0): W, ("ignored", 0): PASSED}
-    roles = [role_of.get(kind, PASSED if k in textual and kind[0] != "graph" else None)
-             for k, kind in enumerate(kinds)]
+    roles = [role_of.get(kind, PASSED if kind[0] != "graph" and (weights or k in textual)
+                         else None) for k, kind in enumerate(kinds)]
 
     word_of = {U: ends[0], V: ends[1], W: "w"}
     words = [word_of[role] if role in word_of and role not in roles[:k] else "-"
@@ -234,7 +234,7 @@ def _unknown(name, kind, k, words, weighted):
                 f"the rows of one of them; where all are of one, {spelled(words)} leaves it out")
     also = ""
     if not weighted:
-        also = f", {spelled([*words[:k], 'w', *words[k + 1:]])} reads it as weights"
+        also = f", {spelled([*words[:k], 'w', *words[k + 1:]])} or --weights reads it as weights"
     return f"{name} is not known: {spelled(words)} leaves it out{also}"
 
 

@@ -9,7 +9,8 @@ from hpgcn.errors import DataError
 
 VERTICES = re.compile(rb"[#%] hpgcn .*\bvertices (\d{1,18})\b")  # as `hpgcn generate` writes it
 UNDIRECTED = re.compile(rb"[#%]\s*undirected (graph|network)\b", re.IGNORECASE)
-COUNTED = re.compile(rb"[#%].*?\bnodes:?\s+(\d{1,18})\b", re.IGNORECASE)  # SNAP
+COUNTED = re.compile(rb"[#%].*?\b(?:num_?)?(?:nodes|vertices)(?:\s*[:=]\s*|\s+)(\d{1,18})"
+                     rb"(?![\d.,]*\d)", re.IGNORECASE)  # SNAP
 WEIGHTS = (b"unweighted|positive|posweighted|signed|multisigned|weighted|multiweighted|"
            b"multiposweighted|dynamic")
 KONECT = re.compile(rb"%\s*(sym|asym|bip)\s+(" + WEIGHTS + rb")\s*", re.IGNORECASE)

@@ -69,7 +69,7 @@ def _columns(schema, layout, source):
     ends = [kinds[named.roles.index(role)] for role in (U, V)]
     textual = all(kind.startswith(TEXT) for kind in ends)
     ids = ("text", TEXT) if textual else ("integers", INTEGERS)
-    for role, (wanted, allowed) in ((U, ids), (V, ids), (W, ("numbers", NUMBERS))):
+    for role, (wanted, allowed) in ((U, ids), (V, ids), (W, ("numbers", (*NUMBERS, "bool")))):
         if role not in named.roles:
             continue
         k = named.roles.index(role)

@@ -132,8 +132,9 @@ class Stream:
         if self.num_nodes is not None:
             return notes
         if self.counted is not None and self.counted != n:
-            kept = ""
-            if ids is not None and ids.dtype.kind == "i" and distinct < self.counted:
+            named = self.names is not None or self.sides is not None
+            kept = "" if named else ": --num-nodes N is another count"
+            if not named and ids is not None and distinct < self.counted:
                 kept = (f": --num-nodes {ids[-1] - self.base + 1} keeps all ids up to the largest, "
                         "with or without edges")
             notes.append(f"the header counts {self.counted} vertices, {distinct} are in an edge"

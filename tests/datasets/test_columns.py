@@ -60,7 +60,7 @@ def test_names(header, roles, reads):
     ("u,v,weight,value", "weight and value mean the same: name one, as in --columns u,v,w,-"),
     ("u,v,source,target", "which are the ends"),
     ("source,target,rating",
-     "rating is not known: --columns source,target,- leaves it out, --columns source,target,w"),
+     "rating is not known: --columns source,target,- leaves it out, --columns source,target,w or "),
     ("source,target,w,rating", "rating is not known: --columns source,target,w,- leaves it out$"),
     ("source,target,row", "row is not known"),
     ("source\x1b[2J,target,x\ny", "columns source\\?\\[2J, target, x\\?y: ")])

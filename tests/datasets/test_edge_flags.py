@@ -91,6 +91,8 @@ COUNTS = [  # content, options, number of vertices, original ids, a note
     ("# Nodes: 5 Edges: 2\n1 2\n2 5\n", {}, 5, [1, 2, 3, 4, 5], "counts 5 vertices: 2 of them"),
     ("# Nodes: 5 Edges: 2\n1 2\n2 5\n", {"base": 1}, 5, None, "counts 5 vertices: 2 of them"),
     ("# Nodes: 5 Edges: 2\n1 2\n2 5\n", {"base": 0}, 6, None, "5 vertices, 3 are in an edge"),
+    ("# vertices=5, edges=2\n0 1\n1 2\n", {}, 5, None, "counts 5 vertices: 2 of them are in no"),
+    ("# 1,234 nodes: 1,234\n0 1\n", {}, 2, None, ""),
     ("# Nodes: 5 Edges: 2\n0 1\n1 5\n", {}, 6, None, "header counts 5 vertices, 3 are in an edge"),
     ("# Nodes: 90000 Edges: 1\n3 70000\n", {}, 90000, None, "89998 of them are in no edge"),
     ("# Nodes: 7000 Edges: 1\n3 7000\n", {}, 7000, list(range(1, 7001)), "6998 of them"),
@@ -170,6 +172,9 @@ def test_parquet_takes_the_same_flags(tmp_path, kind):
     assert graph.original_ids.tolist() == [1, 2, 5]
     assert rows(graph) == [[0, 0, 4], [5, 0, 0], [0, 0, 0]]
     assert read(tmp_path / "g.parquet", weights="stars", num_nodes=9)[0].header.num_nodes == 9
+    named["weight"] = [True, False]
+    parquet.write_table(arrow.table(named), tmp_path / "b.parquet")
+    assert "1 entries of weight 0" in str(read(tmp_path / "b.parquet", weights="weight")[1])
     refused(r"row 0: source is 5, expected 0\.\.4", tmp_path / "g.parquet", weights="stars",
             num_nodes=5)
 
