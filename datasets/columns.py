@@ -61,6 +61,11 @@ class Columns:
     notes: tuple[str, ...] = ()  # what a user should know of it
     guessed: bool = False  # nothing but its place says that the third column holds weights
 
+    @property
+    def sides(self):
+        """The names of the two kinds of ids in a bipartite list."""
+        return self.ends if len(set(self.ends)) == 2 else ROW_FIRST
+
 
 def of_place(count):
     """Return the columns of a list that names none: `u v` or `u v weight`."""
@@ -206,7 +211,7 @@ def _assign(names, textual=(), weights=None, *, bipartite=False):
     if len(pairs) != 1:
         two = not bipartite and sum(_plain(name).endswith("id") for name in names) > 1
         raise UnclearError("which are the ends of an edge? "
-                           + "Of two kinds of ids --bipartite makes one graph. " * two
+                           + "--bipartite reads ids of two kinds. " * two
                            + f"Name each column, as in {spelled(_ends_of(names))}")
     [ends] = pairs
     role_of = {(ends, 0): U, (ends, 1): V, ("weight", 0): W, ("ignored", 0): PASSED}
@@ -231,7 +236,7 @@ def _unknown(name, kind, k, words, weighted):
     """Say what can be done with column k, whose name has no role."""
     if kind[0] == "graph":
         return (f"{name} says which of several graphs an edge is in, and one is trained on: keep "
-                f"the rows of one of them; where all are of one, {spelled(words)} leaves it out")
+                f"the rows of one; if all rows are of one graph, {spelled(words)} leaves it out")
     also = ""
     if not weighted:
         also = f", {spelled([*words[:k], 'w', *words[k + 1:]])} or --weights reads it as weights"

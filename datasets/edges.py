@@ -59,7 +59,7 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
             "notes": notes, "table": table, "counted": comments.counted,
             "undirected": comments.undirected, "listed_once": comments.listed_once,
             "compact": layout.compact,
-            "sides": named.ends if bipartite else None}
+            "sides": named.sides if bipartite else None}
         if not comments.konect and has_names(first, named.roles):
             layout.refuse_for_names(source)
             notes += _comment_notes(comments, first)
@@ -70,7 +70,9 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
             return
         base = layout.base
         low = int(comments.konect is not None) if base is None else base
-        num_nodes = comments.num_nodes if layout.num_nodes is None else layout.num_nodes
+        num_nodes = layout.num_nodes
+        if num_nodes is None and not (bipartite or layout.compact):
+            num_nodes = comments.num_nodes
         high = SIDE - 1 if bipartite else INT64_MAX
         if num_nodes is not None:
             high = low + num_nodes - 1

@@ -79,10 +79,14 @@ def refuse_text(first, where):
 
 
 def refuse_ragged(first, where):
-    """Refuse lines of many lengths, as those of an adjacency list."""
-    if len({len(fields) for fields in first.rows}) > 2:
+    """Refuse lines of many lengths, or with counts, as those of an adjacency list."""
+    way = "--format adjlist reads lines of a vertex and its neighbours"
+    lengths = {len(fields) for fields in first.rows}
+    if len(lengths) > 2:
         raise DataError(f"{where}: the lines below have {len(first.fields)} and other numbers of "
-                        "fields: --format adjlist reads a vertex and its neighbours")
+                        f"fields: {way}")
+    if min(lengths) > 3 and all(row[1] == str(len(row) - 2) for row in first.rows):
+        raise DataError(f"{where}: the second number of each line counts those behind it: {way}")
 
 
 def count_like_edges(comments, first):
@@ -141,7 +145,8 @@ def _is_above_integers(fields, rows):
 def _has_numbers(rows, count):
     """Whether a column of `count` has numbers alone, so that words above it are its name."""
     rows = [row for row in rows if len(row) == count]
-    return bool(rows) and any(not any(is_name(row[k]) for row in rows) for k in range(count))
+    return bool(rows) and any(all(row[k] and not is_name(row[k]) for row in rows)
+                              for k in range(count))
 
 
 def _shape(name):

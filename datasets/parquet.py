@@ -54,7 +54,7 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
             yield Stream(str(source), parts, named, layout.num_nodes, base=base,
                          base_known=textual or layout.base is not None, notes=list(named.notes),
                          names=names, compact=layout.compact,
-                         sides=named.ends if layout.bipartite else None)
+                         sides=named.sides if layout.bipartite else None)
 
 
 def _columns(schema, layout, source):

@@ -46,9 +46,9 @@ def test_names(header, roles, reads):
     ("r,h,t", "--columns=-,source,target$"), ("id,head,tail,rel", "--columns=-,source,target,-$"),
     ("from,relation,to", "relation is not known: --columns source,-,target leaves it out"),
     ("userId,movieId,rating,timestamp",
-     "kinds of ids --bipartite makes one graph. Name each .* --columns source,target,-,-$"),
+     "--bipartite reads ids of two kinds. Name each .* --columns source,target,-,-$"),
     ("graph_id,source,target", "graph_id says which of several graphs an edge is in.*keep the rows "
-     "of one of them; where all are of one, --columns=-,source,target leaves it out$"),
+     "of one; if all rows are of one graph, --columns=-,source,target leaves it out$"),
     ("u,v,component", "component says which of several graphs"),
     (":START_ID(Person),:TYPE,:END_ID(Movie)", "ids of two kinds: --bipartite keeps them apart"),
     ("x", "which are the ends"),

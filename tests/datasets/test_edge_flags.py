@@ -32,6 +32,7 @@ HEADERS = [  # content, options, its edges as (row, column), or what the refusal
     ("name,friend\na,b\n", {"columns": "u,v"}, "names of columns, or an edge of names"),
     ("who,whom,when\na,b,3\n", {"columns": "u,v,-"}, [("a", "b")]),
     ("who,whom,when\na,b,3\nb,c,y\n", {"columns": "u,v,-"}, "line 1: who, whom, when: names of c"),
+    ("alice,bob,\ncarol,dave,\n", {"columns": "u,v,-"}, "line 1: alice, bob, : names of columns"),
     ("who,whom\n1,2\n2,3\n", {"columns": "u,v"}, [(1, 2), (2, 3)]),
     ("u v\nv w\nw u\n", {}, "line 1: u, v: names of columns, or an edge"),
     ("u v\nv w\nw u\n", {"header": False}, [("u", "v"), ("v", "w"), ("w", "u")]),
@@ -102,6 +103,7 @@ COUNTS = [  # content, options, number of vertices, original ids, a note
     ("0 5\n", {}, 6, None, "4 ids below the largest are in no edge, and are isolated vertices: "
                            "--compact leaves them out"),
     ("0 5\n", {"compact": True}, 2, [0, 5], "relabelled"),
+    ("# hpgcn rmat: vertices 9, edges 1\n0 5\n", {"compact": True}, 2, [0, 5], "relabelled"),
     ("1 5\n", {"compact": True}, 2, [1, 5], "ids 1..5 relabelled"),
     ("1 5\n", {"compact": True, "base": 1}, 2, [1, 5], "ids 1..5 relabelled"),
     ("0 1\n1 2\n", {"compact": True}, 3, None, ""), ("a b\n", {"compact": True, "header": False},
@@ -138,6 +140,8 @@ BIPARTITE = [  # file, options, original ids, entries above the diagonal
      ["userId:5", "userId:7", "movieId:7"], {(0, 2): 3, (1, 2): 2}),
     ("user,date,item\n7,2001,7\n5,2002,7\n", {},
      ["user:5", "user:7", "item:7"], {(0, 2): 1, (1, 2): 1}),
+    ("a,a\n3,4\n", {"columns": "u,v"}, ["u:3", "v:4"], {(0, 1): 1}),
+    ("# hpgcn rmat: vertices 9, edges 1\n3,4\n", {}, ["u:3", "v:4"], {(0, 1): 1}),
     ("source;target\nbob;x\nann;bob\nbob;bob\n", {},
      ["source:bob", "source:ann", "target:x", "target:bob"],
      {(0, 2): 1, (0, 3): 1, (1, 3): 1}),
@@ -233,6 +237,9 @@ def test_adjacency_lists_of_other_names(tmp_path):
     path = put(tmp_path / "g.txt", "0 2 1 2\n1 1 0\n2 0\n3 3 0 1 2\n")
     refused("line 1: the lines below have 4 and other numbers of fields: --format adjlist", path)
     assert read(path, "adjlist")[0].header.num_edges == 10
+    path = put(tmp_path / "g.txt", "0 2 1 2\n1 2 0 2\n2 2 0 1\n")
+    refused("line 1: the second number of each line counts those behind it: --format adjl", path)
+    assert read(path, "adjlist")[0].header.num_edges == 6
 
 
 def test_edges_of_weight_0_are_counted(tmp_path):
