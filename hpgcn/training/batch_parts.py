@@ -10,12 +10,13 @@ from hpgcn.training.parts import PARTITIONING, SEED, kept_partition, where_of
 log = logging.getLogger("hpgcn")
 
 
-def parts_of(request, source, comm, method):
+def parts_of(request, source, comm, method, out=""):
     """Return the part of each ORIGINAL vertex, (n,) int32, and how many parts there are.
 
     All ranks call this together. source: the graph of a run as it was given. A number of parts is
-    made by a method, beside a file once for all runs: it depends on the graph alone. Errors on all
-    ranks as `hpgcn.partition.batch_parts.parts_of` and `hpgcn.partition.make_partition`.
+    made by a method, beside a file once for all runs, else in the run directory `out`: it depends
+    on the graph alone. Errors on all ranks as `hpgcn.partition.batch_parts.parts_of` and
+    `hpgcn.partition.make_partition`.
     """
     from hpgcn.partition import batch_parts
 
@@ -24,7 +25,7 @@ def parts_of(request, source, comm, method):
         if comm.rank == 0:
             part, number = batch_parts.parts_of(
                 request, where_of(source), source.header.num_nodes, _own(source),
-                lambda k: _made(source, k, method))
+                lambda k: _made(source, k, method, out))
             found = part.astype(np.int32), number
     return comm.bcast(found)
 
@@ -42,14 +43,15 @@ def _own(source):
     return part, k
 
 
-def _made(source, k, method):
-    if not hasattr(source, "path"):
+def _made(source, k, method, out):
+    kept = kept_partition(source, k, method, out) if hasattr(source, "path") else None
+    if kept is None:
         from hpgcn.partition import make_partition
 
         log.info("partitioning %s in %d parts by %s, for batches", where_of(source), k, method)
-        return make_partition(source.in_original_order(), k, method=method, seed=SEED).part
+        graph = source.read() if hasattr(source, "path") else source
+        return make_partition(graph.in_original_order(), k, method=method, seed=SEED).part
     from hpgcn import store
 
-    path, _ = kept_partition(source, k, method)
-    with store.load(path) as made:
+    with store.load(kept[0]) as made:
         return made.vertex_partition.part

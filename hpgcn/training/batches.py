@@ -215,7 +215,7 @@ def make_batches(config, source, shard, view, step):
 
     units, unit_of, weights = source.header.num_nodes, np.asarray, None
     if kind.takes_parts:
-        part, units = parts_of(request, source, comm, strategy.method)
+        part, units = parts_of(request, source, comm, strategy.method, config.out)
         unit_of, weights = part.__getitem__, np.bincount(part, minlength=units)
     sampler = kind(units, request.size, spec.seed)
     maker = Induced(held, sampler, unit_of, weights, hops, comm)

@@ -64,6 +64,8 @@ def predict(source: Graph | StoredGraph | str | os.PathLike[str],
         weights, settings, attributes = read_run(run)
         own = {name: getattr(Config, name)
                for name in ("aggregate_on", "update_on", "delay", "split_index")}
+        named = isinstance(run, str | os.PathLike) and os.path.isdir(run)
+        own["out"] = os.fspath(run) if named else ""
         config = Config(**{**settings, **own, "device": device, "prune": False})
         find_strategy(config)
         name = getattr(run, "name", "the model") if hasattr(run, "weights") else run

@@ -65,9 +65,9 @@ def assign_rows(source, comm, config):
 
     A strategy that needs parts takes a partitioned source as it is. On several ranks any other is
     partitioned first (rank 0, in a child process); of a file NAME.h5 the result is kept as
-    NAME.pP.h5, and used again by later runs. Others that take parts take those of a partitioned
-    source; all others cut the stored order. Strategies that choose partition as well, and are then
-    what `choose_strategy` says.
+    NAME.pP.h5, beside it or else in the run directory, and used again by later runs. Others that
+    take parts take those of a partitioned source; all others cut the stored order. Strategies
+    that choose partition as well, and are then what `choose_strategy` says.
 
     Return a Placement. Raised on all ranks: a ConfigError if the file has another number of parts
     than there are ranks, or the grid does not fit; a DataError if the file changed meanwhile, or
@@ -78,7 +78,8 @@ def assign_rows(source, comm, config):
     open_choice = config.strategy in CHOOSING and comm.size > 1
     choice = ""
     if strategy.needs_parts and source.offsets is None and comm.size > 1:
-        source = partitioned(source, comm, METHOD if open_choice else strategy.method)
+        method = METHOD if open_choice else strategy.method
+        source = partitioned(source, comm, method, config.out)
     if hasattr(source, "path"):
         _check_order(source, comm)
     if strategy.takes_parts and source.offsets is not None:

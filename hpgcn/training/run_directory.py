@@ -33,6 +33,7 @@ from hpgcn.training.records import read_history
 log = logging.getLogger("hpgcn")
 FILES = ("config.toml", "metrics.jsonl", "summary.json", "model.h5", "predictions.h5", "trace.json",
          "traffic.npy", "sums.npy")
+PARTITIONS = "partitions"  # folder of those that could not be kept beside their graph
 LONGEST = Path("checkpoints", "0" * 64, "0" * 64)  # no name that a run makes is longer
 NAME_BYTES = 100  # of a graph's name, in the name of a run directory
 OURS = {"overwrite": True, "follow": False}  # a file of the run is replaced, a link not followed
@@ -48,7 +49,8 @@ def refuse_existing_run(path, overwrite):
     try:
         if _exists(path) and not path.is_dir():
             raise OutputError(f"{path}: exists and is not a directory")
-        if _exists(path) and not overwrite and any(path.iterdir()):
+        in_use = _exists(path) and any(each.name != PARTITIONS for each in path.iterdir())
+        if in_use and not overwrite:
             raise OutputError(f"{path}: run directory exists; {setting('resume')} goes on in it, "
                               f"{setting('overwrite', True)} replaces it; or choose another "
                               f"{setting('out')}")
