@@ -3,11 +3,17 @@ import numpy as np
 
 from hpgcn.datasets.source import shown
 from hpgcn.errors import DataError
-from hpgcn.graphs.adjacency import build_adjacency
+from hpgcn.graphs.adjacency import (
+    build_adjacency,
+    merged_adjacency,
+    repeated_loops,
+    without,
+)
+from hpgcn.graphs.edge_weights import count_rounded, rounded_note
 from hpgcn.graphs.validation import check_finite
 
 
-def build(raw, where, notes, *, reverse, symmetrize, unweighted, strict):
+def build(raw, where, notes, *, reverse, symmetrize, unweighted, strict, duplicates="merge"):
     """CSR of what was read into memory, whose edges are let go of; options as `convert.read`.
 
     Returns (indptr, indices, data), Counts as `hpgcn.graphs.adjacency.build_adjacency`,
@@ -23,19 +29,25 @@ def build(raw, where, notes, *, reverse, symmetrize, unweighted, strict):
         _refuse_irregular(raw, where)
 
     options = {"symmetrize": symmetrize or raw.symmetrize or raw.undirected, "name": where}
+    edges = raw.rows, raw.columns, raw.values
     with np.errstate(over="ignore"):
         total = 0.0 if raw.values is None else np.abs(raw.values).sum(dtype=np.float64)
-    duplicates = not np.isfinite(total)  # sums overflow, maybe in one order of the input alone
-    if not duplicates:
-        *csr, counts = build_adjacency(raw.rows, raw.columns, raw.values, raw.num_nodes, **options)
-        duplicates = raw.values is not None and counts.duplicates
-    if duplicates:  # SciPy sums weights in an order of its own
-        order, first = _grouped(raw)
-        sums = np.bincount(np.cumsum(first) - 1, raw.values[order])
-        rows = raw.rows[order][first]
-        *csr, counts = build_adjacency(rows, raw.columns[order][first], sums, raw.num_nodes,
+    again = not np.isfinite(total)  # sums overflow, maybe in one order of the input alone
+    if not again:
+        *csr, counts = merged_adjacency(*edges, raw.num_nodes, duplicates, **options)
+        again = raw.values is not None and counts.duplicates
+    if again:  # SciPy sums weights in an order of its own
+        loops = repeated_loops(*edges[:2])
+        if duplicates == "sum-edges":
+            edges = without(loops, *edges)
+        order, first = _grouped(*edges[:2])
+        sums = np.bincount(np.cumsum(first) - 1, edges[2][order])
+        rows = edges[0][order][first]
+        *csr, counts = build_adjacency(rows, edges[1][order][first], sums, raw.num_nodes,
                                        **options)
         counts.duplicates = raw.rows.size - rows.size
+        counts.repeated_loops = loops.size
+        counts.ones = False
     raw.rows = raw.columns = raw.values = None
     if strict and raw.undirected and raw.symmetrize and counts.asymmetric:
         raise DataError(f"{where}: {counts.asymmetric} edges are listed in one direction only, "
@@ -57,11 +69,11 @@ def describe_zeros(count):
             "--columns u,v,- keeps them in an edge list")
 
 
-def _grouped(raw):
+def _grouped(rows, columns):
     """Return the stable order that sorts the entries, and where in it a new entry begins."""
-    order = np.lexsort((raw.columns, raw.rows))
-    rows = raw.rows[order]
-    columns = raw.columns[order]
+    order = np.lexsort((columns, rows))
+    rows = rows[order]
+    columns = columns[order]
     first = np.ones(order.size, bool)
     first[1:] = (rows[1:] != rows[:-1]) | (columns[1:] != columns[:-1])
     return order, first
@@ -83,11 +95,13 @@ def _drop_zeros(raw, unweighted, where, notes):
         notes.append(describe_zeros(zeros))
     if unweighted or np.all(raw.values == 1):
         raw.values = None
+    elif lost := count_rounded(raw.values):
+        notes.append(rounded_note(lost))
 
 
 def _refuse_irregular(raw, where):
     loops = np.flatnonzero(raw.rows == raw.columns)
-    order, first = _grouped(raw)
+    order, first = _grouped(raw.rows, raw.columns)
     for kind, entries in (("self loops", loops), ("duplicate edges", np.sort(order[~first]))):
         if entries.size:
             k = entries[0]

@@ -20,7 +20,8 @@ from hpgcn.datasets.split import (
 from hpgcn.datasets.tables.join import TablePaths, close_gaps, join
 from hpgcn.datasets.tables.table_files import TableOptions
 from hpgcn.errors import DataError, InputNotFoundError, UsageError, setting
-from hpgcn.graphs.adjacency import row_and_column_sums
+from hpgcn.graphs.adjacency import check_duplicates, duplicates_notes, row_and_column_sums
+from hpgcn.graphs.edge_weights import rounded_note
 from hpgcn.graphs.graph import assemble
 from hpgcn.graphs.validation import MAX_SPLITS, SPLIT, check_labels
 from hpgcn.graphs.vertex_order import (
@@ -77,8 +78,8 @@ def order_within(graph, name, memory):
 def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, unweighted=False,
          reverse=False, strict=False, row_normalize=None, split=None, memory=None, scratch=None,
          columns=None, base=None, header=None, weights=None, num_nodes=None, bipartite=False,
-         compact=False, largest_component=False, num_splits=1, ids=None, id_column=None,
-         label_column=None, feature_columns=None):
+         compact=False, duplicates=None, largest_component=False, num_splits=1, ids=None,
+         id_column=None, label_column=None, feature_columns=None):
     """Read a graph from a file, or digits or karate; return it, and what a user should know of it.
 
     Options are those of `hpgcn convert`. The files `features`, (n, f), and `labels`, (n,) or
@@ -91,19 +92,20 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     bytes that the input may ask for, 80% of those available. How edges are listed say `columns`,
     `base`, `header`, `weights`, `num_nodes`, `bipartite` and `compact`
     (hpgcn.datasets.layout.Layout). `weights` names the column or attribute of edges that has their
-    weights, by default the one that is called a weight. `largest_component` leaves out all other
-    vertices, in memory; ids tell which are left. Of a random or per-class split `num_splits` are
-    drawn, each with the seed after that of the one before. In a Scratch (`scratch`) an edge list
-    that does not fit into memory is sorted on disk: the graph's arrays may then be Spools, which
-    live as long. DataError, InputNotFoundError, UsageError, MissingError, StorageError: each one
-    line with file, field, and index or line number.
+    weights, by default the one that is called a weight. `duplicates` says what becomes of edges
+    that are listed several times, as for `hpgcn.Graph.from_scipy`. `largest_component` leaves out
+    all other vertices, in memory; ids tell which are left. Of a random or per-class split
+    `num_splits` are drawn, each with the seed after that of the one before. In a Scratch
+    (`scratch`) an edge list that does not fit into memory is sorted on disk: the graph's arrays may
+    then be Spools, which live as long. DataError, InputNotFoundError, UsageError, MissingError,
+    StorageError: each one line with file, field, and index or line number.
     """
     wanted = None if split is None else parse_split(split)
     of_file = wanted is not None and wanted[0] == "table"
     _check_count(num_splits, wanted)
     memory = memory_budget() if memory is None else memory
     asked = {"reverse": reverse, "symmetrize": symmetrize, "unweighted": unweighted,
-             "strict": strict}
+             "strict": strict, "duplicates": check_duplicates(duplicates)}
     layout = Layout(columns, weights, header, base, num_nodes, bipartite, compact)
     if weights is not None and unweighted:
         raise UsageError(f"--weights {weights}: --unweighted sets all weights to 1")
@@ -128,6 +130,8 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
         make = partial(assemble, *csr)
         sums = partial(row_and_column_sums, *csr)
     else:
+        if entries.rounded:
+            notes.append(rounded_note(entries.rounded))
         if entries.zeros:
             notes.append(describe_zeros(entries.zeros))
         adjacency = entries.merge(scratch, memory)
@@ -145,13 +149,15 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     masks, split = _split(raw, ("file",) if of_file else wanted, num_splits, where)
     graph = make(raw.features, raw.labels, masks, name=where, original_ids=raw.original_ids,
                  split=split, source_sha256=digest, class_names=raw.class_names)
-    base = raw.base if raw.original_ids is None else 0
-    header = dataclasses.replace(graph.header, name=name, base=base)
+    header = dataclasses.replace(
+        graph.header, name=name, base=raw.base if raw.original_ids is None else 0,
+        parallel_edges=counts.ones and not graph.header.all_ones)
     graph = dataclasses.replace(graph, header=header)
     if graph.header.multilabel and graph.labels.sum(axis=1).max(initial=0) == 1:
         notes.append(f"labels {graph.labels.shape} are one-hot, but trained as multi-label, each "
                      "column on its own: for classes give --labels the file of y.argmax(1), -1 "
                      "where unknown")
+    notes += duplicates_notes(counts, duplicates, "--duplicates {}".format)
     if strict and raw.undirected:
         _refuse_half_listed(graph.header, counts, where)
     reads = raw.reads[::-1] if reverse else raw.reads
@@ -264,9 +270,10 @@ def _report(header, raw, counts, isolated, reads):
     row, column = reads
     kind = "directed" if header.directed else "undirected"
     kind += "" if header.all_ones else ", weighted"
+    merged = "summed" if header.parallel_edges else "merged"
     notes = [
         f"{header.num_nodes} vertices, {header.num_edges} edges, {kind}",
-        f"{counts.duplicates} duplicates merged, {counts.loops} self loops, "
+        f"{counts.duplicates} duplicates {merged}, {counts.loops} self loops, "
         f"{isolated} isolated vertices",
         f"row {row} aggregates {column}"]
     if counts.asymmetric > 0:

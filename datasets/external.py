@@ -16,6 +16,7 @@ from hpgcn.datasets.source import need
 from hpgcn.errors import DataError
 from hpgcn.graphs.adjacency import Counts
 from hpgcn.graphs.contents import check_contents
+from hpgcn.graphs.edge_weights import count_rounded
 from hpgcn.graphs.graph import Graph, Header
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.kernels.pools import start_pool
@@ -36,6 +37,8 @@ class Entries:
     weighted: bool  # there are weights, and not all of them are 1
     mirror: bool  # the image of each entry is there too
     strict: bool  # entries carry their numbers
+    last_loops: bool  # of the loops of a vertex the last counts
+    rounded: int  # weights that float32 does not hold
     tally: np.ndarray  # (6,) int64: see hpgcn.datasets.sort_kernels
     scratch: object  # where the runs are
     size: int  # entries in memory at once
@@ -76,7 +79,11 @@ class Entries:
             raise DataError(f"{self.where}: {duplicates} duplicate edges, the first at entry "
                             f"{number}: {u} -> {v} (--strict)")
         self.runs.spool.remove()
-        return rows.adjacency(duplicates)
+        adjacency = rows.adjacency(duplicates)
+        loops = int(self.tally[sort_kernels.LOOPS] - rows.tally[sort_kernels.DIAGONAL])
+        adjacency.counts.repeated_loops = loops
+        adjacency.counts.ones = not (self.weighted and self.tally[sort_kernels.NOT_ONE])
+        return adjacency
 
 
 @dataclass
@@ -121,7 +128,7 @@ def room(memory):
 
 
 def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweighted=False,
-            strict=False):
+            strict=False, duplicates="merge"):
     """Read a Stream into Entries, in `memory` bytes; options and errors as `convert.read`."""
     def refuse(count):
         need(VERTEX_BYTES * count, memory, f"{stream.where}: {count} vertices")
@@ -132,7 +139,8 @@ def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweigh
     else:
         refuse(stream.num_nodes)
     mirror = symmetrize or stream.undirected
-    weighted = stream.weighted and not unweighted
+    counted = duplicates != "merge"
+    weighted = counted or (stream.weighted and not unweighted)
     entry = 2 * (64 + 24 * weighted + 24 * strict)  # twice: the other half is for distinct ids
     size = max(8, min(RUN, room(memory) // entry))
     rows, columns = np.empty((2, size), np.uint64)
@@ -142,12 +150,17 @@ def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweigh
     tally = np.zeros(6, np.int64)
     step = size // 2 if mirror else size
     at = 0
+    rounded = 0
     for u, v, w in stream.edges():
         if ids is not None:
             ids.add(u)
             ids.add(v)
         if reverse:
             u, v = v, u
+        if w is not None and not unweighted:
+            rounded += count_rounded(w)
+        if counted and (w is None or unweighted):
+            w = np.ones(u.size) if w is None else (w != 0).astype(np.float64)
         w = np.empty(0) if w is None else w
         for start in range(0, u.size, step):
             part = slice(start, start + step)
@@ -171,11 +184,12 @@ def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweigh
         u = u if restored.original_ids is None else restored.original_ids[u]
         raise DataError(f"{stream.where}: {tally[sort_kernels.LOOPS]} self loops, the first at "
                         f"entry {tally[sort_kernels.LOOP_ENTRY]}: {u} -> {u} (--strict)")
-    weighted = bool(weighted and tally[sort_kernels.NOT_ONE])
+    weighted = bool(weighted and (counted or tally[sort_kernels.NOT_ONE]))
     if original_ids is not None:
         runs = runs.renumbered(partial(np.searchsorted, original_ids), scratch.spool(), size,
                                weighted=weighted, numbered=strict)
-    return Entries(stream.where, restored, runs, weighted, mirror, strict, tally, scratch, size)
+    return Entries(stream.where, restored, runs, weighted, mirror, strict,
+                   duplicates == "sum-edges", rounded, tally, scratch, size)
 
 
 class _SortedKeys:
@@ -240,7 +254,9 @@ class _SortedKeys:
             return sort_kernels.unique(keys)
         merged = np.empty_like(keys)
         sums = np.empty_like(weights)
-        end, again = sort_kernels.combine(keys, weights, numbers, np.argsort(keys), merged, sums)
+        entries = self.entries
+        end, again = sort_kernels.combine(keys, weights, numbers, np.argsort(keys), merged, sums,
+                                          entries.last_loops, entries.key_bits, row)
         if again >= 0 and (self.repeated is None or again < self.repeated[0]):
             originals = (keys & sort_kernels.ONE) == 0
             key = int(keys[np.argmax((numbers == again) & originals)])

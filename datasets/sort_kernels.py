@@ -88,12 +88,13 @@ def unique(keys):
 
 
 @jit()
-def combine(keys, weights, numbers, order, merged, sums):
+def combine(keys, weights, numbers, order, merged, sums, last_loops, bits, first):
     """Sum the weights of equal keys, in the order in which they lie in the buffer.
 
     `order` sorts the keys, equal ones in any order, and is changed;
-    `merged` and `sums` are written. Returns the number of distinct keys,
-    and the least number of an entry, no image, that repeats another, or -1.
+    `merged` and `sums` are written. With `last_loops` the last weight of a self loop counts; keys
+    of `bits` begin at row `first`. Returns the number of distinct keys, and the least number of an
+    entry, no image, that repeats another, or -1.
     """
     end = 0
     again = np.int64(-1)
@@ -114,6 +115,9 @@ def combine(keys, weights, numbers, order, merged, sums):
             total = weights[order[start]]
             for k in range(start + 1, stop):
                 total += weights[order[k]]
+            column = (key & ((ONE << bits) - ONE)) >> ONE
+            if last_loops and (key >> bits) + first == column:
+                total = weights[order[stop - 1]]
             sums[end] = total
         end += 1
         start = stop

@@ -121,9 +121,12 @@ BAD = [
     ({"y": [[0, 1], [2, 0]]}, r"multi-label entry at \(1, 0\)"),
     ({"y": [0, 1], "masks": ([0], [0], [1])}, "vertex 0 is in both the train and the val mask"),
     ({"y": [0, 1], "masks": ([], [0], [1])}, "train mask is empty"),
-    ({"y": [0, -1], "masks": ([0, 1], [], [])}, "vertex 1 is in the train mask but has no label"),
+    ({"y": [0, -1], "masks": ([1], [], [])}, "vertex 1 is in the train mask but has no label"),
     ({"y": [0, 1], "masks": ([0, 2], [], [])}, "entry 1 is vertex 2, expected 0..1"),
     ({"y": [0, 1], "masks": (np.ones(3, bool), [], [])}, "train mask has shape"),
+    ({"masks": ([0, 1], [], [])}, r"train mask is \[0, 1\]: true and false, or vertex numbers"),
+    ({"masks": (np.int8([1, 1]), [], [])}, "Expected bool, or numbers of another length"),
+    ({"masks": (np.uint8([1, 1]), np.uint8([0, 1]), [])}, "vertex 1 is in both"),
 ]
 
 
@@ -132,6 +135,15 @@ def test_bad_input_is_named(change, message):
     given = {"A": np.array([[0, 1], [1, 0]]), **change}
     with pytest.raises(DataError, match=message):
         Graph.from_scipy(**given)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_uint8_of_0_and_1_is_a_mask_whatever_the_number_of_vertices(n):
+    mask = np.arange(n) == n - 1
+    for kind in (bool, np.uint8) if n < 3 else (bool, np.uint8, np.int64):
+        graph = Graph.from_scipy(np.zeros((n, n)), masks=(mask.astype(kind), [], []))
+        assert graph.masks["train"].tolist() == mask.tolist()
+    assert Graph.from_scipy(np.zeros((2, 2)), masks=([1], np.uint8([0]), [])).masks["val"][0]
 
 
 CSR = [([1, 2], [0, 1], 2, "start at 1"), ([0, 2, 1], [0], 1, "fall from 2 to 1 at row 1"),

@@ -36,8 +36,8 @@ def convert(args):
 
     names = ("compress", "overwrite", "features", "labels", "symmetrize", "unweighted", "reverse",
              "strict", "row_normalize", "split", "num_splits", "memory", "columns", "base",
-             "header", "weights", "num_nodes", "bipartite", "compact", "largest_component", "order",
-             "ids", "id_column", "label_column", "feature_columns")
+             "header", "weights", "num_nodes", "bipartite", "compact", "duplicates",
+             "largest_component", "order", "ids", "id_column", "label_column", "feature_columns")
     options = {name: getattr(args, name) for name in names}
     notes = convert.convert(args.source, args.out, args.format, **options)
     say(args, *notes, f"wrote {printable(args.out)}")

@@ -50,6 +50,10 @@ def convert(command):
     add("--feature-columns", metavar="NAME,...", type=lambda text: tuple(text.split(",")),
         help="columns of features in the table of --features, such as age,'f*' (default: all but "
              "ids, labels and split)")
+    add("--duplicates", choices=["merge", "sum", "sum-edges"],
+        help="an edge that is listed several times: merge (weights are summed, but if all are 1 it "
+             "is one edge), sum (each counts, as in PyG), sum-edges (of the loops of a vertex the "
+             "last alone, as in PyG's GCNConv); default: merge")
     add("--symmetrize", action="store_true", help="take max(A, A^T)")
     add("--unweighted", action="store_true", help="set all edge weights to 1")
     add("--reverse", action="store_true", help="row and column of every entry change places")

@@ -5,7 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
+from hpgcn.errors import UsageError, setting, warn
 from hpgcn.graphs import validation
+from hpgcn.graphs.edge_weights import count_rounded, rounded_note
+
+DUPLICATES = ("merge", "sum", "sum-edges")  # what becomes of an edge that is listed several times
 
 
 @dataclass
@@ -16,14 +20,18 @@ class Counts:
     zeros: int = 0
     loops: int = 0
     asymmetric: int = 0
+    repeated_loops: int = 0  # self loops that the same vertex has again further on
+    ones: bool = True  # all weights of the input are 1
 
 
-def build_adjacency(rows, columns, values, n, *, symmetrize=False, name="graph"):
+def build_adjacency(rows, columns, values, n, *, symmetrize=False, count=False, name="graph"):
     """Make a valid CSR adjacency from entries in any order.
 
     `rows`, `columns` (e,) lie in [0, n); `values` (e,), or None for all ones. `symmetrize` takes
-    max(A, A^T), after duplicates are merged. Return indptr (n + 1,) int64, indices (nnz,), data
-    (nnz,) float32 or None if all are 1, Counts. DataError for a weight not finite in it.
+    max(A, A^T), after duplicates are merged. Weights of duplicates are summed, but if all weights
+    are 1 a duplicate is the same edge, unless `count` is true. Return indptr (n + 1,) int64,
+    indices (nnz,), data (nnz,) float32 or None if all are 1, Counts. DataError for a weight not
+    finite in it.
     """
     counts = Counts()
     dtype = validation.index_dtype(n)
@@ -32,6 +40,8 @@ def build_adjacency(rows, columns, values, n, *, symmetrize=False, name="graph")
         validation.check_finite(values, f"{name}: weight")
         if np.all(values == 1):
             values = None
+    if values is None and count:
+        values = np.ones(len(rows))
     data = np.ones(len(rows), np.uint8) if values is None else values
     coords = (np.asarray(rows, dtype), np.asarray(columns, dtype))
     matrix = sp.csr_array((data, coords), shape=(n, n))
@@ -58,6 +68,96 @@ def build_adjacency(rows, columns, values, n, *, symmetrize=False, name="graph")
         if np.all(data == 1):
             data = None
     return matrix.indptr.astype(np.int64), matrix.indices.astype(dtype, copy=False), data, counts
+
+
+def check_duplicates(duplicates):
+    """Return one of DUPLICATES, "merge" for None; UsageError for anything else."""
+    duplicates = DUPLICATES[0] if duplicates is None else duplicates
+    if duplicates not in DUPLICATES:
+        raise UsageError(f"{setting('duplicates', duplicates)}: expected {', '.join(DUPLICATES)}")
+    return duplicates
+
+
+def repeated_loops(rows, columns):
+    """Return the places of self loops, (k,) int64, that the same vertex has again further on."""
+    loops = np.flatnonzero(rows == columns)[::-1]
+    last = np.unique(rows[loops], return_index=True)[1]
+    return np.delete(loops, last)
+
+
+def without(places, *arrays):
+    """Return arrays without the entries at these places; None stays None."""
+    return tuple(array if array is None else np.delete(array, places) for array in arrays)
+
+
+def adjacency_of(A, name, *, symmetrize=False, unweighted=False, duplicates=None):
+    """Make a valid CSR adjacency of a matrix, as `Graph.from_scipy`, and warn of what it changes.
+
+    Return indptr, indices, data as `build_adjacency`, and whether weights count parallel edges.
+    """
+    asked = check_duplicates(duplicates)
+    A = validation.check_adjacency(A, name)
+    validation.check_finite(A.data, f"{name}: weight")
+    kept = A.data != 0
+    rows, columns, values = *(axis[kept] for axis in A.coords), A.data[kept]
+    if zeros := A.data.size - values.size:
+        warn(f"{name}: {zeros} entries of weight 0 dropped: they are no edges")
+    values = None if unweighted or np.all(values == 1) else values
+    if values is not None and (lost := count_rounded(values)):
+        warn(f"{name}: {rounded_note(lost)}")
+
+    *csr, counts = merged_adjacency(rows, columns, values, A.shape[0], asked, name=name,
+                                    symmetrize=symmetrize)
+    for note in duplicates_notes(counts, duplicates, "duplicates={!r}".format):
+        warn(f"{name}: {note}")
+    if counts.zeros:
+        warn(f"{name}: {counts.zeros} edges dropped whose weights sum to 0")
+    return *csr, counts.ones and csr[2] is not None
+
+
+def merged_adjacency(rows, columns, values, n, duplicates, **options):
+    """Return what `build_adjacency` does, of entries whose duplicates are treated as asked."""
+    total = len(rows)
+    ones = values is None
+    again = repeated_loops(rows, columns)
+    if duplicates == "sum-edges":
+        rows, columns, values = without(again, rows, columns, values)
+    *csr, counts = build_adjacency(rows, columns, values, n, count=ones and duplicates != "merge",
+                                   **options)
+    counts.duplicates += total - len(rows)
+    counts.repeated_loops = again.size
+    counts.ones = ones
+    return *csr, counts
+
+
+def duplicates_notes(counts, asked, option):
+    """Return what a user should know of edges that are listed several times.
+
+    Parameters
+    ----------
+    counts : Counts
+    asked : str or None
+        One of DUPLICATES, None if the user has not chosen.
+    option : callable
+        Returns how a user chooses, such as "--duplicates sum".
+
+    Examples
+    --------
+    >>> duplicates_notes(Counts(duplicates=3), None, "--duplicates {}".format)
+    ['3 edges are listed before and count once: --duplicates sum counts each']
+    """
+    if not counts.duplicates or asked in ("merge", "sum-edges"):
+        return []
+    if asked is None and counts.ones:
+        return [f"{counts.duplicates} edges are listed before and count once: {option('sum')} "
+                "counts each"]
+    notes = []
+    if asked is None:
+        notes.append(f"{counts.duplicates} edges are listed before: their weights are summed")
+    if counts.repeated_loops:
+        notes.append(f"{counts.repeated_loops} self loops are listed before and summed: "
+                     f"{option('sum-edges')} takes the last, as PyG's GCNConv does")
+    return notes
 
 
 def row_and_column_sums(indptr, indices, data):

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from hpgcn.errors import DataError
 from hpgcn.graphs import validation
-from hpgcn.graphs.adjacency import build_adjacency, is_symmetric, row_and_column_sums
+from hpgcn.graphs.adjacency import adjacency_of, is_symmetric, row_and_column_sums
 from hpgcn.graphs.contents import check_contents
 from hpgcn.graphs.header import Header
 
@@ -138,6 +138,7 @@ class Graph:
                    X: ArrayLike | sp.sparray | sp.spmatrix | None = None,
                    y: ArrayLike | None = None, masks: Masks | None = None, *, name: str = "graph",
                    symmetrize: bool = False, unweighted: bool = False,
+                   duplicates: str | None = None,
                    original_ids: ArrayLike | None = None, split: str = "file",
                    source_sha256: str = "", class_names: Sequence[str] | None = None) -> Graph:
         """Make a graph from a sparse matrix and arrays.
@@ -145,18 +146,23 @@ class Graph:
         Parameters
         ----------
         A : scipy sparse array or matrix, or ndarray, (n, n)
-            Duplicates are summed, or dropped if all weights are 1; explicit zeros are dropped.
+            Weights; explicit zeros are no edges and dropped, which a DataWarning says.
         X : ndarray or scipy sparse, (n, f), optional
             Features, cast to float32. Sparse ones stay sparse.
         y : (n,) integers (-1: unknown), or (n, t) multi-label, optional
         masks : (train, val, test) or a dict of them, optional
-            Each (n,) bool, or an array of vertex numbers; or (n, s) bool of s splits, of which
-            training takes one (`Config.split_index`); beside such an (n,) is that of all splits.
-            They must not overlap.
+            Each (n,) bool or uint8, or an array of vertex numbers; or (n, s) bool of s splits, of
+            which training takes one (`Config.split_index`); beside such an (n,) is that of all
+            splits. They must not overlap.
         symmetrize : bool
             Take max(A, A^T).
         unweighted : bool
             Set all weights to 1.
+        duplicates : "merge", "sum" or "sum-edges", optional
+            What becomes of entries that occur several times. "merge": weights are summed, but if
+            all are 1 the entry is 1. "sum": weights are summed, so that a 1 that occurs twice is
+            2. "sum-edges": the same, but of the loops of a vertex the last counts. By default
+            "merge", with a DataWarning that counts them.
         class_names : sequence of str, (c,), optional
             Names of the classes 0, 1, ..; there may be more than classes with vertices.
 
@@ -166,16 +172,13 @@ class Graph:
             Not square, columns or row pointers that leave the matrix, NaN or Inf, wrong row counts,
             labels below -1, overlapping masks, class names that are too few or not distinct.
         """
-        A = validation.check_adjacency(A, name)
-        n = A.shape[0]
-        kept = A.data != 0
-        rows, columns = (axis[kept] for axis in A.coords)
-        values = None if unweighted else A.data[kept]
-        indptr, indices, data, _ = build_adjacency(rows, columns, values, n, symmetrize=symmetrize,
-                                                   name=name)
+        *csr, parallel = adjacency_of(A, name, symmetrize=symmetrize, unweighted=unweighted,
+                                      duplicates=duplicates)
+        n = csr[0].size - 1
         ids = validation.check_ids(original_ids, n, name)
-        return assemble(indptr, indices, data, X, y, masks, name=name, original_ids=ids,
-                        split=split, source_sha256=source_sha256, class_names=class_names)
+        return assemble(*csr, X, y, masks, name=name, original_ids=ids, split=split,
+                        source_sha256=source_sha256, class_names=class_names,
+                        parallel_edges=parallel)
 
     @classmethod
     def from_edge_index(cls, edge_index: ArrayLike, edge_weight: ArrayLike | None = None,
@@ -191,7 +194,7 @@ class Graph:
             Row 0 the source of each edge, row 1 its target, which aggregates the source: edge
             (u, v) is the entry a[v, u] of the adjacency. An undirected graph has each edge twice.
         edge_weight : (e,) or (e, 1) numbers, optional
-            By default all are 1. Duplicates are merged as by `from_scipy`.
+            By default all are 1.
         features, labels, masks, name, **options
             As X, y and the others of `from_scipy`.
         num_nodes : int, optional
@@ -364,7 +367,7 @@ class Graph:
 
 
 def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, original_ids=None,
-             split="file", source_sha256="", class_names=None):
+             split="file", source_sha256="", class_names=None, parallel_edges=False):
     """Make a whole Graph from a valid CSR and unchecked X, y, masks and class_names.
 
     They, and errors, are as of `Graph.from_scipy`.
@@ -376,7 +379,7 @@ def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, origina
     degree_row, degree_column = row_and_column_sums(indptr, indices, data)
     header = Header(name=name, num_nodes=n, num_edges=indices.size,
                     directed=not is_symmetric(matrix), all_ones=data is None,
-                    source_sha256=source_sha256, **fields)
+                    source_sha256=source_sha256, parallel_edges=parallel_edges, **fields)
     return Graph(header, 0, indptr, indices, data, degree_row=degree_row,
                  degree_column=degree_column, degree_loop=matrix.diagonal().astype(np.float64),
                  vertex=np.arange(n, dtype=np.int64), original_ids=original_ids, **arrays)

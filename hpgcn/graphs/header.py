@@ -25,6 +25,7 @@ class Header:
     split: str = ""  # how splits were made: "file", "planetoid", "random:60/20/20:0"..
     source_sha256: str = ""  # of the input, hexadecimal; empty if made in memory
     base: int = 0  # the input's number of vertex 0, where there are no `Graph.original_ids`
+    parallel_edges: bool = False  # weights are how often the input lists an edge
 
     def __str__(self) -> str:
         classes = "labels per vertex" if self.multilabel else "classes"
@@ -35,6 +36,13 @@ class Header:
             f"{self.num_classes:,} {classes}" if self.num_classes else "",
             f"{self.num_splits:,} splits" if self.num_splits > 1 else "split" * self.num_splits]
         return ", ".join(filter(None, words))
+
+    @property
+    def weights(self) -> str:
+        """What the weights are, in words."""
+        if self.parallel_edges:
+            return "numbers of parallel edges"
+        return "all 1" if self.all_ones else "float32"
 
     def check_split(self, index: int, where: str | None = None) -> None:
         """Refuse, with a ConfigError, the number of a split that the graph does not have."""
@@ -60,7 +68,7 @@ class Header:
             ("stored entries", f"{self.num_edges:,}"),
             ("entries a vertex", f"{self.num_edges / n:.1f}" if n else ""),
             ("edges", "directed" if self.directed else "undirected"),
-            ("weights", "all 1" if self.all_ones else "given"),
+            ("weights", self.weights),
             ("features", features if self.num_features else "none"),
             ("labels a vertex" if self.multilabel else "classes",
              f"{self.num_classes:,}" if self.num_classes else "none"),

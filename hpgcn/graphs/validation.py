@@ -292,8 +292,12 @@ def _as_mask(mask, n, where):
     mask = _as_array([] if mask is None else mask, where)
     if mask.shape == (0,):
         return np.zeros(n, bool)
-    full = mask.ndim == 2 or (mask.shape == (n,) and n > 2)
+    full = mask.ndim == 2 or mask.shape == (n,)
     is_01 = mask.dtype.kind in "ui" and full and np.isin(mask, (0, 1)).all()
+    # of three vertices or more, numbers that are all 0 or 1 would repeat
+    if is_01 and mask.ndim == 1 and n <= 2 and mask.dtype != np.uint8:
+        raise DataError(f"{where} is {mask.tolist()}: true and false, or vertex numbers? "
+                        "Expected bool, or numbers of another length")
     if mask.dtype == bool or is_01:
         if mask.shape[:1] != (n,) or mask.ndim > 2:
             raise DataError(f"{where} has shape {mask.shape}, expected ({n},) or ({n}, s)")

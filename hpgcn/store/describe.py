@@ -91,7 +91,7 @@ def _graph(stored, reader):
         ("name", header.name),
         ("vertices", f"{n:,}"),
         ("edges", f"{nnz:,} stored entries, {'directed' if header.directed else 'undirected'}, "
-                  f"weights {'all 1' if header.all_ones else 'float32'}"),
+                  f"weights {header.weights}"),
         ("degrees", f"mean {nnz / max(n, 1):.2f}, max {degree.max(initial=0):,}; {isolated:,} "
                     f"vertices isolated, {np.count_nonzero(own):,} with a loop"),
         ("features", _features(header, reader)),

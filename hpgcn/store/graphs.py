@@ -117,7 +117,7 @@ def _write(writer, graph, features, source_sha256):
         "directed": header.directed, "num_nodes": n, "num_edges": header.num_edges,
         "num_features": header.num_features, "num_classes": header.num_classes,
         "num_splits": header.num_splits if header.num_splits > 1 else None,
-        "base": header.base or None})
+        "base": header.base or None, "parallel_edges": int(header.parallel_edges) or None})
     write_csr(writer, "adjacency", graph.indptr, graph.indices, graph.data, n)
     if sp.issparse(features):
         indptr = features.indptr.astype(np.int64, copy=False)

@@ -50,8 +50,9 @@ def read_header(reader):
     # a name that is safe to print, and as part of a file name
     name = "".join(letter if letter.isprintable() and letter not in "/\\" else "_"
                    for letter in name)
+    parallel = "parallel_edges" in reader.attributes() and reader.field("parallel_edges", int) == 1
     return Header(name, n, nnz, f, c, directed, ones, multilabel, sparse, num_splits, split,
-                  sha256, base)
+                  sha256, base, parallel and not ones)
 
 
 def _expect_features(reader, n, f):

@@ -63,6 +63,9 @@ class GraphShard:
                                               width=self.width)
         self.layout = self.strategy.layout
         warn_of_degrees(slab, adjacency, comm, layout.column == 0)
+        if layer.attends and not source.header.all_ones and comm.rank == 0:
+            log.warning("%s: its edges have weights (%s), which attention does not read",
+                        source.header.name, source.header.weights)
         slab = self.strategy.spread(slab)
         self.labels = slab.labels  # (m,), or (m, t) of many labels
         self.masks = slab.masks  # dict of (m,) bool, or None

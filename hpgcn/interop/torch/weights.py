@@ -12,9 +12,9 @@ import numpy as np
 
 from hpgcn.comm import as_comm
 from hpgcn.config import Config
-from hpgcn.errors import DataError, UsageError
+from hpgcn.errors import DataError, UsageError, setting
 from hpgcn.interop.torch.state_dict import Module, as_arrays, modules_of, tensors_of
-from hpgcn.model import MODELS
+from hpgcn.model import MODELS, find_model
 from hpgcn.model.gat import GraphAttention
 from hpgcn.model.gcn import GraphConvolution
 from hpgcn.model.gin import GraphIsomorphism
@@ -73,8 +73,13 @@ def predict_pyg(graph: Graph | StoredGraph | str | os.PathLike[str],
     with comm.collective_errors():
         trained = read_pyg(model, activation=activation)
         source = as_source(graph)
-        if not trained.weighted and not source.header.all_ones:
-            raise DataError(f"{source.header.name}: its edges have weights, which the layers of "
+        header = source.header
+        if header.parallel_edges and MODELS[find_model(trained.config)].attends:
+            raise DataError(f"{header.name}: its edges are counted, but attention here reads each "
+                            f"once, other than that of {trained.name}: make the graph with "
+                            f"{setting('duplicates', 'merge')}")
+        if not (trained.weighted or header.all_ones or header.parallel_edges):
+            raise DataError(f"{header.name}: its edges have weights, which the layers of "
                             f"{trained.name} do not read; convert it with --unweighted")
     return predict(source, trained, comm, device=device)
 
