@@ -69,7 +69,7 @@ def test_every_kind_of_file(folder):
     arrays, _ = store.read_predictions(folder / "p.h5")
     assert arrays["id"].tolist() == IDS and arrays["class_names"].tolist() == list(NAMES)
     assert "2 =été" in (text := store.describe(folder / "p.h5", verify=True))
-    assert ": 4 vertices" in text and "\r" not in text
+    assert ": 4 vertices" in text and "\r" not in text and "12, in their original order" in text
 
     parquet = pytest.importorskip("pyarrow.parquet")
     table = parquet.read_table(folder / "p.parquet").to_pydict()

@@ -170,7 +170,8 @@ def test_weights_of_classes_by_name(tmp_path):
     names = ("a b", "c,d", "1")
     path = tmp_path / "weights.txt"
     for text, expected in (
-            ("1,3\na b,1\nc,d,2\n", [1, 2, 3]), ("1\t3\nc,d\t2\na b\t1e0\n", [1, 2, 3]),
+            ("1,3\na b,1\nc,d,2\n", [1, 2, 3]), ('1,3\n"a b",1\n"c,d",2\n', [1, 2, 3]),
+            ("1\t3\nc,d\t2\na b\t1e0\n", [1, 2, 3]),
             ("a b 1\n1 0\nc,d,.5\n", [1, .5, 0]), ("3\n2\n1\n", [3, 2, 1])):
         path.write_text(text)
         assert read_weights(path, 3, names).tolist() == expected

@@ -104,10 +104,12 @@ def _is_weight(text):
 
 
 def _named(line):
-    """Return the name of a class and the text behind it, whatever stands between."""
-    for separator in (b"\t", b","):
-        if separator in line:
-            name, _, text = line.rpartition(separator)
-            return name.strip(), text
-    name, *text = line.rsplit(None, 1)
-    return name.strip() if text else b"", text[0] if text else line
+    """Return the name of a class, maybe quoted as in CSV, and the text behind it."""
+    separator = next((each for each in (b"\t", b",") if each in line), None)
+    name, *text = line.rsplit(separator, 1)
+    if not text:
+        return b"", line
+    name = name.strip()
+    if len(name) > 1 and name[:1] == name[-1:] == b'"':
+        name = name[1:-1].replace(b'""', b'"')
+    return name, text[0]

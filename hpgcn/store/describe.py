@@ -9,7 +9,7 @@ from hpgcn.graphs.identity import changed, signature
 from hpgcn.graphs.validation import SPLIT, check_range
 from hpgcn.runtime.text_table import label_list, table
 from hpgcn.store import words
-from hpgcn.store.class_names import read_class_names
+from hpgcn.store.class_names import CLASS_NAMES, read_class_names
 from hpgcn.store.models import CHECKPOINT, MODEL, PREDICTIONS
 from hpgcn.store.reader import Reader
 from hpgcn.store.schema import GRAPH, PARTITIONED, mask_name
@@ -199,14 +199,14 @@ def _spread(counts, mean=False):
 
 
 def _result(reader):
-    arrays = {name: (entry.shape, entry.dtype.name) for name, entry in reader.entries.items()}
+    arrays = {name: (entry.shape, "text" if entry.dtype.kind == "S" else entry.dtype.name)
+              for name, entry in reader.entries.items() if name != CLASS_NAMES}
     attributes = {name: value for name, value in reader.attributes().items() if name not in HIDDEN}
-    rows = RESULTS[reader.format](arrays, attributes)
-    if names := read_class_names(reader):
-        counts = None
-        if reader.format == PREDICTIONS:
-            counts = _counts(reader.read("label"), len(names), reader.path)
-        rows += words.classes(names, counts)
+    names = read_class_names(reader) or ()
+    counts = None
+    if names and reader.format == PREDICTIONS:
+        counts = _counts(reader.read("label"), len(names), reader.path)
+    rows = RESULTS[reader.format](arrays, attributes, words.classes(names, counts))
     return rows + [(name, str(value)) for name, value in attributes.items()]
 
 

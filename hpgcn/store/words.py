@@ -1,7 +1,8 @@
 """Describes what runs leave behind: models, predictions and checkpoints, and their settings.
 
 `model`, `predictions` and `checkpoint` take the arrays of a file as name -> (shape, dtype) and its
-attributes, of which they take out those that they use; they return (label, text) pairs.
+attributes, of which they take out those that they use, and the (label, text) pairs of its classes;
+they return such pairs.
 """
 
 import json
@@ -16,7 +17,7 @@ SAID = ("graph", "out", "model", "layers", "hidden", "dropout", "optimizer", "lr
         "decay_layers", "dtype", "seed", "epochs")
 PREDICTED = {"logits": "a score of each class", "label": "the label that is predicted",
              "embedding": "input of the last layer", "original_ids": "the input's own ids",
-             "id": "what the input calls the vertex", "class_names": "names of the classes"}
+             "id": "what the input calls the vertex"}
 NAMED = 50  # classes that are listed
 
 
@@ -71,24 +72,24 @@ def _settings(attributes):
     return settings(config), config
 
 
-def model(arrays, attributes):
+def model(arrays, attributes, of_classes=()):
     rows, _ = _settings(attributes)
     return [("best epoch", f"{attributes.pop('epoch', 'unknown')}, whose weights these are"), *rows,
             ("trained by", f"strategy {attributes.pop('strategy', 'unknown')}"),
-            *_weights(arrays, "weights", "weights"),
+            *_weights(arrays, "weights", "weights"), *of_classes,
             ("next", "hpgcn predict applies it to a graph")]
 
 
-def predictions(arrays, attributes):
+def predictions(arrays, attributes, of_classes=()):
     n = next((shape[0] for shape, _ in arrays.values() if shape), 0)
     return [("vertices", f"{n:,}, in their original order"),
             ("graph", str(attributes.pop("graph", "unknown"))),
             ("by", f"the model in {attributes.pop('model', 'unknown')}"),
             *((name, f"{PREDICTED.get(name, 'unknown')}, {_size(shape)} {dtype}")
-              for name, (shape, dtype) in arrays.items())]
+              for name, (shape, dtype) in arrays.items()), *of_classes]
 
 
-def checkpoint(arrays, attributes):
+def checkpoint(arrays, attributes, of_classes=()):
     def take(name):
         return attributes.pop(name, "unknown")
 
