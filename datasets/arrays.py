@@ -156,9 +156,9 @@ class Archive:
         except DataError:
             return False  # no array
 
-    def first(self, *keys):
-        """Return the array of the first name that is there, or None."""
-        return next((self.read(key) for key in keys if key in self), None)
+    def first(self, *keys, kinds="fiub"):
+        """Return the array of the first name that is there, or None; `kinds` as of `read_npy`."""
+        return next((self.read(key, kinds) for key in keys if key in self), None)
 
     def require(self, *keys):
         """Refuse an archive without all of these arrays."""

@@ -2,6 +2,8 @@
 import dataclasses
 import hashlib
 import os
+import warnings
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -19,10 +21,11 @@ from hpgcn.datasets.split import (
 )
 from hpgcn.datasets.tables.join import TablePaths, close_gaps, join
 from hpgcn.datasets.tables.table_files import TableOptions
-from hpgcn.errors import DataError, InputNotFoundError, UsageError, setting
+from hpgcn.errors import DataError, DataWarning, InputNotFoundError, UsageError, setting
 from hpgcn.graphs.adjacency import check_duplicates, duplicates_notes, row_and_column_sums
 from hpgcn.graphs.edge_weights import rounded_note
 from hpgcn.graphs.graph import assemble
+from hpgcn.graphs.labels import read_text_labels
 from hpgcn.graphs.validation import MAX_SPLITS, SPLIT, check_labels
 from hpgcn.graphs.vertex_order import (
     AUTO,
@@ -117,7 +120,10 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     raw, name, where, digest, entries = _read(source, fmt, memory, scratch, asked, layout)
     notes = raw.notes
     options = TableOptions(id_column, label_column, feature_columns, header, memory=memory)
-    join(raw, entries, paths, options, where)
+    with warnings_as(notes, where):
+        if labels is None and raw.labels is not None and raw.class_names is None:
+            raw.labels, raw.class_names = read_text_labels(raw.labels, where)
+        join(raw, entries, paths, options, where)
     notes += raw.gap_notes
     if labels is None:
         close_gaps(raw, where)
@@ -147,21 +153,34 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
         raw.features = normalize_rows(raw.features, where)
     need(len(SPLIT) * num_splits * raw.num_nodes, memory, f"{where}: {num_splits} splits")
     masks, split = _split(raw, ("file",) if of_file else wanted, num_splits, where)
-    graph = make(raw.features, raw.labels, masks, name=where, original_ids=raw.original_ids,
-                 split=split, source_sha256=digest, class_names=raw.class_names)
+    with warnings_as(notes, where):
+        graph = make(raw.features, raw.labels, masks, name=where, original_ids=raw.original_ids,
+                     split=split, source_sha256=digest, class_names=raw.class_names)
     header = dataclasses.replace(
         graph.header, name=name, base=raw.base if raw.original_ids is None else 0,
         parallel_edges=counts.ones and not graph.header.all_ones)
     graph = dataclasses.replace(graph, header=header)
-    if graph.header.multilabel and graph.labels.sum(axis=1).max(initial=0) == 1:
-        notes.append(f"labels {graph.labels.shape} are one-hot, but trained as multi-label, each "
-                     "column on its own: for classes give --labels the file of y.argmax(1), -1 "
-                     "where unknown")
     notes += duplicates_notes(counts, duplicates, "--duplicates {}".format)
     if strict and raw.undirected:
         _refuse_half_listed(graph.header, counts, where)
     reads = raw.reads[::-1] if reverse else raw.reads
     return graph, _report(graph.header, raw, counts, isolated, reads) + notes
+
+
+@contextmanager
+def warnings_as(notes, where):
+    """Add what is warned of within to notes, without the name `where`, and warn of nothing."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", DataWarning)
+        yield
+    for warning in caught:
+        message = str(warning.message).removeprefix(f"{where}: ")
+        if issubclass(warning.category, DataWarning):
+            if not any(message.partition(": np.")[0] in note for note in notes):
+                notes.append(message)  # unless reading labels as text says so
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename,
+                                   warning.lineno)
 
 
 def _refuse_missing(source, fmt, *beside):

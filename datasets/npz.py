@@ -29,7 +29,7 @@ def read(source, memory, weights=None):
     """
     archive = Archive(source, memory)
     features = _features(archive)
-    labels = archive.first("labels", "y", "node_label", "node_labels")
+    labels = archive.first("labels", "y", "node_label", "node_labels", kinds="fiubSU")
     if labels is None and (prefix := archive.csr_prefix("labels.", "labels_")):
         labels = archive.read_csr(prefix)
         need(4 * labels.shape[0] * labels.shape[1], memory, f"{source} labels")

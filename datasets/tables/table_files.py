@@ -53,8 +53,9 @@ def read_labels(source, vertices, options):
     rows = partial(VertexRows, "labels", str(source))
     if is_array(source):
         array, notes = arrays.read_array(source, options.memory, "fiubSU")
-        if array.dtype.kind in "SU" and array.ndim == 1:
-            return _classes(rows, array.astype(np.str_).tolist(), str(source), notes=notes)
+        if array.dtype.kind in "SU" and array.shape[1:] in ((), (1,)) and array.ndim:
+            texts = array.astype(np.str_).ravel().tolist()
+            return _classes(rows, texts, str(source), notes=notes)
         return rows(array, notes=notes)
     if is_libsvm(source.head()):
         texts, _, notes = read_libsvm(source, options.memory)

@@ -2,6 +2,7 @@
 import scipy.sparse as sp
 
 from hpgcn.errors import DataError
+from hpgcn.graphs.labels import read_text_labels, warn_of_labels
 from hpgcn.graphs.validation import (
     MAX_NAME,
     check_features,
@@ -37,7 +38,9 @@ def check_contents(X, y, masks, class_names, n, name, split):
         What `Graph.from_scipy` refuses of them.
     """
     features = check_features(X, n, name)
+    y, names = read_text_labels(y, name)
     labels, num_classes = check_labels(y, n, name)
+    class_names = names if class_names is None else class_names
     multilabel = labels is not None and labels.ndim == 2
     if class_names is not None:
         if labels is None:
@@ -45,6 +48,8 @@ def check_contents(X, y, masks, class_names, n, name, split):
         most = num_classes if multilabel else most_classes(n)
         class_names = check_class_names(class_names, num_classes, most, name)
         num_classes = len(class_names or ())
+    else:
+        warn_of_labels(labels, num_classes, name)
     masks = check_masks(masks, n, labels, name)
     arrays = {"features": features, "labels": labels, "masks": masks, "class_names": class_names}
     return arrays, {

@@ -147,13 +147,13 @@ def attribute_names(items):
     return list(dict.fromkeys(name for _, attributes in items for name in attributes))
 
 
-def count_rounded(weights):
-    """Return how many weights beyond 2^24 are other numbers in float32."""
-    if not weights.size or np.abs(weights).max() <= EXACT:
+def count_rounded(values):
+    """Return how many numbers beyond 2^24 are other numbers in float32."""
+    if not values.size or -EXACT <= values.min() <= values.max() <= EXACT:
         return 0
+    large = values[(values > EXACT) | (values < -EXACT)]
     with np.errstate(over="ignore"):
-        return int(np.count_nonzero((np.abs(weights) > EXACT)
-                                    & (weights.astype(np.float32) != weights)))
+        return int(np.count_nonzero(large.astype(np.float32) != large))
 
 
 def rounded_note(count):

@@ -149,7 +149,7 @@ class Graph:
             Weights; explicit zeros are no edges and dropped, which a DataWarning says.
         X : ndarray or scipy sparse, (n, f), optional
             Features, cast to float32. Sparse ones stay sparse.
-        y : (n,) integers (-1: unknown), or (n, t) multi-label, optional
+        y : (n,) integers (-1 or NaN: unknown) or text, or (n, t) multi-label, optional
         masks : (train, val, test) or a dict of them, optional
             Each (n,) bool or uint8, or an array of vertex numbers; or (n, s) bool of s splits, of
             which training takes one (`Config.split_index`); beside such an (n,) is that of all

@@ -5,7 +5,8 @@ from itertools import combinations
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.errors import DataError, UsageError
+from hpgcn.errors import DataError, UsageError, warn
+from hpgcn.graphs.edge_weights import count_rounded
 
 SPLIT = ("train", "val", "test")
 MAX_WIDTH = 1 << 24
@@ -157,7 +158,9 @@ def check_features(X, n, name):
     with np.errstate(over="ignore"):
         if sp.issparse(X):
             check_sparse(X, f"{name}: features")
-            X = sp.csr_array(X).astype(np.float32)
+            X = sp.csr_array(X)
+            _warn_of_rounding(X.data, name)
+            X = X.astype(np.float32)
             X.sum_duplicates()
             X.eliminate_zeros()
             X.indices = X.indices.astype(index_dtype(X.shape[1]))
@@ -167,13 +170,24 @@ def check_features(X, n, name):
                 raise DataError(f"{name}: feature at ({row}, {X.indices[k]}) is {X.data[k]}, "
                                 "expected a finite number")
             return X
+        _warn_of_rounding(X, name)
         X = np.ascontiguousarray(X, np.float32)
     check_finite(X, f"{name}: feature")
     return X
 
 
+def _warn_of_rounding(X, name):
+    """Warn of whole numbers beyond 2^24 among features, which float32 rounds."""
+    if X.dtype.kind in "iu" and (lost := count_rounded(X)):
+        warn(f"{name}: {lost} features are beyond 2^24 and not kept exactly, for float32 rounds "
+             "them: are they times or ids?")
+
+
 def check_labels(y, n, name):
-    """Return labels as int64 (n,) or float32 (n, t), and the number of classes."""
+    """Return labels as int64 (n,) or float32 (n, t), and the number of classes.
+
+    NaN among labels (n,) or (n, 1) is unlabeled, as -1 is.
+    """
     if y is None:
         return None, 0
     y = _as_array(y, f"{name}: labels")
@@ -183,6 +197,8 @@ def check_labels(y, n, name):
         y = y[:, 0]
     if y.dtype.kind not in "fiub":
         raise DataError(f"{name}: labels have dtype {y.dtype}, expected integers")
+    if y.ndim == 1 and y.dtype.kind == "f":
+        y = np.where(np.isnan(y), -1, y)  # unlabeled
     check_finite(y, f"{name}: label")
     if y.ndim == 2:
         wrong = np.argwhere((y != 0) & (y != 1))
@@ -195,7 +211,7 @@ def check_labels(y, n, name):
     most = most_classes(n)
     if (u := first((labels != y) | (labels < -1) | (labels >= most))) is not None:
         raise DataError(f"{name}: label of vertex {u} is {y[u]}, "
-                        f"expected an integer in 0..{most - 1}, or -1 for unknown")
+                        f"expected an integer in 0..{most - 1}, or -1 or NaN for unknown")
     return labels, int(labels.max(initial=-1)) + 1
 
 

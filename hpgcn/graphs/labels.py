@@ -1,0 +1,70 @@
+"""Labels as arrays: text among them, and what a user should know of their numbers."""
+import numbers
+
+import numpy as np
+
+from hpgcn.errors import DataError, warn
+from hpgcn.graphs.classes import parse_classes
+
+
+def read_text_labels(y, name):
+    """Return labels whose text is read as class numbers, and the names of the classes or None.
+
+    Parameters
+    ----------
+    y : array-like (n,) or (n, 1)
+        If it holds text, as arrays of kind U, S or O may, None and NaN are unlabeled, and the rules
+        are those of `parse_classes`. All other arrays are returned as they are.
+    name : str
+        The graph, for errors and warnings.
+
+    Returns
+    -------
+    (array, tuple of str or None)
+
+    Raises
+    ------
+    DataError
+        Objects that are no text, as `parse_classes`.
+
+    Examples
+    --------
+    >>> read_text_labels(np.array(["b", "a", "b"]), "graph")
+    (array([1, 0, 1]), ('a', 'b'))
+    """
+    try:
+        array = np.asarray(y)
+    except (ValueError, TypeError, RuntimeError):
+        return y, None  # refused as an array
+    if array.dtype.kind not in "USO" or not array.ndim or array.shape[1:] not in ((), (1,)):
+        return y, None
+    texts = []
+    for row, value in enumerate(array.ravel().tolist()):
+        known = isinstance(value, str | bytes | numbers.Real | np.bool_) or value is None
+        if not known and type(value).__name__ not in ("NAType", "NaTType"):  # of pandas
+            raise DataError(f"{name}: label of vertex {row} is a {type(value).__name__}, expected "
+                            "a number or text")
+        texts.append(value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))
+    classes = parse_classes(texts, f"{name}: labels", "vertex {}".format)
+    for note in classes.notes:
+        warn(f"{name}: labels: {note}")
+    return classes.numbers, classes.names
+
+
+def warn_of_labels(labels, num_classes, name):
+    """Warn of classes without vertices, of -1 that may be a class, and of one-hot labels."""
+    if labels is None:
+        return
+    if labels.ndim == 2:
+        if labels.sum(axis=1).max(initial=0) == 1:
+            warn(f"{name}: labels {labels.shape} are one-hot, but trained as multi-label, each "
+                 "column on its own: for classes give y.argmax(1) as labels, -1 where unknown")
+        return
+    present = np.unique(labels)
+    if present.tolist() == [-1, 1]:
+        warn(f"{name}: labels are -1 and 1, and -1 is unlabeled: for two classes give "
+             "(y > 0).astype(int)")
+    present = present[present >= 0]
+    if present.size and num_classes > 2 * present.size and present[-1] > 1:
+        warn(f"{name}: {num_classes} classes, 0..{num_classes - 1}, but {present.size} of them "
+             "have vertices: np.unique(y, return_inverse=True)[1] numbers these from 0")
