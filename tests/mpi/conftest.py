@@ -11,6 +11,7 @@ from hpgcn.comm import as_comm
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
+    config.addinivalue_line("filterwarnings", "ignore:.*this process works alone")
     if MPI.COMM_WORLD.Get_rank():
         config.pluginmanager.unregister(name="terminalreporter")
 

@@ -3,9 +3,11 @@ import time
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
 from hpgcn.comm import MpiComm, as_comm
 from hpgcn.errors import ConfigError, DataError, StoppedError
+from hpgcn.runtime import launcher
 
 pytestmark = pytest.mark.mpi
 
@@ -118,3 +120,13 @@ def test_wrapping(comm):
     assert as_comm(comm) is comm and as_comm(None).size == 1
     if comm.mpi is not None:
         assert as_comm(comm.mpi).size == comm.size
+
+
+def test_ranks_of_a_node_are_counted_by_mpi(comm, monkeypatch):
+    """The environment may say nothing, as where srun starts ranks, or something else."""
+    if comm.size == 1:
+        pytest.skip("one rank asks nobody")
+    monkeypatch.setattr(launcher._Node, "ranks", None)
+    monkeypatch.setenv("MPI_LOCALNRANKS", "1")
+    as_comm(comm.mpi)
+    assert launcher.ranks_on_node() == comm.mpi.Split_type(MPI.COMM_TYPE_SHARED).Get_size()
