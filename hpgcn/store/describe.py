@@ -203,8 +203,9 @@ def _result(reader):
               for name, entry in reader.entries.items() if name != CLASS_NAMES}
     attributes = {name: value for name, value in reader.attributes().items() if name not in HIDDEN}
     names = read_class_names(reader) or ()
+    label = reader.entries.get("label")
     counts = None
-    if names and reader.format == PREDICTIONS:
+    if names and label and label.dtype.kind in "iu" and label.shape[1:] in ((), (len(names),)):
         counts = _counts(reader.read("label"), len(names), reader.path)
     rows = RESULTS[reader.format](arrays, attributes, words.classes(names, counts))
     return rows + [(name, str(value)) for name, value in attributes.items()]

@@ -89,6 +89,19 @@ def test_bad_class_names(tmp_path):
             store.load(bad)
 
 
+def test_predictions_without_labels_are_described(tmp_path):
+    for damage in (delete("label"), dtype("label", np.float64), replace("label", np.eye(3, 2))):
+        path = tmp_path / "p.h5"
+        store.write_predictions(path, {"logits": np.eye(3), "label": np.arange(3),
+                                       "class_names": np.array(["a", "b", "c"])}, overwrite=True)
+        assert "2 c: 1 vertices" in store.describe(path)
+        edit(path, damage)
+        assert "2 c\n" in store.describe(path)
+    edit(path, replace("label", np.arange(3) + 1))
+    with refuses("labels: entry 2 is 3", path):
+        store.describe(path)
+
+
 @pytest.mark.parametrize("damage, message", PARTITION.values(), ids=PARTITION)
 def test_bad_partitions(parts_file, damage, message):
     edit(parts_file, damage)
