@@ -12,7 +12,7 @@ import numpy as np
 from hpgcn.datasets.nodes import Nodes
 from hpgcn.datasets.raw import TARGET_FIRST, Raw
 from hpgcn.datasets.source import LINE_LIMIT, need, open_all, shown
-from hpgcn.errors import DataError
+from hpgcn.errors import DataError, InputNotFoundError
 from hpgcn.graphs.classes import parse_classes
 from hpgcn.graphs.edge_weights import choose_weight, listed, plain
 from hpgcn.graphs.validation import SPLIT, check_finite
@@ -50,7 +50,10 @@ def read(source, memory, weights=None):
     folder = source.path.parent
     meta, = source.files = open_all([folder / META])
     edge_file, node_file, separator = _tables(meta)
-    source.files += open_all([folder / edge_file, folder / node_file])
+    try:
+        source.files += open_all([folder / edge_file, folder / node_file])
+    except InputNotFoundError as error:
+        raise InputNotFoundError(f"{meta} names {shown(error)}") from error
     _, edges, vertices = source.files
     names, columns = _columns(vertices, separator, memory)
     raw, nodes = _vertices(vertices, names, columns)

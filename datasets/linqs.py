@@ -56,7 +56,8 @@ def _content(file, memory):
         labels.append(decoded(fields[-1], where))
         lines.append(line)
         try:
-            numbers = np.array(fields[1:-1], dtype="S").astype(np.float32)
+            with np.errstate(over="ignore"):
+                numbers = np.array(fields[1:-1], dtype="S").astype(np.float32)
         except ValueError as error:
             raise DataError(f"{where}: {shown(error)}") from error
         check_finite(numbers, where)

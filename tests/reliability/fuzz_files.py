@@ -135,6 +135,57 @@ def part_lines(path):
     return "".join(f"{vertex % 3}\n" for vertex in range(60)).encode()
 
 
+def set_of_files(files):
+    """A function that writes the files of a set around the path of one, name: bytes."""
+    def make(path):
+        for name, content in files.items():
+            path.with_name(name).write_bytes(content)
+        return path.read_bytes()
+    return make
+
+
+def archive(**arrays):
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def matrix(A):
+    buffer = io.BytesIO()
+    sp.save_npz(buffer, sp.csr_matrix(A))
+    return buffer.getvalue()
+
+
+def npy(values):
+    buffer = io.BytesIO()
+    np.save(buffer, values)
+    return buffer.getvalue()
+
+
+A = np.array([[0, 1, 1, 0], [1, 0, 0, 0], [1, 0, 0, 1], [0, 0, 1, 0]])
+GRAPHSAINT = {
+    "adj_full.npz": matrix(A), "feats.npy": npy(np.eye(4)),
+    "class_map.json": b'{"0": 1, "1": 0, "2": 1, "3": 0}',
+    "role.json": b'{"tr": [0, 3], "va": [1], "te": [2]}'}
+GEOMGCN = {
+    "out1_graph_edges.txt": b"node_id\tnode_id\n0\t1\n1\t2\n2\t0\n",
+    "out1_node_feature_label.txt": b"node_id\tfeature\tlabel\n0\t0,1,0\t1\n1\t1,1,0\t0\n"
+                                   b"2\t0,0,1\t1\n",
+    "t_split_0.6_0.2_0.npz": archive(train_mask=[1, 0, 0], val_mask=[0, 1, 0], test_mask=[0, 0, 1])}
+LINQS = {
+    "t.content": b"31\t0\t1\tx\n35\t1\t0\ty\n99\t0\t0\ty\n",
+    "t.cites": b"31\t35\n99\t31\n7\t31\n"}
+DGLCSV = {
+    "meta.yaml": b"dataset_name: t\nedge_data:\n- file_name: edges.csv\nnode_data:\n"
+                 b"- file_name: nodes.csv\n",
+    "edges.csv": b"src_id,dst_id,weight\n0,1,2\n1,2,0.5\n",
+    "nodes.csv": b'node_id,label,train_mask,feat\n0,1,True,"1,2"\n1,0,False,"0,1"\n'
+                 b'2,1,False,"2,2"\n'}
+NODELINK = (b'{"directed": true, "nodes": [{"id": "a"}, {"id": "b"}, {"id": 3}],\n'
+            b'"links": [{"source": "a", "target": "b", "weight": 2},'
+            b' {"source": 3, "target": "a"}]}')
+
+
 def config(path):
     graph_file(path.with_name("graph.h5"))
     return Config(graph="graph.h5", epochs=3, lr=0.25).to_toml().encode()
@@ -178,7 +229,11 @@ LOOSE = {  # inputs without checksums: what is damaged may be as good as before
     "config-toml": Loose("c.toml", config,
                          lambda path: ["train", path.with_name("graph.h5"), "--config", path,
                                        "--dry-run"])}
-LOOSE_TEXTS = ("planetoid-test.index", "parts-txt", "config-toml")
+for files in (GRAPHSAINT, GEOMGCN, LINQS, DGLCSV):
+    LOOSE |= {name: Loose(name, set_of_files(files), convert) for name in files}
+LOOSE["nodelink-json"] = Loose("g.json", lambda path: NODELINK, convert)
+LOOSE_TEXTS = ("nodelink-json", *GEOMGCN, *LINQS, *DGLCSV, "class_map.json", "role.json",
+               "planetoid-test.index", "parts-txt", "config-toml")
 
 
 def typed(arrays):
