@@ -167,10 +167,14 @@ def refuse(source, by_name=True, fmt=None):
 
 def refuse_array(source):
     """Refuse a file of features or labels that holds no array: DataError, naming what it is."""
-    known = identify(source)
-    if known is not None or source.magic[:2] != b"PK":
-        kind = known.name if known else "text" if source.size else "empty"
-        raise DataError(f"{source}: not an array in .npy format but {kind}: numpy.save writes one")
+    known = identify(source, by_name=False)
+    if known is None and source.magic[:2] == b"PK":
+        return
+    way = "numpy.save writes one"
+    kind = known.name if known else "empty"
+    if source.size and (known is None or known in TEXTS):
+        kind, way = "text", "under a name that ends in .csv it is read as a table"
+    raise DataError(f"{source}: not an array in .npy format but {kind}: {way}")
 
 
 def identify(source, by_name=True):

@@ -134,3 +134,18 @@ def feature_lists(found, where, memory):
     width = int(indices.max(initial=-1)) + 1
     X = sp.csr_array((ones, indices, indptr), shape=(len(lists), width))
     return ([row for row, _ in pairs] if isinstance(found, Pairs) else None), X
+
+
+def multi_hot(pairs, where, memory):
+    """Return (rows, t) float32 of 0 and 1, and the t names, sorted, of lists of names of labels."""
+    for row, names in pairs:
+        if not isinstance(names, list) or not all(type(name) is str for name in names):
+            raise DataError(f"{where}: row {shown(row, 40)}: {shown(names, 40)}, expected a list "
+                            "of names of labels")
+    names = tuple(sorted({name for _, row in pairs for name in row}))
+    need(8 * len(pairs) * len(names), memory, f"{where}: {len(pairs)} x {len(names)} labels")
+    number = {name: k for k, name in enumerate(names)}
+    values = np.zeros((len(pairs), len(names)), np.float32)
+    for row, (_, labels) in enumerate(pairs):
+        values[row, [number[name] for name in labels]] = 1
+    return values, names

@@ -10,7 +10,13 @@ from hpgcn.datasets.source import need, shown
 from hpgcn.datasets.tables import roles
 from hpgcn.datasets.tables.data_table import NumberColumn, TextColumn, counted
 from hpgcn.datasets.tables.delimited import read_delimited
-from hpgcn.datasets.tables.json_table import Pairs, feature_lists, json_table, read_json
+from hpgcn.datasets.tables.json_table import (
+    Pairs,
+    feature_lists,
+    json_table,
+    multi_hot,
+    read_json,
+)
 from hpgcn.datasets.tables.libsvm import is_libsvm, read_libsvm
 from hpgcn.datasets.tables.parquet_table import read_parquet
 from hpgcn.datasets.tables.vertex_rows import VertexRows, keys_of
@@ -86,21 +92,32 @@ def read_labels(source, vertices, options):
 
 
 def _multi_label(rows, found, vertices, options):
-    """Return the VertexRows of {"id": [0, 1, 0]}, or of a list of such lists, 0 or 1 a label."""
+    """Return the VertexRows of {"id": [0, 1, 0]} or {"id": ["a", "b"]}, or of lists of these."""
     pairs = found if isinstance(found, Pairs) else list(enumerate(found))
     made = rows(np.empty(0))
-    width = len(pairs[0][1]) if isinstance(pairs[0][1], list) else 0
-    for row, numbers in pairs:
-        if not width or not isinstance(numbers, list) or len(numbers) != width \
-                or not all(number in (0, 1) for number in numbers):
-            raise DataError(f"{made.where}: row {shown(row, 40)}: expected a list of labels, each "
-                            f"0 or 1{f', {width} as in the first row' if width else ''}")
-    made.values = np.array([numbers for _, numbers in pairs], np.float32)
+    if any(isinstance(label, str) for _, labels in pairs if isinstance(labels, list)
+           for label in labels):
+        made.values, made.class_names = multi_hot(pairs, made.where, options.memory)
+        made.notes.append(f"{made.where}: {counted(len(made.class_names), 'label')}: "
+                          f"{listed(made.class_names)}")
+    else:
+        made.values = _zeros_and_ones(pairs, made.where)
     if isinstance(found, Pairs):
         ids = TextColumn("id", [name for name, _ in pairs])
         made.keys = keys_of(ids, vertices, made.where, made.place)
         made.order = "the ids in it"
     return made
+
+
+def _zeros_and_ones(pairs, where):
+    """Return (rows, t) float32 of lists of t numbers 0 and 1."""
+    width = len(pairs[0][1]) if isinstance(pairs[0][1], list) else 0
+    for row, numbers in pairs:
+        if not width or not isinstance(numbers, list) or len(numbers) != width \
+                or not all(number in (0, 1) for number in numbers):
+            raise DataError(f"{where}: row {shown(row, 40)}: expected a list of names, or of "
+                            f"labels, each 0 or 1{f', {width} as in the first' if width else ''}")
+    return np.array([numbers for _, numbers in pairs], np.float32)
 
 
 def _classes(rows, texts, where, place="row {}".format, notes=()):
