@@ -44,10 +44,10 @@ ARCHIVES = {
                             r"attr indptr: row pointers fall"),
     "15-width": ({**CSR, **X, "attr_shape": np.array([3, 1 << 60])}, r"features have shape \(3,"),
     "15-complex": ({**CSR, "x": np.ones((3, 2), complex)}, r"x: dtype complex128"),
-    "16-label-past": ({**Y, "y": np.array([0, 2**40, 1])}, r"label of vertex 1 is 1099511627776"),
+    "16-label-below": ({**Y, "y": np.array([0, -2, 1])}, r"label of vertex 1 is -2"),
     "16-masked-unknown": ({**Y, "y": np.array([0, -1, 1]), "train_idx": np.array([0, 1])},
                           r"vertex 1 is in the train mask but has no label"),
-    "18-object": ({**CSR, "adj_data": np.array([None, 1, 2], object)}, r"adj_data: dtype object,"),
+    "18-object": ({**CSR, "adj_data": np.array([None, 1, 2], object)}, r"adj_data: dtype object "),
     "19-names": ({f"../{key}": array for key, array in CSR.items()}, r"arrays \.\./adj_indices,"),
     "24-attributes-in-part": ({**CSR, "attr_data": np.ones(1)}, r"no array attr_indices"),
     "24-missing": ({key: CSR[key] for key in ("adj_indices", "adj_indptr")}, r"no array adj_shape"),
@@ -173,7 +173,7 @@ def test_18_no_pickle_is_executed():
     refused(65, "p.npy: not an .npy file of numbers",
             "partition", "g.h5", "-k", 2, "--parts", "p.npy")
     for name in ("p.npy", "x.npz"):
-        refused(65, "dtype object, expected numbers",
+        refused(65, r"dtype object \(a pickle, nothing in it is executed\), expected numbers",
                 "convert", "ind.t.graph", "o.h5", "--features", name)
     assert not Path("executed").exists()
 
