@@ -29,8 +29,10 @@ def need(size, memory, where):
 
 
 def shown(text, limit=200):
-    """Return text out of a file, fit to stand in a line."""
-    return "".join(letter if letter.isprintable() else "?" for letter in str(text)[:limit])
+    """Return text out of a file, fit to stand in a line; text beyond `limit` letters is cut."""
+    text = str(text)
+    cut = "".join(letter if letter.isprintable() else "?" for letter in text[:limit])
+    return cut + "..." * (len(text) > limit)
 
 
 def decoded(field, where):

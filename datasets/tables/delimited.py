@@ -15,9 +15,10 @@ SEPARATORS = "\t;|,"  # in the order in which they are tried
 ROW_BYTES = 64  # of memory that a row takes beside three times its text
 
 
-def read_delimited(source, memory, separator=None):
+def read_delimited(source, memory, names=()):
     """Return the DataTable of a text, whose first row may be a header.
 
+    Lines that are `names` of vertices, in which there may be blanks, are not divided.
     DataError: a row with another number of cells, text that is not UTF-8, more than `memory` bytes.
     """
     with source.open() as stream:
@@ -25,7 +26,7 @@ def read_delimited(source, memory, separator=None):
         sample = list(islice(reader.lines(), SAMPLE))
         if not sample:
             raise DataError(f"{source}: no rows, expected a table")
-        separator = separator or _separator(sample, source)
+        separator = _separator([text for _, text in sample if text.strip()], names)
         rows = reader.rows(chain(sample, reader.lines()), separator)
         first = next(rows, None)
         if first is None:
@@ -112,9 +113,10 @@ def _block(rows, reader, width, lines, where):
     return block
 
 
-def _separator(sample, source):
+def _separator(texts, names):
     """Return the separator that divides the first lines alike; None for one column."""
-    texts = [text for _, text in sample if text.strip()]
+    if 2 * sum(text.strip() in names for text in texts) > len(texts):
+        return None
     for separator in SEPARATORS:
         widths = _widths(texts, separator)
         if widths and widths[0] > 1 and len(set(widths)) == 1:

@@ -47,16 +47,21 @@ def join(raw, entries, paths, options, where):
         options.count = order.num_rows
         sources.append(source)
     files = []
+    if paths.split is not None:
+        split, column_of_split = table_files.file_and_column(paths.split)
+        if column_of_split is not None:
+            options.use(split, column_of_split)
     if paths.labels is not None:
-        sources.append(Source(paths.labels))
+        path, column = table_files.file_and_column(paths.labels)
+        options.label_column = column or options.label_column
+        sources.append(Source(path))
         files.append(table_files.read_labels(sources[-1], vertices, options))
     if paths.split is not None:
-        path, column = table_files.file_and_column(paths.split)
-        sources.append(Source(path))
-        counts = [options.count, *(rows.num_rows for rows in files if rows.keys is None)]
+        sources.append(Source(split))
+        counts = [options.count]
         if order is None and vertices.last is not None:
             counts.append(vertices.last - raw.base + 1)
-        files.append(read_split(sources[-1], column, vertices, options, counts))
+        files.append(read_split(sources[-1], column_of_split, vertices, options, counts))
     if paths.features is not None:  # last: columns of the labels and the split are no features
         sources.append(Source(paths.features))
         files.append(table_files.read_features(sources[-1], vertices, options))
@@ -86,7 +91,7 @@ def close_gaps(raw, where):
 
 def _add_vertices(vertices, entries, files):
     """Add vertices for ids of tables that are in no edge; refuse them where the input has all."""
-    new = []
+    new = {}
     for rows in files:
         if rows.keys is None:
             continue
@@ -106,11 +111,14 @@ def _add_vertices(vertices, entries, files):
         if not vertices.named and min(keys) < vertices.raw.base:
             raise DataError(f"{rows.where}: id {min(keys)}, but ids begin at {vertices.raw.base} "
                             "(--base)")
-        new += keys
-        vertices.raw.notes.append(f"{rows.where}: vertices without edges added: "
-                                  f"{counted(unknown.size, 'id')} of {rows.kind} in no edge")
+        more = {key: rows.where for key in keys if key not in new}
+        new.update(more)
+        if more:
+            vertices.raw.notes.append(
+                f"{rows.where}: {counted(len(more), 'vertex', 'vertices')} without edges added: "
+                f"ids of {rows.kind} in no edge")
     if new:
-        vertices.move(entries, *vertices.add(new))
+        vertices.move(entries, *vertices.add(list(new)))
 
 
 def _refuse_shifted(rows, vertices):
@@ -136,9 +144,8 @@ def _add_trailing(vertices, entries, files, order):
             or rows.num_rows <= raw.num_nodes:
         return
     if raw.first == 1:
-        raise DataError(f"{rows.where}: {rows.kind} have shape {tuple(rows.values.shape)}, "
-                        f"expected {raw.num_nodes} rows; ids begin at 1: --base 0 or --base 1 "
-                        "says whether row 0 is of id 0 or 1")
+        raise DataError(f"{rows.where}: {rows.size}, expected {raw.num_nodes} rows; ids begin at "
+                        "1: --base 0 or --base 1 says whether row 0 is of id 0 or 1")
     raw.notes.append(f"{rows.where}: {rows.num_rows} rows: {rows.num_rows - raw.num_nodes} "
                      "vertices without edges added after the largest id")
     vertices.move(entries, np.arange(raw.num_nodes), rows.num_rows, None)

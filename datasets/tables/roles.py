@@ -101,8 +101,8 @@ def find_ids(table, vertices, flag, taken=()):
     """Return the index of the column of ids, or None if rows have none.
 
     It is the one that `flag` (--id-column) names; else one with a usual name whose values are ids
-    of vertices; else the only one whose values are such ids. Those that are `taken` have other
-    roles. DataError: several are.
+    of vertices; else the only one whose values are such ids, beside one that counts the rows.
+    Those that are `taken` have other roles. DataError: several are.
     """
     columns = table.columns
     if flag is not None:
@@ -111,11 +111,18 @@ def find_ids(table, vertices, flag, taken=()):
         return None
     names = [plain(column.name) for column in columns]
     usual = [k for k, name in enumerate(names) if re.fullmatch(ID, name) and k not in taken]
+    others = [k for k in range(len(columns)) if k not in usual and k not in taken
+              and not re.fullmatch(f"{TARGET}|{SPLIT}|{MASK}", names[k])]
     fitting = [k for k in usual if vertices.fit(columns[k], table.num_rows)]
+    if len(fitting) == 1 and _counts_rows(columns[fitting[0]]):
+        fitting += [k for k in others if re.fullmatch(WEAK_ID, names[k])
+                    and vertices.fit(columns[k], table.num_rows)]
     if not fitting:
-        others = [k for k in range(len(columns)) if k not in usual and k not in taken
-                  and not re.fullmatch(f"{TARGET}|{SPLIT}|{MASK}", names[k])]
         fitting = [k for k in others if vertices.fit(columns[k], table.num_rows)]
+        counters = [k for k in fitting if re.fullmatch(INDEX, names[k])
+                    and _counts_rows(columns[k])]
+        if len(fitting) > len(counters):
+            fitting = [k for k in fitting if k not in counters]
     if not fitting:
         fitting = usual or [k for k in others if re.fullmatch(WEAK_ID, names[k])
                             or (k == 0 and re.fullmatch(INDEX, names[0]))]
@@ -135,6 +142,12 @@ def find_ids(table, vertices, flag, taken=()):
     return None
 
 
+def _counts_rows(column):
+    """Whether a column is 0, 1, 2, .. in this order."""
+    head = column.head()
+    return head == [str(k) for k in range(len(head))]
+
+
 def _looks_like_ids(column, k, table):
     """Whether a column is text, or the first and whole numbers, and each row has another value."""
     head = column.head()
@@ -146,15 +159,16 @@ def _looks_like_ids(column, k, table):
     return k == 0 and len(set(whole.tolist())) == table.num_rows
 
 
-def find_label(table, ids, flag):
+def find_label(table, ids, flag, taken=()):
     """Return the index of the column of labels; `flag` (--label-column) names it."""
     if flag is not None:
         return table.column(flag, "--label-column")
-    rest = [k for k in range(len(table.columns)) if k != ids]
+    rest = [k for k in range(len(table.columns)) if k != ids and k not in taken]
     names = {k: plain(table.columns[k].name) for k in rest}
     labels = [k for k in rest if re.fullmatch(f"{LABEL}|{MUSAE}", names[k])]
     if not labels:
-        labels = [k for k in rest if not re.fullmatch(f"{ID}|{SPLIT}|{MASK}|{INDEX}", names[k])]
+        labels = [k for k in rest if not re.fullmatch(f"{ID}|{SPLIT}|{MASK}|{INDEX}", names[k])
+                  and (len(rest) == 1 or not is_split(table.columns[k].head()))]
     if len(labels) != 1:
         raise DataError(f"{table.where}: columns {table.listed()}: which is the label? "
                         "--label-column NAME says so")
@@ -165,7 +179,7 @@ def find_features(table, ids, patterns, used=()):
     """Return the indices of the columns of features, and the names of those that are left out.
 
     `patterns` (--feature-columns) are names, in which * and ? stand for any letters; `used` are
-    columns of this file that hold the labels or the split.
+    indices of columns that hold the labels or the split.
     """
     names = [column.name for column in table.columns]
     if patterns is not None:
@@ -178,7 +192,7 @@ def find_features(table, ids, patterns, used=()):
         return chosen, []
     rest = [k for k in range(len(names)) if k != ids]
     known = f"{TARGET}|{SPLIT}|{MASK}|{INDEX}" + "|y" * ("x" not in map(plain, names))
-    left_out = [k for k in rest if names[k] in used or re.fullmatch(known, plain(names[k]))]
+    left_out = [k for k in rest if k in used or re.fullmatch(known, plain(names[k]))]
     return [k for k in rest if k not in left_out], [table.title(k) for k in left_out]
 
 

@@ -3,10 +3,10 @@ import numpy as np
 
 from hpgcn.datasets import arrays
 from hpgcn.datasets.npz import as_mask
-from hpgcn.datasets.source import Source, shown
+from hpgcn.datasets.source import shown
 from hpgcn.datasets.tables import roles, table_files
 from hpgcn.datasets.tables.data_table import NumberColumn, TextColumn
-from hpgcn.datasets.tables.json_table import Pairs, json_table, read_json
+from hpgcn.datasets.tables.json_table import Pairs, read_json
 from hpgcn.datasets.tables.vertex_rows import VertexRows, keys_of
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import UNLABELED
@@ -18,7 +18,7 @@ def read_split(source, column, vertices, options, counts):
     """Return VertexRows of masks, (rows, 3) bool, or (rows, 3, s) of s splits.
 
     Masks without ids have a row for each vertex, for each id in --ids, or for each id up to the
-    largest: `counts` are these numbers.
+    largest: `counts` are these numbers, by which masks (s, rows) are told from (rows, s).
     """
     if table_files.is_array(source):
         return _from_arrays(source, vertices, options, counts)
@@ -28,9 +28,7 @@ def read_split(source, column, vertices, options, counts):
         if lists is not None:
             columns = {part: _id_column(ids, source, part) for part, ids in lists.items()}
             return _from_ids(columns, source, vertices)
-        table = json_table(found, str(source), roles.is_known)
-    else:
-        table = table_files.read_table(source, vertices, options)
+    table, _ = table_files.read_table(source, vertices, options)
     if table is None:
         raise DataError(f"{source}: expected train, val and test, each a list of ids")
     return _from_table(table, column, vertices, options)
@@ -38,7 +36,7 @@ def read_split(source, column, vertices, options, counts):
 
 def _from_table(table, column, vertices, options):
     split = None if column is None else table.column(column, "--split FILE:COLUMN")
-    taken = () if split is None else (split,)
+    taken = options.used_in(table) + ([] if split is None else [split])
     ids = roles.find_ids(table, vertices, options.id_column, taken)
     split = roles.find_split(table, ids) if split is None else split
     masks = np.zeros((table.num_rows, len(SPLIT)), bool)
@@ -47,10 +45,10 @@ def _from_table(table, column, vertices, options):
             masks[:, SPLIT.index(part)] = _flags(table, k)
         name = listed([table.columns[k].name for k in split.values()])
         for k in split.values():
-            options.use(Source(table.where), table.columns[k].name)
+            options.use(table.where, table.columns[k].name)
     else:
         name = table.title(split)
-        options.use(Source(table.where), table.columns[split].name)
+        options.use(table.where, table.columns[split].name)
         for row, text in enumerate(table.columns[split].texts()):
             word = text.lower()
             if word in roles.PARTS:
@@ -133,7 +131,7 @@ def _from_arrays(source, vertices, options, counts):
         if part in masks or part in columns:
             raise DataError(f"{where}: there are two arrays for {part}, expected one")
         if "mask" in key.lower() or array.dtype.kind in "bf" or array.ndim > 1:
-            num_rows = next((n for n in counts if n in array.shape), counts[0])
+            num_rows = next((n for n in counts if n in array.shape), max(array.shape, default=0))
             masks[part] = as_mask(array, num_rows, where)
         else:
             ids = (TextColumn(key, array.astype(np.str_).tolist()) if array.dtype.kind in "SU"

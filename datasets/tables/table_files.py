@@ -41,9 +41,14 @@ class TableOptions:
     memory: int = 0
     used: dict = field(default_factory=dict)  # by file: columns of the labels and the split
 
-    def use(self, source, name):
+    def use(self, path, name):
         """Record that a column of a file holds the labels or the split."""
-        self.used.setdefault(os.path.realpath(source.path), set()).add(name)
+        self.used.setdefault(os.path.realpath(path), set()).add(name)
+
+    def used_in(self, table):
+        """Return the indices of such columns in a table."""
+        names = self.used.get(os.path.realpath(table.where), ())
+        return [k for k, column in enumerate(table.columns) if column.name in names]
 
 
 def file_and_column(text):
@@ -66,20 +71,17 @@ def read_labels(source, vertices, options):
     if is_libsvm(source.head()):
         texts, _, notes = read_libsvm(source, options.memory)
         return _classes(rows, texts, str(source), notes=notes)
-    if is_json(source):
-        found = read_json(source, options.memory)
-        table = json_table(found, str(source), roles.is_known)
-        if table is None:
-            return _multi_label(rows, found, vertices, options)
-    else:
-        table = read_table(source, vertices, options)
-    taken = ()
+    table, lists = read_table(source, vertices, options)
+    if table is None:
+        return _multi_label(rows, lists, vertices, options)
+    taken = options.used_in(table)
+    labels = []
     if options.label_column is not None:
-        taken = (table.column(options.label_column, "--label-column"),)
-    ids = roles.find_ids(table, vertices, options.id_column, taken)
-    k = roles.find_label(table, ids, options.label_column)
+        labels.append(table.column(options.label_column, "--label-column"))
+    ids = roles.find_ids(table, vertices, options.id_column, taken + labels)
+    k = roles.find_label(table, ids, options.label_column, taken)
     column = table.columns[k]
-    options.use(source, column.name)
+    options.use(source.path, column.name)
     notes = [*table.notes]
     if len(table.columns) > 1:
         notes.append(f"{source}: labels read from column {table.title(k)}")
@@ -139,22 +141,17 @@ def read_features(source, vertices, options):
     if is_libsvm(source.head()):
         _, values, notes = read_libsvm(source, options.memory)
         return rows(values, notes=notes)
-    if is_json(source):
-        found = read_json(source, options.memory)
-        table = json_table(found, str(source), roles.is_known)
-        if table is None:
-            ids, values = feature_lists(found, str(source), options.memory)
-            rows = rows(values, is_partial=True)
-            if ids is not None:
-                rows.keys = keys_of(TextColumn("id", ids), vertices, str(source), rows.place)
-                rows.order = "the ids in it"
-            return rows
-    else:
-        table = read_table(source, vertices, options)
-    used = options.used.get(os.path.realpath(source.path), ())
-    taken = [k for k, column in enumerate(table.columns) if column.name in used]
+    table, lists = read_table(source, vertices, options)
+    if table is None:
+        ids, values = feature_lists(lists, str(source), options.memory)
+        rows = rows(values, is_partial=True)
+        if ids is not None:
+            rows.keys = keys_of(TextColumn("id", ids), vertices, str(source), rows.place)
+            rows.order = "the ids in it"
+        return rows
+    taken = used = options.used_in(table)
     if options.feature_columns is not None:
-        taken += roles.find_features(table, None, options.feature_columns)[0]
+        taken = used + roles.find_features(table, None, options.feature_columns)[0]
     ids = roles.find_ids(table, vertices, options.id_column, taken)
     chosen, left_out = roles.find_features(table, ids, options.feature_columns, used)
     notes = [*table.notes]
@@ -199,7 +196,7 @@ def read_ids(source, column, vertices, options):
                else NumberColumn("id", array))
         place = "row {}".format
     else:
-        table = read_table(source, vertices, options, of_ids=True)
+        table, _ = read_table(source, vertices, options, of_ids=True)
         if table is None:
             raise DataError(f"{source}: lists of numbers, expected an id for each row")
         k = 0
@@ -238,12 +235,20 @@ def is_json(source):
 
 
 def read_table(source, vertices, options, of_ids=False):
-    """Return the DataTable of a file, its columns named; None: JSON lists of numbers."""
+    """Return the DataTable of a file, its columns named, or None; and JSON that is lists, or None.
+
+    DataError: a table without rows.
+    """
+    found = None
     if source.magic[:4] == PARQUET:
-        return read_parquet(source, options.memory)
-    if is_json(source):
+        table = read_parquet(source, options.memory)
+    elif is_json(source):
         found = read_json(source, options.memory)
-        return json_table(found, str(source), roles.is_known)
-    table = read_delimited(source, options.memory)
-    roles.settle_header(table, vertices, options.header, None if of_ids else options.count)
-    return table
+        table = json_table(found, str(source), roles.is_known)
+    else:
+        names = vertices.numbers if of_ids and vertices.named else ()
+        table = read_delimited(source, options.memory, names)
+        roles.settle_header(table, vertices, options.header, None if of_ids else options.count)
+    if table is not None and not table.num_rows:
+        raise DataError(f"{source}: no rows, expected a table")
+    return table, found

@@ -45,9 +45,7 @@ class VertexIds:
         elif ids is not None:
             self.order = np.argsort(ids, kind="stable")
             distinct = np.unique(ids).size
-        if ids is not None and distinct < ids.size:
-            raise DataError(f"{self.where}: {ids.size - distinct} original_ids are there twice, "
-                            "expected one vertex of each id")
+        self.repeated = 0 if ids is None else ids.size - distinct
 
     @property
     def rows_are_known(self):
@@ -89,6 +87,9 @@ class VertexIds:
 
     def find(self, keys):
         """Return the vertex of each id, (k,) int64, and -1 for an id of no vertex."""
+        if self.repeated:
+            raise DataError(f"{self.where}: {self.repeated} original_ids are there twice, expected "
+                            "one vertex of each id")
         if self.named:
             return np.array([self.numbers.get(key, -1) for key in keys], np.int64)
         keys = np.asarray(keys, np.int64)

@@ -46,6 +46,13 @@ class VertexRows:
     def num_rows(self):
         return self.values.shape[0] if self.values.shape else 0
 
+    @property
+    def size(self):
+        """What the rows are and how many, for errors."""
+        if self.kind == "split":
+            return f"split has {self.num_rows} rows"
+        return f"{self.kind} have shape {tuple(self.values.shape)}"
+
 
 def keys_of(column, vertices, where, place):
     """Return the ids in a column; DataError: one that is empty, of another kind, or there twice."""
@@ -84,8 +91,8 @@ def take_positional(rows, vertices, order):
     raw = vertices.raw
     if order is not None:
         if rows.num_rows != order.num_rows:
-            raise DataError(f"{rows.where}: {rows.kind} have shape {tuple(rows.values.shape)}, "
-                            f"expected {order.num_rows} rows, one for each id in {order.where}")
+            raise DataError(f"{rows.where}: {rows.size}, expected {order.num_rows} rows, one for "
+                            f"each id in {order.where}")
         rows.order = f"the ids in {order.where}"
         return vertices.find(order.keys)
     ids = raw.original_ids
@@ -109,8 +116,7 @@ def take_positional(rows, vertices, order):
             hint = "; ids begin at 1: --base 1 leaves out vertex 0"
         elif vertices.is_open and rows.num_rows > n and rows.kind != "split":
             hint = f"; --num-nodes {rows.num_rows} adds vertices without edges"
-        raise DataError(f"{rows.where}: {rows.kind} have shape {tuple(rows.values.shape)}, "
-                        f"expected {n} rows{hint}")
+        raise DataError(f"{rows.where}: {rows.size}, expected {n} rows{hint}")
     return np.arange(n)
 
 

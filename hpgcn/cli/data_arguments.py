@@ -39,7 +39,7 @@ def convert(command):
         help="a table (text, Parquet, JSON) with a column of ids, joined by these; .npy, .npz, "
              ".json (lists of numbers), LibSVM; or the word identity (a column for each vertex) or "
              "degree (log(1 + d) of row sum and column sum)")
-    add("--labels", metavar="FILE",
+    add("--labels", metavar="FILE[:COLUMN]",
         help="a table with a column of ids, joined by these; .npy: classes (n,), -1 unlabeled, "
              "or 0/1 (n, t)")
     add("--ids", metavar="FILE[:COLUMN]",

@@ -86,7 +86,7 @@ def test_with_features_and_the_largest_component(tmp_path):
     ("a b 1\nb c nan\n", "line 2: weight is 'nan'"), ("a b 1\nb c 1_0\n", "line 2: weight"),
     ("a b 1\nb c 1e999\n", "line 2: weight is '1e999'"),
     (b"a b\nb \xff\n", "line 2: not UTF-8"),
-    ("a b\nb " + "x" * 1001 + "\n", "line 2: id is 'x+', expected a number, or a name"),
+    ("a b\nb " + "x" * 1001 + "\n", r"line 2: id is 'x+\.*', expected a number, or a name"),
     ("1 2\n2 3\n3 x\n", "line 3: second id is 'x', expected an integer"),
     ("foo bar\n1 2\n", "which are the ends of an edge"),
     ("u,v\na,b\nc,\n", "line 3: id is ''"),
