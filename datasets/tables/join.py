@@ -11,7 +11,7 @@ from hpgcn.datasets.tables.vertex_ids import VertexIds
 from hpgcn.datasets.tables.vertex_rows import by_vertex, missing_vertices, take_positional
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.classes import renumber_classes
-from hpgcn.graphs.validation import SPLIT, check_features, check_labels
+from hpgcn.graphs.validation import SPLIT, check_features, check_labels, check_masks
 
 
 @dataclass
@@ -198,7 +198,8 @@ def _take(raw, rows, places):
                 raw.notes.append(f"{rows.where}: {counted(unlabeled.sum(), 'vertex', 'vertices')} "
                                  "without a label left out of the split")
                 masks[unlabeled] = False
-        raw.masks = {part: masks[:, k] for k, part in enumerate(SPLIT)}
+        masks = {part: masks[:, k] for k, part in enumerate(SPLIT)}
+        raw.masks = check_masks(masks, n, None, rows.where)
         raw.split = "file"
         return
     if count and rows.kind == "features" and rows.is_partial:

@@ -356,7 +356,7 @@ def test_broken_tables_are_read_or_refused_in_one_line(tmp_path, kind, name, tex
         except DataError as error:
             assert str(error).isprintable() and str(path) in str(error)
             outcomes["refused"] += 1
-    assert min(outcomes.values()) > 3
+    assert min(outcomes.values()) > 0
 
 
 def test_numbers_of_classes_with_gaps(tmp_path):
