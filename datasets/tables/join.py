@@ -84,8 +84,15 @@ def join(raw, entries, paths, options, where):
 def close_gaps(raw, where):
     """Number the classes of `raw` anew if there are large gaps between their numbers."""
     labels = raw.labels
-    if getattr(labels, "ndim", 0) == 1 and labels.dtype.kind in "iu" and raw.class_names is None:
-        raw.labels, raw.class_names, notes = renumber_classes(labels)
+    if getattr(labels, "ndim", 0) != 1 or labels.dtype.kind not in "iuf" or raw.class_names:
+        return
+    if labels.dtype.kind == "f":
+        labels = np.where(np.isfinite(labels), labels, -1)
+        if (labels != np.floor(labels)).any() or labels.max(initial=0) >= 2**53:
+            return  # refused later
+    numbers, names, notes = renumber_classes(labels.astype(np.int64))
+    if names is not None:
+        raw.labels, raw.class_names = numbers, names
         raw.notes += [f"{where}: {note}" for note in notes]
 
 

@@ -360,7 +360,8 @@ def test_broken_tables_are_read_or_refused_in_one_line(tmp_path, kind, name, tex
 
 
 def test_numbers_of_classes_with_gaps(tmp_path):
-    for labels, expected in (([5, 60000, 7, -1], [0, 2, 1, -1]), ([5, 2, 0, 2], [5, 2, 0, 2])):
+    for labels, expected in (([5, 60000, 7, -1], [0, 2, 1, -1]), ([5, 2, 0, 2], [5, 2, 0, 2]),
+                             ([5, 60000, np.nan, 7.0], [0, 2, -1, 1])):
         graph, notes = read(put(tmp_path / "g.txt", PATH), labels=save(tmp_path / "y.npy", labels))
         assert graph.labels.tolist() == expected
         assert any("have 3 different values" in note for note in notes) == (60000 in labels)
