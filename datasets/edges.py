@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from hpgcn.datasets import columns
 from hpgcn.datasets.comments import read_comments
 from hpgcn.datasets.first_line import (
+    ADJACENCY,
     count_like_edges,
     has_names,
     header_beside,
@@ -48,8 +49,6 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
         where = f"{source}: line {table.line}"
         following = table.readlines(SAMPLE)
         first = read_first_line(line, following, layout, where, header_beside(source, layout))
-        if layout.columns is None and not first.header:
-            refuse_ragged(first, where)
         named = _columns(first, comments, layout, where)
         table.unread(*following if first.header else (line, *following))
 
@@ -102,12 +101,13 @@ def _columns(first, comments, layout, where):
     if layout.weights is not None:
         raise UsageError(f"--weights {layout.weights}: {where} has no header that names columns: "
                          "--columns u,v,w says which has the weights")
+    refuse_ragged(first, where)
     if count < 2:
         raise DataError(f"{where}: {count} field(s), expected two ids and maybe a weight")
     if count > 3:
         words = columns.spelled(["u", "v", *"-" * (count - 2)])
         raise DataError(f"{where}: {count} columns without a header: name each, as in {words} "
-                        "(w for weights, - for what is not read)")
+                        f"(w for weights, - for what is not read); {ADJACENCY}")
     if count == 3:
         refuse_text(first, where)
     return columns.of_place(count)

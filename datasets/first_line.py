@@ -11,6 +11,7 @@ from hpgcn.datasets.text import BLANKS, MARKS, WHOLE, split_line
 from hpgcn.errors import DataError
 
 NUMERIC = re.compile("[-+.]?[0-9]")
+ADJACENCY = "--format adjlist reads lines of a vertex and its neighbours"
 PADDED = re.compile("0[0-9]+")  # a name made of digits, or a label: no writer pads a weight
 
 
@@ -79,14 +80,10 @@ def refuse_text(first, where):
 
 
 def refuse_ragged(first, where):
-    """Refuse lines of many lengths, or with counts, as those of an adjacency list."""
-    way = "--format adjlist reads lines of a vertex and its neighbours"
-    lengths = {len(fields) for fields in first.rows}
-    if len(lengths) > 2:
+    """Refuse lines of many lengths, as those of an adjacency list."""
+    if len({len(fields) for fields in first.rows}) > 2:
         raise DataError(f"{where}: the lines below have {len(first.fields)} and other numbers of "
-                        f"fields: {way}")
-    if min(lengths) > 3 and all(row[1] == str(len(row) - 2) for row in first.rows):
-        raise DataError(f"{where}: the second number of each line counts those behind it: {way}")
+                        f"fields: {ADJACENCY}")
 
 
 def count_like_edges(comments, first):
