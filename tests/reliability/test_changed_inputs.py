@@ -12,6 +12,7 @@ from in_process import refused, run, succeed
 from hpgcn import load, partition, store
 from hpgcn.config import Config
 from hpgcn.datasets import convert, external
+from hpgcn.datasets.tables import join
 from hpgcn.errors import ConfigError, DataError
 from hpgcn.strategies import Strategy
 from hpgcn.training import checkpoint, parts
@@ -140,8 +141,8 @@ INPUTS = {  # name: input, its successor, arguments, and the function after whic
     "text": ("0 1\n1 2\n", "0 2\n2 1\n", (), (convert, "_build")),
     "sorted on disk": ("0 1\n1 2\n" * 9, "0 2\n2 1\n" * 9, ("--memory", "200"),
                        (external, "collect")),
-    "features": ("0 1\n1 2\n", None, ("--features", "x.npy"), (convert, "check_features")),
-    "labels": ("0 1\n1 2\n", None, ("--labels", "y.npy"), (convert, "check_labels"))}
+    "features": ("0 1\n1 2\n", None, ("--features", "x.npy"), (join, "check_features")),
+    "labels": ("0 1\n1 2\n", None, ("--labels", "y.npy"), (join, "check_labels"))}
 
 
 @pytest.mark.parametrize("change", CHANGES[:3], ids=lambda change: change.__name__)
