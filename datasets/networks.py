@@ -70,16 +70,19 @@ def _read(source, parse, kind, weights=None, *, labels=False):
 
     nodes = list(G)
     names = [str(node) for node in nodes]
-    if labels:
-        known = [G.nodes[node].get("label") for node in nodes]
-        if all(isinstance(label, str | int) for label in known):
-            known = [str(label) for label in known]
-            names = known if len(set(known)) == len(known) else names
+    given = [G.nodes[node].get("label") for node in nodes]
+    known = [name if label is None else str(label) for name, label in zip(names, given)]
+    typed = all(isinstance(label, str | int) for label in given)
+    if labels and typed and len(set(known)) == len(known):
+        names = known
     (u, v, w), notes = edge_arrays(G, weights, source, "--weights {}".format)
     check_finite(w, f"{source}: weight")
     if not G.is_directed():
         notes.append("edges read in both directions")
-    if unread := sorted(set(attribute_names(G.nodes(data=True))) - {"label"}, key=str):
+    unread = set(attribute_names(G.nodes(data=True)))
+    if names == known:
+        unread -= {"label"}
+    if unread := sorted(unread, key=str):
         notes.append(f"attributes of nodes are not read: {listed(unread)}")
     return _raw(source, names, v, u, w, notes, directed=G.is_directed())
 
@@ -98,6 +101,7 @@ def read_pajek(source, memory):
     """Read *Vertices, then *Arcs (u -> v: v aggregates u), *Edges (both directions)."""
     lines = _text(source, memory).decode("utf-8").splitlines()
     labels, arcs, edges = {}, [], []
+    longest = {"v": 0, "a": 0, "e": 0}  # words of a line
     n = section = None
     for number, line in enumerate(lines, 1):
         text = line.strip()
@@ -123,6 +127,7 @@ def read_pajek(source, memory):
             words = shlex.split(text) if section == "v" else text.split()
         except ValueError as error:
             raise DataError(f"{where}: {error}") from error
+        longest[section] = max(longest[section], len(words))
         if section == "v":
             k = _vertex(words[0], n, where)
             if k in labels:
@@ -138,11 +143,16 @@ def read_pajek(source, memory):
         raise DataError(f"{source}: no *Vertices in {len(lines)} lines")
     images = [(v, u, w) for u, v, w in edges if u != v]
     u, v, w = np.array(arcs + edges + images, np.float64).reshape(-1, 3).T
+    notes = [f"{len(arcs)} arcs, and {len(edges)} edges read in both directions"]
+    if longest["v"] > 2:
+        notes.append("coordinates and shapes of vertices are not read")
+    if max(longest["a"], longest["e"]) > 3:
+        notes.append("attributes of edges after their weight are not read")
     names = [labels.get(k, str(k + 1)) for k in range(n)]
     if len(set(names)) < n:
-        names = [str(k + 1) for k in range(n)]  # some labels are the same
-    note = f"{len(arcs)} arcs, and {len(edges)} edges read in both directions"
-    return _raw(source, names, v.astype(np.int64), u.astype(np.int64), w, [note],
+        names = [str(k + 1) for k in range(n)]
+        notes.append("labels of vertices are not read: some are the same")
+    return _raw(source, names, v.astype(np.int64), u.astype(np.int64), w, notes,
                 directed=bool(arcs), base=1)
 
 

@@ -19,9 +19,11 @@ from hpgcn.datasets.raw import TARGET_FIRST, Raw
 from hpgcn.datasets.source import LINE_LIMIT, Source, need, shown
 from hpgcn.datasets.text import Grammar, Table
 from hpgcn.errors import DataError
+from hpgcn.graphs.edge_weights import listed
 
 NODES = "num-node-list.csv.gz"
 TABLES = ("edge.csv.gz", NODES, "node-feat.csv.gz", "node-label.csv.gz")
+READ = (*TABLES, "num-edge-list.csv.gz")
 ARCHIVES = ("data.npz", "node-label.npz")
 SPLIT = {"train": "train", "val": "valid", "test": "test"}
 LISTED_ONCE = ("products", "proteins")  # add_inverse_edge in OGB's nodeproppred/master.csv
@@ -79,7 +81,10 @@ def _from_tables(raw, source, memory):
         columns, rows, _ = Table(stream, edges).columns(grammar, memory)
     features, labels = (_numbers(_file(source, raw / name), n, memory)
                         if (raw / name).exists() else None for name in TABLES[2:])
-    return Raw(n, rows, columns, features=features, labels=_labels(labels), reads=TARGET_FIRST)
+    unread = sorted(file.name for file in raw.glob("*.csv.gz") if file.name not in READ)
+    notes = [f"not read: {listed(unread)}"] if unread else []
+    return Raw(n, rows, columns, features=features, labels=_labels(labels), reads=TARGET_FIRST,
+               notes=notes)
 
 
 def _from_archives(raw, source, memory):
@@ -92,6 +97,8 @@ def _from_archives(raw, source, memory):
     features = archive.first("node_feat")
     labels = archive.first("node_label")
     notes = archive.notes
+    if unread := [key for key in archive.unread if key != "num_edges_list"]:
+        notes.append(f"not read: {listed(unread)}")
     if labels is None and (raw / ARCHIVES[1]).exists():
         archive = Archive(_file(source, raw / ARCHIVES[1]), memory)
         archive.require("node_label")

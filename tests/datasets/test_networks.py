@@ -69,6 +69,20 @@ def test_gml_without_labels_and_with(tmp_path):
     assert read(tmp_path / "g.gml")[0].original_ids.tolist() == ["b", "a"]
 
 
+@pytest.mark.parametrize("suffix", ["graphml", "gexf", "gml"])
+def test_labels_of_nodes_that_are_not_their_names_are_said_to_be_left_out(tmp_path, suffix):
+    G = networkx.path_graph(3)
+    networkx.set_node_attributes(G, {0: "x", 1: "x", 2: "y"}, "label")
+    path = tmp_path / f"g.{suffix}"
+    if suffix == "gml":
+        put(path, 'graph [ node [ id 0 label "x" ] node [ id 1 label "x" ] '
+                  'edge [ source 0 target 1 ] ]')
+    else:
+        WRITERS[suffix](G, path)
+    _, notes = read(path)
+    assert "attributes of nodes are not read: label" in notes
+
+
 def test_pajek_by_hand(tmp_path):
     text = ('% c\n*Network n\n*Vertices 4\n1 "a b" 0.1 0.2 ellipse\n2 c\n4 "d"\n*Arcs :1\n1 2 2.5\n'
             "*Edges\n2 4\n3 3 4\n")
@@ -76,10 +90,15 @@ def test_pajek_by_hand(tmp_path):
     assert graph.original_ids.tolist() == ["a b", "c", "3", "d"]
     assert rows(graph) == [[0, 0, 0, 0], [2.5, 0, 0, 1], [0, 0, 4, 0], [0, 1, 0, 0]]
     assert "1 arcs, and 2 edges read in both directions" in notes
+    assert "coordinates and shapes of vertices are not read" in notes
+    assert not any("after their weight" in note for note in notes)
+    graph, notes = read(put(tmp_path / "g.net", "*vertices 2\n*edges\n1 2 3 c Blue"))
+    assert "attributes of edges after their weight are not read" in notes
     graph, _ = read(put(tmp_path / "g.net", "*vertices 2\n*edges\n1 2"))
     assert graph.original_ids is None and rows(graph) == [[0, 1], [1, 0]]
-    graph, _ = read(put(tmp_path / "g.net", '*vertices 2\n1 "x"\n2 "x"\n*arcs\n1 2'))
+    graph, notes = read(put(tmp_path / "g.net", '*vertices 2\n1 "x"\n2 "x"\n*arcs\n1 2'))
     assert graph.original_ids is None and rows(graph) == [[0, 0], [1, 0]]
+    assert "labels of vertices are not read: some are the same" in notes
 
 
 GRAPHML = ('<?xml version="1.0" encoding="UTF-8"?>{}<graphml '

@@ -48,6 +48,7 @@ def test_tables(tmp_path, given):
     content = b"".join((raw.parent / f"{name}.csv.gz").read_bytes() for name in files)
     assert header.source_sha256 == hashlib.sha256(content).hexdigest()
     assert "4 vertices, 3 edges, directed" in notes[0]
+    assert "not read: node_year.csv.gz" in notes
 
 
 def test_options_and_what_may_be_absent(tmp_path):
@@ -70,7 +71,7 @@ def test_archives(tmp_path):
         path.unlink()
     features = np.arange(8, dtype=np.float16).reshape(4, 2)
     np.savez(raw / "data.npz", edge_index=[[0, 0, 3], [1, 2, 0]], num_nodes_list=[4],
-             num_edges_list=[3], node_feat=features)
+             num_edges_list=[3], node_feat=features, edge_feat=np.ones((3, 8)))
     np.savez(raw / "node-label.npz", node_label=np.array([[2], [0], [np.nan], [1]], np.float32))
     for name in ("data.npz", "node-label.npz"):
         assert detect(Source(raw / name)) == "ogb"
@@ -79,7 +80,7 @@ def test_archives(tmp_path):
         assert graph.features.tolist() == features.tolist()
         assert graph.labels.tolist() == [2, 0, -1, 1]
         assert graph.masks["train"].tolist() == [True, False, False, False]
-        assert "cast from float16" in " ".join(notes)
+        assert "cast from float16" in " ".join(notes) and "not read: edge_feat" in notes
     np.savez(raw / "data.npz", edge_index=[[0, 0, 3], [1, 2, 4]], num_nodes_list=[4])
     refused(r"data\.npz edge_index row 1: entry 2 is 4, expected 0\.\.3", raw / "data.npz")
     np.savez(raw / "data.npz", edge_index=[[0], [1]], num_nodes_list=[4, 4])
