@@ -171,6 +171,7 @@ def _is_header(fields, rows, layout, where):
     if known != again:
         return known
     words = ["source", "target"] if len(fields) == 2 else ["source", "-", "target"]
-    words = spelled([*words, *"-" * (len(fields) - 3)])
+    words = "" if layout.columns else " " + spelled([*words, *"-" * (len(fields) - 3)])
+    edge = words if len(fields) > 2 else ""
     raise DataError(f"{where}: {shown(', '.join(fields))}: names of columns, or an edge of names? "
-                    f"--no-header reads an edge, --header {words} names of columns")
+                    f"--no-header{edge} reads an edge, --header{words} names of columns")
