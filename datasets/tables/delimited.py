@@ -12,6 +12,7 @@ from hpgcn.errors import DataError
 ROWS = 4096  # rows of a block
 SAMPLE = 20  # rows that tell the separator
 SEPARATORS = "\t;|,"  # in the order in which they are tried
+STATED = re.compile(r'"?sep=(.)"?')  # a first line that Excel takes for the separator
 ROW_BYTES = 64  # of memory that a row takes beside three times its text
 
 
@@ -24,9 +25,12 @@ def read_delimited(source, memory, names=()):
     with source.open() as stream:
         reader = _Rows(Table(stream, source), memory)
         sample = list(islice(reader.lines(), SAMPLE))
+        stated = STATED.fullmatch(sample[0][1].strip()) if sample else None
+        sample = sample[stated is not None:]
         if not sample:
             raise DataError(f"{source}: no rows, expected a table")
         separator = _separator([text for _, text in sample if text.strip()], names)
+        separator = separator if stated is None else stated[1]
         rows = reader.rows(chain(sample, reader.lines()), separator)
         first = next(rows, None)
         if first is None:
@@ -81,7 +85,7 @@ class _Rows:
             yield from ([_unquoted(text.strip())] for text in lines if text.strip())
             return
         try:
-            for row in csv.reader(lines, delimiter=separator, skipinitialspace=separator == " "):
+            for row in csv.reader(lines, delimiter=separator, skipinitialspace=True):
                 if any(row):
                     yield row
         except csv.Error as error:
@@ -134,7 +138,7 @@ def _separator(texts, names):
 def _widths(texts, separator):
     try:
         rows = csv.reader((text + "\n" for text in texts), delimiter=separator,
-                          skipinitialspace=separator == " ")
+                          skipinitialspace=True)
         return [len(row) for row in rows]
     except csv.Error:
         return []

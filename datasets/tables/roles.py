@@ -28,25 +28,28 @@ def is_known(name):
     return re.fullmatch(f"{ID}|{LABEL}|{MUSAE}|{SPLIT}|{MASK}", plain(name)) is not None
 
 
-def settle_header(table, vertices, header, count=None):
+def settle_header(table, vertices, header, count=None, asked=()):
     """Decide whether the first row of a text is a header, and name the columns.
 
-    `header` (--header, --no-header) or the number of rows, if it is to be `count`, settles doubt.
+    If the row leaves doubt, these decide: the names of columns that a user `asked` for, which are
+    1, 2, .. without a header; `header` (--header, --no-header); the number of rows, if it is to
+    be `count`.
     """
     if table.names_known:
         return
     found = _is_header(table, vertices)
+    if found is None and asked:
+        cells = {cell.strip().lower() for cell in table.first}
+        if any(name.lower() in cells for name in asked):
+            found = True
+        elif all(name.isdigit() for name in asked):
+            found = False
     if found is None and header is not None:
         found = header
-    if found is None and count in (table.num_rows, table.num_rows + 1):
-        found = count == table.num_rows
-    if found is None and (table.first == ["0"] or _is_counter(table.first)):
-        found = len(table.first) > 2
+    if found is None:
+        found = _guess_header(table, vertices, count)
         way = "a header (--no-header: as a row)" if found else "a row (--header: as names)"
         table.notes.append(f"{table.where}: line {table.first_line} is read as {way}")
-    if found is None:
-        raise DataError(f"{table.where}: line {table.first_line}: {listed(table.first)}: is this a "
-                        "row or the names of columns? --no-header or --header says so")
     table.name_columns(found)
 
 
@@ -64,19 +67,28 @@ def _is_header(table, vertices):
         for cell, column in zip(cells, table.columns))
     if named:
         return False
-    known = any(is_known(cell) for cell in cells if cell)
-    if any(numeric) and not known:
+    if any(not number and cell.lower() not in UNLABELED and _are_numbers(column.head())
+           for cell, column, number in zip(cells, table.columns, numeric)):
+        return True  # text above numbers
+    if any(numeric):
         return False
-    if not known and any(cell in column.head() for cell, column in zip(cells, table.columns)
-                         if cell and column.blocks):
-        return False
-    for cell, column, number in zip(cells, table.columns, numeric):
-        head = column.head() if column.blocks else []
-        if not number and cell.lower() not in UNLABELED and head and _are_numbers(head):
-            return True
-        if vertices.named and cell not in vertices.numbers and _are_vertices(column, vertices):
-            return True
-    return True if known or (not cells[0] and len(cells) > 1) else None
+    if any(map(is_known, filter(None, cells))) or (not cells[0] and len(cells) > 1):
+        return True
+    again = any(cell and cell in column.head() for cell, column in zip(cells, table.columns))
+    return False if again else None
+
+
+def _guess_header(table, vertices, count):
+    """Return what is likely of a first row in doubt; DataError if nothing is."""
+    if count in (table.num_rows, table.num_rows + 1):
+        return count == table.num_rows
+    if table.first == ["0"] or _is_counter(table.first):
+        return len(table.first) > 2
+    if vertices.named and any(_are_vertices(column, vertices) for column in table.columns):
+        return True  # none of the first row is a vertex
+    raise DataError(f"{table.where}: line {table.first_line}: {listed(table.first)}: is this a row "
+                    "or the names of columns? --no-header or --header says so, or --id-column "
+                    "NAME, which is 1, 2, .. without names")
 
 
 def _is_counter(cells):
@@ -92,7 +104,7 @@ def _are_numbers(head):
 
 
 def _are_vertices(column, vertices):
-    head = column.head() if column.blocks else []
+    head = column.head()
     matched = sum(cell in vertices.numbers for cell in head)
     return bool(head) and 2 * matched > len(head)
 

@@ -41,6 +41,12 @@ class TableOptions:
     memory: int = 0
     used: dict = field(default_factory=dict)  # by file: columns of the labels and the split
 
+    @property
+    def asked(self):
+        """The names of columns that the user gives."""
+        names = (self.id_column, self.label_column, *(self.feature_columns or ()))
+        return [name for name in names if name not in (None, roles.NONE)]
+
     def use(self, path, name):
         """Record that a column of a file holds the labels or the split."""
         self.used.setdefault(os.path.realpath(path), set()).add(name)
@@ -127,7 +133,8 @@ def _classes(rows, texts, where, place="row {}".format, notes=()):
     made = rows(classes.numbers, place=place, notes=[*notes])
     made.notes += [f"{made.where}: {note}" for note in classes.notes]
     if classes.names is not None:
-        made.notes.append(f"{made.where}: {len(classes.names)} classes: {listed(classes.names)}")
+        count = counted(len(classes.names), "class", "classes")
+        made.notes.append(f"{made.where}: {count}: {listed(classes.names)}")
     made.class_names = classes.names
     return made
 
@@ -248,7 +255,8 @@ def read_table(source, vertices, options, of_ids=False):
     else:
         names = vertices.numbers if of_ids and vertices.named else ()
         table = read_delimited(source, options.memory, names)
-        roles.settle_header(table, vertices, options.header, None if of_ids else options.count)
+        roles.settle_header(table, vertices, options.header, None if of_ids else options.count,
+                            options.asked)
     if table is not None and not table.num_rows:
         raise DataError(f"{source}: no rows, expected a table")
     return table, found

@@ -45,6 +45,12 @@ LABELS = [  # edges, name of the table, its text, labels
     (FAR, "y.csv", "txId,class\n700000,unknown\n31,2\n5,1\n90000,2\n", [1, 2, 2, -1]),
     (FAR, "y.csv", ",txId,class\n0,700000,?\n1,31,2\n2,5,1\n3,90000,2\n", [1, 2, 2, -1]),
     (PATH, "y.csv", "id,label\n0,-1\n1,1\n2,1\n3,-1\n", [0, 1, 1, 0]),
+    (PATH, "y.csv", 'id, label\r\n3, "x, y"\r\n1, b\r\n', [-1, 0, -1, 1]),
+    (PATH, "y.csv", "\ufeffsep=;\nid;label;\n3;b;\n1;a;\n", [-1, 0, -1, 1]),
+    (PATH, "y.csv", ",paper,topic,use\n0,2,b,train\n1,0,a,val\n2,3,b,test\n3,1,a,\n",
+     [0, 0, 1, 1]),
+    (PATH, "y.csv", "3,y\n1,x\n0,x\n", [0, 0, -1, 1]),
+    (NAMES, "y.csv", "zed,b\ncleo,a\nbob,b\nann,a\n", [0, 1, 0, 1]),
     (PATH, "y.svm", "-1 1:1\n+1 1:1\n+1 2:1\n-1 1:1\n", [0, 1, 1, 0]),
 ]
 
@@ -67,6 +73,7 @@ def test_labels(tmp_path, edges, name, text, labels):
     (PATH, "id,label\n1,0\n2,0\n3,1\n4,1\n", r"ids 1\.\.4, but .* 0\.\.3.*--num-nodes 5"),
     ("1 2\n2 3\n", "id,label\n0,0\n1,0\n2,1\n", r"ids 0\.\.2, but .* 1\.\.3"),
     (KONECT, "id,label\n0,0\n1,0\n2,1\n", r"ids 0\.\.2, but .* 1\.\.3"),
+    (PATH, "id,author_id,label\n0,2,1\n1,0,0\n2,1,1\n3,3,0\n", "id, author_id: which has the ids"),
     (FAR, "label\n1\n0\n0\n1\n", "4 rows without ids.*--ids FILE"),
     (NAMES, "label\n1\n0\n0\n", "3 rows without ids.*--ids FILE"),
 ])
