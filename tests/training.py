@@ -3,15 +3,22 @@ import numpy as np
 import pytest
 
 from hpgcn.comm import SerialComm
-from hpgcn.model import heads_of, make_spec
+from hpgcn.model import MODELS, heads_of, make_spec
 from hpgcn.strategies import find_strategy
 from hpgcn.training.progress import Best
 from hpgcn.training.trainer import make_trainer
 
-SETTINGS = {"gcn": {"model": "gcn"}, "sage-mean": {"model": "sage"},
-            "sage-gcn": {"model": "sage", "aggregator": "gcn"}, "gin": {"model": "gin"},
-            "sgc": {"model": "sgc"}, "appnp": {"model": "appnp"},
-            "gat": {"model": "gat", "output_heads": 2, "attention_dropout": 0.3}}
+SPECIAL = {"gat": {"output_heads": 2, "attention_dropout": 0.3}}  # beside what names a model
+
+
+def settings_of(name):
+    """The settings of one of MODELS, MODEL or MODEL-AGGREGATOR."""
+    model, _, aggregator = name.partition("-")
+    named = {"model": model, "aggregator": aggregator} if aggregator else {"model": model}
+    return named | SPECIAL.get(name, {})
+
+
+SETTINGS = {name: settings_of(name) for name in MODELS}
 
 
 def start(source, config, comm=None):

@@ -5,6 +5,7 @@ import pytest
 
 pytest.importorskip("mpi4py", reason="MPI tests need mpi4py: pip install '.[mpi,mpich]'")
 from mpi4py import MPI
+from poison import poisoned  # noqa: F401 - a fixture
 
 from hpgcn.comm import as_comm
 

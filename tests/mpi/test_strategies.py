@@ -28,7 +28,7 @@ from hpgcn.parallel.pattern import Pattern
 from hpgcn.store import load, write_graph
 from hpgcn.strategies import STRATEGIES, Arrangement, Product, RowStrategy
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("poisoned")]
 P = MPI.COMM_WORLD.Get_size()
 
 
@@ -140,7 +140,8 @@ def check(comm, made, plan, A, widths, dtype=np.float64):
             np.testing.assert_allclose(out, own(layout, matrix @ X), rtol=bound, atol=bound)
             np.testing.assert_array_equal(x, own(layout_in, X))  # which is as it was
 
-            again, sent_masked = counted(comm, multiply, x, mask=pack_mask(keep))
+            again, sent_masked = counted(comm, multiply, x, mask=pack_mask(keep),
+                                         out=np.full(keep.shape, np.nan, dtype))
             np.testing.assert_array_equal(again, np.where(keep, out, 0))
             for masked, amount in ((False, sent), (True, sent_masked)):
                 product = Product(0, width, masked, bool(backward))

@@ -1,0 +1,73 @@
+"""NaN wherever a layer, strategy or kernel may not read: what it reads too early shows in results.
+
+`poisoned` is a fixture: memory of the host begins with NaN, and so do the work arrays and the
+result of a layer in each call of its forward and backward.
+"""
+from functools import wraps
+
+import numpy as np
+import pytest
+
+from hpgcn.kernels.bits16 import BF16
+from hpgcn.model import MODELS
+from hpgcn.runtime.device import Host
+
+FREE = ("odd", "own")  # work arrays that hold nothing between two calls
+LAST = "even"  # holds H or G, or nothing
+
+
+def fill(array):
+    """Fill an array of numbers with NaN, of any other type with bits that are all 1."""
+    if array.dtype.kind == "f":
+        array.fill(np.nan)
+    elif array.dtype == BF16:
+        array.fill(0x7FC0)
+    elif array.dtype == np.uint8:
+        array.fill(255)
+
+
+def fill_apart(arrays, *read):
+    """Fill arrays that share no memory with those that are read."""
+    kept = [array for array in read if isinstance(array, np.ndarray)]
+    for array in arrays:
+        if isinstance(array, np.ndarray) and not any(
+                np.shares_memory(array, other) for other in kept):
+            fill(array)
+
+
+def work_arrays(layer, *names):
+    workspace = layer.take.__self__
+    return [array for name, array in getattr(workspace, "arrays", {}).items()
+            if name.split()[0] in names]
+
+
+def poisoned_forward(forward):
+    """Wrap the forward of a Layer: what it may not read holds NaN, in its backward as well."""
+
+    @wraps(forward)
+    def call(self, H, out, **options):
+        fill_apart([out, *work_arrays(self, *FREE)], H, options.get("AX"))
+        Z, backward = forward(self, H, out, **options)
+
+        def poisoned_backward(G, *rest):
+            fill_apart(work_arrays(self, *FREE, LAST), G)
+            return backward(G, *rest)
+
+        return Z, poisoned_backward
+
+    return call
+
+
+@pytest.fixture
+def poisoned(monkeypatch):
+    """Fill what may not be read with NaN."""
+    empty = Host.empty
+
+    def poisoned_empty(self, shape, dtype):
+        array = empty(self, shape, dtype)
+        fill(array)
+        return array
+
+    monkeypatch.setattr(Host, "empty", poisoned_empty)
+    for kind in set(MODELS.values()):
+        monkeypatch.setattr(kind, "forward", poisoned_forward(kind.forward))
