@@ -22,7 +22,12 @@ from hpgcn.datasets.split import (
 from hpgcn.datasets.tables.join import TablePaths, close_gaps, join
 from hpgcn.datasets.tables.table_files import TableOptions
 from hpgcn.errors import DataError, DataWarning, InputNotFoundError, UsageError, setting
-from hpgcn.graphs.adjacency import check_duplicates, duplicates_notes, row_and_column_sums
+from hpgcn.graphs.adjacency import (
+    LOST,
+    check_duplicates,
+    duplicates_notes,
+    row_and_column_sums,
+)
 from hpgcn.graphs.edge_weights import rounded_note
 from hpgcn.graphs.graph import assemble
 from hpgcn.graphs.labels import read_text_labels
@@ -299,6 +304,8 @@ def _report(header, raw, counts, isolated, reads):
         notes.append(f"{counts.asymmetric} edges added to make it symmetric")
     if counts.zeros:
         notes.append(f"{counts.zeros} edges dropped whose weights sum to 0")
+    if counts.lost:
+        notes.append(f"{counts.lost} {LOST}")
     if raw.bipartite:
         notes.append("ids of the first column are numbered first, then those of the second")
     elif ids is not None and ids.dtype.kind == "U":

@@ -277,7 +277,7 @@ class _Rows:
     def __init__(self, entries, scratch):
         n = entries.numbering.num_nodes
         self.entries = entries
-        self.tally = np.zeros(7, np.int64)
+        self.tally = np.zeros(8, np.int64)
         self.tally[[sort_kernels.INFINITE, sort_kernels.OVERFLOW]] = -1
         self.refused = np.zeros(2)
         self.indptr = scratch.spool(np.int64)
@@ -324,7 +324,9 @@ class _Rows:
                                 "a finite number")
         merged, zeros, stored, valued, loops = map(int, tally[:sort_kernels.DIAGONAL + 1])
         mirror = self.entries.mirror
-        counts = Counts(duplicates, zeros, loops, stored - (merged - zeros) if mirror else 0)
+        lost = int(tally[sort_kernels.LOST])
+        added = stored - (merged - zeros - lost) if mirror else 0
+        counts = Counts(duplicates, zeros, loops, added, lost=lost)
         return Adjacency(
             self.indptr, self.indices, self.values if valued else None, self.degree_row,
             self.degree_column, self.degree_loop,

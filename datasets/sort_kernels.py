@@ -10,7 +10,8 @@ from hpgcn.kernels.entries import add_fingerprint
 from hpgcn.kernels.jit import jit
 
 KEPT, ZEROS, LOOPS, LOOP_ENTRY, LOOP_ID, NOT_ONE = range(6)  # of append's tally
-MERGED, CANCELLED, STORED, VALUED, DIAGONAL, INFINITE, OVERFLOW = range(7)  # of emit's tally
+# of emit's tally; LOST: negative weights without an image, of which max(A, A^T) leaves 0
+MERGED, CANCELLED, STORED, VALUED, DIAGONAL, INFINITE, OVERFLOW, LOST = range(8)
 ONE = np.uint64(1)
 
 
@@ -159,6 +160,7 @@ def emit(keys, weights, bits, first, mirror, refused, columns, values, counts, d
                 refused[0] = forward
             tally[MERGED] += 1
             tally[CANCELLED] += forward == 0
+            tally[LOST] += forward < 0 and value == 0
         if value == 0:
             continue
         number = np.float32(value)

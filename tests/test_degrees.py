@@ -7,6 +7,7 @@ from commands import MPIEXEC, hpgcn
 from hpgcn import Config, store, train
 from hpgcn.graphs.graph import Graph
 
+pytestmark = pytest.mark.filterwarnings("ignore::hpgcn.errors.DataWarning")
 N = 12
 
 

@@ -11,6 +11,8 @@ from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.normalization import inverse_sqrt, with_self_loops
 from hpgcn.graphs.validation import check_csr
 
+pytestmark = pytest.mark.filterwarnings("ignore::hpgcn.errors.DataWarning")
+
 
 def test_duplicates_are_one_edge_of_a_0_1_input_and_summed_of_a_valued_one():
     graph = Graph.from_scipy(sp.coo_array((np.ones(4), ([0, 0, 1, 2], [1, 1, 2, 0])), (3, 3)))

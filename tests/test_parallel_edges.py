@@ -197,3 +197,18 @@ def test_weights_that_are_too_large_in_a_file(tmp_path, memory):
     (tmp_path / "g.csv").write_text("u,v,w\n0,1,1600000001\n1,2,1\n")
     notes = convert.convert(tmp_path / "g.csv", tmp_path / "g.h5", memory=memory)
     assert any(note.startswith("1 weights are beyond 2^24 and not kept") for note in notes)
+
+
+@pytest.mark.parametrize("memory", [1 << 30, 2 << 20])
+def test_negative_weights_that_symmetrizing_loses_are_counted(tmp_path, memory):
+    edges, weights = [[0, 1, 2, 0], [1, 2, 1, 2]], [-1, -2, 3, 4]
+    with pytest.warns(DataWarning, match="1 edges of negative weight dropped: max"):
+        graph = Graph.from_edge_index(edges, weights, symmetrize=True)
+    assert graph.adjacency.toarray().tolist() == [[0, 0, 4], [0, 0, 3], [4, 3, 0]]
+    lines = [f"{v},{u},{w}" for u, v, w in zip(*edges, weights)]
+    (tmp_path / "g.csv").write_text("\n".join(["u,v,w", *lines]))
+    notes = convert.convert(tmp_path / "g.csv", tmp_path / "g.h5", symmetrize=True, memory=memory)
+    assert any(note.startswith("1 edges of negative weight dropped") for note in notes)
+    assert "1 edges added to make it symmetric" in notes
+    with hpgcn.load(tmp_path / "g.h5") as stored:
+        assert stored.read().adjacency.toarray().tolist() == graph.adjacency.toarray().tolist()

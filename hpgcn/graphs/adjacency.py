@@ -9,6 +9,7 @@ from hpgcn.errors import UsageError, setting, warn
 from hpgcn.graphs import validation
 from hpgcn.graphs.edge_weights import count_rounded, rounded_note
 
+LOST = "edges of negative weight dropped: max(A, A^T), which symmetrizes, is 0 for them"
 DUPLICATES = ("merge", "sum", "sum-edges")  # what becomes of an edge that is listed several times
 
 
@@ -22,6 +23,7 @@ class Counts:
     asymmetric: int = 0
     repeated_loops: int = 0  # self loops that the same vertex has again further on
     ones: bool = True  # all weights of the input are 1
+    lost: int = 0  # negative weights of edges in one direction: max(A, A^T) leaves 0
 
 
 def build_adjacency(rows, columns, values, n, *, symmetrize=False, count=False, name="graph"):
@@ -53,11 +55,13 @@ def build_adjacency(rows, columns, values, n, *, symmetrize=False, count=False, 
     matrix.eliminate_zeros()
     counts.zeros = stored - matrix.nnz
     if symmetrize:
-        before = matrix.nnz
+        given = matrix
         matrix = sp.csr_array(matrix.maximum(matrix.T.tocsr()))
         matrix.eliminate_zeros()  # max(0, negative) leaves none, but be sure of the pattern
         matrix.sort_indices()
-        counts.asymmetric = matrix.nnz - before
+        if values is not None and values.min(initial=0) < 0:
+            counts.lost = given.nnz - given.astype(bool).multiply(matrix.astype(bool)).nnz
+        counts.asymmetric = matrix.nnz - given.nnz + counts.lost
     counts.loops = int(np.count_nonzero(matrix.diagonal()))
 
     data = None
@@ -112,6 +116,8 @@ def adjacency_of(A, name, *, symmetrize=False, unweighted=False, duplicates=None
         warn(f"{name}: {note}")
     if counts.zeros:
         warn(f"{name}: {counts.zeros} edges dropped whose weights sum to 0")
+    if counts.lost:
+        warn(f"{name}: {counts.lost} {LOST}")
     return *csr, counts.ones and csr[2] is not None
 
 

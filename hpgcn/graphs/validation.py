@@ -205,7 +205,7 @@ def check_labels(y, n, name):
         if wrong.size:
             u, t = wrong[0]
             raise DataError(f"{name}: multi-label entry at ({u}, {t}) is {y[u, t]}, "
-                            "expected 0 or 1")
+                            "expected 0 or 1; of columns of classes take one, y[:, 0]")
         return np.ascontiguousarray(y, np.float32), y.shape[1]
     labels = y.astype(np.int64)
     most = most_classes(n)

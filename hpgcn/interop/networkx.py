@@ -184,7 +184,8 @@ def _labels(G, key, name):
         classes = parse_classes([value or "" for value in values], f"{name}: attribute {key}",
                                 lambda row: f"node {nodes[row]!r}")
         for note in classes.notes:
-            warn(f"{name}: attribute {key}: {note}")
+            if not note.endswith("have vertices"):  # which all labels are looked at for
+                warn(f"{name}: attribute {key}: {note}")
         return classes.numbers, classes.names
     class_names = G.graph.get("class_names") if key == LABEL else None
     if np.ndim(known[0]):
