@@ -237,7 +237,8 @@ def read_array(source, memory, kinds="fiub"):
     """Read a .npy file of these kinds of dtypes; return the array and a list of notes."""
     with source.open() as stream:
         if source.packing:
-            raise DataError(f"{source}: compressed, expected a plain .npy file")
+            raise DataError(f"{source}: compressed, expected a plain .npy file: "
+                            f"{source.packing.command} unpacks it")
         if source.magic[:6] != b"\x93NUMPY":
             foreign.refuse_array(source)
             raise DataError(f"{source}: an .npz, expected an array in .npy format: numpy.save "

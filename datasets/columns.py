@@ -199,8 +199,8 @@ def _are_labels(names):
 def _assign(names, textual=(), weights=None, *, bipartite=False):
     """Return the roles, and which of ENDS they are; UnclearError where the names do not say."""
     if _are_labels(names):
-        raise UnclearError("looks like labels of vertices, not edges: give labels as --labels "
-                           "FILE.npy; if these are edges, --columns source,target says so")
+        raise UnclearError("looks like labels of vertices, not edges: give this file as --labels "
+                           "beside the edges; if these are edges, --columns source,target says so")
     kinds = [_kind(name) for name in names]
     if weights is not None:
         kinds = [("ignored", 0) if kind == ("weight", 0) else kind for kind in kinds]

@@ -9,6 +9,7 @@ from hpgcn.datasets.arrays import Archive, read_array
 from hpgcn.datasets.jsons import parse_json
 from hpgcn.datasets.npz import from_matrix
 from hpgcn.datasets.source import need, open_all, shown
+from hpgcn.datasets.tables.data_table import counted
 from hpgcn.datasets.text import WHOLE
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import MAX_WIDTH
@@ -81,8 +82,8 @@ def _classes(file, raw, memory):
         if lists:
             absent = next(vertex for vertex in range(n) if str(vertex) not in found)
             raise DataError(f"{file}: vertex {absent} is missing, expected classes of all {n}")
-        raw.notes.append(f"{n - len(found)} vertices that {file.path.name} leaves out are "
-                         "unlabeled")
+        count = counted(n - len(found), "vertex", "vertices")
+        raw.notes.append(f"{count} without a class in {file.path.name}: unlabeled")
     return labels
 
 

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from hpgcn.datasets.nodes import Nodes
 from hpgcn.datasets.raw import TARGET_FIRST, Raw
 from hpgcn.datasets.source import decoded, need, open_all, shown
+from hpgcn.datasets.tables.data_table import counted
 from hpgcn.datasets.text import BLANKS, Table
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import parse_classes
@@ -91,8 +92,8 @@ def _cites(file, nodes, memory):
     notes = []
     if left_out:
         names = shown(", ".join(sorted(unknown)[:3])) + ", ..." * (len(unknown) > 3)
-        notes.append(f"{left_out} lines of {file.path.name} left out: {len(unknown)} papers are "
-                     f"not in {nodes.where.path.name} ({names})")
+        notes.append(f"{counted(left_out, 'line')} of {file.path.name} left out: "
+                     f"{counted(len(unknown), 'paper')} not in {nodes.where.path.name} ({names})")
     return *np.array(edges, np.int64).reshape(-1, 2).T, notes
 
 

@@ -120,7 +120,8 @@ def variables(source, memory):
     need(len(data), memory, source)
     order = {b"IM": "<", b"MI": ">"}.get(data[126:128])
     if order is None:
-        raise DataError(f"{source}: no header of MATLAB 5 to 7: in MATLAB save(FILE, 'A', '-v7')")
+        raise DataError(f"{source}: no header of MATLAB 5 to 7: of a file of MATLAB 4 "
+                        "scipy.io.savemat('graph.mat', scipy.io.loadmat(FILE)) writes one")
     found = {}
     elements = Elements(data, order)
     elements.at = HEADER

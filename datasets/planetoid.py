@@ -52,7 +52,8 @@ def read(source, memory):
     files = dict(zip(PARTS, source.files))
     packed = next((file for file in source.files if file.packing), None)
     if packed is not None:
-        raise DataError(f"{packed}: compressed, expected a plain file")
+        raise DataError(f"{packed}: compressed, expected a plain file: "
+                        f"{packed.packing.command} unpacks it")
     need(4 * sum(file.size for file in source.files), memory, source)
 
     allx, tx, x = (_features(files[part], memory) for part in ("allx", "tx", "x"))

@@ -18,7 +18,8 @@ def read(source, memory, weights=None):
     from hpgcn.interop import pt, pyg
 
     if source.packing:
-        raise DataError(f"{source}: compressed, expected a plain .pt file")
+        raise DataError(f"{source}: compressed, expected a plain .pt file: "
+                        f"{source.packing.command} unpacks it")
     found = pt.read_data(source.path, memory, str(source))
     numbers = {key: value for key, value in found.items()
                if isinstance(value, (np.ndarray, sp.sparray, int))}

@@ -9,7 +9,7 @@ VERTEX_ORDERS = ("degree", "rcm", "breadth", "communities")
 
 def convert(command):
     add = command.add_argument
-    add("source", help="a file, or the word digits or karate")
+    add("source", help="a file, a folder with the files of one set, or the word digits or karate")
     add("out", help="graph to write (.h5)")
     add("--format", default="auto", help="of the source (default: auto, by its name)",
         choices=["auto", "planetoid", "ogb", "graphsaint", "reddit", "geomgcn", "linqs",

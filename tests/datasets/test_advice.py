@@ -1,5 +1,6 @@
 """What a refusal of a format advises is done here to the letter, and the graph comes out right."""
 import bz2
+import gzip
 import importlib
 import io
 import lzma
@@ -130,13 +131,13 @@ SHELL = [  # a file, what makes it, how the command begins, options of `read`, a
      ONES)]
 
 
-def advice(path, start, end=", then convert "):
+def advice(path, start, end=", then convert ", begin="which is not read: ", **options):
     """Return the advised call or command, and the file that is to be converted after it."""
-    with pytest.raises(DataError, match="which is not read: ") as error:
-        read(path)
+    with pytest.raises(DataError, match=begin) as error:
+        read(path if not options else "karate", **options)
     text = str(error.value)
     assert text.isprintable()
-    text = text.partition("which is not read: ")[2]
+    text = text.partition(begin)[2]
     call, _, rest = text[text.index(start):].partition(end)
     name = re.match(r"\w+\.\w+", rest)
     return call.replace("FILE", repr(str(path))), name[0] if name else "edges.txt"
@@ -185,6 +186,35 @@ def test_pickles(tmp_path, monkeypatch, capsys, make, variable, start, expected)
     execute(code, **{variable: make()})
     converted = re.search(r"'(graph\.\w+)'", code)[1]
     assert read(tmp_path / converted)[0].adjacency.toarray().tolist() == expected.tolist()
+
+
+def test_matlab_4(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    scipy.io.savemat("g.mat", {"A": A}, format="4")
+    execute(advice(tmp_path / "g.mat", "scipy", " writes", "MATLAB 4 ")[0])
+    assert read("graph.mat")[0].adjacency.toarray().tolist() == A.tolist()
+
+
+@pytest.mark.parametrize("packer, suffix", [
+    ("gunzip", ".gz"), ("bunzip2", ".bz2"), ("unxz", ".xz")])
+def test_compressed_arrays(tmp_path, packer, suffix):
+    if shutil.which(packer) is None:
+        pytest.skip(f"no {packer}")
+    made = io.BytesIO()
+    np.save(made, np.eye(34))
+    packed = {".gz": gzip, ".bz2": bz2, ".xz": lzma}[suffix].compress(made.getvalue())
+    path = put(tmp_path / f"x.npy{suffix}", packed)
+    command, _ = advice(path, packer, " unpacks", "expected a plain .npy file: ", features=path)
+    subprocess.run([command, path], check=True)
+    assert read("karate", features=tmp_path / "x.npy")[0].header.num_features == 34
+
+
+def test_a_table_of_labels_is_no_list_of_edges(tmp_path):
+    path = put(tmp_path / "y.csv", "id,label\n0,1\n1,0\n2,1\n")
+    edges = put(tmp_path / "g.txt", "0 1\n1 2\n")
+    with pytest.raises(DataError, match="give this file as --labels beside the edges"):
+        read(path)
+    assert read(edges, labels=path)[0].labels.tolist() == [1, 0, 1]
 
 
 def test_data_of_r_are_named_at_once(tmp_path):

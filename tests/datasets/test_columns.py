@@ -38,7 +38,7 @@ def test_names(header, roles, reads):
 
 
 @pytest.mark.parametrize("header, message", [
-    ("id,target", "labels of vertices, not edges: give labels as --labels"),
+    ("id,target", "labels of vertices, not edges: give this file as --labels"),
     ("node,class", "labels of vertices"), ("label,node_id", "labels of vertices"),
     ("name,size", "which are the ends of an edge\\? Name each column, as in --columns source,targ"),
     ("a,b", "--columns source,target$"), ("head,relation,tail", "--columns source,-,target$"),

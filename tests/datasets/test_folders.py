@@ -1,4 +1,6 @@
 """Folders given as they are: the set of files in one is found, or the line says what is there."""
+import os
+
 import numpy as np
 import pytest
 from inputs import put, refused, rows
@@ -42,3 +44,11 @@ def test_missing_files_are_named_at_once(tmp_path):
     np.save(tmp_path / "x.npy", np.eye(34))
     with pytest.raises(InputNotFoundError, match=r"^[^,]*y\.npy: No such file"):
         read("karate", features=tmp_path / "x.npy", labels=tmp_path / "y.npy")
+
+
+@pytest.mark.parametrize("name", ["ind.tiny.tx", "ind.tiny.graph"])
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path, name):
+    write_set(tmp_path)
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    refused(rf"{name}: is not a regular file", tmp_path)

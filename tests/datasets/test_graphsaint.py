@@ -50,7 +50,7 @@ def test_weights_of_graphsaint_are_1_and_a_class_may_be_missing(tmp_path):
     assert graph.adjacency.toarray().tolist() == A.tolist()
     assert graph.labels.tolist() == [1, 0, -1, 1]
     assert {"weights set to 1, as the set's own loader takes them",
-            "1 vertices that class_map.json leaves out are unlabeled"} <= {*notes}
+            "1 vertex without a class in class_map.json: unlabeled"} <= {*notes}
 
 
 def test_an_adjacency_alone_is_a_matrix_and_missing_files_are_named(tmp_path):

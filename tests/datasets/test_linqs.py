@@ -43,7 +43,7 @@ def test_it_is_read_as_by_hand(tmp_path, given, content, cites):
     assert list(graph.class_names) == ["Neural_Networks", "Theory"]
     assert list(map(str, graph.original_ids.tolist())) == ids
     assert graph.header.name == "cora" and "row target aggregates source" in notes
-    assert any(note.startswith("2 lines of cora.cites left out: 2 papers are not in cora.content "
+    assert any(note.startswith("2 lines of cora.cites left out: 2 papers not in cora.content "
                                "(998, 999)") for note in notes)
 
 
