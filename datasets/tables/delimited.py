@@ -5,7 +5,7 @@ from array import array
 from itertools import chain, islice
 
 from hpgcn.datasets.source import need, shown
-from hpgcn.datasets.tables.data_table import DataTable, TextColumn
+from hpgcn.datasets.tables.data_table import DataTable, TextColumn, counted
 from hpgcn.datasets.text import BLANKS, Table
 from hpgcn.errors import DataError
 
@@ -13,23 +13,27 @@ ROWS = 4096  # rows of a block
 SAMPLE = 20  # rows that tell the separator
 SEPARATORS = "\t;|,"  # in the order in which they are tried
 STATED = re.compile(r'"?sep=(.)"?')  # a first line that Excel takes for the separator
+CELL = re.compile(r"[^\t;|,]*")
 ROW_BYTES = 64  # of memory that a row takes beside three times its text
 
 
-def read_delimited(source, memory, names=()):
+def read_delimited(source, memory, names=(), *, of_names=False):
     """Return the DataTable of a text, whose first row may be a header.
 
-    Lines that are `names` of vertices, in which there may be blanks, are not divided.
+    Lines above the first row that begin with # or % are comments, unless with one of the `names` of
+    vertices. In a file `of_names`, lines that are names are not divided at blanks.
     DataError: a row with another number of cells, text that is not UTF-8, more than `memory` bytes.
     """
     with source.open() as stream:
-        reader = _Rows(Table(stream, source), memory)
+        reader = _Rows(Table(stream, source), memory, names)
         sample = list(islice(reader.lines(), SAMPLE))
         stated = STATED.fullmatch(sample[0][1].strip()) if sample else None
         sample = sample[stated is not None:]
         if not sample:
             raise DataError(f"{source}: no rows, expected a table")
-        separator = _separator([text for _, text in sample if text.strip()], names)
+        texts = [text for _, text in sample if text.strip()]
+        whole = of_names and 2 * sum(text.strip() in names for text in texts) > len(texts)
+        separator = None if whole else _separator(texts)
         separator = separator if stated is None else stated[1]
         rows = reader.rows(chain(sample, reader.lines()), separator)
         first = next(rows, None)
@@ -46,17 +50,21 @@ def read_delimited(source, memory, names=()):
             for column, cells in zip(table.columns, zip(*block)):
                 column.append(cells)
         table.num_rows = len(table.lines)
-    _take_comment(table, reader.comment)
+    if reader.comments:
+        _take_comment(table, reader.comments[-1])
+        table.notes.append(f"{source}: {counted(len(reader.comments), 'line')} of comments above "
+                           "the first row")
     return table
 
 
 class _Rows:
     """Rows of cells of a text; `line` is that of the last row."""
 
-    def __init__(self, table, memory):
+    def __init__(self, table, memory, names):
         self.table = table
         self.memory = memory
-        self.comment = None  # the last above the first row
+        self.names = names
+        self.comments = []  # lines above the first row
         self.line = 0
         self.size = 0
         self.started = False
@@ -69,8 +77,9 @@ class _Rows:
             except UnicodeDecodeError as error:
                 raise DataError(f"{self.table.where}: line {self.table.line}: not UTF-8 "
                                 f"({error.reason})") from error
-            if not self.started and line.lstrip(BLANKS)[:1] in (b"#", b"%"):
-                self.comment = text
+            marked = not self.started and line.lstrip(BLANKS)[:1] in (b"#", b"%")
+            if marked and CELL.match(text)[0].strip() not in self.names:
+                self.comments.append(text)
                 continue
             self.started = self.started or bool(text.strip())
             if self.started:
@@ -117,10 +126,8 @@ def _block(rows, reader, width, lines, where):
     return block
 
 
-def _separator(texts, names):
+def _separator(texts):
     """Return the separator that divides the first lines alike; None for one column."""
-    if 2 * sum(text.strip() in names for text in texts) > len(texts):
-        return None
     for separator in SEPARATORS:
         widths = _widths(texts, separator)
         if widths and widths[0] > 1 and len(set(widths)) == 1:
@@ -148,7 +155,7 @@ def _take_comment(table, comment):
     """Take the comment above a table as its header, if it names as many columns."""
     from hpgcn.datasets.tables.roles import is_known
 
-    words = re.split(r"[\s,;|]+", (comment or "").lstrip("#% \t").strip())
+    words = re.split(r"[\s,;|]+", comment.lstrip("#% \t").strip())
     if len(words) == len(table.first) and any(map(is_known, words)):
         table.name_columns(header=False)
         for column, word in zip(table.columns, words):

@@ -94,6 +94,8 @@ def _guess_header(table, vertices, count):
 def _is_counter(cells):
     """Whether cells are 0, 1, .., as pandas names columns, after an index at most."""
     first = 0 if cells and cells[0].strip() == "0" else 1
+    if first and NUMBER.fullmatch(cells[0].strip()):
+        return False
     rest = [cell.strip() for cell in cells[first:]]
     return len(rest) > (first == 0) and rest == [str(k) for k in range(len(rest))]
 

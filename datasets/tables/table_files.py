@@ -253,8 +253,8 @@ def read_table(source, vertices, options, of_ids=False):
         found = read_json(source, options.memory)
         table = json_table(found, str(source), roles.is_known)
     else:
-        names = vertices.numbers if of_ids and vertices.named else ()
-        table = read_delimited(source, options.memory, names)
+        names = vertices.numbers if vertices.named else ()
+        table = read_delimited(source, options.memory, names, of_names=of_ids)
         roles.settle_header(table, vertices, options.header, None if of_ids else options.count,
                             options.asked)
     if table is not None and not table.num_rows:

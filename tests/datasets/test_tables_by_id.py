@@ -51,6 +51,7 @@ LABELS = [  # edges, name of the table, its text, labels
      [0, 0, 1, 1]),
     (PATH, "y.csv", "3,y\n1,x\n0,x\n", [0, 0, -1, 1]),
     (NAMES, "y.csv", "zed,b\ncleo,a\nbob,b\nann,a\n", [0, 1, 0, 1]),
+    ("source,target\n#a,%b\n%b,c d\n", "y.csv", "%b,x\n#a,y\nc d,x\n", [1, 0, 0]),
     (PATH, "y.svm", "-1 1:1\n+1 1:1\n+1 2:1\n-1 1:1\n", [0, 1, 1, 0]),
 ]
 
