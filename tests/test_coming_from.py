@@ -7,6 +7,7 @@ import pytest
 from graphs import make
 
 DOCS = Path(__file__).parents[1] / "docs"
+README = DOCS.parent / "README.md"
 
 
 def code_of(page):
@@ -22,6 +23,17 @@ def test_pyg(tmp_path, monkeypatch, capsys):
     exec(capsys.readouterr().out, found)
     expected = found["model"](found["data"].x, found["data"].edge_index).detach().numpy()
     np.testing.assert_allclose(found["logits"], expected, atol=1e-5)
+
+
+def test_readme(recwarn):
+    pytest.importorskip("torch_geometric", reason="needs PyG: pip install torch-geometric")
+    from torch_geometric.nn import GraphSAGE
+
+    code, = re.findall(r"```python\n([^`]*accelerate.*?)```", README.read_text(), re.DOTALL)
+    found = {"data": make(n=80).to_pyg(), "model": GraphSAGE(13, 16, 2, 5)}
+    exec(code.replace("hidden=256", "hidden=8, epochs=2"), found)
+    assert not [each for each in recwarn if "accelerate()" in str(each.message)]
+    assert found["result"]["epochs"] == 2 and "SAGEConv" in found["code"]
 
 
 def test_dgl():

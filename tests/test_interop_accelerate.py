@@ -1,4 +1,5 @@
 """Unchanged models of PyG within `accelerate()`: what is taken, what is not, and equal results."""
+import contextlib
 import gc
 import weakref
 
@@ -166,13 +167,27 @@ def test_errors_are_those_of_torch():
         assert str(found.value) == str(expected.value) and "taken" not in mode.report()
 
 
+@pytest.mark.parametrize("function, why", [
+    (lambda A, x: x + 1, "no sparse products"),  # as models that get edge_index
+    (lambda A, x: A.to_sparse_coo() @ x, "A is sparse_coo, not sparse_csr"), (None, None),
+    (lambda A, x: A @ x, None)])
+def test_a_mode_that_took_nothing_warns_of_the_way_out(recwarn, function, why):
+    A, x = csr(dtype=DOUBLE), normal(5, 4)
+    with contextlib.suppress(TypeError), accelerate():
+        function(A, x)
+    said = [str(each.message) for each in recwarn if "accelerate()" in str(each.message)]
+    assert len(said) == (why is not None)
+    for text in said:
+        assert f"took no product ({why}): " in text and "ToSparseTensor(layout=" in text
+
+
 def test_the_report_and_the_end_of_the_mode(monkeypatch):
     seen = []
     monkeypatch.setattr(ops, "pattern_of", lambda tensor: seen.append(1) or tensor.numpy())
     A = csr(dtype=DOUBLE)
     x = normal(5, 4)
     with accelerate() as mode:
-        assert mode.report() == "no sparse products"
+        assert mode.report().startswith("no sparse products: models of PyG multiply by a sparse")
         y = A @ (A.t() @ (A @ x))
         torch.addmm(y, A, x)
         _ = x @ x.T

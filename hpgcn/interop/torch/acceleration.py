@@ -1,4 +1,5 @@
 """Products with sparse tensors in unchanged code, PyG's for one, by the kernels of this package."""
+import warnings
 from collections import Counter
 
 import torch
@@ -11,6 +12,9 @@ from hpgcn.interop.torch.views import WIDE
 from hpgcn.runtime.text_table import table
 
 TAKEN = "taken"
+WAY_OUT = ("models of PyG multiply by a sparse tensor if they get adj_t in torch.sparse_csr, not "
+           "edge_index: data = torch_geometric.transforms.ToSparseTensor("
+           "layout=torch.sparse_csr)(data); model(data.x, data.adj_t)")
 PRODUCTS = {  # what is looked at, by what it is called here
     torch.sparse.mm: "sparse.mm", torch.mm: "mm", torch.Tensor.mm: "mm",
     torch.matmul: "matmul", torch.Tensor.matmul: "matmul", torch.mv: "mv", torch.Tensor.mv: "mv"}
@@ -26,7 +30,7 @@ class accelerate(TorchFunctionMode):  # noqa: N801 - used as `with accelerate():
     backward, with results that differ by rounding alone; anything else is left to torch. A is
     checked, and transposed, once as long as it lives (`adjacency_of` says which changes in
     place are seen). Models of PyG call these where `adj_t` is a `torch.sparse_csr` tensor.
-    `report()` says what was taken, and why the rest was not.
+    `report()` says what was taken, and why the rest was not; a UserWarning says if nothing was.
 
     Attributes
     ----------
@@ -38,6 +42,13 @@ class accelerate(TorchFunctionMode):  # noqa: N801 - used as `with accelerate():
     def __init__(self) -> None:
         super().__init__()
         self.calls: Counter[tuple[str, tuple[int, ...], tuple[int, ...], str]] = Counter()
+
+    def __exit__(self, kind, error, trace):
+        super().__exit__(kind, error, trace)
+        if kind is None and all(outcome != TAKEN for *_, outcome in self.calls):
+            why = ", ".join(dict.fromkeys(outcome for *_, outcome in self.calls))
+            warnings.warn(f"accelerate() took no product ({why or 'no sparse products'}): "
+                          f"{WAY_OUT}", stacklevel=2)
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -58,7 +69,9 @@ class accelerate(TorchFunctionMode):  # noqa: N801 - used as `with accelerate():
         rows = [(str(count), name, "x".join(map(str, A)), "x".join(map(str, x)), outcome)
                 for (name, A, x, outcome), count in self.calls.items()]
         heading = ("calls", "function", "A", "x", "outcome")
-        return table([heading, *rows], left=(1, 2, 3, 4)) if rows else "no sparse products"
+        if not rows:
+            return f"no sparse products: {WAY_OUT}"
+        return table([heading, *rows], left=(1, 2, 3, 4))
 
 
 @torch.compiler.disable  # it meets sparse tensors, which cannot be traced
