@@ -1,4 +1,5 @@
 """Graphs of PyG, DGL and NetworkX: what their edges mean, round trips, and what is refused."""
+import importlib.util
 import re
 import sys
 from contextlib import nullcontext
@@ -12,6 +13,7 @@ import hpgcn
 from hpgcn import store
 from hpgcn.errors import DataError, DataWarning, MissingError
 from hpgcn.graphs.graph import Graph
+from hpgcn.partition import make_partition
 from hpgcn.runtime.advice import install_command
 
 EDGES = np.array([[0, 1, 2, 3, 0], [1, 2, 0, 3, 2]])  # source, target; vertex 4 is isolated
@@ -304,6 +306,27 @@ def test_dgl_as_it_is_asked():
         Graph.from_dgl(fake)
     with pytest.raises(DataError, match=r"a list, expected a dgl\.DGLGraph"):
         Graph.from_dgl([])
+
+
+@pytest.mark.parametrize("parts", [None, 2])
+def test_a_stored_graph_is_converted_as_the_graph_that_it_stores(tmp_path, parts):
+    graph = some_graph()
+    if parts:
+        store.write_partitioned(tmp_path / "g.h5", graph, make_partition(
+            graph, parts, method="random"))
+    else:
+        graph.save(tmp_path / "g.h5")
+    with hpgcn.load(tmp_path / "g.h5") as stored:
+        for ours, theirs in zip(stored.to_scipy()[:3], graph.to_scipy()[:3], strict=True):
+            np.testing.assert_array_equal(*(each.toarray() if sp.issparse(each) else each
+                                            for each in (ours, theirs)))
+        assert nx_edges(stored) == nx_edges(graph)
+        data = stored.to_pyg() if importlib.util.find_spec("torch_geometric") else None
+    assert data is None or data.num_edges == graph.header.num_edges
+
+
+def nx_edges(graph):
+    return sorted(graph.to_networkx().edges(data="weight"))
 
 
 def test_dgl_sums_as_the_adjacency():

@@ -19,6 +19,7 @@ from hpgcn.errors import DataError
 from hpgcn.graphs import validation
 from hpgcn.graphs.adjacency import adjacency_of, is_symmetric, row_and_column_sums
 from hpgcn.graphs.contents import check_contents
+from hpgcn.graphs.conversions import Conversions
 from hpgcn.graphs.header import Header
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ LARGE = 1 << 20  # entries from which on they are reordered by compiled code
 
 
 @dataclass(frozen=True, eq=False)
-class Graph:
+class Graph(Conversions):
     """A contiguous range of rows of a graph: all (start 0, m == n), or the slab of one rank.
 
     Attributes
@@ -237,35 +238,9 @@ class Graph:
 
         return networkx.from_networkx(G, features, labels, **options)
 
-    def to_pyg(self) -> Data:
-        """Return a `torch_geometric.data.Data`: see `hpgcn.interop.pyg.to_pyg`."""
-        from hpgcn.interop import pyg
-
-        return pyg.to_pyg(self)
-
-    def to_dgl(self) -> dgl.DGLGraph:
-        """Return a `dgl.DGLGraph`: see `hpgcn.interop.dgl.to_dgl`."""
-        from hpgcn.interop import dgl
-
-        return dgl.to_dgl(self)
-
-    def to_networkx(self) -> nx.Graph:
-        """Return a `networkx.Graph`, or DiGraph: see `hpgcn.interop.networkx.to_networkx`."""
-        from hpgcn.interop import networkx
-
-        return networkx.to_networkx(self)
-
-    def to_scipy(self) -> tuple[sp.csr_array, np.ndarray | sp.csr_array | None,
-                                np.ndarray | None, dict[str, np.ndarray] | None]:
-        """Return A, X, y and masks of the whole graph, in its ORIGINAL order.
-
-        Returns
-        -------
-        (scipy.sparse.csr_array, features, labels, dict)
-            As `from_scipy` takes them; None for what the graph does not have.
-        """
-        graph = self.in_original_order()
-        return graph.adjacency, graph.features, graph.labels, graph.masks
+    @property
+    def _whole(self):
+        return self
 
     def blocks(self) -> Iterator[tuple[str, np.ndarray]]:
         """Yield dtype with shape, and bytes as 1-D uint8, of all that a model is trained on."""

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.graphs import consistency
+from hpgcn.graphs.conversions import Conversions
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.identity import changed, refuse_replaced
 from hpgcn.graphs.partition import Partition, halves
@@ -34,7 +35,7 @@ DENSE = ("features", "labels", "original_ids", "partition/perm", ORDER,
          *(f"degree/{name}" for name in DEGREES))
 
 
-class StoredGraph:
+class StoredGraph(Conversions):
     """A graph in a file: header at once, rows as they are asked for. Picklable; a context manager.
 
     Whatever reads validates what it reads; it raises DataError and StorageError as hpgcn.store
