@@ -1,0 +1,52 @@
+"""docs/kernels.md has every public kernel as its docstring says; its examples run."""
+import doctest
+import inspect
+import re
+from pathlib import Path
+
+import numpy as np
+
+import hpgcn.kernels
+from hpgcn.kernels import reference
+from hpgcn.kernels.specs import SPECS, parse
+
+PAGE = (Path(__file__).parents[2] / "docs" / "kernels.md").read_text()
+KINDS = {  # of an array in SPECS, in the words of the page's legend
+    "index": "integers", "pointers": "integers", "classes": "integers", "once": "integers",
+    "words": "uint32", "bits": "bits", "into_bits": "bits", "wide": "float64"}
+
+
+def lines_of(name):
+    """Return what the page says of a kernel: a heading, its meaning, and a row for each array."""
+    function = getattr(reference, name)
+    signature = re.sub(r"\s*:[^,=)]+|\s*->.*", "", str(inspect.signature(function)))
+    meaning = " ".join(inspect.getdoc(function).split("\n\n")[0].split())
+    lines = [f"### `{name}{signature}`", "", meaning]
+    arguments = {each.name: each for each in parse(SPECS[name])}
+    arrays = [arguments[key] for key in inspect.signature(function).parameters if key in arguments]
+    if arrays:
+        lines += ["", "| array | shape | numbers |", "|---|---|---|"]
+    for each in arrays:
+        kind = each.kind.removesuffix("16")
+        numbers = KINDS.get(kind, "floats") + ", or 16 bits" * each.kind.endswith("16")
+        changed = ", written" * kind.startswith(("into", "out"))
+        shape = ", ".join(each.shape) + "," * (len(each.shape) == 1)
+        lines.append(f"| `{each.name}`{', optional' * each.optional} | ({shape}) | "
+                     f"{numbers}{changed} |")
+    return lines
+
+
+def test_the_page_has_every_kernel_as_its_docstring_says():
+    headings = re.findall(r"^### `(\w+)", PAGE, re.MULTILINE)
+    assert sorted(headings) == sorted(SPECS)
+    for name in SPECS:
+        lines = "\n".join(lines_of(name))
+        assert f"{lines}\n" in PAGE, f"docs/kernels.md lacks these lines:\n{lines}"
+
+
+def test_the_examples_run():
+    names = {"np": np, **{name: getattr(hpgcn.kernels, name) for name in hpgcn.kernels.__all__}}
+    found = doctest.DocTestParser().get_doctest(PAGE, names, "docs/kernels.md", None, 0)
+    assert len(found.examples) >= 20
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert runner.run(found).failed == 0
