@@ -12,7 +12,8 @@ from graphs import make
 from hpgcn import bench, store
 from hpgcn.__main__ import main
 from hpgcn.bench import batches, graphs, host, peers, roofline, tables, timing
-from hpgcn.errors import InternalError, UsageError
+from hpgcn.errors import DataError, InternalError, UsageError
+from hpgcn.graphs.graph import Graph
 from hpgcn.partition import make_partition
 from hpgcn.sampling import Vertices
 
@@ -187,6 +188,19 @@ def test_products(command, kernels, bytes_of):
         assert row["share_of_floor"] == pytest.approx(floor_ms / row["time_ms"])
 
 
+def test_a_graph_of_the_user(tmp_path):
+    """Parts {0, 1} and {2, 3}: 3 reads row 0, with a weight; nobody reads row 1."""
+    A = np.array([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 2], [3, 0, 0, 0]])
+    Graph.from_scipy(A).save(tmp_path / "g.h5")
+    few = (tmp_path / "g.h5", "--widths", "5", "--repeats", 1, "--threads", 1, "--json")
+    rows = measured("sspmm", *few)["rows"]
+    assert {(row["graph"], row["vertices"], row["nonzeros"]) for row in rows} == {("graph", 4, 8)}
+    assert {row["rows"] for row in measured("gather", *few)["rows"]} == {1}
+    Graph.from_scipy(np.eye(4)).save(tmp_path / "i.h5")
+    with pytest.raises(DataError, match="no row of the first 2 vertices is read by the others"):
+        bench.run("gather", graph=tmp_path / "i.h5", widths="5", repeats=1)
+
+
 def test_gather():
     report = measured("gather", "--widths", "5", *QUICK)
     rows = {(row["operation"], row["order"], row["kernel"]): row for row in report["rows"]}
@@ -283,7 +297,9 @@ def test_output_for_people():
     *((command, {"graphs": "road"}, "takes no --graphs") for command in ("gather", "cuda-epoch")),
     ("machine", {"widths": "16"}, "takes no --widths"),
     ("batches", {"graph": "g.h5", "widths": "16"}, "takes no --widths"),
-    ("batches", {}, r"expected a graph \(.h5\)"), ("spmm", {"graph": "g.h5"}, "takes no graph"),
+    ("batches", {}, r"expected a graph \(.h5\)"), ("epoch", {"graph": "g.h5"}, "takes no graph"),
+    ("spmm", {"graph": "g.h5", "graphs": "road"}, "bench spmm GRAPH takes no --graphs"),
+    ("gather", {"graph": "g.h5", "scale_down": 2}, "bench gather GRAPH takes no --scale-down"),
     ("spmm", {"ranks": "3"}, "takes no --ranks"), ("spmm", {"epochs": 3}, "takes no --epochs"),
     ("batches", {"graph": "g.h5", "epochs": 0}, "epochs is 0"),
     ("batches", {"graph": "g.h5", "ranks": "3,x"}, "'x' is not a whole number"),

@@ -25,6 +25,7 @@ STARVED = ("spmm", "kernels")
 WITHOUT_LIMITS = ("epoch", "cuda-epoch", "batches", "kernels", "tune")
 ON_GRAPHS = ("spmm", "sspmm", "epoch", "cuda", "torch")
 COUNTED = ("batches",)  # what is not timed, on a graph of the user's
+OWN = ("spmm", "sspmm", "gather")  # what is timed on a graph of the user's, if one is named
 
 
 RANKS = "3,9,27,81"  # of batches
@@ -56,8 +57,9 @@ def run(command, *, graphs=None, widths=None, scale_down=1, repeats=5, threads=1
     (default: WIDTHS[command]) are comma-separated; of an epoch the widths are features, hidden (all
     equal), classes; of cuda-epoch a hidden width a training. `scale_down` divides the numbers of
     vertices and gathered rows; each thing is timed `repeats` times, after one warm-up; `threads`
-    are those that Numba and BLAS were given before they were imported. Of batches alone: `graph`, a
-    path, comma-separated numbers of `ranks` (default: 3,9,27,81) and `epochs` (default: 10). Of
+    are those that Numba and BLAS were given before they were imported. `graph`, a path, is what
+    batches are of; those in OWN take its adjacency in place of `graphs`. Of batches alone:
+    comma-separated numbers of `ranks` (default: 3,9,27,81) and `epochs` (default: 10). Of
     those in STARVED, `starved`: times beside another process that copies without end, too. Of tune,
     `reset`: what was kept is removed. Of machine, `comm`: a hpgcn.comm communicator, whose ranks
     all call this.
@@ -100,15 +102,16 @@ def check(command, graphs=None, widths=None, scale_down=1, repeats=5, threads=1,
         raise UsageError(f"bench {command!r}: expected one of {', '.join(COMMANDS)}")
     counted = command in COUNTED
     sized = command not in ("machine", "tune") and not counted
-    for name, given, used in (("graphs", graphs is not None, command in ON_GRAPHS),
+    for name, given, used in (("graphs", graphs is not None, command in ON_GRAPHS and not graph),
                               ("widths", widths is not None, sized),
-                              ("scale-down", scale_down != 1, sized or command == "tune"),
+                              ("scale-down", scale_down != 1,
+                               (sized or command == "tune") and not graph),
                               ("ranks", ranks is not None, counted),
                               ("epochs", epochs is not None, counted),
                               ("starved", starved, command in STARVED),
                               ("reset", reset, command == "tune")):
         if given and not used:
-            raise UsageError(f"bench {command} takes no --{name}")
+            raise UsageError(f"bench {command}{' GRAPH' * bool(graph)} takes no --{name}")
     for name, value, low, high in (
             ("scale-down", scale_down, 1, 1 << 40), ("repeats", repeats, 1, 10**6),
             ("threads", threads, 1, 1 << 20), ("seed", seed, 0, 2**63 - 1),
@@ -134,17 +137,18 @@ def check(command, graphs=None, widths=None, scale_down=1, repeats=5, threads=1,
     if command == "epoch" and (len(numbers) < 2 or len(set(numbers[1:-1])) > 1):
         raise UsageError(f"bench epoch: widths {','.join(map(str, numbers))}: expected features, "
                          "hidden widths (all equal) and classes, e.g. 128,128,128,40")
-    if command not in ON_GRAPHS:
+    if command not in ON_GRAPHS or graph:
         names = ()
     if starved and threads != 1:
         raise UsageError(f"bench {command}: --starved is for --threads 1, {threads} are given")
     settings = Settings(command, names, numbers, scale_down, repeats, threads, seed,
-                        starved=starved, reset=reset)
-    if counted != bool(graph):
-        raise UsageError(f"bench {command}: " + (
-            "expected a graph (.h5)" if counted else f"takes no graph, {graph} was given"))
+                        graph=str(graph or ""), starved=starved, reset=reset)
+    if counted and not graph:
+        raise UsageError(f"bench {command}: expected a graph (.h5)")
+    if graph and not counted and command not in OWN:
+        raise UsageError(f"bench {command}: takes no graph, {graph} was given")
     if not counted:
         return settings
     ranks = tuple(sorted(set(parsed_numbers("--ranks", ranks or RANKS, MOST_RANKS))))
-    return settings._replace(graph=str(graph), ranks=ranks,
+    return settings._replace(ranks=ranks,
                              epochs=10 if epochs is None else epochs)

@@ -4,7 +4,9 @@ from functools import partial
 
 import numpy as np
 
+from hpgcn import store
 from hpgcn.bench.timing import OURS, in_turns
+from hpgcn.errors import DataError
 
 ROWS = 1 << 20  # of the larger matrix; half, each once, are gathered or added to
 PASSES = {"gather": 2, "scatter_add": 3}  # rows that are read or written for an index
@@ -12,14 +14,21 @@ ARRAYS = 5  # of the larger matrix' size at once
 
 
 def measure(settings, device, limits):
-    """Time gather and scatter_add over half of the rows of a matrix.
+    """Time gather and scatter_add over half of the rows of a matrix, or over those of a file.
+
+    Of a file these are the rows that its first part, or the first half of its vertices, sends.
 
     "rows": operation, order (of the index), rows, width, kernel, those of `in_turns` (errors are
     against NumPy), bytes (of the index and of each row read and written), bytes_per_s,
     share_of_copy (over the rate of a copy of as many rows, in the same turns).
     """
-    n = max(64, ROWS // settings.scale_down)
-    chosen = np.random.default_rng(settings.seed).permutation(n)[:n // 2]
+    rng = np.random.default_rng(settings.seed)
+    if settings.graph:
+        n, chosen = sent_rows(settings.graph)
+        chosen = rng.permutation(chosen)
+    else:
+        n = max(64, ROWS // settings.scale_down)
+        chosen = rng.permutation(n)[:n // 2]
     rows = []
     for width in settings.widths:
         size = ARRAYS * 4 * n * width
@@ -31,6 +40,19 @@ def measure(settings, device, limits):
                 for timing in time_rows(operation, x, index, settings, device):
                     rows.append({**row, **timing})
     return {"rows": rows}
+
+
+def sent_rows(path):
+    """Return the number of vertices of a stored graph, and the rows that its first part sends."""
+    with store.load(path) as stored:
+        graph = stored.read()
+    n = graph.num_rows
+    end = n // 2 if graph.offsets is None else int(graph.offsets[1])
+    read = np.unique(graph.indices[graph.indptr[end]:])  # by the vertices of others
+    sent = read[read < end].astype(np.int64)
+    if not sent.size:
+        raise DataError(f"{path}: no row of the first {end} vertices is read by the others")
+    return n, sent
 
 
 def time_rows(operation, x, index, settings, device):

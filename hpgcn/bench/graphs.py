@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from hpgcn import store
 from hpgcn.datasets.generate import generate
 from hpgcn.graphs.normalization import inverse_sqrt, with_self_loops
 
@@ -48,3 +49,16 @@ def normalized(graph):
     values = np.repeat(scale, np.diff(indptr)) * scale[indices]
     matrix = sp.csr_array((values, indices, indptr), shape=2 * (scale.size,))
     return Normalized(indptr, indices, values, scale, matrix)
+
+
+def matrices(settings):
+    """Yield the name and the Normalized of each graph of the Settings: a file's, or families'.
+
+    Weights in a file do not count: they change no time.
+    """
+    if settings.graph:
+        with store.load(settings.graph) as stored:
+            yield stored.header.name, normalized(stored.read())
+        return
+    for name in settings.graphs:
+        yield name, normalized(make(name, settings.scale_down, settings.seed))

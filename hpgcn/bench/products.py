@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.bench import starved
-from hpgcn.bench.graphs import make, normalized
+from hpgcn.bench.graphs import matrices
 from hpgcn.bench.host import stores_past
 from hpgcn.bench.roofline import spmm_bytes
 from hpgcn.bench.timing import OURS, in_turns, tolerated
@@ -31,8 +31,7 @@ def measure(settings, device, limits):
     rows = []
     absent = {}
     with starved.stream(device) if settings.starved else nullcontext() as stream:
-        for name in settings.graphs:
-            A = normalized(make(name, settings.scale_down, settings.seed))
+        for name, A in matrices(settings):
             arrays = [device.put(array) for array in A[:4]]
             peers = {}
             if settings.command != "sspmm":

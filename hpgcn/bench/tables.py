@@ -54,7 +54,8 @@ def aligned(rows):
     keys = [key for key in rows[0] if key not in HIDDEN]
     text = [column for column, key in enumerate(keys) if isinstance(rows[0][key], str)]
     heading = [[plain(key) for key in keys], [measure_of(key)[1] for key in keys]]
-    return table([*heading, *([cell(key, row[key]) for key in keys] for row in rows)], left=text)
+    return table([*heading, *([cell(key, row[key]) for key in keys] for row in rows)], left=text,
+                 keys=next((place for place in range(len(keys)) if place not in text), 0))
 
 
 def measure_of(key):

@@ -8,7 +8,7 @@ from hpgcn.config import Config
 
 
 def bench(command):
-    from hpgcn.bench import COMMANDS
+    from hpgcn.bench import COMMANDS, OWN
 
     kinds = command.add_subparsers(
         dest="what", metavar="WHAT", required=True,
@@ -25,6 +25,9 @@ def bench(command):
         one.set_defaults(graph=None)
         if name == "batches":
             one.add_argument("graph", help="graph (.h5)")
+        elif name in OWN:
+            one.add_argument("graph", nargs="?", help="graph (.h5) whose adjacency is used "
+                                                      "(default: made ones)")
         elif name == "machine":
             alone(one)
         kernels(one)

@@ -99,7 +99,7 @@ class Several:
             rows.append([name, *[""] * (len(names) - 1),
                          *(percent(whole[key][name]) for key in ("test_acc", "best_val_acc")),
                          "", "", ""])
-        return table(rows, rule=True)
+        return table(rows, rule=True, keys=len(names))
 
 
 def together(configs, summaries):
