@@ -2,6 +2,7 @@
 import os
 import signal
 
+os.environ["COLUMNS"] = "200"  # tables are as wide wherever tests run
 os.environ.setdefault("NUMBA_NUM_THREADS", "3")  # several on any machine; before Numba is loaded
 
 from collections import Counter, defaultdict

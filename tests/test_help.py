@@ -1,6 +1,8 @@
 """Every flag and positional of every command says what it does, and names its default."""
 import argparse
 import dataclasses
+import re
+from pathlib import Path
 
 import pytest
 
@@ -43,3 +45,37 @@ def test_help_is_printed(command, capsys):
     assert not end.value.code
     printed = capsys.readouterr().out
     assert COMMANDS[command].description.split()[0] in printed and "None" not in printed
+
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?![\w-])")
+FOREIGN = {  # of launchers, pip, scripts/test.sh and python -m hpgcn.kernels
+    "--allow-run-as-root", "--bind-to", "--map-by", "--mpi", "--no-binary", "--oversubscribe",
+    "--full", "--product", "--count", "--coverage", "--compile", "--jobs", "--ntasks-per-node"}
+LINE = re.compile(r"^(?: {4,}|\$ )?(?:\$ )?(?:mpiexec (?:-\S+ \S+ )*|srun (?:\S+ )*?)?"
+                  r"hpgcn ((?:bench )?[a-z-]+) (.*)", re.MULTILINE)
+
+
+def flags_of(command):
+    return {flag for action in command._actions for flag in action.option_strings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_name_flags_that_exist(page):
+    text = page.read_text()
+    known = set().union(*map(flags_of, COMMANDS.values())) | FOREIGN | {"--version"}
+    assert not {*FLAG.findall(text)} - known
+    for words, rest in LINE.findall(text):
+        command = COMMANDS.get(words) or COMMANDS.get(words.split()[0])
+        if command:  # else one of several names, as in bench spmm|gather
+            wrong = {*FLAG.findall(rest.split("    #")[0])} - flags_of(command)
+            assert not wrong or "bench" in words, (words, wrong)
+
+
+def test_the_page_of_plan_has_all_its_flags():
+    text = (ROOT / "docs" / "plan.md").read_text()
+    common = {"--help", "--quiet", "--verbose", "--prune", "--precompute", "--layer-norm"}
+    missing = {flag for flag in flags_of(COMMANDS["plan"]) if flag.startswith("--")
+               and not flag.startswith("--no-")} - common - {*FLAG.findall(text)}
+    assert not missing

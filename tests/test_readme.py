@@ -124,8 +124,6 @@ def test_your_own_graph_then_python(work, run):
               "                     y=torch.arange(600) % 8)\n"
               "data.train_mask = torch.arange(600) < 300\n"
               "data.val_mask = ~data.train_mask\n"
-              "data.adj_t = torch.sparse_coo_tensor(pairs, torch.ones(3000),\n"
-              "                                     (600, 600)).to_sparse_csr()\n"
               "model = pyg.nn.GraphSAGE(64, 16, 2, 8)\n")
     for number, text in enumerate(SCRIPTS):
         shutil.rmtree(work / "run", ignore_errors=True)

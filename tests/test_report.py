@@ -83,9 +83,11 @@ def size(data):
 
 
 def test_a_row_by_hand(tmp_path):
-    run, = report.read_runs([make(tmp_path / "run")])
-    assert dict(zip(HEADINGS, cells(run))) == {
-        "run": "run", "graph": "cora", "strategy": "p2p", "ranks": "2", "threads": "4",
+    settings = f'{SETTINGS}model = "sage"\nlayers = 3\nhidden = 128\n'
+    run, = report.read_runs([make(tmp_path / "run", settings=settings)])
+    assert dict(zip(HEADINGS, cells(run), strict=True)) == {
+        "run": "run", "graph": "cora", "model": "sage", "layers x hidden": "3 x 128",
+        "strategy": "p2p", "ranks": "2", "threads": "4",
         "epochs": "3", "best epoch": "2", "val acc %": "75.00", "test acc %": "70.00",
         "s/epoch": "0.2", "spmm s": "0.2", "dense s": "0.1", "comm s": "0.05", "wait s": "0.125",
         "MB sent": "2.500", "peak GB": "3.00"}

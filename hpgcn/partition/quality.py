@@ -147,11 +147,12 @@ def format_statistics(columns):
                               for key, (_, form) in LABELS.items())])
         if any(f"random_{key}" in numbers for key in COMPARED):
             ratios = relative(numbers)
-            cells.append(["/ random", *(f"{ratios[key]:.3f}" if key in ratios else ""
+            cells.append([f"{name} / random", *(f"{ratios[key]:.3f}" if key in ratios else ""
                                         for key in LABELS)])
 
     heading, *lines = zip(*cells)
-    return table([heading, *(line for line in lines if any(cell.strip("-") for cell in line[1:]))])
+    known = [line for line in lines if any(cell.strip("-") for cell in line[1:])]
+    return table([heading, *known], keys=1)
 
 
 def describe(partition):

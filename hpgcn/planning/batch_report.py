@@ -163,9 +163,9 @@ def table(report):
              f"{graph['multiplied_nonzeros']:,} nonzeros with loops, widths "
              f"{','.join(map(str, report['step']['widths']))}; batches {report['batch']} of "
              f"{report['step']['model']}")
-    heading = ("strategy", "parts", "ranks", "steps", "MB a step", "max/rank", "mean of max",
-               "messages", "MB an epoch", "+-", f"epoch {REPLAYED}", "max/rank", "messages",
-               "counted")
+    heading = ("strategy", "parts", "ranks", "steps", "MB a step", "max MB", "mean of max",
+               "messages", "MB an epoch", "+-", f"epoch {REPLAYED}", "max MB an epoch",
+               "messages an epoch", "counted")
     cases = [heading]
     for entry in report["rows"]:
         step, epoch, replayed = entry["step"], entry["epoch"], entry["replayed"]
@@ -181,7 +181,7 @@ def table(report):
             f"{step['messages']['total']:,.1f}", _megabytes(epoch["bytes"]["total"]), off,
             counted[1], _megabytes(epoch["bytes"]["max"]), f"{epoch['messages']['total']:,.0f}",
             counted[2]))
-    return "\n".join([title, *report["notes"], "", aligned(cases, left=(0, 1))])
+    return "\n".join([title, *report["notes"], "", aligned(cases, left=(0, 1), keys=3)])
 
 
 def _megabytes(value):

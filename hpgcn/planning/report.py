@@ -210,23 +210,23 @@ def table(report):
     lines += report["notes"]
     if not all(entry["fits"] for entry in report["rows"]):
         lines.append("! more than --memory")
-    cases = [("strategy", "parts", "ranks", "grid", "MB sent", "max/rank", "messages", "max/rank",
-              "GB/rank", "s/epoch", "compute", "communication")]
+    cases = [("strategy", "parts", "ranks", "grid", "s/epoch", "compute", "communication",
+              "MB sent", "max MB", "messages", "max messages", "GB/rank")]
     for entry in report["rows"]:
         seconds = entry["seconds"]
         cases.append((
             entry["strategy"], entry["parts"], str(entry["ranks"]),
             "x".join(map(str, entry["grid"])),
+            f"{seconds['epoch']:.3g}", f"{seconds['compute']:.3g}",
+            f"{seconds['communication']:.3g}",
             f"{entry['bytes']['total'] / 1e6:,.2f}", f"{entry['bytes']['max'] / 1e6:,.2f}",
             f"{entry['messages']['total']:,}", f"{entry['messages']['max']:,}",
-            f"{entry['memory']['max_bytes'] / 1e9:.3g}" + ("" if entry["fits"] else " !"),
-            f"{seconds['epoch']:.3g}", f"{seconds['compute']:.3g}",
-            f"{seconds['communication']:.3g}"))
+            f"{entry['memory']['max_bytes'] / 1e9:.3g}" + ("" if entry["fits"] else " !")))
     marks = {1 + choice["index"]: "<- choice"}
     if goal:
         at = 1 + goal["index"]
         marks[at] = f"{marks[at]}, {goal['asked']}" if at in marks else f"<- {goal['asked']}"
-    return "\n".join([*lines, "", aligned(cases, left=(0, 1), marks=marks)])
+    return "\n".join([*lines, "", aligned(cases, left=(0, 1), marks=marks, keys=3)])
 
 
 def _by_kind(prediction, counts):

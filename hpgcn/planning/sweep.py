@@ -92,8 +92,8 @@ def table(found):
     lines = [f"{graph['name']}: {graph['num_nodes']:,} vertices, "
              f"{graph['multiplied_nonzeros']:,} nonzeros with loops; the best case of "
              f"{len(found['models'])} models on each number of ranks", *found["notes"]]
-    cases = [("layers", "hidden", "ranks", "strategy", "parts", "grid", "MB sent", "max/rank",
-              "GB/rank", "s/epoch", "communication")]
+    cases = [("layers", "hidden", "ranks", "strategy", "parts", "grid", "s/epoch",
+              "communication", "MB sent", "max MB", "GB/rank")]
     marks = {}
     for model in found["models"]:
         choice = model["choice"]
@@ -103,12 +103,12 @@ def table(found):
             cases.append((
                 str(model["layers"]), str(model["hidden"]), str(row["ranks"]), row["strategy"],
                 row["parts"], "x".join(map(str, row["grid"])),
+                f"{_epoch(row):.3g}", f"{row['seconds']['communication']:.3g}",
                 f"{row['bytes']['total'] / 1e6:,.2f}", f"{row['bytes']['max'] / 1e6:,.2f}",
-                f"{row['memory']['max_bytes'] / 1e9:.3g}" + ("" if row["fits"] else " !"),
-                f"{_epoch(row):.3g}", f"{row['seconds']['communication']:.3g}"))
+                f"{row['memory']['max_bytes'] / 1e9:.3g}" + ("" if row["fits"] else " !")))
     if not all(row["fits"] for model in found["models"] for row in best_of(model)):
         lines.append("! more than --memory")
-    return "\n".join([*lines, "", aligned(cases, left=(3, 4), marks=marks)])
+    return "\n".join([*lines, "", aligned(cases, left=(3, 4), marks=marks, keys=3)])
 
 
 def _ascending(text, most):

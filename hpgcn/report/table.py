@@ -9,9 +9,10 @@ from hpgcn.runtime import text_table
 from hpgcn.store.words import listed
 
 WORK = ("spmm", "dense", "comm", "wait")  # kinds of work, each timed in a column of the metrics
-HEADINGS = ("run", "graph", "strategy", "ranks", "threads", "epochs", "best epoch", "val acc %",
-            "test acc %", "s/epoch", *(f"{kind} s" for kind in WORK), "MB sent", "peak GB")
-TEXTS = range(3)  # columns that are set to the left
+HEADINGS = ("run", "graph", "model", "layers x hidden", "strategy", "ranks", "threads", "epochs",
+            "best epoch", "val acc %", "test acc %", "s/epoch", *(f"{kind} s" for kind in WORK),
+            "MB sent", "peak GB")
+TEXTS = range(5)  # columns that are set to the left
 LEGEND = (
     "Seconds are medians over epochs, of training steps; spmm, dense, comm and wait are each the "
     "maximum over ranks. MB sent: all ranks, an epoch (10^6 bytes). peak GB: the rank that needs "
@@ -27,9 +28,13 @@ def cells(run):
     graph = run.get("graph") or "-"
     if not run.summary:  # the settings have a path
         graph = str(graph).rsplit("/", 1)[-1]
+    widths = "-"
+    if {"layers", "hidden"} <= run.settings.keys():
+        widths = f"{run.settings['layers']} x {run.settings['hidden']}"
     peak = np.nanmax(run.metrics["peak_rss_bytes"], initial=0)
     return [
-        run.name, printable(graph), printable(run.get("strategy") or "-"),
+        run.name, printable(graph), printable(run.get("model") or "-"), printable(widths),
+        printable(run.get("strategy") or "-"),
         _cell(run.summary.get("ranks"), "d"), _cell(run.number("threads") or None, "d"),
         _cell(run.epochs, "d"), _cell(epoch, ".0f"), _cell(val_acc, ".2f", 100),
         _cell(test_acc, ".2f", 100),
@@ -42,7 +47,7 @@ def table(runs):
     notes = [printable(f"{run.name}: classes {listed(run.class_names)}") for run in runs
              if run.class_names]
     notes += [f"{run.name}: {note}" for run in runs for note in run.notes]
-    text = text_table.table([HEADINGS, *map(cells, runs)], left=TEXTS, rule=True)
+    text = text_table.table([HEADINGS, *map(cells, runs)], left=TEXTS, rule=True, keys=1)
     return "\n".join([text, "", LEGEND, *notes])
 
 

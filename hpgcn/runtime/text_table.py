@@ -1,5 +1,6 @@
 """Aligned tables, and lists of labels with values; what a terminal would act on is escaped."""
 
+import shutil
 from html import escape
 
 from hpgcn.errors import printable
@@ -7,23 +8,67 @@ from hpgcn.errors import printable
 GAP = "  "
 
 
-def table(rows, *, left=(0,), widths=(), rule=False, marks=None):
+def table(rows, *, left=(0,), widths=(), rule=False, marks=None, keys=0):
     """Align the columns of a table, rows of cells; headings are rows like others.
 
-    Columns in `left` are set to the left; `widths` are least ones of the first columns. `rule`
-    draws a line below the first row, `marks` are texts behind the rows of these numbers.
+    A table that is wider than the terminal, or than 80 columns where there is none, becomes
+    several tables below each other, if it has key columns. The environment's COLUMNS is a width
+    that counts before the terminal's.
+
+    Parameters
+    ----------
+    rows : list of sequence of str
+    left : container of int
+        Columns that are set to the left.
+    widths : sequence of int
+        Least widths of the first columns.
+    rule : bool
+        Draw a line below the first row.
+    marks : dict of int to str
+        Texts behind the rows of these numbers.
+    keys : int
+        Number of first columns that every part of a divided table repeats; 0: never divide.
     """
     rows = [[printable(cell) for cell in row] for row in rows]
     columns = [max(map(len, column)) for column in zip(*rows)]
     for column, least in enumerate(widths[:len(columns)]):
         columns[column] = max(columns[column], least)
+    marks = marks or {}
+    chosen = [range(len(columns))]
+    if keys:
+        room = shutil.get_terminal_size().columns
+        mark = max(map(len, marks.values()), default=-len(GAP)) + len(GAP)
+        chosen = _parts(columns, keys, room, mark)
+    parts = []
+    for number, part in enumerate(chosen):
+        cells = [[row[column] for column in part] for row in rows]
+        parts.append(_aligned(cells, [columns[column] for column in part],
+                              [place for place, column in enumerate(part) if column in left],
+                              rule, {} if number else marks))
+    return "\n\n".join(parts)
 
+
+def _parts(columns, keys, room, mark):
+    """Divide columns of these widths into lists that fit the room; the first has a mark, too."""
+    first = list(range(keys))
+    parts = [list(first)]
+    for column in range(keys, len(columns)):
+        wide = sum(columns[each] + len(GAP) for each in (*parts[-1], column)) - len(GAP)
+        if wide + mark > room and parts[-1] != first:
+            parts.append(list(first))
+            mark = 0
+        parts[-1].append(column)
+    return parts
+
+
+def _aligned(rows, columns, left, rule, marks):
+    """Return rows of cells as lines of text, aligned in columns of these widths."""
     lines = []
     for row in rows:
         cells = [cell.ljust(width) if column in left else cell.rjust(width)
                  for column, (cell, width) in enumerate(zip(row, columns))]
         lines.append(GAP.join(cells).rstrip())
-    for number, mark in (marks or {}).items():
+    for number, mark in marks.items():
         lines[number] += GAP + mark
     if rule:
         lines.insert(1, "-" * max(map(len, lines)))
