@@ -75,6 +75,10 @@ class InternalError(HpgcnError, RuntimeError):
     code = 70
 
 
+class DeadlockError(InternalError):
+    """All ranks of one process wait for each other; the message names what each waits for."""
+
+
 class DeviceMemoryError(HpgcnError, MemoryError):
     """A GPU has less memory than is needed."""
 

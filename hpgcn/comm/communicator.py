@@ -10,7 +10,7 @@ import warnings
 
 import numpy as np
 
-from hpgcn.comm import route
+from hpgcn.comm import local_mpi, route
 from hpgcn.comm.agreement import Agreement
 from hpgcn.comm.collectives import Collectives
 from hpgcn.comm.counters import Counters
@@ -132,11 +132,14 @@ class MpiComm(SerialComm):
 
     def __init__(self, mpi, timeout=600.0):
         super().__init__(timeout)
+        self.parent = None
+        self.busy = []
+        self._connect(mpi)
+
+    def _connect(self, mpi):
         from mpi4py import MPI
 
         self.MPI = MPI
-        self.parent = None
-        self.busy = []
         self._over(mpi, range(mpi.Get_size()))
         if launched():
             die_with_parent()
@@ -334,7 +337,13 @@ def as_comm(comm, timeout=600.0):
     if comm is not None and not hasattr(comm, "Get_size"):
         raise UsageError(f"comm is of type {type(comm).__name__}, expected a communicator of "
                          "mpi4py, or None")
-    return SerialComm(timeout) if comm is None or comm.Get_size() == 1 else MpiComm(comm, timeout)
+    if comm is None or comm.Get_size() == 1:
+        return SerialComm(timeout)
+    if isinstance(comm, local_mpi.Intracomm):
+        from hpgcn.comm.local import LocalComm
+
+        return LocalComm(comm, timeout)
+    return MpiComm(comm, timeout)
 
 
 def abort_on_exception():

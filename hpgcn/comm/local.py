@@ -1,0 +1,88 @@
+"""Ranks in one process: `run_on_ranks` calls a function on several, which take turns.
+
+For learning, for debugging and for counting messages: nothing is faster than on one rank.
+"""
+from functools import partial
+
+from hpgcn.comm import local_mpi
+from hpgcn.comm.communicator import MpiComm, SerialComm
+from hpgcn.comm.turns import Turns
+from hpgcn.errors import UsageError, setting
+
+MOST_RANKS = 1024  # each has a thread, and a stack of its own
+
+
+class LocalComm(MpiComm):
+    """Ranks that are threads of this process. A wait has no deadline: it ends, or none can."""
+
+    def _connect(self, mpi):
+        self.MPI = local_mpi
+        self._over(mpi, range(mpi.Get_size()))
+        self.local_rank = self.rank
+
+    def use(self, device, aware=None):
+        """Take this device's arrays; they are copied from rank to rank on the device itself."""
+        way = SerialComm.use(SerialComm(self.timeout), device, aware)
+        self.device = device
+        return way
+
+    def wait(self, requests, what, pending=None, name=None):
+        """Let other ranks run until the requests are complete; as `Collectives.wait`."""
+        pending = set(range(len(requests))) if pending is None else pending
+
+        def ready():
+            queued = (request for queue in self.busy for request in queue.running)
+            return (any(requests[number].Get_status() for number in pending)
+                    or any(request.Get_status() for request in queued))
+
+        if not pending:
+            return
+        with self.clock("wait", name):
+            while pending:
+                if not self.test(requests, pending):
+                    self.mpi.turns.wait(self.mpi.world_ranks[self.mpi.rank], ready,
+                                        lambda: what(sorted(pending)))
+
+
+def run_on_ranks(function, ranks, *arguments, **options):
+    """Call a function on several ranks, all of them in this process; return their results.
+
+    The ranks are threads of which one runs at a time: it runs until it waits for another. Kernels
+    use all threads of the process. Losses, counters and files are those of `mpiexec -n RANKS`.
+
+    Parameters
+    ----------
+    function : callable
+        Called as `function(comm, *arguments, **options)`. The communicator is what `hpgcn.train`,
+        `hpgcn.predict` and `hpgcn.propagation` take as `comm`.
+    ranks : int
+        Number of ranks, 1 to 1024.
+
+    Returns
+    -------
+    list
+        What the function returned on each rank, in rank order.
+
+    Raises
+    ------
+    DeadlockError
+        No rank can go on; the message names what each waits for.
+    UsageError
+        `ranks` is not a number from 1 to 1024.
+    BaseException
+        What a rank raised; the message names the rank unless all ranks raised it together.
+
+    Examples
+    --------
+    >>> import hpgcn
+    >>> def greet(comm, word):
+    ...     return f"{word} {comm.Get_rank()} of {comm.Get_size()}"
+    >>> hpgcn.run_on_ranks(greet, 3, "rank")
+    ['rank 0 of 3', 'rank 1 of 3', 'rank 2 of 3']
+    """
+    if type(ranks) is not int or not 1 <= ranks <= MOST_RANKS:
+        raise UsageError(f"{setting('ranks', ranks)}: expected a number from 1 to {MOST_RANKS}")
+    turns = Turns(ranks)
+    post = local_mpi.Post()
+    communicators = [local_mpi.Intracomm(post, turns, range(ranks), rank) for rank in range(ranks)]
+    return turns.run([partial(function, comm, *arguments, **options) for comm in communicators])

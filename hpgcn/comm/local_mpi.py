@@ -1,0 +1,268 @@
+"""The part of mpi4py that hpgcn uses, for ranks that are threads of one process.
+
+The module stands for `mpi4py.MPI`, an `Intracomm` for its communicator. A message is copied from
+the sender's array to the receiver's when both are there. Sums are taken in the order in which MPICH
+takes them, so that results are equal to the bit.
+"""
+from collections import defaultdict, deque
+
+import numpy as np
+
+from hpgcn.errors import InternalError
+
+SUM = np.add
+MAX = np.maximum
+IN_PLACE = object()
+ANY_SOURCE = -1
+COMM_TYPE_SHARED = 1
+THREAD_SERIALIZED, THREAD_MULTIPLE = 2, 3
+SHORT_REDUCE_BYTES = 2048  # MPICH reduces longer arrays of at least P elements in another order
+
+
+class Request:
+    """A call under way, or one that can be started again and again (persistent)."""
+
+    def __init__(self, start=None, *, done=False):
+        self.done = done
+        self.start = start
+
+    def Start(self):
+        self.done = False
+        self.start(self)
+
+    def Get_status(self):
+        """Return whether the call is complete."""
+        return self.done
+
+    def Free(self):
+        self.start = None
+
+    @staticmethod
+    def Testsome(requests):
+        """Return the places of those that are complete."""
+        return [place for place, request in enumerate(requests) if request.done]
+
+
+class Prequest(Request):
+    """Requests as `Send_init` and `Recv_init` return them."""
+
+    @staticmethod
+    def Startall(requests):
+        for request in requests:
+            request.Start()
+
+
+REQUEST_NULL = Request(done=True)
+
+
+class Status:
+    """Which rank sent a message."""
+
+    source = ANY_SOURCE
+
+    def Get_source(self):
+        return self.source
+
+
+def Query_thread():
+    """Return that one thread of a rank may communicate."""
+    return THREAD_SERIALIZED
+
+
+def Get_library_version():
+    return "hpgcn, ranks of one process"
+
+
+class Post:
+    """What the ranks of a run have sent, or expect, and what has not met its counterpart yet."""
+
+    def __init__(self):
+        self.sends = defaultdict(deque)  # by (communicator, source, destination, tag)
+        self.receives = defaultdict(deque)
+        self.collectives = {}  # by (communicator, number of the call in it)
+
+    def message(self, queue, counterparts, key, buffer, request):
+        """Enqueue one side of a message, and copy it if the other side is there."""
+        queue[key].append((buffer, request))
+        if not counterparts[key]:
+            return
+        sent, sender = self.sends[key].popleft()
+        received, receiver = self.receives[key].popleft()
+        if sent.size > received.size:
+            raise InternalError(f"a message of {sent.size} bytes from rank {key[1]} to rank "
+                                f"{key[2]}, which has room for {received.size}")
+        received[:sent.size] = sent
+        sender.done = receiver.done = True
+
+    def collective(self, key, rank, size, kind, part, finish):
+        """Add a rank's part of a collective call; the last to come calls `finish(parts)`."""
+        parts = self.collectives.setdefault(key, {})
+        request = Request()
+        parts[rank] = kind, part, request
+        if len({kind for kind, *_ in parts.values()}) > 1:
+            calls = ", ".join(f"rank {q} {parts[q][0]}" for q in sorted(parts))
+            raise InternalError(f"ranks make different collective calls: {calls}")
+        if len(parts) == size:
+            del self.collectives[key]
+            finish([parts[q][1] for q in range(size)])
+            for *_, waiting in parts.values():
+                waiting.done = True
+        return request
+
+
+class Intracomm:
+    """A communicator: the methods are mpi4py's, with the arguments that hpgcn gives them."""
+
+    def __init__(self, post, turns, world_ranks, rank, name="world"):
+        self.post = post
+        self.turns = turns
+        self.world_ranks = tuple(world_ranks)
+        self.rank = rank
+        self.size = len(self.world_ranks)
+        self.name = name  # equal on all its ranks, and on no other communicator
+        self.calls = 0  # collective calls so far
+        self.made = defaultdict(int)  # communicators made of this one, by their ranks
+
+    def Get_rank(self):
+        return self.rank
+
+    def Get_size(self):
+        return self.size
+
+    def Get_group(self):
+        """Return the group of all ranks, of which `Incl` takes some."""
+        return _Group(range(self.size))
+
+    def Create_group(self, group):
+        """Return the communicator of a group of these ranks, in which this one is."""
+        ranks = [self.world_ranks[rank] for rank in group.ranks]
+        return self._make(ranks, group.ranks.index(self.rank))
+
+    def Dup(self):
+        return self._make(self.world_ranks, self.rank)
+
+    def Free(self):
+        """Do nothing: a communicator holds no memory of its own."""
+
+    def _make(self, world_ranks, rank):
+        ranks = tuple(world_ranks)
+        self.made[ranks] += 1
+        name = self.name, ranks, self.made[ranks]
+        return Intracomm(self.post, self.turns, ranks, rank, name)
+
+    def Isend(self, buffer, dest, tag):
+        return self._begin(self._send(buffer, dest, tag))
+
+    def Irecv(self, buffer, source, tag):
+        return self._begin(self._receive(buffer, source, tag))
+
+    def Send_init(self, buffer, dest, tag):
+        return Prequest(self._send(buffer, dest, tag), done=True)
+
+    def Recv_init(self, buffer, source, tag):
+        return Prequest(self._receive(buffer, source, tag), done=True)
+
+    def Iprobe(self, source, tag, status):
+        """Return that no message came from a rank that is not named: none is sent so."""
+        return False
+
+    def Ibarrier(self):
+        return self._collective("barrier", None, lambda parts: None)
+
+    def Ibcast(self, buffer, root):
+        def copy(parts):
+            for rank, part in enumerate(parts):
+                if rank != root:
+                    part[...] = parts[root]
+
+        return self._collective(f"broadcast of rank {root}", buffer, copy)
+
+    def Ireduce(self, sent, received, op, root):
+        def reduce(parts):
+            total = parts[root][1]
+            arrays = [total if rank == root else part[0] for rank, part in enumerate(parts)]
+            total[...] = reduced(arrays, op, root)
+
+        return self._collective(f"reduction at rank {root}", (sent, received), reduce)
+
+    def Iallreduce(self, sent, received, op):
+        def reduce(parts):
+            total = folded(parts, op)
+            for part in parts:
+                part[...] = total
+
+        return self._collective("allreduce", received, reduce)
+
+    def _begin(self, start):
+        request = Request(start)
+        request.Start()
+        return request
+
+    def _send(self, buffer, dest, tag):
+        key = self.name, self.rank, dest, tag
+        view = as_bytes(buffer)
+        return lambda request: self.post.message(self.post.sends, self.post.receives, key, view,
+                                                 request)
+
+    def _receive(self, buffer, source, tag):
+        key = self.name, source, self.rank, tag
+        view = as_bytes(buffer)
+        return lambda request: self.post.message(self.post.receives, self.post.sends, key, view,
+                                                 request)
+
+    def _collective(self, kind, part, finish):
+        self.calls += 1
+        return self.post.collective((self.name, self.calls), self.rank, self.size, kind, part,
+                                    finish)
+
+
+class _Group:
+    def __init__(self, ranks):
+        self.ranks = list(ranks)
+
+    def Incl(self, ranks):
+        return _Group(self.ranks[rank] for rank in ranks)
+
+    def Free(self):
+        pass
+
+
+def as_bytes(buffer):
+    """Return a contiguous array, or bytes, as one-dimensional uint8 that shares its memory."""
+    if isinstance(buffer, bytes | bytearray):
+        return np.frombuffer(buffer, np.uint8)
+    return buffer.reshape(-1).view(np.uint8)
+
+
+def folded(arrays, op):
+    """Return the reduction of P arrays in the order of MPICH's allreduce; see below.
+
+    The largest power of two p of ranks goes on: each of the first P - p of them takes the array of
+    the rank behind it first. Then pairs meet, then pairs of pairs.
+    """
+    arrays = list(arrays)
+    extra = len(arrays) - (1 << (len(arrays).bit_length() - 1))
+    pairs = [op(arrays[2 * k], arrays[2 * k + 1]) for k in range(extra)]
+    arrays = pairs + arrays[2 * extra:]
+    while len(arrays) > 1:
+        arrays = [op(arrays[k], arrays[k + 1]) for k in range(0, len(arrays), 2)]
+    return arrays[0]
+
+
+def reduced(arrays, op, root):
+    """Return the reduction of P arrays in the order of MPICH's reduce to a root.
+
+    Long arrays are reduced as by `folded`, short ones along a binomial tree with the root first.
+    """
+    P = len(arrays)
+    if arrays[0].nbytes > SHORT_REDUCE_BYTES and arrays[0].size >= 1 << (P.bit_length() - 1):
+        return folded(arrays, op)
+    arrays = [*arrays[root:], *arrays[:root]]
+    distance = 1
+    while distance < P:
+        for k in range(0, P - distance, 2 * distance):
+            arrays[k] = op(arrays[k], arrays[k + distance])
+        distance *= 2
+    return arrays[0]
+
+

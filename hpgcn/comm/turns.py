@@ -1,0 +1,157 @@
+"""Ranks that are threads of one process, of which exactly one runs at a time.
+
+A rank runs until it waits for something that is not there. Then the next rank in cyclic order that
+can go on runs. So the schedule depends on nothing but what the ranks do.
+"""
+import threading
+from contextvars import copy_context
+
+from hpgcn.errors import DeadlockError, HpgcnError, InternalError
+
+
+class RankEnded(BaseException):
+    """Another rank failed: this one unwinds. It is no Exception, so no handler takes it."""
+
+
+class Turns:
+    """The turn to run, which the ranks of one process pass on.
+
+    Attributes
+    ----------
+    size : int
+        Number of ranks.
+    """
+
+    def __init__(self, size):
+        self.size = size
+        self._turn = [threading.Semaphore(0) for _ in range(size)]
+        self._waits = {}  # rank: (whether it can go on, a function; what it waits for, a function)
+        self._over = set()
+        self._failure = None  # (rank, exception) of the first rank that failed
+
+    def wait(self, rank, ready, describe):
+        """Let other ranks run until `ready()` is true.
+
+        Parameters
+        ----------
+        rank : int
+            The caller.
+        ready : callable
+            Returns whether the caller can go on. Only what other ranks do changes the answer.
+        describe : callable
+            Returns what the caller waits for, such as "rank(s) 1 in layer 0 forward".
+
+        Raises
+        ------
+        DeadlockError
+            No rank can go on.
+        """
+        self._raise_if_ended()
+        if ready():
+            return
+        self._waits[rank] = ready, describe
+        following = self._next(rank)
+        if following is None:
+            error = DeadlockError(self._describe_waits())
+            self._failure = rank, error
+            raise error
+        self._turn[following].release()
+        self._acquire(rank)
+        del self._waits[rank]
+        self._raise_if_ended()
+
+    def run(self, functions):
+        """Call one function a rank, the first on this thread; return their results in rank order.
+
+        Raises
+        ------
+        BaseException
+            What the first rank that failed raised. If other ranks did not agree on the error, its
+            message names the rank, and what is not an HpgcnError becomes an InternalError.
+        """
+        results = [None] * self.size
+
+        def call(rank):
+            self._acquire(rank)
+            try:
+                self._raise_if_ended()
+                results[rank] = functions[rank]()
+            except RankEnded:
+                pass
+            except BaseException as error:
+                self._failure = self._failure or (rank, error)
+            finally:
+                self._over.add(rank)
+                self._waits.pop(rank, None)
+                self._pass_on(rank)
+
+        threads = [threading.Thread(target=copy_context().run, args=(call, rank),
+                                    name=f"rank {rank}", daemon=True)
+                   for rank in range(1, self.size)]
+        for thread in threads:
+            thread.start()
+        self._turn[0].release()
+        call(0)
+        for thread in threads:
+            self._join(thread)
+        if self._failure is not None:
+            raise self._named_failure()
+        return results
+
+    def _acquire(self, rank):
+        """Wait for the turn; an interrupt in the meantime ends all ranks, each in its turn."""
+        while True:
+            try:
+                self._turn[rank].acquire()
+                return
+            except BaseException as error:  # Ctrl-C reaches rank 0 while another rank runs
+                self._failure = self._failure or (rank, error)
+
+    def _join(self, thread):
+        while thread.is_alive():
+            try:
+                thread.join()
+            except BaseException as error:
+                self._failure = self._failure or (0, error)
+
+    def _raise_if_ended(self):
+        if self._failure is not None:
+            raise RankEnded
+
+    def _next(self, rank):
+        """Return the first rank after this one, in cyclic order, that can go on; None without."""
+        for step in range(1, self.size + 1):
+            other = (rank + step) % self.size
+            if other in self._over:
+                continue
+            if self._failure is not None or other not in self._waits or self._waits[other][0]():
+                return other
+        return None
+
+    def _pass_on(self, rank):
+        """Give the turn away for good."""
+        following = self._next(rank)
+        if following is None and len(self._over) < self.size:
+            self._failure = rank, DeadlockError(self._describe_waits())
+            following = self._next(rank)
+        if following is not None:
+            self._turn[following].release()
+
+    def _describe_waits(self):
+        waits = [f"rank {rank} has returned" if rank in self._over else
+                 f"rank {rank} waits for {self._waits[rank][1]()}" for rank in range(self.size)]
+        return f"no rank can go on: {'; '.join(waits)}"
+
+    def _named_failure(self):
+        rank, error = self._failure
+        if not isinstance(error, Exception) or self.size == 1 or isinstance(error, DeadlockError):
+            return error
+        place = f"(on rank {rank} of {self.size})"
+        if isinstance(error, HpgcnError):
+            if error.collective:
+                return error
+            named = type(error)(f"{error} {place}")
+        else:
+            named = InternalError(f"{type(error).__name__}: {error} {place}")
+        named.__cause__ = error
+        return named
