@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hpgcn.comm import run_on_ranks
     from hpgcn.config import Config
     from hpgcn.errors import HpgcnError
     from hpgcn.graphs.graph import Graph
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
     from hpgcn.training.inference import predict
     from hpgcn.training.propagator import propagation
     from hpgcn.training.result import Result
-    from hpgcn.training.trainer import train
+    from hpgcn.training.run import train
 
 __version__ = "0.1.0"
 __all__ = ["Config", "Graph", "HpgcnError", "Result", "load", "predict", "propagation",
-           "read_run", "train"]
+           "read_run", "run_on_ranks", "train"]
 
 _HOMES = {
     "Config": "hpgcn.config",
@@ -32,7 +33,8 @@ _HOMES = {
     "predict": "hpgcn.training.inference",
     "propagation": "hpgcn.training.propagator",
     "read_run": "hpgcn.report.runs",
-    "train": "hpgcn.training.trainer",
+    "run_on_ranks": "hpgcn.comm",
+    "train": "hpgcn.training.run",
 }
 
 

@@ -157,7 +157,7 @@ def train_on(path, config, seconds):
 
     An epoch of a run before, which does not count, compiles and loads whatever is needed.
     """
-    from hpgcn.training.trainer import train
+    from hpgcn.training.run import train
 
     train(path, config.replace(epochs=1, eval_every=0))
     spent = [0.0]

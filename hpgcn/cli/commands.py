@@ -13,7 +13,7 @@ from hpgcn.cli import degrees, planning, several
 from hpgcn.cli.measuring import bench  # noqa: F401 (a command, too)
 from hpgcn.cli.output import given, say, show, started
 from hpgcn.config import COST_FIELDS, Config, settings_of_run
-from hpgcn.errors import UsageError, printable
+from hpgcn.errors import UsageError, agreed, printable
 from hpgcn.runtime import launcher, machine
 from hpgcn.runtime.text_table import label_list
 
@@ -142,7 +142,7 @@ def inspect(args):
 
 
 def train(args):
-    """Train; under mpiexec -n P on P ranks."""
+    """Train; under mpiexec -n P, or with --ranks P in one process, on P ranks."""
     settings = {**(Config.from_toml(args.config) if args.config else {}),
                 **given(args, [entry.name for entry in dataclasses.fields(Config)]),
                 "graph": os.path.abspath(args.graph)}
@@ -154,16 +154,31 @@ def train(args):
     config = Config(**settings)
     threads = config.threads or machine.default_threads()
     machine.limit_threads(threads)
-    from hpgcn import comm, store
+    from hpgcn import comm
     from hpgcn.model import find_model
-    from hpgcn.runtime import faults
     from hpgcn.strategies import find_strategy
-    from hpgcn.training import run_directory, trainer
 
     find_strategy(config)
     find_model(config)
     ranks = comm.world(config.comm_timeout)
     threads = config.threads or machine.default_threads()  # MPI knows the ranks of this node
+    if args.ranks == 1:
+        train_on(ranks, args, config, asked, threads)
+        return
+    if ranks.size > 1:
+        raise agreed(UsageError(f"--ranks {args.ranks}: these are ranks of one process, but a "
+                                f"launcher started {ranks.size}: leave out one of the two"))
+    comm.run_on_ranks(train_on, args.ranks, args, config, asked, threads)
+
+
+def train_on(comm, args, config, asked, threads):
+    """Train on this rank of a communicator; all of its ranks call this together."""
+    from hpgcn import store
+    from hpgcn.comm import as_comm
+    from hpgcn.runtime import faults
+    from hpgcn.training import run, run_directory, trainer
+
+    ranks = as_comm(comm, config.comm_timeout)
     ranks.assert_same(started(args, config), "command line")
     with ranks.collective_errors():
         faults.asked()  # refused now, if it makes no sense
@@ -195,7 +210,7 @@ def train(args):
                 run_directory.refuse_existing_run(each.out, args.overwrite)
     summaries = []
     for each in configs:
-        summaries.append(trainer.train(
+        summaries.append(run.train(
             source, each, ranks, progress=not args.quiet, overwrite=args.overwrite,
             resume=each.out if args.resume else None))
     if ranks.rank == 0 and asked:

@@ -71,6 +71,8 @@ def train(command):
         help="all, or such as 0..9 or 0,3,5: a run on each split of the graph, in OUT/split-I, and "
              "their mean; for --split-index. With --seeds every seed on every split, in "
              "OUT/split-I/seed-N")
+    integers(command, ("ranks", 1, "ranks in this process, which take turns, instead of mpiexec "
+                       "-n: to learn, debug and count messages; no faster than one"))
     add("--dry-run", action="store_true",
         help="train nothing: say what the run would send and hold")
     add("--json", action="store_true", help="print the summary as JSON")

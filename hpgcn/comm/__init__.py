@@ -1,6 +1,6 @@
 """Ranks talking to each other: only `world` assumes COMM_WORLD; importing starts no MPI."""
 from hpgcn.comm.communicator import MpiComm, SerialComm, abort_on_exception, as_comm, world
-from hpgcn.comm.local import LocalComm, run_on_ranks
+from hpgcn.comm.local import LocalComm, in_process, run_on_ranks
 
-__all__ = ["LocalComm", "MpiComm", "SerialComm", "abort_on_exception", "as_comm", "run_on_ranks",
-           "world"]
+__all__ = ["LocalComm", "MpiComm", "SerialComm", "abort_on_exception", "as_comm", "in_process",
+           "run_on_ranks", "world"]

@@ -36,6 +36,7 @@ class SerialComm(Collectives, Agreement):
     ranks = (0,)  # in messages: numbers in the communicator that the first group was made of
     local_rank = 0  # number among the ranks of this node
     mpi = None  # that of mpi4py
+    in_process = False  # whether the ranks are threads of this process
     device = HOST  # whose arrays the collectives take, besides those of the host; see `use`
     relay = None  # how messages leave the device, if it is a GPU and there are others
 

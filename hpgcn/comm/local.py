@@ -15,6 +15,8 @@ MOST_RANKS = 1024  # each has a thread, and a stack of its own
 class LocalComm(MpiComm):
     """Ranks that are threads of this process. A wait has no deadline: it ends, or none can."""
 
+    in_process = True
+
     def _connect(self, mpi):
         self.MPI = local_mpi
         self._over(mpi, range(mpi.Get_size()))
@@ -86,3 +88,16 @@ def run_on_ranks(function, ranks, *arguments, **options):
     post = local_mpi.Post()
     communicators = [local_mpi.Intracomm(post, turns, range(ranks), rank) for rank in range(ranks)]
     return turns.run([partial(function, comm, *arguments, **options) for comm in communicators])
+
+
+def in_process(function, comm, ranks, *arguments, **options):
+    """Call `function(comm, ...)`, if `ranks` is not 1 on as many ranks of this process.
+
+    Returns what it returns on rank 0. UsageError if both `comm` and `ranks` are given.
+    """
+    if type(ranks) is int and ranks == 1:
+        return function(comm, *arguments, **options)
+    if comm is not None:
+        raise UsageError(f"{setting('ranks', ranks)}: these are ranks of this process, expected no "
+                         "comm beside them")
+    return run_on_ranks(function, ranks, *arguments, **options)[0]

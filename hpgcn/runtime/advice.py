@@ -25,8 +25,13 @@ def install_command(extras):
     return " ".join(["pip install", *(packages or [f"'.[{extras}]'"])])
 
 
-def resume_command(graph, out, ranks):
-    """Return the command line that resumes a run; "unknown" ranks get no launcher."""
+def resume_command(graph, out, ranks, in_process=False):
+    """Return the command line that resumes a run; "unknown" ranks get no launcher.
+
+    `in_process`: the ranks are those of one process.
+    """
     graph, out = (shlex.quote(os.fspath(path)) for path in (graph or "GRAPH", out))
-    launcher = "" if ranks in (1, "unknown") else f"mpiexec -n {ranks} "
-    return f"{launcher}hpgcn train {graph} --out {out} --resume"
+    command = f"hpgcn train {graph} --out {out} --resume"
+    if ranks in (1, "unknown"):
+        return command
+    return f"{command} --ranks {ranks}" if in_process else f"mpiexec -n {ranks} {command}"

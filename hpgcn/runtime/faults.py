@@ -11,6 +11,8 @@ import os
 import signal
 import time
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 
 from hpgcn.errors import UsageError
 
@@ -21,7 +23,25 @@ PHASES = ("setup", "exchange", "forward", "loss", "backward", "update", "evaluat
           "checkpoint.manifest", "checkpoint.rename", "checkpoint.renamed", "checkpoint.prune",
           "checkpoint.end")
 POISONED = ("loss", "backward")  # where numbers can be made NaN: logits, and the loss's gradient
-_state = {"rank": 0, "epoch": 0, "fault": None, "done": False, "ignored": False}
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a rank is, and which fault it is to meet."""
+
+    rank: int = 0
+    epoch: int = 0
+    fault: tuple | None = None
+    done: bool = False
+    ignored: bool = False
+
+
+# ranks of one process have a context each
+STATE = ContextVar("fault", default=State())  # noqa: B039 (it is frozen)
+
+
+def _change(**fields):
+    STATE.set(replace(STATE.get(), **fields))
 
 
 def parse(text):
@@ -44,28 +64,29 @@ def asked():
 
 def begin(rank, epoch):
     """Say which rank this is, and which epoch begins; 0 before the first and after the last."""
-    if not _state["ignored"]:
-        _state.update(rank=rank, epoch=epoch, fault=asked())
+    if not STATE.get().ignored:
+        _change(rank=rank, epoch=epoch, fault=asked())
 
 
 @contextmanager
 def ignored():
     """Let no fault happen within: a rehearsal has ranks and epochs of its own."""
-    _state["ignored"] = True
+    _change(ignored=True)
     try:
         yield
     finally:
-        _state["ignored"] = False
+        _change(ignored=False)
 
 
 def point(phase):
     """Let the fault happen if it belongs here; return whether the caller makes its numbers NaN."""
-    if _state["fault"] is None or _state["done"] or _state["ignored"]:
+    now = STATE.get()
+    if now.fault is None or now.done or now.ignored:
         return False
-    kind, *place = _state["fault"]
-    if place != [_state["rank"], _state["epoch"], phase]:
+    kind, *place = now.fault
+    if place != [now.rank, now.epoch, phase]:
         return False
-    _state["done"] = True
+    _change(done=True)
     if kind == "raise":
         raise RuntimeError(f"a fault on purpose ({os.environ[VARIABLE]})")
     if kind == "full":

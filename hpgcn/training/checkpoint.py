@@ -140,7 +140,7 @@ class Checkpoints:
             where = f"after {step}, with a checkpoint"
             if stop == INTERRUPTED:
                 where += f"; model.h5 has the weights of epoch {best_epoch}"
-            raise stopped(stop, where, config, comm.size)
+            raise stopped(stop, where, config, comm)
 
     def _prune(self):
         """Keep what this run read or wrote last: a newer one can only be damaged."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hpgcn.comm import as_comm
+from hpgcn.comm import as_comm, in_process
 from hpgcn.config import Config
 from hpgcn.errors import DataError
 from hpgcn.kernels.bits16 import numbers
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def predict(source: Graph | StoredGraph | str | os.PathLike[str],
             run: Result | str | os.PathLike[str], comm: Comm | None = None, *,
-            device: str = "auto") -> dict[str, np.ndarray] | None:
+            ranks: int = 1, device: str = "auto") -> dict[str, np.ndarray] | None:
     """Apply a trained model to all vertices of a graph; every rank of `comm` calls this together.
 
     Parameters
@@ -43,6 +43,8 @@ def predict(source: Graph | StoredGraph | str | os.PathLike[str],
         What `hpgcn.train` returned, or what else has its `weights` and `config`; a run
         directory, or its model.h5.
     comm : mpi4py communicator, optional
+    ranks : int
+        Number of ranks in this process, which take turns; see `hpgcn.run_on_ranks`.
     device : "auto", "cpu" or "cuda"
         Where to compute, whatever the model was trained on.
 
@@ -56,7 +58,10 @@ def predict(source: Graph | StoredGraph | str | os.PathLike[str],
         has them; class_names (c,) text where the model has them, or else the graph: then
         class_names[label] are the names of (n,) labels. None on the other ranks.
     """
-    device = Config(device=device).device
+    return in_process(_predict, comm, ranks, source, run, Config(device=device).device)
+
+
+def _predict(comm, source, run, device):
     comm = as_comm(comm)
     comm.use(choose(device, comm))
     with comm.collective_errors():

@@ -98,14 +98,17 @@ def stop_before(epoch, config, comm):
     """Raise `stopped` on all ranks if a signal came to one of them; all call this together."""
     asked = comm.max([signals.asked()])[0]
     if asked:
-        raise stopped(asked, f"before epoch {epoch}", config, comm.size)
+        raise stopped(asked, f"before epoch {epoch}", config, comm)
 
 
-def stopped(asked, where, config, ranks):
+def stopped(asked, where, config, comm):
     """Return the error to raise on all ranks if a signal, `asked`, ends a run."""
-    again = f"hpgcn.train(graph, {'comm=comm, ' * (ranks > 1)}{setting('resume', config.out)})"
+    ranks = ""
+    if comm.size > 1:
+        ranks = f"ranks={comm.size}, " if comm.in_process else "comm=comm, "
+    again = f"hpgcn.train(graph, {ranks}{setting('resume', config.out)})"
     if COMMAND_LINE.get():
-        again = resume_command(config.graph, config.out, ranks)
+        again = resume_command(config.graph, config.out, comm.size, comm.in_process)
     if asked == signals.INTERRUPTED:
         return agreed(CancelledError(f"interrupted {where}; go on with `{again}`"))
     return agreed(StoppedError(f"stopped by SIGUSR1 {where}; go on with `{again}`"))

@@ -6,23 +6,20 @@ import os
 import platform
 import signal
 import time
-from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpgcn.comm import MpiComm, SerialComm, as_comm
-from hpgcn.config import Config, settings_of_run
-from hpgcn.errors import DataError, UsageError, setting
+from hpgcn.comm import MpiComm, SerialComm
+from hpgcn.config import Config
+from hpgcn.errors import DataError
 from hpgcn.graphs.graph import Header
 from hpgcn.model import (
     Parameters,
     check_strategy,
-    find_model,
     find_targets,
     make_spec,
     metric_of,
@@ -30,143 +27,29 @@ from hpgcn.model import (
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.planning.dry_run import drops_AX
 from hpgcn.runtime import faults, signals
-from hpgcn.runtime.device import choose
-from hpgcn.runtime.gpu_limits import check_memory, translate_gpu_oom
+from hpgcn.runtime.gpu_limits import check_memory
 from hpgcn.runtime.machine import map_large_arrays, return_freed_memory
 from hpgcn.runtime.progress_bar import bar
-from hpgcn.runtime.waiting import doing, told
+from hpgcn.runtime.waiting import doing
 from hpgcn.sampling import FULL
 from hpgcn.strategies import find_strategy
-from hpgcn.training.batches import FullBatch, check_batch, make_batches
-from hpgcn.training.checkpoint import Checkpoints
+from hpgcn.training.batches import FullBatch, make_batches
 from hpgcn.training.divergence import check_evaluation
 from hpgcn.training.drift import in_words, tell, watched
 from hpgcn.training.epoch import EpochSums, take_step
 from hpgcn.training.optimizers import OPTIMIZERS, SGD
-from hpgcn.training.parts import where_of
-from hpgcn.training.placement import as_source, assign_rows, same_everywhere
-from hpgcn.training.progress import (
-    Best,
-    check_callbacks,
-    finished,
-    stop_before,
-    to_go_on,
-    told_to_stop,
-)
+from hpgcn.training.placement import assign_rows
+from hpgcn.training.progress import Best, finished, stop_before, told_to_stop
 from hpgcn.training.result import Result
-from hpgcn.training.run_directory import RunDirectory, refuse_existing_run, versions
+from hpgcn.training.run_directory import versions
 from hpgcn.training.schedules import learning_rate
 from hpgcn.training.shard import GraphShard
 from hpgcn.training.state import restore
 from hpgcn.training.step import View, evaluate, make_views
 from hpgcn.training.trace import Trace, write_traffic
-from hpgcn.training.warmup import compiling, set_threads, warm_up
-
-if TYPE_CHECKING:
-    from mpi4py.MPI import Comm
-
-    from hpgcn.graphs.graph import Graph
-    from hpgcn.store import StoredGraph
+from hpgcn.training.warmup import set_threads, warm_up
 
 log = logging.getLogger("hpgcn")
-
-
-def train(source: Graph | StoredGraph | str | os.PathLike[str], config: Config | None = None,
-          comm: Comm | None = None, *, progress: bool = False, overwrite: bool = False,
-          resume: str | os.PathLike[str] | None = None,
-          callbacks: Sequence[Callable[[dict[str, Any]], object]] = ()) -> Result:
-    """Train a model; every rank of `comm` calls this together.
-
-    Parameters
-    ----------
-    source : hpgcn.Graph, hpgcn.store.StoredGraph, str or path-like
-        `hpgcn.load(path)` or the path itself, or a graph in memory (then equal on all ranks).
-    config : hpgcn.Config, optional
-        Files are written only if its `out` names a run directory.
-    comm : mpi4py communicator, optional
-        None: this process alone; no MPI is needed.
-    progress : bool
-        Show progress on rank 0: bars on a terminal or in a notebook, elsewhere (under
-        mpiexec, for one) a line on standard error every ten seconds.
-    overwrite : bool
-        Replace an existing run directory.
-    resume : path, optional
-        A run directory to go on in after its newest checkpoint, by its own
-        settings if `config` is None. Without a checkpoint the run starts there
-        at epoch 1; if it is finished its result is returned.
-    callbacks : sequence of callable
-        Called on rank 0 after each epoch with its metrics, a dict as in
-        metrics.jsonl. If one of them returns True, the run ends with this epoch on
-        all ranks, as when patience is over; what one of them raises ends all ranks.
-
-    Returns
-    -------
-    hpgcn.Result
-        A dict of what summary.json holds, with the weights of the best epoch
-        and the history, on every rank.
-
-    Raises
-    ------
-    DataError, ConfigError, DivergedError, OutputError, StorageError, StoppedError, CancelledError,
-    UsageError
-        On all ranks together: no labels, features or such a split; ranks against parts, or
-        a checkpoint of other data or settings; NaN or Inf; the run directory exists;
-        a checkpoint cannot be written, or none of them read; SIGUSR1, or SIGINT (a
-        KeyboardInterrupt), asked to stop; checkpoints without a run directory.
-    MissingError
-        On all ranks: a GPU is asked for, and one of them finds none.
-    DeviceMemoryError
-        A GPU has less memory than is needed.
-    """
-    if not isinstance(config, Config | None):
-        raise UsageError(f"config is of type {type(config).__name__}, expected hpgcn.Config")
-    if resume and not isinstance(resume, str | os.PathLike):
-        raise UsageError(f"resume is of type {type(resume).__name__}, expected the path of a run "
-                         "directory")
-    if resume:
-        config = (config or Config(**settings_of_run(resume, {}))).replace(out=os.fspath(resume))
-    config = config or Config()
-    check_batch(config, find_strategy(config))
-    find_model(config)
-
-    # the ranks, and what they train on
-    comm = as_comm(comm, config.comm_timeout)
-    with comm.collective_errors():
-        source = as_source(source)
-    same_everywhere(source, config, comm)
-    comm.use(choose(config.updates_on, comm))
-    with comm.collective_errors():
-        check(source.header, config.split_index, where_of(source))
-        if config.checkpoint_every and not config.out:
-            raise UsageError(f"checkpoint_every = {config.checkpoint_every}: needs a run "
-                             f"directory, set {setting('out')}")
-        check_callbacks(callbacks)
-        if config.out and comm.rank == 0:
-            refuse_existing_run(config.out, overwrite or bool(resume))
-
-    # where an earlier run stopped
-    checkpoints = Checkpoints(config.out, source) if config.out else None
-    saved = summary = None
-    if resume:
-        saved, summary = to_go_on(checkpoints, config, comm)
-    if summary:
-        return summary
-
-    stoppable = signals.noting(signal.SIGUSR1) if config.out else nullcontext()
-    with stoppable, translate_gpu_oom(comm):
-        stop_before(saved.epoch + 1 if saved else 1, config, comm)
-        with compiling(progress, comm.rank), told(progress and comm.rank == 0):
-            trainer = make_trainer(source, config, comm)
-        with trainer.shard:
-            record = None
-            with comm.collective_errors():  # only now: what cannot start leaves nothing behind
-                if config.out and comm.rank == 0:
-                    after = saved and (saved.metrics or {"epoch": 0})
-                    record = RunDirectory(trainer.config, overwrite=overwrite or bool(resume),
-                                          after=after)
-            with record or nullcontext():
-                return trainer.run(record, progress and comm.rank == 0, checkpoints, saved,
-                                   callbacks)
 
 
 def check(header, split=0, where=None):

@@ -13,7 +13,8 @@ from hpgcn.planning.survey import Survey
 from hpgcn.sampling import parse
 from hpgcn.strategies import STRATEGIES
 from hpgcn.training.progress import Best
-from hpgcn.training.trainer import make_trainer, train
+from hpgcn.training.run import train
+from hpgcn.training.trainer import make_trainer
 
 pytestmark = pytest.mark.mpi
 SAMPLING = [name for name, each in STRATEGIES.items() if each.samples]

@@ -52,7 +52,7 @@ def launcher(request):
 def fault(monkeypatch):
     """Ask for a fault; asked for again, it happens again."""
     def ask(text):
-        monkeypatch.setattr(faults, "_state", {**faults._state, "done": False})
+        faults.STATE.set(faults.State())
         monkeypatch.setenv(faults.VARIABLE, text)
 
     yield ask

@@ -16,7 +16,7 @@ from hpgcn.datasets.tables import join
 from hpgcn.errors import ConfigError, DataError
 from hpgcn.strategies import Strategy
 from hpgcn.training import checkpoint, parts
-from hpgcn.training.trainer import train
+from hpgcn.training.run import train
 
 
 def rename(path, other):

@@ -9,7 +9,7 @@ from training import SETTINGS, start
 from hpgcn.config import Config
 from hpgcn.errors import DivergedError
 from hpgcn.runtime import faults
-from hpgcn.training.trainer import train
+from hpgcn.training.run import train
 
 MODELS = {**SETTINGS, "norm": {"layer_norm": True}}
 
@@ -30,7 +30,7 @@ def test_the_first_layer_that_is_not_finite_is_named(settings, layer, value):
 
 
 def test_a_gradient_that_is_not_finite_is_named(monkeypatch):
-    monkeypatch.setattr(faults, "_state", {**faults._state, "done": False})
+    faults.STATE.set(faults.State())
     monkeypatch.setenv(faults.VARIABLE, "nan:0:1:backward")
     with pytest.raises(DivergedError, match="1 backward: the gradient of W1, b1 is not finite"):
         train(make(), Config(epochs=1))

@@ -133,7 +133,7 @@ def test_words_that_name_no_fault(text):
 
 
 def test_a_fault_happens_once_where_it_was_asked_for(monkeypatch):
-    monkeypatch.setattr(faults, "_state", dict(faults._state))
+    faults.STATE.set(faults.State())
     monkeypatch.setenv(faults.VARIABLE, "nan:1:2:loss")
     for rank, epoch, phase in ((0, 2, "loss"), (1, 1, "loss"), (1, 2, "backward")):
         faults.begin(rank, epoch)
