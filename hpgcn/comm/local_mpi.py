@@ -52,7 +52,7 @@ class Prequest(Request):
             request.Start()
 
 
-REQUEST_NULL = Request(done=True)
+REQUEST_NULL = Request()  # stands for a call that has not begun: it is never complete
 
 
 class Status:

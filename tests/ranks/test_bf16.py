@@ -22,7 +22,6 @@ from hpgcn.planning.dry_run import forecast
 from hpgcn.strategies import STRATEGIES
 from hpgcn.training.placement import assign_rows
 
-pytestmark = pytest.mark.mpi
 HALVING = [name for name, each in STRATEGIES.items() if each.halves]
 CURVE, SHARE = 1e-4, 0.3  # how far losses differ at most; in the mean, of what float32 does
 OF_MEANS = 1e-3, 0.7  # the same of models that take means

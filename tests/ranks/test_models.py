@@ -11,7 +11,7 @@ from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.strategies import STRATEGIES
 
-pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("poisoned")]
+pytestmark = pytest.mark.usefixtures("poisoned")
 NEW = [name for name in SETTINGS if name != "gcn"]
 # hidden 20: A first in the first layer; 3: fewer columns than the features, and than ranks may cut
 CASES = [

@@ -8,8 +8,6 @@ import hpgcn
 from hpgcn import store
 from hpgcn.errors import ConfigError
 
-pytestmark = pytest.mark.mpi
-
 
 def test_a_file_of_another_content_on_one_rank(comm, tmp_path):
     """As if nodes had copies of their own: the headers are equal, one feature is not."""

@@ -6,7 +6,7 @@ import oracle
 import pytest
 import scipy.sparse as sp
 from graphs import make
-from test_strategies import PLAIN, P, build, check, counted, graph_of, own, pattern_of
+from test_strategies import PLAIN, build, check, counted, graph_of, own, pattern_of
 
 from hpgcn.config import Config
 from hpgcn.errors import ConfigError, UsageError
@@ -21,8 +21,6 @@ from hpgcn.strategies.blocks import Blocks
 from hpgcn.strategies.mop import column_bits
 from hpgcn.strategies.nonzeros import NonzeroPlan
 
-pytestmark = pytest.mark.mpi
-
 
 @pytest.mark.parametrize("directed", [False, True])
 def test_15d_with_one_replica_is_1d_to_the_bit(comm, directed):
@@ -31,7 +29,7 @@ def test_15d_with_one_replica_is_1d_to_the_bit(comm, directed):
     H = rng.standard_normal((graph.num_rows, 20)).astype(np.float32)
     keep = rng.random(H.shape) < 0.5
     results = []
-    for case in (("1d", (P,), 0), ("1.5d", (P, 1), 0)):
+    for case in (("1d", (comm.size,), 0), ("1.5d", (comm.size, 1), 0)):
         made, _ = build(comm, case, graph, dtype=np.float32)
         mine = own(made.layout, H)
         bits = pack_mask(own(made.layout, keep))
@@ -43,11 +41,12 @@ def test_15d_with_one_replica_is_1d_to_the_bit(comm, directed):
 
 
 def test_who_only_sends_waits_until_it_is_sent(comm):
-    n = 500 * P
+    n = 500 * comm.size
     rows = np.arange(n)
-    columns = rows % (n // P)  # all read the first rank, which reads none
+    columns = rows % (n // comm.size)  # all read the first rank, which reads none
     graph = Graph.from_scipy(sp.csr_array((np.ones(n), (rows, columns)), shape=(n, n)))
-    made, _ = build(comm, ("p2p", (P,), 0), graph, dtype=np.float32, norm="none", self_loops=False)
+    made, _ = build(comm, ("p2p", (comm.size,), 0), graph, dtype=np.float32, norm="none",
+                    self_loops=False)
     H = np.arange(n * 256, dtype=np.float32).reshape(n, 256)  # too much to be sent in passing
     for factor in (1, 2, 3):
         if comm.rank:
@@ -59,8 +58,8 @@ def test_who_only_sends_waits_until_it_is_sent(comm):
 
 @pytest.mark.parametrize("name", [name for name, each in STRATEGIES.items() if each.needs_parts])
 def test_rows_and_sums_are_told_apart(comm, name):
-    graph = graph_of(directed=True)
-    made, arrangement = build(comm, (name, (P,), 0), graph)
+    graph = graph_of(comm, directed=True)
+    made, arrangement = build(comm, (name, (comm.size,), 0), graph)
     plan = made.Plan.of(pattern_of(graph, symmetric=False), arrangement)
     owner = arrangement.layout.row_blocks
     rows, columns = plan.pattern.rows, plan.pattern.indices
@@ -80,15 +79,15 @@ def test_rows_and_sums_are_told_apart(comm, name):
 
 def test_a_layout_of_another_grid_is_refused(comm):
     adjacency = NormalizedAdjacency(make(67))
-    layout = BlockLayout(np.arange(P + 2), P, comm.rank)
+    layout = BlockLayout(np.arange(comm.size + 2), comm.size, comm.rank)
+    P = comm.size
     said = rf"2d: {P + 1} row blocks x {P} column blocks given, expected {P} x 1 on "
     with pytest.raises(ConfigError, match=said):
-        STRATEGIES["2d"].build(adjacency, Arrangement((P, 1), layout, {}), comm)
+        STRATEGIES["2d"].build(adjacency, Arrangement((comm.size, 1), layout, {}), comm)
 
 
 @pytest.mark.parametrize("name, grid, said", [
-    ("2d", f"{P + 1}x1",
-     f"grid {P + 1}x1 holds {P + 1} ranks, but there are {P}: expected RxC with product {P}"),
+    ("2d", "9x1", "grid 9x1 holds 9 ranks, but there are {P}: expected RxC with product {P}"),
     ("3d", "1x1", "grid 1x1: strategy 3d takes RxCxL"),
     ("2d", "0x1", "grid 0x1: every axis must be a whole number of at least 1"),
     ("2d", "two", "grid two: expected RxC or RxCxL"),
@@ -98,10 +97,10 @@ def test_grids(comm, name, grid, said):
     strategy = STRATEGIES[name]
     config = Config(strategy=name, grid=grid)
     if said is None:
-        assert strategy.choose_shape(config, P) == strategy.default_shape(P)
+        assert strategy.choose_shape(config, comm.size) == strategy.default_shape(comm.size)
         return
-    with pytest.raises(ConfigError, match=said) as caught:
-        strategy.choose_shape(config, P)
+    with pytest.raises(ConfigError, match=said.format(P=comm.size)) as caught:
+        strategy.choose_shape(config, comm.size)
     assert caught.value.collective
 
 
@@ -135,8 +134,9 @@ def test_a_real_graph_in_batches(comm, data_dir, dtype, bound, stages):
     from hpgcn.datasets.convert import read
 
     graph = read(data_dir / "npz" / "amazon_computers.npz", "auto")[0]
-    made, _ = build(comm, ("mop", (P,), stages), graph, "even", dtype=dtype, **PLAIN)
-    assert made.stages == (1 if P == 1 else stages or default_stages(made.layout.offsets, 13000))
+    made, _ = build(comm, ("mop", (comm.size,), stages), graph, "even", dtype=dtype, **PLAIN)
+    chosen = stages or default_stages(made.layout.offsets, 13000)
+    assert made.stages == (1 if comm.size == 1 else chosen)
     H = np.random.default_rng(2).standard_normal((graph.num_rows, 17)).astype(dtype)
     A = graph.adjacency.astype(np.float64)
     for multiply, matrix in ((made.forward, A), (made.backward, A.T)):
@@ -148,31 +148,31 @@ def test_a_real_graph_in_batches(comm, data_dir, dtype, bound, stages):
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("stages", [0, 3, 12])
 def test_a_banded_matrix_starts_early_and_is_right(comm, stages, directed):
-    n = 40 * P
+    n = 40 * comm.size
     rng = np.random.default_rng(7)
     near = np.abs(np.subtract.outer(np.arange(n), np.arange(n))) <= 6
     graph = Graph.from_scipy(sp.csr_array(near * (1 + rng.random((n, n)))), symmetrize=not directed)
-    made, arrangement = build(comm, ("mop", (P,), stages), graph, "even", norm="none")
+    made, arrangement = build(comm, ("mop", (comm.size,), stages), graph, "even", norm="none")
     plan = made.Plan.of(pattern_of(graph, not directed), arrangement)
     check(comm, made, plan, sp.csr_array(oracle.normalised(graph, "none")), (20, 20))
 
 
 @pytest.mark.parametrize("stages, expected", [(0, (3, 2)), (4, (4, 4))])
 def test_batches_of_some_rows(comm, stages, expected):
-    n = 5000 * P
+    n = 5000 * comm.size
     weights = np.arange(n - 1) % 16 + 1.0
     chain = sp.diags_array([weights, weights], offsets=[-1, 1]).tocsr() / 16
     graph = Graph.from_scipy(chain, name="chain")
-    whole, arrangement = build(comm, ("mop", (P,), stages), graph, "even", **PLAIN)
+    whole, arrangement = build(comm, ("mop", (comm.size,), stages), graph, "even", **PLAIN)
     rows_out, rows_in = np.arange(n) % 7 == 0, np.arange(n) % 2 == 1
     made = whole.restrict(rows_out, rows_in)
-    assert (whole.stages, made.stages) == (expected if P > 1 else (1, 1))
+    assert (whole.stages, made.stages) == (expected if comm.size > 1 else (1, 1))
     plan = whole.Plan.of(pattern_of(graph, symmetric=True, loops=False), arrangement)
     check(comm, made, plan.restrict(rows_out, rows_in), chain[rows_out][:, rows_in], (9,))
 
 
 def test_counts_of_some_rows_by_hand(comm):
-    pair = comm.group((0, 1) if comm.rank < 2 <= P else (comm.rank,))
+    pair = comm.group((0, 1) if comm.rank < 2 <= comm.size else (comm.rank,))
     if pair.size == 2:
         layout = BlockLayout(np.array([0, 4, 6]), 1, pair.rank)
         options = STRATEGIES["mop"].own_options(Config(strategy="mop", stages=2), pair.device)

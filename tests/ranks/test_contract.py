@@ -18,7 +18,7 @@ from hpgcn.planning.dry_run import forecast
 from hpgcn.strategies import STRATEGIES, Arrangement
 from hpgcn.training.placement import assign_rows
 
-pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("poisoned")]
+pytestmark = pytest.mark.usefixtures("poisoned")
 NEEDY = next(name for name, each in STRATEGIES.items() if each.needs_parts)
 BOUNDS = {"float32": (1e-5, 1e-5), "float64": (1e-10, 1e-12)}  # of losses, of the gradient
 

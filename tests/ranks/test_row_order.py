@@ -13,8 +13,6 @@ from hpgcn.planning.report import forecast
 from hpgcn.strategies import STRATEGIES
 from hpgcn.training.placement import as_source, assign_rows
 
-pytestmark = pytest.mark.mpi
-
 
 def files(comm, folder, **options):
     """A file in an order of its own, and one in that of the graph."""

@@ -13,7 +13,6 @@ from hpgcn.planning.survey import Survey
 from hpgcn.strategies import STRATEGIES
 from hpgcn.training.state import agree
 
-pytestmark = pytest.mark.mpi
 CASES = [*(("gcn", name) for name in STACKS), ("sage-mean", "platonov"), ("sage-mean", "cat"),
          ("sgc", "batch norm"), ("appnp", "batch norm"), ("gat", "platonov"), ("gat", "residual")]
 

@@ -16,7 +16,6 @@ from hpgcn.training.progress import Best
 from hpgcn.training.run import train
 from hpgcn.training.trainer import make_trainer
 
-pytestmark = pytest.mark.mpi
 SAMPLING = [name for name, each in STRATEGIES.items() if each.samples]
 BATCHES = ["vertices:60", "parts:3:10", "neighbours:3:25", "neighbours:-1:40"]
 EPOCHS = 2

@@ -9,7 +9,6 @@ from hpgcn.config import Config
 from hpgcn.errors import DataError
 from hpgcn.training.state import agree
 
-pytestmark = pytest.mark.mpi
 TARGETS = {"label_smoothing": 0.2, "class_weight": "balanced"}
 UPDATE = {"optimizer": "adamw", "weight_decay": 0.1, "clip_norm": 0.05, "schedule": "cosine",
           "warmup": 5}

@@ -9,7 +9,6 @@ from hpgcn.partition import make_partition
 from hpgcn.planning.options import Options
 from hpgcn.planning.report import forecast
 
-pytestmark = pytest.mark.mpi
 SETTINGS = {"epochs": 3, "hidden": 10, "prune": False}
 
 

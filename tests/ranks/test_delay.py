@@ -29,32 +29,24 @@ from hpgcn.planning.survey import Survey
 from hpgcn.strategies.delayed import DelayedVertexCut
 from hpgcn.training.placement import assign_rows, read_slab
 
-pytestmark = pytest.mark.mpi
-
 
 def settings(**changes):
     return Config(**{"strategy": "vertex-cut", "layers": 3, "hidden": 20, "dropout": 0.4, "seed": 3,
                      "dtype": "float64", "lr": 0.003, **changes})
 
 
-@pytest.fixture
-def cut(comm, tmp_path):
-    """Cut a graph into a part for each rank; the path of the file, which all ranks know."""
+def cut(comm, tmp_path, graph, method="vertex-cut"):
+    """Cut a graph into a part for each rank; return the path of the file, equal on all ranks."""
     folder = comm.bcast(str(tmp_path))
-
-    def cut(graph, method="vertex-cut"):
-        path = f"{folder}/{method}.h5"
-        if comm.rank == 0:
-            if not os.path.exists(f"{folder}/graph.h5"):
-                store.write_graph(f"{folder}/graph.h5", graph)
-            with store.load(f"{folder}/graph.h5") as source:
-                store.write_partitioned(path, graph, make_partition(graph, comm.size,
-                                                                    method=method), source=source)
-        comm.barrier()
-        return path
-
-    yield cut
+    path = f"{folder}/{method}.h5"
+    if comm.rank == 0:
+        if not os.path.exists(f"{folder}/graph.h5"):
+            store.write_graph(f"{folder}/graph.h5", graph)
+        with store.load(f"{folder}/graph.h5") as source:
+            store.write_partitioned(path, graph, make_partition(graph, comm.size, method=method),
+                                    source=source)
     comm.barrier()
+    return path
 
 
 @pytest.mark.parametrize("directed, sparse, method", [
@@ -64,12 +56,13 @@ def cut(comm, tmp_path):
     ("gcn", 10, -1, False), ("sage-mean", 20, -1, True), ("sage-gcn", 20, 0, False),
     ("sage-mean", 10, 0, False), ("gin", 20, 0, True), ("gin", 10, -1, True)])
 def test_without_a_delay_copies_equal_the_serial_oracle(
-        comm, cut, monkeypatch, directed, sparse, method, model, hidden, input_dropout, layer_norm):
+        comm, tmp_path, monkeypatch, directed, sparse, method, model, hidden, input_dropout,
+        layer_norm):
     monkeypatch.setattr(DelayedVertexCut, "own_options", lambda *_: {"delay": 0})
     graph = make(directed=directed, weighted=not sparse, sparse=sparse)
     config = settings(delay="7", hidden=hidden, input_dropout=input_dropout, layer_norm=layer_norm,
                       **SETTINGS[model])
-    with store.load(cut(graph, method)) as stored:
+    with store.load(cut(comm, tmp_path, graph, method)) as stored:
         check_against_the_oracle(graph, stored, config, comm)
 
 
@@ -174,10 +167,10 @@ def simulate(graph, config, ranks, initial, epochs, r):
 
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("delay", ["none", "1", "2", "3"])
-def test_losses_and_bytes_are_those_of_all_ranks_in_one_process(comm, cut, delay, directed):
+def test_losses_and_bytes_are_those_of_all_ranks_in_one_process(comm, tmp_path, delay, directed):
     graph = make(n=90, directed=directed, weighted=True)
     config = settings(delay=delay)
-    with store.load(cut(graph)) as stored:
+    with store.load(cut(comm, tmp_path, graph)) as stored:
         trainer = start(stored, config, comm)
         initial = Parameters.initial(trainer.shard.spec)
         history = [trainer.epoch(epoch) for epoch in range(1, 9)]
@@ -194,9 +187,9 @@ def test_losses_and_bytes_are_those_of_all_ranks_in_one_process(comm, cut, delay
     ({"train": 6}, {"hidden": 10}), ({"directed": True, "weighted": True}, {"input_dropout": 0}),
     ({"sparse": True}, {"hidden": 7, "dtype": "float32", "model": "sage"}),
     ({}, {"model": "gin", "layer_norm": True})], ids=str)
-def test_runs_send_and_hold_what_is_forecast(comm, cut, delay, kind, changes):
+def test_runs_send_and_hold_what_is_forecast(comm, tmp_path, delay, kind, changes):
     config = settings(delay=delay, **changes)
-    with store.load(cut(make(n=500, degree=1.5, **kind))) as stored:
+    with store.load(cut(comm, tmp_path, make(n=500, degree=1.5, **kind))) as stored:
         footprint = footprint_of(stored, config, comm, Survey(stored, config))
         trainer, history = run_two_epochs(stored, config, comm)
         about = trainer.about
@@ -212,12 +205,12 @@ def test_runs_send_and_hold_what_is_forecast(comm, cut, delay, kind, changes):
         trainer.shard.close()
 
 
-def test_long_messages_that_are_late(comm, cut):
+def test_long_messages_that_are_late(comm, tmp_path):
     graph = make(n=300, degree=3)
     config = settings(delay="2")
     copies = Copies(graph, comm.size)
     sums = [Delayed(copies, 2) for _ in range(2)]
-    with store.load(cut(graph)) as stored:
+    with store.load(cut(comm, tmp_path, graph)) as stored:
         placed = assign_rows(stored, comm, config)
         slab = read_slab(placed, comm)
         adjacency = NormalizedAdjacency(stored, dtype="float64", slab=slab)
@@ -257,9 +250,9 @@ def left(result):
     {"delay": "5"}, {"delay": "none"},
     pytest.param({"delay": "2", "model": "sage", "dtype": "float32"}, marks=pytest.mark.long)],
     ids=str)
-def test_a_run_that_goes_on_has_the_bits_of_an_undisturbed_one(comm, cut, tmp_path, changes):
+def test_a_run_that_goes_on_has_the_bits_of_an_undisturbed_one(comm, tmp_path, changes):
     folder = comm.bcast(tmp_path)
-    path = cut(make(n=90, f=9))
+    path = cut(comm, tmp_path, make(n=90, f=9))
     whole = train(comm, path, folder / "whole", 12, **changes)
     train(comm, path, folder / "cut", 6, **changes)
     assert left(train(comm, path, folder / "cut", 12, **changes)) == left(whole)
@@ -273,9 +266,9 @@ def test_a_run_that_goes_on_has_the_bits_of_an_undisturbed_one(comm, cut, tmp_pa
     assert left(train(comm, path, folder / "stopped", 12, **changes)) == left(whole)
 
 
-def test_what_another_run_would_be_is_refused(comm, cut, tmp_path):
+def test_what_another_run_would_be_is_refused(comm, tmp_path):
     out = comm.bcast(tmp_path) / "run"
-    path = cut(make(n=90, f=9))
+    path = cut(comm, tmp_path, make(n=90, f=9))
     train(comm, path, out, 3, delay="2")
     for delay in ("none", "3"):
         with pytest.raises(ConfigError, match=f"delay is '{delay}', but the run was started with"):
@@ -283,7 +276,7 @@ def test_what_another_run_would_be_is_refused(comm, cut, tmp_path):
     if comm.size > 1:
         with pytest.raises(ConfigError, match="cd-2 computes what its partition says: go on with "
                            f"the {comm.size} ranks"):
-            train(comm, cut(make(n=90, f=9), "random"), out, 6, delay="2")
+            train(comm, cut(comm, tmp_path, make(n=90, f=9), "random"), out, 6, delay="2")
         if comm.rank == 0:
             with pytest.raises(ConfigError, match=f"go on with the {comm.size} ranks"):
                 hpgcn.train(str(out.parent / "graph.h5"), resume=out, config=settings(
@@ -300,9 +293,9 @@ def test_what_another_run_would_be_is_refused(comm, cut, tmp_path):
         hpgcn.propagation(path, comm, strategy="vertex-cut", delay="2")
 
 
-def test_a_checkpoint_that_lacks_what_was_under_way_is_refused(comm, cut, tmp_path):
+def test_a_checkpoint_that_lacks_what_was_under_way_is_refused(comm, tmp_path):
     out = comm.bcast(tmp_path) / "run"
-    path = cut(make(n=90, f=9))
+    path = cut(comm, tmp_path, make(n=90, f=9))
     train(comm, path, out, 3, delay="2")
     folder = out / "checkpoints/step-00000003"
     if comm.rank == 0:
@@ -324,10 +317,10 @@ def test_a_checkpoint_that_lacks_what_was_under_way_is_refused(comm, cut, tmp_pa
 
 @pytest.mark.parametrize("delay, title, watched", [
     ("none", "vertex-cut 0c", 5), ("3", "vertex-cut cd-3", 6)])
-def test_how_far_it_is_off_is_said(comm, cut, tmp_path, caplog, delay, title, watched):
+def test_how_far_it_is_off_is_said(comm, tmp_path, caplog, delay, title, watched):
     out = comm.bcast(tmp_path) / "run"
     graph = make(n=90)
-    path = cut(graph)
+    path = cut(comm, tmp_path, graph)
     with caplog.at_level(logging.INFO, "hpgcn"):
         result = train(comm, path, out, 9, delay=delay)
     exact = [each.get("exact_loss") for each in result.history]

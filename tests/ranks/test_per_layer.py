@@ -17,7 +17,6 @@ from hpgcn.planning.survey import Survey
 from hpgcn.strategies import STRATEGIES, named
 from hpgcn.strategies.per_layer import PerLayer
 
-pytestmark = pytest.mark.mpi
 SETTINGS = {"dtype": "float64", "hidden": 10, "layers": 3, "seed": 3}
 NAMES = ["mop+p2p+cover", "p2p+mop+mop", "1d+vertex-cut+1.5d", "cover+1d+mop"]
 FEW = {"n": 500, "degree": 1.5, "train": 6}

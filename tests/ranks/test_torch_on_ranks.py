@@ -17,7 +17,6 @@ from hpgcn.interop.torch import Propagation
 from hpgcn.planning.survey import Survey
 from hpgcn.strategies import STRATEGIES
 
-pytestmark = pytest.mark.mpi
 PAGE = (Path(__file__).parents[2] / "docs/torch-on-ranks.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 

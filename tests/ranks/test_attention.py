@@ -16,7 +16,6 @@ from hpgcn.strategies import STRATEGIES
 from hpgcn.training.state import agree
 from hpgcn.training.step import evaluate
 
-pytestmark = pytest.mark.mpi
 GAT = {"model": "gat", "heads": 4, "hidden": 12, "dtype": "float64", "seed": 3, "dropout": 0.4,
        "lr": 0.01}
 SERVING = [name for name, each in STRATEGIES.items() if not each.refuses([4], 1)]

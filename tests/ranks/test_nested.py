@@ -10,7 +10,6 @@ from hpgcn.graphs.partition import Partition
 from hpgcn.planning.options import Options
 from hpgcn.planning.report import forecast
 
-pytestmark = pytest.mark.mpi
 EACH = 4  # parts of the file that a rank takes
 
 

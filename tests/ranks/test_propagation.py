@@ -11,7 +11,6 @@ import hpgcn
 from hpgcn.errors import UsageError
 from hpgcn.strategies import STRATEGIES
 
-pytestmark = pytest.mark.mpi
 PAGE = (Path(__file__).parents[2] / "docs/propagation.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 

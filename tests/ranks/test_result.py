@@ -6,7 +6,6 @@ from graphs import make
 import hpgcn
 from hpgcn.errors import InternalError
 
-pytestmark = pytest.mark.mpi
 CONFIG = hpgcn.Config(epochs=6, hidden=6, strategy="1d", eval_every=2)
 
 

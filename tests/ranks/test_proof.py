@@ -23,8 +23,6 @@ from hpgcn.planning.options import Options
 from hpgcn.strategies import STRATEGIES, RowPlan, RowProduct, RowStrategy
 from hpgcn.training.placement import assign_rows
 
-pytestmark = pytest.mark.mpi
-
 # ------------------------------------------------------------------------------------------
 
 

@@ -9,8 +9,6 @@ from hpgcn.model import MODELS
 from hpgcn.planning.survey import Survey
 from hpgcn.strategies import STRATEGIES
 
-pytestmark = pytest.mark.mpi
-
 
 def check(comm, graph, config):
     skip_refused(graph, config, comm)

@@ -1,0 +1,51 @@
+"""Tests on ranks of this process: a test that takes `comm` is called on each of them, in turns."""
+import pytest
+from poison import poisoned  # noqa: F401 (a fixture)
+
+from hpgcn.comm import as_comm, run_on_ranks
+
+RANKS = (1, 2, 3, 4, 5, 7)
+
+
+class Ranks(int):
+    """The number of ranks that a test is called on."""
+
+
+@pytest.fixture(params=RANKS, ids="{} ranks".format)
+def comm(request):
+    """Become the communicator of each rank when the test is called; see `pytest_pyfunc_call`."""
+    return Ranks(request.param)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Call a test that takes `comm` on each rank; each has a `tmp_path` of its own."""
+    ranks = pyfuncitem.funcargs.get("comm")
+    names = pyfuncitem._fixtureinfo.argnames
+    if not isinstance(ranks, Ranks) or "comm" not in names:
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in names}
+
+    def call(mpi):
+        comm = as_comm(mpi)
+        own = {**arguments, "comm": comm}
+        if "tmp_path" in own:
+            own["tmp_path"] = arguments["tmp_path"] / f"rank-{comm.rank}"
+            own["tmp_path"].mkdir()
+        try:
+            pyfuncitem.obj(**own)
+        except Exception as error:
+            error.add_note(f"on rank {comm.rank} of {comm.size}")
+            failures.append(error)
+            raise
+        comm.barrier()
+        comm.close()
+
+    failures = []
+    try:
+        run_on_ranks(call, int(ranks))
+    except Exception:
+        if failures:
+            raise failures[0] from None
+        raise
+    return True
