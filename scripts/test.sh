@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Run the tests: each value of each parameter once, and print what is left out.
-#   --full      long tests too, each pair of values once, on 2, 3, 4 and 7 ranks: what .ci/run runs
+#   --full      long tests too, each pair of values once, on 2, 3 and 4 ranks of MPI: what .ci/run runs
 #   --product   long tests and every combination of values, before a release
 #   --coverage  measure which lines run and print their share, of the tests that the other flags choose
 # Other arguments go to the serial pytest. A part that fails does not keep the next from running.
@@ -40,16 +40,11 @@ on_ranks() {  # number of ranks, arguments of pytest
 
 part serial serial
 if [ ${#tier[@]} -gt 0 ]; then
-    # the long files run where they show most: what a grid of 2 could get wrong, those of 3 and 4 get wrong as well
-    part "2 ranks" on_ranks 2 tests/mpi --ignore=tests/mpi/test_memory.py --ignore=tests/mpi/test_models.py \
-        --ignore=tests/mpi/test_stacks_of_ranks.py --ignore-glob="*/test_strategy_*"
+    part "2 ranks" on_ranks 2 tests/mpi --ignore=tests/mpi/test_memory.py
     part "3 ranks" on_ranks 3 tests/mpi --ignore=tests/mpi/test_memory.py
     part "4 ranks" on_ranks 4 tests/mpi
-    part "7 ranks" on_ranks 7 tests/mpi/test_contract.py  # the number of ranks changes nothing
 else
-    grids="1.5d or 15d or 2d or 3d or summa"  # whose smallest grid of several rows and columns has 4 ranks
-    part "3 ranks" on_ranks 3 tests/mpi --ignore=tests/mpi/test_memory.py -k "not ($grids)"
-    part "4 ranks" on_ranks 4 tests/mpi --ignore=tests/mpi/test_memory.py -k "$grids"
+    part "3 ranks" on_ranks 3 tests/mpi --ignore=tests/mpi/test_memory.py
 fi
 
 if [ ${#measure[@]} -gt 0 ]; then

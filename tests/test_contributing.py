@@ -1,4 +1,4 @@
-"""The examples of CONTRIBUTING are the code that tests/mpi/test_proof.py runs."""
+"""The examples of CONTRIBUTING are the code that tests/ranks/test_proof.py runs."""
 import ast
 import re
 from pathlib import Path
@@ -22,7 +22,7 @@ def definitions(text):
 @pytest.mark.parametrize("number", range(2))
 def test_examples_are_proven(number):
     assert len(EXAMPLES) == 2
-    proven, imported = definitions((TESTS / "mpi" / "test_proof.py").read_text())
+    proven, imported = definitions((TESTS / "ranks" / "test_proof.py").read_text())
     shown, needed = definitions(EXAMPLES[number])
     assert {name: proven.get(name) for name in shown} == shown and needed <= imported
     exec(EXAMPLES[number], {})  # what it imports is there

@@ -20,6 +20,8 @@ def settings_of(name):
 
 SETTINGS = {name: settings_of(name) for name in MODELS}
 
+RANKS = (1, 2, 3, 4, 5, 7)  # numbers of ranks, in one process, that tests are run on
+
 
 def start(source, config, comm=None):
     comm = comm or SerialComm()

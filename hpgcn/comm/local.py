@@ -2,7 +2,9 @@
 
 For learning, for debugging and for counting messages: nothing is faster than on one rank.
 """
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from hpgcn.comm import local_mpi
 from hpgcn.comm.communicator import MpiComm, SerialComm
@@ -46,7 +48,8 @@ class LocalComm(MpiComm):
                                         lambda: what(sorted(pending)))
 
 
-def run_on_ranks(function, ranks, *arguments, **options):
+def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
+                 **options: Any) -> list[Any]:
     """Call a function on several ranks, all of them in this process; return their results.
 
     The ranks are threads of which one runs at a time: it runs until it waits for another. Kernels

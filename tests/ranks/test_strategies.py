@@ -14,6 +14,7 @@ import oracle
 import pytest
 import scipy.sparse as sp
 from graphs import make, row_blocks
+from training import RANKS
 
 from hpgcn.comm import collectives
 from hpgcn.config import Config
@@ -27,9 +28,12 @@ from hpgcn.parallel.pattern import Pattern
 from hpgcn.store import load, write_graph
 from hpgcn.strategies import STRATEGIES, Arrangement, Product, RowStrategy
 
+<<<<<<< HEAD
 pytestmark = pytest.mark.usefixtures("poisoned")
 RANKS = (1, 2, 3, 4, 5, 7)
 
+=======
+>>>>>>> c1e378e (Describe ranks of one process; run tests/mpi for what MPI alone can get wrong)
 
 def cases(P):
     """Yield P and (strategy, grid, batches of rows) for all grids of P ranks."""

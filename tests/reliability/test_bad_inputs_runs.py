@@ -138,7 +138,7 @@ def karate(tmp_path_factory):
 
 @pytest.mark.long
 def test_17_a_rank_without_vertices_trains(karate):
-    """From the command line; tests/mpi has every strategy with ranks without rows."""
+    """From the command line; tests/ranks has every strategy with ranks without rows."""
     alone, _ = trained(karate, "--dropout", 0)
     Path("parts.txt").write_text("".join(f"{2 * (vertex % 2)}\n" for vertex in range(34)))
     assert "p.h5" in succeed("partition", karate, "-k", 3, "--parts", "parts.txt", "-o", "p.h5")
