@@ -1,10 +1,7 @@
 """Tests on ranks of this process: a test that takes `comm` is called on each of them, in turns."""
 import pytest
-<<<<<<< HEAD
 from poison import poisoned  # noqa: F401 (a fixture)
-=======
 from training import RANKS
->>>>>>> c1e378e (Describe ranks of one process; run tests/mpi for what MPI alone can get wrong)
 
 from hpgcn.comm import as_comm, run_on_ranks
 

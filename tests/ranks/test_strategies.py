@@ -28,12 +28,7 @@ from hpgcn.parallel.pattern import Pattern
 from hpgcn.store import load, write_graph
 from hpgcn.strategies import STRATEGIES, Arrangement, Product, RowStrategy
 
-<<<<<<< HEAD
 pytestmark = pytest.mark.usefixtures("poisoned")
-RANKS = (1, 2, 3, 4, 5, 7)
-
-=======
->>>>>>> c1e378e (Describe ranks of one process; run tests/mpi for what MPI alone can get wrong)
 
 def cases(P):
     """Yield P and (strategy, grid, batches of rows) for all grids of P ranks."""

@@ -113,10 +113,10 @@ def test_irregular_edges_are_counted(options):
 @pytest.mark.parametrize("command, expected", [
     (("convert", "karate"), r"\.h5 or \.hdf5"), (("generate", "grid"), r"\.h5, \.hdf5 or \.txt"),
     (("partition", "k.h5", "-k", 2, "-o"), r"\.h5, \.hdf5, \.npy, \.txt or \.part\.2"),
-    (("predict", "run", "-o"), r"\.h5 or \.hdf5")])
+    (("predict", "run", "-o"), r"\.csv, \.tsv, \.parquet, \.npz, \.h5 or \.hdf5")])
 @pytest.mark.parametrize("name", ["out", "out.h5.bak", "out.part.3", "out.TXT"])
 def test_an_output_that_does_not_say_what_it_is(command, expected, name):
-    refused(2, rf"^hpgcn: {name}: an output must end in {expected}$", *command, name)
+    refused(2, rf"^hpgcn: {name}: (an output|predictions) must end in {expected}$", *command, name)
 
 
 @pytest.mark.parametrize("name", ["k.h5", "k.hdf5", "K.H5"])
