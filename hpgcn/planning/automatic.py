@@ -1,5 +1,6 @@
 """Strategy auto: the rule by which a run chooses, and how it differs from the choice of a plan."""
 from hpgcn.errors import setting
+from hpgcn.planning.seconds import Machine
 from hpgcn.strategies import STRATEGIES, Product
 
 BY_ROWS = next(each for each in STRATEGIES.values() if each.needs_parts)
@@ -56,11 +57,12 @@ def partitions_first(survey, rows, methods):
             f"--method {METHOD} counts them"]
 
 
-def difference(survey, rows, choice, choose, methods):
+def difference(survey, rows, choice, choose, options):
     """Return notes, a list, on what a run takes by itself where that is not the plan's choice.
 
-    `choose` is `hpgcn.planning.report.choose`, `methods` are the partitions asked for, or None.
+    `choose` is `hpgcn.planning.report.choose`. A run knows no other machine than the assumed one.
     """
+    methods = options.methods
     ranks = choice["ranks"]
     first = partitions_first(survey, rows, methods)
     if first:
@@ -70,6 +72,10 @@ def difference(survey, rows, choice, choose, methods):
     same = [entry for entry in parts if entry["ranks"] == ranks]
     if ranks == 1 or BY_ROWS.name not in {entry["strategy"] for entry in same}:
         return []
+    if options.machine != Machine():
+        return [f"`hpgcn train` on {ranks} ranks takes {RULE}, by seconds of the machine that is "
+                f"assumed without --machine and --from; --strategy {choice['strategy']} takes the "
+                "choice"]
     taken = choose(fitting(sparing(same), same))["strategy"]
     if taken == choice["strategy"]:
         return []

@@ -324,6 +324,14 @@ def test_what_a_run_takes_by_itself_is_said(tmp_path, ranks, differs):
     assert (f"; {choice} would take " in why and "moves more rows" in why) == differs
 
 
+def test_a_run_knows_no_other_machine(tmp_path):
+    path = write(tmp_path / "g.h5", make(n=400, degree=3), 3, method="block")
+    report = forecast(path, Options((3,), machine=Machine(latency_s=1.0)))
+    choice = report["choice"]["strategy"]
+    assert (f"assumed without --machine and --from; --strategy {choice} takes the choice"
+            in report["notes"][0])
+
+
 def test_a_plan_says_that_a_run_partitions_first(made):
     def notes(ranks, *methods):
         report = forecast(made, Options(ranks, methods=methods or None))
