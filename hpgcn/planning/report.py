@@ -52,8 +52,8 @@ def forecast(path, options, *, progress=False):
         "machine": machine_of(options),
         "memory_limit_bytes": options.memory, "rows": rows, "choice": choice,
         "goal": options.goal and options.goal.answer(rows, _named),
-        "notes": [*difference(survey, rows, choice, choose, options),
-                  *left_out(survey, rows, options), *notes(options, rows)]}
+        "notes": [*left_out(survey, rows, options), *notes(options, rows),
+                  *difference(survey, rows, choice, choose, options)]}
 
 
 def compare(survey, options, progress=False):
