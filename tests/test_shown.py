@@ -19,7 +19,7 @@ def test_graphs_are_shown_as_tables(tmp_path):
     graph = make(directed=True, weighted=True, sparse=True)
     shown = graph._repr_html_()
     for words in ("<caption>graph made</caption>", "<th style=\"text-align:left\">vertices</th>",
-                  ">203<", ">directed<", ">given<", ">13, sparse<", ">5<", "vertices to train"):
+                  ">203<", ">directed<", ">float32<", ">13, sparse<", ">5<", "vertices to train"):
         assert words in shown
     assert "rows held" not in shown
     assert ">10 to 30<" in graph.slab(10, 30)._repr_html_()
