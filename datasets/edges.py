@@ -50,6 +50,7 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
         following = table.readlines(SAMPLE)
         first = read_first_line(line, following, layout, where, header_beside(source, layout))
         named = _columns(first, comments, layout, where)
+        roles = named.roles + (PASSED,) * first.ended
         table.unread(*following if first.header else (line, *following))
 
         bipartite = layout.bipartite or comments.bipartite
@@ -64,7 +65,8 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
             notes += _comment_notes(comments, first)
             names = Names(source, memory_budget() if memory is None else memory,
                           apart=bipartite)
-            parts = named_parts(table, named.roles, first.delimiter, names)
+            parts = named_parts(table, roles, first.delimiter, names,
+                                line if first.header else None)
             yield Stream(str(source), parts, named, base_known=True, names=names, **options)
             return
         base = layout.base
@@ -75,7 +77,7 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
         high = SIDE - 1 if bipartite else INT64_MAX
         if num_nodes is not None:
             high = low + num_nodes - 1
-        grammar = Grammar(named.roles, first.delimiter, low=low, high=high)
+        grammar = Grammar(roles, first.delimiter, low=low, high=high)
         notes += [*comments.notes(base), *_gephi_notes(first, following)]
         with closing(table.parts(grammar, threads)) as parts:
             yield Stream(str(source), parts, named, num_nodes, base=low, **options,

@@ -25,6 +25,7 @@ class FirstLine(NamedTuple):
     names: list[str] | None  # of the columns, if a header has them
     place: str  # where these are, for errors
     notes: tuple[str, ...] = ()
+    ended: bool = False  # whether a separator ends each line: a last column without a name
 
 
 def read_first_line(line, following, layout, where, beside=None):
@@ -34,6 +35,15 @@ def read_first_line(line, following, layout, where, beside=None):
     an edge, and the Layout does not say which.
     """
     delimiter, fields, wordy = _split(line)
+    ended = _are_ended(delimiter, fields, following, layout)
+    if ended:
+        following = [text.rstrip(BLANKS).removesuffix(delimiter) for text in following]
+        delimiter, fields, wordy = _split(line.rstrip(BLANKS).removesuffix(delimiter))
+    first = _read_first_line(line, delimiter, fields, wordy, following, layout, where, beside)
+    return first._replace(ended=ended)
+
+
+def _read_first_line(line, delimiter, fields, wordy, following, layout, where, beside):
     header = layout.header
     if header is None and beside is not None and not columns.is_header(fields):
         header = False
@@ -91,6 +101,18 @@ def count_like_edges(comments, first):
     marked = re.compile(rb"[#%][^#% \t,;!]")
     return sum(len(_fields(text, first.delimiter)) == len(first.fields)
                for text in comments.lines if marked.match(text))
+
+
+def _are_ended(delimiter, fields, following, layout):
+    """Whether a separator ends each line below the first, which may lack it as a header."""
+    if delimiter not in (b",", b";"):
+        return False
+    lines = [text for line in following if (text := line.strip(BLANKS)) and text[:1] not in MARKS]
+    if not fields[-1] and layout.columns is not None:
+        return len(check_flag(layout.columns)) == len(fields) - 1  # else a word is for the last
+    count = len(fields) + bool(fields[-1])
+    return count > 2 and (bool(lines) or not fields[-1]) and all(
+        text.endswith(delimiter) and len(_fields(text, delimiter)) == count for text in lines)
 
 
 def _split(line):

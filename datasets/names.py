@@ -59,16 +59,20 @@ def is_name(field):
     return False
 
 
-def named_parts(table, roles, delimiter, names):
+def named_parts(table, roles, delimiter, names, header=None):
     """Yield (u, v, w) of blocks of lines; u and v are numbers of names, w None without weights.
 
-    Lines that begin with # or % are edges like others, for names may.
+    Lines that begin with # or % are edges like others, for names may; one that is the `header`
+    again is refused.
     """
     for block in table.blocks():
         columns = [], [], []
         for line in block.split(b"\n")[:-1]:
             table.line += 1
             text = line.strip(BLANKS)
+            if text and text == header:
+                raise DataError(f"{table.where}: line {table.line}: the names of the columns "
+                                "again: leave this line out")
             if text:
                 table.marked += text[:1] in MARKS
                 _take(split_line(text, delimiter), roles, names, columns,

@@ -35,7 +35,10 @@ def read_gexf(source, memory, weights=None):
 
 def read_gml(source, memory, weights=None):
     """Nodes are called by their labels where all have one of their own, else by their ids."""
-    lines = _text(source, memory).decode("utf-8").splitlines()
+    text = _text(source, memory).decode("utf-8")
+    if not re.search(r"\bmultigraph\b", text):  # or NetworkX refuses an edge that is there twice
+        text = re.sub(r"^(\s*graph\s*\[)", r"\1 multigraph 1 ", text, count=1, flags=re.MULTILINE)
+    lines = text.splitlines()
     return _read(source, lambda nx: nx.parse_gml(lines, label=None), "GML", weights, labels=True)
 
 

@@ -153,6 +153,17 @@ class DataTable:
             self.lines.insert(0, self.first_line)
         self.names_known = True
 
+    def refuse_header_again(self):
+        """Refuse a row that has the names of the columns, as where files were joined: DataError."""
+        k = max(range(len(self.first)), key=lambda k: len(self.first[k]))
+        name = self.first[k].strip()
+        if any(name.encode() in block for block in self.columns[k].blocks):
+            names = [cell.strip() for cell in self.first]
+            for row, cells in enumerate(zip(*(column.texts() for column in self.columns))):
+                if list(cells) == names:
+                    raise DataError(f"{self.where}: {self.place(row)}: the names of the columns "
+                                    "again: leave this line out")
+
     def column(self, name, flag):
         """Return the index of the column of that name, which a user gave with `flag`."""
         places = [k for k, column in enumerate(self.columns) if column.name == name]

@@ -41,8 +41,10 @@ def read_delimited(source, memory, names=(), *, of_names=False):
             raise DataError(f"{source}: no rows, expected a table")
         first_line = reader.line
         second = next(rows, None)
+        widened = False
         if second is not None and len(second) == len(first) + 1:
             first = ["", *first]  # as R writes the names of rows
+            widened = True
         table = DataTable(str(source), [TextColumn() for _ in first], 0, names_known=False,
                           first=first, lines=array("q"), first_line=first_line)
         rows = chain([] if second is None else [second], rows)
@@ -50,6 +52,8 @@ def read_delimited(source, memory, names=(), *, of_names=False):
             for column, cells in zip(table.columns, zip(*block)):
                 column.append(cells)
         table.num_rows = len(table.lines)
+        if widened and not any(table.columns[-1].texts()):  # a separator ends each row
+            del table.columns[-1], table.first[0]
     if reader.comments:
         _take_comment(table, reader.comments[-1])
         table.notes.append(f"{source}: {counted(len(reader.comments), 'line')} of comments above "

@@ -2,6 +2,8 @@
 import re
 from fnmatch import fnmatchcase
 
+import numpy as np
+
 from hpgcn.datasets.columns import LABEL, MUSAE
 from hpgcn.datasets.source import shown
 from hpgcn.datasets.tables.data_table import NUMBER
@@ -51,11 +53,16 @@ def settle_header(table, vertices, header, count=None, asked=()):
         way = "a header (--no-header: as a row)" if found else "a row (--header: as names)"
         table.notes.append(f"{table.where}: line {table.first_line} is read as {way}")
     table.name_columns(found)
+    if found and not all(map(NUMBER.fullmatch, table.first)):
+        table.refuse_header_again()
 
 
 def _is_header(table, vertices):
     """Return whether the first row is a header; None if that is in doubt."""
     cells = [cell.strip() for cell in table.first]
+    if any(is_split([cell]) and is_split(column.head())
+           for cell, column in zip(cells, table.columns)):
+        return False  # train above val
     numeric = [bool(NUMBER.fullmatch(cell)) for cell in cells]
     if cells == ["0"]:
         return None  # as pandas names the only column
@@ -80,6 +87,8 @@ def _is_header(table, vertices):
 
 def _guess_header(table, vertices, count):
     """Return what is likely of a first row in doubt; DataError if nothing is."""
+    if len(table.first) > 1 and _goes_on(table.first[0], table.columns[0]):
+        return False
     if count in (table.num_rows, table.num_rows + 1):
         return count == table.num_rows
     if table.first == ["0"] or _is_counter(table.first):
@@ -98,6 +107,12 @@ def _is_counter(cells):
         return False
     rest = [cell.strip() for cell in cells[first:]]
     return len(rest) > (first == 0) and rest == [str(k) for k in range(len(rest))]
+
+
+def _goes_on(cell, column):
+    """Whether a first cell 0 and those below it are 0, 1, .., n-1 in some order."""
+    whole = column.whole_numbers() if cell.strip() == "0" else None
+    return whole is not None and np.array_equal(np.sort(whole), np.arange(1, whole.size + 1))
 
 
 def _are_numbers(head):
@@ -153,6 +168,11 @@ def find_ids(table, vertices, flag, taken=()):
                 f"{table.where}: column {table.title(k)} has another value in each row,"
                 f" but these are not ids of vertices ({vertices.describe()}): --id-column NAME "
                 f"names the column of ids, --id-column {NONE} reads rows in the order of vertices")
+        if vertices.repeat(columns[k], table.num_rows):
+            raise DataError(
+                f"{table.where}: column {table.title(k)} has ids of vertices, some of them twice, "
+                f"expected one row an id (--id-column {NONE} reads rows in the order of vertices; "
+                'several labels of a vertex go in as JSON {"id": ["a", "b"]})')
     return None
 
 

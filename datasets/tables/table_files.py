@@ -130,6 +130,8 @@ def _zeros_and_ones(pairs, where):
 
 def _classes(rows, texts, where, place="row {}".format, notes=()):
     classes = parse_classes(texts, where, place)
+    if len(texts) and classes.numbers.max() < 0:
+        raise DataError(f"{where}: no row of {len(texts)} has a label")
     made = rows(classes.numbers, place=place, notes=[*notes])
     made.notes += [f"{made.where}: {note}" for note in classes.notes]
     if classes.names is not None:

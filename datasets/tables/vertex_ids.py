@@ -113,10 +113,24 @@ class VertexIds:
             return False
         vertices = self.find(keys)
         vertices = vertices[vertices >= 0]
-        in_edge = np.ones(self.num_nodes, bool) if self.raw.in_edge is None else self.raw.in_edge
         share = HALF if self.named else NEARLY_ALL
-        matched = np.count_nonzero(in_edge[vertices])
-        return 0 < matched >= share * min(count, np.count_nonzero(in_edge))
+        matched, known = self._count_in_edge(vertices)
+        return 0 < matched >= share * min(count, known)
+
+    def repeat(self, column, count):
+        """Whether `count` cells are ids of vertices, nearly all of them, some of them twice."""
+        keys = self.keys(column)
+        if keys is None:
+            return False
+        distinct = list(dict.fromkeys(keys if self.named else keys.tolist()))
+        vertices = self.find(distinct)
+        matched, known = self._count_in_edge(vertices[vertices >= 0])
+        return len(distinct) < count and matched >= NEARLY_ALL * max(known, len(distinct))
+
+    def _count_in_edge(self, vertices):
+        """Return how many of these vertices are in an edge, and how many vertices are."""
+        in_edge = np.ones(self.num_nodes, bool) if self.raw.in_edge is None else self.raw.in_edge
+        return np.count_nonzero(in_edge[vertices]), np.count_nonzero(in_edge)
 
     def add(self, keys):
         """Return (image, number of vertices, original ids) with vertices of these ids added.

@@ -34,6 +34,8 @@ HEADERS = [  # content, options, its edges as (row, column), or what the refusal
     ("who,whom,when\na,b,3\n", {"columns": "u,v,-"}, [("a", "b")]),
     ("who,whom,when\na,b,3\nb,c,y\n", {"columns": "u,v,-"}, "line 1: who, whom, when: names of c"),
     ("alice,bob,\ncarol,dave,\n", {"columns": "u,v,-"}, "line 1: alice, bob, : names of columns"),
+    ("alice,bob,\nbob,carol,\n", {}, [("alice", "bob"), ("bob", "carol")]),
+    ("u,v\na,b\nu,v\nb,c\n", {"header": True}, "line 3: the names of the columns again"),
     ("who,whom\n1,2\n2,3\n", {"columns": "u,v"}, [(1, 2), (2, 3)]),
     ("u v\nv w\nw u\n", {}, "line 1: u, v: names of columns, or an edge"),
     ("u v\nv w\nw u\n", {"header": False}, [("u", "v"), ("v", "w"), ("w", "u")]),

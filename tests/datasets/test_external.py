@@ -144,7 +144,8 @@ def raised(*columns, factor=1, by=1):
     ("g.csv", b"who,what\n" + lines(U, V, separator=",n"), {"bipartite": True,
                                                             "columns": "source,target"}),
     ("g.txt", b"0 1 2 3\n# c\n% d\n" + lines(U, V, W, range(600)), {"columns": "u,v,w,-"}),
-    ("g.csv", b"u,v\n#a,#b\n" * 40 + lines(U, V, separator=",%"), {"header": True}),
+    ("g.csv", b"u,v\n" + b"#a,#b\n" * 40 + lines(U, V, separator=",%"), {"header": True}),
+    ("g.csv", lines(U, V, [""] * len(U), separator=","), {}),
     ("g.csv", b"a,b,2\n" * 40 + lines(U, W, V, separator=",n"), {"header": False,
                                                                  "columns": "u,v,-"})])
 @pytest.mark.parametrize("reverse", [False, True])

@@ -69,6 +69,13 @@ def test_gml_without_labels_and_with(tmp_path):
     assert read(tmp_path / "g.gml")[0].original_ids.tolist() == ["b", "a"]
 
 
+def test_gml_whose_edges_are_there_twice(tmp_path):
+    text = ("graph [ node [ id 1 ] node [ id 2 ] edge [ source 1 target 2 ] "
+            "edge [ source 2 target 1 ] edge [ source 2 target 2 ] ]")
+    graph, _ = read(put(tmp_path / "g.gml", text), duplicates="sum")
+    assert rows(graph) == [[0, 2], [2, 1]]
+
+
 @pytest.mark.parametrize("suffix", ["graphml", "gexf", "gml"])
 def test_labels_of_nodes_that_are_not_their_names_are_said_to_be_left_out(tmp_path, suffix):
     G = networkx.path_graph(3)

@@ -50,6 +50,8 @@ LABELS = [  # edges, name of the table, its text, labels
     (PATH, "y.csv", ",paper,topic,use\n0,2,b,train\n1,0,a,val\n2,3,b,test\n3,1,a,\n",
      [0, 0, 1, 1]),
     (PATH, "y.csv", "3,y\n1,x\n0,x\n", [0, 0, -1, 1]),
+    (PATH, "y.csv", "id,label\n0,1,\n3,0,\n1,1,\n", [1, 1, -1, 0]),
+    (PATH, "y.txt", "0 1\n1 1\n2 1\n3 0\n4 2\n", [1, 1, 1, 0, 2]),
     (NAMES, "y.csv", "zed,b\ncleo,a\nbob,b\nann,a\n", [0, 1, 0, 1]),
     ("source,target\n#a,%b\n%b,c d\n", "y.csv", "%b,x\n#a,y\nc d,x\n", [1, 0, 0]),
     (PATH, "y.svm", "-1 1:1\n+1 1:1\n+1 2:1\n-1 1:1\n", [0, 1, 1, 0]),
@@ -75,6 +77,10 @@ def test_labels(tmp_path, edges, name, text, labels):
     ("1 2\n2 3\n", "id,label\n0,0\n1,0\n2,1\n", r"ids 0\.\.2, but .* 1\.\.3"),
     (KONECT, "id,label\n0,0\n1,0\n2,1\n", r"ids 0\.\.2, but .* 1\.\.3"),
     (PATH, "id,author_id,label\n0,2,1\n1,0,0\n2,1,1\n3,3,0\n", "id, author_id: which has the ids"),
+    (PATH, "id,label\n0,\n1,NA\n", "column label: no row of 2 has a label"),
+    (PATH, "id,label\n0,1\nid,label\n2,1\n", "line 3: the names of the columns again"),
+    (NAMES, "id,club\nann,a\nbob,b\nid,club\n", "line 4: the names of the columns again"),
+    (PATH, "1,1\n0,1\n2,0\n2,1\n3,0\n", "column 1 has ids of vertices, some of them twice"),
     (FAR, "label\n1\n0\n0\n1\n", "4 rows without ids.*--ids FILE"),
     (NAMES, "label\n1\n0\n0\n", "3 rows without ids.*--ids FILE"),
 ])
@@ -187,6 +193,8 @@ def test_several_splits_and_splits_by_the_ids_of_the_edges(tmp_path):
     path = save(tmp_path / "s.npz", masks)
     graph, _ = read(put(tmp_path / "g.txt", PATH), split=str(path))
     assert graph.masks["val"].tolist() == [[0, 0], [1, 0], [0, 1], [0, 0]]
+    path = put(tmp_path / "s.txt", "train\ntrain\nval\ntest\n")  # no header
+    assert read(tmp_path / "g.txt", split=str(path))[0].masks["train"].tolist() == [1, 1, 0, 0]
     path = put(tmp_path / "s.json", '{"train": [3], "val": [2], "test": [1]}')
     graph, _ = read(put(tmp_path / "k.txt", KONECT), split=str(path))
     assert graph.masks["train"].tolist() == [False, False, True]
