@@ -2,14 +2,20 @@
 import numpy as np
 import pytest
 from graphs import make, scattered
-from training import SETTINGS, run, skip_refused
+from training import SETTINGS, skip_refused
 
+import hpgcn
 from hpgcn.comm import as_comm, run_on_ranks
 from hpgcn.config import Config
 from hpgcn.strategies import STRATEGIES
 
 pytestmark = pytest.mark.mpi
-RUNS = [(strategy, "gcn") for strategy in STRATEGIES] + [("p2p", model) for model in SETTINGS]
+RUNS = [*({"strategy": strategy} for strategy in STRATEGIES),
+        *({"strategy": "p2p", **SETTINGS[model]} for model in SETTINGS),
+        {"strategy": "vertex-cut", "delay": "2"}, {"strategy": "mop+p2p+cover"},
+        {"strategy": "p2p", "dtype": "bf16"},
+        *({"strategy": "cover", "batch": batch}
+          for batch in ("vertices:60", "parts:1", "neighbours:3,2,2:40"))]
 
 
 def on_rank_0(comm, function):
@@ -18,20 +24,20 @@ def on_rank_0(comm, function):
         return comm.bcast(function() if comm.rank == 0 else None)
 
 
-@pytest.mark.parametrize("strategy, model", dict.fromkeys(RUNS))
-def test_a_run_of_three_epochs(comm, strategy, model):
-    graph = make(directed=model == "gcn")
-    config = Config(strategy=strategy, layers=3, hidden=12, dropout=0.3, **SETTINGS[model])
+@pytest.mark.parametrize("settings", RUNS, ids=str)
+def test_a_run_of_three_epochs(comm, settings):
+    graph = make(directed=settings.get("model", "gcn") == "gcn")
+    config = Config(layers=3, hidden=12, dropout=0.3, epochs=3, device="cpu", **settings)
     skip_refused(graph, config, comm)
 
     def train(communicator):
-        history, flat = run(scattered(graph, communicator), config, communicator, 3)
+        result = hpgcn.train(scattered(graph, as_comm(communicator)), config, communicator)
         counted = [(row["loss"], row["val_loss"], row["sent_bytes"], row["sent_messages"])
-                   for row in history]
-        return counted, flat.tobytes()
+                   for row in result.history]
+        return counted, {name: array.tobytes() for name, array in result.weights.items()}
 
-    local = on_rank_0(comm, lambda: run_on_ranks(lambda mpi: train(as_comm(mpi)), comm.size)[0])
-    assert train(comm) == local
+    local = on_rank_0(comm, lambda: run_on_ranks(train, comm.size)[0])
+    assert train(comm.mpi) == local
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

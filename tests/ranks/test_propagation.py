@@ -1,7 +1,4 @@
 """hpgcn.propagation: products with A without a model, on any number of ranks, by every strategy."""
-import re
-from pathlib import Path
-
 import numpy as np
 import oracle
 import pytest
@@ -10,9 +7,6 @@ from graphs import make, scattered
 import hpgcn
 from hpgcn.errors import UsageError
 from hpgcn.strategies import STRATEGIES
-
-PAGE = (Path(__file__).parents[2] / "docs/propagation.md").read_text()
-EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 @pytest.mark.parametrize("norm, self_loops, directed", [
@@ -70,18 +64,3 @@ def test_refusals(comm):
         H = np.ones((len(product.rows), 2))
         with pytest.raises(UsageError, match="out has shape"):
             product.forward(H, np.empty((1, 1), np.float32))
-
-
-@pytest.mark.parametrize("example", EXAMPLES, ids=["power_iteration", "appnp"])
-def test_examples_of_the_documentation(comm, example, tmp_path, capsys):
-    pytest.importorskip("mpi4py")
-    path = comm.bcast(str(tmp_path / "cora.h5"))
-    if comm.rank == 0:
-        make(n=40).save(path)
-    comm.barrier()
-    exec(example.replace("cora.h5", path).replace("200", "400"), {})
-    out = capsys.readouterr().out
-    if "eigenvalue" in example:
-        assert comm.rank or "largest eigenvalue 1.000" in out
-    else:
-        assert out.startswith(f"rank {comm.rank}: ")

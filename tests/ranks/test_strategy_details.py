@@ -1,5 +1,4 @@
 """What single strategies do besides: 1.5d as 1d, packed blocks, batches and bits, refusals."""
-import time
 
 import numpy as np
 import oracle
@@ -49,8 +48,6 @@ def test_who_only_sends_waits_until_it_is_sent(comm):
                     self_loops=False)
     H = np.arange(n * 256, dtype=np.float32).reshape(n, 256)  # too much to be sent in passing
     for factor in (1, 2, 3):
-        if comm.rank:
-            time.sleep(0.1)
         found = made.forward(own(made.layout, H) * factor)
         assert np.array_equal(found, own(made.layout, H[columns]) * factor)
     made.close()

@@ -1,7 +1,4 @@
 """Models of PyTorch on distributed rows: losses, gradients and counts are those of one rank."""
-import re
-from pathlib import Path
-
 import numpy as np
 import oracle
 import pytest
@@ -16,9 +13,6 @@ from hpgcn.errors import ConfigError, UsageError
 from hpgcn.interop.torch import Propagation
 from hpgcn.planning.survey import Survey
 from hpgcn.strategies import STRATEGIES
-
-PAGE = (Path(__file__).parents[2] / "docs/torch-on-ranks.md").read_text()
-EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def model_of(graph):
@@ -93,23 +87,6 @@ def test_gradients_of_gradients():
         before = out.clone()
         spread(2 * H)
         assert torch.equal(out, before), "a result was overwritten"
-
-
-@pytest.mark.parametrize("example", EXAMPLES, ids=["gcn", "appnp", "hops", "jump"])
-def test_examples_of_the_documentation(comm, example, tmp_path, capsys):
-    path = comm.bcast(str(tmp_path / "cora.h5"))
-    if comm.rank == 0:
-        make(n=90).save(path)
-    comm.barrier()
-    example = example.replace("cora.h5", path)
-    exec(example, {})
-    of_all = capsys.readouterr().out
-    if comm.rank == 0:
-        exec(example.replace("COMM_WORLD", "COMM_SELF"), {})
-        alone = capsys.readouterr().out
-        assert alone.startswith("loss ")
-        np.testing.assert_allclose(float(of_all.split()[1]), float(alone.split()[1]), rtol=1e-5)
-    comm.barrier()
 
 
 def test_dropout_is_keyed_by_vertex(comm):
