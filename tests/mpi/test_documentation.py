@@ -28,7 +28,8 @@ def test_examples_of_propagation(comm, example, tmp_path, capsys):
         assert out.startswith(f"rank {comm.rank}: ")
 
 
-@pytest.mark.parametrize("example", examples("torch-on-ranks"), ids=["gcn", "appnp", "hops", "jump"])
+@pytest.mark.parametrize("example", examples("torch-on-ranks"),
+                         ids=["gcn", "appnp", "hops", "jump"])
 def test_examples_of_torch_on_ranks(comm, example, tmp_path, capsys):
     pytest.importorskip("torch", reason="needs PyTorch: pip install '.[torch]'")
     path = comm.bcast(str(tmp_path / "cora.h5"))
