@@ -25,6 +25,7 @@ from hpgcn.datasets.parse import INT64_MAX, PASSED, U, V, W
 from hpgcn.datasets.stream import SIDE, Stream
 from hpgcn.datasets.text import Grammar, Table
 from hpgcn.errors import DataError, UsageError
+from hpgcn.graphs.classes import NUMBER
 from hpgcn.runtime.machine import memory_budget
 
 GEPHI_TYPE = re.compile(rb'[,;\t]\s*"?undirected"?\s*[,;\t\r\n]', re.IGNORECASE)
@@ -77,7 +78,7 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
         high = SIDE - 1 if bipartite else INT64_MAX
         if num_nodes is not None:
             high = low + num_nodes - 1
-        grammar = Grammar(roles, first.delimiter, low=low, high=high)
+        grammar = Grammar(roles, first.delimiter, low=low, high=high, hint=True)
         notes += [*comments.notes(base), *_gephi_notes(first, following)]
         with closing(table.parts(grammar, threads)) as parts:
             yield Stream(str(source), parts, named, num_nodes, base=low, **options,
@@ -107,12 +108,28 @@ def _columns(first, comments, layout, where):
     if count < 2:
         raise DataError(f"{where}: {count} field(s), expected two ids and maybe a weight")
     if count > 3:
+        _refuse_matrix(first, where)
         words = columns.spelled(["u", "v", *"-" * (count - 2)])
         raise DataError(f"{where}: {count} columns without a header: name each, as in {words} "
                         f"(w for weights, - for what is not read); {ADJACENCY}")
     if count == 3:
         refuse_text(first, where)
     return columns.of_place(count)
+
+
+def _refuse_matrix(first, where):
+    """Refuse a square table of numbers alone, as far as it is sampled."""
+    rows = len(first.rows)
+    count = len(first.fields)
+    if rows <= count and (rows == count or rows > 16) and all(
+            len(fields) == count and all(map(NUMBER.fullmatch, fields)) for fields in first.rows):
+        blanks = first.delimiter in (b" ", b"\t")
+        delimiter = "" if blanks else f", delimiter='{first.delimiter.decode()}'"
+        raise DataError(f"{where}: {count} columns of numbers, as of a matrix (n, n): "
+                        f"A = scipy.sparse.csr_array(numpy.loadtxt(FILE{delimiter})); "
+                        "scipy.sparse.save_npz('graph.npz', A), then convert graph.npz; of an "
+                        f"edge list {columns.spelled(['u', 'v', *'-' * (count - 2)])} names each "
+                        "column")
 
 
 def _comment_notes(comments, first):

@@ -135,6 +135,7 @@ BINARIES = (
     Format("UTF-16 text", "iconv -f UTF-16 -t UTF-8 FILE > edges.txt, then convert edges.txt",
            rb"\xff\xfe|\xfe\xff"),
 )
+UTF16 = BINARIES[-1]
 BVGRAPH = Format("WebGraph (BVGraph)", "java it.unimi.dsi.webgraph.ArcListASCIIGraph BASENAME "
                  "edges.txt, then convert edges.txt")
 UNKNOWN = Format("binary data of no known format",

@@ -6,12 +6,14 @@ looked up. Edges still go block by block, so that they alone may be larger than 
 import numpy as np
 
 from hpgcn.datasets.parse import U, V, W
-from hpgcn.datasets.source import need, shown
+from hpgcn.datasets.source import need, not_utf8, shown
 from hpgcn.datasets.text import BLANKS, MARKS, finite, split_line
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import MAX_NAME
 
 NAME_BYTES = 250  # of memory for each name, beside four times the longest as an array
+
+MISSING = ("nan", "NaN", "NAN", "none", "None", "null", "Null", "NULL", "NA", "N/A", "#N/A", "<NA>")
 
 
 class Names:
@@ -38,6 +40,10 @@ class Names:
             self.longest = max(self.longest, len(name))
             found = numbers[name] = len(numbers)
         return found
+
+    def blanks(self):
+        """Return those names that programs write for an empty cell."""
+        return [name for name in MISSING if any(name in side for side in self.sides)]
 
     def check(self):
         """Refuse more names than memory holds."""
@@ -101,5 +107,4 @@ def _text(field, where):
     try:
         return field.decode()
     except UnicodeDecodeError as error:
-        raise DataError(f"{where}: not UTF-8 ({error.reason} at byte {error.start} of an id)") \
-            from error
+        raise not_utf8(where, error) from error

@@ -11,6 +11,10 @@ from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.edge_weights import choose_array
 from hpgcn.graphs.validation import SPLIT, check_finite, check_range
 
+FEATURES = ("attr_matrix", "x", "X", "node_feat", "node_features", "features", "feature", "feats",
+            "feat")
+LABELS = ("labels", "label", "y", "node_label", "node_labels")
+
 
 def read(source, memory, weights=None):
     """Read a graph from an .npz file; DataError where an array is not what its key says.
@@ -21,15 +25,14 @@ def read(source, memory, weights=None):
     num_nodes; or edges (e, 2), each once for both directions; or what scipy.sparse.save_npz
     writes, row u aggregates column v. Weights of edges (e,) or (e, 1) are in the array that
     `weights` names, by default in the one that is called a weight. Besides these attr_data
-    attr_indices attr_indptr attr_shape, or attr_matrix.data and so on, attr_matrix, x, node_feat or
-    node_features; labels, y, node_label or node_labels, or a CSR matrix labels.data and so on, and
-    the text class_names; train_mask val_mask test_mask, in the singular or plural, each (n,), or of
-    s splits (n, s) or (s, n), or train_idx val_idx test_idx. Arrays of Python objects are left out,
-    which a note says.
+    attr_indices attr_indptr attr_shape, or attr_matrix.data and so on, or one array of FEATURES;
+    one of LABELS, or a CSR matrix labels.data and so on, and the text class_names; train_mask
+    val_mask test_mask, in the singular or plural, each (n,), or of s splits (n, s) or (s, n), or
+    train_idx val_idx test_idx. Arrays of Python objects are left out, which a note says.
     """
     archive = Archive(source, memory)
     features = _features(archive)
-    labels = archive.first("labels", "y", "node_label", "node_labels", kinds="fiubSU")
+    labels = archive.first(*LABELS, kinds="fiubSU")
     if labels is None and (prefix := archive.csr_prefix("labels.", "labels_")):
         labels = archive.read_csr(prefix)
         need(4 * labels.shape[0] * labels.shape[1], memory, f"{source} labels")
@@ -96,7 +99,7 @@ def _features(archive):
     """Return the features, (n, f), dense or sparse, or None."""
     prefix = archive.csr_prefix("attr_", "attr_matrix.", "attr_matrix_", "attr.")
     if prefix is None:
-        return archive.first("attr_matrix", "x", "node_feat", "node_features")
+        return archive.first(*FEATURES)
     archive.require(f"{prefix}data")
     return archive.read_csr(prefix)
 

@@ -14,6 +14,7 @@ from hpgcn.runtime.machine import memory_budget
 
 BATCH = 1 << 18  # rows
 INTEGERS = ("int", "uint")
+EXACT = 2**53  # from here on float64 skips whole numbers
 NUMBERS = (*INTEGERS, "float", "double", "halffloat")
 TEXT = ("string", "large_string", "string_view", "dictionary<values=string",
         "dictionary<values=large_string")
@@ -68,7 +69,7 @@ def _columns(schema, layout, source):
     chosen = []
     ends = [kinds[named.roles.index(role)] for role in (U, V)]
     textual = all(kind.startswith(TEXT) for kind in ends)
-    ids = ("text", TEXT) if textual else ("integers", INTEGERS)
+    ids = ("text", TEXT) if textual else ("integers", NUMBERS)
     for role, (wanted, allowed) in ((U, ids), (V, ids), (W, ("numbers", (*NUMBERS, "bool")))):
         if role not in named.roles:
             continue
@@ -132,8 +133,12 @@ def _values(column, name, row, limits, source):
         expected = "a finite number"
     else:
         low, high = limits
-        wrong = (values < low) | (values > high)
         expected = f"{low}..{high}"
+        wrong = (values < low) | (values > high)
+        if values.dtype.kind == "f":  # whole numbers, as pandas writes them beside gaps
+            odd = (values != np.floor(values)) | (np.abs(values) >= EXACT)
+            expected = "an integer" if odd.any() else expected
+            wrong = odd if odd.any() else wrong
     if wrong.any():
         k = np.argmax(wrong)
         raise DataError(f"{source}: row {row + k}: {shown(name)} is {values[k]}, expected "

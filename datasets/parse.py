@@ -46,7 +46,7 @@ def _sign(text, at):
 
 @jit()
 def _integer(text, at):
-    """Parse an integer; return (status, value, end)."""
+    """Parse an integer, which may end in .0; return (status, value, end)."""
     sign, at = _sign(text, at)
     first = at
     value = np.int64(0)
@@ -56,6 +56,10 @@ def _integer(text, at):
             return TOO_LARGE, value, at
         value = 10 * value + digit
         at += 1
+    if at > first and text[at] == POINT and text[at + 1] == ZERO:  # as pandas writes beside gaps
+        at += 2
+        while text[at] == ZERO:
+            at += 1
     return (DONE if at > first else NOT_INTEGER), sign * value, at
 
 

@@ -28,6 +28,12 @@ def need(size, memory, where):
         raise BudgetError(f"{where}: needs {size} bytes of memory, the limit is {memory}")
 
 
+def not_utf8(where, error):
+    """Return the error for text in another encoding, as an old Excel writes it."""
+    return DataError(f"{where}: not UTF-8 ({error.reason} at byte {error.start}): where it is "
+                     "Latin-1, iconv -f LATIN1 -t UTF-8 FILE > utf8.csv")
+
+
 def shown(text, limit=200):
     """Return text out of a file, fit to stand in a line; text beyond `limit` letters is cut."""
     text = str(text)
@@ -40,7 +46,7 @@ def decoded(field, where):
     try:
         return field.decode()
     except UnicodeDecodeError as error:
-        raise DataError(f"{where}: not UTF-8 ({error.reason} at byte {error.start})") from error
+        raise not_utf8(where, error) from error
 
 
 @contextmanager

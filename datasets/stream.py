@@ -126,6 +126,9 @@ class Stream:
             read = "skipped as comments" if self.names is None else "read as edges"
             notes.append(f"{self.table.marked} lines below the first edge begin with # or %: they "
                          f"are {read}")
+        if self.names is not None and (blanks := self.names.blanks()):
+            notes.append(f"{' and '.join(blanks)} read as a name, like others: if it stands for an "
+                         "empty cell, leave its lines out")
         if self.sides:
             one, two = (f"{side}:ID" for side in self.sides)
             notes.append(f"two kinds of ids, {one} and {two}: edges are read in both directions")

@@ -8,7 +8,7 @@ import numpy as np
 
 from hpgcn.datasets import parse
 from hpgcn.datasets.parse import INT64_MAX, PASSED, U, V, W
-from hpgcn.datasets.source import BYTE_ORDER_MARK, LINE_LIMIT, need, shown
+from hpgcn.datasets.source import BYTE_ORDER_MARK, LINE_LIMIT, need, not_utf8, shown
 from hpgcn.errors import DataError
 from hpgcn.kernels.pools import start_pool
 from hpgcn.runtime.progress_bar import bar
@@ -31,6 +31,7 @@ class Grammar:
     high: int = INT64_MAX  # of the two integers
     names: tuple[str, str, str] = ("first id", "second id", "weight")  # of U, V and W in an error
     integral: bool = False  # the weight must be an integer
+    hint: bool = False  # whether an error says when ids are names
     comments: bool = True  # lines that start with # or % are skipped
 
     @property
@@ -48,8 +49,13 @@ def finite(word, where, what=""):
     number = float(word) if NUMBER.fullmatch(word) else np.nan
     if not np.isfinite(number):
         text = shown(word.decode("utf-8", "replace"), 40)
-        raise DataError(f"{where}: {what}{text!r}, expected a finite number")
+        raise DataError(f"{where}: {what}{text!r}, expected a finite number{point_hint(word)}")
     return number
+
+
+def point_hint(word):
+    """Return the end of an error for a number, bytes, that has a decimal comma."""
+    return " with a decimal point" if re.fullmatch(rb"[-+]?\d+,\d+", word) else ""
 
 
 def whole_text(source, memory, factor):
@@ -64,7 +70,7 @@ def whole_text(source, memory, factor):
         text.decode("utf-8")
     except UnicodeDecodeError as error:
         line = text.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{source}: line {line}: not UTF-8 ({error.reason})") from error
+        raise not_utf8(f"{source}: line {line}", error) from error
     return text
 
 
@@ -241,7 +247,10 @@ def _complaint(status, block, at, field, grammar):
         parse.NOT_INTEGER: "an integer",
         parse.TOO_LARGE: "an integer of 64 bits",
         parse.OUT_OF_RANGE: within,
-        parse.NOT_NUMBER: "an integer" if grammar.integral else "a finite number",
+        parse.NOT_NUMBER: ("an integer" if grammar.integral
+                           else f"a finite number{point_hint(token)}"),
     }[status]
+    if status == parse.NOT_INTEGER and token[:1].isalpha() and grammar.hint:
+        wanted += "; ids are names where most edges have one, or in Parquet as text"
     name = grammar.names[grammar.roles[field]]
     return f"{name} is {token.decode('utf-8', 'replace')!r}, expected {wanted}"

@@ -189,9 +189,21 @@ class DataTable:
         try:
             return self.columns[k].numbers()
         except CellError as error:
+            if re.fullmatch(r"[-+]?\d+,\d+", error.text, re.ASCII):
+                hint = " with a decimal point"
             raise DataError(f"{self.where}: {self.place(error.row)}: column "
                             f"{self.title(k)} is {shown(error.text, 40)!r}, "
                             f"expected a number{hint}") from None
+
+    def flags(self, k):
+        """Return column k as bool, (n,); DataError: a cell that is not 0, 1, true or false."""
+        numbers = self.number_column(k)
+        wrong = ~np.isin(numbers, (0, 1))
+        if wrong.any():
+            row = np.argwhere(wrong)[0][0]
+            raise DataError(f"{self.where}: {self.place(row)}: column {self.title(k)} is "
+                            f"{self.columns[k].texts()[row]!r}, expected 0 or 1")
+        return numbers == 1
 
 
 def counted(count, one, several=None):

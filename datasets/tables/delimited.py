@@ -4,7 +4,7 @@ import re
 from array import array
 from itertools import chain, islice
 
-from hpgcn.datasets.source import need, shown
+from hpgcn.datasets.source import need, not_utf8, shown
 from hpgcn.datasets.tables.data_table import DataTable, TextColumn, counted
 from hpgcn.datasets.text import BLANKS, Table
 from hpgcn.errors import DataError
@@ -79,8 +79,7 @@ class _Rows:
             try:
                 text = line.decode()
             except UnicodeDecodeError as error:
-                raise DataError(f"{self.table.where}: line {self.table.line}: not UTF-8 "
-                                f"({error.reason})") from error
+                raise not_utf8(f"{self.table.where}: line {self.table.line}", error) from error
             marked = not self.started and line.lstrip(BLANKS)[:1] in (b"#", b"%")
             if marked and CELL.match(text)[0].strip() not in self.names:
                 self.comments.append(text)

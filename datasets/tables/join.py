@@ -113,7 +113,8 @@ def _add_vertices(vertices, entries, files):
                             f"({unknown.size} such)")
         if unknown.size == len(found):
             raise DataError(f"{where} is in no edge, nor is any other here: ids of the edges are "
-                            f"{vertices.describe()}; --id-column NAME names another column")
+                            f"{vertices.describe()}" + "; --id-column NAME names another column"
+                            * (rows.order or "").startswith("column"))
         keys = [rows.keys[k] for k in unknown]
         if not vertices.named and min(keys) < vertices.raw.base:
             raise DataError(f"{rows.where}: id {min(keys)}, but ids begin at {vertices.raw.base} "

@@ -193,6 +193,15 @@ def _looks_like_ids(column, k, table):
     return k == 0 and len(set(whole.tolist())) == table.num_rows
 
 
+def named_labels(table, flag):
+    """Return the indices of the columns that `flag` (--label-column) names: one, or several."""
+    if flag is None:
+        return []
+    if "*" in flag or ("," in flag and flag not in [column.name for column in table.columns]):
+        return find_features(table, None, flag.split(","), flag="--label-column")[0]
+    return [table.column(flag, "--label-column")]
+
+
 def find_label(table, ids, flag, taken=()):
     """Return the index of the column of labels; `flag` (--label-column) names it."""
     if flag is not None:
@@ -205,11 +214,11 @@ def find_label(table, ids, flag, taken=()):
                   and (len(rest) == 1 or not is_split(table.columns[k].head()))]
     if len(labels) != 1:
         raise DataError(f"{table.where}: columns {table.listed()}: which is the label? "
-                        "--label-column NAME says so")
+                        "--label-column NAME says so; NAME,NAME,... of 0 and 1 are multi-label")
     return labels[0]
 
 
-def find_features(table, ids, patterns, used=()):
+def find_features(table, ids, patterns, used=(), flag="--feature-columns"):
     """Return the indices of the columns of features, and the names of those that are left out.
 
     `patterns` (--feature-columns) are names, in which * and ? stand for any letters; `used` are
@@ -222,7 +231,7 @@ def find_features(table, ids, patterns, used=()):
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in names):
                 raise DataError(f"{table.where}: no column is called {shown(pattern, 40)} "
-                                f"(--feature-columns), expected some of {table.listed()}")
+                                f"({flag}), expected some of {table.listed()}")
         return chosen, []
     rest = [k for k in range(len(names)) if k != ids]
     known = f"{TARGET}|{SPLIT}|{MASK}|{INDEX}" + "|y" * ("x" not in map(plain, names))

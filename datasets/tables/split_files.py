@@ -42,7 +42,7 @@ def _from_table(table, column, vertices, options):
     masks = np.zeros((table.num_rows, len(SPLIT)), bool)
     if isinstance(split, dict):
         for part, k in split.items():
-            masks[:, SPLIT.index(part)] = _flags(table, k)
+            masks[:, SPLIT.index(part)] = table.flags(k)
         name = listed([table.columns[k].name for k in split.values()])
         for k in split.values():
             options.use(table.where, table.columns[k].name)
@@ -59,16 +59,6 @@ def _from_table(table, column, vertices, options):
     rows = VertexRows("split", table.where, masks, place=table.place,
                       notes=[*table.notes, f"{table.where}: split read from column {name}"])
     return table_files.with_ids(rows, table, ids, vertices)
-
-
-def _flags(table, k):
-    numbers = table.number_column(k)
-    wrong = ~np.isin(numbers, (0, 1))
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise DataError(f"{table.where}: {table.place(row)}: column "
-                        f"{shown(table.columns[k].name, 40)} is {numbers[row]:g}, expected 0 or 1")
-    return numbers == 1
 
 
 def _lists(found):

@@ -44,8 +44,9 @@ class TableOptions:
     @property
     def asked(self):
         """The names of columns that the user gives."""
-        names = (self.id_column, self.label_column, *(self.feature_columns or ()))
-        return [name for name in names if name not in (None, roles.NONE)]
+        labels = (self.label_column or "").split(",")
+        names = (self.id_column, *labels, *(self.feature_columns or ()))
+        return [name for name in names if name not in (None, "", roles.NONE)]
 
     def use(self, path, name):
         """Record that a column of a file holds the labels or the split."""
@@ -81,10 +82,10 @@ def read_labels(source, vertices, options):
     if table is None:
         return _multi_label(rows, lists, vertices, options)
     taken = options.used_in(table)
-    labels = []
-    if options.label_column is not None:
-        labels.append(table.column(options.label_column, "--label-column"))
+    labels = roles.named_labels(table, options.label_column)
     ids = roles.find_ids(table, vertices, options.id_column, taken + labels)
+    if len(labels) > 1:
+        return with_ids(_of_columns(rows, table, labels, options), table, ids, vertices)
     k = roles.find_label(table, ids, options.label_column, taken)
     column = table.columns[k]
     options.use(source.path, column.name)
@@ -97,6 +98,17 @@ def read_labels(source, vertices, options):
         rows = _classes(rows, column.texts(), f"{source}: column {table.title(k)}", table.place,
                         notes)
     return with_ids(rows, table, ids, vertices)
+
+
+def _of_columns(rows, table, labels, options):
+    """Return the VertexRows of multi-label columns of 0 and 1, whose names are the classes'."""
+    names = tuple(table.columns[k].name for k in labels)
+    need(12 * table.num_rows * len(labels), options.memory, table.where)
+    for name in names:
+        options.use(table.where, name)
+    values = np.stack([table.flags(k) for k in labels], axis=1).astype(np.float32)
+    note = f"{table.where}: multi-label: columns {listed(names)}"
+    return rows(values, place=table.place, class_names=names, notes=[*table.notes, note])
 
 
 def _multi_label(rows, found, vertices, options):
@@ -234,8 +246,9 @@ def is_array(source):
         return True
     known = foreign.identify(source, by_name=False)
     if known is not None and known not in foreign.TEXTS:
+        way = f": {known.way.partition(' > ')[0]} > table.csv" if known is foreign.UTF16 else ""
         raise DataError(f"{source}: is {known.name}, expected a table (text, Parquet or JSON) or "
-                        "an array of numpy.save")
+                        f"an array of numpy.save{way}")
     return source.magic.startswith(ZIP)
 
 

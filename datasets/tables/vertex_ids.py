@@ -53,6 +53,10 @@ class VertexIds:
         return self.raw.original_ids is None or self.raw.input_order
 
     @property
+    def num_in_edge(self):
+        return self._count_in_edge([])[1]
+
+    @property
     def last(self):
         """The largest id of vertices that were renumbered, or None."""
         ids = self.raw.original_ids

@@ -114,6 +114,9 @@ def take_positional(rows, vertices, order):
     if rows.num_rows != n:
         if raw.first == 1 and rows.num_rows == n - 1:
             hint = "; ids begin at 1: --base 1 leaves out vertex 0"
+        elif vertices.is_open and rows.num_rows == vertices.num_in_edge and ids is None:
+            hint = (f"; --compact numbers the {rows.num_rows} ids in edges alone, --ids FILE says "
+                    "which id each row is of")
         elif vertices.is_open and rows.num_rows > n and rows.kind != "split":
             hint = f"; --num-nodes {rows.num_rows} adds vertices without edges"
         raise DataError(f"{rows.where}: {rows.size}, expected {n} rows{hint}")

@@ -46,7 +46,9 @@ def convert(command):
         help="id of each row of files without ids: a text with an id a line, .npy, or a table")
     add("--id-column", metavar="NAME",
         help="column of ids in tables; none: rows are in the order of the vertices")
-    add("--label-column", metavar="NAME", help="column of labels in the table of --labels")
+    add("--label-column", metavar="NAME",
+        help="column of labels in the table of --labels; several of 0 and 1 (a,b or 'is_*') are "
+             "multi-label")
     add("--feature-columns", metavar="NAME,...", type=lambda text: tuple(text.split(",")),
         help="columns of features in the table of --features, such as age,'f*' (default: all but "
              "ids, labels and split)")

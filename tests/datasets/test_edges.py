@@ -25,7 +25,7 @@ PLAIN = [[0, 1, 0], [0, 0, 2.5], [0, 0, 0]]
     (b"0 1 1\n1 2 2.5\n", "g.txt"), (b"0 1 1\n1 2 2.5", "g.txt"),
     (b"\xef\xbb\xbf0 1 1\r\n1 2 2.5\r\n", "g.txt"),
     (b"# comment\n% another\n\n0\t1\t1.0\n  1   2  25e-1  \n# last\n\n", "g.txt"),
-    (b"0,1,1\n1,2,2.5\n", "g.csv"), (b"0,1,1\n1,2,2.5\n", "g.txt"),
+    (b"0,1,1\n1,2,2.5\n", "g.csv"), (b"0.0,1,1\n1,2,2.5\n", "g.txt"),
     (b"target,source,weight\n0,1,1\n1,2,2.5\n", "g.csv"),
     (b'\xef\xbb\xbf"target";"source";"weight"\r\n0 ; 1 ; 1\r\n1;2;+2.5\r\n', "g.csv"),
     (b"0,1,1,\n1,2,2.5,\n", "g.csv"), (b"target;source;weight\n0;1;1;\n1;2;2.5;\n", "g.csv"),

@@ -1,4 +1,4 @@
-"""Labels that are lists of names in JSON: a column of 0 and 1 for each name, sorted."""
+"""Labels that are lists of names in JSON, or several columns of a table: columns of 0 and 1."""
 import json
 
 import numpy as np
@@ -46,3 +46,19 @@ def test_the_advice_for_text_called_npy(tmp_path):
     assert read(edges, features=path)[0].features.tolist() == [[0.5, 2.5], [2.5, 1], [0, 0]]
     np.save(tmp_path / "y.npy", np.eye(3))
     assert read(edges, features=tmp_path / "y.npy")[0].header.num_features == 3
+
+
+@pytest.mark.parametrize("text, columns", [
+    ("id,cat,dog,age\n2,1,1,5\n0,1,0,6\n1,0,0,7\n", "cat,dog"),
+    ("id,is_cat,is_dog\n2,True,1.0\n0,true,0\n1,False,0\n", "is_*"),
+    ("2,1,1\n0,1,0\n1,0,0\n", "2,3")])
+def test_columns_of_a_table(tmp_path, text, columns):
+    edges, path = put(tmp_path / "g.csv", "0,1\n1,2\n"), put(tmp_path / "y.csv", text)
+    graph, _ = read(edges, labels=path, label_column=columns)
+    assert graph.labels.tolist() == [[1, 0], [0, 0], [1, 1]]
+    assert read(edges, labels=f"{path}:{columns}")[0].class_names == graph.class_names
+    refused("which is the label.*NAME,NAME,... of 0 and 1 are multi-label", edges, labels=path)
+    put(path, text.replace("2,1,1", "2,1,7").replace("2,True,1", "2,True,7"))
+    refused("line [12]: column .* is '7(.0)?', expected 0 or 1", edges, labels=path,
+            label_column=columns)
+    refused(r"no column is called x \(--label-column\)", edges, labels=path, label_column="x,y")

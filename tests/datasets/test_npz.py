@@ -59,6 +59,13 @@ def test_graph2gauss_and_ppnp(tmp_path, adjacency, attributes):
     assert said.endswith("nothing in them is executed: node_names, attr_names, idx_to_class")
 
 
+@pytest.mark.parametrize("x, y", [("features", "label"), ("feat", "labels"), ("X", "y")])
+def test_names_of_features_and_labels(tmp_path, x, y):
+    graph, notes = convert(tmp_path, {"edge_index": [[0, 1], [2, 2]], x: np.eye(3), y: [0, 1, 0]})
+    assert graph.features.tolist() == np.eye(3).tolist() and graph.labels.tolist() == [0, 1, 0]
+    assert not any("not read" in note for note in notes)
+
+
 def test_labels_that_are_a_csr_matrix_or_objects(tmp_path):
     Y = np.array([[1, 0], [1, 1], [0, 0]])
     graph, _ = convert(tmp_path, {**CSR, **parts("labels.", sp.csr_array(Y))})

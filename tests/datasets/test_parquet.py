@@ -20,6 +20,7 @@ def table(path, columns, **options):
     {"target": [0, 1], "source": [1, 2], "weight": [1.0, 2.0]},
     {"weight": np.array([1, 2], np.float32), "source": np.array([1, 2], np.uint8),
      "target": np.array([0, 1], "i2")},
+    {"target": [0.0, 1.0], "source": [1.0, 2.0], "weight": [1, 2]},
     {"who says so": ["a", "b"], "u": [0, 1], "v": [1, 2], "time": [9, 9], "Weight": [1, 2]}])
 def test_columns(tmp_path, columns):
     path = table(tmp_path / "g.parquet", columns)
@@ -60,7 +61,9 @@ def test_same_bits_on_disk(tmp_path, monkeypatch, options, weighted):
     ({"source": np.array([0, 2**63], np.uint64), "target": [1, 2]},
      r"row 1: source is 9223372036854775808"),
     ({"source": [0, None], "target": [1, 2]}, r"row 1: source is empty"),
-    ({"source": [0.5, 1.5], "target": [1, 2]}, r"column source is double, expected integers"),
+    ({"source": [0.5, 1.5], "target": [1, 2]}, "row 0: source is 0.5, expected an integer"),
+    ({"source": [0.0, 2.0**53], "target": [1, 2]}, "row 1: source is 9007199254740992"),
+    ({"source": [0.0, None], "target": [1, 2]}, "row 1: source is empty"),
     ({"source": ["0", "1"], "target": [1, 2]}, r"column source is .*string,"),
     ({"source": ["a", None], "target": ["b", "c"]}, "row 1: source is empty"),
     ({"source": ["a", "c"], "target": ["b", ""]}, "row 1: target is '', expected"),
