@@ -100,7 +100,7 @@ def test_labels_of_a_table(tmp_path, graph, content, labels):
     ("labels", "y.csv", "", "no rows"),
     ("labels", "y.csv", "label\n1\n2\n", r"shape \(2,\), expected 4 rows"),
     ("labels", "y.csv", b"label\n\xff\n", "line 2: not UTF-8"),
-    ("labels", "y.csv", "label\n1\n".encode("utf-16"), "UTF-16 .*iconv -f UTF-16 -t UTF-8 FILE > t"),
+    ("labels", "y.csv", "label\n1\n".encode("utf-16"), "UTF-16 .*iconv -f UTF-16 -t UTF-8 FILE >"),
     ("features", "x.csv", "id;a\n0;1,5\n", "column a is '1,5', expected a number with a decimal"),
 ])
 def test_refusals(tmp_path, graph, field, name, content, message):
