@@ -69,6 +69,8 @@ def command(argv):
         return error.code or 0
     except OSError as error:
         return fail_to_print(error)
+    except (KeyboardInterrupt, signals.Ended) as error:
+        return failed(error, False, ranked)
     launcher.ALONE.set(getattr(args, "alone", False))
     level = logging.DEBUG if args.verbose else logging.INFO
     if args.quiet:

@@ -1,5 +1,6 @@
 """Models trained here in PyG, and PyG's here: the same logits, and what is refused."""
 import re
+import resource
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from torch_geometric.data import Data
 
 import hpgcn
 from hpgcn.config import Config
-from hpgcn.errors import DataError, InputNotFoundError, UsageError
+from hpgcn.errors import DataError, InputNotFoundError, StorageError, UsageError
 from hpgcn.interop.torch import export_pyg, load_pyg, predict_pyg, save_state_dict
 
 GRAPH = make(n=80, f=7, c=4)
@@ -238,3 +239,25 @@ def test_by_commands(tmp_path, monkeypatch):
     assert "name the graph" in refused(2, "predict", "model.pt", "--from", "pyg")
     assert "only with --from" in refused(2, "predict", "run", "g.h5", "--activation", "elu")
     assert "no such file" in refused(66, "predict", "no.pt", "g.h5", "--from", "pyg")
+
+
+def test_what_is_no_model_is_refused_by_its_type():
+    graph = make(20, 3, 2)
+    for value in (None, 3, ["model.pt"]):
+        with pytest.raises(UsageError, match=f"model is of type {type(value).__name__}, expected"):
+            predict_pyg(graph, value)
+        with pytest.raises(UsageError, match=r"expected a torch\.nn\.Module and a state_dict"):
+            load_pyg(value, {})
+        with pytest.raises(UsageError, match=r"expected a torch\.nn\.Module and a state_dict"):
+            load_pyg(Linear(2, 2), value)
+
+
+def test_a_full_disk_is_no_internal_error(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)  # a file that cannot grow, as on a full disk
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(StorageError, match=r"model\.pt: writing failed: File too large"):
+            save_state_dict(tmp_path / "model.pt", {"weight": torch.ones(100)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())

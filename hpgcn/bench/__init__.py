@@ -6,9 +6,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from hpgcn.bench.tables import format_report as table
-from hpgcn.comm import SerialComm
 from hpgcn.errors import UsageError
-from hpgcn.graphs.validation import numbers as parsed_numbers
 
 __all__ = ["COMMANDS", "Settings", "check", "run", "table"]
 
@@ -86,7 +84,11 @@ def run(command, *, graphs=None, widths=None, scale_down=1, repeats=5, threads=1
     if command not in WITHOUT_LIMITS:
         report["limits"] = device.limits(settings)
     module = import_module(f"hpgcn.bench.{MODULES.get(command, command)}")
-    given = (comm or SerialComm()) if command == "machine" else report.get("limits")
+    given = report.get("limits")
+    if command == "machine":
+        from hpgcn.comm import SerialComm
+
+        given = comm or SerialComm()
     report |= module.measure(settings, device, given)
 
     for name in ("cupy", "torch"):
@@ -149,6 +151,8 @@ def check(command, graphs=None, widths=None, scale_down=1, repeats=5, threads=1,
         raise UsageError(f"bench {command}: takes no graph, {graph} was given")
     if not counted:
         return settings
+    from hpgcn.graphs.validation import numbers as parsed_numbers  # late: it brings SciPy
+
     ranks = tuple(sorted(set(parsed_numbers("--ranks", ranks or RANKS, MOST_RANKS))))
     return settings._replace(ranks=ranks,
                              epochs=10 if epochs is None else epochs)

@@ -32,6 +32,8 @@ def read_text_labels(y, name):
     >>> read_text_labels(np.array(["b", "a", "b"]), "graph")
     (array([1, 0, 1]), ('a', 'b'))
     """
+    if np.ma.is_masked(y):
+        return y, None  # refused as an array
     try:
         array = np.asarray(y)
     except (ValueError, TypeError, RuntimeError):

@@ -331,6 +331,9 @@ def _as_mask(mask, n, where):
 
 
 def _as_array(values, where):
+    if np.ma.is_masked(values):
+        raise DataError(f"{where}: a masked array, {np.ma.count_masked(values)} of its values are "
+                        "masked, expected an array: values.filled(VALUE) is one")
     try:
         return np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:  # ragged rows, a tensor elsewhere

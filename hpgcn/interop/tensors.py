@@ -5,7 +5,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.errors import DataError, warn
-from hpgcn.graphs.edge_weights import choose_array, listed
+from hpgcn.graphs.edge_weights import choose_array, listed, plain
 from hpgcn.graphs.validation import SPLIT
 
 
@@ -72,6 +72,14 @@ def first_of(get, names):
     return next((to_array(value) for name in names if (value := get(name)) is not None), None)
 
 
+def _shape(array):
+    """Return the shape of an array or of nested lists; of ragged ones how many there are."""
+    try:
+        return tuple(np.shape(array))
+    except ValueError:
+        return (len(array),)
+
+
 def weights_of(arrays, options, num_edges, num_nodes):
     """Put the weights of edges into `options`; warn of arrays that are not read.
 
@@ -81,14 +89,14 @@ def weights_of(arrays, options, num_edges, num_nodes):
     name = options["name"]
     asked = options.get("edge_weight")
     is_array = "edge_weight" in options and not isinstance(asked, str)
-    arrays = {key: array for key, value in arrays.items()
-              if np.ndim(array := to_array(value)) or sp.issparse(array)}
-    shapes = {key: tuple(array.shape) for key, array in arrays.items()}
+    arrays = {key: to_array(value) for key, value in arrays.items()}
+    shapes = {key: shape for key, array in arrays.items()
+              if (shape := _shape(array)) or plain(key) in ("edgeweight", "weight")}
     chosen, left = choose_array(shapes, num_edges, num_nodes, False if is_array else asked, name,
                                 'edge_weight="{}"'.format)
     if not is_array:
         options["edge_weight"] = None if chosen is None else arrays[chosen]
     for note in () if is_array else left.values():
         warn(f"{name}: {note}")
-    if others := [key for key in arrays if key != chosen and key not in left]:
+    if others := [key for key in shapes if key != chosen and key not in left]:
         warn(f"{name}: not read: {listed(others)}")

@@ -19,7 +19,7 @@ from hpgcn.errors import (
     UsageError,
     printable,
 )
-from hpgcn.runtime.files import read_bytes
+from hpgcn.runtime.files import check_path, read_bytes
 from hpgcn.runtime.text_table import html_list
 from hpgcn.store import check_fields, parse_json, read_json, read_lines, read_model_classes
 from hpgcn.training.records import METRICS, read_summary
@@ -116,7 +116,7 @@ def read_runs(paths):
     InputNotFoundError where there is nothing under a path, or a file cannot be opened; DataError
     where it is no run directory, or a file in it is malformed (file, line and field are named).
     """
-    runs = [_read_run(Path(path)) for path in paths]
+    runs = [_read_run(Path(check_path(path))) for path in paths]
     names = [run.name for run in runs]
     for run, path in zip(runs, paths):
         if names.count(run.name) > 1:
@@ -129,11 +129,12 @@ def read_runs(paths):
 
 def _read_run(path):
     try:
-        if not path.exists():
-            raise InputNotFoundError(f"{path}: no such run directory")
-        is_folder = path.is_dir()
+        exists, is_folder = path.exists(), path.is_dir()
     except (OSError, ValueError) as error:
-        raise InputNotFoundError(f"{path}: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise InputNotFoundError(f"{path}: {reason}") from error
+    if not exists:
+        raise InputNotFoundError(f"{path}: no such run directory")
     if not is_folder:
         raise DataError(f"{path}: a file, expected a run directory (what `hpgcn train --out` made)")
     if not (path / "metrics.jsonl").exists():

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hpgcn.errors import OutputError, StorageError, UsageError, setting
 from hpgcn.runtime import faults
+from hpgcn.runtime.files import check_path
 from hpgcn.runtime.temporary import remove, temporary_file, temporary_folder
 
 HDF5_SUFFIXES = (".h5", ".hdf5")
@@ -29,6 +30,7 @@ def refuse_existing(path, overwrite=False, follow=True):
 
     There the file will lie: symbolic links are followed, that of the file itself if `follow`.
     """
+    path = check_path(path)
     try:
         target = Path(os.path.realpath(path))
         if not follow:

@@ -10,7 +10,14 @@ import os
 import stat
 from contextlib import contextmanager
 
-from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, StorageError
+from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, StorageError, UsageError
+
+
+def check_path(path):
+    """Return a path as text; refuse (UsageError) what is none."""
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise UsageError(f"path is of type {type(path).__name__}, expected str or path-like")
+    return os.fsdecode(path)
 
 
 def regular(path, flags):

@@ -7,8 +7,9 @@ import os
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.errors import DataError, UsageError
+from hpgcn.errors import DataError
 from hpgcn.graphs.validation import SPLIT, index_dtype
+from hpgcn.runtime.files import check_path
 from hpgcn.store.class_names import write_class_names
 from hpgcn.store.csr import reorder_entries, write_csr
 from hpgcn.store.schema import (
@@ -159,6 +160,4 @@ def load(path: str | os.PathLike[str], *, verify: bool = True,
     -------
     StoredGraph
     """
-    if not isinstance(path, str | bytes | os.PathLike):
-        raise UsageError(f"path is of type {type(path).__name__}, expected str or path-like")
-    return StoredGraph(path, verify=verify, memory=memory)
+    return StoredGraph(check_path(path), verify=verify, memory=memory)

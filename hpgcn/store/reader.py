@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import h5py
 import numpy as np
 
-from hpgcn.errors import DataError, HpgcnError, StorageError, printable, setting
+from hpgcn.errors import DataError, HpgcnError, StorageError, UsageError, printable, setting
 from hpgcn.graphs import identity
 from hpgcn.runtime.machine import memory_budget
 from hpgcn.store import manifest
@@ -306,6 +306,8 @@ class Reader:
         except MemoryError as error:
             raise DataError(f"{label} does not fit into memory") from error
         except RAISED_BY_H5PY as error:
+            if hasattr(self, "file") and not self.file:
+                raise UsageError(f"{self.path}: was closed; hpgcn.load opens it again") from error
             reason = printable(" ".join(str(error).split())[:200])
             damaged = data or "checksum" in reason or getattr(error, "errno", None)
             if damaged and getattr(self, "file", None):

@@ -94,7 +94,7 @@ class Propagation:
         Raises
         ------
         UsageError
-            H or `out` has another shape.
+            H or `out` has another shape, or H no real numbers.
         """
         return self.strategy.forward(self._checked(H, "H"), out=self._result(out, H))
 
@@ -104,7 +104,10 @@ class Propagation:
 
     def _checked(self, H: np.ndarray, name: str) -> np.ndarray:
         xp = self.comm.device.xp
-        H = xp.ascontiguousarray(xp.asarray(H), self.dtype)
+        H = xp.asarray(H)
+        if H.dtype.kind in "OUSMmc":  # a sparse matrix is an object
+            raise UsageError(f"{name} has dtype {H.dtype}, expected a dense array of real numbers")
+        H = xp.ascontiguousarray(H, self.dtype)
         if H.ndim != 2 or H.shape[0] != self.rows.size:
             raise UsageError(f"{name} has shape {H.shape}, expected ({self.rows.size}, f): a row "
                              "for each that this rank owns")

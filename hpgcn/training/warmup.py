@@ -4,6 +4,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+import warnings
 from contextlib import closing, contextmanager
 from itertools import pairwise
 
@@ -142,7 +143,8 @@ def _small_epoch(make, header, config, device):
 
         X = sp.csr_array(X)
     y = np.eye(3) if header.multilabel else np.arange(3)
-    tiny = Graph.from_scipy(A, X, y, ([0], [1], [2]), name="warm-up")
+    with warnings.catch_warnings(action="ignore"):  # its labels are nobody's
+        tiny = Graph.from_scipy(A, X, y, ([0], [1], [2]), name="warm-up")
     few = config.replace(out="", checkpoint_every=0, epochs=1, grid="", replication=0, memory="",
                          lr=Config.lr, weight_decay=0.0, class_weight="", metric="auto",
                          split_index=0, batch=smallest(config.batch))

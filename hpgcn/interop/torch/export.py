@@ -1,6 +1,7 @@
 """Models trained here as those of PyG: a state_dict of plain tensors, and lines that load it."""
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -21,7 +22,7 @@ from hpgcn.model.linear import Linear
 from hpgcn.model.parameters import Parameters
 from hpgcn.model.sage import SageMean
 from hpgcn.model.sgc import SimplifiedConvolution
-from hpgcn.runtime.atomic import replacing
+from hpgcn.runtime.atomic import atomic_write
 from hpgcn.training.run_directory import read_run
 
 if TYPE_CHECKING:
@@ -65,8 +66,9 @@ def export_pyg(run: Result | str | os.PathLike[str], *,
 def save_state_dict(path: str | os.PathLike[str], state: dict[str, torch.Tensor], *,
                     overwrite: bool = False) -> None:
     """Write a state_dict as torch.save does: whole or not at all; errors as `replacing`."""
-    with replacing(path, overwrite) as name:
-        torch.save(state, name)
+    content = io.BytesIO()  # torch.save to a full disk raises a RuntimeError
+    torch.save(state, content)
+    atomic_write(path, content.getbuffer(), overwrite)
 
 
 class Export:

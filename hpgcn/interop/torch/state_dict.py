@@ -5,13 +5,14 @@ and `convs.0.bias` are those of a GCNConv.
 """
 from __future__ import annotations
 
+import os
 import re
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from hpgcn.errors import DataError, InputNotFoundError
+from hpgcn.errors import DataError, InputNotFoundError, UsageError
 
 WRAPPED = ("state_dict", "model_state_dict", "model")  # under which checkpoints hold one
 NAME = re.compile(  # of a tensor within its layer, behind the name of that
@@ -55,6 +56,9 @@ def tensors_of(model, name):
 
 
 def _loaded(path, name):
+    if not isinstance(path, str | os.PathLike) and not hasattr(path, "read"):
+        raise UsageError(f"model is of type {type(path).__name__}, expected a state_dict or the "
+                         "path of one")
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:

@@ -80,7 +80,9 @@ def predict_pyg(graph: Graph | StoredGraph | str | os.PathLike[str],
                             f"{setting('duplicates', 'merge')}")
         if not (trained.weighted or header.all_ones or header.parallel_edges):
             raise DataError(f"{header.name}: its edges have weights, which the layers of "
-                            f"{trained.name} do not read; convert it with --unweighted")
+                            f"{trained.name} do not read; make it of weights of 1: "
+                            "`hpgcn convert --unweighted`, or unweighted=True of "
+                            "Graph.from_scipy, from_pyg and the like")
     return predict(source, trained, comm, device=device)
 
 
@@ -304,8 +306,11 @@ def load_pyg(model: torch.nn.Module, state_dict: dict[str, torch.Tensor]) -> tor
     Raises
     ------
     UsageError
-        The layers differ; nothing is loaded.
+        The layers differ, or these are no module and no dict; nothing is loaded.
     """
+    if not hasattr(model, "load_state_dict") or not isinstance(state_dict, dict):
+        raise UsageError(f"a {type(model).__name__} and a {type(state_dict).__name__}, expected a "
+                         "torch.nn.Module and a state_dict")
     held = model.state_dict()
     own, given = slots(held), slots(state_dict)
     for slot in [*given, *own]:
