@@ -15,6 +15,7 @@ WEIGHTS = (b"unweighted|positive|posweighted|signed|multisigned|weighted|multiwe
            b"multiposweighted|dynamic")
 KONECT = re.compile(rb"%\s*(sym|asym|bip)\s+(" + WEIGHTS + rb")\s*", re.IGNORECASE)
 KONECT_SIZES = re.compile(rb"%\s*\d+\s+(\d{1,18})\s+(\d{1,18})\s*")  # edges, vertices twice
+STATED = re.compile(rb'"?sep=.?"?')  # a first line that Excel takes for the separator
 DIRECTIONS = {"sym": "undirected, each edge listed once", "asym": "directed",
               "bip": "bipartite"}
 MOST_WORDS = 16  # of a comment that may be a header
@@ -78,6 +79,8 @@ def read_comments(table):
     comments = Comments()
     while (line := table.readline()) is not None:
         text = line.strip(BLANKS)
+        if table.line == 1 and STATED.fullmatch(text):
+            continue
         if text and text[:1] not in MARKS:
             return comments, line
         if text:

@@ -32,6 +32,9 @@ def read_delimited(source, memory, names=(), *, of_names=False):
         if not sample:
             raise DataError(f"{source}: no rows, expected a table")
         texts = [text for _, text in sample if text.strip()]
+        size = None if stated else _size_of_embedding(texts)
+        if size:
+            sample, texts = sample[1:], texts[1:]
         whole = of_names and 2 * sum(text.strip() in names for text in texts) > len(texts)
         separator = None if whole else _separator(texts)
         separator = separator if stated is None else stated[1]
@@ -54,6 +57,11 @@ def read_delimited(source, memory, names=(), *, of_names=False):
         table.num_rows = len(table.lines)
         if widened and not any(table.columns[-1].texts()):  # a separator ends each row
             del table.columns[-1], table.first[0]
+        if size:
+            table.name_columns(header=False)
+            if table.num_rows != size:
+                raise DataError(f"{source}: line 1: {size} rows, but there are {table.num_rows}")
+            table.notes.append(f"{source}: line 1 is the number of rows and of columns of numbers")
     if reader.comments:
         _take_comment(table, reader.comments[-1])
         table.notes.append(f"{source}: {counted(len(reader.comments), 'line')} of comments above "
@@ -143,6 +151,14 @@ def _separator(texts):
     widths = _widths([text.replace("\t", " ").strip() for text in texts], " ")
     return " " if widths and len(set(widths[1:] or widths)) == 1 and widths[-1] > 1 \
         and widths[0] >= widths[-1] - 1 else None
+
+
+def _size_of_embedding(texts):
+    """Return the number of rows that word2vec and its like write above an embedding, or None."""
+    counts = re.fullmatch(r"(\d{1,18}) (\d{1,9})", texts[0].strip(), re.ASCII) if texts else None
+    if not counts or len(texts) < 2 or counts[2] == "1":
+        return None
+    return int(counts[1]) if len(texts[1].split()) == int(counts[2]) + 1 else None
 
 
 def _widths(texts, separator):

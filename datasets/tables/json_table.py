@@ -11,6 +11,7 @@ from hpgcn.errors import DataError
 from hpgcn.graphs.validation import MAX_WIDTH
 
 TEXT_FACTOR = 40  # bytes of memory that a byte of text may become
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 SCALARS = (str, int, float, bool, type(None))
 
 
@@ -118,8 +119,16 @@ def _refuse_repeated(names, where):
 
 
 def feature_lists(found, where, memory):
-    """Return ids (list of str, or None) and (rows, f) ones, CSR, of lists of feature numbers."""
+    """Return ids (list of str, or None), (rows, f) features, and what they are read as.
+
+    Lists of whole numbers are those of the features that a row has, ones in CSR; lists of one
+    length with fractions in them are the features.
+    """
     pairs = found if isinstance(found, Pairs) else list(enumerate(found))
+    ids = [row for row, _ in pairs] if isinstance(found, Pairs) else None
+    if any(type(k) is float for _, numbers in pairs if isinstance(numbers, list) for k in numbers):
+        values = _dense(pairs, where, memory)
+        return ids, values, f"lists of {values.shape[1]} features"
     lists = []
     for row, numbers in pairs:
         whole = isinstance(numbers, list) and all(type(k) is int for k in numbers)
@@ -133,7 +142,20 @@ def feature_lists(found, where, memory):
     ones = np.ones(indices.size, np.float32)
     width = int(indices.max(initial=-1)) + 1
     X = sp.csr_array((ones, indices, indptr), shape=(len(lists), width))
-    return ([row for row, _ in pairs] if isinstance(found, Pairs) else None), X
+    return ids, X, (f"lists of the numbers of features that a row has, 0..{width - 1}: numbers of "
+                    "features themselves have fractions, as 1.0")
+
+
+def _dense(pairs, where, memory):
+    """Return (rows, f) float32 of lists of f numbers."""
+    width = len(pairs[0][1]) if isinstance(pairs[0][1], list) else 0
+    need(12 * width * len(pairs), memory, f"{where}: {len(pairs)} rows")
+    for row, numbers in pairs:
+        if not isinstance(numbers, list) or len(numbers) != width \
+                or not all(type(k) in (int, float) and abs(k) < FLOAT32_MAX for k in numbers):
+            raise DataError(f"{where}: row {shown(row, 40)}: expected a list of {width} finite "
+                            "numbers, as in the first")
+    return np.array([numbers for _, numbers in pairs], np.float32)
 
 
 def multi_hot(pairs, where, memory):

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
+import scipy.sparse as sp
 
 from hpgcn.datasets import arrays, foreign
 from hpgcn.datasets.source import need, shown
@@ -24,6 +25,7 @@ from hpgcn.errors import DataError
 from hpgcn.graphs.classes import parse_classes
 from hpgcn.graphs.edge_weights import listed
 
+FEW = 8  # labels up to which as many classes are no surprise
 PARQUET = b"PAR1"  # first bytes
 NPY = b"\x93NUMPY"
 ZIP = b"PK\x03\x04"  # of .npz
@@ -96,7 +98,7 @@ def read_labels(source, vertices, options):
         rows = rows(column.array, place=table.place, notes=notes)
     else:
         rows = _classes(rows, column.texts(), f"{source}: column {table.title(k)}", table.place,
-                        notes)
+                        notes, " --label-column NAME names another")
     return with_ids(rows, table, ids, vertices)
 
 
@@ -140,14 +142,18 @@ def _zeros_and_ones(pairs, where):
     return np.array([numbers for _, numbers in pairs], np.float32)
 
 
-def _classes(rows, texts, where, place="row {}".format, notes=()):
-    classes = parse_classes(texts, where, place)
+def _classes(rows, texts, where, place="row {}".format, notes=(), hint=""):
+    classes = parse_classes(texts, where, place, hint)
     if len(texts) and classes.numbers.max() < 0:
         raise DataError(f"{where}: no row of {len(texts)} has a label")
     made = rows(classes.numbers, place=place, notes=[*notes])
     made.notes += [f"{made.where}: {note}" for note in classes.notes]
     if classes.names is not None:
         count = counted(len(classes.names), "class", "classes")
+        labeled = np.count_nonzero(classes.numbers >= 0)
+        if 2 * len(classes.names) > labeled > FEW:
+            made.notes.append(f"{made.where}: {count} of {labeled} labels: are these names of "
+                              "vertices? --label-column NAME names another column")
         made.notes.append(f"{made.where}: {count}: {listed(classes.names)}")
     made.class_names = classes.names
     return made
@@ -164,8 +170,8 @@ def read_features(source, vertices, options):
         return rows(values, notes=notes)
     table, lists = read_table(source, vertices, options)
     if table is None:
-        ids, values = feature_lists(lists, str(source), options.memory)
-        rows = rows(values, is_partial=True)
+        ids, values, read_as = feature_lists(lists, str(source), options.memory)
+        rows = rows(values, is_partial=sp.issparse(values), notes=[f"{source}: {read_as}"])
         if ids is not None:
             rows.keys = keys_of(TextColumn("id", ids), vertices, str(source), rows.place)
             rows.order = "the ids in it"

@@ -34,7 +34,7 @@ class Classes(NamedTuple):
     notes: tuple[str, ...]
 
 
-def parse_classes(texts, where, place="row {}".format):
+def parse_classes(texts, where, place="row {}".format, hint=""):
     """Return the classes that texts name.
 
     Numbers written as text are numbers: 1, 01, +1, 1.0 and 1e0 are class 1. -1 is unlabeled, unless
@@ -50,6 +50,8 @@ def parse_classes(texts, where, place="row {}".format):
         The file and the column, for errors.
     place : callable
         Returns what an error calls row i, such as "line 7".
+    hint : str
+        The end of the error for labels that are all different: how to name others.
 
     Returns
     -------
@@ -101,7 +103,8 @@ def parse_classes(texts, where, place="row {}".format):
     num_classes = len(set(class_of.values()) - {-1})
     if num_labels > 3 and num_classes == num_labels:
         raise DataError(f"{where}: {num_labels} labels, all different, expected classes that "
-                        "several vertices share: is this a column of ids, names or measurements?")
+                        "several vertices share: is this a column of ids, names or measurements?"
+                        + hint)
     numbers = np.array([class_of.get(text, -1) for text in texts], np.int64)
     return Classes(numbers, names, tuple(notes))
 

@@ -28,6 +28,7 @@ PLAIN = [[0, 1, 0], [0, 0, 2.5], [0, 0, 0]]
     (b"0,1,1\n1,2,2.5\n", "g.csv"), (b"0.0,1,1\n1,2,2.5\n", "g.txt"),
     (b"target,source,weight\n0,1,1\n1,2,2.5\n", "g.csv"),
     (b'\xef\xbb\xbf"target";"source";"weight"\r\n0 ; 1 ; 1\r\n1;2;+2.5\r\n', "g.csv"),
+    (b"sep=;\r\ntarget;source;weight\r\n0;1;1\r\n1;2;2.5\r\n", "g.csv"),
     (b"0,1,1,\n1,2,2.5,\n", "g.csv"), (b"target;source;weight\n0;1;1;\n1;2;2.5;\n", "g.csv"),
     (b"target,source,weight,\n0,1,1,\n1,2,2.5,\n", "g.csv"),
     (b"# made by hand\nu v w\n0 1 1\n1 2 2.5\n", "g.csv"),

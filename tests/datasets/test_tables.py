@@ -69,6 +69,28 @@ def test_labels_of_a_table(tmp_path, graph, content, labels):
     assert any("column" in note for note in notes) == ("label\nb" not in content)
 
 
+@pytest.mark.parametrize("name, content, said", [
+    ("f.emb", "4 2\n3 6 7\n0 0 1\n2 4 5\n1 2 3.0\n", "line 1 is the number of rows"),
+    ("f.json", '{"3": [6, 7], "0": [0, 1.0], "2": [4, 5], "1": [2, 3]}', "lists of 2 features"),
+    ("f.json", "[[0, 1.0], [2, 3], [4, 5], [6, 7]]", "lists of 2 features")])
+def test_embeddings(tmp_path, graph, name, content, said):
+    found, notes = read(graph, features=put(tmp_path / name, content))
+    assert found.features.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert any(said in note for note in notes)
+
+
+def test_names_of_vertices_taken_for_classes(tmp_path):
+    graph = put(tmp_path / "g.csv", "source,target\n" + "".join(f"n{k},n0\n" for k in range(20)))
+    for names, said in ((15, True), (20, True), (3, False)):
+        content = "".join(f"n{k},a{k % names},{k % 2}\n" for k in range(20))
+        path = put(tmp_path / "y.csv", "Id,Label,modularity_class\n" + content)
+        if names == 20:
+            refused("names or measurements. --label-column NAME names another", graph, labels=path)
+            continue
+        notes = read(graph, labels=path)[1]
+        assert any("are these names of vertices? --label-column" in note for note in notes) == said
+
+
 @pytest.mark.parametrize("field, name, content, message", [
     ("features", "f.json", '{"0": [1]', "broken JSON"), ("features", "f.json", "[" * 9999, "JSON"),
     ("features", "f.json", '{"0": [1], "0": [2]}', "id 0 is there twice"),
@@ -76,7 +98,9 @@ def test_labels_of_a_table(tmp_path, graph, content, labels):
     ("features", "f.json", '{"-1": [1]}', "id -1 is in no edge, nor is any other"),
     ("features", "f.json", '{"9999999": [1]}', "id 9999999 is in no edge, nor is any other"),
     ("features", "f.json", '{"0": [-1]}', "row 0: expected a list of the numbers"),
-    ("features", "f.json", '{"0": [0.5]}', "row 0: expected"),
+    ("features", "f.json", '{"0": [0.5], "1": [1, 2]}', "row 1: expected a list of 1 finite"),
+    ("features", "f.json", '{"0": [0.5], "1": [NaN]}', "row 1: expected a list of 1 finite"),
+    ("features", "f.emb", "5 2\n0 1 .5\n1 2 .5\n2 3 .5\n3 4 .5\n", "line 1: 5 rows, but there are"),
     ("features", "f.json", '{"0": {"a": 1}}', "3 vertices have no row of features, .* id 1"),
     ("features", "f.json", '{"0": [true]}', "row 0: expected"),
     ("features", "f.json", '{"0": [99999999999]}', "row 0: expected"),
