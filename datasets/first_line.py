@@ -7,11 +7,12 @@ from hpgcn.datasets.columns import check_flag, spelled
 from hpgcn.datasets.names import is_name
 from hpgcn.datasets.parse import U, V
 from hpgcn.datasets.source import Source, shown
-from hpgcn.datasets.text import BLANKS, MARKS, WHOLE, split_line
+from hpgcn.datasets.text import BLANKS, MARKS, WHOLE, split_line, stripped
 from hpgcn.errors import DataError
 
 NUMERIC = re.compile("[-+.]?[0-9]")
 ADJACENCY = "--format adjlist reads lines of a vertex and its neighbours"
+COMMA = re.compile(rb",[^ \d]|(?<!\d),\d")  # one that separates: in no decimal, before no blank
 PADDED = re.compile("0[0-9]+")  # a name made of digits, or a label: no writer pads a weight
 
 
@@ -35,12 +36,14 @@ def read_first_line(line, following, layout, where, beside=None):
     an edge, and the Layout does not say which.
     """
     delimiter, fields, wordy = _split(line)
-    ended = _are_ended(delimiter, fields, following, layout)
+    mark = b"\t" if b"\t" in line else delimiter
+    ended = _are_ended(mark, _fields(line, mark), following, layout)
     if ended:
-        following = [text.rstrip(BLANKS).removesuffix(delimiter) for text in following]
-        delimiter, fields, wordy = _split(line.rstrip(BLANKS).removesuffix(delimiter))
+        following = [text.rstrip(BLANKS).removesuffix(mark) for text in following]
+        line = line.rstrip(BLANKS).removesuffix(mark)
+        delimiter, fields, wordy = _split(line)
     first = _read_first_line(line, delimiter, fields, wordy, following, layout, where, beside)
-    return first._replace(ended=ended)
+    return first._replace(ended=ended and first.delimiter == mark)
 
 
 def _read_first_line(line, delimiter, fields, wordy, following, layout, where, beside):
@@ -55,6 +58,10 @@ def _read_first_line(line, delimiter, fields, wordy, following, layout, where, b
         delimiter = b"\t"  # names may have blanks in them
         fields = _fields(line, delimiter)
     rows = _rows(following, delimiter, len(fields))
+    if header and rows and all(_is_numbered(text) for text in following if text.strip(BLANKS)) \
+            and all(len(row) == len(fields) + 1 for row in rows):
+        fields = ["", *fields]  # R numbers the rows
+        rows = _rows(following, delimiter, len(fields))
     if header:
         weak = layout.header is None and not _has_numbers(rows, len(fields)) and any(
             len(field) == 1 or "#" in _shape(field) for field in fields)
@@ -105,9 +112,10 @@ def count_like_edges(comments, first):
 
 def _are_ended(delimiter, fields, following, layout):
     """Whether a separator ends each line below the first, which may lack it as a header."""
-    if delimiter not in (b",", b";"):
+    if delimiter == b" ":
         return False
-    lines = [text for line in following if (text := line.strip(BLANKS)) and text[:1] not in MARKS]
+    lines = [text for line in following
+             if (text := stripped(line, delimiter)) and text[:1] not in MARKS]
     if not fields[-1] and layout.columns is not None:
         return len(check_flag(layout.columns)) == len(fields) - 1  # else a word is for the last
     count = len(fields) + bool(fields[-1])
@@ -117,9 +125,9 @@ def _are_ended(delimiter, fields, following, layout):
 
 def _split(line):
     """Return the first line's delimiter, its fields, and whether none of them is a number."""
-    delimiter = b","
-    if b"," not in line:
-        delimiter = b";" if b";" in line else b" "
+    delimiter = b";" if b";" in line else b" "
+    if b"," in line and (delimiter == b" " or COMMA.search(line)):
+        delimiter = b","
     for tried in (b"\t", delimiter) if b"\t" in line else (delimiter,):
         fields = _fields(line, tried)
         if not any(map(NUMERIC.match, fields)):
@@ -133,7 +141,7 @@ def _fields(line, delimiter):
 
 def _rows(lines, delimiter, count):
     """Return the fields of lines; without those marked as comments, unless all are."""
-    lines = [text for line in lines if (text := line.strip(BLANKS))]
+    lines = [stripped(line, delimiter) for line in lines if line.strip(BLANKS)]
     lines = [text for text in lines if text[:1] not in MARKS] or lines
     return [_fields(text, delimiter) for text in lines]
 
@@ -166,6 +174,11 @@ def _has_numbers(rows, count):
     rows = [row for row in rows if len(row) == count]
     return bool(rows) and any(all(row[k] and not is_name(row[k]) for row in rows)
                               for k in range(count))
+
+
+def _is_numbered(line):
+    """Whether a line begins with a number in quotes, as R writes the names of rows."""
+    return re.match(rb'"\d+"', line) is not None
 
 
 def _shape(name):

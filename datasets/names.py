@@ -7,7 +7,7 @@ import numpy as np
 
 from hpgcn.datasets.parse import U, V, W
 from hpgcn.datasets.source import need, not_utf8, shown
-from hpgcn.datasets.text import BLANKS, MARKS, finite, split_line
+from hpgcn.datasets.text import BLANKS, MARKS, finite, split_line, stripped
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import MAX_NAME
 
@@ -75,11 +75,11 @@ def named_parts(table, roles, delimiter, names, header=None):
         columns = [], [], []
         for line in block.split(b"\n")[:-1]:
             table.line += 1
-            text = line.strip(BLANKS)
+            text = stripped(line, delimiter)
             if text and text == header:
                 raise DataError(f"{table.where}: line {table.line}: the names of the columns "
                                 "again: leave this line out")
-            if text:
+            if text.strip(BLANKS):
                 table.marked += text[:1] in MARKS
                 _take(split_line(text, delimiter), roles, names, columns,
                       f"{table.where}: line {table.line}")
@@ -89,6 +89,8 @@ def named_parts(table, roles, delimiter, names, header=None):
 
 
 def _take(fields, roles, names, columns, where):
+    while len(fields) > len(roles) and not fields[-1]:
+        fields.pop()
     if len(fields) != len(roles):
         marked = fields and fields[0][:1] in MARKS
         raise DataError(f"{where}: {len(fields)} field(s), expected {len(roles)}"

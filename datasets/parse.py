@@ -138,7 +138,7 @@ def parse(text, delimiter, comments, roles, low, high, integral, line, u, v, w, 
                 at = _pass(text, at, delimiter)
                 continue
 
-            quoted = delimiter != SPACE and text[at] == QUOTE
+            quoted = text[at] == QUOTE
             at += quoted
             start = at
             wrong = NOT_NUMBER if role == W else NOT_INTEGER

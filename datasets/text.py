@@ -74,10 +74,15 @@ def whole_text(source, memory, factor):
     return text
 
 
+def stripped(line, delimiter):
+    """Return a line without blanks around it; tabs that separate may have an empty field behind."""
+    return line.strip(b" \r" if delimiter == b"\t" else BLANKS)
+
+
 def split_line(line, delimiter):
     """Return the fields of a line without blanks around them; double quotes hide a delimiter."""
     if delimiter == b" ":
-        return words(line)
+        return re.findall(rb'"[^"]*"(?=[ \t\r]|$)|[^ \t\r]+', line)
     fields = []
     start = 0
     quoted = False

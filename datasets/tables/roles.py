@@ -226,13 +226,13 @@ def find_features(table, ids, patterns, used=(), flag="--feature-columns"):
     """
     names = [column.name for column in table.columns]
     if patterns is not None:
-        chosen = [k for k, name in enumerate(names)
-                  if any(fnmatchcase(name, pattern) for pattern in patterns)]
+        chosen = [k for pattern in patterns for k, name in enumerate(names)
+                  if fnmatchcase(name, pattern)]  # in the order that is asked for
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in names):
                 raise DataError(f"{table.where}: no column is called {shown(pattern, 40)} "
                                 f"({flag}), expected some of {table.listed()}")
-        return chosen, []
+        return list(dict.fromkeys(chosen)), []
     rest = [k for k in range(len(names)) if k != ids]
     known = f"{TARGET}|{SPLIT}|{MASK}|{INDEX}" + "|y" * ("x" not in map(plain, names))
     left_out = [k for k in rest if k in used or re.fullmatch(known, plain(names[k]))]

@@ -96,6 +96,7 @@ FEATURES = [  # edges, name of the table, its text, options, features
     (PATH, "x.csv", "0.0;1\n2;3\n4;5\n6;7.0\n", {"id_column": "none", "header": False}, None),
     (PATH, "x.csv", "id;name;a;b\n3;p;6;7\n0;q;0;1\n2;r;4;5\n1;s;2;3\n",
      {"feature_columns": ("a", "b*")}, None),
+    (PATH, "x.csv", "id,b,a\n3,7,6\n0,1,0\n2,5,4\n1,3,2\n", {"feature_columns": ("a", "b")}, None),
     (PATH, "x.csv", "id,a,label,b,split\n3,6,1,7,test\n0,0,0,1,\n2,4,1,5,val\n1,2,0,3,\n", {},
      None),
     (PATH, "x.json", '[{"id": 3, "x": [6, 7]}, {"id": 0, "x": [0, 1]}, {"id": 2, "x": [4, 5]}, '
