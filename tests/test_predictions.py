@@ -213,3 +213,23 @@ def test_large_files_are_written_in_pieces(folder, monkeypatch):
     monkeypatch.setattr(prediction_files, "ROWS_AT_ONCE", 5)
     succeed("predict", folder / "run", "-o", folder / "pieces.csv")
     assert (folder / "pieces.csv").read_bytes() == (folder / "whole.csv").read_bytes()
+
+
+@pytest.mark.parametrize("method", ["block", "cover"])
+def test_one_rank_predicts_on_any_parts(folder, tmp_path, method):
+    succeed("partition", folder / "g.h5", "-k", 3, "--method", method, "-o", tmp_path / "p.h5")
+    with store.load(tmp_path / "p.h5") as stored:
+        parts = stored.read()
+    whole = hpgcn.predict(folder / "g.h5", folder / "run")
+    for source in (tmp_path / "p.h5", parts):
+        found = hpgcn.predict(source, folder / "run")
+        assert found["id"].tolist() == IDS
+        np.testing.assert_allclose(found["logits"], whole["logits"], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{"strategy": "2d", "grid": "2x1"},
+                                     {"strategy": "1.5d", "replication": 2}])
+def test_a_model_is_used_on_other_numbers_of_ranks_than_a_grid_holds(options):
+    result = hpgcn.train(graph(), hpgcn.Config(epochs=1, **options), ranks=2)
+    whole, other = (hpgcn.predict(graph(), result, ranks=ranks)["logits"] for ranks in (1, 3))
+    np.testing.assert_allclose(whole, other, rtol=1e-5, atol=1e-6)

@@ -18,7 +18,7 @@ from hpgcn.runtime.device import choose
 from hpgcn.runtime.gpu_limits import translate_gpu_oom
 from hpgcn.runtime.waiting import doing
 from hpgcn.strategies import find_strategy
-from hpgcn.training.placement import as_source, assign_rows, same_everywhere
+from hpgcn.training.placement import as_source, assign_rows, in_one_part, same_everywhere
 from hpgcn.training.run_directory import read_run
 from hpgcn.training.shard import GraphShard
 
@@ -66,9 +66,11 @@ def _predict(comm, source, run, device):
     comm.use(choose(device, comm))
     with comm.collective_errors():
         source = as_source(source)
+        source = in_one_part(source) if comm.size == 1 else source
         weights, settings, attributes = read_run(run)
         own = {name: getattr(Config, name)
-               for name in ("aggregate_on", "update_on", "delay", "split_index")}
+               for name in ("aggregate_on", "update_on", "delay", "split_index", "grid",
+                            "replication")}
         named = isinstance(run, str | os.PathLike) and os.path.isdir(run)
         own["out"] = os.fspath(run) if named else ""
         config = Config(**{**settings, **own, "device": device, "prune": False})

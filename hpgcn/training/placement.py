@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -115,6 +115,15 @@ def _in_parts(source, comm):
     raise agreed(ConfigError(
         f"{where_of(source)}: partition has {parts} parts but {comm.size} ranks "
         f"started; rerun `hpgcn partition -k {comm.size}` or `mpiexec -n {parts}`{others}"))
+
+
+def in_one_part(source):
+    """Return a partitioned graph as one of a single part, for one rank; any other as it is."""
+    if source.offsets is None:
+        return source
+    if hasattr(source, "path"):
+        return source.merged(1)
+    return replace(source, offsets=np.array([0, source.header.num_nodes]))
 
 
 def _check_order(stored, comm):

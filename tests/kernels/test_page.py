@@ -29,8 +29,8 @@ def lines_of(name):
     for each in arrays:
         kind = each.kind.removesuffix("16")
         numbers = KINDS.get(kind, "floats") + ", or 16 bits" * each.kind.endswith("16")
-        changed = ", written" * kind.startswith(("into", "out"))
-        shape = ", ".join(each.shape) + "," * (len(each.shape) == 1)
+        changed = ", written" * (kind.startswith("into") or (name, each.name) == ("add", "out"))
+        shape = ", ".join(each.shape).replace("|", r"\|") + "," * (len(each.shape) == 1)
         lines.append(f"| `{each.name}`{', optional' * each.optional} | ({shape}) | "
                      f"{numbers}{changed} |")
     return lines
