@@ -1,4 +1,5 @@
 """What is no graph, path or array is refused in one line of the right class, wherever it goes."""
+import resource
 import subprocess
 import sys
 import warnings
@@ -10,7 +11,7 @@ import scipy.sparse as sp
 
 import hpgcn
 from hpgcn import __main__ as command_line
-from hpgcn.errors import DataError, InputNotFoundError, UsageError
+from hpgcn.errors import DataError, InputNotFoundError, StorageError, UsageError
 from hpgcn.interop.tensors import weights_of
 
 
@@ -101,3 +102,16 @@ def test_the_parser_imports_nothing_heavy_and_an_interrupt_in_it_is_one_line(mon
     monkeypatch.setattr(command_line, "parser", interrupted)
     assert command_line.main(["plan", "g.h5"]) == 130
     assert capsys.readouterr().err == "hpgcn: interrupted\n"
+
+
+def test_a_run_that_cannot_be_begun_leaves_nothing(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)  # files that cannot grow, as on a full disk
+    (tmp_path / "old").mkdir()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        for name in ("new", "old"):
+            with pytest.raises(StorageError, match=r"config\.toml: writing failed: File too large"):
+                hpgcn.train(graphs.make(20, 3, 2), hpgcn.Config(out=str(tmp_path / name)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [path.name for path in tmp_path.rglob("*")] == ["old"]

@@ -195,8 +195,10 @@ def _take(raw, rows, places):
     if rows.order is not None:
         note = (f"{rows.where}: {counted(rows.num_rows, 'row')} of {rows.kind} joined by "
                 f"{rows.order}")
-        if count and rows.kind == "labels":
-            note += f", {counted(count, 'vertex', 'vertices')} without a label"
+        if rows.kind == "labels":
+            blank = rows.values[places >= 0] < 0 if rows.values.ndim == 1 else ()
+            if without := count + np.count_nonzero(blank):
+                note += f", {counted(without, 'vertex', 'vertices')} without a label"
         raw.notes.append(note)
     if rows.kind == "split":
         masks = by_vertex(rows, places, n, False)

@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import platform
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -93,7 +93,13 @@ class RunDirectory:
         refuse_existing_run(self.path, overwrite or after is not None)
         try:
             with ExitStack() as held:
-                self._open(after, held)
+                new = not self.path.exists()
+                try:
+                    self._open(after, held)
+                except StorageError:
+                    if new:
+                        self._remove()
+                    raise
                 self._held = held.pop_all()  # what goes wrong before this lets go of all
         except HpgcnError:
             raise
@@ -105,6 +111,13 @@ class RunDirectory:
 
     def __exit__(self, *_):
         self._held.close()
+
+    def _remove(self):
+        """Remove a directory that was made and could not be filled, while it is locked."""
+        with suppress(OSError):
+            for name in FILES:
+                remove(self.path / name)
+            self.path.rmdir()
 
     def _open(self, after, held):
         self.path.mkdir(parents=True, exist_ok=True)

@@ -150,7 +150,8 @@ def test_one_table_of_labels_features_and_split(tmp_path):
     assert [np.flatnonzero(graph.masks[key]).tolist() for key in ("train", "val", "test")] == [
         [3], [0], [1]]
     said = " ".join(notes)
-    for part in ("4 rows of labels joined by column id", "columns not read as features: venue, use",
+    for part in ("4 rows of labels joined by column id, 1 vertex without a label",
+                 "columns not read as features: venue, use",
                  "1 vertex without a label left out of the split", "split read from column use"):
         assert part in said
     assert read(tmp_path / "g.txt", labels=table, split=f"{table}:use",
