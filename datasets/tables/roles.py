@@ -7,6 +7,7 @@ import numpy as np
 from hpgcn.datasets.columns import LABEL, MUSAE
 from hpgcn.datasets.source import shown
 from hpgcn.datasets.tables.data_table import NUMBER
+from hpgcn.datasets.tables.vertex_ids import HALF
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import UNLABELED
 from hpgcn.graphs.edge_weights import listed, plain
@@ -89,12 +90,13 @@ def _guess_header(table, vertices, count):
     """Return what is likely of a first row in doubt; DataError if nothing is."""
     if len(table.first) > 1 and _goes_on(table.first[0], table.columns[0]):
         return False
+    if len(table.first) > 1 and vertices.named and any(
+            _are_vertices(column, vertices) for column in table.columns):
+        return True  # none of the first row is a vertex
     if count in (table.num_rows, table.num_rows + 1):
         return count == table.num_rows
     if table.first == ["0"] or _is_counter(table.first):
         return len(table.first) > 2
-    if vertices.named and any(_are_vertices(column, vertices) for column in table.columns):
-        return True  # none of the first row is a vertex
     raise DataError(f"{table.where}: line {table.first_line}: {listed(table.first)}: is this a row "
                     "or the names of columns? --no-header or --header says so, or --id-column "
                     "NAME, which is 1, 2, .. without names")
@@ -152,6 +154,9 @@ def find_ids(table, vertices, flag, taken=()):
                     and _counts_rows(columns[k])]
         if len(fitting) > len(counters):
             fitting = [k for k in fitting if k not in counters]
+        elif counters:  # row numbers only if no other column may have the ids
+            fitting += [k for k in (*usual, *others) if k not in counters
+                        and vertices.fit(columns[k], table.num_rows, HALF)]
     if not fitting:
         fitting = usual or [k for k in others if re.fullmatch(WEAK_ID, names[k])
                             or (k == 0 and re.fullmatch(INDEX, names[0]))]
@@ -163,10 +168,10 @@ def find_ids(table, vertices, flag, taken=()):
     if fitting:
         return fitting[0]
     for k in others:
-        if _looks_like_ids(columns[k], k, table):
+        if _looks_like_ids(columns[k], k, table) or vertices.fit(columns[k], table.num_rows, HALF):
             raise DataError(
                 f"{table.where}: column {table.title(k)} has another value in each row,"
-                f" but these are not ids of vertices ({vertices.describe()}): --id-column NAME "
+                f" but these are not all ids of vertices ({vertices.describe()}): --id-column NAME "
                 f"names the column of ids, --id-column {NONE} reads rows in the order of vertices")
         if vertices.repeat(columns[k], table.num_rows):
             raise DataError(

@@ -104,10 +104,11 @@ class VertexIds:
         places = np.minimum(np.searchsorted(ids, keys), ids.size - 1)
         return np.where(ids[places] == keys, self.order[places], -1)
 
-    def fit(self, column, count):
-        """Whether `count` cells of a column are all different, and nearly all of them ids in edges.
+    def fit(self, column, count, share=NEARLY_ALL):
+        """Whether `count` cells of a column are all different, and a `share` of them ids in edges.
 
-        If the table has more rows than there are such ids, nearly all of these are in the column.
+        Of names half is enough.
+        If the table has more rows than there are such ids, this share of these is in the column.
         """
         head = column.head()
         if len(set(head)) < len(head) or (not self.named and head and not _is_whole(head[0])):
@@ -117,7 +118,7 @@ class VertexIds:
             return False
         vertices = self.find(keys)
         vertices = vertices[vertices >= 0]
-        share = HALF if self.named else NEARLY_ALL
+        share = HALF if self.named else share
         matched, known = self._count_in_edge(vertices)
         return 0 < matched >= share * min(count, known)
 
