@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 import hpgcn
 from hpgcn import __main__ as command_line
-from hpgcn.errors import DataError, InputNotFoundError, StorageError, UsageError
+from hpgcn.errors import ConfigError, DataError, InputNotFoundError, StorageError, UsageError
 from hpgcn.interop.tensors import weights_of
 
 
@@ -115,3 +115,14 @@ def test_a_run_that_cannot_be_begun_leaves_nothing(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert [path.name for path in tmp_path.rglob("*")] == ["old"]
+
+
+def test_going_on_with_other_settings_names_those_of_the_run(tmp_path):
+    graph, out = graphs.make(20, 3, 2), str(tmp_path / "run")
+    hpgcn.train(graph, hpgcn.Config(epochs=2, hidden=3, lr=0.5, out=out, checkpoint_every=1))
+    given = {"epochs": 3}
+    for field, value in (("hidden", 3), ("lr", 0.5)):
+        with pytest.raises(ConfigError, match=rf"{field} is .*; go on with {field}={value}, or"):
+            hpgcn.train(graph, hpgcn.Config(**given), resume=out)
+        given[field] = value
+    assert len(hpgcn.train(graph, hpgcn.Config(**given), resume=out).history) == 3

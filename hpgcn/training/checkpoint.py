@@ -19,7 +19,7 @@ import numpy as np
 
 from hpgcn import store
 from hpgcn.config import RESUMABLE_FIELDS, Config
-from hpgcn.errors import ConfigError, DataError, HpgcnError, StorageError, setting
+from hpgcn.errors import COMMAND_LINE, ConfigError, DataError, HpgcnError, StorageError, setting
 from hpgcn.runtime import faults
 from hpgcn.runtime.signals import INTERRUPTED
 from hpgcn.training.placement import where_of
@@ -171,9 +171,12 @@ class Checkpoints:
             was = getattr(before, name)
             now = getattr(config, name)
             if name not in RESUMABLE_FIELDS and was != now:
+                way = f"without {setting(name)}"
+                if not COMMAND_LINE.get():  # a Config has a value for each
+                    way = f"with {setting(name, was)}"
                 raise ConfigError(f"{self.path.parent}: {name} is {now!r}, but the run was started "
-                                  f"with {was!r}; go on without {setting(name)}, or train anew "
-                                  f"with another {setting('out')}")
+                                  f"with {was!r}; go on {way}, or train anew with another "
+                                  f"{setting('out')}")
         if not self._same_data(state):
             found = self.digests()["source_sha256"]
             expected = state.provenance["source_sha256"]
