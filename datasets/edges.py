@@ -12,6 +12,7 @@ from hpgcn.datasets import columns
 from hpgcn.datasets.comments import read_comments
 from hpgcn.datasets.first_line import (
     ADJACENCY,
+    PADDED,
     count_like_edges,
     has_names,
     header_beside,
@@ -79,7 +80,8 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
         if num_nodes is not None:
             high = low + num_nodes - 1
         grammar = Grammar(roles, first.delimiter, low=low, high=high, hint=True)
-        notes += [*comments.notes(base), *_gephi_notes(first, following)]
+        notes += [*comments.notes(base), *_gephi_notes(first, following),
+                  *_padding_notes(first, named.roles)]
         with closing(table.parts(grammar, threads)) as parts:
             yield Stream(str(source), parts, named, num_nodes, base=low, **options,
                          base_known=base is not None or comments.konect is not None)
@@ -138,6 +140,15 @@ def _comment_notes(comments, first):
         return []
     return [f"{count} lines above the first edge begin with # or % and are read as comments: in "
             "quotes they are edges"]
+
+
+def _padding_notes(first, roles):
+    """Say that ids with zeros in front are numbers, by the first edges."""
+    padded = [field for fields in first.rows for field, role in zip(fields, roles)
+              if role in (U, V) and PADDED.fullmatch(field)]
+    if not padded:
+        return []
+    return [f"ids with zeros in front are read as numbers: {padded[0]} is {int(padded[0])}"]
 
 
 def _gephi_notes(first, following):

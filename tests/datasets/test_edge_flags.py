@@ -89,6 +89,7 @@ def test_headers(tmp_path, content, options, expected):
      "1 lines above the first edge begin with # or % and are read as comments: in quotes"),
     ("a b\nnan b\nb None\n", [("a", "b"), ("b", "None"), ("nan", "b")],
      "nan and None read as a name, like others: if it stands for an empty cell, leave its"),
+    ("007 7\n7 08\n", [(7, 7), (7, 8)], "zeros in front are read as numbers: 007 is 7"),
     ("0 1\n# 1 2\n%\n1 0\n", [(0, 1), (1, 0)], "2 lines below the first edge begin with # or %: "
                                                "they are skipped as comments")])
 def test_lines_that_look_like_comments(tmp_path, content, expected, said):
