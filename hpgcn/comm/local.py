@@ -73,9 +73,10 @@ def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
     DeadlockError
         No rank can go on; the message names what each waits for.
     UsageError
-        `ranks` is not a number from 1 to 1024.
-    BaseException
-        What a rank raised; the message names the rank unless all ranks raised it together.
+        `ranks` is not a number from 1 to 1024, or `function` cannot be called.
+    HpgcnError
+        What a rank raised; the message names the rank unless all ranks raised it together. Any
+        other exception becomes an InternalError.
 
     Examples
     --------
@@ -87,6 +88,8 @@ def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
     """
     if type(ranks) is not int or not 1 <= ranks <= MOST_RANKS:
         raise UsageError(f"{setting('ranks', ranks)}: expected a number from 1 to {MOST_RANKS}")
+    if not callable(function):
+        raise UsageError(f"function is of type {type(function).__name__}, expected one to call")
     turns = Turns(ranks)
     post = local_mpi.Post()
     communicators = [local_mpi.Intracomm(post, turns, range(ranks), rank) for rank in range(ranks)]

@@ -102,13 +102,15 @@ def _failure(name, code, folder, memory):
     if kind in ("ImportError", "ModuleNotFoundError"):
         return _missing(name, cause)
 
+    advice = ""
     evidence = " ".join([cause, *lines[-5:]]).lower()
     if any(sign in evidence for sign in OUT_OF_MEMORY):
         cause = f"ran out of memory under a limit of {memory / 2**30:.2f} GiB: it {cause}"
+        advice = "; the methods random and block need less"
     elif code == -signal.SIGKILL:
         cause += ", perhaps because the machine ran out of memory"
     last_line = f" (its last line: {_one_line(lines[-1])})" if lines else ""
-    return InternalError(f"{name} {cause}{last_line}")
+    return InternalError(f"{name} {cause}{last_line}{advice}")
 
 
 def _answer(name, folder, n, k):
