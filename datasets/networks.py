@@ -20,6 +20,7 @@ from hpgcn.graphs.validation import check_finite
 
 TEXT_FACTOR = 50  # bytes of memory that a byte of text may become as a graph of NetworkX
 ENCODING = re.compile(rb"""^<\?xml[^>]*?encoding\s*=\s*["']([^"']*)["']""")
+GEXF = re.compile(rb"""(\sxmlns\s*=\s*["'])http://(?:www\.)?gexf\.net/[^"'/]*(["'])""")
 ENCODINGS = (b"utf-8", b"utf8", b"us-ascii", b"ascii")
 
 
@@ -29,7 +30,8 @@ def read_graphml(source, memory, weights=None):
 
 
 def read_gexf(source, memory, weights=None):
-    text = _xml(source, memory)
+    """Read GEXF of any version: NetworkX finds a graph under some of their names alone."""
+    text = GEXF.sub(rb"\1http://www.gexf.net/1.2draft\2", _xml(source, memory))
     return _read(source, lambda nx: nx.read_gexf(io.BytesIO(text)), "GEXF", weights)
 
 

@@ -69,6 +69,16 @@ def test_gml_without_labels_and_with(tmp_path):
     assert read(tmp_path / "g.gml")[0].original_ids.tolist() == ["b", "a"]
 
 
+@pytest.mark.parametrize("space", ["www.gexf.net/1.3", "gexf.net/1.3", "www.gexf.net/1.2draft",
+                                   "gexf.net/1.2"])
+def test_versions_of_gexf(tmp_path, space):
+    text = (f'<gexf xmlns="http://{space}" xmlns:viz="http://{space}/viz" version="1.3"><graph '
+            'defaultedgetype="directed"><nodes><node id="0"><viz:size value="2"/></node>'
+            '<node id="1"/></nodes><edges><edge id="0" source="0" target="1" weight="3.0"/>'
+            '</edges></graph></gexf>')
+    assert rows(read(put(tmp_path / "g.gexf", text))[0]) == [[0, 0], [3, 0]]
+
+
 def test_gml_whose_edges_are_there_twice(tmp_path):
     text = ("graph [ node [ id 1 ] node [ id 2 ] edge [ source 1 target 2 ] "
             "edge [ source 2 target 1 ] edge [ source 2 target 2 ] ]")
