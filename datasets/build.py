@@ -79,6 +79,12 @@ def _grouped(rows, columns):
     return order, first
 
 
+def stored_as_zero(values):
+    """Return which values are 0 as float32, (e,) bool."""
+    with np.errstate(over="ignore", under="ignore"):
+        return values.astype(np.float32, copy=False) == 0
+
+
 def _drop_zeros(raw, unweighted, where, notes):
     """Leave out entries of weight 0, which are no edges, and values that are then all 1."""
     if raw.values is None:
@@ -86,7 +92,7 @@ def _drop_zeros(raw, unweighted, where, notes):
     if raw.values.dtype.kind not in "fiub":
         raise DataError(f"{where}: weights have dtype {raw.values.dtype}, expected numbers")
     check_finite(raw.values, f"{where}: weight")
-    kept = raw.values != 0
+    kept = ~stored_as_zero(raw.values)
     zeros = kept.size - int(np.count_nonzero(kept))
     if zeros:
         raw.rows = raw.rows[kept]

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from hpgcn.datasets import sort_kernels
+from hpgcn.datasets.build import stored_as_zero
 from hpgcn.datasets.ids import Ids, Numbering
 from hpgcn.datasets.runs import RANGES, Runs
 from hpgcn.datasets.source import need
@@ -159,6 +160,7 @@ def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweigh
             u, v = v, u
         if w is not None and not unweighted:
             rounded += count_rounded(w)
+            w = np.where(stored_as_zero(w), 0, w)
         if counted and (w is None or unweighted):
             w = np.ones(u.size) if w is None else (w != 0).astype(np.float64)
         w = np.empty(0) if w is None else w

@@ -38,6 +38,11 @@ def test_same_graph(tmp_path, content, name):
     assert dense(tmp_path, content, name) == PLAIN
 
 
+def test_weights_that_float32_holds_as_zero(tmp_path):
+    graph, notes = read(put(tmp_path / "g.txt", "0 1 1e-60\n1 0 0.5\n"))
+    assert graph.header.num_edges == 1 and any("1 entries of weight 0" in note for note in notes)
+
+
 def test_two_columns_have_weight_one(tmp_path):
     assert dense(tmp_path, b"0 1\n1 0\n1 2\n") == [[0, 1, 0], [1, 0, 1], [0, 0, 0]]
 

@@ -146,6 +146,7 @@ def raised(*columns, factor=1, by=1):
     ("g.txt", b"0 1 2 3\n# c\n% d\n" + lines(U, V, W, range(600)), {"columns": "u,v,w,-"}),
     ("g.csv", b"u,v\n" + b"#a,#b\n" * 40 + lines(U, V, separator=",%"), {"header": True}),
     ("g.csv", lines(U, V, [""] * len(U), separator=","), {}),
+    ("g.txt", lines(U, V, [1e-60, 0.5] * (len(U) // 2)), {}),
     ("g.csv", b"a,b,2\n" * 40 + lines(U, W, V, separator=",n"), {"header": False,
                                                                  "columns": "u,v,-"})])
 @pytest.mark.parametrize("reverse", [False, True])
