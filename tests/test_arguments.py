@@ -126,3 +126,9 @@ def test_going_on_with_other_settings_names_those_of_the_run(tmp_path):
             hpgcn.train(graph, hpgcn.Config(**given), resume=out)
         given[field] = value
     assert len(hpgcn.train(graph, hpgcn.Config(**given), resume=out).history) == 3
+
+
+@pytest.mark.parametrize("field", ["name", "split", "source_sha256"])
+def test_fields_of_text_are_text(field):
+    with pytest.raises(UsageError, match=f"{field} is of type int, expected str"):
+        hpgcn.Graph.from_scipy(np.eye(3), **{field: 3})

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.errors import DataError
+from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs import validation
 from hpgcn.graphs.adjacency import adjacency_of, is_symmetric, row_and_column_sums
 from hpgcn.graphs.contents import check_contents
@@ -149,7 +149,8 @@ class Graph(Conversions):
         A : scipy sparse array or matrix, or ndarray, (n, n)
             Weights; explicit zeros are no edges and dropped, which a DataWarning says.
         X : ndarray or scipy sparse, (n, f), optional
-            Features, cast to float32. Sparse ones stay sparse.
+            Features, cast to float32. Sparse ones stay sparse. An array of float32 in C order is
+            not copied: change it no more.
         y : (n,) integers (-1 or NaN: unknown) or text, or (n, t) multi-label, optional
         masks : (train, val, test) or a dict of them, optional
             Each (n,) bool or uint8, or an array of vertex numbers; or (n, s) bool of s splits, of
@@ -347,6 +348,9 @@ def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, origina
 
     They, and errors, are as of `Graph.from_scipy`.
     """
+    for field, text in (("name", name), ("split", split), ("source_sha256", source_sha256)):
+        if not isinstance(text, str):
+            raise UsageError(f"{field} is of type {type(text).__name__}, expected str")
     n = indptr.size - 1
     weights = np.ones(indices.size, np.float32) if data is None else data
     matrix = sp.csr_array((weights, indices, indptr), shape=(n, n))
