@@ -39,6 +39,7 @@ from hpgcn.graphs.vertex_order import (
     is_worth_ordering,
     ordering_bytes,
 )
+from hpgcn.runtime.files import check_path
 from hpgcn.runtime.machine import default_threads, memory_budget
 
 EDGE_BYTES = 128  # of memory that an edge takes on its way through `read`
@@ -108,6 +109,8 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     then be Spools, which live as long. DataError, InputNotFoundError, UsageError, MissingError,
     StorageError: each one line with file, field, and index or line number.
     """
+    source = check_path(source)
+    features, labels = (path if path is None else check_path(path) for path in (features, labels))
     wanted = None if split is None else parse_split(split)
     of_file = wanted is not None and wanted[0] == "table"
     _check_count(num_splits, wanted)

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 import hpgcn
 from hpgcn import __main__ as command_line
+from hpgcn.datasets import convert
 from hpgcn.errors import ConfigError, DataError, InputNotFoundError, StorageError, UsageError
 from hpgcn.interop.tensors import weights_of
 
@@ -18,7 +19,7 @@ from hpgcn.interop.tensors import weights_of
 @pytest.mark.parametrize("path", [None, 3, {}, ["run"]])
 def test_what_is_no_path_is_refused(path):
     graph = graphs.make(20, 3, 2)
-    for use in (hpgcn.load, hpgcn.read_run, graph.save):
+    for use in (hpgcn.load, hpgcn.read_run, graph.save, convert.read):
         with pytest.raises(UsageError, match=rf"^path is of type {type(path).__name__}, expected"):
             use(path)
 

@@ -187,7 +187,7 @@ def state(**changed):
     (pyg.SAGEConv(7, 4, project=True).state_dict(), "lin.bias is not expected in a SAGEConv"),
     (pyg.GATConv(7, 4, heads=2).state_dict(), "expected heads that are averaged in the last layer"),
     (pyg.GIN(7, 8, 2, 9).state_dict(), "has 9 inner units, expected at most 8"),
-    (pyg.GINConv(Linear(7, 4)).state_dict(), "has no nn.1.weight"),
+    (pyg.GINConv(Linear(7, 4)).state_dict(), "has no nn.1.weight, expected two linear maps"),
 ], ids=lambda value: re.sub(r"\W+", "_", value) if isinstance(value, str) else "given")
 def test_state_dicts_that_are_refused(given, said):
     with pytest.raises(DataError, match=said) as caught:

@@ -255,7 +255,7 @@ class Taken:
         key = self.module.keys.get(own)
         if key is None:
             raise DataError(f"{self.reader.name}: {self.module.path} ({self.module.kind}) has no "
-                            f"{own}")
+                            f"{own}" + ", expected two linear maps" * own.startswith("nn."))
         self.left.discard(own)
         array = self.reader.tensors[key]
         if array.ndim != ndim or 0 in array.shape:
