@@ -247,4 +247,4 @@ def test_usage(graph, options, message):
 
 def test_flags_that_need_each_other(graph):
     assert "give --peers, too" in refused(2, "bench", "accuracy", graph, "--peer-python", "x")
-    assert "unrecognized arguments" in refused(2, "bench", "spmm", graph)
+    assert "unrecognized arguments" in refused(2, "bench", "kernels", graph)

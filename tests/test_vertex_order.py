@@ -212,7 +212,7 @@ def test_generated_and_converted_on_the_command_line(tmp_path):
 
 
 def test_the_parser_knows_all_orders():
-    from hpgcn.cli.parser import VERTEX_ORDERS
+    from hpgcn.cli.data_arguments import VERTEX_ORDERS
 
     assert tuple(ORDERS) == VERTEX_ORDERS
 

@@ -5,7 +5,7 @@ import sys
 import time
 import warnings
 
-from hpgcn.runtime import machine, streams
+from hpgcn.runtime import launcher, streams
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # without ipywidgets a notebook gets a bar of letters
@@ -38,7 +38,7 @@ def log_line(text):
     """Log a line of progress; without a logger's handler rank 0 writes it to standard error."""
     if log.hasHandlers():
         log.info(text)
-    elif not machine.launched_rank():
+    elif not launcher.launched_rank():
         streams.say(f"hpgcn: {text}")
 
 

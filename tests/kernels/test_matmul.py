@@ -78,7 +78,7 @@ def test_blocks_cover_all_rows_once(size):
 def test_a_thread_that_has_not_begun_is_not_waited_for(blocks, monkeypatch):
     held = threading.Event()
     pool = ThreadPoolExecutor(1)
-    monkeypatch.setattr(threads, "_pool", lambda count: pool)
+    monkeypatch.setattr(threads, "_pool", lambda count: (pool, 1))
     pool.submit(held.wait)
     x, y = for_blas(*operands(*WORK))
     try:
