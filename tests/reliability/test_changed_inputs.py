@@ -199,8 +199,8 @@ from hpgcn.strategies import Strategy
 from hpgcn.training import parts
 Strategy.method = "block"
 real = parts.kept_partition
-def kept(*args):
-    result = real(*args)
+def kept(*args, **options):
+    result = real(*args, **options)
     os.replace("other.p2.h5", "g.p2.h5")
     return result
 parts.kept_partition = kept
