@@ -158,8 +158,8 @@ def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweigh
             ids.add(v)
         if reverse:
             u, v = v, u
-        if w is not None and not unweighted:
-            rounded += count_rounded(w)
+        if w is not None:
+            rounded += 0 if unweighted else count_rounded(w)
             w = np.where(stored_as_zero(w), 0, w)
         if counted and (w is None or unweighted):
             w = np.ones(u.size) if w is None else (w != 0).astype(np.float64)
