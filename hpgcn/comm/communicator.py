@@ -331,8 +331,8 @@ def as_comm(comm, timeout=600.0):
     """
     if isinstance(comm, SerialComm):
         return comm
-    if comm is None and launched() and describe_farm():
-        warnings.warn(f"{describe_farm()}, and this process works alone: give "
+    if comm is None and launched() and (tasks := describe_farm()):
+        warnings.warn(f"{tasks}, and this process works alone: give "
                       "comm=MPI.COMM_WORLD of mpi4py to work together; comm=MPI.COMM_SELF or "
                       f"{VARIABLE}=1 if that is meant", stacklevel=3)
     if comm is not None and not hasattr(comm, "Get_size"):

@@ -14,7 +14,6 @@ SUM = np.add
 MAX = np.maximum
 IN_PLACE = object()
 ANY_SOURCE = -1
-COMM_TYPE_SHARED = 1
 THREAD_SERIALIZED, THREAD_MULTIPLE = 2, 3
 SHORT_REDUCE_BYTES = 2048  # MPICH reduces longer arrays of at least P elements in another order
 
@@ -56,21 +55,12 @@ REQUEST_NULL = Request()  # stands for a call that has not begun: it is never co
 
 
 class Status:
-    """Which rank sent a message."""
-
-    source = ANY_SOURCE
-
-    def Get_source(self):
-        return self.source
+    """What `Iprobe` fills in about a message; it never finds one."""
 
 
 def Query_thread():
     """Return that one thread of a rank may communicate."""
     return THREAD_SERIALIZED
-
-
-def Get_library_version():
-    return "hpgcn, ranks of one process"
 
 
 class Post:
