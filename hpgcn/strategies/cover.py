@@ -9,6 +9,7 @@ way.
 No rank takes on nonzeros beyond a limit: (1 + balance) times the mean, or the heaviest row. Where
 this, or rows that are left out, would let a pair of ranks exchange more rows and sums than p2p
 sends rows between the two, sums are given up. So no message of any product is longer than p2p's.
+Mini-batches keep the holders of the full product instead, so theirs may be longer.
 Source: Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput. 40(4), 2018, section 3; on top of
 demirci-2022, sections 3 and 4.1.
 """

@@ -154,7 +154,8 @@ def test_replays_of_keyed_epochs(name, directed, sampler):
     same(aggregation(batches.replay(4)), loop(batches, 4))
     batch = sampler.batch_of(batches.unit, 4)
     for number in range(sampler.batches):  # and the plan of the matrix that the batch induces
-        part = batches.plan.restrict(batch == number, batch == number)
+        pattern = batches.plan.pattern.restrict(batch == number, batch == number)
+        part = type(batches.plan)(pattern, batches.plan.arrangement)  # with the holders of all rows
         for phase, counts in aggregation(batches.replay(4)).items():
             sums = sum(part.counts(product, 8) for product in batches.products
                        if product.phase == phase)
