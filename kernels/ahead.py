@@ -18,7 +18,7 @@ from hpgcn.kernels.cpu.blocks import IN_BLOCK, block_of
 from hpgcn.kernels.cpu.chunks import by_nonzeros
 from hpgcn.kernels.cpu.tile_product import panel_shape, panel_width
 from hpgcn.kernels.cpu.tuning import current, second_cache
-from hpgcn.kernels.jit import cache_dir
+from hpgcn.kernels.jit import cache_root
 from hpgcn.kernels.threads import threshold
 
 # of hidden layers and classes that are common; others take the kernels of those whose rows have as
@@ -235,7 +235,7 @@ def main(jobs, stream):
     """Compile what is not in the cache yet, and say so."""
     begin = time.monotonic()
     jobs = jobs or usable_cores()
-    print(f"compiling kernels into {cache_dir()}, {jobs} at a time", file=stream, flush=True)
+    print(f"compiling kernels into {cache_root()}, {jobs} at a time", file=stream, flush=True)
     compiled = compile_all(jobs, Told(stream))
     seconds = time.monotonic() - begin
     print(f"{compiled} kernels compiled in {seconds:.0f} s" if compiled else

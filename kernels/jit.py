@@ -1,13 +1,17 @@
 """Numba's compiler with a cache that is always writable and never stale.
 
-Numba refuses to import a cached function when no place is writable, and keeps a cached kernel after
-a helper in another file has changed. So the cache lies in a folder named by a hash of all sources.
+Numba refuses to import a cached function if no folder is writable, and keeps a cached kernel after
+a helper in another file has changed. So the cached kernels of a file lie in a folder that is named
+by a hash of this file and of all files of hpgcn that it imports, directly or not. An edit of
+another file leaves them valid.
 """
 import fcntl
 import functools
 import hashlib
 import logging
 import os
+import re
+import sys
 import tempfile
 import time
 from contextlib import suppress
@@ -20,6 +24,8 @@ from hpgcn.kernels.user_cache import cache_roots
 
 DEADLINE = 30.0  # seconds: to save a kernel takes milliseconds
 TRY = 0.01  # seconds between two attempts to lock
+IMPORT = re.compile(r"^from (hpgcn[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
+NAME = re.compile(r"\w+")
 log = logging.getLogger("hpgcn")
 
 
@@ -30,22 +36,53 @@ class _Stuck:
 
 
 @functools.cache
-def cache_dir():
-    """Return the folder of compiled kernels: in NUMBA_CACHE_DIR, the user's cache, or temporary."""
-    digest = hashlib.sha256(numba.__version__.encode())
-    for source in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(source.read_bytes())
-    name = f"numba-{digest.hexdigest()[:16]}"
-
+def cache_root():
+    """Return the folder of all kernels: in NUMBA_CACHE_DIR, the user's cache, or temporary."""
     for root in cache_roots("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
-        folder = root / "hpgcn" / name
+        folder = root / "hpgcn" / "numba"
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder):
-                return str(folder)
+                return folder
         except OSError:
             continue
-    return tempfile.mkdtemp(prefix="hpgcn-numba-")
+    return Path(tempfile.mkdtemp(prefix="hpgcn-numba-"))
+
+
+def cache_dir(file):
+    """Return the folder of the compiled kernels of a source file."""
+    digest = hashlib.sha256(numba.__version__.encode())
+    for source in sorted(sources_of(file)):
+        digest.update(_read(source))
+    return cache_root() / f"{Path(file).stem}-{digest.hexdigest()[:16]}"
+
+
+def sources_of(file):
+    """Return the paths of a source file and of all files of hpgcn that it imports; a set of str.
+
+    Only modules that are loaded count: a kernel calls what its file imported before it.
+    """
+    found, new = set(), [file]
+    while new:
+        source = new.pop()
+        if source not in found:
+            found.add(source)
+            new += _imported_by(source)
+    return found
+
+
+@functools.cache
+def _read(file):
+    return Path(file).read_bytes()
+
+
+@functools.cache
+def _imported_by(file):
+    """Return the files of hpgcn's modules that a file imports at its top."""
+    names = []
+    for module, imported in IMPORT.findall(_read(file).decode()):
+        names += [module, *(f"{module}.{name}" for name in NAME.findall(imported))]
+    return [sys.modules[name].__file__ for name in names if name in sys.modules]
 
 
 def jit(**options):
@@ -53,7 +90,7 @@ def jit(**options):
 
     def decorate(function):
         before = config.CACHE_DIR
-        config.CACHE_DIR = cache_dir()
+        config.CACHE_DIR = str(cache_dir(function.__code__.co_filename))
         try:
             kernel = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
         finally:

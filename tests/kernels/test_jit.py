@@ -3,7 +3,9 @@ import fcntl
 import logging
 import multiprocessing
 import os
+import sys
 import tempfile
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -84,6 +86,31 @@ def test_the_process_that_holds_a_lock_is_named(tmp_path):
             assert lock_holder(file, locks).startswith(expected)
 
 
+def test_kernels_survive_an_edit_of_a_file_that_theirs_does_not_import(tmp_path, monkeypatch):
+    """Kernels of a file are compiled again when it, or what it imports by steps, changes."""
+    texts = {"kernel": "from hpgcn.made import (\n    helper, other)\n",
+             "helper": "from hpgcn.made.deep import f  # by a step\n",
+             "deep": "f = 1\n", "apart": "g = 1\n"}
+    monkeypatch.setattr(module, "cache_root", lambda: tmp_path)
+    for name, text in texts.items():
+        path = tmp_path / f"{name}.py"
+        path.write_text(text)
+        monkeypatch.setitem(sys.modules, f"hpgcn.made.{name}", SimpleNamespace(__file__=str(path)))
+
+    def folder():
+        for cached in (module._read, module._imported_by):
+            cached.cache_clear()
+        return module.cache_dir(str(tmp_path / "kernel.py"))
+
+    folders = [folder()]
+    for name in ("apart", "kernel", "helper", "deep"):
+        with open(tmp_path / f"{name}.py", "a") as file:
+            file.write("# edited\n")
+        folders.append(folder())
+    assert folders[0] == folders[1]
+    assert len({*folders[1:]}) == 4
+
+
 @pytest.fixture
 def nowhere(tmp_path, monkeypatch):
     """A user without a home, with a temporary folder of the test."""
@@ -95,10 +122,10 @@ def nowhere(tmp_path, monkeypatch):
 
 
 def test_without_a_home_kernels_are_kept_for_the_next_process(nowhere):
-    folders = {module.cache_dir.__wrapped__() for _ in range(2)}
+    folders = {module.cache_root.__wrapped__() for _ in range(2)}
     folder, = folders
     private = nowhere / f"hpgcn-{os.geteuid()}"
-    assert folder.startswith(f"{private}/hpgcn/numba-")
+    assert folder == private / "hpgcn" / "numba"
     assert private.stat().st_mode & 0o777 == 0o700
 
 
@@ -113,8 +140,8 @@ def test_a_folder_that_others_write_to_is_not_read(nowhere, kind):
         private.mkdir()
         private.chmod(0o777)
     assert [*cache_roots("XDG_CACHE_HOME")] == []
-    first, second = (module.cache_dir.__wrapped__() for _ in range(2))
-    assert first != second and not first.startswith(str(private))
+    first, second = (module.cache_root.__wrapped__() for _ in range(2))
+    assert first != second and private not in first.parents
 
 
 def test_variables_come_before_the_home(nowhere, monkeypatch):
