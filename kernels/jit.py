@@ -3,7 +3,7 @@
 Numba refuses to import a cached function if no folder is writable, and keeps a cached kernel after
 a helper in another file has changed. So the cached kernels of a file lie in a folder that is named
 by a hash of this file and of all files of hpgcn that it imports, directly or not. An edit of
-another file leaves them valid.
+another file leaves them valid, and so does another path: all copies of hpgcn share them.
 """
 import fcntl
 import functools
@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numba
 from numba.core import config
+from numba.core.caching import IndexDataCacheFile
 
 from hpgcn.kernels.user_cache import cache_roots
 
@@ -90,16 +91,26 @@ def jit(**options):
 
     def decorate(function):
         before = config.CACHE_DIR
-        config.CACHE_DIR = str(cache_dir(function.__code__.co_filename))
+        folder = config.CACHE_DIR = str(cache_dir(function.__code__.co_filename))
         try:
             kernel = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
         finally:
             config.CACHE_DIR = before
         if hasattr(kernel, "_cache"):  # not where NUMBA_DISABLE_JIT leaves it as it was
+            keep_in(folder, kernel._cache)
             save_one_by_one(kernel._cache._cache_file)
         return kernel
 
     return decorate
+
+
+def keep_in(folder, cache):
+    """Have Numba keep what it compiles in the folder itself, not in one for the path of the source.
+
+    The name of the folder stands for the text of the source, so its stamp need not.
+    """
+    cache._cache_path = folder
+    cache._cache_file = IndexDataCacheFile(folder, cache._impl.filename_base, None)
 
 
 def save_one_by_one(cache_file):

@@ -1,5 +1,6 @@
 """Compiled kernels in a cache that many processes fill at once."""
 import fcntl
+import importlib.util
 import logging
 import multiprocessing
 import os
@@ -48,6 +49,21 @@ def test_kernels_are_saved_so():
 
     assert twice._cache._cache_file.save.__name__ == "save_alone"
     assert twice(np.float64(2)) == 4
+
+
+def test_copies_of_a_file_share_what_is_compiled(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "cache_root", lambda: tmp_path)
+    hits = []
+    for name in ("first", "second"):
+        path = tmp_path / name / "made.py"
+        path.parent.mkdir()
+        path.write_text("from hpgcn.kernels.jit import jit\n\n\n"
+                        "@jit()\ndef thrice(x):\n    return 3 * x\n")
+        spec = importlib.util.spec_from_file_location("made", path)
+        spec.loader.exec_module(made := importlib.util.module_from_spec(spec))
+        assert made.thrice(2.0) == 6
+        hits.append(sum(made.thrice.stats.cache_hits.values()))
+    assert hits == [0, 1]
 
 
 def test_a_lock_that_is_never_given_back_ends_saving(tmp_path, monkeypatch, caplog):
