@@ -1,4 +1,5 @@
 """Options and fixtures of all tests; HPGCN_TEST_DATA is the folder of real data, ../shared/data."""
+import gc
 import os
 import signal
 
@@ -111,6 +112,11 @@ def is_plain(value):
     if isinstance(value, bytes):
         return value.isascii()
     return value is None or isinstance(value, str | int | float | type)
+
+
+def pytest_collection_finish():
+    """Leave what is imported by now out of garbage collections: it stays, and Numba causes many."""
+    gc.freeze()
 
 
 def pytest_sessionfinish(session):
