@@ -1,4 +1,6 @@
 """Small graphs for tests, each with a trap in it."""
+from dataclasses import replace
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -48,6 +50,27 @@ def scattered(graph, comm):
     part = np.random.default_rng(5).integers(0, comm.size, graph.num_rows)
     partition = Partition.from_parts(part, comm.size)
     return graph.permuted(partition.perm, partition.offsets)
+
+
+def in_blocks(graph, comm):
+    """The graph in its order, in even parts for all ranks but the last, which owns nothing."""
+    part = np.arange(graph.num_rows) * max(1, comm.size - 1) // graph.num_rows
+    partition = Partition.from_parts(part, comm.size)
+    return graph.permuted(partition.perm, partition.offsets)
+
+
+def dealt(graph, comm):
+    """As `scattered`; each entry of the adjacency is held by any rank as well."""
+    graph = scattered(graph, comm)
+    parts = np.random.default_rng(4).integers(0, comm.size, graph.indices.size)
+    return replace(graph, edge_parts=parts.astype(np.int32))
+
+
+def reading_nobody(graph, rows):
+    """The directed graph in which so many leading rows read no other vertex, but are read."""
+    A = graph.adjacency.tolil()
+    A[:rows] = 0
+    return Graph.from_scipy(A.tocsr(), graph.features, graph.labels, graph.masks, symmetrize=False)
 
 
 def row_blocks(n, parts, kind="uneven"):

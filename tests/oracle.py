@@ -3,7 +3,10 @@
 Nothing is reordered here: sage multiplies [H, A H] by its two matrices stacked, gin multiplies by
 A + (1 + eps) I.
 """
+from types import SimpleNamespace
+
 import numpy as np
+from once import once
 
 from hpgcn.kernels import reference, unpack_mask
 from hpgcn.model import find_model
@@ -11,6 +14,9 @@ from hpgcn.model import find_model
 MATRIX = {"gcn": ("sym", True), "sage-mean": ("row", False), "sage-gcn": ("row", True),
           "gin": ("none", False), "sgc": ("sym", True), "appnp": ("sym", True),
           "gat": ("none", True)}
+READ = ("attention_dropout", "class_weight", "clip_norm", "decay_layers", "dropout", "epochs",
+        "first_dropout", "label_smoothing", "layers", "lr", "norm_adj", "optimizer", "schedule",
+        "seed", "step_every", "step_factor", "warmup", "weight_decay")  # settings that matter here
 
 
 def normalised(graph, norm="sym", self_loops=True):
@@ -144,6 +150,8 @@ def layer_backward(model, A, H, w, layer, kept, G):
 
 def class_weights(config, y, train, classes):
     """Weights of classes that the settings say."""
+    if isinstance(config.class_weight, np.ndarray):
+        return config.class_weight
     if config.class_weight == "balanced":
         counts = np.array([np.sum(y[train] == c) for c in range(classes)])
         return np.array([len(train) / (classes * count) if count else 0 for count in counts])
@@ -243,13 +251,21 @@ def losses(graph, config, initial, epochs, *, model=None, A=None):
 
     `model`, `A`: what stands for the settings' model, and a matrix in place of the graph's.
     """
-    model = model or find_model(config)
+    read = {name: getattr(config, name) for name in READ}
+    if read["class_weight"] not in ("", "balanced"):  # the file may be another by and by
+        read["class_weight"] = np.loadtxt(config.class_weight)
+    w = {name: array.astype(np.float64) for name, array in initial.arrays.items()}
+    return known_losses(graph, read, w, epochs, model or find_model(config), A)
+
+
+@once
+def known_losses(graph, read, w, epochs, model, A):
+    config = SimpleNamespace(**read)
     if A is None:
         norm, self_loops = MATRIX[model]
         A = normalised(graph, norm if config.norm_adj == "own" else config.norm_adj, self_loops)
     X = features(graph)
     train = np.flatnonzero(graph.masks["train"])
-    w = {name: array.astype(np.float64) for name, array in initial.arrays.items()}
     drops = [config.first_dropout] + [config.dropout] * (config.layers - 1)
     mean, square = ({name: np.zeros_like(v) for name, v in w.items()} for _ in range(2))
     found, first = [], None

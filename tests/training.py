@@ -1,10 +1,12 @@
 """Short runs, a step at a time, for tests of what training computes and sends."""
 import numpy as np
 import pytest
+from once import once
 
 from hpgcn.comm import SerialComm
+from hpgcn.config import Config
 from hpgcn.model import MODELS, heads_of, make_spec
-from hpgcn.strategies import find_strategy
+from hpgcn.strategies import STRATEGIES, find_strategy
 from hpgcn.training.progress import Best
 from hpgcn.training.trainer import make_trainer
 
@@ -21,6 +23,16 @@ def settings_of(name):
 SETTINGS = {name: settings_of(name) for name in MODELS}
 
 RANKS = (1, 2, 3, 4, 5, 7)  # numbers of ranks, in one process, that tests are run on
+
+WIDE = {name: given | {"heads": 4, "output_heads": 4} if MODELS[name].attends else given
+        for name, given in SETTINGS.items()}  # heads that two and four ranks can share
+
+
+def served(models=MODELS, strategies=STRATEGIES, ranks=RANKS):
+    """Run a test of `comm`, `strategy` and `model` with all of WIDE that a strategy computes."""
+    cases = [(P, strategy, model) for P in ranks for strategy in strategies for model in models
+             if not STRATEGIES[strategy].refuses([4 * MODELS[model].attends], P)]
+    return pytest.mark.parametrize("comm, strategy, model", cases, indirect=["comm"])
 
 
 def start(source, config, comm=None):
@@ -60,11 +72,22 @@ def metrics_of(trainer, epochs):
     return history
 
 
-def run(source, config, comm=None, epochs=8):
+def run(source, config, comm=None, epochs=3):
+    """Train some epochs; return their metrics, and the parameters, flat."""
     trainer = start(source, config, comm)
     with trainer.shard:
         history = metrics_of(trainer, epochs)
         return history, trainer.comm.device.get(trainer.parameters.flat).copy()
+
+
+def alone(graph, config, epochs=3):
+    """As `run` of one rank by the default strategy."""
+    return known_run(graph, config.replace(strategy=Config.strategy), epochs)
+
+
+@once
+def known_run(graph, config, epochs):
+    return run(graph, config, SerialComm(), epochs)
 
 
 def assert_same_curves(ours, theirs, bound):

@@ -39,11 +39,12 @@ def distributed(part, graph, comm):
     return graph.permuted(partition.perm, partition.offsets)
 
 
-def check_against_the_oracle(graph, source, config, comm):
+def check_against_the_oracle(graph, source, config, comm, epochs=3):
     trainer = start(source, config, comm)
-    losses, expected = oracle.losses(graph, config, Parameters.initial(trainer.shard.spec), 20)
+    losses, expected = oracle.losses(graph, config, Parameters.initial(trainer.shard.spec),
+                                     epochs)
     _, gradient = loss_and_gradient(trainer)
-    history = metrics_of(trainer, 20)
+    history = metrics_of(trainer, epochs)
     trainer.shard.close()
     loss_bound, gradient_bound = BOUNDS[config.dtype]
     assert np.linalg.norm(gradient - expected) < gradient_bound * np.linalg.norm(expected)

@@ -11,7 +11,7 @@ from hpgcn.training.state import agree
 
 TARGETS = {"label_smoothing": 0.2, "class_weight": "balanced"}
 UPDATE = {"optimizer": "adamw", "weight_decay": 0.1, "clip_norm": 0.05, "schedule": "cosine",
-          "warmup": 5}
+          "warmup": 1}
 DESCENT = {"optimizer": "sgd", "lr": 0.5, "clip_norm": 0.1}
 
 
