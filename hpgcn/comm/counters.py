@@ -24,6 +24,17 @@ class Counters:
             for rank, size in pairs:
                 sent[rank] = sent.get(rank, 0) + size
 
+    def include(self, other):
+        """Add what other Counters have counted so far."""
+        for ours, theirs in ((self.bytes, other.bytes), (self.messages, other.messages)):
+            for key, value in theirs.items():
+                ours[key] = ours.get(key, 0) + value
+        for ours, theirs in ((self.sent, other.sent), (self.sums, other.sums)):
+            for phase, sizes in theirs.items():
+                sent = ours.setdefault(phase, {})
+                for rank, size in sizes.items():
+                    sent[rank] = sent.get(rank, 0) + size
+
     def total(self, phase):
         """Return (bytes, messages) of a phase, all kinds."""
         return tuple(sum(value for (of, _), value in counted.items() if of == phase)

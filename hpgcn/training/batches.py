@@ -211,6 +211,8 @@ def make_batches(config, source, shard, view, step):
         other = comm.twin() if threaded else comm
         maker = Drawn(held, sampler, seeds, np.searchsorted(every, shard.vertex[seeds]), other,
                       nested=MODELS[spec.architecture].prunes)
+        if threaded:  # what was sent to set up belongs to the run, with and without a thread
+            comm.counters.include(other.counters)
         return Batches(maker, view, step, shard, config.epochs, other, threaded=threaded)
 
     units, unit_of, weights = source.header.num_nodes, np.asarray, None

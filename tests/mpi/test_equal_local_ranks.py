@@ -1,4 +1,9 @@
-"""Ranks of one process compute what MPI's ranks compute, to the bit, in as many messages."""
+"""Ranks of one process compute what MPI's ranks compute, to the bit, and write the same files."""
+import json
+import shutil
+from pathlib import Path
+
+import h5py
 import numpy as np
 import pytest
 from graphs import make, scattered
@@ -8,6 +13,7 @@ import hpgcn
 from hpgcn.comm import as_comm, run_on_ranks
 from hpgcn.config import Config
 from hpgcn.strategies import STRATEGIES
+from hpgcn.training.epoch import CLOCKED
 
 pytestmark = pytest.mark.mpi
 RUNS = [*({"strategy": strategy} for strategy in STRATEGIES),
@@ -17,6 +23,11 @@ RUNS = [*({"strategy": strategy} for strategy in STRATEGIES),
         *({"strategy": "cover", "batch": batch}
           for batch in ("vertices:60", "parts:1", "neighbours:3,2,2:40"))]
 
+# what no two runs share, and threads, of which ranks of one process have more
+UNEQUAL = {"epoch_s_median", "peak_rss_bytes", "started_utc", "created_utc", "threads",
+           "attributes_crc32", "sha256", "bytes", "seconds", "resident",
+           *CLOCKED}
+
 
 def on_rank_0(comm, function):
     """Return on all ranks what a function returns on rank 0; none of them waits in vain."""
@@ -24,10 +35,48 @@ def on_rank_0(comm, function):
         return comm.bcast(function() if comm.rank == 0 else None)
 
 
+def contents(run):
+    """Return what the files of a run directory hold, by file and field, but for times and sizes."""
+    found = {}
+    for path in sorted(Path(run).rglob("*.*")):
+        name = str(path.relative_to(run))
+        if path.suffix == ".h5":
+            with h5py.File(path) as file:
+                found[name] = attributes(file)
+                file.visititems(lambda place, node, of=found[name]: of.update({place: (
+                    attributes(node), node[()].tobytes() if hasattr(node, "dtype") else None)}))
+        elif path.suffix in (".json", ".jsonl"):
+            values = [*map(json.loads, path.read_text().splitlines())] if path.suffix == ".jsonl" \
+                else json.loads(path.read_text())
+            found[name] = timeless(values)
+        else:
+            found[name] = path.read_bytes()
+    return found
+
+
+def attributes(node):
+    """Return the attributes of an HDF5 object; texts of JSON as what they say."""
+    values = {name: value.tolist() for name, value in node.attrs.items()}
+    for name, value in values.items():
+        if isinstance(value, bytes) and value.startswith(b"{"):
+            values[name] = json.loads(value)
+    return timeless(values)
+
+
+def timeless(values):
+    """Leave out of what JSON holds the fields that no two runs share."""
+    if isinstance(values, dict):
+        return {name: timeless(value) for name, value in values.items()
+                if name not in UNEQUAL and not name.endswith("_s")}
+    return [*map(timeless, values)] if isinstance(values, list) else values
+
+
 @pytest.mark.parametrize("settings", RUNS, ids=str)
-def test_a_run_of_three_epochs(comm, settings):
+def test_a_run_of_three_epochs(comm, settings, tmp_path):
     graph = make(directed=settings.get("model", "gcn") == "gcn")
-    config = Config(layers=3, hidden=12, dropout=0.3, epochs=3, device="cpu", **settings)
+    out = Path(comm.bcast(str(tmp_path / "run")))
+    config = Config(layers=3, hidden=12, dropout=0.3, epochs=3, device="cpu", out=str(out),
+                    checkpoint_every=3, **settings)
     skip_refused(graph, config, comm)
 
     def train(communicator):
@@ -36,8 +85,18 @@ def test_a_run_of_three_epochs(comm, settings):
                    for row in result.history]
         return counted, {name: array.tobytes() for name, array in result.weights.items()}
 
-    local = on_rank_0(comm, lambda: run_on_ranks(train, comm.size)[0])
-    assert train(comm.mpi) == local
+    def train_locally():
+        files = contents(out)
+        shutil.rmtree(out)
+        local = run_on_ranks(train, comm.size)[0]
+        for name, fields in contents(out).items():
+            assert fields == files.pop(name), name
+        assert not files
+        return local
+
+    ours = train(comm.mpi)
+    comm.barrier()
+    assert on_rank_0(comm, train_locally) == ours
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
