@@ -10,12 +10,12 @@ from commands import python
 from graphs import make
 from numba.core import event
 
-from hpgcn.comm import SerialComm
+from hpgcn.comm import SerialComm, run_on_ranks
 from hpgcn.config import Config
 from hpgcn.kernels import ahead
 from hpgcn.kernels.cpu import blocks, tuning
 from hpgcn.parallel.workspace import PAGE, PIECE, Workspace, touch
-from hpgcn.runtime.waiting import doing, told
+from hpgcn.runtime.progress_log import progress_log, set_activity
 from hpgcn.training import warmup
 from hpgcn.training.trainer import make_trainer
 
@@ -47,19 +47,32 @@ def test_every_page_is_touched(size):
 
 def test_slow_parts_are_named(caplog):
     caplog.set_level(logging.INFO, "hpgcn")
-    with told(every=0.05):
-        doing("reading g.h5")
+    with progress_log(every=0.05):
+        set_activity("reading g.h5")
         time.sleep(0.3)
-        doing()
+        set_activity()
         time.sleep(0.1)
         before = len(caplog.messages)
         time.sleep(0.2)
     assert caplog.messages[0] == "set-up: reading g.h5, 0 s so far"
     assert len(caplog.messages) == before
-    with told(shown=False, every=0.01):
-        doing("reading")
+    with progress_log(shown=False, every=0.01):
+        set_activity("reading")
         time.sleep(0.1)
     assert len(caplog.messages) == before
+
+
+def test_each_rank_of_a_process_has_its_own_activity(caplog):
+    caplog.set_level(logging.INFO, "hpgcn")
+
+    def rank(comm):
+        with progress_log(shown=comm.rank == 0, every=0.02):
+            set_activity(f"what rank {comm.rank} does")
+            comm.Barrier()
+            time.sleep(0.1)
+
+    run_on_ranks(rank, 3)
+    assert {each.split(",")[0] for each in caplog.messages} == {"set-up: what rank 0 does"}
 
 
 def test_long_compilations_are_counted(monkeypatch, caplog):

@@ -243,7 +243,7 @@ def predict(args):
     config = Config(threads=args.threads)
     machine.limit_threads(config.threads or machine.default_threads())
     from hpgcn import comm, store
-    from hpgcn.runtime.waiting import told
+    from hpgcn.runtime.progress_log import progress_log
     from hpgcn.training import inference, run_directory
     from hpgcn.training.warmup import compiling, set_threads
 
@@ -273,7 +273,7 @@ def predict(args):
         if not path:
             raise UsageError(f"{run}: {why}name the graph to predict on")
         source = store.load(path)
-    with compiling(not args.quiet, ranks.rank), told(not args.quiet and ranks.rank == 0):
+    with compiling(not args.quiet, ranks.rank), progress_log(not args.quiet and ranks.rank == 0):
         found = apply(source, run, ranks, device=args.device)
     with ranks.collective_errors():
         if ranks.rank == 0:

@@ -16,7 +16,7 @@ from hpgcn.model import Model, Parameters, check_strategy, find_model
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.device import choose
 from hpgcn.runtime.gpu_limits import translate_gpu_oom
-from hpgcn.runtime.waiting import doing
+from hpgcn.runtime.progress_log import set_activity
 from hpgcn.strategies import find_strategy
 from hpgcn.training.placement import as_source, assign_rows, in_one_part, same_everywhere
 from hpgcn.training.run_directory import read_run
@@ -121,7 +121,7 @@ def _infer(source, config, comm, spec, parameters):
         columns = shard.columns
         model = Model(spec, parameters.on(device), shard.evaluated, columns,
                       Workspace(spec.row_dtype, device), shard.key)
-        doing("computing the logits")
+        set_activity("computing the logits")
         logits, embedded = model.infer(shard.release_features().take(None, device), embed=True)
         arrays = {"vertex": shard.vertex}
         if embedded:

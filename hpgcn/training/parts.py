@@ -11,8 +11,8 @@ from pathlib import Path
 from hpgcn.errors import HpgcnError
 from hpgcn.graphs.identity import changed
 from hpgcn.planning.automatic import METHOD
+from hpgcn.runtime.progress_log import set_activity
 from hpgcn.runtime.temporary import temporary_file
-from hpgcn.runtime.waiting import doing
 from hpgcn.training.run_directory import PARTITIONS
 
 log = logging.getLogger("hpgcn")
@@ -44,7 +44,7 @@ def _partition_memory(graph, comm, method):
     partition = None
     with comm.extended_timeout(PARTITIONING), comm.collective_errors():
         if comm.rank == 0:
-            doing(f"partitioning {graph.header.name}")
+            set_activity(f"partitioning {graph.header.name}")
             log.info("partitioning %s in %d parts by %s", graph.header.name, comm.size, method)
             partition = make_partition(graph, comm.size, method=method, seed=SEED)
     partition = comm.bcast(partition)
@@ -84,7 +84,7 @@ def kept_partition(stored, k, method, out="", also=None):
 
     stem = Path(stored.path).with_suffix("")
     folders = [stem.parent, *[Path(os.path.abspath(out), PARTITIONS)] * bool(out)]
-    doing(f"looking for a partition of {stored.path}")
+    set_activity(f"looking for a partition of {stored.path}")
     names = [f"{stem.name}.p{k}.h5", f"{stem.name}.p{k}-{method}-{SEED}.h5"]
     stored.sha256()  # before an hour of partitioning
     stored.refuse_replaced()
@@ -105,7 +105,7 @@ def kept_partition(stored, k, method, out="", also=None):
                 "%spartitioning %s in %d parts by %s; kept as %s",
                 "" if folder == folders[0] else f"{folders[0]} cannot be written; ",
                 stored.path, k, method, path)
-        doing(f"partitioning {stored.path}")
+        set_activity(f"partitioning {stored.path}")
         graph = stored.read()
         partition = make_partition(graph, k, method=method, seed=SEED)
         store.write_partitioned(path, graph, partition, source=stored, overwrite=True)

@@ -14,7 +14,7 @@ from hpgcn.model import find_model
 from hpgcn.runtime import signals
 from hpgcn.runtime.device import choose
 from hpgcn.runtime.gpu_limits import translate_gpu_oom
-from hpgcn.runtime.waiting import told
+from hpgcn.runtime.progress_log import progress_log
 from hpgcn.strategies import find_strategy
 from hpgcn.training.batches import check_batch
 from hpgcn.training.checkpoint import Checkpoints
@@ -125,7 +125,7 @@ def _train(comm, source, config, *, progress, overwrite, resume, callbacks):
     stoppable = signals.noting(signal.SIGUSR1) if config.out else nullcontext()
     with stoppable, translate_gpu_oom(comm):
         stop_before(saved.epoch + 1 if saved else 1, config, comm)
-        with compiling(progress, comm.rank), told(progress and comm.rank == 0):
+        with compiling(progress, comm.rank), progress_log(progress and comm.rank == 0):
             trainer = make_trainer(source, config, comm)
         with trainer.shard:
             record = None

@@ -17,7 +17,7 @@ from hpgcn.parallel.receptive_field import ReceptiveField, find_levels
 from hpgcn.planning.footprint import RankFootprint
 from hpgcn.planning.step import LevelSizes, Steps
 from hpgcn.planning.traffic import predict_step
-from hpgcn.runtime.waiting import doing
+from hpgcn.runtime.progress_log import set_activity
 from hpgcn.sampling import FULL
 from hpgcn.strategies import Plan
 from hpgcn.training.parts import where_of
@@ -41,7 +41,7 @@ class GraphShard:
         self.comm = comm
         self.arrangement = placed.arrangement
         self.users = []  # what is closed before it is
-        doing(f"reading {where_of(source)}")
+        set_activity(f"reading {where_of(source)}")
         slab = read_slab(placed, comm, config.split_index)
         if slab.masks is not None:
             train = comm.sum([np.count_nonzero(slab.masks["train"])])[0]
@@ -58,7 +58,7 @@ class GraphShard:
         self.width = self.steps.widest(spec, placed.strategy.Plan)
         adjacency = NormalizedAdjacency(source, norm=norm_of(spec), self_loops=layer.self_loops,
                                         dtype=spec.dtype, slab=slab, row_dtype=spec.row_dtype)
-        doing("planning what ranks send")
+        set_activity("planning what ranks send")
         self.strategy = placed.strategy.build(adjacency, placed.arrangement, comm,
                                               width=self.width)
         self.layout = self.strategy.layout
@@ -80,7 +80,7 @@ class GraphShard:
         self.levels = [[None] * (sum(products) + 1)] * 2
         if config.prune and self.strategy.prunes and prunes(spec):
             train = [slab.masks["train"]] if config.batch == FULL else None
-            doing("finding the rows that losses read")
+            set_activity("finding the rows that losses read")
             masks = train, list(slab.masks.values())
             self.levels = [
                 level if read is None else

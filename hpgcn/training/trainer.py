@@ -30,7 +30,7 @@ from hpgcn.runtime import faults, signals
 from hpgcn.runtime.gpu_limits import check_memory
 from hpgcn.runtime.machine import map_large_arrays, return_freed_memory
 from hpgcn.runtime.progress_bar import bar
-from hpgcn.runtime.waiting import doing
+from hpgcn.runtime.progress_log import set_activity
 from hpgcn.sampling import FULL
 from hpgcn.strategies import find_strategy
 from hpgcn.training.batches import FullBatch, make_batches
@@ -90,7 +90,7 @@ def make_trainer(source, config, comm, *, warm=True):
     # the part of the graph, and the maps that multiply by A
     metric = metric_of(spec, config.metric)
     targets = find_targets(config, source, comm)
-    doing("finding out who owns which rows")
+    set_activity("finding out who owns which rows")
     placed = assign_rows(source, comm, config)  # it may partition
     config = config.replace(strategy=placed.strategy.name)
     drop_AX = drops_AX(placed, config, comm)
@@ -100,10 +100,11 @@ def make_trainer(source, config, comm, *, warm=True):
 
     # the model, and what moves its parameters
     parameters = Parameters.initial(spec).on(comm.device)
-    doing("multiplying the features by the adjacency" if spec.precomputed else "making a model")
+    set_activity("multiplying the features by the adjacency" if spec.precomputed else
+                 "making a model")
     workspace = Workspace(spec.row_dtype, comm.device)
     training, evaluation = make_views(shard, parameters, workspace, targets)
-    doing("making the first step ready")
+    set_activity("making the first step ready")
     step = shard.predict_traffic()
     batches = make_batches(config, source, shard, training, step)
     shard.users.append(batches)

@@ -23,7 +23,7 @@ from hpgcn.planning.step import LevelSizes, Steps
 from hpgcn.runtime import faults
 from hpgcn.runtime.machine import default_threads
 from hpgcn.runtime.progress_bar import log_line, terminal_bar
-from hpgcn.runtime.waiting import silent
+from hpgcn.runtime.progress_log import mute_progress_log
 from hpgcn.sampling import smallest
 from hpgcn.training.step import evaluate
 
@@ -91,7 +91,7 @@ def warm_up(make, comm, header, config):
     """
     for turn in (True, False):
         if (comm.local_rank == 0) == turn:
-            with faults.ignored(), silent():
+            with faults.ignored(), mute_progress_log():
                 _small_epoch(make, header, config, comm.device)
                 _load_products(header, config, comm)
         with comm.extended_timeout(COMPILING):

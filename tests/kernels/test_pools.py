@@ -8,7 +8,7 @@ import pytest
 
 from hpgcn.kernels import pools, threads
 from hpgcn.kernels.pools import CallerPool, start_pool
-from hpgcn.runtime.waiting import told
+from hpgcn.runtime.progress_log import progress_log
 
 
 @pytest.fixture
@@ -77,5 +77,5 @@ def test_kernels_compute_the_same_with_fewer_threads(limit, monkeypatch, count):
 
 def test_the_log_of_set_up_needs_no_thread(limit):
     limit(0)
-    with told():
+    with progress_log():
         pass

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from graphs import make
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.long]
 
 
 def examples(page):

@@ -1,0 +1,66 @@
+"""Log what a long set-up is doing, every few seconds.
+
+The activity belongs to the rank that opened the log, also if its process has several ranks.
+"""
+import threading
+import time
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+
+from hpgcn.runtime.progress_bar import log_line
+
+EVERY = 5.0  # seconds
+_activity = ContextVar("activity", default=None)  # an Activity while this rank logs
+
+
+class Activity:
+    """What a rank is doing: text to log, or an empty text."""
+
+    text = ""
+
+
+def set_activity(text=""):
+    """Set what is done from now on, a phrase such as "reading g.h5"; "" for nothing to log."""
+    activity = _activity.get()
+    if activity is not None:
+        activity.text = text
+
+
+@contextmanager
+def mute_progress_log():
+    """Context manager: log nothing, because the caller reports progress itself."""
+    set_activity()
+    token = _activity.set(None)
+    try:
+        yield
+    finally:
+        _activity.reset(token)
+
+
+@contextmanager
+def progress_log(shown=True, every=EVERY):
+    """Context manager: log the activity every `every` seconds; shorter ones are not logged."""
+    if not shown:
+        with mute_progress_log():
+            yield
+        return
+    over = threading.Event()
+    begin = time.monotonic()
+    activity = Activity()
+
+    def log():
+        while not over.wait(every):
+            if activity.text:
+                log_line(f"set-up: {activity.text}, {time.monotonic() - begin:.0f} s so far")
+
+    thread = threading.Thread(target=log, name="set-up", daemon=True)
+    with suppress(RuntimeError):  # no thread can be started: nothing is logged
+        thread.start()
+    token = _activity.set(activity)
+    try:
+        yield
+    finally:
+        _activity.reset(token)
+        over.set()
+        if thread.ident is not None:
+            thread.join()
