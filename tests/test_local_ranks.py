@@ -59,6 +59,22 @@ def omitted_send(mpi):
         comm.barrier()
 
 
+def test_scripts_exchange_python_objects():
+    """As by mpi4py, on a communicator of some ranks as well."""
+    MPI = pytest.importorskip("mpi4py.MPI", reason="needs mpi4py: pip install '.[mpi]'")
+
+    def exchange(mpi):
+        mpi.Barrier()
+        pair = mpi.Create_group(mpi.Get_group().Incl([2, 0])) if mpi.rank != 1 else mpi
+        return (mpi.bcast({"from": mpi.rank}, root=1), mpi.gather(mpi.rank, root=2),
+                mpi.allreduce(mpi.rank + 0.5), mpi.allreduce(mpi.rank, MPI.MAX),
+                pair.allgather(mpi.rank) if mpi.rank != 1 else None)
+
+    found = run_on_ranks(exchange, 3)
+    assert found == [({"from": 1}, [0, 1, 2] if rank == 2 else None, 4.5, 2,
+                      None if rank == 1 else [2, 0]) for rank in range(3)]
+
+
 def test_a_deadlock_names_all_ranks_and_what_they_wait_for():
     with pytest.raises(DeadlockError) as caught:
         run_on_ranks(omitted_send, 3)

@@ -59,7 +59,8 @@ def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
     ----------
     function : callable
         Called as `function(comm, *arguments, **options)`. The communicator is what `hpgcn.train`,
-        `hpgcn.predict` and `hpgcn.propagation` take as `comm`.
+        `hpgcn.predict` and `hpgcn.propagation` take as `comm`. It also has mpi4py's `Barrier`,
+        `bcast`, `gather`, `allgather` and `allreduce` of Python objects.
     ranks : int
         Number of ranks, 1 to 1024.
 

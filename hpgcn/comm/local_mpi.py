@@ -2,8 +2,10 @@
 
 The module stands for `mpi4py.MPI`, an `Intracomm` for its communicator. A message is copied from
 the sender's array to the receiver's when both are there. Sums are taken in the order in which MPICH
-takes them, so that results are equal to the bit.
+takes them, so that results are equal to the bit. Scripts get the calls with Python objects, too.
 """
+import functools
+import operator
 from collections import defaultdict, deque
 
 import numpy as np
@@ -182,6 +184,37 @@ class Intracomm:
                 part[...] = total
 
         return self._collective("allreduce", received, reduce)
+
+    def Barrier(self):
+        self.allgather(None)
+
+    barrier = Barrier
+
+    def bcast(self, value, root=0):
+        """Return what `value` is on the root."""
+        return self.allgather(value)[root]
+
+    def gather(self, value, root=0):
+        """Return a list of the values of all ranks on the root, None on the others."""
+        values = self.allgather(value)
+        return values if self.rank == root else None
+
+    def allreduce(self, value, op=operator.add):
+        """Combine the values of all ranks in rank order by a function of two, such as MPI.MAX."""
+        return functools.reduce(op, self.allgather(value))
+
+    def allgather(self, value):
+        """Return a list of the values of all ranks: the objects themselves, not copies."""
+        values = []
+
+        def copy(parts):
+            for part in parts:
+                part[1][:] = [value for value, _ in parts]
+
+        request = self._collective("exchange of objects", (value, values), copy)
+        self.turns.wait(self.world_ranks[self.rank], lambda: request.done,
+                        lambda: "an exchange of objects")
+        return values
 
     def _begin(self, start):
         request = Request(start)
