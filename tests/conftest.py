@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numba  # noqa: F401 (now, with as many threads; a command within a test may ask for others)
 import pytest
+from numba.core import event
 
 # where a shell in the background, or nohup, has these ignored, started commands must not inherit it
 for number in (signal.SIGINT, signal.SIGHUP):
@@ -115,8 +116,29 @@ def is_plain(value):
 
 
 def pytest_collection_finish():
-    """Leave what is imported by now out of garbage collections: it stays, and Numba causes many."""
+    """Leave what is imported by now out of garbage collections: it stays."""
     gc.freeze()
+
+
+class Uncollected(event.Listener):
+    """Collects no garbage while Numba compiles, which makes little: it took a quarter of the time.
+
+    Numba compiles in one thread at a time, and one kernel within another.
+    """
+
+    depth = 0
+
+    def on_start(self, _):
+        self.depth += 1
+        gc.disable()
+
+    def on_end(self, _):
+        self.depth -= 1
+        if not self.depth:
+            gc.enable()
+
+
+event.register("numba:compile", Uncollected())
 
 
 def pytest_sessionfinish(session):
