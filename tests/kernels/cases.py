@@ -1,10 +1,18 @@
 """Right arguments of every kernel; what the tests of several take and bear."""
+import functools
+
 import numpy as np
 import pytest
 
 from hpgcn.kernels import pack_mask, reference
 
-DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+
+def long(*values):
+    """A case of a test that compiles kernels of its own, with the long tests."""
+    return pytest.param(*values, marks=pytest.mark.long)
+
+
+DTYPES = pytest.mark.parametrize("dtype", [np.float64, long(np.float32)])
 CUTS = [[], [0], [5], [0, 0, 3, 3, 8, 11], [*range(1, 11)]]  # of 11 columns, into blocks
 KEY = {"seed": 3, "epoch": 2, "layer": 1, "p": 0.5}
 CSR = {"indptr": "indptr", "indices": "indices"}
@@ -75,8 +83,9 @@ def tolerance(dtype):
     return {"rtol": 2e-6 if single else 1e-13, "atol": 1e-7 if single else 1e-14}
 
 
+@functools.cache
 def arrays(scale):
-    """One fresh array of each kind that the cases take: 12 `scale` rows, 10 columns of A, f = 9."""
+    """One array of each kind that the cases take: 12 `scale` rows, 10 columns of A, f = 9."""
     rng = np.random.default_rng(0)
     m, n, f, k = 12 * scale, 10, 9, 40 * scale
     shapes = {
@@ -85,8 +94,7 @@ def arrays(scale):
         "slope": 20 * scale, "W": (f, 4), "data": k, "values": k, "z4": (m, 4), "xhat": (m, f),
         "l3": (m, 3), "z3": (m, 3), "share": (m, 3), "high": (m, 3), "r3": (n, 3), "n3": (n, 3),
         "k3": (k, 3), "e3": (k, 3), "out3": (k, 3), "pulled": (m, f + 9), "wider": (m, f + 9)}
-    reals = {name: rng.random(shape).astype(np.float32) + np.float32(0.5)
-             for name, shape in shapes.items()}
+    reals = {name: rng.random(shape) + 0.5 for name, shape in shapes.items()}
     ends = np.array([5, 5, 9, 12, 13, 20, 22, 25, 30, 33, 36, 40])  # a row is empty
     indptr = np.r_[0, (ends + 40 * np.arange(scale)[:, None]).ravel()]
     indices = rng.integers(0, n, k).astype(np.int32)
@@ -99,14 +107,15 @@ def arrays(scale):
             "labels": rng.integers(0, f, m), "wide": rng.random(m) + 1,
             "bits": np.zeros((m, 2), np.uint8), "means": rng.random((m, 2)),
             "f8": rng.random(f), "g8": rng.random(f) + 1, "pair": rng.random((2, f)),
-            "many": rng.integers(0, 2, (m, f)).astype(np.float32),
+            "many": rng.integers(0, 2, (m, f)).astype(np.float64),
             "counter": rng.integers(0, 99, (3, 4)), "key": np.array([3, 4]),
             "target": rng.random((3, f)), "classes": rng.random((3, f + 3))}
 
 
 def case(name, scale=1):
+    """Return right arguments of a kernel, its arrays made anew."""
     known = arrays(scale)
-    return {key: known[value] if isinstance(value, str) and value in known else value
+    return {key: known[value].copy() if isinstance(value, str) and value in known else value
             for key, value in CASES[name].items()}
 
 

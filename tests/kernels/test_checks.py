@@ -9,6 +9,7 @@ from hpgcn.kernels import checks, cpu, reference
 from hpgcn.kernels.threads import threshold
 
 M, N, F = 12, 10, 9
+MOVED = ("rows", "strided", "words", "into_rows", "into_moved", "into_strided")  # lie anywhere
 WITH_ARRAYS = [name for name in CASES if checks.SPECS[name]]
 
 
@@ -37,7 +38,7 @@ def read_only(array):
     return array
 
 
-DTYPES = ("float16", "float64", "complex64", "int16", "int64", "uint64", "bool", "object", "U9")
+DTYPES = ("float16", "float32", "complex64", "int16", "int64", "uint64", "bool", "object", "U9")
 CHANGES = {
     "fortran": np.asfortranarray, "strided": strided, "unaligned": unaligned,
     "reversed": lambda a: np.flip(np.flip(a).copy()),
@@ -86,13 +87,67 @@ def test_what_is_right_is_taken(name):
         getattr(cpu, name)()
 
 
+def handed_on(name, given):
+    """Return the arrays that the checks hand on to the reference, which runs; None if refused."""
+    kernel = getattr(reference.trusted, name)
+    held = {}
+
+    @functools.wraps(kernel)
+    def run(**arguments):
+        held.update((key, each) for key, each in arguments.items() if isinstance(each, np.ndarray))
+        kernel(**{**arguments, **{key: array.copy() for key, array in held.items()}})
+
+    try:
+        checks.checked(name, run, lambda: np)(**given)
+    except (TypeError, ValueError) as error:
+        assert str(error).startswith(f"{name}: "), error
+        assert "\n" not in str(error)
+        return None
+    return held
+
+
 @pytest.mark.parametrize("name", WITH_ARRAYS)
 def test_any_array_in_any_place(name):
+    """It is refused, or reaches the kernel with its numbers, as compiled code can read them."""
+    spec = checks.parse(checks.SPECS[name])
+    kinds = {each.name: each.kind.removesuffix("16") for each in spec}
+    limited = {each.name for each in spec if each.limit not in ("", "V") or each.kind == "pointers"}
+    usual = handed_on(name, case(name))
     for argument, value in case(name).items():
-        for change in CHANGES.values() if isinstance(value, np.ndarray) else ():
+        for what, change in CHANGES.items() if isinstance(value, np.ndarray) else ():
             given = case(name)
             given[argument] = change(given[argument])
             with np.errstate(all="ignore"):
+                found = handed_on(name, given)
+            assert found is None or argument not in limited or what not in (
+                "negative", "too large"), f"{argument} may be {what}"
+            for key, array in (found or {}).items():
+                np.testing.assert_array_equal(array, np.asarray(given[key]).astype(array.dtype))
+                assert kinds[key] in MOVED or (array.flags.c_contiguous and array.flags.aligned)
+                if kinds[key] not in ("rows", "words"):  # of any numbers
+                    assert array.dtype.isnative and array.dtype.kind == usual[key].dtype.kind
+                    assert array.dtype in (usual[key].dtype, *checks.FLOATS, *checks.INTEGERS)
+            assert len({found[key].dtype for key, kind in kinds.items()
+                        if key in (found or ()) and kind in ("real", "like", "into")}) <= 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", WITH_ARRAYS)
+def test_compiled_code_takes_each_kind_of_array(name):
+    """Read-only arrays, other integers, and rows and columns that lie apart."""
+    written = {each.name for each in checks.parse(checks.SPECS[name])
+               if each.kind.startswith(("into", "alike"))}
+    other = {np.dtype(np.int32): np.int64, np.dtype(np.int64): np.int32}
+    given = case(name)
+    for key, array in given.items():
+        if isinstance(array, np.ndarray) and key not in written:
+            given[key] = read_only(array.astype(other.get(array.dtype, array.dtype)))
+    assert not held_against_the_reference(name, given)
+    for change in strided, np.asfortranarray, CHANGES["reversed"], CHANGES["columns"]:
+        for argument, value in case(name).items():
+            if isinstance(value, np.ndarray):
+                given = case(name)
+                given[argument] = change(value)
                 held_against_the_reference(name, given)
 
 
@@ -128,8 +183,8 @@ def test_what_is_written_is_not_read(name):
 
 @pytest.mark.parametrize("name, changed, message", [
     ("spmm", {"x": np.ones((N, F), int)}, "spmm: x has dtype int64, expected float32 or float64"),
-    ("spmm", {"x": np.ones(N, np.float32)}, r"spmm: x has shape \(10,\), expected \(n, f\)"),
-    ("spmm", {"x": np.ones((3, F), np.float32), "col_scale": None},
+    ("spmm", {"x": np.ones(N)}, r"spmm: x has shape \(10,\), expected \(n, f\)"),
+    ("spmm", {"x": np.ones((3, F)), "col_scale": None},
      r"spmm: indices\[\d+\] is \d, expected 0..2"),
     ("spmm", {"rows": np.array([1, 1])}, "spmm: rows has a row twice"),
     ("spmm", {"indptr": case("spmm")["indptr"][::-1].copy()},
@@ -165,10 +220,10 @@ def test_indices_are_looked_at_again_while_they_can_change():
         cpu.spmm(**given)
     view = read_only(given["indices"][:])
     given["indices"][3] = 0
-    cpu.spmm(**{**given, "indices": view})
+    reference.spmm(**{**given, "indices": view})
     given["indices"][3] = -1
     with pytest.raises(ValueError, match=r"indices\[3\] is -1"):
-        cpu.spmm(**{**given, "indices": view})
+        reference.spmm(**{**given, "indices": view})
 
 
 def test_read_only_indices_are_looked_at_once(monkeypatch):
@@ -178,7 +233,7 @@ def test_read_only_indices_are_looked_at_once(monkeypatch):
     monkeypatch.setattr(checks, "_largest", lambda array: sizes.append(array.size) or scan(array))
     read_only(given["index"])
     for _ in range(3):
-        cpu.gather(**given)
+        reference.gather(**given)
     assert sizes == [M]
     known = functools.partial(len, checks._facts_of)
     before = known()
@@ -189,13 +244,13 @@ def test_read_only_indices_are_looked_at_once(monkeypatch):
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 def test_many_indices_are_looked_at_by_all_threads(dtype):
     index = np.arange(3 * checks.LARGE, dtype=dtype)[::-1] % 1000
-    x = np.zeros((1000, 1), np.float32)
+    x = np.zeros((1000, 1))
     with threshold(0):
-        cpu.gather(x, index)
+        reference.gather(x, index)
         for wrong in (1000, -1):
             index[2 * checks.LARGE] = wrong
             with pytest.raises(ValueError, match=rf"index\[{2 * checks.LARGE}\] is {wrong}"):
-                cpu.gather(x, index)
+                reference.gather(x, index)
 
 
 def test_accumulating_into_nothing_begins_with_zeros():

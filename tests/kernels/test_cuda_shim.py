@@ -10,6 +10,7 @@ import types
 import numpy as np
 import pytest
 import shim
+from cases import DTYPES
 from commands import python
 from shim import COMPILER, KERNELS, SOURCES, WITHOUT_WARPS, ShimDevice, names_of, twins
 
@@ -19,9 +20,17 @@ from hpgcn.kernels.cuda.device import CupyDevice, kept, using
 from hpgcn.kernels.cuda.spmm import pieces_of, shape_of
 
 on_device = pytest.mark.usefixtures("device")
-alone = pytest.mark.parametrize("device", ["threads"], indirect=True)
-globals().update({name: on_device(alone(test) if name.endswith(WITHOUT_WARPS) else test)
-                  for name, test in twins(cuda).items()})
+alone = pytest.mark.parametrize("device", ["warps"], indirect=True)
+
+
+def as_twin(name, test):
+    """Run a test of the CPU kernels on devices: those of 16 bits take libraries of their own."""
+    if name.endswith("of_bits16"):
+        test = pytest.mark.long(test)
+    return on_device(alone(test) if name.endswith(WITHOUT_WARPS) else test)
+
+
+globals().update({name: as_twin(name, test) for name, test in twins(cuda).items()})
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +39,8 @@ def devices(tmp_path_factory):
     return [ShimDevice(folder, warps) for warps in (False, True)]
 
 
-@pytest.fixture(params=["threads", "warps"])
+# as a GPU runs them; without warps as well with the long tests
+@pytest.fixture(params=["warps", pytest.param("threads", marks=pytest.mark.long)])
 def device(request):
     if COMPILER is None:
         pytest.skip("no C++ compiler: set CXX")
@@ -107,19 +117,21 @@ def test_lanes_cover_the_width(width, pack, name, threads):
 
 
 @on_device
+@DTYPES
 @pytest.mark.parametrize("f", [5, 8, 41])
 @pytest.mark.parametrize("offset", [0, 1])
 @pytest.mark.parametrize("nonzeros", [20, 900])
-def test_rows_that_begin_anywhere(f, offset, nonzeros):
+def test_rows_that_begin_anywhere(f, offset, nonzeros, dtype):
     rng = np.random.default_rng(f)
     indptr = np.r_[0, np.sort(rng.integers(0, nonzeros, 29)), nonzeros]
-    indices = rng.integers(0, 50, nonzeros)
-    memory = rng.standard_normal(52 * f + 8).astype(np.float32)
+    indices = rng.integers(0, 50, nonzeros).astype(np.int32)
+    memory = rng.standard_normal(52 * f + 8).astype(dtype)
     x = memory[offset:offset + 50 * f].reshape(50, f)
     expected = reference.spmm(indptr, indices, None, x.astype(np.float64))
-    out = np.full(30 * f + 8, 7, np.float32)
+    out = np.full(30 * f + 8, 7, dtype)
     cuda.spmm(indptr, indices, None, x, out[offset:offset + 30 * f].reshape(30, f))
-    np.testing.assert_allclose(out[offset:offset + 30 * f].reshape(30, f), expected, atol=1e-4)
+    np.testing.assert_allclose(out[offset:offset + 30 * f].reshape(30, f), expected,
+                               atol=1e-4 if dtype == np.float32 else 1e-12)
     assert (out[:offset] == 7).all() and (out[offset + 30 * f:] == 7).all()
 
 
@@ -127,13 +139,15 @@ def test_rows_that_begin_anywhere(f, offset, nonzeros):
 def test_what_a_mask_drops_is_not_seen():
     x = np.array([[1] * 4 + [np.nan] * 7 + [2]] * 3)
     mask = np.array([[0x0F, 0x08]] * 2, np.uint8)
-    out = cuda.sspmm(np.array([0, 2, 2]), np.array([0, 2]), None, x, mask, np.full((2, 12), np.nan))
+    out = cuda.sspmm(np.array([0, 2, 2]), np.array([0, 2], np.int32), None, x, mask,
+                     np.full((2, 12), np.nan))
     np.testing.assert_array_equal(out, [[2] * 4 + [0] * 7 + [4], [0] * 12])
 
 
-def test_rows_of_all_shapes_have_the_same_bits(device):
+@DTYPES
+def test_rows_of_all_shapes_have_the_same_bits(device, dtype):
     """The sum of a column does not depend on how many lanes share the row."""
-    indptr, indices, data, x, _ = skewed(160, np.float32)
+    indptr, indices, data, x, _ = skewed(160, dtype)
     whole = cuda.spmm(indptr, indices, data, x)
     for width in (4, 8, 16, 32, 52, 64, 128):
         part = cuda.spmm(indptr, indices, data, x[:, :width].copy())
@@ -157,7 +171,7 @@ def test_rows_of_any_kind_are_gathered(dtype, f):
 @on_device
 @pytest.mark.parametrize("m", [1, 31, 32, 33, 1000, 40_000])
 def test_column_sums(m):
-    x = np.random.default_rng(m).integers(-9, 10, (m, 5)).astype(np.float32)
+    x = np.random.default_rng(m).integers(-9, 10, (m, 5)).astype(float)
     np.testing.assert_array_equal(cuda.column_sum(x), x.sum(0, dtype=np.float64))
 
 
