@@ -3,6 +3,7 @@ import sys
 
 import numpy as np
 import pytest
+from cases import DTYPES
 
 from hpgcn.kernels import cpu, reference
 from hpgcn.kernels.threads import threshold
@@ -12,17 +13,17 @@ BOTH = pytest.mark.parametrize("kernels", [reference, cpu])
 
 @BOTH
 def test_table(kernels):
-    x = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
+    x = np.array([[1, 2], [3, 4], [5, 6]], float)
     np.testing.assert_array_equal(kernels.gather(x, np.array([2, 0, 2])), [[5, 6], [1, 2], [5, 6]])
     assert kernels.gather(x, np.empty(0, np.int64)).shape == (0, 2)
-    out = np.zeros((3, 2), np.float32)
+    out = np.zeros((3, 2))
     assert kernels.scatter_add(x, np.array([1, 1, 0]), out) is out
     np.testing.assert_array_equal(out, [[5, 6], [4, 6], [0, 0]])
     kernels.scatter_add(x[:0], np.empty(0, np.int64), out)
     np.testing.assert_array_equal(out, [[5, 6], [4, 6], [0, 0]])
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@DTYPES
 @pytest.mark.parametrize("f", [1, 7, 16, 33, 128])
 def test_random(f, dtype):
     rng = np.random.default_rng(f)

@@ -4,6 +4,7 @@ import itertools
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from cases import DTYPES
 
 from hpgcn.kernels import cpu, pack_mask, reference, unpack_mask
 
@@ -52,14 +53,15 @@ def test_bits_follow_the_vertex(kernels):
         assert np.any(kernels.dropout_bits(vertex, 20, p=0.5, **{**KEY, **other}) != bits)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@DTYPES
 def test_sparse_and_dense_dropout_agree(dtype):
     rng = np.random.default_rng(2)
     X = sp.random_array((80, 37), density=0.2, rng=rng, format="csr").astype(dtype)
+    indptr = X.indptr.astype(np.int64)
     vertex = rng.permutation(80)
     for kernels in (reference, cpu):
         dense = kernels.dropout(X.toarray(), vertex, p=0.4, **KEY)
-        data = kernels.dropout_csr(X.indptr, X.indices, X.data, vertex, p=0.4, **KEY)
+        data = kernels.dropout_csr(indptr, X.indices, X.data, vertex, p=0.4, **KEY)
         sparse = sp.csr_array((data, X.indices, X.indptr), X.shape).toarray()
         np.testing.assert_array_equal(sparse, dense)
         kept = dense != 0
@@ -90,7 +92,7 @@ def test_bits_far_to_the_right(kernels):
 
 
 @BOTH
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@DTYPES
 def test_dropout_of_a_block_of_columns(kernels, dtype):
     rng = np.random.default_rng(4)
     X = sp.random_array((7, 57), density=0.4, rng=rng, format="csr").astype(dtype)
@@ -103,7 +105,8 @@ def test_dropout_of_a_block_of_columns(kernels, dtype):
         result = kernels.dropout(dense[:, columns].copy(), vertex, **key)
         np.testing.assert_array_equal(result, whole[:, columns])
         block = X[:, columns]
-        data = kernels.dropout_csr(block.indptr, block.indices, block.data, vertex, **key)
+        data = kernels.dropout_csr(block.indptr.astype(np.int64), block.indices, block.data,
+                                   vertex, **key)
         result = sp.csr_array((data, block.indices, block.indptr), block.shape).toarray()
         np.testing.assert_array_equal(result, whole[:, columns])
 
