@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import hpgcn.kernels
 from hpgcn.kernels import reference
@@ -44,6 +45,7 @@ def test_the_page_has_every_kernel_as_its_docstring_says():
         assert f"{lines}\n" in PAGE, f"docs/kernels.md lacks these lines:\n{lines}"
 
 
+@pytest.mark.long
 def test_the_examples_run():
     names = {"np": np, **{name: getattr(hpgcn.kernels, name) for name in hpgcn.kernels.__all__}}
     found = doctest.DocTestParser().get_doctest(PAGE, names, "docs/kernels.md", None, 0)
