@@ -35,6 +35,11 @@ def served(models=MODELS, strategies=STRATEGIES, ranks=RANKS):
     return pytest.mark.parametrize("comm, strategy, model", cases, indirect=["comm"])
 
 
+def on_ranks(*numbers):
+    """Run a test of `comm` on these numbers of ranks alone, where others show no other fault."""
+    return pytest.mark.parametrize("comm", numbers, ids="{} ranks".format, indirect=True)
+
+
 def start(source, config, comm=None):
     comm = comm or SerialComm()
     skip_refused(source, config, comm)

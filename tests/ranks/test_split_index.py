@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 from graphs import make, scattered
+from training import on_ranks
 
 import hpgcn
 from hpgcn import store
@@ -22,11 +23,13 @@ def graph():
 
 
 def losses(source, comm, split=0, **settings):
-    result = hpgcn.train(source, Config(epochs=3, hidden=8, split_index=split, **settings), comm)
+    result = hpgcn.train(source, Config(epochs=2, hidden=10, dtype="float64", split_index=split,
+                                        **settings), comm)
     return [(row["loss"], row["val_loss"], row["train_acc"], row["test_acc"])
             for row in result.history]
 
 
+@on_ranks(1, 4)
 @pytest.mark.parametrize("strategy", ["p2p", "cover", "1d", "2d", "mop"])
 def test_in_memory(comm, graph, strategy):
     whole = scattered(graph, comm)
@@ -35,6 +38,7 @@ def test_in_memory(comm, graph, strategy):
     assert losses(whole, comm, strategy=strategy) != alone
 
 
+@on_ranks(1, 4)
 def test_in_a_partitioned_file(comm, graph, tmp_path):
     folder = comm.bcast(tmp_path)
     if comm.rank == 0:
@@ -48,6 +52,7 @@ def test_in_a_partitioned_file(comm, graph, tmp_path):
     assert losses(folder / "whole.h5", comm, 1, strategy="p2p") != alone
 
 
+@on_ranks(1, 4)
 def test_auto_partitions_all_of_them(comm, graph, tmp_path):
     folder = comm.bcast(tmp_path)
     if comm.rank == 0:
@@ -62,6 +67,7 @@ def test_auto_partitions_all_of_them(comm, graph, tmp_path):
             assert kept.header.num_splits == 5
 
 
+@on_ranks(1, 4)
 def test_refused_on_all_ranks(comm, graph):
     with pytest.raises(ConfigError, match="split_index=5, but the graph has 5 splits, 0 to 4"):
         hpgcn.train(graph, Config(split_index=5, epochs=1), comm)

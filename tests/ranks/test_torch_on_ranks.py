@@ -6,23 +6,22 @@ from graphs import make, scattered
 
 pytest.importorskip("torch", reason="needs PyTorch: pip install '.[torch]'")
 import torch
-from held import footprint_of, matrix_of
+from once import once
+from training import on_ranks
 
-from hpgcn.config import Config
 from hpgcn.errors import ConfigError, UsageError
 from hpgcn.interop.torch import Propagation
-from hpgcn.planning.survey import Survey
 from hpgcn.strategies import STRATEGIES
 
 
 def model_of(graph):
     torch.manual_seed(0)
-    layers = [torch.nn.Linear(graph.header.num_features, 9), torch.nn.Linear(9, 6),
-              torch.nn.Linear(6, graph.header.num_classes)]
+    layers = [torch.nn.Linear(graph.header.num_features, 10), torch.nn.Linear(10, 10),
+              torch.nn.Linear(10, graph.header.num_classes)]
     return torch.nn.ModuleList(layers).double()
 
 
-def losses(graph, comm, steps=6, **options):
+def losses(graph, comm, steps=3, **options):
     """Losses and last gradients of a model that multiplies by A and A^T, with keyed dropout."""
     with Propagation(graph, comm, dtype="float64", device="cpu", **options) as spread:
         model = model_of(graph)
@@ -44,16 +43,22 @@ def losses(graph, comm, steps=6, **options):
         return found, [each.grad.numpy().copy() for each in model.parameters()]
 
 
+@once
+def losses_of_one_rank(graph):
+    return losses(graph, None)
+
+
 @pytest.mark.parametrize("directed, sparse", [(False, False), (True, True)])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_losses_and_gradients_equal_those_of_one_rank(comm, strategy, directed, sparse):
     graph = make(directed=directed, weighted=True, sparse=sparse)
-    expected, gradients = losses(graph, None)
+    expected, gradients = losses_of_one_rank(graph)
     found, own = losses(graph, comm, strategy=strategy)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     for one, other in zip(own, gradients):
         np.testing.assert_allclose(one, other, atol=1e-12)
-    assert found == losses(graph, comm, strategy=strategy)[0], "another bit"
+    if directed:
+        assert found == losses(graph, comm, strategy=strategy)[0], "another bit"
     assert len({tuple(each) for each in comm.allgather(found)}) == 1
 
 
@@ -66,7 +71,7 @@ def test_one_rank_equals_dense_matrices():
     y, X = torch.from_numpy(graph.labels), torch.from_numpy(graph.features).double()
     with Propagation(graph, dtype="float64") as spread:  # only to draw
         expected = []
-        for _ in range(6):
+        for _ in range(3):
             optimizer.zero_grad()
             H = spread.dropout((A @ model[0](X)).relu(), 0.4)
             logits = model[2]((A.T @ model[1](H)).tanh())
@@ -89,15 +94,16 @@ def test_gradients_of_gradients():
         assert torch.equal(out, before), "a result was overwritten"
 
 
+@on_ranks(1, 3)
 def test_dropout_is_keyed_by_vertex(comm):
     graph = scattered(make(), comm)
-    with Propagation(graph, comm, seed=3) as spread:
-        ones = torch.ones(len(spread.rows), 10)
+    with Propagation(graph, comm, seed=3, dtype="float64") as spread:
+        ones = torch.ones(len(spread.rows), 10, dtype=torch.float64)
         first, second = spread.dropout(ones, 0.5), spread.dropout(ones, 0.5)
         kept = {int(row): tuple(bits.tolist()) for row, bits in zip(spread.rows, first)}
         kept = {row: bits for each in comm.allgather(kept) for row, bits in each.items()}
-        with Propagation(make(), None, seed=3) as alone:
-            whole = alone.dropout(torch.ones(graph.num_rows, 10), 0.5)
+        with Propagation(make(), None, seed=3, dtype="float64") as alone:
+            whole = alone.dropout(torch.ones(graph.num_rows, 10, dtype=torch.float64), 0.5)
             assert kept == {int(row): tuple(bits.tolist())
                             for row, bits in zip(alone.rows, whole)}
         assert len(kept) == graph.num_rows
@@ -108,8 +114,9 @@ def test_dropout_is_keyed_by_vertex(comm):
             spread.dropout(ones, 1)
 
 
+@on_ranks(1, 3)
 def test_a_parameter_without_a_gradient_keeps_none(comm):
-    with Propagation(make(), comm) as spread:
+    with Propagation(make(), comm, strategy="1d") as spread:
         model = torch.nn.ParameterList([torch.zeros(3), torch.zeros(2), torch.zeros(2)])
         model[0].grad = torch.full((3,), float(spread.product.comm.rank))
         if spread.product.comm.rank == 0:
@@ -124,9 +131,10 @@ def test_a_parameter_without_a_gradient_keeps_none(comm):
         assert model[0].tolist() == [5, 5, 5]
 
 
+@on_ranks(1, 3)
 def test_refusals(comm):
     graph = make()
-    with Propagation(graph, comm) as spread:
+    with Propagation(graph, comm, strategy="1d") as spread:
         m = len(spread.rows)
         with pytest.raises(UsageError, match=r"H is of float64, the product of float32"):
             spread(torch.ones(m, 2, dtype=torch.float64))
@@ -136,15 +144,3 @@ def test_refusals(comm):
             model = torch.nn.Linear(2 + comm.rank, 1)
             with pytest.raises(ConfigError, match="parameters"):
                 spread.all_reduce_gradients(model)
-
-
-@pytest.mark.parametrize("directed", [False, True])
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_matrix_is_as_large_as_planned(comm, strategy, directed):
-    graph = scattered(make(directed=directed), comm)
-    config = Config(strategy=strategy, prune=False, precompute=False)
-    planned = footprint_of(graph, config, comm, Survey(graph, config)).parts["matrix"]
-    with Propagation(graph, comm, strategy=strategy, device="cpu") as spread:
-        arrays, _ = matrix_of(spread.product.strategy)
-        held = sum({id(each): each.nbytes for each in arrays if each is not None}.values())
-    assert held == planned[comm.rank]
