@@ -29,6 +29,12 @@ def graph(tmp_path_factory):
     return path
 
 
+@pytest.fixture
+def in_process(monkeypatch):
+    """Runs of hpgcn are here, which saves the start of a process each."""
+    monkeypatch.setattr(accuracy, "alone", lambda label, hint, call, *args: call(*args))
+
+
 def measured(*args):
     report = json.loads(succeed("bench", "accuracy", *args, *QUICK), parse_constant=pytest.fail)
     assert report["bench"] == "accuracy" and all(set(row) == ROW for row in report["rows"])
@@ -61,6 +67,7 @@ def test_medians_of_seeds_count_those_that_never_get_there():
     assert (row["reached"], row["to_target_s"]) == ("1 of 2", None)
 
 
+@pytest.mark.usefixtures("in_process")
 def test_report_and_files(graph, tmp_path):
     pytest.importorskip("matplotlib")
     out = tmp_path / "new" / "folder"
@@ -78,6 +85,7 @@ def test_report_and_files(graph, tmp_path):
     assert "exists already" in refused(73, "bench", "accuracy", *args, *QUICK)
 
 
+@pytest.mark.usefixtures("in_process")
 def test_a_target_that_is_never_reached_is_said_plainly(graph):
     report = measured(graph, "--batch", "vertices:200", "--epochs", 2, "--target", 1)
     row, = report["rows"]  # no full batch: the target is known
@@ -90,8 +98,10 @@ def test_a_target_that_is_never_reached_is_said_plainly(graph):
 
 
 def test_seconds_end_a_run(graph):
+    """In a process of its own, of which the peak memory is told."""
     row, = measured(graph, "--epochs", 500, "--seconds", 1e-6)["rows"]
     assert row["epochs_run"] == 1 and row["reached"] == "1 of 1"
+    assert row["peak_rss_bytes"] > 10 << 20
 
 
 def test_steps_of_an_epoch(graph, tmp_path):
@@ -105,6 +115,7 @@ def test_steps_of_an_epoch(graph, tmp_path):
 
 
 @PEERS
+@pytest.mark.long
 def test_pyg_trains_beside(graph):
     report = measured(graph, "--epochs", 12, "--lr", 0.05, "--peers")
     ours, pyg = report["rows"]
@@ -216,6 +227,7 @@ def test_all_neighbours_of_the_peer_are_the_whole_matrix(tmp_path, monkeypatch, 
     assert seen == int(peer.train.sum())
 
 
+@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("python, reason", [
     ("/nowhere/python", "No such file"), (None, "No module named 'torch'")])
 def test_a_missing_peer_is_named_not_needed(graph, tmp_path, python, reason):
@@ -230,6 +242,7 @@ def test_a_missing_peer_is_named_not_needed(graph, tmp_path, python, reason):
     assert f"without pyg full:  {report['absent']['pyg full']}" in tables.format_report(report)
 
 
+@pytest.mark.usefixtures("in_process")
 def test_what_the_peer_does_not_know(graph):
     report = measured(graph, "--epochs", 1, "--optimizer", "adamw", "--peers")
     assert "optimizer = 'adamw'" in report["absent"]["pyg"]
