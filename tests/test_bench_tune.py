@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from commands import refused, succeed
 
 from hpgcn import bench
+from hpgcn.bench import host, tune
 from hpgcn.errors import UsageError
 from hpgcn.kernels import pack_mask
 from hpgcn.kernels.cpu import trusted, tuning
@@ -135,6 +136,38 @@ def test_what_cannot_be_kept_is_one_line(cache):
         assert words in refused(73, "bench", "tune", "--threads", 1, *more)
 
 
+NEAR, FAR = 24, 128  # nonzeros ahead that candidates have, and no default of AMD
+
+
+def seconds(host, call):
+    """Seconds of a product on a CPU that likes NEAR and FAR, 2 blocks, and nothing else."""
+    candidate, _ = call.args
+    reaches = [each for kinds in candidate.reach.values() for each in kinds]
+    liked = any(each.near == NEAR for each in reaches) + any(each.far == FAR for each in reaches)
+    return (3 - liked + candidate.streamed + (candidate.blocks != 2) + candidate.entries,)
+
+
+def test_the_fastest_is_kept(monkeypatch):
+    monkeypatch.setattr(tuning, "default", lambda: tuning.AMD)
+    monkeypatch.setattr(host.Host, "seconds", seconds)
+    monkeypatch.setattr(tune, "run", lambda candidate, product: None)
+    bench.run("tune", **QUICK)
+    kept = tuning.measured()
+    for level in LEVELS:
+        assert {(each.near, each.far) for each in kept.reach[level]} == {(NEAR, FAR)}, level
+    assert (kept.streamed, kept.blocks, kept.entries) == (False, 2, False)
+
+
+def test_the_default_is_kept_where_nothing_is_faster(monkeypatch):
+    monkeypatch.setattr(host.Host, "seconds", lambda self, call: (
+        1.0 if call.args[0] == tuning.default() else 0.98,))
+    monkeypatch.setattr(tune, "run", lambda candidate, product: None)
+    report = bench.run("tune", **QUICK)
+    assert tuning.measured() == tuning.default()
+    assert {row["ratio"] for row in report["rows"]} == {1}
+
+
+@pytest.mark.long
 def test_tune():
     words = "bench", "tune", "--scale-down", 4096, "--repeats", 1, "--threads", 1
     report = json.loads(succeed(*words, "--json"), parse_constant=pytest.fail)
@@ -178,8 +211,10 @@ TUNINGS = [OTHER, *(Tuning({level: 3 * (Reach(*reach),) for level in LEVELS}, Tr
                     for reach in ((0, 0, 0, 0), (1, 2, 1024, 16)))]
 
 
-@pytest.mark.parametrize("width", [16, 41])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint16])
+@pytest.mark.parametrize("width, dtype", [  # each is compiled for all TUNINGS
+    pytest.param(16, np.float32, marks=pytest.mark.long), (41, np.float32),
+    pytest.param(16, np.float64, marks=pytest.mark.long),
+    pytest.param(41, np.uint16, marks=pytest.mark.long)])
 def test_no_bit_of_a_product_depends_on_it(width, dtype, monkeypatch):
     module = import_module("hpgcn.kernels.cpu.spmm")  # the package has the function by this name
     monkeypatch.setattr(module, "last_level_cache", lambda: 1 << 12)  # results are larger
