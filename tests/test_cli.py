@@ -121,10 +121,11 @@ def test_the_default_run_directory_is_new_each_time(graphs):
     assert "run-digits-1: run directory exists" in line
 
 
-def test_ranks_against_parts(graphs):
-    for options in ({"ranks": 2}, {}):
-        line = refused(78, "train", "digits.p3.h5", "--out", "a", **options)
-        assert f"partition has 3 parts but {options.get('ranks', 1)} ranks started" in line
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_ranks_against_parts(graphs, ranks):
+    options = {"ranks": ranks} if ranks > 1 else {}
+    line = refused(78, "train", "digits.p3.h5", "--out", "a", **options)
+    assert f"partition has 3 parts but {ranks} ranks started" in line
     assert not Path("a", "summary.json").exists()
 
 

@@ -1,5 +1,6 @@
 """The rules of the house, from the syntax tree: who imports and names whom; length of files."""
 import ast
+import functools
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -84,6 +85,7 @@ def test_files_are_short_and_imports_go_down(path):
             assert first in known, f"{path}:{line}: {first} is no dependency"
 
 
+@functools.cache
 def words(path):
     """Lines of the string constants of a file, by their text."""
     found = {}
@@ -107,19 +109,18 @@ def test_no_entry_of_a_registry_is_named_outside_its_room(registry, home):
     assert not any(found.values()), {str(path): each for path, each in found.items() if each}
 
 
-def loaded_by(statement):
-    top = "print(*(name for name in sys.modules if '.' not in name))"
-    done = python("-c", f"import sys; {statement}; {top}")
-    assert not done.returncode, done.stderr
-    return set(done.stdout.split())
-
-
 def test_import_is_light():
-    heavy = {"numpy", "scipy", "numba", "h5py", "mpi4py", "mtkahypar", "sklearn", "cupy", "torch"}
-    assert not loaded_by("import hpgcn, hpgcn.__main__") & heavy
-    assert not loaded_by("import hpgcn; hpgcn.load") & {"numba", "mpi4py", "mtkahypar"}
-    assert not loaded_by("import hpgcn; hpgcn.train") & {"mpi4py", "mtkahypar", "kahypar",
-                                                         "pymetis", "sklearn"}
+    """One process takes one step after the other, and prints what each has loaded."""
+    top = "print(*(name for name in sys.modules if '.' not in name))"
+    steps = {
+        "import hpgcn, hpgcn.__main__": {"numpy", "scipy", "numba", "h5py", "mpi4py", "mtkahypar",
+                                         "sklearn", "cupy", "torch"},
+        "hpgcn.load": {"numba", "mpi4py", "mtkahypar"},
+        "hpgcn.train": {"mpi4py", "mtkahypar", "kahypar", "pymetis", "sklearn"}}
+    done = python("-c", "; ".join(["import sys", *(f"{step}; {top}" for step in steps)]))
+    assert not done.returncode, done.stderr
+    for (step, heavy), loaded in zip(steps.items(), done.stdout.splitlines(), strict=True):
+        assert not heavy & set(loaded.split()), step
 
 
 def test_public_names():

@@ -77,6 +77,7 @@ def test_every_kind_of_file(folder):
     np.testing.assert_allclose(table["probability"], shares, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_several_ranks_write_the_same(folder):
     succeed("predict", folder / "run", "-o", folder / "one.csv")
     ended = started("predict", folder / "run", "-o", folder / "three.csv", ranks=3)

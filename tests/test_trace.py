@@ -147,7 +147,8 @@ RANKS = """
 """
 
 
-@pytest.mark.parametrize("shift", [pytest.param(0.0, marks=pytest.mark.long), 1000.0])
+@pytest.mark.long
+@pytest.mark.parametrize("shift", [0.0, 1000.0])
 def test_ranks_share_one_axis_of_time(tmp_path, shift):
     path = tmp_path / "trace.json"
     done = python("-c", textwrap.dedent(RANKS), path, shift, ranks=3)

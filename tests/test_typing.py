@@ -45,6 +45,7 @@ def test_public_functions_say_all_types(name):
         assert not untyped, f"{name}.{key}: {', '.join(untyped)}"
 
 
+@pytest.mark.long
 def test_mypy_agrees():
     pytest.importorskip("mypy", reason="needs mypy: pip install '.[dev]'")
     done = subprocess.run([sys.executable, "-m", "mypy"], cwd=ROOT, capture_output=True, text=True,
