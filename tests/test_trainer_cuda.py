@@ -35,8 +35,8 @@ def on(device):
 
 def check(graph, config, device):
     bound = BOUND[config.dtype]
-    expected, flat = run(graph, config, epochs=6)
-    history, weights = run(graph, config, on(device), 6)
+    expected, flat = run(graph, config, epochs=3)
+    history, weights = run(graph, config, on(device), 3)
     assert_same_curves(history, expected, bound)
     assert np.linalg.norm(weights - flat) <= 10 * bound * np.linalg.norm(flat)
 
@@ -64,8 +64,8 @@ def test_every_stack(gpu, kind, stack, dtype):
                     **{"hidden": 7, **KINDS[kind], **STACKS[stack]})
     graph = make(train=9, degree=3)
     bound = 1e-4 if dtype == "float32" else 1e-11
-    expected, _ = run(graph, config, epochs=4)
-    history, _ = run(graph, config, on(gpu), 4)
+    expected, _ = run(graph, config, epochs=3)
+    history, _ = run(graph, config, on(gpu), 3)
     for key in ("loss", "val_loss"):
         np.testing.assert_allclose([m[key] for m in history], [m[key] for m in expected], bound)
 
@@ -157,8 +157,8 @@ def test_rows_of_16_bits_have_the_curve_of_the_cpu(gpu, model, kind, options):
     config = Config(layers=3, dropout=0.4, dtype="bf16", seed=3, **SETTINGS[model],
                     **{"hidden": 10, **options})
     graph = make(**kind)
-    expected, _ = run(graph, config, epochs=5)
-    history, _ = run(graph, config, on(gpu), 5)
+    expected, _ = run(graph, config, epochs=3)
+    history, _ = run(graph, config, on(gpu), 3)
     for key in ("loss", "val_loss"):  # a sum in another order may round to the next number
         np.testing.assert_allclose([entry[key] for entry in history],
                                    [entry[key] for entry in expected], rtol=1e-3)
