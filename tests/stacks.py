@@ -26,7 +26,8 @@ STACKS = {
 }
 KINDS = {"gcn": {"model": "gcn"}, "sage-mean": {"model": "sage"},
          "sgc": {"model": "sgc", "hops": 3}, "appnp": {"model": "appnp", "hops": 4, "restart": 0.3},
-         "gat": {"model": "gat", "heads": 2, "hidden": 8, "attention_dropout": 0.3}}
+         # heads as in other tests, for every shape of them is compiled
+         "gat": {"model": "gat", "heads": 4, "hidden": 12, "attention_dropout": 0.3}}
 
 
 def of_torch(graph, config, model, initial):

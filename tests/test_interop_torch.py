@@ -48,6 +48,11 @@ def normal(*shape, dtype=DOUBLE, grad=True, seed=0):
     return made.to(dtype).requires_grad_(grad)
 
 
+def heads(rows, columns):
+    """Features and scores of four heads of width 3: every shape of heads is compiled."""
+    return normal(columns, 12), normal(rows, 4, seed=1), normal(columns, 4, seed=2)
+
+
 def learning(shape=SHAPE):
     indptr, indices, values = pattern(shape)
     return Adjacency(indptr, indices, values.requires_grad_(), shape)
@@ -111,7 +116,7 @@ def test_first_and_second_derivatives_of_products(mean, transposed):
 @pytest.mark.parametrize("p", [0.0, 0.5])
 def test_derivatives_of_attention(p):
     A = learning()
-    given = normal(5, 6), normal(7, 2, seed=1), normal(5, 2, seed=2)
+    given = heads(7, 5)
     assert torch.autograd.gradcheck(lambda *given: attend(A, *given, p=p, seed=3), given)
     result = attend(A, *given, p=p)
     gradient, = torch.autograd.grad((result**2).sum(), given[0], create_graph=True)
@@ -123,11 +128,11 @@ def test_derivatives_of_attention(p):
 
 def test_attention_is_softmax_over_the_entries_of_a_row():
     A = csr(dtype=DOUBLE)
-    x, left, right = normal(5, 6), normal(7, 2, seed=1), normal(5, 2, seed=2)
+    x, left, right = heads(7, 5)
     score = torch.nn.functional.leaky_relu(left[:, None] + right[None], 0.3)
     there = A.to_dense() != 0
     alpha = torch.softmax(score.masked_fill(~there[..., None], -torch.inf), 1).nan_to_num()
-    expected = torch.einsum("ijk,jkf->ikf", alpha, x.reshape(5, 2, 3)).reshape(7, 6)
+    expected = torch.einsum("ijk,jkf->ikf", alpha, x.reshape(5, 4, 3)).reshape(7, 12)
     torch.testing.assert_close(attend(A, x, left, right, slope=0.3), expected)
     dropped = attend(A, x, left, right, p=0.5, seed=1)
     assert not torch.equal(dropped, attend(A, x, left, right, p=0.5, seed=2))
@@ -146,25 +151,30 @@ def test_derivatives_of_extremes(reduce):
         gradient.sum().backward()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_operators_keep_the_rules_of_torch(dtype):
-    A = learning().with_values(pattern()[2].to(dtype).requires_grad_())
-    x, y = normal(5, 4, dtype=dtype), normal(7, 4, dtype=dtype)
-    scores = normal(7, 2, dtype=dtype), normal(5, 2, dtype=dtype)
+def calls():
+    """Calls of operators, by what they do; each begins with what it calls."""
+    A = learning()
+    x, y, given = normal(5, 4), normal(7, 4), heads(7, 5)
     indptr, indices, _, _, indptr_t, indices_t, _, order = A.arrays(True)
-    dots = indptr, indices, None, indptr_t, indices_t, order
-    graph = indptr, indices, indptr_t, indices_t
-    for operator, arguments in (
-            (ops._spmm, (*A.arrays(True), x, False)),
-            (ops._spmm, (*A.averaging(dtype).arrays(True), y, True)),
-            (ops._spmm, (*A.with_values(None).arrays(False), x.detach(), False)),
-            (ops._edge_dot, (*dots, y, x)),
-            (extremes._extreme, (*first(A), x, "max")),
-            (extremes._extreme, (*first(A.with_values(None)), x, "min")),
-            (attention._attend, (*graph, x, *scores, 0.2, 0.0, 0, True)),
-            (attention._attend, (*graph[:2], None, None, x.detach(), *(s.detach() for s in scores),
-                                 0.2, 0.5, 1, False))):
-        assert set(torch.library.opcheck(operator, arguments).values()) == {"SUCCESS"}
+    return {
+        "spmm": (ops._spmm, *A.arrays(True), x, False),
+        "mean": (ops._spmm, *A.averaging(DOUBLE).arrays(True), y, True),
+        "ones": (ops._spmm, *A.with_values(None).arrays(False), x.detach(), False),
+        "dot": (ops._edge_dot, indptr, indices, None, indptr_t, indices_t, order, y, x),
+        "max": (extremes._extreme, *first(A), x, "max"),
+        "min of ones": (extremes._extreme, *first(A.with_values(None)), x, "min"),
+        "attend": (attention._attend, indptr, indices, indptr_t, indices_t, *given, 0.2, 0.0, 0,
+                   True),
+        "attend, forward": (attention._attend, indptr, indices, None, None,
+                            *(each.detach() for each in given), 0.2, 0.5, 1, False)}
+
+
+@pytest.mark.parametrize("name", ["spmm", "dot", "max", "attend", *(
+    pytest.param(name, marks=pytest.mark.long)
+    for name in ("mean", "ones", "min of ones", "attend, forward"))])
+def test_operators_keep_the_rules_of_torch(name):
+    operator, *arguments = calls()[name]
+    assert set(torch.library.opcheck(operator, tuple(arguments)).values()) == {"SUCCESS"}
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager",
@@ -177,7 +187,7 @@ def test_whole_graphs_compile(backend):
         x = torch.relu(spmm(A, spmm(B, x)))
         return attend(B, x, left, right).sum()
 
-    given = normal(6, 4), normal(6, 2), normal(6, 2)
+    given = heads(6, 6)
     compiled = torch.compile(model, fullgraph=True, backend=backend)
     results = []
     for function in (model, compiled):
@@ -247,9 +257,8 @@ def test_gradients_of_a_sparse_tensor_and_of_what_it_is_made_of():
 
 
 def test_the_same_bits_with_one_thread_and_with_several():
-    A = csr((3000, 2000), density=0.01)
-    x = normal(2000, 40, dtype=torch.float32)
-    scores = normal(3000, 4, dtype=torch.float32), normal(2000, 4, dtype=torch.float32)
+    A = csr((3000, 2000), DOUBLE, density=0.01)
+    x, *scores = heads(3000, 2000)
     learns = A.clone().requires_grad_()
 
     def run():
@@ -329,6 +338,7 @@ def test_without_torch_the_extra_is_named(tmp_path):
     assert issubclass(MissingError, ImportError)
 
 
+@pytest.mark.long
 def test_examples_of_the_page_run():
     page = (Path(__file__).parents[1] / "docs" / "torch.md").read_text()
     names = {"np": np}

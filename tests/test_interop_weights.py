@@ -20,6 +20,7 @@ from hpgcn.errors import DataError, InputNotFoundError, StorageError, UsageError
 from hpgcn.interop.torch import export_pyg, load_pyg, predict_pyg, save_state_dict
 
 GRAPH = make(n=80, f=7, c=4)
+GRAPHS = {4: GRAPH, 5: make(n=80, f=7, c=5)}  # by classes; heads have shapes that others compile
 STACKS = {
     "gcn": {}, "gcn_three_layers_dropout": {"layers": 3, "dropout": 0.3, "input_dropout": 0.2},
     "gcn_batch": {"norm": "batch", "layers": 3}, "gcn_layer": {"norm": "layer"},
@@ -32,8 +33,9 @@ STACKS = {
                    "norm": "layer", "activation": "gelu"},
     "sage": {"model": "sage"}, "sage_directed": {"model": "sage", "directed": True},
     "gin": {"model": "gin", "layers": 3}, "gin_one": {"model": "gin", "layers": 1},
-    "gat": {"model": "gat", "heads": 4}, "gat_one": {"model": "gat", "heads": 4,
-                                                     "output_heads": 1, "layers": 3},
+    "gat": {"model": "gat", "heads": 4, "hidden": 12, "classes": 5},
+    "gat_one": pytest.param({"model": "gat", "heads": 4, "output_heads": 1, "layers": 3},
+                            marks=pytest.mark.long),
     "sgc": {"model": "sgc", "hops": 3, "layers": 1}, "appnp": {"model": "appnp", "hops": 4},
 }
 
@@ -45,8 +47,9 @@ def data_of(graph):
 
 
 def trained(settings, folder=None):
-    settings = {"layers": 2, "hidden": 8, "epochs": 3, **settings}
-    graph = make(n=80, f=7, c=4, directed=True) if settings.pop("directed", False) else GRAPH
+    settings = {"layers": 2, "hidden": 8, "epochs": 1, "dtype": "float64", **settings}
+    graph = GRAPHS[settings.pop("classes", 4)]
+    graph = make(n=80, f=7, c=4, directed=True) if settings.pop("directed", False) else graph
     out = str(folder / "run") if folder else ""
     return graph, hpgcn.train(graph, Config(out=out, **settings))
 
@@ -64,7 +67,7 @@ def test_a_model_trained_here_gives_the_same_logits_in_pyg(settings, tmp_path, m
     logits = found["model"](data.x, data.edge_index).detach().numpy()
     np.testing.assert_allclose(logits, expected, atol=1e-6, rtol=1e-5)
     if not settings.keys() - {"model", "heads", "output_heads", "layers", "norm_adj", "directed",
-                              "dropout", "input_dropout"}:
+                              "dropout", "input_dropout", "hidden", "classes"}:
         again = predict_pyg(graph, "model.pt")["logits"]
         np.testing.assert_allclose(again, expected, atol=1e-6, rtol=1e-5)
 
@@ -96,26 +99,34 @@ PYG = {
     "gcn_batch": lambda: pyg.GCN(7, 8, 3, 4, norm="batch_norm"),
     "gin": lambda: pyg.GIN(7, 8, 3, 4), "gin_batch": lambda: pyg.GIN(7, 8, 2, 4, norm="batch_norm",
                                                                    train_eps=True),
-    "gat": lambda: pyg.GAT(7, 8, 3, 4, heads=4, act="elu"),
-    "gat_batch": lambda: pyg.GAT(7, 8, 2, 4, heads=2, act="elu", norm="batch_norm"),
-    "named_gat": lambda: Named(pyg.GATConv(7, 4, heads=2), pyg.GATConv(8, 4, heads=1),
-                               act=torch.nn.functional.elu),
+    "gat": lambda: pyg.GAT(7, 12, 3, 5, heads=4, act="elu"),
+    "gat_batch": lambda: pyg.GAT(7, 12, 2, 5, heads=4, act="elu", norm="batch_norm"),
+    "named_gat": pytest.param(
+        lambda: Named(pyg.GATConv(7, 4, heads=2), pyg.GATConv(8, 4, heads=1),
+                      act=torch.nn.functional.elu), marks=pytest.mark.long),
     "named_without_bias": lambda: Named(pyg.GCNConv(7, 8, bias=False), pyg.GCNConv(8, 4)),
     "named_gin": lambda: Named(pyg.GINConv(perceptron(7, 8, 8, norm=True), eps=0.5),
                                pyg.GINConv(perceptron(8, 6, 4))),
     "named_sage": lambda: Named(pyg.SAGEConv(7, 8), pyg.SAGEConv(8, 4), BatchNorm1d(8)),
     "sgc": lambda: pyg.SGConv(7, 4, K=2),
-    "double": lambda: pyg.GCN(7, 8, 2, 4).double(),
+    "float32": lambda: Single(7, 8, 2, 4),
 }
+
+
+class Single(pyg.GCN):
+    """It stays in float32, unlike the others."""
+
+    def double(self):
+        return self
+
 
 
 def of_pyg(make_model):
     """A model in evaluation whose normalisations have seen numbers, and its logits."""
     torch.manual_seed(1)
-    model = make_model()
-    double = next(model.parameters()).dtype == torch.float64
+    model = make_model().double()
     data = data_of(GRAPH)
-    x = data.x.double() if double else data.x
+    x = data.x.to(next(model.parameters()).dtype)
     with torch.no_grad():
         for each in model.parameters():
             each.add_(torch.randn_like(each) * 0.1)
@@ -130,7 +141,7 @@ def of_pyg(make_model):
 def test_a_model_of_pyg_gives_the_same_logits_here(make_model, tmp_path):
     model, expected = of_pyg(make_model)
     torch.save({"state_dict": model.state_dict()}, tmp_path / "model.pt")
-    found = predict_pyg(GRAPH, tmp_path / "model.pt")
+    found = predict_pyg(GRAPHS[expected.shape[1]], tmp_path / "model.pt")
     exact = expected.dtype == np.float64
     np.testing.assert_allclose(found["logits"], expected, atol=1e-12 if exact else 2e-6, rtol=1e-5)
     np.testing.assert_array_equal(found["label"], expected.argmax(1))
@@ -232,10 +243,11 @@ def test_by_commands(tmp_path, monkeypatch):
     data = data_of(graph)
     expected = found["model"](data.x, data.edge_index).detach().numpy()
     assert "exists already" in refused(73, "export", "run", "model.pt", "--to", "pyg")
-    for ranks in (1, 3):
-        succeed("predict", "model.pt", "g.h5", "--from", "pyg", "-o", f"p{ranks}.h5", ranks=ranks)
-        logits = hpgcn.store.read_predictions(f"p{ranks}.h5")[0]["logits"]
-        np.testing.assert_allclose(logits, expected, atol=1e-6)
+    succeed("predict", "model.pt", "g.h5", "--from", "pyg", "-o", "p.h5")
+    logits = hpgcn.store.read_predictions("p.h5")[0]["logits"]
+    np.testing.assert_allclose(logits, expected, atol=1e-6)
+    found = hpgcn.run_on_ranks(lambda comm: predict_pyg("g.h5", "model.pt", comm), 3)[0]
+    np.testing.assert_allclose(found["logits"], expected, atol=1e-6)
     assert "name the graph" in refused(2, "predict", "model.pt", "--from", "pyg")
     assert "only with --from" in refused(2, "predict", "run", "g.h5", "--activation", "elu")
     assert "no such file" in refused(66, "predict", "no.pt", "g.h5", "--from", "pyg")

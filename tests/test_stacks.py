@@ -1,43 +1,45 @@
-"""Models that flags put together, serial: PyTorch, finite differences, what is stored."""
+"""Models that flags put together, serial: PyTorch, rows that are left out, what is stored."""
 from dataclasses import replace
 
 import numpy as np
+import oracle
 import pytest
 from graphs import make
-from held import check_held, footprint_of
 from stacks import KINDS, PLATONOV, STACKS, of_torch
-from test_models_serial import check_gradient
 from training import run, start
 
 import hpgcn
-from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.errors import UsageError
 from hpgcn.model import Parameters, find_model
 from hpgcn.planning.survey import Survey
-from hpgcn.training.step import evaluate
 
 CASES = [*(("gcn", name) for name in STACKS), ("sage-mean", "platonov"), ("sage-mean", "residual"),
          ("sage-mean", "cat"), ("sgc", "batch norm"), ("sgc", "platonov"), ("appnp", "elu"),
          ("appnp", "batch norm"), ("appnp", "gelu after dropped features"),
-         *(("gat", name) for name in ("gelu after dropped features", "residual", "cat", "platonov",
-                                      "residual of A X formed once"))]
+         ("gat", "residual"),
+         *(pytest.param("gat", name, marks=pytest.mark.long)
+           for name in ("gelu after dropped features", "cat", "platonov",
+                        "residual of A X formed once"))]
+STORED = [("gcn", "platonov, batch norm, elu"), ("gcn", "cat of batch norm"), ("gcn", "max"),
+          ("gcn", "residual of A X formed once"), ("sage-mean", "platonov"),
+          ("sgc", "batch norm"), ("appnp", "batch norm"), ("gat", "residual")]
 
 
 def settings(kind, stack, **changes):
-    return Config(**{"dtype": "float64", "hidden": 7, "dropout": 0.4, "seed": 3, "epochs": 20,
+    return Config(**{"dtype": "float64", "hidden": 10, "dropout": 0.4, "seed": 3, "epochs": 3,
                      **KINDS[kind], **STACKS[stack], **changes})
 
 
 @pytest.mark.parametrize("kind, stack", CASES)
-@pytest.mark.parametrize("directed", [False, True])
-def test_twenty_epochs_equal_pytorch(kind, stack, directed):
-    graph = make(directed=directed, weighted=True)
+@pytest.mark.parametrize("directed, sparse", [(False, False), (True, True)])
+def test_three_epochs_equal_pytorch(kind, stack, directed, sparse):
+    graph = make(directed=directed, weighted=True, sparse=sparse)
     config = settings(kind, stack)
     trainer = start(graph, config)
     initial = Parameters.initial(trainer.shard.spec)
     expected, weights = of_torch(graph, config, find_model(config), initial)
-    history, flat = run(graph, config, epochs=20)
+    history, flat = run(graph, config)
     # PyTorch's bias before a batch norm has a gradient of rounding errors alone, which Adam divides
     # by their size; moments of rows take it off again, running ones later
     bounds = 1e-12, 1e-8 if config.norm == "batch" else 1e-12
@@ -47,25 +49,6 @@ def test_twenty_epochs_equal_pytorch(kind, stack, directed):
     assert set(found) == set(weights)
     for name, array in weights.items():
         np.testing.assert_allclose(found[name], array, atol=10 * bounds[1], err_msg=name)
-
-
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("kind, stack", CASES)
-def test_every_parameter_by_finite_differences(kind, stack, sparse):
-    graph = make(n=24, f=6, c=3, directed=True, weighted=True, sparse=sparse)
-    check_gradient(start(graph, settings(kind, stack, hidden=4, layers=2, dropout=0.3)))
-
-
-@pytest.mark.parametrize("train", [None, 8])
-@pytest.mark.parametrize("kind, stack", CASES)
-def test_what_it_holds_is_known_before(kind, stack, train):
-    graph = make(n=400, degree=1.5, train=train)
-    config = settings(kind, stack, layers=2)
-    trainer = start(graph, config)
-    for number in (1, 2):
-        trainer.epoch(number)
-        evaluate(trainer.evaluation)
-    check_held(footprint_of(graph, config, SerialComm(), Survey(graph, config)), trainer)
 
 
 @pytest.mark.parametrize("kind, stack", CASES)
@@ -78,12 +61,12 @@ def test_rows_that_nobody_reads_change_nothing(kind, stack):
     np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-10)
 
 
-@pytest.mark.parametrize("kind, stack", CASES)
+@pytest.mark.parametrize("kind, stack", STORED)
 def test_a_run_is_stored_resumed_and_predicts(tmp_path, kind, stack):
     graph = make(directed=True)
-    config = settings(kind, stack, layers=2, epochs=6, checkpoint_every=2)
+    config = settings(kind, stack, layers=2, epochs=4, checkpoint_every=2)
     expected = hpgcn.train(graph, config.replace(checkpoint_every=0))
-    hpgcn.train(graph, config.replace(out=str(tmp_path / "run"), epochs=4))
+    hpgcn.train(graph, config.replace(out=str(tmp_path / "run"), epochs=2))
     resumed = hpgcn.train(graph, config.replace(out=str(tmp_path / "run")),
                           resume=tmp_path / "run")
     assert [m["loss"] for m in resumed.history] == [m["loss"] for m in expected.history]
@@ -112,14 +95,14 @@ def test_embeddings_are_what_the_last_layer_reads(tmp_path):
 def test_names_and_shapes():
     spec = start(make(), settings("gcn", "platonov", layers=1)).shard.spec
     shapes = {name: array.shape for name, array in Parameters.zeros(spec).arrays.items()}
-    square, row = (7, 7), (7,)
+    square, row = (10, 10), (10,)
     assert shapes == {
-        "W0": (13, 7), "W1": square, "W1_ffn": square, "W2": (7, 5), "b0": row, "b1": row,
+        "W0": (13, 10), "W1": square, "W1_ffn": square, "W2": (10, 5), "b0": row, "b1": row,
         "b1_ffn": row, "gain1": row, "shift1": row, "b2": (5,), "gain2": row, "shift2": row}
-    assert Parameters.zeros(spec).decayed("first") == 13 * 7
+    assert Parameters.zeros(spec).decayed("first") == 13 * 10
     spec = start(make(), settings("gcn", "residual", norm="batch", layers=2)).shard.spec
     parameters = Parameters.initial(spec)
-    assert parameters.decayed("first") == 2 * 13 * 7
+    assert parameters.decayed("first") == 2 * 13 * 10
     assert list(parameters.arrays) == ["W0", "W0_res", "W1", "W1_res", "b0", "gain0", "shift0",
                                        "mean0", "variance0", "b1"]
     assert (parameters.arrays["variance0"] == 1).all() and not parameters.arrays["mean0"].any()
@@ -158,7 +141,7 @@ def test_batch_norm_keeps_all_rows():
     ({"activation": "tanh"}, "expected one of own, relu, elu, gelu")], ids=str)
 def test_settings_that_are_refused(changes, words):
     with pytest.raises(UsageError) as caught:
-        hpgcn.train(make(), Config(epochs=1, **changes))
+        start(make(), Config(**changes))
     assert words in str(caught.value)
 
 
@@ -170,8 +153,8 @@ def test_layer_norm_is_another_word():
 def test_sparse_features_are_added_by_a_matrix_alone():
     graph = make(sparse=True)
     with pytest.raises(UsageError, match="residual: 13 sparse features"):
-        hpgcn.train(graph, Config(epochs=1, hidden=13, residual=True))
-    hpgcn.train(graph, Config(epochs=1, hidden=12, residual=True))
+        start(graph, settings("gcn", "residual", hidden=13))
+    start(graph, settings("gcn", "residual", hidden=12))
 
 
 def test_one_layer_of_sgc_is_a_power_of_the_matrix():
@@ -181,8 +164,6 @@ def test_one_layer_of_sgc_is_a_power_of_the_matrix():
     w = trainer.parameters.arrays
     assert list(w) == ["W0", "b0"]
     w["b0"][:] = np.arange(5)
-    import oracle
-
     A = oracle.normalised(graph)
     expected = A @ A @ A @ oracle.features(graph) @ w["W0"] + w["b0"]
     logits, _ = trainer.evaluation.model.infer(trainer.evaluation.features)
