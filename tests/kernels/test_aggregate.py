@@ -128,23 +128,23 @@ def compare(results, expected, dtype):
                 mine, theirs, rtol=0, atol=close * np.abs(theirs).max(initial=1))
 
 
-@pytest.mark.parametrize("op, reduce", EVERY)
 @pytest.mark.parametrize("index, pointer, dtype, f, columns", [
     (np.int32, np.int32, np.float64, 3, 3), (np.int32, np.int64, np.float64, 3, 1),
     long(np.int32, np.int64, np.float32, 1, 1), long(np.int64, np.int32, np.float32, 5, 5),
     long(np.int32, np.int32, np.float64, 17, 1), long(np.int64, np.int64, np.float64, 33, 33)])
-def test_every_operator_and_type(index, pointer, dtype, f, columns, op, reduce):
-    options = {"op": op, "reduce": reduce}
+def test_every_operator_and_type(index, pointer, dtype, f, columns):
     indptr, indices, x, e = random_case(
         61, 43, f, columns=columns, index=index, pointer=pointer, dtype=dtype)
-    out, arg = cpu.aggregate(indptr, indices, x, e, **options)
-    compare((out, arg), reference.aggregate(indptr, indices, x, e, **options), dtype)
-    grad = np.random.default_rng(1).standard_normal(out.shape).astype(dtype)
-    gradients = reference.aggregate_backward(grad, indptr, indices, x, e, arg=arg, **options)
-    for transposed in (None, cpu.transpose_pattern(indptr, indices, 43)):
-        results = cpu.aggregate_backward(
-            grad, indptr, indices, x, e, arg=arg, transposed=transposed, **options)
-        compare(results, gradients, dtype)
+    grad = np.random.default_rng(1).standard_normal((61, f)).astype(dtype)
+    for op, reduce in EVERY:
+        options = {"op": op, "reduce": reduce}
+        out, arg = cpu.aggregate(indptr, indices, x, e, **options)
+        compare((out, arg), reference.aggregate(indptr, indices, x, e, **options), dtype)
+        gradients = reference.aggregate_backward(grad, indptr, indices, x, e, arg=arg, **options)
+        for transposed in (None, cpu.transpose_pattern(indptr, indices, 43)):
+            results = cpu.aggregate_backward(
+                grad, indptr, indices, x, e, arg=arg, transposed=transposed, **options)
+            compare(results, gradients, dtype)
 
 
 @pytest.mark.parametrize("columns", [3, 1])
