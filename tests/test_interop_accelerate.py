@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
 
-from test_interop_torch import DOUBLE, csr, normal  # noqa: E402
+from test_interop_torch import DOUBLE, csr, heads, normal  # noqa: E402
 
 from hpgcn.interop.torch import accelerate, adjacency, attend, ops, spmm  # noqa: E402
 
@@ -54,18 +54,20 @@ def adj_t(**options):
     generator = torch.Generator().manual_seed(0)
     edges = torch.randint(0, N - 5, (2, 6 * N), generator=generator)
     data = pyg.data.Data(edge_index=torch.unique(edges, dim=1), num_nodes=N)
-    return ToSparseTensor(layout=torch.sparse_csr, **options)(data).adj_t
+    return ToSparseTensor(layout=torch.sparse_csr, **options)(data).adj_t.to(DOUBLE)
 
 
 MODELS = {
-    "gcn": (lambda nn: nn.GCN(7, 16, 3, 4), {("sparse.mm", "taken"): 3}),
-    "gcn cached": (lambda nn: nn.GCN(7, 16, 2, 4, cached=True), {("sparse.mm", "taken"): 2}),
-    "sage mean": (lambda nn: nn.GraphSAGE(7, 16, 2, 4), {("sparse.mm mean", "taken"): 2}),
-    "sage max": (lambda nn: nn.GraphSAGE(7, 16, 2, 4, aggr="max"), {("sparse.mm max", "taken"): 2}),
-    "sage min": (lambda nn: nn.GraphSAGE(7, 16, 2, 4, aggr="min"), {("sparse.mm min", "taken"): 2}),
-    "gin": (lambda nn: nn.GIN(7, 16, 2, 4), {("sparse.mm", "taken"): 2}),
-    "graph conv": (lambda nn: nn.GraphConv(7, 4), {("sparse.mm", "taken"): 1}),
-    "sgc": (lambda nn: nn.SGConv(7, 4, K=3), {("sparse.mm", "taken"): 3}),
+    "gcn": (lambda nn: nn.GCN(13, 10, 3, 5), {("sparse.mm", "taken"): 3}),
+    "gcn cached": (lambda nn: nn.GCN(13, 10, 2, 5, cached=True), {("sparse.mm", "taken"): 2}),
+    "sage mean": (lambda nn: nn.GraphSAGE(13, 10, 2, 5), {("sparse.mm mean", "taken"): 2}),
+    "sage max": (lambda nn: nn.GraphSAGE(13, 10, 2, 5, aggr="max"),
+                 {("sparse.mm max", "taken"): 2}),
+    "sage min": (lambda nn: nn.GraphSAGE(13, 10, 2, 5, aggr="min"),
+                 {("sparse.mm min", "taken"): 2}),
+    "gin": (lambda nn: nn.GIN(13, 10, 2, 5), {("sparse.mm", "taken"): 2}),
+    "graph conv": (lambda nn: nn.GraphConv(13, 5), {("sparse.mm", "taken"): 1}),
+    "sgc": (lambda nn: nn.SGConv(13, 5, K=3), {("sparse.mm", "taken"): 3}),
     "appnp": (lambda nn: nn.APPNP(4, 0.1), {("sparse.mm", "taken"): 4})}
 
 
@@ -75,8 +77,8 @@ def test_models_of_pyg(name):
     assert A.layout is torch.sparse_csr
     make, taken = MODELS[name]
     torch.manual_seed(0)
-    model = make(pytest.importorskip("torch_geometric.nn"))
-    x = normal(N, 7, dtype=torch.float32)
+    model = make(pytest.importorskip("torch_geometric.nn")).double()
+    x = normal(N, 13)
     assert assert_as_torch(lambda: model(x, A), x, *model.parameters()) == taken
     with torch.no_grad():
         expected = model(x, A)
@@ -88,10 +90,10 @@ def test_models_of_pyg(name):
 def test_other_layouts_of_pyg(layout):
     nn = pytest.importorskip("torch_geometric.nn")
     A = getattr(adj_t(), f"to_sparse_{layout}")()
-    x = normal(N, 7, dtype=torch.float32)
-    conv = nn.GraphConv(7, 4)  # PyG makes CSR of COO
+    x = normal(N, 13)
+    conv = nn.GraphConv(13, 5).double()  # PyG makes CSR of COO
     assert assert_as_torch(lambda: conv(x, A), x) == {("sparse.mm", "taken"): 1}
-    conv = nn.SAGEConv(7, 4)  # and divides sums by degrees where there is CSC
+    conv = nn.SAGEConv(13, 5).double()  # and divides sums by degrees where there is CSC
     name = "sparse.mm mean" if layout == "coo" else "sparse.mm"
     assert assert_as_torch(lambda: conv(x, A), x) == {(name, "taken"): 1}
 
@@ -103,7 +105,7 @@ def test_reductions_with_gradients_of_both_operands(name, shape, ones):
     A = csr(shape, DOUBLE)
     if ones:
         A.values().fill_(1)
-    x = normal(shape[1], 3)
+    x = normal(shape[1], 5)
     label = ("sparse.mm" if name == "sum" else f"sparse.mm {name}", "taken")
     assert assert_as_torch(lambda: torch.sparse.mm(A, x, name), x, rtol=1e-12) == {label: 1}
     assert assert_as_torch(lambda: torch.sparse.mm(A, x, reduce=name), x, rtol=1e-12) == {label: 1}
@@ -209,14 +211,14 @@ def test_one_transpose_of_a_matrix_that_lives(monkeypatch):
     transpose = adjacency.Pattern.transpose
     monkeypatch.setattr(adjacency.Pattern, "transpose",
                         lambda self: made.append(self.made is None) or transpose(self))
-    A = csr()
-    x = normal(5, 4, dtype=torch.float32)
+    A = csr(dtype=DOUBLE)
+    x = normal(5, 4)
     with accelerate():
         for _ in range(3):
             for reduce in ("sum", "mean", "max"):
                 torch.sparse.mm(A, x, reduce).sum().backward()
         with torch.no_grad():
-            torch.sparse.mm(csr(), x)
+            torch.sparse.mm(csr(dtype=DOUBLE), x)
     assert sum(made) == 1
     pattern = weakref.ref(adjacency.adjacency_of(A)[0].pattern)
     del A
@@ -241,7 +243,7 @@ def test_compiled_models_break_their_graph_at_sparse_tensors():
     x = normal(5, 4)
     compiled = torch.compile(lambda A, x: torch.relu(A @ x), backend="eager")
     assert assert_as_torch(lambda: compiled(A, x), x, rtol=1e-12) == {("matmul", "taken"): 1}
-    given = normal(5, 2, grad=False), normal(5, 2, grad=False)
+    x, *given = heads(5, 5)
     for function in (spmm, lambda A, x: attend(A, x, *given)):
         compiled = torch.compile(lambda A, x, function=function: torch.relu(function(A, x)),
                                  backend="eager")
@@ -251,11 +253,11 @@ def test_compiled_models_break_their_graph_at_sparse_tensors():
 def test_training_gives_the_same_bits_twice():
     nn = pytest.importorskip("torch_geometric.nn")
     A = adj_t()
-    x = normal(N, 7, dtype=torch.float32, grad=False)
+    x = normal(N, 13, grad=False)
 
     def trained():
         torch.manual_seed(0)
-        model = nn.GraphSAGE(7, 8, 2, 3, dropout=0.5)
+        model = nn.GraphSAGE(13, 10, 2, 5, dropout=0.5).double()
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
         for _ in range(5):
             optimizer.zero_grad()

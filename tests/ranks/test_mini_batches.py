@@ -2,7 +2,8 @@
 import numpy as np
 import pytest
 from graphs import make, scattered, several_labels
-from training import SETTINGS, assert_same_curves
+from once import once
+from training import SETTINGS, assert_same_curves, on_ranks
 
 from hpgcn import store
 from hpgcn.comm import SerialComm
@@ -19,6 +20,13 @@ from hpgcn.training.trainer import make_trainer
 SAMPLING = [name for name, each in STRATEGIES.items() if each.samples]
 BATCHES = ["vertices:60", "parts:3:10", "neighbours:3:25", "neighbours:-1:40"]
 EPOCHS = 2
+# every shape of heads is compiled
+HEADS = {"gat": {"heads": 4, "output_heads": 4, "hidden": 12}}
+
+
+def settings(model, **changes):
+    return Config(**{"hidden": 10, "dtype": "float64", "seed": 3, **changes, **SETTINGS[model],
+                     **HEADS.get(model, {})})
 
 
 def in_parts(graph, comm, tmp_path, kind="scattered"):
@@ -32,14 +40,20 @@ def in_parts(graph, comm, tmp_path, kind="scattered"):
     return store.load(path)
 
 
-def curves(source, config, comm, epochs=EPOCHS):
+def curves(source, config, comm):
+    """Metrics of two epochs, the parameters, and what was told before."""
     trainer = make_trainer(source, config, comm, warm=False)
     with trainer.shard:
         history = []
-        for epoch in range(1, epochs + 1):
+        for epoch in range(1, EPOCHS + 1):
             history.append(trainer.epoch(epoch))
             trainer.judge(history[-1], Best())
-        return history, trainer.parameters.flat.copy()
+        return history, trainer.parameters.flat.copy(), trainer.about
+
+
+@once
+def of_one_rank(graph, config):
+    return curves(graph, config.replace(strategy="p2p"), SerialComm())[:2]
 
 
 def batch_of(batch, graph, tmp_path, comm):
@@ -60,24 +74,22 @@ def batch_of(batch, graph, tmp_path, comm):
 def test_batches_equal_those_of_one_rank(comm, tmp_path, strategy, turn, batch, model):
     directed = (turn + BATCHES.index(batch) + list(SETTINGS).index(model)) % 2 > 0
     graph = make(directed=directed, weighted=directed, sparse=model == "sgc")
-    config = Config(strategy=strategy, layers=2, hidden=6, dropout=0.3, dtype="float64", seed=3,
-                    batch=batch_of(batch, graph, tmp_path, comm), **SETTINGS[model])
-    alone = None
-    if comm.rank == 0:
-        alone = curves(graph, config.replace(strategy="p2p"), SerialComm())
-    alone, weights = comm.bcast(alone)
+    config = settings(model, strategy=strategy, layers=2, dropout=0.3,
+                      batch=batch_of(batch, graph, tmp_path, comm))
+    alone, weights = of_one_rank(graph, config)
     reads_holders = STRATEGIES[strategy].takes_holders
     source = in_parts(graph, comm, tmp_path, "vertex-cut" if reads_holders else "scattered")
-    found, found_weights = curves(source, config, comm)
+    found, found_weights, _ = curves(source, config, comm)
     assert_same_curves(found, alone, 1e-9)
     np.testing.assert_allclose(found_weights, weights, rtol=1e-6, atol=1e-9)
-    if model in ("gcn", "gat"):
-        again, same_weights = curves(source, config, comm)
+    if model == "gcn":
+        again, same_weights, _ = curves(source, config, comm)
         assert [line["loss"] for line in again] == [line["loss"] for line in found]
         assert np.array_equal(same_weights, found_weights)
     comm.barrier()
 
 
+@on_ranks(1, 2, 5)
 @pytest.mark.parametrize("batch", ["vertices:60", "neighbours:3:25"])
 @pytest.mark.parametrize("options", [
     {"norm": "batch"}, {"norm": "layer", "residual": True}, {"jump": "cat", "output_layer": True},
@@ -89,44 +101,44 @@ def test_stacks_and_losses_equal_those_of_one_rank(comm, batch, options):
     graph = make(sparse=True)
     if options.pop("labels", None):
         graph = several_labels(graph)
-    config = Config(strategy="cover", hidden=6, dropout=0.3, dtype="float64", seed=3,
+    config = Config(strategy="cover", hidden=10, dropout=0.3, dtype="float64", seed=3,
                     **{"layers": 3, "batch": batch, **options})
-    alone = curves(graph, config, SerialComm()) if comm.rank == 0 else None
-    alone, _ = comm.bcast(alone)
-    found, _ = curves(scattered(graph, comm), config, comm)
+    alone, _ = of_one_rank(graph, config)
+    found, *_ = curves(scattered(graph, comm), config, comm)
     assert_same_curves(found, alone, 1e-8)
 
 
+@on_ranks(2, 5)
 def test_a_batch_of_everything_is_the_full_batch(comm):
     graph = make()
     source = scattered(graph, comm)
-    config = Config(strategy="cover", hidden=6, dtype="float64", layers=3)
-    full, _ = curves(source, config, comm)
+    config = Config(strategy="cover", hidden=10, dtype="float64", layers=3)
+    full, *_ = curves(source, config, comm)
     for batch in ("vertices:1000", "neighbours:-1:1000", "neighbours:500,500,500:100000"):
-        found, _ = curves(source, config.replace(batch=batch), comm)
+        found, *_ = curves(source, config.replace(batch=batch), comm)
         assert_same_curves(found, full, 1e-10)
 
 
+@on_ranks(2, 5)
 @pytest.mark.parametrize("strategy", SAMPLING)
 @pytest.mark.parametrize("batch", BATCHES[:2])
 @pytest.mark.parametrize("model", ["gcn", "gat"])
 @pytest.mark.parametrize("directed", [False, True])
 def test_counters_equal_the_replay_of_batches(comm, tmp_path, strategy, batch, model, directed):
     graph = make(directed=directed)
-    config = Config(strategy=strategy, hidden=6, layers=3, seed=3,
-                    batch=batch_of(batch, graph, tmp_path, comm), **SETTINGS[model])
+    config = settings(model, strategy=strategy, layers=3,
+                      batch=batch_of(batch, graph, tmp_path, comm))
     source = in_parts(graph, comm, tmp_path, "vertex-cut")
-    history, _ = curves(source, config, comm)
-    interval = train(source, config.replace(epochs=1), comm.mpi)["interval_bytes_per_epoch"]
+    history, _, about = curves(source, config, comm)
     if comm.rank == 0:
         kind = STRATEGIES[strategy]
-        settings = settings_of(config)
-        survey = Survey(source.path, settings)
+        planned = settings_of(config)
+        survey = Survey(source.path, planned)
         batches = batches_of(survey.reading, survey, kind, kind.default_shape(comm.size),
-                             survey.offsets, settings, parse(config.batch))
+                             survey.offsets, planned, parse(config.batch))
         mean = batches.expected()
         total, off = mean.epoch(mean.bytes).sum(), batches.deviation()
-        assert interval == pytest.approx([max(0, total - off), total + off], abs=2)
+        assert about["interval"] == pytest.approx([max(0, total - off), total + off], abs=2)
         for line in history:
             counted = batches.replay(line["epoch"])
             for name in ("bytes", "messages"):
@@ -135,12 +147,15 @@ def test_counters_equal_the_replay_of_batches(comm, tmp_path, strategy, batch, m
     comm.barrier()
 
 
-@pytest.mark.parametrize("strategy", SAMPLING)
+@pytest.mark.long
+@on_ranks(3)
+@pytest.mark.parametrize("strategy, directed", [
+    (name, turn % 2 > 0) for turn, name in enumerate(SAMPLING)])
 @pytest.mark.parametrize("batch", ["vertices:150", "parts:3:10", "neighbours:3:60"])
-@pytest.mark.parametrize("directed", [False, True])
 def test_a_run_knows_what_its_epochs_will_send(comm, tmp_path, strategy, batch, directed):
+    """Of many batches, so that their mean is near what is expected of one."""
     graph = make(n=1000, directed=directed)
-    config = Config(strategy=strategy, hidden=6, epochs=12, eval_every=0, seed=1,
+    config = Config(strategy=strategy, hidden=10, epochs=6, eval_every=0, seed=1, dtype="float64",
                     batch=batch_of(batch, graph, tmp_path, comm))
     found = train(in_parts(graph, comm, tmp_path, "vertex-cut"), config, comm.mpi)
     for name, bound in (("bytes", 0.04), ("messages", 0.1)):  # these are an estimate
