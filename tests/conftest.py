@@ -1,5 +1,4 @@
 """Options and fixtures of all tests; HPGCN_TEST_DATA is the folder of real data, ../shared/data."""
-import gc
 import os
 import signal
 
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import numba  # noqa: F401 (now, with as many threads; a command within a test may ask for others)
 import pytest
-from numba.core import event
 
 # where a shell in the background, or nohup, has these ignored, started commands must not inherit it
 for number in (signal.SIGINT, signal.SIGHUP):
@@ -113,32 +111,6 @@ def is_plain(value):
     if isinstance(value, bytes):
         return value.isascii()
     return value is None or isinstance(value, str | int | float | type)
-
-
-def pytest_collection_finish():
-    """Leave what is imported by now out of garbage collections: it stays."""
-    gc.freeze()
-
-
-class Uncollected(event.Listener):
-    """Collects no garbage while Numba compiles, which makes little: it took a quarter of the time.
-
-    Numba compiles in one thread at a time, and one kernel within another.
-    """
-
-    depth = 0
-
-    def on_start(self, _):
-        self.depth += 1
-        gc.disable()
-
-    def on_end(self, _):
-        self.depth -= 1
-        if not self.depth:
-            gc.enable()
-
-
-event.register("numba:compile", Uncollected())
 
 
 def pytest_sessionfinish(session):
