@@ -63,7 +63,7 @@ def test_without_a_delay_copies_equal_the_serial_oracle(
         comm, tmp_path, monkeypatch, directed, sparse, method, model, hidden, input_dropout,
         layer_norm):
     monkeypatch.setattr(DelayedVertexCut, "own_options", lambda *_: {"delay": 0})
-    graph = make(directed=directed, weighted=not sparse, sparse=sparse)
+    graph = make(n=100, directed=directed, weighted=not sparse, sparse=sparse)
     config = settings(delay="7", hidden=hidden, input_dropout=input_dropout, layer_norm=layer_norm,
                       **SETTINGS[model])
     with store.load(cut(comm, tmp_path, graph, method)) as stored:
@@ -259,7 +259,7 @@ def left(result):
 
 @on_ranks(3)
 @pytest.mark.parametrize("changes", [
-    {"delay": "2"}, {"delay": "none"},
+    {"delay": "2"}, pytest.param({"delay": "none"}, marks=pytest.mark.long),
     pytest.param({"delay": "5", "model": "sage", "dtype": "float32"}, marks=pytest.mark.long)],
     ids=str)
 def test_a_run_that_goes_on_has_the_bits_of_an_undisturbed_one(comm, tmp_path, changes):

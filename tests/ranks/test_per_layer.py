@@ -160,7 +160,7 @@ def test_a_run_is_resumed_and_predicts(comm, tmp_path):
     ("mop+p2p", {"batch": "vertices:20"}, r"strategy mop\+p2p trains on all vertices")], ids=str)
 def test_what_cannot_be_is_refused(comm, name, settings, message):
     with pytest.raises(hpgcn.HpgcnError, match=message):
-        hpgcn.train(make(), Config(strategy=name, **settings), comm)
+        hpgcn.train(scattered(make(), comm), Config(strategy=name, **settings), comm)
 
 
 @on_ranks(1, 3)

@@ -33,7 +33,7 @@ def files(comm, folder, **options):
     return folder / "g.h5", graph
 
 
-@on_ranks(1, 2, 5)
+@on_ranks(1, 3)
 @pytest.mark.parametrize("strategy", ["p2p", "cover", "vertex-cut", "1d", "1.5d", "2d", "mop"])
 def test_training_planning_and_prediction(comm, tmp_path, strategy):
     path, graph = files(comm, tmp_path, n=120, directed=True, weighted=True)
