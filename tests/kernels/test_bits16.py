@@ -177,9 +177,9 @@ def test_sparse_products(width, m, n, density):
 
 
 @pytest.mark.long
-@SOME_WIDTHS
-@SPARSE
-def test_sparse_products_with_options(width, m, n, density):
+@pytest.mark.parametrize("m, n, density, width", [
+    (50, 40, 0.2, 7), (50, 40, 0.0, 7), (1, 1, 1.0, 7), (300, 30, 0.6, 7), (50, 40, 0.2, 41)])
+def test_sparse_products_with_options(m, n, density, width):
     """Masked, of some rows, with scales, added in float32, and of float32 rows."""
     matrix = sparse(m, n, density=density)
     x = stored((n, width))

@@ -30,15 +30,13 @@ TABLE = [
 
 
 @pytest.mark.parametrize("kernels", [reference, cpu])
-@pytest.mark.parametrize("index, dtype", [(np.int32, np.float64), long(np.int64, np.float32)])
 @pytest.mark.parametrize("case", TABLE)
-def test_table(kernels, case, dtype, index):
+def test_table(kernels, case):
     indptr, indices, data, x, expected = case
-    data = None if data is None else np.array(data, dtype)
-    indptr = np.array(indptr, np.int64)
-    out = kernels.spmm(indptr, np.array(indices, index), data, np.array(x, dtype))
-    assert out.dtype == dtype
-    np.testing.assert_array_equal(out, np.array(expected, dtype))
+    data = None if data is None else np.array(data)
+    out = kernels.spmm(np.array(indptr), np.array(indices, np.int32), data, np.array(x, float))
+    assert out.dtype == np.float64
+    np.testing.assert_array_equal(out, np.array(expected, float))
 
 
 def random_case(m, n, f, *, index=np.int32, dtype=np.float64, density=0.1):
@@ -55,7 +53,7 @@ def random_case(m, n, f, *, index=np.int32, dtype=np.float64, density=0.1):
 @pytest.mark.parametrize("f, index, dtype", [
     (3, np.int32, np.float64), (9, np.int32, np.float64),
     *(long(f, np.int32, np.float32) for f in (1, 8, 17, 64, 602)),
-    long(64, np.int64, np.float32), *(long(f, np.int32, np.float64) for f in (41, 602))])
+    long(64, np.int64, np.float32), long(41, np.int32, np.float64)])
 def test_widths(f, index, dtype):
     indptr, indices, weights, x, _ = random_case(97, 61, f, index=index, dtype=dtype)
     for data in (weights, None):
