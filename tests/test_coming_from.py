@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from graphs import make
+from test_readme import OF_PYG
 
 DOCS = Path(__file__).parents[1] / "docs"
-README = DOCS.parent / "README.md"
 
 
 def code_of(page):
@@ -29,9 +29,8 @@ def test_readme(recwarn):
     pytest.importorskip("torch_geometric", reason="needs PyG: pip install torch-geometric")
     from torch_geometric.nn import GraphSAGE
 
-    code, = re.findall(r"```python\n([^`]*accelerate.*?)```", README.read_text(), re.DOTALL)
     found = {"data": make(n=80).to_pyg(), "model": GraphSAGE(13, 16, 2, 5)}
-    exec(code.replace("hidden=256", "hidden=8, epochs=2"), found)
+    exec(OF_PYG.replace("hidden=256", "hidden=8, epochs=2"), found)
     assert not [each for each in recwarn if "accelerate()" in str(each.message)]
     assert found["result"]["epochs"] == 2 and "SAGEConv" in found["code"]
 

@@ -1,7 +1,12 @@
-"""Every command of the README, word for word, in a fresh clone: what a newcomer types works."""
+"""Every command of the README: what a newcomer types works, in a fresh clone.
+
+Commands that set up, install or start ranks of MPI are run word for word. Others are given to
+`hpgcn` in this process, ranks included, and trainings end after a few epochs.
+"""
 import gzip
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -9,22 +14,48 @@ import time
 
 import numpy as np
 import pytest
-from commands import clean_environment
+from commands import clean_environment, succeed
+from commands import run as in_process
+from graphs import make
 from test_packaging import NOT_TRACKED, ROOT
+
+import hpgcn
 
 README = (ROOT / "README.md").read_text()
 FENCED = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-SCRIPTS = FENCED.findall(README)
+FIRST, OF_PYG, LAST = FENCED.findall(README)  # OF_PYG is run by test_coming_from.py
 COMMANDS = re.findall(r"(?:^    .*\n)+", FENCED.sub("", README), re.MULTILINE)
 NO_INDEX = re.compile(r"No matching distribution|Could not find a version|connection|"
                       r"No module named (ensurepip|venv)")
 NEEDS_GPU = "--device cuda", "--update-on cuda"
+FEW = "--epochs 3"
+# a part of the tests is looked at, and none is run
+COLLECTED = "--collect-only --ignore-glob=*/test_[!c]*.py"
 
 
 def block(words):
     """Return the lines of the block of commands that holds some words."""
     text, = (text for text in COMMANDS if words in text)
     return [line.strip() for line in text.splitlines()]
+
+
+def bare(line):
+    """Return a command without its comment, and with FEW epochs if it trains."""
+    command = line.partition("  #")[0].partition(" # ")[0].rstrip()
+    return f"{command} {FEW}" if "hpgcn train" in command else command
+
+
+def call(line, cwd):
+    """Run a command of hpgcn in this process, on as many ranks as `mpiexec -n` would start."""
+    words = shlex.split(bare(line))
+    ranks = []
+    if words[0] == "mpiexec":
+        ranks = ["--ranks", words[2]]
+        words = words[3:]
+    needs_gpu = any(each in line for each in NEEDS_GPU)
+    done = in_process(*words[1:], *ranks, cwd=cwd)
+    assert words[0] == "hpgcn"
+    assert done.returncode in ((0, 69) if needs_gpu else (0,)), f"{line}\n{done.stderr}"
 
 
 def test_no_block_is_left_out():
@@ -52,6 +83,7 @@ def environment(clone):
             and not key.startswith(("PYTEST_", "COVERAGE_"))}
     return kept | {
         "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
+        "PIP_NO_COMPILE": "0",  # no bytecode of what is never imported; pip takes 0 for a yes
         "PYTHON": getattr(sys, "_base_executable", sys.executable),
         "PATH": f"{clone / '.venv' / 'bin'}:{clone.parent / 'bin'}:{os.environ['PATH']}"}
 
@@ -69,7 +101,16 @@ def run(clone, environment):
 
 
 @pytest.fixture(scope="module")
-def tried(run):
+def compiled():
+    """Kernels are there: ranks of MPI that wait for the compiler of one take time of others."""
+    for ranks, c, settings in ((4, 10, {"hidden": 32}), (8, 8, {}), (4, 8, {"hidden": 16})):
+        result = hpgcn.train(make(n=200, f=64, c=c), hpgcn.Config(epochs=1, **settings),
+                             ranks=ranks)
+        assert hpgcn.predict(make(n=200, f=64, c=c), result, ranks=ranks)
+
+
+@pytest.fixture(scope="module")
+def tried(run, compiled):
     """What the first commands print: of the tests, of which this is one, they print the names."""
     demo, *tests = block("scripts/demo.sh")
     try:
@@ -78,7 +119,7 @@ def tried(run):
         if not NO_INDEX.search(str(error)):
             raise
         pytest.skip(f"no package index: {error}")
-    return outputs + [run(line, PYTEST_ADDOPTS="--collect-only") for line in tests]
+    return outputs + [run(line, PYTEST_ADDOPTS=COLLECTED) for line in tests]
 
 
 @pytest.fixture(scope="module")
@@ -88,13 +129,15 @@ def work(clone, run, tried):
     folder.mkdir()
 
     rng = np.random.default_rng(0)
-    n = 600
+    n = 300
     ring = np.stack([np.arange(n), (np.arange(n) + 1) % n], axis=1)  # no vertex is left out
-    edges = rng.integers(0, n, (4000, 2))
+    edges = rng.integers(0, n, (2000, 2))
     with gzip.open(folder / "edges.txt.gz", "wt") as file:
         file.writelines(f"{u} {v}\n" for u, v in [*ring, *edges])
     np.save(folder / "X.npy", rng.standard_normal((n, 64)).astype(np.float32))
     np.save(folder / "y.npy", rng.integers(0, 8, n))
+    for line in (*block("hpgcn convert edges.txt.gz")[:2], "hpgcn partition graph.h5 -k 4"):
+        call(line, folder)
     return folder
 
 
@@ -106,37 +149,31 @@ def test_the_first_commands(tried):
 
 
 @pytest.mark.long
-def test_your_own_graph_then_python(work, run):
-    lines = [*block("hpgcn convert edges.txt.gz"), "hpgcn partition graph.h5 -k 4",
-             *block("--device cuda")]
-    for line in lines:
-        needs_gpu = any(words in line for words in NEEDS_GPU)
-        run(line, work, allowed=(0, 69) if needs_gpu else (0,))
+def test_your_own_graph_then_python(work, run, monkeypatch):
+    for line in [*block("hpgcn convert edges.txt.gz")[2:], *block("--device cuda")]:
+        if "hpgcn predict run " in line and line.startswith("mpiexec"):
+            run(line, work)
+        else:
+            call(line, work)
     assert (work / "run.html").stat().st_size > 10_000
 
-    given = ("import numpy as np, scipy.sparse as sp\n"
-             "X, y = np.load('X.npy'), np.load('y.npy')\n"
-             "A = sp.random_array((600, 600), density=0.02, rng=np.random.default_rng(0))\n"
-             "train, val, test = np.split(np.arange(600), [300, 450])\n")
-    of_pyg = ("import torch, torch_geometric as pyg\n"
-              "pairs = torch.randint(600, (2, 3000))\n"
-              "data = pyg.data.Data(x=torch.randn(600, 64), edge_index=pairs,\n"
-              "                     y=torch.arange(600) % 8)\n"
-              "data.train_mask = torch.arange(600) < 300\n"
-              "data.val_mask = ~data.train_mask\n"
-              "model = pyg.nn.GraphSAGE(64, 16, 2, 8)\n")
-    for number, text in enumerate(SCRIPTS):
-        shutil.rmtree(work / "run", ignore_errors=True)
-        with_pyg = "data.adj_t" in text
-        (work / f"script{number}.py").write_text((of_pyg if with_pyg else given) + text)
-        run(f"mpiexec -n {1 if with_pyg else 4} python script{number}.py", work)
+    (work / "script.py").write_text(
+        "import numpy as np, scipy.sparse as sp, functools, hpgcn\n"
+        "hpgcn.Config = functools.partial(hpgcn.Config, epochs=3)\n"
+        "X, y = np.load('X.npy'), np.load('y.npy')\n"
+        "A = sp.random_array((300, 300), density=0.02, rng=np.random.default_rng(0))\n"
+        "train, val, test = np.split(np.arange(300), [150, 200])\n"
+        + FIRST.replace("epochs=200", "epochs=3"))
+    shutil.rmtree(work / "run")
+    run("mpiexec -n 4 python script.py", work)
+    monkeypatch.chdir(work)
+    exec(LAST, {})
 
 
 @pytest.mark.long
 def test_a_run_that_is_stopped_and_goes_on(work, run, environment):
     start, stop = block("kill -USR1")
     shutil.rmtree(work / "run", ignore_errors=True)
-    run("hpgcn partition graph.h5 -k 8 --overwrite", work)
 
     with subprocess.Popen(["bash"], cwd=work, env=environment, stdin=subprocess.PIPE, text=True,
                           stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as shell:
@@ -148,11 +185,16 @@ def test_a_run_that_is_stopped_and_goes_on(work, run, environment):
         shell.stdin.write(f"{stop}\nwait $!\nexit $?\n")
         shell.stdin.close()
         assert shell.wait() == 75
-    run(start.removesuffix("&"), work)
+    before = metrics.read_text()
+    epochs = len(before.splitlines()) + 1
+    words = shlex.split(start.removesuffix("&"))[4:]
+    succeed(*words, "--ranks", 8, "--epochs", epochs, cwd=work)
+    after = metrics.read_text()
+    assert after.startswith(before) and len(after.splitlines()) == epochs
 
 
 @pytest.mark.long
 def test_clusters(work, run, clone):
     for words, folder in (("module load", clone), ("--bind-to numa", work)):
         for line in block(words):
-            run(line, folder)
+            run(bare(line), folder)
