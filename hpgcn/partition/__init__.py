@@ -1,18 +1,45 @@
-"""Who owns which vertex: methods, the engines behind them, and what a partition costs."""
-from hpgcn.graphs.partition import Partition
-from hpgcn.partition.files import read_parts, write_parts
-from hpgcn.partition.methods import (
-    METHOD_ENGINES,
-    METHODS,
-    NONZERO_METHODS,
-    given_partition,
-    make_partition,
-)
-from hpgcn.partition.model import dense_weight
-from hpgcn.partition.quality import describe, format_statistics, relative, statistics
+"""Who owns which vertex: methods, the engines behind them, and what a partition costs.
+
+The names below load on first use: the child process of an engine needs none of them.
+"""
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hpgcn.graphs.partition import Partition
+    from hpgcn.partition.files import read_parts, write_parts
+    from hpgcn.partition.methods import (
+        METHOD_ENGINES,
+        METHODS,
+        NONZERO_METHODS,
+        given_partition,
+        make_partition,
+    )
+    from hpgcn.partition.model import dense_weight
+    from hpgcn.partition.quality import describe, format_statistics, relative, statistics
 
 __all__ = [
     "METHODS", "METHOD_ENGINES", "NONZERO_METHODS", "Partition", "dense_weight", "describe",
     "format_statistics", "given_partition", "make_partition", "read_parts", "relative",
     "statistics", "write_parts",
 ]
+
+_HOMES = {
+    "hpgcn.graphs.partition": ["Partition"],
+    "hpgcn.partition.files": ["read_parts", "write_parts"],
+    "hpgcn.partition.methods": [
+        "METHODS", "METHOD_ENGINES", "NONZERO_METHODS", "given_partition", "make_partition"],
+    "hpgcn.partition.model": ["dense_weight"],
+    "hpgcn.partition.quality": ["describe", "format_statistics", "relative", "statistics"],
+}
+
+
+def __getattr__(name: str) -> object:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(home), name)
+    raise AttributeError(f"module 'hpgcn.partition' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
