@@ -24,17 +24,22 @@ def expand(u, v, n, k, seed):
     arcs = sp.coo_array((np.tile(edges, 2), (np.concatenate([u, v]), np.concatenate([v, u]))),
                         shape=(n, n)).tocsr()
     keys = random_order(n, seed)  # vertices of equal degree come in an order of the seed
-    start = keys[np.argsort(np.diff(arcs.indptr)[keys], kind="stable")]
-    return _expand(arcs.indptr.astype(np.int64), arcs.indices, arcs.data, start, k)
+    indptr = arcs.indptr.astype(np.int64)
+    degree = np.diff(indptr)
+    start = keys[np.argsort(degree[keys], kind="stable")]
+    return _expand(indptr, arcs.indices, arcs.data, degree, start, k)
 
 
 @jit()
-def _expand(indptr, indices, edge, start, k):
-    """Return the part of each edge; edge[i] joins a row to the vertex indices[i]."""
+def _expand(indptr, indices, edge, rest, start, k):
+    """Return the part of each edge; edge[i] joins a row to the vertex indices[i].
+
+    rest : (n,) int64
+        Edges of each vertex that are in no part yet: its degree, in the end none.
+    """
     n = indptr.size - 1
     left = edge.size // 2
     part = np.full(left, -1, np.int32)
-    rest = np.diff(indptr)  # edges of each vertex that are in no part yet
     reached = np.full(n, -1, np.int32)  # the last part that reached a vertex
     done = np.full(n, -1, np.int32)  # the last part that reached all its neighbours
     next_start = 0

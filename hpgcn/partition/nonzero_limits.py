@@ -44,17 +44,20 @@ def shed(s, owners, most, light):
         over = s.rows[p] > s.room[1] if owners else s.load[p] > s.room[0]
         if not over:
             continue
-        leaving = np.int64(pins_of(s, s.ends[e, 0], p) == 1) + (pins_of(s, s.ends[e, 1], p) == 1)
+        leaving = np.int64(0)
+        for side in range(2):
+            leaving += pins_of(s, np.int64(s.ends[e, side]), p) == 1
         if -leaving > most:
             continue
         best = np.int64(-1)
         least = most + 1
         for side in range(2):
-            at, last, _ = slots(s, s.ends[e, side])
+            at, last, _ = slots(s, np.int64(s.ends[e, side]))
+            other = np.int64(s.ends[e, 1 - side])
             while at < last:
                 q = np.int64(s.places[at, PART])
                 if s.places[at, PINS] > 0 and _has_room(s, e, p, q, owners, light):
-                    cost = np.int64(not touches(s, s.ends[e, 1 - side], q)) - leaving
+                    cost = np.int64(not touches(s, other, q)) - leaving
                     if cost < least or (cost == least and best >= 0 and s.load[q] < s.load[best]):
                         best = q
                         least = cost

@@ -37,8 +37,8 @@ def vacate(s, seed, turn, heat, most):
         Units that a net may have in a part that it leaves.
     """
     key = mix(mix(np.uint64(seed)) + np.uint64(turn))
-    chosen = np.empty(most, np.int32)
-    targets = np.empty(most, np.int32)
+    chosen = np.empty(most, np.int64)
+    targets = np.empty(most, np.int64)
     inside = np.empty(s.held.shape[1], np.uint64)  # parts that the net touches, or is to enter
     left = 0
     for net in range(s.held.shape[0]):
@@ -59,7 +59,7 @@ def vacate(s, seed, turn, heat, most):
             cost = np.int64(-1)
             for i in range(pins):
                 link = chosen[i]
-                other = s.ends[link >> 1, 1 - (link & 1)]
+                other = np.int64(s.ends[link >> 1, 1 - (link & 1)])
                 bits = mix(bits)
                 q = _shared(s, other, p, weight, owner, inside, bits)
                 if q < 0:
@@ -147,7 +147,7 @@ def _gather(s, net, p, q, near, chosen):
     link = s.places[place(s, net, p), HEAD]
     while link >= 0:
         e = link >> 1
-        if not near or touches(s, s.ends[e, 1 - (link & 1)], q):
+        if not near or touches(s, np.int64(s.ends[e, 1 - (link & 1)]), q):
             chosen[size] = e
             size += 1
         link = s.links[link, AFTER]
@@ -187,7 +187,7 @@ def _change(s, net, p, q, chosen, size):
     room = s.room[1] - s.rows[q]
     for i in range(size):
         e = chosen[i]
-        other = s.ends[e, 0] if s.ends[e, 1] == net else s.ends[e, 1]
+        other = np.int64(s.ends[e, 0] if s.ends[e, 1] == net else s.ends[e, 1])
         entering += not touches(s, other, q)
         pins = pins_of(s, other, p)
         leaving += pins == 1
@@ -218,9 +218,12 @@ def sweep(s, seed, turn, heat, price, limit, everyone):
     """
     k = np.uint64(s.load.size)
     key = mix(mix(~np.uint64(seed)) + np.uint64(turn))
-    chosen = np.empty(2 * (1 + np.diff(s.start).max()), np.int32)
+    largest = np.int64(0)
+    for net in range(s.start.size - 1):
+        largest = max(largest, s.start[net + 1] - s.start[net])
+    chosen = np.empty(2 * (1 + largest), np.int64)
     for e in range(s.part.size):
-        p = s.part[e]
+        p = np.int64(s.part[e])
         excess = max(0, s.load[p] - s.room[0])
         excess_rows = max(0, s.rows[p] - s.room[1])
         inner = s.nets[s.ends[e, 0], LAM] == s.nets[s.ends[e, 1], LAM] == 1
@@ -230,9 +233,9 @@ def sweep(s, seed, turn, heat, price, limit, everyone):
         more = mix(bits)
         chance = np.float64(more >> np.uint64(11)) * 2.0**-53
         kind = bits & np.uint64(3)  # 0, 1: alone; 2: all of a net; 3: near ones
-        net = s.ends[e, bits >> np.uint64(2) & np.uint64(1)]
+        net = np.int64(s.ends[e, bits >> np.uint64(2) & np.uint64(1)])
         if bits >> np.uint64(4) & np.uint64(3):
-            seen = s.ends[e, bits >> np.uint64(3) & np.uint64(1)]
+            seen = np.int64(s.ends[e, bits >> np.uint64(3) & np.uint64(1)])
             q = _drawn(s, seen, bits)
         else:
             q = np.int64((bits >> HALF) * k >> HALF)
@@ -271,7 +274,7 @@ def spread(s, sent, order, both):
     n = s.part.size - s.owners
     changed = 0
     for v in order:
-        p = s.part[s.owners + v]
+        p = np.int64(s.part[s.owners + v])
         shift = s.nets[v, LAM] - 2  # rows sent by the owner, less the sum that others send
         if shift <= 0 or pins_of(s, v, p) == 1 or (not both and pins_of(s, n + v, p) == 1):
             continue

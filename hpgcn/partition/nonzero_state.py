@@ -61,10 +61,11 @@ def _fill(s):
     for net in range(s.held.shape[0]):
         first, _, direct = slots(s, net)
         if direct:
-            s.places[first:first + k, PART] = np.arange(k)
+            for p in range(k):
+                s.places[first + p, PART] = p
     for e in range(s.part.size):
         for side in range(2):
-            _put(s, 2 * e + side, s.ends[e, side], s.part[e])
+            _put(s, 2 * e + side, np.int64(s.ends[e, side]), np.int64(s.part[e]))
 
 
 @jit()
@@ -148,10 +149,11 @@ def _take(s, link, net, p):
 @jit()
 def move(s, e, q):
     """Move a unit to part q."""
-    p = s.part[e]
+    p = np.int64(s.part[e])
     for side in range(2):
-        _take(s, 2 * e + side, s.ends[e, side], p)
-        _put(s, 2 * e + side, s.ends[e, side], q)
+        net = np.int64(s.ends[e, side])
+        _take(s, 2 * e + side, net, p)
+        _put(s, 2 * e + side, net, q)
     owner = np.int64(e >= s.owners)
     s.part[e] = q
     s.load[p] -= s.weight[e]
