@@ -52,6 +52,7 @@ def distances(asked, graph):
             bter_check.clustering_difference(asked, known, clustering[known]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["email-Enron", "soc-Slashdot0902"])
 def test_like_a_real_graph(data_dir, name):
     graph, _ = read(data_dir / "snap" / f"{name}.txt.gz")

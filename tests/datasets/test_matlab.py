@@ -120,6 +120,7 @@ def test_memory_is_asked_for_before_it_is_taken(tmp_path):
     refused("needs .* bytes of memory", put(tmp_path / "g.mat", content), memory=1 << 20)
 
 
+@pytest.mark.long
 def test_one_byte_changed_is_read_or_refused_in_one_line(tmp_path):
     rng = np.random.default_rng(3)
     for whole in (WHOLE, written(A=sp.csc_matrix(A), do_compression=True)):

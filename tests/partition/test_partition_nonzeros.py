@@ -142,6 +142,9 @@ def test_moves_keep_their_counts(k, paired):
         assert pins[0] == pins[1]
 
 
+@pytest.mark.parametrize("method", [
+    pytest.param(name, marks=[pytest.mark.long] * (name in ("medium-grain", "fine-grain")))
+    for name in NONZERO_METHODS], indirect=True)
 @pytest.mark.parametrize("k", [1, 2, 10])
 def test_small_and_empty_graphs(method, k):
     star = edges(10, [(0, j) for j in range(1, 10)])

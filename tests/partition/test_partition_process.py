@@ -31,28 +31,31 @@ def partition(**options):
     return make_partition(grid(4), 2, method="graph", **options)
 
 
-@pytest.mark.parametrize(("body", "message"), [
+ENDINGS = [  # what an engine does, and what is said of it; the first of each kind in every run
     ("os.kill(os.getpid(), signal.SIGSEGV)", r"^metis was killed by signal 11 \(Segmentation f"),
     ("print('Error: bad', file=sys.stderr, flush=True); os._exit(255)",
      r"^metis exited with code 255 \(its last line: Error: bad\)$"),
-    ("print('to stdout', flush=True); os._exit(3)",
-     r"^metis exited with code 3 \(its last line: to stdout\)$"),
-    ("os.kill(os.getpid(), signal.SIGKILL)",
-     r"signal 9 \(Killed\), perhaps because the machine ran out of memory"),
-    ("os._exit(0)", "^metis ended the process without an answer$"),
-    ("sys.exit(1)", "^metis failed with SystemExit: 1$"),
     ("raise RuntimeError('two\\nlines')", "^metis failed with RuntimeError: two lines$"),
     ("return Cut([0] * (n - 1))",
      r"metis has dtype int64 and shape \(15,\), expected integers \(16,\)"),
-    ("return Cut([0] * (n - 1) + [2])", r"metis: vertex 15 has part 2, expected 0\.\.1"),
-    ("return Cut([0.5] * n)", "metis has dtype float64"),
-    ("return Cut([object()] * n)", "metis went wrong: Object arrays cannot be loaded"),
-    ("print('x' * 10**6, flush=True); os._exit(9)", r"x\.\.\.\)$"),
-    ("sys.stderr.buffer.write(b'\\xff\\x1b[31m\\n'); sys.stderr.flush(); os._exit(9)",
-     "metis exited with code 9"),
     ("print('std::bad_alloc', file=sys.stderr, flush=True); os.abort()",
      r"^metis ran out of memory under a limit of .*killed by signal 6"),
-])
+    *(pytest.param(*case, marks=pytest.mark.long) for case in (
+        ("print('to stdout', flush=True); os._exit(3)",
+         r"^metis exited with code 3 \(its last line: to stdout\)$"),
+        ("os.kill(os.getpid(), signal.SIGKILL)",
+         r"signal 9 \(Killed\), perhaps because the machine ran out of memory"),
+        ("os._exit(0)", "^metis ended the process without an answer$"),
+        ("sys.exit(1)", "^metis failed with SystemExit: 1$"),
+        ("return Cut([0] * (n - 1) + [2])", r"metis: vertex 15 has part 2, expected 0\.\.1"),
+        ("return Cut([0.5] * n)", "metis has dtype float64"),
+        ("return Cut([object()] * n)", "metis went wrong: Object arrays cannot be loaded"),
+        ("print('x' * 10**6, flush=True); os._exit(9)", r"x\.\.\.\)$"),
+        ("sys.stderr.buffer.write(b'\\xff\\x1b[31m\\n'); sys.stderr.flush(); os._exit(9)",
+         "metis exited with code 9")))]
+
+
+@pytest.mark.parametrize(("body", "message"), ENDINGS)
 def test_engine_fails(fake_metis, body, message):
     fake_metis(body)
     with pytest.raises(InternalError, match=message) as caught:
@@ -70,6 +73,7 @@ def test_limits(fake_metis, body, limit, message):
         partition(**limit)
 
 
+@pytest.mark.long
 def test_an_engine_that_leaves_no_memory_at_all(fake_metis):
     fake_metis("hoard = globals().setdefault('hoard', [])\n"
                "for size in (1 << 24, 1 << 18, 1 << 12, 1 << 6):\n"

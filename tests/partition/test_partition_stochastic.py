@@ -172,6 +172,7 @@ def test_nets_have_the_volume_of_batches_and_of_the_formula():
     assert cut / 20 * (size / N) ** 2 == pytest.approx(exact, rel=0.03)
 
 
+@pytest.mark.long
 def test_less_volume_on_batches_never_seen(data_dir):
     """A whole net is cut once for many pins, of which a mini-batch seldom sees two."""
     pytest.importorskip("mtkahypar")

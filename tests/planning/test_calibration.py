@@ -70,11 +70,12 @@ def test_runs_that_tell_nothing_are_refused(trained, tmp_path):
     assert "its steps are of batches (vertices:20)" in said
 
 
-@pytest.mark.parametrize("strategy", ["1d", "p2p", "mop+p2p"])
+@pytest.mark.parametrize("strategy", [
+    "1d", *(pytest.param(name, marks=pytest.mark.long) for name in ("p2p", "mop+p2p"))])
 def test_a_run_on_two_ranks_corrects_communication_too(trained, tmp_path, strategy):
     run = tmp_path / "run"
     succeed("train", trained / "g.h5", *FLAGS[:2], "--layers", 2, "--strategy", strategy,
-            "--epochs", 3, "--out", run, "-q", ranks=2)
+            "--epochs", 3, "--out", run, "-q", "--ranks", 2)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()][1:]
     waited = np.median([line["comm_s"] + line["wait_s"] for line in lines])
     found = json.loads(succeed("plan", "--from", run, "-k", 2, "--method", "hypergraph", "--json"))

@@ -29,7 +29,7 @@ FILE = {"aggregate": {"adders": 4, "clock_hz": 10, "memory_bytes_per_s": 100, "c
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):
     path = tmp_path_factory.mktemp("graph") / "graph.h5"
-    store.write_graph(path, make())
+    store.write_graph(path, make(n=80))
     return path
 
 
@@ -102,7 +102,7 @@ def compute(graph, machine, ranks=2):
                      if "+" not in row["strategy"]])  # which layers differ is the machine's
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 5])
+@pytest.mark.parametrize("ranks", [1, 5])
 def test_a_step_is_between_the_slower_device_and_the_sum(graph, ranks):
     alone = compute(graph, machine(), ranks)
     many = compute(graph, machine(stages=1000), ranks)
@@ -124,7 +124,7 @@ def test_a_step_is_between_the_slower_device_and_the_sum(graph, ranks):
     "aggregate__cache_bytes", "update__gemm_float32_flops_per_s", "update__memory_bytes_per_s"])
 def test_faster_devices_take_no_longer(graph, rate):
     series = np.array([compute(graph, machine(3, **{rate: value}))
-                       for value in (1e-3, 1, 1e3, 1e6, 1e12)])
+                       for value in (1e-3, 1e3, 1e12)])
     assert (np.diff(series, axis=0) <= 0).all()
     assert (series[-1] < series[0]).all()
 

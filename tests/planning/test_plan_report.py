@@ -130,7 +130,8 @@ def test_graph_and_partitioned_file_agree(tmp_path, kind, rcm):
             assert numbers(row_of(parts, strategy)) == numbers(row_of(whole, strategy))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [
+    0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2, 3))])
 def test_covers_are_those_of_runs(tmp_path, seed):
     """Equal prices are taken by the order of rows: that of the file that a run makes."""
     graph = make(directed=True, seed=seed)
@@ -251,7 +252,9 @@ def test_memory_limit_leaves_cases_out_or_names_ranks_that_fit(made):
     assert "no power of two up to 203 would do" in line
 
 
-@pytest.mark.parametrize("suffix, magic", [("PNG", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%P")])
+@pytest.mark.parametrize("suffix, magic", [
+    ("PNG", b"\x89PNG"), *(pytest.param(*case, marks=pytest.mark.long) for case in (
+        ("svg", b"<?xml"), ("pdf", b"%P")))])
 def test_picture(made, tmp_path, suffix, magic):
     pytest.importorskip("matplotlib", reason="needs pip install '.[plot]'")
     file = tmp_path / f"plan.{suffix}"

@@ -12,6 +12,9 @@ from hpgcn.config import Config
 from hpgcn.model import MODELS
 from hpgcn.planning.survey import Survey
 
+# in tests/ranks the arrays of gat are those that are planned in every run
+EACH = [pytest.param(name, marks=[pytest.mark.long] * (name == "gat")) for name in MODELS]
+
 
 def check_run(source, config, survey=None):
     survey = survey or Survey(source, config)
@@ -26,7 +29,7 @@ def settings_of(model):
 
 @pytest.mark.parametrize("train", [8, None], ids=["pruned", "all rows"])
 @pytest.mark.parametrize("drops", [False, True], ids=["keeps T", "drops T"])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", EACH)
 def test_every_model(model, drops, train, monkeypatch):
     graph = make(n=400, c=40, degree=1.5, train=train)
     config = Config(**settings_of(model), layers=3, hidden=20)
@@ -40,13 +43,13 @@ def test_every_model(model, drops, train, monkeypatch):
     ({}, {"input_dropout": 0.0}), ({}, {"layers": 1}), ({"sparse": True}, {"layers": 1}),
     ({"directed": True, "weighted": True}, {"layers": 3, "dtype": "float64"}),
     ({"sparse": True}, {"layer_norm": True}), ({"sparse": True}, {"dtype": "float64"})], ids=str)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", EACH)
 def test_other_graphs_and_steps(tmp_path, model, kind, settings):
     store.write_graph(tmp_path / "graph.h5", make(n=400, c=6, degree=1.5, train=8, **kind))
     config = Config(**settings_of(model), hidden=16 if "mean" in model else 5, **settings)
     check_run(hpgcn.load(tmp_path / "graph.h5"), config, Survey(tmp_path / "graph.h5", config))
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", EACH)
 def test_several_labels(model):
     check_run(several_labels(make(), 3), Config(**settings_of(model), prune=False))

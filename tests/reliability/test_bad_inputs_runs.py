@@ -10,7 +10,6 @@ import h5py
 import numpy as np
 import pytest
 from commands import clean_environment
-from commands import succeed as succeed_elsewhere
 from in_process import refused, succeed
 from resuming import lines
 
@@ -79,6 +78,7 @@ def inputs_that_ask_for_memory():
             "19.npz": "x: needs 268435584 bytes", "22.h5": "claims 281474976710656 bytes"}
 
 
+@pytest.mark.long
 def test_03_19_22_memory_is_bounded():
     succeed("convert", "karate", "g.h5", "--split", "random:60/20/20")
     Path("ok.mtx").write_bytes(REAL + b"3 3 1\n1 2 1\n")
@@ -105,9 +105,9 @@ def test_03_19_22_memory_is_bounded():
     assert set(os.listdir()) == before
 
 
-def trained(path, *options, command=succeed, **where):
+def trained(path, *options):
     """(losses, weights) of a run of three epochs."""
-    command("train", path, "--epochs", "3", "--out", "run", "--overwrite", *options, **where)
+    succeed("train", path, "--epochs", "3", "--out", "run", "--overwrite", *options)
     return [line["loss"] for line in lines(Path("run"))], store.read_model("run/model.h5")[0]
 
 
@@ -136,16 +136,16 @@ def karate(tmp_path_factory):
     return folder / "g.h5"
 
 
-@pytest.mark.long
 def test_17_a_rank_without_vertices_trains(karate):
     """From the command line; tests/ranks has every strategy with ranks without rows."""
     alone, _ = trained(karate, "--dropout", 0)
     Path("parts.txt").write_text("".join(f"{2 * (vertex % 2)}\n" for vertex in range(34)))
     assert "p.h5" in succeed("partition", karate, "-k", 3, "--parts", "parts.txt", "-o", "p.h5")
-    losses, _ = trained("p.h5", "--dropout", 0, command=succeed_elsewhere, ranks=3)
+    losses, _ = trained("p.h5", "--dropout", 0, "--ranks", 3)
     np.testing.assert_allclose(losses, alone, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_25_the_same_graph_with_64_bit_numbers(monkeypatch, karate):
     losses, weights = trained(karate)
     # more than 20 kB hold in memory

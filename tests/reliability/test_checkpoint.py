@@ -20,12 +20,13 @@ from hpgcn.training.state import agree, in_words
 
 
 @pytest.mark.parametrize("changes", [
-    {}, {"optimizer": "sgd", "lr": 0.5}, {"dtype": "float64", "layers": 3},
-    {"patience": 6, "lr": 0.0, "epochs": 30},
+    {}, {"patience": 6, "lr": 0.0, "epochs": 30},
     {"optimizer": "adamw", "schedule": "cosine", "warmup": 5, "clip_norm": 0.1,
-     "label_smoothing": 0.1, "class_weight": "balanced"},
-    {"eval_every": 3}, {"model": "sage", "layer_norm": True, "input_dropout": 0.0},
-    {"model": "gin", "strategy": "mop"}], ids=str)
+     "label_smoothing": 0.1, "class_weight": "balanced", "eval_every": 3},
+    *(pytest.param(each, marks=pytest.mark.long) for each in (
+        {"optimizer": "sgd", "lr": 0.5}, {"dtype": "float64", "layers": 3},
+        {"model": "sage", "layer_norm": True, "input_dropout": 0.0},
+        {"model": "gin", "strategy": "mop"}))], ids=str)
 def test_a_run_that_goes_on_ends_as_an_undisturbed_one(graph, tmp_path, fault, changes):
     hpgcn.train(graph, settings(tmp_path / "whole", **changes))
     fault("raise:0:6:checkpoint.begin")  # with checkpoint_every 3: after that of epoch 3

@@ -15,7 +15,9 @@ MODELS = {**SETTINGS, "norm": {"layer_norm": True}}
 
 
 @pytest.mark.parametrize("layer, value", [(0, np.nan), (1, np.inf), (2, np.nan)])
-@pytest.mark.parametrize("settings", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("settings", [
+    pytest.param(settings, marks=[pytest.mark.long] * (name not in ("gcn", "gin", "norm")), id=name)
+    for name, settings in MODELS.items()])
 def test_the_first_layer_that_is_not_finite_is_named(settings, layer, value):
     trainer = start(make(), Config(layers=3, hidden=8, **settings))
     trainer.epoch(1)

@@ -16,6 +16,7 @@ PAIR = {"size": 2, "losses": [0.7, 0.6], "pieces": [0.7, 0.6], "limit": 1 << 30,
 ALONE = {**PAIR, "size": 1}
 
 
+@pytest.mark.long
 def test_this_machine_is_fit(tmp_path, here):
     done = hpgcn("doctor", "--json", cwd=tmp_path, **here.environment)
     checks = json.loads(done.stdout)

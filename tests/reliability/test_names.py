@@ -13,8 +13,7 @@ from hpgcn.errors import OutputError, UsageError
 from hpgcn.training.parts import kept_partition
 
 TOO_LONG = {"300": "x" * 300, "5000": "x" * 5000, "folders": "/".join(["y" * 200] * 30)}
-ODD = {"line feed": "a\nb", "return": "a\rb", "escape": "a\x1b[31mb", "bytes": "a\udcffb",
-       "unseen": "a\u200eb"}
+ODD = {"line feed, return, escape, unseen": "a\nb\rc\x1b[31md\u200ee", "bytes": "a\udcffb"}
 
 
 @pytest.fixture

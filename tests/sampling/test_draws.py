@@ -19,7 +19,8 @@ def test_places_are_a_bijection_that_each_number_knows_alone(n):
         assert not np.array_equal(found, draws.places(numbers, n, draws.key_of(2, 1, 8)))
 
 
-@pytest.mark.parametrize("n, least", [(5, 4096), (40, 4096), (130, 0), (600, 0)])
+@pytest.mark.parametrize("n, least", [
+    (5, 4096), (40, 4096), (130, 0), pytest.param(600, 0, marks=pytest.mark.long)])
 def test_places_are_uniform_alone_and_in_pairs(monkeypatch, n, least):
     """Also where a network draws so few numbers as it does not in use: small ones show faults."""
     monkeypatch.setattr(draws, "SORTED", least)
