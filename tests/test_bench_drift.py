@@ -19,6 +19,7 @@ def graph(tmp_path_factory):
     return path
 
 
+@pytest.mark.long
 def test_each_seed_is_trained_by_both_types(graph):
     text = succeed("bench", "drift", graph, "--seeds", "0..1", "--epochs", 12, "--hidden", 6,
                    "--threads", 1, "--json")
@@ -34,6 +35,7 @@ def test_each_seed_is_trained_by_both_types(graph):
                for line in report["losses"])
 
 
+@pytest.mark.long
 def test_in_words(graph):
     text = succeed("bench", "drift", graph, "--epochs", 2, "--hidden", 6, "--threads", 1)
     assert "most off error" in text and "test accuracy, best epoch" in text

@@ -98,7 +98,8 @@ class Names(event.Listener):
 
 
 @pytest.mark.parametrize("blocked", [0, 700 * 48 * 4, 700 * 40 * 2])
-@pytest.mark.parametrize("settings", [{}, {"model": "sage"}, {"dtype": "bf16"}], ids=str)
+@pytest.mark.parametrize("settings", [
+    {}, {"model": "sage"}, pytest.param({"dtype": "bf16"}, marks=pytest.mark.long)], ids=str)
 def test_nothing_is_compiled_in_an_epoch(settings, blocked, monkeypatch):
     if blocked:  # H, or what the logits are made of, fills two blocks
         room = blocked * 5 // 9

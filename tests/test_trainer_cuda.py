@@ -148,6 +148,7 @@ def test_arrays_of_rows_are_kept_as_they_are(gpu, cuda):
     assert set(known) == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model", ["gcn", "sage-mean", "sgc"])
 @pytest.mark.parametrize("kind, options", [
     ({}, {}), ({"sparse": True, "directed": True}, {}),
@@ -164,8 +165,9 @@ def test_rows_of_16_bits_have_the_curve_of_the_cpu(gpu, model, kind, options):
                                    [entry[key] for entry in expected], rtol=1e-3)
 
 
-@pytest.mark.parametrize("model, dtype", [("gcn", "float32"), ("sage", "float32"),
-                                          ("gin", "float32"), ("gcn", "bf16"), ("sage", "bf16")])
+@pytest.mark.parametrize("model, dtype", [
+    ("gcn", "float32"), ("sage", "float32"), ("gin", "float32"),
+    *(pytest.param(model, "bf16", marks=pytest.mark.long) for model in ("gcn", "sage"))])
 @pytest.mark.parametrize("case", [{}, {"sparse": True}, {"train": 9, "degree": 3},
                                   {"directed": True}], ids=str)
 def test_memory_is_what_was_told(gpu, cuda, model, dtype, case):
