@@ -21,6 +21,7 @@ def partitioned(graph, comm, folder, method):
     return path
 
 
+@pytest.mark.parametrize("comm", [1, 2, 4], indirect=True)
 @pytest.mark.parametrize("method", ["block", "vertex-cut"])
 @pytest.mark.parametrize("directed", [False, True])
 def test_a_run_takes_what_the_plan_chooses(comm, tmp_path, method, directed):
@@ -39,6 +40,7 @@ def test_a_run_takes_what_the_plan_chooses(comm, tmp_path, method, directed):
     assert chosen["strategy"] == fastest["strategy"]
 
 
+@pytest.mark.parametrize("comm", [2, 5], indirect=True)
 @pytest.mark.parametrize("kind", [
     {"directed": True}, {"degree": 2},
     *(pytest.param(kind, marks=pytest.mark.long) for kind in ({}, {"n": 60, "degree": 30}))])
@@ -52,6 +54,7 @@ def test_no_more_is_sent_than_by_rows_of_a_hypergraph(comm, kind):
     assert ours["final_loss"] == pytest.approx(rows["final_loss"], rel=1e-4)
 
 
+@pytest.mark.parametrize("comm", [2], indirect=True)
 def test_what_belongs_to_another_strategy_is_refused(comm):
     for settings, error in (({"balance": 0.1}, UsageError), ({"replication": 1}, ConfigError)):
         with pytest.raises(error, match="strategy auto takes none"):

@@ -24,6 +24,7 @@ def swapped(file):
     file["partition/perm"][3:5] = file["partition/perm"][3:5][::-1]
 
 
+@pytest.mark.parametrize("comm", [1, 3], indirect=True)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(("change", "message"), [
     (None, ""), (directed, "directed is 0, but the adjacency is not symmetric: the entry at"),

@@ -2,16 +2,13 @@
 import pytest
 from graphs import make, scattered
 from held import check_held, footprint_of, run_two_epochs
-from training import skip_refused
+from training import WIDE, served
 
 from hpgcn.config import Config
-from hpgcn.model import MODELS
 from hpgcn.planning.survey import Survey
-from hpgcn.strategies import STRATEGIES
 
 
 def check(comm, graph, config):
-    skip_refused(graph, config, comm)
     source = scattered(graph, comm)
     footprint = footprint_of(source, config, comm, Survey(source, config))
     trainer, metrics = run_two_epochs(source, config, comm)
@@ -25,25 +22,20 @@ def check(comm, graph, config):
     trainer.shard.close()
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("kind, settings", [
-    ({"train": 6}, {"hidden": 10, "dtype": "float64"}),
+    ({"train": 6}, {"hidden": 12, "dtype": "float64"}),
     ({"train": 6, "directed": True, "weighted": True}, {"input_dropout": 0, "hidden": 20}),
-    ({"train": 6, "sparse": True}, {"hidden": 7}),
+    ({"train": 6, "sparse": True}, {"hidden": 8}),
+    ({"train": 6}, {"hidden": 8, "prune": False}),
     ({"directed": True, "weighted": True}, {"hidden": 20, "layer_norm": True})], ids=str)
+@served()
 def test_runs_send_and_hold_what_is_forecast(comm, strategy, model, kind, settings):
-    model, _, aggregator = model.partition("-")
-    config = Config(strategy=strategy, model=model, aggregator=aggregator or "mean", layers=3)
-    check(comm, make(n=500, degree=1.5, **kind), config.replace(**settings))
+    config = Config(strategy=strategy, **WIDE[model], layers=3, **settings)
+    check(comm, make(n=300, degree=1.5, **kind), config)
 
 
-@pytest.mark.parametrize("stages, n", [(0, 9000), (3, 500)])
+@pytest.mark.parametrize("comm", [2, 3], indirect=True)
+@pytest.mark.parametrize("stages, n", [(0, 9000), (3, 300)])
 def test_batches_of_mop(comm, stages, n):
     graph = make(n=n, degree=1.5, train=n // 100)
     check(comm, graph, Config(strategy="mop", stages=stages, hidden=6))
-
-
-@pytest.mark.parametrize("strategy", ["p2p", "2d"])
-def test_all_rows(comm, strategy):
-    check(comm, make(n=500, degree=1.5, train=6), Config(strategy=strategy, prune=False))

@@ -2,14 +2,14 @@
 import numpy as np
 import pytest
 from graphs import make, scattered, several_labels
-from training import assert_same_curves, run
+from training import alone, assert_same_curves, run
 
 from hpgcn import Config
-from hpgcn.comm import SerialComm
 from hpgcn.graphs.graph import Graph
 from hpgcn.strategies import STRATEGIES
 
 
+@pytest.mark.parametrize("comm", [3, 4], indirect=True)
 @pytest.mark.parametrize("metric, several", [
     ("macro-f1", False), ("roc-auc", False), ("macro-f1", True), ("roc-auc", True)])
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -21,7 +21,7 @@ def test_equal_those_of_one_rank(comm, strategy, metric, several):
     if several:
         graph = several_labels(graph, 3)
     config = Config(strategy=strategy, metric=metric, dtype="float64", lr=0.3, seed=2)
-    history, _ = run(scattered(graph, comm), config, comm, 4)
-    alone, _ = run(graph, config.replace(strategy=Config.strategy), SerialComm(), 4)
-    assert_same_curves(history, alone, 1e-9)
-    assert 0 < alone[-1]["val_acc"] < 1
+    history, _ = run(scattered(graph, comm), config, comm)
+    expected, _ = alone(graph, config)
+    assert_same_curves(history, expected, 1e-9)
+    assert 0 < expected[-1]["val_acc"] < 1

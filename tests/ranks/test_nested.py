@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 from graphs import make
+from training import alone
 
 from hpgcn import store, train
 from hpgcn.config import Config
@@ -27,10 +28,9 @@ def nested_file(comm, path, graph, nested=True):
     return path
 
 
+@pytest.mark.parametrize("comm", [2, 3], indirect=True)
 @pytest.mark.parametrize("strategy", ["p2p", "cover", "vertex-cut", "1d"])
 def test_it_trains_on_merged_parts(comm, tmp_path, strategy):
-    if comm.size == 1:
-        pytest.skip("on one rank there is nothing to merge")
     graph = make(directed=True, weighted=True)
     path = nested_file(comm, tmp_path / "nested.h5", graph)
     with store.load(path) as stored:
@@ -40,11 +40,11 @@ def test_it_trains_on_merged_parts(comm, tmp_path, strategy):
         found = merged.partition
         for name in ("part", "perm", "offsets", "edge_part"):
             np.testing.assert_array_equal(getattr(found, name), getattr(whole, name))
-    config = Config(strategy=strategy, epochs=4, dtype="float64", hidden=6, prune=False)
+    config = Config(strategy=strategy, epochs=3, dtype="float64", hidden=6, prune=False)
     result = train(path, config, comm.mpi)
-    alone = train(graph, config.replace(strategy="p2p"))
+    expected, _ = alone(graph, config)
     np.testing.assert_allclose([each["loss"] for each in result.history],
-                               [each["loss"] for each in alone.history], rtol=1e-11)
+                               [each["loss"] for each in expected], rtol=1e-11)
     assert result["sent_bytes_per_epoch"] == result["predicted_bytes_per_epoch"]
 
     rows = forecast(path, Options(config=config))["rows"]
@@ -54,9 +54,8 @@ def test_it_trains_on_merged_parts(comm, tmp_path, strategy):
     assert told["bytes"]["total"] == result["sent_bytes_per_epoch"]
 
 
+@pytest.mark.parametrize("comm", [2, 3], indirect=True)
 def test_others_are_refused(comm, tmp_path):
-    if comm.size == 1:
-        pytest.skip("on one rank there is nothing to merge")
     path = nested_file(comm, tmp_path / "parts.h5", make(), nested=False)
     with pytest.raises(ConfigError, match=rf"partition has {EACH * comm.size} parts but {comm.size}"
                                           r" ranks started; rerun .* or `mpiexec -n \d+`$"):

@@ -9,6 +9,7 @@ from hpgcn.errors import UsageError
 from hpgcn.strategies import STRATEGIES
 
 
+@pytest.mark.parametrize("comm", [1, 3, 4], indirect=True)
 @pytest.mark.parametrize("norm, self_loops, directed", [
     ("sym", True, False), ("row", False, True), ("none", True, True), ("sym", False, False)])
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -27,6 +28,7 @@ def test_products_equal_those_of_dense_matrices(comm, strategy, norm, self_loops
         assert (product.traffic.bytes > 0) == (comm.size > 1)
 
 
+@pytest.mark.parametrize("comm", [1, 3], indirect=True)
 def test_every_row_has_one_owner(comm):
     graph = scattered(make(), comm)
     with hpgcn.propagation(graph, comm, device="cpu") as product:
@@ -37,6 +39,7 @@ def test_every_row_has_one_owner(comm):
         assert product.forward(H, out) is out and out.dtype == np.float32
 
 
+@pytest.mark.parametrize("comm", [1, 3], indirect=True)
 @pytest.mark.parametrize("collective", [True, False])
 def test_an_error_closes_it_where_all_ranks_raise_it(comm, monkeypatch, collective):
     product = hpgcn.propagation(make(), comm, device="cpu")
@@ -52,6 +55,7 @@ def test_an_error_closes_it_where_all_ranks_raise_it(comm, monkeypatch, collecti
         close()
 
 
+@pytest.mark.parametrize("comm", [2], indirect=True)
 def test_refusals(comm):
     graph = scattered(make(), comm)
     with pytest.raises(UsageError, match="expected one of sym, in, row, none"):

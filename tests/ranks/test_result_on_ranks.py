@@ -9,6 +9,7 @@ from hpgcn.errors import InternalError
 CONFIG = hpgcn.Config(epochs=6, hidden=6, strategy="1d", eval_every=2)
 
 
+@pytest.mark.parametrize("comm", [1, 3], indirect=True)
 def test_every_rank_has_the_same_result(comm):
     graph = make(n=90, f=9)
     result = hpgcn.train(graph, CONFIG, comm.mpi)
@@ -25,6 +26,7 @@ def test_every_rank_has_the_same_result(comm):
         np.testing.assert_allclose(predicted["logits"], expected, rtol=0, atol=1e-4)
 
 
+@pytest.mark.parametrize("comm", [1, 3], indirect=True)
 @pytest.mark.parametrize("everywhere", [True, False])
 def test_a_callback_of_rank_0_stops_all(comm, everywhere):
     seen = []
@@ -40,6 +42,7 @@ def test_a_callback_of_rank_0_stops_all(comm, everywhere):
     assert seen == ([1, 2, 3] if comm.rank == 0 else [])
 
 
+@pytest.mark.parametrize("comm", [1, 3], indirect=True)
 def test_what_a_callback_raises_ends_all(comm):
     kind = ZeroDivisionError if comm.size == 1 else InternalError
     with pytest.raises(kind, match="division by zero"):

@@ -1,5 +1,7 @@
 """What single strategies do besides: 1.5d as 1d, packed blocks, batches and bits, refusals."""
 
+from functools import cache
+
 import numpy as np
 import oracle
 import pytest
@@ -8,6 +10,7 @@ from graphs import make
 from test_strategies import PLAIN, build, check, counted, graph_of, own, pattern_of
 
 from hpgcn.config import Config
+from hpgcn.datasets.convert import read
 from hpgcn.errors import ConfigError, UsageError
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.normalization import NormalizedAdjacency
@@ -21,6 +24,7 @@ from hpgcn.strategies.mop import column_bits
 from hpgcn.strategies.nonzeros import NonzeroPlan
 
 
+@pytest.mark.parametrize("comm", [1, 5], indirect=True)
 @pytest.mark.parametrize("directed", [False, True])
 def test_15d_with_one_replica_is_1d_to_the_bit(comm, directed):
     graph = make(directed=directed, weighted=True)
@@ -39,6 +43,7 @@ def test_15d_with_one_replica_is_1d_to_the_bit(comm, directed):
     assert results[0] == results[1]
 
 
+@pytest.mark.parametrize("comm", [1, 3], indirect=True)
 def test_who_only_sends_waits_until_it_is_sent(comm):
     n = 500 * comm.size
     rows = np.arange(n)
@@ -125,12 +130,16 @@ def test_a_packed_block(dtype, columns):
     assert blocks.pack(empty).size == 0
 
 
+@cache
+def read_once(path):
+    return read(path, "auto")[0]
+
+
+@pytest.mark.parametrize("comm", [1, 4], indirect=True)
 @pytest.mark.parametrize("dtype, bound", [("float32", 1e-5), ("float64", 1e-12)])
 @pytest.mark.parametrize("stages", [0, 7])
 def test_a_real_graph_in_batches(comm, data_dir, dtype, bound, stages):
-    from hpgcn.datasets.convert import read
-
-    graph = read(data_dir / "npz" / "amazon_computers.npz", "auto")[0]
+    graph = read_once(data_dir / "npz" / "amazon_computers.npz")
     made, _ = build(comm, ("mop", (comm.size,), stages), graph, "even", dtype=dtype, **PLAIN)
     chosen = stages or default_stages(made.layout.offsets, 13000)
     assert made.stages == (1 if comm.size == 1 else chosen)
@@ -142,6 +151,7 @@ def test_a_real_graph_in_batches(comm, data_dir, dtype, bound, stages):
         assert error <= bound * np.abs(expected).max()
 
 
+@pytest.mark.parametrize("comm", [1, 3, 4], indirect=True)
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("stages", [0, 3, 12])
 def test_a_banded_matrix_starts_early_and_is_right(comm, stages, directed):
@@ -154,6 +164,7 @@ def test_a_banded_matrix_starts_early_and_is_right(comm, stages, directed):
     check(comm, made, plan, sp.csr_array(oracle.normalised(graph, "none")), (20, 20))
 
 
+@pytest.mark.parametrize("comm", [1, 3], indirect=True)
 @pytest.mark.parametrize("stages, expected", [(0, (3, 2)), (4, (4, 4))])
 def test_batches_of_some_rows(comm, stages, expected):
     n = 5000 * comm.size
@@ -168,6 +179,7 @@ def test_batches_of_some_rows(comm, stages, expected):
     check(comm, made, plan.restrict(rows_out, rows_in), chain[rows_out][:, rows_in], (9,))
 
 
+@pytest.mark.parametrize("comm", [2, 3], indirect=True)
 def test_counts_of_some_rows_by_hand(comm):
     pair = comm.group((0, 1) if comm.rank < 2 <= comm.size else (comm.rank,))
     if pair.size == 2:
