@@ -1,4 +1,5 @@
 """Options and fixtures of all tests; HPGCN_TEST_DATA is the folder of real data, ../shared/data."""
+import gc
 import os
 import signal
 
@@ -111,6 +112,12 @@ def is_plain(value):
     if isinstance(value, bytes):
         return value.isascii()
     return value is None or isinstance(value, str | int | float | type)
+
+
+def pytest_collection_finish():
+    """Leave modules and cases, which stay, to no later garbage collection: each would visit all."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionfinish(session):

@@ -24,6 +24,7 @@ from hpgcn.training.step import evaluate
 __all__ = ["cuda", "gpu"]
 OPTIONS = {"optimizer": "adamw", "clip_norm": 0.1, "schedule": "cosine", "warmup": 2,
            "label_smoothing": 0.2, "class_weight": "balanced"}
+FLOAT32 = pytest.param("float32", marks=pytest.mark.long)  # kernels of its own to compile
 BOUND = {"float32": 1e-5, "float64": 1e-12}
 
 
@@ -41,7 +42,7 @@ def check(graph, config, device):
     assert np.linalg.norm(weights - flat) <= 10 * bound * np.linalg.norm(flat)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", [FLOAT32, "float64"])
 @pytest.mark.parametrize("model", SETTINGS)
 @pytest.mark.parametrize("kind, options", [
     ({}, {"layer_norm": True}), ({"sparse": True, "directed": True}, {"optimizer": "sgd"}),
@@ -56,6 +57,7 @@ def test_losses_and_metrics_are_those_of_the_cpu(gpu, model, kind, options, dtyp
                         **{"hidden": 10, **options}), gpu)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("kind, stack", [*(("gcn", name) for name in STACKS), ("sgc", "elu"),
                                          ("appnp", "batch norm")])

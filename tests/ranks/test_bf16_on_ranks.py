@@ -32,7 +32,7 @@ MODELS = {"gcn": {}, "sage-mean": {"model": "sage"}, "sgc": {"model": "sgc"},
           "A first": {"hidden": 20},
           "all rows": {"prune": False}}
 
-QUICK = ["gcn", "mlp first", "sage, A X once", "all rows"]  # most others need kernels of their own
+pytestmark = pytest.mark.long  # kernels of 16 bits take long to compile
 
 
 def settings(**changes):
@@ -56,8 +56,7 @@ def assert_the_same_curve(graph, source, config, comm):
     assert np.abs(ours - one).mean() <= share * away
 
 
-@pytest.mark.parametrize("directed, sparse", [
-    (False, False), pytest.param(True, True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("directed, sparse", [(False, False), (True, True)])
 @pytest.mark.parametrize("strategy", HALVING)
 def test_any_strategy_has_the_curve_of_one_rank(comm, strategy, directed, sparse):
     graph = make(directed=directed, weighted=directed, sparse=sparse)
@@ -66,8 +65,7 @@ def test_any_strategy_has_the_curve_of_one_rank(comm, strategy, directed, sparse
 
 @on_ranks(1, 2, 5)
 @pytest.mark.parametrize("directed", [False, True])
-@pytest.mark.parametrize("model", [
-    name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in MODELS])
+@pytest.mark.parametrize("model", MODELS)
 def test_any_model_has_the_curve_of_one_rank(comm, model, directed):
     graph = make(directed=directed)
     if model == "several labels":
