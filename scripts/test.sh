@@ -17,6 +17,7 @@ for argument; do
 done
 setup mpi,mpich,partition,kahypar,demo,plot,test,dev
 python=.venv/bin/python
+unset PYTHONDONTWRITEBYTECODE  # each of hundreds of processes would compile all modules again
 [ ${#measure[@]} -eq 0 ] || "$python" -m coverage erase
 
 parts=() status=0
