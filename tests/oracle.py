@@ -166,13 +166,14 @@ def loss_and_slope(Z, y, train, config):
         z, t = Z[train], (1 - smoothing) * y[train].astype(np.float64) + smoothing / 2
         G[train] = (1 / (1 + np.exp(-z)) - t) / z.size
         return float(np.mean(np.log1p(np.exp(-np.abs(z))) + np.maximum(z, 0) - z * t)), G
-    power = np.exp(Z - Z.max(1, keepdims=True))
-    soft = power / power.sum(1, keepdims=True)
+    shifted = Z - Z.max(1, keepdims=True)
+    log_soft = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))  # no log of a 0
+    soft = np.exp(log_soft)
     weights = class_weights(config, y, train, Z.shape[1])
     targets = weights * ((1 - smoothing) * np.eye(Z.shape[1])[y[train]] + smoothing / Z.shape[1])
     total = weights[y[train]].sum()
     G[train] = (targets.sum(1, keepdims=True) * soft[train] - targets) / total
-    return -(targets * np.log(soft[train])).sum() / total, G
+    return -(targets * log_soft[train]).sum() / total, G
 
 
 def norm_forward(Z, gain, shift):
