@@ -1,4 +1,5 @@
 """What a rank has sent to others: payload and messages, by phase and by what they were for."""
+from collections import Counter
 
 
 class Counters:
@@ -6,8 +7,8 @@ class Counters:
 
     def __init__(self):
         self.phase = "setup"
-        self.bytes = {}
-        self.messages = {}
+        self.bytes = Counter()
+        self.messages = Counter()
         self.sent = {}  # bytes by phase, then by destination
         self.sums = {}  # those of them that are partial sums of the destination's rows
 
@@ -17,25 +18,27 @@ class Counters:
         `sums`: the same of what others add up.
         """
         key = (self.phase, kind)
-        self.bytes[key] = self.bytes.get(key, 0) + payload
-        self.messages[key] = self.messages.get(key, 0) + messages
+        self.bytes[key] += payload
+        self.messages[key] += messages
         for counted, pairs in ((self.sent, to), (self.sums, sums)):
-            sent = counted.setdefault(self.phase, {})
-            for rank, size in pairs:
-                sent[rank] = sent.get(rank, 0) + size
+            _add_sizes(counted, self.phase, pairs)
 
     def include(self, other):
         """Add what other Counters have counted so far."""
-        for ours, theirs in ((self.bytes, other.bytes), (self.messages, other.messages)):
-            for key, value in theirs.items():
-                ours[key] = ours.get(key, 0) + value
+        self.bytes.update(other.bytes)
+        self.messages.update(other.messages)
         for ours, theirs in ((self.sent, other.sent), (self.sums, other.sums)):
             for phase, sizes in theirs.items():
-                sent = ours.setdefault(phase, {})
-                for rank, size in sizes.items():
-                    sent[rank] = sent.get(rank, 0) + size
+                _add_sizes(ours, phase, sizes.items())
 
     def total(self, phase):
         """Return (bytes, messages) of a phase, all kinds."""
         return tuple(sum(value for (of, _), value in counted.items() if of == phase)
                      for counted in (self.bytes, self.messages))
+
+
+def _add_sizes(counted, phase, pairs):
+    """Add pairs (rank, bytes) to what was sent in a phase."""
+    sent = counted.setdefault(phase, {})
+    for rank, size in pairs:
+        sent[rank] = sent.get(rank, 0) + size

@@ -208,8 +208,9 @@ class Intracomm:
         values = []
 
         def copy(parts):
-            for part in parts:
-                part[1][:] = [value for value, _ in parts]
+            everything = [value for value, _ in parts]
+            for _, theirs in parts:
+                theirs.extend(everything)
 
         request = self._collective("exchange of objects", (value, values), copy)
         self.turns.wait(self.world_ranks[self.rank], lambda: request.done,
