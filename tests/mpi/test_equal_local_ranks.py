@@ -47,9 +47,9 @@ def contents(run):
                 file.visititems(lambda place, node, of=found[name]: of.update({place: (
                     attributes(node), node[()].tobytes() if hasattr(node, "dtype") else None)}))
         elif path.suffix in (".json", ".jsonl"):
-            values = [*map(json.loads, path.read_text().splitlines())] if path.suffix == ".jsonl" \
-                else json.loads(path.read_text())
-            found[name] = timeless(values)
+            text = path.read_text()
+            values = text.splitlines() if path.suffix == ".jsonl" else [text]
+            found[name] = timeless([*map(json.loads, values)])
         else:
             found[name] = path.read_bytes()
     return found

@@ -25,18 +25,12 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("command", ALL, ids=lambda command: command[0])
-@pytest.mark.parametrize("case", [case for case in STRUCTURE if case[0].isdigit()])
-def test_structure_is_refused(folder, case, command):
-    damage, message = STRUCTURE[case]
-    edit("g.h5", damage, readable=False)
-    refused(65, message, *command)
-
-
-@pytest.mark.parametrize("command", READ, ids=lambda command: command[0])
-@pytest.mark.parametrize("case", [case for case in ENTRIES if case[0].isdigit()])
-def test_content_is_refused(folder, case, command):
-    damage, message = ENTRIES[case]
+@pytest.mark.parametrize("case, command", [
+    pytest.param(case, command, id=f"{case}-{command[0]}")
+    for table, commands in ((STRUCTURE, ALL), (ENTRIES, READ))
+    for case in table if case[0].isdigit() for command in commands])
+def test_damages_are_refused(folder, case, command):
+    damage, message = (STRUCTURE | ENTRIES)[case]
     edit("g.h5", damage, readable=False)
     refused(65, message, *command)
 
