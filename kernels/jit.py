@@ -14,7 +14,7 @@ import re
 import sys
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numba
@@ -90,18 +90,24 @@ def jit(**options):
     """Return a decorator like numba.njit(cache=True, nogil=True, **options)."""
 
     def decorate(function):
-        before = config.CACHE_DIR
-        folder = config.CACHE_DIR = str(cache_dir(function.__code__.co_filename))
-        try:
+        with cache_folder(function) as folder:
             kernel = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
-        finally:
-            config.CACHE_DIR = before
         if hasattr(kernel, "_cache"):  # not where NUMBA_DISABLE_JIT leaves it as it was
             keep_in(folder, kernel._cache)
-            save_one_by_one(kernel._cache._cache_file)
         return kernel
 
     return decorate
+
+
+@contextmanager
+def cache_folder(function):
+    """Give Numba the folder of a function's file while it sets up a cache; yield the folder."""
+    before = config.CACHE_DIR
+    folder = config.CACHE_DIR = str(cache_dir(function.__code__.co_filename))
+    try:
+        yield folder
+    finally:
+        config.CACHE_DIR = before
 
 
 def keep_in(folder, cache):
@@ -111,6 +117,7 @@ def keep_in(folder, cache):
     """
     cache._cache_path = folder
     cache._cache_file = IndexDataCacheFile(folder, cache._impl.filename_base, None)
+    save_one_by_one(cache._cache_file)
 
 
 def save_one_by_one(cache_file):

@@ -16,8 +16,7 @@ from hpgcn.errors import UsageError
 from hpgcn.kernels.cpu import trusted, tuning
 from hpgcn.kernels.cpu.chunks import evenly
 from hpgcn.kernels.cpu.emitter import vector_bytes
-from hpgcn.kernels.cpu.row_product import RowShape
-from hpgcn.kernels.cpu.spmm import product
+from hpgcn.kernels.cpu.spmm import Pass, product
 from hpgcn.kernels.threads import Threaded, chunks, num_threads
 from hpgcn.runtime.machine import available_memory, memory_budget
 from hpgcn.training.run_directory import versions
@@ -190,9 +189,8 @@ def _triad(taken, a, b, c, s, bounds):
 def stores_past(indptr, indices, values, x, out):
     """Whether our product stores its result past the cache, so that no line of it is read first."""
     _, launches = product(indptr, indices, values, x, out)
-    shapes = [RowShape(*map(len, arguments[-1])) for _, arguments in launches
-              if isinstance(arguments[-1], tuple)]
-    return bool(shapes) and all(shape.streamed for shape in shapes)
+    passes = [launch for launch in launches if isinstance(launch, Pass)]
+    return bool(passes) and all(each.shape.streamed for each in passes)
 
 
 def cpu_model():

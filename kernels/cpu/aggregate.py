@@ -1,4 +1,6 @@
 """DistGNN's aggregation primitive on CPU threads, and the gradients of its operands."""
+from functools import partial
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -115,7 +117,7 @@ def _extreme(taken, indptr, indices, weight, highest, x, ldx, out, arg, first, w
 
 
 def _extremes(indptr, indices, x, weight, highest, out, arg):
-    """Return the kernels that fill out and arg, one for each pass over columns."""
+    """Return what fills out and arg, a function without arguments for each pass over columns."""
     width = x.shape[1]
     step = max_width(x.itemsize)
     bounds = by_nonzeros(indptr, CHUNKS)
@@ -127,9 +129,9 @@ def _extremes(indptr, indices, x, weight, highest, out, arg):
         shape, near, far = layout(source, columns)
         streamed = min(unit_past_cache(each, first, shape) for each in (out, arg))
         shape = shape._replace(streamed=streamed)
-        launches.append((_extreme, (
-            2 * work, indptr, indices, weight, highest, address(source), width, out, arg, first,
-            columns, bounds, near, far, x.dtype.type(1), shape.literal())))
+        launches.append(partial(
+            _extreme, 2 * work, indptr, indices, weight, highest, address(source), width, out, arg,
+            first, columns, bounds, near, far, x.dtype.type(1), shape.literal()))
     return launches
 
 
@@ -196,7 +198,7 @@ def _halved_sum(g):
 
 
 def _reduction(indptr, indices, x, e, out, op, reduce, *, arg=NO_ARG, edge=NO_EDGE, chosen=NO_ARG):
-    """Return the kernels that fill out, and arg for max and min, each with its arguments.
+    """Return what fills out, and arg for max and min: functions without arguments.
 
     Entry t is edge[t] of e; only edges found in `chosen` (x's shape) count.
     """
@@ -214,8 +216,8 @@ def _reduction(indptr, indices, x, e, out, op, reduce, *, arg=NO_ARG, edge=NO_ED
     none = np.empty((0, 0), out.dtype)
     x = none if op == "copyrhs" else x
     e = none if op == "copylhs" else e
-    return [(_aggregate, (work, indptr, indices, edge, x, e, OP_CODES[op], REDUCE_CODES[reduce],
-                          chosen, out, arg, by_nonzeros(indptr)))]
+    return [partial(_aggregate, work, indptr, indices, edge, x, e, OP_CODES[op],
+                    REDUCE_CODES[reduce], chosen, out, arg, by_nonzeros(indptr))]
 
 
 def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum"):
@@ -233,9 +235,9 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
         if arg is not None:
             arg[:] = -1
     elif width:
-        for kernel, arguments in _reduction(indptr, indices, x, e, out, op, reduce,
-                                            arg=NO_ARG if arg is None else arg):
-            kernel(*arguments)
+        for launch in _reduction(indptr, indices, x, e, out, op, reduce,
+                                 arg=NO_ARG if arg is None else arg):
+            launch()
     return out, arg
 
 
@@ -262,8 +264,8 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
         threads = num_threads()
         columns = -(-width // (STRIP * threads)) * STRIP
         parts = -(-threads // -(-width // columns))  # to each thread its task
-        launches.append((_to_chosen, (grad.size * parts, indices, weight, grad, chosen, dx, columns,
-                                      parts)))
+        launches.append(partial(_to_chosen, grad.size * parts, indices, weight, grad, chosen, dx,
+                                columns, parts))
     elif dx is not None:
         indptr_t, indices_t, edge_t = transposed or transpose_pattern(indptr, indices, x.shape[0])
         launches += _reduction(indptr_t, indices_t, grad, e, dx,
@@ -272,10 +274,10 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
     if de is not None:
         work = (int(indptr[-1]) - int(indptr[0])) * width
         x = np.empty((0, 0), dtype) if x is None else x
-        launches.append((_edge_gradient, (work, indptr, indices, x, e, OP_CODES[op], grad, chosen,
-                                          de, by_nonzeros(indptr))))
-    for kernel, arguments in launches:
-        kernel(*arguments)
+        launches.append(partial(_edge_gradient, work, indptr, indices, x, e, OP_CODES[op], grad,
+                                chosen, de, by_nonzeros(indptr)))
+    for launch in launches:
+        launch()
     return dx, de
 
 

@@ -32,7 +32,7 @@ def _aligned(rows, row_bytes):
     return memory, np.int64(memory.ctypes.data + -memory.ctypes.data % LINE)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _copy(x, first, last, some):
     """Copy some rows to the beginnings of others; return the address of these."""
     for i in range(first, last):

@@ -1,7 +1,7 @@
 """Graph attention on CPU threads: tiles of a row's entries, whose rows of x are read once.
 
 A tile takes three steps of vector code: scores and their maximum, weights by exp, sums of rows of x
-(`attend_intrinsics`). Sums are scaled where the maximum of the row has risen (online softmax). So
+(`attend_tiles`). Sums are scaled where the maximum of the row has risen (online softmax). So
 x is read once, in the order of the entries, as `spmm` does. The floor is its bytes, (K f + K) of
 a float an entry and (K f + 2 K) a row, over the bandwidth.
 
@@ -13,14 +13,9 @@ import math
 
 import numpy as np
 
-from hpgcn.kernels.cpu.attend_intrinsics import (
-    column_shape,
-    head_shape,
-    tile_alphas,
-    tile_scores,
-    tile_sums,
-    tile_weights,
-)
+from hpgcn.kernels.cpu.attend_intrinsics import column_shape, head_shape
+from hpgcn.kernels.cpu.attend_tiles import TileShapes, backward_code, forward_code
+from hpgcn.kernels.cpu.c_functions import call
 from hpgcn.kernels.cpu.chunks import by_nonzeros, evenly
 from hpgcn.kernels.cpu.random import keep_lanes
 from hpgcn.kernels.cpu.spmm import CHUNKS
@@ -38,12 +33,12 @@ SHIFT = np.uint64(32)
 NO_NUMBERS = np.empty(0, np.int64)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _place(array):
     return np.int64(array.ctypes.data)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _entry_byte(vertex, neighbour, byte, key):
     """Return the keep bits of 8 heads of an entry, from head first + 8 byte on."""
     first = key[3]
@@ -56,7 +51,7 @@ def _entry_byte(vertex, neighbour, byte, key):
     return np.uint8(bits)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _aligned_byte(vertex, neighbour, byte, key):
     """Return the keep bits of heads 8 byte .. 8 byte + 7 of an entry."""
     k0, k1, threshold, _ = key
@@ -65,30 +60,11 @@ def _aligned_byte(vertex, neighbour, byte, key):
                       np.uint64(byte), k0, k1, threshold)
 
 
-@jit(inline="always")
-def _sum_tile(indices, start, count, ahead, weights, padded, source, stride, out, other_weights,
-              other_out, factors, heads, width, zero, itemsize, sides, group, parts, part_lanes,
-              lines, full):
-    """Add a tile to a row of sums (see `tile_sums`), pass by pass."""
-    step = len(parts) * len(part_lanes)
-    last = np.int64(indices.size - 1)
-    for h in range(0, heads, len(group)):
-        for q in range(0, width, step):
-            at = (h * width + q) * itemsize
-            tile_sums(indices, start, count, ahead, last, weights + h * itemsize, padded,
-                      source + at, stride, width, min(step, width - q), out + at,
-                      other_weights + h * itemsize, other_out + at, factors + h * itemsize, zero,
-                      sides, group, parts, part_lanes, lines, full)
-
-
 @Threaded
-def _attend(taken, indptr, indices, x, row_score, col_score, out, lse, above, share, slope, vertex,
-            neighbour, key, scale, accumulate, ahead, itemsize, heads, width, bounds, vectors,
-            lanes, sides, group, parts, part_lanes, lines, full):
+def _attend(taken, indptr, indices, row_score, out, lse, above, share, vertex, neighbour, key,
+            accumulate, itemsize, heads, width, padded, bounds, code, numbers):
     zero, one = lse.dtype.type(0), lse.dtype.type(1)
-    padded = np.int64(len(vectors) * len(lanes))
     num_bytes = np.int64((padded + 7) // 8)
-    last = np.int64(indices.size - 1)
     row_bytes = heads * width * itemsize
     for chunk in chunks(taken, bounds.size - 1):
         tiles = np.zeros((2, TILE, padded), lse.dtype)
@@ -119,16 +95,9 @@ def _attend(taken, indptr, indices, x, row_score, col_score, out, lse, above, sh
                         j = neighbour[indices[first + t]]
                         for b in range(num_bytes):
                             bits[t, b] = _entry_byte(vertex[i], j, b, key)
-                tile_scores(indices, first, count, ahead, last,
-                            row_score + i * heads * itemsize, col_score, heads, slope, scores, top,
-                            factors, vectors, lanes)
-                tile_weights(count, scores, top, factors, total, shares,
-                             _place(bits) if key[2] else 0, num_bytes, scale, positive,
-                             vectors, lanes)
-                _sum_tile(indices, first, count, ahead, scores, padded, x, heads * width,
-                          _place(out) + i * row_bytes, positive, _place(above) + i * row_bytes,
-                          factors, heads, width, zero, itemsize, sides, group, parts, part_lanes,
-                          lines, full)
+                call(code, (first, count, row_score + i * heads * itemsize, scores, positive, top,
+                            factors, total, shares, _place(bits) if key[2] else 0,
+                            _place(out) + i * row_bytes, _place(above) + i * row_bytes), numbers)
             for h in range(heads):
                 whole = state[2, h]
                 lse[i, h] = state[0, h] + math.log(whole)
@@ -157,33 +126,27 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
     none = np.empty((0, 0), dtype)
     vertex, neighbour, key, scale = _drawn(vertex, neighbour, seed, epoch, layer, p, first)
     if m:
-        width, ahead, shapes = _plan(x, x.shape[1], heads, 1 if above is None else 2)
-        _attend(_work(indptr, x.shape[1], heads), indptr, indices, address(x), address(row_score),
-                address(col_score), out, lse, none if above is None else above,
-                none if share is None else share, dtype.type(slope), vertex, neighbour, key,
-                dtype.type(scale), accumulate, ahead, dtype.itemsize, heads, width,
-                by_nonzeros(indptr, CHUNKS), *shapes)
+        width, ahead, shapes = _plan(x, indices, x.shape[1], heads, 1 if above is None else 2)
+        numbers = (address(indices), indices.size - 1, ahead, address(col_score), address(x), heads,
+                   width, -(-shapes.padded // 8), dtype.type(slope), dtype.type(scale))
+        _attend(_work(indptr, x.shape[1], heads), indptr, indices, address(row_score), out, lse,
+                none if above is None else above, none if share is None else share, vertex,
+                neighbour, key, accumulate, dtype.itemsize, heads, width, shapes.padded,
+                by_nonzeros(indptr, CHUNKS), forward_code(shapes).address, numbers)
     return out, lse
 
 
 @Threaded
-def _attend_backward(taken, indptr, indices, pulled, x, col_score, dx, dcol_score, slope, vertex,
-                     neighbour, key, scale, accumulate, ahead, itemsize, heads, width, bounds,
-                     vectors, lanes, sides, group, parts, part_lanes, lines, full):
+def _attend_backward(taken, indptr, indices, x, col_score, dx, dcol_score, slope, vertex, neighbour,
+                     key, accumulate, itemsize, heads, width, padded, bounds, code, numbers):
     zero, one = dcol_score.dtype.type(0), dcol_score.dtype.type(1)
-    padded = np.int64(len(vectors) * len(lanes))
     num_bytes = np.int64((padded + 7) // 8)
-    last = np.int64(indices.size - 1)
     columns = heads * width
-    stride = columns + 3 * heads
-    row_score = pulled + columns * itemsize
-    lse, dot = row_score + heads * itemsize, row_score + 2 * heads * itemsize
     for chunk in chunks(taken, bounds.size - 1):
         tiles = np.zeros((2, TILE, padded), dcol_score.dtype)
         state = np.ones((2, padded), dcol_score.dtype)  # sums, and factors
         sums = np.zeros((2, columns), dcol_score.dtype)
         bits = np.zeros((TILE, num_bytes), np.uint8)
-        weights, positive = _place(tiles[0]), _place(tiles[1])
         for j in range(bounds[chunk], bounds[chunk + 1]):
             sums[:] = zero
             state[0] = zero
@@ -195,13 +158,10 @@ def _attend_backward(taken, indptr, indices, pulled, x, col_score, dx, dcol_scor
                         i = vertex[indices[first + t]]
                         for b in range(num_bytes):
                             bits[t, b] = _entry_byte(i, neighbour[j], b, key)
-                tile_alphas(indices, first, count, ahead, last, col_score + j * heads * itemsize,
-                            row_score, lse, dot, stride, heads, slope,
-                            _place(bits) if key[2] else 0, num_bytes, scale, weights, positive,
-                            _place(state[0]), vectors, lanes)
-                _sum_tile(indices, first, count, ahead, weights, padded, pulled, stride,
-                          _place(sums[0]), positive, _place(sums[1]), _place(state[1]), heads,
-                          width, zero, itemsize, sides, group, parts, part_lanes, lines, full)
+                call(code, (first, count, col_score + j * heads * itemsize, _place(tiles[0]),
+                            _place(tiles[1]), _place(state[0]), _place(state[1]),
+                            _place(bits) if key[2] else 0, _place(sums[0]), _place(sums[1])),
+                     numbers)
             for h in range(heads):
                 # the sum of alpha keep LeakyReLU' <grad, x>, without a dot product an entry
                 total = -state[0, h]
@@ -222,12 +182,14 @@ def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=N
     dcol_score = np.empty_like(col_score) if dcol_score is None else dcol_score
     vertex, neighbour, key, scale = _drawn(vertex, neighbour, seed, epoch, layer, p, first)
     if n:
-        width, ahead, shapes = _plan(pulled, x.shape[1], heads, 2)
+        width, ahead, shapes = _plan(pulled, indices, x.shape[1], heads, 2)
+        numbers = (address(indices), indices.size - 1, ahead, address(pulled), heads, width,
+                   -(-shapes.padded // 8), dtype.type(slope), dtype.type(scale))
         _attend_backward(
-            2 * _work(indptr, x.shape[1], heads), indptr, indices, address(pulled), x,
-            address(col_score), dx, dcol_score, dtype.type(slope), vertex, neighbour, key,
-            dtype.type(scale), accumulate, ahead, dtype.itemsize, heads, width,
-            by_nonzeros(indptr, CHUNKS), *shapes)
+            2 * _work(indptr, x.shape[1], heads), indptr, indices, x, address(col_score), dx,
+            dcol_score, dtype.type(slope), vertex, neighbour, key, accumulate, dtype.itemsize,
+            heads, width, shapes.padded, by_nonzeros(indptr, CHUNKS),
+            backward_code(shapes).address, numbers)
     return dx, dcol_score
 
 
@@ -240,14 +202,14 @@ def _drawn(vertex, neighbour, seed, epoch, layer, p, first=0):
     return *numbers, key, dropout_scale(p)
 
 
-def _plan(x, columns, heads, sides):
-    """Return the width of a head, how far ahead rows of x are prefetched, and shapes of tiles."""
+def _plan(x, indices, columns, heads, sides):
+    """Return the width of a head, how far ahead rows of x are prefetched, and the TileShapes."""
     width = columns // heads
     row_bytes = max(1, x.shape[1]) * x.itemsize
     cached = x.nbytes <= last_level_cache() // 2
     ahead = 32 if cached else max(16, min(128, 16384 // row_bytes))
-    return width, ahead, (
-        *head_shape(heads, x.itemsize), *column_shape(heads, width, x.itemsize, sides))
+    return width, ahead, TileShapes(x.dtype, indices.dtype, head_shape(heads, x.itemsize),
+                                 column_shape(heads, width, x.itemsize, sides))
 
 
 def _work(indptr, columns, heads):

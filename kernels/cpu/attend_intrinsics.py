@@ -171,14 +171,10 @@ class Tile(Emitter):
         return cgutils.for_range(self.builder, count, intp=I64)
 
 
-def _data(context, builder, kind, array):
-    return context.make_array(kind)(context, builder, array).data
-
-
 @intrinsic
 def tile_scores(typingctx, columns, start, count, ahead, last, fixed, moving, heads, slope, scores,
                 top, factors, vectors, lanes):
-    """Scores of a tile, s = LeakyReLU(fixed + moving[j]) with j = columns[start + t].
+    """Scores of a tile, s = LeakyReLU(fixed + moving[j]) with j = columns[start + t], a pointer.
 
     Rows of moving are prefetched as those of x are in `tile_sums`.
     fixed (K) and moving (n, K) are addresses, as are the padded buffers: scores (count, KP); top
@@ -188,9 +184,9 @@ def tile_scores(typingctx, columns, start, count, ahead, last, fixed, moving, he
                            top, factors, vectors, lanes)
 
     def codegen(context, builder, signature, args):
-        start, count, ahead, last, fixed, moving, heads, slope, scores, top, factors = args[1:12]
+        columns, start, count, ahead, last, fixed, moving, heads, slope = args[:9]
+        scores, top, factors = args[9:12]
         tile = Tile(context, builder, signature.args[8], vectors.count, lanes.count, heads)
-        columns = _data(context, builder, signature.args[0], args[0])
         fixed, moving, scores, top, factors = map(tile.at, (fixed, moving, scores, top, factors))
         slope = splat(builder, slope, tile.lanes)
         padded = I64(tile.vectors * tile.lanes)
@@ -277,10 +273,10 @@ def tile_alphas(typingctx, columns, start, count, ahead, last, fixed, moving, ls
                            lanes)
 
     def codegen(context, builder, signature, args):
-        start, count, ahead, last, fixed, moving, lse, dot, stride, heads, slope = args[1:12]
+        columns, start, count, ahead, last, fixed, moving, lse, dot, stride, heads = args[:11]
+        slope = args[11]
         bits, num_bytes, scale = args[12:15]
         tile = Tile(context, builder, signature.args[11], vectors.count, lanes.count, heads)
-        columns = _data(context, builder, signature.args[0], args[0])
         fixed, moving, lse, dot, weights, above, total = map(
             tile.at, (fixed, moving, lse, dot, *args[15:18]))
         slope = splat(builder, slope, tile.lanes)
@@ -331,10 +327,9 @@ def tile_sums(typingctx, columns, start, count, ahead, last, weights, padded, x,
     heads, count_lines = group.count, lines.count
 
     def codegen(context, builder, signature, args):
-        start, count, ahead, last, weights, padded, x, ldx, stride, width, out = args[1:12]
+        columns, start, count, ahead, last, weights, padded, x, ldx, stride, width, out = args[:12]
         tile = Tile(context, builder, signature.args[15], vectors.count, lanes.count, width,
                     full.count == 2)
-        columns = _data(context, builder, signature.args[0], args[0])
         x, factors = tile.at(x), tile.at(args[14])
         pairs = ((weights, out), args[12:14])[:sides.count]
         pairs = [tuple(map(tile.at, pair)) for pair in pairs]

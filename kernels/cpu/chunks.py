@@ -44,7 +44,7 @@ def evenly(m, chunks=CHUNKS):
     return np.arange(chunks + 1, dtype=np.int64) * m // chunks
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def row_total(values):
     """Sum of a float64 array, in four sums: one would wait for each addition."""
     a, b, c, d = 0.0, 0.0, 0.0, 0.0

@@ -13,7 +13,7 @@ AHEAD = 16  # entries between asking for a row of y and reading it
 SUMS = 16  # of a dot product, side by side: these become vectors
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _dot(x, i, y, j, begin, end, sums):
     whole = begin + (end - begin) // SUMS * SUMS
     for s in range(SUMS):

@@ -105,7 +105,7 @@ def _gelu(taken, z, bias, vertex, first, key, dropping, scale, mask, slopes, bou
                 _note(bits, mask, i, width)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _note(bits, mask, i, width):
     """Copy the bits of a row to row i of a mask, those past the width as 0."""
     for b in range(mask.shape[1]):

@@ -5,7 +5,7 @@ from hpgcn.kernels.jit import jit
 MAGIC = 1.5 * 2.0**52
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _reduced(x):
     """Return rounded and t of x <= 0: exp(x) = 2^k (1 + t).
 
@@ -23,14 +23,14 @@ def _reduced(x):
     return rounded, (p * r + 1.0) * r
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def exp(x):
     """Exponential of x <= 0, to 2e-16 relative."""
     rounded, t = _reduced(x)
     return (t + 1.0) * power_of_two(rounded)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def expm1(x):
     """Exponential of x <= 0, less 1, to 4e-16 relative: 2^k t + (2^k - 1)."""
     rounded, t = _reduced(x)
@@ -38,7 +38,7 @@ def expm1(x):
     return power * t + (power - 1.0)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def log1p(x):
     """Logarithm of 1 + x, 0 <= x <= 1, to 4e-16, without branches: 2 artanh(x / (2 + x))."""
     s = x / (2.0 + x)

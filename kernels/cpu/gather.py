@@ -14,7 +14,7 @@ AHEAD = 8  # rows between a prefetch and its use
 VECTOR = vector_bytes()
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _prefetch_row(row, row_bytes):
     for offset in range(0, row_bytes, 64):
         prefetch(row + offset, ONCE)

@@ -6,14 +6,17 @@ for, some in each tile. Rows may be stored in 16 bits: then the other operand is
 and sums are of float32, by instructions for pairs of bfloat16 where the CPU has them. How a sum is
 cut hangs on the shapes alone.
 """
+import functools
 import math
 
 import numpy as np
+from numba.np.numpy_support import from_dtype
 
 from hpgcn.kernels.bits16 import BF16, number_dtype, to_bf16, to_float32
 from hpgcn.kernels.cpu.amx import columns_product, padded, rows_product, tiles_of
 from hpgcn.kernels.cpu.amx_intrinsics import CONFIG, SIDE, has_tiles
 from hpgcn.kernels.cpu.bits16 import widen
+from hpgcn.kernels.cpu.c_functions import c_function, call
 from hpgcn.kernels.cpu.chunks import evenly
 from hpgcn.kernels.cpu.emitter import uses_dots, vector_bytes
 from hpgcn.kernels.cpu.spmm import unit_past_cache
@@ -50,9 +53,35 @@ def _widened(rows, first, last, out):
     return np.int64(out.ctypes.data)
 
 
+@functools.cache
+def _panel_code(shape, real):
+    """Return a C function that multiplies some rows by a panel of this shape, tile by tile."""
+    shape, real = shape.literal(), from_dtype(real)
+
+    @c_function(one=real)
+    def panel_rows(rows, source, target, later, until, kept, panel, width, num_bytes, ldx, x_bytes,
+                   row_bytes, step, depth, ldo, out_bytes, stride, one):
+        i = 0
+        while i < rows:
+            x, out = source + i * ldx * x_bytes, target + i * ldo * out_bytes
+            mask = kept + i * stride if kept else kept
+            ask(later + i * row_bytes, until + i * row_bytes)
+            if i + ROWS <= rows:
+                tile_product(x, ldx, panel, step, out, ldo, depth, width, one, mask, stride,
+                             num_bytes, ALL_ROWS, shape)
+                i += ROWS
+            else:
+                tile_product(x, ldx, panel, step, out, ldo, depth, width, one, mask, stride,
+                             num_bytes, ONE_ROW, shape)
+                i += 1
+
+    return panel_rows
+
+
 @Threaded
 def _panels(taken, x, ldx, x_bytes, narrow, panels, depth, out, ldo, out_bytes, columns, mask, one,
-            every, single, whole, rest, bounds):
+            whole, rest, bounds):
+    """Multiply rows by panels, of which `whole` multiplies all but a narrow last one."""
     step = panels.shape[2]
     bits, stride = mask.ctypes.data, mask.shape[1]
     row_bytes = np.int64(narrow.strides[0] if narrow.size else ldx * x_bytes)
@@ -63,46 +92,53 @@ def _panels(taken, x, ldx, x_bytes, narrow, panels, depth, out, ldo, out_bytes, 
             block = np.int64(x + begin * ldx * x_bytes)
             if narrow.size:
                 block = _widened(narrow, begin, end, wide)
+            later = np.int64(x + (begin + BLOCK) * row_bytes)
             for first in range(0, columns, step):
                 width = min(step, columns - first)
                 panel = np.int64(panels[first // step].ctypes.data)
-                num_bytes = np.int64(stride - first // 8)
-                part = ROWS * row_bytes * first // columns
-                beyond = ROWS * row_bytes * (first + width) // columns
-                i = begin
-                while i < end:
-                    source = block + (i - begin) * ldx * x_bytes
-                    target = out + (i * ldo + first) * out_bytes
-                    kept = np.int64(0)
-                    if mask.size:
-                        kept = np.int64(bits + i * stride + first // 8)
-                    later = np.int64(x + (i + BLOCK) * row_bytes)
-                    ask(later + part, later + beyond)
-                    many = i + ROWS <= end
-                    if many and width == step:
-                        tile_product(source, ldx, panel, step, target, ldo, depth, width, one,
-                                     kept, stride, num_bytes, every, whole)
-                    elif many:
-                        tile_product(source, ldx, panel, step, target, ldo, depth, width, one,
-                                     kept, stride, num_bytes, every, rest)
-                    elif width == step:
-                        tile_product(source, ldx, panel, step, target, ldo, depth, width, one,
-                                     kept, stride, num_bytes, single, whole)
-                    else:
-                        tile_product(source, ldx, panel, step, target, ldo, depth, width, one,
-                                     kept, stride, num_bytes, single, rest)
-                    i += ROWS if many else 1
+                kept = np.int64(bits + begin * stride + first // 8 if mask.size else 0)
+                call(whole if width == step else rest, (
+                    end - begin, block, out + (begin * ldo + first) * out_bytes,
+                    later + ROWS * row_bytes * first // columns,
+                    later + ROWS * row_bytes * (first + width) // columns, kept, panel, width,
+                    np.int64(stride - first // 8)), (
+                    ldx, x_bytes, row_bytes, step, depth, ldo, out_bytes, stride, one))
+
+
+@functools.cache
+def _outer_code(shape, real):
+    """Return a C function that adds x^T g of some rows, in columns of this shape, to a sum."""
+    shape, real = shape.literal(), from_dtype(real)
+
+    @c_function(one=real)
+    def outer_columns(rows, of_x, of_g, to, width, asked, until, height, columns, size, itemsize, x,
+                      ldx, bytes_x, g, ldg, bytes_g, together, one):
+        i = 0
+        while i < height:
+            left, total = of_x + i * itemsize, to + i * columns * size
+            if asked < until:
+                ask(x + asked * bytes_x, x + (asked + together) * bytes_x)
+                ask(g + asked * bytes_g, g + (asked + together) * bytes_g)
+                asked += together
+            if i + ROWS <= height:
+                tile_outer(left, ldx, of_g, ldg, total, columns, rows, width, one, ALL_ROWS, shape)
+                i += ROWS
+            else:
+                tile_outer(left, ldx, of_g, ldg, total, columns, rows, width, one, ONE_ROW, shape)
+                i += 1
+
+    return outer_columns
 
 
 @Threaded
-def _outer(taken, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step, one, every,
-           single, whole, rest, bounds):
+def _outer(taken, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step, one, whole, rest,
+           bounds):
     height, columns = sums.shape[1:]
     size = sums.itemsize
     bytes_x = np.int64(narrow_x.strides[0] if narrow_x.size else ldx * itemsize)
     bytes_g = np.int64(narrow_g.strides[0] if narrow_g.size else ldg * itemsize)
-    tiles = -(-columns // step) * -(-height // ROWS)
-    rows = -(-DEPTH // tiles)  # of the next block that a tile asks for
+    together = -(-DEPTH // (-(-columns // step) * -(-height // ROWS)))  # rows a tile asks for
+    asked_by_panel = (height // ROWS + height % ROWS) * together
     for chunk in chunks(taken, bounds.size - 1):
         wide_x = np.empty((DEPTH if narrow_x.size else 0, narrow_x.shape[1]), np.float32)
         wide_g = np.empty((DEPTH if narrow_g.size else 0, narrow_g.shape[1]), np.float32)
@@ -116,32 +152,13 @@ def _outer(taken, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step, one,
             right = np.int64(g + begin * ldg * itemsize)
             if narrow_g.size:
                 right = _widened(narrow_g, begin, end, wide_g)
-            asked = end
             for first in range(0, columns, step):
                 width = min(step, columns - first)
-                of_g = right + first * itemsize
-                i = 0
-                while i < height:
-                    of_x = left + i * itemsize
-                    to = np.int64(total + (i * columns + first) * size)
-                    tall = i + ROWS <= height
-                    if asked < end + DEPTH:
-                        ask(x + asked * bytes_x, x + (asked + rows) * bytes_x)
-                        ask(g + asked * bytes_g, g + (asked + rows) * bytes_g)
-                        asked += rows
-                    if tall and width == step:
-                        tile_outer(of_x, ldx, of_g, ldg, to, columns, end - begin, width, one,
-                                   every, whole)
-                    elif tall:
-                        tile_outer(of_x, ldx, of_g, ldg, to, columns, end - begin, width, one,
-                                   every, rest)
-                    elif width == step:
-                        tile_outer(of_x, ldx, of_g, ldg, to, columns, end - begin, width, one,
-                                   single, whole)
-                    else:
-                        tile_outer(of_x, ldx, of_g, ldg, to, columns, end - begin, width, one,
-                                   single, rest)
-                    i += ROWS if tall else 1
+                call(whole if width == step else rest, (
+                    end - begin, left, right + first * itemsize, np.int64(total + first * size),
+                    width, end + first // step * asked_by_panel, end + DEPTH), (
+                    height, columns, size, itemsize, x, ldx, bytes_x, g, ldg, bytes_g, together,
+                    one))
 
 
 def kernel_for(x, y, out):
@@ -189,19 +206,19 @@ def rows_times(x, w, out, mask=None):
     streamed = unit_past_cache(out, 0, rest)
     if 16 * streamed < LINE or step * out.itemsize % LINE:
         streamed = 0  # else tiles would store parts of a line, one after another
-    whole, rest = (shape._replace(streamed=streamed).literal() for shape in (whole, rest))
+    whole, rest = (shape._replace(streamed=streamed) for shape in (whole, rest))
     mask = NO_MASK if mask is None else mask
     panels = small_operand(w, step, narrow, dots or tiles)
     if tiles:
         panels = np.pad(panels, ((0, 0), (0, -panels.shape[1] % SIDE), (0, 0)))
         return rows_product, (
             m * k * n // TILES_RATE, x, panels, address(out), out.strides[0], out.itemsize, n,
-            mask, tiles_of(n), whole, rest, CONFIG, row_bounds(m))
+            mask, tiles_of(n), whole.literal(), rest.literal(), CONFIG, row_bounds(m))
     rows = long_operand(x, dots)
     return _panels, (
         m * k * n // RATE, *rows, panels, k, address(out),
-        out.strides[0] // out.itemsize, out.itemsize, n, mask, kind.type(1), ALL_ROWS, ONE_ROW,
-        whole, rest, row_bounds(m))
+        out.strides[0] // out.itemsize, out.itemsize, n, mask, kind.type(1),
+        _panel_code(whole, kind).address, _panel_code(rest, kind).address, row_bounds(m))
 
 
 def long_operand(x, dots):
@@ -252,14 +269,14 @@ def columns_times(columns, g):
         return sums[:, :k, :n], columns_product, (
             m * k * n // TILES_RATE, x, g, sums, tiles_of(n), CONFIG, bounds)
     dots = narrow and uses_dots()
-    whole, rest = (panel_shape(columns, kind.itemsize, False, dots).literal()
+    whole, rest = (_outer_code(panel_shape(columns, kind.itemsize, False, dots), kind)
                    for columns in (step, n % step or step))
     sums = np.empty((bounds.size - 1, k, n), kind)
     left, ldx, itemsize, narrow_x = long_operand(x, dots)
     right, ldg, _, narrow_g = long_operand(g, dots)
     return sums, _outer, (
         m * k * n // RATE, left, ldx, narrow_x, right, ldg, narrow_g, itemsize, sums, step,
-        kind.type(1), ALL_ROWS, ONE_ROW, whole, rest, bounds)
+        kind.type(1), whole.address, rest.address, bounds)
 
 
 def row_bounds(m):

@@ -14,7 +14,7 @@ from hpgcn.kernels.threads import Threaded, chunks
 ONE_HOT = np.empty((3, 0))  # for a target that is not given
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _is_argmax(logits, i, column, top):
     """Whether a column of row i is the first one of its largest number."""
     earlier = 0

@@ -18,12 +18,12 @@ LOW = np.uint64(0xFFFFFFFF)
 SHIFT = np.uint64(32)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _bit(word, shift, threshold, column):
     return np.uint64(word >> np.uint64(shift) & np.uint64(0xFFFF) >= threshold) << np.uint64(column)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def keep_byte(vertex, byte, key):
     """Return the keep bits of columns 8 byte .. 8 byte + 7 of a vertex."""
     epoch, layer, k0, k1, threshold = key
@@ -32,7 +32,7 @@ def keep_byte(vertex, byte, key):
                       threshold)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def keep_lanes(c0, c1, c2, c3, k0, k1, threshold):
     """Return the bits of 8 lanes of the Philox block of a counter and a key, without branches."""
     for _ in range(10):  # rounds on 32-bit words
@@ -49,7 +49,7 @@ def keep_lanes(c0, c1, c2, c3, k0, k1, threshold):
             | _bit(c3, 0, threshold, 6) | _bit(c3, 16, threshold, 7))
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def draw(vertex, first, key, bits, row):
     """Fill a row of bits (rows, b) with those of columns first .. first + 8 b - 1 of one vertex.
 
@@ -67,7 +67,7 @@ def draw(vertex, first, key, bits, row):
         bits[row, last] = bits[row, last] >> shift | after << (8 - shift)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def mask_row(x, i, bits, row, scale):
     """Row i of x = scale * x where the bit of bits[row] is set, 0 elsewhere."""
     width = x.shape[1]

@@ -256,7 +256,8 @@ def row_product(typingctx, indices, data, col_scale, start, stop, near, far, las
 
     The sum is over k in start..stop, j = indices[k], in the first `width` columns, and goes on
     from what is in out if `resume` (with one set of accumulators, and not to accumulate);
-    data and col_scale may be None. x, out and mask are addresses (mask 0: keep all),
+    indices, data and col_scale are pointers, or None but for indices; x, out and mask are addresses
+    (mask 0: keep all),
     ldx the row length of x in numbers (or its logarithm, see `RowShape`). Rows of x
     are prefetched `near` and `far` nonzeros before use; `last` is the last entry of indices.
     """
@@ -269,8 +270,7 @@ def row_product(typingctx, indices, data, col_scale, start, stop, near, far, las
     def codegen(context, builder, signature, args):
         real = context.get_value_type(scale)
         columns, values, scales = (
-            None if isinstance(kind, types.NoneType)
-            else context.make_array(kind)(context, builder, value).data
+            None if isinstance(kind, types.NoneType) else value
             for kind, value in zip(signature.args[:3], args))
         start, stop, near, far, last, x, ldx, out, width = args[3:12]
         factor, resume, accumulate, mask, num_bytes = args[12:17]

@@ -29,7 +29,7 @@ def largest(numbers):
     return max(tops)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def wrong_rows(starts, stops, columns, first, beyond, last):
     """Whether rows first..beyond do not follow each other, or have a column not in 0..last.
 

@@ -8,23 +8,27 @@ of the sum is that of one pass, and so are its bits.
 Nonzeros are asked for ahead, as rows of x are: where those come from anywhere, the CPU does not
 see by itself that the nonzeros are read in order.
 """
+import functools
 import threading
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
+from numba import types
+from numba.np.numpy_support import from_dtype
 
 from hpgcn.kernels.bits16 import BF16, ROUNDED_ONCE
 from hpgcn.kernels.cpu.blocks import AHEAD, block_of, cuts_of
+from hpgcn.kernels.cpu.c_functions import c_function, call
 from hpgcn.kernels.cpu.chunks import by_nonzeros, evenly
 from hpgcn.kernels.cpu.emitter import FIRST, vector_bytes
 from hpgcn.kernels.cpu.row_product import HELD, max_width, row_product, sets_of, shape_of
 from hpgcn.kernels.cpu.scan import wrong_rows
 from hpgcn.kernels.cpu.tuning import current, last_level_cache, level_of, reach_of
-from hpgcn.kernels.cpu.vector_intrinsics import LINE, address, ask, prefetch
+from hpgcn.kernels.cpu.vector_intrinsics import LINE, address, ask, place_of, prefetch
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import Threaded, chunks
 
-NO_ROWS = np.empty(0, np.int64)
 NO_MASK = np.empty((0, 0), np.uint8)
 CHUNKS = 256
 MOST_LINES = 4  # of the nonzeros of a row in a block that are asked for ahead
@@ -33,66 +37,80 @@ ROWS_AT_ONCE = 128  # of so many rows at most
 NOTHING = np.empty(0, np.int64)
 
 
-@jit(inline="always")
-def _prefetch(array, first, beyond):
+@jit(forceinline=True)
+def _prefetch(pointer, first, beyond, itemsize):
     """Ask for some entries of an array: a few cache lines, at most."""
-    begin = array.ctypes.data + first * array.itemsize
-    size = min((beyond - first) * array.itemsize, MOST_LINES * LINE)
+    begin = place_of(pointer, first)
+    size = min((beyond - first) * itemsize, MOST_LINES * LINE)
     for byte in range(0, size + LINE - 1, LINE):
         prefetch(begin + byte, FIRST)
 
 
-@jit(inline="always")
-def _ask(array, first, beyond):
-    """Ask for many entries of an array, as far as it goes."""
-    begin = array.ctypes.data
-    ask(begin + first * array.itemsize, begin + min(beyond, array.size) * array.itemsize)
+@functools.cache
+def _rows_code(shape, real, number, index, weighted, scaled, ahead):
+    """Return a C function that multiplies some rows, made for a RowShape and for dtypes.
+
+    Those of what is summed, of where rows begin, and of indices. `weighted` and `scaled` say
+    whether there are data and col_scale; `ahead` rows later is what is asked for, 0: nothing.
+    """
+    shape = shape.literal()
+    out_itemsize, itemsize = real.itemsize, index.itemsize
+    number, index, real = (types.CPointer(from_dtype(each)) for each in (number, index, real))
+
+    @c_function(rows=types.CPointer(types.int64), starts=number, stops=number, indices=index,
+                data=real if weighted else types.none, col_scale=real if scaled else types.none,
+                row_scale=real, one=real.dtype)
+    def multiply(first, beyond, rows, chosen, starts, stops, last_row, indices, data, col_scale,
+                 row_scale, row_scaled, mask, mask_row_bytes, num_bytes, resume, accumulate, near,
+                 far, last, x, ldx, out, out_bytes, width, one):
+        for each in range(first, beyond):
+            i = rows[each] if chosen else each
+            start, stop = np.int64(starts[i]), np.int64(stops[i])
+            if ahead:
+                later = min(i + ahead, last_row)
+                begin, until = np.int64(starts[later]), np.int64(stops[later])
+                _prefetch(indices, begin, until, itemsize)
+                if weighted:
+                    _prefetch(data, begin, until, out_itemsize)
+                for byte in range(0, width * out_itemsize, LINE):
+                    prefetch(out + later * out_bytes + byte, FIRST)
+            if resume and start == stop and not row_scaled:
+                continue
+            row_product(indices, data, col_scale, start, stop, near, far, last, x, ldx,
+                        out + i * out_bytes, width, row_scale[i] if row_scaled else one,
+                        resume != 0, accumulate != 0, mask + i * mask_row_bytes if mask else mask,
+                        num_bytes, shape)
+
+    return multiply
 
 
 @Threaded
-def _spmm(taken, starts, stops, indices, data, col_scale, row_scale, rows, mask, resume, accumulate,
-          bounds, at_once, entries, unsigned, wrong, last_row, x, ldx, out, out_bytes, width,
-          first_byte, near, far, ahead, one, shape):
+def _spmm(taken, starts, stops, columns, bounds, at_once, entries, data, data_bytes, wrong,
+          last_row, code, arguments):
     """Multiply rows; set `wrong`, if it has a place, where indptr or a column does not fit.
 
-    `unsigned` are the indices, so read.
+    `columns` are the indices as unsigned numbers, `data` the address of what values there are.
     """
-    last = np.int64(indices.size - 1)
-    num_bytes = np.int64(mask.shape[1] - first_byte)
-    bits = mask.ctypes.data
-    out_itemsize = row_scale.itemsize
     for chunk in chunks(taken, bounds.size - 1):
         for r in range(bounds[chunk], bounds[chunk + 1], at_once):
             beyond = min(r + at_once, bounds[chunk + 1])
-            if wrong.size and wrong_rows(starts, stops, unsigned, r, beyond, last_row):
+            if wrong.size and wrong_rows(starts, stops, columns, r, beyond, last_row):
                 wrong[0] = 1
                 break
             if entries:
-                next_entry = np.int64(stops[beyond - 1])
-                count = min(next_entry - np.int64(starts[r]), 2 * AT_ONCE)
-                _ask(indices, next_entry, next_entry + count)
-                if data is not None:
-                    _ask(data, next_entry, next_entry + count)
-            for place in range(r, beyond):
-                i = rows[place] if rows.size else place
-                start, stop = np.int64(starts[i]), np.int64(stops[i])
-                if ahead:
-                    later = min(i + ahead, starts.size - 1)
-                    first, until = np.int64(starts[later]), np.int64(stops[later])
-                    _prefetch(indices, first, until)
-                    if data is not None:
-                        _prefetch(data, first, until)
-                    for byte in range(0, width * out_itemsize, LINE):
-                        prefetch(out + later * out_bytes + byte, FIRST)
-                if resume and start == stop and not row_scale.size:
-                    continue
-                scale = row_scale[i] if row_scale.size else one
-                mask_row = np.int64(0)
-                if mask.size:
-                    mask_row = np.int64(bits + i * mask.shape[1] + first_byte)
-                row_product(indices, data, col_scale, start, stop, near, far, last, x, ldx,
-                            out + i * out_bytes, width, scale, resume, accumulate, mask_row,
-                            num_bytes, shape)
+                first = np.int64(stops[beyond - 1])
+                until = min(first + min(first - np.int64(starts[r]), 2 * AT_ONCE), columns.size)
+                begin = np.int64(columns.ctypes.data)
+                ask(begin + first * columns.itemsize, begin + until * columns.itemsize)
+                ask(data + first * data_bytes, data + until * data_bytes)
+            call(code, (r, beyond), arguments)
+
+
+class Pass(partial):
+    """A product with some columns of x, or with a block of its rows, to be called.
+
+    It has a RowShape, `shape`, and holds the arrays whose addresses are among its arguments.
+    """
 
 
 @Threaded
@@ -113,8 +131,8 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
     """
     out, launches = product(indptr, indices, data, x, out, row_scale, col_scale, rows, mask,
                             accumulate)
-    for kernel, arguments in launches:
-        kernel(*arguments)
+    for launch in launches:
+        launch()
     return out
 
 
@@ -122,16 +140,16 @@ def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale
           accumulate=False):
     out, launches = product(indptr, indices, data, x, out, row_scale, col_scale, rows, mask,
                             accumulate)
-    for kernel, arguments in launches:
-        kernel(*arguments)
+    for launch in launches:
+        launch()
     return out
 
 
 def _looking(**given):
     """Multiply by a matrix that nobody has looked at; `look` of `product` is given, too."""
     out, launches = product(**given)
-    for kernel, arguments in launches:
-        kernel(*arguments)
+    for launch in launches:
+        launch()
     return out
 
 
@@ -140,7 +158,7 @@ spmm.looking = sspmm.looking = _looking  # hpgcn.kernels.checks calls it
 
 def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, rows=None,
             mask=None, accumulate=False, look=None):
-    """Return the result of `spmm`, and what fills it: kernels, each with its arguments.
+    """Return the result of `spmm`, and what fills it: functions without arguments, in order.
 
     Wide x is multiplied in passes over its columns (`pass_width`): as many as
     `max_width`, fewer where a narrower slab of x then stays in the cache. Rows that
@@ -173,11 +191,11 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
         indptr = np.zeros(m + 1, np.int64)
         indices = np.zeros(1, np.int32)
     bounds = by_nonzeros(indptr, CHUNKS) if rows is None else evenly(rows.size, CHUNKS)
-    rows = NO_ROWS if rows is None else rows
+    rows = None if rows is None else np.ascontiguousarray(rows, np.int64)
     mask = NO_MASK if mask is None else mask
     data = None if data is None else data.astype(dtype, copy=False)
     col_scale = None if col_scale is None else np.ascontiguousarray(col_scale, dtype)
-    row_scale = np.ascontiguousarray(() if row_scale is None else row_scale, dtype)
+    row_scale = None if row_scale is None else np.ascontiguousarray(row_scale, dtype)
 
     cuts = cuts_of(indptr, indices, n, blocked.rows, bounds) if blocked else None
     if cuts is None:  # so it is, too, where columns do not rise
@@ -185,24 +203,25 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
         cuts = indptr[:-1], indptr[1:]
     step, size = blocked or (pass_width(width, n, nnz, x.itemsize, dtype.itemsize), n)
     packed = is_packed(x, step, nnz, size)
-    entries = rows is NO_ROWS and not blocked and current().entries and (
+    entries = rows is None and not blocked and current().entries and (
         level_of(n * step * x.itemsize) != "second")
     wrong = np.zeros(1, np.int64) if look else NOTHING
-    unsigned = indices.view(f"u{indices.itemsize}")
-    last_row = unsigned.dtype.type(min(max(n, 1) - 1, np.iinfo(indices.dtype).max))
+    columns = indices.view(f"u{indices.itemsize}")
+    last_row = columns.dtype.type(min(max(n, 1) - 1, np.iinfo(indices.dtype).max))
     at_once = max(1, m)
     if entries or look:
         at_once = max(1, min(ROWS_AT_ONCE, m * AT_ONCE // max(1, nnz)))
+    ahead = AHEAD if blocked else 0
     launches = []
     for first in range(0, width, step):
-        columns = min(step, width - first)
+        count = min(step, width - first)
         for block, (starts, stops) in enumerate(pairwise(cuts)):
-            source = x[block * size:(block + 1) * size, first:first + columns]
+            source = x[block * size:(block + 1) * size, first:first + count]
             if packed:
-                slab = aligned_rows(len(source), columns, x.dtype)
-                launches.append((_pack, (source.size, source, slab, evenly(len(source)))))
+                slab = aligned_rows(len(source), count, x.dtype)
+                launches.append(partial(_pack, source.size, source, slab, evenly(len(source))))
                 source = slab
-            shape, near, far = layout(source, columns, width, out)
+            shape, near, far = layout(source, count, width, out)
             ldx = source.strides[0] // source.itemsize
             power = packed and ldx & (ldx - 1) == 0
             if blocked:  # few of the next nonzeros are of this block
@@ -212,18 +231,32 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
                 if not accumulate:
                     shape = shape._replace(streamed=unit_past_cache(out, first, shape))
             shape = shape._replace(power=int(power))
-            scale = row_scale if block == len(cuts) - 2 else row_scale[:0]
-            launches.append((_spmm, (
-                (nnz + m) * columns * size // max(1, n), starts, stops, indices, data, col_scale,
-                scale, rows, mask, block > 0, accumulate, bounds, at_once, entries or bool(look),
-                unsigned, wrong, last_row, address(source) - block * size * source.strides[0],
+            scale = row_scale if block == len(cuts) - 2 else None
+            code = _rows_code(shape, dtype, starts.dtype, indices.dtype, data is not None,
+                              col_scale is not None, ahead)
+            arguments = (
+                _at(rows), rows is not None, _at(starts), _at(stops), m - 1, _at(indices),
+                _at(data), _at(col_scale), _at(scale), scale is not None,
+                _at(mask) and _at(mask) + first // 8, mask.shape[1], mask.shape[1] - first // 8,
+                block > 0, accumulate, near, far, indices.size - 1,
+                address(source) - block * size * source.strides[0],
                 ldx.bit_length() - 1 if power else ldx, address(out) + first * out.itemsize,
-                width * out.itemsize, columns, first // 8, near, far, AHEAD if blocked else 0,
-                dtype.type(1), shape.literal())))
+                width * out.itemsize, count)
+            launch = Pass(
+                _spmm, (nnz + m) * count * size // max(1, n), starts, stops, columns, bounds,
+                at_once, entries or bool(look), _at(data), 0 if data is None else data.itemsize,
+                wrong, last_row, code.address, (*map(int, arguments), dtype.type(1)))
+            launch.shape = shape
+            launch.held = code, rows, indices, data, col_scale, scale, mask, source, out
+            launches.append(launch)
             if look:  # before another pass
-                launches.append((_refuse, (wrong, look)))
+                launches.append(partial(_refuse, wrong, look))
                 wrong, look = NOTHING, None
     return out, launches
+
+
+def _at(array):
+    return 0 if array is None else address(array)
 
 
 def _refuse(wrong, look):

@@ -120,6 +120,17 @@ def add(typingctx, source, target, size, zero):
     return signature, codegen
 
 
+@intrinsic
+def place_of(typingctx, pointer, index):
+    """Return the address of an element of what a pointer points to, an int64."""
+    signature = types.int64(pointer, index)
+
+    def codegen(context, builder, signature, args):
+        return builder.ptrtoint(builder.gep(args[0], [args[1]]), I64)
+
+    return signature, codegen
+
+
 @intrinsic(prefer_literal=True)
 def prefetch(typingctx, at, cache):
     """Ask for the line at an address, mapped or not, in one of FIRST, SECOND, ONCE (a constant)."""
@@ -136,7 +147,7 @@ def prefetch(typingctx, at, cache):
     return signature, codegen
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def ask(begin, beyond):
     """Ask for the lines from one address to another, mapped or not, in the second cache."""
     for line in range(begin, beyond, LINE):

@@ -1,0 +1,46 @@
+"""C functions are compiled once for what they enclose."""
+import numpy as np
+from numba import types
+from numba.core import event
+
+from hpgcn.kernels import jit as module
+from hpgcn.kernels.cpu.c_functions import c_function, call
+from hpgcn.kernels.jit import jit
+
+
+class Names(event.Listener):
+    def __init__(self):
+        self.found = []
+
+    def on_start(self, each):
+        self.found.append(each.data["dispatcher"].py_func.__name__)
+
+    def on_end(self, each):
+        pass
+
+
+def adding(constant):
+    @c_function(values=types.CPointer(types.float64), factor=types.float32)
+    def add(first, beyond, values, factor):
+        for k in range(first, beyond):
+            values[k] += factor * constant
+
+    return add
+
+
+def test_constants_are_compiled_in_and_kept_apart(tmp_path, monkeypatch):
+    """The third function comes from the cache."""
+    monkeypatch.setattr(module, "cache_root", lambda: tmp_path)
+
+    @jit()
+    def run(address, first, rest):
+        call(address, first, rest)
+
+    names = Names()
+    with event.install_listener("numba:compile", names):
+        for constant in (10, 100, 10):
+            add = adding(constant)
+            values = np.zeros(5)
+            run(add.address, (1, 4), (values.ctypes.data, np.float32(0.5)))
+            np.testing.assert_array_equal(values, [0, *3 * (constant / 2,), 0])
+    assert sorted(names.found) == ["add", "add", "run"]
