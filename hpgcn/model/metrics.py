@@ -5,7 +5,6 @@ Ranks add whole numbers, or one of them has all scores: no partition changes mor
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import rankdata
 
 from hpgcn.errors import UsageError
 from hpgcn.graphs.validation import SPLIT
@@ -58,6 +57,7 @@ def _area(score, true):
     pairs = positive * (true.size - positive)
     if not pairs:
         return None
+    from scipy.stats import rankdata  # takes a second to import
     ranks = rankdata(score)[true].sum()  # halves, and so exact
     return (ranks - positive * (positive + 1) / 2) / pairs
 

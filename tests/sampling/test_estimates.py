@@ -8,7 +8,7 @@ from hpgcn.config import Config
 from hpgcn.sampling import Sampler
 from hpgcn.training.trainer import make_trainer
 
-STEPS = 3000
+STEPS = 1000
 SIGMAS = 4.5  # of a mean of some hundred numbers
 
 
